@@ -78,7 +78,7 @@ class Producing:
         self._staleness = staleness
         self._leased: dict[Item, Segment] = {}
         """Room that workers are writing to."""
-        self._few_bytes = few_bytes
+        self.few_bytes = few_bytes
 
     # ---- putting
 
@@ -219,7 +219,7 @@ class Producing:
         selections = self.selections(state.route.name, state.step, share)
         header = header_of(selections)
         kinds = {name: kind.to_json() for name, kind in header.kinds.items()}
-        are_few = header.num_bytes <= few_bytes_for(len(state.route.producer_hosts), self._few_bytes)
+        are_few = header.num_bytes <= few_bytes_for(len(state.route.producer_hosts), self.few_bytes)
         rows = packed(selections) if are_few else b""
         return RowsOffered(state.route.name, state.step, share, header.to_bytes(), kinds, rows)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -16,7 +16,7 @@ import pyarrow.flight as flight
 from rljob_api.planning.plan import Plan
 from rljob_api.vocabulary.quantity import parse_quantity
 from rljob_worker.databuffer.links.faults import cause_of, failed_by, turned_away
-from rljob_worker.databuffer.links.fencing import Fence, Identity, Side
+from rljob_worker.databuffer.links.fencing import Caller, Fence, Identity, Side
 from rljob_worker.databuffer.protocol.codec import (
     encode,
     read_answer,
@@ -26,6 +26,7 @@ from rljob_worker.databuffer.protocol.codec import (
     read_ticket,
 )
 from rljob_worker.databuffer.protocol.errors import Bug
+from rljob_worker.databuffer.protocol.peer_side import Envelope
 from rljob_worker.databuffer.protocol.streams import Held
 from rljob_worker.databuffer.protocol.worker_side import Failed, NotYet, Request, Waiting
 from rljob_worker.databuffer.routes.hosts import Host, Worker
@@ -92,7 +93,7 @@ class Pod:
             self.memory,
             job.book(host),
             BufferMetrics(),
-            fan_out=2,
+            fan_out=job.fan_out,
             retry_seconds=job.retry_seconds,
             start_seconds=job.start_seconds,
             threads=SimulatedThreads(self.loop, self),
@@ -100,7 +101,7 @@ class Pod:
         )
         fence, side = Fence(self._identity, self.buffer.life, Side.PEERS, plan.groups), self.buffer.peer_side
         actions = {
-            "deliver": lambda caller, body: side.take(caller.identity.pod, caller.life, read_envelope(body)).encode(),
+            "deliver": lambda caller, body: self._take(caller, read_envelope(body)).encode(),
             "ask": lambda caller, body: encode(side.answer(read_question(body))),
         }
         self._server = SimulatedServer("", fence, actions)
@@ -108,6 +109,10 @@ class Pod:
         self.loop.spawn(self.buffer.start, self, self.loop.moment())
 
     # ---- for peers
+
+    def _take(self, caller: Caller, envelope: Envelope) -> str:
+        self._job.envelopes.append((caller.identity.pod, self.host, envelope))
+        return self.buffer.peer_side.take(caller.identity.pod, caller.life, envelope)
 
     def act(self, action: str, body: bytes, headers: Headers) -> bytes:
         (answer,) = self._server.do_action(self._server.call(headers), flight.Action(action, body))
@@ -171,17 +176,19 @@ class SimulatedJob:
         are_books_files: bool = False,
         retry_seconds: float = 5.0,
         start_seconds: float = 15.0,
+        sizes: Sequence[int] | None = None,
+        fan_out: int = 2,
     ) -> None:
-        """late_books: seconds after which the address book of a host appears."""
+        """late_books: seconds after which the address book of a host appears. sizes: bytes of the arena and of the
+        spill file, if not what the plan says."""
         self.plan = plan
         self.loop = Loop(Random(seed))
         self.network = Network(self.loop)
         self.retry_seconds, self.start_seconds = retry_seconds, start_seconds
         self._late_books, self._are_books_files = late_books or {}, are_books_files
-        settings = plan.spec.data_buffer
-        self.sizes = [parse_quantity(settings.memory)]
-        if settings.spill is not None:
-            self.sizes.append(parse_quantity(settings.spill.limit))
+        self.sizes, self.fan_out = sizes or [parse_quantity(plan.spec.data_buffer.memory)], fan_out
+        self.envelopes: list[tuple[Host, Host, Envelope]] = []
+        """Sender, receiver, and what came."""
         self.started: Callable[[Host], None] = lambda host: None
         """Hears of pods that start later, in the place of others."""
         self._lives = itertools.count(1)

@@ -44,6 +44,9 @@ class Loop:
         self.hub = getcurrent()
         self._events: list[tuple[float, float, int, Owner | None, Job]] = []
         self._num_events = 0
+        self.submitted: list[str] = []
+        """All work that was given to a pool."""
+        self._num_run = 0
         self._tasks: set[greenlet] = set()
 
     def at(self, when: float, call: Job, owner: Owner | None = None) -> None:
@@ -69,7 +72,13 @@ class Loop:
                 self.at(owner.frozen_until + self.moment(), call, owner)
                 continue
             self.now = max(self.now, when)
+            self._num_run += 1
             call()
+
+    def settle(self, quiet_seconds: float, limit: int | None = None) -> None:
+        """Until nothing is due for so long, or for so many events."""
+        latest = float("inf") if limit is None else self._num_run + limit
+        self.run(lambda: self._events[0][0] > self.now + quiet_seconds or self._num_run >= latest)
 
     def close(self) -> None:
         """End all tasks, wherever they wait."""
@@ -187,6 +196,7 @@ class Pool(Executor):
     def submit(self, fn: Callable[..., Any], /, *args: Any, **options: Any) -> Future[Any]:
         if self._is_closed:
             raise RuntimeError("cannot schedule new futures after shutdown")
+        self._loop.submitted += [each for each in args if isinstance(each, str)]
         future = Future[Any]()
         self._queue.append(partial(_fulfil, future, partial(fn, *args, **options)))
         if self._num_idle:

@@ -94,6 +94,10 @@ class Network:
     flip: Flip | None = None
     breaks: float = 0.0
     """Fraction of streams that end early."""
+    num_breaks: int = 0
+    """So many streams end early, whichever are first."""
+    streamed: list[tuple[Host, Host]] = field(default_factory=list)
+    """Who asked for a stream, and whom."""
     seen: Counter[str] = field(default_factory=Counter)
     """Bodies by kind."""
 
@@ -112,6 +116,13 @@ class Network:
             if loss.covers(source, target, when):
                 return loss.end + self.loop.moment() if loss.is_late and loss.end < FOREVER else None
         return when
+
+    def is_broken(self) -> bool:
+        """Whether the stream that begins now ends early."""
+        if self.num_breaks:
+            self.num_breaks -= 1
+            return True
+        return self.loop.random.random() < self.breaks
 
     def sent(self, kind: str, body: bytes) -> bytes:
         """What arrives of it."""
@@ -178,6 +189,7 @@ class SimulatedConnection(Connection):
 
     def stream(self, ticket: bytes, seconds: float, take: Take) -> None:
         client = self._open()
+        self._network.streamed.append((self._caller.host, client.place))
         asked = self._network.sent("ticket", ticket)
         _Stream(self._network, self._caller, self.whom, seconds).read(client.place, asked, self._shown(), take)
 
@@ -225,7 +237,7 @@ class _Stream:
             self._loop.spawn(lambda: self._give(peer, ticket, headers), peer)
 
     def _give(self, peer: Peer, ticket: bytes, headers: Headers) -> None:
-        breaks = self._loop.random.random() < self._network.breaks
+        breaks = self._network.is_broken()
         for portion in peer.stream(ticket, headers):
             if breaks:
                 self._back(peer.host, silent(self._whom, "it hung up"))

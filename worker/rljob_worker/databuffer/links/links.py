@@ -266,8 +266,10 @@ class Links:
             self._do(peer, effect)
             heard = peer.link.heard
         if isinstance(effect, Lost):
-            last = f"it was last heard {now - heard:.1f} s ago" if heard is not None else "it has never been heard"
-            self._give_up(peer, PeerLost(f"{error}; away for {now - effect.since:.1f} s, {last}"))
+            last = "it has never been heard" if heard is None else f"it was last heard {now - heard:.1f} s ago"
+            # who is cut off finds all others away: the words name both ends
+            by = f"by host {self._identity.pod}"
+            self._give_up(peer, PeerLost(f"{error}; away for {now - effect.since:.1f} s, {last} {by}"))
         elif peer.link.is_over:
             self._end(peer)
 

@@ -16,7 +16,7 @@ from rljob_worker.databuffer.links.faults import errors_of, socket_errors_of
 from rljob_worker.databuffer.links.fencing import Headers, Identity, headers_of, introduction_of
 from rljob_worker.databuffer.links.kept import Kept
 from rljob_worker.databuffer.protocol.codec import opened, sealed
-from rljob_worker.databuffer.protocol.errors import Away, Malformed, Refused
+from rljob_worker.databuffer.protocol.errors import Away, Elsewhere, Malformed, Refused
 from rljob_worker.databuffer.protocol.streams import Take
 from rljob_worker.databuffer.routes.hosts import Host
 
@@ -144,7 +144,7 @@ class Connection:
             if self._client is None:
                 address = self._book.find(self._host)
                 if address is None:
-                    raise Away(f"{self.whom} is not in the address book yet")
+                    raise Elsewhere(f"{self.whom} is not in the address book yet")
                 self._client = self._client_to(address)
                 self._made = self._clock()
             return self._client

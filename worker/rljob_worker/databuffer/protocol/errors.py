@@ -26,7 +26,7 @@ class Away(PeerLost):
 
 
 class Elsewhere(Away):
-    """Whoever is at a data buffer's address is another one, or may be: the address is to be looked up again."""
+    """A data buffer's address is not known, or whoever is there is another one, or may be: look it up again."""
 
 
 class Damaged(Away):

@@ -14,6 +14,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from rljob_worker.databuffer.protocol.errors import Elsewhere
 from rljob_worker.databuffer.protocol.peer_side import RowsTicket
 from rljob_worker.databuffer.protocol.streams import Portion, Take
 from rljob_worker.databuffer.pull.edges import Early, EdgeStep, Share
@@ -119,7 +120,8 @@ class Transfer:
         """A stream broke: once more a little later, until it has been failing for too long."""
         self._monitor.check()
         first = self._clock() if since is None else since
-        if self._clock() - first >= self._patience.retry_seconds:
+        # links know when looking for an address takes too long
+        if self._clock() - first >= self._patience.retry_seconds and not isinstance(error, Elsewhere):
             raise error
         self._later(0.05, lambda: fetch(first))
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
-from rljob_worker.databuffer.protocol.errors import Refused
+from rljob_worker.databuffer.protocol.errors import Elsewhere, Refused
 from rljob_worker.databuffer.protocol.peer_side import ChunkTicket, PeerMessage
 from rljob_worker.databuffer.protocol.streams import Take
 from rljob_worker.databuffer.routes.hosts import Host
@@ -102,7 +102,8 @@ class Arrivals:
         chunk.breaks += 1
         chunk.broken_since = now if chunk.broken_since is None else chunk.broken_since
         seconds = now - chunk.broken_since
-        if seconds >= self._retry_seconds:
+        # links know when looking for an address takes too long
+        if seconds >= self._retry_seconds and not isinstance(error, Elsewhere):
             raise PeerLost(f"{chunk} could not be had from host {fetch.host} for {seconds:.1f} s: {error}") from error
         return float(min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2 ** (chunk.breaks - 1)))
 

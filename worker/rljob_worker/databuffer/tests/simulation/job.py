@@ -15,7 +15,7 @@ import pyarrow.flight as flight
 
 from rljob_api.planning.plan import Plan
 from rljob_api.vocabulary.quantity import parse_quantity
-from rljob_worker.databuffer.links.faults import cause_of, failed_by, turned_away
+from rljob_worker.databuffer.links.faults import cause_of, failed_by
 from rljob_worker.databuffer.links.fencing import Caller, Fence, Identity, Side
 from rljob_worker.databuffer.protocol.codec import (
     encode,
@@ -118,12 +118,12 @@ class Pod:
         (answer,) = self._server.do_action(self._server.call(headers), flight.Action(action, body))
         return bytes(answer.to_pybytes())
 
-    def stream(self, ticket: bytes, headers: Headers) -> Iterator[Held | Failed]:
+    def stream(self, ticket: bytes, headers: Headers) -> Iterator[Held | Failed | flight.FlightError]:
         try:
             self._server.call(headers)
             yield from self.buffer.peer_side.stream(read_ticket(ticket))
         except flight.FlightUnauthorizedError as error:
-            yield failed_by(turned_away(f"the data buffer of host {self.host}", str(error)))
+            yield error
         except RLJobError as error:
             yield failed_by(error)
         except Exception as error:

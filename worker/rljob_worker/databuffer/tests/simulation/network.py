@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.flight as flight
 
 from rljob_worker.databuffer.links.connection import Connection
-from rljob_worker.databuffer.links.faults import cause_of, silent, too_late
+from rljob_worker.databuffer.links.faults import cause_of, from_flight, silent, too_late
 from rljob_worker.databuffer.protocol.streams import Held, Take
 from rljob_worker.databuffer.protocol.worker_side import Failed
 from rljob_worker.databuffer.routes.hosts import Host
@@ -31,7 +31,7 @@ class Peer(Protocol):
 
     def act(self, action: str, body: bytes, headers: Headers) -> bytes: ...
 
-    def stream(self, ticket: bytes, headers: Headers) -> Iterator[Held | Failed]: ...
+    def stream(self, ticket: bytes, headers: Headers) -> Iterator[Held | Failed | flight.FlightError]: ...
 
 
 @dataclass(frozen=True)
@@ -109,12 +109,13 @@ class Network:
             host = swap.place(host, self.loop.now)
         return host
 
-    def arrival(self, source: Host, target: Host) -> float | None:
-        """When what leaves now arrives."""
+    def arrival(self, source: Host, target: Host, *, is_stream: bool = False) -> float | None:
+        """When what leaves now arrives. A stream goes on where it was: what was lost is sent again."""
         when = self.loop.now + self.loop.moment()
         for loss in self.losses:
             if loss.covers(source, target, when):
-                return loss.end + self.loop.moment() if loss.is_late and loss.end < FOREVER else None
+                is_late = (loss.is_late or is_stream) and loss.end < FOREVER
+                return loss.end + self.loop.moment() if is_late else None
         return when
 
     def is_broken(self) -> bool:
@@ -214,7 +215,7 @@ class _Stream:
         self._last = 0.0
 
     def read(self, place: Host, ticket: bytes, headers: Headers, take: Take) -> None:
-        arrival = self._network.arrival(self._caller.host, place)
+        arrival = self._network.arrival(self._caller.host, place, is_stream=True)
         if arrival is not None:
             self._loop.at(arrival, lambda: self._arrive(place, ticket, headers))
         while (found := self._next()) is not None:
@@ -242,8 +243,9 @@ class _Stream:
             if breaks:
                 self._back(peer.host, silent(self._whom, "it hung up"))
                 return
-            if isinstance(portion, Failed):
-                self._back(peer.host, cause_of(portion))
+            if isinstance(portion, (Failed, flight.FlightError)):
+                told = cause_of(portion) if isinstance(portion, Failed) else from_flight(portion, self._whom)
+                self._back(peer.host, told)
                 return
             self._back(peer.host, (portion.head, b"".join(portion.places)))
             self._loop.sleep(self._loop.moment(), peer)
@@ -251,7 +253,7 @@ class _Stream:
 
     def _back(self, place: Host, found: Any) -> None:
         """What is said on one connection arrives in order."""
-        arrival = self._network.arrival(place, self._caller.host)
+        arrival = self._network.arrival(place, self._caller.host, is_stream=True)
         if arrival is not None:
             self._last = max(self._last, arrival) + 1e-9
             self._loop.at(self._last, lambda: self._come(found), self._caller)

@@ -167,7 +167,8 @@ def run_of(seed: int | str, fault: Callable[[Random, Plan], Fault] | None = None
         plan,
         f"events {seed}",
         late_books=late,
-        are_books_files=random.random() < 0.5,
+        # a file has the addresses themselves, which nobody else gets
+        are_books_files=random.random() < 0.5 and drawn.name != "swap",
         retry_seconds=RETRY_SECONDS,
         start_seconds=START_SECONDS,
     )
@@ -195,19 +196,30 @@ def _when(random: Random) -> float:
     return random.choice([0.0, random.uniform(0.0, 1.0)])
 
 
-def stall(random: Random, plan: Plan) -> Fault:
-    """Of two hosts, or of one from all; one way or both; shorter than its window, longer, or for good."""
+def short_stall(random: Random, plan: Plan) -> Fault:
+    return _stall(random, plan, random.uniform(0.1, 3.0))
+
+
+def long_stall(random: Random, plan: Plan) -> Fault:
+    """One that returns when it has been given up, or is about to be."""
+    return _stall(random, plan, random.uniform(6.0, 20.0))
+
+
+def endless_stall(random: Random, plan: Plan) -> Fault:
+    return _stall(random, plan, FOREVER)
+
+
+def _stall(random: Random, plan: Plan, seconds: float) -> Fault:
+    """Of two hosts, or of one from all; one way or both."""
     hosts = random.sample(hosts_of(plan), 2)
     name = random.choice(["loss one way", "loss both ways", "deaf", "mute", "isolated", "frozen"])
-    start = _when(random)
-    seconds = random.choice([random.uniform(0.1, 3.0), random.uniform(6.0, 20.0), FOREVER])
-    is_of_two = name.startswith("loss")
+    start, is_of_two = _when(random), name.startswith("loss")
     return Fault(
         name,
         tuple(hosts) if is_of_two else (hosts[0],),
         start,
         start + seconds,
-        is_harmless=seconds <= 3.0,
+        is_harmless=seconds < RETRY_SECONDS,
         noticed=FOREVER if is_of_two else START_SECONDS + PING_SECONDS + CALL_SECONDS,
     )
 
@@ -219,25 +231,34 @@ def death(random: Random, plan: Plan) -> Fault:
     return Fault(name, (host,), start, end, is_harmless=False, noticed=START_SECONDS + PING_SECONDS + CALL_SECONDS)
 
 
-def swap(random: Random, plan: Plan) -> Fault:
-    start, (one, other) = _when(random), random.sample(hosts_of(plan), 2)
-    seconds = random.choice([random.uniform(0.1, 10.0), FOREVER])
+def short_swap(random: Random, plan: Plan) -> Fault:
+    return _swap(random, plan, random.uniform(0.1, 10.0))
+
+
+def lasting_swap(random: Random, plan: Plan) -> Fault:
+    return _swap(random, plan, FOREVER)
+
+
+def _swap(random: Random, plan: Plan, seconds: float) -> Fault:
+    start, hosts = _when(random), tuple(random.sample(hosts_of(plan), 2))
     noticed = START_SECONDS + PING_SECONDS + CALL_SECONDS + RENEW_SECONDS
-    is_for_good = seconds == FOREVER
-    return Fault("swap", (one, other), start, start + seconds, is_harmless=not is_for_good, noticed=noticed)
+    return Fault("swap", hosts, start, start + seconds, is_harmless=seconds < START_SECONDS, noticed=noticed)
 
 
 def late_book(random: Random, plan: Plan) -> Fault:
-    seconds, host = (
-        random.choice([random.uniform(0.1, 10.0), random.uniform(17.0, 30.0)]),
-        random.choice(hosts_of(plan)),
-    )
+    return _late_book(random, plan, random.uniform(0.1, 10.0))
+
+
+def too_late_book(random: Random, plan: Plan) -> Fault:
+    return _late_book(random, plan, random.uniform(17.0, 30.0))
+
+
+def _late_book(random: Random, plan: Plan, seconds: float) -> Fault:
     return Fault(
         "late book",
-        (host,),
-        0.0,
-        seconds,
-        is_harmless=seconds <= 10.0,
+        (random.choice(hosts_of(plan)),),
+        end=seconds,
+        is_harmless=seconds < START_SECONDS,
         words=("is not in the address book yet",),
         noticed=START_SECONDS + PING_SECONDS + CALL_SECONDS,
     )
@@ -247,7 +268,8 @@ def flip(random: Random, plan: Plan) -> Fault:
     return Fault("flip", tuple(hosts_of(plan)), is_harmless=False)
 
 
-FAULTS = [nothing, breaks, death]
+FAULTS = [nothing, breaks, short_stall, death, short_swap, late_book]
+LATER = [long_stall, endless_stall, lasting_swap, too_late_book]
 
 
 # ---- how it is done

@@ -218,6 +218,12 @@ def test_load_goes_on_exactly_where_save_was(tmp_path: Path, build) -> None:  # 
     assert largest_difference(weights_of(straight), weights_of(restored)) == 0
 
 
+def test_the_first_step_is_the_first_of_the_schedule(tmp_path: Path) -> None:
+    engine, batch = policy(tmp_path / "model", learning_rate=0.1, warmup_steps=2), a_batch([3, 5])
+    rates = [engine.update(batch, PolicyGradient())["update/learning_rate"].value for _ in range(3)]
+    assert rates == pytest.approx([0.05, 0.1, 0.1])
+
+
 def test_load_of_what_is_not_there_is_a_storage_error(tmp_path: Path) -> None:
     engine = policy(tmp_path / "model")
     with pytest.raises(StorageError, match="no .metadata"):

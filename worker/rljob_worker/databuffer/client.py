@@ -50,7 +50,11 @@ class BufferClient:
         self._lock = threading.Lock()
         self._leases: dict[int, _Lease] = {}
         self._figures: dict[str, float] = defaultdict(float)
-        hello = self._ask(say.Hello(), say.Welcome)
+        try:
+            hello = self._ask(say.Hello(), say.Welcome)
+        except BaseException:
+            self.close()
+            raise
         self._own.expect(hello.life)
         self._edges = hello.edges
         self._deadline_seconds = hello.deadline_seconds

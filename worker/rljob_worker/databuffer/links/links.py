@@ -187,8 +187,8 @@ class Links:
     def stream(self, host: Host, ticket: Ticket, seconds: float, take: Take) -> None:
         """Hand out what a peer has for a ticket, which may take up to `seconds` to the last byte; for a stream thread.
 
-        Raises what the peer raised by name, also in the middle; Away when the same call may succeed in a moment: then
-        the peer is called until it answers or is lost.
+        Raises what the peer raised by name, also in the middle; Away when the same call may succeed in a moment. A peer
+        that did not give it all is called at once: it is lost, or says that the data plane is broken, or goes on.
         """
         with self._changed:
             peer = self._peer(host)
@@ -196,7 +196,7 @@ class Links:
                 raise type(peer.cause)(*peer.cause.args)
         try:
             peer.connection.stream(encode(ticket), seconds, take)
-        except Away:
+        except PeerLost:
             with self._changed:
                 self._do(peer, peer.link.look_after(float("inf")))
             raise

@@ -12,6 +12,7 @@ from rljob_worker.databuffer.links.connection import Connection
 from rljob_worker.databuffer.links.faults import broken_by
 from rljob_worker.databuffer.links.fencing import Identity
 from rljob_worker.databuffer.links.links import Connects, Links
+from rljob_worker.databuffer.protocol.errors import Away
 from rljob_worker.databuffer.protocol.peer_side import Leaving, WhatTheyPosted
 from rljob_worker.databuffer.pull.consuming import Consuming
 from rljob_worker.databuffer.pull.edges import Edges, EdgeStep, Share
@@ -124,12 +125,15 @@ class DataBuffer:
         for host in self.links.peers:
             self.links.send(host, Leaving())
         self.links.flush(0.5)
-        self.monitor.close()
+        self.monitor.break_down(Away("this data buffer is shutting down"))  # for a peer that is a silence
         for part in (self._work, self._streams, self._timer, self.links):
             part.close()
 
     def break_down(self, cause: RLJobError) -> None:
-        """The data plane cannot go on, here and everywhere: whoever waits gets the first cause."""
+        """The data plane cannot go on, here and everywhere: the first cause is the answer to whatever is asked from now
+        on. The neighbours in the tree hear of it at once, and whoever was given up with its next call."""
+        if isinstance(cause, Away):  # an answer that would be waited for
+            cause = PeerLost(*cause.args)
         if self.monitor.break_down(cause):
             for host in self.shape.neighbours(self.here):
                 self.links.send(host, broken_by(cause))

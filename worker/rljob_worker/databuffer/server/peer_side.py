@@ -21,7 +21,10 @@ if TYPE_CHECKING:
 
 
 class PeerSide:
-    """Messages, questions and streams of the other data buffers. Nothing here waits."""
+    """Messages, questions and streams of the other data buffers. Nothing here waits.
+
+    Once the data plane is broken every call is answered with the first cause, which breaks the caller's as well.
+    """
 
     def __init__(self, buffer: DataBuffer) -> None:
         self._buffer = buffer
@@ -35,10 +38,13 @@ class PeerSide:
         _HEARS[type(message)](self, sender, message)
 
     def take(self, sender: Host, life: str, envelope: say.Envelope) -> str:
-        return self._buffer.links.take(sender, life, envelope)
+        own_life = self._buffer.links.take(sender, life, envelope)
+        self._buffer.monitor.check()
+        return own_life
 
     def answer(self, question: say.Question) -> say.Answer:
         """For the error message of somebody whose wait has run out."""
+        self._buffer.monitor.check()
         if isinstance(question, say.WhatDoTheyDo):
             posts = self._buffer.posts
             return {str(rank): posts.last_words(rank) for rank in posts.ranks()}
@@ -48,6 +54,7 @@ class PeerSide:
 
     def stream(self, ticket: say.Ticket) -> Iterator[Held]:
         """What was offered."""
+        self._buffer.monitor.check()
         if isinstance(ticket, say.ChunkTicket):
             return portions_of(self._buffer.weights.offered(ticket))
         if ticket.edge not in self._buffer.edges.routes:

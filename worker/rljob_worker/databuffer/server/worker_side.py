@@ -22,7 +22,10 @@ REPORT, OPENING, VERDICT = "report", "opening", "verdict"
 
 
 class WorkerSide:
-    """Answers the workers of one host. An exception that is none of ours ends the job, and not only its worker."""
+    """Answers the workers of one host. An exception that is none of ours ends the job, and not only its worker.
+
+    Once the data plane is broken the first cause is raised, but for what was ready before and what is given back.
+    """
 
     def __init__(self, buffer: DataBuffer) -> None:
         self._buffer = buffer
@@ -30,6 +33,8 @@ class WorkerSide:
     def __call__(self, caller: Identity, request: say.WorkerRequest) -> say.WorkerAnswer:
         answer = _ANSWERS[type(request)]
         try:
+            if not isinstance(request, _ANSWERED_BY_STATE):
+                self._buffer.monitor.check()
             found: say.WorkerAnswer = answer(self, caller, request)
             return found
         except RLJobError:
@@ -224,6 +229,12 @@ def _held(request: say.Waiting) -> float:
 def _late_reports(step: int, seconds: float, late: list[str]) -> str:
     return f"waited {seconds:.1f} s for the reports of step {step}. Missing: " + ("; ".join(late) or "none, they climb")
 
+
+_ANSWERED_BY_STATE = (
+    *(say.GetRows, say.NextChunk, say.Collect, say.Await, say.Drain),
+    *(say.ReleaseRows, say.ReleaseChunk, say.SkipVersion),
+)
+"""Waits, which raise the cause themselves unless what they wait for is ready; and what is given back."""
 
 _ANSWERS: Mapping[type, Callable[[WorkerSide, Identity, Any], Any]] = {
     say.Hello: WorkerSide._hello,

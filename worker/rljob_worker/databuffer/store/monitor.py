@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from rljob_worker.databuffer.work import THREADS, Threads
-from rljob_worker.errors import PeerLost, RLJobError
+from rljob_worker.errors import RLJobError
 
 T = TypeVar("T")
 
@@ -113,7 +113,3 @@ class Monitor:
                 return False
             self._cause = cause
             return True
-
-    def close(self) -> None:
-        """This data buffer ends."""
-        self.break_down(PeerLost("this data buffer is shutting down"))

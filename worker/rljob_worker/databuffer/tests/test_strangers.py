@@ -67,7 +67,8 @@ def test_a_strange_data_buffer_gets_no_rows_and_uses_none_up(tmp_path: Path, lie
     plan = two_stages((1, 1), (1, 1))
     with in_process(plan, tmp_path) as gang:
         gang.client("rollout", 0).put(1, "a->b", part(plan, 1, 0, 1))
-        with stranger(gang, "train", 0, lie) as reader, pytest.raises(PeerLost, match=f"host rollout-0.*{reason}"):
+        refused = pytest.raises(PeerLost, match=f"host rollout-0.*{reason}")
+        with refused, stranger(gang, "train", 0, lie) as reader:
             reader.get(1, "a->b")
         # whoever reads a part gives it back; here it is still whole
         assert same(gang.client("train", 0).get(1, "a->b"), part(plan, 1, 0, 1).select(COLUMNS))
@@ -78,11 +79,11 @@ def test_rows_that_a_strange_data_buffer_tells_of_do_not_mix_with_the_gangs_own(
     both = [stage("a", "train", Mesh(dp=2)), stage("b", "train", Mesh(dp=2), "Tokens")]
     plan = plan_of([group("train", 2, 1, ["a", "b"])], both, {"a->b": COLUMNS})
     with in_process(plan, tmp_path) as gang:
-        with stranger(gang, "train", 1, lie) as other:
+        refused = pytest.raises(PeerLost, match="host train-0 refused")
+        with refused, stranger(gang, "train", 1, lie) as other:
             # rows of the second host, but longer; train-0 gathers who has what, and so is told first
             other.put(1, "a->b", rows(range(8, 16), 2, [9] * 16))
-            with pytest.raises(PeerLost, match="host train-0 refused"):
-                other.get(1, "a->b")
+            other.get(1, "a->b")
         clients = [gang.client("train", rank) for rank in range(2)]
         for rank, client in enumerate(clients):
             client.put(1, "a->b", part(plan, 1, rank, 2))

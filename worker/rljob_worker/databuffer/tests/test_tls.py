@@ -4,7 +4,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -79,10 +79,9 @@ def stranger(gang: Gang, certificates: Path) -> Iterator[BufferClient]:
         "RLJOB_BUFFER": str(socket),
         "RLJOB_TLS_DIR": str(certificates / "train-0"),
     }
-    with serving(settings_from(environment)):
-        client = BufferClient(socket, Identity(TOKEN, 1, gang.plan.hash(), "train", 0, rank=0))
+    worker = Identity(TOKEN, 1, gang.plan.hash(), "train", 0, rank=0)
+    with serving(settings_from(environment)), closing(BufferClient(socket, worker)) as client:
         yield client
-        client.close()
 
 
 @pytest.mark.parametrize(
@@ -96,7 +95,7 @@ def test_a_data_buffer_with_certificates_of_another_attempt_gets_no_rows_and_use
         gang.client("rollout", 0).put(1, "a->b", part(plan, 1, 0, 1))
         foreign = certificates_of(plan, tmp_path / "foreign", attempt)
         words = f"host rollout-0 shows a certificate that was issued by 'rljob testing attempt 1', .* has .*{authority}"
-        with stranger(gang, foreign) as reader, pytest.raises(PeerLost, match=words):
+        with pytest.raises(PeerLost, match=words), stranger(gang, foreign) as reader:
             reader.get(1, "a->b")
         # whoever reads a part gives it back; here it is still whole
         assert same(gang.client("train", 0).get(1, "a->b"), part(plan, 1, 0, 1).select(COLUMNS))

@@ -1,5 +1,6 @@
 """Whatever goes wrong on one host ends the waits of all, at once and by name; what peers say is bounded and checked."""
 
+import contextlib
 import re
 import threading
 from collections.abc import Callable, Sequence
@@ -37,10 +38,20 @@ from rljob_worker.databuffer.rows.segment import Views
 from rljob_worker.databuffer.rows.stream import stream
 from rljob_worker.databuffer.server import buffer as server
 from rljob_worker.databuffer.server import peer_side
-from rljob_worker.databuffer.tests.gang import group, in_process, part, plan_of, rows, stage, two_stages
+from rljob_worker.databuffer.tests.gang import (
+    Gang,
+    group,
+    in_process,
+    part,
+    plan_of,
+    rows,
+    serving_some,
+    stage,
+    two_stages,
+)
 from rljob_worker.databuffer.tests.test_rows import resident_bytes
 from rljob_worker.databuffer.tests.trouble import Liar, lying, separately
-from rljob_worker.errors import BadData, DeadlineExceeded, PeerLost, RLJobError
+from rljob_worker.errors import BadData, DeadlineExceeded, InvalidJob, PeerLost, RLJobError
 from rljob_worker.metrics.report import Report, report_to_bytes
 from rljob_worker.metrics.scalars import mean, total
 from rljob_worker.tests.waiting import wait_for
@@ -200,9 +211,34 @@ def test_rows_of_a_data_buffer_that_has_ended_are_not_waited_for(tmp_path: Path)
 
 def test_a_data_buffer_that_never_starts_is_named_after_the_start_window(tmp_path: Path):
     plan = two_stages((1, 1), (1, 1), deadline_seconds=PATIENCE_SECONDS)
-    lost = pytest.raises(PeerLost, match="rollout-0 is not in the address book yet; away for .* never been heard")
+    lost = pytest.raises(
+        PeerLost,
+        match="rollout-0 is not in the address book yet; away for .* never been heard by host train-0",
+    )
     with separately(plan, tmp_path, without="rollout-0", RLJOB_BUFFER_START_SECONDS="1") as (gang, _), lost:
         gang.client("train", 0).get(1, EDGE)
+
+
+@pytest.mark.parametrize("balance", ["None", "Tokens"])
+def test_a_data_buffer_that_gave_up_the_others_says_so_to_them_and_takes_nothing(tmp_path: Path, balance: str):
+    """rollout-1 has an address book of its own, late and without any host; the others find it, and it answers them."""
+    plan = two_stages((3, 1), (1, 1), balance=balance, deadline_seconds=PATIENCE_SECONDS)
+    gang, late = Gang(plan, tmp_path), [("rollout", 1)]
+    gang.write_files()
+    windows = {"RLJOB_PEERS": str(tmp_path / "late.json"), "RLJOB_BUFFER_START_SECONDS": str(PATIENCE_SECONDS)}
+    with (
+        serving_some(gang, late, **windows),
+        serving_some(gang, [host for host in gang.hosts() if host not in late]),
+        contextlib.closing(gang),
+    ):
+        producers, consumer = [gang.client("rollout", rank) for rank in range(3)], gang.client("train", 0)
+        gang.write_book()
+        (tmp_path / "late.json").write_text("{}")
+        found = causes([partial(consumer.get, 1, EDGE), partial(producers[2].await_announcement, "verdict", 1)])
+        puts = [partial(producer.put, 1, EDGE, part(plan, 1, rank, 3)) for rank, producer in enumerate(producers)]
+        found += causes([*puts, partial(consumer.post, {"stage": "b"})])
+    assert {type(each) for each in found} == {InvalidJob} and len({str(each) for each in found}) == 1
+    assert "late.json has no address of host" in str(found[0])
 
 
 # ---- room, order
@@ -273,7 +309,8 @@ def test_what_a_peer_cannot_say_ends_the_wait_by_name(tmp_path: Path, lies: list
         tell(liar, Host("train", 0), lies)
         with pytest.raises(RLJobError, match=re.escape(words)):
             waiting.result()
-        gang.client("train", 0).post({"stage": "b"})  # and lives
+        with pytest.raises(RLJobError, match=re.escape(words)):
+            gang.client("train", 0)  # it lives, and says why
 
 
 def test_gatherings_of_the_far_future_neither_pile_up_nor_drop_those_of_today(tmp_path: Path):

@@ -36,7 +36,7 @@ from rljob_worker.databuffer.protocol.peer_side import (
 from rljob_worker.databuffer.protocol.streams import Held, Portion
 from rljob_worker.databuffer.routes.hosts import Host
 from rljob_worker.databuffer.server import flight
-from rljob_worker.errors import BadData, InvalidJob, PeerLost
+from rljob_worker.errors import BadData, InvalidJob, PeerLost, RLJobError
 from rljob_worker.tests.waiting import wait_for
 
 A, B = Host("a", 0), Host("b", 0)
@@ -359,6 +359,29 @@ def test_a_restarted_peer_is_noticed_by_whoever_calls_it_and_by_whoever_it_calls
             assert host == B and a.messages == [message(0)]
             with pytest.raises(Refused, match=restarted):
                 raise error
+
+
+@pytest.mark.parametrize("cause", [PeerLost("c-0 does not answer"), BadData("row 3")])
+def test_a_peer_whose_data_plane_is_broken_is_lost_by_the_cause(tmp_path: Path, cause: RLJobError):
+    def breaks(sender: Host, life: str, envelope: Envelope) -> str:
+        raise cause
+
+    with two(tmp_path) as (a, b):
+        b.take = breaks  # type: ignore[method-assign]
+        a.links.watch([B])  # it has nothing to say
+        (error,) = wait_for(lambda: [each for _, each in a.lost] + a.failed)
+        assert (type(error), str(error)) == (type(cause), str(cause))
+
+
+def test_a_stream_that_a_broken_data_plane_refuses_fetches_the_cause(tmp_path: Path):
+    def refuses(*asked: Any) -> Any:
+        raise PeerLost("c-0 does not answer")
+
+    with two(tmp_path) as (a, b):
+        b.streams, b.take = refuses, refuses  # type: ignore[method-assign]
+        with pytest.raises(PeerLost, match="^c-0 does not answer$"):
+            a.links.stream(B, TICKET, 5.0, Reading().take)
+        assert [str(error) for _, error in wait_for(lambda: list(a.lost))] == ["c-0 does not answer"]
 
 
 def test_a_book_without_the_peer_breaks_by_name_and_is_not_the_peers_fault(tmp_path: Path):

@@ -18,7 +18,7 @@ from rljob_worker.databuffer.links.fencing import Identity
 from rljob_worker.databuffer.protocol import peer_side as peer
 from rljob_worker.databuffer.protocol import worker_side as say
 from rljob_worker.databuffer.protocol.codec import read_piece_head
-from rljob_worker.databuffer.protocol.errors import Bug, OutOfOrder
+from rljob_worker.databuffer.protocol.errors import Away, Bug, OutOfOrder
 from rljob_worker.databuffer.routes.hosts import Host
 from rljob_worker.databuffer.rows import segment
 from rljob_worker.databuffer.rows.arrangement import Header
@@ -276,6 +276,35 @@ def test_a_bug_in_an_answer_ends_the_job_and_not_only_its_worker(rollout: One, r
     assert [(host, type(message)) for host, message in rollout.sent] == [(TRAIN, peer.Broken)]
 
 
+def test_a_broken_data_plane_answers_every_request_with_the_first_cause(rollout: One):
+    rollout.put(0, 1, part(rollout.plan, 1, 0, 2))
+    rollout.buffer.break_down(BadData("row 3"))
+    rollout.buffer.break_down(PeerLost("which follows from it"))
+    requests = [
+        say.Hello(),
+        say.Post(status={}),
+        say.AskStatus(group="rollout", host=0),
+        waiting(say.ReserveRows, edge=EDGE, step=1, num_bytes=1, seconds=30.0),
+        say.SealRows(edge=EDGE, step=1, contents={}),
+        waiting(say.Drain, seconds=30.0),
+        say.OpenVersion(edge="w", version=1),
+        say.Report(step=1, payload=b""),
+        waiting(say.Await, topic=VERDICT, step=1, seconds=30.0),
+        say.RequestStop(),
+    ]
+    for request in requests:
+        with pytest.raises(BadData, match="^row 3$"):
+            rollout.ask(0, request)
+
+
+def test_what_was_ready_before_the_data_plane_broke_is_given_and_taken_back(tmp_path: Path):
+    for train in one(tmp_path, made=(1, 1)):
+        train.ask(0, say.Announce(topic=VERDICT, step=3, payload=b"go"))
+        train.buffer.break_down(BadData("row 3"))
+        assert train.ask(1, waiting(say.Await, topic=VERDICT, step=3)) == say.Said(payload=b"go")
+        assert train.ask(1, waiting(say.Drain)) == say.Done()
+
+
 def test_a_named_error_of_one_worker_is_its_own(rollout: One):
     with pytest.raises(PeerLost, match="there are no weights 'w'"):
         rollout.ask(0, say.OpenVersion(edge="w", version=1))
@@ -307,6 +336,28 @@ def test_a_broken_data_plane_is_broken_here_by_the_same_error(train: One):
     with pytest.raises(BadData, match="^row 3$"):
         train.ask(0, waiting(say.GetRows, edge=EDGE, step=1, seconds=30.0))
     assert (ROLLOUT, peer.Broken("BadData", "row 3")) in train.sent
+
+
+def test_peers_of_a_broken_data_plane_are_told_the_first_cause_whatever_they_ask(train: One):
+    train.buffer.break_down(Away("rollout-1 does not answer"))
+    peers = train.buffer.peer_side
+    for call in (
+        lambda: peers.take(ROLLOUT, "life", peer.Envelope(0, ())),
+        lambda: peers.answer(peer.WhatDoTheyDo()),
+        lambda: peers.stream(peer.RowsTicket(EDGE, 1, 0, 1)),
+    ):
+        with pytest.raises(PeerLost, match="^rollout-1 does not answer$") as caught:
+            call()
+        assert type(caught.value) is PeerLost, "nothing that would be waited for"
+
+
+def test_a_data_buffer_that_ends_is_away(train: One):
+    """Its workers are told; peers that it could not say goodbye to go on as if it were silent."""
+    train.buffer.close()
+    with pytest.raises(Away, match="^this data buffer is shutting down$"):
+        train.ask(0, waiting(say.GetRows, edge=EDGE, step=1, seconds=30.0))
+    with pytest.raises(Away, match="^this data buffer is shutting down$"):
+        train.buffer.peer_side.take(ROLLOUT, "life", peer.Envelope(0, ()))
 
 
 def test_what_comes_down_is_heard_of_the_parent_only(rollout: One):

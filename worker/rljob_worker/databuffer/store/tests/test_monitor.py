@@ -125,7 +125,6 @@ def test_the_first_cause_ends_all_waits_and_is_kept():
         for each in waits:
             with pytest.raises(BadData, match="^row 3$"):
                 each.result(PATIENCE_SECONDS / 2)
-    monitor.close()
     with pytest.raises(BadData, match="^row 3$"):
         monitor.check()
 
@@ -149,13 +148,6 @@ def test_every_waiter_gets_an_error_of_its_own():
             monitor.check()
         raised.append(caught.value)
     assert len({id(error) for error in (*raised, cause)}) == 3
-
-
-def test_the_end_of_a_data_buffer_is_a_cause():
-    monitor = Monitor()
-    monitor.close()
-    with pytest.raises(PeerLost, match="this data buffer is shutting down"):
-        monitor.wait(lambda: None, PATIENCE_SECONDS)
 
 
 def test_the_lock_may_be_taken_again_and_keeps_others_out():

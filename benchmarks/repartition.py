@@ -125,8 +125,8 @@ def assemble(parts: list[Views], shares: list[np.ndarray], share: int, memory: n
     arrangement.write_index(target)
     for part, rows, header, targets in zip(parts, chosen, headers, arrangement.targets, strict=True):
         landing = Landing(header, target, targets, "rows of a host")
-        for piece in stream.pieces(part, rows):
-            landing.take(piece.portion())
+        for record, checksum in stream.stream([(part, rows)], lambda seconds: None).records:
+            landing.take(record, checksum)
         landing.end()
     return arrangement.contents.num_bytes
 

@@ -14,9 +14,9 @@ from rljob_worker.databuffer.links.book import AddressBook
 from rljob_worker.databuffer.links.fencing import Identity
 from rljob_worker.databuffer.links.links import Links
 from rljob_worker.databuffer.protocol.peer_side import Answer, Down, Envelope, PeerMessage, Question, Ticket, Up
-from rljob_worker.databuffer.protocol.streams import Held
+from rljob_worker.databuffer.protocol.streams import RecordStream
 from rljob_worker.databuffer.routes.hosts import Host
-from rljob_worker.databuffer.server.flight import serve_peers
+from rljob_worker.databuffer.server.flight import PeerServer
 from rljob_worker.databuffer.server.worker_side import REPORT, VERDICT
 from rljob_worker.databuffer.tests.gang import TOKEN
 from rljob_worker.databuffer.work import Timer
@@ -46,7 +46,7 @@ class EmulatedHost:
             retry_seconds=RETRY_SECONDS,
             start_seconds=RETRY_SECONDS,
         )
-        self._server = serve_peers("127.0.0.1:0", identity, life, plan.groups, self)
+        self._server = PeerServer("127.0.0.1:0", identity, life, plan.groups, self)
         self.port: int = self._server.port
 
     def report(self, to: Host, step: int) -> None:
@@ -63,7 +63,7 @@ class EmulatedHost:
     def answer(self, question: Question) -> Answer:
         return {}
 
-    def stream(self, ticket: Ticket) -> list[Held]:
+    def stream(self, ticket: Ticket) -> RecordStream:
         raise NotImplementedError
 
     def _hear(self, sender: Host, message: PeerMessage) -> None:

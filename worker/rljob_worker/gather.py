@@ -18,8 +18,6 @@ Int64 = NDArray[np.int64]
 
 SHORT_VALUES = 64
 """Mean length of a stretch below which an index array is faster than a slice for each."""
-LONG_BYTES = 8 << 10
-"""Mean bytes of a stretch from which on to name each place is faster than to copy them together."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -103,23 +101,6 @@ class Stretches:
         for at, first, length in zip(self._to.tolist(), self._begin.tolist(), self._lengths.tolist(), strict=True):
             target[at : at + length] = source[first : first + length]
 
-    def sources(self, values: Array) -> list[memoryview] | None:
-        """What is copied of [values, ...], where it lies; None where that is in many small places."""
-        return self._places(values, self.as_one, self._begin)
-
-    def targets(self, values: Array) -> list[memoryview] | None:
-        """Where it goes in [values, ...], in the order of its source; None likewise."""
-        return self._places(values, self._as_one_target, self._to)
-
-    def _places(self, values: Array, as_one: slice | None, starts: Int64) -> list[memoryview] | None:
-        if as_one is not None:
-            return [bytes_of(values[as_one])]
-        if values[:1].nbytes * int(self._lengths.sum()) < LONG_BYTES * len(self._lengths):
-            return None
-        data, size = bytes_of(values), values[:1].nbytes
-        ends = (starts + self._lengths) * size
-        return [data[first:end] for first, end in zip((starts * size).tolist(), ends.tolist(), strict=True)]
-
     def _copy_short(self, target: Array, source: Array) -> None:
         """Stretches by index, on whichever side they do not follow each other anyway."""
         begin, to = self._from, self._into
@@ -180,11 +161,6 @@ class Taking:
         into = np.empty((int(self.offsets[-1]), *values.shape[1:]), values.dtype)
         self._stretches.copy(into, values)
         return into
-
-    def places(self, values: Array) -> list[memoryview]:
-        """The same as bytes: where they lie, or, from many small places, copied together."""
-        places = self._stretches.sources(values)
-        return [bytes_of(self.values(values))] if places is None else places
 
 
 def bytes_of(values: Array) -> memoryview:

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from rljob_worker.arrow_batch import from_arrow, to_arrow
 from rljob_worker.batch import Batch
-from rljob_worker.checkpoint.arrow_batch import from_arrow, to_arrow
 from rljob_worker.storage.place import Place
 
 

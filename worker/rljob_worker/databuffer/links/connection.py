@@ -1,7 +1,8 @@
-"""The way to one peer: a Flight client and connections for bytes, made when they are needed, which show who we are."""
+"""The way to one peer: Flight clients, made when they are needed, which show who we are."""
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -11,12 +12,10 @@ from typing import TYPE_CHECKING
 import pyarrow.flight as flight
 
 from rljob_worker.databuffer.links.book import AddressBook
-from rljob_worker.databuffer.links.channel import Channel
-from rljob_worker.databuffer.links.faults import errors_of, socket_errors_of
-from rljob_worker.databuffer.links.fencing import Headers, Identity, headers_of, introduction_of
-from rljob_worker.databuffer.links.kept import Kept
+from rljob_worker.databuffer.links.faults import errors_of
+from rljob_worker.databuffer.links.fencing import Headers, Identity, headers_of
 from rljob_worker.databuffer.protocol.codec import opened, sealed
-from rljob_worker.databuffer.protocol.errors import Away, Elsewhere, Malformed, Refused
+from rljob_worker.databuffer.protocol.errors import Away, Elsewhere, Refused
 from rljob_worker.databuffer.protocol.streams import Take
 from rljob_worker.databuffer.routes.hosts import Host
 
@@ -26,6 +25,9 @@ if TYPE_CHECKING:
 MAX_BYTES = 256 << 20
 """The largest body of a call that a data buffer reads."""
 WINDOW_BYTES = 2 << 20
+FRAME_BYTES = 1 << 20
+IDLE_MS = 30_000
+"""After which the connection to one of perhaps a thousand peers is given up."""
 OPTIONS = [
     # a proxy in the environment, by which workers reach the Hub or a store, is none between hosts of a job
     ("grpc.enable_http_proxy", 0),
@@ -38,8 +40,14 @@ OPTIONS = [
     # in spite of its name this is how long a connection may take to come about: a busy peer is not an absent one
     ("grpc.min_reconnect_backoff_ms", 5000),
 ]
-MAX_KEPT = 2
-"""Connections for bytes, to each of perhaps a thousand peers."""
+STREAM_OPTIONS = [
+    *OPTIONS,
+    # a connection of its own: a message does not wait behind rows and weights
+    ("grpc.use_local_subchannel_pool", 1),
+    # the default of 16 KiB costs a header and a slice of memory for each
+    ("grpc.http2.max_frame_size", FRAME_BYTES),
+    ("grpc.client_idle_timeout_ms", IDLE_MS),
+]
 RENEW_SECONDS = 2.0
 HANDSHAKE_SECONDS = 2.0
 """How long finding out why a peer does not answer may take."""
@@ -68,11 +76,9 @@ class Connection:
         self._headers = headers_of(identity, host, life, None)
         self._lock = threading.Lock()
         self._clock = clock
-        self._client: flight.FlightClient | None = None
+        self._clients: dict[bool, flight.FlightClient] = {}
+        """For streams, and for messages."""
         self._made = 0.0
-        self._kept: Kept[Channel] = Kept(MAX_KEPT, clock)
-        self._port: int | None = None
-        """Where the peer gives bytes, once it was asked."""
 
     def expect(self, life: str) -> None:
         """Speak to this process only, and not to one that takes its place. Raises Refused if that has happened."""
@@ -91,16 +97,20 @@ class Connection:
         return bytes(opened(answer, f"{self.whom}: an answer"))
 
     def stream(self, ticket: bytes, seconds: float, take: Take) -> None:
-        """Hand out what the peer has for a ticket, which may take up to `seconds` to the last byte."""
-        end = time.monotonic() + seconds
-        with socket_errors_of(self.whom, seconds):
-            channel = self._kept.take() or self._connected(end)
-            try:
-                channel.stream(ticket, end, take)
-            except BaseException:  # also what `take` raises: what it did not bring would be taken for the next answer
-                channel.close()
-                raise
-        self._kept.keep(channel)
+        """Hand out the record batches under a ticket, which may take up to `seconds` to the last."""
+        with self._errors(seconds):
+            reader = self._open(for_streams=True).do_get(flight.Ticket(sealed(ticket)), self._options(seconds))
+        try:
+            while (chunk := self._next(reader, seconds)) is not None:
+                take(chunk.data, b"" if chunk.app_metadata is None else chunk.app_metadata.to_pybytes())
+        except BaseException:  # also what `take` raises: the peer is not to send the rest
+            reader.cancel()
+            raise
+
+    def _next(self, reader: flight.FlightStreamReader, seconds: float) -> flight.FlightStreamChunk | None:
+        with self._errors(seconds), contextlib.suppress(StopIteration):
+            return reader.read_chunk()
+        return None
 
     def renew(self) -> None:
         """The peer does not answer: look its name up anew from time to time.
@@ -109,50 +119,31 @@ class Connection:
         """
         with self._lock:
             if self._clock() - self._made >= RENEW_SECONDS:
-                self._client = None
-
-    def close_idle(self) -> None:
-        """Hang up where nobody has asked for bytes for a while."""
-        self._kept.close_idle()
+                self._clients.clear()
 
     def close(self) -> None:
         """Hang up, as soon as no answer is awaited any more; a call that still comes connects anew."""
         with self._lock:
-            self._client = None
-        self._kept.close()
-
-    def _connected(self, end: float) -> Channel:
-        """A connection for bytes. Its port is told over the other way, as is all that speaks against us."""
-        if self._port is None:
-            self._port = _port(self.act("bytes", b"", max(0.0, end - time.monotonic())))
-        address = self._book.find(self._host)
-        assert address is not None, "it has just answered"
-        there = f"{address.rpartition(':')[0]}:{self._port}"
-        context = None if self._credentials is None else self._credentials.client_context()
-        try:
-            return Channel(there, introduction_of(self._headers), self.whom, end, context)
-        except OSError:  # another process may be there now
-            self._port = None
-            raise
+            self._clients.clear()
 
     def _options(self, seconds: float) -> flight.FlightCallOptions:
         headers: Headers = self._headers
         return flight.FlightCallOptions(timeout=seconds, headers=headers)
 
-    def _open(self) -> flight.FlightClient:
+    def _open(self, *, for_streams: bool = False) -> flight.FlightClient:
         with self._lock:
-            if self._client is None:
+            if for_streams not in self._clients:
                 address = self._book.find(self._host)
                 if address is None:
                     raise Elsewhere(f"{self.whom} is not in the address book yet")
-                self._client = self._client_to(address)
+                self._clients[for_streams] = self._client_to(address, STREAM_OPTIONS if for_streams else OPTIONS)
                 self._made = self._clock()
-            return self._client
+            return self._clients[for_streams]
 
-    def _client_to(self, address: str) -> flight.FlightClient:
+    def _client_to(self, address: str, options: list[tuple[str, int]]) -> flight.FlightClient:
         if self._credentials is None:
-            return flight.FlightClient(f"grpc+tcp://{address}", generic_options=OPTIONS)
-        return flight.FlightClient(f"grpc+tls://{address}", generic_options=OPTIONS, **self._credentials.of_client())
+            return flight.FlightClient(f"grpc+tcp://{address}", generic_options=options)
+        return flight.FlightClient(f"grpc+tls://{address}", generic_options=options, **self._credentials.of_client())
 
     @contextmanager
     def _errors(self, seconds: float) -> Iterator[None]:
@@ -169,9 +160,3 @@ class Connection:
                 raise
             kind, reason = found
             raise kind(f"{self.whom} {reason}") from error
-
-
-def _port(answer: bytes) -> int:
-    if not (answer.isdigit() and 0 < int(answer) < 65536):
-        raise Malformed(f"{answer[:20]!r} is no port")
-    return int(answer)

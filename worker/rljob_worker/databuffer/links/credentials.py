@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-import ssl
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -42,29 +40,9 @@ class Credentials:
         """Options of a Flight client."""
         return {"tls_root_certs": self.authority, "cert_chain": self.certificate, "private_key": self.key}
 
-    def server_context(self) -> ssl.SSLContext:
-        """Of a server of sockets, that takes the same calls."""
-        return _context(self, ssl.PROTOCOL_TLS_SERVER)
-
-    def client_context(self) -> ssl.SSLContext:
-        """Of calls to one: its certificate has to name the host that is called."""
-        return _context(self, ssl.PROTOCOL_TLS_CLIENT)
-
     def disagreement(self, address: str, seconds: float) -> Disagreement | None:
         """Why nothing can be said to the peer at host:port; None if certificates are not the reason."""
         return disagreement(address, self.directory, x509.load_pem_x509_certificate(self.authority), seconds)
-
-
-@functools.cache  # read again for every connection otherwise
-def _context(credentials: Credentials, protocol: int) -> ssl.SSLContext:
-    context = ssl.SSLContext(protocol)
-    context.minimum_version = ssl.TLSVersion.TLSv1_3
-    context.verify_mode = ssl.CERT_REQUIRED
-    if protocol == ssl.PROTOCOL_TLS_SERVER:
-        context.num_tickets = 0  # connections are kept instead, and what can be read on an idle one is its end
-    context.load_verify_locations(cadata=credentials.authority.decode())
-    context.load_cert_chain(credentials.directory / TLS_CERTIFICATE, credentials.directory / TLS_KEY)
-    return context
 
 
 def read_credentials(directory: Path, names: Sequence[str], now: datetime | None = None) -> Credentials:
@@ -81,10 +59,7 @@ def read_credentials(directory: Path, names: Sequence[str], now: datetime | None
         raise InvalidJob(f"the certificate {path} {flaw}; {_FIX}")
     if flaw := lateness_of(certificate, now or datetime.now(UTC)):
         raise NotValidNow(f"the certificate {path} {flaw}; a new attempt gets new ones")
-    found = Credentials(directory, read[TLS_AUTHORITY], read[TLS_CERTIFICATE], read[TLS_KEY])
-    for context in (found.server_context, found.client_context):
-        context()  # read by OpenSSL now, and not when the first peer is called
-    return found
+    return Credentials(directory, read[TLS_AUTHORITY], read[TLS_CERTIFICATE], read[TLS_KEY])
 
 
 def _read(path: Path) -> bytes:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -100,8 +99,6 @@ def socket_errors_of(whom: str, seconds: float) -> Iterator[None]:
         raise
     except TimeoutError as error:
         raise too_late(whom, f"{seconds:g} s") from error
-    except ssl.SSLCertVerificationError as error:
-        raise Refused(f"{whom} shows a certificate that is not trusted: {error.verify_message}") from error
     except (EOFError, ConnectionResetError, BrokenPipeError) as error:  # which it is, is a matter of what was unread
         raise silent(whom, "it hung up") from error
     except OSError as error:

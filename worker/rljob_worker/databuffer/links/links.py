@@ -230,9 +230,6 @@ class Links:
             for host in self._watched:
                 peer = self._peers[host]
                 self._do(peer, peer.link.look_after(now))
-            connections = [peer.connection for peer in self._peers.values()]
-        for connection in connections:
-            connection.close_idle()
         self._timer.after(SWEEP_SECONDS, self._sweep)
 
     def _call(self, peer: _Peer, hurried: bool) -> None:

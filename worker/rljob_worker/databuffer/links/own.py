@@ -46,7 +46,7 @@ class OwnBuffer:
         self._identity = identity
         self._life = secrets.token_hex()
         self._introduction = introduction_of(headers_of(identity, identity.pod, self._life, None))
-        self._kept: Kept[socket.socket] = Kept(MAX_KEPT)
+        self._kept = Kept(MAX_KEPT)
 
     def expect(self, life: str) -> None:
         """Speak to this process only, and not to one that takes its place."""

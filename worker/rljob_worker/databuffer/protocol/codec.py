@@ -8,8 +8,7 @@ import msgspec
 import xxhash
 
 from rljob_worker.databuffer.protocol.errors import Damaged, Malformed
-from rljob_worker.databuffer.protocol.peer_side import Envelope, PieceHead, Question, Ticket
-from rljob_worker.databuffer.protocol.streams import StreamAnswer
+from rljob_worker.databuffer.protocol.peer_side import Envelope, Question, Ticket
 from rljob_worker.databuffer.protocol.worker_side import (
     Done,
     Failed,
@@ -60,11 +59,9 @@ class _Reads:
 
 read_envelope = _Reads("envelope of messages", Envelope)
 read_ticket = _Reads("ticket", Ticket)
-read_piece_head = _Reads("head of a piece of rows", PieceHead)
 read_packed = _Reads("packed rows", list[tuple[bytes, bytes]])
 read_question = _Reads("question", Question)
 read_request = _Reads("request of a worker", WorkerRequest)
 read_introduction = _Reads("introduction", Introduction)
 read_admission = _Reads("answer to an introduction", Done | TurnedAway)
 read_answer = _Reads("answer to a worker", WorkerAnswer | Failed)
-read_stream_answer = _Reads("answer to a ticket", StreamAnswer)

@@ -1,7 +1,7 @@
 """What data buffers tell each other: frozen messages through links, tickets of streams, questions for error messages.
 
-Messages arrive exactly once and in order (`links`); nobody waits for an answer. Bytes of rows and of weights are
-fetched as streams (`streams`), and only when they are there.
+Messages arrive exactly once and in order (`links`); nobody waits for an answer. Rows and weights are fetched as streams
+of record batches (`streams`), and only when they are there.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class RowsOffered(Message, frozen=True):
     kinds: dict[str, list[Any]]
     """What each column is made of, `Kind.to_json`."""
     rows: bytes = b""
-    """The rows themselves where they are few, `stream.packed`; empty: to be fetched."""
+    """The rows themselves where they are few, `rows.stream.packed`; empty: to be fetched."""
 
 
 class RowsTaken(Message, frozen=True):
@@ -112,8 +112,8 @@ class RowsTicket(msgspec.Struct, frozen=True, tag=True, array_like=True, forbid_
     edge: str
     step: int
     share: int
-    piece_bytes: int
-    """Size of the portions, about."""
+    batch_bytes: int
+    """Size of the record batches, about."""
 
 
 class ChunkTicket(msgspec.Struct, frozen=True, tag=True, array_like=True, forbid_unknown_fields=True):
@@ -126,15 +126,6 @@ class ChunkTicket(msgspec.Struct, frozen=True, tag=True, array_like=True, forbid
 
 
 Ticket = RowsTicket | ChunkTicket
-
-
-class PieceHead(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """Some rows of a stream, whose values follow column by column, in order of the names of the columns."""
-
-    row_ids: bytes
-    """int64 [rows]."""
-    num_bytes: tuple[int, ...]
-    """Of each column."""
 
 
 class WhatIsMissing(msgspec.Struct, frozen=True, tag=True, array_like=True, forbid_unknown_fields=True):

@@ -1,7 +1,6 @@
 """The shares of the workers of this host: from the first offer to the last reader.
 
     OFFERS ──all are there──▶ LAY_OUT ──worked out──▶ ROOM ──found──▶ DATA ──all in place──▶ READY ──read──▶ OVER
-       └── early rows: fetched into room that anybody may take back, copied to their place in DATA
 
 Nothing here waits. An event moves a share on under the lock, and work that takes time (`Work`) ends in another event.
 """
@@ -12,13 +11,13 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from rljob_worker.column_kind import Kind
 from rljob_worker.databuffer.protocol.errors import OutOfOrder
 from rljob_worker.databuffer.protocol.peer_side import PeerMessage, RowsOffered, RowsTaken
 from rljob_worker.databuffer.pull.edges import EdgeStep, Phase, Share
 from rljob_worker.databuffer.pull.transfer import Patience, Streams, Transfer
 from rljob_worker.databuffer.routes.hosts import Host
 from rljob_worker.databuffer.rows.arrangement import Arrangement, Header, arrange
-from rljob_worker.databuffer.rows.kind import Kind
 from rljob_worker.databuffer.rows.segment import Bytes
 from rljob_worker.databuffer.rows.stream import Selection, header_of
 from rljob_worker.databuffer.store.monitor import Monitor
@@ -72,7 +71,6 @@ class Consuming:
         self._clock = clock
         self._transfer = Transfer(
             here,
-            segments,
             memory,
             monitor=monitor,
             links=links,
@@ -111,8 +109,6 @@ class Consuming:
             share.offers[host], share.offered_at = header, self._clock()
             if rows:
                 share.brought[host] = rows
-            elif header is not None:
-                share.fetchable.append(host)
             is_due = self._is_due(state, share)
         if is_due:
             self._begin(state, share)
@@ -151,7 +147,6 @@ class Consuming:
         if share.phase is not Phase.OFFERS or not share.is_wanted or expected is None:
             return False
         if not expected.keys() <= share.offers.keys():
-            self._transfer.begin_early(state, share)
             return False
         strays = sorted(map(str, share.offers.keys() - expected.keys()))
         assert not strays, f"{strays} offered rows of share {share.number} of {state.name}, and have none"
@@ -188,7 +183,7 @@ class Consuming:
 
     def _own_header(self, state: EdgeStep, share: Share) -> Header:
         share.own = self.own.selections(state.route.name, state.step, share.number)
-        return header_of(share.own)
+        return header_of(share.own, state.route.name)
 
     def _begin_later(self, state: EdgeStep, share: Share, arrangement: Arrangement) -> bool:
         """Under the lock of whoever gave room back."""
@@ -241,7 +236,7 @@ class Consuming:
                 self._links.send(host, RowsTaken(state.route.name, state.step, (share.number,)))
         share.offers = {}
         share.arrangement, share.target = None, None
-        share.places, share.early, share.brought, share.own = {}, {}, {}, []
+        share.places, share.brought, share.own = {}, {}, []
         self._received(state.route.name, share)
 
 

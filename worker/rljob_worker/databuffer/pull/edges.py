@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import enum
-from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -51,14 +50,6 @@ class Part:
 
 
 @dataclass(slots=True, eq=False)
-class Early:
-    """Rows of one host that came before the share was laid out; `has_landed` once they are all there."""
-
-    segment: Segment
-    has_landed: bool = False
-
-
-@dataclass(slots=True, eq=False)
 class Share:
     """What one data-parallel rank of this host gets."""
 
@@ -67,11 +58,8 @@ class Share:
     is_wanted: bool = False
     offers: dict[Host, Header | None] = field(default_factory=dict)
     """What each host has of it; None for this host, whose parts can be looked at."""
-    fetchable: deque[Host] = field(default_factory=deque)
-    """Hosts whose rows may be fetched early, in the order of their offers: each is tried once."""
     brought: dict[Host, bytes] = field(default_factory=dict)
     """Rows that came with their offer."""
-    early: dict[Host, Early] = field(default_factory=dict)
     arrangement: Arrangement | None = None
     places: dict[Host, Int64] = field(default_factory=dict)
     """Row of the segment that each row of a host becomes."""
@@ -82,8 +70,6 @@ class Share:
     """The segment as arrays, from when it is laid out until it can be read."""
     left: set[Host] = field(default_factory=set)
     """Hosts whose rows are not in place yet."""
-    is_laid_out: bool = False
-    """Whether the index and the offsets are written, so that rows can come to their places."""
     remote_bytes: int = 0
     wanted_at: float = 0.0
     offered_at: float = 0.0

@@ -217,7 +217,7 @@ class Producing:
 
     def _offer_of(self, state: EdgeStep, share: int) -> RowsOffered:
         selections = self.selections(state.route.name, state.step, share)
-        header = header_of(selections)
+        header = header_of(selections, state.route.name)
         kinds = {name: kind.to_json() for name, kind in header.kinds.items()}
         are_few = header.num_bytes <= few_bytes_for(len(state.route.producer_hosts), self.few_bytes)
         rows = packed(selections) if are_few else b""

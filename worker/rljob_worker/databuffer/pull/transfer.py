@@ -1,8 +1,4 @@
-"""The rows of a share on their way from its hosts to its segment, each value straight to its place.
-
-Rows that are ready while others are still computed come early, into room that anybody may take back: then they are
-fetched once more. No stream waits, for what it asks has been offered.
-"""
+"""The rows of a share on their way from its hosts to its segment. No stream waits: what it asks for was offered."""
 
 from __future__ import annotations
 
@@ -11,24 +7,20 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-import numpy as np
-from numpy.typing import NDArray
+import pyarrow as pa
 
 from rljob_worker.databuffer.protocol.errors import Elsewhere
 from rljob_worker.databuffer.protocol.peer_side import RowsTicket
-from rljob_worker.databuffer.protocol.streams import Portion, Take
-from rljob_worker.databuffer.pull.edges import Early, EdgeStep, Share
+from rljob_worker.databuffer.protocol.streams import Take
+from rljob_worker.databuffer.pull.edges import EdgeStep, Share
 from rljob_worker.databuffer.routes.hosts import Host
-from rljob_worker.databuffer.rows.arrangement import Header, arrange, place
+from rljob_worker.databuffer.rows.arrangement import place
 from rljob_worker.databuffer.rows.landing import Landing
 from rljob_worker.databuffer.rows.segment import Bytes, Views, views
-from rljob_worker.databuffer.rows.stream import piece_bytes_for, unpacked
+from rljob_worker.databuffer.rows.stream import batch_bytes_for, unpacked
 from rljob_worker.databuffer.store.monitor import Monitor
-from rljob_worker.databuffer.store.segments import Item, Segments
 from rljob_worker.databuffer.work import Work
 from rljob_worker.errors import PeerLost
-
-Int64 = NDArray[np.int64]
 
 
 class Streams(Protocol):
@@ -53,7 +45,6 @@ class Transfer:
     def __init__(
         self,
         here: Host,
-        segments: Segments,
         memory: Bytes,
         *,
         monitor: Monitor,
@@ -65,7 +56,6 @@ class Transfer:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._here = here
-        self._segments = segments
         self._memory = memory
         self._monitor = monitor
         self._links = links
@@ -81,18 +71,12 @@ class Transfer:
         share.target = views(self._memory, share.segment.offset, share.segment.contents)
         share.arrangement.write_index(share.target)
         with self._monitor.change():
-            share.is_laid_out = True
             remote = [host for host in share.offers if host != self._here]
-            landed = [host for host in remote if host in share.early and share.early[host].has_landed]
-            for host in landed:
-                self._segments.keep(share.early[host].segment)
-            absent = [host for host in remote if host not in share.early and host not in share.brought]
-        for host in absent:
-            self._fetch(state, share, host)
-        for host in list(share.brought):
-            self._place_brought(state, share, host)
-        for host in landed:
-            self._place_early(state, share, host)
+        for host in remote:
+            if host in share.brought:
+                self._place_brought(state, share, host)
+            else:
+                self._fetch(state, share, host)
         if self._here in share.offers:
             self._place_own(state, share)
 
@@ -108,7 +92,7 @@ class Transfer:
 
         def run() -> None:
             try:
-                self._receive(state, share, host, _target(share), share.places[host])
+                self._receive(state, share, host)
             except PeerLost as error:
                 self._again(error, since, lambda first: self._fetch(state, share, host, first))
                 return
@@ -125,100 +109,26 @@ class Transfer:
             raise error
         self._later(0.05, lambda: fetch(first))
 
-    def _receive(self, state: EdgeStep, share: Share, host: Host, target: Views, places: Int64) -> None:
-        """All rows of a host, in the order of its offer, to rows `places` of `target`."""
-        piece_bytes = piece_bytes_for(len(share.offers))
-        ticket = RowsTicket(state.route.name, state.step, share.number, piece_bytes)
-        landing = _landing(state, share, host, target, places)
+    def _receive(self, state: EdgeStep, share: Share, host: Host) -> None:
+        """All rows of a host, in the order of its offer."""
+        ticket = RowsTicket(state.route.name, state.step, share.number, batch_bytes_for(len(share.offers)))
+        landing = _landing(state, share, host)
 
-        def take(portion: Portion) -> None:
-            landing.take(portion)
-            share.remote_bytes += portion.num_bytes
+        def take(record: pa.RecordBatch, checksum: bytes) -> None:
+            landing.take(record, checksum)
+            share.remote_bytes += record.nbytes
 
         self._links.stream(host, ticket, self._patience.stream_seconds, take)
         landing.end()
 
     def _place_brought(self, state: EdgeStep, share: Share, host: Host) -> None:
         """Rows that came with the offer."""
-        landing = _landing(state, share, host, _target(share), share.places[host])
-        for portion in unpacked(share.brought.pop(host)):
-            landing.take(portion)
-            share.remote_bytes += portion.num_bytes
+        header, landing = share.offers[host], _landing(state, share, host)
+        assert header is not None
+        for record, checksum in unpacked(share.brought.pop(host), header.kinds):
+            landing.take(record, checksum)
+            share.remote_bytes += record.nbytes
         landing.end()
-        self._in_place(state, share, host)
-
-    # ---- early rows
-
-    def begin_early(self, state: EdgeStep, share: Share) -> None:
-        """Rows that are there while others are still computed come into spare room; under the lock.
-
-        Where layouts are exchanged all rows are there before any is offered: nothing would be gained.
-        """
-        if state.route.needs_layouts:
-            return
-        while share.fetchable:
-            host = share.fetchable[0]
-            header = share.offers[host]
-            assert header is not None, "this host's own rows need not come"
-            contents = arrange([header], state.route.name).contents
-            item = Item(state.route.name, state.step, "early rows of share", share.number)
-            segment = self._segments.try_reserve_early(item, contents.num_bytes)
-            if segment is None:
-                return
-            share.fetchable.popleft()
-            segment.contents = contents
-            share.early[host] = Early(segment)
-            self._stream_early(state, share, host, header)
-
-    def _stream_early(self, state: EdgeStep, share: Share, host: Host, header: Header) -> None:
-        segment = share.early[host].segment
-        what = f"early rows of {state.name} from host {host}"
-
-        def run() -> None:
-            assert segment.contents is not None
-            target = views(self._memory, segment.offset, segment.contents)
-            arrangement = arrange([header], state.route.name)
-            arrangement.write_index(target)
-            try:
-                self._receive(state, share, host, target, arrangement.targets[0])
-            except PeerLost:
-                self._give_up_early(state, share, host)
-                return
-            self._early_landed(state, share, host)
-
-        self._streams.submit(what, run)
-
-    def _early_landed(self, state: EdgeStep, share: Share, host: Host) -> None:
-        with self._monitor.change():
-            early = share.early[host]
-            early.has_landed = True
-            is_due = share.is_laid_out
-            if not is_due:
-                self._segments.may_take_back(early.segment, lambda: self._taken_back(share, host))
-        if is_due:
-            self._place_early(state, share, host)
-
-    def _taken_back(self, share: Share, host: Host) -> None:
-        """Somebody needed the room: these rows are fetched again, once there is a place for them. Under the lock."""
-        del share.early[host]
-
-    def _give_up_early(self, state: EdgeStep, share: Share, host: Host) -> None:
-        """The stream broke: as if it had never been tried."""
-        with self._monitor.change():
-            self._segments.drop(share.early.pop(host).segment)
-            is_due = share.is_laid_out
-        if is_due:
-            self._fetch(state, share, host)
-
-    def _place_early(self, state: EdgeStep, share: Share, host: Host) -> None:
-        segment, header = share.early[host].segment, share.offers[host]
-        assert segment.contents is not None and header is not None
-        landed = views(self._memory, segment.offset, segment.contents)
-        # early rows lie in row_id order, the offer tells them in the order of its parts
-        order = arrange([header], state.route.name).targets[0]
-        place(_target(share), share.places[host], landed, order)
-        with self._monitor.change():
-            self._segments.drop(segment)
         self._in_place(state, share, host)
 
 
@@ -227,8 +137,8 @@ def _target(share: Share) -> Views:
     return share.target
 
 
-def _landing(state: EdgeStep, share: Share, host: Host, target: Views, places: Int64) -> Landing:
-    """For the rows of a host, in the order of its offer, to rows `places` of `target`."""
+def _landing(state: EdgeStep, share: Share, host: Host) -> Landing:
+    """For the rows of a host, in the order of its offer."""
     header = share.offers[host]
     assert header is not None, "this host places its own rows from its parts"
-    return Landing(header, target, places, f"{state.name} from host {host}")
+    return Landing(header, _target(share), share.places[host], f"{state.name} from host {host}")

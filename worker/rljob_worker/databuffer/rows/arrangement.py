@@ -11,8 +11,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from rljob_worker.batch import Batch
+from rljob_worker.column_kind import Kind, kind_of
 from rljob_worker.databuffer.rows.arrow_table import table_from_bytes, table_to_bytes
-from rljob_worker.databuffer.rows.kind import Kind, kind_of
 from rljob_worker.databuffer.rows.segment import Contents, Views, plan_contents
 from rljob_worker.errors import BadData
 from rljob_worker.gather import Runs, Stretches, offsets_of
@@ -113,7 +113,7 @@ def arrange(headers: Sequence[Header], edge: str) -> Arrangement:
     per group: that lies at the first row of the group, once, whoever sends it.
     """
     filled = [header for header in headers if len(header.index)] or list(headers[:1])
-    _check_kinds(filled, edge)
+    check_kinds(filled, edge)
     merged = Header.concat(filled)
     order = merged.index.order()
     ordered = merged.take(order)
@@ -187,7 +187,8 @@ def _lengths_of_groups(header: Header, edge: str) -> dict[str, Int64]:
     return settled
 
 
-def _check_kinds(headers: Sequence[Header], edge: str) -> None:
+def check_kinds(headers: Sequence[Header], edge: str) -> None:
+    """Raises BadData naming the columns on which producers do not agree."""
     first = headers[0].kinds
     for header in headers[1:]:
         if header.kinds != first:

@@ -1,27 +1,14 @@
-"""Columns of integers as Arrow IPC streams, without pandas: `to_numpy` and `pa.array` import it (seconds, 50 MB)."""
+"""Columns of integers as Arrow IPC streams."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-
-def array_over(values: NDArray[np.int64]) -> pa.Array:
-    """An Arrow array over the same memory."""
-    return pa.Array.from_buffers(pa.int64(), len(values), [None, pa.py_buffer(np.ascontiguousarray(values))])
-
-
-def numbers_of(array: pa.Array, storage: str) -> Any:
-    """The values of an Arrow array over its own memory."""
-    data = array.buffers()[1]
-    if data is None or not data.size:
-        return np.empty(0, storage)
-    size = np.dtype(storage).itemsize
-    return np.frombuffer(data, storage, len(array), array.offset * size)
+from rljob_worker.arrow_batch import array_over, numbers_of
 
 
 def table_to_bytes(columns: Mapping[str, NDArray[np.int64]]) -> bytes:

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rljob_worker.batch import Batch, Column
-from rljob_worker.databuffer.rows.kind import Kind, kind_of
+from rljob_worker.column_kind import Kind, kind_of
 from rljob_worker.row_index import INDEX_COLUMNS, RowIndex
 
 Int64 = NDArray[np.int64]

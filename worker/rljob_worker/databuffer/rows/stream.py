@@ -1,30 +1,35 @@
-"""Rows of sealed parts as a stream of pieces of bounded size: their values as they lie, column by column."""
+"""Rows of sealed parts as Arrow record batches of bounded size, each with a checksum."""
 
 from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
+import pyarrow as pa
+import xxhash
 from numpy.typing import NDArray
 
+from rljob_worker.arrow_batch import record_of, schema_of
 from rljob_worker.batch import Column
+from rljob_worker.column_kind import Kind, kind_of
 from rljob_worker.databuffer.protocol.codec import encode, read_packed
-from rljob_worker.databuffer.protocol.peer_side import PieceHead
-from rljob_worker.databuffer.protocol.streams import Held
-from rljob_worker.databuffer.rows.arrangement import Header
+from rljob_worker.databuffer.protocol.errors import Malformed
+from rljob_worker.databuffer.protocol.streams import RecordStream
+from rljob_worker.databuffer.rows.arrangement import Header, check_kinds
 from rljob_worker.databuffer.rows.segment import Views
-from rljob_worker.gather import Runs, Stretches, Taking, bytes_of
+from rljob_worker.gather import Runs, Taking, bytes_of
+from rljob_worker.row_index import RowIndex
 
 Int64 = NDArray[np.int64]
 
-PIECE_BYTES = 16 << 20
-"""What is copied together at either end, for rows in many small places."""
-SMALLEST_PIECE_BYTES = 1 << 19
-ALL_PIECES_BYTES = 64 << 20
-"""What the pieces of all sources of one share may take in private memory."""
+BATCH_BYTES = 4 << 20
+"""Record batches: larger ones leave the processor's caches between gathering, checksum and socket."""
+SMALLEST_BATCH_BYTES = 1 << 19
+ALL_BATCHES_BYTES = 64 << 20
+"""What the record batches of all sources of one share may take in private memory."""
 MESSAGE_BYTES = 64 << 20
 FEW_BYTES = 1 << 16
 """So few bytes of rows travel with their offer: a stream of their own would take longer."""
@@ -35,9 +40,9 @@ Selection = tuple[Views, Int64]
 """A part and the positions of the rows that are wanted."""
 
 
-def piece_bytes_for(num_sources: int) -> int:
-    """Size of the pieces when so many sources send at once."""
-    return max(SMALLEST_PIECE_BYTES, min(PIECE_BYTES, ALL_PIECES_BYTES // max(1, num_sources)))
+def batch_bytes_for(num_sources: int) -> int:
+    """Size of the record batches when so many sources send at once."""
+    return max(SMALLEST_BATCH_BYTES, min(BATCH_BYTES, ALL_BATCHES_BYTES // max(1, num_sources)))
 
 
 def few_bytes_for(num_sources: int, few_bytes: int = FEW_BYTES) -> int:
@@ -45,38 +50,70 @@ def few_bytes_for(num_sources: int, few_bytes: int = FEW_BYTES) -> int:
     return min(few_bytes, ALL_FEW_BYTES // max(1, num_sources))
 
 
-def header_of(selections: Sequence[Selection]) -> Header:
-    """What is in a stream of these rows, in its order. Parts without rows only tell the types, if nobody else does."""
+def header_of(selections: Sequence[Selection], edge: str) -> Header:
+    """What is in a stream of these rows, in its order. Parts without rows only tell the types, if nobody else does.
+
+    Raises BadData when the producers do not agree on the columns.
+    """
     headers = [Header.of(views, rows) for views, rows in selections]
-    return Header.concat([header for header in headers if len(header.index)] or headers[:1])
+    filled = [header for header in headers if len(header.index)] or headers[:1]
+    check_kinds(filled, edge)
+    return Header.concat(filled)
 
 
 def stream(
-    selections: Sequence[Selection], gathered: Callable[[float], None], piece_bytes: int = PIECE_BYTES
-) -> Iterator[Held]:
+    selections: Sequence[Selection], gathered: Callable[[float], None], batch_bytes: int = BATCH_BYTES
+) -> RecordStream:
     """The rows, in the order of their header."""
+    views = next((views for views, rows in selections if len(rows)), selections[0][0])
+    schema = schema_of({name: kind_of(column) for name, column in views.columns.items()})
+    return RecordStream(schema, _records(selections, schema, gathered, batch_bytes))
+
+
+def _records(
+    selections: Iterable[Selection], schema: pa.Schema, gathered: Callable[[float], None], batch_bytes: int
+) -> Iterator[tuple[pa.RecordBatch, bytes]]:
     for views, rows in selections:
-        for piece in pieces(views, rows, piece_bytes):
+        for piece in pieces(views, rows, batch_bytes):
             start = time.perf_counter()
-            portion = piece.portion()
+            index, columns = piece.gather()
+            checksum = checksum_of(index, columns)
+            record = record_of(index, columns, schema)
             gathered(time.perf_counter() - start)
-            yield portion
+            yield record, checksum
+
+
+def checksum_of(index: RowIndex, columns: Mapping[str, Column]) -> bytes:
+    """XXH3 (64 bits) of everything that rows consist of, columns by name."""
+    digest = xxhash.xxh3_64()
+    for values in index.columns().values():
+        digest.update(bytes_of(values))
+    for _, column in sorted(columns.items()):
+        if column.offsets is not None:
+            digest.update(bytes_of(column.offsets))
+        digest.update(bytes_of(column.values))
+    return digest.digest()
 
 
 def packed(selections: Sequence[Selection]) -> bytes:
     """The same stream as bytes: for few rows."""
-    portions = stream(selections, lambda seconds: None)
-    return encode([(portion.head, b"".join(portion.places)) for portion in portions])
+    records = stream(selections, lambda seconds: None).records
+    return encode([(record.serialize().to_pybytes(), checksum) for record, checksum in records])
 
 
-def unpacked(data: bytes) -> list[Held]:
+def unpacked(data: bytes, kinds: Mapping[str, Kind]) -> Iterator[tuple[pa.RecordBatch, bytes]]:
     """The other way round. Raises Malformed."""
-    return [Held(head, [memoryview(values)]) for head, values in read_packed(data)]
+    schema = schema_of(kinds)
+    for record, checksum in read_packed(data):
+        try:
+            yield pa.ipc.read_record_batch(pa.py_buffer(record), schema), checksum
+        except (pa.ArrowException, OSError) as error:
+            raise Malformed(f"{len(record):,} bytes are not a record batch: {error}") from error
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Piece:
-    """Some rows of a part in one portion: by row, and the groups whose own columns come with these rows."""
+    """Some rows of a part for one record batch: by row, and the groups whose own columns come with these rows."""
 
     views: Views
     by_row: Runs
@@ -85,46 +122,43 @@ class Piece:
     def __len__(self) -> int:
         return len(self.by_row.source)
 
-    def portion(self) -> Held:
-        """The values where they lie, but for those in many small places, which are copied together.
+    def gather(self) -> tuple[RowIndex, dict[str, Column]]:
+        """The rows, over the same memory where they are neighbours there.
 
         What is stored per group is there only if no earlier piece has it.
         """
         known: list[tuple[Column, Taking]] = []
-        columns = [self._places(self.views.columns[name], known) for name in sorted(self.views.columns)]
-        sizes = tuple(sum(map(len, places)) for places in columns)
-        head = PieceHead(self.views.index.row_ids[self.by_row.source].tobytes(), sizes)
-        return Held(encode(head), list(itertools.chain.from_iterable(columns)))
+        columns = {name: self._gathered(column, known) for name, column in self.views.columns.items()}
+        return self.views.index.take(self.by_row.source), columns
 
-    def _places(self, column: Column, known: list[tuple[Column, Taking]]) -> list[memoryview]:
+    def _gathered(self, column: Column, known: list[tuple[Column, Taking]]) -> Column:
         """Most columns have rows as long as another's: what is worked out for one is right for both."""
         runs = self.by_group if column.per_group else self.by_row
         if column.offsets is None:
-            places = Stretches.of(None, None, runs).sources(column.values)
-            return [bytes_of(column.values[runs.source])] if places is None else places
+            return column.gather(runs, len(self), may_view=True)
         taking = next((each for other, each in known if other.has_rows_like(column)), None)
         if taking is None:
             taking = Taking(column.offsets, runs, len(self))
             known.append((column, taking))
-        return taking.places(column.values)
+        return replace(column, values=taking.values(column.values, may_view=True), offsets=taking.offsets)
 
 
-def pieces(views: Views, rows: Int64, piece_bytes: int = PIECE_BYTES) -> list[Piece]:
-    """The rows at `rows` cut so that a piece has at most `piece_bytes`, or is one row."""
+def pieces(views: Views, rows: Int64, batch_bytes: int = BATCH_BYTES) -> list[Piece]:
+    """The rows at `rows` cut so that a piece has at most `batch_bytes`, or is one row."""
     groups = views.index.group_runs(rows)
     return [
         Piece(views, Runs.taking(rows[first:stop]), groups.within(first, stop))
-        for first, stop in _cuts(row_bytes(views, rows), piece_bytes)
+        for first, stop in _cuts(row_bytes(views, rows), batch_bytes)
     ]
 
 
-def _cuts(sizes: Int64, piece_bytes: int) -> list[tuple[int, int]]:
+def _cuts(sizes: Int64, batch_bytes: int) -> list[tuple[int, int]]:
     """First and stop of every piece."""
     ends = np.cumsum(sizes)
     cuts = [0]
     while cuts[-1] < len(sizes):
         base = ends[cuts[-1] - 1] if cuts[-1] else 0
-        stop = int(np.searchsorted(ends, base + piece_bytes, side="right"))
+        stop = int(np.searchsorted(ends, base + batch_bytes, side="right"))
         cuts.append(max(stop, cuts[-1] + 1))
     return list(itertools.pairwise(cuts))
 

@@ -1,8 +1,8 @@
-"""The servers of a data buffer for its peers: Flight for messages and questions, beside it one for streams of bytes."""
+"""The Flight server of a data buffer for its peers: messages and questions as actions, rows and weights as streams."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -13,17 +13,17 @@ from rljob_api.planning.plan import GroupPlan
 from rljob_worker.databuffer.links.connection import MAX_BYTES
 from rljob_worker.databuffer.links.faults import to_flight
 from rljob_worker.databuffer.links.fencing import Caller, Fence, Identity, Lie, Side, check_certificate
-from rljob_worker.databuffer.protocol.codec import encode, opened, read_envelope, read_question, sealed
+from rljob_worker.databuffer.protocol.codec import encode, opened, read_envelope, read_question, read_ticket, sealed
 from rljob_worker.databuffer.protocol.errors import Bug, Malformed
 from rljob_worker.databuffer.protocol.peer_side import Answer, Envelope, Question, Ticket
-from rljob_worker.databuffer.protocol.streams import Held
+from rljob_worker.databuffer.protocol.streams import RecordStream
 from rljob_worker.databuffer.routes.hosts import Host
-from rljob_worker.databuffer.server.streams import StreamServer
 from rljob_worker.errors import RLJobError
 
 if TYPE_CHECKING:
     from rljob_worker.databuffer.links.credentials import Credentials
 
+MAX_TICKET_BYTES = 64 << 10
 SHOWN_CHARACTERS = 40
 """Of an action that is none."""
 
@@ -39,7 +39,7 @@ class PeerSide(Protocol):
     def answer(self, question: Question) -> Answer:
         """At once, for an error message."""
 
-    def stream(self, ticket: Ticket) -> Iterable[Held]:
+    def stream(self, ticket: Ticket) -> RecordStream:
         """What is there now: never waits."""
 
 
@@ -68,23 +68,30 @@ class _Passed(flight.ServerMiddleware):  # type: ignore[misc]
         self.caller = caller
 
 
-class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
-    """Bodies are checked for their size before they are read; errors of ours keep their names, others are a Bug."""
+class PeerServer(flight.FlightServerBase):  # type: ignore[misc]
+    """Actions deliver and ask, and streams by ticket.
+
+    Bodies are checked for their size before they are read; errors of ours keep their names, others are a Bug.
+    """
 
     def __init__(
         self,
-        location: str,
-        fence: Fence,
-        actions: Mapping[str, Action],
-        max_bytes: int = MAX_BYTES,
+        address: str,
+        ours: Identity,
+        life: str,
+        groups: Sequence[GroupPlan],
+        side: PeerSide,
         credentials: Credentials | None = None,
+        max_bytes: int = MAX_BYTES,
     ) -> None:
-        """credentials: for mutual TLS, which a location of grpc+tls needs."""
-        self._actions = actions
+        """address: host:port. credentials: for mutual TLS; None takes plain text."""
+        self._side = side
+        self._actions: dict[str, Action] = {"deliver": self._deliver, "ask": self._ask}
         self._knows_certificates = credentials is not None
         self._max_bytes = max_bytes
-        tls = {} if credentials is None else credentials.of_server()
-        super().__init__(location, middleware={_GATE: _Gate(fence)}, **tls)
+        scheme, tls = ("grpc+tcp", {}) if credentials is None else ("grpc+tls", credentials.of_server())
+        gate = _Gate(Fence(ours, life, Side.PEERS, groups))
+        super().__init__(f"{scheme}://{address}", middleware={_GATE: gate}, **tls)
 
     def do_action(self, context: flight.ServerCallContext, action: flight.Action) -> list[pa.Buffer]:
         name, caller = action.type, self._caller(context)
@@ -93,6 +100,19 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
                 raise Malformed(f"there is no action {name[:SHOWN_CHARACTERS]!r}, only {', '.join(self._actions)}")
             _check_size(name, action.body.size, self._max_bytes)
             return [pa.py_buffer(sealed(self._actions[name](caller, opened(action.body, "a call"))))]
+
+    def do_get(self, context: flight.ServerCallContext, ticket: flight.Ticket) -> flight.FlightDataStream:
+        self._caller(context)
+        with _by_name("a stream"):
+            _check_size("a ticket", len(ticket.ticket), MAX_TICKET_BYTES)
+            found = self._side.stream(read_ticket(opened(ticket.ticket, "a ticket")))
+        return flight.GeneratorStream(found.schema, _sent(found))
+
+    def _deliver(self, caller: Caller, body: memoryview) -> bytes:
+        return self._side.take(caller.identity.pod, caller.life, read_envelope(body)).encode()
+
+    def _ask(self, caller: Caller, body: memoryview) -> bytes:
+        return encode(self._side.answer(read_question(body)))
 
     def _caller(self, context: flight.ServerCallContext) -> Caller:
         """Who calls, as the headers say, and where there are certificates as the caller's does."""
@@ -105,57 +125,10 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
         return caller
 
 
-class PeerServers:
-    """For messages and questions, and for streams of bytes, at a port that callers ask the first one for."""
-
-    def __init__(self, messages: FlightServer, streams: StreamServer) -> None:
-        self._messages = messages
-        self._streams = streams
-        self.port: int = messages.port
-
-    def __enter__(self) -> PeerServers:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.shutdown()
-
-    def shutdown(self) -> None:
-        """Take no more calls."""
-        self._messages.shutdown()
-        self._streams.shutdown()
-
-
-def serve_peers(
-    address: str,
-    ours: Identity,
-    life: str,
-    groups: Sequence[GroupPlan],
-    side: PeerSide,
-    credentials: Credentials | None = None,
-) -> PeerServers:
-    """The side for other data buffers: actions deliver and ask at host:port, and tell where bytes are to be had.
-
-    credentials: for mutual TLS; None takes plain text.
-    """
-
-    def deliver(caller: Caller, body: memoryview) -> bytes:
-        return side.take(caller.identity.pod, caller.life, read_envelope(body)).encode()
-
-    def ask(caller: Caller, body: memoryview) -> bytes:
-        return encode(side.answer(read_question(body)))
-
-    def where_bytes_are(caller: Caller, body: memoryview) -> bytes:
-        return str(streams.port).encode()
-
-    fence = Fence(ours, life, Side.PEERS, groups)
-    streams = StreamServer(address.rpartition(":")[0], fence, side.stream, credentials)
-    location = f"grpc+tcp://{address}" if credentials is None else f"grpc+tls://{address}"
-    actions = {"deliver": deliver, "ask": ask, "bytes": where_bytes_are}
-    try:
-        return PeerServers(FlightServer(location, fence, actions, credentials=credentials), streams)
-    except BaseException:
-        streams.shutdown()
-        raise
+def _sent(stream: RecordStream) -> Iterator[tuple[pa.RecordBatch, pa.Buffer]]:
+    with _by_name("a stream"):
+        for record, checksum in stream.records:
+            yield record, pa.py_buffer(checksum)
 
 
 def _unauthorized(lie: Lie) -> flight.FlightUnauthorizedError:

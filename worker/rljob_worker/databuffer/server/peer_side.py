@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from rljob_worker.databuffer.links.faults import cause_of
 from rljob_worker.databuffer.protocol import peer_side as say
-from rljob_worker.databuffer.protocol.streams import Held
+from rljob_worker.databuffer.protocol.streams import RecordStream
 from rljob_worker.databuffer.pull.consuming import header_from
 from rljob_worker.databuffer.pull.producing import layout_topic
 from rljob_worker.databuffer.routes.hosts import Host
 from rljob_worker.databuffer.rows import stream as rows
 from rljob_worker.databuffer.server.worker_side import REPORT
-from rljob_worker.databuffer.weights.chunk_bytes import portions_of
+from rljob_worker.databuffer.weights.chunk_bytes import stream_of
 from rljob_worker.errors import PeerLost
 
 if TYPE_CHECKING:
@@ -52,16 +52,16 @@ class PeerSide:
             return {str(rank): self._buffer.posts.status(rank) for rank in self._buffer.posts.ranks()}
         return self._missing(question.edge, question.step)
 
-    def stream(self, ticket: say.Ticket) -> Iterator[Held]:
+    def stream(self, ticket: say.Ticket) -> RecordStream:
         """What was offered."""
         self._buffer.monitor.check()
         if isinstance(ticket, say.ChunkTicket):
-            return portions_of(self._buffer.weights.offered(ticket))
+            return stream_of(self._buffer.weights.offered(ticket))
         if ticket.edge not in self._buffer.edges.routes:
             raise PeerLost(f"a ticket for edge {ticket.edge!r}, which this job does not have")
         selections = self._buffer.producing.selections(ticket.edge, ticket.step, ticket.share)
         gathered = self._buffer.metrics.gathered
-        return rows.stream(selections, lambda seconds: gathered(ticket.edge, seconds), ticket.piece_bytes)
+        return rows.stream(selections, lambda seconds: gathered(ticket.edge, seconds), ticket.batch_bytes)
 
     # ---- messages
 

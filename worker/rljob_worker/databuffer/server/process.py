@@ -24,7 +24,7 @@ from rljob_worker.databuffer.links.token import read_token
 from rljob_worker.databuffer.routes.hosts import Host
 from rljob_worker.databuffer.routes.job_tree import FAN_OUT
 from rljob_worker.databuffer.server.buffer import DataBuffer
-from rljob_worker.databuffer.server.flight import serve_peers
+from rljob_worker.databuffer.server.flight import PeerServer
 from rljob_worker.databuffer.server.local import serve_workers
 from rljob_worker.databuffer.server.metrics import BufferMetrics, MetricsServer
 from rljob_worker.databuffer.server.worker_side import WorkerSide
@@ -168,7 +168,7 @@ def serving(settings: Settings) -> Iterator[dict[str, int]]:
         stack.callback(local.shutdown)
         check_free("the data buffer", settings.listen, settings.port, keys.ENV_BUFFER_PORT)
         address = f"{settings.listen}:{settings.port}"
-        remote = serve_peers(address, identity, buffer.life, plan.groups, buffer.peer_side, settings.credentials)
+        remote = PeerServer(address, identity, buffer.life, plan.groups, buffer.peer_side, settings.credentials)
         stack.callback(remote.shutdown)
         check_free("the data buffer's metrics", settings.listen, settings.metrics_port, keys.ENV_METRICS_PORT)
         scraped = MetricsServer(metrics, settings.listen, settings.metrics_port)

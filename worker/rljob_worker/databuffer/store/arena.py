@@ -10,8 +10,7 @@ PAGE_BYTES = 4096
 class Allocator:
     """Hands out page-aligned ranges of [start, start + capacity).
 
-    The lowest free range that fits is taken, so that a step like the one before reuses pages already mapped and warm;
-    what lasts a moment only comes from the top, so that it leaves no holes between the others.
+    The lowest free range that fits is taken, so that a step like the one before reuses pages already mapped and warm.
     Neighbouring free ranges are joined as they are given back: fragmentation never lasts.
     """
 
@@ -40,18 +39,6 @@ class Allocator:
                 self._free[position : position + 1] = rest
                 self._taken[offset] = length
                 return offset
-        return None
-
-    def allocate_on_top(self, num_bytes: int) -> int | None:
-        """The same from the end of the highest free range that is long enough."""
-        length = rounded(num_bytes)
-        for position in reversed(range(len(self._free))):
-            offset, free = self._free[position]
-            if free >= length:
-                rest = [(offset, free - length)] if free > length else []
-                self._free[position : position + 1] = rest
-                self._taken[offset + free - length] = length
-                return offset + free - length
         return None
 
     def free(self, offset: int) -> None:

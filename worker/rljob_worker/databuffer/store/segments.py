@@ -2,8 +2,8 @@
 
     reserve ──▶ written, readers set ──release by each reader──▶ freed ──▶ whoever waits for room tries again
 
-Early rows are leases that any other reservation takes back: the rows are still where they came from. What finds no
-room in memory then is opened on disk, if there is a spill file, and stays where it is: somebody may have it mapped.
+What finds no room in memory is opened on disk, if there is a spill file, and stays where it is: somebody may have it
+mapped.
 All calls are made under the lock of the `Monitor`.
 """
 
@@ -40,7 +40,7 @@ class Reader:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Item:
-    """What lies in a segment: a part or a share of an edge's step, or early rows of a share."""
+    """What lies in a segment: a part or a share of an edge's step."""
 
     edge: str
     step: int
@@ -80,8 +80,6 @@ class Segments:
         self._clock = clock
         self._spilled = spilled
         self._held: dict[int, Segment] = {}
-        self._early: dict[int, Callable[[], None]] = {}
-        """Offset of early rows -> what to call when they are taken back."""
         self._queue: list[Callable[[], bool]] = []
         self._is_serving = False
         self._is_due = False
@@ -93,22 +91,13 @@ class Segments:
     # ---- room
 
     def try_reserve(self, item: Item, num_bytes: int) -> Segment | None:
-        """A fresh segment, at the cost of early rows if need be, else on disk; None when there is no room now."""
+        """A fresh segment, on disk where memory has no room; None when there is no room now."""
         segment = self._lease(item, self.memory.allocate(num_bytes), num_bytes)
-        while segment is None and self._early and rounded(num_bytes) <= self.memory.capacity:
-            self._take_back()
-            segment = self._lease(item, self.memory.allocate(num_bytes), num_bytes)
         if segment is None:
             segment = self._lease(item, self.disk.allocate(num_bytes), num_bytes)
             if segment is not None:
                 self._spilled(item.edge, segment.num_bytes)
         return segment
-
-    def try_reserve_early(self, item: Item, num_bytes: int) -> Segment | None:
-        """Room for rows that came before their share is laid out: only where half of the arena stays free."""
-        if self.memory.used + rounded(num_bytes) > self.memory.capacity // 2:
-            return None
-        return self._lease(item, self.memory.allocate_on_top(num_bytes), num_bytes)
 
     def most_beside(self, kept: Iterable[Segment]) -> int:
         """Bytes of the largest segment that there can be room for while others are kept where they are."""
@@ -116,15 +105,6 @@ class Segments:
         for segment in kept:
             left[self._place_of(segment.offset).start] -= segment.num_bytes
         return max(left.values())
-
-    def may_take_back(self, segment: Segment, taken: Callable[[], None]) -> None:
-        """From now on another reservation may have the room of these early rows; `taken` hears of it."""
-        self._early[segment.offset] = taken
-        self._serve()
-
-    def keep(self, segment: Segment) -> None:
-        """Not any more: somebody copies them."""
-        self._early.pop(segment.offset, None)
 
     def when_room(self, attempt: Callable[[], bool]) -> None:
         """Try now, and again after every release until it succeeds; in the order in which they came."""
@@ -136,7 +116,6 @@ class Segments:
         if self._held.get(segment.offset) is not segment:
             return
         del self._held[segment.offset]
-        self._early.pop(segment.offset, None)
         self._place_of(segment.offset).free(segment.offset)
         self._serve()
 
@@ -170,14 +149,6 @@ class Segments:
 
     def _place_of(self, offset: int) -> Allocator:
         return self.memory if offset < self.disk.start else self.disk
-
-    def _take_back(self) -> None:
-        """The lowest first: they lie next to the others, so that no hole is left between."""
-        offset = min(self._early)
-        taken = self._early.pop(offset)
-        self.memory.free(offset)
-        del self._held[offset]
-        taken()
 
     def _serve(self) -> None:
         self._is_due = True

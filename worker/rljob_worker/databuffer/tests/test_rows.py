@@ -29,7 +29,6 @@ from rljob_worker.databuffer.tests.gang import (
 from rljob_worker.databuffer.tests.warm import warm_processes
 from rljob_worker.minibatches import mini_batch_of
 from rljob_worker.process.lifeline import LIFELINE_FD
-from rljob_worker.tests.waiting import wait_for
 
 COLUMNS = ("ids", "score")
 
@@ -143,21 +142,6 @@ def test_layouts_travel_up_and_down_the_tree_of_the_job(tmp_path: Path, monkeypa
     up = [("Up", child, parent) for child, parent in pairs]
     down = [("Down", parent, child) for child, parent in pairs]
     assert sorted(heard) == sorted(up + down)
-
-
-def test_an_early_producer_is_fetched_while_the_late_one_still_works(tmp_path: Path):
-    # 320,000 bytes from each host, more than would come with an offer
-    plan, lengths = two_stages((2, 1), (1, 1)), [5_000] * 16
-    with in_process(plan, tmp_path) as gang, ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(gang.client("train", 0).get, 1, "a->b")
-        gang.client("rollout", 0).put(1, "a->b", part(plan, 1, 0, 2, lengths))
-        # the early rows arrive without anything else happening
-        assert wait_for(lambda: resident_bytes(gang, "train-0") > 0)
-        gang.client("rollout", 1).put(1, "a->b", part(plan, 1, 1, 2, lengths))
-        got = waiting.result()
-        assert same(got, part(plan, 1, 0, 1, lengths).select(COLUMNS))
-        # scratch space has been given back
-        assert resident_bytes(gang, "train-0") == 4096 * -(-got.nbytes // 4096)
 
 
 def resident_bytes(gang: Gang, host: str, of: str = "rows") -> float:

@@ -15,9 +15,9 @@ from rljob_worker.databuffer.links.book import AddressBook
 from rljob_worker.databuffer.links.fencing import Identity
 from rljob_worker.databuffer.links.links import Links
 from rljob_worker.databuffer.protocol.peer_side import Answer, Envelope, PeerMessage, Question, Ticket
-from rljob_worker.databuffer.protocol.streams import Held
+from rljob_worker.databuffer.protocol.streams import RecordStream
 from rljob_worker.databuffer.routes.hosts import Host
-from rljob_worker.databuffer.server.flight import serve_peers
+from rljob_worker.databuffer.server.flight import PeerServer
 from rljob_worker.databuffer.server.process import serving, settings_from
 from rljob_worker.databuffer.tests.gang import TOKEN, Gang
 from rljob_worker.databuffer.tests.warm import BufferProcess
@@ -52,7 +52,7 @@ class Liar:
 
     links: Links
     heard: list[tuple[Host, PeerMessage]] = field(default_factory=list)
-    rows: Held | None = None
+    rows: RecordStream | None = None
     """What it gives to whoever asks for a stream."""
 
     def take(self, sender: Host, life: str, envelope: Envelope) -> str:
@@ -61,10 +61,10 @@ class Liar:
     def answer(self, question: Question) -> Answer:
         return {"said": {}, "below": []}
 
-    def stream(self, ticket: Ticket) -> list[Held]:
+    def stream(self, ticket: Ticket) -> RecordStream:
         if self.rows is None:
             raise PeerLost("there is nothing")
-        return [self.rows]
+        return self.rows
 
 
 @contextlib.contextmanager
@@ -85,7 +85,7 @@ def lying(plan: Plan, directory: Path, name: str, index: int) -> Iterator[tuple[
             start_seconds=5.0,
         )
         liar = Liar(links)
-        with serve_peers("127.0.0.1:0", here, "liar", plan.groups, liar) as server:
+        with PeerServer("127.0.0.1:0", here, "liar", plan.groups, liar) as server:
             gang.ready[f"{name}-{index}"] = {"port": server.port}
             gang.write_book()
             try:

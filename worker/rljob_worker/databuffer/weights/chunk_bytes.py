@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
+import pyarrow as pa
 import xxhash
 from numpy.typing import NDArray
 
-from rljob_worker.databuffer.protocol.streams import Held, Portion
+from rljob_worker.arrow_batch import numbers_of
+from rljob_worker.databuffer.protocol.streams import RecordStream
 from rljob_worker.errors import PeerLost
 
 Bytes = NDArray[np.uint8]
+
+BATCH_BYTES = 4 << 20
+_SCHEMA = pa.schema([pa.field("bytes", pa.uint8(), nullable=False)])
 
 
 def checksum_of(data: Bytes, table: bytes) -> int:
@@ -19,23 +22,32 @@ def checksum_of(data: Bytes, table: bytes) -> int:
     return xxhash.xxh3_64_intdigest(data.data, xxhash.xxh3_64_intdigest(table))
 
 
-def portions_of(data: Bytes) -> Iterator[Held]:
-    """A chunk as a stream that shares its memory."""
-    yield Held(b"", [data.data])
+def stream_of(data: Bytes) -> RecordStream:
+    """A chunk as batches of bytes that share its memory."""
+    slices = (data[first : first + BATCH_BYTES] for first in range(0, len(data), BATCH_BYTES))
+    return RecordStream(_SCHEMA, ((_record(each), b"") for each in slices))
+
+
+def _record(data: Bytes) -> pa.RecordBatch:
+    values = pa.Array.from_buffers(pa.uint8(), len(data), [None, pa.py_buffer(data)])
+    return pa.RecordBatch.from_arrays([values], schema=_SCHEMA)
 
 
 class Filling:
-    """A slot, filled by the portions of a stream. Raises PeerLost when there are fewer or more bytes than it has."""
+    """A slot, filled by the record batches of a stream. Raises PeerLost when there are fewer or more bytes than it
+    has."""
 
     def __init__(self, slot: Bytes) -> None:
         self._slot = slot
         self._done = 0
 
-    def take(self, portion: Portion) -> None:
-        stop = self._done + portion.num_bytes
+    def take(self, record: pa.RecordBatch, checksum: bytes) -> None:
+        if record.schema != _SCHEMA:
+            raise PeerLost(f"columns {record.schema.names} came in the place of bytes")
+        stop = self._done + record.num_rows
         if stop > len(self._slot):
             raise PeerLost(f"the stream has more than the {len(self._slot):,} bytes that were offered")
-        portion.into([self._slot[self._done : stop].data])
+        self._slot[self._done : stop] = numbers_of(record.column(0), "uint8")
         self._done = stop
 
     def end(self) -> None:

@@ -4,44 +4,50 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
+
 from rljob_api.planning.plan import GroupPlan
+from rljob_worker.arrow_batch import array_over
 from rljob_worker.databuffer.links.book import AddressBook
 from rljob_worker.databuffer.links.connection import Connection
 from rljob_worker.databuffer.links.fencing import Identity
 from rljob_worker.databuffer.links.links import Links
 from rljob_worker.databuffer.protocol.peer_side import Answer, Envelope, PeerMessage, Question, Ticket
-from rljob_worker.databuffer.protocol.streams import Held, Portion
+from rljob_worker.databuffer.protocol.streams import RecordStream
 from rljob_worker.databuffer.routes.hosts import Host
-from rljob_worker.databuffer.server.flight import PeerServers, serve_peers
+from rljob_worker.databuffer.server.flight import PeerServer
 from rljob_worker.databuffer.work import Timer
 from rljob_worker.errors import PeerLost, RLJobError
 
 TOKEN = "a-secret-of-the-job"
 PLAN = "f" * 64
-PORTION = Held(b"four letters", [memoryview(b"a"), memoryview(b"bcd")])
-READ = (b"four letters", b"abcd")
+RECORD = pa.RecordBatch.from_arrays([array_over(np.arange(4))], names=["numbers"])
+CHECKSUM = b"checksum"
+READ = ([0, 1, 2, 3], CHECKSUM)
 
 
-class Reading(list[tuple[bytes, bytes]]):
-    """Heads and bytes of a stream; the bytes are brought to two places."""
+def record_stream(*ends: Exception, times: int = 1) -> RecordStream:
+    """A record batch so many times, and an error if there is one."""
 
-    def take(self, portion: Portion) -> None:
-        found = bytearray(portion.num_bytes)
-        view = memoryview(found)
-        portion.into([view[:1], view[1:]])
-        self.append((portion.head, bytes(found)))
+    def records() -> Iterator[tuple[pa.RecordBatch, bytes]]:
+        yield from [(RECORD, CHECKSUM)] * times
+        for error in ends:
+            raise error
+
+    return RecordStream(RECORD.schema, records())
 
 
-def streamed(connection: Connection, ticket: bytes, seconds: float = 30.0) -> list[tuple[bytes, bytes]]:
+def streamed(connection: Connection, ticket: bytes, seconds: float = 30.0) -> list[tuple[list[int], bytes]]:
     """What a peer gives for a ticket."""
-    reading = Reading()
-    connection.stream(ticket, seconds, reading.take)
-    return reading
+    found: list[tuple[list[int], bytes]] = []
+    connection.stream(ticket, seconds, lambda record, checksum: found.append((record.column(0).to_pylist(), checksum)))
+    return found
 
 
 def groups(num_hosts: int = 200, workers_per_host: int = 2) -> list[GroupPlan]:
@@ -71,7 +77,7 @@ class Speaker:
     host: Host
     life: str
     links: Links
-    server: PeerServers | None = None
+    server: PeerServer | None = None
     heard: list[tuple[Host, PeerMessage]] = field(default_factory=list)
     lost: list[tuple[Host, PeerLost]] = field(default_factory=list)
     failed: list[RLJobError] = field(default_factory=list)
@@ -79,7 +85,7 @@ class Speaker:
     """Envelopes, also empty ones."""
     hears: Callable[[Host, PeerMessage], None] = lambda sender, message: None
     answers: Callable[[Question], Answer] = lambda question: {"0": {"question": type(question).__name__}}
-    streams: Callable[[Ticket], Iterable[Held]] = lambda ticket: [PORTION]
+    streams: Callable[[Ticket], RecordStream] = lambda ticket: record_stream()
 
     def take(self, sender: Host, life: str, envelope: Envelope) -> str:
         self.num_taken += 1
@@ -88,7 +94,7 @@ class Speaker:
     def answer(self, question: Question) -> Answer:
         return self.answers(question)
 
-    def stream(self, ticket: Ticket) -> Iterable[Held]:
+    def stream(self, ticket: Ticket) -> RecordStream:
         return self.streams(ticket)
 
     def hear(self, sender: Host, message: PeerMessage) -> None:
@@ -96,7 +102,7 @@ class Speaker:
         self.hears(sender, message)
 
     def serve(self, port: int) -> None:
-        self.server = serve_peers(f"127.0.0.1:{port}", identity(self.host), self.life, groups(), self)
+        self.server = PeerServer(f"127.0.0.1:{port}", identity(self.host), self.life, groups(), self)
 
     @property
     def address(self) -> str:

@@ -1,29 +1,35 @@
 """The way to one peer, over real sockets."""
 
-import contextlib
 import socket
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.flight as flight
 import pytest
 
-from rljob_worker import frames
+from rljob_api.tests.patience import PATIENCE_SECONDS
 from rljob_worker.databuffer.links.book import AddressBook
-from rljob_worker.databuffer.links.channel import MAX_ANSWER_BYTES
-from rljob_worker.databuffer.links.connection import MAX_BYTES, OPTIONS, Connection
-from rljob_worker.databuffer.links.kept import IDLE_SECONDS
-from rljob_worker.databuffer.links.tests.pair import PORTION, READ, Reading, groups, identity, streamed, write_book
+from rljob_worker.databuffer.links.connection import MAX_BYTES, OPTIONS, STREAM_OPTIONS, Connection
+from rljob_worker.databuffer.links.tests.pair import (
+    CHECKSUM,
+    READ,
+    RECORD,
+    groups,
+    identity,
+    record_stream,
+    streamed,
+    write_book,
+)
 from rljob_worker.databuffer.protocol.codec import encode, sealed
-from rljob_worker.databuffer.protocol.errors import Away, Damaged, Malformed, Refused
+from rljob_worker.databuffer.protocol.errors import Away, Damaged, Refused
 from rljob_worker.databuffer.protocol.peer_side import ChunkTicket, Envelope, WhatDoTheyDo
-from rljob_worker.databuffer.protocol.streams import Coming, Held, Over, Portion
-from rljob_worker.databuffer.protocol.worker_side import Done, Failed, TurnedAway
+from rljob_worker.databuffer.protocol.streams import RecordStream
 from rljob_worker.databuffer.routes.hosts import Host
-from rljob_worker.databuffer.server.flight import serve_peers
-from rljob_worker.errors import BadData
+from rljob_worker.databuffer.server.flight import PeerServer
+from rljob_worker.errors import BadData, PeerLost
 
 HERE, PEER = Host("a", 0), Host("b", 0)
 QUESTION = encode(WhatDoTheyDo())
@@ -31,12 +37,13 @@ TICKET = encode(ChunkTicket("weights", 1, 0, 0))
 
 
 class Side:
-    """A peer whose stream ends badly when it is told to, and which notes when a stream is over."""
+    """A peer whose stream ends badly when it is told to."""
 
     def __init__(self) -> None:
-        self.fails: Exception | None = None
+        self.fails: list[Exception] = []
         self.lives: list[str] = []
-        self.num_over = 0
+        self.batches = 2
+        self.ended: Callable[[], None] = lambda: None
 
     def take(self, sender: Host, life: str, envelope: Envelope) -> str:
         self.lives.append(life)
@@ -45,11 +52,16 @@ class Side:
     def answer(self, question: object) -> dict[str, Any]:
         return {}
 
-    def stream(self, ticket: object) -> Iterator[Held]:
-        yield PORTION
-        if self.fails is not None:
-            raise self.fails
-        yield PORTION
+    def stream(self, ticket: object) -> RecordStream:
+        stream = record_stream(*self.fails, times=self.batches)
+
+        def records() -> Iterator[tuple[pa.RecordBatch, bytes]]:
+            try:
+                yield from stream.records
+            finally:
+                self.ended()
+
+        return RecordStream(stream.schema, records())
 
 
 class Clock:
@@ -63,7 +75,7 @@ class Clock:
 @pytest.fixture
 def peer() -> Iterator[tuple[Side, str]]:
     side = Side()
-    with serve_peers("127.0.0.1:0", identity(PEER), "theirs", groups(), side) as server:
+    with PeerServer("127.0.0.1:0", identity(PEER), "theirs", groups(), side) as server:
         yield side, f"127.0.0.1:{server.port}"
 
 
@@ -80,6 +92,12 @@ def test_what_is_asked_of_grpc():
         "grpc.initial_reconnect_backoff_ms": 50,
         "grpc.max_reconnect_backoff_ms": 500,
         "grpc.min_reconnect_backoff_ms": 5000,
+    }
+    assert dict(STREAM_OPTIONS) == {
+        **dict(OPTIONS),
+        "grpc.use_local_subchannel_pool": 1,
+        "grpc.http2.max_frame_size": 1_048_576,
+        "grpc.client_idle_timeout_ms": 30_000,
     }
 
 
@@ -124,12 +142,11 @@ def test_a_peer_is_told_our_life_and_answers(peer: tuple[Side, str]):
 
 def test_errors_name_the_peer_or_are_its_own(peer: tuple[Side, str]):
     side, address = peer
-    side.fails = BadData("chunk 3 is damaged")
-    connection = to(address)
-    reading = Reading()
+    side.fails = [BadData("chunk 3 is damaged")]
+    connection, came = to(address), []
     with pytest.raises(BadData, match="^chunk 3 is damaged$"):
-        connection.stream(TICKET, 5.0, reading.take)
-    assert reading == [READ]
+        connection.stream(TICKET, 5.0, lambda record, checksum: came.append(checksum))
+    assert came == [CHECKSUM] * 2
     with socket.socket() as nobody:
         nobody.bind(("127.0.0.1", 0))
         with pytest.raises(Away, match="^the data buffer of host b-0 does not answer: "):
@@ -146,11 +163,12 @@ def test_a_call_ends_with_its_time():
 
     with Hangs("grpc+tcp://127.0.0.1:0") as server:
         connection = to(f"127.0.0.1:{server.port}")
-        for call in (lambda: connection.act("ask", QUESTION, 0.2), lambda: streamed(connection, TICKET, 0.2)):
+        try:
             with pytest.raises(Away, match="the data buffer of host b-0 did not answer in time") as caught:
-                call()
+                connection.act("ask", QUESTION, 0.2)
             assert caught.value.timed_out
-        go_on.set()
+        finally:
+            go_on.set()
 
 
 def test_a_peer_that_is_not_in_the_book_yet_is_away(tmp_path: Path, peer: tuple[Side, str]):
@@ -209,7 +227,7 @@ def test_a_name_is_looked_up_anew_when_a_peer_does_not_answer_for_a_while(peer: 
     connection.close()
 
 
-def test_a_connection_for_bytes_is_kept_for_the_next_ticket_and_hung_up_when_idle(peer: tuple[Side, str]):
+def test_streams_have_a_connection_of_their_own_that_is_kept_and_made_anew(peer: tuple[Side, str]):
     clock, book = Clock(), CountingBook(peer[1], "testing")
     connection = Connection(PEER, book, identity(HERE), "ours", clock)
 
@@ -217,123 +235,75 @@ def test_a_connection_for_bytes_is_kept_for_the_next_ticket_and_hung_up_when_idl
         assert streamed(connection, TICKET) == [READ, READ]
         return book.num_found
 
-    # one for the question where bytes are, one for the connection; then the connection is kept
-    assert [lookups() for _ in range(3)] == [2, 2, 2]
-    clock.now += IDLE_SECONDS
-    connection.close_idle()
+    assert [lookups() for _ in range(3)] == [1, 1, 1]
+    connection.act("ask", QUESTION, 5.0)
+    assert lookups() == 2
+    clock.now += 2.0
+    connection.renew()
     assert lookups() == 3
     connection.close()
-    # nothing is kept any more
-    assert [lookups() for _ in range(2)] == [4, 5]
+    assert lookups() == 4
+    connection.close()
 
 
-def test_a_stream_that_is_not_read_to_its_end_does_not_answer_the_next_ticket(peer: tuple[Side, str]):
-    def refuse(portion: Portion) -> None:
+def test_a_stream_that_is_not_read_to_its_end_is_cancelled_and_the_next_is_whole(peer: tuple[Side, str]):
+    side, address = peer
+    ended = threading.Event()
+    side.batches = 10_000  # more than is on its way
+    side.ended = ended.set
+
+    def refuse(record: pa.RecordBatch, checksum: bytes) -> None:
         raise BadData("no place for it")
 
-    connection = to(peer[1])
-    assert streamed(connection, TICKET) == [READ, READ]
+    connection = to(address)
     with pytest.raises(BadData, match="^no place for it$"):
-        connection.stream(TICKET, 30.0, refuse)
+        connection.stream(TICKET, PATIENCE_SECONDS, refuse)
+    assert ended.wait(PATIENCE_SECONDS)
+    side.batches = 2
     assert streamed(connection, TICKET) == [READ, READ]
     connection.close()
 
 
 def test_several_streams_of_one_peer_are_read_at_once(peer: tuple[Side, str]):
-    connection, inner = to(peer[1]), []
-    outer = Reading()
+    connection, outer, inner = to(peer[1]), [], []
 
-    def take(portion: Portion) -> None:
+    def take(record: pa.RecordBatch, checksum: bytes) -> None:
         inner.append(streamed(connection, TICKET))  # while the other one waits
-        outer.take(portion)
+        outer.append((record.column(0).to_pylist(), checksum))
 
-    connection.stream(TICKET, 30.0, take)
+    connection.stream(TICKET, PATIENCE_SECONDS, take)
     assert outer == [READ, READ] and inner == [[READ, READ]] * 2
     connection.close()
 
 
-@contextlib.contextmanager
-def giving(*said: bytes, ports: Sequence[bytes] = (b"",), then: str = "hangs up") -> Iterator[Connection]:
-    """To a peer that tells these ports, one after the other, when it is asked where bytes are (b"": the right one), and
-    says there what it likes. Then it hangs up, or hangs, or drips: says one byte after the other."""
-    left, over = list(ports), threading.Event()
-    with socket.create_server(("127.0.0.1", 0)) as listener:
+@pytest.mark.parametrize("num_batches", [0, 3])
+def test_a_stream_ends_with_its_time(num_batches: int):
+    """A peer that says nothing, and one that stops in the middle."""
+    over = threading.Event()
 
-        class Tells(flight.FlightServerBase):  # type: ignore[misc]
-            def do_action(self, context: object, action: object) -> list[bytes]:
-                return [sealed(left.pop(0) or str(listener.getsockname()[1]).encode())]
+    class Stops(flight.FlightServerBase):  # type: ignore[misc]
+        def do_get(self, context: object, ticket: object) -> flight.GeneratorStream:
+            def batches() -> Iterator[pa.RecordBatch]:
+                yield from [RECORD] * num_batches
+                over.wait()
 
-        def speak() -> None:
-            with contextlib.suppress(OSError):  # the listener's end, or the caller's
-                called, _ = listener.accept()
-                with called:
-                    called.sendall(b"".join(said))
-                    called.recv(1 << 16)
-                    if then == "hangs up":
-                        called.shutdown(socket.SHUT_WR)
-                    while then == "drips" and not over.wait(0.1):
-                        called.sendall(b"x")
-                    while called.recv(1 << 16):
-                        pass
+            return flight.GeneratorStream(RECORD.schema, batches())
 
-        speaks = threading.Thread(target=speak)
-        speaks.start()
+    with Stops("grpc+tcp://127.0.0.1:0") as server:
+        connection = to(f"127.0.0.1:{server.port}")
         try:
-            with Tells("grpc+tcp://127.0.0.1:0") as server:
-                connection = to(f"127.0.0.1:{server.port}")
-                yield connection
-                connection.close()
+            with pytest.raises(Away, match="host b-0 did not answer in time: ") as caught:
+                streamed(connection, TICKET, 0.3)
+            assert caught.value.timed_out
         finally:
             over.set()
-            listener.shutdown(socket.SHUT_RDWR)
-            speaks.join()
 
 
-def frame(said: object) -> bytes:
-    body = encode(said)  # type: ignore[arg-type]
-    return frames.length_of(body) + body
+def test_a_schema_that_is_none_is_a_lost_peer():
+    class Lies(flight.FlightServerBase):  # type: ignore[misc]
+        def do_get(self, context: object, ticket: object) -> flight.GeneratorStream:
+            other = pa.RecordBatch.from_pydict({"x": [1.5]})
+            return flight.GeneratorStream(RECORD.schema, iter([other]))
 
-
-IN = frame(Done())
-
-
-@pytest.mark.parametrize(
-    ("said", "kind", "words"),
-    [
-        ([], Away, "does not answer: it hung up"),
-        ([frame(TurnedAway(reason="no"))], Refused, "refused the call: no"),
-        ([IN], Away, "does not answer: it hung up"),
-        ([IN, frame(Coming(head=b"x", num_bytes=9)), b"12345678"], Away, "does not answer: it hung up"),
-        ([IN, frame(Failed(kind="BadData", words="damaged"))], BadData, "^damaged$"),
-        ([IN, (MAX_ANSWER_BYTES + 1).to_bytes(4, "big")], Malformed, "gave an answer of 67,108,865 bytes, at most"),
-        ([IN, frame(Done())], Malformed, "bytes are no answer to a ticket"),
-    ],
-)
-def test_whatever_a_peer_says_on_a_connection_for_bytes_is_an_error_by_name(said: list[bytes], kind: type, words: str):
-    with giving(*said) as connection, pytest.raises(kind, match=words) as caught:
-        streamed(connection, TICKET)
-    assert type(caught.value) is kind
-
-
-@pytest.mark.parametrize("port", [b"x", b"0", b"65536", b"-1"])
-def test_what_is_no_port_is_refused_by_name(port: bytes):
-    with giving(ports=[port]) as connection, pytest.raises(Malformed, match="is no port$"):
-        streamed(connection, TICKET)
-
-
-def test_who_gives_bytes_no_more_where_it_did_is_asked_again():
-    with socket.socket() as nobody:
-        nobody.bind(("127.0.0.1", 0))
-        taken = str(nobody.getsockname()[1]).encode()
-        with giving(IN, frame(Over()), ports=[taken, b""]) as connection:
-            with pytest.raises(Away, match="the data buffer of host b-0 does not answer"):
-                streamed(connection, TICKET)
-            assert streamed(connection, TICKET) == []
-
-
-@pytest.mark.parametrize("then", ["hangs", "drips"])
-def test_a_stream_ends_with_its_time(then: str):
-    with giving(IN, frame(Coming(head=b"x", num_bytes=1 << 20)), then=then) as connection:
-        with pytest.raises(Away, match="host b-0 did not answer in time: 1 s") as caught:
-            streamed(connection, TICKET, 1.0)
-        assert caught.value.timed_out
+    with Lies("grpc+tcp://127.0.0.1:0") as server, pytest.raises(PeerLost, match="the data buffer of host b-0 "):
+        streamed(to(f"127.0.0.1:{server.port}"), TICKET)

@@ -1,7 +1,6 @@
 """Certificates as a data buffer finds them in its files when it starts."""
 
 import shutil
-import ssl
 import stat
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -44,7 +43,8 @@ def test_files_of_this_host_are_read_and_the_key_is_never_shown(place: Path):
 def test_files_are_read_once(place: Path):
     found = read_credentials(place, NAMES, NOW)
     shutil.rmtree(place)
-    assert found.client_context().verify_mode == found.server_context().verify_mode == ssl.CERT_REQUIRED
+    assert found.of_server()["verify_client"] and found.of_server()["root_certificates"] == found.authority
+    assert found.of_client()["tls_root_certs"] == found.authority
 
 
 @pytest.mark.parametrize("name", ["ca.crt", "tls.crt", "tls.key"])

@@ -5,14 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from rljob_worker.databuffer.links.kept import IDLE_SECONDS, Kept
-
-
-class Clock:
-    now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
+from rljob_worker.databuffer.links.kept import Kept
 
 
 @pytest.fixture
@@ -29,7 +22,7 @@ def is_closed(connection: socket.socket) -> bool:
 
 
 def test_the_connection_used_last_is_the_next(pairs: list[tuple[socket.socket, socket.socket]]):
-    kept: Kept[socket.socket] = Kept(2)
+    kept = Kept(2)
     first, second, third = (ours for ours, _ in pairs)
     assert kept.take() is None
     for each in (first, second, third):
@@ -39,7 +32,7 @@ def test_the_connection_used_last_is_the_next(pairs: list[tuple[socket.socket, s
 
 
 def test_connections_that_have_ended_are_not_taken(pairs: list[tuple[socket.socket, socket.socket]]):
-    kept: Kept[socket.socket] = Kept(3)
+    kept = Kept(3)
     for ours, _ in pairs:
         kept.keep(ours)
     pairs[2][1].close()
@@ -48,23 +41,8 @@ def test_connections_that_have_ended_are_not_taken(pairs: list[tuple[socket.sock
     assert is_closed(pairs[2][0]) and is_closed(pairs[1][0])
 
 
-def test_nobody_s_connection_is_closed_after_a_while(pairs: list[tuple[socket.socket, socket.socket]]):
-    clock = Clock()
-    kept: Kept[socket.socket] = Kept(3, clock)
-    kept.keep(pairs[0][0])
-    clock.now += 1.0
-    kept.keep(pairs[1][0])
-    clock.now += IDLE_SECONDS - 1.5
-    kept.close_idle()
-    assert not is_closed(pairs[0][0])
-    clock.now += 0.5
-    kept.close_idle()
-    assert is_closed(pairs[0][0]) and not is_closed(pairs[1][0])
-    assert kept.take() is pairs[1][0]
-
-
 def test_after_the_end_nothing_is_kept(pairs: list[tuple[socket.socket, socket.socket]]):
-    kept: Kept[socket.socket] = Kept(3)
+    kept = Kept(3)
     kept.keep(pairs[0][0])
     kept.hang_up()
     assert is_closed(pairs[0][0])

@@ -21,7 +21,7 @@ from rljob_worker.databuffer.links.links import (
     NUM_THREADS,
     SWEEP_SECONDS,
 )
-from rljob_worker.databuffer.links.tests.pair import PORTION, READ, Reading, Speaker, speaking, write_book
+from rljob_worker.databuffer.links.tests.pair import CHECKSUM, Speaker, record_stream, speaking, write_book
 from rljob_worker.databuffer.protocol.codec import sealed
 from rljob_worker.databuffer.protocol.errors import Away, Bug, Elsewhere, Malformed, Refused
 from rljob_worker.databuffer.protocol.peer_side import (
@@ -33,7 +33,6 @@ from rljob_worker.databuffer.protocol.peer_side import (
     RowsTaken,
     WhatDoTheyDo,
 )
-from rljob_worker.databuffer.protocol.streams import Held, Portion
 from rljob_worker.databuffer.routes.hosts import Host
 from rljob_worker.databuffer.server import flight
 from rljob_worker.errors import BadData, InvalidJob, PeerLost, RLJobError
@@ -183,7 +182,7 @@ def test_a_peer_that_cannot_be_reached_is_lost_once_by_name(tmp_path: Path):
         a.links.send(B, message(1))
         a.links.watch([B])
         with pytest.raises(PeerLost, match="host b-0 does not answer.*; away for"):
-            a.links.stream(B, TICKET, 1.0, Reading().take)
+            a.links.stream(B, TICKET, 1.0, ignore)
         assert a.links.drained and len(a.lost) == 1 and a.failed == []
 
 
@@ -341,7 +340,7 @@ def test_a_restarted_peer_is_noticed_by_whoever_calls_it_and_by_whoever_it_calls
         b.server.shutdown()
         with speaking(B, book, "second", port=port) as again:
             with pytest.raises(Refused, match="it has restarted"):
-                a.links.stream(B, TICKET, 5.0, Reading().take)
+                a.links.stream(B, TICKET, 5.0, ignore)
             a.links.send(B, message(1))
             ((host, error),) = wait_for(lambda: list(a.lost))
             assert host == B and again.heard == []
@@ -380,7 +379,7 @@ def test_a_stream_that_a_broken_data_plane_refuses_fetches_the_cause(tmp_path: P
     with two(tmp_path) as (a, b):
         b.streams, b.take = refuses, refuses  # type: ignore[method-assign]
         with pytest.raises(PeerLost, match="^c-0 does not answer$"):
-            a.links.stream(B, TICKET, 5.0, Reading().take)
+            a.links.stream(B, TICKET, 5.0, ignore)
         assert [str(error) for _, error in wait_for(lambda: list(a.lost))] == ["c-0 does not answer"]
 
 
@@ -431,7 +430,7 @@ def test_an_address_that_leads_elsewhere_is_looked_up_again(monkeypatch: pytest.
         a.links.send(b.host, message(0))
         a.links.send(c.host, message(1))
         with pytest.raises(Elsewhere, match="host b-0 refused the call: this is the data buffer of host b-1"):
-            a.links.stream(B, TICKET, 5.0, Reading().take)
+            a.links.stream(B, TICKET, 5.0, ignore)
         assert not a.links.flush(0.3)
         names.addresses |= {b.host: b.address, c.host: c.address}
         assert a.links.flush(30.0)
@@ -527,9 +526,9 @@ def test_what_an_answering_peer_raises_is_told_instead(tmp_path: Path):
 
 def test_a_stream_gives_what_is_there(tmp_path: Path):
     with two(tmp_path) as (a, _):
-        reading = Reading()
-        a.links.stream(B, TICKET, 5.0, reading.take)
-        assert reading == [READ]
+        came: list[bytes] = []
+        a.links.stream(B, TICKET, 5.0, lambda record, checksum: came.append(checksum))
+        assert came == [CHECKSUM]
 
 
 @pytest.mark.parametrize(
@@ -543,18 +542,17 @@ def test_errors_of_a_stream_keep_their_names_at_its_start_and_in_its_middle(
         raise raised
 
     def later(ticket: object) -> Any:
-        yield PORTION
-        raise raised
+        return record_stream(raised)
 
     with two(tmp_path) as (a, b):
         b.streams = at_once
         with pytest.raises(kind, match=words):
-            a.links.stream(B, TICKET, 5.0, Reading().take)
+            a.links.stream(B, TICKET, 5.0, ignore)
         b.streams = later
-        reading = Reading()
+        came: list[bytes] = []
         with pytest.raises(kind, match=words):
-            a.links.stream(B, TICKET, 5.0, reading.take)
-        assert reading == [READ]
+            a.links.stream(B, TICKET, 5.0, lambda record, checksum: came.append(checksum))
+        assert came == [CHECKSUM]
         assert a.lost == []
 
 
@@ -563,7 +561,7 @@ def test_a_stream_of_a_peer_that_is_away_looks_after_it(tmp_path: Path):
     with closed_port() as nobody, speaking(A, book) as a:
         write_book(book, {"b": [nobody]})
         with pytest.raises(Away, match="host b-0 does not answer"):
-            a.links.stream(B, TICKET, 1.0, Reading().take)
+            a.links.stream(B, TICKET, 1.0, ignore)
         ((host, _),) = wait_for(lambda: list(a.lost))
         assert host == B
 
@@ -586,17 +584,32 @@ def test_any_short_text_tells_one_data_buffer_from_the_next(tmp_path: Path, answ
         assert a.links.flush(30.0) and a.lost == []
 
 
-def test_a_peer_that_goes_away_in_the_middle_of_a_portion_is_looked_after(tmp_path: Path):
-    with two(tmp_path) as (a, b):
-        num_bytes = 64 << 20  # more than is on its way
-        b.streams = lambda ticket: [Held(b"", [memoryview(bytes(num_bytes))])]
-
-        def take(portion: Portion) -> None:
-            assert b.server is not None
-            b.server.shutdown()
-            portion.into([memoryview(bytearray(num_bytes))])
-
+def test_a_peer_that_goes_away_in_the_middle_of_a_stream_is_looked_after(tmp_path: Path):
+    book = tmp_path / "book.json"
+    with speaking(A, book) as a, hanging_up() as address:
+        write_book(book, {"b": [address]})
         with pytest.raises(Away, match="the data buffer of host b-0 does not answer"):
-            a.links.stream(B, TICKET, 30.0, take)
+            a.links.stream(B, TICKET, 30.0, ignore)
         ((host, _),) = wait_for(lambda: list(a.lost))
         assert host == B
+
+
+@contextlib.contextmanager
+def hanging_up() -> Iterator[str]:
+    """Whoever calls there is hung up on."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def hang_up() -> None:
+            with contextlib.suppress(OSError):  # the listener's end
+                while True:
+                    listener.accept()[0].close()
+
+        thread = threading.Thread(target=hang_up)
+        thread.start()
+        yield f"127.0.0.1:{listener.getsockname()[1]}"
+        listener.shutdown(socket.SHUT_RDWR)
+        thread.join()
+
+
+def ignore(record: object, checksum: bytes) -> None:
+    return

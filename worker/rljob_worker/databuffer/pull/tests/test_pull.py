@@ -167,50 +167,12 @@ def in_one_place(balance="None"):
     return [stage("a", "train", Mesh()), stage("b", "train", Mesh(), balance)]
 
 
-# ---- early rows
-
-
-def early_job(capacity, seed=0):
-    """Two hosts of producers, one consumer; the first has put 8 rows of 5,000 tokens of 8 bytes: 320,000 bytes."""
-    job = Job(two_stages((2, 1), (1, 1)), capacity=capacity, seed=seed)
-    lengths = [5_000] * 16
-    first, second = (part(job.plan, 1, index, 2, lengths) for index in range(2))
-    want_all(job, 1)
-    assert job.put(Worker("rollout", 0), 1, EDGE, first)
-    job.go_on()
-    return job, second
-
-
-def test_early_rows_come_while_others_are_still_computed_and_are_fetched_once():
-    job, second = early_job(1 << 20)
-    assert job.streamed == [(Host("train", 0), Host("rollout", 0))]
-    job.put(Worker("rollout", 1), 1, EDGE, second)
-    job.go_on()
-    assert same(take_all(job, 1)[0], part(job.plan, 1, 0, 1, [5_000] * 16).select(COLUMNS))
-    assert sorted(str(source) for _, source in job.streamed) == ["rollout-0", "rollout-1"]
-    job.go_on()
-    assert job.held_bytes() == {}
-
-
-def test_early_rows_never_take_the_room_of_their_own_share():
-    # the share takes 640,000 bytes and a little, the arena has 700,000: early rows would have left 380,000
-    job, second = early_job(700_000)
-    assert job.streamed == [(Host("train", 0), Host("rollout", 0))]  # 320,000 bytes are less than half
-    job.put(Worker("rollout", 1), 1, EDGE, second)
-    job.go_on()
-    assert same(take_all(job, 1)[0], part(job.plan, 1, 0, 1, [5_000] * 16).select(COLUMNS))
-    # they were given up, and fetched again to their place
-    assert sorted(str(source) for _, source in job.streamed) == ["rollout-0", "rollout-0", "rollout-1"]
-
-
-def test_rows_are_not_fetched_early_where_they_would_leave_less_than_half():
-    job, _ = early_job(600_000)
-    assert job.streamed == [] and job.held_bytes() == {"rollout-0": 323_584}
+# ---- offers and streams
 
 
 @settings(max_examples=40)
 @given(st.integers(0, 2**32), st.integers(0, 4))
-def test_early_streams_that_break_are_as_if_they_had_not_been_tried(seed, breaks):
+def test_streams_that_break_are_asked_for_again(seed, breaks):
     job = Job(two_stages((4, 1), (1, 2), batch_size=8), seed=seed, streams_that_break=breaks)
     want_all(job, 1)
     for index, worker in enumerate(producers(job)):
@@ -237,14 +199,12 @@ class Walked(dict):
 
 
 def test_an_offer_does_not_look_at_all_that_came_before_it():
-    """Of hundreds of sources: each is fetched early once, in the order of the offers."""
     job = Job(two_stages((40, 1), (1, 1), batch_size=40, group_size=1))
     _, share = job.want(consumers(job)[0], 1, EDGE)
     share.offers = Walked()
     for index, worker in enumerate(producers(job)[:39]):
         job.put(worker, 1, EDGE, part(job.plan, 1, index, 40))
         job.go_on()
-    assert [source for _, source in job.streamed] == [Host("rollout", index) for index in range(39)]
     assert len(share.offers) == 39 and share.offers.times == 0
 
 
@@ -269,14 +229,6 @@ def test_few_rows_come_with_their_offer_and_one_byte_more_is_fetched(balance, sp
 def put_all_of_three(job):
     for index, worker in enumerate(producers(job)):
         assert job.put(worker, 1, EDGE, part(job.plan, 1, index, 2, [3] * 4))
-
-
-def test_rows_that_came_with_their_offer_are_not_fetched_early():
-    job = Job(two_stages((2, 1), (1, 1), batch_size=4), few_bytes=1 << 16)
-    want_all(job, 1)
-    job.put(Worker("rollout", 0), 1, EDGE, part(job.plan, 1, 0, 2))
-    job.go_on()
-    assert job.streamed == [] and sorted(job.held_bytes()) == ["rollout-0"]
 
 
 # ---- wide, and under pressure

@@ -5,9 +5,9 @@ import pyarrow as pa
 import pytest
 
 from rljob_worker.batch import Column
+from rljob_worker.column_kind import Kind
 from rljob_worker.databuffer.rows import segment
 from rljob_worker.databuffer.rows.arrangement import Arrangement, Header, arrange, place
-from rljob_worker.databuffer.rows.kind import Kind
 from rljob_worker.databuffer.rows.tests.batches import batch_of, same, stored
 from rljob_worker.errors import BadData
 
@@ -63,17 +63,17 @@ def test_a_group_from_two_sources_lies_once_at_its_first_row():
 
 
 def test_a_source_whose_rows_are_in_no_order_is_placed_too():
-    """Rows of two parts of one host, one after the other, as they land when they are early."""
+    """Rows of two parts of one host, one after the other."""
     parts = [header_of([4, 7]), header_of([3, 5])]
-    early = Header.concat(parts)
+    merged = Header.concat(parts)
     contents = segment.plan_contents(
-        4, {name: (k, int(early.lengths[name].sum()) if k.ragged else 4) for name, k in early.kinds.items()}
+        4, {name: (k, int(merged.lengths[name].sum()) if k.ragged else 4) for name, k in merged.kinds.items()}
     )
     landed = segment.views(np.zeros(contents.num_bytes, np.uint8), 0, contents)
-    Arrangement(contents, early, ()).write_index(landed)
+    Arrangement(contents, merged, ()).write_index(landed)
     place(landed, np.array([0, 1]), stored(batch_of([4, 7])), np.arange(2))
     place(landed, np.array([2, 3]), stored(batch_of([3, 5])), np.arange(2))
-    arrangement = arrange([early], "a->b")
+    arrangement = arrange([merged], "a->b")
     target = room_for(arrangement)
     place(target, arrangement.targets[0], landed, np.arange(4))
     assert same(target.as_batch(), batch_of([3, 4, 5, 7]))

@@ -6,8 +6,8 @@ import numpy as np
 from hypothesis import given
 
 from rljob_worker.batch import Batch, Column
+from rljob_worker.column_kind import Kind
 from rljob_worker.databuffer.rows import segment
-from rljob_worker.databuffer.rows.kind import Kind
 from rljob_worker.databuffer.rows.tests.batches import batch_of, index_of, row_lists, same, stored
 
 INT = Kind("int64", "int64", (), True)

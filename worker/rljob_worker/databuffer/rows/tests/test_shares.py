@@ -4,6 +4,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rljob_worker.arrow_batch import columns_of
 from rljob_worker.batch import Batch, Column
 from rljob_worker.databuffer.rows import segment, stream
 from rljob_worker.databuffer.rows.arrangement import Header, arrange, place
@@ -12,21 +13,21 @@ from rljob_worker.databuffer.rows.tests.batches import batch_of, row_lists, same
 from rljob_worker.tests.indexed import Indexed
 
 
-def assembled(sources, piece_bytes):
+def assembled(sources, batch_bytes):
     """The share that some hosts' streams and this host's own selections come to."""
     remote, own = sources
     headers, bodies = [], []
     for selections in remote:
-        header = stream.header_of(selections)
+        header = stream.header_of(selections, "a->b")
         headers.append(Header.from_bytes(header.to_bytes(), header.kinds))
-        bodies.append(list(stream.stream(selections, lambda seconds: None, piece_bytes)))
+        bodies.append(list(stream.stream(selections, lambda seconds: None, batch_bytes).records))
     arrangement = arrange([*headers, *(Header.of(*selection) for selection in own)], "a->b")
     target = segment.views(np.zeros(arrangement.contents.num_bytes, np.uint8), 0, arrangement.contents)
     arrangement.write_index(target)
     for header, targets, body in zip(headers, arrangement.targets, bodies, strict=False):
         landing = Landing(header, target, targets, "rows of a host")
-        for portion in body:
-            landing.take(portion)
+        for record, checksum in body:
+            landing.take(record, checksum)
         landing.end()
     for targets, (views, rows) in zip(arrangement.targets[len(bodies) :], own, strict=True):
         place(target, targets, views, rows)
@@ -35,7 +36,7 @@ def assembled(sources, piece_bytes):
 
 @settings(max_examples=150)
 @given(row_lists, st.integers(1, 6), st.integers(1, 3), st.randoms(use_true_random=False), st.integers(1, 600))
-def test_every_share_is_the_rows_it_was_given_whoever_had_them(row_ids, num_parts, num_shares, random, piece_bytes):
+def test_every_share_is_the_rows_it_was_given_whoever_had_them(row_ids, num_parts, num_shares, random, batch_bytes):
     """Rows lie on parts and go to shares at random: groups are torn apart and put together again."""
     part_of = {row: random.randrange(num_parts) for row in row_ids}
     share_of = {row: random.randrange(num_shares) for row in row_ids}
@@ -46,7 +47,7 @@ def test_every_share_is_the_rows_it_was_given_whoever_had_them(row_ids, num_part
         selections = list(zip(parts, chosen, strict=True))
         # two parts to a host; the last host is our own
         hosts = [selections[first : first + 2] for first in range(0, num_parts, 2)]
-        got = assembled((hosts[:-1], hosts[-1]), piece_bytes)
+        got = assembled((hosts[:-1], hosts[-1]), batch_bytes)
         assert same(got, batch_of([row for row in row_ids if share_of[row] == share]))
 
 
@@ -59,7 +60,7 @@ def test_rows_of_megabytes_arrive():
     memory = np.zeros(contents.num_bytes, np.uint8)
     segment.write(memory, 0, contents, batch)
     views = segment.views(memory, 0, contents)
-    got = assembled(([[(views, np.array([0, 2]))]], [(views, np.array([1]))]), stream.PIECE_BYTES)
+    got = assembled(([[(views, np.array([0, 2]))]], [(views, np.array([1]))]), stream.BATCH_BYTES)
     assert got["image"].to_list() == images
 
 
@@ -71,7 +72,7 @@ def test_long_rows_are_cut_and_placed_as_slices():
     views = segment.Views(batch.index, columns)
     header = Header.of(views, rows)
     (piece,) = stream.pieces(views, rows)
-    sent = b"".join(piece.portion().places)
+    sent = piece.gather()[1]["pixels"].values
     assert Indexed.fetched == 0
     arrangement = arrange([header], "a->b")
     target = segment.views(np.zeros(arrangement.contents.num_bytes, np.uint8), 0, arrangement.contents)
@@ -79,15 +80,15 @@ def test_long_rows_are_cut_and_placed_as_slices():
     place(target, arrangement.targets[0], views, rows)
     assert Indexed.fetched == 0
     expected = [*range(100), *range(200, 300), *range(500, 600)]
-    assert np.frombuffer(sent, np.int64).tolist() == target.columns["pixels"].values.tolist() == expected
+    assert sent.tolist() == target.columns["pixels"].values.tolist() == expected
 
 
 def test_a_picture_of_a_group_is_sent_once_to_a_share():
     picture = Column.binary([bytes(1 << 20)]).per_group_at(np.array([0]), 8)
     views = stored_large(Batch.build(range(8), [0] * 8, {"picture": picture}))
-    portions = list(stream.stream([(views, np.arange(8))], lambda seconds: None, piece_bytes=1000))
-    assert sum(portion.num_bytes for portion in portions) == 1 << 20
-    assert sum(len(portion.head) for portion in portions) < 8 * 100
+    records = [record for record, _ in stream.stream([(views, np.arange(8))], lambda seconds: None, 1000).records]
+    assert sum(len(columns_of(record)[1]["picture"].values) for record in records) == 1 << 20
+    assert sum(record.nbytes for record in records) < (1 << 20) + 8 * 100
     # the last two rows alone take it along, all the same
     got = assembled(([[(views, np.array([6]))]], [(views, np.array([7]))]), 1000)
     assert got.columns["picture"].lengths.tolist() == [1 << 20, 0]

@@ -12,19 +12,20 @@ import pytest
 
 from rljob_api.planning.plan import Plan
 from rljob_api.tests.patience import PATIENCE_SECONDS
+from rljob_worker.arrow_batch import from_arrow
 from rljob_worker.batch import Batch
+from rljob_worker.column_kind import kind_of
 from rljob_worker.databuffer.links.book import AddressBook
 from rljob_worker.databuffer.links.fencing import Identity
 from rljob_worker.databuffer.protocol import peer_side as peer
 from rljob_worker.databuffer.protocol import worker_side as say
-from rljob_worker.databuffer.protocol.codec import read_piece_head
 from rljob_worker.databuffer.protocol.errors import Away, Bug, OutOfOrder
 from rljob_worker.databuffer.routes.hosts import Host
 from rljob_worker.databuffer.rows import segment
 from rljob_worker.databuffer.rows.arrangement import Header
-from rljob_worker.databuffer.rows.kind import kind_of
 from rljob_worker.databuffer.rows.segment import Contents
 from rljob_worker.databuffer.rows.stream import stream
+from rljob_worker.databuffer.rows.tests.batches import same
 from rljob_worker.databuffer.server.buffer import DataBuffer
 from rljob_worker.databuffer.server.metrics import BufferMetrics
 from rljob_worker.databuffer.server.worker_side import OPENING, REPORT, VERDICT, WorkerSide
@@ -169,8 +170,8 @@ def test_a_share_is_waited_for_and_read_and_given_back(train: One):
     get = partial(waiting, say.GetRows, edge=EDGE, step=1)
     assert train.ask(0, get(seconds=0.01)) == say.NotYet()
     rows = (segment.Views(batch.index, batch.columns), np.arange(len(batch)))
-    (portion,) = stream([rows], lambda seconds: None)
-    train.buffer.links.stream = lambda host, ticket, seconds, take: take(portion)  # type: ignore[method-assign]
+    (sent,) = stream([rows], lambda seconds: None).records
+    train.buffer.links.stream = lambda host, ticket, seconds, take: take(*sent)  # type: ignore[method-assign]
     train.hear(ROLLOUT, offered(train.plan, 0))
     with ThreadPoolExecutor(1) as pool:
         rows = pool.submit(train.ask, 0, get(seconds=30.0)).result()
@@ -414,10 +415,9 @@ def test_rows_are_streamed_as_they_were_offered(rollout: One):
     batch = part(rollout.plan, 1, 1, 2)
     rollout.put(1, 1, batch)
     wait_for(lambda: rollout.kinds() == ["RowsOffered"])
-    (found,) = rollout.buffer.peer_side.stream(peer.RowsTicket(EDGE, 1, 1, 1 << 20))
-    assert read_piece_head(found.head).row_ids == batch.row_ids.tobytes()
-    assert found.num_bytes == batch["ids"].values.nbytes + batch["score"].values.nbytes
-    assert len(list(rollout.buffer.peer_side.stream(peer.RowsTicket(EDGE, 1, 1, 1)))) == len(batch)
+    ((found, _),) = rollout.buffer.peer_side.stream(peer.RowsTicket(EDGE, 1, 1, 1 << 20)).records
+    assert same(from_arrow(found), batch.select(["ids", "score"]))
+    assert len(list(rollout.buffer.peer_side.stream(peer.RowsTicket(EDGE, 1, 1, 1)).records)) == len(batch)
 
 
 @pytest.mark.parametrize(

@@ -21,29 +21,16 @@ def test_first_fit_by_hand():
     assert arena.allocate(1) == 4 * PAGE_BYTES  # a byte takes a page
 
 
-def test_what_comes_from_the_top_leaves_no_holes():
-    arena = Allocator(10 * PAGE_BYTES)
-    assert arena.allocate_on_top(2 * PAGE_BYTES) == 8 * PAGE_BYTES
-    assert arena.allocate_on_top(PAGE_BYTES + 1) == 6 * PAGE_BYTES
-    assert arena.allocate(3 * PAGE_BYTES) == 0
-    assert arena.allocate_on_top(4 * PAGE_BYTES) is None
-    arena.free(8 * PAGE_BYTES)
-    assert arena.allocate_on_top(3 * PAGE_BYTES) == 3 * PAGE_BYTES  # the range at the very top is too short
-    assert arena.largest_free == 2 * PAGE_BYTES
-    assert arena.allocate_on_top(2 * PAGE_BYTES) == 8 * PAGE_BYTES
-    assert arena.largest_free == 0
-
-
 class Leases(RuleBasedStateMachine):
     def __init__(self):
         super().__init__()
         self.arena = Allocator(PAGES * PAGE_BYTES)
         self.taken: dict[int, int] = {}
 
-    @rule(pages=st.integers(1, PAGES), odd=st.integers(0, PAGE_BYTES - 1), is_on_top=st.booleans())
-    def allocate(self, pages, odd, is_on_top):
+    @rule(pages=st.integers(1, PAGES), odd=st.integers(0, PAGE_BYTES - 1))
+    def allocate(self, pages, odd):
         size = pages * PAGE_BYTES - odd
-        offset = self.arena.allocate_on_top(size) if is_on_top else self.arena.allocate(size)
+        offset = self.arena.allocate(size)
         if offset is None:
             assert self.arena.largest_free < rounded(size)
         else:

@@ -8,7 +8,7 @@ from rljob_worker.databuffer.store.segments import Item, Reader, Segments, expla
 
 ITEM = Item("a->b", 1, "part", 0)
 OTHER = Item("a->b", 2, "part", 0)
-EARLY = Item("a->b", 1, "early rows of share", 3)
+THIRD = Item("a->b", 1, "share", 3)
 HOST = Reader("train-0", 2)
 
 
@@ -132,76 +132,6 @@ def test_room_that_an_attempt_gives_back_serves_those_before_it():
     assert served == ["large"]
 
 
-# ---- early rows
-
-
-def early(held: Segments, num_pages: int, taken: list[str]) -> object:
-    segment = held.try_reserve_early(EARLY, num_pages * 4096)
-    if segment is not None:
-        held.may_take_back(segment, lambda: taken.append(str(segment.item)))
-    return segment
-
-
-def test_early_rows_leave_half_of_the_arena_free():
-    held, taken = segments(8), list[str]()
-    assert held.try_reserve_early(EARLY, 5 * 4096) is None
-    assert held.try_reserve(ITEM, 2 * 4096) is not None
-    assert held.try_reserve_early(EARLY, 2 * 4096 + 1) is None
-    assert early(held, 2, taken) is not None
-    assert held.try_reserve_early(EARLY, 1) is None
-
-
-def test_early_rows_count_with_the_whole_pages_they_take():
-    held = segments(7)  # of which half is three and a half
-    assert held.try_reserve_early(EARLY, 3 * 4096 + 1) is None
-    assert held.try_reserve_early(EARLY, 3 * 4096) is not None
-
-
-def test_any_reservation_takes_early_rows_back_and_no_more_than_it_needs():
-    held, taken = segments(8), list[str]()
-    early(held, 2, taken)
-    early(held, 2, taken)
-    assert held.try_reserve(ITEM, 4 * 4096) is not None and taken == []
-    other = held.try_reserve(OTHER, 2 * 4096)
-    assert other is not None
-    assert taken == ["early rows of share 3 of edge a->b, step 1"]
-    assert held.memory.used == 8 * 4096 and len(held.held()) == 3
-    held.drop(other)
-    assert len(held.held()) == 2
-
-
-def test_early_rows_stay_when_taking_them_back_cannot_help():
-    held, taken = segments(8), list[str]()
-    early(held, 2, taken)
-    assert held.try_reserve(ITEM, 9 * 4096) is None and taken == []
-    assert held.try_reserve(ITEM, 8 * 4096) is not None and len(taken) == 1
-
-
-def test_early_rows_that_are_being_copied_are_not_taken_back():
-    held, taken = segments(4), list[str]()
-    segment = early(held, 2, taken)
-    held.keep(segment)
-    held.keep(segment)
-    assert held.try_reserve(ITEM, 3 * 4096) is None and taken == []
-    held.drop(segment)
-    assert held.try_reserve(ITEM, 3 * 4096) is not None
-
-
-def test_early_rows_that_were_dropped_are_not_taken_back_later():
-    held, taken = segments(4), list[str]()
-    held.drop(early(held, 2, taken))
-    assert held.try_reserve(ITEM, 4 * 4096) is not None and held.try_reserve(OTHER, 1) is None and taken == []
-
-
-def test_rows_that_may_be_taken_back_are_room_for_whoever_waits():
-    held, served, taken = segments(4), list[str](), list[str]()
-    segment = held.try_reserve_early(EARLY, 2 * 4096)
-    waiting(held, "large", 4, served)
-    assert served == []
-    held.may_take_back(segment, lambda: taken.append("taken"))
-    assert served == ["large"] and taken == ["taken"]
-
-
 # ---- words
 
 
@@ -247,18 +177,10 @@ def test_whoever_waits_gets_what_comes_free_on_disk():
     held, got = with_disk(1, 2), []
     held.try_reserve(ITEM, 4096)
     on_disk = held.try_reserve(OTHER, 8192)
-    held.when_room(lambda: bool(got.append(held.try_reserve(EARLY, 8192)) or got[-1]))
+    held.when_room(lambda: bool(got.append(held.try_reserve(THIRD, 8192)) or got[-1]))
     assert got == [None]
     held.drop(on_disk)
     assert got[-1].offset == 100 * 4096
-
-
-def test_early_rows_are_given_up_before_a_segment_goes_to_disk_and_never_go_there():
-    held = with_disk(2, 4)
-    early = held.try_reserve_early(EARLY, 4096)
-    held.may_take_back(early, lambda: None)
-    assert held.try_reserve(ITEM, 8192).offset == 0
-    assert held.try_reserve_early(EARLY, 1) is None and held.disk.used == 0
 
 
 def test_most_that_can_ever_have_room_is_what_is_left_in_one_of_both():

@@ -16,27 +16,19 @@ import pyarrow.flight as flight
 from rljob_api.planning.plan import Plan
 from rljob_api.vocabulary.quantity import parse_quantity
 from rljob_worker.databuffer.links.faults import cause_of, failed_by
-from rljob_worker.databuffer.links.fencing import Caller, Fence, Identity, Side
-from rljob_worker.databuffer.protocol.codec import (
-    encode,
-    read_answer,
-    read_envelope,
-    read_question,
-    read_request,
-    read_ticket,
-)
+from rljob_worker.databuffer.links.fencing import Identity
+from rljob_worker.databuffer.protocol.codec import encode, opened, read_answer, read_request, read_ticket
 from rljob_worker.databuffer.protocol.errors import Bug
 from rljob_worker.databuffer.protocol.peer_side import Envelope
-from rljob_worker.databuffer.protocol.streams import Held
 from rljob_worker.databuffer.protocol.worker_side import Failed, NotYet, Request, Waiting
 from rljob_worker.databuffer.routes.hosts import Host, Worker
 from rljob_worker.databuffer.server.buffer import DataBuffer
-from rljob_worker.databuffer.server.flight import FlightServer
+from rljob_worker.databuffer.server.flight import PeerServer
 from rljob_worker.databuffer.server.metrics import BufferMetrics
 from rljob_worker.databuffer.server.worker_side import WorkerSide
 from rljob_worker.databuffer.store.places import Place, rounded
 from rljob_worker.databuffer.tests.simulation.loop import Loop, SimulatedThreads
-from rljob_worker.databuffer.tests.simulation.network import Headers, Network, SimulatedConnection
+from rljob_worker.databuffer.tests.simulation.network import Headers, Network, Sent, SimulatedConnection
 from rljob_worker.errors import RLJobError
 
 TOKEN = "a-secret-of-the-job"
@@ -67,7 +59,7 @@ class Portless(flight.FlightServerBase):  # type: ignore[misc]
         (self.gate,) = middleware.values()
 
 
-class SimulatedServer(FlightServer, Portless):
+class SimulatedServer(PeerServer, Portless):
     """The real one, but for its port."""
 
     def call(self, headers: Headers) -> Any:
@@ -99,29 +91,29 @@ class Pod:
             threads=SimulatedThreads(self.loop, self),
             connects=partial(SimulatedConnection, job.network, self),
         )
-        fence, side = Fence(self._identity, self.buffer.life, Side.PEERS, plan.groups), self.buffer.peer_side
-        actions = {
-            "deliver": lambda caller, body: self._take(caller, read_envelope(body)).encode(),
-            "ask": lambda caller, body: encode(side.answer(read_question(body))),
-        }
-        self._server = SimulatedServer("", fence, actions)
+        side = SimpleNamespace(
+            take=self._take, answer=self.buffer.peer_side.answer, stream=self.buffer.peer_side.stream
+        )
+        self._server = SimulatedServer("", self._identity, self.buffer.life, plan.groups, side)
         self._answers = WorkerSide(self.buffer)
         self.loop.spawn(self.buffer.start, self, self.loop.moment())
 
     # ---- for peers
 
-    def _take(self, caller: Caller, envelope: Envelope) -> str:
-        self._job.envelopes.append((caller.identity.pod, self.host, envelope))
-        return self.buffer.peer_side.take(caller.identity.pod, caller.life, envelope)
+    def _take(self, sender: Host, life: str, envelope: Envelope) -> str:
+        self._job.envelopes.append((sender, self.host, envelope))
+        return self.buffer.peer_side.take(sender, life, envelope)
 
     def act(self, action: str, body: bytes, headers: Headers) -> bytes:
         (answer,) = self._server.do_action(self._server.call(headers), flight.Action(action, body))
         return bytes(answer.to_pybytes())
 
-    def stream(self, ticket: bytes, headers: Headers) -> Iterator[Held | Failed | flight.FlightError]:
+    def stream(self, ticket: bytes, headers: Headers) -> Iterator[Sent | Failed | flight.FlightError]:
         try:
             self._server.call(headers)
-            yield from self.buffer.peer_side.stream(read_ticket(ticket))
+            found = self.buffer.peer_side.stream(read_ticket(opened(ticket, "a ticket")))
+            for record, checksum in found.records:
+                yield found.schema, record.serialize().to_pybytes(), checksum
         except flight.FlightUnauthorizedError as error:
             yield error
         except RLJobError as error:

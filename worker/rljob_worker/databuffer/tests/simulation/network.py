@@ -12,14 +12,17 @@ import pyarrow as pa
 import pyarrow.flight as flight
 
 from rljob_worker.databuffer.links.connection import Connection
-from rljob_worker.databuffer.links.faults import cause_of, from_flight, silent, too_late
-from rljob_worker.databuffer.protocol.streams import Held, Take
+from rljob_worker.databuffer.links.faults import cause_of, errors_of, from_flight, silent, too_late
+from rljob_worker.databuffer.protocol.codec import sealed
+from rljob_worker.databuffer.protocol.streams import Take
 from rljob_worker.databuffer.protocol.worker_side import Failed
 from rljob_worker.databuffer.routes.hosts import Host
 from rljob_worker.databuffer.tests.simulation.loop import Condition, Loop, Pause
 
 FOREVER = float("inf")
 Headers = Mapping[str, Sequence[str]]
+Sent = tuple[pa.Schema, bytes, bytes]
+"""A record batch as an IPC message, with its schema and its checksum."""
 
 
 class Peer(Protocol):
@@ -31,7 +34,7 @@ class Peer(Protocol):
 
     def act(self, action: str, body: bytes, headers: Headers) -> bytes: ...
 
-    def stream(self, ticket: bytes, headers: Headers) -> Iterator[Held | Failed | flight.FlightError]: ...
+    def stream(self, ticket: bytes, headers: Headers) -> Iterator[Sent | Failed | flight.FlightError]: ...
 
 
 @dataclass(frozen=True)
@@ -191,10 +194,10 @@ class SimulatedConnection(Connection):
     def stream(self, ticket: bytes, seconds: float, take: Take) -> None:
         client = self._open()
         self._network.streamed.append((self._caller.host, client.place))
-        asked = self._network.sent("ticket", ticket)
+        asked = self._network.sent("ticket", sealed(ticket))
         _Stream(self._network, self._caller, self.whom, seconds).read(client.place, asked, self._shown(), take)
 
-    def _client_to(self, address: str) -> Any:
+    def _client_to(self, address: str, options: object) -> Any:
         return Client(self._network, self._caller, address)
 
     def _options(self, seconds: float) -> Any:
@@ -205,7 +208,7 @@ class SimulatedConnection(Connection):
 
 
 class _Stream:
-    """Portions on their way from one data buffer to another."""
+    """Record batches on their way from one data buffer to another."""
 
     def __init__(self, network: Network, caller: Peer, whom: str, seconds: float) -> None:
         self._network, self._loop, self._caller, self._whom = network, network.loop, caller, whom
@@ -221,8 +224,10 @@ class _Stream:
         while (found := self._next()) is not None:
             if isinstance(found, Exception):
                 raise found
-            head, body = found
-            take(Held(self._network.sent("head", head), [memoryview(self._network.sent("bytes", body))]))
+            schema, message, checksum = found
+            with errors_of(self._whom):
+                record = pa.ipc.read_record_batch(pa.py_buffer(self._network.sent("record", message)), schema)
+            take(record, self._network.sent("checksum", checksum))
 
     def _next(self) -> Any:
         with self._changed:
@@ -239,15 +244,14 @@ class _Stream:
 
     def _give(self, peer: Peer, ticket: bytes, headers: Headers) -> None:
         breaks = self._network.is_broken()
-        for portion in peer.stream(ticket, headers):
+        for sent in peer.stream(ticket, headers):
             if breaks:
                 self._back(peer.host, silent(self._whom, "it hung up"))
                 return
-            if isinstance(portion, (Failed, flight.FlightError)):
-                told = cause_of(portion) if isinstance(portion, Failed) else from_flight(portion, self._whom)
-                self._back(peer.host, told)
+            if isinstance(sent, (Failed, flight.FlightError)):
+                self._back(peer.host, cause_of(sent) if isinstance(sent, Failed) else from_flight(sent, self._whom))
                 return
-            self._back(peer.host, (portion.head, b"".join(portion.places)))
+            self._back(peer.host, sent)
             self._loop.sleep(self._loop.moment(), peer)
         self._back(peer.host, None)
 

@@ -335,7 +335,7 @@ def _flips(job: SimulatedJob, fault: Fault) -> None:
     job.network.flip = Flip(random.choice(BODIES), int(12 * random.random() ** 2), random.random())
 
 
-BODIES = ["deliver", "deliver", "deliver", "answer to deliver", "ticket", "head", "bytes", "bytes"]
+BODIES = ["deliver", "deliver", "deliver", "answer to deliver", "ticket", "record", "record", "checksum"]
 """What a bit is flipped of."""
 
 ACTS: dict[str, Callable[[SimulatedJob, Fault], None]] = {

@@ -9,9 +9,10 @@ from functools import cache, partial
 from random import Random
 
 import numpy as np
+import pyarrow as pa
 
 from rljob_worker.databuffer.protocol.peer_side import ChunkTicket, PeerMessage
-from rljob_worker.databuffer.protocol.streams import Held, Take
+from rljob_worker.databuffer.protocol.streams import Take
 from rljob_worker.databuffer.protocol.worker_side import (
     Answer,
     Chunk,
@@ -30,7 +31,7 @@ from rljob_worker.databuffer.routes.hosts import Host, Worker
 from rljob_worker.databuffer.routes.tests.test_weights_route import plan
 from rljob_worker.databuffer.routes.weights_route import WeightsRoutes
 from rljob_worker.databuffer.store.monitor import Monitor
-from rljob_worker.databuffer.weights.chunk_bytes import Bytes, checksum_of, portions_of
+from rljob_worker.databuffer.weights.chunk_bytes import Bytes, checksum_of, stream_of
 from rljob_worker.databuffer.weights.weights import Weights
 from rljob_worker.databuffer.work import Job
 from rljob_worker.errors import PeerLost
@@ -136,7 +137,7 @@ class Network:
 
         self.timers.append(ring)
 
-    def portions(self, reader: Host, host: Host, ticket: ChunkTicket) -> Iterator[Held]:
+    def records(self, reader: Host, host: Host, ticket: ChunkTicket) -> Iterator[tuple[pa.RecordBatch, bytes]]:
         self.tickets.append((reader, host, ticket))
         if self.refuses is not None:
             raise self.refuses
@@ -145,13 +146,13 @@ class Network:
         if fault < self.break_streams:
             self.faults[reader, ticket] += 1
             self.breaks.append((ticket, self.slot(reader, ticket)))
-            yield from portions_of(data[: len(data) // 2])
+            yield from stream_of(data[: len(data) // 2]).records
             raise PeerLost("the stream broke")
         if fault < self.break_streams + self.damage_streams:
             self.faults[reader, ticket] += 1
             data = data.copy()
             data[-1] ^= 1
-        yield from portions_of(data)
+        yield from stream_of(data).records
 
     def slot(self, host: Host, ticket: ChunkTicket) -> int:
         """Where a host keeps a chunk."""
@@ -200,8 +201,8 @@ class _Links:
 
     def stream(self, host: Host, ticket: ChunkTicket, seconds: float, take: Take) -> None:
         self.network.seconds.append(seconds)
-        for portion in self.network.portions(self.here, host, ticket):
-            take(portion)
+        for record, checksum in self.network.records(self.here, host, ticket):
+            take(record, checksum)
 
 
 @dataclass

@@ -1,11 +1,11 @@
-from collections.abc import Iterable
-
 import numpy as np
+import pyarrow as pa
 import pytest
 import xxhash
 
-from rljob_worker.databuffer.protocol.streams import Held
-from rljob_worker.databuffer.weights.chunk_bytes import Filling, checksum_of, portions_of
+from rljob_worker.arrow_batch import array_over, numbers_of
+from rljob_worker.databuffer.protocol.streams import RecordStream
+from rljob_worker.databuffer.weights.chunk_bytes import BATCH_BYTES, Filling, checksum_of, stream_of
 from rljob_worker.errors import PeerLost
 
 
@@ -13,44 +13,47 @@ def numbers(count: int) -> np.ndarray:
     return np.arange(count, dtype=np.uint32).view(np.uint8)[:count].copy()
 
 
-def fill(room: np.ndarray, portions: Iterable[Held]) -> None:
+def fill(room: np.ndarray, *streams: RecordStream) -> None:
     filling = Filling(room)
-    for each in portions:
-        filling.take(each)
+    for stream in streams:
+        for record, checksum in stream.records:
+            filling.take(record, checksum)
     filling.end()
 
 
-def portion(data: np.ndarray) -> Held:
-    return Held(b"", [data.data])
-
-
-@pytest.mark.parametrize("num_bytes", [0, 1, 1 << 20])
+@pytest.mark.parametrize("num_bytes", [0, 1, BATCH_BYTES, BATCH_BYTES + 1])
 def test_a_chunk_as_a_stream_and_back(num_bytes):
     data, room = numbers(num_bytes), np.zeros(num_bytes, np.uint8)
-    fill(room, portions_of(data))
+    fill(room, stream_of(data))
     assert np.array_equal(room, data)
 
 
 def test_a_stream_shares_the_memory_of_its_chunk():
-    data = numbers(10)
-    (found,) = portions_of(data)
-    (place,) = found.places
-    assert np.frombuffer(place, np.uint8).ctypes.data == data.ctypes.data and found.num_bytes == 10
+    data = numbers(BATCH_BYTES + 3)
+    records = [record for record, _ in stream_of(data).records]
+    assert [record.num_rows for record in records] == [BATCH_BYTES, 3]
+    assert all(np.shares_memory(numbers_of(record.column(0), "uint8"), data) for record in records)
 
 
-def test_portions_follow_each_other():
+def test_batches_follow_each_other():
     room = np.zeros(7, np.uint8)
-    fill(room, [portion(numbers(4)), portion(np.array([9, 8, 7], np.uint8))])
+    fill(room, stream_of(numbers(4)), stream_of(np.array([9, 8, 7], np.uint8)))
     assert room.tolist() == [*numbers(4).tolist(), 9, 8, 7]
 
 
 def test_streams_of_the_wrong_length_are_a_lost_peer_and_nothing_is_written_outside():
     memory = np.zeros(8, np.uint8)
     with pytest.raises(PeerLost, match="more than the 4 bytes that were offered"):
-        fill(memory[:4], [portion(numbers(3)), portion(np.full(2, 9, np.uint8))])
+        fill(memory[:4], stream_of(numbers(3)), stream_of(np.full(2, 9, np.uint8)))
     assert memory[3:].tolist() == [0] * 5
     with pytest.raises(PeerLost, match="ended after 3 of 4 bytes"):
-        fill(memory[:4], portions_of(numbers(3)))
+        fill(memory[:4], stream_of(numbers(3)))
+
+
+def test_what_is_not_bytes_is_a_lost_peer():
+    record = pa.RecordBatch.from_arrays([array_over(np.arange(4))], names=["other"])
+    with pytest.raises(PeerLost, match=r"columns \['other'\] came in the place of bytes"):
+        Filling(numbers(4)).take(record, b"")
 
 
 def test_the_checksum_covers_data_and_table():

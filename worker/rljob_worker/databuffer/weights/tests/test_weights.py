@@ -24,7 +24,7 @@ from rljob_worker.databuffer.protocol.worker_side import (
 from rljob_worker.databuffer.routes.hosts import Host, Worker
 from rljob_worker.databuffer.store.monitor import Monitor
 from rljob_worker.databuffer.weights.arrivals import MAX_DAMAGES, STREAM_SECONDS
-from rljob_worker.databuffer.weights.chunk_bytes import checksum_of, portions_of
+from rljob_worker.databuffer.weights.chunk_bytes import checksum_of, stream_of
 from rljob_worker.databuffer.weights.tests.network import EDGE, Network, routes_of
 from rljob_worker.errors import DeadlineExceeded, PeerLost
 
@@ -204,7 +204,7 @@ def test_a_child_gets_the_bytes_of_its_slot():
     put(network)
     data = network.buffers[TRAIN].offered(ChunkTicket(EDGE, 1, 0, 0))
     assert data.tobytes() == b"some weights" and np.shares_memory(data, network.memories[TRAIN])
-    assert [portion.num_bytes for portion in portions_of(data)] == [12]
+    assert [record.num_rows for record, _ in stream_of(data).records] == [12]
 
 
 def test_calls_are_held_for_as_long_as_they_may_and_no_longer():

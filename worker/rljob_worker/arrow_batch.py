@@ -1,4 +1,4 @@
-"""Batch <-> Arrow record batch: what a checkpoint keeps of rows.
+"""Batch <-> Arrow record batch: rows between hosts, and what a checkpoint keeps of them.
 
     row_id, group_id, num_tokens   int64, always first
     fixed column                   the Arrow type of its values; fixed-size list when a row has several
@@ -16,10 +16,10 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from rljob_worker.batch import Batch, Column
-from rljob_worker.databuffer.rows.arrow_table import array_over, numbers_of
-from rljob_worker.databuffer.rows.kind import Kind, kind_of
+from rljob_worker.column_kind import Kind, kind_of
 from rljob_worker.row_index import INDEX_COLUMNS, RowIndex
 
 _BYTE_TYPES = {"utf8": pa.large_utf8(), "binary": pa.large_binary()}
@@ -27,22 +27,36 @@ _BYTE_TYPES = {"utf8": pa.large_utf8(), "binary": pa.large_binary()}
 
 def to_arrow(batch: Batch) -> pa.RecordBatch:
     """The record batch over the same memory."""
-    kinds = {name: kind_of(column) for name, column in batch.columns.items()}
-    arrays = [array_over(values) for values in batch.index.columns().values()]
-    arrays += [_array(column, kinds[name]) for name, column in batch.columns.items()]
-    fields = [pa.field(name, pa.int64(), nullable=False) for name in INDEX_COLUMNS]
-    fields += [_field(name, kind) for name, kind in kinds.items()]
-    return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
+    schema = schema_of({name: kind_of(column) for name, column in batch.columns.items()})
+    return record_of(batch.index, batch.columns, schema)
 
 
 def from_arrow(record: pa.RecordBatch) -> Batch:
     """The batch over the same memory."""
+    return Batch.of(*columns_of(record))
+
+
+def schema_of(kinds: Mapping[str, Kind]) -> pa.Schema:
+    """The schema of rows with these columns, in their order."""
+    fields = [pa.field(name, pa.int64(), nullable=False) for name in INDEX_COLUMNS]
+    return pa.schema([*fields, *(_field(name, kind) for name, kind in kinds.items())])
+
+
+def record_of(index: RowIndex, columns: Mapping[str, Column], schema: pa.Schema) -> pa.RecordBatch:
+    """Rows in any order as a record batch over the same memory; schema: `schema_of` these columns."""
+    arrays = [array_over(values) for values in index.columns().values()]
+    arrays += [_array(columns[field.name], kind_of_field(field)) for field in list(schema)[len(INDEX_COLUMNS) :]]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def columns_of(record: pa.RecordBatch) -> tuple[RowIndex, dict[str, Column]]:
+    """What `record_of` made a record batch of, over the memory of that."""
     index = RowIndex(*(numbers_of(record.column(i), "int64") for i in range(len(INDEX_COLUMNS))))
     columns = {}
     for position in range(len(INDEX_COLUMNS), record.num_columns):
         field = record.schema.field(position)
         columns[field.name] = _column(record.column(position), kind_of_field(field))
-    return Batch.of(index, columns)
+    return index, columns
 
 
 def kind_of_field(field: pa.Field) -> Kind:
@@ -56,6 +70,20 @@ def kind_of_field(field: pa.Field) -> Kind:
         metadata[b"ragged"] == b"1",
         metadata[b"per_group"] == b"1",
     )
+
+
+def array_over(values: NDArray[np.int64]) -> pa.Array:
+    """An Arrow array over the same memory. `pa.array` would import pandas (seconds, 50 MB), as `to_numpy` does."""
+    return pa.Array.from_buffers(pa.int64(), len(values), [None, pa.py_buffer(np.ascontiguousarray(values))])
+
+
+def numbers_of(array: pa.Array, storage: str) -> Any:
+    """The values of an Arrow array over its own memory."""
+    data = array.buffers()[1]
+    if data is None or not data.size:
+        return np.empty(0, storage)
+    size = np.dtype(storage).itemsize
+    return np.frombuffer(data, storage, len(array), array.offset * size)
 
 
 def _field(name: str, kind: Kind) -> pa.Field:

@@ -280,8 +280,8 @@ class WeightSyncSpec(ApiModel):
 
     transport: WeightTransportChoice = "Auto"
     """`InProcess`: from engine to engine, where the same workers train and generate. `DataBuffer`: through shared
-    memory of the hosts and TCP, from many workers. `Collective`: broadcasts on a process group across worker groups, of
-    NCCL between accelerators. `Auto`: InProcess where that can be, else DataBuffer. Default Auto."""
+    memory of the hosts and Arrow Flight, from many workers. `Collective`: broadcasts on a process group across worker
+    groups, of NCCL between accelerators. `Auto`: InProcess where that can be, else DataBuffer. Default Auto."""
 
     delta: WeightDeltaSpec | None = None
     """Send only what changed. Not with InProcess. Unset: every version is sent whole."""

@@ -3,8 +3,7 @@
     worker ──reserve, write, seal──▶ arena (shared memory) ◀──map, read── worker
                    │ UNIX socket                                 ▲
                    ▼                                             │ one copy
-             own data buffer ◀── messages: Arrow Flight ─────▶ data buffers of other pods
-                             ◀── bytes: TCP, arena to arena ──▶
+             own data buffer ◀── Arrow Flight: messages, rows, weights ──▶ data buffers of other pods
 
 Where a row is, and why, is in three files:
 

@@ -162,6 +162,22 @@ class Fence:
             raise Lie("it has restarted, and the rows it held are lost")
         return Caller(identity, life)
 
+    def admit_reader(self, headers: Mapping[str, Sequence[str]]) -> None:
+        """Let in a client that is no host of the job and only reads: it shows token and attempt, and perhaps the plan.
+        Raises Lie saying why it may not."""
+        if not hmac.compare_digest(_text(headers, "token").encode(), self._ours.token.encode()):
+            raise Lie("a reader does not have the token of this job")
+        attempt = _number(headers, "attempt")
+        if attempt != self._ours.attempt:
+            raise Lie(f"a reader is of attempt {attempt}, this data buffer serves attempt {self._ours.attempt}")
+        if _PREFIX + "plan" in headers and (plan := _text(headers, "plan")) != self._ours.plan_hash:
+            raise Lie(f"a reader means plan {plan[:12]}, this data buffer serves plan {self._ours.plan_hash[:12]}")
+
+
+def is_reader(headers: Mapping[str, Sequence[str]]) -> bool:
+    """Whether a caller does not say that it is a host of the job."""
+    return _PREFIX + "group" not in headers
+
 
 def check_certificate(caller: Identity, shown: str) -> None:
     """Raises Lie if the first name in the caller's certificate is not the host that it says it is."""

@@ -8,7 +8,7 @@ import msgspec
 import xxhash
 
 from rljob_worker.databuffer.protocol.errors import Damaged, Malformed
-from rljob_worker.databuffer.protocol.peer_side import Envelope, Question, Ticket
+from rljob_worker.databuffer.protocol.peer_side import Envelope, PartTicket, Question, Ticket
 from rljob_worker.databuffer.protocol.worker_side import (
     Done,
     Failed,
@@ -59,6 +59,7 @@ class _Reads:
 
 read_envelope = _Reads("envelope of messages", Envelope)
 read_ticket = _Reads("ticket", Ticket)
+read_part_ticket = _Reads("ticket of a reader", PartTicket)
 read_packed = _Reads("packed rows", list[tuple[bytes, bytes]])
 read_question = _Reads("question", Question)
 read_request = _Reads("request of a worker", WorkerRequest)

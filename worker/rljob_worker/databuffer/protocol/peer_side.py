@@ -128,6 +128,17 @@ class ChunkTicket(msgspec.Struct, frozen=True, tag=True, array_like=True, forbid
 Ticket = RowsTicket | ChunkTicket
 
 
+class PartTicket(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """What a reader asks for: the rows that one producer put."""
+
+    edge: str
+    step: int
+    part: int
+
+    def __str__(self) -> str:
+        return f"part {self.part} of edge {self.edge}, step {self.step}"
+
+
 class WhatIsMissing(msgspec.Struct, frozen=True, tag=True, array_like=True, forbid_unknown_fields=True):
     """Which producers of the asked host have not put their part yet, and what each last said it was doing."""
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
@@ -12,17 +14,32 @@ import pyarrow.flight as flight
 from rljob_api.planning.plan import GroupPlan
 from rljob_worker.databuffer.links.connection import MAX_BYTES
 from rljob_worker.databuffer.links.faults import to_flight
-from rljob_worker.databuffer.links.fencing import Caller, Fence, Identity, Lie, Side, check_certificate
-from rljob_worker.databuffer.protocol.codec import encode, opened, read_envelope, read_question, read_ticket, sealed
-from rljob_worker.databuffer.protocol.errors import Bug, Malformed
-from rljob_worker.databuffer.protocol.peer_side import Answer, Envelope, Question, Ticket
+from rljob_worker.databuffer.links.fencing import Caller, Fence, Identity, Lie, Side, check_certificate, is_reader
+from rljob_worker.databuffer.protocol.codec import (
+    encode,
+    opened,
+    read_envelope,
+    read_part_ticket,
+    read_question,
+    read_ticket,
+    sealed,
+)
+from rljob_worker.databuffer.protocol.errors import Away, Bug, Malformed
+from rljob_worker.databuffer.protocol.peer_side import Answer, Envelope, PartTicket, Question, Ticket
 from rljob_worker.databuffer.protocol.streams import RecordStream
 from rljob_worker.databuffer.routes.hosts import Host
+from rljob_worker.databuffer.server.readers import PartInfo, Readers
 from rljob_worker.errors import RLJobError
 
 if TYPE_CHECKING:
     from rljob_worker.databuffer.links.credentials import Credentials
 
+READING = (flight.FlightMethod.LIST_FLIGHTS, flight.FlightMethod.GET_FLIGHT_INFO, flight.FlightMethod.DO_GET)
+"""What a client may call that is no host of the job."""
+MAX_STREAMS = 64
+"""Of one host: twice what a data buffer reads at once."""
+MAX_READERS = 4
+SHUTDOWN_SECONDS = 5.0
 MAX_TICKET_BYTES = 64 << 10
 SHOWN_CHARACTERS = 40
 """Of an action that is none."""
@@ -42,6 +59,10 @@ class PeerSide(Protocol):
     def stream(self, ticket: Ticket) -> RecordStream:
         """What is there now: never waits."""
 
+    @property
+    def readers(self) -> Readers:
+        """What clients that are no hosts of the job may read."""
+
 
 _GATE = "rljob-gate"
 
@@ -49,27 +70,53 @@ _GATE = "rljob-gate"
 class _Gate(flight.ServerMiddlewareFactory):  # type: ignore[misc]
     """The fence around every call."""
 
-    def __init__(self, fence: Fence) -> None:
+    def __init__(self, fence: Fence, refused: Callable[[str], None]) -> None:
         super().__init__()
         self._fence = fence
+        self._refused = refused
 
     def start_call(self, info: Any, headers: Mapping[str, Sequence[str]]) -> _Passed:
         try:
+            if is_reader(headers) and info.method in READING:
+                self._fence.admit_reader(headers)
+                return _Passed(None)
             return _Passed(self._fence.admit(headers))
         except Lie as error:
+            self._refused(error.kind.__name__)
             raise _unauthorized(error) from None
 
 
 class _Passed(flight.ServerMiddleware):  # type: ignore[misc]
-    """Tells a handler who calls."""
+    """Tells a handler who calls; None: a reader."""
 
-    def __init__(self, caller: Caller) -> None:
+    def __init__(self, caller: Caller | None) -> None:
         super().__init__()
         self.caller = caller
 
 
+class OpenStreams:
+    """How many streams each caller has open: each takes a thread of the server for as long as it is read."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._open: Counter[str] = Counter()
+
+    @contextmanager
+    def one(self, caller: str, most: int) -> Iterator[None]:
+        """Raises Away when the caller has as many as it may have."""
+        with self._lock:
+            if self._open[caller] >= most:
+                raise Away(f"{caller}: {most} streams are open, and more are not served at once")
+            self._open[caller] += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._open[caller] -= 1
+
+
 class PeerServer(flight.FlightServerBase):  # type: ignore[misc]
-    """Actions deliver and ask, and streams by ticket.
+    """Actions deliver and ask, and streams by ticket; for clients that are no hosts of the job a list of parts to read.
 
     Bodies are checked for their size before they are read; errors of ours keep their names, others are a Bug.
     """
@@ -83,30 +130,60 @@ class PeerServer(flight.FlightServerBase):  # type: ignore[misc]
         side: PeerSide,
         credentials: Credentials | None = None,
         max_bytes: int = MAX_BYTES,
+        refused: Callable[[str], None] = lambda kind: None,
     ) -> None:
-        """address: host:port. credentials: for mutual TLS; None takes plain text."""
+        """address: host:port. credentials: for mutual TLS; None takes plain text. refused: hears the class of the
+        error of every call that is refused or fails."""
         self._side = side
         self._actions: dict[str, Action] = {"deliver": self._deliver, "ask": self._ask}
         self._knows_certificates = credentials is not None
         self._max_bytes = max_bytes
         scheme, tls = ("grpc+tcp", {}) if credentials is None else ("grpc+tls", credentials.of_server())
-        gate = _Gate(Fence(ours, life, Side.PEERS, groups))
+        self._refused = refused
+        self._streams = OpenStreams()
+        gate = _Gate(Fence(ours, life, Side.PEERS, groups), refused)
         super().__init__(f"{scheme}://{address}", middleware={_GATE: gate}, **tls)
 
     def do_action(self, context: flight.ServerCallContext, action: flight.Action) -> list[pa.Buffer]:
         name, caller = action.type, self._caller(context)
-        with _by_name(name[:SHOWN_CHARACTERS]):
+        assert caller is not None, "a reader takes no action"
+        with self._by_name(name[:SHOWN_CHARACTERS]):
             if name not in self._actions:
                 raise Malformed(f"there is no action {name[:SHOWN_CHARACTERS]!r}, only {', '.join(self._actions)}")
             _check_size(name, action.body.size, self._max_bytes)
             return [pa.py_buffer(sealed(self._actions[name](caller, opened(action.body, "a call"))))]
 
     def do_get(self, context: flight.ServerCallContext, ticket: flight.Ticket) -> flight.FlightDataStream:
-        self._caller(context)
-        with _by_name("a stream"):
+        caller = self._caller(context)
+        with self._by_name("a stream"):
             _check_size("a ticket", len(ticket.ticket), MAX_TICKET_BYTES)
+            if caller is None:
+                found = self._side.readers.stream(read_part_ticket(ticket.ticket))
+                return flight.GeneratorStream(found.schema, self._sent(found, "readers", MAX_READERS))
             found = self._side.stream(read_ticket(opened(ticket.ticket, "a ticket")))
-        return flight.GeneratorStream(found.schema, _sent(found))
+            sent = self._sent(found, f"host {caller.identity.pod}", MAX_STREAMS)
+            return flight.GeneratorStream(found.schema, sent)
+
+    def list_flights(self, context: flight.ServerCallContext, criteria: bytes) -> Iterator[flight.FlightInfo]:
+        """The parts that lie here, or those of the edge that `criteria` names."""
+        self._caller(context)
+        with self._by_name("a list"):
+            edge = criteria.decode(errors="replace")
+            return iter([_info(part) for part in self._side.readers.parts() if edge in ("", part.ticket.edge)])
+
+    def get_flight_info(
+        self, context: flight.ServerCallContext, descriptor: flight.FlightDescriptor
+    ) -> flight.FlightInfo:
+        """Of the part at path [edge, step, part]."""
+        self._caller(context)
+        with self._by_name("a description"):
+            return _info(self._side.readers.part(_ticket_at(descriptor)))
+
+    def shutdown(self) -> None:
+        """Take no more calls. A stream whose reader has stopped does not end: the process does not wait for it."""
+        ending = threading.Thread(target=super().shutdown, name="shutdown", daemon=True)
+        ending.start()
+        ending.join(SHUTDOWN_SECONDS)
 
     def _deliver(self, caller: Caller, body: memoryview) -> bytes:
         return self._side.take(caller.identity.pod, caller.life, read_envelope(body)).encode()
@@ -114,21 +191,47 @@ class PeerServer(flight.FlightServerBase):  # type: ignore[misc]
     def _ask(self, caller: Caller, body: memoryview) -> bytes:
         return encode(self._side.answer(read_question(body)))
 
-    def _caller(self, context: flight.ServerCallContext) -> Caller:
-        """Who calls, as the headers say, and where there are certificates as the caller's does."""
-        caller: Caller = context.get_middleware(_GATE).caller
-        if self._knows_certificates:
+    def _caller(self, context: flight.ServerCallContext) -> Caller | None:
+        """Who calls, as the headers say, and where there are certificates as the caller's does; None: a reader."""
+        caller: Caller | None = context.get_middleware(_GATE).caller
+        if self._knows_certificates and caller is not None:
             try:
                 check_certificate(caller.identity, context.peer_identity().decode(errors="replace"))
             except Lie as error:
+                self._refused(error.kind.__name__)
                 raise _unauthorized(error) from None
         return caller
 
+    def _sent(self, stream: RecordStream, caller: str, most: int) -> Iterator[tuple[pa.RecordBatch, pa.Buffer]]:
+        with self._by_name("a stream"), self._streams.one(caller, most):
+            for record, checksum in stream.records:
+                yield record, pa.py_buffer(checksum)
 
-def _sent(stream: RecordStream) -> Iterator[tuple[pa.RecordBatch, pa.Buffer]]:
-    with _by_name("a stream"):
-        for record, checksum in stream.records:
-            yield record, pa.py_buffer(checksum)
+    @contextmanager
+    def _by_name(self, what: str) -> Iterator[None]:
+        """Errors leave the block as what Flight carries to the caller."""
+        try:
+            yield
+        except RLJobError as error:
+            self._refused(type(error).__name__)
+            raise to_flight(error) from error
+        except Exception as error:
+            self._refused(Bug.__name__)
+            raise to_flight(Bug(f"{what}: {error!r}")) from error
+
+
+def _info(part: PartInfo) -> flight.FlightInfo:
+    ticket = part.ticket
+    path = flight.FlightDescriptor.for_path(ticket.edge, str(ticket.step), str(ticket.part))
+    endpoint = flight.FlightEndpoint(encode(ticket), [])
+    return flight.FlightInfo(part.schema, path, [endpoint], part.num_rows, part.num_bytes)
+
+
+def _ticket_at(descriptor: flight.FlightDescriptor) -> PartTicket:
+    path = [each.decode(errors="replace") for each in descriptor.path or ()]
+    if len(path) != 3 or not all(each.isdecimal() and each.isascii() for each in path[1:]):
+        raise Malformed(f"path {path} is not an edge, a step and a part")
+    return PartTicket(path[0], int(path[1]), int(path[2]))
 
 
 def _unauthorized(lie: Lie) -> flight.FlightUnauthorizedError:
@@ -138,14 +241,3 @@ def _unauthorized(lie: Lie) -> flight.FlightUnauthorizedError:
 def _check_size(what: str, num_bytes: int, most: int) -> None:
     if num_bytes > most:
         raise Malformed(f"{what} of {num_bytes:,} bytes, at most {most:,} are read")
-
-
-@contextmanager
-def _by_name(what: str) -> Iterator[None]:
-    """Errors leave the block as what Flight carries to the caller."""
-    try:
-        yield
-    except RLJobError as error:
-        raise to_flight(error) from error
-    except Exception as error:
-        raise to_flight(Bug(f"{what}: {error!r}")) from error

@@ -23,6 +23,12 @@ class BufferMetrics:
         self._transfer = counter("transfer_seconds", "Seconds from the last producer's seal to rows in place, by edge")
         self._gather = counter("gather_seconds", "Seconds spent gathering rows for other data buffers, by edge")
         self._spilled = counter("spilled_bytes", "Bytes that found no room in the arena and went to disk, by edge")
+        self._refused = Counter(
+            "rljob_buffer_refused_calls",
+            "Calls of peers and readers that were refused or failed, by class of the error",
+            ["kind"],
+            registry=self.registry,
+        )
         self._resident = self._gauge("resident_bytes", "Bytes of the arena in use, by what they are kept for")
         self._capacity = self._gauge("capacity_bytes", "Bytes of the arena, by what they are kept for")
         self._on_disk = Gauge("rljob_buffer_spill_used_bytes", "Bytes of the spill file in use", registry=self.registry)
@@ -55,6 +61,9 @@ class BufferMetrics:
         self._received.labels(edge).inc(remote_bytes)
         self._producer.labels(edge).inc(timing.get("producer_seconds", 0.0))
         self._transfer.labels(edge).inc(timing.get("transfer_seconds", 0.0))
+
+    def refused(self, kind: str) -> None:
+        self._refused.labels(kind).inc()
 
     def gathered(self, edge: str, seconds: float) -> None:
         self._gather.labels(edge).inc(seconds)

@@ -12,6 +12,7 @@ from rljob_worker.databuffer.pull.consuming import header_from
 from rljob_worker.databuffer.pull.producing import layout_topic
 from rljob_worker.databuffer.routes.hosts import Host
 from rljob_worker.databuffer.rows import stream as rows
+from rljob_worker.databuffer.server.readers import Readers
 from rljob_worker.databuffer.server.worker_side import REPORT
 from rljob_worker.databuffer.weights.chunk_bytes import stream_of
 from rljob_worker.errors import PeerLost
@@ -32,6 +33,10 @@ class PeerSide:
     @property
     def here(self) -> Host:
         return self._buffer.here
+
+    @property
+    def readers(self) -> Readers:
+        return Readers(self._buffer.edges, self._buffer.monitor)
 
     def hears(self, sender: Host, message: say.PeerMessage) -> None:
         """One message, in order; what it raises breaks the data plane."""

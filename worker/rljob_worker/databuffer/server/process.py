@@ -168,7 +168,15 @@ def serving(settings: Settings) -> Iterator[dict[str, int]]:
         stack.callback(local.shutdown)
         check_free("the data buffer", settings.listen, settings.port, keys.ENV_BUFFER_PORT)
         address = f"{settings.listen}:{settings.port}"
-        remote = PeerServer(address, identity, buffer.life, plan.groups, buffer.peer_side, settings.credentials)
+        remote = PeerServer(
+            address,
+            identity,
+            buffer.life,
+            plan.groups,
+            buffer.peer_side,
+            settings.credentials,
+            refused=metrics.refused,
+        )
         stack.callback(remote.shutdown)
         check_free("the data buffer's metrics", settings.listen, settings.metrics_port, keys.ENV_METRICS_PORT)
         scraped = MetricsServer(metrics, settings.listen, settings.metrics_port)

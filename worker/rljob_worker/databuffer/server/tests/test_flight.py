@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.flight as flight
 import pytest
 from hypothesis import given
@@ -274,14 +275,17 @@ def test_what_a_handler_raises_has_the_same_name_here(
 
 def test_other_methods_of_flight_are_not_served(peers: tuple[Here, str]):
     nothing = flight.FlightDescriptor.for_path("x")
+    record = pa.RecordBatch.from_pydict({"x": [1]})
     for headers, kind in ((shown(AS_PEER, token=[b"guessed"]), Elsewhere), (AS_PEER, PeerLost)):
         options = flight.FlightCallOptions(timeout=PATIENCE_SECONDS, headers=headers)
         with flight.FlightClient(peers[1]) as client:
-            for call in (
-                lambda: list(client.list_flights(options=options)),  # noqa: B023
-                lambda: client.get_flight_info(nothing, options),  # noqa: B023
-                lambda: list(client.list_actions(options)),  # noqa: B023
-            ):
+
+            def put() -> None:
+                writer, _ = client.do_put(nothing, record.schema, options)  # noqa: B023
+                writer.write_batch(record)
+                writer.close()
+
+            for call in (lambda: list(client.list_actions(options)), put):  # noqa: B023
                 with pytest.raises(kind) as caught, errors_of("it"):
                     call()
                 assert type(caught.value) is kind

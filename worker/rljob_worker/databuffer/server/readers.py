@@ -1,0 +1,97 @@
+"""What any Flight client with the job's token may read: the rows that producers of this host have put."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+
+from rljob_worker.arrow_batch import record_of, schema_of
+from rljob_worker.column_kind import kind_of
+from rljob_worker.databuffer.protocol.errors import OutOfOrder
+from rljob_worker.databuffer.protocol.peer_side import PartTicket
+from rljob_worker.databuffer.protocol.streams import RecordStream
+from rljob_worker.databuffer.pull.edges import Edges, Part
+from rljob_worker.databuffer.rows.segment import Views
+from rljob_worker.databuffer.rows.stream import Piece, checksum_of, pieces
+from rljob_worker.databuffer.store.monitor import Monitor
+from rljob_worker.errors import DeadlineExceeded
+
+READER_SECONDS = 60.0
+"""How long a reader may take for one part."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartInfo:
+    """What is told of a part before it is read."""
+
+    ticket: PartTicket
+    schema: pa.Schema
+    num_rows: int
+    num_bytes: int
+
+
+class Readers:
+    """A reader keeps nothing alive and holds nobody up: what it gets is copied, a piece at a time, while it is here."""
+
+    def __init__(self, edges: Edges, monitor: Monitor, clock: Callable[[], float] = time.monotonic) -> None:
+        self._edges = edges
+        self._monitor = monitor
+        self._clock = clock
+
+    def parts(self) -> list[PartInfo]:
+        """All that lie here now."""
+        with self._monitor.look():
+            return [
+                _told(PartTicket(edge, state.step, number), part)
+                for edge in self._edges.routes
+                for state in self._edges.steps(edge)
+                for number, part in sorted(state.parts.items())
+            ]
+
+    def part(self, ticket: PartTicket) -> PartInfo:
+        """Raises OutOfOrder where it is not here."""
+        with self._monitor.look():
+            return _told(ticket, self._find(ticket))
+
+    def stream(self, ticket: PartTicket) -> RecordStream:
+        """Raises OutOfOrder where it is not here, also in the middle: once its consumers have it, it is given back."""
+        with self._monitor.look():
+            views = self._find(ticket).views
+            cut = pieces(views, np.arange(len(views.index)))
+        schema = _schema(views)
+        return RecordStream(schema, self._records(ticket, cut, schema))
+
+    def _records(
+        self, ticket: PartTicket, cut: list[Piece], schema: pa.Schema
+    ) -> Iterator[tuple[pa.RecordBatch, bytes]]:
+        end = self._clock() + READER_SECONDS
+        for piece in cut:
+            if self._clock() > end:
+                raise DeadlineExceeded(f"{ticket}: a reader may take {READER_SECONDS:g} s")
+            with self._monitor.look():
+                self._find(ticket)
+                index, columns = piece.gather()
+                columns = {name: replace(column, values=column.values.copy()) for name, column in columns.items()}
+            yield record_of(index, columns, schema), checksum_of(index, columns)
+
+    def _find(self, ticket: PartTicket) -> Part:
+        """Under the lock."""
+        if ticket.edge not in self._edges.routes:
+            known = ", ".join(self._edges.routes) or "none"
+            raise OutOfOrder(f"there is no edge {ticket.edge!r} in this job; its edges are {known}")
+        state = self._edges.find(ticket.edge, ticket.step)
+        if state is None or ticket.part not in state.parts:
+            raise OutOfOrder(f"{ticket} is not here: not put yet, on another host, or taken by all its consumers")
+        return state.parts[ticket.part]
+
+
+def _told(ticket: PartTicket, part: Part) -> PartInfo:
+    return PartInfo(ticket, _schema(part.views), len(part.views.index), part.segment.num_bytes)
+
+
+def _schema(views: Views) -> pa.Schema:
+    return schema_of({name: kind_of(column) for name, column in views.columns.items()})

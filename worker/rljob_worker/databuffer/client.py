@@ -20,7 +20,7 @@ from rljob_worker.databuffer.links.own import OwnBuffer
 from rljob_worker.databuffer.protocol import worker_side as say
 from rljob_worker.databuffer.rows import segment
 from rljob_worker.databuffer.rows.segment import Contents, Views
-from rljob_worker.databuffer.rows.stream import MESSAGE_BYTES, row_bytes
+from rljob_worker.databuffer.rows.stream import ROW_BYTES, row_bytes
 from rljob_worker.databuffer.store.places import Place, mapped
 from rljob_worker.databuffer.weights.client import ReceivedChunk, SendingStream, WeightsClient
 from rljob_worker.errors import BadData
@@ -82,12 +82,12 @@ class BufferClient:
         start = time.perf_counter()
         chosen = batch.select(ends.columns)
         contents = segment.contents_of(chosen)
-        if contents.num_bytes > MESSAGE_BYTES:  # else no row can be too long
+        if contents.num_bytes > ROW_BYTES:  # else no row can be too long
             _refuse_long_rows(chosen, edge)
         reserve = partial(say.ReserveRows, edge=edge, step=step, num_bytes=contents.num_bytes)
         room = self._poll(reserve, say.Room, deadline_seconds)
         segment.write(self._write_memory, room.offset, contents, chosen)
-        self._ask(say.SealRows(edge=edge, step=step, contents=contents.to_json()), say.Done)
+        self._ask(say.SealRows(edge=edge, step=step, offset=room.offset, contents=contents.to_json()), say.Done)
         self._count(edge, put_bytes=contents.num_bytes, put_rows=len(chosen), put_seconds=time.perf_counter() - start)
 
     def get(self, step: int, edge: str, *, deadline_seconds: float | None = None) -> Batch:
@@ -208,10 +208,10 @@ class BufferClient:
 
 def _refuse_long_rows(batch: Batch, edge: str) -> None:
     sizes = row_bytes(Views(batch.index, dict(batch.columns)))
-    if len(sizes) and sizes.max() > MESSAGE_BYTES:
+    if len(sizes) and sizes.max() > ROW_BYTES:
         row = int(np.argmax(sizes))
         largest = max(batch.columns, key=lambda name: batch.columns[name].nbytes)
         raise BadData(
-            f"edge {edge}: row {row_number(batch.row_ids[row])} has {int(sizes[row]):,} bytes, a message holds "
-            f"{MESSAGE_BYTES:,}; the largest column is {largest}: leave it out of the stage's writes or make it smaller"
+            f"edge {edge}: row {row_number(batch.row_ids[row])} has {int(sizes[row]):,} bytes, at most {ROW_BYTES:,} "
+            f"are sent; the largest column is {largest}: leave it out of the stage's writes or make it smaller"
         )

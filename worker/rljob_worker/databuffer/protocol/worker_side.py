@@ -57,6 +57,8 @@ class SealRows(Request, frozen=True, kw_only=True):
 
     edge: str
     step: int
+    offset: int
+    """Of the room that it was given."""
     contents: dict[str, Any]
 
 

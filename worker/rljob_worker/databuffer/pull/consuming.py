@@ -175,6 +175,9 @@ class Consuming:
             share.arrangement = arrangement
             share.places = dict(zip(hosts, arrangement.targets, strict=True))
             share.phase = Phase.ROOM
+            own = [part.segment for part in state.feeding(share.number)]
+            item, num_bytes = _item(state, share), arrangement.contents.num_bytes
+            self._segments.refuse_hopeless(item, num_bytes, own, "hold rows of it and are kept until it is there")
             has_room = self._take_room(state, share, arrangement)
             if not has_room:
                 self._segments.when_room(lambda: self._begin_later(state, share, arrangement))
@@ -206,8 +209,7 @@ class Consuming:
 
     def _take_room(self, state: EdgeStep, share: Share, arrangement: Arrangement) -> bool:
         """Under the lock."""
-        item = Item(state.route.name, state.step, "share", share.number)
-        segment = self._segments.try_reserve(item, arrangement.contents.num_bytes)
+        segment = self._segments.try_reserve(_item(state, share), arrangement.contents.num_bytes)
         if segment is None:
             return False
         segment.contents, share.segment = arrangement.contents, segment
@@ -246,6 +248,10 @@ def header_from(message: RowsOffered) -> Header:
     return Header.from_bytes(message.header, kinds)
 
 
+def _item(state: EdgeStep, share: Share) -> Item:
+    return Item(state.route.name, state.step, "share", share.number)
+
+
 def why_not_ready(state: EdgeStep, share: Share, segments: Segments, seconds: float, missing: Sequence[str]) -> str:
     """What a share waits for, by its phase; `missing` are the words of those who have not offered. Under the lock."""
     head = f"stage {state.route.consumer_stage.name} waited {seconds:.1f} s for rows of {state.name}. "
@@ -253,7 +259,6 @@ def why_not_ready(state: EdgeStep, share: Share, segments: Segments, seconds: fl
         return head + ("Missing: " + "; ".join(missing) if missing else "Everything has been offered")
     if share.phase is Phase.ROOM:
         assert share.arrangement is not None
-        item = Item(state.route.name, state.step, "share", share.number)
-        return head + segments.explain_full(item, share.arrangement.contents.num_bytes, seconds)
+        return head + segments.explain_full(_item(state, share), share.arrangement.contents.num_bytes, seconds)
     hosts = ", ".join(sorted(map(str, share.left)))
     return f"{head}On the way: rows of host {hosts}; {share.remote_bytes:,} bytes have come so far"

@@ -9,6 +9,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from rljob_worker.databuffer.protocol.errors import OutOfOrder
 from rljob_worker.databuffer.protocol.peer_side import PeerMessage, RowsOffered, RowsTaken
 from rljob_worker.databuffer.protocol.worker_side import HELD_SECONDS, NotYet, ReserveRows, Room
 from rljob_worker.databuffer.pull.edges import Edges, EdgeStep, Part
@@ -17,7 +18,6 @@ from rljob_worker.databuffer.routes.hosts import Host, Worker
 from rljob_worker.databuffer.routes.stage_route import StageRoute
 from rljob_worker.databuffer.rows.segment import Bytes, Contents, views
 from rljob_worker.databuffer.rows.stream import FEW_BYTES, Selection, few_bytes_for, header_of, packed
-from rljob_worker.databuffer.store.arena import rounded
 from rljob_worker.databuffer.store.monitor import Monitor
 from rljob_worker.databuffer.store.segments import Item, Reader, Segment, Segments, explain_late
 from rljob_worker.databuffer.work import Work
@@ -83,15 +83,18 @@ class Producing:
     # ---- putting
 
     def reserve(self, worker: Worker, request: ReserveRows) -> Room | NotYet:
-        """Room for a worker's part. Raises DeadlineExceeded when time is up, or at once when waiting cannot help."""
+        """Room for a worker's part. Raises DeadlineExceeded when time is up, or at once when waiting cannot help;
+        OutOfOrder for a part that another process of the worker puts or has put."""
         route = self._edges.routes[request.edge]
         part = route.part_of(worker)
         assert part is not None, f"{worker} puts nothing on edge {request.edge}"
         item = Item(request.edge, request.step, "part", part)
         with self._monitor.look():
-            self._refuse_hopeless(route, worker, item, request.num_bytes)
+            outlasting = [s for s in self._segments.held() if self._outlasts(route, worker, item, s)]
+            why = "are inputs of this step or wait for stages that run later on this host"
+            self._segments.refuse_hopeless(item, request.num_bytes, outlasting, why)
         left = max(0.0, min(HELD_SECONDS, request.seconds - request.waited))
-        segment = self._monitor.wait(lambda: self._try_reserve(item, request.num_bytes), left)
+        segment = self._monitor.wait(lambda: self._try_reserve(worker, item, request.num_bytes), left)
         if segment is not None:
             return Room(offset=segment.offset)
         if request.waited < request.seconds:
@@ -99,24 +102,25 @@ class Producing:
         with self._monitor.look():
             raise DeadlineExceeded(self._why_no_room(item, request))
 
-    def seal(self, worker: Worker, edge: str, step: int, contents: Contents) -> None:
-        """A part is written: tell who it is for, or tell the others what is in it."""
+    def seal(self, worker: Worker, edge: str, step: int, offset: int, contents: Contents) -> None:
+        """A part is written: tell who it is for, or tell the others what is in it.
+
+        offset: of the room that `reserve` gave. Raises OutOfOrder for any other, or when it was sealed before.
+        """
         route = self._edges.routes[edge]
         number = route.part_of(worker)
         assert number is not None, f"{worker} puts nothing on edge {edge}"
         item = Item(edge, step, "part", number)
-        with self._monitor.look():
-            segment = self._leased.pop(item, None)
-        assert segment is not None, f"{item} was put twice, or never had room"
-        rows = views(self._memory, segment.offset, contents)
-        self._metrics.put(edge, contents.num_rows, contents.num_bytes)
-        layout = Layout.of_part(number, rows.index)
         with self._monitor.change():
-            state = self._edges.at(edge, step)
-            assert number not in state.sealed, f"{item} was put twice"
-            segment.contents = contents
+            state, segment = self._edges.at(edge, step), self._leased.get(item)
+            if segment is None or segment.offset != offset:
+                raise OutOfOrder(f"{item} was put before, or has no room at {offset}: {_ONE_PROCESS.format(worker)}")
+            del self._leased[item]
+            segment.contents, rows = contents, views(self._memory, segment.offset, contents)
             state.parts[number] = Part(segment, rows)
             state.sealed.add(number)
+        self._metrics.put(edge, contents.num_rows, contents.num_bytes)
+        layout = Layout.of_part(number, rows.index)
         if route.needs_layouts:
             self._gathers(layout_topic(edge), step, number, layout.to_bytes())
         else:
@@ -230,7 +234,9 @@ class Producing:
 
     # ---- room
 
-    def _try_reserve(self, item: Item, num_bytes: int) -> Segment | None:
+    def _try_reserve(self, worker: Worker, item: Item, num_bytes: int) -> Segment | None:
+        if item in self._leased or item.number in self._edges.at(item.edge, item.step).sealed:
+            raise OutOfOrder(f"{item} was put before, or is being put: {_ONE_PROCESS.format(worker)}")
         segment = None if self._braked_by(item) is not None else self._segments.try_reserve(item, num_bytes)
         if segment is not None:
             self._leased[item] = segment
@@ -252,19 +258,6 @@ class Producing:
             )
         return self._segments.explain_full(item, request.num_bytes, request.waited)
 
-    def _refuse_hopeless(self, route: StageRoute, worker: Worker, item: Item, num_bytes: int) -> None:
-        """Fail at once when the room is held by what is freed only after this put."""
-        outlasting = [s for s in self._segments.held() if self._outlasts(route, worker, item, s)]
-        if rounded(num_bytes) > self._segments.most_beside(outlasting):
-            kept = sum(s.num_bytes for s in outlasting)
-            memory, disk = self._segments.memory.capacity, self._segments.disk.capacity
-            raise DeadlineExceeded(
-                f"no room for {item}: {num_bytes:,} bytes, while {kept:,} bytes in the same data buffer are inputs of "
-                "this step or wait for stages that run later on this host, so waiting cannot help. dataBuffer.memory "
-                f"leaves {memory:,} bytes for rows{f' and dataBuffer.spill {disk:,} in one piece' if disk else ''}; "
-                f"this step needs at least {kept + rounded(num_bytes):,}"
-            )
-
     def _outlasts(self, route: StageRoute, worker: Worker, item: Item, segment: Segment) -> bool:
         """Whether a segment is certainly held until after the put of `item`."""
         other = self._edges.routes[segment.item.edge]
@@ -281,6 +274,7 @@ class Producing:
 
 
 _NONE = np.empty(0, np.int64)
+_ONE_PROCESS = "one process of {} puts it, once"
 
 
 def split_by(keys: Int64) -> dict[int, Int64]:

@@ -30,7 +30,8 @@ BATCH_BYTES = 4 << 20
 SMALLEST_BATCH_BYTES = 1 << 19
 ALL_BATCHES_BYTES = 64 << 20
 """What the record batches of all sources of one share may take in private memory."""
-MESSAGE_BYTES = 64 << 20
+ROW_BYTES = 1 << 30
+"""The longest row: gRPC counts the bytes of a message in 31 bits."""
 FEW_BYTES = 1 << 16
 """So few bytes of rows travel with their offer: a stream of their own would take longer."""
 ALL_FEW_BYTES = 8 << 20

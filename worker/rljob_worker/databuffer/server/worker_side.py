@@ -78,7 +78,7 @@ class WorkerSide:
 
     def _seal_rows(self, caller: Identity, request: say.SealRows) -> say.Done:
         contents = Contents.from_json(request.contents)
-        self._buffer.producing.seal(caller.worker, request.edge, request.step, contents)
+        self._buffer.producing.seal(caller.worker, request.edge, request.step, request.offset, contents)
         return say.Done()
 
     def _get_rows(self, caller: Identity, request: say.GetRows) -> say.Rows | say.NotYet:

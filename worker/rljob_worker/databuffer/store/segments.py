@@ -10,11 +10,12 @@ All calls are made under the lock of the `Monitor`.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from rljob_worker.databuffer.rows.segment import Contents
 from rljob_worker.databuffer.store.arena import Allocator, rounded
+from rljob_worker.errors import DeadlineExceeded
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -165,6 +166,22 @@ class Segments:
 
     # ---- words
 
+    def refuse_hopeless(self, item: Item, num_bytes: int, kept: Sequence[Segment], why: str) -> None:
+        """Raises DeadlineExceeded when no wait can help: there is no room beside what is kept for longer.
+
+        why: in words that complete "they ...".
+        """
+        if rounded(num_bytes) <= self.most_beside(kept):
+            return
+        kept_bytes = sum(segment.num_bytes for segment in kept)
+        beside = f", while {kept_bytes:,} bytes in the same data buffer {why}" if kept else ""
+        spill = f" and dataBuffer.spill {self.disk.capacity:,} in one piece" if self.disk.capacity else ""
+        raise DeadlineExceeded(
+            f"no room for {item}: {num_bytes:,} bytes{beside}, so waiting cannot help. dataBuffer.memory leaves "
+            f"{self.memory.capacity:,} bytes for rows{spill}; this step needs at least "
+            f"{kept_bytes + rounded(num_bytes):,}: raise {self._knob}"
+        )
+
     def explain_full(self, item: Item, num_bytes: int, seconds: float) -> str:
         """Message of a reservation that found no room: how much is missing, and the readers that are late."""
         held = self.held()
@@ -173,8 +190,13 @@ class Segments:
         return (
             f"no room for {item}: {num_bytes:,} bytes needed, largest free range {_free(self.memory)}{on_disk} after "
             f"{seconds:.1f} s. Oldest of {len(held)} segments: {late or 'none'}. If the reader is healthy, raise "
-            f"{'dataBuffer.spill.limit' if self.disk.capacity else 'dataBuffer.memory'}"
+            f"{self._knob}"
         )
+
+    @property
+    def _knob(self) -> str:
+        """What gives more room."""
+        return "dataBuffer.spill.limit" if self.disk.capacity else "dataBuffer.memory"
 
 
 def explain_late(segment: Segment) -> str:

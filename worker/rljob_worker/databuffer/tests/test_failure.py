@@ -10,8 +10,10 @@ import pytest
 
 from rljob_api.pipeline.meshes import Mesh
 from rljob_api.tests.patience import PATIENCE_SECONDS
+from rljob_worker.databuffer import client
 from rljob_worker.databuffer.client import BufferClient
 from rljob_worker.databuffer.protocol.errors import Refused
+from rljob_worker.databuffer.rows.stream import ROW_BYTES
 from rljob_worker.databuffer.rows.tests.batches import same
 from rljob_worker.databuffer.store.places import ARENA
 from rljob_worker.databuffer.tests.gang import (
@@ -134,12 +136,6 @@ def test_space_that_only_a_later_stage_could_free_is_an_error_at_once(tmp_path: 
         gang.client("train", 0).put(1, "a->b", rows([0], 1, [200_000]), deadline_seconds=60 * PATIENCE_SECONDS)
 
 
-def test_a_row_longer_than_a_message_is_refused_by_name(tmp_path: Path):
-    named = pytest.raises(BadData, match="row 1 has 80,000,.* the largest column is ids")
-    with in_process(two_stages(), tmp_path) as gang, named:
-        gang.client("rollout", 0).put(1, "a->b", rows([0], 2, [10_000_000]))
-
-
 def test_drain_returns_when_all_is_read_and_else_names_the_reader(tmp_path: Path):
     plan = two_stages((1, 1), (1, 1))
     with in_process(plan, tmp_path) as gang:
@@ -240,14 +236,24 @@ def test_tensor_parallel_peers_map_the_same_segment_once(tmp_path: Path):
         assert float(resident.split()[1]) == 2 * 4096  # two shares for four ranks
 
 
-def test_a_row_that_no_message_can_carry_is_refused_by_name(tmp_path: Path):
+def test_a_row_that_no_message_can_carry_is_refused_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     plan = two_stages((1, 1), (1, 1), batch_size=1, group_size=2)
+    monkeypatch.setattr(client, "ROW_BYTES", 1_000)
     with in_process(plan, tmp_path) as gang:
-        # 8,500,000 of 8 bytes, index 24, offset 8, score 4; 64 MiB are 67,108,864
-        words = r"edge a->b: row 2 has 68,000,036 bytes, a message holds 67,108,864; the largest column is ids"
+        # 200 of 8 bytes, index 24, offset 8, score 4
+        words = r"edge a->b: row 2 has 1,636 bytes, at most 1,000 are sent; the largest column is ids: leave it out of"
         with pytest.raises(BadData, match=words):
-            gang.client("rollout", 0).put(1, "a->b", rows([0, 1], 2, [10, 8_500_000]))
+            gang.client("rollout", 0).put(1, "a->b", rows([0, 1], 2, [10, 200]))
         gang.client("rollout", 0).put(1, "a->b", rows([0, 1], 2, [10, 20]))
+
+
+def test_a_row_may_have_a_gibibyte(tmp_path: Path):
+    assert ROW_BYTES == 1 << 30
+    plan = two_stages((1, 1), (1, 1), batch_size=1, group_size=1, memory="96Mi")
+    with in_process(plan, tmp_path) as gang:
+        row = rows([0], 1, [10_000_000])  # more than the 64 MiB of a piece of many rows
+        gang.client("rollout", 0).put(1, "a->b", row)
+        assert same(gang.client("train", 0).get(1, "a->b"), row.select(["ids", "score"]))
 
 
 def test_a_test_that_fails_leaves_no_connection_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

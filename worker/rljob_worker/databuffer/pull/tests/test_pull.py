@@ -13,7 +13,7 @@ from rljob_worker.databuffer.protocol.worker_side import ReserveRows
 from rljob_worker.databuffer.pull.consuming import why_not_ready
 from rljob_worker.databuffer.pull.edges import Phase
 from rljob_worker.databuffer.routes.hosts import Host, Worker
-from rljob_worker.databuffer.rows.segment import plan_contents
+from rljob_worker.databuffer.rows.segment import contents_of, plan_contents, write
 from rljob_worker.databuffer.rows.tests.batches import same
 from rljob_worker.databuffer.tests.gang import group, part, plan_of, rows, stage, two_stages
 from rljob_worker.databuffer.tests.simulation.by_hand import Job, workers
@@ -396,6 +396,38 @@ def test_what_no_place_can_ever_hold_beside_inputs_is_refused_at_once():
 # ---- room that cannot come free
 
 
+def test_a_share_that_never_fits_is_refused_at_once_everywhere():
+    """Six parts of 73 pages are one share of 435, for which there are 122 in memory and 97 on disk."""
+    job = Job(two_stages((6, 1), (1, 1), batch_size=6, group_size=1), capacity=500_000, spill=400_000)
+    want_all(job, 1)
+    for index, worker in enumerate(producers(job)):
+        assert job.put(worker, 1, EDGE, part(job.plan, 1, index, 6, [37_000] * 6))
+    job.go_on()
+    words = (
+        "no room for share 0 of edge a->b, step 1: 1,776,320 bytes, so waiting cannot help. dataBuffer.memory leaves "
+        "499,712 bytes for rows and dataBuffer.spill 397,312 in one piece; this step needs at least 1,777,664: raise "
+        "dataBuffer.spill.limit"
+    )
+    for worker in (*producers(job), *consumers(job)):
+        with pytest.raises(DeadlineExceeded, match=f"^{words}$"):
+            job.buffer_of(worker).monitor.check()
+
+
+def test_a_share_that_does_not_fit_beside_its_own_parts_is_refused_at_once():
+    """Two parts of 73 pages on the host that reads them as one, in an arena of 200."""
+    stages = [stage("a", "train", Mesh(dp=2)), stage("b", "train", Mesh(dp=1, tp=2))]
+    plan = plan_of([group("train", 1, 2, ["a", "b"])], stages, {EDGE: COLUMNS}, batch_size=2, group_size=1)
+    job = Job(plan, capacity=200 * 4096)
+    for rank in range(2):
+        assert job.put(Worker("train", rank), 1, EDGE, rows([rank], 1, {rank: 37_000}))
+    want_all(job, 1)
+    job.go_on()
+    with pytest.raises(
+        DeadlineExceeded, match="592,320 bytes, while 598,016 bytes in the same data buffer hold rows of"
+    ):
+        job.buffer_of(Worker("train", 0)).monitor.check()
+
+
 def test_inputs_of_the_same_step_are_no_room_to_wait_for():
     """b reads 300,000 bytes and writes 300,000 for c, in an arena of 500,000: its input is given back at the end."""
     stages = [stage("a", "train", Mesh()), stage("b", "train", Mesh()), stage("c", "train", Mesh(), "Tokens")]
@@ -440,7 +472,7 @@ def test_who_has_no_part_of_an_edge_is_told_so():
     with pytest.raises(AssertionError, match="rank 0 of group train puts nothing on edge a->b"):
         late_reserve(job, me, 1)
     with pytest.raises(AssertionError, match="rank 0 of group train puts nothing on edge a->b"):
-        host.producing.seal(me, EDGE, 1, plan_contents(0, {}))
+        host.producing.seal(me, EDGE, 1, 0, plan_contents(0, {}))
 
 
 def test_what_a_worker_has_put_is_unread_until_everybody_has_it():
@@ -469,11 +501,44 @@ def test_what_other_groups_still_read_can_come_free():
 # ---- what makes no sense
 
 
-def test_a_part_is_put_once():
+@pytest.mark.parametrize("step", [1, 2])
+def test_a_part_is_put_once_and_a_second_process_leaves_nothing_behind(step):
     job = Job(two_stages((1, 1), (1, 1)))
-    put_all(job, 1)
-    with pytest.raises(AssertionError, match="part 0 of edge a->b, step 1 was put twice"):
-        put_all(job, 1)
+    (first,) = producers(job)
+    for each in range(1, 6 if step == 1 else 3):
+        put_all(job, each)
+        want_all(job, each)
+        job.go_on()
+        take_all(job, each)
+        job.go_on()
+    # step 1 is over and forgotten then, step 2 is not
+    with pytest.raises(
+        OutOfOrder, match="put before, .*one process of rank 0 of group rollout|step 1 of edge a->b is over"
+    ):
+        job.put(first, step, EDGE, part(job.plan, step, 0, 1))
+    assert job.held_bytes() == {}
+
+
+def test_a_part_that_is_being_put_gets_no_second_room_and_is_sealed_by_who_has_the_first():
+    job = Job(two_stages((1, 1), (1, 1)))
+    (me,) = producers(job)
+    producing, mine = job.buffer_of(me).producing, part(job.plan, 1, 0, 1).select(COLUMNS)
+    contents = contents_of(mine)
+    asked = ReserveRows(edge=EDGE, step=1, num_bytes=contents.num_bytes, waited=0.0, seconds=1.0)
+    room = producing.reserve(me, asked)
+    write(job.buffer_of(me).memory, room.offset, contents, mine)
+    with pytest.raises(OutOfOrder, match="part 0 of edge a->b, step 1 was put before, or is being put: one process of"):
+        producing.reserve(me, asked)
+    with pytest.raises(OutOfOrder, match="was put before, or has no room at 4096: one process of rank 0 of group roll"):
+        producing.seal(me, EDGE, 1, room.offset + 4096, contents)
+    producing.seal(me, EDGE, 1, room.offset, contents)
+    with pytest.raises(OutOfOrder, match="part 0 of edge a->b, step 1 was put before, or has no room at 0"):
+        producing.seal(me, EDGE, 1, room.offset, contents)
+    want_all(job, 1)
+    job.go_on()
+    assert same(take_all(job, 1)[0], mine)
+    job.go_on()
+    assert job.held_bytes() == {}
 
 
 def test_rows_of_ranks_that_a_part_does_not_feed_are_no_secret():

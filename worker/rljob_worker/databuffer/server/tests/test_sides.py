@@ -78,7 +78,10 @@ class One:
         )
         assert isinstance(room, say.Room)
         segment.write(self.memory, room.offset, contents, chosen)
-        assert self.ask(rank, say.SealRows(edge=EDGE, step=step, contents=contents.to_json())) == say.Done()
+        assert (
+            self.ask(rank, say.SealRows(edge=EDGE, step=step, offset=room.offset, contents=contents.to_json()))
+            == say.Done()
+        )
 
     def kinds(self) -> list[str]:
         return [type(message).__name__ for _, message in self.sent]
@@ -266,7 +269,7 @@ def test_a_request_to_stop_climbs_at_once(train: One, rollout: One):
     [
         (waiting(say.GetRows, edge=EDGE, step=1), "GetRows of rank 1 of group rollout: AssertionError.*reads nothing"),
         (say.ReleaseRows(edge=EDGE, step=1), "ReleaseRows of rank 1 of group rollout: AssertionError.*reads nothing"),
-        (say.SealRows(edge="x->y", step=1, contents={}), "SealRows of rank 1 of group rollout: KeyError"),
+        (say.SealRows(edge="x->y", step=1, offset=0, contents={}), "SealRows of rank 1 of group rollout: KeyError"),
     ],
 )
 def test_a_bug_in_an_answer_ends_the_job_and_not_only_its_worker(rollout: One, request_of: Any, words: str):
@@ -286,7 +289,7 @@ def test_a_broken_data_plane_answers_every_request_with_the_first_cause(rollout:
         say.Post(status={}),
         say.AskStatus(group="rollout", host=0),
         waiting(say.ReserveRows, edge=EDGE, step=1, num_bytes=1, seconds=30.0),
-        say.SealRows(edge=EDGE, step=1, contents={}),
+        say.SealRows(edge=EDGE, step=1, offset=0, contents={}),
         waiting(say.Drain, seconds=30.0),
         say.OpenVersion(edge="w", version=1),
         say.Report(step=1, payload=b""),

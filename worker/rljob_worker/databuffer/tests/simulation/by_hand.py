@@ -85,7 +85,7 @@ class Job:
             return False
         assert isinstance(room, Room)
         segment.write(buffer.memory, room.offset, contents, chosen)
-        buffer.producing.seal(worker, edge, step, contents)
+        buffer.producing.seal(worker, edge, step, room.offset, contents)
         return True
 
     def want(self, worker: Worker, step: int, edge: str) -> tuple[EdgeStep, Share]:

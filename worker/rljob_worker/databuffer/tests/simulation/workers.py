@@ -126,7 +126,7 @@ class SimulatedWorker:
         reserve = partial(say.ReserveRows, edge=edge, step=step, num_bytes=contents.num_bytes)
         room = self._poll(f"room for {edge} of step {step}", reserve)
         segment.write(self.pod.memory, room.offset, contents, batch)
-        self._own.call(say.SealRows(edge=edge, step=step, contents=contents.to_json()))
+        self._own.call(say.SealRows(edge=edge, step=step, offset=room.offset, contents=contents.to_json()))
 
     def _get(self, step: int, edge: str, share: int) -> None:
         found = self._poll(f"rows of {edge}, step {step}", partial(say.GetRows, edge=edge, step=step))

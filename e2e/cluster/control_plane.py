@@ -1,11 +1,11 @@
 """etcd, API server, controller manager, scheduler and DNS: processes of this machine, beside the nodes."""
 
 from e2e.cluster import access
-from e2e.cluster.commands import CommandFailed, run
+from e2e.cluster.commands import run
 from e2e.cluster.go_programs import program
 from e2e.cluster.network import SERVICE_SUBNET, Network
 from e2e.cluster.spec import ClusterSpec, RunDir
-from e2e.cluster.waiting import wait_until
+from e2e.cluster.watching import Watch
 
 # the order in which they stop
 PROCESSES = ("kwok", "coredns", "kube-scheduler", "kube-controller-manager", "kube-apiserver", "etcd")
@@ -21,20 +21,14 @@ def start(spec: ClusterSpec, folder: RunDir) -> None:
     access.write_kubeconfigs(folder, network, tokens)
     processes.start("etcd", [program("etcd"), *etcd_flags(network, folder)])
     processes.start("kube-apiserver", [program("kube-apiserver"), *api_server_flags(spec, folder)])
-    wait_until(lambda: is_ready(folder), "the API server to be ready", timeout_seconds=240)
+    Watch(processes).wait_until(lambda: is_ready(folder), "the API server to be ready", timeout_seconds=240)
     processes.start("kube-controller-manager", [program("kube-controller-manager"), *controller_flags(spec, folder)])
     processes.start("kube-scheduler", [program("kube-scheduler"), *scheduler_flags(network, folder)])
     start_dns(network, folder)
 
 
 def is_ready(folder: RunDir) -> bool:
-    if folder.processes.pid("kube-apiserver") is None:
-        raise RuntimeError(f"the API server ended:\n{folder.processes.log_tail('kube-apiserver')}")
-    try:
-        run(program("kubectl"), "--kubeconfig", folder.kubeconfig(access.ADMIN), "get", "--raw", "/readyz")
-    except CommandFailed:
-        return False
-    return True
+    return bool(run(program("kubectl"), "--kubeconfig", folder.kubeconfig(access.ADMIN), "get", "--raw", "/readyz"))
 
 
 def etcd_flags(network: Network, folder: RunDir) -> list[str]:

@@ -22,7 +22,7 @@ from e2e.cluster.nodes import cgroups, kwok
 from e2e.cluster.nodes.node import LocalNode
 from e2e.cluster.spec import ClusterSpec, RunDir, claim
 from e2e.cluster.system_packages import RUNTIME, ensure_installed
-from e2e.cluster.waiting import wait_until
+from e2e.cluster.watching import Watch
 
 FORWARDING = Path("/proc/sys/net/ipv4/ip_forward")
 
@@ -76,10 +76,14 @@ class LocalCluster(Cluster):
             node.start()
         device_processes.start(self.spec, self.run_dir)
         names = {node.name for node in self.nodes()}
-        wait_until(lambda: self.ready_nodes() >= names, f"{len(names)} nodes to be Ready", timeout_seconds=240)
-        wait_until(self.has_default_account, "the default service account", timeout_seconds=60)
+        watch = self.watch()
+        watch.wait_until(lambda: self.ready_nodes() >= names, f"{len(names)} nodes to be Ready", timeout_seconds=240)
+        watch.wait_until(self.has_default_account, "the default service account", timeout_seconds=60)
         if self.spec.num_kwok_nodes:
             kwok.start(self.spec, self.run_dir, self.kubectl)
+
+    def watch(self) -> Watch:
+        return Watch(self.run_dir.processes, [node.logs for node in self.nodes()], self.kubectl)
 
     def lay_bridge(self) -> None:
         network = self.spec.network
@@ -154,8 +158,9 @@ class LocalCluster(Cluster):
         before = self.last_report(node.name)
         node.start()
         is_back = f"{node.name} to report itself Ready"
-        wait_until(lambda: self.last_report(node.name) != before, is_back, timeout_seconds=240)
-        wait_until(lambda: node.name in self.ready_nodes(), is_back, timeout_seconds=240)
+        watch = Watch(self.run_dir.processes, [node.logs], self.kubectl)
+        watch.wait_until(lambda: self.last_report(node.name) != before, is_back, timeout_seconds=240)
+        watch.wait_until(lambda: node.name in self.ready_nodes(), is_back, timeout_seconds=240)
 
     def last_report(self, node: str) -> str:
         """When its kubelet last renewed its lease."""

@@ -60,12 +60,25 @@ class ProcessTable:
     def names(self) -> list[str]:
         return sorted(path.stem for path in self.records.glob("*.json"))
 
+    def ended(self) -> list[str]:
+        """Those that were started, were not stopped, and run no longer."""
+        return [name for name in self.names() if self.pid(name) is None]
+
     def log_tail(self, name: str, num_bytes: int = 2000) -> str:
-        path = self.logs / f"{name}.log"
-        return path.read_text(errors="replace")[-num_bytes:] if path.exists() else ""
+        return tail(self.logs / f"{name}.log", num_bytes)
 
     def record(self, name: str) -> Path:
         return self.records / f"{name}.json"
+
+
+def tail(log: Path, num_bytes: int = 2000) -> str:
+    """The end of a file, empty where there is none."""
+    try:
+        with log.open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - num_bytes))
+            return file.read().decode(errors="replace")
+    except FileNotFoundError:
+        return ""
 
 
 def remember(record: Path, pid: int, command: Sequence[str]) -> None:
@@ -76,7 +89,8 @@ def remembered(record: Path) -> int | None:
     """The process of a record, or None when it has ended or its number now belongs to another."""
     with suppress(FileNotFoundError):
         process = json.loads(record.read_text())
-        if start_time(process["pid"]) == process["started"]:
+        started = start_time(process["pid"])
+        if started is not None and started == process["started"]:  # that is None, too, where it ended at once
             return int(process["pid"])
     return None
 

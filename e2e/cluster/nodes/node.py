@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import signal
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +18,7 @@ from e2e.cluster.network import Network, node_name
 from e2e.cluster.nodes import cgroups, node_config
 from e2e.cluster.processes import only_child
 from e2e.cluster.spec import ClusterSpec, RunDir
-from e2e.cluster.waiting import wait_until
+from e2e.cluster.watching import NodeLogs, Watch
 
 INIT = Path(__file__).with_name("node-init.sh")
 NAMESPACES = ("--net", "--mount", "--pid", "--uts", "--ipc")
@@ -43,6 +42,10 @@ class LocalNode:
     def folder(self) -> Path:
         return self.run_dir.node(self.name)
 
+    @property
+    def logs(self) -> NodeLogs:
+        return NodeLogs(self.name, self.folder / "var/log")
+
     def create(self, images: ImageStore) -> None:
         """The node's disk: its images, its configuration."""
         var = self.folder / "var"
@@ -61,9 +64,11 @@ class LocalNode:
     def start(self) -> None:
         """Power on. The process that is recorded is the node's power switch: everything in it ends with it."""
         cgroups.create(self.network.cgroup(self.number))
+        self.logs.forget_ends()
         command: list[str | Path] = ["unshare", *NAMESPACES, "--fork", "--kill-child", "bash", INIT]
         switch = self.run_dir.processes.start(self.name, command, self.init_environment())
-        init = wait_until(lambda: only_child(switch), f"the first process of {self.name}", timeout_seconds=60)
+        watch = Watch(self.run_dir.processes)
+        init = watch.wait_until(lambda: only_child(switch), f"the first process of {self.name}", timeout_seconds=60)
         cgroups.add(self.network.cgroup(self.number), init)
         self.lay_cable(init)
 
@@ -117,10 +122,10 @@ class LocalNode:
 
     def kill_kubelet(self) -> None:
         """The node falls silent; its containers run on."""
-        self.execute("sh", "-c", "kill -9 $(cat /run/kubelet.pid)")
+        self.execute("sh", "-c", "touch /run/kubelet.off; kill -9 $(cat /run/kubelet.pid)")
 
     def start_kubelet(self) -> None:
-        self.execute("kill", f"-{signal.SIGUSR1.value}", "1")
+        self.execute("rm", "-f", "/run/kubelet.off")
 
     def pod_execute(self, pod_uid: str, *argv: str) -> str:
         """Runs a program of this machine in a pod's network namespace."""

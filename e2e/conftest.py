@@ -18,6 +18,8 @@ from e2e.storage import Storage
 
 DEVICES = {"node2": {"huawei.com/Ascend910": 8, "nvidia.com/gpu": 2}}
 """What the fake device plugin advertises."""
+SHOWN: set[BaseException] = set()
+"""Errors of fixtures, which pytest keeps and raises again for every test that shares the fixture."""
 FIRST_CLUSTER = int(os.environ.get("RLJOB_E2E_CLUSTER", "0"))
 
 
@@ -88,8 +90,13 @@ def storage(cluster: Cluster, jobs: Jobs, seed: Path) -> Iterator[Path]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
-    """A failed test shows what the cluster and the operator say."""
+    """A failed test shows what cluster and operator say; the error of a shared fixture is shown in full only once."""
     report = yield
+    if report.when == "setup" and report.failed and call.excinfo is not None:
+        error = call.excinfo.value
+        if error in SHOWN:
+            report.longrepr = f"{type(error).__name__}, as shown above: {str(error).partition(chr(10))[0]}"
+        SHOWN.add(error)
     fixtures = getattr(item, "funcargs", {})
     if report.when == "call" and report.failed and "jobs" in fixtures:
         report.sections.append(("cluster", fixtures["jobs"].story()))

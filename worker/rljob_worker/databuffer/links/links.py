@@ -93,7 +93,7 @@ class Links:
         self._connects = connects
         self._changed = threads.condition()
         self._peers: dict[Host, _Peer] = {}
-        self._watched: set[Host] = set()
+        self._watched: dict[Host, None] = {}
         self._closed = False
         self._calls = Lane("messages", NUM_THREADS, fails, threads)
         self._suspects = Lane("messages-to-suspects", NUM_SUSPECT_THREADS, fails, threads)
@@ -117,7 +117,7 @@ class Links:
         """Call these whenever they have been silent, until they leave."""
         with self._changed:
             for host in hosts:
-                self._watched.add(host)
+                self._watched[host] = None
                 peer = self._peer(host)
                 self._do(peer, peer.link.look_after(self._clock()))
 

@@ -173,6 +173,11 @@ class Producing:
         """What a worker has put and somebody has not read; under the lock."""
         return [segment for segment in self._segments.held() if self._is_from(segment, worker)]
 
+    def readers(self, worker: Worker) -> set[Host]:
+        """Other hosts that have still to read what a worker has put; under the lock."""
+        names = {reader.where for each in self.unread(worker) for reader in each.readers or () if not reader.is_rank}
+        return {Host.named(name) for name in names} - {self._here}
+
     def late_readers(self, worker: Worker, seconds: float) -> DeadlineExceeded:
         """Why a worker cannot leave: who has not read what it put."""
         late = "; ".join(explain_late(segment) for segment in self.unread(worker)[:8])

@@ -18,6 +18,12 @@ class Host:
     def __str__(self) -> str:
         return f"{self.group}-{self.index}"
 
+    @staticmethod
+    def named(name: str) -> Host:
+        """The host that `str` gives this name."""
+        group, _, index = name.rpartition("-")
+        return Host(group, int(index))
+
 
 def hosts_of(plan: Plan) -> tuple[Host, ...]:
     """All pods, group by group as planned."""

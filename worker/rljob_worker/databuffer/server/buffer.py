@@ -121,9 +121,11 @@ class DataBuffer:
         self.links.watch(self.shape.neighbours(self.here))
 
     def close(self) -> None:
-        """Tell everybody we spoke with that our silence means nothing, and start no more work."""
+        """Tell everybody we spoke with that our silence means nothing, or what broke us; start no more work."""
+        cause = self.monitor.cause
+        last = [Leaving()] if cause is None else [broken_by(cause), Leaving()]
         for host in self.links.peers:
-            self.links.send(host, Leaving())
+            self.links.send(host, *last)
         self.links.flush(0.5)
         self.monitor.break_down(Away("this data buffer is shutting down"))  # for a peer that is a silence
         for part in (self._work, self._streams, self._timer, self.links):

@@ -60,7 +60,7 @@ class Lateness:
                     kind = PeerLost
                 else:
                     found += _lines(host, answer)
-                    below += [_host(name) for name in answer["below"]]
+                    below += [Host.named(name) for name in answer["below"]]
         return _shown(found), kind
 
     def of_layout(self, edge: str, step: int) -> tuple[list[str], type[RLJobError]]:
@@ -87,8 +87,3 @@ def _lines(host: Host, answer: Mapping[str, Any]) -> list[str]:
 def _shown(lines: list[str]) -> list[str]:
     more = [f"and {len(lines) - SHOWN} more"] if len(lines) > SHOWN else []
     return lines[:SHOWN] + more
-
-
-def _host(name: str) -> Host:
-    group, _, index = name.rpartition("-")
-    return Host(group, int(index))

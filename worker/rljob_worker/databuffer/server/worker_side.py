@@ -109,7 +109,9 @@ class WorkerSide:
             absent = [] if expected is None else share.missing(expected)
         left = [str(host) for host in absent if host != self._buffer.here and self._buffer.links.has_left(host)]
         if left:
-            raise PeerLost(f"the data buffer of host {left[0]} has ended, and its rows of {state.name} have not come")
+            lost = PeerLost(f"the data buffer of host {left[0]} has ended, and its rows of {state.name} have not come")
+            self._buffer.break_down(lost)
+            self._buffer.monitor.check()
 
     def _late_rows(self, state: EdgeStep, share: Share, seconds: float) -> RLJobError:
         """Why a share is not there; asks other hosts, so not under the lock."""
@@ -135,6 +137,10 @@ class WorkerSide:
 
     def _drain(self, caller: Identity, request: say.Drain) -> say.Done | say.NotYet:
         buffer, worker = self._buffer, caller.worker
+        with buffer.monitor.look():
+            readers = buffer.producing.readers(worker) | buffer.weights.readers(worker)
+        # neighbours, who would say that one of these is lost, may have left
+        buffer.links.watch(sorted(readers))
 
         def is_drained() -> bool | None:
             is_read = not buffer.producing.unread(worker) and buffer.weights.is_drained(worker)

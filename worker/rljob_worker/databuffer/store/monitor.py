@@ -101,6 +101,11 @@ class Monitor:
             if self._cause is not None:
                 waiter.woken.notify()
 
+    @property
+    def cause(self) -> RLJobError | None:
+        """Why the data plane is broken, if it is."""
+        return self._cause
+
     def check(self) -> None:
         """Raise the cause if the data plane is broken: an error of its own every time, tracebacks do not add up."""
         if self._cause is not None:

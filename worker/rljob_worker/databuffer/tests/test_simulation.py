@@ -4,9 +4,9 @@ from collections.abc import Iterable
 
 import pytest
 
-from rljob_worker.databuffer.tests.simulation.scenario import Run, run_of
+from rljob_worker.databuffer.tests.simulation.scenario import Run, flip, run_of
 
-NUM_RUNS = 150
+NUM_RUNS = 120
 NUM_LONG_RUNS = 10_000
 NUM_PARTS = 40
 """Of the long form, so that they can be shared out."""
@@ -30,6 +30,16 @@ def test_every_wait_ends_with_what_was_put_or_by_the_right_name():
 @pytest.mark.parametrize("number", range(NUM_PARTS))
 def test_every_wait_ends_in_a_long_search(number: int):
     assert failures(run_of(seed) for seed in part(number)) == []
+
+
+def test_a_flipped_bit_changes_nothing_or_is_named():
+    assert failures(run_of(f"flip {seed}", flip) for seed in range(NUM_RUNS // 5)) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", range(NUM_PARTS))
+def test_flipped_bits_in_a_long_search(number: int):
+    assert failures(run_of(f"flip {seed}", flip) for seed in part(number)) == []
 
 
 def test_a_seed_says_everything_that_happens():

@@ -143,6 +143,12 @@ class Weights:
         sent = [(edge, edge.route.source_of(worker)) for edge in self._edges.values()]
         return all(source is None or not edge.tree(source.number).chunks for edge, source in sent)
 
+    def readers(self, worker: Worker) -> set[Host]:
+        """Hosts that have still to copy what a worker sent; under the lock."""
+        sent = [(edge, edge.route.source_of(worker)) for edge in self._edges.values()]
+        trees = [edge.tree(source.number) for edge, source in sent if source is not None]
+        return {child for tree in trees for chunk in tree.chunks for child in chunk.children}
+
     @property
     def used_bytes(self) -> int:
         """Of slots that are not free; under the lock."""

@@ -60,8 +60,11 @@ class One:
             start_seconds=60.0,
         )
         self.sent: list[tuple[Host, Any]] = []
-        self.buffer.links.send = lambda host, message: self.sent.append((host, message))  # type: ignore[method-assign]
+        self.buffer.links.send = self._send  # type: ignore[method-assign]
         self.answers = WorkerSide(self.buffer)
+
+    def _send(self, host: Host, *messages: Any) -> None:
+        self.sent += [(host, message) for message in messages]
 
     def ask(self, rank: int, request: Any) -> Any:
         caller = Identity(TOKEN, 1, self.plan.hash(), self.here.group, self.here.index, rank)

@@ -205,6 +205,16 @@ class SimulatedJob:
         if not silently:
             del self.network.peers[host]
 
+    def end(self, pod: Pod) -> None:
+        """Its workers are done: its data buffer says so and ends."""
+
+        def close() -> None:
+            pod.buffer.close()
+            if self.network.peers.get(pod.host) is pod:
+                del self.network.peers[pod.host]
+
+        self.loop.spawn(close, pod, self.loop.moment())
+
     def pod_of(self, worker: Worker) -> Pod:
         return self.pods[Host(worker.group, worker.rank // self.plan.group(worker.group).workers_per_host)]
 

@@ -15,7 +15,7 @@ from rljob_worker.databuffer.links.links import CALL_SECONDS
 from rljob_worker.databuffer.protocol.errors import Bug
 from rljob_worker.databuffer.routes.hosts import Host
 from rljob_worker.databuffer.tests.gang import group, plan_of, stage, two_stages
-from rljob_worker.databuffer.tests.simulation.job import SimulatedJob
+from rljob_worker.databuffer.tests.simulation.job import Pod, SimulatedJob
 from rljob_worker.databuffer.tests.simulation.loop import START
 from rljob_worker.databuffer.tests.simulation.network import FOREVER, Flip, Loss, Swap
 from rljob_worker.databuffer.tests.simulation.workers import SimulatedWorker, workers_of
@@ -25,8 +25,8 @@ RETRY_SECONDS = 5.0
 START_SECONDS = 15.0
 SPARE_SECONDS = 5.0
 """What a wait may take longer than its window."""
-NOTICED_SECONDS = PING_SECONDS + CALL_SECONDS + RETRY_SECONDS
-"""Until a silent peer is given up: a ping that is due, its call, and the window; a last call may take longer."""
+ALL_HEARD_SECONDS = 0.3
+"""After which every host has heard all its neighbours."""
 
 
 @cache
@@ -68,7 +68,7 @@ class Fault:
     """Everybody must get everything; else an error may come of it."""
     words: tuple[str, ...] = ()
     """An error says one of these, if not the name of a host."""
-    noticed: float = NOTICED_SECONDS
+    noticed: float = PING_SECONDS + CALL_SECONDS + RETRY_SECONDS
     """Seconds from its start until it is known to everybody who waits; FOREVER: their deadlines end waits."""
 
     def __str__(self) -> str:
@@ -97,8 +97,16 @@ class Run:
             self._start_workers(host)
 
     def _start_workers(self, host: Host) -> None:
-        for worker in workers_of(self.plan, host):
-            self.workers.append(SimulatedWorker(self.job, worker, self.num_steps, self.row_length, self.pace))
+        pod = self.job.pods[host]
+        mine = [
+            SimulatedWorker(self.job, worker, self.num_steps, self.row_length, self.pace, lambda: end(pod))
+            for worker in workers_of(self.plan, host)
+        ]
+        self.workers += mine
+
+        def end(pod: Pod) -> None:
+            if all(worker.is_over for worker in mine):
+                self.job.end(pod)
 
     def go(self) -> Run:
         """Until all workers are done, or should be since long."""
@@ -196,6 +204,11 @@ def _when(random: Random) -> float:
     return random.choice([0.0, random.uniform(0.0, 1.0)])
 
 
+def _noticed(start: float) -> float:
+    """Seconds until a silent peer is given up: it is pinged, a call runs out, and its window passes."""
+    return PING_SECONDS + CALL_SECONDS + (RETRY_SECONDS if start > ALL_HEARD_SECONDS else START_SECONDS)
+
+
 def short_stall(random: Random, plan: Plan) -> Fault:
     return _stall(random, plan, random.uniform(0.1, 3.0))
 
@@ -220,7 +233,7 @@ def _stall(random: Random, plan: Plan, seconds: float) -> Fault:
         start,
         start + seconds,
         is_harmless=seconds < RETRY_SECONDS,
-        noticed=FOREVER if is_of_two else START_SECONDS + PING_SECONDS + CALL_SECONDS,
+        noticed=FOREVER if is_of_two else _noticed(start),
     )
 
 
@@ -228,7 +241,7 @@ def death(random: Random, plan: Plan) -> Fault:
     name = random.choice(["death", "silent death", "restart"])
     start, host = _when(random), random.choice(hosts_of(plan))
     end = start + random.choice([0.05, 1.0, 4.0, 10.0]) if name == "restart" else FOREVER
-    return Fault(name, (host,), start, end, is_harmless=False, noticed=START_SECONDS + PING_SECONDS + CALL_SECONDS)
+    return Fault(name, (host,), start, end, is_harmless=False, noticed=_noticed(start))
 
 
 def short_swap(random: Random, plan: Plan) -> Fault:
@@ -268,8 +281,18 @@ def flip(random: Random, plan: Plan) -> Fault:
     return Fault("flip", tuple(hosts_of(plan)), is_harmless=False)
 
 
-FAULTS = [nothing, breaks, short_stall, death, short_swap, late_book]
-LATER = [long_stall, endless_stall, lasting_swap, too_late_book]
+FAULTS = [
+    nothing,
+    breaks,
+    short_stall,
+    long_stall,
+    endless_stall,
+    death,
+    short_swap,
+    lasting_swap,
+    late_book,
+    too_late_book,
+]
 
 
 # ---- how it is done

@@ -50,6 +50,7 @@ class SimulatedWorker:
     row_length: int = 0
     pace: float = 0.0
     """Longest that it computes, several times a step."""
+    ended: Callable[[], None] = lambda: None
     waits: list[Wait] = field(default_factory=list)
     error: RLJobError | None = None
     wrong: list[str] = field(default_factory=list)
@@ -80,6 +81,7 @@ class SimulatedWorker:
         except RLJobError as error:
             self.error = error
         self.is_over = True
+        self.ended()
 
     def _work(self) -> None:
         hello = self._own.call(say.Hello())

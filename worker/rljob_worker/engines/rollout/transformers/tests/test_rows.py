@@ -58,3 +58,15 @@ def test_samplings_go_with_their_last_row_and_the_others_stay_with_theirs() -> N
     tokens, over = rows.draw(0, logits.expand(2, -1), version=1)
     assert tokens.tolist()[1] == 2 and over == []
     assert rows.abort(np.array([1, 2])) == [0, 1]
+
+
+def test_routes_stay_with_their_rows_beside_rows_that_have_ended() -> None:
+    """Of 3 layers with 2 experts each, in every step and row others."""
+    first, second = np.arange(48, dtype=np.int16).reshape(2, 4, 3, 2)
+    rows = DecodingRows((), np.empty((0, 3, 2), np.int16))
+    rows.append([Request(row, 0, np.array([3]), limit, SAMPLING) for row, limit in enumerate((1, 9, 1, 9))])
+    rows.draw(0, torch.zeros(4, VOCABULARY), version=1, routes=first)
+    rows.draw(0, torch.zeros(4, VOCABULARY), version=1, routes=second)
+    recorded = [[first[0]], [first[1], second[1]], [first[2]], [first[3], second[3]]]
+    for row, expected in enumerate(recorded):
+        np.testing.assert_array_equal(rows.request(row).drawn.routes, expected)

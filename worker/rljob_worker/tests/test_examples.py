@@ -34,8 +34,9 @@ RUNNABLE = [
     "arithmetic-reward-model",
     "arithmetic-judge",
 ]
-DIFFERENT = {"arithmetic-grpo", "arithmetic-ppo", "arithmetic-disaggregated", "custom-stage", "arithmetic-dapo"}
-"""The others differ from these in the algorithm, in a stage or in a reward."""
+DIFFERENT = {"arithmetic-grpo", "custom-stage"}
+"""The others differ from these in the algorithm, in worker groups, in a stage or in a reward: `test_resume`,
+`test_matrix` and `test_sample` run jobs that do."""
 HALVES = ("training.miniBatchRows=32",)
 """Half of the 64 rows that the test makes of a step's 256."""
 VARIED = ('rewards=[{name: varied, run: "rljob_worker.tests.trouble:reward"}]',)

@@ -279,7 +279,7 @@ def test_plan_says_what_to_set_so_that_a_job_fits(tmp_path):
     assert "the job fits as it is" in again.stderr
 
 
-@pytest.mark.parametrize("command", ["plan", "validate", "run"])
+@pytest.mark.parametrize("command", ["plan", pytest.param("validate", marks=pytest.mark.slow), "run"])
 def test_what_cannot_fit_is_refused_before_anything_starts(tmp_path, command):
     write_large_job(tmp_path, 1)
     done = rljob(command, "job.yaml", cwd=tmp_path)
@@ -304,7 +304,7 @@ def words_of(lines):
     return line.split()[3:]
 
 
-@pytest.mark.parametrize("command", ["validate", "plan", "run"])
+@pytest.mark.parametrize("command", ["validate", pytest.param("plan", marks=pytest.mark.slow), "run"])
 def test_memory_that_can_never_hold_the_weights_is_refused_before_anything_starts(tmp_path, command):
     write_job(tmp_path, groups=[("train", 2, 1), ("rollout", 1, 1)], dataBuffer={"memory": "12Mi"})
     done = rljob(command, "job.yaml", cwd=tmp_path)

@@ -124,7 +124,7 @@ class Parts:
 @pytest.mark.parametrize(
     ("kind", "number"),
     [
-        pytest.param({}, 4, id="whole"),
+        pytest.param({}, 4, marks=pytest.mark.slow, id="whole"),
         pytest.param({"is_split": True}, 8, marks=pytest.mark.slow, id="split"),
         pytest.param({"with_adapter": True, "is_split": True}, 8, id="adapter, split"),
     ],

@@ -166,7 +166,7 @@ def test_what_workers_do_while_they_start_is_said_and_kept_for_status(run_dir, t
         assert process.wait(PATIENCE_SECONDS) == 0
 
 
-@pytest.mark.parametrize("skew_seconds", [-3600, 0, 3600])
+@pytest.mark.parametrize("skew_seconds", [-3600, pytest.param(0, marks=pytest.mark.slow), 3600])
 def test_a_run_is_seen_to_run_whatever_the_clock_of_its_storage_says(run_dir, skew_seconds):
     going_on = run_dir.parent / "go"
     script = [["metrics", {"step": 1}, skew_seconds], ["wait_file", str(going_on)]]

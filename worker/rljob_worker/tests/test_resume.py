@@ -1,4 +1,4 @@
-"""N steps + kill + N steps == 2N steps, bit for bit: weights, optimizer, every metric but times."""
+"""Steps + kill + steps == as many without a kill, bit for bit: weights, optimizer, every metric but times."""
 
 import json
 import shutil
@@ -9,7 +9,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from rljob_worker.checkpoint.manifest import committed
-from rljob_worker.tests.jobs import DISAGGREGATED, PPO, make_job, run_job
+from rljob_worker.tests.jobs import CPU, DISAGGREGATED, PPO, make_job, run_job
 from rljob_worker.tests.metrics import without_times
 
 CRASH = '''
@@ -26,6 +26,7 @@ def once(batch, context):
         os.kill(os.getpid(), signal.SIGKILL)
     return {"style": [0.0] * len(batch)}
 '''
+TWO_PODS = [{"name": "rollout", "accelerator": CPU}, {"name": "train", "accelerator": CPU | {"count": 2}}]
 GRPO = {"name": "GRPO", "groupSize": 4, "kl": {"coefficient": 0.01, "target": 0.05, "horizon": 100}}
 
 
@@ -76,9 +77,9 @@ def checkpoint_digest(run_dir: Path) -> dict[str, int]:
     ],
 )
 def test_a_killed_run_ends_bit_for_bit_like_one_that_was_not(tiny, tmp_path, algorithm, split):
-    spec = {"algorithm": algorithm, "stop": {"steps": 4}, "dag": dag_of(algorithm, split)}
+    spec = {"algorithm": algorithm, "stop": {"steps": 3}, "dag": dag_of(algorithm, split)}
     if split:
-        spec["workerGroups"] = DISAGGREGATED
+        spec["workerGroups"] = TWO_PODS
     runs = {}
     for name in ("whole", "killed"):
         folder = tmp_path / name
@@ -89,12 +90,18 @@ def test_a_killed_run_ends_bit_for_bit_like_one_that_was_not(tiny, tmp_path, alg
         runs[name] = run_job(make_job(tiny, **spec), folder)
         assert runs[name].code == 0, runs[name].output + runs[name].logs
     assert "restart 1 of 3, from the checkpoint of step 2" in runs["killed"].output
-    assert all(step["update/gradient_norm"] > 0 for step in runs["whole"].metrics if step["step"] > 0)
+    learning = [step for step in runs["whole"].metrics if step["step"] > 0]
+    assert all(step["update/gradient_norm"] > 0 for step in learning)
+    if algorithm["name"] == "PPO":
+        assert all(step["loss/value"] > 0 and step["critic/update/gradient_norm"] > 0 for step in learning)
+    if split:
+        crossing = ("data/bytes_rollout->update", "data/bytes_reward->advantage", "data/bytes_weights/actor")
+        assert all(learning[-1][name] > 0 for name in crossing)
     assert checkpoint_digest(runs["killed"].directory) == checkpoint_digest(runs["whole"].directory)
     assert without_times(runs["killed"].metrics) == without_times(runs["whole"].metrics)
     samples = [(run.directory / "samples.jsonl").read_text() for run in runs.values()]
     assert zlib.crc32(samples[0].encode()) == zlib.crc32(samples[1].encode())
-    assert [json.loads(line)["step"] for line in samples[0].splitlines()][-1] == 4
+    assert [json.loads(line)["step"] for line in samples[0].splitlines()][-1] == 3
 
 
 @pytest.mark.slow

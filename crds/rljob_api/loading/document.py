@@ -186,6 +186,7 @@ class _Builder:
 
 
 def _integer(text: str) -> int:
+    text = text[:1000]  # as much too large for every field; Python refuses more than 4,300 digits
     # int(text, 0) refuses 010, which is ten in YAML 1.2.
     return int(text, 0) if text[:2] in ("0x", "0o") else int(text)
 

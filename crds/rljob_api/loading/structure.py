@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import re
+from collections.abc import Iterator
 from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
@@ -20,6 +21,7 @@ from rljob_api.vocabulary.quantity import QUANTITY
 Location = tuple[int | str, ...]
 
 MAX_FOUND_LENGTH = 80
+MAX_WHOLE = (1 << 63) - 1
 
 
 def check_structure(data: Any) -> tuple[RLJob | None, list[Problem]]:
@@ -28,7 +30,8 @@ def check_structure(data: Any) -> tuple[RLJob | None, list[Problem]]:
     A misspelt field is taken for the nearest right one and a wrong value is left out, so that the checks which follow
     see as much of the job as can be made out; None when too little is left.
     """
-    guess, problems = copy.deepcopy(data), list[Problem]()
+    guess = copy.deepcopy(data)
+    problems = [*_take_too_long(guess, ())]
     while True:
         try:
             return RLJob.model_validate(guess, by_alias=True, by_name=False), problems
@@ -42,6 +45,20 @@ def check_structure(data: Any) -> tuple[RLJob | None, list[Problem]]:
             _repair(guess, each)
         if guess == before:
             return None, problems
+
+
+def _take_too_long(data: Any, location: Location) -> Iterator[Problem]:
+    """Takes whole numbers out of `data` that no API server can store, and sums of which no float can hold."""
+    entries = [*data.items()] if isinstance(data, dict) else [*enumerate(data)] if isinstance(data, list) else []
+    for key, value in entries:
+        here = (*location, key)
+        if isinstance(value, int) and not -MAX_WHOLE - 1 <= value <= MAX_WHOLE:
+            yield Problem(format_path(here), _shown(value), "the number is out of range", "It must fit in 64 bits.")
+            if isinstance(data, dict):
+                del data[key]
+            else:
+                data[key] = 0
+        yield from _take_too_long(value, here)
 
 
 def format_path(location: Location) -> str:

@@ -119,3 +119,19 @@ def test_a_misspelt_field_is_read_as_meant_so_it_is_reported_once():
 def test_paths():
     assert format_path(("spec", "models", 0, "name")) == "spec.models[0].name"
     assert format_path(()) == ""
+
+
+@pytest.mark.parametrize("number", ["9" * 400, "-" + "9" * 5000, "0x" + "f" * 5000, str(1 << 63), str(-(1 << 63) - 1)])
+@pytest.mark.parametrize(
+    ("field", "path"),
+    [("data.maxPromptTokens", "spec.data.maxPromptTokens"), ("rollout.stopTokenIds.0", "spec.rollout.stopTokenIds[0]")],
+)
+def test_a_whole_number_that_needs_more_than_64_bits_is_a_problem_of_its_field(field, path, number):
+    found = [each for each in problems("rollout.stopTokenIds=[1]", f"{field}={number}") if each.path == path]
+    assert [(each.message, each.fix) for each in found] == [("the number is out of range", "It must fit in 64 bits.")]
+    assert len(found[0].found) <= 80
+
+
+@pytest.mark.parametrize("number", [(1 << 63) - 1, -(1 << 63)])
+def test_whole_numbers_of_64_bits_are_judged_by_their_field(number):
+    assert not [each for each in problems(f"data.maxPromptTokens={number}") if "64 bits" in each.fix]

@@ -70,6 +70,8 @@ def _require_table(requests: Requests) -> None:
         raise BadData(f"requests: {lengths}; each request has one of each")
     if not _is_ragged(requests.prompts):
         raise BadData("requests: prompts is no ragged int64 column of token ids")
+    if not isinstance(requests.sampling, Sampling):
+        raise BadData("requests: sampling does not say how to draw tokens")
 
 
 def _is_whole_numbers(array: object) -> bool:

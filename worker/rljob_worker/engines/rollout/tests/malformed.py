@@ -112,6 +112,10 @@ MALFORMATIONS = {
         _column("row_ids", lambda ids: ids + 0.5, list, lambda ids: ids[:, None], lambda ids: None), "row_ids is no"
     ),
     "too few turns": Malformation(_column("turns", lambda turns: turns[1:]), "each request has one of each"),
+    "no sampling": Malformation(
+        _column("sampling", lambda sampling: None, lambda sampling: {"temperature": 1.0}),
+        "sampling does not say how",
+    ),
     "prompts of another type": Malformation(
         _column(
             "prompts",

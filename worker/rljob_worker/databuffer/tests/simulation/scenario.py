@@ -89,6 +89,8 @@ class Run:
     """Values of a row, 0 for a few."""
     pace: float
     """Longest that a worker computes, several times a step."""
+    ends_pods: bool
+    """Whether a data buffer ends with its workers, or stays until all are done."""
     workers: list[SimulatedWorker] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -105,7 +107,7 @@ class Run:
         self.workers += mine
 
         def end(pod: Pod) -> None:
-            if all(worker.is_over for worker in mine):
+            if self.ends_pods and all(worker.is_over for worker in mine):
                 self.job.end(pod)
 
     def go(self) -> Run:
@@ -182,7 +184,8 @@ def run_of(seed: int | str, fault: Callable[[Random, Plan], Fault] | None = None
     )
     ACTS.get(drawn.name, lambda job, fault: None)(job, drawn)
     length = random.choice([0, 0, 0, 2000] if drawn.name != "flip" else [0, 2000])
-    return Run(seed, plan, drawn, job, random.randint(1, 3), length, random.choice([0.0, 0.3]))
+    pace, ends_pods = random.choice([0.0, 0.3]), random.random() < 0.5
+    return Run(seed, plan, drawn, job, random.randint(1, 3), length, pace, ends_pods)
 
 
 # ---- what goes wrong
@@ -285,6 +288,7 @@ FAULTS = [
     nothing,
     breaks,
     short_stall,
+    long_stall,
     long_stall,
     endless_stall,
     death,

@@ -10,6 +10,7 @@ Both directions keep the buffers: no copy, no pickle.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Mapping
 from typing import Any
@@ -27,36 +28,45 @@ _BYTE_TYPES = {"utf8": pa.large_utf8(), "binary": pa.large_binary()}
 
 def to_arrow(batch: Batch) -> pa.RecordBatch:
     """The record batch over the same memory."""
-    schema = schema_of({name: kind_of(column) for name, column in batch.columns.items()})
-    return record_of(batch.index, batch.columns, schema)
+    kinds = {name: kind_of(column) for name, column in batch.columns.items()}
+    return record_of(batch.index, batch.columns, kinds)
 
 
 def from_arrow(record: pa.RecordBatch) -> Batch:
     """The batch over the same memory."""
-    return Batch.of(*columns_of(record))
+    return Batch.of(*columns_of(record, kinds_of(record.schema)))
 
 
 def schema_of(kinds: Mapping[str, Kind]) -> pa.Schema:
     """The schema of rows with these columns, in their order."""
+    return _schema(tuple(kinds.items()))
+
+
+@functools.lru_cache(maxsize=256)  # an edge has the same columns in every step
+def _schema(kinds: tuple[tuple[str, Kind], ...]) -> pa.Schema:
     fields = [pa.field(name, pa.int64(), nullable=False) for name in INDEX_COLUMNS]
-    return pa.schema([*fields, *(_field(name, kind) for name, kind in kinds.items())])
+    return pa.schema([*fields, *(_field(name, kind) for name, kind in kinds)])
 
 
-def record_of(index: RowIndex, columns: Mapping[str, Column], schema: pa.Schema) -> pa.RecordBatch:
-    """Rows in any order as a record batch over the same memory; schema: `schema_of` these columns."""
+def record_of(index: RowIndex, columns: Mapping[str, Column], kinds: Mapping[str, Kind]) -> pa.RecordBatch:
+    """Rows in any order, of these kinds of columns, as a record batch over the same memory."""
     arrays = [array_over(values) for values in index.columns().values()]
-    arrays += [_array(columns[field.name], kind_of_field(field)) for field in list(schema)[len(INDEX_COLUMNS) :]]
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+    arrays += [_array(columns[name], kind) for name, kind in kinds.items()]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema_of(kinds))
 
 
-def columns_of(record: pa.RecordBatch) -> tuple[RowIndex, dict[str, Column]]:
+def kinds_of(schema: pa.Schema) -> dict[str, Kind]:
+    """Raises KeyError for a schema that `schema_of` did not make."""
+    return {field.name: kind_of_field(field) for field in list(schema)[len(INDEX_COLUMNS) :]}
+
+
+def columns_of(record: pa.RecordBatch, kinds: Mapping[str, Kind]) -> tuple[RowIndex, dict[str, Column]]:
     """What `record_of` made a record batch of, over the memory of that."""
-    index = RowIndex(*(numbers_of(record.column(i), "int64") for i in range(len(INDEX_COLUMNS))))
-    columns = {}
-    for position in range(len(INDEX_COLUMNS), record.num_columns):
-        field = record.schema.field(position)
-        columns[field.name] = _column(record.column(position), kind_of_field(field))
-    return index, columns
+    numbers = [numbers_of(record.column(i), "int64") for i in range(len(INDEX_COLUMNS))]
+    arrays = record.columns[len(INDEX_COLUMNS) :]
+    return RowIndex(*numbers), {
+        name: _column(array, kind) for array, (name, kind) in zip(arrays, kinds.items(), strict=True)
+    }
 
 
 def kind_of_field(field: pa.Field) -> Kind:

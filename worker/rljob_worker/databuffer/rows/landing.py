@@ -26,7 +26,6 @@ class Landing:
     def __init__(self, header: Header, target: Views, rows: Int64, what: str) -> None:
         """rows: of the segment, that the rows of the header become, [rows]. what: is said in errors."""
         self._header = header
-        self._schema = schema_of(header.kinds)
         self._target = target
         self._rows = rows
         self._what = what
@@ -48,10 +47,10 @@ class Landing:
             raise PeerLost(f"the rows of {self._what} ended after {self._done} of {len(self._rows)}")
 
     def _undamaged(self, record: pa.RecordBatch, checksum: bytes) -> tuple[RowIndex, dict[str, Column]]:
-        if not record.schema.equals(self._schema, check_metadata=True):
+        if not self._done and not record.schema.equals(schema_of(self._header.kinds), check_metadata=True):
             raise Bug(f"{self._what}: columns {record.schema.names} came, or of other types than were offered")
         try:
-            index, columns = columns_of(record)
+            index, columns = columns_of(record, self._header.kinds)
             found = checksum_of(index, columns)
         except (ValueError, IndexError, pa.ArrowException) as error:  # offsets or lengths that lead nowhere
             raise Damaged(f"{self._what}: rows came damaged: {error}") from error

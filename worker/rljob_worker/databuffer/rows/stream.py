@@ -67,19 +67,19 @@ def stream(
 ) -> RecordStream:
     """The rows, in the order of their header."""
     views = next((views for views, rows in selections if len(rows)), selections[0][0])
-    schema = schema_of({name: kind_of(column) for name, column in views.columns.items()})
-    return RecordStream(schema, _records(selections, schema, gathered, batch_bytes))
+    kinds = {name: kind_of(column) for name, column in views.columns.items()}
+    return RecordStream(schema_of(kinds), _records(selections, kinds, gathered, batch_bytes))
 
 
 def _records(
-    selections: Iterable[Selection], schema: pa.Schema, gathered: Callable[[float], None], batch_bytes: int
+    selections: Iterable[Selection], kinds: Mapping[str, Kind], gathered: Callable[[float], None], batch_bytes: int
 ) -> Iterator[tuple[pa.RecordBatch, bytes]]:
     for views, rows in selections:
         for piece in pieces(views, rows, batch_bytes):
             start = time.perf_counter()
             index, columns = piece.gather()
             checksum = checksum_of(index, columns)
-            record = record_of(index, columns, schema)
+            record = record_of(index, columns, kinds)
             gathered(time.perf_counter() - start)
             yield record, checksum
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
 
 from rljob_worker.arrow_batch import record_of, schema_of
-from rljob_worker.column_kind import kind_of
+from rljob_worker.column_kind import Kind, kind_of
 from rljob_worker.databuffer.protocol.errors import OutOfOrder
 from rljob_worker.databuffer.protocol.peer_side import PartTicket
 from rljob_worker.databuffer.protocol.streams import RecordStream
@@ -62,11 +62,11 @@ class Readers:
         with self._monitor.look():
             views = self._find(ticket).views
             cut = pieces(views, np.arange(len(views.index)))
-        schema = _schema(views)
-        return RecordStream(schema, self._records(ticket, cut, schema))
+        kinds = _kinds(views)
+        return RecordStream(schema_of(kinds), self._records(ticket, cut, kinds))
 
     def _records(
-        self, ticket: PartTicket, cut: list[Piece], schema: pa.Schema
+        self, ticket: PartTicket, cut: list[Piece], kinds: Mapping[str, Kind]
     ) -> Iterator[tuple[pa.RecordBatch, bytes]]:
         end = self._clock() + READER_SECONDS
         for piece in cut:
@@ -76,7 +76,7 @@ class Readers:
                 self._find(ticket)
                 index, columns = piece.gather()
                 columns = {name: replace(column, values=column.values.copy()) for name, column in columns.items()}
-            yield record_of(index, columns, schema), checksum_of(index, columns)
+            yield record_of(index, columns, kinds), checksum_of(index, columns)
 
     def _find(self, ticket: PartTicket) -> Part:
         """Under the lock."""
@@ -90,8 +90,8 @@ class Readers:
 
 
 def _told(ticket: PartTicket, part: Part) -> PartInfo:
-    return PartInfo(ticket, _schema(part.views), len(part.views.index), part.segment.num_bytes)
+    return PartInfo(ticket, schema_of(_kinds(part.views)), len(part.views.index), part.segment.num_bytes)
 
 
-def _schema(views: Views) -> pa.Schema:
-    return schema_of({name: kind_of(column) for name, column in views.columns.items()})
+def _kinds(views: Views) -> dict[str, Kind]:
+    return {name: kind_of(column) for name, column in views.columns.items()}

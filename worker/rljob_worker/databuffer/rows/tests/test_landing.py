@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rljob_api.vocabulary.exit_codes import ExitCode
-from rljob_worker.arrow_batch import record_of, schema_of
+from rljob_worker.arrow_batch import record_of
 from rljob_worker.batch import Batch, Column
 from rljob_worker.databuffer.protocol.errors import Bug
 from rljob_worker.databuffer.rows import segment, stream
@@ -100,7 +100,7 @@ def test_values_of_a_group_that_come_with_another_than_its_first_row_are_a_bug_o
     )
     lies = Header(header.index, {"prompt": np.array([0, 2])}, header.kinds)
     landing, _ = landing_of(lies)
-    record = record_of(header.index, columns, schema_of(header.kinds))
+    record = record_of(header.index, columns, header.kinds)
     with pytest.raises(Bug, match="column prompt: values of a group came with another row than its first"):
         landing.take(record, stream.checksum_of(header.index, columns))
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pyarrow as pa
 
-from rljob_worker.arrow_batch import from_arrow, record_of, schema_of, to_arrow
+from rljob_worker.arrow_batch import from_arrow, record_of, to_arrow
 from rljob_worker.column_kind import Kind
 from rljob_worker.databuffer.rows import segment, stream
 from rljob_worker.databuffer.rows.arrangement import Header, arrange
@@ -86,7 +86,7 @@ def test_rows_behind_a_huge_one_reach_a_segment_of_a_consumer(tmp_path):
     after_the_huge = received.take(np.arange(1, 5))
     landing = Landing(after_the_huge, target, arrangement.targets[0][1:], "rows of a host")
     index, columns = others.gather()
-    landing.take(record_of(index, columns, schema_of(header.kinds)), stream.checksum_of(index, columns))
+    landing.take(record_of(index, columns, header.kinds), stream.checksum_of(index, columns))
     assert target.index.num_tokens.tolist() == LENGTHS.tolist()
     assert target.columns["ids"].offsets.tolist() == [0, HUGE, HUGE + 1, HUGE + 1, HUGE + 3, HUGE + 6]
     assert_holds(target.as_batch().take([1, 2, 3, 4]).columns, [1, 2, 3, 4])

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rljob_worker.arrow_batch import columns_of
+from rljob_worker.arrow_batch import columns_of, kinds_of
 from rljob_worker.batch import Batch, Column
 from rljob_worker.databuffer.rows import segment, stream
 from rljob_worker.databuffer.rows.arrangement import Header, arrange, place
@@ -87,7 +87,7 @@ def test_a_picture_of_a_group_is_sent_once_to_a_share():
     picture = Column.binary([bytes(1 << 20)]).per_group_at(np.array([0]), 8)
     views = stored_large(Batch.build(range(8), [0] * 8, {"picture": picture}))
     records = [record for record, _ in stream.stream([(views, np.arange(8))], lambda seconds: None, 1000).records]
-    assert sum(len(columns_of(record)[1]["picture"].values) for record in records) == 1 << 20
+    assert sum(len(columns_of(record, kinds_of(record.schema))[1]["picture"].values) for record in records) == 1 << 20
     assert sum(record.nbytes for record in records) < (1 << 20) + 8 * 100
     # the last two rows alone take it along, all the same
     got = assembled(([[(views, np.array([6]))]], [(views, np.array([7]))]), 1000)

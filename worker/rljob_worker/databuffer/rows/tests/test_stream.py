@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rljob_worker.arrow_batch import columns_of
+from rljob_worker.arrow_batch import columns_of, kinds_of
 from rljob_worker.batch import Batch, Column
 from rljob_worker.databuffer.protocol.codec import encode
 from rljob_worker.databuffer.protocol.errors import Malformed
@@ -53,7 +53,7 @@ def rows_in(record):
 
 
 def values_of(record, name):
-    return columns_of(record)[1][name].values
+    return columns_of(record, kinds_of(record.schema))[1][name].values
 
 
 @given(row_lists.filter(bool), st.integers(1, 2000), st.data())
@@ -77,14 +77,14 @@ def test_a_batch_has_the_values_of_its_rows_column_by_column(row_ids, batch_byte
     for name, column in taken.columns.items():
         assert b"".join(values_of(record, name).tobytes() for record in sent) == column.values.tobytes(), name
         if column.is_ragged:
-            lengths = [columns_of(record)[1][name].lengths.tolist() for record in sent]
+            lengths = [columns_of(record, kinds_of(record.schema))[1][name].lengths.tolist() for record in sent]
             assert sum(lengths, []) == column.lengths.tolist(), name
 
 
 def test_the_checksum_of_a_batch_is_that_of_all_its_columns():
     views = stored(batch_of([3, 5]))
     ((record, checksum),) = stream.stream([(views, np.arange(2))], lambda seconds: None).records
-    index, columns = columns_of(record)
+    index, columns = columns_of(record, kinds_of(record.schema))
     assert checksum == stream.checksum_of(index, columns)
     for name, column in columns.items():
         if column.values.size:

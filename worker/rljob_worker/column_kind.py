@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from rljob_worker.batch import Column
 from rljob_worker.errors import BadData
+
+MAX_VALUES = 1 << 20
+"""Of one value along each of its dimensions."""
+_NUMBERS = frozenset(np.dtype(code).name for code in "?" + np.typecodes["AllInteger"] + np.typecodes["Float"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,13 +30,11 @@ class Kind:
     def item_bytes(self) -> int:
         return _item_bytes(self.storage, self.tail)
 
-    def to_json(self) -> list[Any]:
-        return [self.dtype, self.storage, list(self.tail), self.ragged, self.per_group]
-
-    @staticmethod
-    def from_json(value: Sequence[Any]) -> Kind:
-        dtype, storage, tail, ragged, per_group = value
-        return Kind(dtype, storage, tuple(tail), ragged, per_group)
+    @property
+    def is_possible(self) -> bool:
+        """Whether a column can be so: what another process says may be anything."""
+        is_run = self.ragged or not self.per_group
+        return self.storage in _NUMBERS and is_run and all(0 <= size < MAX_VALUES for size in self.tail)
 
 
 def kind_of(column: Column) -> Kind:

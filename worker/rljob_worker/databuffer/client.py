@@ -19,7 +19,7 @@ from rljob_worker.databuffer.links.fencing import Identity
 from rljob_worker.databuffer.links.own import OwnBuffer
 from rljob_worker.databuffer.protocol import worker_side as say
 from rljob_worker.databuffer.rows import segment
-from rljob_worker.databuffer.rows.segment import Contents, Views
+from rljob_worker.databuffer.rows.segment import Views
 from rljob_worker.databuffer.rows.stream import ROW_BYTES, row_bytes
 from rljob_worker.databuffer.store.places import Place, mapped
 from rljob_worker.databuffer.weights.client import ReceivedChunk, SendingStream, WeightsClient
@@ -87,7 +87,7 @@ class BufferClient:
         reserve = partial(say.ReserveRows, edge=edge, step=step, num_bytes=contents.num_bytes)
         room = self._poll(reserve, say.Room, deadline_seconds)
         segment.write(self._write_memory, room.offset, contents, chosen)
-        self._ask(say.SealRows(edge=edge, step=step, offset=room.offset, contents=contents.to_json()), say.Done)
+        self._ask(say.SealRows(edge=edge, step=step, offset=room.offset, contents=contents), say.Done)
         self._count(edge, put_bytes=contents.num_bytes, put_rows=len(chosen), put_seconds=time.perf_counter() - start)
 
     def get(self, step: int, edge: str, *, deadline_seconds: float | None = None) -> Batch:
@@ -95,13 +95,12 @@ class BufferClient:
         self._release_before(edge, step)
         start = time.perf_counter()
         found = self._poll(partial(say.GetRows, edge=edge, step=step), say.Rows, deadline_seconds)
-        contents = Contents.from_json(found.contents)
-        batch = segment.views(self._read_memory, found.offset, contents).as_batch()
+        batch = segment.views(self._read_memory, found.offset, found.contents).as_batch()
         with self._lock:
             self._leases[id(batch)] = _Lease(edge, step, batch)
         self._count(
             edge,
-            get_bytes=contents.num_bytes,
+            get_bytes=found.contents.num_bytes,
             get_rows=len(batch),
             get_seconds=time.perf_counter() - start,
             producer_seconds=found.producer_seconds,

@@ -15,7 +15,13 @@ class OutOfOrder(RLJobError):
 
 
 class Malformed(PeerLost):
-    """Bytes that are no message: from somebody who is not one of us, or damaged."""
+    """Bytes that are no message, or one that cannot be so: from somebody who is not one of us."""
+
+
+def require(is_so: bool, words: str) -> None:
+    """Raises Malformed for what no peer of ours says."""
+    if not is_so:
+        raise Malformed(words)
 
 
 class Away(PeerLost):

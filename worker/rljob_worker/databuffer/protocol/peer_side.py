@@ -10,20 +10,23 @@ from typing import Any
 
 import msgspec
 
+from rljob_worker.column_kind import Kind
+
 
 class Message(msgspec.Struct, frozen=True, tag=True, array_like=True, forbid_unknown_fields=True):
     """One message to a peer."""
 
 
 class RowsOffered(Message, frozen=True):
-    """The sender has sealed all its parts that feed a share: what they hold of it, `Header.to_bytes`."""
+    """The sender has sealed all its parts that feed a share, and holds these rows of it."""
 
     edge: str
     step: int
     share: int
     header: bytes
-    kinds: dict[str, list[Any]]
-    """What each column is made of, `Kind.to_json`."""
+    """Numbers and lengths of the rows, `Header.to_bytes`."""
+    kinds: dict[str, Kind]
+    """What each column is made of."""
     rows: bytes = b""
     """The rows themselves where they are few, `rows.stream.packed`; empty: to be fetched."""
 

@@ -6,12 +6,35 @@ worker's Python between two calls, and a dead worker leaves nothing behind.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
+from rljob_worker.column_kind import Kind
+
 HELD_SECONDS = 1.0
 """Longest that a data buffer holds a call of a worker."""
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """Where one column lies, in bytes from the start of the segment; `offsets_at` is None for a fixed column."""
+
+    name: str
+    kind: Kind
+    num_values: int
+    values_at: int
+    offsets_at: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """Table of contents of a segment."""
+
+    num_rows: int
+    fields: tuple[Field, ...]
+    num_bytes: int
 
 
 class Request(msgspec.Struct, frozen=True, tag=True, forbid_unknown_fields=True, kw_only=True):
@@ -59,7 +82,7 @@ class SealRows(Request, frozen=True, kw_only=True):
     step: int
     offset: int
     """Of the room that it was given."""
-    contents: dict[str, Any]
+    contents: Contents
 
 
 class GetRows(Waiting, frozen=True, kw_only=True):
@@ -236,7 +259,7 @@ class Rows(Answer, frozen=True, kw_only=True):
     """Where a share lies."""
 
     offset: int
-    contents: dict[str, Any]
+    contents: Contents
     producer_seconds: float
     transfer_seconds: float
 

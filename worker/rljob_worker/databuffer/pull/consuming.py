@@ -8,12 +8,13 @@ Nothing here waits. An event moves a share on under the lock, and work that take
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
-from rljob_worker.column_kind import Kind
-from rljob_worker.databuffer.protocol.errors import OutOfOrder
-from rljob_worker.databuffer.protocol.peer_side import PeerMessage, RowsOffered, RowsTaken
+import numpy as np
+
+from rljob_worker.databuffer.protocol.errors import OutOfOrder, require
+from rljob_worker.databuffer.protocol.peer_side import PeerMessage, RowsTaken
 from rljob_worker.databuffer.pull.edges import EdgeStep, Phase, Share
 from rljob_worker.databuffer.pull.transfer import Patience, Streams, Transfer
 from rljob_worker.databuffer.routes.hosts import Host
@@ -100,12 +101,14 @@ class Consuming:
 
         This one says so without a header, for its parts can be looked at.
         """
+        route, what = state.route, f"share {number} of {state.name}"
+        require(number in route.shares_on(self._here), f"nobody of host {self._here} reads share {number}")
+        require(bool(route.parts_on(host)), f"nobody of host {host} puts rows on edge {route.name}")
+        if header is not None:
+            _check_offer(state, number, host, header)
         with self._monitor.change():
-            route = state.route
-            assert number in route.shares_on(self._here), f"nobody of host {self._here} reads share {number}"
-            assert route.parts_on(host), f"nobody of host {host} puts rows on edge {route.name}"
             share = state.share(number)
-            assert host not in share.offers, f"{host} offered share {number} of {state.name} twice"
+            require(host not in share.offers and share.phase is Phase.OFFERS, f"{host} offered {what} twice")
             share.offers[host], share.offered_at = header, self._clock()
             if rows:
                 share.brought[host] = rows
@@ -149,7 +152,7 @@ class Consuming:
         if not expected.keys() <= share.offers.keys():
             return False
         strays = sorted(map(str, share.offers.keys() - expected.keys()))
-        assert not strays, f"{strays} offered rows of share {share.number} of {state.name}, and have none"
+        require(not strays, f"{strays} offered rows of share {share.number} of {state.name}, and have none")
         share.phase = Phase.LAY_OUT
         return True
 
@@ -168,9 +171,9 @@ class Consuming:
         if list(share.offers) == [self._here] and self._map_whole(state, share):
             return
         hosts = sorted(share.offers)
-        arrangement = arrange(
-            [share.offers[host] or self._own_header(state, share) for host in hosts], state.route.name
-        )
+        headers = {host: share.offers[host] or self._own_header(state, share) for host in hosts}
+        _check_layout(state, share.number, headers)
+        arrangement = arrange(list(headers.values()), state.route.name)
         with self._monitor.change():
             share.arrangement = arrangement
             share.places = dict(zip(hosts, arrangement.targets, strict=True))
@@ -242,10 +245,25 @@ class Consuming:
         self._received(state.route.name, share)
 
 
-def header_from(message: RowsOffered) -> Header:
-    """What was offered. Raises BadData or PeerLost for what is no header."""
-    kinds = {name: Kind.from_json(value) for name, value in message.kinds.items()}
-    return Header.from_bytes(message.header, kinds)
+def _check_offer(state: EdgeStep, share: int, host: Host, header: Header) -> None:
+    """Raises Malformed for columns that the edge does not have and, by ordinal, for rows of another step, share or
+    host."""
+    columns, edge = state.route.columns, state.route.name
+    require(header.kinds.keys() == set(columns), f"columns {', '.join(header.kinds)}; edge {edge} has {columns}")
+    if not state.route.needs_layouts:
+        is_right = state.route.is_of_step(state.step, header.index) and state.route.may_send(host, share, header.index)
+        require(is_right, f"{host} offered rows that are not of step {state.step}, share {share} and this host")
+
+
+def _check_layout(state: EdgeStep, share: int, headers: Mapping[Host, Header]) -> None:
+    """Raises Malformed for rows other than those of which the layout was told."""
+    if state.assignment is None:
+        return
+    told, expected = state.assignment.of_share(share), state.expected(share) or {}
+    for host, header in headers.items():
+        index = told.index.take(np.flatnonzero(np.isin(told.parts, expected[host])))
+        is_right = np.array_equal(list(index.columns().values()), list(header.index.columns().values()))
+        require(is_right, f"{host} offered other rows for share {share} of {state.name} than its layout says")
 
 
 def _item(state: EdgeStep, share: Share) -> Item:

@@ -9,14 +9,14 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from rljob_worker.databuffer.protocol.errors import OutOfOrder
+from rljob_worker.databuffer.protocol.errors import Malformed, OutOfOrder, require
 from rljob_worker.databuffer.protocol.peer_side import PeerMessage, RowsOffered, RowsTaken
-from rljob_worker.databuffer.protocol.worker_side import HELD_SECONDS, NotYet, ReserveRows, Room
+from rljob_worker.databuffer.protocol.worker_side import HELD_SECONDS, NotYet, ReserveRows, Room, SealRows
 from rljob_worker.databuffer.pull.edges import Edges, EdgeStep, Part
 from rljob_worker.databuffer.routes.assignment import Assignment, Layout
 from rljob_worker.databuffer.routes.hosts import Host, Worker
 from rljob_worker.databuffer.routes.stage_route import StageRoute
-from rljob_worker.databuffer.rows.segment import Bytes, Contents, views
+from rljob_worker.databuffer.rows.segment import Bytes, views
 from rljob_worker.databuffer.rows.stream import FEW_BYTES, Selection, few_bytes_for, header_of, packed
 from rljob_worker.databuffer.store.monitor import Monitor
 from rljob_worker.databuffer.store.segments import Item, Reader, Segment, Segments, explain_late
@@ -102,25 +102,29 @@ class Producing:
         with self._monitor.look():
             raise DeadlineExceeded(self._why_no_room(item, request))
 
-    def seal(self, worker: Worker, edge: str, step: int, offset: int, contents: Contents) -> None:
+    def seal(self, worker: Worker, request: SealRows) -> None:
         """A part is written: tell who it is for, or tell the others what is in it.
 
-        offset: of the room that `reserve` gave. Raises OutOfOrder for any other, or when it was sealed before.
+        Raises OutOfOrder for other room than `reserve` gave, or when it was sealed before.
         """
+        edge, step, contents = request.edge, request.step, request.contents
         route = self._edges.routes[edge]
         number = route.part_of(worker)
         assert number is not None, f"{worker} puts nothing on edge {edge}"
         item = Item(edge, step, "part", number)
         with self._monitor.change():
             state, segment = self._edges.at(edge, step), self._leased.get(item)
-            if segment is None or segment.offset != offset:
-                raise OutOfOrder(f"{item} was put before, or has no room at {offset}: {_ONE_PROCESS.format(worker)}")
+            if segment is None or segment.offset != request.offset:
+                raise OutOfOrder(
+                    f"{item} was put before, or has no room at {request.offset}: {_ONE_PROCESS.format(worker)}"
+                )
             del self._leased[item]
             segment.contents, rows = contents, views(self._memory, segment.offset, contents)
             state.parts[number] = Part(segment, rows)
             state.sealed.add(number)
         self._metrics.put(edge, contents.num_rows, contents.num_bytes)
         layout = Layout.of_part(number, rows.index)
+        assert route.is_of_step(step, rows.index), f"{item} has rows of another step, or of no group"
         if route.needs_layouts:
             self._gathers(layout_topic(edge), step, number, layout.to_bytes())
         else:
@@ -131,6 +135,9 @@ class Producing:
     def assigned(self, edge: str, step: int, payload: bytes) -> None:
         """The layout of a step is complete: every host works out alike who gets which row."""
         route, layout = self._edges.routes[edge], Layout.from_bytes(payload)
+        is_part = (layout.parts >= 0) & (layout.parts < route.num_parts)
+        is_right = is_part.all() and route.is_of_step(step, layout.index)
+        require(bool(is_right), f"the layout of edge {edge}, step {step}, has rows of another step, group or part")
         assignment = Assignment(layout, route.assign(step, layout), route.num_shares)
         with self._monitor.change():
             state = self._edges.at(edge, step)
@@ -143,8 +150,10 @@ class Producing:
     def selections(self, edge: str, step: int, share: int) -> list[Selection]:
         """The rows of a share that are held here: what was offered."""
         with self._monitor.look():
-            parts = self._edges.at(edge, step).feeding(share)
-            assert parts, f"share {share} of edge {edge}, step {step}, is not held here: taken before, or never offered"
+            state = self._edges.find(edge, step)
+            parts = [] if state is None else state.feeding(share)
+            words = f"share {share} of edge {edge}, step {step}, is not held here: taken before, or never offered"
+            require(bool(parts), words)
             return [self._selection(part, share) for part in parts]
 
     def taken(self, host: Host, message: RowsTaken) -> None:
@@ -155,7 +164,8 @@ class Producing:
                 reader = Reader(str(host), share)
                 parts = [] if state is None else state.feeding(share)
                 offered = any(reader in (part.segment.readers or ()) for part in parts)
-                assert state is not None and offered, f"share {share} was not offered to host {host}, or taken before"
+                if state is None or not offered:
+                    raise Malformed(f"share {share} was not offered to host {host}, or taken before")
                 self.release(state, share, host)
 
     def release(self, state: EdgeStep, share: int, host: Host) -> None:
@@ -227,10 +237,9 @@ class Producing:
     def _offer_of(self, state: EdgeStep, share: int) -> RowsOffered:
         selections = self.selections(state.route.name, state.step, share)
         header = header_of(selections, state.route.name)
-        kinds = {name: kind.to_json() for name, kind in header.kinds.items()}
         are_few = header.num_bytes <= few_bytes_for(len(state.route.producer_hosts), self.few_bytes)
         rows = packed(selections) if are_few else b""
-        return RowsOffered(state.route.name, state.step, share, header.to_bytes(), kinds, rows)
+        return RowsOffered(state.route.name, state.step, share, header.to_bytes(), header.kinds, rows)
 
     @staticmethod
     def _selection(part: Part, share: int) -> Selection:

@@ -72,6 +72,11 @@ class Assignment:
         first, last = np.searchsorted(self.layout.parts, [part, part + 1])
         return self.shares[first:last]
 
+    def of_share(self, share: int) -> Layout:
+        """The rows of one share."""
+        rows = np.flatnonzero(self.shares == share)
+        return Layout(self.layout.parts[rows], self.layout.index.take(rows))
+
     @cached_property
     def _pairs(self) -> Int64:
         """Distinct (part, share) of all rows, [pairs, 2], ascending."""

@@ -17,6 +17,7 @@ from rljob_worker.databuffer.routes import repartition
 from rljob_worker.databuffer.routes.assignment import Assignment, Layout
 from rljob_worker.databuffer.routes.hosts import Host, Members, Worker
 from rljob_worker.minibatches import mini_batch_of
+from rljob_worker.row_index import RowIndex
 
 Int64 = NDArray[np.int64]
 
@@ -32,6 +33,8 @@ class StageRoute:
     producers: Members
     consumers: Members
     batch_size: int
+    rows_per_group: int
+    """Row numbers that a group has, whether or not there are so many rows."""
     num_mini_batches: int
     seed: int
     producer_level: int
@@ -53,6 +56,7 @@ class StageRoute:
             producers=Members.of(plan.group(producer.group), producer.mesh),
             consumers=Members.of(plan.group(consumer.group), consumer.mesh),
             batch_size=plan.spec.data.batch_size,
+            rows_per_group=plan.spec.algorithm.group_size * plan.rows_per_trajectory,
             num_mini_batches=plan.spec.num_mini_batches,
             seed=plan.spec.seed,
             producer_level=plan.group(producer.group).schedule.index(producer.name),
@@ -169,6 +173,20 @@ class StageRoute:
             parts=self.num_shares,
             whole_groups=self.consumer_stage.needs_groups,
         )
+
+    def is_of_step(self, step: int, index: RowIndex) -> bool:
+        """Whether all rows have numbers of groups of a step, and of rows of these groups."""
+        ordinals = index.group_ids - (step - 1) * self.batch_size
+        is_group = (ordinals >= 0) & (ordinals < self.batch_size)
+        return bool((is_group & (index.row_ids // self.rows_per_group == index.group_ids)).all())
+
+    def may_send(self, host: Host, share: int, index: RowIndex) -> bool:
+        """Whether all rows are of a host and of a share, by ordinal: where no layouts are exchanged."""
+        part, to = (
+            repartition.by_ordinal(index.group_ids, parts=parts, batch_size=self.batch_size)
+            for parts in (self.num_parts, self.num_shares)
+        )
+        return bool((np.isin(part, self.parts_on(host)) & (to == share)).all())
 
     def is_later(self, other: StageRoute) -> bool:
         """Whether `other`'s consumer runs on our producers' hosts, and only after our producing stage."""

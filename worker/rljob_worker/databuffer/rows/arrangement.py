@@ -7,19 +7,22 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from rljob_worker.batch import Batch
 from rljob_worker.column_kind import Kind, kind_of
-from rljob_worker.databuffer.rows.arrow_table import table_from_bytes, table_to_bytes
-from rljob_worker.databuffer.rows.segment import Contents, Views, plan_contents
+from rljob_worker.databuffer.protocol.errors import require
+from rljob_worker.databuffer.protocol.worker_side import Contents
+from rljob_worker.databuffer.rows.segment import Views, plan_contents
 from rljob_worker.errors import BadData
 from rljob_worker.gather import Runs, Stretches, offsets_of
 from rljob_worker.row_index import INDEX_COLUMNS, RowIndex
 from rljob_worker.row_number import row_number
 
 Int64 = NDArray[np.int64]
+
+MAX_BYTES = 1 << 50
+"""Of a column of a share from one host: sums over columns and hosts stay within 63 bits."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -74,14 +77,26 @@ class Header:
         return int(self.row_bytes.sum())
 
     def to_bytes(self) -> bytes:
-        """Arrow IPC stream, without the kinds."""
-        return table_to_bytes(self.index.columns() | self.lengths)
+        """Index and lengths, int64 [3 + ragged columns in the order of the kinds, rows]."""
+        lengths = (self.lengths[name] for name in _ragged(self.kinds))
+        return b"".join(values.tobytes() for values in (*self.index.columns().values(), *lengths))
 
     @staticmethod
-    def from_bytes(data: bytes | pa.Buffer, kinds: dict[str, Kind]) -> Header:
-        columns = table_from_bytes(data)
-        lengths = {name: values for name, values in columns.items() if name not in INDEX_COLUMNS}
-        return Header(RowIndex.of_columns(columns), lengths, kinds)
+    def from_bytes(data: bytes, kinds: dict[str, Kind]) -> Header:
+        """What a peer says. Raises Malformed for kinds, lengths or numbers of tokens that cannot be so."""
+        ragged = _ragged(kinds)
+        for name, kind in kinds.items():
+            require(kind.is_possible, f"no column is like {name}: {kind}")
+        row = 8 * (len(INDEX_COLUMNS) + len(ragged))
+        require(len(data) % row == 0, f"a header of {len(data):,} bytes, where a row has {row}")
+        values = np.frombuffer(data, np.int64).reshape(len(INDEX_COLUMNS) + len(ragged), len(data) // row)
+        index = RowIndex(*values[: len(INDEX_COLUMNS)])
+        lengths = dict(zip(ragged, values[len(INDEX_COLUMNS) :], strict=True))
+        for name, of_rows in (("num_tokens", index.num_tokens), *lengths.items()):
+            size = kinds[name].item_bytes if name in kinds else 1
+            require(len(of_rows) == 0 or of_rows.min() >= 0, f"{name} of {of_rows.min(initial=0)}")
+            require(of_rows.sum(dtype=np.float64) * size <= MAX_BYTES, f"{name} has more bytes than any host")
+        return Header(index, lengths, kinds)
 
     def take(self, rows: Int64) -> Header:
         """The rows at positions `rows`."""
@@ -197,6 +212,10 @@ def check_kinds(headers: Sequence[Header], edge: str) -> None:
                 f"edge {edge}: producers disagree on column(s) {', '.join(names)}: {_shown(first, names)} and "
                 f"{_shown(header.kinds, names)}; every rank must write the same columns with the same dtype"
             )
+
+
+def _ragged(kinds: Mapping[str, Kind]) -> list[str]:
+    return [name for name, kind in kinds.items() if kind.ragged]
 
 
 def _shown(kinds: dict[str, Kind], names: Sequence[str]) -> str:

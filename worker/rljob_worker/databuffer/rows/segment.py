@@ -12,13 +12,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rljob_worker.batch import Batch, Column
 from rljob_worker.column_kind import Kind, kind_of
+from rljob_worker.databuffer.protocol.worker_side import Contents, Field
 from rljob_worker.row_index import INDEX_COLUMNS, RowIndex
 
 Int64 = NDArray[np.int64]
@@ -26,38 +26,6 @@ Bytes = NDArray[np.uint8]
 
 ALIGNMENT = 64
 NUM_INDEX_COLUMNS = len(INDEX_COLUMNS)
-
-
-@dataclass(frozen=True, slots=True)
-class Field:
-    """Where one column lies, in bytes from the start of the segment; `offsets_at` is None for a fixed column."""
-
-    name: str
-    kind: Kind
-    num_values: int
-    values_at: int
-    offsets_at: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class Contents:
-    """Table of contents of a segment."""
-
-    num_rows: int
-    fields: tuple[Field, ...]
-    num_bytes: int
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "rows": self.num_rows,
-            "bytes": self.num_bytes,
-            "fields": [[f.name, f.kind.to_json(), f.num_values, f.values_at, f.offsets_at] for f in self.fields],
-        }
-
-    @staticmethod
-    def from_json(value: Mapping[str, Any]) -> Contents:
-        fields = tuple(Field(name, Kind.from_json(kind), *rest) for name, kind, *rest in value["fields"])
-        return Contents(value["rows"], fields, value["bytes"])
 
 
 @dataclass(frozen=True, slots=True)

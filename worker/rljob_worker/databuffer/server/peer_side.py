@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 from rljob_worker.databuffer.links.faults import cause_of
 from rljob_worker.databuffer.protocol import peer_side as say
+from rljob_worker.databuffer.protocol.errors import require
 from rljob_worker.databuffer.protocol.streams import RecordStream
-from rljob_worker.databuffer.pull.consuming import header_from
 from rljob_worker.databuffer.pull.producing import layout_topic
 from rljob_worker.databuffer.routes.hosts import Host
 from rljob_worker.databuffer.rows import stream as rows
+from rljob_worker.databuffer.rows.arrangement import Header
 from rljob_worker.databuffer.server.readers import Readers
 from rljob_worker.databuffer.server.worker_side import REPORT
 from rljob_worker.databuffer.weights.chunk_bytes import stream_of
-from rljob_worker.errors import PeerLost
 
 if TYPE_CHECKING:
     from rljob_worker.databuffer.server.buffer import DataBuffer
@@ -62,8 +62,7 @@ class PeerSide:
         self._buffer.monitor.check()
         if isinstance(ticket, say.ChunkTicket):
             return stream_of(self._buffer.weights.offered(ticket))
-        if ticket.edge not in self._buffer.edges.routes:
-            raise PeerLost(f"a ticket for edge {ticket.edge!r}, which this job does not have")
+        self._check_edge(ticket.edge)
         selections = self._buffer.producing.selections(ticket.edge, ticket.step, ticket.share)
         gathered = self._buffer.metrics.gathered
         return rows.stream(selections, lambda seconds: gathered(ticket.edge, seconds), ticket.batch_bytes)
@@ -71,12 +70,18 @@ class PeerSide:
     # ---- messages
 
     def _rows_offered(self, sender: Host, message: say.RowsOffered) -> None:
+        self._check_edge(message.edge)
         with self._buffer.monitor.look():
             state = self._buffer.edges.at(message.edge, message.step)
-        self._buffer.consuming.offered(state, message.share, sender, header_from(message), message.rows)
+        header = Header.from_bytes(message.header, message.kinds)
+        self._buffer.consuming.offered(state, message.share, sender, header, message.rows)
 
     def _rows_taken(self, sender: Host, message: say.RowsTaken) -> None:
+        self._check_edge(message.edge)
         self._buffer.producing.taken(sender, message)
+
+    def _check_edge(self, edge: str) -> None:
+        require(edge in self._buffer.edges.routes, f"this job has no edge {edge!r}")
 
     def _up(self, sender: Host, message: say.Up) -> None:
         self._buffer.tree.hear_up(sender, message)

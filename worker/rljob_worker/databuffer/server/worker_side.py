@@ -11,7 +11,6 @@ from rljob_worker.databuffer.protocol.errors import Bug
 from rljob_worker.databuffer.pull.consuming import why_not_ready
 from rljob_worker.databuffer.pull.edges import EdgeStep, Phase, Share
 from rljob_worker.databuffer.routes.hosts import Host
-from rljob_worker.databuffer.rows.segment import Contents
 from rljob_worker.databuffer.server.lateness import WAITED
 from rljob_worker.errors import DeadlineExceeded, PeerLost, RLJobError
 
@@ -77,8 +76,7 @@ class WorkerSide:
         return self._buffer.producing.reserve(caller.worker, request)
 
     def _seal_rows(self, caller: Identity, request: say.SealRows) -> say.Done:
-        contents = Contents.from_json(request.contents)
-        self._buffer.producing.seal(caller.worker, request.edge, request.step, request.offset, contents)
+        self._buffer.producing.seal(caller.worker, request)
         return say.Done()
 
     def _get_rows(self, caller: Identity, request: say.GetRows) -> say.Rows | say.NotYet:
@@ -93,7 +91,7 @@ class WorkerSide:
             assert segment.contents is not None
             return say.Rows(
                 offset=segment.offset,
-                contents=segment.contents.to_json(),
+                contents=segment.contents,
                 producer_seconds=share.producer_seconds,
                 transfer_seconds=share.transfer_seconds,
             )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from rljob_worker.databuffer.protocol.errors import OutOfOrder, require
 from rljob_worker.databuffer.routes.hosts import Host
 
 
@@ -21,14 +22,15 @@ class Gathering:
     def say(self, member: int, payload: bytes) -> list[bytes] | None:
         """A member of this host contributes; everything to merge once nothing is missing."""
         assert member in self.members, f"{member} is none of {sorted(self.members)}"
-        assert member not in self._said, f"{member} has said it twice"
+        if member in self._said:
+            raise OutOfOrder(f"member {member} has said it before: one process of a worker does, once")
         self._said[member] = payload
         return self._complete()
 
     def hear(self, host: Host, payload: bytes) -> list[bytes] | None:
         """A child has merged what it and those below it had to say."""
-        assert host in self.hosts, f"{host} is none of {sorted(self.hosts)}"
-        assert host not in self._heard, f"{host} has said it twice"
+        require(host in self.hosts, f"host {host} has nothing to say here")
+        require(host not in self._heard, f"host {host} has said it twice")
         self._heard[host] = payload
         return self._complete()
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
-from rljob_worker.databuffer.protocol.errors import OutOfOrder
+from rljob_worker.databuffer.protocol.errors import OutOfOrder, require
 from rljob_worker.databuffer.protocol.peer_side import Down, PeerMessage, Up
 from rljob_worker.databuffer.routes.hosts import Host
 from rljob_worker.databuffer.routes.job_tree import JobTree
@@ -97,10 +97,11 @@ class Tree:
 
     def hear_up(self, sender: Host, message: Up) -> None:
         """From a child."""
-        assert sender in self._children, f"host {sender} is not below this one"
+        require(sender in self._children, f"host {sender} is not below this one")
         if message.topic == STOP:
             self.request_stop()
             return
+        require(message.topic in self._topics, f"nobody gathers {message.topic!r}")
         with self._monitor.change():
             complete = self._gathering(message.topic, message.step).hear(sender, message.payload)
         self._go_on(message.topic, message.step, complete, is_message=True)
@@ -195,7 +196,8 @@ class Tree:
 
     def hear_down(self, sender: Host, message: Down) -> None:
         """From the parent."""
-        assert sender == self._parent, f"host {sender} is not above this one"
+        require(sender == self._parent, f"host {sender} is not above this one")
+        require(message.topic in self._tells, f"nobody tells {message.topic!r}")
         self.tell(message.topic, message.step, message.payload)
 
     def told(self, name: str, step: int) -> bytes | None:

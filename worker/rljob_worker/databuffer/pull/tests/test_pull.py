@@ -1,5 +1,7 @@
 """Shares in whole jobs without sockets, in any order of events: every row arrives once, and nothing is left behind."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -7,17 +9,20 @@ from hypothesis import strategies as st
 
 from rljob_api.pipeline.meshes import Mesh
 from rljob_worker.batch import Batch
-from rljob_worker.databuffer.protocol.errors import OutOfOrder
+from rljob_worker.databuffer.protocol.errors import Malformed, OutOfOrder
 from rljob_worker.databuffer.protocol.peer_side import RowsOffered, RowsTaken
-from rljob_worker.databuffer.protocol.worker_side import ReserveRows
+from rljob_worker.databuffer.protocol.worker_side import ReserveRows, SealRows
 from rljob_worker.databuffer.pull.consuming import why_not_ready
 from rljob_worker.databuffer.pull.edges import Phase
+from rljob_worker.databuffer.routes.assignment import Layout
 from rljob_worker.databuffer.routes.hosts import Host, Worker
-from rljob_worker.databuffer.rows.segment import contents_of, plan_contents, write
+from rljob_worker.databuffer.rows.arrangement import Header
+from rljob_worker.databuffer.rows.segment import Views, contents_of, plan_contents, write
 from rljob_worker.databuffer.rows.tests.batches import same
 from rljob_worker.databuffer.tests.gang import group, part, plan_of, rows, stage, two_stages
 from rljob_worker.databuffer.tests.simulation.by_hand import Job, workers
 from rljob_worker.errors import DeadlineExceeded
+from rljob_worker.row_index import RowIndex
 
 EDGE = "a->b"
 COLUMNS = ("ids", "score")
@@ -472,7 +477,7 @@ def test_who_has_no_part_of_an_edge_is_told_so():
     with pytest.raises(AssertionError, match="rank 0 of group train puts nothing on edge a->b"):
         late_reserve(job, me, 1)
     with pytest.raises(AssertionError, match="rank 0 of group train puts nothing on edge a->b"):
-        host.producing.seal(me, EDGE, 1, 0, plan_contents(0, {}))
+        host.producing.seal(me, SealRows(edge=EDGE, step=1, offset=0, contents=plan_contents(0, {})))
 
 
 def test_what_a_worker_has_put_is_unread_until_everybody_has_it():
@@ -501,6 +506,72 @@ def test_what_other_groups_still_read_can_come_free():
 # ---- what makes no sense
 
 
+def offered_by(job, host, row_ids):
+    """What a host holds of some rows of step 1."""
+    batch = rows(row_ids, 2).select(COLUMNS)
+    return Header.of(Views(batch.index, batch.columns), np.arange(len(batch)))
+
+
+@pytest.mark.parametrize(
+    "share, host, row_ids, words",
+    [
+        (2, 0, [0], "nobody of host train-0 reads share 2"),
+        (0, 7, [0], "nobody of host rollout-7 puts rows on edge a->b"),
+        # 8 groups of two rows: rollout-0 has the first four, of which share 0 gets three
+        (0, 0, [8], "rollout-0 offered rows that are not of step 1, share 0 and this host"),
+        (0, 0, [16], "rollout-0 offered rows that are not of step 1, share 0 and this host"),
+        (0, 0, [6], "rollout-0 offered rows that are not of step 1, share 0 and this host"),
+    ],
+)
+def test_offers_that_cannot_be_so_are_malformed(share, host, row_ids, words):
+    job = Job(two_stages((2, 1), (3, 1)))
+    here, sender = job.buffer(Host("train", 0)), Host("rollout", host)
+    state = here.edges.at(EDGE, 1)
+    with pytest.raises(Malformed, match=f"^{words}$"):
+        here.consuming.offered(state, share, sender, offered_by(job, sender, row_ids))
+    here.consuming.offered(state, 0, Host("rollout", 0), offered_by(job, sender, [0, 1, 5]))
+    with pytest.raises(Malformed, match="^rollout-0 offered share 0 of edge a->b, step 1 twice$"):
+        here.consuming.offered(state, 0, Host("rollout", 0), offered_by(job, sender, [0]))
+
+
+def test_an_offer_of_other_columns_than_the_edge_has_is_malformed():
+    job = Job(two_stages((1, 1), (1, 1), columns=("ids",)))
+    here = job.buffer(Host("train", 0))
+    with pytest.raises(Malformed, match=r"^columns ids, score; edge a->b has \('ids',\)$"):
+        here.consuming.offered(here.edges.at(EDGE, 1), 0, Host("rollout", 0), offered_by(job, None, [0]))
+
+
+@pytest.mark.parametrize("changed", ["row_ids", "group_ids", "num_tokens"])
+def test_rows_other_than_the_layout_says_are_malformed(changed):
+    job = Job(two_stages((2, 1), (1, 1), balance="Tokens"))
+    here, headers = job.buffer(Host("train", 0)).consuming, []
+    offered = here.offered
+
+    def lie(state, number, host, header, rows=b""):
+        headers.append(header)
+        if host == Host("rollout", 1):
+            values = getattr(header.index, changed).copy()
+            values[3] += 1
+            header = replace(header, index=replace(header.index, **{changed: values}))
+        offered(state, number, host, header, rows)
+
+    here.offered = lie
+    put_all(job, 1)
+    want_all(job, 1)
+    job.go_on()
+    assert len(headers) == 2
+    with pytest.raises(Malformed, match="^rollout-1 offered other rows for share 0 of edge a->b, step 1 than its lay"):
+        job.buffer(Host("train", 0)).monitor.check()
+
+
+@pytest.mark.parametrize("row_id, group_id, part", [(16, 8, 0), (1, 1, 0), (0, 0, 2), (0, 0, -1)])
+def test_a_layout_that_cannot_be_so_is_malformed(row_id, group_id, part):
+    job = Job(two_stages((2, 1), (1, 1), balance="Tokens"))
+    layout = Layout(np.array([part]), RowIndex(np.array([row_id]), np.array([group_id]), np.array([1])))
+    with pytest.raises(Malformed, match="^the layout of edge a->b, step 1, has rows of another step, group or part$"):
+        job.buffer(Host("train", 0)).producing.assigned(EDGE, 1, layout.to_bytes())
+
+
 @pytest.mark.parametrize("step", [1, 2])
 def test_a_part_is_put_once_and_a_second_process_leaves_nothing_behind(step):
     job = Job(two_stages((1, 1), (1, 1)))
@@ -526,14 +597,15 @@ def test_a_part_that_is_being_put_gets_no_second_room_and_is_sealed_by_who_has_t
     contents = contents_of(mine)
     asked = ReserveRows(edge=EDGE, step=1, num_bytes=contents.num_bytes, waited=0.0, seconds=1.0)
     room = producing.reserve(me, asked)
+    sealed = SealRows(edge=EDGE, step=1, offset=room.offset, contents=contents)
     write(job.buffer_of(me).memory, room.offset, contents, mine)
     with pytest.raises(OutOfOrder, match="part 0 of edge a->b, step 1 was put before, or is being put: one process of"):
         producing.reserve(me, asked)
     with pytest.raises(OutOfOrder, match="was put before, or has no room at 4096: one process of rank 0 of group roll"):
-        producing.seal(me, EDGE, 1, room.offset + 4096, contents)
-    producing.seal(me, EDGE, 1, room.offset, contents)
+        producing.seal(me, SealRows(edge=EDGE, step=1, offset=room.offset + 4096, contents=contents))
+    producing.seal(me, sealed)
     with pytest.raises(OutOfOrder, match="part 0 of edge a->b, step 1 was put before, or has no room at 0"):
-        producing.seal(me, EDGE, 1, room.offset, contents)
+        producing.seal(me, sealed)
     want_all(job, 1)
     job.go_on()
     assert same(take_all(job, 1)[0], mine)

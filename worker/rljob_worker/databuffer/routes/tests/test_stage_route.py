@@ -276,6 +276,30 @@ def test_both_ends_agree_and_every_row_is_covered(made, used, batch_size):
         assert set(parts[shares == share].tolist()) <= set(feeding)
 
 
+def test_rows_of_a_step_have_its_numbers():
+    """Of 4 groups of 3 rows: those of step 2 are 4 to 7, and their rows 12 to 23."""
+    route = route_of((1, 2), (1, 2), batch_size=4, group_size=3)
+
+    def is_of_step_2(row_id, group_id):
+        return route.is_of_step(2, RowIndex(np.array([12, row_id]), np.array([4, group_id]), np.ones(2, np.int64)))
+
+    assert is_of_step_2(14, 4) and is_of_step_2(23, 7)
+    assert route.is_of_step(2, index_of([]))
+    for row_id, group_id in ((9, 3), (24, 8), (15, 4), (14, 5), (-1, 4), (12, -1 << 63), ((1 << 63) - 1, 7)):
+        assert not is_of_step_2(row_id, group_id)
+
+
+@given(sizes, sizes, st.integers(1, 24))
+def test_a_host_may_send_what_is_of_its_parts_and_of_the_share(made, used, batch_size):
+    route = route_of(made, used, batch_size=batch_size)
+    for ordinal in range(batch_size):
+        part, share = ordinal * route.num_parts // batch_size, ordinal * route.num_shares // batch_size
+        for host in route.producer_hosts:
+            for to in range(route.num_shares):
+                found = route.may_send(host, to, index_of([ordinal]))
+                assert found == (host == route.producer_host(part) and to == share)
+
+
 # ---- what, with layouts
 
 

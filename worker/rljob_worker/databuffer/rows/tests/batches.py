@@ -65,7 +65,7 @@ def stored(batch: Batch) -> Views:
     memory = np.zeros(1 << 18, np.uint8)
     contents = segment.contents_of(batch)
     segment.write(memory, 4096, contents, batch)
-    return segment.views(memory, 4096, segment.Contents.from_json(contents.to_json()))
+    return segment.views(memory, 4096, contents)
 
 
 def same(left: Batch, right: Batch) -> bool:

@@ -1,15 +1,16 @@
 """Rows of several sources in one segment."""
 
 import numpy as np
-import pyarrow as pa
 import pytest
 
 from rljob_worker.batch import Column
 from rljob_worker.column_kind import Kind
+from rljob_worker.databuffer.protocol.errors import Malformed
 from rljob_worker.databuffer.rows import segment
 from rljob_worker.databuffer.rows.arrangement import Arrangement, Header, arrange, place
 from rljob_worker.databuffer.rows.tests.batches import batch_of, same, stored
 from rljob_worker.errors import BadData
+from rljob_worker.row_index import RowIndex
 
 
 def header_of(row_ids, rows=None):
@@ -35,13 +36,47 @@ def test_a_header_says_how_long_rows_are_and_a_group_with_the_first_row_that_is_
 
 def test_a_header_comes_back_from_bytes():
     header = header_of([3, 4, 6])
-    kinds = {name: Kind.from_json(kind.to_json()) for name, kind in header.kinds.items()}
-    back = Header.from_bytes(pa.py_buffer(header.to_bytes()), kinds)
-    assert back.kinds == header.kinds
+    back = Header.from_bytes(header.to_bytes(), header.kinds)
     assert {name: lengths.tolist() for name, lengths in back.lengths.items()} == {
         name: lengths.tolist() for name, lengths in header.lengths.items()
     }
     assert back.index.num_tokens.tolist() == header.index.num_tokens.tolist()
+
+
+def test_a_header_without_rows_comes_back_too():
+    header = header_of([])
+    assert len(Header.from_bytes(header.to_bytes(), header.kinds).index) == 0
+
+
+LONG = 1 << 50
+
+
+@pytest.mark.parametrize(
+    "lies, words",
+    [
+        ({"num_tokens": [1, -1]}, "num_tokens of -1"),
+        ({"lengths": [3, -3]}, "ids of -3"),
+        ({"lengths": [LONG, LONG]}, "ids has more bytes than any host"),
+        ({"lengths": [(1 << 63) - 1] * 2}, "ids has more bytes than any host"),
+        ({"num_tokens": [LONG, 1]}, "num_tokens has more bytes than any host"),
+        ({"more": b"1234567"}, "a header of 71 bytes, where a row has 32"),
+        ({"more": b"12345678"}, "a header of 72 bytes, where a row has 32"),
+        ({"tail": (-1,)}, "no column is like ids: Kind"),
+        ({"storage": "O"}, "no column is like ids: Kind"),
+    ],
+)
+def test_a_header_that_cannot_be_so_is_malformed(lies, words):
+    index = RowIndex(np.arange(2), np.arange(2), np.array(lies.get("num_tokens", [1, 1])))
+    kinds = {"ids": Kind("int8", lies.get("storage", "int8"), lies.get("tail", ()), True)}
+    header = Header(index, {"ids": np.array(lies.get("lengths", [1, 1]))}, kinds)
+    with pytest.raises(Malformed, match=f"^{words}"):
+        Header.from_bytes(header.to_bytes() + lies.get("more", b""), kinds)
+
+
+def test_a_header_may_tell_of_as_much_as_fits_nowhere():
+    index, kinds = RowIndex(*np.zeros((3, 1), np.int64)), {"ids": Kind("int8", "int8", (), True)}
+    header = Header(index, {"ids": np.array([LONG])}, kinds)
+    assert Header.from_bytes(header.to_bytes(), kinds).num_bytes == LONG + 32
 
 
 def test_rows_are_arranged_in_the_order_of_their_ids():

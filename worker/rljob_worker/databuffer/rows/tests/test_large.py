@@ -36,7 +36,6 @@ def produced(path):
     ragged = [name for name, kind in KINDS.items() if kind.ragged]
     num_values = {name: int(LENGTHS.sum()) if name in ragged else len(LENGTHS) for name in KINDS}
     contents = segment.plan_contents(len(LENGTHS), {name: (KINDS[name], num_values[name]) for name in KINDS})
-    contents = segment.Contents.from_json(contents.to_json())
     arena = Allocator(3 * contents.num_bytes)
     arena.allocate(contents.num_bytes)
     offset = arena.allocate(contents.num_bytes)

@@ -1,12 +1,12 @@
 """A batch in shared memory."""
 
-import json
-
 import numpy as np
 from hypothesis import given
 
 from rljob_worker.batch import Batch, Column
 from rljob_worker.column_kind import Kind
+from rljob_worker.databuffer.protocol.codec import encode, read_request
+from rljob_worker.databuffer.protocol.worker_side import SealRows
 from rljob_worker.databuffer.rows import segment
 from rljob_worker.databuffer.rows.tests.batches import batch_of, index_of, row_lists, same, stored
 
@@ -40,11 +40,10 @@ def test_a_value_of_a_shape_takes_room_for_all_its_numbers():
     assert (field.values_at, field.offsets_at) == (192, 192 + 192)  # 11 values of 12 bytes are 132
 
 
-def test_contents_come_back_from_json():
+def test_contents_are_told_as_they_are():
     contents = segment.contents_of(batch_of([1, 2, 5]))
-    text = json.dumps(contents.to_json())
-    assert segment.Contents.from_json(json.loads(text)) == contents
-    assert contents.num_rows == 3
+    told = SealRows(edge="a->b", step=1, offset=0, contents=contents)
+    assert read_request(encode(told)) == told and contents.num_rows == 3
 
 
 def test_segments_do_not_reach_into_each_other():

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from rljob_api.planning.plan import Plan
 from rljob_worker.batch import Batch
 from rljob_worker.databuffer.protocol.peer_side import PeerMessage
-from rljob_worker.databuffer.protocol.worker_side import NotYet, ReserveRows, Room
+from rljob_worker.databuffer.protocol.worker_side import NotYet, ReserveRows, Room, SealRows
 from rljob_worker.databuffer.pull.edges import EdgeStep, Share
 from rljob_worker.databuffer.routes.hosts import Host, Worker
 from rljob_worker.databuffer.rows import segment
@@ -85,7 +85,7 @@ class Job:
             return False
         assert isinstance(room, Room)
         segment.write(buffer.memory, room.offset, contents, chosen)
-        buffer.producing.seal(worker, edge, step, room.offset, contents)
+        buffer.producing.seal(worker, SealRows(edge=edge, step=step, offset=room.offset, contents=contents))
         return True
 
     def want(self, worker: Worker, step: int, edge: str) -> tuple[EdgeStep, Share]:

@@ -16,7 +16,6 @@ from rljob_worker.databuffer.protocol import worker_side as say
 from rljob_worker.databuffer.routes.assignment import Layout
 from rljob_worker.databuffer.routes.hosts import Host, Worker
 from rljob_worker.databuffer.rows import segment
-from rljob_worker.databuffer.rows.segment import Contents
 from rljob_worker.databuffer.rows.tests.batches import same
 from rljob_worker.databuffer.server.worker_side import OPENING, VERDICT
 from rljob_worker.databuffer.tests.gang import rows
@@ -128,11 +127,11 @@ class SimulatedWorker:
         reserve = partial(say.ReserveRows, edge=edge, step=step, num_bytes=contents.num_bytes)
         room = self._poll(f"room for {edge} of step {step}", reserve)
         segment.write(self.pod.memory, room.offset, contents, batch)
-        self._own.call(say.SealRows(edge=edge, step=step, offset=room.offset, contents=contents.to_json()))
+        self._own.call(say.SealRows(edge=edge, step=step, offset=room.offset, contents=contents))
 
     def _get(self, step: int, edge: str, share: int) -> None:
         found = self._poll(f"rows of {edge}, step {step}", partial(say.GetRows, edge=edge, step=step))
-        contents = Contents.from_json(found.contents)
+        contents = found.contents
         batch = segment.views(self.pod.memory, found.offset, contents).as_batch()
         expected = self._expected(step, edge, share)
         if not same(batch, expected.select(self._edges[edge].columns)):

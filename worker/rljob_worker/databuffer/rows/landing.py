@@ -48,7 +48,7 @@ class Landing:
 
     def _undamaged(self, record: pa.RecordBatch, checksum: bytes) -> tuple[RowIndex, dict[str, Column]]:
         if not self._done and not record.schema.equals(schema_of(self._header.kinds), check_metadata=True):
-            raise Bug(f"{self._what}: columns {record.schema.names} came, or of other types than were offered")
+            raise Damaged(f"{self._what}: columns {record.schema.names} came, or of other types than were offered")
         try:
             index, columns = columns_of(record, self._header.kinds)
             found = checksum_of(index, columns)

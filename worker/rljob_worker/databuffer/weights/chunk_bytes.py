@@ -8,6 +8,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from rljob_worker.arrow_batch import numbers_of
+from rljob_worker.databuffer.protocol.errors import Damaged
 from rljob_worker.databuffer.protocol.streams import RecordStream
 from rljob_worker.errors import PeerLost
 
@@ -47,7 +48,10 @@ class Filling:
         stop = self._done + record.num_rows
         if stop > len(self._slot):
             raise PeerLost(f"the stream has more than the {len(self._slot):,} bytes that were offered")
-        self._slot[self._done : stop] = numbers_of(record.column(0), "uint8")
+        try:
+            self._slot[self._done : stop] = numbers_of(record.column(0), "uint8")
+        except ValueError as error:  # fewer bytes than it says
+            raise Damaged(f"a record batch of {record.num_rows:,} bytes came damaged: {error}") from error
         self._done = stop
 
     def end(self) -> None:

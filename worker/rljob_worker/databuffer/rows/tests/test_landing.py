@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from rljob_api.vocabulary.exit_codes import ExitCode
 from rljob_worker.arrow_batch import record_of
 from rljob_worker.batch import Batch, Column
-from rljob_worker.databuffer.protocol.errors import Bug
+from rljob_worker.databuffer.protocol.errors import Bug, Damaged
 from rljob_worker.databuffer.rows import segment, stream
 from rljob_worker.databuffer.rows.arrangement import Header, arrange
 from rljob_worker.databuffer.rows.landing import Landing
@@ -82,14 +82,14 @@ def test_another_index_than_the_one_announced_is_a_bug_of_ours(field, words):
         landing.take(*lies)
 
 
-def test_other_columns_than_those_announced_are_a_bug_of_ours():
+def test_other_columns_than_those_announced_are_damaged():
     landing, _ = landing_of(header_of([3]))
     (lies,) = sent(batch_of([3]).select(["ids", "fixed"]))
-    with pytest.raises(Bug, match="rows of a host: columns .*'ids', 'fixed'.* came, or of other types than were"):
+    with pytest.raises(Damaged, match="rows of a host: columns .*'ids', 'fixed'.* came, or of other types than were"):
         landing.take(*lies)
     batch = batch_of([3])
     (lies,) = sent(batch.with_columns({"fixed": Column.fixed(batch["fixed"].values.astype(np.float64))}))
-    with pytest.raises(Bug, match="of other types than were offered"):
+    with pytest.raises(Damaged, match="of other types than were offered"):
         landing.take(*lies)
 
 

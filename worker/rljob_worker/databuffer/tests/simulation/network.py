@@ -226,6 +226,7 @@ class _Stream:
                 raise found
             schema, message, checksum = found
             with errors_of(self._whom):
+                schema = pa.ipc.read_schema(pa.py_buffer(self._network.sent("schema", schema.serialize().to_pybytes())))
                 record = pa.ipc.read_record_batch(pa.py_buffer(self._network.sent("record", message)), schema)
             take(record, self._network.sent("checksum", checksum))
 

@@ -362,7 +362,7 @@ def _flips(job: SimulatedJob, fault: Fault) -> None:
     job.network.flip = Flip(random.choice(BODIES), int(12 * random.random() ** 2), random.random())
 
 
-BODIES = ["deliver", "deliver", "deliver", "answer to deliver", "ticket", "record", "record", "checksum"]
+BODIES = ["deliver", "deliver", "deliver", "answer to deliver", "ticket", "schema", "record", "record", "checksum"]
 """What a bit is flipped of."""
 
 ACTS: dict[str, Callable[[SimulatedJob, Fault], None]] = {

@@ -156,6 +156,8 @@ class Run:
             latest = wait.start + wait.seconds + SPARE_SECONDS
             if self.fault.noticed < FOREVER and not self.fault.is_harmless:
                 known = START + max(self.fault.start + self.fault.noticed, self._back + PING_SECONDS)
+                if self.ends_pods:  # who was given up by one that ended then finds it away, and not what it would say
+                    known += PING_SECONDS + RETRY_SECONDS
                 latest = min(latest, max(wait.start, known) + SPARE_SECONDS)
             if end > latest + 0.5:
                 over = end - wait.start

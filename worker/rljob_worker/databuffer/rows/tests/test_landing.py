@@ -1,4 +1,5 @@
-"""Rows from the wire to their places: what is damaged, or not as it was announced, is named and kept out."""
+"""Rows import contextlib
+from the wire to their places: what is damaged, or not as it was announced, is named and kept out."""
 
 import numpy as np
 import pyarrow as pa
@@ -127,16 +128,12 @@ def test_no_flipped_bit_goes_unnoticed(row_ids, data):
     """Wherever it is in the message of a record batch: there is an error by name, or the rows are right."""
     batch, header = batch_of(row_ids), header_of(row_ids)
     landing, target = landing_of(header)
-    for record, checksum in sent(batch):
+    records, num_landed = list(sent(batch)), 0
+    for record, checksum in records:
         message = bytearray(record.serialize().to_pybytes())
         bit = data.draw(st.integers(0, 8 * len(message) - 1))
         message[bit // 8] ^= 1 << bit % 8
-        try:
-            came = pa.ipc.read_record_batch(pa.py_buffer(bytes(message)), record.schema)
-        except (pa.ArrowException, OSError):
-            return
-        try:
-            landing.take(came, checksum)
-        except (PeerLost, Bug):
-            return
-    assert same(target.as_batch(), batch)
+        with contextlib.suppress(pa.ArrowException, OSError, PeerLost, Bug):
+            landing.take(pa.ipc.read_record_batch(pa.py_buffer(bytes(message)), record.schema), checksum)
+            num_landed += 1
+    assert num_landed < len(records) or same(target.as_batch(), batch)

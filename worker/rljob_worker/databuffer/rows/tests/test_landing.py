@@ -1,5 +1,6 @@
-"""Rows import contextlib
-from the wire to their places: what is damaged, or not as it was announced, is named and kept out."""
+"""Rows from the wire to their places: what is damaged, or not as it was announced, is named and kept out."""
+
+import contextlib
 
 import numpy as np
 import pyarrow as pa

@@ -49,6 +49,11 @@ class Waiting(Request, frozen=True, kw_only=True):
     seconds: float
     """How long its worker waits in all."""
 
+    @property
+    def held_seconds(self) -> float:
+        """How long this call may be held."""
+        return max(0.0, min(HELD_SECONDS, self.seconds - self.waited))
+
 
 class Hello(Request, frozen=True, kw_only=True):
     """First of all: answered by `Welcome`."""

@@ -9,40 +9,25 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
 
 import numpy as np
 
+from rljob_worker.databuffer.links.links import Links
 from rljob_worker.databuffer.protocol.errors import OutOfOrder, require
-from rljob_worker.databuffer.protocol.peer_side import PeerMessage, RowsTaken
+from rljob_worker.databuffer.protocol.peer_side import RowsTaken
 from rljob_worker.databuffer.pull.edges import EdgeStep, Phase, Share
-from rljob_worker.databuffer.pull.transfer import Patience, Streams, Transfer
+from rljob_worker.databuffer.pull.producing import Producing
+from rljob_worker.databuffer.pull.transfer import Patience, Transfer
 from rljob_worker.databuffer.routes.hosts import Host
 from rljob_worker.databuffer.rows.arrangement import Arrangement, Header, arrange
 from rljob_worker.databuffer.rows.segment import Bytes
-from rljob_worker.databuffer.rows.stream import Selection, header_of
+from rljob_worker.databuffer.rows.stream import header_of
 from rljob_worker.databuffer.store.monitor import Monitor
 from rljob_worker.databuffer.store.segments import Item, Reader, Segment, Segments
 from rljob_worker.databuffer.work import Work
 
 SMALL_BYTES = 1 << 20
 """A share of so few bytes is laid out by whoever brings the last offer, or asks for it last."""
-
-
-class Links(Streams, Protocol):
-    """The part of the links that rows use."""
-
-    def send(self, host: Host, *messages: PeerMessage) -> None: ...
-
-
-class Here(Protocol):
-    """The part of `Producing` that its own host consumes from."""
-
-    def selections(self, edge: str, step: int, share: int) -> list[Selection]: ...
-
-    def release(self, state: EdgeStep, share: int, host: Host) -> None: ...
-
-    def forget_read(self, state: EdgeStep) -> None: ...
 
 
 class Consuming:
@@ -81,7 +66,7 @@ class Consuming:
             in_place=self._in_place,
             clock=clock,
         )
-        self.own: Here
+        self.own: Producing
 
     # ---- events
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from rljob_worker.databuffer.links.links import Links
 from rljob_worker.databuffer.protocol.errors import Malformed, OutOfOrder, require
-from rljob_worker.databuffer.protocol.peer_side import PeerMessage, RowsOffered, RowsTaken
-from rljob_worker.databuffer.protocol.worker_side import HELD_SECONDS, NotYet, ReserveRows, Room, SealRows
+from rljob_worker.databuffer.protocol.peer_side import RowsOffered, RowsTaken
+from rljob_worker.databuffer.protocol.worker_side import NotYet, ReserveRows, Room, SealRows
 from rljob_worker.databuffer.pull.edges import Edges, EdgeStep, Part
 from rljob_worker.databuffer.routes.assignment import Assignment, Layout
 from rljob_worker.databuffer.routes.hosts import Host, Worker
@@ -27,18 +27,6 @@ Int64 = NDArray[np.int64]
 
 Gathers = Callable[[str, int, int, bytes], None]
 """Says what a part holds, to the tree: topic, step, part, layout."""
-
-
-class Sends(Protocol):
-    """The part of the links that rows use."""
-
-    def send(self, host: Host, *messages: PeerMessage) -> None: ...
-
-
-class Counts(Protocol):
-    """The figures of what is put."""
-
-    def put(self, edge: str, rows: int, num_bytes: int) -> None: ...
 
 
 def layout_topic(edge: str) -> str:
@@ -57,11 +45,11 @@ class Producing:
         memory: Bytes,
         *,
         monitor: Monitor,
-        links: Sends,
+        links: Links,
         work: Work,
         gathers: Gathers,
         offers_here: Callable[[EdgeStep, int], None],
-        metrics: Counts,
+        counts: Callable[[str, int, int], None],
         staleness: int,
         few_bytes: int = FEW_BYTES,
     ) -> None:
@@ -74,7 +62,7 @@ class Producing:
         self._work = work
         self._gathers = gathers
         self._offers_here = offers_here
-        self._metrics = metrics
+        self._counts = counts
         self._staleness = staleness
         self._leased: dict[Item, Segment] = {}
         """Room that workers are writing to."""
@@ -93,14 +81,11 @@ class Producing:
             outlasting = [s for s in self._segments.held() if self._outlasts(route, worker, item, s)]
             why = "are inputs of this step or wait for stages that run later on this host"
             self._segments.refuse_hopeless(item, request.num_bytes, outlasting, why)
-        left = max(0.0, min(HELD_SECONDS, request.seconds - request.waited))
-        segment = self._monitor.wait(lambda: self._try_reserve(worker, item, request.num_bytes), left)
-        if segment is not None:
-            return Room(offset=segment.offset)
-        if request.waited < request.seconds:
-            return NotYet()
-        with self._monitor.look():
-            raise DeadlineExceeded(self._why_no_room(item, request))
+        return self._monitor.poll(
+            request,
+            lambda: self._try_reserve(worker, item, request.num_bytes),
+            lambda: self._no_room(item, request),
+        )
 
     def seal(self, worker: Worker, request: SealRows) -> None:
         """A part is written: tell who it is for, or tell the others what is in it.
@@ -122,7 +107,7 @@ class Producing:
             segment.contents, rows = contents, views(self._memory, segment.offset, contents)
             state.parts[number] = Part(segment, rows)
             state.sealed.add(number)
-        self._metrics.put(edge, contents.num_rows, contents.num_bytes)
+        self._counts(edge, contents.num_rows, contents.num_bytes)
         layout = Layout.of_part(number, rows.index)
         assert route.is_of_step(step, rows.index), f"{item} has rows of another step, or of no group"
         if route.needs_layouts:
@@ -248,13 +233,14 @@ class Producing:
 
     # ---- room
 
-    def _try_reserve(self, worker: Worker, item: Item, num_bytes: int) -> Segment | None:
+    def _try_reserve(self, worker: Worker, item: Item, num_bytes: int) -> Room | None:
         if item in self._leased or item.number in self._edges.at(item.edge, item.step).sealed:
             raise OutOfOrder(f"{item} was put before, or is being put: {_ONE_PROCESS.format(worker)}")
         segment = None if self._braked_by(item) is not None else self._segments.try_reserve(item, num_bytes)
-        if segment is not None:
-            self._leased[item] = segment
-        return segment
+        if segment is None:
+            return None
+        self._leased[item] = segment
+        return Room(offset=segment.offset)
 
     def _braked_by(self, item: Item) -> Segment | None:
         """The part, `staleness` + 2 steps back or more, that somebody has still to read: nobody gets further ahead."""
@@ -263,14 +249,13 @@ class Producing:
                 return state.parts[item.number].segment
         return None
 
-    def _why_no_room(self, item: Item, request: ReserveRows) -> str:
-        behind = self._braked_by(item)
-        if behind is not None:
-            return (
-                f"{item} waited {request.waited:.1f} s for readers {self._staleness + 2} steps behind: "
-                + explain_late(behind)
-            )
-        return self._segments.explain_full(item, request.num_bytes, request.waited)
+    def _no_room(self, item: Item, request: ReserveRows) -> DeadlineExceeded:
+        with self._monitor.look():
+            behind = self._braked_by(item)
+            if behind is None:
+                return DeadlineExceeded(self._segments.explain_full(item, request.num_bytes, request.waited))
+            waited = f"{item} waited {request.waited:.1f} s for readers {self._staleness + 2} steps behind"
+            return DeadlineExceeded(f"{waited}: {explain_late(behind)}")
 
     def _outlasts(self, route: StageRoute, worker: Worker, item: Item, segment: Segment) -> bool:
         """Whether a segment is certainly held until after the put of `item`."""

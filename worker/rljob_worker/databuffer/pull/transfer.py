@@ -5,13 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
 import pyarrow as pa
 
+from rljob_worker.databuffer.links.links import Links
 from rljob_worker.databuffer.protocol.errors import Elsewhere
 from rljob_worker.databuffer.protocol.peer_side import RowsTicket
-from rljob_worker.databuffer.protocol.streams import Take
 from rljob_worker.databuffer.pull.edges import EdgeStep, Share
 from rljob_worker.databuffer.routes.hosts import Host
 from rljob_worker.databuffer.rows.arrangement import place
@@ -21,12 +20,6 @@ from rljob_worker.databuffer.rows.stream import batch_bytes_for, unpacked
 from rljob_worker.databuffer.store.monitor import Monitor
 from rljob_worker.databuffer.work import Work
 from rljob_worker.errors import PeerLost
-
-
-class Streams(Protocol):
-    """The part of the links that gives rows."""
-
-    def stream(self, host: Host, ticket: RowsTicket, seconds: float, take: Take) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +41,7 @@ class Transfer:
         memory: Bytes,
         *,
         monitor: Monitor,
-        links: Streams,
+        links: Links,
         streams: Work,
         later: Callable[[float, Callable[[], None]], None],
         patience: Patience,

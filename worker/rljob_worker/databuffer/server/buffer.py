@@ -183,7 +183,7 @@ class DataBuffer:
             work=self._work,
             gathers=self.tree.contribute,
             offers_here=self._offer_here,
-            metrics=self.metrics,
+            counts=self.metrics.put,
             staleness=self.plan.staleness,
         )
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
+from rljob_worker.databuffer.links.links import Links
 from rljob_worker.databuffer.protocol.peer_side import Question, WhatDoTheyDo, WhatIsMissing
 from rljob_worker.databuffer.pull.producing import layout_topic
 from rljob_worker.databuffer.routes.hosts import Host
@@ -17,18 +18,10 @@ ASK_SECONDS = 5.0
 WAITED: type[RLJobError] = DeadlineExceeded
 
 
-class Asks(Protocol):
-    """The part of the links that finds out."""
-
-    def ask(
-        self, hosts: Sequence[Host], question: Question, seconds: float
-    ) -> Mapping[Host, dict[str, Any] | PeerLost]: ...
-
-
 class Lateness:
     """Finds out who is missing; every look is bounded by a few times `ASK_SECONDS`."""
 
-    def __init__(self, here: Host, shape: JobTree, links: Asks, answers: Callable[[Question], dict[str, Any]]) -> None:
+    def __init__(self, here: Host, shape: JobTree, links: Links, answers: Callable[[Question], dict[str, Any]]) -> None:
         self._here = here
         self._shape = shape
         self._links = links

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from rljob_worker.databuffer.links.fencing import Identity
@@ -10,8 +11,9 @@ from rljob_worker.databuffer.protocol import worker_side as say
 from rljob_worker.databuffer.protocol.errors import Bug
 from rljob_worker.databuffer.pull.consuming import why_not_ready
 from rljob_worker.databuffer.pull.edges import EdgeStep, Phase, Share
-from rljob_worker.databuffer.routes.hosts import Host
+from rljob_worker.databuffer.routes.hosts import Host, Worker
 from rljob_worker.databuffer.server.lateness import WAITED
+from rljob_worker.databuffer.weights.weights import Weights
 from rljob_worker.errors import DeadlineExceeded, PeerLost, RLJobError
 
 if TYPE_CHECKING:
@@ -86,8 +88,12 @@ class WorkerSide:
         with buffer.monitor.look():
             state = buffer.edges.at(request.edge, request.step)
         share = consuming.want(state, number)
-        segment = buffer.monitor.wait(lambda: consuming.readable(state, share, caller.rank), _held(request))
-        if segment is not None:
+        self._refuse_those_who_left(state, share)
+
+        def rows() -> say.Rows | None:
+            segment = consuming.readable(state, share, caller.rank)
+            if segment is None:
+                return None
             assert segment.contents is not None
             return say.Rows(
                 offset=segment.offset,
@@ -95,10 +101,8 @@ class WorkerSide:
                 producer_seconds=share.producer_seconds,
                 transfer_seconds=share.transfer_seconds,
             )
-        self._refuse_those_who_left(state, share)
-        if request.waited < request.seconds:
-            return say.NotYet()
-        raise self._late_rows(state, share, request.waited)
+
+        return buffer.monitor.poll(request, rows, lambda: self._late_rows(state, share, request.waited))
 
     def _refuse_those_who_left(self, state: EdgeStep, share: Share) -> None:
         """A data buffer that has ended will not offer anything."""
@@ -144,7 +148,7 @@ class WorkerSide:
             is_read = not buffer.producing.unread(worker) and buffer.weights.is_drained(worker)
             return (is_read and not buffer.tree.unfinished) or None
 
-        if buffer.monitor.wait(is_drained, _held(request)) and buffer.links.flush(_held(request)):
+        if buffer.monitor.wait(is_drained, request.held_seconds) and buffer.links.flush(request.held_seconds):
             return say.Done()
         if request.waited < request.seconds:
             return say.NotYet()
@@ -163,13 +167,15 @@ class WorkerSide:
         return say.Done()
 
     def _collect(self, caller: Identity, request: say.Collect) -> say.Said | say.NotYet:
-        payload = self._buffer.monitor.wait(lambda: self._buffer.tree.told(REPORT, request.step), _held(request))
-        if payload is not None:
-            return say.Said(payload=payload)
-        if request.waited < request.seconds:
-            return say.NotYet()
-        late, kind = self._buffer.lateness.of_gathering(REPORT, request.step)
-        raise kind(_late_reports(request.step, request.waited, late))
+        def late_reports() -> RLJobError:
+            late, kind = self._buffer.lateness.of_gathering(REPORT, request.step)
+            return kind(_late_reports(request.step, request.waited, late))
+
+        return self._buffer.monitor.poll(request, lambda: self._told(REPORT, request.step), late_reports)
+
+    def _told(self, topic: str, step: int) -> say.Said | None:
+        payload = self._buffer.tree.told(topic, step)
+        return None if payload is None else say.Said(payload=payload)
 
     def _announce(self, caller: Identity, request: say.Announce) -> say.Done:
         assert self._buffer.here == self._buffer.shape.root, f"{caller.worker} is not on the host of the lead"
@@ -177,12 +183,8 @@ class WorkerSide:
         return say.Done()
 
     def _await(self, caller: Identity, request: say.Await) -> say.Said | say.NotYet:
-        payload = self._buffer.monitor.wait(lambda: self._buffer.tree.told(request.topic, request.step), _held(request))
-        if payload is not None:
-            return say.Said(payload=payload)
-        if request.waited < request.seconds:
-            return say.NotYet()
-        raise self._late_announcement(request)
+        told = partial(self._told, request.topic, request.step)
+        return self._buffer.monitor.poll(request, told, lambda: self._late_announcement(request))
 
     def _late_announcement(self, request: say.Await) -> RLJobError:
         lateness, root = self._buffer.lateness, self._buffer.shape.root
@@ -201,33 +203,9 @@ class WorkerSide:
     def _is_stop_requested(self, caller: Identity, request: say.IsStopRequested) -> say.Flag:
         return say.Flag(value=self._buffer.tree.is_stop_requested)
 
-    # ---- weights
 
-    def _open_version(self, caller: Identity, request: say.OpenVersion) -> Any:
-        return self._buffer.weights.open(caller.worker, request)
-
-    def _reserve_chunk(self, caller: Identity, request: say.ReserveChunk) -> Any:
-        return self._buffer.weights.reserve(caller.worker, request)
-
-    def _seal_chunk(self, caller: Identity, request: say.SealChunk) -> Any:
-        return self._buffer.weights.seal(caller.worker, request)
-
-    def _close_version(self, caller: Identity, request: say.CloseVersion) -> Any:
-        return self._buffer.weights.close(caller.worker, request)
-
-    def _next_chunk(self, caller: Identity, request: say.NextChunk) -> Any:
-        return self._buffer.weights.next(caller.worker, request)
-
-    def _release_chunk(self, caller: Identity, request: say.ReleaseChunk) -> Any:
-        return self._buffer.weights.release(caller.worker, request)
-
-    def _skip_version(self, caller: Identity, request: say.SkipVersion) -> Any:
-        return self._buffer.weights.skip(caller.worker, request)
-
-
-def _held(request: say.Waiting) -> float:
-    """How long this call may be held."""
-    return max(0.0, min(say.HELD_SECONDS, request.seconds - request.waited))
+def _of_weights(answer: Callable[[Weights, Worker, Any], Any]) -> Callable[[WorkerSide, Identity, Any], Any]:
+    return lambda side, caller, request: answer(side._buffer.weights, caller.worker, request)
 
 
 def _late_reports(step: int, seconds: float, late: list[str]) -> str:
@@ -255,11 +233,11 @@ _ANSWERS: Mapping[type, Callable[[WorkerSide, Identity, Any], Any]] = {
     say.Await: WorkerSide._await,
     say.RequestStop: WorkerSide._request_stop,
     say.IsStopRequested: WorkerSide._is_stop_requested,
-    say.OpenVersion: WorkerSide._open_version,
-    say.ReserveChunk: WorkerSide._reserve_chunk,
-    say.SealChunk: WorkerSide._seal_chunk,
-    say.CloseVersion: WorkerSide._close_version,
-    say.NextChunk: WorkerSide._next_chunk,
-    say.ReleaseChunk: WorkerSide._release_chunk,
-    say.SkipVersion: WorkerSide._skip_version,
+    say.OpenVersion: _of_weights(Weights.open),
+    say.ReserveChunk: _of_weights(Weights.reserve),
+    say.SealChunk: _of_weights(Weights.seal),
+    say.CloseVersion: _of_weights(Weights.close),
+    say.NextChunk: _of_weights(Weights.next),
+    say.ReleaseChunk: _of_weights(Weights.release),
+    say.SkipVersion: _of_weights(Weights.skip),
 }

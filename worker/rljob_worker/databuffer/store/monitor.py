@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
+from rljob_worker.databuffer.protocol.worker_side import NotYet, Waiting
 from rljob_worker.databuffer.work import THREADS, Threads
 from rljob_worker.errors import RLJobError
 
@@ -94,6 +95,13 @@ class Monitor:
                 self._waiting.remove(waiter)
             value: T = waiter.result()
             return value
+
+    def poll(self, request: Waiting, ready: Callable[[], T | None], late: Callable[[], RLJobError]) -> T | NotYet:
+        """The same for a request of a worker: NotYet while it is to be made again, then raises what `late` returns."""
+        found = self.wait(ready, request.held_seconds)
+        if found is None and request.waited >= request.seconds:
+            raise late()
+        return NotYet() if found is None else found
 
     def _wake(self) -> None:
         for waiter in self._waiting:

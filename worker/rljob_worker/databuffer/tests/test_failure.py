@@ -36,14 +36,14 @@ from rljob_worker.tests.warm import run_warm
 def test_a_killed_peer_is_a_named_error_and_not_a_hang(tmp_path: Path, balance: str):
     plan = two_stages((2, 1), (1, 1), balance=balance)
     with warm_processes(plan, tmp_path, RLJOB_BUFFER_RETRY_SECONDS="1") as gang:
-        consumer = gang.client("train", 0)
-        for rank in range(2):
-            gang.client("rollout", rank).put(1, "a->b", part(plan, 1, rank, 2))
+        consumer, producers = gang.client("train", 0), [gang.client("rollout", rank) for rank in range(2)]
+        for rank, producer in enumerate(producers):
+            producer.put(1, "a->b", part(plan, 1, rank, 2))
         assert len(consumer.get(1, "a->b")) == 16
         gang.processes["rollout-1"].kill()
         gang.processes["rollout-1"].wait()
-        gang.client("rollout", 0).put(2, "a->b", part(plan, 2, 0, 2))
         with pytest.raises(PeerLost, match="the data buffer of host rollout-1 does not answer"):
+            producers[0].put(2, "a->b", part(plan, 2, 0, 2))  # raises, too, once it is known
             consumer.get(2, "a->b", deadline_seconds=PATIENCE_SECONDS)
 
 

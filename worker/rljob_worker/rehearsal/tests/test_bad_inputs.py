@@ -276,7 +276,7 @@ CASES = {
     "a loss of other arguments": ({}, loss("mine:estimate"), "cannot be called as (tokens, options)"),
     # sizes
     "rewards that all weigh nothing": ({}, {REWARD + "weight": 0}, "every weight is 0"),
-    "more rows than there are numbers": ({}, {"stop.steps": 10**20}, "numbers for rows"),
+    "more rows than there are numbers": ({}, {"stop.steps": 2**62}, "numbers for rows"),
     "a buffer of nothing": ({}, {"dataBuffer.memory": "1Ki"}, "Set dataBuffer.memory to at least"),
     "a spill of nothing": ({}, {"dataBuffer": {"memory": "1Mi", "spill": {"limit": "0"}}}, "a file without bytes"),
 }  # fmt: skip

@@ -48,7 +48,8 @@ class Landing:
 
     def _undamaged(self, record: pa.RecordBatch, checksum: bytes) -> tuple[RowIndex, dict[str, Column]]:
         if not self._done and not record.schema.equals(schema_of(self._header.kinds), check_metadata=True):
-            raise Damaged(f"{self._what}: columns {record.schema.names} came, or of other types than were offered")
+            # not named: a damaged name may be no text
+            raise Damaged(f"{self._what}: other columns came than were offered, or of other types")
         try:
             index, columns = columns_of(record, self._header.kinds)
             found = checksum_of(index, columns)

@@ -44,7 +44,7 @@ class Filling:
 
     def take(self, record: pa.RecordBatch, checksum: bytes) -> None:
         if record.schema != _SCHEMA:
-            raise PeerLost(f"columns {record.schema.names} came in the place of bytes")
+            raise Damaged("other columns came in the place of bytes")
         stop = self._done + record.num_rows
         if stop > len(self._slot):
             raise PeerLost(f"the stream has more than the {len(self._slot):,} bytes that were offered")

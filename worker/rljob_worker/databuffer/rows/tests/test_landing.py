@@ -87,11 +87,11 @@ def test_another_index_than_the_one_announced_is_a_bug_of_ours(field, words):
 def test_other_columns_than_those_announced_are_damaged():
     landing, _ = landing_of(header_of([3]))
     (lies,) = sent(batch_of([3]).select(["ids", "fixed"]))
-    with pytest.raises(Damaged, match="rows of a host: columns .*'ids', 'fixed'.* came, or of other types than were"):
+    with pytest.raises(Damaged, match="rows of a host: other columns came than were offered"):
         landing.take(*lies)
     batch = batch_of([3])
     (lies,) = sent(batch.with_columns({"fixed": Column.fixed(batch["fixed"].values.astype(np.float64))}))
-    with pytest.raises(Damaged, match="of other types than were offered"):
+    with pytest.raises(Damaged, match="or of other types"):
         landing.take(*lies)
 
 

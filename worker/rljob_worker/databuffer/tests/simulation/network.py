@@ -94,7 +94,7 @@ class Network:
     """Who listens at the address of a host; nobody refuses connections."""
     losses: list[Loss] = field(default_factory=list)
     swaps: list[Swap] = field(default_factory=list)
-    flip: Flip | None = None
+    flips: list[Flip] = field(default_factory=list)
     breaks: float = 0.0
     """Fraction of streams that end early."""
     num_breaks: int = 0
@@ -133,8 +133,10 @@ class Network:
         if not body:
             return body
         number, self.seen[kind] = self.seen[kind], self.seen[kind] + 1
-        is_hit = self.flip is not None and not self.flip.what and (kind, number) == (self.flip.kind, self.flip.number)
-        return self.flip.of(body) if self.flip is not None and is_hit else body
+        for flip in self.flips:
+            if (flip.kind, flip.number) == (kind, number):
+                body = flip.of(body)
+        return body
 
     def call(self, caller: Peer, place: Host, serve: Callable[[Peer], Any], seconds: float) -> Any:
         """What `serve` returns, run by whoever is at a place. Raises what Flight does."""

@@ -112,7 +112,7 @@ class Run:
 
     def go(self) -> Run:
         """Until all workers are done, or should be since long."""
-        latest = START + DEADLINE_SECONDS + max(self.fault.end if self.fault.end < FOREVER else 0.0, 0.0) + 30.0
+        latest = START + DEADLINE_SECONDS + self._back + 30.0
         loop = self.job.loop
         loop.at(latest, lambda: None)
         try:
@@ -163,6 +163,11 @@ class Run:
                 over = end - wait.start
                 found.append(f"waited {over:.1f} s for {wait.what}, {end - latest + SPARE_SECONDS:.1f} s too long")
         return found
+
+    @property
+    def num_flipped(self) -> int:
+        """Bits that were flipped."""
+        return sum(bool(flip.what) for flip in self.job.network.flips)
 
     @property
     def _back(self) -> float:
@@ -361,9 +366,12 @@ def _breaks(job: SimulatedJob, fault: Fault) -> None:
 
 def _flips(job: SimulatedJob, fault: Fault) -> None:
     random = job.loop.random
-    job.network.flip = Flip(random.choice(BODIES), int(12 * random.random() ** 2), random.random())
+    where = {(random.choice(BODIES), int(20 * random.random() ** 2)) for _ in range(NUM_FLIPS)}
+    job.network.flips = [Flip(*body, random.random()) for body in sorted(where)]
 
 
+NUM_FLIPS = 10
+"""Of one job, though not all of the bodies need be sent."""
 BODIES = ["deliver", "deliver", "deliver", "answer to deliver", "ticket", "schema", "record", "record", "checksum"]
 """What a bit is flipped of."""
 

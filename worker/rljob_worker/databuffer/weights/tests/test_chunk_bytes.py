@@ -65,7 +65,7 @@ def test_a_flipped_bit_anywhere_in_a_record_batch_is_an_error_of_ours_or_of_arro
 
 def test_what_is_not_bytes_is_a_lost_peer():
     record = pa.RecordBatch.from_arrays([array_over(np.arange(4))], names=["other"])
-    with pytest.raises(PeerLost, match=r"columns \['other'\] came in the place of bytes"):
+    with pytest.raises(PeerLost, match="other columns came in the place of bytes"):
         Filling(numbers(4)).take(record, b"")
 
 

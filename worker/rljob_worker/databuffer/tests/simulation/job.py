@@ -75,7 +75,7 @@ class Pod:
         self.host, self.is_dead, self.frozen_until = host, False, 0.0
         self._job, self.loop = job, job.loop
         plan = job.plan
-        self._identity = Identity(TOKEN, 1, plan.hash(), host.group, host.index)
+        self._identity = Identity(TOKEN, 1, job.plan_hash, host.group, host.index)
         places = [Place(Path(f"{life}-of-{host}"), size) for size in job.sizes]
         self.memory = np.zeros(sum(rounded(place.num_bytes) for place in places), np.uint8)
         self.buffer = DataBuffer(
@@ -173,7 +173,7 @@ class SimulatedJob:
     ) -> None:
         """late_books: seconds after which the address book of a host appears. sizes: bytes of the arena and of the
         spill file, if not what the plan says."""
-        self.plan = plan
+        self.plan, self.plan_hash = plan, plan.hash()
         self.loop = Loop(Random(seed))
         self.network = Network(self.loop)
         self.retry_seconds, self.start_seconds = retry_seconds, start_seconds

@@ -62,7 +62,7 @@ def take_all(job, step):
 sizes = st.tuples(st.integers(1, 4), st.integers(1, 3))
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(
     sizes,
     sizes,
@@ -92,7 +92,7 @@ def test_every_row_arrives_once_in_any_order_of_events(
     assert job.held_bytes() == {}
 
 
-@settings(max_examples=30)
+@settings(max_examples=12)
 @given(st.integers(0, 2**32), st.sampled_from(["None", "Tokens"]))
 def test_peers_of_a_copy_read_the_same_rows_wherever_they_are(seed, balance):
     job = Job(two_stages((2, 1), (4, 2), tp=4, balance=balance), seed=seed)
@@ -105,7 +105,7 @@ def test_peers_of_a_copy_read_the_same_rows_wherever_they_are(seed, balance):
     assert job.held_bytes() == {}
 
 
-@settings(max_examples=20)
+@settings(max_examples=10)
 @given(st.integers(0, 2**32))
 def test_rows_that_lie_anywhere_find_their_share_also_a_share_without_rows(seed):
     plan = two_stages((2, 2), (3, 1), batch_size=1, group_size=2, producer_balance="Tokens", balance="Tokens")
@@ -122,7 +122,7 @@ def test_rows_that_lie_anywhere_find_their_share_also_a_share_without_rows(seed)
     assert job.held_bytes() == {}
 
 
-@settings(max_examples=25)
+@settings(max_examples=12)
 @given(st.integers(1, 3), st.integers(1, 3), st.sampled_from(["None", "Tokens"]), st.integers(0, 2**32))
 def test_rows_stay_on_their_host_or_leave_it_between_stages_of_one_group(hosts, workers_per_host, balance, seed):
     size = hosts * workers_per_host
@@ -175,7 +175,7 @@ def in_one_place(balance="None"):
 # ---- offers and streams
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(st.integers(0, 2**32), st.integers(0, 4))
 def test_streams_that_break_are_asked_for_again(seed, breaks):
     job = Job(two_stages((4, 1), (1, 2), batch_size=8), seed=seed, streams_that_break=breaks)
@@ -256,7 +256,7 @@ def test_shares_that_fill_the_arena_arrive_however_many_sources_there_are(percen
     assert job.held_bytes() == {}
 
 
-@settings(max_examples=6)
+@settings(max_examples=4)
 @given(st.integers(0, 2**32), st.sampled_from(["None", "Tokens"]))
 def test_eight_shares_that_fill_nine_tenths_of_an_arena_all_find_room(seed, balance):
     # 32 rows of 5,000 values of 8 bytes on 16 hosts: 8 shares of 160,000 bytes and a little, 40 pages each, of 350
@@ -355,7 +355,7 @@ def test_a_step_that_is_over_is_forgotten_and_says_so():
 # ---- on disk
 
 
-@settings(max_examples=15)
+@settings(max_examples=10)
 @given(sizes, sizes, st.sampled_from(["None", "Tokens"]), st.integers(0, 40), st.integers(0, 2**32))
 def test_every_row_arrives_once_where_memory_is_short_and_the_disk_takes_the_rest(made, used, balance, pages, seed):
     # 24 rows of 2,000 values of 8 bytes: 384,000 bytes and a little, of which the memory holds up to 160 kB

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 from planes.leftovers import MARK, PREFIX, end_marked, marked, shared_directory
+from rljob_worker.tests.waiting import wait_for
 
 
 def test_directories_of_the_dead_go_and_those_of_the_living_stay(tmp_path: Path):
@@ -33,7 +34,8 @@ def test_what_lost_its_parents_ends_with_its_mark(tmp_path: Path):
         for mark in ("one", "two"):
             environment = {**os.environ, MARK: f"{tmp_path}/{mark}"}
             subprocess.run([sys.executable, "-c", command], env=environment, stdin=waits, check=True)
-        assert len(marked(f"{tmp_path}/one")) == len(marked(f"{tmp_path}/two")) == 1
+        # a process that is just being started has no environment yet
+        assert wait_for(lambda: len(marked(f"{tmp_path}/one")) == len(marked(f"{tmp_path}/two")) == 1)
         end_marked(f"{tmp_path}/one")
         assert marked(f"{tmp_path}/one") == [] and len(marked(f"{tmp_path}/two")) == 1
         end_marked(f"{tmp_path}/two")

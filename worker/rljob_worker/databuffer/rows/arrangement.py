@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rljob_worker.batch import Batch
-from rljob_worker.column_kind import Kind, kind_of
+from rljob_worker.column_kind import Kind
 from rljob_worker.databuffer.protocol.errors import require
 from rljob_worker.databuffer.protocol.worker_side import Contents
 from rljob_worker.databuffer.rows.segment import Views, plan_contents
@@ -47,7 +47,7 @@ class Header:
                 lengths[name][groups.target] = column.lengths[groups.source]
             elif column.is_ragged:
                 lengths[name] = column.lengths[rows]
-        return Header(views.index.take(rows), lengths, {name: kind_of(c) for name, c in views.columns.items()})
+        return Header(views.index.take(rows), lengths, views.kinds)
 
     @staticmethod
     def concat(headers: Sequence[Header]) -> Header:

@@ -35,6 +35,10 @@ class Views:
     index: RowIndex
     columns: dict[str, Column]
 
+    @property
+    def kinds(self) -> dict[str, Kind]:
+        return {name: kind_of(column) for name, column in self.columns.items()}
+
     def write_index(self, index: RowIndex) -> None:
         """Copy the index of as many rows into the segment."""
         for into, values in zip(self.index.columns().values(), index.columns().values(), strict=True):

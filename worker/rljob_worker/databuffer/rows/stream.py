@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from rljob_worker.arrow_batch import record_of, schema_of
 from rljob_worker.batch import Column
-from rljob_worker.column_kind import Kind, kind_of
+from rljob_worker.column_kind import Kind
 from rljob_worker.databuffer.protocol.codec import encode, read_packed
 from rljob_worker.databuffer.protocol.errors import Malformed
 from rljob_worker.databuffer.protocol.streams import RecordStream
@@ -67,7 +67,7 @@ def stream(
 ) -> RecordStream:
     """The rows, in the order of their header."""
     views = next((views for views, rows in selections if len(rows)), selections[0][0])
-    kinds = {name: kind_of(column) for name, column in views.columns.items()}
+    kinds = views.kinds
     return RecordStream(schema_of(kinds), _records(selections, kinds, gathered, batch_bytes))
 
 

@@ -10,12 +10,11 @@ import numpy as np
 import pyarrow as pa
 
 from rljob_worker.arrow_batch import record_of, schema_of
-from rljob_worker.column_kind import Kind, kind_of
+from rljob_worker.column_kind import Kind
 from rljob_worker.databuffer.protocol.errors import OutOfOrder
 from rljob_worker.databuffer.protocol.peer_side import PartTicket
 from rljob_worker.databuffer.protocol.streams import RecordStream
 from rljob_worker.databuffer.pull.edges import Edges, Part
-from rljob_worker.databuffer.rows.segment import Views
 from rljob_worker.databuffer.rows.stream import Piece, checksum_of, pieces
 from rljob_worker.databuffer.store.monitor import Monitor
 from rljob_worker.errors import DeadlineExceeded
@@ -62,7 +61,7 @@ class Readers:
         with self._monitor.look():
             views = self._find(ticket).views
             cut = pieces(views, np.arange(len(views.index)))
-        kinds = _kinds(views)
+        kinds = views.kinds
         return RecordStream(schema_of(kinds), self._records(ticket, cut, kinds))
 
     def _records(
@@ -90,8 +89,4 @@ class Readers:
 
 
 def _told(ticket: PartTicket, part: Part) -> PartInfo:
-    return PartInfo(ticket, schema_of(_kinds(part.views)), len(part.views.index), part.segment.num_bytes)
-
-
-def _kinds(views: Views) -> dict[str, Kind]:
-    return {name: kind_of(column) for name, column in views.columns.items()}
+    return PartInfo(ticket, schema_of(part.views.kinds), len(part.views.index), part.segment.num_bytes)

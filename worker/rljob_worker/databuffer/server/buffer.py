@@ -97,20 +97,7 @@ class DataBuffer:
         self.tree = self._build_tree()
         self.producing = self._build_producing()
         self.consuming.own = self.producing
-        self.weights = Weights(
-            self.here,
-            self.weights_routes,
-            memory,
-            monitor=self.monitor,
-            links=self.links,
-            jobs=self._streams,
-            later=self._timer,
-            last_words=self._last_words,
-            metrics=metrics,
-            retry_seconds=retry_seconds,
-            clock=self._clock,
-            first_slot=self.segments.memory.capacity,
-        )
+        self.weights = self._build_weights(retry_seconds)
         metrics.watch("rows", lambda: self._used_bytes(self.segments.memory), self.segments.memory.capacity)
         if self.weights_routes.num_bytes(self.here):
             metrics.watch("weights", self._weights_bytes, self.weights_routes.num_bytes(self.here))
@@ -200,6 +187,22 @@ class DataBuffer:
             patience=Patience(self.plan.spec.data_buffer.deadline_seconds, retry_seconds),
             received=self._received,
             clock=self._clock,
+        )
+
+    def _build_weights(self, retry_seconds: float) -> Weights:
+        return Weights(
+            self.here,
+            self.weights_routes,
+            self.memory,
+            monitor=self.monitor,
+            links=self.links,
+            jobs=self._streams,
+            later=self._timer,
+            last_words=self._last_words,
+            metrics=self.metrics,
+            retry_seconds=retry_seconds,
+            clock=self._clock,
+            first_slot=self.segments.memory.capacity,
         )
 
     def _build_tree(self) -> Tree:

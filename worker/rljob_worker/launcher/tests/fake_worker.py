@@ -85,6 +85,12 @@ class FakeWorker:
         while not Path(path).exists():
             time.sleep(0.01)
 
+    def wait_log(self, worker):
+        """Until another worker of this attempt has said something."""
+        path = run_dir() / "logs" / f"attempt-{os.environ['RLJOB_ATTEMPT']}" / f"worker-{worker}.log"
+        while not path.exists() or not path.stat().st_size:
+            time.sleep(0.01)
+
     def hang(self):
         while True:
             time.sleep(600)

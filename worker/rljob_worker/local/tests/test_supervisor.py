@@ -90,7 +90,8 @@ def test_a_job_of_two_groups_runs_to_its_end(run_dir):
 
 
 def test_every_attempt_gets_certificates_of_its_own(run_dir):
-    script = {"*": [["say_environment", "RLJOB_TLS_DIR"], ["exit", 75]]}
+    says = ["say_environment", "RLJOB_TLS_DIR"]
+    script = {"train-0": [says, ["wait_log", "train-1-1"], ["exit", 75]], "train-1": [says, ["hang"]]}
     code, output = run(run_dir, groups=[["train", 2, 1]], script=script, tls=True, maxRestarts=1)
     assert code == 75, output
     places = [

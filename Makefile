@@ -105,7 +105,7 @@ format: setup
 	$(BIN)/ruff format .
 
 bench: setup
-	for script in planner data_buffer weight_sync generation algorithms end_to_end; do $(BIN)/python benchmarks/$$script.py || exit 1; done
+	for script in planner data_plane weight_sync generation algorithms end_to_end; do $(BIN)/python benchmarks/$$script.py || exit 1; done
 
 docs: setup  ## regenerates the pages that are made from types, catalogue and functions
 	$(BIN)/python -m rljob_api.pages.reference > docs/rljob-reference.md

@@ -14,8 +14,8 @@ Ray. TransferQueue and verl take the same way in both. The systems take turns, a
 system has had `--seconds` or ten turns; from 1 GB on one system after the other, and only where there is memory for it.
 Milliseconds are medians, and the 95th percentile; CPU is that of all processes of a system in put, get and copy;
 `MB sent` is what went over the loopback device. Memory is the most that each kind of process had resident, pages that
-it shares with others included: those of a writer hold the rows that were made. --write puts the tables into
-docs/benchmarks.md, in place of those of the same size and place alone.
+it shares with others included: those of a writer hold the rows that were made. --write puts a line for each case into
+docs/benchmarks.md, in place of that of the same size, shape and place alone.
 """
 
 from __future__ import annotations
@@ -213,6 +213,40 @@ def row(course: Course, unit: float) -> list[str]:
     ]
 
 
+def columns(place: str) -> list[str]:
+    """Systems and ceilings that there are in a place."""
+    return [Ours.name, *(name for name, (where, _) in ceilings.WAYS.items() if where == place), *peers.NAMES]
+
+
+def heads(place: str) -> list[str]:
+    cells = ["--sizes", "rows", "rljob: put", "get", *columns(place), "load"]
+    return [f"| {' | '.join(cells)} |", "|--:|---|" + "--:|" * (len(cells) - 2)]
+
+
+def line(case: Case, place: str, courses: Sequence[Course], load: float) -> str:
+    """Of docs/benchmarks.md: `put` and `get` of ours, and the round trips of all with their 95th percentiles."""
+    found = {course.system.name: course for course in courses}
+    mine = found.get(Ours.name)
+    parts = [f"{middle(mine, name) * 1e3:,.1f}" if mine else "–" for name in ("put", "get")]
+    shape, size = str(case).split(", ")[::-1]
+    cells = [str(case.megabytes), f"{shape}, {size}", *parts]
+    cells += [spread(found[name]) if name in found else "–" for name in columns(place)]
+    return f"| {' | '.join([*cells, f'{load:.1f}'])} |"
+
+
+def write(place: str, lines: Sequence[str]) -> None:
+    """In place of the lines of the same sizes and shapes."""
+    name = next(f"data plane, {short}" for short, long in PLACES.items() if long == place)
+    head = heads(place)
+    before = docs_section.read(name)[len(head) :]
+    docs_section.write(name, [*head, *docs_section.merged(before, lines, 2)])
+
+
+def spread(course: Course) -> str:
+    p95 = float(np.percentile([turn.round_trip for turn in course.turns], 95))
+    return f"{middle(course, 'round_trip') * 1e3:,.1f} ({p95 * 1e3:,.1f})"
+
+
 def main() -> None:
     everything = [Ours.name, *ceilings.WAYS, *peers.NAMES]
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -222,21 +256,18 @@ def main() -> None:
     parser.add_argument("--systems", nargs="+", default=everything, choices=everything)
     parser.add_argument("--seconds", type=float, default=10.0, help="of each system in each case")
     parser.add_argument("--ranks", type=int, nargs=2, default=[1, 1], help="writers and readers")
-    parser.add_argument("--write", action="store_true", help="put the tables into docs/benchmarks.md")
+    parser.add_argument("--write", action="store_true", help="put a line for each case into docs/benchmarks.md")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that all that was started is ended
     begin = time.monotonic()
     cases = [Case(size, shape == "padded", *options.ranks) for size in options.sizes for shape in options.shapes]
-    head = f"Load {os.getloadavg()[0]:.1f} at the start; {' '.join(sys.argv[1:]) or 'no arguments'}."
-    print(head)
-    for place in options.places:
-        tables: dict[int, list[str]] = {}
-        for case, courses, refused in measured(options, PLACES[place], cases):
-            lines = [f"### {PLACES[place]}, {case}", "", *table(courses, refused), ""]
-            print("\n".join(["", *lines]), flush=True)
-            tables.setdefault(case.megabytes, [head, ""]).extend(lines)
+    load = os.getloadavg()[0]
+    print(f"Load {load:.1f} at the start; {' '.join(sys.argv[1:]) or 'no arguments'}.")
+    for place in (PLACES[short] for short in options.places):
+        for case, courses, refused in measured(options, place, cases):
+            print("\n".join(["", f"### {place}, {case}", "", *table(courses, refused), ""]), flush=True)
             if options.write:
-                docs_section.write(f"data plane, {place}, {case.megabytes}", tables[case.megabytes][:-1])
+                write(place, [line(case, place, courses, load)])
     print(f"{time.monotonic() - begin:.0f} s in all")
 
 

@@ -1,16 +1,14 @@
-"""What models served beside a job cost: requests, start, memory, and a step whose service is slow.
+"""What models served beside a job cost: requests beside Ray Serve alone, and a step whose service is slow.
 
     python benchmarks/services.py [--rows 4096] [--rounds 5] [--pairs 3] [--seconds 0.5]
 
-A tiny classifier that knows nothing, one copy. Rows of 16 a request, 8 requests under way, in three kinds that
-alternate: `ours` is `Service.reward` of each row against the shipped application behind the token; `direct` sends the
-same requests without our client to an application of Ray Serve that holds the model and nothing else, without a token;
-`in the job` is a RewardModel stage in this process, which gets all rows at once. Rows a second; milliseconds of a
-request, or of the stage (p50, p99).
+A tiny classifier that knows nothing, one copy. Rows of 16 a request, 8 requests under way, in two kinds that alternate:
+`ours` is `Service.reward` of each row against the shipped application behind the token; `direct` sends the same
+requests without our client to an application of Ray Serve that holds the model and nothing else, without a token. Rows
+a second; milliseconds of a request (p50, p99).
 
-Start is from the first process until every service is healthy. Memory is what all processes of the services have
-(Pss) while nothing is asked. A step with a service that takes `--seconds` a batch is set beside one whose reward
-waits for nothing: as in benchmarks/slow_rewards.py.
+A step with a service that takes `--seconds` a batch is set beside one whose reward waits for nothing: as in
+benchmarks/slow_rewards.py.
 """
 
 from __future__ import annotations
@@ -27,27 +25,21 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import aiohttp
-import torch
 from slow_rewards import job, step_seconds
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from rljob_api.loading.load import parse_job
 from rljob_api.planning.planner import plan
-from rljob_worker.batch import Batch, Column
 from rljob_worker.databuffer.routes.hosts import hosts_of
-from rljob_worker.engines.registry import build_train_engine
-from rljob_worker.local.family.orphans import end_family, family_members
+from rljob_worker.local.family.orphans import end_family
 from rljob_worker.local.pods.process import LocalProcess
 from rljob_worker.local.services import ServicesPlace, services_environment
 from rljob_worker.rewards.access import ServiceAccess
 from rljob_worker.rewards.service import Service
-from rljob_worker.stages.reward_model import RewardModel
-from rljob_worker.stages.stage import Resources, StageContext
 from rljob_worker.tiny.make import make
 from rljob_worker.tiny.recipe import quick
 
@@ -99,8 +91,8 @@ def rows_of(count: int) -> list[dict[str, Any]]:
 
 
 @contextlib.contextmanager
-def serving(folder: Path, services: list[dict[str, Any]], gated: bool) -> Iterator[tuple[str, str, float, int]]:
-    """(address, token, seconds to healthy, idle bytes) of services that run meanwhile."""
+def serving(folder: Path, services: list[dict[str, Any]], gated: bool) -> Iterator[tuple[str, str]]:
+    """(address, token) of services that run meanwhile."""
     folder.mkdir()
     document = job(folder, argparse.Namespace(rows=8, tokens=8, steps=1), 0.0)
     document["spec"]["services"] = services
@@ -124,23 +116,12 @@ def serving(folder: Path, services: list[dict[str, Any]], gated: bool) -> Iterat
             if process.code() is not None or time.monotonic() - began > START_SECONDS:
                 raise SystemExit(process.log.read_text())
             time.sleep(0.05)
-        seconds = time.monotonic() - began
-        time.sleep(5.0)
-        memory = sum(map(_pss_bytes, family_members(mark)))
-        yield f"http://127.0.0.1:{process.ready()['port']}", token, seconds, memory
+        yield f"http://127.0.0.1:{process.ready()['port']}", token
     finally:
         process.kill()
         end_family(mark, grace_seconds=0.0)
         os.close(end)
         os.close(lifeline)
-
-
-def _pss_bytes(pid: int) -> int:
-    try:
-        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
-    except OSError:
-        return 0
-    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:")), 0)
 
 
 Round = tuple[float, list[float]]
@@ -193,52 +174,19 @@ def direct(url: str, rows: Sequence[dict[str, Any]]) -> Round:
     return asyncio.run(all_rows())
 
 
-class InTheJob:
-    """The stage of a job whose reward the classifier is, on this process alone."""
-
-    def __init__(self, folder: Path, classifier: Path, rows: Sequence[dict[str, Any]]) -> None:
-        document = job(folder / "tiny", argparse.Namespace(rows=8, tokens=8, steps=1), 0.0)
-        document["spec"]["models"].append({"name": "taste", "path": str(classifier)})
-        reward = {"name": "good", "run": "RewardModel", "model": "taste", "options": {"maxTokens": 128}}
-        document["spec"]["rewards"] = [reward]
-        made = plan(parse_job(json.dumps(document), []))
-        engine = build_train_engine(made, made.engine("taste"), torch.device("cpu"))
-        tokenizer = AutoTokenizer.from_pretrained(folder / "tiny" / "model")
-        resources = Resources(made, {"taste": engine}, {}, tokenizer, None, None)
-        self._stage = RewardModel(made.stage("reward_model_1"), resources)
-        decode = partial(tokenizer.decode, skip_special_tokens=True)
-        self._context = StageContext(1, 0, made.spec, decode, lambda tensor: tensor, 0, 1)
-        names = {"prompt_ids": "prompt", "response_ids": "response"}
-        columns = {
-            name: Column.ragged([tokenizer(row[key])["input_ids"] for row in rows]) for name, key in names.items()
-        }
-        lengths = columns["prompt_ids"].lengths + columns["response_ids"].lengths
-        self._batch = Batch.build(range(len(rows)), range(len(rows)), columns, lengths)
-
-    def round(self) -> Round:
-        began = time.perf_counter()
-        self._stage.run(self._batch, self._context)
-        seconds = time.perf_counter() - began
-        return seconds, [seconds * 1e3]
-
-
 def throughput(folder: Path, classifier: Path, options: argparse.Namespace) -> None:
     rows, found = rows_of(options.rows), dict[str, list[Round]]()
-    torch.set_num_threads(1)  # as in a copy
-    stage = InTheJob(folder, classifier, rows)
     shipped = {"path": str(classifier), "maxTokens": 128}
     ours_of = [{"name": "model", "run": "rljob_worker.services:reward_model", "options": shipped}]
     plain_of = [{"name": "model", "run": "applications:plain", "options": {"path": str(classifier)}}]
     with (
-        serving(folder / "ours", ours_of, gated=True) as (url, token, seconds, memory),
-        serving(folder / "direct", plain_of, gated=False) as (plain_url, _, _, _),
+        serving(folder / "ours", ours_of, gated=True) as (url, token),
+        serving(folder / "direct", plain_of, gated=False) as (plain_url, _),
     ):
-        print(f"healthy after {seconds:.1f} s; idle memory {memory / (1 << 20):.0f} MiB", flush=True)
         for number in range(options.rounds + 1):
             rounds = {
                 "ours": ours(f"{url}/model", token, rows),
                 "direct": direct(f"{plain_url}/model", rows),
-                "in the job": stage.round(),
             }
             for kind, each in rounds.items() if number else ():  # the first warms up
                 found.setdefault(kind, []).append(each)

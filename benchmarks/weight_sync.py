@@ -24,7 +24,7 @@ from __future__ import annotations
 import argparse
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import docs_section
@@ -80,24 +80,45 @@ def _with(ceiling: float, found: tuple[float, int]) -> tuple[float, float, int]:
     return found[0], ceiling, found[1]
 
 
-def shown(head: str, rows: Iterator[list[str]]) -> list[str]:
-    """A table, each line printed as it is found."""
-    lines = [head, "|---|" + "--:|" * (head.count("|") - 2)]
-    print("\n".join(lines), flush=True)
+def shown(head: str, rows: Iterator[list[str]]) -> list[list[str]]:
+    """A table, each line printed as it is found; its rows."""
+    print("\n".join(headed(head)), flush=True)
+    found = []
     for cells in rows:
-        lines.append(f"| {' | '.join(cells)} |")
-        print(lines[-1], flush=True)
-    return lines
+        found.append(cells)
+        print(line_of(cells), flush=True)
+    return found
 
 
-def tables(options: argparse.Namespace) -> Iterator[str]:
-    load = os.getloadavg()[0]
-    yield f"Medians of {options.rounds} rounds after a first one; load before {load:.1f} on {os.cpu_count()} cores."
-    yield ""
-    yield from shown(HEADS["in process"], in_process_rows(options.model, options.rounds))
+def headed(head: str) -> list[str]:
+    return [head, "|---|" + "--:|" * (head.count("|") - 2)]
+
+
+def line_of(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def side_by_side(tables: dict[int, list[list[str]]]) -> list[str]:
+    """What was found between processes, a column group for each number of megabytes: seconds, of loopback, memory."""
+    head = "| |" + "".join(f" {each[0][1]} MB: s | of loopback | private MB |" for each in tables.values())
+    names = [cells[0] for cells in next(iter(tables.values()))]
+    found = [[name] + [rows[at][i] for rows in tables.values() for i in (2, 4, 5)] for at, name in enumerate(names)]
+    return [*headed(head), *map(line_of, found)]
+
+
+def measured(options: argparse.Namespace) -> list[str]:
+    """Prints every table; those of docs/benchmarks.md."""
+    head = (
+        f"Medians of {options.rounds} rounds after a first one; load before {os.getloadavg()[0]:.1f} on "
+        f"{os.cpu_count()} cores."
+    )
+    print(f"{head}\n")
+    alone = shown(HEADS["in process"], in_process_rows(options.model, options.rounds))
+    between = {}
     for size in options.megabytes:
-        yield ""
-        yield from shown(HEADS["between"], between_rows(size << 20, options.rounds, options.sources))
+        print()
+        between[size] = shown(HEADS["between"], between_rows(size << 20, options.rounds, options.sources))
+    return [head, "", *headed(HEADS["in process"]), *map(line_of, alone), "", *side_by_side(between)]
 
 
 def main() -> None:
@@ -113,7 +134,7 @@ def main() -> None:
     if options.links:
         show_links(options.sources, options.megabytes[0] << 20, options.rounds, options.megabits)
         return
-    found = list(tables(options))
+    found = measured(options)
     if options.write:
         docs_section.write("weights", found)
 

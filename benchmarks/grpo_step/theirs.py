@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
+
+from peer_venv import Venv
 
 from grpo_step.cases import LEARNING_RATE, Case
 from grpo_step.timing import Timing
@@ -18,20 +19,9 @@ _SCRIPT = Path(__file__).with_name("trl_train.py")
 
 def venv() -> Path:
     """Python of the venv: TRL with the versions of torch and transformers that rljob pins. Installed once."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    directory = cache / "rljob" / "trl-venv"
-    python = directory / "bin" / "python"
     constraints = (_ROOT / "constraints.txt").read_text().splitlines()
-    pinned = [line for line in constraints if line.startswith(("torch==", "transformers=="))]
-    wanted = "\n".join([TRL, *pinned])
-    stamp = directory / "installed"
-    if stamp.exists() and stamp.read_text() == wanted:
-        return python
-    uv = [sys.executable, "-m", "uv"]
-    subprocess.run([*uv, "venv", "--quiet", "--allow-existing", "--python", sys.executable, str(directory)], check=True)
-    subprocess.run([*uv, "pip", "install", "--quiet", "--python", str(python), TRL, *pinned], check=True)
-    stamp.write_text(wanted)
-    return python
+    pinned = (line for line in constraints if line.startswith(("torch==", "transformers==")))
+    return Venv("trl-venv", (TRL, *pinned)).python()
 
 
 def run(case: Case, data: Path, out: Path, *, processes: int, threads: int, seed: int) -> Timing:

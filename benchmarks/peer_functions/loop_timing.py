@@ -1,11 +1,10 @@
-"""Our functions and the loops of verl and siiRL in turn, in one process of their venv; `algorithms.py --peers` runs it.
+"""Our functions and the loops of verl and siiRL in turn, in one process of their venv; `algorithms.py` runs it.
 
     loop_timing.py ROWS MAX_TOKENS REPEATS
 
 float32, lengths 1 + (MAX_TOKENS - 1) · u³ with u uniform: a quarter of MAX_TOKENS in the mean. Advantages of rows are
 timed as rows become tokens, and without that (`rows alone`, one token per row): the loop is over rows. Prints medians
-of CPU seconds, the spread of each (largest over smallest) and the ratio of the medians. MARFT's loop is over tokens one
-by one: it runs on few rows, ours on the same.
+of CPU seconds, the spread of each (largest over smallest) and the ratio of the medians.
 """
 
 from __future__ import annotations
@@ -24,9 +23,8 @@ from verl.trainer.ppo import core_algos as verl
 
 from rljob_worker.algorithms import advantages as ours
 
-GROUP_SIZE, GAMMA, LAMBDA = 8, 0.99, 0.95
-MARFT_ROWS = 8
-CONFIG = SimpleNamespace(gamma=GAMMA, get=lambda name, default: default)
+GROUP_SIZE = 8
+CONFIG = SimpleNamespace(get=lambda name, default: default)
 Call = Callable[[], Any]
 Cases = dict[str, tuple[str, Call, Call]]
 
@@ -42,23 +40,15 @@ class Data:
         self.mask = torch.ones(len(self.row), dtype=torch.bool)
         self.rewards = torch.randn(num_rows, generator=generator)
         self.group_ids = torch.arange(num_rows) // GROUP_SIZE
-        self.values = torch.randn(len(self.row), generator=generator)
-        ends = self.lengths.cumsum(0) - 1
-        self.token_rewards = torch.zeros(len(self.row)).index_copy(0, ends, self.rewards)
-        self.present = torch.arange(self.width)[None] < self.lengths[:, None]
-        self.padded_mask = self.present.float()
-        self.padded_values, self.padded_rewards = self.padded(self.values), self.padded(self.token_rewards)
+        self.padded_mask = (torch.arange(self.width)[None] < self.lengths[:, None]).float()
+        self.padded_rewards = torch.zeros(num_rows, self.width)
+        self.padded_rewards[torch.arange(num_rows), self.lengths - 1] = self.rewards
         self.index = self.group_ids.numpy()
-
-    def padded(self, packed: torch.Tensor) -> torch.Tensor:
-        out = torch.zeros(self.num_rows, self.width)
-        out[self.present] = packed
-        return out
 
 
 def cases(data: Data) -> Cases:
     """Name -> whose loop, ours, theirs."""
-    found = over_tokens(data) | {f"MARFT, {MARFT_ROWS} rows": ("siiRL", *marft(data))}
+    found: Cases = {}
     for name, system, function, mine, options in over_rows(data):
         loop = functools.partial(getattr(system, f"compute_{function}_outcome_advantage"), **options)
         found |= by_row(data, name, "verl" if system is verl else "siiRL", mine, loop)
@@ -98,56 +88,6 @@ def by_row(data: Data, name: str, who: str, mine: Call, loop: Callable[..., obje
         f"{name}, rows alone": (who, mine, lambda: loop(data.rewards[:, None].clone(), one, data.index)),
         name: (who, on_tokens, lambda: loop(data.padded_rewards.clone(), data.padded_mask, data.index)),
     }
-
-
-def over_tokens(data: Data) -> Cases:
-    """Estimators that go backwards over the tokens of a row."""
-    rest = {"row": data.row, "mask": data.mask, "num_rows": data.num_rows}
-
-    def returns() -> object:
-        return ours.whiten(ours.discounted_returns(data.token_rewards, **rest, gamma=GAMMA), data.mask)
-
-    def gae() -> object:
-        found = ours.gae(data.token_rewards, data.values, **rest, gamma=GAMMA, lam=LAMBDA)
-        return ours.whiten(found[0], data.mask)
-
-    def their_returns() -> object:
-        rewards = data.padded_rewards
-        return verl.compute_reinforce_plus_plus_outcome_advantage(rewards, data.padded_mask, config=CONFIG)
-
-    def their_gae() -> object:
-        values = data.padded_values
-        return verl.compute_gae_advantage_return(data.padded_rewards, values, data.padded_mask, GAMMA, LAMBDA)
-
-    return {"ReinforcePlusPlus, whitened": ("verl", returns, their_returns), "GAE, whitened": ("verl", gae, their_gae)}
-
-
-def marft(data: Data) -> tuple[Call, Call]:
-    """Two agents share each row; one turn."""
-    tokens = int(data.lengths[:MARFT_ROWS].sum())
-    row, lengths = data.row[:tokens], data.lengths[:MARFT_ROWS]
-    position = torch.arange(tokens) - (lengths.cumsum(0) - lengths)[row]
-    agents, turns = (position >= (lengths // 2)[row]).long(), torch.zeros_like(row)
-    rewards, values, mask = data.token_rewards[:tokens], data.values[:tokens], data.mask[:tokens]
-    half = data.width // 2 + 1
-    padded = data.padded_values[:MARFT_ROWS]
-    batch = {}
-    for prefix, length in (("agent_group_0_", lengths // 2), ("", lengths - lengths // 2)):
-        batch[prefix + "response_mask"] = (torch.arange(half)[None] < length[:, None]).long()
-        batch[prefix + "values"] = padded[:, :half]
-        batch[prefix + "token_level_rewards"] = data.padded_rewards[:MARFT_ROWS, :half]
-    extra = {"request_id": list(range(MARFT_ROWS)), "traj_len": [1] * MARFT_ROWS}
-
-    def mine() -> object:
-        options = {"num_rows": MARFT_ROWS, "gamma": GAMMA, "lam": LAMBDA}
-        advantages = ours.marft_gae(rewards, values, row, mask, agents, turns, **options)[0]
-        return ours.whiten(advantages, mask, kinds=agents)
-
-    def theirs() -> object:
-        data = SimpleNamespace(batch=dict(batch), non_tensor_batch=extra)
-        return siirl.compute_marft_gae_advantage_return(data, [0], GAMMA, LAMBDA)
-
-    return mine, theirs
 
 
 def timed(call: Call) -> float:

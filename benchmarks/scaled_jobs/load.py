@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-
-from rljob_worker.databuffer.routes.repartition import balanced
 
 COLUMNS = {
     "response_ids": "int64",
@@ -60,39 +57,23 @@ class Load:
         about = generator.uniform(0.95, 1.05, self.rows)
         return (drawn * about * self.tokens * self.rows / drawn.sum()).astype(np.int64)
 
-    def most_moved_bytes(self) -> int:
-        """What the pod with most to send or to receive does: routes are a function of the lengths."""
-        lengths = np.concatenate([self.lengths(pod) for pod in range(self.pods)])
-        ids = np.arange(len(lengths))
-        homes = ids // self.rows
-        shares = balanced(ids, ids, lengths, np.zeros_like(ids), parts=self.pods)
-        moves = homes != shares
-        of_pods = (np.bincount(pods[moves], lengths[moves], self.pods) for pods in (homes, shares))
-        return int(max(each.max() for each in of_pods)) * TOKEN_BYTES
-
-    def to_json(self) -> str:
-        return json.dumps(asdict(self))
-
-    @staticmethod
-    def from_json(text: str) -> Load:
-        return Load(**json.loads(text))
-
 
 @dataclass(frozen=True)
 class Measured:
-    """One way of moving the rows of one job."""
+    """The steps of one job."""
 
     load: Load
-    way: str
     step_seconds: float
     steps: int
     cores: float
     """Processor of everything that moves rows."""
+    busiest_seconds: float
+    """Processor of the data buffer that took most, in a step."""
     sent: float
-    """Bytes that the busiest pod's link sent in a step; for the classic way, that of the controller."""
+    """Bytes that the busiest pod's link sent in a step."""
     received: float
     memory: int
-    """Most resident bytes of the busiest process: of the controller, or of a data buffer."""
+    """Most resident bytes of a data buffer."""
 
     @property
     def tokens_per_second(self) -> float:

@@ -15,15 +15,15 @@ from scaled_jobs.load import Load, Measured
 
 @dataclass(frozen=True)
 class Mark:
-    """At one moment: the clock, processor seconds so far, (sent, received) of every link."""
+    """At one moment: the clock, processor seconds of every process so far, (sent, received) of every link."""
 
     when: float
-    cpu: float
+    cpu: list[float]
     links: list[tuple[int, int]]
 
     @staticmethod
     def now(processes: Sequence[int], places: Sequence[Place]) -> Mark:
-        return Mark(time.monotonic(), sum(map(cpu_seconds, processes)), [place.passed() for place in places])
+        return Mark(time.monotonic(), list(map(cpu_seconds, processes)), [place.passed() for place in places])
 
 
 class Marks:
@@ -42,17 +42,19 @@ class Marks:
             if self._counts[step] == self._pods:
                 self._marks.append(self._look())
 
-    def measured(self, load: Load, way: str, memory: int) -> Measured:
-        """From the first mark to the last. The link is the busiest."""
+    def measured(self, load: Load, memory: int) -> Measured:
+        """From the first mark to the last. The link is the busiest, and so is the data buffer; the last process is that
+        of the workers."""
         begin, end = self._marks[0], self._marks[-1]
         seconds, steps = end.when - begin.when, len(self._marks) - 1
+        cpu = [after - before for before, after in zip(begin.cpu, end.cpu, strict=True)]
         passed = [(b[0] - a[0], b[1] - a[1]) for a, b in zip(begin.links, end.links, strict=True)]
         return Measured(
             load=load,
-            way=way,
             step_seconds=seconds / steps,
             steps=steps,
-            cores=(end.cpu - begin.cpu) / seconds,
+            cores=sum(cpu) / seconds,
+            busiest_seconds=max(cpu[:-1]) / steps,
             sent=max(sent for sent, _ in passed) / steps,
             received=max(received for _, received in passed) / steps,
             memory=memory,

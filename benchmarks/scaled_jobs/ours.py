@@ -27,7 +27,6 @@ from rljob_worker.tests.namespaces import Place
 from scaled_jobs.load import COLUMNS, GENERATING, GROUP_SIZE, Load, Measured
 from scaled_jobs.marks import Mark, Marks
 
-WAY = "data buffers"
 EDGE = "sample->update"
 PORT, SCRAPED = 7001, 7002
 READY_SECONDS = 240
@@ -134,4 +133,4 @@ def measure(load: Load, steps: int) -> Measured:
             each.result()
         leading.result()
         memory = max(map(peak_bytes, buffers))
-    return marks.measured(load, WAY, memory)
+    return marks.measured(load, memory)

@@ -25,6 +25,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import numpy as np
+from process_usage import cpu_seconds
 
 from rljob_api.planning.plan import Plan
 from rljob_worker.batch import Batch, Column
@@ -164,11 +165,6 @@ def tell(pipes: list[Connection]) -> None:
         pipe.send(None)
     for pipe in pipes:
         pipe.recv()
-
-
-def cpu_seconds(process: int) -> float:
-    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def main() -> None:

@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from process_usage import connections, cpu_seconds
+
 from emulated_job.hosts import RETRY_SECONDS, Ears, EmulatedHost
 from emulated_job.lead import lead_process
-from emulated_job.processes import connections, cpu_seconds
 from emulated_job.reports import WORKERS_PER_HOST, payload_below, plan_for, report_of
 from rljob_worker.databuffer.routes.hosts import Host
 from rljob_worker.databuffer.routes.job_tree import FAN_OUT, JobTree

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from emulated_job.processes import cpu_seconds
+from process_usage import cpu_seconds
 
 ONE_POD, TWO_PODS = "one pod", "two pods"
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from emulated_job.processes import cpu_seconds
+from process_usage import cpu_seconds
 
 from rljob_worker.tests.namespaces import Place
 from scaled_jobs.load import Load, Measured

@@ -9,11 +9,11 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from process_usage import cpu_seconds
 from shaped_links import data_buffer_in, shaped
 
 from rljob_api.planning.plan import Plan
 from rljob_worker.databuffer.tests.gang import Gang
-from synced_weights.processes import cpu_seconds
 from synced_weights.team import Team, plan_for
 
 PORT, SCRAPED = 7001, 7002

@@ -1,8 +1,7 @@
-"""What processes take: time of their cores, and memory that no other has."""
+"""Memory that processes have for themselves alone, and how long a call takes."""
 
 from __future__ import annotations
 
-import os
 import statistics
 import threading
 import time
@@ -35,11 +34,6 @@ class Watch:
 def private_bytes(process: int) -> int:
     lines = Path(f"/proc/{process}/status").read_text().splitlines()
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("RssAnon"))
-
-
-def cpu_seconds(process: int) -> float:
-    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def median(call: Callable[[], object], rounds: int) -> float:

@@ -8,8 +8,7 @@ import time
 
 from rljob_api.catalogue.profiles import profiles_from
 from rljob_operator.gangs.reading import Gangs
-from rljob_operator.gangs.recent import Recent
-from rljob_operator.gangs.schedulers import Schedulers
+from rljob_operator.gangs.schedulers import Recent, Schedulers
 from rljob_operator.process.command import run_command
 from rljob_operator.process.leader import Reconcile, Surroundings
 from rljob_operator.reconcile import Reconciler

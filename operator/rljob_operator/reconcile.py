@@ -11,10 +11,11 @@ from rljob_api.v1alpha1.status import ENDED_PHASES, LIVING_PHASES, RLJobStatus
 from rljob_operator import names
 from rljob_operator.acting.actions import Actions
 from rljob_operator.acting.children import Children, NotOurs
-from rljob_operator.acting.deleted import hastened
+from rljob_operator.acting.leftovers import hastened
 from rljob_operator.cluster.api import Cluster
 from rljob_operator.cluster.child_cache import PodCache
 from rljob_operator.cluster.errors import ClusterError, Conflict, Forbidden, NotFound, QuotaExceeded, Rejected
+from rljob_operator.cluster.kind_watch import KindWatch
 from rljob_operator.gangs.reading import Gangs
 from rljob_operator.manifests.context import JobContext
 from rljob_operator.rules import Rules
@@ -26,7 +27,6 @@ from rljob_operator.states.situation.facts import PodFacts
 from rljob_operator.states.situation.situation import Obstacle
 from rljob_operator.surveying.job import Job, Memory
 from rljob_operator.surveying.jobs import Jobs
-from rljob_operator.surveying.ray_services import RayServices
 from rljob_operator.surveying.surroundings import refusal_by_surroundings
 from rljob_operator.surveying.survey import ProgressSource, Surveyor
 from rljob_operator.telling.bookkeeping import tell
@@ -56,7 +56,7 @@ class Reconciler:
         rules: Rules,
         metrics: JobMetrics,
         gangs: Gangs,
-        ray_services: RayServices,
+        ray_services: KindWatch,
         teller: Teller,
         clock: Callable[[], float],
         new_token: Callable[[], str],

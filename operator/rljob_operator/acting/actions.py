@@ -7,8 +7,7 @@ from datetime import UTC, datetime
 
 from rljob_api.vocabulary import keys
 from rljob_operator import names
-from rljob_operator.acting.bulk import for_each
-from rljob_operator.acting.children import Children
+from rljob_operator.acting.children import Children, for_each
 from rljob_operator.acting.leftovers import drop_leftovers
 from rljob_operator.cluster.api import Cluster
 from rljob_operator.cluster.child_cache import PodCache

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any, TypeVar
 
-from rljob_operator.acting.bulk import for_each
 from rljob_operator.cluster.api import Cluster, Object
 from rljob_operator.cluster.errors import AlreadyExists, Forbidden
 from rljob_operator.cluster.kinds import POD, RAY_SERVICE, SECRET, Kind, kind_of
 from rljob_operator.manifests.context import Manifest
 from rljob_operator.manifests.ownership import is_child_of, is_of_predecessor
 from rljob_operator.states.situation.situation import Deletion
+
+MAX_IN_FLIGHT = 50
+"""Requests that are under way at once."""
+
+Item = TypeVar("Item")
 
 
 class NotOurs(Exception):
@@ -130,3 +135,29 @@ def covers(found: Any, wanted: Any) -> bool:
             isinstance(found, list) and len(found) == len(wanted) and all(map(covers, found, wanted))
         )  # fmt: skip
     return bool(found == wanted)
+
+
+async def for_each(
+    items: Iterable[Item], act: Callable[[Item], Awaitable[None]], max_in_flight: int = MAX_IN_FLIGHT
+) -> None:
+    """`act` on every item, so many at a time.
+
+    After the first error no further one is begun; those under way end, and then it is raised, as it is: in a group of
+    exceptions nobody would know it.
+    """
+    waiting, errors = iter(items), list[Exception]()
+
+    async def work() -> None:
+        for item in waiting:
+            if errors:
+                return
+            try:
+                await act(item)
+            except Exception as error:
+                errors.append(error)
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(max_in_flight):
+            group.create_task(work())
+    if errors:
+        raise errors[0]

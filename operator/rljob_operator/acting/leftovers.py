@@ -1,20 +1,25 @@
-"""What attempts that are over leave behind: plans and rank tables.
+"""What attempts that are over and jobs that are deleted leave behind: plans, rank tables, pods.
 
-Their certificates, which nobody trusts any more, stay until the job goes: deleting them takes a right over all Secrets.
+Certificates, which nobody trusts any more, stay until the job goes: deleting them takes a right over all Secrets.
+Garbage collection deletes pods with the grace that they have for a checkpoint, which nobody waits for any more.
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable, Iterator
 
 from rljob_api.vocabulary import keys
 from rljob_operator import names
 from rljob_operator.acting.children import Children
-from rljob_operator.cluster.api import Cluster, pages
+from rljob_operator.cluster.api import Cluster, Object, pages
 from rljob_operator.cluster.errors import Forbidden
 from rljob_operator.cluster.kinds import CONFIG_MAP
 from rljob_operator.manifests.configmaps import rank_tables
 from rljob_operator.manifests.context import JobContext
+from rljob_operator.manifests.ownership import is_of_predecessor
+from rljob_operator.observing.pods import facts_of_metadata
+from rljob_operator.states.situation.situation import Deletion
 
 logger = logging.getLogger(__name__)
 
@@ -37,3 +42,15 @@ async def _drop_config_maps(cluster: Cluster, children: Children, context: JobCo
             metadata = each["metadata"]
             if metadata["labels"].get(keys.LABEL_COMPONENT) in _COMPONENTS and metadata["name"] not in wanted:
                 await children.delete_of(CONFIG_MAP, each)
+
+
+def hastened(pods: Iterable[Object], job: str, living: str) -> Iterator[Deletion]:
+    """What to delete again, with less grace, of pods of jobs of this name that are deleted.
+
+    `living` is the uid of the one that is not; empty where there is none. A pod that nobody deletes yet is left to
+    garbage collection: the job may have been deleted without its pods (`kubectl delete --cascade=orphan`).
+    """
+    for pod in (facts_of_metadata(each) for each in pods if is_of_predecessor(each, job, living)):
+        wanted = pod.deletion_grace_seconds
+        if wanted is not None and wanted < (pod.grace_seconds or 0):
+            yield Deletion(pod.name, pod.uid, wanted)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import re
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
+from typing import Any
 
-from rljob_operator.cluster.answers import error_of
 from rljob_operator.cluster.api import FIELD_MANAGER, MOST_ITEMS, Object, Page
-from rljob_operator.cluster.apply_body import apply_body
 from rljob_operator.cluster.connection import Connection, Request
-from rljob_operator.cluster.errors import Conflict, NotFound, Unavailable
+from rljob_operator.cluster.errors import Conflict, NotFound, Unavailable, error_of
 from rljob_operator.cluster.kinds import API_GROUP, Kind
 from rljob_operator.cluster.rate_limit import RateLimit
 from rljob_operator.cluster.retry import Answer, RetryPolicy
@@ -21,6 +21,9 @@ _APPLY = "application/apply-patch+yaml; charset=utf-8"  # with its charset the c
 
 # The server ends a watch after so long; it is opened again from where it was, which spreads load and ends silence.
 _WATCH_SECONDS = 300
+
+_NOT_RAW_IN_YAML = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
+"""Control characters and breaks of lines that JSON allows in a string as they are."""
 
 
 @dataclass(frozen=True)
@@ -177,3 +180,13 @@ def _event(line: bytes, kind: Kind, namespace: str | None) -> tuple[str, Object]
         status = event["object"]
         raise error_of(Answer(status.get("code"), json.dumps(status).encode()), "watch", kind, namespace)
     return event["type"], event["object"]
+
+
+def apply_body(body: Any) -> bytes:
+    """The body of a server-side apply, as JSON that is YAML as well, which the API server takes literally.
+
+    YAML has no surrogate pairs: an object with an emoji, which gloo's errors have, is refused in JSON's escapes.
+    """
+    text = json.dumps(body, ensure_ascii=False)
+    escaped = _NOT_RAW_IN_YAML.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    return escaped.encode("utf-8", "replace")

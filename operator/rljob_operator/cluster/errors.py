@@ -1,4 +1,4 @@
-"""What the API server may say instead of yes.
+"""What the API server may say instead of yes, and which error an answer is.
 
 ClusterError
 ├── AlreadyExists   create: the name is taken
@@ -13,7 +13,12 @@ ClusterError
 
 from __future__ import annotations
 
+import json
+
 from rljob_operator.cluster.kinds import Kind
+from rljob_operator.cluster.retry import Answer
+
+_MAX_MESSAGE_CHARACTERS = 2000
 
 
 class ClusterError(Exception):
@@ -71,3 +76,53 @@ class Gone(ClusterError):
 
 class Unavailable(ClusterError):
     """No useful answer after all retries."""
+
+
+_BY_STATUS: dict[int, type[ClusterError]] = {
+    400: Rejected,
+    404: NotFound,
+    405: Rejected,
+    409: Conflict,
+    410: Gone,
+    413: Rejected,
+    415: Rejected,
+    422: Rejected,
+}
+
+
+def error_of(answer: Answer, verb: str, kind: Kind, namespace: str | None) -> ClusterError:
+    """The error of a request that finally failed."""
+    reason, message = _status_of(answer)
+    return _error_type(answer.status, reason, message)(verb, kind, namespace, message)
+
+
+def _error_type(status: int | None, reason: str, message: str) -> type[ClusterError]:
+    if status == 409 and reason == "AlreadyExists":
+        return AlreadyExists
+    if status == 410 or reason == "Expired":
+        return Gone
+    if status == 403:
+        return _type_of_refusal(message)
+    return _BY_STATUS.get(status or 0, Unavailable)
+
+
+def _type_of_refusal(message: str) -> type[ClusterError]:
+    # 403 comes from RBAC ("... cannot create resource ..."), from a ResourceQuota, and from every other admission
+    # plugin: Pod Security, LimitRange, a namespace that is being deleted. Only the text tells them apart.
+    if " cannot " in message and " resource " in message:
+        return Forbidden
+    return QuotaExceeded if "exceeded quota" in message else Rejected
+
+
+def _status_of(answer: Answer) -> tuple[str, str]:
+    """Reason and message of the Status object that the API server answers; a proxy in between may answer anything."""
+    text = answer.body.decode(errors="replace").strip()
+    code = f"HTTP status {answer.status}"
+    try:
+        status = json.loads(text)
+    except ValueError:
+        status = None
+    if not isinstance(status, dict):
+        words = text if answer.status is None else f"{code}: {text}"
+        return "", words[:_MAX_MESSAGE_CHARACTERS]
+    return str(status.get("reason") or ""), str(status.get("message") or code)[:_MAX_MESSAGE_CHARACTERS]

@@ -1,36 +1,68 @@
-"""`KindWatch`: watches a kind that a cluster may have or not, for as long as it has it."""
+"""`KindWatch`: watches a kind that a cluster may have or not, for as long as `ServedApis` say that it has it."""
 
 from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Callable, Sequence
-from typing import Protocol
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
 
 from rljob_operator.cluster.api import Object
+from rljob_operator.cluster.errors import ClusterError
 from rljob_operator.cluster.kinds import Kind
-from rljob_operator.cluster.served import ServedApis
+from rljob_operator.cluster.reflector import Reflector
 from rljob_operator.vocabulary.key import Key
 
+logger = logging.getLogger(__name__)
 
-class WatchedKind(Protocol):
-    """What a Reflector is."""
+_REFRESH_SECONDS = 60.0
 
-    @property
-    def synced(self) -> bool: ...
-    def of(self, key: Key) -> Sequence[Object]: ...
-    async def run(self) -> None: ...
+T = TypeVar("T")
+
+
+class ServedApis:
+    """A set such as `{"kueue.x-k8s.io/v1beta2", ...}`, read at the start and again every minute: schedulers are
+    installed while the operator runs."""
+
+    def __init__(self, read: Callable[[], Awaitable[frozenset[str]]]) -> None:
+        self._read = read
+        self.versions: frozenset[str] = frozenset()
+        self._changed = asyncio.Event()
+
+    async def refresh(self) -> None:
+        """Read them now; raises what the reading does."""
+        found = await self._read()
+        if found != self.versions:
+            self.versions = found
+            self._changed.set()
+            self._changed = asyncio.Event()
+
+    async def until(self, find: Callable[[], T | None]) -> T:
+        """What `find` finds in `versions`, as soon as it does."""
+        while (found := find()) is None:
+            await self._changed.wait()
+        return found
+
+    async def run(self) -> None:
+        """Keep them fresh until cancelled."""
+        while True:
+            await asyncio.sleep(_REFRESH_SECONDS)
+            try:
+                await self.refresh()
+            except ClusterError as error:
+                logger.warning("%s", error)
 
 
 class KindWatch:
     """`kinds` is one kind in the versions that will do, the one to be preferred first; `reflect` makes what watches
     one of them. Without any there is nothing to watch, ever."""
 
-    def __init__(self, served: ServedApis, kinds: Sequence[Kind], reflect: Callable[[Kind], WatchedKind]) -> None:
+    def __init__(self, served: ServedApis, kinds: Sequence[Kind], reflect: Callable[[Kind], Reflector]) -> None:
         self._served = served
         self._kinds = kinds
         self._reflect = reflect
-        self._current: WatchedKind | None = None
+        self._current: Reflector | None = None
 
     @property
     def kind(self) -> Kind | None:

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
-from typing import Protocol
 
 from rljob_api.v1alpha1.status import LIVING_PHASES
 from rljob_operator import names
 from rljob_operator.cluster.api import Cluster, Object
-from rljob_operator.cluster.kinds import Kind, kind_of
+from rljob_operator.cluster.kind_watch import KindWatch
+from rljob_operator.cluster.kinds import WORKLOAD_KUEUE, WORKLOAD_KUEUE_V1BETA2, kind_of
+from rljob_operator.cluster.reflector import drop_bookkeeping
 from rljob_operator.gangs.choosing import Unserved
 from rljob_operator.gangs.gang import Gang
 from rljob_operator.gangs.kueue.gang import Kueue
-from rljob_operator.gangs.recent import Recent
-from rljob_operator.gangs.schedulers import Chooser
+from rljob_operator.gangs.schedulers import Recent, Schedulers
 from rljob_operator.gangs.ungrouped import Ungrouped
 from rljob_operator.manifests.context import JobContext
 from rljob_operator.manifests.ownership import is_child_of
@@ -22,33 +21,23 @@ from rljob_operator.states import Refusal, Situation
 from rljob_operator.states.situation.conditions import Reason
 from rljob_operator.vocabulary.key import Key
 
-
-class Workloads(Protocol):
-    """Kueue's, as a watch tells of them."""
-
-    @property
-    def kind(self) -> Kind | None:
-        """As the cluster has them; None where there is no Kueue."""
-        ...
-
-    def of(self, key: Key) -> Sequence[Object] | None:
-        """The job's; None while there is no watch, and the API server is asked."""
-        ...
+WORKLOADS = (WORKLOAD_KUEUE_V1BETA2, WORKLOAD_KUEUE)
+"""Kueue's, in the versions that are watched, the newest first."""
 
 
 class Gangs:
     """One for all jobs."""
 
-    def __init__(self, cluster: Cluster, recent: Recent, chooser: Chooser, workloads: Workloads) -> None:
+    def __init__(self, cluster: Cluster, recent: Recent, schedulers: Schedulers, workloads: KindWatch) -> None:
         self._cluster = cluster
         self._recent = recent
-        self._chooser = chooser
+        self._schedulers = schedulers
         self._workloads = workloads
 
     def of(self, context: JobContext) -> Gang:
         """The gang of this job; where the cluster lacks it, there is nothing to write to, but to leave its queue."""
         try:
-            return self._chooser.choose(context)
+            return self._schedulers.choose(context)
         except Unserved:
             return Ungrouped()
 
@@ -56,9 +45,9 @@ class Gangs:
         """The situation with what the queue says, also of a job that can no longer be planned."""
         if context is None:
             return await self._look_at_unplanned(key, uid, situation)
-        await self._chooser.learn(context)
+        await self._schedulers.learn(context)
         try:
-            gang = self._chooser.choose(context)
+            gang = self._schedulers.choose(context)
         except Unserved as error:
             refusal = situation.refusal or Refusal(Reason.SCHEDULER_MISSING, str(error))
             return await self._look_at_unplanned(key, uid, replace(situation, refusal=refusal))
@@ -119,3 +108,10 @@ def _seen(situation: Situation, gang: Gang, objects: list[Object]) -> Situation:
     return replace(
         situation, admission=gang.admission(objects), has_queue=True, waits_for_all=gang.waits_for_all(objects)
     )
+
+
+def drop_pod_sets(item: Object) -> None:
+    """What the queue says is read from here; the pods that were asked for are most of a Workload, and ours."""
+    drop_bookkeeping(item)
+    if "spec" in item:  # a bookmark has none
+        item["spec"].pop("podSets", None)

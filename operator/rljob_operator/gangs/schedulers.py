@@ -4,34 +4,48 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection
-from typing import Protocol
 
+from rljob_operator.cluster.api import Cluster, Object
 from rljob_operator.cluster.errors import Forbidden
 from rljob_operator.cluster.kinds import PRIORITY_CLASS, WORKLOAD_PRIORITY_CLASS, Kind
 from rljob_operator.gangs.choosing import select
 from rljob_operator.gangs.gang import Gang
 from rljob_operator.gangs.kueue.workload import PRIORITY_LABEL, QueuePriority
-from rljob_operator.gangs.recent import Recent
 from rljob_operator.manifests.context import JobContext
 from rljob_operator.manifests.queues import is_queued
 
 logger = logging.getLogger(__name__)
 
+_GOOD_SECONDS = 60.0
 
-class Chooser(Protocol):
-    """What chooses the gang of a job."""
 
-    async def learn(self, context: JobContext) -> None:
-        """Ask the cluster what `choose` is about to need."""
-        ...
+class Recent:
+    """Objects without a namespace that many jobs look at and that seldom change, flavors and priority classes: each is
+    read once a minute at most."""
 
-    def choose(self, context: JobContext) -> Gang:
-        """The gang of a job; raises `Unserved` when the cluster lacks what the job needs."""
-        ...
+    def __init__(self, cluster: Cluster, clock: Callable[[], float]) -> None:
+        self._cluster = cluster
+        self._clock = clock
+        self._known: dict[tuple[Kind, str], tuple[float, Object | None | Forbidden]] = {}
+
+    async def get(self, kind: Kind, name: str) -> Object | None:
+        """The object as it was within the last minute; None when there was none.  A refusal is remembered as well."""
+        known = self._known.get((kind, name))
+        if known is None or self._clock() - known[0] >= _GOOD_SECONDS:
+            known = self._known[kind, name] = self._clock(), await self._read(kind, name)
+        if isinstance(known[1], Forbidden):
+            raise known[1]
+        return known[1]
+
+    async def _read(self, kind: Kind, name: str) -> Object | None | Forbidden:
+        try:
+            return await self._cluster.get(kind, None, name)
+        except Forbidden as error:
+            return error
 
 
 class Schedulers:
-    """A `Chooser`; `served` are the API versions that the cluster has now."""
+    """`served` are the API versions that the cluster has now."""
 
     def __init__(self, recent: Recent, served: Callable[[], Collection[str]]) -> None:
         self._recent = recent
@@ -39,12 +53,13 @@ class Schedulers:
         self._priorities: dict[_Class, QueuePriority | None] = {}
 
     async def learn(self, context: JobContext) -> None:
-        """The value of the priority class of a job that queues."""
+        """Ask the cluster what `choose` is about to need: the value of the priority class of a job that queues."""
         wanted = _class_of(context)
         if wanted is not None:
             self._priorities[wanted] = await self._priority(wanted)
 
     def choose(self, context: JobContext) -> Gang:
+        """The gang of a job; raises `Unserved` when the cluster lacks what the job needs."""
         wanted = _class_of(context)
         return select(context, self._served(), None if wanted is None else self._priorities.get(wanted))
 

@@ -13,12 +13,11 @@ from rljob_api.vocabulary import keys
 from rljob_operator.cluster.api import Object
 from rljob_operator.cluster.client import ApiCluster
 from rljob_operator.cluster.errors import ClusterError
-from rljob_operator.cluster.kind_watch import KindWatch
+from rljob_operator.cluster.kind_watch import KindWatch, ServedApis
 from rljob_operator.cluster.kinds import POD, RAY_SERVICE, RLJOB, Kind
 from rljob_operator.cluster.login import Login
 from rljob_operator.cluster.reflector import Pauses, Reflector, drop_spec, keep_node_of_pod
-from rljob_operator.cluster.served import ServedApis
-from rljob_operator.gangs.watch import WORKLOADS, drop_pod_sets
+from rljob_operator.gangs.reading import WORKLOADS, drop_pod_sets
 from rljob_operator.guard import EndedByItself, Guard
 from rljob_operator.listening.handlers import News, run_kopf
 from rljob_operator.listening.heard import Heard

@@ -11,6 +11,7 @@ from rljob_api.vocabulary import keys
 from rljob_operator import names
 from rljob_operator.cluster.api import Cluster, Object, pages
 from rljob_operator.cluster.child_cache import PodCache
+from rljob_operator.cluster.kind_watch import KindWatch
 from rljob_operator.cluster.kinds import CONFIG_MAP, POD, RAY_SERVICE
 from rljob_operator.gangs.reading import Gangs
 from rljob_operator.manifests.beyond import beyond
@@ -29,7 +30,6 @@ from rljob_operator.states.situation.situation import Obstacle, PlanName
 from rljob_operator.states.suspects import avoided
 from rljob_operator.surveying.acceptance import Accepted, accept, read_plan, spec_as_far_as_it_goes
 from rljob_operator.surveying.job import Job, Memory
-from rljob_operator.surveying.ray_services import RayServices
 from rljob_operator.vocabulary.key import Key
 
 _MAX_ASKED = 16
@@ -57,7 +57,7 @@ class Surveyor:
     progress: ProgressSource
     rules: Rules
     gangs: Gangs
-    ray_services: RayServices
+    ray_services: KindWatch
     clock: Callable[[], float]
 
     async def survey(self, job: Job, memory: Memory) -> tuple[Situation, JobContext | None]:

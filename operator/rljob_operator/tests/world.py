@@ -17,10 +17,11 @@ from rljob_api.v1alpha1.status import Condition, RLJobStatus
 from rljob_operator.cluster.api import Object
 from rljob_operator.cluster.child_cache import PodCache
 from rljob_operator.cluster.errors import Conflict
+from rljob_operator.cluster.kind_watch import KindWatch
 from rljob_operator.cluster.kinds import NAMESPACE, POD, RAY_SERVICE, RLJOB, WORKLOAD_KUEUE, Kind
 from rljob_operator.gangs.gang import Gang
 from rljob_operator.gangs.reading import Gangs
-from rljob_operator.gangs.recent import Recent
+from rljob_operator.gangs.schedulers import Recent, Schedulers
 from rljob_operator.gangs.ungrouped import Ungrouped
 from rljob_operator.manifests.context import JobContext
 from rljob_operator.reconcile import Reconciler
@@ -103,7 +104,7 @@ class Progress:
 Select = Callable[[JobContext], Gang]
 
 
-class Chosen:
+class Chosen(Schedulers):
     """Chooses the gang of a job without asking the cluster."""
 
     def __init__(self, select: Select) -> None:
@@ -273,19 +274,21 @@ class World:
         return found.status, found.reason
 
 
-class WatchedWorkloads:
+class WatchedWorkloads(KindWatch):
     """Those of a world, as a watch tells of them."""
-
-    kind = WORKLOAD_KUEUE
 
     def __init__(self, world: World) -> None:
         self._world = world
+
+    @property
+    def kind(self) -> Kind:
+        return WORKLOAD_KUEUE
 
     def of(self, key: Key) -> list[Object]:
         return self._world.watched(key)
 
 
-class WatchedRayServices:
+class WatchedRayServices(KindWatch):
     """Those of a world, as a watch tells of them."""
 
     def __init__(self, world: World) -> None:

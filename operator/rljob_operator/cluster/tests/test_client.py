@@ -8,11 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from aiohttp import web
+from hypothesis import given
+from hypothesis import strategies as st
 
 from rljob_operator.cluster import errors
 from rljob_operator.cluster.api import pages
-from rljob_operator.cluster.client import ApiCluster
+from rljob_operator.cluster.client import ApiCluster, apply_body
 from rljob_operator.cluster.connection import Request
 from rljob_operator.cluster.kinds import NAMESPACE, POD, RAY_SERVICE, RLJOB, WORKLOAD_KUEUE, kind_of
 from rljob_operator.cluster.login import Login, NoLogin
@@ -331,3 +334,17 @@ def test_without_a_kubeconfig_the_fix_is_named(tmp_path: Path, monkeypatch: pyte
 
     with pytest.raises(NoLogin, match="give --kubeconfig a file"):
         asyncio.run(log_in())
+
+
+def test_emoji_are_themselves() -> None:
+    """Gloo wishes good luck; in JSON's escapes, two halves of a character, YAML refuses it."""
+    assert apply_body({"message": "GLHF! 🏖️"}) == '{"message": "GLHF! 🏖️"}'.encode()
+
+
+@given(st.text(alphabet=st.characters(exclude_categories=("Cs",))))
+def test_yaml_reads_what_was_written(text: str) -> None:
+    assert yaml.safe_load(apply_body({"message": text})) == {"message": text}
+
+
+def test_half_a_character_is_replaced() -> None:
+    assert yaml.safe_load(apply_body(["\ud83c"])) == ["?"]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 
 from rljob_operator.cluster.api import Object
-from rljob_operator.cluster.kind_watch import KindWatch
+from rljob_operator.cluster.kind_watch import KindWatch, ServedApis
 from rljob_operator.cluster.kinds import WORKLOAD_KUEUE, WORKLOAD_KUEUE_V1BETA2, Kind
-from rljob_operator.cluster.served import ServedApis
+from rljob_operator.cluster.reflector import Reflector
 from rljob_operator.vocabulary.key import Key
 
 V1BETA1, V1BETA2 = WORKLOAD_KUEUE.api_version, WORKLOAD_KUEUE_V1BETA2.api_version
@@ -16,23 +16,27 @@ V1BETA1, V1BETA2 = WORKLOAD_KUEUE.api_version, WORKLOAD_KUEUE_V1BETA2.api_versio
 KEY = Key("team", "small")
 
 
-class Reflected:
+class Reflected(Reflector):
     """What a reflector of a kind does, in a diary."""
 
     def __init__(self, kind: Kind, diary: list[str]) -> None:
-        self._kind = kind
+        self.kind = kind
         self._diary = diary
-        self.synced = False
+        self.is_synced = False
 
-    def of(self, key: Key) -> list[Object]:
-        return []
+    @property
+    def synced(self) -> bool:
+        return self.is_synced
+
+    def of(self, key: Key) -> tuple[Object, ...]:
+        return ()
 
     async def run(self) -> None:
-        self._diary.append(f"watch {self._kind.version}")
+        self._diary.append(f"watch {self.kind.version}")
         try:
             await asyncio.Event().wait()
         finally:
-            self._diary.append(f"end {self._kind.version}")
+            self._diary.append(f"end {self.kind.version}")
 
 
 def test_watch_follows_what_the_cluster_serves() -> None:
@@ -58,7 +62,7 @@ def test_watch_follows_what_the_cluster_serves() -> None:
                 await asyncio.sleep(0)
             assert watch.of(KEY) is None, "not known yet"
             for each in reflected:
-                each.synced = True
+                each.is_synced = True
             diary.append("refreshed" if watch.of(KEY) is None else "known")
         running.cancel()
 

@@ -12,11 +12,12 @@ import pytest
 from rljob_api.v1alpha1.status import RLJobStatus
 from rljob_operator.acting.children import Children
 from rljob_operator.cluster.api import FIELD_MANAGER, Object
+from rljob_operator.cluster.kind_watch import KindWatch
 from rljob_operator.cluster.kinds import POD_GROUP_VOLCANO, WORKLOAD_KUEUE, Kind
 from rljob_operator.gangs.acting import GangActions, readiness_of
 from rljob_operator.gangs.gang import Gang, Readiness
 from rljob_operator.gangs.reading import Gangs
-from rljob_operator.gangs.recent import Recent
+from rljob_operator.gangs.schedulers import Recent
 from rljob_operator.gangs.volcano import Volcano
 from rljob_operator.manifests.context import JobContext, Manifest
 from rljob_operator.manifests.tests.builders import TWO_GROUPS, UID, make_context
@@ -76,13 +77,15 @@ class Cluster(FakeCluster):
         return await super().apply_status(kind, namespace, body, manager=manager)
 
 
-class Workloads:
+class Workloads(KindWatch):
     """As a watch tells of them that is never late."""
-
-    kind = WORKLOAD_KUEUE
 
     def __init__(self, cluster: FakeCluster) -> None:
         self._cluster = cluster
+
+    @property
+    def kind(self) -> Kind:
+        return WORKLOAD_KUEUE
 
     def of(self, key: Key) -> list[Object]:
         return self._cluster.all(WORKLOAD_KUEUE, key.namespace, f"rljob.dev/job={key.name}")

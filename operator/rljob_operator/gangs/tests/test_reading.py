@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 
 from rljob_operator.cluster.api import Object
+from rljob_operator.cluster.kind_watch import KindWatch
 from rljob_operator.cluster.kinds import RESOURCE_FLAVOR, WORKLOAD_KUEUE, Kind
 from rljob_operator.gangs.choosing import Unserved
 from rljob_operator.gangs.gang import Gang
 from rljob_operator.gangs.kueue.gang import Kueue
-from rljob_operator.gangs.reading import Gangs
-from rljob_operator.gangs.recent import Recent
+from rljob_operator.gangs.reading import Gangs, drop_pod_sets
+from rljob_operator.gangs.schedulers import Recent, Schedulers
 from rljob_operator.gangs.ungrouped import Ungrouped
 from rljob_operator.gangs.volcano import Volcano
 from rljob_operator.manifests.context import JobContext, Manifest
@@ -46,7 +47,7 @@ class Queue(FakeQueue):
         return bool(objects)
 
 
-class Learning:
+class Learning(Schedulers):
     """Chooses what it was given, once it has learned; None: the cluster lacks what the job needs."""
 
     def __init__(self, gang: Gang | None) -> None:
@@ -62,12 +63,16 @@ class Learning:
         return self._gang
 
 
-class Watch:
+class Watch(KindWatch):
     """Tells of what it was given; None: there is no watch."""
 
     def __init__(self, told: list[Object] | None, kind: Kind | None = WORKLOAD_KUEUE) -> None:
-        self.kind = kind
+        self._kind = kind
         self._told = told
+
+    @property
+    def kind(self) -> Kind | None:
+        return self._kind
 
     def of(self, key: Key) -> list[Object] | None:
         return self._told if key == KEY else []
@@ -215,3 +220,9 @@ def test_before_it_chooses_it_learns(cluster: FakeCluster) -> None:
 def test_where_the_cluster_lacks_its_gang_there_is_nothing_to_write_to(cluster: FakeCluster) -> None:
     gangs = Gangs(cluster, Recent(cluster, Clock()), Learning(None), Watch([]))
     assert isinstance(gangs.of(CONTEXT), Ungrouped)
+
+
+def test_what_was_asked_for_is_not_kept() -> None:
+    item = {"metadata": {"name": "x", "managedFields": [{}]}, "spec": {"podSets": [{}], "queueName": "q"}, "status": {}}
+    drop_pod_sets(item)
+    assert item == {"metadata": {"name": "x"}, "spec": {"queueName": "q"}, "status": {}}

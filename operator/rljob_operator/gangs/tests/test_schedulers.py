@@ -1,9 +1,10 @@
 import asyncio
 
+import pytest
+
 from rljob_operator.cluster.errors import Forbidden
 from rljob_operator.cluster.kinds import POD_GROUP_VOLCANO, PRIORITY_CLASS, WORKLOAD_PRIORITY_CLASS
-from rljob_operator.gangs.recent import Recent
-from rljob_operator.gangs.schedulers import Schedulers
+from rljob_operator.gangs.schedulers import Recent, Schedulers
 from rljob_operator.gangs.volcano import Volcano
 from rljob_operator.manifests.tests.builders import make_context
 from rljob_operator.tests.fake_cluster import FakeCluster, names
@@ -60,3 +61,31 @@ def test_pod_groups_of_attempts_that_are_over_ask_for_no_room():
     world.settle()
     world.wait(3)
     assert world.status.phase == "Suspended" and not world.cluster.all(POD_GROUP_VOLCANO)
+
+
+def test_an_object_is_read_again_after_a_minute() -> None:
+    clock = Clock()
+    cluster = FakeCluster(clock)
+    recent = Recent(cluster, clock)
+
+    def value() -> object:
+        found = asyncio.run(recent.get(PRIORITY_CLASS, "high"))
+        return None if found is None else found["value"]
+
+    assert value() is None
+    cluster.put(PRIORITY_CLASS, None, {"metadata": {"name": "high"}, "value": 7})
+    clock.now += 59
+    assert value() is None and len(cluster.requests) == 1
+    clock.now += 1
+    assert value() == 7 and len(cluster.requests) == 2
+
+
+def test_a_refusal_is_not_asked_for_at_every_look() -> None:
+    clock = Clock()
+    cluster = FakeCluster(clock)
+    cluster.refuse = lambda verb, kind, name: Forbidden(verb, kind, None, "no")
+    recent = Recent(cluster, clock)
+    for _ in range(3):
+        with pytest.raises(Forbidden):
+            asyncio.run(recent.get(PRIORITY_CLASS, "high"))
+    assert len(cluster.requests) == 1

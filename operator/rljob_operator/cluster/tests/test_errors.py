@@ -5,7 +5,7 @@ import json
 import pytest
 
 from rljob_operator.cluster import errors
-from rljob_operator.cluster.answers import error_of
+from rljob_operator.cluster.errors import error_of
 from rljob_operator.cluster.kinds import POD, RLJOB
 from rljob_operator.cluster.retry import Answer
 

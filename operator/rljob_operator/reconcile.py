@@ -18,6 +18,7 @@ from rljob_operator.cluster.errors import ClusterError, Conflict, Forbidden, Not
 from rljob_operator.cluster.kind_watch import KindWatch
 from rljob_operator.gangs.reading import Gangs
 from rljob_operator.manifests.context import JobContext
+from rljob_operator.observing.values import clean
 from rljob_operator.rules import Rules
 from rljob_operator.states import Decision, Situation, decide
 from rljob_operator.states.by_spec import decide_by_spec
@@ -29,13 +30,11 @@ from rljob_operator.surveying.job import Job, Memory
 from rljob_operator.surveying.jobs import Jobs
 from rljob_operator.surveying.surroundings import refusal_by_surroundings
 from rljob_operator.surveying.survey import ProgressSource, Surveyor
-from rljob_operator.telling.bookkeeping import tell
 from rljob_operator.telling.events import Event, EventReason, between, of_deeds
-from rljob_operator.telling.job_metrics import JobMetrics
+from rljob_operator.telling.job_metrics import JobMetrics, tell
 from rljob_operator.telling.teller import Teller
 from rljob_operator.vocabulary.backoff import Backoff
 from rljob_operator.vocabulary.key import Key
-from rljob_operator.vocabulary.text import clean
 
 logger = logging.getLogger(__name__)
 

@@ -12,6 +12,8 @@ import kopf
 
 from rljob_api.v1alpha1.status import ENDED_PHASES
 from rljob_api.vocabulary import keys
+from rljob_operator.cluster.api import Cluster, pages
+from rljob_operator.cluster.kinds import RLJOB
 from rljob_operator.cluster.login import Credentials, Login, credentials
 from rljob_operator.vocabulary.key import Key
 
@@ -125,3 +127,20 @@ def _connection_info(found: Credentials) -> kopf.ConnectionInfo:
         certificate_path=found.certificate_path,
         private_key_path=found.private_key_path,
     )
+
+
+async def call_roll(cluster: Cluster, namespaces: Sequence[str], on_event: OnEvent) -> None:
+    """Tell of every job, of those that live as soon as their page is there, and of the others at the end.
+
+    A page takes as long as kopf takes over a few jobs, of which it makes a task each.  Raises ClusterError.
+    """
+    ended: list[News] = []
+    for namespace in namespaces or (None,):
+        async for page in pages(cluster, RLJOB, namespace):
+            for news in map(news_of, page.items):
+                if news.has_ended:
+                    ended.append(news)
+                else:
+                    on_event(news)
+    for news in ended:
+        on_event(news)

@@ -1,15 +1,26 @@
-"""`ProgressReader`: asks a pod how far its job is."""
+"""`ProgressPolls`: asks the lead pods of jobs how far they are, now and then and beside the reconciles."""
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
 import aiohttp
 
+from rljob_operator.guard import Guard
 from rljob_operator.observing.progress import MAX_ANSWER_BYTES, progress_of
 from rljob_operator.observing.values import MAX_MESSAGE_LENGTH, Unreadable, words
 from rljob_operator.states.situation.progress import ProgressAnswer, Unreachable
+from rljob_operator.telling.logs import speaking_of
+from rljob_operator.vocabulary.key import Key
+
+_SILENT_FACTOR = 3
+"""How much more seldom a pod is asked that does not answer: it costs a time-out each time."""
+
+Read = Callable[[str], Awaitable[ProgressAnswer | Unreachable]]
 
 
 class ProgressReader:
@@ -67,3 +78,87 @@ def _parsed(address: str, body: bytes) -> ProgressAnswer | Unreachable:
         return progress_of(body)
     except Unreadable as error:
         return Unreachable(f"http://{address}/progress answered what is no progress: {error}")
+
+
+class ProgressPolls:
+    """`follow` a job's lead pod; `on_answer` is called when there is something to take.  Call `run` as a task.
+
+    No reconcile waits for an answer, and at most `concurrency` pods are asked at once: however many do not answer, the
+    others' jobs are looked at as ever.
+    """
+
+    def __init__(
+        self,
+        read: Read,
+        on_answer: Callable[[Key], None],
+        *,
+        interval_seconds: float = 10.0,
+        concurrency: int = 32,
+        unanswered_polls: int = 3,
+        guard: Guard | None = None,
+    ) -> None:
+        """`unanswered_polls`: how often in a row a pod may not answer before that is told."""
+        self._read = read
+        self._on_answer = on_answer
+        self._interval_seconds = interval_seconds
+        self._concurrency = concurrency
+        self._unanswered_polls = unanswered_polls
+        self._guard = guard or Guard()
+        self._followed: dict[Key, _Followed] = {}
+        self._due: asyncio.Queue[_Followed] = asyncio.Queue()
+
+    def follow(self, key: Key, address: str) -> ProgressAnswer | Unreachable | None:
+        """Ask `address` from now on; the answer that came since this was last called, if one did."""
+        followed = self._followed.get(key)
+        if followed is None or followed.address != address:
+            followed = self._followed[key] = _Followed(key, address)
+            self._due.put_nowait(followed)
+        answer, followed.answer = followed.answer, None
+        return answer
+
+    def leave(self, key: Key) -> None:
+        """Ask no more."""
+        self._followed.pop(key, None)
+
+    async def run(self) -> None:
+        """Ask until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for _ in range(self._concurrency):
+                group.create_task(self._work())
+
+    async def _work(self) -> None:
+        while True:
+            followed = await self._due.get()
+            if self._is_current(followed):
+                await self._ask(followed)
+
+    async def _ask(self, followed: _Followed) -> None:
+        """What goes wrong with one pod is an answer that did not come; the others are asked as ever."""
+        answer: ProgressAnswer | Unreachable = Unreachable(f"http://{followed.address}/progress could not be read")
+        with speaking_of(followed.key):
+            with self._guard.around("progress", followed.key):
+                answer = await self._read(followed.address)
+            if self._is_current(followed):
+                with self._guard.around("progress", followed.key):
+                    self._take(followed, answer)
+
+    def _is_current(self, followed: _Followed) -> bool:
+        return self._followed.get(followed.key) is followed
+
+    def _take(self, followed: _Followed, answer: ProgressAnswer | Unreachable) -> None:
+        followed.num_unanswered = followed.num_unanswered + 1 if isinstance(answer, Unreachable) else 0
+        # A worker that has just ended, or is about to listen, does not answer either.
+        is_silent = followed.num_unanswered >= self._unanswered_polls
+        pause = self._interval_seconds * (_SILENT_FACTOR if is_silent else 1)
+        asyncio.get_running_loop().call_later(pause, self._due.put_nowait, followed)
+        if is_silent or not followed.num_unanswered:
+            followed.answer = answer
+            self._on_answer(followed.key)
+
+
+@dataclass(eq=False)
+class _Followed:
+    key: Key
+    address: str
+    answer: ProgressAnswer | Unreachable | None = None
+    num_unanswered: int = 0

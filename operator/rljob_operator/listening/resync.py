@@ -4,18 +4,42 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from rljob_operator.cluster.api import Cluster, Object, pages
 from rljob_operator.cluster.errors import ClusterError
 from rljob_operator.cluster.kinds import RLJOB
-from rljob_operator.listening.heard import Heard
 from rljob_operator.vocabulary.key import Key
 
 logger = logging.getLogger(__name__)
 
 GRACE_SECONDS = 5.0
+
+
+class Heard:
+    """The newest version of each job that an event told of; jobs that were deleted are forgotten."""
+
+    def __init__(self) -> None:
+        self._versions: dict[Key, int] = {}
+
+    @property
+    def versions(self) -> Mapping[Key, int]:
+        return self._versions
+
+    def of(self, key: Key) -> int | None:
+        """The job's; None for one that is gone, or was never told of."""
+        return self._versions.get(key)
+
+    def take(self, key: Key, version: int, deleted: bool) -> bool:
+        """An event told of a job; whether that is news."""
+        if deleted:
+            self._versions.pop(key, None)
+            return True
+        is_news = version > self._versions.get(key, 0)
+        if is_news:
+            self._versions[key] = version
+        return is_news
 
 
 class Resync:

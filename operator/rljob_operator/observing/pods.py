@@ -5,15 +5,24 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from rljob_api.lifetime.failure_policy import describe
 from rljob_api.vocabulary import keys
 from rljob_api.vocabulary.exit_codes import ExitCode
 from rljob_operator.names import parse_pod_name, parse_service_pod_name
-from rljob_operator.observing.last_words import last_words
-from rljob_operator.observing.values import MAX_INT32, MAX_MESSAGE_LENGTH, mapping, mappings, moment, whole, words
+from rljob_operator.observing.values import (
+    MAX_INT32,
+    MAX_MESSAGE_LENGTH,
+    Unreadable,
+    mapping,
+    mappings,
+    moment,
+    parsed,
+    whole,
+    words,
+)
 from rljob_operator.states.situation.conditions import Reason
 from rljob_operator.states.situation.facts import Ended, PodFacts, Stuck
 
@@ -170,3 +179,27 @@ def _containers(status: Object) -> list[Object]:
 
 def _named(containers: Any, name: str) -> Object:
     return next((each for each in mappings(containers) if each.get("name") == name), {})
+
+
+@dataclass(frozen=True)
+class LastWords:
+    """Why a worker ended, and how far it was, where it says so."""
+
+    cause: str = ""
+    step: int | None = None
+    checkpoint: int | None = None
+
+
+def last_words(message: str) -> LastWords:
+    """The launcher's JSON; any other text is the cause."""
+    try:
+        found = parsed(message)
+    except Unreadable:
+        found = None
+    if not isinstance(found, dict):
+        return LastWords(words(message.strip(), MAX_MESSAGE_LENGTH))
+    worker = words(found.get("worker"))
+    cause = words(found.get("cause"), MAX_MESSAGE_LENGTH - len(worker) - 2)
+    return LastWords(
+        f"{worker}: {cause}" if cause and worker else cause, whole(found.get("step")), whole(found.get("checkpoint"))
+    )

@@ -13,7 +13,6 @@ from typing import Any
 
 from pydantic_core import from_json
 
-from rljob_operator.vocabulary.text import clean
 from rljob_operator.vocabulary.timestamps import seconds_of
 
 MAX_INT64 = 2**63 - 1
@@ -26,6 +25,8 @@ MAX_MESSAGE_LENGTH = 4096
 """Of a condition's message, and of a termination message."""
 _MAX_ITEMS = 256
 """Of a list in a pod's status."""
+
+_CONTROLS = {code: "\ufffd" for code in (*range(32), 127, *range(0x80, 0xA0)) if chr(code) not in "\n\t"}
 
 _PAIR = r"u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
 _ESCAPE = re.compile(rf"\\(?:{_PAIR}|(u[dD][89a-fA-F][0-9a-fA-F]{{2}})|.)")
@@ -87,3 +88,11 @@ def moment(value: Any) -> float | None:
         return seconds_of(value) if isinstance(value, str) else None
     except (ValueError, OverflowError):
         return None
+
+
+def clean(text: str, max_length: int) -> str:
+    """`text` as valid UTF-8 without control characters, at most `max_length` characters of it; what cannot be UTF-8
+    is spelt out, as in `\\ud83d`."""
+    valid = text[:max_length].encode("utf-8", "backslashreplace").decode().translate(_CONTROLS)
+    is_whole = len(text) <= max_length and len(valid) <= max_length
+    return valid if is_whole else valid[: max_length - 2] + " …"

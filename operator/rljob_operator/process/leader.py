@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
 
 from rljob_api.vocabulary import keys
 from rljob_operator.cluster.api import Object
@@ -19,17 +20,13 @@ from rljob_operator.cluster.login import Login
 from rljob_operator.cluster.reflector import Pauses, Reflector, drop_spec, keep_node_of_pod
 from rljob_operator.gangs.reading import WORKLOADS, drop_pod_sets
 from rljob_operator.guard import EndedByItself, Guard
-from rljob_operator.listening.handlers import News, run_kopf
-from rljob_operator.listening.heard import Heard
-from rljob_operator.listening.progress import ProgressReader
-from rljob_operator.listening.progress_polls import ProgressPolls
+from rljob_operator.listening.handlers import News, call_roll, run_kopf
+from rljob_operator.listening.progress import ProgressPolls, ProgressReader
 from rljob_operator.listening.queue import WorkQueue
-from rljob_operator.listening.resync import Resync
-from rljob_operator.listening.roll_call import call_roll
+from rljob_operator.listening.resync import Heard, Resync
 from rljob_operator.process.metrics import Metrics
 from rljob_operator.process.probes import Health, LoopLag, Vitals
 from rljob_operator.process.settings import Settings
-from rljob_operator.process.stopping import is_done_before
 from rljob_operator.telling.teller import Teller
 from rljob_operator.vocabulary.backoff import Backoff
 from rljob_operator.vocabulary.key import Key
@@ -269,3 +266,16 @@ class Leader:
 async def _for_ever(part: Callable[[], Awaitable[None]], name: str) -> None:
     await part()
     raise EndedByItself(f"{name} ended")
+
+
+async def is_done_before(stop: asyncio.Event, part: Coroutine[Any, Any, None]) -> bool:
+    """Run `part`; whether it ended before `stop` was set, which cancels it.  What it raises is raised."""
+    working, stopping = asyncio.create_task(part), asyncio.create_task(stop.wait())
+    try:
+        await asyncio.wait((working, stopping), return_when=asyncio.FIRST_COMPLETED)
+        if working.done():
+            await working
+        return not stop.is_set()
+    finally:
+        working.cancel()
+        stopping.cancel()

@@ -18,10 +18,9 @@ from rljob_operator.cluster.rate_limit import RateLimit, TokenBucket
 from rljob_operator.cluster.retry import RetryPolicy
 from rljob_operator.listening.progress import ProgressReader
 from rljob_operator.process.endpoints import metrics_application, probe_application, serving
-from rljob_operator.process.leader import Leader, Reconcile, Surroundings
+from rljob_operator.process.leader import Leader, Reconcile, Surroundings, is_done_before
 from rljob_operator.process.metrics import Metrics
 from rljob_operator.process.settings import Settings
-from rljob_operator.process.stopping import is_done_before
 from rljob_operator.vocabulary.backoff import Backoff
 
 logger = logging.getLogger(__name__)

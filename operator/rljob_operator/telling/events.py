@@ -10,10 +10,9 @@ from typing import Any, Literal
 from rljob_api.v1alpha1.status import ENDED_PHASES, ConditionType, Phase, RLJobStatus
 from rljob_api.vocabulary import keys
 from rljob_operator.states import Decision
-from rljob_operator.states.situation.conditions import Reason, condition, is_true
+from rljob_operator.states.situation.conditions import Reason, Word, condition, is_true
 from rljob_operator.vocabulary.key import Subject
 from rljob_operator.vocabulary.timestamps import micro_timestamp, timestamp
-from rljob_operator.vocabulary.words import Word
 
 MAX_NOTE_BYTES = 1024
 """The API server takes no more."""

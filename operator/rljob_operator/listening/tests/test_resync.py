@@ -7,8 +7,7 @@ from typing import Any
 from rljob_operator.cluster.api import Page
 from rljob_operator.cluster.errors import Unavailable
 from rljob_operator.cluster.kinds import RLJOB, Kind
-from rljob_operator.listening.heard import Heard
-from rljob_operator.listening.resync import Resync
+from rljob_operator.listening.resync import Heard, Resync
 from rljob_operator.tests.virtual_time import run
 from rljob_operator.vocabulary.key import Key
 

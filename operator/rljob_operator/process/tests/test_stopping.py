@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from rljob_operator.process.stopping import is_done_before
+from rljob_operator.process.leader import is_done_before
 from rljob_operator.tests.virtual_time import now, run
 
 

@@ -4,13 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Literal, get_args
+from enum import StrEnum
+from typing import Literal, Self, get_args
 
 from rljob_api.v1alpha1.status import Condition, ConditionType
 from rljob_operator.vocabulary.timestamps import timestamp
-from rljob_operator.vocabulary.words import Word
 
 MAX_MESSAGE_LENGTH = 4096
+
+
+class Word(StrEnum):
+    """A stable word, with its sentence in docs/conditions.md. Members are written `NAME = "Word", "What it means."`."""
+
+    meaning: str
+    """The sentence."""
+
+    def __new__(cls, value: str, meaning: str = "") -> Self:
+        member = str.__new__(cls, value)
+        member._value_ = value
+        member.meaning = meaning
+        return member
 
 
 class Reason(Word):

@@ -6,7 +6,7 @@ from rljob_api.tests.builders import make_job, make_plan
 from rljob_operator.acting.children import covers
 from rljob_operator.manifests.written_plan import WrittenPlan
 from rljob_operator.surveying.acceptance import Accepted, in_force, read_plan
-from rljob_operator.surveying.recorded import read_status
+from rljob_operator.surveying.job import read_status
 
 
 def test_only_fields_that_may_change_follow_the_spec() -> None:

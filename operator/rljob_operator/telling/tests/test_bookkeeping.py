@@ -7,8 +7,7 @@ from typing import Any
 from prometheus_client import CollectorRegistry, generate_latest
 
 from rljob_api.v1alpha1.status import Condition, FailureStatus, ProgressStatus, RLJobStatus
-from rljob_operator.telling.bookkeeping import facts_of, tell
-from rljob_operator.telling.job_metrics import CAUSES, JobMetrics
+from rljob_operator.telling.job_metrics import CAUSES, JobMetrics, facts_of, tell
 from rljob_operator.vocabulary.key import Key
 from rljob_operator.vocabulary.timestamps import seconds_of
 

@@ -13,8 +13,7 @@ from pydantic.fields import FieldInfo
 
 from charts.values.model import ELSEWHERE, Values
 from rljob_api.vocabulary.model import ApiModel, field_descriptions
-from rljob_operator.manifests.beyond.fields import FIELDS
-from rljob_operator.manifests.beyond.pods import FAILING_NODES
+from rljob_operator.manifests.beyond.pods import FAILING_NODES, FIELDS
 from rljob_operator.manifests.pod_security import baseline, restricted
 
 Schema = dict[str, Any]

@@ -14,13 +14,12 @@ from rljob_operator.cluster.child_cache import PodCache
 from rljob_operator.cluster.kinds import POD, RLJOB, SECRET
 from rljob_operator.gangs.acting import GangActions, readiness_of
 from rljob_operator.gangs.reading import Gangs
-from rljob_operator.manifests.certificates import tls_secret
 from rljob_operator.manifests.children import static_children
 from rljob_operator.manifests.configmaps import rank_tables
 from rljob_operator.manifests.context import JobContext, Manifest
-from rljob_operator.manifests.ownership import is_child_of
+from rljob_operator.manifests.metadata import is_child_of
 from rljob_operator.manifests.pod.pods import pods
-from rljob_operator.manifests.secrets import token_secret
+from rljob_operator.manifests.secrets import tls_secret, token_secret
 from rljob_operator.manifests.serving.pod import service_pods
 from rljob_operator.manifests.serving.ray_service import ray_services
 from rljob_operator.states import Decision, QueueAction

@@ -10,7 +10,7 @@ from rljob_operator.cluster.api import Cluster, Object
 from rljob_operator.cluster.errors import AlreadyExists, Forbidden
 from rljob_operator.cluster.kinds import POD, RAY_SERVICE, SECRET, Kind, kind_of
 from rljob_operator.manifests.context import Manifest
-from rljob_operator.manifests.ownership import is_child_of, is_of_predecessor
+from rljob_operator.manifests.metadata import is_child_of, is_of_predecessor
 from rljob_operator.states.situation.situation import Deletion
 
 MAX_IN_FLIGHT = 50

@@ -17,7 +17,7 @@ from rljob_operator.cluster.errors import Forbidden
 from rljob_operator.cluster.kinds import CONFIG_MAP
 from rljob_operator.manifests.configmaps import rank_tables
 from rljob_operator.manifests.context import JobContext
-from rljob_operator.manifests.ownership import is_of_predecessor
+from rljob_operator.manifests.metadata import is_of_predecessor
 from rljob_operator.observing.pods import facts_of_metadata
 from rljob_operator.states.situation.situation import Deletion
 

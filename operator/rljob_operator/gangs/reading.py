@@ -16,7 +16,7 @@ from rljob_operator.gangs.kueue.gang import Kueue
 from rljob_operator.gangs.schedulers import Recent, Schedulers
 from rljob_operator.gangs.ungrouped import Ungrouped
 from rljob_operator.manifests.context import JobContext
-from rljob_operator.manifests.ownership import is_child_of
+from rljob_operator.manifests.metadata import is_child_of
 from rljob_operator.states import Refusal, Situation
 from rljob_operator.states.situation.conditions import Reason
 from rljob_operator.vocabulary.key import Key

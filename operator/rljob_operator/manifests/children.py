@@ -6,15 +6,14 @@ from collections.abc import Iterator, Mapping
 
 from rljob_api.catalogue.profiles import AcceleratorProfile
 from rljob_api.vocabulary import keys
-from rljob_operator.manifests.certificates import tls_size_problem
 from rljob_operator.manifests.configmaps import plan_config_map, plan_size_problem
 from rljob_operator.manifests.context import JobContext, Manifest
 from rljob_operator.manifests.monitoring import pod_monitor
-from rljob_operator.manifests.network_policy import network_policy, services_network_policy
+from rljob_operator.manifests.network import network_policy, service, services_domain, services_network_policy
 from rljob_operator.manifests.pod.merge import without_nulls
 from rljob_operator.manifests.pod.pods import pod
 from rljob_operator.manifests.pod_security.standard import ENFORCE_LABEL, enforced, violations
-from rljob_operator.manifests.services import service, services_domain
+from rljob_operator.manifests.secrets import tls_size_problem
 from rljob_operator.manifests.serving.kinds import kinds_of_pods
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from rljob_api.catalogue.profiles import AcceleratorProfile
@@ -12,10 +15,37 @@ from rljob_api.v1alpha1 import RLJob, RLJobSpec, ServiceSpec
 from rljob_api.v1alpha1.infrastructure import WorkerGroupSpec
 from rljob_operator.manifests.ceilings import QueueCeilings
 from rljob_operator.manifests.settings import PodSettings
-from rljob_operator.manifests.written_plan import WrittenPlan
 
 Manifest = dict[str, Any]
 """An object of the Kubernetes API as JSON."""
+
+
+@dataclass(frozen=True)
+class WrittenPlan:
+    """A plan and the very text of it that pods have.
+
+    Another version would spell the same plan in other words, with fields more or less: what pods were made with is
+    told by its text, and named by the hash of it.
+    """
+
+    plan: Plan
+    """As far as this version knows its fields."""
+    text: str
+
+    @staticmethod
+    def of(plan: Plan) -> WrittenPlan:
+        """As this version writes it."""
+        return WrittenPlan(plan, plan.canonical_json())
+
+    @staticmethod
+    def read(text: str) -> WrittenPlan:
+        """As some version wrote it: fields that are unknown here are passed over. Raises ValueError."""
+        return WrittenPlan(Plan.model_validate(json.loads(text), extra="ignore"), text)
+
+    @cached_property
+    def hash(self) -> str:
+        """SHA-256 of the text, in hexadecimal."""
+        return hashlib.sha256(self.text.encode()).hexdigest()
 
 
 @dataclass(frozen=True)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from rljob_api.vocabulary import keys
 from rljob_operator.manifests.context import JobContext, Manifest
+
+Object = Mapping[str, Any]
 
 
 def labels(context: JobContext, component: str) -> dict[str, str]:
@@ -42,3 +45,20 @@ def metadata(context: JobContext, name: str, component: str, more_labels: Mappin
 def selector(context: JobContext, component: str = keys.CONTAINER_WORKER, **more: str) -> dict[str, str]:
     """Labels that select pods of the job, by default those of its gang, and no others."""
     return {keys.LABEL_JOB: context.name, keys.LABEL_COMPONENT: component, **more}
+
+
+def controller(child: Object) -> Object:
+    """The owner reference that controls the child; empty when nobody does."""
+    owners = child["metadata"].get("ownerReferences") or ()
+    return next((each for each in owners if each.get("controller")), {})
+
+
+def is_child_of(child: Object, job_uid: str) -> bool:
+    """Whether the job of this uid controls the object."""
+    return controller(child).get("uid") == job_uid
+
+
+def is_of_predecessor(child: Object, job: str, job_uid: str) -> bool:
+    """Whether an earlier job of the same name controls it; garbage collection is about to delete it."""
+    owner = controller(child)
+    return owner.get("kind") == keys.KIND and owner.get("name") == job and owner.get("uid") != job_uid

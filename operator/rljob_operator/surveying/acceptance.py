@@ -18,7 +18,7 @@ from rljob_api.v1alpha1 import RLJob, RLJobSpec
 from rljob_api.v1alpha1.infrastructure import LifecycleSpec
 from rljob_api.vocabulary import keys
 from rljob_api.vocabulary.problem import InvalidJobError, Problem
-from rljob_operator.manifests.written_plan import WrittenPlan
+from rljob_operator.manifests.context import WrittenPlan
 from rljob_operator.states.situation.conditions import Reason
 from rljob_operator.states.situation.situation import Refusal
 

@@ -11,8 +11,8 @@ from pydantic import ValidationError
 from rljob_api.v1alpha1.status import LIVING_PHASES, RLJobStatus
 from rljob_api.vocabulary import keys
 from rljob_operator.cluster.api import Object
-from rljob_operator.manifests.ownership import is_child_of
-from rljob_operator.manifests.written_plan import WrittenPlan
+from rljob_operator.manifests.context import WrittenPlan
+from rljob_operator.manifests.metadata import is_child_of
 from rljob_operator.observing.pods import pod_facts
 from rljob_operator.states import Refusal
 from rljob_operator.states.situation.facts import PodFacts

@@ -11,8 +11,8 @@ from typing import Any
 
 from rljob_api.vocabulary.quantity import amount
 from rljob_operator.manifests.context import JobContext
-from rljob_operator.manifests.pod.effective import in_words_of_quotas
 from rljob_operator.manifests.pod.pods import pod
+from rljob_operator.manifests.pod.resources import in_words_of_quotas
 from rljob_operator.states import Refusal
 from rljob_operator.states.situation.conditions import Reason
 

@@ -16,9 +16,8 @@ from rljob_operator.cluster.kinds import CONFIG_MAP, POD, RAY_SERVICE
 from rljob_operator.gangs.reading import Gangs
 from rljob_operator.manifests.beyond import beyond
 from rljob_operator.manifests.ceilings import QueueCeilings
-from rljob_operator.manifests.context import JobContext
-from rljob_operator.manifests.ownership import is_child_of, is_of_predecessor
-from rljob_operator.manifests.written_plan import WrittenPlan
+from rljob_operator.manifests.context import JobContext, WrittenPlan
+from rljob_operator.manifests.metadata import is_child_of, is_of_predecessor
 from rljob_operator.observing.pods import facts_of_metadata, pod_facts
 from rljob_operator.observing.ray_services import ray_service_facts
 from rljob_operator.rules import Rules

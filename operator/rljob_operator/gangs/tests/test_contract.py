@@ -9,7 +9,7 @@ import pytest
 from rljob_operator.gangs.choosing import GANGS
 from rljob_operator.gangs.gang import Gang, Readiness
 from rljob_operator.manifests import pods
-from rljob_operator.manifests.ownership import is_child_of
+from rljob_operator.manifests.metadata import is_child_of
 from rljob_operator.manifests.tests.builders import TWO_GROUPS, UID, make_context
 from rljob_operator.states.situation.admission import AdmissionState
 

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
+from decimal import Decimal
+from functools import partial
+from typing import Any
 
-from rljob_operator.manifests.beyond.devices import devices
-from rljob_operator.manifests.beyond.lists import unlisted
-from rljob_operator.manifests.beyond.pods import of_pod
+from rljob_api.vocabulary.quantity import amount
+from rljob_operator.manifests.beyond.pods import of_pod, unlisted
 from rljob_operator.manifests.ceilings import Ceilings
-from rljob_operator.manifests.context import JobContext, Manifest
+from rljob_operator.manifests.context import JobContext
 from rljob_operator.manifests.pod.pods import pod
-from rljob_operator.manifests.pod_security.pod import entries
+from rljob_operator.manifests.pod.resources import effective, resource_names
+from rljob_operator.manifests.pod_security.pod import Manifest, at, entries
 from rljob_operator.manifests.queues import QUEUE_LABEL, queue_of
 from rljob_operator.manifests.serving.kinds import kinds_of_pods
 
@@ -60,3 +64,28 @@ def _queue(context: JobContext) -> Iterator[str]:
         yield f"no queue, and every job waits in one: name it in the label {QUEUE_LABEL} (queues.required)"
     if rules.names is not None and queue is not None and provider in ("Auto", "Kueue"):
         yield from unlisted("queue", queue, (*rules.names, rules.default), "queues.names")
+
+
+def devices(spec: Manifest, known: Collection[str], exempt: Collection[str]) -> dict[str, int]:
+    """Devices that a pod asks for, as the scheduler counts them, by resource: `known` ones and every extended resource
+    that is not `exempt`."""
+    names = resource_names(spec)
+    counted = [name for name in names if not _is_exempt(name, exempt) and (name in known or _is_extended(name))]
+    return {name: number for name in counted if (number := int(effective(spec, partial(_devices_asked, name=name))))}
+
+
+def _devices_asked(asker: Manifest, name: str) -> Decimal:
+    """The larger of request and limit, whole, which the API server wants to be the same."""
+    return Decimal(max(_whole(at(asker, "resources", kind, name)) for kind in ("requests", "limits")))
+
+
+def _whole(quantity: Any) -> int:
+    return 0 if quantity is None else max(0, math.ceil(amount(str(quantity))))
+
+
+def _is_extended(name: str) -> bool:
+    return "/" in name and "kubernetes.io/" not in name
+
+
+def _is_exempt(name: str, exempt: Collection[str]) -> bool:
+    return any(name == each or (each.endswith("/") and name.startswith(each)) for each in exempt)

@@ -3,21 +3,53 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from rljob_api.vocabulary.images import is_pinned
 from rljob_operator import names
-from rljob_operator.manifests.beyond.fields import unknown_fields
-from rljob_operator.manifests.beyond.lists import allowed, unlisted
 from rljob_operator.manifests.ceilings import Ceilings
-from rljob_operator.manifests.context import JobContext, Manifest
-from rljob_operator.manifests.pod_security.pod import at, containers, entries
+from rljob_operator.manifests.context import JobContext
+from rljob_operator.manifests.pod_security.pod import Manifest, at, containers, entries
 from rljob_operator.manifests.pod_security.standard import violations
 
 DEFAULT_ACCOUNT = "default"
 DEFAULT_SCHEDULER = "default-scheduler"
 FAILING_NODES = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 """Taints of nodes that fail, which every pod tolerates for some time."""
+
+FIELDS: Mapping[str, tuple[str, ...]] = {
+    "": (
+        "activeDeadlineSeconds", "affinity", "automountServiceAccountToken", "containers", "dnsConfig", "dnsPolicy",
+        "enableServiceLinks", "hostAliases", "hostIPC", "hostNetwork", "hostPID", "hostUsers", "hostname",
+        "imagePullSecrets", "initContainers", "nodeSelector", "os", "overhead", "preemptionPolicy", "priority",
+        "priorityClassName", "readinessGates", "resourceClaims", "resources", "restartPolicy", "runtimeClassName",
+        "schedulerName", "schedulingGates", "schedulingGroup", "securityContext", "serviceAccount",
+        "serviceAccountName", "setHostnameAsFQDN", "shareProcessNamespace", "subdomain",
+        "terminationGracePeriodSeconds", "tolerations", "topologySpreadConstraints", "volumes",
+    ),
+    "securityContext": (
+        "appArmorProfile", "fsGroup", "fsGroupChangePolicy", "runAsGroup", "runAsNonRoot", "runAsUser",
+        "seLinuxChangePolicy", "seLinuxOptions", "seccompProfile", "supplementalGroups", "supplementalGroupsPolicy",
+        "sysctls", "windowsOptions",
+    ),
+    "containers": (
+        "args", "command", "env", "envFrom", "image", "imagePullPolicy", "lifecycle", "livenessProbe", "name", "ports",
+        "readinessProbe", "resizePolicy", "resources", "restartPolicy", "restartPolicyRules", "securityContext",
+        "startupProbe", "terminationMessagePath", "terminationMessagePolicy", "volumeDevices", "volumeMounts",
+        "workingDir",
+    ),
+    "containers.securityContext": (
+        "allowPrivilegeEscalation", "appArmorProfile", "capabilities", "privileged", "procMount",
+        "readOnlyRootFilesystem", "runAsGroup", "runAsNonRoot", "runAsUser", "seLinuxOptions", "seccompProfile",
+        "windowsOptions",
+    ),
+    "volumes": (
+        "configMap", "downwardAPI", "emptyDir", "ephemeral", "hostPath", "image", "name", "persistentVolumeClaim",
+        "projected", "secret",
+    ),
+}  # fmt: skip
+"""The fields that pods may have where there are ceilings, by their place in a pod's spec: an unknown field may reach
+anywhere. Whatever reaches beyond the pod has a ceiling of its own."""
 
 
 def of_pod(ceilings: Ceilings, context: JobContext, pod: Manifest) -> Iterator[str]:
@@ -36,6 +68,21 @@ def of_pod(ceilings: Ceilings, context: JobContext, pod: Manifest) -> Iterator[s
     for name, place in _secrets(spec):
         if ceilings.secrets is not None and name not in ceilings.secrets and not _is_own_secret(context, name):
             yield f"Secret {name} in {place}: {allowed(ceilings.secrets)} (secrets)"
+
+
+def unknown_fields(spec: Manifest, extra: Collection[str]) -> Iterator[str]:
+    """Fields of a pod that are neither known nor among `extra`, with whose they are."""
+    holders = [("", "the pod", spec), ("securityContext", "the pod", at(spec, "securityContext"))]
+    for each in containers(spec):
+        owner = f"container {each.get('name')}"
+        holders.append(("containers", owner, each))
+        holders.append(("containers.securityContext", owner, at(each, "securityContext")))
+    holders += [("volumes", f"volume {each.get('name')}", each) for each in entries(spec, "volumes")]
+    for place, owner, holder in holders:
+        for name in holder if isinstance(holder, Mapping) else ():
+            path = f"{place}.{name}".removeprefix(".")
+            if name not in FIELDS[place] and path not in extra:
+                yield f"field {path} of {owner}, which pods may not have here (extraFields)"
 
 
 def _node(ceilings: Ceilings, context: JobContext, spec: Manifest) -> Iterator[str]:
@@ -120,3 +167,15 @@ def _is_own_secret(context: JobContext, name: str) -> bool:
 def _is_below(path: str, folder: str) -> bool:
     """`/data/x` is below `/data` and below `/data/`, `/database` and `/data/../etc` are not."""
     return ".." not in path.split("/") and f"{path.rstrip('/')}/".startswith(f"{folder.rstrip('/')}/")
+
+
+def unlisted(what: str, name: str, listed: Sequence[str] | None, field: str) -> Iterator[str]:
+    """Says that `name` is not in the list, which is the ceiling `field`; None admits any."""
+    if listed is not None and name not in listed:
+        yield f"{what} {name}: {allowed(listed)} ({field})"
+
+
+def allowed(listed: Sequence[str]) -> str:
+    """What the list admits."""
+    names = [name for name in listed if name]
+    return f"allowed are {', '.join(names)}" if names else "none is allowed"

@@ -12,7 +12,8 @@ from rljob_api.vocabulary import keys
 from rljob_api.vocabulary.process_environment import WORKER_DEFAULTS
 from rljob_operator import names
 from rljob_operator.manifests.context import JobContext, Manifest
-from rljob_operator.manifests.pod.paths import (
+from rljob_operator.manifests.pod.resources import spills_here, threads_per_worker
+from rljob_operator.manifests.pod.volumes import (
     ARENA,
     CODE,
     PLAN_FILE,
@@ -24,7 +25,6 @@ from rljob_operator.manifests.pod.paths import (
     TOKEN_FILE,
     rank_table_path,
 )
-from rljob_operator.manifests.pod.resources import spills_here, threads_per_worker
 
 EnvList = list[Manifest]
 

@@ -1,8 +1,11 @@
-"""What the containers of a pod ask for."""
+"""What the containers of a pod, and the pod as a whole, ask for."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterable, Mapping
+from decimal import Decimal
+from functools import partial
 from typing import Any
 
 from rljob_api.planning.plan import GroupPlan
@@ -10,6 +13,9 @@ from rljob_api.vocabulary import keys
 from rljob_api.vocabulary.quantity import amount, parse_quantity
 from rljob_operator.manifests.context import JobContext, Manifest
 from rljob_operator.manifests.pod.merge import without_nulls
+from rljob_operator.manifests.pod_security.pod import at, entries
+
+ZERO = Decimal(0)
 
 
 def worker_resources(context: JobContext, group: GroupPlan) -> Manifest:
@@ -81,3 +87,47 @@ def times(quantity: str, factor: int) -> str:
 def mebibytes(num_bytes: int) -> str:
     """A quantity of memory, rounded up to whole MiB."""
     return f"{-(-num_bytes // (1 << 20))}Mi"
+
+
+def effective(spec: Mapping[str, Any], asked: Callable[[Mapping[str, Any]], Decimal]) -> Decimal:
+    """What a pod as a whole asks for, as the scheduler and quotas count it.
+
+    `asked` says it of a container, or of the pod's own `resources`.
+    Init containers run one after the other, beside the sidecars that were started before them.
+    """
+    sidecars = peak = ZERO
+    for each in entries(spec, "initContainers"):
+        number = asked(each)
+        is_sidecar = each.get("restartPolicy") == "Always"
+        sidecars += number if is_sidecar else ZERO
+        peak = max(peak, sidecars if is_sidecar else sidecars + number)
+    together = sidecars + sum((asked(each) for each in entries(spec, "containers")), ZERO)
+    return max(peak, together, asked(spec))
+
+
+def in_words_of_quotas(spec: Mapping[str, Any]) -> dict[str, Decimal]:
+    """By each name under which a ResourceQuota may bound it: `pods`, `cpu`, `requests.cpu`, `limits.memory`."""
+    found = {"pods": Decimal(1), "count/pods": Decimal(1)}
+    for name in resource_names(spec):
+        requested = effective(spec, partial(_request, name=name))
+        limited = effective(spec, partial(_number, kind="limits", name=name))
+        found |= {name: requested, f"requests.{name}": requested, f"limits.{name}": limited}
+    return found
+
+
+def resource_names(spec: Mapping[str, Any]) -> Iterable[str]:
+    """Each resource that a container, or the pod as a whole, requests or limits; once, in the order of the pod."""
+    askers = (*entries(spec, "initContainers"), *entries(spec, "containers"), spec)
+    found = (at(asker, "resources", kind) or () for asker in askers for kind in ("requests", "limits"))
+    return dict.fromkeys(str(name) for names in found for name in names)
+
+
+def _request(asker: Mapping[str, Any], name: str) -> Decimal:
+    """The API server takes a limit for the request that is not there."""
+    kind = "limits" if at(asker, "resources", "requests", name) is None else "requests"
+    return _number(asker, kind, name)
+
+
+def _number(asker: Mapping[str, Any], kind: str, name: str) -> Decimal:
+    quantity: Any = at(asker, "resources", kind, name)
+    return ZERO if quantity is None else amount(str(quantity))

@@ -1,31 +1,37 @@
-"""The volumes of a pod, and where its containers see them."""
+"""The volumes of a pod, and where its containers see them, and what else is at a fixed place."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rljob_api.catalogue.profiles import AcceleratorProfile
+from rljob_api.catalogue.profiles import AcceleratorProfile, RankTableSettings
 from rljob_api.planning.plan import GroupPlan
 from rljob_api.vocabulary import keys
 from rljob_operator import names
-from rljob_operator.manifests.certificates import tls_items
 from rljob_operator.manifests.context import JobContext, Manifest
-from rljob_operator.manifests.pod.paths import (
-    ARENA,
-    CODE,
-    PLAN_DIRECTORY,
-    RUNS,
-    SCRATCH,
-    SOCKET_DIRECTORY,
-    SPILL,
-    TLS_DIRECTORY,
-    TOKEN_DIRECTORY,
-    TOKEN_KEY,
-)
 from rljob_operator.manifests.pod.resources import mebibytes, spill_volume_bytes, spills_here
+from rljob_operator.manifests.secrets import TOKEN_KEY, tls_items
+
+PLAN_DIRECTORY = "/etc/rljob/plan"
+PLAN_FILE = f"{PLAN_DIRECTORY}/{keys.PLAN_KEY}"
+TOKEN_DIRECTORY = "/etc/rljob/token"
+TOKEN_FILE = f"{TOKEN_DIRECTORY}/{TOKEN_KEY}"
+TLS_DIRECTORY = "/etc/rljob/tls"
+SOCKET_DIRECTORY = "/run/rljob"
+SOCKET = f"{SOCKET_DIRECTORY}/buffer.sock"
+ARENA = "/arena"
+SPILL = "/spill"
+CODE = "/code"
+SCRATCH = "/tmp"
+RUNS = f"{keys.WORKSPACE}/runs"
 
 READABLE = 0o440
 """For the owner and for fsGroup."""
+
+
+def rank_table_path(table: RankTableSettings) -> str:
+    """The file that the vendor's stack fills."""
+    return f"{table.mount_path}/{table.key}"
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,9 @@ from rljob_operator.manifests.context import JobContext, Manifest, Placement
 from rljob_operator.manifests.metadata import metadata
 from rljob_operator.manifests.pod.containers import PYTHON
 from rljob_operator.manifests.pod.environment import CODE_PATH, EnvList, as_list, by_name, given_variables
-from rljob_operator.manifests.pod.paths import PLAN_FILE
 from rljob_operator.manifests.pod.pods import ANYWHERE, placed, templated, vendor_annotations
 from rljob_operator.manifests.pod.volumes import (
+    PLAN_FILE,
     Mounted,
     host_volumes,
     identity_volumes,

@@ -10,11 +10,10 @@ from rljob_api.vocabulary import keys
 from rljob_api.vocabulary.quantity import amount, parse_quantity
 from rljob_operator import names
 from rljob_operator.manifests.context import JobContext, Manifest
-from rljob_operator.manifests.pod.paths import SCRATCH, TOKEN_FILE
 from rljob_operator.manifests.pod.pods import WITHOUT_RIGHTS, place_of_pod, tolerations
 from rljob_operator.manifests.pod.resources import mebibytes, template_cpu, times
 from rljob_operator.manifests.pod.security import container_security_context, pod_security_context
-from rljob_operator.manifests.pod.volumes import Mounted
+from rljob_operator.manifests.pod.volumes import SCRATCH, TOKEN_FILE, Mounted
 
 GRACE_SECONDS = 5
 """A request that is cut off is made again; nothing else of a service is worth waiting for."""

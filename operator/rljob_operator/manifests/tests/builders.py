@@ -8,9 +8,8 @@ from rljob_api.catalogue.profiles import DEFAULT, profiles_from
 from rljob_api.loading.load import parse_job
 from rljob_api.planning.planner import plan
 from rljob_api.tests.builders import SMALL
-from rljob_operator.manifests.context import JobContext
+from rljob_operator.manifests.context import JobContext, WrittenPlan
 from rljob_operator.manifests.settings import PodSettings
-from rljob_operator.manifests.written_plan import WrittenPlan
 
 UID = "6f1c2a34-0000-4000-8000-000000000001"
 TWO_GROUPS = "workerGroups=[{name: train, replicas: 2}, {name: rollout, replicas: 4}]"

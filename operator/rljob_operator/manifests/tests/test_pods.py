@@ -299,6 +299,6 @@ def test_a_thousand_pods_hash_their_plan_once(monkeypatch):
     context = make_context("data.batchSize=1024", one_group(replicas=1024))
     calls = []
     counting = SimpleNamespace(sha256=lambda data: calls.append(1) or hashlib.sha256(data))
-    monkeypatch.setattr("rljob_operator.manifests.written_plan.hashlib", counting)
+    monkeypatch.setattr("rljob_operator.manifests.context.hashlib", counting)
     assert len(pods(context, 1)) == 1024
     assert len(calls) == 1

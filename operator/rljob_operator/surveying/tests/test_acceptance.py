@@ -4,7 +4,7 @@ import hashlib
 
 from rljob_api.tests.builders import make_job, make_plan
 from rljob_operator.acting.children import covers
-from rljob_operator.manifests.written_plan import WrittenPlan
+from rljob_operator.manifests.context import WrittenPlan
 from rljob_operator.surveying.acceptance import Accepted, in_force, read_plan
 from rljob_operator.surveying.job import read_status
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rljob_operator.manifests.pod.effective import in_words_of_quotas
+from rljob_operator.manifests.pod.resources import in_words_of_quotas
 from rljob_operator.manifests.tests.builders import make_context, one_group
 from rljob_operator.surveying.quotas import asked_for, quota_problem
 

@@ -1,4 +1,4 @@
-"""Who may talk to the pods of a job."""
+"""The network of a job: headless Services, by which pods and models find each other, and who may talk to them."""
 
 from __future__ import annotations
 
@@ -7,6 +7,38 @@ from rljob_operator import names
 from rljob_operator.manifests.context import JobContext, Manifest
 from rljob_operator.manifests.metadata import metadata, selector
 from rljob_operator.manifests.serving.ray_service import PORT_DASHBOARD
+
+
+def service(context: JobContext) -> Manifest:
+    """Names resolve before pods are ready: data buffers meet before workers start."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": metadata(context, names.service_name(context.name), "service"),
+        "spec": {
+            "clusterIP": "None",
+            "publishNotReadyAddresses": True,
+            "selector": selector(context),
+            "ports": [{"name": "buffer", "port": keys.PORT_BUFFER, "protocol": "TCP", "targetPort": keys.PORT_BUFFER}],
+        },
+    }
+
+
+def services_domain(context: JobContext) -> Manifest:
+    """The name of a model resolves while its pod is ready: calls of one that starts again fail at once, and are made
+    again."""
+    port = {"name": "http", "port": keys.PORT_SERVICE, "protocol": "TCP", "targetPort": keys.PORT_SERVICE}
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": metadata(context, names.services_domain(context.name), "services"),
+        "spec": {
+            "clusterIP": "None",
+            "selector": selector(context, keys.CONTAINER_SERVICE),
+            "ports": [port],
+        },
+    }
+
 
 _RAY_PORTS = (PORT_DASHBOARD, keys.PORT_SERVICE)
 """What KubeRay asks of a head: how applications are, and whether its proxy answers."""

@@ -13,7 +13,7 @@ from rljob_operator.process.command import run_command
 from rljob_operator.process.leader import Reconcile, Surroundings
 from rljob_operator.reconcile import Reconciler
 from rljob_operator.rules import Rules
-from rljob_operator.surveying.jobs import Jobs
+from rljob_operator.surveying.job import Jobs
 
 
 def make_reconcile(surroundings: Surroundings) -> Reconcile:

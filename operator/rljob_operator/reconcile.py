@@ -26,8 +26,7 @@ from rljob_operator.states.report import obstructed
 from rljob_operator.states.situation.conditions import MAX_MESSAGE_LENGTH, Reason
 from rljob_operator.states.situation.facts import PodFacts
 from rljob_operator.states.situation.situation import Obstacle
-from rljob_operator.surveying.job import Job, Memory
-from rljob_operator.surveying.jobs import Jobs
+from rljob_operator.surveying.job import Job, Jobs, Memory
 from rljob_operator.surveying.surroundings import refusal_by_surroundings
 from rljob_operator.surveying.survey import ProgressSource, Surveyor
 from rljob_operator.telling.events import Event, EventReason, between, of_deeds

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from rljob_operator.manifests.context import JobContext, Manifest
-from rljob_operator.states.situation.admission import Admission
+from rljob_operator.states.situation.facts import Admission
 
 
 @dataclass(frozen=True)

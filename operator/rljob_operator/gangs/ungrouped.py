@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from rljob_operator.gangs.gang import Readiness, Reference
 from rljob_operator.manifests.context import JobContext, Manifest
-from rljob_operator.states.situation.admission import Admission, AdmissionState
+from rljob_operator.states.situation.facts import Admission, AdmissionState
 
 
 class Ungrouped:

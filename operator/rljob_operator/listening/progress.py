@@ -13,7 +13,7 @@ import aiohttp
 from rljob_operator.guard import Guard
 from rljob_operator.observing.progress import MAX_ANSWER_BYTES, progress_of
 from rljob_operator.observing.values import MAX_MESSAGE_LENGTH, Unreadable, words
-from rljob_operator.states.situation.progress import ProgressAnswer, Unreachable
+from rljob_operator.states.situation.facts import ProgressAnswer, Unreachable
 from rljob_operator.telling.logs import speaking_of
 from rljob_operator.vocabulary.key import Key
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rljob_operator.observing.values import MAX_WORD_LENGTH, Unreadable, mapping, number, parsed, whole, words
-from rljob_operator.states.situation.progress import ProgressAnswer
+from rljob_operator.states.situation.facts import ProgressAnswer
 
 MAX_ANSWER_BYTES = 1 << 20
 _MAX_METRICS = 256

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rljob_api.v1alpha1.status import MAX_PROGRESS_METRICS, MetricStatus, ProgressStatus
-from rljob_operator.states.situation.progress import ProgressAnswer
+from rljob_operator.states.situation.facts import ProgressAnswer
 from rljob_operator.states.situation.situation import Situation
 
 _MAX_SECONDS = 1e12

@@ -10,8 +10,7 @@ from rljob_api.v1alpha1.status import FailureStatus
 from rljob_api.vocabulary import keys
 from rljob_api.vocabulary.exit_codes import ExitCode
 from rljob_operator.states.situation.conditions import Reason, known_reason
-from rljob_operator.states.situation.facts import Ended, PodFacts
-from rljob_operator.states.situation.progress import ProgressAnswer
+from rljob_operator.states.situation.facts import Ended, PodFacts, ProgressAnswer
 from rljob_operator.states.situation.situation import Situation
 from rljob_operator.vocabulary.timestamps import seconds_of
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from rljob_operator.states import deadlines, ending, failing, finished, services
-from rljob_operator.states.situation.admission import AdmissionState
 from rljob_operator.states.situation.conditions import Reason, no, yes
+from rljob_operator.states.situation.facts import AdmissionState
 from rljob_operator.states.situation.situation import Decision, QueueAction, Situation
 
 UNPLACEABLE_LOOK_SECONDS = 15.0

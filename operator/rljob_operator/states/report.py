@@ -7,9 +7,8 @@ from dataclasses import replace
 
 from rljob_api.v1alpha1.status import ConditionType, Phase, RLJobStatus, WorkerGroupStatus
 from rljob_operator.states.faults import is_going
-from rljob_operator.states.situation.admission import AdmissionState
 from rljob_operator.states.situation.conditions import Claim, Claims, Reason, condition, merged, no, unknown, yes
-from rljob_operator.states.situation.progress import Unreachable
+from rljob_operator.states.situation.facts import AdmissionState, Unreachable
 from rljob_operator.states.situation.situation import Decision, Obstacle, Situation
 
 _NAMES_SHOWN = 5

@@ -18,9 +18,8 @@ from rljob_api.vocabulary.exit_codes import ExitCode
 from rljob_operator import names
 from rljob_operator.states import ending
 from rljob_operator.states.service_claims import claim, unready
-from rljob_operator.states.situation.admission import AdmissionState
 from rljob_operator.states.situation.conditions import Reason, no
-from rljob_operator.states.situation.facts import Ended, PodFacts
+from rljob_operator.states.situation.facts import AdmissionState, Ended, PodFacts
 from rljob_operator.states.situation.situation import END_GRACE_SECONDS, Decision, QueueAction, Situation, earliest
 from rljob_operator.vocabulary.timestamps import seconds_of
 

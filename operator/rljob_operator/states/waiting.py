@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from rljob_operator.states import ending, finished
-from rljob_operator.states.situation.admission import AdmissionState
 from rljob_operator.states.situation.conditions import Reason, no
+from rljob_operator.states.situation.facts import AdmissionState
 from rljob_operator.states.situation.situation import Decision, QueueAction, Situation
 from rljob_operator.vocabulary.timestamps import seconds_of, seconds_since
 

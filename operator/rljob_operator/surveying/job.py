@@ -1,8 +1,9 @@
-"""`Job`: an RLJob as it was read, and `Memory`: what is remembered of it between two looks."""
+"""`Jobs`: reads RLJobs and writes their status, and `Memory`: what is remembered of one between two looks."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,7 +11,9 @@ from pydantic import ValidationError
 
 from rljob_api.v1alpha1.status import LIVING_PHASES, RLJobStatus
 from rljob_api.vocabulary import keys
-from rljob_operator.cluster.api import Object
+from rljob_operator.cluster.api import Cluster, Object
+from rljob_operator.cluster.kinds import RLJOB
+from rljob_operator.cluster.reflector import drop_bookkeeping
 from rljob_operator.manifests.context import WrittenPlan
 from rljob_operator.manifests.metadata import is_child_of
 from rljob_operator.observing.pods import pod_facts
@@ -21,6 +24,8 @@ from rljob_operator.surveying.acceptance import Accepted
 from rljob_operator.vocabulary.key import Key, Subject
 
 _LONG_AGO = "1970-01-01T00:00:00Z"
+_CONFIRMED_SECONDS = 60.0
+"""How long a job of which nothing was heard is believed to be as it was: a watch may be deaf."""
 
 
 def read_status(written: Mapping[str, Any] | None) -> RLJobStatus:
@@ -126,3 +131,58 @@ class Memory:
     def _fact(self, pod: Object) -> tuple[str, PodFacts]:
         version, known = pod["metadata"]["resourceVersion"], self.facts.get(pod["metadata"]["uid"])
         return known if known is not None and known[0] == version else (version, pod_facts(pod))
+
+
+class Jobs:
+    """One for all jobs; a job that runs is read again only when something newer was heard of.
+
+    Most looks at a job follow from an answer about its progress, and find the job as it was last written.  That a watch
+    is late does no harm: a status is written over the version that was looked at, or not at all.
+    """
+
+    def __init__(
+        self, cluster: Cluster, newest: Callable[[Key], int | None], clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """`newest`: the version of a job that events last told of; None for one that is gone, or was never told of."""
+        self._cluster = cluster
+        self._newest = newest
+        self._clock = clock
+        self._known: dict[Key, _Known] = {}
+
+    async def read(self, key: Key) -> Job | None:
+        """The job; None when there is none."""
+        known = self._known.get(key)
+        if known is not None and self._is_good(known):
+            return known.job
+        self._known.pop(key, None)
+        body = await self._cluster.get(RLJOB, key.namespace, key.name)
+        return None if body is None else self._keep(Job.read(key, body))
+
+    async def write(self, job: Job, status: RLJobStatus) -> None:
+        """Write the status, where it changed, of the very version that was looked at.  Raises ClusterError."""
+        # The API server takes null for a value of the wrong type: what is not known is left out, at any depth.
+        body = status.model_dump(mode="json", by_alias=True, exclude_none=True)
+        if body == job.body.get("status"):
+            return
+        self._known.pop(job.key, None)
+        metadata = {"name": job.key.name, "uid": job.uid, "resourceVersion": job.version}
+        written = await self._cluster.apply_status(RLJOB, job.key.namespace, {"metadata": metadata, "status": body})
+        self._keep(Job.read(job.key, written))
+
+    def _is_good(self, known: _Known) -> bool:
+        newest = self._newest(known.job.key)
+        is_newest = newest is not None and newest <= int(known.job.version)
+        return is_newest and self._clock() - known.confirmed_at < _CONFIRMED_SECONDS
+
+    def _keep(self, job: Job) -> Job:
+        if job.is_alive:
+            drop_bookkeeping(job.body)
+            self._known[job.key] = _Known(job, self._clock())
+        return job
+
+
+@dataclass(frozen=True)
+class _Known:
+    job: Job
+    confirmed_at: float
+    """When the API server last showed it so."""

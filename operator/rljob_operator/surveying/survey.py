@@ -23,8 +23,7 @@ from rljob_operator.observing.ray_services import ray_service_facts
 from rljob_operator.rules import Rules
 from rljob_operator.states import Refusal, Situation
 from rljob_operator.states.situation.conditions import Reason, condition
-from rljob_operator.states.situation.facts import PodFacts
-from rljob_operator.states.situation.progress import ProgressAnswer, Unreachable
+from rljob_operator.states.situation.facts import PodFacts, ProgressAnswer, Unreachable
 from rljob_operator.states.situation.situation import Obstacle, PlanName
 from rljob_operator.states.suspects import avoided
 from rljob_operator.surveying.acceptance import Accepted, accept, read_plan, spec_as_far_as_it_goes

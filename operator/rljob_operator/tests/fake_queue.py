@@ -9,7 +9,7 @@ from rljob_operator.cluster.kinds import WORKLOAD_KUEUE
 from rljob_operator.gangs.gang import Readiness, Reference
 from rljob_operator.manifests.context import JobContext, Manifest
 from rljob_operator.manifests.metadata import metadata
-from rljob_operator.states.situation.admission import Admission, AdmissionState
+from rljob_operator.states.situation.facts import Admission, AdmissionState
 from rljob_operator.tests.fake_cluster import FakeCluster
 
 

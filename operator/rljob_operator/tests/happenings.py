@@ -22,7 +22,7 @@ from rljob_operator.cluster.errors import (
 )
 from rljob_operator.cluster.kinds import POD, RLJOB, WORKLOAD_KUEUE, Kind
 from rljob_operator.manifests.metadata import controller, is_child_of
-from rljob_operator.states.situation.progress import ProgressAnswer, Unreachable
+from rljob_operator.states.situation.facts import ProgressAnswer, Unreachable
 from rljob_operator.tests.fake_queue import FakeQueue, let_in, take_back
 from rljob_operator.tests.world import KEY, TWO_PODS, World, disrupted, ended, running
 

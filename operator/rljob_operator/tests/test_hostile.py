@@ -11,7 +11,7 @@ from rljob_api.tests.patience import PATIENCE_SECONDS
 from rljob_operator.cluster.kinds import POD
 from rljob_operator.observing.progress import progress_of
 from rljob_operator.observing.values import Unreadable
-from rljob_operator.states.situation.progress import Unreachable
+from rljob_operator.states.situation.facts import Unreachable
 from rljob_operator.tests import hostile
 from rljob_operator.tests.world import KEY, TWO_PODS, World
 

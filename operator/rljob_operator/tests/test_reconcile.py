@@ -10,7 +10,7 @@ from rljob_operator.cluster.kinds import (
     RLJOB,
     SERVICE,
 )
-from rljob_operator.states.situation.progress import ProgressAnswer, Unreachable
+from rljob_operator.states.situation.facts import ProgressAnswer, Unreachable
 from rljob_operator.tests.fake_cluster import names
 from rljob_operator.tests.world import KEY, TWO_PODS, World
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rljob_operator.states.situation.progress import ProgressAnswer
+from rljob_operator.states.situation.facts import ProgressAnswer
 from rljob_operator.tests.world import TWO_PODS, World
 
 HOUR, DAY = 3600.0, 86400.0

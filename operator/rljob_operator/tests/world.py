@@ -27,9 +27,8 @@ from rljob_operator.manifests.context import JobContext
 from rljob_operator.reconcile import Reconciler
 from rljob_operator.rules import Rules
 from rljob_operator.states.situation.conditions import condition
-from rljob_operator.states.situation.progress import ProgressAnswer, Unreachable
-from rljob_operator.surveying.job import read_status
-from rljob_operator.surveying.jobs import Jobs
+from rljob_operator.states.situation.facts import ProgressAnswer, Unreachable
+from rljob_operator.surveying.job import Jobs, read_status
 from rljob_operator.telling.job_metrics import JobMetrics
 from rljob_operator.telling.teller import Teller
 from rljob_operator.tests.fake_cluster import FakeCluster, LiveCache

@@ -9,7 +9,7 @@ from rljob_operator.gangs.gang import Reference
 from rljob_operator.gangs.kueue.conditions import is_true, message_of
 from rljob_operator.gangs.kueue.workload import GROUP
 from rljob_operator.manifests.context import Manifest, Placement
-from rljob_operator.states.situation.admission import Admission, AdmissionState
+from rljob_operator.states.situation.facts import Admission, AdmissionState
 
 POD_SET_LABEL = f"{GROUP}/podset"
 WORKLOAD_ANNOTATION = f"{GROUP}/workload"

@@ -17,7 +17,7 @@ from rljob_operator.gangs.kueue.status import finished_status, readiness_status,
 from rljob_operator.gangs.kueue.workload import API_VERSIONS, QueuePriority, renewal, workload
 from rljob_operator.gangs.ungrouped import Ungrouped
 from rljob_operator.manifests.context import JobContext, Manifest
-from rljob_operator.states.situation.admission import Admission, AdmissionState
+from rljob_operator.states.situation.facts import Admission, AdmissionState
 
 ADMISSION_MANAGER = "kueue-admission"
 

@@ -11,7 +11,7 @@ from rljob_operator.gangs.gang import Gang, Readiness
 from rljob_operator.manifests import pods
 from rljob_operator.manifests.metadata import is_child_of
 from rljob_operator.manifests.tests.builders import TWO_GROUPS, UID, make_context
-from rljob_operator.states.situation.admission import AdmissionState
+from rljob_operator.states.situation.facts import AdmissionState
 
 QUEUES = {"Kueue"}
 ALONE = {"None"}

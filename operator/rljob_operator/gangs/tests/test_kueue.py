@@ -7,7 +7,7 @@ from rljob_operator.gangs.kueue.gang import Kueue
 from rljob_operator.gangs.kueue.workload import QueuePriority
 from rljob_operator.manifests import pods
 from rljob_operator.manifests.tests.builders import TWO_GROUPS, UID, make_context, one_group
-from rljob_operator.states.situation.admission import Admission, AdmissionState
+from rljob_operator.states.situation.facts import Admission, AdmissionState
 
 EARLIER, NOW = "2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z"
 READY = Readiness(True, {})

@@ -21,8 +21,8 @@ from rljob_operator.gangs.volcano import Volcano
 from rljob_operator.manifests.context import JobContext, Manifest
 from rljob_operator.manifests.tests.builders import UID, make_context
 from rljob_operator.states import Refusal, Situation
-from rljob_operator.states.situation.admission import AdmissionState
 from rljob_operator.states.situation.conditions import Reason
+from rljob_operator.states.situation.facts import AdmissionState
 from rljob_operator.states.tests.builders import pending
 from rljob_operator.tests.fake_cluster import FakeCluster, names
 from rljob_operator.tests.fake_queue import FakeQueue

@@ -12,7 +12,7 @@ from aiohttp import web
 
 from rljob_api.tests.patience import PATIENCE_SECONDS
 from rljob_operator.listening.progress import ProgressReader
-from rljob_operator.states.situation.progress import ProgressAnswer, Unreachable
+from rljob_operator.states.situation.facts import ProgressAnswer, Unreachable
 
 Page = Callable[[web.Request], Awaitable[web.StreamResponse]]
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from rljob_operator.guard import Guard
 from rljob_operator.listening.progress import ProgressPolls
-from rljob_operator.states.situation.progress import ProgressAnswer, Unreachable
+from rljob_operator.states.situation.facts import ProgressAnswer, Unreachable
 from rljob_operator.tests.virtual_time import now, run
 from rljob_operator.vocabulary.key import Key
 

@@ -1,11 +1,14 @@
-"""What a decision knows of a pod."""
+"""What a decision knows of the pods of a job, of what its lead pod says of itself, and of its queue."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Literal
 
 from rljob_api.vocabulary.exit_codes import ExitCode
+from rljob_operator.manifests.context import Placement
 from rljob_operator.states.situation.conditions import Reason
 
 Server = Literal["Pod", "RayService"]
@@ -90,3 +93,62 @@ class PodFacts:
     def is_done(self) -> bool:
         """Whether its work is done."""
         return self.ended is not None and self.ended.exit_code == ExitCode.DONE
+
+
+@dataclass(frozen=True)
+class ProgressAnswer:
+    """What `/progress` of the lead worker's pod says."""
+
+    phase: str = "Starting"
+    """Starting, Running or Finished."""
+
+    attempt: int = 0
+    """The attempt that answers."""
+
+    step: int = 0
+    """The last finished step."""
+
+    total_steps: int = 0
+    """stop.steps. 0: not said yet."""
+
+    reward: float | None = None
+    """Mean reward of the last step."""
+
+    step_seconds: float | None = None
+    """Mean duration of the recent steps."""
+
+    checkpoint_step: int | None = None
+    """Step of the last committed checkpoint."""
+
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    """Metrics of the last step, by their names in metrics.jsonl."""
+
+
+@dataclass(frozen=True)
+class Unreachable:
+    """The pod did not answer."""
+
+    reason: str
+    """Why, for a condition's message."""
+
+
+class AdmissionState(StrEnum):
+    """What a queue says of a job."""
+
+    ADMITTED = "Admitted"
+    WAITING = "Waiting"
+    EVICTED = "Evicted"
+    SPENT = "Spent"
+    """Its place was given back for good: another has to be asked for."""
+
+
+@dataclass(frozen=True)
+class Admission:
+    """Whether pods may be made, why not, and where they may run."""
+
+    state: AdmissionState
+    message: str = ""
+    placements: Mapping[str, Placement] = field(default_factory=dict)
+    """By worker group; groups that may run anywhere are left out."""
+    unplaceable: str = ""
+    """Why it is not known where pods may run, so that none can be made.  Empty: it is."""

@@ -11,10 +11,15 @@ from typing import Any
 from rljob_api.v1alpha1 import RLJobSpec
 from rljob_api.v1alpha1.status import ConditionType, RLJobStatus
 from rljob_operator import names
-from rljob_operator.states.situation.admission import Admission, AdmissionState
 from rljob_operator.states.situation.conditions import Claim, Claims, Reason
-from rljob_operator.states.situation.facts import PodFacts, Server
-from rljob_operator.states.situation.progress import ProgressAnswer, Unreachable
+from rljob_operator.states.situation.facts import (
+    Admission,
+    AdmissionState,
+    PodFacts,
+    ProgressAnswer,
+    Server,
+    Unreachable,
+)
 from rljob_operator.vocabulary.backoff import Backoff
 from rljob_operator.vocabulary.timestamps import timestamp
 

@@ -9,9 +9,8 @@ from rljob_api.tests.builders import make_job
 from rljob_api.v1alpha1.infrastructure import WorkerGroupSpec
 from rljob_api.v1alpha1.status import ConditionType, FailureStatus, RLJobStatus
 from rljob_operator.states import Decision, Situation
-from rljob_operator.states.situation.admission import Admission, AdmissionState
 from rljob_operator.states.situation.conditions import condition
-from rljob_operator.states.situation.facts import Ended, PodFacts
+from rljob_operator.states.situation.facts import Admission, AdmissionState, Ended, PodFacts
 from rljob_operator.states.situation.situation import PlanName
 from rljob_operator.vocabulary.timestamps import timestamp
 

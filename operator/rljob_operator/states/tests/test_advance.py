@@ -9,8 +9,7 @@ import pytest
 
 from rljob_api.v1alpha1.status import MAX_PROGRESS_METRICS, MetricStatus, ProgressStatus
 from rljob_operator.states import decide
-from rljob_operator.states.situation.facts import Ended, PodFacts
-from rljob_operator.states.situation.progress import ProgressAnswer
+from rljob_operator.states.situation.facts import Ended, PodFacts, ProgressAnswer
 from rljob_operator.states.tests.builders import NOW, ago, alive, pod
 from rljob_operator.vocabulary.timestamps import timestamp
 

@@ -10,8 +10,7 @@ import pytest
 from rljob_api.v1alpha1.status import FailureStatus, ProgressStatus
 from rljob_operator.states.faults import Fault, cause, faults, is_going, lead_pod, noted
 from rljob_operator.states.situation.conditions import Reason
-from rljob_operator.states.situation.facts import Ended, PodFacts
-from rljob_operator.states.situation.progress import ProgressAnswer, Unreachable
+from rljob_operator.states.situation.facts import Ended, PodFacts, ProgressAnswer, Unreachable
 from rljob_operator.states.tests.builders import NOW, TWO_PODS, ago, alive, dead, pod, with_groups
 
 FIRST = "small-train-0-a1"

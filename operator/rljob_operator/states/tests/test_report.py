@@ -10,10 +10,15 @@ import pytest
 from rljob_api.v1alpha1.status import Condition, ConditionType, ProgressStatus, RLJobStatus, WorkerGroupStatus
 from rljob_operator.states import Decision, Situation
 from rljob_operator.states.report import obstructed, reported
-from rljob_operator.states.situation.admission import Admission, AdmissionState
 from rljob_operator.states.situation.conditions import Claim, Reason, no, unknown, yes
-from rljob_operator.states.situation.facts import PodFacts, Stuck
-from rljob_operator.states.situation.progress import ProgressAnswer, Unreachable
+from rljob_operator.states.situation.facts import (
+    Admission,
+    AdmissionState,
+    PodFacts,
+    ProgressAnswer,
+    Stuck,
+    Unreachable,
+)
 from rljob_operator.states.situation.situation import Obstacle
 from rljob_operator.states.tests.builders import (
     EVICTED,

@@ -5,9 +5,8 @@ from dataclasses import replace
 import pytest
 
 from rljob_operator.states import decide
-from rljob_operator.states.situation.admission import Admission, AdmissionState
 from rljob_operator.states.situation.conditions import Reason
-from rljob_operator.states.situation.facts import Ended, Stuck
+from rljob_operator.states.situation.facts import Admission, AdmissionState, Ended, Stuck
 from rljob_operator.states.situation.situation import Deletion, Obstacle, QueueAction, Refusal
 from rljob_operator.states.tests.builders import EVICTED, NOW, WAITING, ago, alive, pending, pod, said
 from rljob_operator.states.tests.services import (

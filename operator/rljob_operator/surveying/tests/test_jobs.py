@@ -9,8 +9,7 @@ import pytest
 from rljob_operator.cluster.errors import Conflict
 from rljob_operator.cluster.kinds import RLJOB
 from rljob_operator.listening.resync import Heard
-from rljob_operator.surveying.job import Job
-from rljob_operator.surveying.jobs import Jobs
+from rljob_operator.surveying.job import Job, Jobs
 from rljob_operator.tests.world import KEY, World
 
 

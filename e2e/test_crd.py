@@ -14,7 +14,7 @@ from e2e.cluster.commands import CommandFailed
 from e2e.release import ensure_release
 from rljob_api import job_from_object, parse_job
 from rljob_api.crd.rules import RULES
-from rljob_api.lifetime.mutability import ENDED, IMMUTABLE
+from rljob_api.lifetime.changes import ENDED, IMMUTABLE
 from rljob_api.loading.document import read_document
 from rljob_api.loading.overrides import apply_overrides
 from rljob_api.tests.builders import SMALL, TWO_GROUPS, dag

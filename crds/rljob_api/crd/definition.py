@@ -6,9 +6,8 @@ from typing import Any
 
 import yaml
 
-from rljob_api.crd.lists import annotate
 from rljob_api.crd.rules import add_rules
-from rljob_api.crd.structural import Schema, structural_schema, without_defaults
+from rljob_api.crd.structural import Schema, at, structural_schema, without_defaults
 from rljob_api.v1alpha1 import RLJobSpec, RLJobStatus
 from rljob_api.vocabulary.keys import GROUP, KIND, PLURAL, SHORT_NAME, VERSION
 
@@ -40,6 +39,35 @@ COLUMNS = (
     {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
 )
 """What `kubectl get rlj` shows; priority 1 only with `-o wide`."""
+
+LIST_KEYS = {
+    "spec.models": "name",
+    "spec.rewards": "name",
+    "spec.services": "name",
+    "spec.workerGroups": "name",
+    "spec.dag.stages": "name",
+    "spec.env": "name",
+    "status.conditions": "type",
+    "status.workerGroups": "name",
+    "status.services": "name",
+    "status.progress.metrics": "name",
+}
+"""Lists whose entries have names of their own: the API server refuses a name that comes twice, and merges by name."""
+
+_OPEN: Schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+_TEXTS: Schema = {"type": "object", "maxProperties": 64, "additionalProperties": {"type": "string", "maxLength": 65536}}
+
+# The API server's own schema of a pod template would cost 62 kB without descriptions, demand fields (`containers`)
+# that a template merged over ours need not have, and be that of one Kubernetes version: a field newer than it would be
+# cut off. So the template is open below `spec`. A misspelt field there is noticed when the operator makes the pod, with
+# strict field validation and the API server's own words.
+TEMPLATE: Schema = {
+    "type": "object",
+    "properties": {
+        "metadata": {"type": "object", "properties": {"labels": _TEXTS, "annotations": _TEXTS}},
+        "spec": _OPEN,
+    },
+}
 
 
 def definition() -> dict[str, Any]:
@@ -109,3 +137,13 @@ _CHART_METADATA = """\
     helm.sh/resource-policy: keep
   {{- end }}
 """
+
+
+def annotate(schema: Schema) -> None:
+    """Put into the schema how the API server merges lists, and where it looks no further: types do not say it."""
+    for path, key in LIST_KEYS.items():
+        at(schema, path).update({"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": [key]})
+    for path in ("spec.workerGroups[].template", "spec.services[].workerGroup.template"):
+        template = at(schema, path)
+        template.pop("x-kubernetes-preserve-unknown-fields")
+        template.update(TEMPLATE)

@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from rljob_api.catalogue.stages import STAGES
 from rljob_api.checks.names import MAX_NAME_LENGTH
 from rljob_api.checks.options import NEVER_RETRIED
-from rljob_api.crd.places import at
-from rljob_api.crd.structural import Schema
-from rljob_api.lifetime.mutability import ENDED, IMMUTABLE, LISTED, MUTABLE, MUTABLE_WHILE_SUSPENDED, RAISABLE
+from rljob_api.crd.structural import Schema, at
+from rljob_api.lifetime.changes import ENDED, IMMUTABLE, LISTED, MUTABLE, MUTABLE_WHILE_SUSPENDED, RAISABLE
 from rljob_api.v1alpha1.status import ENDED_PHASES
 from rljob_api.vocabulary.keys import ACTOR, CRITIC, REFERENCE, ROLLOUT_GROUP
 

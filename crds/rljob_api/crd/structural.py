@@ -1,7 +1,8 @@
-"""From pydantic's JSON schema to the structural OpenAPI schema that an API server takes.  Pure."""
+"""From pydantic's JSON schema to the structural OpenAPI schema that an API server takes; places in a schema.  Pure."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from rljob_api.vocabulary.model import ApiModel
@@ -131,3 +132,25 @@ def _bounds(node: Schema) -> Schema:
         if exclusive in node:
             bounds |= {side: node[exclusive], exclusive: True}
     return bounds
+
+
+def at(schema: Schema, path: str) -> Schema:
+    """The schema at a path such as `spec.workerGroups[].template`; KeyError for a field that the types do not have."""
+    for part in path.split(".") if path else ():
+        name, _, of_items = part.partition("[]")
+        schema = schema["properties"][name]
+        for _ in range(part.count("[]")):
+            schema = schema["items"]
+        assert not of_items.strip("[]"), path
+    return schema
+
+
+def walk(schema: Schema, path: str = "") -> Iterator[tuple[str, Schema]]:
+    """(path, schema) of every value, the outer ones first."""
+    yield path, schema
+    for name, below in schema.get("properties", {}).items():
+        yield from walk(below, f"{path}.{name}" if path else name)
+    if "items" in schema:
+        yield from walk(schema["items"], f"{path}[]")
+    if isinstance(schema.get("additionalProperties"), dict):
+        yield from walk(schema["additionalProperties"], f"{path}.*")

@@ -19,6 +19,9 @@ Profiles = Mapping[str, AcceleratorProfile]
 
 _USER_METADATA = ("name", "namespace", "labels", "annotations")
 
+_RECOMPUTES = "activationCheckpointing"
+"""Was true or false, and is None, Full or Auto in training.memory."""
+
 
 def parse_job(text: str, overrides: Iterable[str] = (), profiles: Profiles = built_in_profiles.DEFAULT) -> RLJob:
     """The job of a YAML text, with `--set` overrides applied.  Raises InvalidJobError with every problem at once."""
@@ -72,3 +75,20 @@ def with_source(problem: Problem, document: Document, overrides: Sequence[str]) 
 
 
 _EMPTY = Problem("", "", "the file is empty", "Write apiVersion, kind, metadata and spec; see rljob new.")
+
+
+def by_todays_names(job: Any) -> Any:
+    """A document that may be a job as an earlier version wrote it, with every field that has moved at its
+    place of today.
+
+    For what a version before left behind, such as the job of a run. A job that a person writes has today's names.
+    """
+    spec = job.get("spec") if isinstance(job, Mapping) else None
+    if not isinstance(spec, Mapping):
+        return job
+    training = spec.get("training")
+    if not isinstance(training, Mapping) or _RECOMPUTES not in training:
+        return job
+    kept = {name: value for name, value in training.items() if name != _RECOMPUTES}
+    memory = {_RECOMPUTES: "Full" if training[_RECOMPUTES] else "None", **(kept.get("memory") or {})}
+    return {**job, "spec": {**spec, "training": {**kept, "memory": memory}}}

@@ -8,7 +8,7 @@
                     ragged column 8 of offset; fixed columns (`catalogue.widths`); and of a prompt, once for each
                     group: balanced one by one, every row of a copy may be of another
     control         CONTROL_BYTES
-    weights         their share of the arena (`arena.weights_share`) where weights enter or leave the group
+    weights         their share of the arena (`weights_share`) where weights enter or leave the group
                     through data buffers
 
 Everything that a step puts may be there while everything is that it maps, for inputs are given back at its end; an edge
@@ -44,10 +44,28 @@ from rljob_api.pipeline.edges import (
 from rljob_api.pipeline.meshes import Mesh
 from rljob_api.pipeline.resolution import Resolution
 from rljob_api.v1alpha1 import RLJobSpec
-from rljob_api.vocabulary.arena import CONTROL_BYTES, WEIGHT_SLOTS_BYTES, memory_beside_weights, weights_share
+
+WEIGHT_SLOTS_BYTES = 64 << 20
+"""What chunks of weights take of an arena at least, on each host that an edge of weights passes."""
+
+LARGEST_WEIGHTS_PART = 8
+"""Of a large arena chunks of weights take at most one in so many bytes."""
+
+CONTROL_BYTES = 1 << 20
+"""What headers of rows under way take in the memory of a host, at most."""
 
 SCATTER = 2
 """How much more than its part a host may hold of rows that lie where they were made."""
+
+
+def weights_share(memory: int) -> int:
+    """Bytes of an arena of `memory` bytes that chunks of weights may take; never more than half."""
+    return min(max(WEIGHT_SLOTS_BYTES, memory // LARGEST_WEIGHTS_PART), memory // 2)
+
+
+def memory_beside_weights(rest: int) -> int:
+    """The smallest arena in which `rest` bytes are left beside the share of weights that is wanted for them."""
+    return max(rest + WEIGHT_SLOTS_BYTES, ceil(rest * LARGEST_WEIGHTS_PART / (LARGEST_WEIGHTS_PART - 1)))
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,5 @@
-"""What every axis of a mesh costs: what a worker sends over it in a step, and what it would have in memory without it.
+"""What a mesh and every axis of it cost: what a worker computes and sends in a step, how long it waits, and what it
+would have in memory without the axis.
 
 With T tokens of a copy in a step, of hidden size h, queries q and keys k wide, L layers of P parameters, c bytes of a
 number, and n ranks of the axis, a forward pass sends of each worker
@@ -13,10 +14,18 @@ number, and n ranks of the axis, a forward pass sends of each worker
 q, k and P are what matrices that are split leave a worker, L and P what pipeline stages do: of the stage that sends
 most. A backward pass sends as much again; where ranks split matrices they add up gradients of what each has whole once
 in an optimizer step, and so do the first stage and the last of an embedding that is the last layer as well. FSDP shards
-over dp and cp together, which counts as dp, and where there is one copy as cp: of a replica,
-where there are several. These send gradients alone, once in an optimizer step; of each worker its shard, of b bytes,
+over dp and cp together, which counts as dp, and where there is one copy as cp: of a replica, where there are several.
+These send gradients alone, once in an optimizer step; of each worker its shard, of b bytes,
 
     rp              2 b (n - 1) / n                              round a ring, added up, and once more, sums
+
+A backward pass computes twice what a forward pass does. With m micro-batches in an optimizer step, each of which takes
+t_1 ... t_p on the stages of a copy, 1F1B (Narayanan et al., https://arxiv.org/abs/2104.04473) takes
+
+    t_1 + ... + t_p + (m - 1) max t
+
+in place of m (t_1 + ... + t_p) / p without stages: (p - 1) / m of the time in vain where they are equal, and what the
+slowest has more than the others, such as the last, which makes words of hidden states.
 """
 
 from __future__ import annotations
@@ -25,10 +34,10 @@ from collections.abc import Iterator
 from math import ceil
 
 from rljob_api.memory.layout import Layout
+from rljob_api.memory.model_shape import ModelShape
 from rljob_api.pipeline.meshes import AxisCost, AxisWithCost, Mesh, MeshCost, context_way
 from rljob_api.planning.limits import Limits
 from rljob_api.planning.memory import Shapes, largest_of, layout_of, memory_of, packs_of
-from rljob_api.planning.operations import operations_of, passes_of, waiting
 from rljob_api.planning.plan import EnginePlan, Plan
 
 AXES: tuple[AxisWithCost, ...] = ("dp", "rp", "pp", "cp", "tp", "ep")
@@ -153,3 +162,40 @@ def _over_shards(plan: Plan, engine: EnginePlan, layout: Layout, asked: int, bac
     numbers = layout.parameters_here * (layout.ranks - 1) / layout.ranks
     trained = numbers * layout.trained / layout.whole
     return gathered * numbers * layout.computed + reduced * trained * layout.stored
+
+
+def passes_of(plan: Plan, engine: EnginePlan) -> tuple[int, int]:
+    """Forward passes over all tokens of a step, but for those that are computed again, and backward passes."""
+    runs = [stage.run for stage in plan.stages if engine.name in stage.engines]
+    updates = sum(run in ("UpdatePolicy", "UpdateCritic") for run in runs)
+    learnt = updates * plan.spec.algorithm.update_epochs
+    return len(runs) - updates + learnt, learnt if engine.trainable else 0
+
+
+def operations_of(plan: Plan, engine: EnginePlan, shape: ModelShape) -> float:
+    """Of one worker in a step, of the whole of a model."""
+    mesh = engine.mesh
+    forwards, backwards = passes_of(plan, engine)
+    tokens = ceil(plan.spec.num_rows / mesh.dp) * plan.spec.longest_row
+    passes = forwards + backwards * (2 + engine.recomputes)
+    return tokens * passes * _of_token(plan, engine, shape) / mesh.ranks_per_copy
+
+
+def waiting(plan: Plan, engines: list[EnginePlan], shapes: Shapes) -> float:
+    """Time in which a worker waits for other stages, by the time in which it computes; of engines of one mesh."""
+    computed = [operations_of(plan, engine, shapes[engine.path]) for engine in engines]
+    waited = (_waiting(plan, engine, shapes[engine.path]) for engine in engines)
+    return sum(part * own for part, own in zip(waited, computed, strict=True)) / sum(computed)
+
+
+def _waiting(plan: Plan, engine: EnginePlan, shape: ModelShape) -> float:
+    """Micro-batches are taken to be those of an optimizer step, whatever is done with them."""
+    all_tokens, pack = packs_of(plan, engine)
+    micro_batches, stages = ceil(all_tokens / pack), engine.mesh.pp
+    times = [_of_token(plan, engine, shape.stage(stage, stages)) for stage in range(stages)]
+    return (sum(times) + (micro_batches - 1) * max(times)) * stages / (micro_batches * sum(times)) - 1
+
+
+def _of_token(plan: Plan, engine: EnginePlan, shape: ModelShape) -> float:
+    """Operations of a forward pass; a token sees half of the longest row on average."""
+    return shape.operations(plan.spec.longest_row / 2, predicts=not plan.has_value_head(engine))

@@ -13,9 +13,9 @@ from rljob_api.checks.subject import problem
 from rljob_api.pipeline.meshes import Mesh, ranks_beside_experts
 from rljob_api.planning.limits import Limits, lacking_bytes, memory_problems
 from rljob_api.planning.memory import Shapes
-from rljob_api.planning.models.spreading import divisors, split_sizes, stage_problems
 from rljob_api.planning.plan import EnginePlan, Plan
 from rljob_api.planning.planner import draft
+from rljob_api.planning.spreading import divisors, split_sizes, stage_problems
 from rljob_api.v1alpha1 import Checkpointing, OffloadSpec, RLJob, TrainingParallelism, TrainingSpec
 from rljob_api.vocabulary.problem import InvalidJobError, Problem
 

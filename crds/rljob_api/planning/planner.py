@@ -9,16 +9,15 @@ from typing import Literal
 from rljob_api.catalogue import profiles as built_in_profiles
 from rljob_api.catalogue.profiles import AcceleratorProfile
 from rljob_api.checks.validation import problems_of
+from rljob_api.memory.phases import GroupMemory
 from rljob_api.pipeline.edges import columns_by_producer, layout_of, stays_in_place
 from rljob_api.pipeline.meshes import mesh_of
-from rljob_api.pipeline.resolution import Resolution, ResolvedStage, place
-from rljob_api.pipeline.settled import settled
+from rljob_api.pipeline.resolution import Resolution, ResolvedStage, place, settled
 from rljob_api.planning.costs import mesh_costs
-from rljob_api.planning.limits import Limits, limit_of, memory_problems
+from rljob_api.planning.limits import Limit, Limits, limit_of, memory_problems
 from rljob_api.planning.memory import Shapes, memory_of
-from rljob_api.planning.models.problems import model_problems
+from rljob_api.planning.model_problems import model_problems
 from rljob_api.planning.plan import EdgePlan, EnginePlan, GroupPlan, Plan, StagePlan, WeightEdge
-from rljob_api.planning.recomputing import with_recomputing
 from rljob_api.planning.serving import service_plan
 from rljob_api.planning.weights import weight_transport
 from rljob_api.v1alpha1 import OffloadSpec, RLJob, WeightTransportChoice, WorkerGroupSpec
@@ -236,3 +235,22 @@ def _weights(engines: tuple[EnginePlan, ...], asked: WeightTransportChoice) -> t
         )
         for target in targets
     )
+
+
+def with_recomputing(plan: Plan, shapes: Shapes, limits: Limits) -> Plan:
+    """The plan with `Auto` decided for every group that trains. They are computed again where a worker would not fit
+    otherwise, and where nobody can tell whether it would."""
+    if plan.spec.training.memory.activation_checkpointing != "Auto":
+        return plan
+    memory = {each.group: each for each in memory_of(plan, shapes, limits)}
+    short = {group.name for group in plan.groups if not _fits(group, memory.get(group.name), limits.get(group.name))}
+    engines = (each.model_copy(update={"recomputes": each.trainable and each.group in short}) for each in plan.engines)
+    return plan.model_copy(update={"engines": tuple(engines)})
+
+
+def _fits(group: GroupPlan, memory: GroupMemory | None, limit: Limit | None) -> bool:
+    """Whether a worker is known to have room for an update. One on CPUs that nobody limits has."""
+    if limit is None:
+        return group.device == "cpu"
+    peaks = [phase.peak for phase in memory.phases if phase.phase == "train"] if memory is not None else []
+    return bool(peaks) and max(peaks) <= limit.usable

@@ -10,9 +10,9 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from rljob_api.pipeline.room import weights_share
 from rljob_api.planning.plan import GroupPlan, Plan, WeightTransport
 from rljob_api.v1alpha1 import WeightTransportChoice
-from rljob_api.vocabulary.arena import weights_share
 from rljob_api.vocabulary.quantity import parse_quantity
 
 MAX_SOURCES: Mapping[WeightTransport, int] = {"DataBuffer": 16, "Collective": 4}

@@ -9,9 +9,9 @@ from typing import Any
 from pydantic import ValidationError
 
 from rljob_api.catalogue.profiles import AcceleratorProfile
-from rljob_api.lifetime.mutability import immutable_changes, raises_steps
+from rljob_api.lifetime.changes import immutable_changes, raises_steps
 from rljob_api.loading.load import job_from_object
-from rljob_api.pipeline.settled import settled
+from rljob_api.pipeline.resolution import settled
 from rljob_api.planning.plan import Plan
 from rljob_api.planning.planner import plan
 from rljob_api.v1alpha1 import RLJob, RLJobSpec

@@ -7,8 +7,8 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from rljob_api.memory.model_shape import parse_shape
-from rljob_api.planning.models.spreading import spreading_problems
 from rljob_api.planning.plan import EnginePlan, Plan
+from rljob_api.planning.spreading import spreading_problems
 from rljob_worker.engines.parallel.mesh_ranks import Axis
 from rljob_worker.engines.protocols import TrainEngine
 from rljob_worker.engines.rollout.protocol import RolloutEngine

@@ -7,10 +7,10 @@ import yaml
 
 from rljob_api import job_from_object, parse_job
 from rljob_api.crd.definition import COLUMNS, chart_text, definition, definition_text, object_schema
-from rljob_api.crd.places import at, walk
 from rljob_api.crd.rules import ENDED_RULE, RULES, immutability_rules
+from rljob_api.crd.structural import at, walk
 from rljob_api.crd.tests.structural_defaults import fill_defaults
-from rljob_api.lifetime.mutability import MUTABLE, MUTABLE_WHILE_SUSPENDED
+from rljob_api.lifetime.changes import MUTABLE, MUTABLE_WHILE_SUSPENDED
 from rljob_api.tests.builders import FULL_EXAMPLE, SMALL
 from rljob_api.v1alpha1 import RLJobSpec
 from rljob_api.v1alpha1.algorithm import AlgorithmName

@@ -1,4 +1,4 @@
-from rljob_api.lifetime.mutability import IMMUTABLE, immutable_changes
+from rljob_api.lifetime.changes import IMMUTABLE, immutable_changes
 from rljob_api.tests.builders import make_job
 
 

@@ -1,6 +1,6 @@
 import pytest
 
-from rljob_api.lifetime.resumption import resume_changes
+from rljob_api.lifetime.changes import resume_changes
 from rljob_api.tests.builders import make_job
 
 BASE = make_job().spec

@@ -5,9 +5,17 @@ from hypothesis import strategies as st
 from rljob_api.catalogue.widths import INDEX_BYTES, is_known, known_bytes, prompt_bytes
 from rljob_api.pipeline.meshes import Mesh
 from rljob_api.pipeline.resolution import Resolution, place
-from rljob_api.pipeline.room import Room, layouts_of, most_copies, most_leaders, room_of
+from rljob_api.pipeline.room import (
+    CONTROL_BYTES,
+    WEIGHT_SLOTS_BYTES,
+    Room,
+    layouts_of,
+    most_copies,
+    most_leaders,
+    room_of,
+    weights_share,
+)
 from rljob_api.tests.builders import PPO, TWO_GROUPS, make_job
-from rljob_api.vocabulary.arena import CONTROL_BYTES, WEIGHT_SLOTS_BYTES, weights_share
 
 MI = 1 << 20
 SAMPLE = "algorithm={name: DAPO, groupSize: 4, kl: {coefficient: 0}}"

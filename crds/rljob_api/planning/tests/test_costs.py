@@ -5,7 +5,7 @@ import pytest
 from rljob_api.memory.model_shape import parse_shape
 from rljob_api.pipeline.meshes import Mesh
 from rljob_api.planning.advice import warnings_of
-from rljob_api.planning.operations import passes_of
+from rljob_api.planning.costs import passes_of
 from rljob_api.planning.planner import plan
 from rljob_api.planning.tests.test_memory import TINY
 from rljob_api.tests.builders import make_job, make_plan

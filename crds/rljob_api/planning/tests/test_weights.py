@@ -2,6 +2,7 @@
 
 import pytest
 
+from rljob_api.pipeline.room import memory_beside_weights, weights_share
 from rljob_api.planning.plan import Plan, WeightEdge
 from rljob_api.planning.weights import (
     MIN_SLOT_BYTES,
@@ -12,7 +13,6 @@ from rljob_api.planning.weights import (
     weight_flows,
 )
 from rljob_api.tests.builders import TWO_GROUPS, make_plan
-from rljob_api.vocabulary.arena import memory_beside_weights, weights_share
 
 MI = 1 << 20
 

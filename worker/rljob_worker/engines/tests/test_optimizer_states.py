@@ -234,7 +234,7 @@ def test_checkpoints_fit_any_number_of_ranks(tmp_path: Path) -> None:
 
 
 def test_states_of_another_format_are_not_read(tmp_path: Path) -> None:
-    """A job that resumes is refused before (`lifetime.resumption`); this is the last line."""
+    """A job that resumes is refused before (`lifetime.changes`); this is the last line."""
     path = write_config(tmp_path, **WIDE)
     save(engine_of(path, EIGHTHS), tmp_path / "saved")
     with pytest.raises(StorageError, match="damaged or of another model"):

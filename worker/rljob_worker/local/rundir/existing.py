@@ -1,7 +1,7 @@
 """What an earlier run left in a directory, read back."""
 
 from rljob_api.loading.document import read_document
-from rljob_api.loading.earlier import by_todays_names
+from rljob_api.loading.load import by_todays_names
 from rljob_api.loading.structure import check_structure
 from rljob_worker.checkpoint.files import read_if_there
 from rljob_worker.checkpoint.manifest import committed

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rljob_api.lifetime.resumption import Change, resume_changes
+from rljob_api.lifetime.changes import Change, resume_changes
 from rljob_api.v1alpha1 import RLJobSpec
 from rljob_worker.errors import InvalidJob
 

@@ -3,8 +3,8 @@ from dataclasses import replace
 import pytest
 
 from rljob_api.memory.model_shape import parse_shape
-from rljob_api.planning.models.positions import position_problems
-from rljob_api.planning.models.tests.configs import DENSE
+from rljob_api.planning.model_problems import position_problems
+from rljob_api.planning.tests.configs import DENSE
 from rljob_api.tests.builders import make_plan
 
 CONFIG = DENSE | {"num_attention_heads": 2, "max_position_embeddings": 512}

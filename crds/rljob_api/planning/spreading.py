@@ -1,5 +1,3 @@
-"""Whether a model can be shared out to the workers of a copy."""
-
 from __future__ import annotations
 
 from collections.abc import Iterator

@@ -2,7 +2,7 @@ import pytest
 
 from rljob_api.memory.model_shape import parse_shape
 from rljob_api.planning import planner
-from rljob_api.planning.models.tests.configs import DENSE, EXPERTS
+from rljob_api.planning.tests.configs import DENSE, EXPERTS
 from rljob_api.tests.builders import TWO_GROUPS, make_job, make_plan
 from rljob_api.vocabulary.problem import InvalidJobError
 

@@ -1,8 +1,8 @@
 import pytest
 
 from rljob_api.memory.model_shape import parse_shape
-from rljob_api.planning.models.abilities import ability_problems
-from rljob_api.planning.models.tests.configs import DENSE, EXPERTS
+from rljob_api.planning.model_problems import ability_problems
+from rljob_api.planning.tests.configs import DENSE, EXPERTS
 from rljob_api.tests.builders import PPO, TWO_GROUPS, make_plan
 
 

@@ -5,8 +5,8 @@ import pytest
 from rljob_api.memory.model_shape import FAMILIES, parse_shape
 from rljob_api.pipeline.meshes import Mesh, context_way
 from rljob_api.planning import planner
-from rljob_api.planning.models.spreading import split_sizes, spreading_problems, tensor_sizes
-from rljob_api.planning.models.tests.configs import DENSE
+from rljob_api.planning.spreading import split_sizes, spreading_problems, tensor_sizes
+from rljob_api.planning.tests.configs import DENSE
 from rljob_api.tests.builders import make_job, make_plan
 from rljob_api.vocabulary.problem import InvalidJobError
 

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from rljob.errors import AlreadyThere, ClusterError, NotThere, Unreachable
 from rljob.job import Job
 from rljob.packing import config_map, modules_of, owned_by
-from rljob.server import KubernetesServer, Object, Server
+from rljob.server import KubernetesServer, Object
 from rljob_api.catalogue.profiles import DEFAULT
 from rljob_api.loading.document import read_document
 from rljob_api.loading.load import parse_job
@@ -37,7 +37,7 @@ class Client:
         namespace: str | None = None,
         kubeconfig: str | Path | None = None,
         *,
-        server: Server | None = None,
+        server: KubernetesServer | None = None,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         """context: of the kubeconfig; its current one without. namespace: that of the context without. server: what to

@@ -156,8 +156,7 @@ def age_text(seconds: float) -> str:
 
 
 def _follow(client: Any, name: str) -> int:
-    from rljob.following import last_words, news
-    from rljob.lead_log import LeadLog
+    from rljob.following import LeadLog, last_words, news
 
     log, last = LeadLog(client, lambda line: click.echo(f"  | {line}")), None
     for job in client.follow(name):

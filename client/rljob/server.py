@@ -1,5 +1,5 @@
-"""`Server`: requests to an API server, as a kubeconfig says. Of the official client only what is delicate is used: TLS,
-contexts, and plug-ins for credentials."""
+"""`KubernetesServer`: requests to an API server, as a kubeconfig says. Of the official client only what is delicate is
+used: TLS, contexts, and plug-ins for credentials."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from rljob.errors import AlreadyThere, ClusterError, NotThere, Unreachable
 
@@ -20,24 +20,8 @@ _MERGE = "application/merge-patch+json"
 _ERRORS: Mapping[int, type[ClusterError]] = {404: NotThere, 409: AlreadyThere, 429: Unreachable}
 
 
-class Server(Protocol):
-    """What the client asks of a cluster. Every method raises ClusterError."""
-
-    def read(self, path: str, **query: str) -> Object: ...
-
-    def create(self, path: str, body: Mapping[str, Any]) -> Object: ...
-
-    def merge(self, path: str, body: Mapping[str, Any]) -> Object: ...
-
-    def delete(self, path: str) -> None: ...
-
-    def lines(self, path: str, **query: str) -> Iterator[str]:
-        """A text line by line, as it comes."""
-        ...
-
-
 class KubernetesServer:
-    """A Server behind a kubeconfig's context, or behind the service account of the pod that this runs in."""
+    """The API server of a kubeconfig's context, or of the pod that this runs in. Every method raises ClusterError."""
 
     def __init__(self, context: str | None = None, kubeconfig: Path | None = None) -> None:
         from kubernetes.client import ApiClient, Configuration
@@ -61,6 +45,7 @@ class KubernetesServer:
         self._object("DELETE", path, {"propagationPolicy": "Background"})
 
     def lines(self, path: str, **query: str) -> Iterator[str]:
+        """A text line by line, as it comes."""
         from urllib3.exceptions import HTTPError
 
         seconds = None if query.get("follow") == "true" else TIMEOUT_SECONDS

@@ -1,12 +1,13 @@
 import threading
 
+from rljob.client import Client
 from rljob.errors import Unreachable
-from rljob.lead_log import LeadLog
+from rljob.following import LeadLog
 from rljob.tests.builders import job
 from rljob_api.tests.patience import PATIENCE_SECONDS
 
 
-class Logs:
+class Logs(Client):
     """One log per attempt; a log that is an error breaks off."""
 
     def __init__(self, *attempts):

@@ -1,7 +1,8 @@
 """One certificate authority for one attempt of a job, and a certificate for each of its hosts.
 
 The authority's key does not outlive `issue`: nobody can add a host to an attempt, and what is stolen from one opens
-nothing in the next, which trusts another authority.
+nothing in the next, which trusts another authority. Whoever starts an attempt issues them, the operator as well as the
+local supervisor: so they are made here.
 """
 
 from __future__ import annotations
@@ -79,7 +80,9 @@ def issue(job: str, attempt: int, hosts: Mapping[str, Iterable[str]], now: datet
             .add_extension(x509.AuthorityKeyIdentifier(identifier.digest, None, None), critical=False)
             .sign(authority_key, hashes.SHA256())
         )
-        return KeyPair(certificate.public_bytes(Encoding.PEM), _private_bytes(key))
+        return KeyPair(
+            certificate.public_bytes(Encoding.PEM), key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+        )
 
     pairs = {host: for_host(host, called) for host, called in hosts.items()}
     return Issued(authority.public_bytes(Encoding.PEM), pairs)
@@ -112,7 +115,3 @@ def _general_name(name: str) -> x509.GeneralName:
         return x509.IPAddress(ipaddress.ip_address(name))
     except ValueError:
         return x509.DNSName(name)
-
-
-def _private_bytes(key: ec.EllipticCurvePrivateKey) -> bytes:
-    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())

@@ -10,7 +10,7 @@ from rljob_api.catalogue.algorithms import AGGREGATIONS, ESTIMATORS, KL_ESTIMATO
 from rljob_api.catalogue.columns import full_kl
 from rljob_api.catalogue.stages import USER_STAGE
 from rljob_api.checks.subject import Subject, problem
-from rljob_api.v1alpha1 import LossSpec, presets
+from rljob_api.v1alpha1 import presets
 from rljob_api.vocabulary.model import ApiModel
 from rljob_api.vocabulary.problem import Problem, suggestion
 
@@ -60,8 +60,10 @@ def check_loss(subject: Subject) -> Iterator[Problem]:
     """Bounds of the policy loss, and options that it does not look at."""
     loss = subject.spec.algorithm.loss
     entry = LOSSES.get(loss.name)
-    if {"clip_low", "clip_high"} <= set(entry.options if entry else ("clip_low", "clip_high")):
-        yield from _clip(loss)
+    bounds = {"clip_low", "clip_high"}
+    if bounds <= set(entry.options if entry else bounds) and loss.clip_high < loss.clip_low:
+        message = f"the upper bound is tighter than clipLow {loss.clip_low}, which lets the policy only forget"
+        yield problem(f"{_PATH}.loss.clipHigh", loss.clip_high, message, f"Write {loss.clip_low} or more.")
     if loss.dual_clip is not None and loss.dual_clip <= 1:
         message = "the bound must be above 1, or it replaces the loss of tokens that are not clipped at all"
         yield problem(f"{_PATH}.loss.dualClip", loss.dual_clip, message, "Write 3.0, or leave it out.")
@@ -107,12 +109,6 @@ def _readers(field: str, name: str) -> list[str]:
     elif field == "loss":
         parts = ((each.name, each.options) for each in LOSSES.values())
     return [part for part, options in parts if name in options]
-
-
-def _clip(loss: LossSpec) -> Iterator[Problem]:
-    if loss.clip_high < loss.clip_low:
-        message = f"the upper bound is tighter than clipLow {loss.clip_low}, which lets the policy only forget"
-        yield problem(f"{_PATH}.loss.clipHigh", loss.clip_high, message, f"Write {loss.clip_low} or more.")
 
 
 def _part(path: str, name: str, known: Mapping[str, Any], what: str) -> Iterator[Problem]:

@@ -86,16 +86,11 @@ def _spec(spec: Mapping[str, Any], path: str, ours: Mapping[str, str]) -> Iterat
             place = f"{path}.{name}[{i}]"
             if not isinstance(entry, Mapping) or not isinstance(entry.get("name"), str):
                 yield problem(place, entry, "an entry of this list has a name, by which it is merged", "Give it one.")
-            elif name == "volumes":
-                yield from _volume(entry, place)
-            else:
+            elif name != "volumes":
                 yield from _container(entry, name, place, ours)
-
-
-def _volume(volume: Mapping[str, Any], path: str) -> Iterator[Problem]:
-    if volume["name"] in OWN_VOLUMES:
-        message = "workers and data buffer meet on the volume of this name"
-        yield problem(f"{path}.name", volume["name"], message, "Choose another name.")
+            elif entry["name"] in OWN_VOLUMES:
+                message = "workers and data buffer meet on the volume of this name"
+                yield problem(f"{place}.name", entry["name"], message, "Choose another name.")
 
 
 def _container(container: Mapping[str, Any], field: str, path: str, ours: Mapping[str, str]) -> Iterator[Problem]:

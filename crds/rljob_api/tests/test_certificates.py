@@ -7,7 +7,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from cryptography.x509.verification import PolicyBuilder, Store, VerificationError, VerifiedClient
 
-from rljob_api.certificates.issuing import Issued, issue
+from rljob_api.certificates import Issued, issue
 
 NOW = datetime(2026, 11, 22, 12, 0, tzinfo=UTC)
 HOSTS = {"rollout-0": ("10.0.0.7", "j-rollout-0.j.team.svc"), "train-1": ()}

@@ -44,7 +44,8 @@ def problem_of(url: str) -> tuple[str, str] | None:
             "a job holds no credentials, and this URL may",
             "Write it without, and give the workers' environment the credentials, such as AWS_ACCESS_KEY_ID.",
         )
-    if not at_host or (scheme == "az" and not _account_and_container(url)):
+    has_container = scheme != "az" or bool(urlsplit(url).path.strip("/"))
+    if not at_host or not has_container:
         form = "az://account/container/folder/file.jsonl" if scheme == "az" else f"{scheme}://bucket/folder/file.jsonl"
         return "the URL names no " + ("container" if scheme == "az" else "bucket or host"), f"Write {form}."
     if scheme in WEB and has_pattern(url):
@@ -74,7 +75,3 @@ def without_secrets(url: str) -> str:
         return url
     host, slash, path = rest.partition("?")[0].partition("/")
     return f"{scheme}://{host.rpartition('@')[2]}{slash}{path}"
-
-
-def _account_and_container(url: str) -> bool:
-    return bool(urlsplit(url).path.strip("/"))

@@ -60,7 +60,8 @@ class ChildCache:
                     self._put(child)
                 elif name not in self._by_job.get(key, {}):
                     self._depart(key, child)
-        return {key for key in before.keys() | self._by_job.keys() if self._differ(key, before)}
+        keys_of_both, now = before.keys() | self._by_job.keys(), self._by_job
+        return {key for key in keys_of_both if _versions(before.get(key, {})) != _versions(now.get(key, {}))}
 
     def update(self, type_: str, item: Object) -> Key | None:
         """Take a watch event; the job whose child it is about, or None when there is nothing new about one."""
@@ -103,9 +104,6 @@ class ChildCache:
         self._departed[key, item["metadata"]["name"]] = item
         if len(self._departed) > self._most_departed:
             del self._departed[next(iter(self._departed))]
-
-    def _differ(self, key: Key, before: dict[Key, dict[str, Object]]) -> bool:
-        return _versions(before.get(key, {})) != _versions(self._by_job.get(key, {}))
 
 
 def job_of(item: Object) -> Key | None:

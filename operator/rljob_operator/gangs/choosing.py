@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from rljob_api.catalogue.profiles import AcceleratorProfile
-from rljob_operator.gangs.coscheduling import Coscheduling
-from rljob_operator.gangs.gang import Gang
+from rljob_operator.gangs.gang import Gang, Ungrouped
 from rljob_operator.gangs.kueue.gang import Kueue
 from rljob_operator.gangs.kueue.workload import QueuePriority
-from rljob_operator.gangs.native import Native
-from rljob_operator.gangs.ungrouped import Ungrouped
-from rljob_operator.gangs.volcano import Volcano
+from rljob_operator.gangs.pod_groups import Coscheduling, Native, Volcano
 from rljob_operator.manifests.context import JobContext
 from rljob_operator.manifests.queues import is_queued, names_queue
 

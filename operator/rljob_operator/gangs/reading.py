@@ -11,10 +11,9 @@ from rljob_operator.cluster.kind_watch import KindWatch
 from rljob_operator.cluster.kinds import WORKLOAD_KUEUE, WORKLOAD_KUEUE_V1BETA2, kind_of
 from rljob_operator.cluster.reflector import drop_bookkeeping
 from rljob_operator.gangs.choosing import Unserved
-from rljob_operator.gangs.gang import Gang
+from rljob_operator.gangs.gang import Gang, Ungrouped
 from rljob_operator.gangs.kueue.gang import Kueue
 from rljob_operator.gangs.schedulers import Recent, Schedulers
-from rljob_operator.gangs.ungrouped import Ungrouped
 from rljob_operator.manifests.context import JobContext
 from rljob_operator.manifests.metadata import is_child_of
 from rljob_operator.states import Refusal, Situation

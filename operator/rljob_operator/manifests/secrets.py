@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime
 
-from rljob_api.certificates.issuing import issue
+from rljob_api.certificates import issue
 from rljob_api.planning.plan import GroupPlan
 from rljob_api.vocabulary import keys
 from rljob_api.vocabulary.quantity import format_bytes

@@ -53,10 +53,6 @@ def waits_for_a_pod(storage_class: Object | None) -> bool:
     return (storage_class or {}).get("volumeBindingMode") == "WaitForFirstConsumer"
 
 
-def _is_bound(claim: Object) -> bool:
-    return (claim.get("status") or {}).get("phase") == "Bound"
-
-
 def _not_bound(claim: Object, field: str) -> Refusal:
     name, phase = claim["metadata"]["name"], (claim.get("status") or {}).get("phase", "Pending")
     message = (
@@ -103,7 +99,8 @@ def _claim_problem(namespace: str, name: str, field: str) -> Callable[[Object | 
         if claim is None:
             message = f"{field}: there is no PersistentVolumeClaim {name} in namespace {namespace}; make it"
             return Refusal(Reason.STORAGE_CLAIM_MISSING, message)
-        return None if _is_bound(claim) else _not_bound(claim, field)
+        is_bound = (claim.get("status") or {}).get("phase") == "Bound"
+        return None if is_bound else _not_bound(claim, field)
 
     return problem
 

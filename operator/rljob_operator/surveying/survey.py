@@ -99,13 +99,11 @@ class Surveyor:
     async def with_all_pods(self, job: Job, situation: Situation, memory: Memory) -> Situation:
         """The situation with the job's pods as the API server knows them now, whether or not their labels say so."""
         rays = (each for each in situation.service_pods if each.kind == "RayService")
-        situation = situation.with_pods((*await self._list_pods(job), *rays))
+        listed = pages(self.cluster, POD, job.key.namespace, labels=f"{keys.LABEL_JOB}={job.key.name}")
+        pods = [pod_facts(pod) async for page in listed for pod in page.items if is_child_of(pod, job.uid)]
+        situation = situation.with_pods((*pods, *rays))
         memory.out_of_sight |= set(self._unexplained(job, (*situation.missing_services, *situation.missing)))
         return await self._with_hidden(job, situation, memory)
-
-    async def _list_pods(self, job: Job) -> tuple[PodFacts, ...]:
-        listed = pages(self.cluster, POD, job.key.namespace, labels=f"{keys.LABEL_JOB}={job.key.name}")
-        return tuple([pod_facts(pod) async for page in listed for pod in page.items if is_child_of(pod, job.uid)])
 
     async def _ray_services(self, job: Job, seen: Iterable[Object]) -> list[PodFacts]:
         """What KubeRay serves for the job, with what it has made of that."""

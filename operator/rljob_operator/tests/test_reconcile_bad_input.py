@@ -32,8 +32,7 @@ from rljob_operator.cluster.kinds import (
     WORKLOAD_KUEUE,
     Kind,
 )
-from rljob_operator.gangs.gang import Gang
-from rljob_operator.gangs.ungrouped import Ungrouped
+from rljob_operator.gangs.gang import Gang, Ungrouped
 from rljob_operator.manifests.ceilings import Ceilings
 from rljob_operator.manifests.context import JobContext
 from rljob_operator.observing.progress import progress_of

@@ -9,9 +9,9 @@ import pytest
 
 from rljob_operator.cluster.api import Object
 from rljob_operator.cluster.kinds import POD_GROUP_VOLCANO, PRIORITY_CLASS, RESOURCE_FLAVOR, RLJOB, WORKLOAD_KUEUE
+from rljob_operator.gangs.pod_groups import Volcano
 from rljob_operator.gangs.reading import Gangs
 from rljob_operator.gangs.schedulers import Recent, Schedulers
-from rljob_operator.gangs.volcano import Volcano
 from rljob_operator.manifests.ceilings import Ceilings, QueueCeilings
 from rljob_operator.tests.fake_cluster import names
 from rljob_operator.tests.fake_queue import FakeQueue, let_in

@@ -19,10 +19,9 @@ from rljob_operator.cluster.child_cache import PodCache
 from rljob_operator.cluster.errors import Conflict
 from rljob_operator.cluster.kind_watch import KindWatch
 from rljob_operator.cluster.kinds import NAMESPACE, POD, RAY_SERVICE, RLJOB, WORKLOAD_KUEUE, Kind
-from rljob_operator.gangs.gang import Gang
+from rljob_operator.gangs.gang import Gang, Ungrouped
 from rljob_operator.gangs.reading import Gangs
 from rljob_operator.gangs.schedulers import Recent, Schedulers
-from rljob_operator.gangs.ungrouped import Ungrouped
 from rljob_operator.manifests.context import JobContext
 from rljob_operator.reconcile import Reconciler
 from rljob_operator.rules import Rules

@@ -218,7 +218,7 @@ def _text_of(path: Path) -> str:
 
 
 def _write_certificate(context: RunContext, begin: Begin) -> None:
-    from rljob_api.certificates.issuing import Issued, KeyPair  # most jobs have no use for its 50 ms
+    from rljob_api.certificates import Issued, KeyPair  # most jobs have no use for its 50 ms
     from rljob_worker.local.pods.certificates import write_issued
 
     (pod,) = context.here

@@ -201,7 +201,7 @@ class WideGang:
 
     def _issued(self, addresses: dict[int, str]) -> dict[int, tuple[bytes, bytes, bytes]]:
         """Authority, certificate and key of each host's pod."""
-        from rljob_api.certificates.issuing import issue  # most jobs have no use for its 50 ms
+        from rljob_api.certificates import issue  # most jobs have no use for its 50 ms
 
         names = {host: str(self._pod(host)) for host in addresses}
         hosts = {names[host]: (address,) for host, address in addresses.items()}

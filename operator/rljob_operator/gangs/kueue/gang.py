@@ -10,12 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
-from rljob_operator.gangs.gang import Readiness, Reference
+from rljob_operator.gangs.gang import Readiness, Reference, Ungrouped
 from rljob_operator.gangs.kueue.admission import admission_of, assignments, flavors_of
 from rljob_operator.gangs.kueue.conditions import is_true
 from rljob_operator.gangs.kueue.status import finished_status, readiness_status, released_status
 from rljob_operator.gangs.kueue.workload import API_VERSIONS, QueuePriority, renewal, workload
-from rljob_operator.gangs.ungrouped import Ungrouped
 from rljob_operator.manifests.context import JobContext, Manifest
 from rljob_operator.states.situation.facts import Admission, AdmissionState
 

@@ -16,9 +16,9 @@ from rljob_operator.cluster.kind_watch import KindWatch
 from rljob_operator.cluster.kinds import POD_GROUP_VOLCANO, WORKLOAD_KUEUE, Kind
 from rljob_operator.gangs.acting import GangActions, readiness_of
 from rljob_operator.gangs.gang import Gang, Readiness
+from rljob_operator.gangs.pod_groups import Volcano
 from rljob_operator.gangs.reading import Gangs
 from rljob_operator.gangs.schedulers import Recent
-from rljob_operator.gangs.volcano import Volcano
 from rljob_operator.manifests.context import JobContext, Manifest
 from rljob_operator.manifests.tests.builders import TWO_GROUPS, UID, make_context
 from rljob_operator.states import Decision, QueueAction

@@ -1,10 +1,7 @@
 import json
 
 from rljob_api.vocabulary.quantity import amount
-from rljob_operator.gangs.coscheduling import Coscheduling
-from rljob_operator.gangs.native import Native
-from rljob_operator.gangs.pod_groups import attempt_of, pod_group, total_requests
-from rljob_operator.gangs.volcano import Volcano
+from rljob_operator.gangs.pod_groups import Coscheduling, Native, Volcano, attempt_of, pod_group, total_requests
 from rljob_operator.manifests import pods
 from rljob_operator.manifests.metadata import metadata
 from rljob_operator.manifests.tests.builders import TWO_GROUPS, make_context, one_group

@@ -12,12 +12,11 @@ from rljob_operator.cluster.api import Object
 from rljob_operator.cluster.kind_watch import KindWatch
 from rljob_operator.cluster.kinds import RESOURCE_FLAVOR, WORKLOAD_KUEUE, Kind
 from rljob_operator.gangs.choosing import Unserved
-from rljob_operator.gangs.gang import Gang
+from rljob_operator.gangs.gang import Gang, Ungrouped
 from rljob_operator.gangs.kueue.gang import Kueue
+from rljob_operator.gangs.pod_groups import Volcano
 from rljob_operator.gangs.reading import Gangs, drop_pod_sets
 from rljob_operator.gangs.schedulers import Recent, Schedulers
-from rljob_operator.gangs.ungrouped import Ungrouped
-from rljob_operator.gangs.volcano import Volcano
 from rljob_operator.manifests.context import JobContext, Manifest
 from rljob_operator.manifests.tests.builders import UID, make_context
 from rljob_operator.states import Refusal, Situation

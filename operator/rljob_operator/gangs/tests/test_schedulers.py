@@ -4,8 +4,8 @@ import pytest
 
 from rljob_operator.cluster.errors import Forbidden
 from rljob_operator.cluster.kinds import POD_GROUP_VOLCANO, PRIORITY_CLASS, WORKLOAD_PRIORITY_CLASS
+from rljob_operator.gangs.pod_groups import Volcano
 from rljob_operator.gangs.schedulers import Recent, Schedulers
-from rljob_operator.gangs.volcano import Volcano
 from rljob_operator.manifests.tests.builders import make_context
 from rljob_operator.tests.fake_cluster import FakeCluster, names
 from rljob_operator.tests.world import Clock, World

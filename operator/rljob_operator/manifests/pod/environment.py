@@ -31,6 +31,8 @@ EnvList = list[Manifest]
 CODE_PATH = f"{CODE}:{keys.WORKSPACE}"
 """Where the job's own modules are."""
 
+_PYTHON = {"PYTHONUNBUFFERED": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+
 
 def worker_env(context: JobContext, group: GroupPlan, host: int, attempt: int) -> EnvList:
     """Environment of the workers: what is given, but for ours that say who the pod is."""
@@ -45,9 +47,10 @@ def worker_env(context: JobContext, group: GroupPlan, host: int, attempt: int) -
 
 def given_variables(context: JobContext, profile: AcceleratorProfile, num_threads: int) -> EnvList:
     """The operator's, the site's, the profile's, the job's; later ones win."""
-    plain = {**_python(), **_home(context), **_threads(num_threads), **context.pods.env, **profile.env}
+    plain = {**_PYTHON, **_home(context), **_threads(num_threads), **context.pods.env, **profile.env}
     variables = as_list(plain)
-    variables += [_from_field(name, path) for name, path in profile.env_from_fields.items()]
+    for name, path in profile.env_from_fields.items():
+        variables.append({"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}})
     return variables + [_job_variable(variable) for variable in context.spec.env]
 
 
@@ -124,10 +127,6 @@ def keeps_checkpoints(context: JobContext) -> bool:
     return context.spec.storage is not None or context.num_pods == 1
 
 
-def _python() -> dict[str, str]:
-    return {"PYTHONUNBUFFERED": "1", "PYTHONDONTWRITEBYTECODE": "1"}
-
-
 def _home(context: JobContext) -> dict[str, str]:
     """Everything that libraries like to write goes to volumes: the image's file system is read-only, and its user may
     have no entry in /etc/passwd, where getpass would look."""
@@ -166,10 +165,6 @@ def _job_variable(variable: EnvVar) -> Manifest:
     else:
         entry["value"] = variable.value or ""
     return entry
-
-
-def _from_field(name: str, path: str) -> Manifest:
-    return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}
 
 
 def as_list(variables: Mapping[str, str]) -> EnvList:

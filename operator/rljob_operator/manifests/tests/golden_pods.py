@@ -11,7 +11,7 @@ from pathlib import Path
 import yaml
 
 from rljob_api.catalogue.profiles import DEFAULT
-from rljob_operator.gangs.volcano import Volcano
+from rljob_operator.gangs.pod_groups import Volcano
 from rljob_operator.manifests.pod.pods import pods
 from rljob_operator.manifests.serving.pod import service_pod
 from rljob_operator.manifests.serving.ray_service import ray_service

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from rljob_api.certificates.issuing import issue
+from rljob_api.certificates import issue
 from rljob_api.planning.plan import Plan
 from rljob_api.tests.patience import PATIENCE_SECONDS
 from rljob_worker.batch import Batch

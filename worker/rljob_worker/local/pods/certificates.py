@@ -4,7 +4,7 @@ import os
 from datetime import UTC, datetime
 from pathlib import Path
 
-from rljob_api.certificates.issuing import Issued, issue
+from rljob_api.certificates import Issued, issue
 from rljob_api.planning.plan import Plan
 from rljob_api.vocabulary.keys import TLS_AUTHORITY, TLS_CERTIFICATE, TLS_KEY
 from rljob_worker.databuffer.routes.hosts import hosts_of

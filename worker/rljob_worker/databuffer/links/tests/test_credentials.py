@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rljob_api.certificates.issuing import issue
+from rljob_api.certificates import issue
 from rljob_worker.databuffer.links.credentials import read_credentials
 from rljob_worker.databuffer.protocol.errors import NotValidNow
 from rljob_worker.errors import InvalidJob, RLJobError

@@ -11,7 +11,7 @@ from pathlib import Path
 import pyarrow.flight as flight
 import pytest
 
-from rljob_api.certificates.issuing import issue
+from rljob_api.certificates import issue
 from rljob_api.tests.patience import PATIENCE_SECONDS
 from rljob_worker.databuffer.links.book import AddressBook
 from rljob_worker.databuffer.links.connection import Connection

@@ -9,8 +9,7 @@ from rljob_operator.gangs.gang import Gang, Ungrouped
 from rljob_operator.gangs.kueue.gang import Kueue
 from rljob_operator.gangs.kueue.workload import QueuePriority
 from rljob_operator.gangs.pod_groups import Coscheduling, Native, Volcano
-from rljob_operator.manifests.context import JobContext
-from rljob_operator.manifests.queues import is_queued, names_queue
+from rljob_operator.manifests.context import JobContext, is_queued, names_queue
 
 GANGS: Mapping[str, type[Ungrouped]] = {
     each.provider: each for each in (Ungrouped, Kueue, Volcano, Coscheduling, Native)

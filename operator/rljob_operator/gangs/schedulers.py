@@ -11,8 +11,7 @@ from rljob_operator.cluster.kinds import PRIORITY_CLASS, WORKLOAD_PRIORITY_CLASS
 from rljob_operator.gangs.choosing import select
 from rljob_operator.gangs.gang import Gang
 from rljob_operator.gangs.kueue.workload import PRIORITY_LABEL, QueuePriority
-from rljob_operator.manifests.context import JobContext
-from rljob_operator.manifests.queues import is_queued
+from rljob_operator.manifests.context import JobContext, is_queued
 
 logger = logging.getLogger(__name__)
 

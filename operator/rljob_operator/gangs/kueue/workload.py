@@ -11,11 +11,10 @@ from rljob_api.planning.plan import GroupPlan
 from rljob_api.vocabulary import keys
 from rljob_operator import names
 from rljob_operator.gangs.kueue.conditions import is_true
-from rljob_operator.manifests.context import JobContext, Manifest
+from rljob_operator.manifests.context import JobContext, Manifest, queue_of
 from rljob_operator.manifests.metadata import metadata
 from rljob_operator.manifests.pod.pods import pod
 from rljob_operator.manifests.pod.topology import label_key
-from rljob_operator.manifests.queues import queue_of
 from rljob_operator.manifests.serving.kinds import kinds_of_pods
 
 GROUP = "kueue.x-k8s.io"

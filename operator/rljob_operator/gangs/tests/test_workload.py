@@ -15,9 +15,8 @@ from rljob_operator.gangs.kueue.workload import (
     workload,
 )
 from rljob_operator.manifests import pods
-from rljob_operator.manifests.context import JobContext
+from rljob_operator.manifests.context import JobContext, is_queued, queue_of
 from rljob_operator.manifests.metadata import metadata
-from rljob_operator.manifests.queues import is_queued, queue_of
 from rljob_operator.manifests.tests.builders import TWO_GROUPS, UID, make_context, one_group
 from rljob_operator.names import host_name
 

@@ -12,11 +12,10 @@ from typing import Any
 from rljob_api.vocabulary.quantity import amount
 from rljob_operator.manifests.beyond.pods import of_pod, unlisted
 from rljob_operator.manifests.ceilings import Ceilings
-from rljob_operator.manifests.context import JobContext
+from rljob_operator.manifests.context import QUEUE_LABEL, JobContext, queue_of
 from rljob_operator.manifests.pod.pods import pod
 from rljob_operator.manifests.pod.resources import effective, resource_names
 from rljob_operator.manifests.pod_security.pod import Manifest, at, entries
-from rljob_operator.manifests.queues import QUEUE_LABEL, queue_of
 from rljob_operator.manifests.serving.kinds import kinds_of_pods
 
 

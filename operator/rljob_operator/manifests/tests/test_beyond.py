@@ -10,7 +10,7 @@ from rljob_operator.manifests.beyond import beyond
 from rljob_operator.manifests.beyond.job import devices
 from rljob_operator.manifests.beyond.pods import FIELDS, of_pod
 from rljob_operator.manifests.ceilings import Ceilings, QueueCeilings
-from rljob_operator.manifests.queues import QUEUE_LABEL
+from rljob_operator.manifests.context import QUEUE_LABEL
 from rljob_operator.manifests.tests.builders import make_context, one_group, vendor_context
 from rljob_operator.manifests.tests.hostile_templates import CLOSED, HOSTILE, secured, volume, worker
 

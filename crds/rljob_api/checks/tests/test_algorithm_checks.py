@@ -222,6 +222,8 @@ def test_a_penalty_of_ones_own_is_the_only_one():
     advantage = "name: advantage, run: Advantage, after: [mine], rename: {rewards: mine}"
     stages = (ROLLOUT, REWARD, REFERENCE, OWN_PENALTY, advantage, UPDATE)
     assert problems("algorithm.kl.coefficient=0", dag(*stages)) == []
+    twice = [each for each in problems(dag(*stages)) if "the loss has a KL penalty too" in each.message]
+    assert [each.found for each in twice] == ['"ref_log_probs"']
     # with the job's own penalty in the rewards, nothing is in the loss
     found = problems("algorithm.kl.placement=Reward", dag(*stages))
     assert not any("the loss has a KL penalty too" in problem.message for problem in found)

@@ -1,4 +1,4 @@
-from rljob_api.lifetime.changes import IMMUTABLE, immutable_changes
+from rljob_api.lifetime.changes import IMMUTABLE, immutable_changes, raises_steps
 from rljob_api.tests.builders import make_job
 
 
@@ -21,6 +21,7 @@ def test_steps_may_be_raised_where_the_learning_rate_stays_as_it_was_planned():
     falling = ("stop.steps=10", "training.schedule=Linear")
     assert changes("stop.steps=11", before=falling) == [("spec.stop.steps", "11")]
     assert changes("stop.steps=20", before=(*falling, "training.scheduleSteps=20")) == []
+    assert not raises_steps(make_job().spec, make_job().spec)
 
 
 def test_beside_a_field_that_may_change_others_may_not():

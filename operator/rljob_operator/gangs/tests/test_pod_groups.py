@@ -16,6 +16,7 @@ def test_volcano_gets_a_group_of_all_pods_and_pods_that_name_it():
     spec = group["spec"]
     assert (spec["minMember"], spec["minTaskMember"]) == (6, {"train": 2, "rollout": 4})
     assert (spec["queue"], spec["priorityClassName"]) == ("rl", "high")
+    assert spec["minResources"] == total_requests(context)
     pod = Volcano().shape(context, pods(context, 2)[5])
     assert pod["spec"]["schedulerName"] == "volcano"
     assert pod["metadata"]["annotations"]["scheduling.k8s.io/group-name"] == "small-a2"
@@ -47,6 +48,8 @@ def test_the_native_api_gets_a_gang_and_one_topology_key():
     }
     pod = Native().shape(context, pods(context, 1)[0])
     assert pod["spec"]["schedulingGroup"] == {"podGroupName": "small-a1"}
+    (group,) = Native().objects(make_context("scheduling.priorityClassName=high"), 1)
+    assert group["spec"]["priorityClassName"] == "high"
 
 
 def test_minimum_resources_are_those_of_all_pods_and_sidecars():

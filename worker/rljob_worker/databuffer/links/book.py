@@ -19,6 +19,8 @@ class AddressBook:
         self._peers = peers
         self._job = job
         self._book: dict[str, Any] | None = None
+        self._read_at: tuple[int, int] | None = None
+        """Inode and time of the file that was read."""
 
     @property
     def lists_the_living(self) -> bool:
@@ -29,8 +31,7 @@ class AddressBook:
         """host:port, or None while the file is not there yet. Raises InvalidJob saying what is wrong with the book."""
         if not self._peers.endswith(".json"):
             return self._from_template(host)
-        if self._book is None:
-            self._book = self._read()
+        self._refresh()
         return None if self._book is None else self._look_up(self._book, host)
 
     def _from_template(self, host: Host) -> str:
@@ -42,13 +43,20 @@ class AddressBook:
                 f"RLJOB_PEERS {self._peers} is no template of addresses: {error!r}; it may name {known}"
             ) from error
 
-    def _read(self) -> dict[str, Any] | None:
+    def _refresh(self) -> None:
+        """Read the file when it is another than the one that was read; one that is gone leaves what it said."""
         try:
-            book = json.loads(Path(self._peers).read_bytes())
+            status = Path(self._peers).stat()
+            if self._read_at != (at := (status.st_ino, status.st_mtime_ns)):
+                self._book, self._read_at = self._read(), at
         except FileNotFoundError:
-            return None
+            return
         except OSError as error:
             raise StorageError(f"the address book {self._peers} cannot be read: {error}") from error
+
+    def _read(self) -> dict[str, Any]:
+        try:
+            book = json.loads(Path(self._peers).read_bytes())
         except ValueError as error:
             raise InvalidJob(f"the address book {self._peers} is not JSON: {error}; {_FIX}") from error
         if not isinstance(book, dict):

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from rljob_worker.databuffer.protocol.errors import Malformed, require
 from rljob_worker.row_index import RowIndex
 
 Int64 = NDArray[np.int64]
@@ -47,10 +48,15 @@ class Layout:
 
     @staticmethod
     def from_bytes(data: bytes) -> Layout:
+        """Raises Malformed."""
         num_rows, table = int.from_bytes(data[:8], "little"), data[8:]
-        if num_rows > PLAIN_ROWS:
-            table = pa.decompress(table, 32 * num_rows, "zstd", asbytes=True)
-        parts, *index = np.frombuffer(table, np.int64).reshape(4, num_rows)
+        require(len(data) >= 8, f"{len(data)} bytes are not a layout")
+        try:
+            if num_rows > PLAIN_ROWS:
+                table = pa.decompress(table, 32 * num_rows, "zstd", asbytes=True)
+            parts, *index = np.frombuffer(table, np.int64).reshape(4, num_rows)
+        except (pa.ArrowException, MemoryError, OSError, OverflowError, ValueError) as error:
+            raise Malformed(f"{len(data):,} bytes are not a layout: {error}") from error
         return Layout(parts, RowIndex(*index))
 
 

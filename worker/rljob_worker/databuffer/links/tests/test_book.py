@@ -24,14 +24,18 @@ def test_a_template_that_is_none_is_refused_by_name(template: str):
         AddressBook(template, "tiny").find(Host("rollout", 0))
 
 
-def test_a_file_may_appear_late_and_is_read_once(tmp_path: Path):
+def test_a_file_may_appear_late_and_be_replaced(tmp_path: Path):
     path = tmp_path / "peers.json"
     book = AddressBook(str(path), "tiny")
     assert book.find(Host("rollout", 1)) is None and not book.lists_the_living
     path.write_text(json.dumps({"rollout": ["127.0.0.1:1", "127.0.0.1:65535"]}))
     assert book.find(Host("rollout", 1)) == "127.0.0.1:65535" and book.lists_the_living
+    new = tmp_path / "peers.json.new"
+    new.write_text(json.dumps({"rollout": ["127.0.0.1:2", "127.0.0.1:65535"]}))
+    new.rename(path)
+    assert book.find(Host("rollout", 0)) == "127.0.0.1:2"
     path.unlink()
-    assert book.find(Host("rollout", 0)) == "127.0.0.1:1"
+    assert book.find(Host("rollout", 0)) == "127.0.0.1:2"
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rljob_worker.databuffer.protocol.errors import Malformed
 from rljob_worker.databuffer.routes.assignment import PLAIN_ROWS, Assignment, Layout, merge_layouts
 from rljob_worker.row_index import RowIndex
 
@@ -95,3 +96,18 @@ def test_both_ends_agree_also_on_a_share_without_rows(rows):
         assert assignment.parts_of(share) == feeding
         held = {part for part, each in rows if each == share}
         assert held <= set(feeding) and (held or feeding == (0,))
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"\x01" * 9,
+        (2).to_bytes(8, "little") + bytes(63),
+        (PLAIN_ROWS + 1).to_bytes(8, "little") + b"no zstd",
+        b"\xff" * 40,
+    ],
+)
+def test_bytes_that_are_not_a_layout_are_refused_by_name(data):
+    with pytest.raises(Malformed, match="bytes are not a layout"):
+        Layout.from_bytes(data)

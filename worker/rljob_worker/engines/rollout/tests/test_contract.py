@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 from rljob_worker.batch import Column, Indices
 from rljob_worker.engines.rollout.protocol import RolloutEngine
 from rljob_worker.engines.rollout.requests import Ended, Ending, Requests, Sampling
-from rljob_worker.engines.rollout.tests.malformed import MALFORMATIONS
+from rljob_worker.engines.rollout.tests.malformed import MALFORMATIONS, spoilt
 from rljob_worker.engines.rollout.tests.subjects import (
     END,
     ENGINES,
@@ -372,6 +373,23 @@ def test_what_is_malformed_is_refused_and_changes_nothing(engine: RolloutEngine,
             engine.submit(MALFORMATIONS[kind].spoil(requests([3, 4, 5], 9), draw))
     engine.submit(requests([3], 9))
     assert {row: found[0] for row, found in drain(engine).items()} == {row: alone[row][0] for row in alone}
+
+
+@pytest.mark.parametrize("number", [200, pytest.param(10_000, marks=pytest.mark.slow)])
+def test_malformed_requests_change_nothing_for_good_ones(engine: RolloutEngine, number: int) -> None:
+    """They come before, between and after four waves of good ones, and while those decode."""
+    waves = ([0, 3, 9], [1, 2, 6, 7], [4, 5], [8, 10, 11])
+    alone, draw, ended = run(engine, requests(list(range(12)), 9)), np.random.default_rng(number), dict[int, Any]()
+    for wave in waves:
+        for malformed in np.array_split(np.arange(number // len(waves)), 3):
+            for _ in malformed:
+                good = requests((100 + draw.choice(12, draw.integers(1, 4), replace=False)).tolist(), 9)
+                with pytest.raises((BadData, InvalidJob)):
+                    engine.submit(spoilt(good, draw))
+            ended |= rows_of(engine.advance())
+        engine.submit(requests(wave, 9))
+    ended |= drain(engine)
+    assert {row: found[0] for row, found in ended.items()} == {row: found[0] for row, found in alone.items()}
 
 
 @pytest.mark.parametrize("asked", [requests([4], POSITIONS), requests([4], 1, prompts=[np.full(POSITIONS, 3)])])

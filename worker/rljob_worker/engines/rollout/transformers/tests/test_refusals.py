@@ -12,7 +12,6 @@ import torch
 
 from rljob_worker.engines.rollout.generate import generate
 from rljob_worker.engines.rollout.requests import Ending
-from rljob_worker.engines.rollout.tests.malformed import spoilt
 from rljob_worker.engines.rollout.transformers import decoding
 from rljob_worker.engines.rollout.transformers.tests.subjects import (
     PROMPTS,
@@ -25,24 +24,6 @@ from rljob_worker.engines.rollout.transformers.tests.subjects import (
     one_by_one,
 )
 from rljob_worker.errors import BadData, InvalidJob
-
-WAVES = ([0, 3, 9], [1, 2, 6, 7], [4, 5], [8, 10, 11])
-
-
-@pytest.mark.parametrize("number", [800, pytest.param(10_000, marks=pytest.mark.slow)])
-def test_malformed_requests_change_nothing_for_good_ones(number: int) -> None:
-    """They come before, between and after four waves of good ones, and while those decode."""
-    engine, draw, parts = engine_of(room=400), np.random.default_rng(number), []
-    for wave in WAVES:
-        for rows in np.array_split(np.arange(number // len(WAVES)), 3):
-            for _ in rows:
-                good = asked(100 + draw.choice(ROWS, draw.integers(1, 4), replace=False))
-                good = replace(good, prompt_of=np.zeros(len(good), np.int64))
-                with pytest.raises((BadData, InvalidJob)):
-                    engine.submit(spoilt(good, draw))
-            parts.append(engine.advance())
-        engine.submit(asked(wave))
-    assert as_rows(*parts) | all_of(engine) == one_by_one()
 
 
 def test_a_stop_text_that_is_refused_spoils_no_later_request() -> None:

@@ -65,6 +65,8 @@ class Link:
         self._first = 0
         self._state = _State.IDLE
         self._num_called: int
+        self._called_at = float("-inf")
+        self._spared = False
         self._heard: float | None = None
         self._away_since: float | None = None
         self._retry_seconds = FIRST_RETRY_SECONDS
@@ -105,8 +107,9 @@ class Link:
             return None
         return self._start()
 
-    def envelope(self) -> tuple[Envelope, int]:
+    def envelope(self, now: float) -> tuple[Envelope, int]:
         """What the call that starts now carries, and about how many bytes."""
+        self._called_at = now
         messages: list[PeerMessage] = []
         num_bytes = 0
         for message, size in self._outbox:
@@ -122,7 +125,7 @@ class Link:
         self._heard = now
         self._away_since = None
         self._retry_seconds = FIRST_RETRY_SECONDS
-        self._suspect = False
+        self._suspect = self._spared = False
         if self.is_over:
             return None
         for _ in range(self._num_called):
@@ -134,7 +137,11 @@ class Link:
         return None
 
     def failed(self, now: float, window_seconds: float, *, timed_out: bool) -> Effect:
-        """The call was not answered. Lost once that has lasted for `window_seconds`."""
+        """The call was not answered. Lost once that has lasted for `window_seconds`.
+
+        A peer that was heard during the call may have come back after it began: it gets one more call, and only one,
+        because a peer that speaks and does not hear is lost as well.
+        """
         if self._left:
             self.end()
         if self.is_over:
@@ -142,8 +149,10 @@ class Link:
         self._away_since = now if self._away_since is None else self._away_since
         self._suspect = timed_out
         if now - self._away_since >= window_seconds:
-            self.end()
-            return Lost(self._away_since)
+            if self._spared or self._heard is None or self._heard <= self._called_at:
+                self.end()
+                return Lost(self._away_since)
+            self._spared = True
         self._state = _State.AWAY
         seconds, self._retry_seconds = self._retry_seconds, min(2 * self._retry_seconds, LAST_RETRY_SECONDS)
         return Wait(seconds)

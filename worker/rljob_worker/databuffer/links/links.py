@@ -236,7 +236,7 @@ class Links:
         with self._changed:
             if peer.link.is_over:
                 return
-            envelope, num_bytes = peer.link.envelope()
+            envelope, num_bytes = peer.link.envelope(self._clock())
         seconds = (HURRIED_SECONDS if hurried else self._call_seconds) + num_bytes / BYTES_PER_SECOND
         try:
             life = peer.connection.act("deliver", encode(envelope), seconds)

@@ -26,7 +26,7 @@ def steps_of(envelope: Envelope) -> list[int]:
 
 def carry(link: Link, now: float) -> list[int]:
     """One call that succeeds: the steps it carried."""
-    envelope, _ = link.envelope()
+    envelope, _ = link.envelope(0.0)
     link.carried(now)
     return steps_of(envelope)
 
@@ -35,34 +35,34 @@ def test_what_is_sent_while_a_call_is_under_way_goes_with_the_next():
     link = Link()
     assert link.send(message(0)) == Start(suspect=False)
     assert link.send(message(1)) is None
-    envelope, _ = link.envelope()
+    envelope, _ = link.envelope(0.0)
     assert (envelope.first, steps_of(envelope)) == (0, [0, 1])
     assert link.send(message(2)) is None and not link.is_drained
     assert link.carried(1.0) == Start(suspect=False)
-    envelope, _ = link.envelope()
+    envelope, _ = link.envelope(0.0)
     assert (envelope.first, steps_of(envelope)) == (2, [2])
     assert link.carried(2.0) is None and link.is_drained
     assert link.send(message(3)) == Start(suspect=False)
-    assert link.envelope()[0].first == 3
+    assert link.envelope(0.0)[0].first == 3
 
 
 def test_an_envelope_holds_512_messages_or_a_mebibyte_but_always_one():
     link = Link()
     for number in range(513):
         link.send(message(number))
-    assert len(link.envelope()[0].messages) == 512
+    assert len(link.envelope(0.0)[0].messages) == 512
     link = Link()
     half = Down("metrics", 1, bytes((1 << 19) - 64 - len("metrics")))
     assert size_of(half) == 1 << 19
     for _ in range(3):
         link.send(half)
-    envelope, num_bytes = link.envelope()
+    envelope, num_bytes = link.envelope(0.0)
     assert len(envelope.messages) == 2 and num_bytes == 1 << 20
     link.carried(0.0)
     link.send(Down("metrics", 2, bytes(5 << 20)))
-    link.envelope()
+    link.envelope(0.0)
     link.carried(0.0)
-    envelope, num_bytes = link.envelope()
+    envelope, num_bytes = link.envelope(0.0)
     assert [m.step for m in envelope.messages if isinstance(m, Down)] == [2] and num_bytes == (5 << 20) + 64 + 7
 
 
@@ -113,16 +113,44 @@ def test_a_success_ends_the_time_away():
     link.due()
     assert carry(link, 11.0) == [0]
     link.send(message(1))
+    link.envelope(15.9)
     assert link.failed(16.0, 5.0, timed_out=False) == Wait(0.05)
     link.due()
+    link.envelope(20.9)
     assert link.failed(21.0, 5.0, timed_out=False) == Lost(16.0)
+
+
+def test_a_peer_that_comes_back_during_a_call_gets_one_more_call():
+    link = Link()
+    link.hear(0.0)
+    link.send(message(0))
+    link.envelope(10.0)
+    assert link.failed(10.0, 5.0, timed_out=True) == Wait(0.05)
+    link.due()
+    link.envelope(10.1)
+    link.hear(15.0)  # it called while ours was under way
+    assert link.failed(15.1, 5.0, timed_out=True) == Wait(0.1)
+    link.due()
+    link.envelope(15.2)
+    link.hear(15.5)  # it speaks, and still does not hear
+    assert link.failed(15.7, 5.0, timed_out=True) == Lost(10.0)
+
+
+def test_a_peer_heard_before_a_call_began_is_lost_with_it():
+    link = Link()
+    link.send(message(0))
+    link.failed(10.0, 5.0, timed_out=True)
+    link.due()
+    link.hear(15.0)
+    link.envelope(15.0)
+    assert link.failed(15.5, 5.0, timed_out=True) == Lost(10.0)
 
 
 def test_a_silent_peer_is_called_with_an_empty_envelope_after_two_seconds():
     link = Link()
     assert link.look_after(0.0) == Start(suspect=False)
     assert link.look_after(0.0) is None
-    assert link.envelope()[0] == Envelope(0, ())
+    assert link.envelope(0.0)[0] == Envelope(0, ())
     assert link.carried(1.0) is None and link.heard == 1.0
     assert link.look_after(2.9) is None
     link.hear(2.5)
@@ -255,5 +283,5 @@ def test_every_message_is_heard_once_and_in_order_whatever_fails(events: list[st
         if isinstance(effect, Start):
             assert not under_way, "at most one call"
             under_way = True
-            called.append(link.envelope()[0])
+            called.append(link.envelope(0.0)[0])
     assert heard == list(range(sent)) and link.is_drained

@@ -36,7 +36,7 @@ from rljob_worker.engines.fsdp import FSDPEngine
 from rljob_worker.engines.models import ValueModel
 from rljob_worker.engines.parallel.mesh import ProcessMesh, alone, build_meshes
 from rljob_worker.engines.protocols import ScoringEngine
-from rljob_worker.engines.registry import build_train_engine
+from rljob_worker.engines.registry import build_base, build_train_engine
 from rljob_worker.engines.tests.builders import Distillation, PolicyGradient, ValueRegression
 from rljob_worker.engines.tests.ranks import run_fresh_ranks
 
@@ -170,14 +170,11 @@ def built(made: Plan, rank: int) -> list[tuple[EnginePlan, ScoringEngine]]:
     """As a worker does, what is trained last."""
     own = [each for each in made.engines if each.group == "train" and each.kind == "Train"]
     meshes = _meshes(own, rank)
-    engines = {
+    trained = {
         each.name: build_train_engine(made, each, CPU, meshes[each.mesh]) for each in own if each.base_of is None
     }
-    for each in own:
-        if each.base_of is not None:
-            adapted = engines[each.base_of]
-            assert isinstance(adapted, FSDPEngine)
-            engines[each.name] = adapted.base
+    bases = {each.name: build_base(trained[each.base_of]) for each in own if each.base_of is not None}
+    engines: dict[str, ScoringEngine] = {**trained, **bases}
     return sorted(((each, engines[each.name]) for each in own), key=lambda each: each[0].trainable)
 
 

@@ -10,7 +10,7 @@ from rljob_api.memory.model_shape import parse_shape
 from rljob_api.planning.plan import EnginePlan, Plan
 from rljob_api.planning.spreading import spreading_problems
 from rljob_worker.engines.parallel.mesh_ranks import Axis
-from rljob_worker.engines.protocols import TrainEngine
+from rljob_worker.engines.protocols import ScoringEngine, TrainEngine
 from rljob_worker.engines.rollout.protocol import RolloutEngine
 from rljob_worker.errors import InvalidJob
 
@@ -55,20 +55,28 @@ def build_rollout_engine(
     return _builder(ROLLOUT_ENGINES, engine)(plan, engine, device, trained_by, mesh, is_loaded_next)
 
 
+def build_base(trained: TrainEngine) -> ScoringEngine:
+    """What scores with the model under the adapter that an engine of this process trains."""
+    from rljob_worker.engines.fsdp import BaseModel, FSDPEngine
+
+    assert isinstance(trained, FSDPEngine), "an adapter is trained by another kind of engine"
+    return BaseModel(trained)
+
+
 def train_settings(plan: Plan, engine: EnginePlan) -> TrainSettings:
     """How the job trains one model."""
     from rljob_worker.engines.fsdp import TrainSettings
 
     spec = plan.spec
     training, critic = spec.training, spec.algorithm.critic
-    is_critic = plan.has_value_head(engine) and critic is not None
-    waiting = 0 if is_critic or critic is None else critic.warmup_steps  # steps in which only the critic learns
+    own = critic if plan.has_value_head(engine) else None
+    waiting = 0 if own is not None or critic is None else critic.warmup_steps  # steps in which only the critic learns
     return TrainSettings(
         temperature=spec.rollout.temperature,
         tokens_per_micro_batch=training.tokens_per_micro_batch,
         precision=plan.precision,
         trainable=engine.trainable,
-        learning_rate=critic.learning_rate if is_critic else training.learning_rate,
+        learning_rate=training.learning_rate if own is None else own.learning_rate,
         schedule=training.schedule,
         warmup_steps=training.warmup_steps,
         total_steps=max(1, (training.schedule_steps or spec.stop.steps) - waiting) * spec.num_optimizer_steps,
@@ -81,7 +89,7 @@ def train_settings(plan: Plan, engine: EnginePlan) -> TrainSettings:
         states=training.optimizer.states,
         compile=training.compile,
         router_aux_loss_coefficient=training.router_aux_loss_coefficient,
-        follows_routes=training.router_replay == "Rollout" and engine.trainable and not is_critic,
+        follows_routes=training.router_replay == "Rollout" and engine.trainable and own is None,
         seed=spec.seed,
     )
 

@@ -9,8 +9,9 @@ import torch
 
 from rljob_api.planning.plan import WeightTransport
 from rljob_worker.data.listing import DataIdentity
-from rljob_worker.databuffer.client import BufferClient, Identity
+from rljob_worker.databuffer.client import BufferClient
 from rljob_worker.databuffer.links.book import AddressBook
+from rljob_worker.databuffer.links.fencing import Identity
 from rljob_worker.databuffer.routes.hosts import Host
 from rljob_worker.devices.modules import use
 from rljob_worker.engines.models.mirror import with_mirrors

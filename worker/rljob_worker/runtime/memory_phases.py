@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from rljob_api.memory.phases import LEAST_ASLEEP_BYTES
-from rljob_worker.engines.protocols import ScoringEngine, TrainEngine
+from rljob_worker.engines.protocols import TrainEngine
 from rljob_worker.engines.rollout.protocol import Depth, RolloutEngine
 
 
@@ -14,10 +14,10 @@ def is_worth_sleeping(num_bytes: int) -> bool:
     return num_bytes >= LEAST_ASLEEP_BYTES
 
 
-def begin_generation(engines: Iterable[ScoringEngine]) -> None:
+def begin_generation(engines: Iterable[TrainEngine]) -> None:
     """Let engines sleep that train on the device that is to generate."""
     for engine in engines:
-        if isinstance(engine, TrainEngine) and is_worth_sleeping(engine.held_bytes()):
+        if is_worth_sleeping(engine.held_bytes()):
             engine.sleep()
 
 

@@ -27,7 +27,7 @@ class RewardModel:
 
     def __init__(self, stage: StagePlan, resources: Resources) -> None:
         spec, (model,) = resources.plan.spec, stage.models
-        self._engine = resources.train_engines[model]
+        self._engine = resources.scoring_engines[model]
         (self._column,) = stage.writes
         self._reward = next(reward for reward in spec.rewards if reward.model == model)
         self._options = Classifier.model_validate(self._reward.options)

@@ -17,7 +17,7 @@ class LogProbs:
 
     def __init__(self, stage: StagePlan, resources: Resources) -> None:
         self._stage = stage
-        self._engine = resources.train_engines[stage.models[0]]
+        self._engine = resources.scoring_engines[stage.models[0]]
         (self._column,) = stage.writes
 
     def run(self, batch: Batch | None, context: StageContext) -> StageResult:
@@ -34,7 +34,7 @@ class Values:
 
     def __init__(self, stage: StagePlan, resources: Resources) -> None:
         self._stage = stage
-        self._engine = resources.train_engines[stage.models[0]]
+        self._engine = resources.scoring_engines[stage.models[0]]
         (self._column,) = stage.writes
 
     def run(self, batch: Batch | None, context: StageContext) -> StageResult:

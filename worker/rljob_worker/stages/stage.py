@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from rljob_api.planning.plan import Plan, StagePlan
     from rljob_worker.data.dataset import PromptDataset
     from rljob_worker.engines.parallel.mesh import ProcessMesh
-    from rljob_worker.engines.protocols import ScoringEngine
+    from rljob_worker.engines.protocols import ScoringEngine, TrainEngine
     from rljob_worker.engines.rollout.protocol import RolloutEngine
     from rljob_worker.rewards.running.runner import RewardRunner
 
@@ -132,8 +132,8 @@ class Resources:
     """What a rank has built for its stages: only what its schedule needs."""
 
     plan: Plan
-    train_engines: Mapping[str, ScoringEngine]
-    """By model; those that train are TrainEngines."""
+    train_engines: Mapping[str, TrainEngine]
+    """By model."""
     rollout_engines: Mapping[str, RolloutEngine]
     """By model."""
     tokenizer: Any | None
@@ -142,6 +142,13 @@ class Resources:
     """None on ranks that leave rewards to the leader of their copy, too."""
     meshes: Mapping[Mesh, ProcessMesh] = field(default_factory=dict)
     """Of every engine and stage of the group."""
+    base_models: Mapping[str, ScoringEngine] = field(default_factory=dict)
+    """By model: what scores with the model under an adapter of another."""
+
+    @property
+    def scoring_engines(self) -> dict[str, ScoringEngine]:
+        """By model: all that score, those that train among them."""
+        return {**self.train_engines, **self.base_models}
 
 
 BuildStage = Callable[["StagePlan", Resources], Stage]

@@ -38,7 +38,7 @@ class UpdatePolicy:
         self._spec = resources.plan.spec
         self._algorithm = self._spec.algorithm
         self._engine = resources.train_engines[stage.models[0]]
-        self._reference = resources.train_engines[REFERENCE] if full_kl(self._spec) else None
+        self._reference = resources.scoring_engines[REFERENCE] if full_kl(self._spec) else None
         self._num_rows = self._spec.data.batch_size * self._algorithm.group_size
         self._filter = Filter.before(stage, resources.plan)
         self._controller = kl_controller(resources)

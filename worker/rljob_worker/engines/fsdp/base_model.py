@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from rljob_worker.batch import Batch, Column
+from rljob_worker.engines.fsdp.engine import FSDPEngine
 from rljob_worker.engines.log_probs.linear import LastLayer
 from rljob_worker.engines.micro_batch import MicroBatch
 from rljob_worker.engines.models import adapter_off
-
-if TYPE_CHECKING:
-    from rljob_worker.engines.fsdp.engine import FSDPEngine
 
 
 class BaseModel:
     """A ScoringEngine (see `protocols`): another engine's model with its adapter off."""
 
     def __init__(self, adapted: FSDPEngine) -> None:
+        assert adapted.adapter is not None, "a model without an adapter has no base"
         self._adapted = adapted
 
     def log_probs(self, batch: Batch) -> Column:

@@ -14,7 +14,6 @@ from rljob_worker.batch import Batch, Column
 from rljob_worker.devices.memory import give_back
 from rljob_worker.engines.attention.heads import key_heads
 from rljob_worker.engines.fsdp.balance import Balance
-from rljob_worker.engines.fsdp.base_model import BaseModel
 from rljob_worker.engines.fsdp.checkpoint import sharded
 from rljob_worker.engines.fsdp.collectives import Agreement, Stopwatch
 from rljob_worker.engines.fsdp.layers import TRANSFORMERS, Layers
@@ -100,12 +99,6 @@ class FSDPEngine:
         transformers' own, not compiled or others, which are for packed rows."""
         is_whole = self.parts.num_ranks == 1 and not self.settings.is_mixed and not self.settings.offload_parameters
         return is_whole and self.adapter is None and not self.settings.compile and self.layers is TRANSFORMERS
-
-    @property
-    def base(self) -> BaseModel:
-        """The model without its adapter."""
-        assert self.adapter is not None, "a model without an adapter has no base"
-        return BaseModel(self)
 
     def log_probs(self, batch: Batch) -> Column:
         def score(rows: MicroBatch) -> torch.Tensor:
@@ -314,13 +307,13 @@ class FSDPEngine:
         self._pipeline.send(hidden)
         return hidden
 
-    @torch.no_grad()
     def _tell(self, runs: list[Run], batch: Batch, objective: Objective, counts: dict[str, float]) -> None:
         """What an update learned, to the stages that have not seen what came out of the last one."""
         self._pipeline.settle()
         dtype = torch.promote_types(self.settings.dtype, torch.float32)
         kinds = kinds_of(objective.outputs, is_critic=isinstance(self.model, ValueModel))
-        tell_outputs(runs, kinds, dtype, self._pipeline)
-        for run in runs:
-            if run.loss is None and run.outputs is not None:
-                run.judge(batch, objective, counts)
+        with torch.no_grad():
+            tell_outputs(runs, kinds, dtype, self._pipeline)
+            for run in runs:
+                if run.loss is None and run.outputs is not None:
+                    run.judge(batch, objective, counts)

@@ -13,7 +13,7 @@ from peft import LoraConfig, PeftModel, get_peft_model, inject_adapter_in_model
 from transformers import AutoModelForCausalLM
 
 from rljob_worker.batch import Batch
-from rljob_worker.engines.fsdp import FSDPEngine, TrainSettings
+from rljob_worker.engines.fsdp import BaseModel, FSDPEngine, TrainSettings
 from rljob_worker.engines.fsdp.export.adapter_files import export_adapter
 from rljob_worker.engines.models import (
     Adapter,
@@ -85,7 +85,7 @@ def test_log_probs_are_those_of_peft_on_stock_transformers_and_of_the_merged_mod
     np.testing.assert_allclose(ours, stock_log_probs(with_peft.double(), BATCH, 0.8), atol=1e-6)
     merged = AutoModelForCausalLM.from_pretrained(tmp_path / "merged", dtype=torch.float64)
     np.testing.assert_allclose(ours, stock_log_probs(merged, BATCH, 0.8), atol=1e-6)
-    np.testing.assert_allclose(engine.base.log_probs(BATCH).values, base, atol=1e-6)
+    np.testing.assert_allclose(BaseModel(engine).log_probs(BATCH).values, base, atol=1e-6)
     assert np.array_equal(engine.log_probs(BATCH).values, ours)  # on again after it was off
 
 
@@ -93,7 +93,7 @@ def test_an_adapter_begins_as_the_base_and_learns_what_peft_learns(tmp_path: Pat
     """One step of plain PyTorch on peft's own model, from the same A and B."""
     path = write_model(tmp_path / "model")
     engine = adapted(path, targets=("q_proj", "mlp.down_proj"))
-    assert np.array_equal(engine.log_probs(BATCH).values, engine.base.log_probs(BATCH).values)
+    assert np.array_equal(engine.log_probs(BATCH).values, BaseModel(engine).log_probs(BATCH).values)
     config = LoraConfig(r=4, lora_alpha=6, target_modules=["q_proj", "down_proj"], task_type="CAUSAL_LM")
     stock = get_peft_model(AutoModelForCausalLM.from_pretrained(path, dtype=torch.float64), config).double()
     theirs = {name: p for name, p in stock.base_model.model.named_parameters() if p.requires_grad}
@@ -179,7 +179,7 @@ def test_the_divergence_from_the_base_is_that_from_a_second_copy(tmp_path: Path)
     copy = FSDPEngine(load_policy(path, torch.float64, CPU), replace(SETTINGS, trainable=False), CPU)
     one, two = trained(path), trained(path)
     for _ in range(2):
-        with_base = one.update(BATCH, Distillation(), reference=one.base)
+        with_base = one.update(BATCH, Distillation(), reference=BaseModel(one))
         with_copy = two.update(BATCH, Distillation(), reference=copy)
         assert with_base["update/loss"].value == pytest.approx(with_copy["update/loss"].value, abs=1e-12) != 0
     assert same(one, two, 1e-12)

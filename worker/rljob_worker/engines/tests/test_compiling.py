@@ -15,7 +15,7 @@ import torch
 from torch.fx import GraphModule
 
 from rljob_api.pipeline.meshes import Mesh
-from rljob_worker.engines.fsdp import FSDPEngine, TrainSettings
+from rljob_worker.engines.fsdp import BaseModel, FSDPEngine, TrainSettings
 from rljob_worker.engines.models import Adapter, decoder_layers, random_policy
 from rljob_worker.engines.parallel.mesh import ProcessMesh, single_rank_group
 from rljob_worker.engines.parallel.tensor import split_layers
@@ -165,7 +165,7 @@ def learn(path: str, settings: TrainSettings, ranks: ProcessMesh, adapter: Adapt
     engine = FSDPEngine(random_policy(path, settings.master_dtype, 0), settings, CPU, ranks, adapter=adapter)
     seen: dict[str, Any] = {"scores": [], "norms": []}
     for lengths in ([5, 1, 9, 3], [4, 8, 2]):
-        scorers = [engine] if adapter is None else [engine, engine.base]
+        scorers = [engine] if adapter is None else [engine, BaseModel(engine)]
         seen["scores"] += [scorer.log_probs(a_batch(lengths)).values for scorer in scorers]
         metrics = engine.update(a_batch(lengths), PolicyGradient())
         seen["norms"].append(metrics["update/gradient_norm"].value)

@@ -13,7 +13,7 @@ from torch.profiler import ProfilerActivity, profile
 from transformers import AutoModelForCausalLM
 
 from rljob_worker.batch import Column
-from rljob_worker.engines.fsdp import FSDPEngine, TrainSettings
+from rljob_worker.engines.fsdp import BaseModel, FSDPEngine, TrainSettings
 from rljob_worker.engines.models import (
     Adapter,
     WeightFiles,
@@ -97,10 +97,10 @@ def train_adapter(rank: int, path: str, checkpoint: Path) -> dict[str, Any]:
         engine = adapted(path, settings, ranks)
         for batch in batches:
             engine.update(batch, PolicyGradient())
-        engine.update(batches[0], Distillation(), reference=engine.base)
+        engine.update(batches[0], Distillation(), reference=BaseModel(engine))
         found |= {
             f"{settings.precision} weights": snapshot(engine),
-            f"{settings.precision} base": engine.base.log_probs(batches[0]).values,
+            f"{settings.precision} base": BaseModel(engine).log_probs(batches[0]).values,
             f"{settings.precision} log_probs": engine.log_probs(batches[0]).values,
         }
         if ranks.mesh.dp > 1:

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from rljob_api.pipeline.meshes import Mesh
-from rljob_worker.engines.fsdp import FSDPEngine
+from rljob_worker.engines.fsdp import BaseModel, FSDPEngine
 from rljob_worker.engines.models import Adapter, WeightFiles, empty_policy, empty_value_model
 from rljob_worker.engines.parallel.shards import local_part
 from rljob_worker.engines.tests.builders import PolicyGradient, ValueRegression, mesh_here, save, some_slow, write_model
@@ -54,7 +54,7 @@ def train(rank: int, path: str, mesh: Mesh, directory: Path) -> dict[str, Any]:
         "weights": snapshot(engine),
         "critic": snapshot(critic),
         "log_probs": engine.log_probs(share(0, ranks)).values,
-        "base": engine.base.log_probs(share(0, ranks)).values,
+        "base": BaseModel(engine).log_probs(share(0, ranks)).values,
     }
 
 

@@ -20,8 +20,8 @@ from rljob_api.vocabulary.quantity import format_bytes
 from rljob_worker.data.dataset import PromptDataset
 from rljob_worker.data.source import DataAccess
 from rljob_worker.engines.parallel.mesh import ProcessMesh, build_meshes
-from rljob_worker.engines.protocols import ScoringEngine
-from rljob_worker.engines.registry import build_rollout_engine, build_train_engine
+from rljob_worker.engines.protocols import ScoringEngine, TrainEngine
+from rljob_worker.engines.registry import build_base, build_rollout_engine, build_train_engine
 from rljob_worker.engines.rollout.protocol import RolloutEngine
 from rljob_worker.errors import InvalidJob
 from rljob_worker.local.model_shapes import shape_at
@@ -54,7 +54,7 @@ def build_resources(
     engines = [engine for engine in plan.engines if engine.group == group.name]
     stages = [plan.stage(name) for name in group.schedule]
     meshes = build_meshes(
-        [each.mesh for each in (*engines, *stages)],
+        [*(engine.mesh for engine in engines), *(stage.mesh for stage in stages)],
         rank,
         device,
         deadline_seconds=plan.spec.data_buffer.deadline_seconds,
@@ -80,6 +80,7 @@ def build_resources(
         dataset=dataset,
         rewards=rewards,
         meshes=meshes,
+        base_models=base_models(plan, engines, train),
     )
 
 
@@ -100,15 +101,21 @@ def train_engines(
     device: torch.device,
     meshes: Mapping[Mesh, ProcessMesh],
     loaded_next: Collection[str] = (),
+) -> dict[str, TrainEngine]:
+    """What trains in a group, or scores with a model of its own, by model. Collective."""
+    return {
+        each.model: build_train_engine(plan, each, device, meshes[each.mesh], is_loaded_next=each.name in loaded_next)
+        for each in engines
+        if each.base_of is None
+    }
+
+
+def base_models(
+    plan: Plan, engines: Iterable[EnginePlan], trained: Mapping[str, TrainEngine]
 ) -> dict[str, ScoringEngine]:
-    """What scores and trains in a group, by model. Collective."""
-    built: dict[str, Any] = {}
+    """What scores with the model under an adapter that is trained beside it, by model."""
     bases = {each.model: each.base_of for each in engines if each.base_of is not None}
-    for each in engines:
-        if each.base_of is None:
-            is_loaded_next = each.name in loaded_next
-            built[each.model] = build_train_engine(plan, each, device, meshes[each.mesh], is_loaded_next=is_loaded_next)
-    return built | {model: built[plan.engine(adapted).model].base for model, adapted in bases.items()}
+    return {model: build_base(trained[plan.engine(adapted).model]) for model, adapted in bases.items()}
 
 
 def rollout_engines(
@@ -116,7 +123,7 @@ def rollout_engines(
     engines: Sequence[EnginePlan],
     device: torch.device,
     meshes: Mapping[Mesh, ProcessMesh],
-    trained: Mapping[str, ScoringEngine],
+    trained: Mapping[str, TrainEngine],
 ) -> dict[str, RolloutEngine]:
     """What generates in a group, by model, beside what is `trained` there: an engine that measures while it is built
     what is free of its device finds it as it is when it generates. Collective."""

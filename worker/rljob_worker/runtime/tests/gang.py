@@ -179,7 +179,11 @@ class Gang:
             environment=environment,
             client=end,
             resources=SimpleNamespace(
-                rewards=None, tokenizer=None, meshes={mesh: alone}, train_engines={}, rollout_engines={}
+                rewards=None,
+                tokenizer=None,
+                meshes={mesh: alone},
+                train_engines={},
+                rollout_engines={},
             ),
             schedule=schedule,
             handover=SimpleNamespace(take=lambda *_: None, give=lambda *_: None, end_step=dict),

@@ -71,12 +71,6 @@ def a_worker(train: Any, rollout: Any, **parts: Any) -> Worker:
     )
 
 
-class Scoring:
-    """One without anything to sleep."""
-
-    log_probs = values = never
-
-
 def test_little_memory_is_not_given_back():
     assert not is_worth_sleeping(64 * MIB - 1) and is_worth_sleeping(64 * MIB)
 
@@ -92,8 +86,8 @@ def test_weights_are_dropped_only_where_others_come():
 
 
 def test_optimizers_sleep_while_others_generate():
-    large, small, scoring = Training(64 * MIB), Training(64 * MIB - 1), Scoring()
-    engines: list[Any] = [large, small, scoring]
+    large, small = Training(64 * MIB), Training(64 * MIB - 1)
+    engines: list[Any] = [large, small]
     for _ in range(2):  # once asleep, nothing is left to give back
         begin_generation(engines)
         assert (large.slept, small.slept) == (1, 0)

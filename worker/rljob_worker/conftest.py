@@ -20,4 +20,4 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def _has_accelerator() -> bool:
     import torch
 
-    return torch.cuda.is_available()
+    return bool(torch.cuda.is_available())

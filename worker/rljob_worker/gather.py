@@ -165,7 +165,7 @@ class Taking:
 
 def bytes_of(values: Array) -> memoryview:
     """The same memory as bytes, of values that lie one after the other."""
-    return memoryview(values.reshape(-1).view(np.uint8))
+    return values.reshape(-1).view(np.uint8).data
 
 
 def offsets_of(lengths: ArrayLike) -> Int64:

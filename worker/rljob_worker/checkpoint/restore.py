@@ -32,7 +32,7 @@ def choose_start(checkpoints: Place, resume: str) -> Start:
     found = committed(checkpoints)
     if resume != "auto":
         return _exact(found, int(resume), checkpoints)
-    damaged = []
+    damaged: list[str] = []
     for checkpoint in reversed(found):
         problem = damage(checkpoint)
         if problem is None:

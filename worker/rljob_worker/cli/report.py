@@ -21,10 +21,10 @@ def write_report(runs: Sequence[str], runs_dir: Path, out: Path | None) -> int:
 
 def serve_report(runs: Sequence[str], runs_dir: Path, port: int) -> int:
     """Until Ctrl-C."""
-    from rljob_worker.run_page.serve import page_server
+    from rljob_worker.run_page.serve import LOOPBACK, page_server
 
     directories = [find_run(run, runs_dir).path for run in runs]
     with page_server(directories, port) as server:
-        click.echo(f"http://{server.server_address[0]}:{server.server_address[1]}/ (Ctrl-C ends it)")
+        click.echo(f"http://{LOOPBACK}:{server.server_port}/ (Ctrl-C ends it)")
         server.serve_forever()
     return 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 
@@ -22,15 +23,19 @@ def kept_generators() -> Iterator[None]:
     """A block that may seed torch as it likes: the generators of the CPU, and of the accelerator where this process has
     begun to use it, are afterwards what they were."""
     accelerator = torch.accelerator.current_accelerator()
-    module = None if accelerator is None else torch.get_device_module(accelerator)
-    devices = range(module.device_count()) if module is not None and module.is_initialized() else range(0)
-    states = [(module, device, module.get_rng_state(device)) for device in devices]
+    states = [] if accelerator is None else _generator_states(torch.get_device_module(accelerator))
     try:
         with torch.random.fork_rng(devices=()):
             yield
     finally:
-        for of, device, state in states:
-            of.set_rng_state(state, device)
+        for module, device, state in states:
+            module.set_rng_state(state, device)
+
+
+def _generator_states(module: Any) -> list[tuple[Any, int, torch.Tensor]]:
+    """(module, device, state) of each device of a type that is in use."""
+    devices = range(module.device_count()) if module.is_initialized() else range(0)
+    return [(module, device, module.get_rng_state(device)) for device in devices]
 
 
 def use(device_type: str, local_rank: int) -> torch.device:

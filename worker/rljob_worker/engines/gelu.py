@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from transformers.activations import NewGELUActivation
 
 
-class TanhGELU(torch.nn.Module):
+class TanhGELU(torch.nn.Module):  # type: ignore[misc]
     """[...] -> [...], in the dtype of what it is given."""
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:

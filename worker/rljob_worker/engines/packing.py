@@ -105,7 +105,7 @@ def pack(prompt_ids: Column, response_ids: Column, routes: tuple[Column, Column]
     token_ids = np.empty(int(ends[-1]) if len(ends) else 0, np.int64)
     positions = np.empty_like(token_ids)
     token_ids[ranges(prompt_starts, prompt_lengths)] = prompts.values
-    inputs = ranges(responses.offsets[:-1][answered], own_response)  # all response tokens but each row's last
+    inputs = ranges(response_ids.offsets[:-1][answered], own_response)  # all response tokens but each row's last
     token_ids[ranges(response_starts, own_response)] = responses.values[inputs]
     positions[sequences] = ranges(np.zeros_like(sequence_lengths), sequence_lengths)
 

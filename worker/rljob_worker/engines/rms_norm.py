@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 
-class RMSNorm(torch.autograd.Function):
+class RMSNorm(torch.autograd.Function):  # type: ignore[misc]
     """forward(x [..., hidden], weight [hidden], eps) -> [..., hidden], in the dtype of x."""
 
     @staticmethod
@@ -46,12 +46,13 @@ def replace_rms_norms(model: torch.nn.Module) -> None:
     bits has one arithmetic too, transformers' own, whatever dtype the weights are kept in.
     """
     for module in model.modules():
-        offset = _offset(type(module))
+        kind: type = type(module)
+        offset = _offset(kind)
         if offset is not None:
-            module.__class__ = _replaced(type(module), offset)
+            module.__class__ = _replaced(kind, offset)
 
 
-class _Replaced(torch.nn.Module):
+class _Replaced(torch.nn.Module):  # type: ignore[misc]
     """What a norm is, besides what its class is: another class and not another `forward` of each module, of which every
     layer would be compiled by itself."""
 

@@ -86,7 +86,8 @@ class Recording:
 
     def routes(self) -> np.ndarray:
         """[tokens, layers, k], in host memory."""
-        return torch.stack(self._chosen, 1).to(torch.int32).cpu().numpy().astype(self._dtype)
+        routes: np.ndarray = torch.stack(self._chosen, 1).to(torch.int32).cpu().numpy().astype(self._dtype)
+        return routes
 
 
 def router_distribution(logits: torch.Tensor) -> torch.Tensor:

@@ -103,8 +103,9 @@ class Duty:
             self._clear()
 
     def _wait(self, signals: SignalPipe) -> None:
+        reads: list[Connection | int] = [self._connection, signals.fd]
         writes = [self._connection] if self._connection.has_to_write else []
-        _, writable, _ = select.select([self._connection, signals.fd], writes, [], TICK_SECONDS)
+        _, writable, _ = select.select(reads, writes, [], TICK_SECONDS)
         if writable:
             self._connection.flush()
 

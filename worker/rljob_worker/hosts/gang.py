@@ -12,7 +12,7 @@ from rljob_api.planning.plan import Plan
 from rljob_api.vocabulary.exit_codes import ExitCode
 from rljob_worker.databuffer.routes.hosts import Host
 from rljob_worker.databuffer.routes.job_tree import JobTree
-from rljob_worker.hosts.hub import Lost
+from rljob_worker.hosts.hub import Lost, Refused
 from rljob_worker.hosts.meeting import TICK_SECONDS, Meeting
 from rljob_worker.hosts.messages import (
     Asked,
@@ -126,7 +126,7 @@ class WideGang:
                 self._lost[host] = event.why
             elif isinstance(event, Asked):
                 self._asked[host] = event.times
-            elif getattr(event, "attempt", None) == self._attempt.number:
+            elif not isinstance(event, Refused) and getattr(event, "attempt", None) == self._attempt.number:
                 self._note(host, event)
 
     def _note(self, host: int, event: OfHost) -> None:

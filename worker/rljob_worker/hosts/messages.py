@@ -11,7 +11,7 @@ class _Message(msgspec.Struct, frozen=True, tag=True):
     pass
 
 
-class Hello(_Message):
+class Hello(_Message, frozen=True):
     """A host comes: its first word."""
 
     host: int
@@ -29,7 +29,7 @@ class Hello(_Message):
     """What keeps its pod from running there."""
 
 
-class Begin(_Message):
+class Begin(_Message, frozen=True):
     """An attempt begins: start your data buffer."""
 
     attempt: int
@@ -46,7 +46,7 @@ class Begin(_Message):
     """Where those of the job answer, by name."""
 
 
-class Serving(_Message):
+class Serving(_Message, frozen=True):
     """The data buffer serves."""
 
     attempt: int
@@ -54,33 +54,33 @@ class Serving(_Message):
     """host:port"""
 
 
-class Book(_Message):
+class Book(_Message, frozen=True):
     """All of them serve: start your workers."""
 
     attempt: int
     book: AddressLists
 
 
-class Running(_Message):
+class Running(_Message, frozen=True):
     """The lead's launcher answers Prometheus."""
 
     attempt: int
     metrics_url: str
 
 
-class Asked(_Message):
+class Asked(_Message, frozen=True):
     """Somebody asked this host to stop, so many times by now."""
 
     times: int
 
 
-class Stop(_Message):
+class Stop(_Message, frozen=True):
     """Have your workers checkpoint and end."""
 
     attempt: int
 
 
-class Ended(_Message):
+class Ended(_Message, frozen=True):
     """The pod has come to its end."""
 
     attempt: int
@@ -93,19 +93,19 @@ class Ended(_Message):
     log: str = ""
 
 
-class Clear(_Message):
+class Clear(_Message, frozen=True):
     """End what is left of the attempt."""
 
     attempt: int
 
 
-class Cleared(_Message):
+class Cleared(_Message, frozen=True):
     """Nothing of it is left."""
 
     attempt: int
 
 
-class Finish(_Message):
+class Finish(_Message, frozen=True):
     """It is over: leave with this code, and say why."""
 
     code: int
@@ -116,8 +116,8 @@ OfHost = Hello | Serving | Running | Asked | Ended | Cleared
 OfHost0 = Begin | Book | Stop | Clear | Finish
 
 _ENCODER = msgspec.msgpack.Encoder()
-_OF_HOST = msgspec.msgpack.Decoder(OfHost)
-_OF_HOST_0 = msgspec.msgpack.Decoder(OfHost0)
+_OF_HOST: msgspec.msgpack.Decoder[OfHost] = msgspec.msgpack.Decoder(OfHost)
+_OF_HOST_0: msgspec.msgpack.Decoder[OfHost0] = msgspec.msgpack.Decoder(OfHost0)
 
 
 def encode(message: OfHost | OfHost0) -> bytes:

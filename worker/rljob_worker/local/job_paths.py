@@ -2,7 +2,7 @@
 
 import glob
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -58,8 +58,9 @@ def paths_of(job: RLJob) -> Iterator[JobPath]:
     for kind, datasets in (("train", job.spec.data.train), ("validation", job.spec.data.validation)):
         for index, dataset in enumerate(datasets):
             yield JobPath(f"spec.data.{kind}[{index}].path", dataset.path, is_data=True)
-    for kind, owners in (("services", job.spec.services), ("rewards", job.spec.rewards)):
-        for index, owner in enumerate(owners):
+    owners: dict[str, Sequence[ServiceSpec | RewardSpec]] = {"services": job.spec.services, "rewards": job.spec.rewards}
+    for kind, specs in owners.items():
+        for index, owner in enumerate(specs):
             for option in _path_options(owner):
                 yield JobPath(f"spec.{kind}[{index}].options.{option}", owner.options[option], is_data=False)
     if job.spec.checkpoint.init_from:

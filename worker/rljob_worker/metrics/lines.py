@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rljob_worker.errors import StorageError
+from rljob_worker.storage.place import Place
 
 METRICS = "metrics.jsonl"
 SAMPLES = "samples.jsonl"
@@ -82,7 +83,7 @@ def finite(value: Any) -> Any:
 
 
 @contextlib.contextmanager
-def storage_errors(path: Path) -> Iterator[None]:
+def storage_errors(path: Place) -> Iterator[None]:
     """Turn the system's errors about `path` into StorageError."""
     try:
         yield

@@ -31,7 +31,8 @@ def pass_at_k(right: Right, k: int) -> NDArray[np.float64]:
     num_samples = right.shape[1]
     assert 1 <= k <= num_samples, "as many responses as are drawn"
     of_count = [1 - comb(num_samples - c, k) / comb(num_samples, k) for c in range(num_samples + 1)]
-    return np.array(of_count)[right.sum(axis=1)]
+    chances: NDArray[np.float64] = np.array(of_count)[right.sum(axis=1)]
+    return chances
 
 
 def maj_at_k(right: Right, answers: Sequence[str | None], k: int) -> NDArray[np.float64]:

@@ -1,5 +1,6 @@
 """Files of one run, written by the lead worker: metrics.jsonl, samples.jsonl, TensorBoard events, trackers."""
 
+import logging
 import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -12,6 +13,9 @@ from rljob_worker.metrics.lines import METRICS, REPORT, SAMPLES, LinesFile
 from rljob_worker.metrics.trackers.background import FAILED_SECONDS
 from rljob_worker.metrics.trackers.trackers import Run, open_trackers
 from rljob_worker.run_page.page import write_page
+from rljob_worker.storage.place import Place
+
+log = logging.getLogger(__name__)
 
 FILES = ("job.yaml", "plan.json", METRICS, SAMPLES, REPORT)
 """What a tracker gets of the run's folder at its end."""
@@ -50,10 +54,14 @@ class RunFiles:
         for tracker in self._trackers:
             tracker.log(step, points, shown)
 
-    def write_checkpoint(self, path: Path) -> None:
-        """A committed checkpoint, for the trackers that are to have it."""
-        if "Checkpoints" in self._artifacts:
-            self._upload(path, "checkpoint")
+    def write_checkpoint(self, place: Place) -> None:
+        """A committed checkpoint, for the trackers that are to have it: they take files of this machine only."""
+        if "Checkpoints" not in self._artifacts:
+            return
+        if isinstance(place, Path):
+            self._upload(place, "checkpoint")
+        elif self._trackers:
+            log.warning("trackers do not get the checkpoint %s, which is in a store", place)
 
     def cut_back(self, step: int) -> None:
         """Forget steps after `step`, so that the files are those of a run that never failed.

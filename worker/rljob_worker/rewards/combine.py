@@ -68,7 +68,7 @@ def misses(missed: Sequence[Miss], num_retries: Mapping[str, int]) -> dict[str, 
 def services(use: Mapping[str, Mapping[str, float]]) -> dict[str, Scalar]:
     """Of each service: `service/<name>/seconds` of a request, `…/queue_seconds` of a row before it,
     `…/requests_total` and `…/errors_total`."""
-    scalars = {}
+    scalars: dict[str, Scalar] = {}
     for name, of in use.items():
         scalars |= {
             f"service/{name}/seconds": mean(of.get("seconds", 0.0), of.get("requests", 0)),

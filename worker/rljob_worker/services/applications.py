@@ -25,7 +25,6 @@ from rljob_worker.services.place import ON_CPU, Place
 from rljob_worker.services.requests import BadRequest, rows_of
 
 
-@serve.deployment(max_ongoing_requests=64)
 class Answering:
     """One copy of a shipped model: rewards of rows at its route, whatever else the model answers below it."""
 
@@ -98,4 +97,5 @@ def embedding(options: Mapping[str, Any], place: Place = ON_CPU, **copies: Any) 
 
 def _serving(name: str, options: Mapping[str, Any], place: Place, copies: Mapping[str, Any]) -> Application:
     require_model(SHIPPED[name].model_validate(options).path)
-    return Answering.options(**copies).bind(name, dict(options), place)
+    deployment = serve.deployment(max_ongoing_requests=64)(Answering)
+    return deployment.options(**copies).bind(name, dict(options), place)

@@ -69,7 +69,8 @@ def outcomes_of(
         (wrong, Outcome.ALL_WRONG),
     ]
     holds, found = zip(*first_that_holds, strict=True)
-    return np.select(holds, found, Outcome.ALL_SAME).astype(np.int64)
+    outcomes: Int64 = np.select(holds, found, Outcome.ALL_SAME).astype(np.int64)
+    return outcomes
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,4 +137,5 @@ class Filling:
 def share_of_rank(ordinals: Int64, dp_rank: int, dp_size: int) -> Int64:
     """The part of some ordinals that one data-parallel rank works on: index i goes to rank i * dp_size // number."""
     index = np.arange(len(ordinals), dtype=np.int64)
-    return ordinals[index * dp_size // max(len(ordinals), 1) == dp_rank]
+    share: Int64 = ordinals[index * dp_size // max(len(ordinals), 1) == dp_rank]
+    return share

@@ -67,7 +67,7 @@ class Reward:
         result = self._with_models(self._of_functions(texts, decode), batch)
         shown = np.flatnonzero(batch.group_ids - first_group < NUM_SAMPLED_GROUPS)
         rows = reward_rows(texts.take(shown), decode)
-        return result, [self._sample(row, result, i) for row, i in zip(rows, shown, strict=True)]
+        return result, [self._sample(row, result, i) for row, i in zip(rows, shown.tolist(), strict=True)]
 
     def score_for_copy(self, batch: Batch, context: StageContext, *, first_group: int) -> Scored:
         """The same on every rank of a copy, by the word of its leader."""

@@ -83,7 +83,7 @@ class Sample:
         if "row_weights" in self._writes:
             weights = self._row_weights(out, context)
             out = out.with_columns({"row_weights": Column.fixed(weights)})
-            metrics["sampling/rows_drawn_fraction"] = mean(np.count_nonzero(weights), len(out))
+            metrics["sampling/rows_drawn_fraction"] = mean(int(np.count_nonzero(weights)), len(out))
         drawn = (sample for found in rounds for sample in found.samples)
         samples = [renumbered(each, filling.batch, first_group, self._rows_per_group) for each in drawn]
         metrics |= merge_all([found.metrics for found in rounds])
@@ -129,7 +129,8 @@ class Sample:
         known = np.zeros(len(ordinals))
         own = share_of_rank(np.arange(len(ordinals)), context.dp_rank, context.dp_size)
         known[own] = mine.outcomes
-        return np.rint(context.reduce(torch.from_numpy(known)).numpy()).astype(np.int64)
+        outcomes: Int64 = np.rint(context.reduce(torch.from_numpy(known)).numpy()).astype(np.int64)
+        return outcomes
 
     # ---- the end of a step
 
@@ -158,7 +159,8 @@ class Sample:
         rewards[number] = batch["rewards"].values
         everyones = context.reduce(torch.from_numpy(rewards))
         weights = row_weights(everyones, self._sampling.resampling, seed=context.seed, step=context.step)
-        return weights.numpy()[number]
+        drawn: Int64 = weights.numpy()[number]
+        return drawn
 
     def _first_ordinal(self, step: int) -> int:
         """Where this step goes on; a run that had no Sample before has drawn a batch each step."""

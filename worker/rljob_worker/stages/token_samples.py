@@ -25,7 +25,7 @@ def token_samples(batch: Batch, decode: Callable[[np.ndarray], str], *, first_ro
     of several workers, each tell their own columns of a row. first_row: the step's first row_id.
     """
     columns = {name: column for name, column in batch.columns.items() if _is_of_tokens(name, column)}
-    rows = np.flatnonzero(batch.row_ids - first_row < NUM_ROWS) if columns else []
+    rows: list[int] = np.flatnonzero(batch.row_ids - first_row < NUM_ROWS).tolist() if columns else []
     return [{"row_id": int(batch.row_ids[row]), "tokens": _tokens(columns, row, decode)} for row in rows]
 
 

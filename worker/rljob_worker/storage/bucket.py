@@ -95,7 +95,7 @@ class Bucket:
             return True
         return False
 
-    def list(self, prefix: str) -> Iterator[tuple[str, int]]:
+    def objects(self, prefix: str) -> Iterator[tuple[str, int]]:
         """(key, size) of every object below a folder."""
         import obstore
 

@@ -87,12 +87,12 @@ class ObjectPath:
 
     def rglob(self, pattern: str) -> Iterator[ObjectPath]:
         """Of all objects below."""
-        found = (ObjectPath(self.bucket, key) for key, _ in self.bucket.list(self.key))
+        found = (ObjectPath(self.bucket, key) for key, _ in self.bucket.objects(self.key))
         return (path for path in found if fnmatchcase(path.name, pattern))
 
     def sizes(self) -> dict[str, int]:
         """Bytes of every object below, by its relative name."""
-        return {key.removeprefix(f"{self.key}/"): size for key, size in self.bucket.list(self.key)}
+        return {key.removeprefix(f"{self.key}/"): size for key, size in self.bucket.objects(self.key)}
 
     def read_bytes(self) -> bytes:
         return self.bucket.read(self.key)
@@ -126,7 +126,7 @@ class ObjectPath:
 
     def delete_below(self) -> None:
         """Everything in the folder."""
-        self.bucket.delete([key for key, _ in self.bucket.list(self.key)])
+        self.bucket.delete([key for key, _ in self.bucket.objects(self.key)])
 
 
 class Upload:

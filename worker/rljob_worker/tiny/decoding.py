@@ -17,7 +17,6 @@ def stated_result(answer: str) -> str | None:
     return match.group(1) if match else None
 
 
-@torch.inference_mode()
 def greedy_answers(
     model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, questions: list[str], max_tokens: int = 32
 ) -> list[str]:
@@ -27,7 +26,8 @@ def greedy_answers(
     # Prompts of equal length make batches without padding.
     for length in sorted({len(prompt) for prompt in prompts}):
         chosen = [index for index, prompt in enumerate(prompts) if len(prompt) == length]
-        tokens = _greedy_tokens(model, torch.stack([prompts[index] for index in chosen]), max_tokens)
+        with torch.inference_mode():
+            tokens = _greedy_tokens(model, torch.stack([prompts[index] for index in chosen]), max_tokens)
         for index, text in zip(chosen, _texts(tokenizer, tokens), strict=True):
             answers[index] = text
     return answers

@@ -134,12 +134,12 @@ def _margins(classifier: Any, tokenizer: PreTrainedTokenizerFast, batch: list[tu
     return rewards[0::2] - rewards[1::2]
 
 
-@torch.inference_mode()
 def _share_right(
     classifier: Any, tokenizer: PreTrainedTokenizerFast, problems: tuple[Problem, ...], seed: int
 ) -> float:
     batch = list(itertools.islice(pairs(problems, seed + 1), len(problems)))
-    return float((_margins(classifier, tokenizer, batch) > 0).float().mean())
+    with torch.inference_mode():
+        return float((_margins(classifier, tokenizer, batch) > 0).float().mean())
 
 
 def _reporter(name: str) -> Callable[[int, float], None]:

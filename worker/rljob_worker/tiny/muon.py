@@ -35,7 +35,7 @@ def orthogonalized(matrix: Tensor, steps: int = 5) -> Tensor:
     return x.T if is_tall else x
 
 
-class Muon(torch.optim.Optimizer):
+class Muon(torch.optim.Optimizer):  # type: ignore[misc]
     """Orthogonalised momentum, for the matrices of hidden layers: takes the steps that torch.optim.Muon takes.
 
     B ← μ B + (1 - μ) g;  w ← (1 - η λ) w - η √max(1, rows / columns) · orthogonalized(μ B + (1 - μ) g)
@@ -52,11 +52,11 @@ class Muon(torch.optim.Optimizer):
     def __init__(self, matrices: Iterable[Tensor], lr: float, weight_decay: float, momentum: float = 0.95) -> None:
         super().__init__(matrices, {"lr": lr, "weight_decay": weight_decay, "momentum": momentum})
 
-    @torch.no_grad()
     def step(self) -> None:
-        for group in self.param_groups:
-            for weight in group["params"]:
-                self._update(weight, group["lr"], group["weight_decay"], group["momentum"])
+        with torch.no_grad():
+            for group in self.param_groups:
+                for weight in group["params"]:
+                    self._update(weight, group["lr"], group["weight_decay"], group["momentum"])
 
     def _update(self, weight: Tensor, lr: float, weight_decay: float, momentum: float) -> None:
         state = self.state[weight]

@@ -44,7 +44,7 @@ class Problem:
 
     def worked(self) -> str:
         """The answer with its steps, for example `3*4=12`, `12-5=7`, `#### 7` on three lines."""
-        first, second = self.operations
+        first, second = tuple(self.operations)
         steps = f"{self.a}{first}{self.b}={self.first}\n{self.first}{second}{self.c}={self.result}"
         return f"{steps}\n{terse(self.result)}"
 

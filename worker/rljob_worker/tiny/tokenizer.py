@@ -60,7 +60,8 @@ def encode_prompt(tokenizer: PreTrainedTokenizerFast, question: str) -> list[int
     """Token ids of `question` as one user message, up to where the assistant begins."""
     messages = [{"role": "user", "content": question}]
     text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
-    return tokenizer.encode(text, add_special_tokens=False)
+    ids: list[int] = tokenizer.encode(text, add_special_tokens=False)
+    return ids
 
 
 def encode_answer(tokenizer: PreTrainedTokenizerFast, answer: str) -> list[int]:

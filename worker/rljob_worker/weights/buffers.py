@@ -22,7 +22,8 @@ Bytes = NDArray[np.uint8]
 class Stream(Protocol):
     """One version on its way out, as the data buffer's client sees it."""
 
-    slot_bytes: int
+    @property
+    def slot_bytes(self) -> int: ...
 
     def reserve(self, num_bytes: int) -> Bytes: ...
 

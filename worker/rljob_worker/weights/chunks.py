@@ -41,7 +41,8 @@ class Piece(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=
 class Slots(Protocol):
     """Where chunks are written."""
 
-    slot_bytes: int
+    @property
+    def slot_bytes(self) -> int: ...
 
     def reserve(self, num_bytes: int) -> torch.Tensor:
         """uint8 [num_bytes]."""

@@ -48,7 +48,7 @@ def mesh_sheets(plan: Plan) -> Iterator[Sheet]:
     for (group, mesh), names in engines.items():
         if axes := tuple(_axes(mesh)):
             known = next((each.axes for each in plan.meshes if (each.group, each.mesh) == (group, mesh)), ())
-            costs = {each.axis: each for each in known}
+            costs: dict[Axis, AxisCost] = {each.axis: each for each in known}
             shown = len(_HEADERS) if "pp" in costs else 6 if costs else 4
             rows = tuple(_axis_cells(mesh, axis, costs.get(axis))[:shown] for axis in axes)
             yield Sheet(f"Mesh of {', '.join(names)}: {mesh_text(mesh)}", _HEADERS[:shown], rows)
@@ -128,7 +128,7 @@ def _runs(mesh: Mesh, first: int, end: int) -> Iterator[str]:
 
 
 def _bracketed(mesh: Mesh, start: int, text: str, stop: int) -> str:
-    spans = [(mesh.ranks_per_copy, "[]"), *([(mesh.ranks_per_replica, "{}")] if mesh.rp > 1 else [])]
-    for size, (opens, closes) in spans:
+    spans = [(mesh.ranks_per_copy, "[", "]"), *([(mesh.ranks_per_replica, "{", "}")] if mesh.rp > 1 else [])]
+    for size, opens, closes in spans:
         text = (opens if start % size == 0 else "") + text + (closes if stop % size == 0 else "")
     return text

@@ -98,7 +98,7 @@ def _savings(engine: EnginePlan) -> Iterator[str]:
 
 def _edges(plan: Plan) -> Sheet:
     traffic = expected_bytes(plan)
-    rows = [
+    rows: list[tuple[str, ...]] = [
         (edge.name, edge.transport, _listed(edge.columns), *_byte_cells(traffic[edge.name], edge.transport))
         for edge in plan.edges
     ]

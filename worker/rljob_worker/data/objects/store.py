@@ -66,7 +66,9 @@ class Store:
         return tuple(self._file(by_key[key]) for key in self.address.chosen(by_key))
 
     async def _collect(self) -> Sequence[ObjectMeta]:
-        return await self.client.list(self.address.prefix or None, chunk_size=1000).collect_async()
+        stream = self.client.list(self.address.prefix or None, chunk_size=1000)
+        objects: Sequence[ObjectMeta] = await stream.collect_async()
+        return objects
 
     async def _head(self) -> DataFile | None:
         """The object of exactly this name."""

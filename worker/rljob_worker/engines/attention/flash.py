@@ -50,9 +50,12 @@ class FlashRows:
         """From packed positions of each row in turn, and how many each row has."""
         scatter = np.zeros(num_tokens, np.int64)
         scatter[sequences] = np.arange(len(sequences))
-        indices = (torch.from_numpy(each).to(device, non_blocking=True) for each in (sequences, scatter))
-        starts = torch.from_numpy(offsets_of(lengths)).to(device, torch.int32, non_blocking=True)
-        return FlashRows(*indices, starts, int(lengths.max(initial=0)))
+        return FlashRows(
+            gather=torch.from_numpy(sequences).to(device, non_blocking=True),
+            scatter=torch.from_numpy(scatter).to(device, non_blocking=True),
+            starts=torch.from_numpy(offsets_of(lengths)).to(device, torch.int32, non_blocking=True),
+            longest=int(lengths.max(initial=0)),
+        )
 
     def attend(
         self,

@@ -10,9 +10,9 @@ if TYPE_CHECKING:
 
 def key_heads(config: PretrainedConfig) -> int:
     """Heads of keys and values."""
-    return getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+    return int(getattr(config, "num_key_value_heads", None) or config.num_attention_heads)
 
 
 def head_dim(config: PretrainedConfig) -> int:
     """Width of one attention head."""
-    return getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    return int(getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads)

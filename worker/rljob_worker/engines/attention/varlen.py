@@ -110,8 +110,8 @@ class PackedLayout:
         padded = [self._slots(x) for x in (query, key, value)]
         outputs, start = [], 0
         for rows, length in self.rectangles:
-            parts = (x[start : start + rows * length].unflatten(0, (rows, length)).transpose(1, 2) for x in padded)
-            out = causal_attention(*parts, formula)
+            q, k, v = (x[start : start + rows * length].unflatten(0, (rows, length)).transpose(1, 2) for x in padded)
+            out = causal_attention(q, k, v, formula)
             outputs.append(out.transpose(1, 2).reshape(rows * length, -1))
             start += rows * length
         joined = outputs[0] if len(outputs) == 1 else torch.cat(outputs)

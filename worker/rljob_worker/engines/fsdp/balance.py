@@ -127,13 +127,13 @@ class Balance:
         if self._weights is None:
             return logits, scores, experts
         if self._counts and not self._is_settled:
-            self._count(layer, router_distribution(logits.detach()))
+            self._count(layer, router_distribution(logits.detach()), self._weights)
         if self.coefficient and torch.is_grad_enabled():
             scores = _Balanced.apply(scores, logits, self._weights, self, layer)
         return logits, scores, experts
 
-    def _count(self, layer: int, distribution: torch.Tensor) -> None:
-        weights, experts = self._weights.double(), likeliest(distribution, self._num_chosen)
+    def _count(self, layer: int, distribution: torch.Tensor, weights: torch.Tensor) -> None:
+        weights, experts = weights.double(), likeliest(distribution, self._num_chosen)
         counts, probabilities = self._load
         counts[layer].index_add_(0, experts.reshape(-1), weights.repeat_interleave(self._num_chosen))
         probabilities[layer] += weights @ distribution.double()
@@ -143,7 +143,7 @@ class Balance:
         return self._pull[layer]
 
 
-class _Balanced(torch.autograd.Function):
+class _Balanced(torch.autograd.Function):  # type: ignore[misc]
     """Gives weights as they are; its backward pass adds the gradient of the cost, as it is known by then."""
 
     @staticmethod

@@ -48,7 +48,8 @@ class Pipeline:
         self._onward = mesh.group("pp")
         # gradients go the other way apart: sends of both ways in one queue could wait for each other
         self._back = None if self._onward is None else group_beside(self._onward)
-        self.stage, self.size = (0, 1) if self._onward is None else (self._onward.rank(), self._onward.size())
+        self.stage: int = 0 if self._onward is None else self._onward.rank()
+        self.size: int = 1 if self._onward is None else self._onward.size()
         self._sent: deque[_Sent] = deque()
 
     @property

@@ -73,7 +73,7 @@ class TrainSettings:
     @property
     def is_mixed(self) -> bool:
         """Whether layers compute in another dtype than the weights are kept in."""
-        return self.master_dtype != self.dtype
+        return bool(self.master_dtype != self.dtype)
 
 
 def learning_rate_factor(settings: TrainSettings, step: int) -> float:

@@ -80,7 +80,7 @@ class _Options:
     reference: LastLayer | None
 
 
-class _LinearLogProbs(torch.autograd.Function):
+class _LinearLogProbs(torch.autograd.Function):  # type: ignore[misc]
     """Chunks of tokens, each recomputed in the backward pass."""
 
     @staticmethod

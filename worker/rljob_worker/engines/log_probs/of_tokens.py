@@ -36,7 +36,7 @@ def token_log_probs(
     return log_probs, entropy if with_entropy else None
 
 
-class _TokenLogProbs(torch.autograd.Function):
+class _TokenLogProbs(torch.autograd.Function):  # type: ignore[misc]
     """Chunks of tokens, each recomputed in the backward pass."""
 
     @staticmethod

@@ -36,4 +36,4 @@ _TORCH = _Torch()
 def make_memory_on_cpus() -> None:
     """Idempotent."""
     for name in _MODULES:
-        importlib.import_module(name).torch = _TORCH
+        vars(importlib.import_module(name))["torch"] = _TORCH

@@ -31,7 +31,7 @@ class Seen:
     sines: torch.Tensor
 
 
-class MegatronLayer(TransformerLayer):
+class MegatronLayer(TransformerLayer):  # type: ignore[misc]
     """Takes and gives hidden states [1, own tokens, hidden]."""
 
     def forward(
@@ -47,7 +47,7 @@ class MegatronLayer(TransformerLayer):
         return found.transpose(0, 1)
 
 
-class PackedAttention(torch.nn.Module):
+class PackedAttention(torch.nn.Module):  # type: ignore[misc]
     """Rotary positions and attention within each row of a pack, of this rank's heads."""
 
     def __init__(self, formula: Formula, **_: Any) -> None:
@@ -63,7 +63,7 @@ class PackedAttention(torch.nn.Module):
         return seen.layout.attend(query, key, value, self.formula).flatten(2).transpose(0, 1)
 
 
-class AlternatingColumns(ColumnParallelLinear):
+class AlternatingColumns(ColumnParallelLinear):  # type: ignore[misc]
     """Gate and up in one matrix, whose rows alternate: a rank's run of them is the same part of both, however many
     ranks there are. Megatron's MLP wants all gates before all ups."""
 

@@ -90,12 +90,12 @@ def _require_buffer() -> None:
         parallel_state._set_global_memory_buffer()
 
 
-@torch.no_grad()
 def _fill(
     layer: torch.nn.Module, name: str, sources: Mapping[str, torch.Tensor], names: MegatronNames, split: Split
 ) -> None:
     """From the tensors of the layer in whose place it is, but for those that it took over."""
     taken_over = set(map(id, sources.values()))
-    for own, parameter in layer.named_parameters(prefix=name):
-        for part in names.parts_of(own, parameter, split) if id(parameter) not in taken_over else ():
-            part.read(sources[part.name])
+    with torch.no_grad():
+        for own, parameter in layer.named_parameters(prefix=name):
+            for part in names.parts_of(own, parameter, split) if id(parameter) not in taken_over else ():
+                part.read(sources[part.name])

@@ -15,7 +15,7 @@ from rljob_worker.engines.parallel.split import Split
 from rljob_worker.errors import InvalidJob
 
 
-class Elsewhere(torch.nn.Module):
+class Elsewhere(torch.nn.Module):  # type: ignore[misc]
     """A layer that another stage has."""
 
     def forward(self, hidden_states: torch.Tensor, **_: Any) -> torch.Tensor:

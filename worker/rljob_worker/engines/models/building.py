@@ -32,7 +32,8 @@ def empty_value_model(path: str, dtype: torch.dtype) -> ValueModel:
     with parameters_without_memory():
         model = ValueModel(_build(AutoModel, path, dtype))
     _replace_modules(model)
-    return model.eval()
+    model.eval()
+    return model
 
 
 def empty_classifier(path: str, dtype: torch.dtype) -> ValueModel:
@@ -43,7 +44,8 @@ def empty_classifier(path: str, dtype: torch.dtype) -> ValueModel:
     with parameters_without_memory():
         model = ValueModel(_build(AutoModel, path, dtype), is_classifier=True)
     _replace_modules(model)
-    return model.eval()
+    model.eval()
+    return model
 
 
 def random_policy(path: str, dtype: torch.dtype, seed: int) -> PreTrainedModel:
@@ -75,7 +77,7 @@ def load_policy(path: str, dtype: torch.dtype, device: torch.device) -> PreTrain
     return model
 
 
-def _build(auto: type, path: str, dtype: torch.dtype) -> PreTrainedModel:
+def _build(auto: type[AutoModel | AutoModelForCausalLM], path: str, dtype: torch.dtype) -> PreTrainedModel:
     config = model_config(path)
     if dtype == torch.float64:
         config._experts_implementation = "eager"  # else products of experts are grouped, of which torch has none here

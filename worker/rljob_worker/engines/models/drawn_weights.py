@@ -67,11 +67,10 @@ class DrawnWeights:
         """Whole tensors of the shapes of some parameters, by name."""
         self._fill(model, room.items(), UNSPLIT, parts_of)
 
-    @torch.no_grad()
     def _fill(
         self, model: PreTrainedModel, named: Iterable[tuple[str, torch.Tensor]], split: Split, parts_of: PartsOf
     ) -> None:
-        with torch.random.fork_rng(devices=[]):
+        with torch.no_grad(), torch.random.fork_rng(devices=[]):
             for name, tensor in named:
                 for part in () if is_of_adapter(name) else parts_of(base_name(name), tensor, split):
                     if part.is_here:
@@ -85,7 +84,7 @@ class DrawnWeights:
         return whole
 
 
-class _Watched(TorchFunctionMode):
+class _Watched(TorchFunctionMode):  # type: ignore[misc]
     """Sees what parameters are filled with; of several fillings of one the last counts. What fills a part of one, such
     as the row of a word that pads, is not seen: that row is drawn like others."""
 

@@ -14,7 +14,7 @@ CLASSIFIER_HEAD = "score"
 """What files of `AutoModelForSequenceClassification` call the head, which is among their tensors."""
 
 
-class ValueModel(torch.nn.Module):
+class ValueModel(torch.nn.Module):  # type: ignore[misc]
     """A backbone with one number per token. A new head is zero: the first values of a critic are 0, and the backbone
     stays the policy's. The number of a classifier is that at the last token of a text."""
 

@@ -6,7 +6,6 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -75,7 +74,11 @@ class WeightFiles:
     ) -> Matched:
         """What of the files each parameter is made of, but for those of an adapter. A tied one has several names, of
         which one is enough; the files of a backbone leave its prefix out, those of a policy have it."""
-        parts, first = partial(parts_of, split=split), {id(each): name for name, each in model.named_parameters()}
+        first = {id(each): name for name, each in model.named_parameters()}
+
+        def parts(name: str, tensor: torch.Tensor) -> Iterator[Part]:
+            return parts_of(name, tensor, split)
+
         spellings: dict[str, list[list[str]]] = {}
         for name, parameter in model.named_parameters(remove_duplicate=False):
             if is_of_adapter(name):

@@ -46,6 +46,10 @@ class Sharing:
     """Those that split matrices (see `tensor`): neighbours, each with heads of its own, and with the tokens of
     all of them where it computes with its part."""
 
+    @property
+    def num_ranks(self) -> int:
+        return int(self.tokens.size())
+
     @staticmethod
     def of(mesh: ProcessMesh, key_heads: int) -> Sharing | None:
         """Of a model with so many. None where a rank has a copy for itself."""
@@ -69,12 +73,12 @@ class SplitTokens:
     @property
     def num_own(self) -> int:
         """Tokens of every rank, pads included; at least one, so that every rank has a part in every collective."""
-        return max(1, -(-self.num_tokens // self.sharing.tokens.size()))
+        return max(1, -(-self.num_tokens // self.sharing.num_ranks))
 
     @property
     def num_pads(self) -> int:
         """Behind the tokens of the pack."""
-        return self.num_own * self.sharing.tokens.size() - self.num_tokens
+        return self.num_own * self.sharing.num_ranks - self.num_tokens
 
     def own(self, tokens: Indices) -> Indices:
         """[num_own, ...] of something that every token of the pack has; pads are 0."""
@@ -137,7 +141,7 @@ class Places:
         return found
 
 
-class _Whole(torch.autograd.Function):
+class _Whole(torch.autograd.Function):  # type: ignore[misc]
     """Every rank of the copy computes the same loss of what this gives, so that the gradient at a place is whole on its
     rank and is not added up over them."""
 
@@ -167,6 +171,7 @@ class SplitHeads:
         size = self.group.size()
         parts = [heads[0].unflatten(0, (size, -1)) for heads in (query, key, value)]  # [ranks, heads, own, head_dim]
         met = exchange(torch.cat(parts, dim=1), self.group).transpose(0, 1).flatten(1, 2)  # [heads, tokens, head_dim]
-        out = self.whole.attend(*(heads[None] for heads in met.split([part.shape[1] for part in parts])), formula)
+        q, k, v = (heads[None] for heads in met.split([part.shape[1] for part in parts]))
+        out = self.whole.attend(q, k, v, formula)
         returned = exchange(out[0].unflatten(0, (size, -1)), self.group)  # [ranks, own, heads, head_dim]
         return returned.transpose(0, 1).flatten(1, 2)[None]

@@ -19,7 +19,7 @@ def exchange(
     return found
 
 
-class _Exchange(torch.autograd.Function):
+class _Exchange(torch.autograd.Function):  # type: ignore[misc]
     @staticmethod
     def forward(
         ctx: Any, rows: torch.Tensor, group: dist.ProcessGroup, sent: list[int] | None, received: list[int] | None

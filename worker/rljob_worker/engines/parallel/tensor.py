@@ -56,7 +56,7 @@ def _add_up_outputs(module: torch.nn.Module, group: dist.ProcessGroup) -> None:
     module.forward = partial(_added_up, module.forward, linear, group)
 
 
-class _WithoutBias(torch.nn.Linear):
+class _WithoutBias(torch.nn.Linear):  # type: ignore[misc]
     """A class, which layers that are compiled share; a `forward` of each would be compiled anew."""
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
@@ -74,7 +74,7 @@ def _added_up(
     return summed if linear.bias is None else summed + linear.bias
 
 
-@torch.compiler.disable
+@torch.compiler.disable  # type: ignore[untyped-decorator]
 def gathered_tokens(own: torch.Tensor, group: dist.ProcessGroup) -> torch.Tensor:
     """Of all ranks, [1, own tokens, ...] -> [1, tokens, ...]; gradients are added up and shared out. Compiled layers
     are cut here, as at attention."""
@@ -82,7 +82,7 @@ def gathered_tokens(own: torch.Tensor, group: dist.ProcessGroup) -> torch.Tensor
     return gathered
 
 
-@torch.compiler.disable
+@torch.compiler.disable  # type: ignore[untyped-decorator]
 def shared_out_tokens(parts: torch.Tensor, group: dist.ProcessGroup) -> torch.Tensor:
     """The sum over ranks of what each has of all tokens, [1, tokens, ...] -> [1, own tokens, ...]; gradients are
     gathered."""
@@ -90,7 +90,7 @@ def shared_out_tokens(parts: torch.Tensor, group: dist.ProcessGroup) -> torch.Te
     return summed
 
 
-class _Exchanged(torch.autograd.Function):
+class _Exchanged(torch.autograd.Function):  # type: ignore[misc]
     """What ranks make of their tokens on the way there, and of the gradients on the way back."""
 
     @staticmethod

@@ -33,7 +33,8 @@ class Responses:
     @property
     def truncated(self) -> np.ndarray:
         """bool [rows]: the response was as long as it might be, and had not ended."""
-        return self.endings == Ending.LENGTH
+        truncated: np.ndarray = self.endings == Ending.LENGTH
+        return truncated
 
 
 def generate(

@@ -37,7 +37,7 @@ class WandBTracker:
         if samples:
             columns, rows = table_of(samples)
             # a row of validation lacks what others have, and one reward may be 1 where the next is 0.5
-            point["samples"] = self._wandb.Table(columns=columns, data=rows, allow_mixed_types=True)
+            point["samples"] = self._wandb.Table(columns=[*columns], data=rows, allow_mixed_types=True)
         self._run.log(point)
 
     def upload(self, path: Path, name: str) -> None:

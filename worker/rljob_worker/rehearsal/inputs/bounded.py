@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from queue import Empty, SimpleQueue
 from threading import Thread
-from typing import TypeVar
+from typing import NoReturn, TypeVar
 
 Answer = TypeVar("Answer")
 
@@ -22,7 +23,7 @@ def within(seconds: float, ask: Callable[[], Answer]) -> Answer:
         try:
             answer = ask()
         except BaseException as error:
-            answers.put(lambda error=error: _raise(error))  # type: ignore[misc]
+            answers.put(partial(_raise, error))
         else:
             answers.put(lambda: answer)
 
@@ -33,5 +34,5 @@ def within(seconds: float, ask: Callable[[], Answer]) -> Answer:
         raise TimeoutError from None
 
 
-def _raise(error: BaseException) -> None:
+def _raise(error: BaseException) -> NoReturn:
     raise error

@@ -9,10 +9,10 @@ from rljob_api.vocabulary.data_url import scheme_of
 from rljob_worker.errors import InvalidJob, NotHere, StorageError
 from rljob_worker.rehearsal.inputs.bounded import HUB_SECONDS, within
 from rljob_worker.rehearsal.inputs.stored_rows import PATIENCE_SECONDS
-from rljob_worker.rehearsal.inputs.weight_names import INDEX
 from rljob_worker.storage.failure import is_for_good
 from rljob_worker.storage.object_path import ObjectPath
 from rljob_worker.storage.place import place_of
+from rljob_worker.weight_index import INDEX
 
 READ = ("config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja", INDEX)
 """Files that are looked into; of all others that they are there."""

@@ -147,7 +147,7 @@ def _lengths(rows: FirstRows, columns: Sequence[str], encoder: PromptEncoder | N
 def _too_long(spec: RLJobSpec, kind: str, seen: Sequence[Kept]) -> list[Finding]:
     """Nothing stays of what is read as one: all data sets of a kind, or each one that is drawn from by its weight."""
     weights = [dataset.weight for dataset in spec.data.train] if kind == "train" else []
-    drawn_from = {f"data.{kind}[{i}]": [seen[i]] for i, weight in enumerate(weights) if weight}
+    drawn_from: dict[str, Sequence[Kept]] = {f"data.{kind}[{i}]": [seen[i]] for i, each in enumerate(weights) if each}
     return [
         _nothing_left(spec, name, kept)
         for name, kept in (drawn_from or {f"data.{kind}": seen}).items()

@@ -9,9 +9,9 @@ import pytest
 
 from rljob_worker.cli.validate import verdict_on
 from rljob_worker.rehearsal.functions.imports import Imports
-from rljob_worker.rehearsal.inputs.weight_names import INDEX
 from rljob_worker.rehearsal.tests.good_job import CONFIG, TEMPLATE, lines, rows, write
 from rljob_worker.rehearsal.tests.warm_imports import WarmImporting
+from rljob_worker.weight_index import INDEX
 
 TRAIN, MODEL = "data/train.jsonl", "model/"
 REWARD = "rewards.0."

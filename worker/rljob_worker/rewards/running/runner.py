@@ -71,7 +71,7 @@ class RewardRunner:
         assert self._flight is not None
         flight, self._flight = self._flight, None
         work = flight.land()
-        order = range(len(work.rows))
+        order: Sequence[int] = range(len(work.rows))
         if row_ids is not None:
             place = {row["row_id"]: at for at, row in enumerate(work.rows)}
             assert len(place) == len(work.rows) == len(row_ids), "rows are collected once, all that were begun"

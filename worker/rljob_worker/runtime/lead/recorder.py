@@ -7,7 +7,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from pathlib import Path
 from statistics import fmean
 from typing import Any
 
@@ -17,6 +16,7 @@ from rljob_worker.metrics.report import Report
 from rljob_worker.metrics.reporter import Reporter
 from rljob_worker.metrics.samples import joined
 from rljob_worker.metrics.sink import RunFiles
+from rljob_worker.storage.place import Place
 
 RECENT_STEPS = 20
 """Steps whose mean duration tells how long the remaining ones will take."""
@@ -75,7 +75,7 @@ class Recorder:
             "stepSeconds": fmean(self._step_seconds) if self._step_seconds else None,
         }
 
-    def committed(self, step: int, checkpoint: Path) -> None:
+    def committed(self, step: int, checkpoint: Place) -> None:
         """Any thread may say so."""
         self._files.write_checkpoint(checkpoint)
         self._tell({}, {"checkpointStep": step})

@@ -39,11 +39,12 @@ class ServedClassifier:
         """Nothing but rewards is asked of it. Raises BadRequest."""
         raise BadRequest(f"a classifier has no route {path}")
 
-    @torch.inference_mode()
     def _batch(self, texts: Sequence[Sequence[int]]) -> Sequence[Tensor]:
-        return head_of(self._model, padded(texts, self.tokenizer.pad_token_id))
+        with torch.inference_mode():
+            return head_of(self._model, padded(texts, self.tokenizer.pad_token_id))
 
 
 def head_of(model: Any, inputs: Mapping[str, Tensor]) -> Sequence[Tensor]:
     """What the model says of each of `inputs`, which it reads wherever it lies; float32 on the CPU."""
-    return model(**on_device(inputs, model.device)).logits.float().cpu().unbind()
+    logits: Sequence[Tensor] = model(**on_device(inputs, model.device)).logits.float().cpu().unbind()
+    return logits

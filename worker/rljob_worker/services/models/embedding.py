@@ -54,9 +54,10 @@ class Embedding:
         found = in_batches(kept, [len(each) for each in kept], options.batch_tokens, self._batch)
         return torch.stack(found), [len(each) > options.max_tokens for each in tokens]
 
-    @torch.inference_mode()
     def _batch(self, texts: Sequence[Sequence[int]]) -> Sequence[Tensor]:
-        return mean_of(self._model, padded(texts, self._tokenizer.pad_token_id)).unbind()
+        with torch.inference_mode():
+            vectors: Sequence[Tensor] = mean_of(self._model, padded(texts, self._tokenizer.pad_token_id)).unbind()
+        return vectors
 
 
 def mean_of(model: Any, inputs: Mapping[str, Tensor]) -> Tensor:

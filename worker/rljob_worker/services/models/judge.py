@@ -39,7 +39,7 @@ class Judge:
         asked = [self._tokens([{"role": "user", "content": filled(options.rubric, row)}]) for row in rows]
         kept = [tokens[-options.max_tokens :] for tokens in asked]
         said = self._generated(kept, options.temperature, options.max_new_tokens, options.votes)
-        answers = []
+        answers: list[Answer] = []
         for tokens, texts in zip(asked, said, strict=True):
             votes = [verdict(text, options.mark, options.lowest, options.highest) for text in texts]
             truncated = float(len(tokens) > options.max_tokens)
@@ -85,11 +85,11 @@ class Judge:
 
         return in_batches(prompts, lengths, self._options.batch_tokens, find)
 
-    @torch.inference_mode()
     def _batch(self, prompts: Sequence[list[int]], temperature: float, limit: int, count: int) -> list[str]:
         sampling = {"do_sample": True, "temperature": temperature} if temperature > 0 else {"do_sample": False}
         pad = self._tokenizer.pad_token_id
-        tokens = continued(self._model, prompts, pad, max_new_tokens=limit, num_return_sequences=count, **sampling)
+        with torch.inference_mode():
+            tokens = continued(self._model, prompts, pad, max_new_tokens=limit, num_return_sequences=count, **sampling)
         return list(self._tokenizer.batch_decode(tokens, skip_special_tokens=True))
 
 

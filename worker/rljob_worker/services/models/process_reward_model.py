@@ -30,7 +30,7 @@ class ProcessRewardModel(ServedClassifier):
         read = [self._pieces(row, each) for row, each in zip(rows, steps, strict=True)]
         kept = [kept_pieces(head, pieces, options.max_tokens) for head, pieces in read]
         logits = self.logits([tokens for tokens, _ in kept])
-        answers = []
+        answers: list[Answer] = []
         for of_row, (head, pieces), (_, ends), of_tokens in zip(steps, read, kept, logits, strict=True):
             scores = of_tokens.softmax(-1)[ends, 1].tolist()
             last = of_row[len(of_row) - len(ends) :]

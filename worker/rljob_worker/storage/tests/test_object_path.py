@@ -108,7 +108,7 @@ def test_a_store_without_conditional_puts_is_found_out_and_nothing_is_left_behin
     bucket = place_of("s3://runs/a").bucket
 
     assert bucket.heeds_conditions("a/probe") is known
-    assert list(bucket.list("a")) == []
+    assert list(bucket.objects("a")) == []
 
 
 def test_a_store_that_answers_503_for_a_while_is_outlasted(s3):

@@ -27,7 +27,7 @@ class OwnShards(dcp.DefaultSavePlanner):  # type: ignore[misc]
         self.create_local_plan()
         shards = {item.index: super(OwnShards, self).resolve_data(item) for item in self.plan.items}
         self._copies = dict(zip(shards, copies_on_host(list(shards.values())), strict=True))
-        self.state_dict = {}
+        self.state_dict: dict[str, Any] = {}
 
     def create_global_plan(self, all_plans: list[dcp.SavePlan]) -> tuple[list[dcp.SavePlan], Metadata]:
         plans, index = create_default_global_save_plan(all_plans)
@@ -61,7 +61,7 @@ def write_shards(planner: OwnShards, directory: Place, rank: int) -> None:
 
 def merge_indexes(directory: Place) -> None:
     """Put one index, which any number of ranks reads, in the place of those that ranks wrote. Raises OSError."""
-    own = sorted(directory.glob("__*.metadata"))
+    own: list[Place] = sorted(directory.glob("__*.metadata"), key=str)
     if not own:
         return
     reader = PlaceReader(directory)

@@ -80,4 +80,5 @@ class TrainedTensors:
             return weight
         room = {name: torch.empty(each.shape, dtype=each.dtype) for name, each in adapted.matrices.items()}
         self._written.fill({"model": dict(room)})
-        return with_product(weight, *room.values(), adapted.layer)
+        a, b = room.values()
+        return with_product(weight, a, b, adapted.layer)

@@ -54,15 +54,13 @@ class RoundingAdamW:
     def __init__(self, means: Means, settings: TrainSettings) -> None:
         self._means, self._settings = means, settings
 
-    @torch.no_grad()
     def step(self, learning_rate: float, num_steps: int) -> None:
-        for local, means in self._means.items():
-            if local.grad is None:
-                continue
-            for rows in _chunks(local.shape):
-                self._step(
-                    local[rows], local.grad[rows], [means[name] for name in MEANS], rows, learning_rate, num_steps
-                )
+        with torch.no_grad():
+            for local, means in self._means.items():
+                if local.grad is not None:
+                    of_local = [means[name] for name in MEANS]
+                    for rows in _chunks(local.shape):
+                        self._step(local[rows], local.grad[rows], of_local, rows, learning_rate, num_steps)
 
     def _step(
         self, own: torch.Tensor, gradient: torch.Tensor, means: list[Mean], rows: slice, rate: float, num_steps: int

@@ -50,13 +50,13 @@ class Scattered:
     @property
     def num_elements(self) -> int:
         """Of the whole tensor."""
-        return self.here.numel() * self.num_parts
+        return int(self.here.numel()) * self.num_parts
 
     @property
     def size(self) -> int:
         """Elements that it takes on every rank: FSDP shards dim 0 in chunks of ceil(rows / ranks)."""
         shards = self.num_ranks // self.num_parts
-        return -(-self.here.shape[0] // shards) * prod(self.here.shape[1:])
+        return -(-int(self.here.shape[0]) // shards) * prod(map(int, self.here.shape[1:]))
 
     def put(self, room: torch.Tensor) -> None:
         """This rank's shard into `size` elements. Behind that of a rank that has fewer rows is whatever was there."""
@@ -101,7 +101,7 @@ class Lot:
     @property
     def own_bytes(self) -> int:
         """Of what each rank has."""
-        return sum(self.sizes) * self.dtype.itemsize
+        return sum(self.sizes) * int(self.dtype.itemsize)
 
     def own(self, memory: torch.Tensor) -> torch.Tensor:
         """This rank's shards, one after another in memory of `own_bytes`: [sum(sizes)]."""

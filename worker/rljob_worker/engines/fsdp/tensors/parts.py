@@ -52,8 +52,18 @@ class Parts:
 
     @staticmethod
     def of(mesh: ProcessMesh) -> Parts:
-        axes = (EVERYONE, SHARDS, ("tp",), ("ep",), ("edp",), LAYERS, ("pp",), ("rp",))
-        return Parts(mesh.rank, *(mesh.group(*each) for each in axes), mesh.device)
+        return Parts(
+            rank=mesh.rank,
+            everyone=mesh.group(*EVERYONE),
+            shards=mesh.group(*SHARDS),
+            matrices=mesh.group("tp"),
+            experts=mesh.group("ep"),
+            expert_shards=mesh.group("edp"),
+            layers=mesh.group(*LAYERS),
+            pipeline=mesh.group("pp"),
+            replicas=mesh.group("rp"),
+            device=mesh.device,
+        )
 
     @property
     def num_ranks(self) -> int:

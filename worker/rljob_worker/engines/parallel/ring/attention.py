@@ -72,7 +72,7 @@ class RingLayout:
         return seen if window is None else seen & (positions - key_positions < window)
 
 
-class _Ring(torch.autograd.Function):
+class _Ring(torch.autograd.Function):  # type: ignore[misc]
     """queries [key heads, tokens, asking, head_dim] and block [2, key heads, tokens, head_dim], this rank's keys and
     values -> what queries get, as they are."""
 

@@ -26,7 +26,7 @@ from rljob_worker.batch import Indices
 from rljob_worker.engines.attention.varlen import Formula, softmax
 
 
-class PromptCapture(Cache):
+class PromptCapture(Cache):  # type: ignore[misc]
     """Stands in for a cache during the prefill: lets packed keys and values through and remembers them."""
 
     is_compileable = False
@@ -68,7 +68,7 @@ class Survivors:
         return order
 
 
-class DecodeCache(Cache):
+class DecodeCache(Cache):  # type: ignore[misc]
     """A time-aligned cache, which is also the attention layout of a decoding step.
 
     Columns are reserved as they are needed (`Decoding`): most responses end long before the longest that is allowed.

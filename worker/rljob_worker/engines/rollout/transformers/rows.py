@@ -52,12 +52,14 @@ class DecodingRows:
     @property
     def finished(self) -> np.ndarray:
         """bool [rows]."""
-        return self._endings != GOES_ON
+        finished: np.ndarray = self._endings != GOES_ON
+        return finished
 
     @property
     def running(self) -> list[int]:
         """Row ids of those that have not ended."""
-        return self._row_ids[~self.finished].tolist()
+        row_ids: list[int] = self._row_ids[~self.finished].tolist()
+        return row_ids
 
     @property
     def remaining(self) -> int:
@@ -150,9 +152,9 @@ class DecodingRows:
             return []
         endings = self._endings_with(rows, tokens, is_full, is_end)
         self._endings[rows] = endings
-        ended = rows[endings != GOES_ON]
+        ended: list[int] = rows[endings != GOES_ON].tolist()
         self.num_finished += len(ended)
-        return ended.tolist()
+        return ended
 
     def _endings_with(self, rows: Indices, tokens: np.ndarray, is_full: np.ndarray, is_end: np.ndarray) -> np.ndarray:
         """How each of `rows` ends with the token it just got, or that it goes on; an end token says so first."""

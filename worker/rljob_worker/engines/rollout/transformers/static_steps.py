@@ -73,7 +73,7 @@ class ColumnMasks:
 
     @property
     def _hidden(self) -> float:
-        return torch.finfo(self._like.dtype).min
+        return float(torch.finfo(self._like.dtype).min)
 
     def _fill(self, mask: torch.Tensor, window: int | None) -> None:
         columns = torch.arange(mask.shape[-1], device=mask.device)
@@ -104,7 +104,7 @@ class _Memory:
         self.masks.open(cache.column)
 
 
-class _View(Cache):
+class _View(Cache):  # type: ignore[misc]
     """The first rows and columns of a cache, and the attention layout of a step over them."""
 
     is_compileable = False

@@ -39,7 +39,7 @@ def executor_of(mesh: ProcessMesh, device: torch.device) -> type[ExecutorWithExt
     drawn, _ = mesh.from_leader((1,), lambda: (np.array([float(secrets.randbits(_NAME_BITS))]), None))
     name = f"rljob-{int(drawn[0]):x}"
 
-    class CopyExecutor(ExecutorWithExternalLauncher):
+    class CopyExecutor(ExecutorWithExternalLauncher):  # type: ignore[misc]
         def _distributed_args(self) -> tuple[str, int, int]:
             return f"file:///{name}", dist.get_rank(), device.index or 0
 

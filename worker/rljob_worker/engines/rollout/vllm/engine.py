@@ -175,7 +175,7 @@ class VLLMRollout:
         """One more token for what runs. The library's own draws, which no request uses, are not the trainer's."""
         state = torch.get_rng_state()
         try:
-            outputs = self._engine.step()
+            outputs: list[RequestOutput] = self._engine.step()
         except Exception as error:
             self._fault = f"it broke with {type(error).__name__}"
             raise EngineBroken(f"vLLM broke while generating: {type(error).__name__}: {error}") from error

@@ -64,4 +64,5 @@ def _log_probs(model: PreTrainedModel, prompt: Indices, response: Indices) -> np
         ).logits[0]
         targets = tokens[len(prompt) :].to(model.device)
         log_probs, _ = token_log_probs(logits[len(prompt) - 1 : -1], targets, 1.0)
-    return log_probs.float().cpu().numpy()
+    on_host: np.ndarray = log_probs.float().cpu().numpy()
+    return on_host

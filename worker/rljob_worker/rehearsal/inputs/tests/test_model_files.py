@@ -10,7 +10,8 @@ from rljob_worker.errors import BadData
 from rljob_worker.rehearsal.inputs.architectures import adapter_findings, architecture_findings
 from rljob_worker.rehearsal.inputs.stops import stop_findings
 from rljob_worker.rehearsal.inputs.tokenizer import LightTokenizer
-from rljob_worker.rehearsal.inputs.weight_names import INDEX, linear_layers, weight_shapes
+from rljob_worker.rehearsal.inputs.weight_names import linear_layers, weight_shapes
+from rljob_worker.weight_index import INDEX
 
 AT = "spec.models[1]"
 SHAPES = {

@@ -21,12 +21,12 @@ from pathlib import Path
 import torch
 
 from rljob_worker.checkpoint.background import Background
-from rljob_worker.checkpoint.ownership import Owner
 from rljob_worker.checkpoint.restore import discard_after
 from rljob_worker.checkpoint.writer import RankFiles, RankPart
 from rljob_worker.engines.fsdp import FSDPEngine, TrainSettings
 from rljob_worker.engines.models import random_policy
 from rljob_worker.engines.tests.builders import PolicyGradient, a_batch, write_config
+from rljob_worker.rundir.ownership import Owner
 
 COLUMNS = ("parameters", "before", "beside", "update", "update beside", "left to write")
 

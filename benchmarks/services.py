@@ -35,9 +35,9 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 from rljob_api.loading.load import parse_job
 from rljob_api.planning.planner import plan
 from rljob_worker.databuffer.routes.hosts import hosts_of
-from rljob_worker.local.family.orphans import end_family
 from rljob_worker.local.pods.process import LocalProcess
 from rljob_worker.local.services import ServicesPlace, services_environment
+from rljob_worker.process.family import end_family
 from rljob_worker.rewards.access import ServiceAccess
 from rljob_worker.rewards.service import Service
 from rljob_worker.tiny.make import make

@@ -16,7 +16,7 @@ from rljob_api.vocabulary import keys
 from rljob_worker.checkpoint.manifest import Committed, committed, damage
 from rljob_worker.checkpoint.writer import engine_folder
 from rljob_worker.errors import InvalidJob, RLJobError, StorageError
-from rljob_worker.runtime.setup.environment import read_plan
+from rljob_worker.rundir.plan import read_plan
 from rljob_worker.storage.place import Place, place_of, upload
 
 log = logging.getLogger("rljob_worker.checkpoint.export")  # also where this is a process of its own

@@ -12,8 +12,8 @@ from typing import Literal, NamedTuple
 from pydantic import BaseModel, ConfigDict
 from pydantic.alias_generators import to_camel
 
-from rljob_worker.checkpoint.files import read_if_there
-from rljob_worker.checkpoint.ownership import Owner
+from rljob_worker.rundir.ownership import Owner
+from rljob_worker.storage.files import read_if_there
 from rljob_worker.storage.object_path import ObjectPath
 from rljob_worker.storage.place import Place
 

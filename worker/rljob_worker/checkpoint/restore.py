@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 
-from rljob_worker.checkpoint.files import withdraw
 from rljob_worker.checkpoint.manifest import MANIFEST, Committed, committed, damage, read_manifest
 from rljob_worker.errors import StorageError
+from rljob_worker.storage.files import withdraw
 from rljob_worker.storage.place import Place, delete_tree
 
 log = logging.getLogger(__name__)

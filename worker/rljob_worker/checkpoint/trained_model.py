@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from rljob_api.planning.plan import EnginePlan, Plan
 from rljob_api.vocabulary import keys
 from rljob_worker.checkpoint.manifest import Committed, committed, damage, read_manifest
 from rljob_worker.checkpoint.writer import engine_folder
+from rljob_worker.engines.protocols import TrainedModel
 from rljob_worker.errors import InvalidJob, StorageError
-from rljob_worker.runtime.setup.environment import read_plan
+from rljob_worker.rundir.plan import read_plan
 from rljob_worker.storage.place import Place, place_of
 
 
-@dataclass(frozen=True, slots=True)
-class TrainedModel:
-    """Where its parts are."""
-
-    path: str
-    """Of its configuration: what the run began with."""
-    state: Place
-    """What the engine that trained it wrote."""
+def trained_elsewhere(plan: Plan, engine: EnginePlan) -> TrainedModel | None:
+    """The model of an engine that only scores, where a run trained it. Raises as `trained_model` does."""
+    is_scorer = not (engine.trainable or plan.has_value_head(engine))
+    return trained_model(engine.path) if is_scorer else None
 
 
 def trained_model(path: str) -> TrainedModel | None:

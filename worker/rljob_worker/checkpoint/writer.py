@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rljob_worker.checkpoint.files import read_if_there, write_atomically, write_draft
 from rljob_worker.checkpoint.manifest import (
     MANIFEST,
     FileEntry,
@@ -24,10 +23,11 @@ from rljob_worker.checkpoint.manifest import (
     file_entry,
     to_delete,
 )
-from rljob_worker.checkpoint.ownership import Owner, owner_of
 from rljob_worker.checkpoint.restore import delete
 from rljob_worker.checkpoint.rows import HeldRows, packed_rows
 from rljob_worker.errors import DeadlineExceeded, StorageError
+from rljob_worker.rundir.ownership import Owner, owner_of
+from rljob_worker.storage.files import read_if_there, write_atomically, write_draft
 from rljob_worker.storage.place import Place, delete_tree, files_below
 
 if TYPE_CHECKING:

@@ -13,10 +13,10 @@ from rljob_worker.checkpoint.model_card import model_card
 from rljob_worker.cli.extras import require_extra
 from rljob_worker.cli.status import find_run
 from rljob_worker.errors import InvalidJob, StorageError
-from rljob_worker.local.rundir.directory import RunDirectory
-from rljob_worker.local.rundir.home import home_of_directory
 from rljob_worker.local.watching.progress import MetricsTail
 from rljob_worker.metrics.lines import storage_errors
+from rljob_worker.rundir.directory import RunDirectory
+from rljob_worker.rundir.home import home_of_directory
 from rljob_worker.storage.failure import is_for_good
 from rljob_worker.storage.place import Place, place_of
 
@@ -101,7 +101,7 @@ def _step(directory: RunDirectory, step: int | None) -> int:
 
 
 def write_card(directory: RunDirectory, out: Place, step: int) -> None:
-    from rljob_worker.runtime.setup.environment import read_plan  # a plain install lacks what it stands on
+    from rljob_worker.rundir.plan import read_plan  # a plain install lacks what it stands on
 
     tail = MetricsTail(directory.metrics)
     tail.poll()

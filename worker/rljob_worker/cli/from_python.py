@@ -20,9 +20,9 @@ from rljob_worker.cli.run import Running, of_this_machine, supervise
 from rljob_worker.databuffer.routes.hosts import hosts_of
 from rljob_worker.errors import RLJobError
 from rljob_worker.local.pods.pods import Commands
-from rljob_worker.local.rundir.directory import RunDirectory, RunNote
 from rljob_worker.local.watching.progress import MetricsTail
-from rljob_worker.metrics.lines import METRICS, SAMPLES, records_in
+from rljob_worker.metrics.lines import records_in
+from rljob_worker.rundir.directory import METRICS, SAMPLES, RunDirectory, RunNote
 
 AnyJob = RLJob | Mapping[str, Any] | str | Path
 """A job built in Python, its object as a mapping, or its file."""

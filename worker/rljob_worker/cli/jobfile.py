@@ -15,11 +15,11 @@ from rljob_api.v1alpha1 import RLJob
 from rljob_api.vocabulary.problem import InvalidJobError, Problem
 from rljob_worker.cli.extras import is_installed, missing_packages
 from rljob_worker.errors import InvalidJob
-from rljob_worker.local.job_paths import missing_paths, with_absolute_paths
-from rljob_worker.local.model_shapes import shapes_of
+from rljob_worker.job_paths import missing_paths, with_absolute_paths
 from rljob_worker.local.pods.environment import users_environment
-from rljob_worker.local.rundir.directory import RunDirectory
+from rljob_worker.model_shapes import shapes_of
 from rljob_worker.rehearsal.finding import Finding, Findings
+from rljob_worker.rundir.directory import RunDirectory
 
 
 @dataclass(frozen=True, slots=True)

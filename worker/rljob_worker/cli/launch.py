@@ -29,12 +29,12 @@ from rljob_worker.hosts.secret import launch_token, services_token
 from rljob_worker.hosts.station import Station, context_here, pod_at
 from rljob_worker.local.family.household import MAX_TEMPORARY_PATH_OF_SERVICES, household
 from rljob_worker.local.pods.pods import Commands
-from rljob_worker.local.rundir.directory import RunDirectory
-from rljob_worker.local.rundir.home import home_of
 from rljob_worker.local.services import Services, ServicesPlace
 from rljob_worker.process.signal_pipe import SignalPipe
 from rljob_worker.process.stop_requests import heeded
 from rljob_worker.rehearsal.machine.machine import findings_here
+from rljob_worker.rundir.directory import RunDirectory
+from rljob_worker.rundir.home import home_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,8 @@ from pathlib import Path
 import click
 
 from rljob_worker.cli.status import find_run
-from rljob_worker.metrics.lines import REPORT
 from rljob_worker.run_page.page import write_page
+from rljob_worker.rundir.directory import REPORT
 
 
 def write_report(runs: Sequence[str], runs_dir: Path, out: Path | None) -> int:

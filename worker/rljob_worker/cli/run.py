@@ -14,6 +14,8 @@ from rich.console import Console
 from rljob_api.planning.advice import warnings_of
 from rljob_api.planning.plan import Plan
 from rljob_api.vocabulary.exit_codes import ExitCode
+from rljob_worker.checkpoint.existing import checkpoint_steps, existing_run
+from rljob_worker.checkpoint.resume import Finished, decide_start
 from rljob_worker.cli.extras import require_extra
 from rljob_worker.cli.jobfile import JobFile, examine, open_job
 from rljob_worker.cli.output import say
@@ -22,22 +24,20 @@ from rljob_worker.cli.views.plain import PlainView
 from rljob_worker.cli.views.summary import summary
 from rljob_worker.databuffer.routes.hosts import Host, hosts_of
 from rljob_worker.errors import InvalidJob, StorageError
+from rljob_worker.job_paths import moved_to
 from rljob_worker.local.account import View
 from rljob_worker.local.any_gang import AnyGangs
 from rljob_worker.local.gang import gangs_here
-from rljob_worker.local.job_paths import moved_to
 from rljob_worker.local.pods.environment import job_variables, missing_variables, spills_here
 from rljob_worker.local.pods.pods import Commands
-from rljob_worker.local.rundir.directory import RunDirectory, RunNote
-from rljob_worker.local.rundir.existing import checkpoint_steps, existing_run
-from rljob_worker.local.rundir.home import home_of
-from rljob_worker.local.rundir.lock import RunLock
-from rljob_worker.local.rundir.resume import Finished, decide_start
 from rljob_worker.local.supervisor import Launch, Supervisor
 from rljob_worker.local.watching.progress import MetricsTail, Progress
 from rljob_worker.rehearsal.machine.accounts import unreachable_trackers
 from rljob_worker.rehearsal.machine.machine import findings_here
 from rljob_worker.run_page.page import write_page
+from rljob_worker.rundir.directory import RunDirectory, RunNote
+from rljob_worker.rundir.home import home_of
+from rljob_worker.rundir.lock import RunLock
 
 
 def run_job(

@@ -15,8 +15,8 @@ from rljob.commands import table as job_table
 from rljob.job import Job
 from rljob_worker.cli.views.figures import duration, number
 from rljob_worker.errors import InvalidJob
-from rljob_worker.local.rundir.directory import RUNNING_PHASES, RunDirectory, RunNote, runs_in
 from rljob_worker.local.watching.progress import MetricsTail, Progress
+from rljob_worker.rundir.directory import RUNNING_PHASES, RunDirectory, RunNote, runs_in
 
 HEADS = ("NAME", "PHASE", "STEP", "REWARD", "VALIDATION", "RESTARTS", "PID", "DURATION", "AGE", "CAUSE")
 LEAST_NEEDED = ("PID", "RESTARTS", "DURATION", "VALIDATION", "REWARD")

@@ -70,10 +70,10 @@ def verdict_on(path: Path, overrides: Sequence[str], *, looks_at_data: bool = Tr
 def seen_here(plan: Plan) -> tuple[Sequence[Finding], Sequence[str]]:
     """What `rljob run` would miss in this folder of this machine; what of it only workers can see."""
     from rljob_worker.databuffer.routes.hosts import hosts_of  # a plain install lacks what it stands on
-    from rljob_worker.local.pods.devices import uncounted_groups, uncounted_services
     from rljob_worker.local.pods.environment import job_variables
     from rljob_worker.rehearsal.machine.accounts import unreachable_trackers
     from rljob_worker.rehearsal.machine.machine import findings_here
+    from rljob_worker.visible_devices import uncounted_groups, uncounted_services
 
     found = findings_here(plan, hosts_of(plan), os.environ, Path("runs", plan.job))
     uncounted = [

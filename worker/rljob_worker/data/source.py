@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rljob_worker.data.listing import Listing
-from rljob_worker.data.objects.patience import PATIENCE, Patience
+from rljob_worker.data.patience import PATIENCE, Patience
 from rljob_worker.errors import BadData
 
 Places = NDArray[np.int64]

@@ -99,6 +99,16 @@ class ScoringEngine(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class TrainedModel:
+    """A model that a run trained, where its parts are."""
+
+    path: str
+    """Of its configuration: what the run began with."""
+    state: Place
+    """What the engine that trained it wrote."""
+
+
 class Shards(Protocol):
     """One rank's part of an engine as it was when it was copied."""
 

@@ -10,7 +10,7 @@ from rljob_api.memory.model_shape import parse_shape
 from rljob_api.planning.plan import EnginePlan, Plan
 from rljob_api.planning.spreading import spreading_problems
 from rljob_worker.engines.parallel.mesh_ranks import Axis
-from rljob_worker.engines.protocols import ScoringEngine, TrainEngine
+from rljob_worker.engines.protocols import ScoringEngine, TrainedModel, TrainEngine
 from rljob_worker.engines.rollout.protocol import RolloutEngine
 from rljob_worker.errors import InvalidJob
 
@@ -30,13 +30,15 @@ def build_train_engine(
     mesh: ProcessMesh | None = None,
     *,
     is_loaded_next: bool = False,
+    trained: TrainedModel | None = None,
 ) -> TrainEngine:
     """Load the model and make it ready to score and, when `engine.trainable`, to update. Collective over its mesh;
     without one the process is on its own. is_loaded_next: `load` follows, so that no weights need to be read.
+    trained: the model where a run trained it, in place of that in `engine.path`; it is only scored with.
 
     Raises InvalidJob for a path without a usable model and for parallelism that the library does not have.
     """
-    return _builder(TRAIN_ENGINES, engine)(plan, engine, device, mesh, is_loaded_next)
+    return _builder(TRAIN_ENGINES, engine)(plan, engine, device, mesh, is_loaded_next, trained)
 
 
 def build_rollout_engine(
@@ -95,24 +97,38 @@ def train_settings(plan: Plan, engine: EnginePlan) -> TrainSettings:
 
 
 def _fsdp(
-    plan: Plan, engine: EnginePlan, device: torch.device, mesh: ProcessMesh | None, is_loaded_next: bool
+    plan: Plan,
+    engine: EnginePlan,
+    device: torch.device,
+    mesh: ProcessMesh | None,
+    is_loaded_next: bool,
+    trained: TrainedModel | None,
 ) -> TrainEngine:
     _refuse_unbuilt_parallelism(engine, "cp", "tp", "ep")
-    return _trained(plan, engine, device, mesh, is_loaded_next)
+    return _sharded(plan, engine, device, mesh, is_loaded_next, trained)
 
 
 def _megatron(
-    plan: Plan, engine: EnginePlan, device: torch.device, mesh: ProcessMesh | None, is_loaded_next: bool
+    plan: Plan,
+    engine: EnginePlan,
+    device: torch.device,
+    mesh: ProcessMesh | None,
+    is_loaded_next: bool,
+    trained: TrainedModel | None,
 ) -> TrainEngine:
     _refuse_unbuilt_parallelism(engine, "cp", "tp", "ep", "pp")
-    return _trained(plan, engine, device, mesh, is_loaded_next)
+    return _sharded(plan, engine, device, mesh, is_loaded_next, trained)
 
 
-def _trained(
-    plan: Plan, engine: EnginePlan, device: torch.device, mesh: ProcessMesh | None, is_loaded_next: bool
+def _sharded(
+    plan: Plan,
+    engine: EnginePlan,
+    device: torch.device,
+    mesh: ProcessMesh | None,
+    is_loaded_next: bool,
+    trained: TrainedModel | None,
 ) -> TrainEngine:
     """A model of transformers with layers of whatever library, sharded by FSDP2."""
-    from rljob_worker.checkpoint.trained_model import trained_model
     from rljob_worker.engines.fsdp import FSDPEngine
     from rljob_worker.engines.models import Adapter, DrawnWeights, WeightFiles
     from rljob_worker.engines.models.mirror import small_files
@@ -121,8 +137,7 @@ def _trained(
     _require_shareable(plan, engine)
     is_loaded_next = is_loaded_next and engine.adapter is None  # else what is loaded leaves the model itself out
     settings, layers = train_settings(plan, engine), layers_of(engine, device)
-    is_scorer = not (engine.trainable or plan.has_value_head(engine))
-    if is_scorer and (trained := trained_model(engine.path)) is not None:
+    if trained is not None:
         with small_files(trained.path) as path:
             model = empty_model(plan, engine, path, settings.dtype)
         scorer = FSDPEngine(model, settings, device, mesh, layers=layers)
@@ -250,7 +265,9 @@ def _require_shareable(plan: Plan, engine: EnginePlan) -> None:
         raise InvalidJob(str(found))
 
 
-TrainBuilder = Callable[[Plan, EnginePlan, "torch.device", "ProcessMesh | None", bool], TrainEngine]
+TrainBuilder = Callable[
+    [Plan, EnginePlan, "torch.device", "ProcessMesh | None", bool, TrainedModel | None], TrainEngine
+]
 RolloutBuilder = Callable[
     [Plan, EnginePlan, "torch.device", TrainEngine | None, "ProcessMesh | None", bool], RolloutEngine
 ]

@@ -8,10 +8,10 @@ import socket
 import sys
 from collections.abc import Sequence
 
-from rljob_worker.forkserver.becoming import hold_signals
 from rljob_worker.forkserver.preloading import preload
 from rljob_worker.forkserver.root import Root
 from rljob_worker.forkserver.server import Server
+from rljob_worker.process.stop_requests import hold_signals
 
 
 def main(arguments: Sequence[str]) -> int:

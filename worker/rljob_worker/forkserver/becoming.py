@@ -13,9 +13,8 @@ from typing import Any
 from rljob_worker.forkserver.appearance import appear_as
 from rljob_worker.forkserver.environment import search_path
 from rljob_worker.forkserver.request import WorkerRequest
+from rljob_worker.process.stop_requests import release_signals
 
-HELD_BACK = (signal.SIGTERM, signal.SIGINT)
-"""Blocked in a server, whose end is that of its launcher, and in a fork until its module has handlers."""
 RESTORED = (signal.SIGPIPE, signal.SIGXFSZ)
 """Python ignores these; programs expect them to be as usual."""
 
@@ -34,16 +33,6 @@ def become(request: WorkerRequest, runs_here: bool) -> int:
     take_environment(environment)
     appear_as(request.command, environment)
     return _run(request.module)
-
-
-def hold_signals() -> None:
-    """Whoever signals a whole group or container means the workers, and their launcher speaks to them."""
-    signal.pthread_sigmask(signal.SIG_BLOCK, HELD_BACK)
-
-
-def release_signals() -> None:
-    """A forked module calls it once it has handlers; nothing changes where nothing was held back."""
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, HELD_BACK)
 
 
 def _execute(command: tuple[str, ...], environment: Mapping[str, str]) -> int:

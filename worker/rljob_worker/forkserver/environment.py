@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 
 from rljob_worker.devices import FORKED_DEVICES
-from rljob_worker.forkserver.packages import OUR_PACKAGES
+from rljob_worker.our_packages import OUR_PACKAGES
 
 SWITCH = "RLJOB_FORK_WORKERS"
 """`off`: every worker imports for itself; `on`: workers are forked, whatever the device."""

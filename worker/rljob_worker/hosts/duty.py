@@ -31,10 +31,10 @@ from rljob_worker.local.pods.environment import RunContext, spills_here
 from rljob_worker.local.pods.interface import interface_of
 from rljob_worker.local.pods.pods import Commands, GangEnd, Pods
 from rljob_worker.local.restart import stop_seconds
-from rljob_worker.local.rundir.directory import RunDirectory
 from rljob_worker.local.services import TOKEN_FILE, most_start_seconds, worker_variables
 from rljob_worker.process.signal_pipe import SignalPipe
 from rljob_worker.process.stop_requests import REQUESTS
+from rljob_worker.rundir.directory import RunDirectory
 
 TICK_SECONDS = 0.25
 MARK_SECONDS = 35.0

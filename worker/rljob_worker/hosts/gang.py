@@ -26,7 +26,7 @@ from rljob_worker.hosts.messages import (
     Serving,
     Stop,
 )
-from rljob_worker.launcher.last_words import LastWords
+from rljob_worker.last_words import LastWords
 from rljob_worker.launcher.verdict import Exit, first_cause, gang_code, is_failure
 from rljob_worker.local.pods.pods import GANG_SETTLE_SECONDS, READY_SECONDS, AddressLists, GangEnd
 from rljob_worker.local.services import Services

@@ -23,8 +23,8 @@ from rljob_worker.hosts.seat import Seat
 from rljob_worker.hosts.secret import launch_token
 from rljob_worker.hosts.station import Station, context_here
 from rljob_worker.local.pods.pods import Commands
-from rljob_worker.local.rundir.directory import RunDirectory
 from rljob_worker.process.lifeline import dying_with_me
+from rljob_worker.rundir.directory import RunDirectory
 from rljob_worker.storage.place import place_of
 
 MODULE = "rljob_worker.hosts.own"

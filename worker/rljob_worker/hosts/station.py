@@ -20,10 +20,10 @@ from rljob_worker.hosts.secret import data_token, services_token
 from rljob_worker.local.family.household import household
 from rljob_worker.local.pods.environment import RunContext
 from rljob_worker.local.pods.pods import Commands
-from rljob_worker.local.rundir.directory import RunDirectory
 from rljob_worker.local.services import TOKEN_FILE, write_token
 from rljob_worker.process.signal_pipe import SignalPipe
 from rljob_worker.process.stop_requests import heeded
+from rljob_worker.rundir.directory import RunDirectory
 
 
 def pod_at(seat: Seat, plan: Plan) -> Host:

@@ -11,7 +11,7 @@ from rljob_api.vocabulary import keys
 from rljob_worker.forkserver.client import ForkServer
 from rljob_worker.forkserver.environment import ROOT
 from rljob_worker.forkserver.request import WorkerRequest, command_of
-from rljob_worker.launcher.last_words import TERMINATION_FILE
+from rljob_worker.last_words import TERMINATION_FILE
 from rljob_worker.launcher.pod import Pod, environment
 from rljob_worker.metrics.reporter import METRICS_FD
 from rljob_worker.process.lifeline import LIFELINE_FD

@@ -11,11 +11,11 @@ from pathlib import Path
 from rljob_worker.errors import RLJobError
 from rljob_worker.forkserver.client import open_fork_server
 from rljob_worker.forkserver.environment import are_forked
+from rljob_worker.last_words import LastWords, read_last_words, termination_log
 from rljob_worker.launcher.board import Board
 from rljob_worker.launcher.children import Child, start_worker
 from rljob_worker.launcher.dress_rehearsal import rehearse_once
 from rljob_worker.launcher.endpoint import Endpoint
-from rljob_worker.launcher.last_words import LastWords, read_last_words, termination_log
 from rljob_worker.launcher.pod import Pod, environment, pod_from
 from rljob_worker.launcher.rank_table import await_rank_table
 from rljob_worker.launcher.verdict import Exit, first_cause

@@ -21,11 +21,6 @@ class Exit:
     at_seconds: float
 
 
-def exit_code(returncode: int) -> int:
-    """A shell-style code: death by signal n is 128 + n, as Kubernetes reports it."""
-    return returncode if returncode >= 0 else 128 - returncode
-
-
 def is_failure(code: int) -> bool:
     """Whether the others cannot go on: done and stopped-on-request are ordinary ends."""
     return code not in (ExitCode.DONE, ExitCode.STOPPED)

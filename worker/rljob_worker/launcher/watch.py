@@ -11,7 +11,8 @@ from rljob_api.vocabulary.exit_codes import ExitCode
 from rljob_worker.forkserver.client import ForkServer
 from rljob_worker.launcher.board import BEAT_SECONDS, Board
 from rljob_worker.launcher.children import Child
-from rljob_worker.launcher.verdict import SETTLE_SECONDS, Exit, exit_code, gang_code, is_failure
+from rljob_worker.launcher.verdict import SETTLE_SECONDS, Exit, gang_code, is_failure
+from rljob_worker.process.child import exit_code
 from rljob_worker.process.lifeline import collect_children
 from rljob_worker.process.signal_pipe import SignalPipe
 

@@ -4,7 +4,7 @@ import time
 from dataclasses import replace
 from typing import Protocol
 
-from rljob_worker.local.rundir.directory import RunDirectory, RunNote
+from rljob_worker.rundir.directory import RunDirectory, RunNote
 
 
 class View(Protocol):

@@ -16,8 +16,8 @@ from rljob_worker.local.family.household import MAX_TEMPORARY_PATH, MAX_TEMPORAR
 from rljob_worker.local.pods.environment import LOOPBACK, ForkRoot, RunContext, pod_environment
 from rljob_worker.local.pods.interface import interface_of
 from rljob_worker.local.pods.pods import Commands, GangEnd, Pods, usable_cores
-from rljob_worker.local.rundir.directory import RunDirectory
 from rljob_worker.local.services import Services, ServicesPlace
+from rljob_worker.rundir.directory import RunDirectory
 
 
 class Gang(Pods):

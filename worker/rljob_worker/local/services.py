@@ -1,10 +1,9 @@
 """The services of a run: one process that starts Ray Serve with all of them, watched over all attempts."""
 
-import importlib.util
 import json
 import os
 import signal
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,14 +11,13 @@ from rljob_api.planning.plan import Plan
 from rljob_api.vocabulary import keys
 from rljob_api.vocabulary.process_environment import WORKER_DEFAULTS
 from rljob_worker.databuffer.routes.hosts import Host
-from rljob_worker.errors import InvalidJob
-from rljob_worker.launcher.last_words import TERMINATION_FILE, LastWords, read_last_words
-from rljob_worker.local.family.orphans import FAMILY, end_family
-from rljob_worker.local.pods.devices import service_variables
+from rljob_worker.last_words import TERMINATION_FILE, LastWords, read_last_words
 from rljob_worker.local.pods.environment import LOOPBACK, job_variables
 from rljob_worker.local.pods.pods import GangEnd
 from rljob_worker.local.pods.process import LocalProcess
+from rljob_worker.process.family import FAMILY, end_family
 from rljob_worker.process.lifeline import LIFELINE_FD
+from rljob_worker.visible_devices import service_variables
 
 NAME = "services"
 
@@ -164,16 +162,6 @@ def write_token(path: Path, token: str) -> None:
     """For the eyes of this user alone."""
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600), "w") as file:
         file.write(token)
-
-
-def check_serve(plan: Plan, is_there: Callable[[str], object] = importlib.util.find_spec) -> None:
-    """InvalidJob, with the fix, where the job has services and Ray Serve is not in this environment."""
-    missing = [package for package in ("ray", "starlette") if not is_there(package)] if plan.spec.services else []
-    if missing:
-        raise InvalidJob(
-            f"services run on Ray Serve, and Python packages of it are not installed: {', '.join(missing)}; "
-            "`pip install 'rljob[serve]'` brings them"
-        )
 
 
 def services_environment(base: Mapping[str, str], place: ServicesPlace, token: Path, words: Path) -> dict[str, str]:

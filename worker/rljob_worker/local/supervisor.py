@@ -27,12 +27,12 @@ from rljob_worker.local.restart import (
     start_of_restart,
     stop_seconds,
 )
-from rljob_worker.local.rundir.directory import RunDirectory, RunNote
 from rljob_worker.local.watching.lead_warnings import LeadWarnings
 from rljob_worker.local.watching.progress import MetricsTail
 from rljob_worker.local.watching.start_lines import BEGINS, StartLines, worker_logs
 from rljob_worker.process.signal_pipe import SignalPipe
 from rljob_worker.process.stop_requests import REQUESTS, heeded
+from rljob_worker.rundir.directory import RunDirectory, RunNote
 
 TICK_SECONDS = 0.25
 FIRST_STEP = "first step"

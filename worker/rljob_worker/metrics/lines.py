@@ -11,11 +11,6 @@ from typing import Any
 from rljob_worker.errors import StorageError
 from rljob_worker.storage.place import Place
 
-METRICS = "metrics.jsonl"
-SAMPLES = "samples.jsonl"
-REPORT = "report.html"
-"""Files of a run's directory."""
-
 
 class LinesFile:
     """Appends whole lines; every `write` is on disk when it returns."""

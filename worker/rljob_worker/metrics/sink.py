@@ -2,17 +2,17 @@
 
 import logging
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from rljob_worker.errors import StorageError
-from rljob_worker.metrics.lines import METRICS, REPORT, SAMPLES, LinesFile
+from rljob_worker.metrics.lines import LinesFile
 from rljob_worker.metrics.trackers.background import FAILED_SECONDS
 from rljob_worker.metrics.trackers.trackers import Run, open_trackers
-from rljob_worker.run_page.page import write_page
+from rljob_worker.rundir.directory import METRICS, REPORT, SAMPLES
 from rljob_worker.storage.place import Place
 
 log = logging.getLogger(__name__)
@@ -33,13 +33,14 @@ class RunFiles:
         name: str = "",
         config: Mapping[str, Any] | None = None,
         failed_seconds: float = FAILED_SECONDS,
+        write_report: Callable[[], None] = lambda: None,
     ) -> None:
         """artifacts: what trackers get besides metrics, as in `spec.monitoring.artifacts`.   failed_seconds: how long
-        `fail` waits for each of them.
+        `fail` waits for each of them.   write_report: makes the page of the run, at its end.
 
         Raises InvalidJob for a tracker that is not installed and StorageError for an unwritable directory.
         """
-        self._run_dir, self._artifacts = run_dir, artifacts
+        self._run_dir, self._artifacts, self._write_report = run_dir, artifacts, write_report
         self._trackers = open_trackers(trackers, Run(run_dir, name, config or {}, failed_seconds))
         self._metrics = LinesFile(run_dir / METRICS)
         self._samples = LinesFile(run_dir / SAMPLES)
@@ -77,7 +78,7 @@ class RunFiles:
     def close(self) -> None:
         self._metrics.close()
         self._samples.close()
-        write_page([self._run_dir], self._run_dir / REPORT)
+        self._write_report()
         if "Files" in self._artifacts:
             for path in filter(Path.exists, (self._run_dir / name for name in FILES)):
                 self._upload(path, path.stem)

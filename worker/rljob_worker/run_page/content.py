@@ -9,9 +9,9 @@ from typing import Any
 
 import yaml
 
-from rljob_worker.local.rundir.directory import RunDirectory, RunNote
-from rljob_worker.metrics.lines import METRICS, SAMPLES, records_in
+from rljob_worker.metrics.lines import records_in
 from rljob_worker.metrics.tables import flattened
+from rljob_worker.rundir.directory import METRICS, SAMPLES, RunDirectory, RunNote
 
 MAX_POINTS = 1000
 """Of a curve; longer runs show means of neighbouring steps."""

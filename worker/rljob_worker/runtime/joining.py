@@ -15,7 +15,7 @@ from rljob_worker.databuffer.links.fencing import Identity
 from rljob_worker.databuffer.routes.hosts import Host
 from rljob_worker.devices.modules import use
 from rljob_worker.engines.models.mirror import with_mirrors
-from rljob_worker.launcher.last_words import LastWords
+from rljob_worker.last_words import LastWords
 from rljob_worker.metrics.reporter import Reporter
 from rljob_worker.runtime.checkpoints import Checkpoints, weights_to_load
 from rljob_worker.runtime.control import Control, Follower
@@ -25,12 +25,12 @@ from rljob_worker.runtime.lead.lead import build_lead
 from rljob_worker.runtime.profiling.profiler import build_profiler
 from rljob_worker.runtime.setup.devices import require_devices_of_torch
 from rljob_worker.runtime.setup.environment import WorkerEnvironment
-from rljob_worker.runtime.setup.phases import phase
 from rljob_worker.runtime.setup.resources import build_resources, build_validation
 from rljob_worker.runtime.setup.world import wait_for_address, world
 from rljob_worker.runtime.status import StatusPoster, StopSignal
 from rljob_worker.runtime.worker import Worker
 from rljob_worker.stages import build_stage
+from rljob_worker.start_phases import phase
 from rljob_worker.weights.buffers import Buffers
 from rljob_worker.weights.collective import Collective
 from rljob_worker.weights.sync import Transport, build_weight_sync

@@ -5,7 +5,6 @@ No code of users, no work, no device: a process that has touched one cannot be f
 
 import importlib
 
-import rljob_worker.checkpoint.trained_model
 import rljob_worker.engines.fsdp
 import rljob_worker.engines.models
 import rljob_worker.engines.rollout.transformers

@@ -12,7 +12,7 @@ import numpy as np
 from rljob_api.planning.plan import Plan, StagePlan
 from rljob_api.vocabulary.exit_codes import ExitCode
 from rljob_worker.databuffer.client import BufferClient
-from rljob_worker.launcher.last_words import LastWords
+from rljob_worker.last_words import LastWords
 from rljob_worker.metrics.scalars import mean
 from rljob_worker.runtime.checkpoints import Checkpoints
 from rljob_worker.runtime.control import Control, Opening, StepEnd, Verdict, end_of, governing

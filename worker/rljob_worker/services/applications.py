@@ -17,8 +17,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 
 from rljob_api.catalogue.services import SHIPPED
+from rljob_worker.bounded import HUB_SECONDS, within
 from rljob_worker.errors import InvalidJob
-from rljob_worker.rehearsal.inputs.bounded import HUB_SECONDS, within
 from rljob_worker.services.joining import Joined
 from rljob_worker.services.models import MODELS
 from rljob_worker.services.place import ON_CPU, Place

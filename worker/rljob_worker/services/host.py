@@ -16,10 +16,10 @@ from rljob_api.catalogue.services import PREFIX, RAY_GATE, RAY_GPU, RAY_PATIENCE
 from rljob_api.planning.serving import ServicePlan
 from rljob_api.v1alpha1 import ServiceSpec
 from rljob_worker.errors import InvalidJob, PeerLost
-from rljob_worker.local.family.orphans import FAMILY, end_family
-from rljob_worker.runtime.setup.phases import phase
+from rljob_worker.process.family import FAMILY, end_family
 from rljob_worker.services.place import Place
 from rljob_worker.services.ray_ports import RayPorts, free_ports, is_free
+from rljob_worker.start_phases import phase
 from rljob_worker.users_code.function import load_value
 
 LOOPBACK = "127.0.0.1"

@@ -11,7 +11,7 @@ from rljob_api.vocabulary.process_environment import WORKER_DEFAULTS
 from rljob_worker.forkserver.client import fork_root
 from rljob_worker.forkserver.environment import ROOT
 from rljob_worker.launcher.preloading import LIBRARIES, PRELOAD
-from rljob_worker.local.family.orphans import FAMILY
+from rljob_worker.process.family import FAMILY
 
 TEST_MARK = "RLJOB_TEST_MARK"
 """What a test finds the processes of its run by; 16 hexadecimal digits."""

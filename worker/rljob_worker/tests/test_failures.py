@@ -8,7 +8,7 @@ import signal
 import pytest
 
 from rljob_worker.checkpoint.manifest import committed, damage, directory_name
-from rljob_worker.checkpoint.ownership import Owner
+from rljob_worker.rundir.ownership import Owner
 from rljob_worker.tests.jobs import CPU, make_job, run_job, troubled_job
 from rljob_worker.tests.live_run import live_run
 from rljob_worker.tests.trouble import ask_for, held

@@ -14,7 +14,6 @@ import torch.distributed as dist
 from rljob_api.planning.planner import plan as plan_of
 from rljob_api.tests.patience import PATIENCE_SECONDS
 from rljob_api.v1alpha1 import RLJob
-from rljob_worker.checkpoint.ownership import Owner, claim_run
 from rljob_worker.checkpoint.state import GroupState
 from rljob_worker.checkpoint.writer import Committer, RankFiles, RankPart
 from rljob_worker.databuffer.client import BufferClient
@@ -22,6 +21,7 @@ from rljob_worker.databuffer.tests.gang import TOKEN, as_processes
 from rljob_worker.engines.registry import build_train_engine
 from rljob_worker.errors import DeadlineExceeded
 from rljob_worker.metrics.reporter import Reporter
+from rljob_worker.rundir.ownership import Owner, claim_run
 from rljob_worker.runtime.control import Follower
 from rljob_worker.runtime.joining import run_worker
 from rljob_worker.runtime.setup.environment import WorkerEnvironment

@@ -5,7 +5,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from rljob_worker.engines.tests.builders import CONFIGS, write_config
-from rljob_worker.local.model_shapes import shapes_of
+from rljob_worker.model_shapes import shapes_of
 from rljob_worker.tests.documents import job
 
 

@@ -5,7 +5,7 @@ import os
 import runpy
 import sys
 
-from rljob_worker.forkserver.becoming import release_signals
+from rljob_worker.process.stop_requests import release_signals
 from rljob_worker.tests.warm import COMMAND, INPUT
 
 

@@ -10,7 +10,7 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 
 from rljob_api.vocabulary import keys
-from rljob_worker.forkserver.packages import OUR_PACKAGES
+from rljob_worker.our_packages import OUR_PACKAGES
 
 
 def code_folders(environment: Mapping[str, str]) -> list[str]:

@@ -10,7 +10,6 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from rljob_worker.checkpoint.export import main
 from rljob_worker.checkpoint.manifest import committed
-from rljob_worker.checkpoint.ownership import Owner, claim_run
 from rljob_worker.checkpoint.tests.builders import committer
 from rljob_worker.checkpoint.writer import RankFiles, RankPart
 from rljob_worker.data.tests.tokenizers_for_tests import words_tokenizer
@@ -18,6 +17,7 @@ from rljob_worker.engines.models import WeightFiles, empty_value_model, give_mem
 from rljob_worker.engines.models.mirror import mirrored, with_mirrors
 from rljob_worker.engines.registry import build_train_engine
 from rljob_worker.engines.tests.builders import write_config, write_model
+from rljob_worker.rundir.ownership import Owner, claim_run
 from rljob_worker.storage.tests.s3_server import s3_bucket
 from rljob_worker.tests.documents import plan_of
 

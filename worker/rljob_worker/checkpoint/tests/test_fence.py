@@ -9,13 +9,13 @@ from contextlib import contextmanager
 
 import pytest
 
-from rljob_worker.checkpoint.files import write_draft
 from rljob_worker.checkpoint.manifest import MANIFEST, committed, directory_name
-from rljob_worker.checkpoint.ownership import FILE, Owner, claim_run
 from rljob_worker.checkpoint.restore import delete, discard_after
 from rljob_worker.checkpoint.tests.builders import committer
 from rljob_worker.checkpoint.writer import RankFiles, RankPart, done_name
 from rljob_worker.errors import StorageError
+from rljob_worker.rundir.ownership import FILE, Owner, claim_run
+from rljob_worker.storage.files import write_draft
 
 OLD, NEW = Owner(1), Owner(2)
 

@@ -1,10 +1,10 @@
 import pytest
 
 from rljob_worker.checkpoint.init_from import find_checkpoint, initial_weights
-from rljob_worker.checkpoint.ownership import Owner, claim_run
 from rljob_worker.checkpoint.tests.builders import committer
 from rljob_worker.checkpoint.writer import RankFiles, RankPart
 from rljob_worker.errors import InvalidJob, StorageError
+from rljob_worker.rundir.ownership import Owner, claim_run
 
 
 class FakeEngine:

@@ -7,11 +7,11 @@ import sys
 from torch.distributed.checkpoint.metadata import Metadata
 
 from rljob_worker.checkpoint.manifest import committed, damage
-from rljob_worker.checkpoint.ownership import Owner, claim_run
 from rljob_worker.checkpoint.restore import choose_start, discard_after
 from rljob_worker.checkpoint.tests.builders import committer
 from rljob_worker.checkpoint.writer import RankFiles, RankPart
 from rljob_worker.engines.fsdp.checkpoint.shard_index import ShardWriter
+from rljob_worker.rundir.ownership import Owner, claim_run
 
 OWNER = Owner(1)
 RANKS = (("train", 0), ("train", 1))

@@ -16,10 +16,10 @@ from rljob_worker.checkpoint.manifest import (
     file_entry,
     to_delete,
 )
-from rljob_worker.checkpoint.ownership import Owner, claim_run
 from rljob_worker.checkpoint.restore import Start, choose_start, discard_after
 from rljob_worker.checkpoint.writer import Committer, RankFiles, RankPart, reason_of
 from rljob_worker.errors import DeadlineExceeded, StorageError
+from rljob_worker.rundir.ownership import Owner, claim_run
 
 
 class FakeEngine:

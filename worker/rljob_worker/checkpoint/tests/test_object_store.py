@@ -2,13 +2,13 @@
 
 import pytest
 
-from rljob_worker.checkpoint.files import write_draft
 from rljob_worker.checkpoint.manifest import MANIFEST, committed, damage, directory_name
-from rljob_worker.checkpoint.ownership import FILE, Owner, claim_run, owner_of
 from rljob_worker.checkpoint.restore import Start, choose_start, delete, discard_after
 from rljob_worker.checkpoint.tests.builders import commit, committer
 from rljob_worker.checkpoint.writer import RankFiles, RankPart
 from rljob_worker.errors import StorageError
+from rljob_worker.rundir.ownership import FILE, Owner, claim_run, owner_of
+from rljob_worker.storage.files import write_draft
 from rljob_worker.storage.place import place_of
 from rljob_worker.storage.tests.s3_server import s3_bucket
 

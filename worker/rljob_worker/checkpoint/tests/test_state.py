@@ -1,11 +1,11 @@
 import pytest
 
 from rljob_worker.checkpoint.manifest import directory_name
-from rljob_worker.checkpoint.ownership import Owner
 from rljob_worker.checkpoint.state import GroupState
 from rljob_worker.checkpoint.writer import RankFiles, RankPart
 from rljob_worker.data.listing import DataFile, DataIdentity
 from rljob_worker.errors import BadData, StorageError
+from rljob_worker.rundir.ownership import Owner
 
 STATE = GroupState(
     {"sample": {"drawn": 7}}, "fingerprint of the data", 12.5, [["a.jsonl", 10, "1"], ["b.jsonl", 9, "1"]]

@@ -3,14 +3,14 @@
 import pytest
 import torch
 
-from rljob_worker.checkpoint.ownership import Owner, claim_run
 from rljob_worker.checkpoint.tests.builders import committer
-from rljob_worker.checkpoint.trained_model import trained_model
+from rljob_worker.checkpoint.trained_model import trained_elsewhere, trained_model
 from rljob_worker.checkpoint.writer import RankFiles, RankPart
 from rljob_worker.engines.models.mirror import with_mirrors
 from rljob_worker.engines.registry import build_train_engine
 from rljob_worker.engines.tests.builders import write_model
 from rljob_worker.errors import InvalidJob, StorageError
+from rljob_worker.rundir.ownership import Owner, claim_run
 from rljob_worker.storage.tests.s3_server import s3_bucket
 from rljob_worker.tests.documents import plan_of
 
@@ -36,7 +36,8 @@ def write_run(directory, path, **model):
 
 def reference_of(path, source):
     plan = plan_of(models=[{"name": "actor", "path": path}, {"name": "reference", "path": str(source)}])
-    return build_train_engine(plan, plan.engine("reference"), CPU)
+    engine = plan.engine("reference")
+    return build_train_engine(plan, engine, CPU, trained=trained_elsewhere(plan, engine))
 
 
 def test_a_reference_may_be_the_policy_of_a_run_or_of_one_of_its_checkpoints(tmp_path):

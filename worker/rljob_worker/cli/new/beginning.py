@@ -10,7 +10,7 @@ from typing import Any
 from rljob_api.loading.starter import Beginning
 from rljob_worker.data.prompts import PromptEncoder
 from rljob_worker.errors import BadData
-from rljob_worker.local.model_shapes import shape_at
+from rljob_worker.model_shapes import shape_at
 from rljob_worker.rehearsal.inputs.first_rows import columns_of, first_rows
 from rljob_worker.rehearsal.inputs.tokenizer import light_tokenizer
 

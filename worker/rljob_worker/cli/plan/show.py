@@ -18,7 +18,7 @@ from rljob_worker.cli.jobfile import read_text
 from rljob_worker.cli.plan.sheet import paragraph
 from rljob_worker.cli.plan.sheets import headline, sheets_of
 from rljob_worker.errors import StorageError
-from rljob_worker.local.model_shapes import shapes_of
+from rljob_worker.model_shapes import shapes_of
 
 PLAIN_SIZE = (160, 24)
 """Columns and lines of a file or a pipe, where COLUMNS says nothing else."""

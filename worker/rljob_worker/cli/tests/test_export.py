@@ -16,7 +16,7 @@ from rljob_worker.cli.app import app
 from rljob_worker.cli.export import write_card
 from rljob_worker.cli.tests.fake_hub import serving
 from rljob_worker.errors import InvalidJob
-from rljob_worker.local.rundir.directory import RunDirectory
+from rljob_worker.rundir.directory import RunDirectory
 from rljob_worker.storage.place import place_of
 from rljob_worker.storage.tests.s3_server import s3_bucket
 

@@ -7,8 +7,8 @@ from typing import Any
 from rljob_worker.cli.output import say
 from rljob_worker.cli.views.figures import count, duration, number, size
 from rljob_worker.cli.views.misses import misses_of
-from rljob_worker.local.rundir.directory import RunDirectory, RunNote
 from rljob_worker.local.watching.progress import MetricsTail, Progress
+from rljob_worker.rundir.directory import RunDirectory, RunNote
 
 LONG_SECONDS = 5.0
 """After which what a start does is told although it has not ended, and again whenever that has doubled."""

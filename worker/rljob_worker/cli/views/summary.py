@@ -4,8 +4,8 @@ from pathlib import Path
 
 from rljob_worker.cli.views.figures import duration, number
 from rljob_worker.cli.views.misses import misses_of
-from rljob_worker.local.rundir.directory import RunDirectory, RunNote
 from rljob_worker.local.watching.progress import Progress
+from rljob_worker.rundir.directory import RunDirectory, RunNote
 from rljob_worker.storage.place import Place
 
 WINDOW = 10

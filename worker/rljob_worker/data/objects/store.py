@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rljob_worker.data.listing import DataFile, Listing
-from rljob_worker.data.objects.patience import Patience
+from rljob_worker.data.patience import Patience
 from rljob_worker.errors import BadData, InvalidJob
 from rljob_worker.storage.address import Address
 from rljob_worker.storage.connection import connected

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from rljob_worker.forkserver.becoming import release_signals
+from rljob_worker.process.stop_requests import release_signals
 
 
 def report() -> dict[str, Any]:

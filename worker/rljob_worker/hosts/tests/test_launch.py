@@ -25,8 +25,8 @@ from rljob_worker.hosts.tests.launched import (
     launching,
     write_wide_job,
 )
-from rljob_worker.local.rundir.directory import RunDirectory
 from rljob_worker.local.services import TOKEN_FILE
+from rljob_worker.rundir.directory import RunDirectory
 from rljob_worker.tests.documents import plan_of
 
 STEPPED = ["metrics", {"step": 1}]

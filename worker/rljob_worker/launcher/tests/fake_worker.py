@@ -12,7 +12,7 @@ import sys
 import time
 from pathlib import Path
 
-from rljob_worker.launcher.last_words import LastWords, write_last_words
+from rljob_worker.last_words import LastWords, write_last_words
 from rljob_worker.metrics.lines import LinesFile
 from rljob_worker.metrics.reporter import Reporter
 
@@ -53,7 +53,7 @@ class FakeWorker:
     def checkpoint(self, step):
         # most scripts have no use for the quarter of a second that these take
         from rljob_worker.checkpoint.manifest import MANIFEST, Manifest, directory_name
-        from rljob_worker.checkpoint.ownership import Owner
+        from rljob_worker.rundir.ownership import Owner
 
         attempt = int(os.environ["RLJOB_ATTEMPT"])
         directory = run_dir() / "checkpoints" / directory_name(step, Owner(attempt))

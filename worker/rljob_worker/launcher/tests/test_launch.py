@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from rljob_api.tests.patience import PATIENCE_SECONDS
+from rljob_worker.last_words import TERMINATION_LOG, LastWords, read_last_words
 from rljob_worker.launcher.board import Board
 from rljob_worker.launcher.children import Child
-from rljob_worker.launcher.last_words import TERMINATION_LOG, LastWords, read_last_words
 from rljob_worker.launcher.watch import Watch
 from rljob_worker.tests.waiting import is_gone, parent_of, pid_in, wait_for
 

@@ -3,8 +3,9 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rljob_worker.launcher.last_words import MAX_BYTES, LastWords, read_last_words
-from rljob_worker.launcher.verdict import Exit, exit_code, first_cause, gang_code
+from rljob_worker.last_words import MAX_BYTES, LastWords, read_last_words
+from rljob_worker.launcher.verdict import Exit, first_cause, gang_code
+from rljob_worker.process.child import exit_code
 
 
 def exits(*pairs):

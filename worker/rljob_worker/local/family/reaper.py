@@ -9,7 +9,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 
-from rljob_worker.local.family.orphans import end_family
+from rljob_worker.process.family import end_family
 from rljob_worker.process.lifeline import ignore_what_means_workers
 
 

@@ -11,12 +11,12 @@ from rljob_api.vocabulary import keys
 from rljob_api.vocabulary.process_environment import WORKER_DEFAULTS
 from rljob_worker.databuffer.routes.hosts import Host
 from rljob_worker.forkserver.environment import ROOT
-from rljob_worker.launcher.last_words import TERMINATION_LOG
+from rljob_worker.last_words import TERMINATION_LOG
 from rljob_worker.launcher.pod import LOG_DIR
-from rljob_worker.local.family.orphans import FAMILY
-from rljob_worker.local.pods.devices import share_of
-from rljob_worker.local.rundir.directory import SPILL, RunDirectory
+from rljob_worker.process.family import FAMILY
 from rljob_worker.process.lifeline import LIFELINE_FD
+from rljob_worker.rundir.directory import SPILL, RunDirectory
+from rljob_worker.visible_devices import share_of
 
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
 LOOPBACK = "127.0.0.1"

@@ -12,11 +12,11 @@ from rljob_api.vocabulary import keys
 from rljob_api.vocabulary.exit_codes import ExitCode
 from rljob_worker.databuffer.routes.hosts import Host
 from rljob_worker.forkserver.request import command_of
-from rljob_worker.launcher.last_words import LastWords, read_last_words
+from rljob_worker.last_words import LastWords, read_last_words
 from rljob_worker.launcher.verdict import SETTLE_SECONDS, Exit, first_cause, gang_code, is_failure
-from rljob_worker.local.family.orphans import end_family
 from rljob_worker.local.pods.environment import RunContext, pod_environment, termination_log
 from rljob_worker.local.pods.process import LocalProcess
+from rljob_worker.process.family import end_family
 
 READY_SECONDS = 120.0
 """How long a data buffer may take to serve; reserving memory takes most of it."""

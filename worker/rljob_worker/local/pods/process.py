@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rljob_worker.launcher.verdict import exit_code
+from rljob_worker.process.child import exit_code
 from rljob_worker.process.lifeline import dying_with_me
 
 

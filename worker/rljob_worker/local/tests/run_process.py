@@ -21,10 +21,10 @@ from rljob_worker.launcher.tests.quick_launcher import QUICK_SECONDS
 from rljob_worker.local.gang import gangs_here
 from rljob_worker.local.pods import pods
 from rljob_worker.local.pods.pods import Commands
-from rljob_worker.local.rundir.directory import RunDirectory
-from rljob_worker.local.rundir.lock import RunLock
 from rljob_worker.local.supervisor import Launch, Supervisor
 from rljob_worker.local.tests import fake_buffer, fake_services
+from rljob_worker.rundir.directory import RunDirectory
+from rljob_worker.rundir.lock import RunLock
 from rljob_worker.tests.documents import plan_of
 
 

@@ -2,9 +2,9 @@
 
 from rljob_worker.cli.views.plain import PlainView
 from rljob_worker.local.pods.pods import GangEnd
-from rljob_worker.local.rundir.directory import RunDirectory
 from rljob_worker.local.services import Services, ServicesPlace
 from rljob_worker.local.supervisor import Launch, Supervisor
+from rljob_worker.rundir.directory import RunDirectory
 from rljob_worker.tests.documents import plan_of
 
 AT = "2026-01-01 00:00:00,000 INFO rljob.start: "

@@ -8,8 +8,8 @@ import pytest
 
 from rljob_worker.cli.from_python import CallbackView, Progress
 from rljob_worker.errors import StorageError
-from rljob_worker.local.rundir.directory import RunDirectory
 from rljob_worker.local.supervisor import Launch, Supervisor
+from rljob_worker.rundir.directory import RunDirectory
 from rljob_worker.tests.documents import plan_of
 
 

@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from rljob_worker.databuffer.routes.hosts import hosts_of
-from rljob_worker.errors import InvalidJob
-from rljob_worker.local.services import ServicesPlace, check_serve, last_lines, most_start_seconds, services_environment
+from rljob_worker.local.services import ServicesPlace, last_lines, most_start_seconds, services_environment
 from rljob_worker.local.tests import fake_services
 from rljob_worker.local.tests.test_supervisor import rest_of, run, supervisor
 from rljob_worker.tests.documents import plan_of
@@ -127,13 +126,6 @@ def test_services_see_the_accelerators_that_are_theirs():
     base = {"CUDA_VISIBLE_DEVICES": "7,6,5,4,3,2,1,0"}
     found = services_environment(base, place_of(plan), Path("/tmp/x/token"), Path("/tmp/x/words"))
     assert found["CUDA_VISIBLE_DEVICES"] == "3,2"
-
-
-def test_ray_that_is_not_installed_names_the_extra():
-    with pytest.raises(InvalidJob, match=r"not installed: ray, starlette; `pip install 'rljob\[serve\]'` brings them"):
-        check_serve(SERVED, lambda package: None)
-    check_serve(plan_of(), lambda package: None)
-    check_serve(SERVED, lambda package: package)
 
 
 @pytest.mark.parametrize(

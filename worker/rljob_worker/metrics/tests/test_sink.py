@@ -12,6 +12,7 @@ from rljob_worker.errors import StorageError
 from rljob_worker.metrics.lines import LinesFile
 from rljob_worker.metrics.sink import RunFiles
 from rljob_worker.metrics.trackers.trackers import TRACKERS
+from rljob_worker.storage.place import place_of
 
 
 def records(path):
@@ -67,6 +68,22 @@ class Ends:
             raise self._error
 
 
+class Uploads:
+    """A tracker that notes which files it gets."""
+
+    def __init__(self, sent):
+        self._sent = sent
+
+    def upload(self, path, name):
+        self._sent.append(path)
+
+    def log(self, step, metrics, samples):
+        """Nothing is noted of steps."""
+
+    def close(self, *, failed=False):
+        """Nothing is left to send."""
+
+
 def test_trackers_are_told_of_an_error_and_nothing_else_is_written(tmp_path, monkeypatch):
     full, other = Ends(StorageError("full")), Ends()
     monkeypatch.setitem(TRACKERS, "WandB", lambda run: full)
@@ -75,6 +92,28 @@ def test_trackers_are_told_of_an_error_and_nothing_else_is_written(tmp_path, mon
     files.fail()
     assert (full.failed, other.failed) == ([True], [True])
     assert not (tmp_path / "report.html").exists()
+
+
+def test_the_page_of_a_run_is_made_at_its_end_and_goes_to_trackers(tmp_path, monkeypatch):
+    sent = []
+    monkeypatch.setitem(TRACKERS, "WandB", lambda run: Uploads(sent))
+    page = tmp_path / "report.html"
+    files = RunFiles(tmp_path, ("WandB",), ("Files",), write_report=lambda: page.write_text("page"))
+    write_steps(files, 1)
+    assert not page.exists()
+    files.close()
+    assert [path.name for path in sent] == ["metrics.jsonl", "samples.jsonl", "report.html"]
+
+
+def test_checkpoints_in_a_store_are_not_sent_to_trackers(tmp_path, monkeypatch, caplog):
+    sent = []
+    monkeypatch.setitem(TRACKERS, "WandB", lambda run: Uploads(sent))
+    files = RunFiles(tmp_path, ("WandB",), ("Checkpoints",))
+    files.write_checkpoint(place_of("s3://bucket/run/checkpoints/step-2"))
+    files.write_checkpoint(tmp_path)
+    files.close()
+    assert sent == [tmp_path]
+    assert "do not get the checkpoint s3://bucket/run/checkpoints/step-2" in caplog.text
 
 
 def test_lines_are_there_before_the_file_is_closed(tmp_path):

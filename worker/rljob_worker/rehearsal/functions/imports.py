@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 
 from rljob_api.vocabulary.problem import Problem
-from rljob_worker.launcher.verdict import exit_code
+from rljob_worker.process.child import exit_code
 from rljob_worker.process.lifeline import dying_with_me
 from rljob_worker.rehearsal.finding import Finding
 from rljob_worker.rehearsal.functions.reference import Reference

@@ -16,7 +16,7 @@ from rljob_worker.data.prompts import PromptEncoder
 from rljob_worker.data.source import NoColumn
 from rljob_worker.data.survey import text_of
 from rljob_worker.errors import RLJobError, WrongField
-from rljob_worker.local.job_paths import JobPath
+from rljob_worker.job_paths import JobPath
 from rljob_worker.rehearsal.finding import Finding, finding_of
 from rljob_worker.rehearsal.inputs.first_rows import LOOK_ROWS, FirstRows, first_rows
 from rljob_worker.rehearsal.inputs.reach import is_at_hand, is_out_of_reach, whereabouts

@@ -9,7 +9,7 @@ from rljob_api.catalogue.services import PREFIX
 from rljob_api.v1alpha1 import RLJobSpec
 from rljob_api.vocabulary.data_url import WEB, scheme_of
 from rljob_worker.errors import DeadlineExceeded, RLJobError, StorageError
-from rljob_worker.local.job_paths import JobPath
+from rljob_worker.job_paths import JobPath
 from rljob_worker.storage.trouble import Trouble, trouble_of
 
 _CREDENTIALS = {

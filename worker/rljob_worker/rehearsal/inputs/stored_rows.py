@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from rljob_worker.data.objects.opening import source_of
-from rljob_worker.data.objects.patience import Patience
 from rljob_worker.data.objects.store import Store
+from rljob_worker.data.patience import Patience
 from rljob_worker.rehearsal.inputs.first_rows import LOOK_ROWS, FirstRows
 from rljob_worker.storage.address import Address
 

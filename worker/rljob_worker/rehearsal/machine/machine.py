@@ -15,11 +15,10 @@ from rljob_api.vocabulary.problem import Problem
 from rljob_api.vocabulary.quantity import format_bytes, parse_quantity
 from rljob_worker.databuffer.routes.hosts import Host
 from rljob_worker.errors import InvalidJob
-from rljob_worker.local.pods.devices import check_devices, check_devices_of_services
-from rljob_worker.local.services import check_serve
 from rljob_worker.metrics.trackers.trackers import check_installed
 from rljob_worker.rehearsal.finding import Finding, finding_of
-from rljob_worker.rehearsal.machine.tools import tool_findings
+from rljob_worker.rehearsal.machine.tools import check_serve, tool_findings
+from rljob_worker.visible_devices import check_devices, check_devices_of_services
 
 
 @dataclass(frozen=True, slots=True)

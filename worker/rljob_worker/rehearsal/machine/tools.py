@@ -10,6 +10,7 @@ from rljob_api.planning.plan import Plan
 from rljob_api.v1alpha1 import RLJobSpec
 from rljob_api.vocabulary.data_url import scheme_of
 from rljob_api.vocabulary.problem import Problem
+from rljob_worker.errors import InvalidJob
 from rljob_worker.rehearsal.finding import Finding
 
 COMPILER = "g++"
@@ -48,6 +49,16 @@ def tool_findings(
             yield Finding(Problem(f"spec.models[{i}].adapter", f"rank {model.adapter.rank}", message, fix))
     if not is_there("obstore"):
         yield from (_unreadable(path, url) for path, url in _in_stores(plan.spec))
+
+
+def check_serve(plan: Plan, is_there: Callable[[str], object] = importlib.util.find_spec) -> None:
+    """InvalidJob, with the fix, where the job has services and Ray Serve is not in this environment."""
+    missing = [package for package in ("ray", "starlette") if not is_there(package)] if plan.spec.services else []
+    if missing:
+        raise InvalidJob(
+            f"services run on Ray Serve, and Python packages of it are not installed: {', '.join(missing)}; "
+            "`pip install 'rljob[serve]'` brings them"
+        )
 
 
 def _in_stores(spec: RLJobSpec) -> Iterator[tuple[str, str]]:

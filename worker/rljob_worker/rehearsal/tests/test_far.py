@@ -14,10 +14,10 @@ import yaml
 
 from rljob_api.tests.patience import PATIENCE_SECONDS
 from rljob_api.v1alpha1 import RLJobSpec
+from rljob_worker.bounded import within
 from rljob_worker.cli.tests.fake_hub import serving
 from rljob_worker.cli.validate import verdict_on
 from rljob_worker.rehearsal import rehearse as rehearsing
-from rljob_worker.rehearsal.inputs.bounded import within
 from rljob_worker.rehearsal.inputs.glance import glance_at
 from rljob_worker.rehearsal.rehearse import rehearse
 from rljob_worker.rehearsal.tests.good_job import files, write

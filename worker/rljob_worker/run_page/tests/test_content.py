@@ -5,8 +5,6 @@ from contextlib import ExitStack
 
 import pytest
 
-from rljob_worker.local.rundir.directory import RunDirectory, RunNote
-from rljob_worker.local.rundir.lock import RunLock
 from rljob_worker.metrics.tables import flattened
 from rljob_worker.run_page.content import (
     MAX_POINTS,
@@ -17,6 +15,8 @@ from rljob_worker.run_page.content import (
     read_content,
     shown_samples,
 )
+from rljob_worker.rundir.directory import RunDirectory, RunNote
+from rljob_worker.rundir.lock import RunLock
 
 
 def test_a_metric_that_comes_late_or_is_missing_has_gaps():

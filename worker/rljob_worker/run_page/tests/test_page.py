@@ -10,10 +10,10 @@ import pytest
 
 from rljob_api.tests.http_server import serving
 from rljob_worker.errors import InvalidJob, StorageError
-from rljob_worker.local.rundir.directory import RunNote
 from rljob_worker.run_page.page import page, write_page
 from rljob_worker.run_page.serve import page_server
 from rljob_worker.run_page.tests.browser import dom_of
+from rljob_worker.rundir.directory import RunNote
 
 EVIL = "</script><!--<script>document.title='broken'</script> {{live}}"
 

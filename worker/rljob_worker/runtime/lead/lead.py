@@ -11,13 +11,17 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from queue import SimpleQueue
 
 from rljob_worker.checkpoint.writer import Committer
+from rljob_worker.databuffer.protocol.topics import OPENING, VERDICT
 from rljob_worker.metrics.report import Report, report_from_bytes, report_to_bytes
 from rljob_worker.metrics.reporter import Reporter
 from rljob_worker.metrics.sink import RunFiles
-from rljob_worker.runtime.control import OPENING, VERDICT, Board, Opening, Verdict, said
+from rljob_worker.run_page.page import write_page
+from rljob_worker.rundir.directory import REPORT
+from rljob_worker.runtime.control import Board, Opening, Verdict, said
 from rljob_worker.runtime.lead.judge import Judge
 from rljob_worker.runtime.lead.opening import open_run
 from rljob_worker.runtime.lead.recorder import Recorder
@@ -137,8 +141,14 @@ def build_lead(
     plan, spec = environment.plan, environment.plan.spec
     start = open_run(environment)
     monitoring = spec.monitoring
+    directory = environment.run_dir
     files = RunFiles(
-        environment.run_dir, monitoring.trackers, monitoring.artifacts, name=plan.job, config=spec.to_json()
+        directory,
+        monitoring.trackers,
+        monitoring.artifacts,
+        name=plan.job,
+        config=spec.to_json(),
+        write_report=partial(write_page, [directory], directory / REPORT),
     )
     committer = Committer(
         run_dir=environment.home,

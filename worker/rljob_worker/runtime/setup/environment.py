@@ -7,19 +7,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from pydantic import ValidationError
-
 from rljob_api.planning.plan import GroupPlan, Plan
 from rljob_api.vocabulary import keys
-from rljob_worker.checkpoint.ownership import Owner
-from rljob_worker.data.objects.patience import Patience
+from rljob_worker.data.patience import Patience
 from rljob_worker.data.source import DataAccess
 from rljob_worker.databuffer.links.token import read_token
 from rljob_worker.errors import InvalidJob
+from rljob_worker.rundir.ownership import Owner
+from rljob_worker.rundir.plan import read_plan
 from rljob_worker.storage.place import Place, place_of
-
-_NAMED = 5
-"""Unknown fields of a plan, in a message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,24 +98,6 @@ class WorkerEnvironment:
         )
 
 
-def read_plan(path: Place) -> Plan:
-    """The Plan a planner wrote; a version this worker does not know is refused."""
-    try:
-        return Plan.model_validate_json(_read(path, keys.ENV_PLAN))
-    except ValidationError as error:
-        if unknown := [_place(each["loc"]) for each in error.errors() if each["type"] == "extra_forbidden"]:
-            raise InvalidJob(
-                f"RLJOB_PLAN: {path} was written by another version of rljob: this one does not know "
-                f"{', '.join(unknown[:_NAMED])}; take operator and images of one version"
-            ) from error
-        raise InvalidJob(f"RLJOB_PLAN: {path} is not a plan this worker understands: {error}") from error
-
-
-def _place(steps: tuple[int | str, ...]) -> str:
-    """`spec.rewards[0].onError`."""
-    return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in steps).removeprefix(".")
-
-
 def _required(environ: Mapping[str, str], name: str) -> str:
     value = environ.get(name)
     if not value:
@@ -132,10 +110,3 @@ def _integer(environ: Mapping[str, str], name: str) -> int:
     if not value.isdigit():
         raise InvalidJob(f"the environment variable {name} is {value!r}, expected a whole number")
     return int(value)
-
-
-def _read(path: Place, name: str) -> str:
-    try:
-        return path.read_text()
-    except OSError as error:
-        raise InvalidJob(f"{name}: cannot read {path}: {error.strerror}") from error

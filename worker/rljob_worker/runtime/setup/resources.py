@@ -17,6 +17,7 @@ from rljob_api.planning.plan import EnginePlan, GroupPlan, Plan, StagePlan
 from rljob_api.v1alpha1 import RewardSpec, RLJobSpec
 from rljob_api.vocabulary.keys import ACTOR
 from rljob_api.vocabulary.quantity import format_bytes
+from rljob_worker.checkpoint.trained_model import trained_elsewhere
 from rljob_worker.data.dataset import PromptDataset
 from rljob_worker.data.source import DataAccess
 from rljob_worker.engines.parallel.mesh import ProcessMesh, build_meshes
@@ -24,13 +25,13 @@ from rljob_worker.engines.protocols import ScoringEngine, TrainEngine
 from rljob_worker.engines.registry import build_base, build_rollout_engine, build_train_engine
 from rljob_worker.engines.rollout.protocol import RolloutEngine
 from rljob_worker.errors import InvalidJob
-from rljob_worker.local.model_shapes import shape_at
+from rljob_worker.model_shapes import shape_at
 from rljob_worker.rewards.running.runner import RewardRunner
 from rljob_worker.runtime.memory_phases import begin_generation
-from rljob_worker.runtime.setup.phases import phase
 from rljob_worker.runtime.setup.precision import cpu_has_bfloat16, slow_precision
 from rljob_worker.runtime.validation import Validation
 from rljob_worker.stages.stage import Resources
+from rljob_worker.start_phases import phase
 
 log = logging.getLogger(__name__)
 
@@ -104,7 +105,14 @@ def train_engines(
 ) -> dict[str, TrainEngine]:
     """What trains in a group, or scores with a model of its own, by model. Collective."""
     return {
-        each.model: build_train_engine(plan, each, device, meshes[each.mesh], is_loaded_next=each.name in loaded_next)
+        each.model: build_train_engine(
+            plan,
+            each,
+            device,
+            meshes[each.mesh],
+            is_loaded_next=each.name in loaded_next,
+            trained=trained_elsewhere(plan, each),
+        )
         for each in engines
         if each.base_of is None
     }

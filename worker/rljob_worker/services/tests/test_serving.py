@@ -15,10 +15,10 @@ import pytest
 
 from rljob_api.tests.patience import PATIENCE_SECONDS
 from rljob_worker.databuffer.routes.hosts import hosts_of
-from rljob_worker.launcher.last_words import read_last_words
-from rljob_worker.local.family.orphans import end_family, family_members
+from rljob_worker.last_words import read_last_words
 from rljob_worker.local.pods.process import LocalProcess, ready_line
 from rljob_worker.local.services import ServicesPlace, services_environment
+from rljob_worker.process.family import end_family, family_members
 from rljob_worker.tests.documents import plan_of
 from rljob_worker.tests.waiting import wait_for
 

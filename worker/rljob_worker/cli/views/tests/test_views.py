@@ -11,8 +11,8 @@ from rljob_worker.cli.views.live import LiveView, picture
 from rljob_worker.cli.views.misses import misses_of
 from rljob_worker.cli.views.plain import PlainView, step_line
 from rljob_worker.cli.views.summary import summary
-from rljob_worker.local.rundir.directory import RunDirectory, RunNote
 from rljob_worker.local.watching.progress import MetricsTail, Progress
+from rljob_worker.rundir.directory import RunDirectory, RunNote
 
 NOTE = RunNote(
     name="tiny", phase="Running", pid=1, attempt=2, restarts=1, started_seconds=0, updated_seconds=185, total_steps=10

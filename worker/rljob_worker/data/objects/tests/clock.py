@@ -1,6 +1,6 @@
 """Patience whose clock the tests turn: sleeping takes no time."""
 
-from rljob_worker.data.objects.patience import Patience
+from rljob_worker.data.patience import Patience
 
 
 class Clock:

@@ -5,9 +5,9 @@ import json
 import pytest
 from obstore.store import from_url
 
-from rljob_worker.data.objects.patience import Patience
 from rljob_worker.data.objects.store import Span, Store
 from rljob_worker.data.objects.tests.clock import Clock, patience
+from rljob_worker.data.patience import Patience
 from rljob_worker.errors import BadData, InvalidJob
 from rljob_worker.storage.address import Address
 from rljob_worker.storage.tests.azure_server import azure_account

@@ -7,8 +7,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from rljob_api.tests.http_server import serving
-from rljob_worker.data.objects.patience import Patience
 from rljob_worker.data.objects.store import Span, Store
+from rljob_worker.data.patience import Patience
 from rljob_worker.storage import connection
 from rljob_worker.storage.address import Address
 

@@ -19,7 +19,6 @@ from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.metadata import Metadata, TensorStorageMetadata
 from torch.distributed.tensor import DTensor
 
-from rljob_worker.checkpoint.files import read_if_there
 from rljob_worker.engines.fsdp.checkpoint.place_files import PlaceReader
 from rljob_worker.engines.fsdp.checkpoint.shard_index import OwnShards, write_shards
 from rljob_worker.engines.fsdp.optimizer.sharded_adamw import NUM_STEPS
@@ -27,6 +26,7 @@ from rljob_worker.engines.fsdp.tensors.parts import Parts
 from rljob_worker.engines.models import Adapter
 from rljob_worker.engines.parallel.shards import local_part
 from rljob_worker.errors import InvalidJob, StorageError
+from rljob_worker.storage.files import read_if_there
 from rljob_worker.storage.place import Place
 
 State = dict[str, dict[str, torch.Tensor]]

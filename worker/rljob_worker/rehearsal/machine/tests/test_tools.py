@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from rljob_api.tests.builders import TWO_GROUPS, make_plan
-from rljob_worker.rehearsal.machine.tools import tool_findings
+from rljob_worker.errors import InvalidJob
+from rljob_worker.rehearsal.machine.tools import check_serve, tool_findings
+from rljob_worker.tests.documents import plan_of
 
 COMPILED = "training.compile=true"
 
@@ -66,3 +68,11 @@ def test_vllm_is_looked_for_where_it_generates() -> None:
     asked = "rollout.engine=VLLM", *TWO_GROUPS
     assert lacking(*asked, groups=("train",)) == []
     assert len(lacking(*asked, groups=("rollout",))) == len(lacking(*asked, groups=("train", "rollout"))) == 1
+
+
+def test_ray_that_is_not_installed_names_the_extra() -> None:
+    served = plan_of(services=[{"name": "judge", "run": "mine:app"}])
+    with pytest.raises(InvalidJob, match=r"not installed: ray, starlette; `pip install 'rljob\[serve\]'` brings them"):
+        check_serve(served, lambda package: None)
+    check_serve(plan_of(), lambda package: None)
+    check_serve(served, lambda package: package)

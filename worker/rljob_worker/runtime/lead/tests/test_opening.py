@@ -5,12 +5,13 @@ import pytest
 
 from rljob_api.loading.structure import check_structure
 from rljob_worker.checkpoint.manifest import committed
-from rljob_worker.checkpoint.ownership import Owner, owner_of
 from rljob_worker.checkpoint.restore import Start
 from rljob_worker.checkpoint.tests.builders import commit
 from rljob_worker.errors import InvalidJob
+from rljob_worker.rundir.ownership import Owner, owner_of
+from rljob_worker.rundir.plan import read_plan
 from rljob_worker.runtime.lead.opening import open_run
-from rljob_worker.runtime.setup.environment import WorkerEnvironment, read_plan
+from rljob_worker.runtime.setup.environment import WorkerEnvironment
 from rljob_worker.storage.tests.s3_server import s3_bucket
 from rljob_worker.tests.documents import plan_of
 

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from rljob_worker.data.objects.patience import Patience
 from rljob_worker.data.objects.tests.clock import Clock, patience
+from rljob_worker.data.patience import Patience
 from rljob_worker.errors import DeadlineExceeded
 
 BUSY = "Generic S3 error: ... Server returned non-2xx status code: 503 Service Unavailable: <Code>SlowDown</Code>"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rljob_worker.checkpoint.files import read_if_there, write_atomically
 from rljob_worker.errors import StorageError
+from rljob_worker.storage.files import read_if_there, write_atomically
 from rljob_worker.storage.place import Place
 
 FILE = "attempt"

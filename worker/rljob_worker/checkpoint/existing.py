@@ -3,12 +3,12 @@
 from rljob_api.loading.document import read_document
 from rljob_api.loading.load import by_todays_names
 from rljob_api.loading.structure import check_structure
-from rljob_worker.checkpoint.files import read_if_there
 from rljob_worker.checkpoint.manifest import committed
+from rljob_worker.checkpoint.resume import Existing
 from rljob_worker.errors import InvalidJob
-from rljob_worker.local.job_paths import with_absolute_paths
-from rljob_worker.local.rundir.directory import RunDirectory
-from rljob_worker.local.rundir.resume import Existing
+from rljob_worker.job_paths import with_absolute_paths
+from rljob_worker.rundir.directory import RunDirectory
+from rljob_worker.storage.files import read_if_there
 
 
 def existing_run(directory: RunDirectory) -> Existing | None:

@@ -1,7 +1,7 @@
 import pytest
 
-from rljob_worker.checkpoint.files import read_if_there, write_atomically
 from rljob_worker.errors import StorageError
+from rljob_worker.storage.files import read_if_there, write_atomically
 
 
 def test_a_reader_sees_the_old_text_or_the_new_one(tmp_path):

@@ -5,7 +5,7 @@ from pathlib import Path
 from rljob_api.loading.document import read_document
 from rljob_api.loading.structure import check_structure
 from rljob_api.v1alpha1 import RLJob
-from rljob_worker.checkpoint.files import read_if_there
+from rljob_worker.storage.files import read_if_there
 from rljob_worker.storage.place import Place, place_of
 
 

@@ -1,9 +1,9 @@
 import pytest
 
 from rljob_worker.checkpoint.manifest import committed, directory_name
-from rljob_worker.checkpoint.ownership import Owner, claim_run, owner_of
 from rljob_worker.checkpoint.tests.builders import commit
 from rljob_worker.errors import StorageError
+from rljob_worker.rundir.ownership import Owner, claim_run, owner_of
 
 OLD = "0a1b2c3d-0000-4000-8000-000000000001"
 NEW = "9f8e7d6c-0000-4000-8000-000000000002"

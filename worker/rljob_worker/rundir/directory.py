@@ -7,12 +7,14 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from rljob_api.vocabulary import keys
-from rljob_worker.checkpoint.ownership import owner_of
 from rljob_worker.errors import StorageError
-from rljob_worker.local.rundir.lock import is_locked
-from rljob_worker.metrics.lines import METRICS, REPORT, SAMPLES
+from rljob_worker.rundir.lock import is_locked
+from rljob_worker.rundir.ownership import owner_of
 from rljob_worker.storage.place import Place
 
+METRICS = "metrics.jsonl"
+SAMPLES = "samples.jsonl"
+REPORT = "report.html"
 SPILL = "spill"
 RUNNING_PHASES = ("Starting", "Running", "Restarting", "Stopping")
 

@@ -5,7 +5,8 @@ import pytest
 from rljob_api.catalogue.profiles import DEFAULT
 from rljob_worker.databuffer.routes.hosts import Host, hosts_of
 from rljob_worker.errors import InvalidJob
-from rljob_worker.local.pods.devices import (
+from rljob_worker.tests.documents import plan_of
+from rljob_worker.visible_devices import (
     check_devices,
     check_devices_of_services,
     is_loadable,
@@ -14,7 +15,6 @@ from rljob_worker.local.pods.devices import (
     uncounted_groups,
     uncounted_services,
 )
-from rljob_worker.tests.documents import plan_of
 
 
 def gpu_plan(profile="nvidia-h100", **spec):

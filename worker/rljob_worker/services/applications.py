@@ -12,7 +12,7 @@ from httpx2 import HTTPError
 from huggingface_hub import constants, hf_hub_download
 from huggingface_hub.errors import HFValidationError, RemoteEntryNotFoundError, RepositoryNotFoundError
 from ray import serve
-from ray.serve import Application
+from ray.serve import Application, Deployment
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 
@@ -52,6 +52,9 @@ class Answering:
         """In a thread, so that the copy answers probes meanwhile."""
         async with self._one_at_a_time:
             return await asyncio.to_thread(function, *arguments)
+
+
+ANSWERING: Deployment = serve.deployment(max_ongoing_requests=64)(Answering)
 
 
 def require_model(path: str) -> None:
@@ -97,5 +100,4 @@ def embedding(options: Mapping[str, Any], place: Place = ON_CPU, **copies: Any) 
 
 def _serving(name: str, options: Mapping[str, Any], place: Place, copies: Mapping[str, Any]) -> Application:
     require_model(SHIPPED[name].model_validate(options).path)
-    deployment = serve.deployment(max_ongoing_requests=64)(Answering)
-    return deployment.options(**copies).bind(name, dict(options), place)
+    return ANSWERING.options(**copies).bind(name, dict(options), place)

@@ -14,6 +14,7 @@ from rljob_worker.databuffer.links.fencing import Identity
 from rljob_worker.databuffer.links.links import Connects, Links
 from rljob_worker.databuffer.protocol.errors import Away
 from rljob_worker.databuffer.protocol.peer_side import Leaving, WhatTheyPosted
+from rljob_worker.databuffer.protocol.topics import OPENING, REPORT, VERDICT
 from rljob_worker.databuffer.pull.consuming import Consuming
 from rljob_worker.databuffer.pull.edges import Edges, EdgeStep, Share
 from rljob_worker.databuffer.pull.producing import Producing, layout_topic
@@ -28,7 +29,6 @@ from rljob_worker.databuffer.server.lateness import Lateness
 from rljob_worker.databuffer.server.metrics import BufferMetrics
 from rljob_worker.databuffer.server.peer_side import PeerSide
 from rljob_worker.databuffer.server.posts import Posts
-from rljob_worker.databuffer.server.worker_side import OPENING, REPORT, VERDICT
 from rljob_worker.databuffer.store.arena import Allocator
 from rljob_worker.databuffer.store.monitor import Monitor
 from rljob_worker.databuffer.store.places import Place, start_of_spill
@@ -74,12 +74,11 @@ class DataBuffer:
         self._clock, self._timer = threads.clock, Timer(self.break_down, threads)
         self._work = Work("work", NUM_WORK_THREADS, self.break_down, threads)
         self._streams = Work("stream", NUM_STREAM_THREADS, self.break_down, threads)
-        self.peer_side = PeerSide(self)
         self.links = Links(
             book=book,
             identity=identity,
             life=self.life,
-            hears=self.peer_side.hears,
+            hears=lambda sender, message: self.peer_side.hears(sender, message),
             lost=lambda host, error: self.break_down(error),
             fails=self.break_down,
             timer=self._timer,
@@ -89,7 +88,6 @@ class DataBuffer:
             connects=connects,
             credentials=credentials,
         )
-        self.lateness = Lateness(self.here, self.shape, self.links, self.peer_side.answer)
         self.weights_routes = WeightsRoutes.of(plan)
         self.segments = self._build_segments()
         self.edges = Edges(stage_routes(plan), self.here, plan.staleness + 2)
@@ -98,6 +96,8 @@ class DataBuffer:
         self.producing = self._build_producing()
         self.consuming.own = self.producing
         self.weights = self._build_weights(retry_seconds)
+        self.peer_side = self._build_peer_side()
+        self.lateness = Lateness(self.here, self.shape, self.links, self.peer_side.answer)
         metrics.watch("rows", lambda: self._used_bytes(self.segments.memory), self.segments.memory.capacity)
         if self.weights_routes.num_bytes(self.here):
             metrics.watch("weights", self._weights_bytes, self.weights_routes.num_bytes(self.here))
@@ -203,6 +203,22 @@ class DataBuffer:
             retry_seconds=retry_seconds,
             clock=self._clock,
             first_slot=self.segments.memory.capacity,
+        )
+
+    def _build_peer_side(self) -> PeerSide:
+        return PeerSide(
+            here=self.here,
+            first_worker=self.plan.worker_offset(self.here.group),
+            monitor=self.monitor,
+            links=self.links,
+            posts=self.posts,
+            edges=self.edges,
+            producing=self.producing,
+            consuming=self.consuming,
+            tree=self.tree,
+            weights=self.weights,
+            metrics=self.metrics,
+            break_down=self.break_down,
         )
 
     def _build_tree(self) -> Tree:

@@ -3,127 +3,140 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 from rljob_worker.databuffer.links.faults import cause_of
+from rljob_worker.databuffer.links.links import Links
 from rljob_worker.databuffer.protocol import peer_side as say
 from rljob_worker.databuffer.protocol.errors import require
 from rljob_worker.databuffer.protocol.streams import RecordStream
-from rljob_worker.databuffer.pull.producing import layout_topic
+from rljob_worker.databuffer.protocol.topics import REPORT
+from rljob_worker.databuffer.pull.consuming import Consuming
+from rljob_worker.databuffer.pull.edges import Edges
+from rljob_worker.databuffer.pull.producing import Producing, layout_topic
 from rljob_worker.databuffer.routes.hosts import Host
 from rljob_worker.databuffer.rows import stream as rows
 from rljob_worker.databuffer.rows.arrangement import Header
+from rljob_worker.databuffer.server.metrics import BufferMetrics
+from rljob_worker.databuffer.server.posts import Posts
 from rljob_worker.databuffer.server.readers import Readers
-from rljob_worker.databuffer.server.worker_side import REPORT
+from rljob_worker.databuffer.store.monitor import Monitor
+from rljob_worker.databuffer.tree.tree import Tree
 from rljob_worker.databuffer.weights.chunk_bytes import stream_of
+from rljob_worker.databuffer.weights.weights import Weights
+from rljob_worker.errors import RLJobError
 
-if TYPE_CHECKING:
-    from rljob_worker.databuffer.server.buffer import DataBuffer
 
-
+@dataclass(frozen=True, slots=True)
 class PeerSide:
     """Messages, questions and streams of the other data buffers. Nothing here waits.
 
     Once the data plane is broken every call is answered with the first cause, which breaks the caller's as well.
     """
 
-    def __init__(self, buffer: DataBuffer) -> None:
-        self._buffer = buffer
-
-    @property
-    def here(self) -> Host:
-        return self._buffer.here
+    here: Host
+    first_worker: int
+    """Of this host's group, among the workers of all groups."""
+    monitor: Monitor
+    links: Links
+    posts: Posts
+    edges: Edges
+    producing: Producing
+    consuming: Consuming
+    tree: Tree
+    weights: Weights
+    metrics: BufferMetrics
+    break_down: Callable[[RLJobError], None]
 
     @property
     def readers(self) -> Readers:
-        return Readers(self._buffer.edges, self._buffer.monitor)
+        return Readers(self.edges, self.monitor)
 
     def hears(self, sender: Host, message: say.PeerMessage) -> None:
         """One message, in order; what it raises breaks the data plane."""
         _HEARS[type(message)](self, sender, message)
 
     def take(self, sender: Host, life: str, envelope: say.Envelope) -> str:
-        own_life = self._buffer.links.take(sender, life, envelope)
-        self._buffer.monitor.check()
+        own_life = self.links.take(sender, life, envelope)
+        self.monitor.check()
         return own_life
 
     def answer(self, question: say.Question) -> say.Answer:
         """For the error message of somebody whose wait has run out."""
-        self._buffer.monitor.check()
+        self.monitor.check()
         if isinstance(question, say.WhatDoTheyDo):
-            posts = self._buffer.posts
-            return {str(rank): posts.last_words(rank) for rank in posts.ranks()}
+            return {str(rank): self.posts.last_words(rank) for rank in self.posts.ranks()}
         if isinstance(question, say.WhatTheyPosted):
-            return {str(rank): self._buffer.posts.status(rank) for rank in self._buffer.posts.ranks()}
+            return {str(rank): self.posts.status(rank) for rank in self.posts.ranks()}
         return self._missing(question.edge, question.step)
 
     def stream(self, ticket: say.Ticket) -> RecordStream:
         """What was offered."""
-        self._buffer.monitor.check()
+        self.monitor.check()
         if isinstance(ticket, say.ChunkTicket):
-            return stream_of(self._buffer.weights.offered(ticket))
+            return stream_of(self.weights.offered(ticket))
         self._check_edge(ticket.edge)
-        selections = self._buffer.producing.selections(ticket.edge, ticket.step, ticket.share)
-        gathered = self._buffer.metrics.gathered
-        return rows.stream(selections, lambda seconds: gathered(ticket.edge, seconds), ticket.batch_bytes)
+        selections = self.producing.selections(ticket.edge, ticket.step, ticket.share)
+        gathered = partial(self.metrics.gathered, ticket.edge)
+        return rows.stream(selections, gathered, ticket.batch_bytes)
 
     # ---- messages
 
     def _rows_offered(self, sender: Host, message: say.RowsOffered) -> None:
         self._check_edge(message.edge)
-        with self._buffer.monitor.look():
-            state = self._buffer.edges.at(message.edge, message.step)
+        with self.monitor.look():
+            state = self.edges.at(message.edge, message.step)
         header = Header.from_bytes(message.header, message.kinds)
-        self._buffer.consuming.offered(state, message.share, sender, header, message.rows)
+        self.consuming.offered(state, message.share, sender, header, message.rows)
 
     def _rows_taken(self, sender: Host, message: say.RowsTaken) -> None:
         self._check_edge(message.edge)
-        self._buffer.producing.taken(sender, message)
+        self.producing.taken(sender, message)
 
     def _check_edge(self, edge: str) -> None:
-        require(edge in self._buffer.edges.routes, f"this job has no edge {edge!r}")
+        require(edge in self.edges.routes, f"this job has no edge {edge!r}")
 
     def _up(self, sender: Host, message: say.Up) -> None:
-        self._buffer.tree.hear_up(sender, message)
+        self.tree.hear_up(sender, message)
 
     def _down(self, sender: Host, message: say.Down) -> None:
-        self._buffer.tree.hear_down(sender, message)
+        self.tree.hear_down(sender, message)
 
     def _weights(self, sender: Host, message: say.ChunkOffered | say.ChunkTaken | say.SourceClosed) -> None:
-        self._buffer.weights.told(sender, message)
+        self.weights.told(sender, message)
 
     def _broken(self, sender: Host, message: say.Broken) -> None:
-        self._buffer.break_down(cause_of(message))
+        self.break_down(cause_of(message))
 
     def _leaving(self, sender: Host, message: say.Leaving) -> None:
-        self._buffer.links.leaving(sender)
+        self.links.leaving(sender)
 
     # ---- who is missing
 
     def _missing(self, topic: str, step: int) -> say.Answer:
         """Of an edge: producers of this host; of a gathering: workers of this host, and hosts below."""
-        buffer = self._buffer
-        if topic in buffer.edges.routes:
-            with buffer.monitor.look():
-                ranks = [buffer.edges.routes[topic].producer(part).rank for part in self._unsealed(topic, step)]
+        if topic in self.edges.routes:
+            with self.monitor.look():
+                ranks = [self.edges.routes[topic].producer(part).rank for part in self._unsealed(topic, step)]
             return {"said": self._said(ranks), "below": []}
-        members, hosts = buffer.tree.missing(topic, step)
+        members, hosts = self.tree.missing(topic, step)
         ranks = [self._rank_of(topic, member) for member in members]
         return {"said": self._said(ranks), "below": [str(host) for host in hosts]}
 
     def _unsealed(self, edge: str, step: int) -> list[int]:
-        state = self._buffer.edges.find(edge, step)
-        return list(self._buffer.edges.routes[edge].parts_on(self._buffer.here)) if state is None else state.unsealed
+        state = self.edges.find(edge, step)
+        return list(self.edges.routes[edge].parts_on(self.here)) if state is None else state.unsealed
 
     def _rank_of(self, topic: str, member: int) -> int:
         if topic == REPORT:
-            return member - self._buffer.plan.worker_offset(self._buffer.here.group)
-        route = next(route for name, route in self._buffer.edges.routes.items() if layout_topic(name) == topic)
+            return member - self.first_worker
+        route = next(route for name, route in self.edges.routes.items() if layout_topic(name) == topic)
         return route.producer(member).rank
 
     def _said(self, ranks: list[int]) -> dict[str, str]:
-        group, posts = self._buffer.here.group, self._buffer.posts
-        return {f"rank {rank} of group {group}": posts.last_words(rank) for rank in ranks}
+        return {f"rank {rank} of group {self.here.group}": self.posts.last_words(rank) for rank in ranks}
 
 
 _HEARS: Mapping[type, Callable[[PeerSide, Host, Any], None]] = {

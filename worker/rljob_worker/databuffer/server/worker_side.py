@@ -4,22 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rljob_worker.databuffer.links.fencing import Identity
 from rljob_worker.databuffer.protocol import worker_side as say
 from rljob_worker.databuffer.protocol.errors import Bug
+from rljob_worker.databuffer.protocol.topics import REPORT, VERDICT
 from rljob_worker.databuffer.pull.consuming import why_not_ready
 from rljob_worker.databuffer.pull.edges import EdgeStep, Phase, Share
 from rljob_worker.databuffer.routes.hosts import Host, Worker
+from rljob_worker.databuffer.server.buffer import DataBuffer
 from rljob_worker.databuffer.server.lateness import WAITED
 from rljob_worker.databuffer.weights.weights import Weights
 from rljob_worker.errors import DeadlineExceeded, PeerLost, RLJobError
-
-if TYPE_CHECKING:
-    from rljob_worker.databuffer.server.buffer import DataBuffer
-
-REPORT, OPENING, VERDICT = "report", "opening", "verdict"
 
 
 class WorkerSide:

@@ -29,5 +29,5 @@ def answering(monkeypatch):
         from rljob_worker.services.tests import served_here
 
     noting = Noting(served_here.app)
-    monkeypatch.setattr(applications, "Answering", noting)
+    monkeypatch.setattr(applications, "ANSWERING", noting)
     return noting

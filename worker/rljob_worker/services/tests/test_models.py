@@ -320,7 +320,7 @@ def test_a_copy_of_any_application_lies_where_it_is_told_to(name, language_model
     """There is no such device here."""
     options = {"path": str(language_model)} | ({"rubric": "?"} if name == "judge" else {})
     with pytest.raises(InvalidJob, match=r"a copy wants 2 NPU devices .profile huawei-npu. and finds none"):
-        Answering.func_or_class(name, options, Place("npu", 2, "huawei-npu"))
+        Answering(name, options, Place("npu", 2, "huawei-npu"))
 
 
 def test_either_text_that_is_too_long_loses_its_beginning_and_says_so(language_model):

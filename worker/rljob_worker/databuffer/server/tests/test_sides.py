@@ -20,6 +20,7 @@ from rljob_worker.databuffer.links.fencing import Identity
 from rljob_worker.databuffer.protocol import peer_side as peer
 from rljob_worker.databuffer.protocol import worker_side as say
 from rljob_worker.databuffer.protocol.errors import Away, Bug, Malformed, OutOfOrder
+from rljob_worker.databuffer.protocol.topics import OPENING, REPORT, VERDICT
 from rljob_worker.databuffer.routes.hosts import Host
 from rljob_worker.databuffer.rows import segment
 from rljob_worker.databuffer.rows.arrangement import Header
@@ -27,7 +28,7 @@ from rljob_worker.databuffer.rows.stream import stream
 from rljob_worker.databuffer.rows.tests.batches import same
 from rljob_worker.databuffer.server.buffer import DataBuffer
 from rljob_worker.databuffer.server.metrics import BufferMetrics
-from rljob_worker.databuffer.server.worker_side import OPENING, REPORT, VERDICT, WorkerSide
+from rljob_worker.databuffer.server.worker_side import WorkerSide
 from rljob_worker.databuffer.store.places import Place
 from rljob_worker.databuffer.tests.gang import TOKEN, part, two_stages
 from rljob_worker.errors import BadData, DeadlineExceeded, PeerLost

@@ -212,5 +212,5 @@ def policy_objective(
         has_importance_weights=IMPORTANCE_WEIGHTS in made,
         has_row_weights=algorithm.sampling.resampling is not None,
         mask=LOSS_MASK if LOSS_MASK in made else mask_column(algorithm),
-        reads=tuple(dict.fromkeys([*POLICY_LOSSES.reads(loss.name), *loss.reads, *prepared])),
+        reads=tuple(dict.fromkeys([*loss.reads, *prepared])),
     )

@@ -24,30 +24,24 @@ Part = TypeVar("Part", bound=Callable[..., Any])
 
 
 class Registry(Generic[Part]):
-    """Parts of one kind by name, with the columns each reads beyond what every part of its kind gets."""
+    """Parts of one kind by name. What each reads stands in the catalogue, or in the job for a part from outside."""
 
     def __init__(self, kind: str) -> None:
         self.kind = kind
         self._parts: dict[str, Part] = {}
-        self._reads: dict[str, tuple[str, ...]] = {}
 
-    def register(self, name: str, *, reads: tuple[str, ...] = ()) -> Callable[[Part], Part]:
+    def register(self, name: str) -> Callable[[Part], Part]:
         """Decorator: file a part under its catalogue name."""
         assert name not in self._parts, f"two {self.kind}s are called {name}"
 
         def add(part: Part) -> Part:
             self._parts[name] = part
-            self._reads[name] = reads
             return part
 
         return add
 
     def names(self) -> list[str]:
         return sorted(self._parts)
-
-    def reads(self, name: str) -> tuple[str, ...]:
-        """Extra columns the part reads; none for a part from outside."""
-        return self._reads.get(name, ())
 
     def __contains__(self, name: object) -> bool:
         return name in self._parts

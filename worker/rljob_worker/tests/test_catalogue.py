@@ -33,11 +33,6 @@ def test_every_part_of_an_algorithm_is_registered(promised, registry):
     assert set(promised) == set(registry.names())
 
 
-@pytest.mark.parametrize("estimator", ESTIMATORS.values(), ids=lambda estimator: estimator.name)
-def test_an_estimator_gets_the_columns_that_it_reads(estimator):
-    assert estimator.reads == algorithms.ADVANTAGES.reads(estimator.name)
-
-
 def test_a_loss_that_looks_at_the_whole_mini_batch_has_old_log_probs():
     losses = algorithms.POLICY_LOSSES
     whole = {name for name in losses.names() if isinstance(losses[name], PreparedPolicyLoss)}

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from rljob_api.catalogue.algorithms import ESTIMATORS
 from rljob_worker.batch import Column
 from rljob_worker.errors import BadData
 from rljob_worker.finite import first_not_finite
@@ -102,7 +103,8 @@ def _steps(batch: Batch) -> Tensor | None:
 
 def _reads(advantage: AdvantageSpec) -> tuple[str, ...]:
     """Columns of the estimator: the catalogue knows those of its own, the job declares those of the user's."""
-    return ADVANTAGES.reads(advantage.estimator) or advantage.reads
+    own = ESTIMATORS.get(advantage.estimator)
+    return (() if own is None else own.reads) or advantage.reads
 
 
 def _shaped(

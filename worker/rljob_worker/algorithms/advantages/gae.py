@@ -80,7 +80,7 @@ def last_action_values(values: Tensor, row: Tensor, mask: Tensor, truncated: Ten
     return values.new_zeros(len(truncated)).index_copy(0, row[last], values[last]) * truncated
 
 
-@ADVANTAGES.register("GAE", reads=("values",))
+@ADVANTAGES.register("GAE")
 def gae_of_critic(samples: Samples, options: AdvantageSpec, reduce: Reduce) -> Advantages:
     """`gae`; a truncated row ends where it was cut, because its reward judges it as it stands."""
     advantages, returns = gae(

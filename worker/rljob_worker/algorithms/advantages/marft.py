@@ -59,7 +59,7 @@ def _order_of_acting(row: Tensor, turn_ids: Tensor, agent_ids: Tensor) -> Tensor
     return order[torch.argsort(row[order], stable=True)]
 
 
-@ADVANTAGES.register("MARFT", reads=("values", "agent_ids", "turn_ids"))
+@ADVANTAGES.register("MARFT")
 def marft(samples: Samples, options: AdvantageSpec, reduce: Reduce) -> Advantages:
     """`marft_gae`; each agent's advantages are whitened apart."""
     agent_ids = samples.columns["agent_ids"].long()

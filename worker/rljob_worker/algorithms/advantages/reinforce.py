@@ -54,7 +54,7 @@ def reinforce_plus_plus(samples: Samples, options: AdvantageSpec, reduce: Reduce
     return Advantages(returns)
 
 
-@ADVANTAGES.register("ReMax", reads=("baseline_rewards",))
+@ADVANTAGES.register("ReMax")
 def remax(samples: Samples, options: AdvantageSpec, reduce: Reduce) -> Advantages:
     """`remax_advantages`; the greedy response is judged by its reward alone."""
     advantages = remax_advantages(

@@ -32,7 +32,7 @@ class Samples:
     group_ids: Tensor  # int64 [rows]
     row: Tensor  # int64 [tokens], ascending
     mask: Tensor  # bool [tokens]: actions
-    columns: Mapping[str, Tensor]  # what the estimator registered as `reads`
+    columns: Mapping[str, Tensor]  # what the estimator reads
 
     @property
     def num_rows(self) -> int:

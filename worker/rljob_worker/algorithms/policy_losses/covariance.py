@@ -126,5 +126,5 @@ def _random_digits(tokens: MiniBatchTokens, seed: int) -> Tensor:
     return digits_of_bits(random_bits(~seed, tokens.row_ids.numpy(), tokens.positions.numpy()))
 
 
-POLICY_LOSSES.register("ClipCov", reads=(HELD_BACK,))(ClipCov())
-POLICY_LOSSES.register("KLCov", reads=(HELD_BACK,))(KLCov())
+POLICY_LOSSES.register("ClipCov")(ClipCov())
+POLICY_LOSSES.register("KLCov")(KLCov())

@@ -25,7 +25,7 @@ class PolicyTokens:
     advantages: Tensor  # [tokens]
     row: Tensor  # int64 [tokens], ascending
     num_rows: int  # rows of the micro-batch, rows without an action token included
-    columns: Mapping[str, Tensor] = field(default_factory=dict)  # [tokens] each: what the loss registered as `reads`
+    columns: Mapping[str, Tensor] = field(default_factory=dict)  # [tokens] each: what the loss reads or prepared
 
 
 @dataclass(frozen=True)

@@ -153,7 +153,7 @@ def test_trap_4_without_actions_loss_is_zero_gradient_zero_and_metrics_merge(nam
     assert "policy/ratio_max" not in metrics
 
 
-def test_a_loss_from_outside_gets_the_columns_it_registered(monkeypatch):
+def test_a_loss_from_outside_gets_the_columns_that_the_job_says_it_reads(monkeypatch):
     seen = {}
 
     def truncated_importance(tokens, options):
@@ -161,10 +161,11 @@ def test_a_loss_from_outside_gets_the_columns_it_registered(monkeypatch):
         return PolicyTokenLosses(tokens.log_probs * 2, {"strange_fraction": tokens.columns["rollout_log_probs"] > 0})
 
     registry = Registry("policy loss")
-    registry.register("Theirs", reads=("rollout_log_probs",))(truncated_importance)
+    registry.register("Theirs")(truncated_importance)
     monkeypatch.setattr("rljob_worker.algorithms.objectives.POLICY_LOSSES", registry)
     spec = algorithm(kl={"coefficient": 0.0})
-    spec = spec.model_copy(update={"loss": spec.loss.model_copy(update={"name": "Theirs"})})
+    theirs = {"name": "Theirs", "reads": ("rollout_log_probs",)}
+    spec = spec.model_copy(update={"loss": spec.loss.model_copy(update=theirs)})
     objective = policy_objective(spec, max_response_tokens=10, has_old_log_probs=False)
     assert objective.columns == ("response_mask", "advantages", "rollout_log_probs")
     tokens = two_rows(double(1, 2, 3), advantages=double(0, 0, 0), rollout_log_probs=double(4, 5, -6))

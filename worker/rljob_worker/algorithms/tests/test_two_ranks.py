@@ -61,7 +61,8 @@ def objectives_on(batch: Batch, reduce) -> dict[str, torch.Tensor]:
     found = {}
     for name, spec in losses():
         ready = prepared(batch, spec, reduce=reduce, seed=3)
-        objective = policy_objective(spec, max_response_tokens=5, has_old_log_probs=True)
+        made = set(ready.columns) - set(batch.columns)
+        objective = policy_objective(spec, max_response_tokens=5, has_old_log_probs=True, made=made)
         found |= _summed(name, objective, ready, reduce)
     return found | _summed("value", value_objective(algorithm("PPO")), batch, reduce)
 

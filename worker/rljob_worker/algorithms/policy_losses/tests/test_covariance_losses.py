@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rljob_worker.algorithms import POLICY_LOSSES
+from rljob_worker.algorithms import POLICY_LOSSES, policy_objective
 from rljob_worker.algorithms.advantages import no_reduce
 from rljob_worker.algorithms.policy_losses import (
     MiniBatchTokens,
@@ -71,7 +71,11 @@ def test_a_token_alone_varies_with_nothing():
 
 @pytest.mark.parametrize("name", ["ClipCov", "KLCov"])
 def test_an_update_gives_the_loss_what_it_prepared(name):
-    assert POLICY_LOSSES.reads(name) == ("held_back",)
+    spec, loss = algorithm(loss={"name": name}), POLICY_LOSSES[name]
+    assert isinstance(loss, PreparedPolicyLoss)
+    made = loss.prepare(tokens(double(-1, -2), double(2, 2)), spec.loss, no_reduce, 5)
+    objective = policy_objective(spec, max_response_tokens=5, has_old_log_probs=True, made=made)
+    assert objective.columns[-1] == "held_back" and list(made) == ["held_back"]
 
 
 def test_the_losses_by_hand():

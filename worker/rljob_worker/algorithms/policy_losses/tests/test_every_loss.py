@@ -29,7 +29,8 @@ def spec_of(name: str, aggregation: str = "TokenMean"):
 def objective_and_batch(name: str, aggregation: str, batch: Batch):
     spec = spec_of(name, aggregation)
     ready = prepared(batch, spec, reduce=no_reduce, seed=3)
-    return policy_objective(spec, max_response_tokens=5, has_old_log_probs=True), ready
+    made = set(ready.columns) - set(batch.columns)
+    return policy_objective(spec, max_response_tokens=5, has_old_log_probs=True, made=made), ready
 
 
 def run(objective, micro_batches: list[Batch]) -> tuple[torch.Tensor, torch.Tensor]:

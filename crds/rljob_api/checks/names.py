@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from rljob_api.catalogue.columns import ROLLOUT_COLUMNS, ROUTES
 from rljob_api.catalogue.stages import REWARD_MODEL, STAGES, USER_STAGE
+from rljob_api.catalogue.trackers import TRACKERS
 from rljob_api.checks.subject import Subject, problem
 from rljob_api.v1alpha1 import Metadata, StageSpec
 from rljob_api.vocabulary.problem import Problem, suggestion
@@ -77,6 +78,8 @@ def check_references(subject: Subject) -> Iterator[Problem]:
                 message = f"with onError {reward.on_error} no call is made again"
                 fix = "Write onError: Retry, or leave it out."
                 yield problem(f"spec.rewards[{i}].{field}", found, message, fix)
+    for i, name in enumerate(subject.spec.monitoring.trackers):
+        yield from TRACKERS.problems(f"spec.monitoring.trackers[{i}]", name)
     for i, name in enumerate(subject.spec.success_policy.groups):
         if name not in subject.group_names:
             fix = suggestion(name, subject.group_names)

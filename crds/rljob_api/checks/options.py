@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from rljob_api.catalogue.optimizers import OPTIMIZERS
 from rljob_api.checks.subject import Subject, problem
 from rljob_api.v1alpha1 import RLJobSpec, TrainingSpec
 from rljob_api.vocabulary.exit_codes import ExitCode
@@ -40,6 +41,7 @@ NEVER_RETRIED = (ExitCode.INVALID_JOB, ExitCode.BAD_DATA)
 
 def check_optimizer(subject: Subject) -> Iterator[Problem]:
     """Optimizer settings."""
+    yield from OPTIMIZERS.problems("spec.training.optimizer.name", subject.spec.training.optimizer.name)
     for i, beta in enumerate(subject.spec.training.betas):
         if not 0 <= beta < 1:
             yield problem(

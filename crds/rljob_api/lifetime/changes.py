@@ -75,6 +75,7 @@ _REFUSED = {
     "algorithm.sampling.dynamic": "it decides how many prompts a step draws, so the count of prompts would not go on",
     "training.engine": "the checkpoint was written by another engine",
     "training.precision": "the checkpoint holds weights and optimizer state of another precision",
+    "training.optimizer.name": "the checkpoint holds the states of another optimizer",
     "training.optimizer.states": "the checkpoint holds them in another number format",
     "checkpoint.initFrom": "a run that resumes starts from its own checkpoint, so the field would be ignored",
 }

@@ -6,10 +6,10 @@ With P parameters over R ranks of a replica, b bytes of a stored number (4; 8 in
                  compute with: nothing on one rank that computes in what it stores; all P c where the model stays whole
                  between micro-batches (on CPUs, up to HELD_BYTES); else the part beside the layers and three units of
                  layers, one at work, one that is fetched, one on its way; of experts a rank's own
-    optimizer    2 P b / R: the two means of AdamW; as gradients, of an adapter alone where there is one. In BFloat16 2
-                 bytes in place of b; in Int8 1, and 4 more for every block of them
-    checkpoint   3 P b / R: a copy of weights and optimizer, until it is written; each replica writes a part of it
-    host         what is offloaded leaves the accelerator. The optimizer: 2 P b / R, which come back a bucket at a time.
+    optimizer    s P b / R: s states of every weight, two with AdamW; as gradients, of an adapter alone where there is
+                 one. In BFloat16 2 bytes in place of b; in Int8 1, and 4 more for every block of them
+    checkpoint   (1 + s) P b / R: a copy of weights and optimizer, until it is written; each replica writes a part of it
+    host         what is offloaded leaves the accelerator. The optimizer: s P b / R, which come back a bucket at a time.
                  Parameters: weights and gradients as well, P b / R each; gradients on their way, and what adds up
                  before it is reduced, stay
 """
@@ -51,6 +51,8 @@ class Layout:
     """What waits in the memory of the host."""
     states: str = "Float32"
     """Number format of the optimizer, as the job has it."""
+    num_states: int = 2
+    """Numbers that the optimizer keeps of every weight."""
     ring: bool = False
     """Whether keys and values go round the ranks that share sequences."""
     replicas: int = 1
@@ -74,11 +76,12 @@ class Layout:
 
     @property
     def optimizer(self) -> int:
-        """Bytes of this rank's part of the two means, wherever they are."""
+        """Bytes of this rank's part of the optimizer's states, wherever they are."""
         if self.states == "Float32":
-            return 2 * self.own_trained
+            return self.num_states * self.own_trained
         numbers = ceil(self.adapter / self.ranks) if self.adapter else self._own
-        return 2 * (2 * numbers if self.states == "BFloat16" else numbers + ceil(4 * numbers / _MEAN_STATE_BLOCK))
+        one = 2 * numbers if self.states == "BFloat16" else numbers + ceil(4 * numbers / _MEAN_STATE_BLOCK)
+        return self.num_states * one
 
     @property
     def kept(self) -> int:
@@ -87,12 +90,12 @@ class Layout:
 
     @property
     def optimizer_kept(self) -> int:
-        """Likewise of the two means."""
+        """Of the optimizer's states, bytes that stay there."""
         return 0 if self.offload.optimizer else self.optimizer
 
     @property
     def stepped(self) -> int:
-        """Bytes of the two means that come back at once for an optimizer step."""
+        """Bytes of the optimizer's states that come back at once for an optimizer step."""
         if self.offload.parameters or not self.offload.optimizer:
             return 0
         largest = ceil(self.shape.largest_tensor / self.ranks) * self.stored
@@ -111,7 +114,7 @@ class Layout:
 
     @property
     def checkpoint(self) -> int:
-        """Bytes of this rank's part of a checkpoint: what is trained, and the two means of it; replicas take turns."""
+        """Bytes of this rank's part of a checkpoint: what is trained, and its optimizer; replicas take turns."""
         return ceil((self.own_trained + self.optimizer) / self.replicas)
 
     @property

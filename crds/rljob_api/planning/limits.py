@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from rljob_api.catalogue.rollout_engines import ROLLOUT_ENGINES
 from rljob_api.checks.subject import problem
 from rljob_api.memory.phases import PhaseMemory
 from rljob_api.planning.plan import EnginePlan, GroupPlan, Plan
@@ -163,6 +164,7 @@ def _fix(plan: Plan, group: GroupPlan, phase: PhaseMemory, hosts_help: bool) -> 
 
 
 def _smaller_copies(engine: EnginePlan) -> str:
-    """Who generates has a whole copy of the model or, with vLLM, a part of one that is in the same pod."""
-    library = "" if engine.library == "VLLM" else "rollout.engine: VLLM and "
+    """Who generates has a whole copy of the model or, where the engine spreads it, a part of one in the same pod."""
+    can = [each.name for each in ROLLOUT_ENGINES.built_in.values() if each.spreads]
+    library = "" if ROLLOUT_ENGINES[engine.library].spreads else f"rollout.engine: {' or '.join(can)} and "
     return f"share the model that generates between the accelerators of a pod ({library}rollout.parallelism.tensor)"

@@ -8,6 +8,8 @@ from functools import partial
 from math import ceil
 from typing import Literal
 
+from rljob_api.catalogue.optimizers import OPTIMIZERS
+from rljob_api.catalogue.rollout_engines import ROLLOUT_ENGINES
 from rljob_api.memory.activations import logits_bytes, scores_bytes
 from rljob_api.memory.generating import draw_bytes, row_cache_bytes
 from rljob_api.memory.layout import Layout
@@ -148,7 +150,7 @@ class _Worker:
             and self.layout(each).is_whole
             for each in self._training
         )
-        is_lent = engine.library == "Transformers" and any(lends) and not self.plan.spec.training.compile
+        is_lent = ROLLOUT_ENGINES[engine.library].borrows_weights and any(lends) and not self.plan.spec.training.compile
         return 0 if is_lent else ceil(self._whole(engine) / engine.mesh.tp)
 
     def _training_asleep(self, kept: PhaseMemory) -> PhaseMemory:
@@ -227,8 +229,15 @@ def layout_of(plan: Plan, engine: EnginePlan, shape: ModelShape, stage: int) -> 
         shape = replace(shape, has_words=False)
     shape = shape.split(mesh.tp).stage(stage, mesh.pp)
     on_cpu, ranks = plan.group(engine.group).device == "cpu", mesh.shards
-    states = plan.spec.training.optimizer.states
-    layout = partial(Layout, replicas=mesh.rp, offload=engine.offload, states=states, ring=ring)
+    optimizer = plan.spec.training.optimizer
+    layout = partial(
+        Layout,
+        replicas=mesh.rp,
+        offload=engine.offload,
+        states=optimizer.states,
+        num_states=len(OPTIMIZERS[optimizer.name].states),
+        ring=ring,
+    )
     if engine.adapter is not None:  # of every linear layer, though the job may name fewer
         adapter = shape.adapter(engine.adapter.rank)
         return layout(shape, ranks, computed, computed, on_cpu, adapter=adapter, tensor=mesh.tp)

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from itertools import chain
 
 from rljob_api.catalogue.profiles import AcceleratorProfile
+from rljob_api.catalogue.rollout_engines import ROLLOUT_ENGINES
 from rljob_api.catalogue.services import Classifier
 from rljob_api.checks.step.memory import check_data_buffer
 from rljob_api.checks.subject import Subject, problem
@@ -60,7 +61,7 @@ def _with_experts(spec: RLJobSpec, engine: EnginePlan) -> Iterator[Problem]:
         message = f"models with experts, as {engine.path}, are not compiled: every pass sends its experts other numbers"
         yield problem("spec.training.compile", True, f"{message} of tokens", "Write false.")
     recorded = spec.rollout.engine_options.enforce_eager is False
-    if recorded and engine.kind == "Rollout" and engine.library == "Transformers":
+    if recorded and engine.kind == "Rollout" and not ROLLOUT_ENGINES[engine.library].records_experts:
         message = f"steps of a model with experts, as {engine.path}, are not recorded, since each computes others"
         yield problem("spec.rollout.engineOptions.enforceEager", False, message, "Leave it out.")
 

@@ -49,7 +49,8 @@ class EnginePlan(ApiModel):
 
     name: str
     kind: Literal["Train", "Rollout"]
-    library: Literal["FSDP", "Megatron", "Transformers", "VLLM"]
+    library: str
+    """FSDP or Megatron, or a rollout engine of the catalogue."""
     model: str
     path: str
     """Where the model's weights are, as written in the job."""

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
-from rljob_api.vocabulary.model import ApiModel, Items
+from rljob_api.vocabulary.model import ApiModel, Items, PartName
 from rljob_api.vocabulary.quantity import QUANTITY
 
 GROUP_NAME = r"^[a-z][a-z0-9]{0,11}$"
@@ -301,8 +301,9 @@ class MonitoringSpec(ApiModel):
     pod_monitor: bool = False
     """Whether a PodMonitor is made for the pods. Only a cluster looks at it. Default false."""
 
-    trackers: Items[Literal["TensorBoard", "WandB", "MLflow"]] = Field(default=(), max_length=8)
-    """Trackers that get every metric. A tracker that is slow, or fails, costs no step: that is warned about. A resumed
+    trackers: Items[PartName] = Field(default=(), max_length=8)
+    """Trackers that get every metric: TensorBoard, WandB, MLflow, or one that an installed package brings
+    (docs/extending.md). A tracker that is slow, or fails, costs no step: that is warned about. A resumed
     run goes on in the tracker's same run. `WandB` reads WANDB_API_KEY and its other variables (WANDB_PROJECT,
     WANDB_MODE), `MLflow` MLFLOW_TRACKING_URI and MLFLOW_EXPERIMENT_NAME: set them in `env`. TensorBoard's files are
     always written. Default: none."""

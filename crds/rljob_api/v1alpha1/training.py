@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from rljob_api.vocabulary.model import ApiModel, Items
+from rljob_api.vocabulary.model import ApiModel, Items, PartName
 
 Precision = Literal["Float32", "BFloat16", "Float64"]
 """A number format, once it is settled."""
@@ -90,12 +90,15 @@ class TrainingMemorySpec(ApiModel):
 
 
 class OptimizerSpec(ApiModel):
-    """What AdamW keeps of every weight between optimizer steps."""
+    """Who makes optimizer steps, and what is kept of every weight between them."""
+
+    name: PartName = "AdamW"
+    """AdamW, or an optimizer that an installed package brings: docs/extending.md. Default AdamW."""
 
     states: Literal["Float32", "BFloat16", "Int8"] = "Float32"
-    """Number format of the two running means: 8, 4 or 2 bytes of a weight. Fewer bits change what is learned a little;
-    steps are computed in Float32 always. Float32 is Float64 where training.precision is. `BFloat16` wants betas of at
-    most 0.996: slower means stand still in so few digits. Default Float32."""
+    """Number format of what is kept: of the two running means of AdamW 8, 4 or 2 bytes of a weight. Fewer bits change
+    what is learned a little; steps are computed in Float32 always. Float32 is Float64 where training.precision is.
+    `BFloat16` wants betas of at most 0.996: slower means stand still in so few digits. Default Float32."""
 
 
 class TrainingSpec(ApiModel):
@@ -130,7 +133,7 @@ class TrainingSpec(ApiModel):
     """Optimizer steps over which the learning rate rises from 0 to its peak. Default 0."""
 
     weight_decay: float = Field(default=0.0, ge=0)
-    """Decoupled weight decay of AdamW. Default 0.0."""
+    """Decoupled weight decay. Default 0.0."""
 
     max_grad_norm: float = Field(default=1.0, gt=0)
     """Gradients with a larger norm are scaled down to it. Default 1.0."""
@@ -151,10 +154,10 @@ class TrainingSpec(ApiModel):
     after which the job ends as failed. Default 5."""
 
     betas: Items[float] = Field(default=(0.9, 0.999), min_length=2, max_length=2)
-    """The two decay rates of AdamW. Default [0.9, 0.999]."""
+    """The two decay rates of AdamW, or of another optimizer that has some. Default [0.9, 0.999]."""
 
     optimizer: OptimizerSpec = OptimizerSpec()
-    """What AdamW keeps of every weight between optimizer steps."""
+    """Who makes optimizer steps, and what is kept of every weight between them."""
 
     precision: Literal["Auto", "Float32", "BFloat16", "Float64"] = "Auto"
     """Number format of the forward and backward pass; weights in training are kept in at least Float32. Auto, the
@@ -216,8 +219,9 @@ class EngineOptions(ApiModel):
 class RolloutSpec(ApiModel):
     """How responses are generated."""
 
-    engine: Literal["Transformers", "VLLM"] = "Transformers"
-    """The library that generates. VLLM has to be installed: docs/engines.md. Default Transformers."""
+    engine: PartName = "Transformers"
+    """The library that generates: Transformers, VLLM, which has to be installed (docs/engines.md), or one that an
+    installed package brings (docs/extending.md). Default Transformers."""
 
     engine_options: EngineOptions = EngineOptions()
     """Settings of that library."""

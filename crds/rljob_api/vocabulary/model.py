@@ -8,7 +8,7 @@ import sys
 from functools import cache
 from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, GetJsonSchemaHandler, Strict
+from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler, Strict
 from pydantic.alias_generators import to_camel
 from pydantic_core import CoreSchema
 
@@ -17,6 +17,9 @@ T = TypeVar("T")
 Items = Annotated[tuple[T, ...], Strict(False)]
 """A list in YAML that is a tuple in Python, so that a frozen model is frozen all the way down."""
 
+
+PartName = Annotated[str, Field(min_length=1, max_length=63)]
+"""Of a part that is built in or that an installed package brings: the catalogue has those there are, not the schema."""
 
 MAX_TEXT_LENGTH = 1024
 """Characters of a text that has no bound of its own.  An API server runs rules only over what is bounded."""

@@ -1,11 +1,12 @@
-"""From a plan's engine to a live one, by the library's catalogue name. A new library is one builder and one entry."""
+"""From a plan's engine to a live one, by the library's catalogue name."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
+from rljob_api.catalogue.rollout_engines import ROLLOUT_ENGINES
 from rljob_api.memory.model_shape import parse_shape
 from rljob_api.planning.plan import EnginePlan, Plan
 from rljob_api.planning.spreading import spreading_problems
@@ -13,6 +14,7 @@ from rljob_worker.engines.parallel.mesh_ranks import Axis
 from rljob_worker.engines.protocols import ScoringEngine, TrainedModel, TrainEngine
 from rljob_worker.engines.rollout.protocol import RolloutEngine
 from rljob_worker.errors import InvalidJob
+from rljob_worker.users_code.function import load_function
 
 if TYPE_CHECKING:
     import torch
@@ -38,7 +40,9 @@ def build_train_engine(
 
     Raises InvalidJob for a path without a usable model and for parallelism that the library does not have.
     """
-    return _builder(TRAIN_ENGINES, engine)(plan, engine, device, mesh, is_loaded_next, trained)
+    if engine.library not in TRAIN_ENGINES:
+        raise _unbuilt(engine, TRAIN_ENGINES)
+    return TRAIN_ENGINES[engine.library](plan, engine, device, mesh, is_loaded_next, trained)
 
 
 def build_rollout_engine(
@@ -54,7 +58,11 @@ def build_rollout_engine(
     `trained_by`, the engine in this process that trains the same model, may lend its weights in place of a copy;
     `load_weights` then has nothing to copy. is_loaded_next: `load_weights` follows, so that no weights need to be read.
     Raises InvalidJob."""
-    return _builder(ROLLOUT_ENGINES, engine)(plan, engine, device, trained_by, mesh, is_loaded_next)
+    declared = ROLLOUT_ENGINES.find(engine.library)
+    if declared is None:
+        raise _unbuilt(engine, ROLLOUT_ENGINES)
+    build: RolloutBuilder = load_function(f"rollout.engine {engine.library}", declared.builder)
+    return build(plan, engine, device, trained_by, mesh, is_loaded_next)
 
 
 def build_base(trained: TrainEngine) -> ScoringEngine:
@@ -88,6 +96,7 @@ def train_settings(plan: Plan, engine: EnginePlan) -> TrainSettings:
         activation_checkpointing=engine.recomputes,
         offload_optimizer=engine.offload.optimizer,
         offload_parameters=engine.offload.parameters,
+        optimizer=training.optimizer.name,
         states=training.optimizer.states,
         compile=training.compile,
         router_aux_loss_coefficient=training.router_aux_loss_coefficient,
@@ -152,7 +161,7 @@ def _sharded(
     return FSDPEngine(model, settings, device, mesh, files or drawn, adapter, layers)
 
 
-def _transformers(
+def transformers_engine(
     plan: Plan,
     engine: EnginePlan,
     device: torch.device,
@@ -189,7 +198,7 @@ def _transformers(
     )
 
 
-def _vllm(
+def vllm_engine(
     plan: Plan,
     engine: EnginePlan,
     device: torch.device,
@@ -271,19 +280,12 @@ TrainBuilder = Callable[
 RolloutBuilder = Callable[
     [Plan, EnginePlan, "torch.device", TrainEngine | None, "ProcessMesh | None", bool], RolloutEngine
 ]
+"""What a `DeclaredRolloutEngine` of the catalogue names; arguments are those of `build_rollout_engine`."""
 
 TRAIN_ENGINES: dict[str, TrainBuilder] = {"FSDP": _fsdp, "Megatron": _megatron}
-ROLLOUT_ENGINES: dict[str, RolloutBuilder] = {"Transformers": _transformers, "VLLM": _vllm}
 
 _SPREADING: dict[Axis, str] = {"tp": "tensor", "pp": "pipeline", "cp": "context", "ep": "expert"}
 
-T = TypeVar("T")
 
-
-def _builder(builders: dict[str, T], engine: EnginePlan) -> T:
-    try:
-        return builders[engine.library]
-    except KeyError:
-        raise InvalidJob(
-            f"engine {engine.name}: {engine.library} is not built yet; use {' or '.join(sorted(builders))}"
-        ) from None
+def _unbuilt(engine: EnginePlan, known: Iterable[str]) -> InvalidJob:
+    return InvalidJob(f"engine {engine.name}: {engine.library} is not built yet; use {' or '.join(sorted(known))}")

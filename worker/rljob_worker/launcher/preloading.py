@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
+
+from rljob_api.catalogue.rollout_engines import ROLLOUT_ENGINES
 
 PRELOAD = "rljob_worker.runtime.preload"
 """What every worker has imported by the end of its first step."""
-LIBRARIES: Mapping[str, str] = {
-    "Megatron": "rljob_worker.runtime.preload_megatron",
-    "VLLM": "rljob_worker.runtime.preload_vllm",
-}
-"""What brings the libraries of engines that not every job has."""
+MEGATRON = "rljob_worker.runtime.preload_megatron"
+TRAINING = {"FSDP": None, "Megatron": MEGATRON}
 
 
 def preload_for(devices: Collection[str], libraries: Collection[str]) -> tuple[str, ...]:
@@ -18,5 +17,9 @@ def preload_for(devices: Collection[str], libraries: Collection[str]) -> tuple[s
     a device such libraries are imported by those who use them: what they touch then, which forks could not share,
     nobody has looked at."""
     on_cpus = all(device == "cpu" for device in devices)
-    more = (module for library, module in LIBRARIES.items() if library in libraries)
+    more = (module for library in sorted(libraries) if (module := _preload_of(library)) is not None)
     return (PRELOAD, *more) if on_cpus else (PRELOAD,)
+
+
+def _preload_of(library: str) -> str | None:
+    return TRAINING[library] if library in TRAINING else ROLLOUT_ENGINES[library].preload

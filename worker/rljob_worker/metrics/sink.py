@@ -10,8 +10,8 @@ from typing import Any
 
 from rljob_worker.errors import StorageError
 from rljob_worker.metrics.lines import LinesFile
-from rljob_worker.metrics.trackers.background import FAILED_SECONDS
-from rljob_worker.metrics.trackers.trackers import Run, open_trackers
+from rljob_worker.metrics.trackers.tracker import FAILED_SECONDS, Run
+from rljob_worker.metrics.trackers.trackers import open_trackers
 from rljob_worker.rundir.directory import METRICS, REPORT, SAMPLES
 from rljob_worker.storage.place import Place
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from rljob_api.vocabulary.process_environment import WORKER_DEFAULTS
 from rljob_worker.forkserver.client import fork_root
 from rljob_worker.forkserver.environment import ROOT
-from rljob_worker.launcher.preloading import LIBRARIES, PRELOAD
+from rljob_worker.launcher.preloading import preload_for
 from rljob_worker.process.family import FAMILY
 
 TEST_MARK = "RLJOB_TEST_MARK"
@@ -41,6 +41,6 @@ def _root(more: tuple[tuple[str, str], ...]) -> tuple[dict[str, str], str]:
     atexit.register(stack.close)
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="rljob-test-")))
     of_pods = {**WORKER_DEFAULTS, **environment, **marks, "PYTHONUNBUFFERED": "1"}
-    modules = (PRELOAD, *LIBRARIES.values())
+    modules = preload_for({"cpu"}, {"Megatron", "VLLM"})
     stack.enter_context(fork_root(of_pods, modules, folder / "root.sock", folder / "root.log"))
     return environment, str(folder / "root.sock")

@@ -2,17 +2,22 @@
 
 import subprocess
 import sys
+from importlib.util import find_spec
 
 import pytest
 
 from rljob_api.catalogue import stages
 from rljob_api.catalogue.algorithms import AGGREGATIONS, ESTIMATORS, KL_ESTIMATORS, LOSSES
+from rljob_api.catalogue.optimizers import OPTIMIZERS
+from rljob_api.catalogue.rollout_engines import ROLLOUT_ENGINES
 from rljob_api.catalogue.services import SHIPPED
+from rljob_api.catalogue.trackers import TRACKERS
 from rljob_worker import algorithms, services
 from rljob_worker.algorithms.policy_losses import PreparedPolicyLoss
-from rljob_worker.engines.registry import ROLLOUT_ENGINES, TRAIN_ENGINES
+from rljob_worker.engines.registry import TRAIN_ENGINES
 from rljob_worker.services.models import MODELS
 from rljob_worker.stages import STAGES
+from rljob_worker.users_code.function import load_function
 
 
 def test_every_stage_of_the_catalogue_has_a_class_and_no_other():
@@ -41,7 +46,24 @@ def test_a_loss_that_looks_at_the_whole_mini_batch_has_old_log_probs():
 
 def test_the_engines_that_validation_lets_through_are_built():
     assert set(TRAIN_ENGINES) == {"FSDP", "Megatron"}
-    assert set(ROLLOUT_ENGINES) == {"Transformers", "VLLM"}
+    assert set(ROLLOUT_ENGINES.built_in) == {"Transformers", "VLLM"}
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        *(each.builder for each in ROLLOUT_ENGINES.built_in.values()),
+        *(each.opener for each in TRACKERS.built_in.values()),
+        *(each.unreachable for each in TRACKERS.built_in.values() if each.unreachable),
+        *(each.rule for each in OPTIMIZERS.built_in.values()),
+    ],
+)
+def test_what_the_catalogue_names_is_there(function):
+    assert callable(load_function("the catalogue", function))
+
+
+def test_what_engines_import_once_is_there():
+    assert all(find_spec(each.preload) for each in ROLLOUT_ENGINES.built_in.values() if each.preload)
 
 
 def test_every_application_of_the_catalogue_is_shipped():

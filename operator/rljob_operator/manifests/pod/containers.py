@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rljob_api.catalogue.rollout_engines import ROLLOUT_ENGINES
 from rljob_api.planning.plan import GroupPlan
 from rljob_api.vocabulary import keys
 from rljob_operator.manifests.context import JobContext, Manifest
@@ -62,13 +63,13 @@ def worker(context: JobContext, group: GroupPlan, host: int, attempt: int, volum
 
 
 def worker_image(context: JobContext, group: GroupPlan) -> str:
-    """The profile's image, or the operator's own: with vLLM for those who generate with it."""
-    images, is_cpu = context.pods.images, group.device == "cpu"
-    if any(engine.group == group.name and engine.library == "VLLM" for engine in context.plan.engines):
-        own = images.worker_vllm_cpu if is_cpu else images.worker_vllm
-    else:
-        own = images.worker_cpu if is_cpu else images.worker
-    return context.profile(group).image or own
+    """The profile's image, or that of the engine with which the group generates, or the operator's own."""
+    generating = (each for each in context.plan.engines if each.group == group.name and each.kind == "Rollout")
+    named = (ROLLOUT_ENGINES[each.library].image for each in generating)
+    own = next((image for image in named if image is not None), "worker")
+    setting = f"{own}_cpu" if group.device == "cpu" else own
+    ours: str = getattr(context.pods.images, setting, own)
+    return context.profile(group).image or ours
 
 
 def capabilities(context: JobContext, group: GroupPlan) -> tuple[str, ...]:

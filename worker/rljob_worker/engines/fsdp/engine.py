@@ -17,7 +17,7 @@ from rljob_worker.engines.fsdp.balance import Balance
 from rljob_worker.engines.fsdp.checkpoint import sharded
 from rljob_worker.engines.fsdp.collectives import Agreement, Stopwatch
 from rljob_worker.engines.fsdp.layers import TRANSFORMERS, Layers
-from rljob_worker.engines.fsdp.optimizer import ShardedAdamW
+from rljob_worker.engines.fsdp.optimizer import ShardedOptimizer
 from rljob_worker.engines.fsdp.outputs import Reference, compared_with, outputs, values_of
 from rljob_worker.engines.fsdp.pipeline import Pipeline, passes_of
 from rljob_worker.engines.fsdp.runs import Run, kinds_of, tell_outputs, total_loss
@@ -91,7 +91,7 @@ class FSDPEngine:
         self._held = is_held(self.model, settings)
         self.agreement = Agreement(self.mesh)
         self._balance = Balance.of(self.model, settings, device, num_routers)
-        self.optimizer = ShardedAdamW(self._kept, settings, self.parts) if settings.trainable else None
+        self.optimizer = ShardedOptimizer(self._kept, settings, self.parts) if settings.trainable else None
 
     @property
     def can_lend_weights(self) -> bool:

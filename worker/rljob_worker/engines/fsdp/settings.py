@@ -39,6 +39,8 @@ class TrainSettings:
     """Whether the optimizer's states wait in the memory of the host between optimizer steps."""
     offload_parameters: bool = False
     """Whether weights and gradients wait there, where optimizer steps are then made."""
+    optimizer: str = "AdamW"
+    """By the name of the catalogue."""
     states: str = "Float32"
     """Number format of the optimizer's states: Float32, which is Float64 where weights are, BFloat16 or Int8."""
     compile: bool = False

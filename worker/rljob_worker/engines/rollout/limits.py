@@ -11,7 +11,7 @@ from typing import TypeGuard
 
 import numpy as np
 
-from rljob_api.catalogue.temperatures import Temperatures
+from rljob_api.catalogue.rollout_engines import Temperatures
 from rljob_worker.batch import Column
 from rljob_worker.engines.rollout.requests import Requests, Sampling
 from rljob_worker.errors import BadData, InvalidJob

@@ -11,7 +11,7 @@ import torch
 from torch.distributed.fsdp import CPUOffloadPolicy, OffloadPolicy, fully_shard
 
 from rljob_worker.engines.fsdp import FSDPEngine, TrainSettings, sharding
-from rljob_worker.engines.fsdp.optimizer import ShardedAdamW
+from rljob_worker.engines.fsdp.optimizer import ShardedOptimizer
 from rljob_worker.engines.fsdp.sharding import fsdp_units, shard
 from rljob_worker.engines.models import random_policy
 from rljob_worker.engines.protocols import TrainEngine
@@ -31,7 +31,7 @@ def engine_of(path: str, settings: TrainSettings, seed: int = 0) -> FSDPEngine:
     return FSDPEngine(random_policy(path, settings.master_dtype, seed), settings, CPU, mesh_of_all())
 
 
-def optimizer_of(engine: FSDPEngine) -> ShardedAdamW:
+def optimizer_of(engine: FSDPEngine) -> ShardedOptimizer:
     assert engine.optimizer is not None
     return engine.optimizer
 
@@ -80,11 +80,11 @@ def test_states_come_for_the_step_and_a_bucket_at_a_time(tmp_path: Path) -> None
     engine = engine_of(write_config(tmp_path), OPTIMIZER)
     local = {name: p for name, p in engine.model.named_parameters()}
     largest = max(p.nbytes for p in local.values())
-    optimizer = ShardedAdamW(local, OPTIMIZER, engine.parts, bucket_bytes=largest)
+    optimizer = ShardedOptimizer(local, OPTIMIZER, engine.parts, bucket_bytes=largest)
     awake: list[int] = []
     for bucket in optimizer.buckets:
-        step = bucket.adamw.step
-        bucket.adamw.step = lambda *a, step=step: (awake.append(held(optimizer)), step(*a))  # type: ignore[method-assign]
+        step = bucket.rule.step
+        bucket.rule.step = lambda *a, step=step: (awake.append(held(optimizer)), step(*a))  # type: ignore[method-assign]
     assert held(optimizer) == 0
     for p in local.values():
         p.grad = torch.ones_like(p)
@@ -93,7 +93,7 @@ def test_states_come_for_the_step_and_a_bucket_at_a_time(tmp_path: Path) -> None
     assert held(optimizer) == 0
 
 
-def held(optimizer: ShardedAdamW) -> int:
+def held(optimizer: ShardedOptimizer) -> int:
     """Bytes of states that are not asleep, wherever they are."""
     return sum(bucket.states.held_bytes for bucket in optimizer.buckets)
 

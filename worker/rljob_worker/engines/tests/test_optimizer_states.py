@@ -11,13 +11,15 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rljob_api.catalogue.optimizers import OPTIMIZERS
 from rljob_api.checks.options import SLOWEST_BFLOAT16
 from rljob_api.memory.layout import Layout
 from rljob_api.memory.model_shape import parse_shape
 from rljob_worker.engines.fsdp import FSDPEngine, TrainSettings
-from rljob_worker.engines.fsdp.optimizer import adamw as adamw_module
-from rljob_worker.engines.fsdp.optimizer.adamw import FusedAdamW, RoundingAdamW, adamw_of
-from rljob_worker.engines.fsdp.optimizer.states import block_of, means_of, table
+from rljob_worker.engines.fsdp.optimizer import ByRows
+from rljob_worker.engines.fsdp.optimizer import rule as rule_module
+from rljob_worker.engines.fsdp.optimizer.adamw import FusedAdamW, adamw, adamw_step
+from rljob_worker.engines.fsdp.optimizer.states import KeptState, block_of, states_of, table
 from rljob_worker.engines.models import Adapter, random_policy
 from rljob_worker.engines.tests.builders import CONFIGS, PolicyGradient, a_batch, mesh_of_all, save, write_config
 from rljob_worker.engines.tests.ranks import run_ranks
@@ -29,6 +31,10 @@ WIDE = {"hidden_size": 128, "intermediate_size": 192}
 FLOATS = TrainSettings(learning_rate=1e-2, total_steps=10, betas=(0.9, 0.99), min_unit_bytes=0)
 HALVES, EIGHTHS = replace(FLOATS, states="BFloat16"), replace(FLOATS, states="Int8")
 BATCH = a_batch([5, 1, 9, 3])
+
+
+def means_of(local: torch.Tensor, number_format: str) -> dict[str, KeptState]:
+    return states_of(local, OPTIMIZERS["AdamW"].states, number_format)
 
 
 def engine_of(path: str, settings: TrainSettings, seed: int = 0, adapter: Adapter | None = None) -> FSDPEngine:
@@ -123,11 +129,11 @@ def test_what_is_rounded_is_the_nearest_number_there_is(numbers: list[float], si
 def test_a_small_gradient_after_a_large_one_makes_no_large_step() -> None:
     """Beside a number a million times as large, a mean of squares of 0 would divide the step by next to nothing."""
     local = torch.nn.Parameter(torch.zeros(1, 64))
-    adamw = adamw_of({local: means_of(local, "Int8")}, EIGHTHS)
+    rule = adamw({local: means_of(local, "Int8")}, EIGHTHS)
     for step, small in enumerate([1e-4, 1e-9], start=1):
         local.grad = torch.full((1, 64), small)
         local.grad[0, 0] = 10.0
-        adamw.step(1e-2, step)
+        rule.step(1e-2, step)
         assert local.abs().max() <= step * 1e-2 + 1e-6
 
 
@@ -137,18 +143,18 @@ def test_rounding_steps_are_those_of_the_fused_kernel_where_nothing_is_rounded(
     shape: tuple[int, ...], at_once: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """at_once: numbers, of which rows of 64 make runs of all five, of three and two, and of one each."""
-    monkeypatch.setattr(adamw_module, "CHUNK_ELEMENTS", at_once)
+    monkeypatch.setattr(rule_module, "CHUNK_ELEMENTS", at_once)
     torch.manual_seed(0)
     settings = replace(FLOATS, weight_decay=0.1)
     left = torch.nn.Parameter(torch.randn(shape))
     right = torch.nn.Parameter(left.detach().clone())
     fused = FusedAdamW({left: means_of(left, "Float32")}, settings)
-    rounding = RoundingAdamW({right: means_of(right, "Float32")}, settings)
+    rounding = ByRows({right: means_of(right, "Float32")}, settings, adamw_step)
     for step in range(1, 5):
         left.grad = torch.randn(shape)
         right.grad = left.grad.clone()
-        for adamw in (fused, rounding):
-            adamw.step(0.1 / step, step)
+        for rule in (fused, rounding):
+            rule.step(0.1 / step, step)
     assert torch.allclose(left, right, atol=1e-6)
 
 
@@ -158,9 +164,9 @@ def test_what_has_no_gradient_stays_as_it_is(states: str) -> None:
     settings = replace(FLOATS, states=states, weight_decay=0.1)
     with_one, without = (torch.nn.Parameter(torch.ones(2, 64)) for _ in range(2))
     means = {each: means_of(each, states) for each in (with_one, without)}
-    adamw = adamw_of(means, settings)
+    rule = adamw(means, settings)
     with_one.grad = torch.ones(2, 64)
-    adamw.step(0.1, 1)
+    rule.step(0.1, 1)
     assert (with_one < 1).all() and (without == 1).all()
     assert not any(mean.read(slice(None), torch.float32).abs().max() > 1e-9 for mean in means[without].values())
 

@@ -5,13 +5,15 @@ from pathlib import Path
 
 from rljob_api.tests.builders import make_plan
 from rljob_worker.launcher.pod import Pod, pod_from
-from rljob_worker.launcher.preloading import LIBRARIES, PRELOAD, preload_for
+from rljob_worker.launcher.preloading import MEGATRON, PRELOAD, preload_for
+
+VLLM = "rljob_worker.runtime.preload_vllm"
 
 
 def test_libraries_are_imported_for_those_who_use_them() -> None:
     assert preload_for({"cpu"}, {"FSDP", "Transformers"}) == (PRELOAD,)
-    assert preload_for({"cpu"}, {"FSDP", "VLLM"}) == (PRELOAD, LIBRARIES["VLLM"])
-    assert preload_for({"cpu"}, {"VLLM", "Megatron"}) == (PRELOAD, LIBRARIES["Megatron"], LIBRARIES["VLLM"])
+    assert preload_for({"cpu"}, {"FSDP", "VLLM"}) == (PRELOAD, VLLM)
+    assert preload_for({"cpu"}, {"VLLM", "Megatron"}) == (PRELOAD, MEGATRON, VLLM)
 
 
 def test_no_fork_that_has_a_device_is_of_a_process_that_imported_them() -> None:
@@ -30,8 +32,8 @@ def test_a_pod_reads_its_own_group_in_the_plan(tmp_path: Path) -> None:
     trains, generates = pod_of("train"), pod_of("rollout")
     assert (trains.num_workers, trains.device, trains.preload) == (2, "cuda", (PRELOAD,))
     assert (generates.num_workers, generates.device) == (1, "cpu")
-    assert generates.preload == (PRELOAD, LIBRARIES["VLLM"])
+    assert generates.preload == (PRELOAD, VLLM)
 
 
 def test_what_is_imported_is_there() -> None:
-    assert all(find_spec(module) for module in (PRELOAD, *LIBRARIES.values()))
+    assert all(find_spec(module) for module in (PRELOAD, MEGATRON, VLLM))

@@ -11,7 +11,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from rljob_worker.errors import StorageError
 from rljob_worker.metrics.lines import LinesFile
 from rljob_worker.metrics.sink import RunFiles
-from rljob_worker.metrics.trackers.trackers import TRACKERS
+from rljob_worker.metrics.trackers import trackers
 from rljob_worker.storage.place import place_of
 
 
@@ -86,8 +86,8 @@ class Uploads:
 
 def test_trackers_are_told_of_an_error_and_nothing_else_is_written(tmp_path, monkeypatch):
     full, other = Ends(StorageError("full")), Ends()
-    monkeypatch.setitem(TRACKERS, "WandB", lambda run: full)
-    monkeypatch.setitem(TRACKERS, "MLflow", lambda run: other)
+    opened = {"WandB": full, "MLflow": other, "TensorBoard": Ends()}
+    monkeypatch.setattr(trackers, "open_tracker", lambda name, run: opened[name])
     files = RunFiles(tmp_path, ("WandB", "MLflow"))
     files.fail()
     assert (full.failed, other.failed) == ([True], [True])

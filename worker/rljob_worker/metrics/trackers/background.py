@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rljob_worker.metrics.trackers.tracker import Tracker
+from rljob_worker.metrics.trackers.tracker import FAILED_SECONDS, Tracker
 
 log = logging.getLogger(__name__)
 
@@ -15,8 +15,6 @@ MAX_WAITING = 256
 """Calls that wait for the tracker. A table of samples has up to 1 MiB, so they take at most 256 MiB."""
 CLOSE_SECONDS = 60.0
 """How long the end of a run waits for what is still on its way."""
-FAILED_SECONDS = 5.0
-"""The same after an error: others wait for the process to end, to start it again."""
 FIRST_RETRY_SECONDS = 1.0
 LONGEST_RETRY_SECONDS = 300.0
 MAX_WARNINGS = 10

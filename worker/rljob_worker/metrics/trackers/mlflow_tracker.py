@@ -9,6 +9,7 @@ from typing import Any
 
 from rljob_worker.metrics.tables import flattened, table_of
 from rljob_worker.metrics.trackers.run_ids import read_run_id, write_run_id
+from rljob_worker.metrics.trackers.tracker import Run
 
 EXPERIMENT = "rljob"
 """Where MLFLOW_EXPERIMENT_NAME names none."""
@@ -92,3 +93,14 @@ def in_batches(items: Sequence[Any], size: int) -> Iterator[Sequence[Any]]:
 def legal_name(name: str) -> str:
     """MLflow refuses `>` and other signs that edge names have."""
     return "".join(sign if sign.isalnum() or sign in "_-. /" else "_" for sign in name)
+
+
+def open_mlflow(run: Run) -> MLflowTracker:
+    return MLflowTracker(run.directory, run.name, run.config)
+
+
+def without_server(environment: Mapping[str, str]) -> str | None:
+    """A sentence where an environment names no server."""
+    if environment.get("MLFLOW_TRACKING_URI"):
+        return None
+    return "MLflow has no server here: MLFLOW_TRACKING_URI is not set, such as to http://mlflow.example:5000"

@@ -13,6 +13,7 @@ from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.summary.writer.record_writer import RecordWriter
 
 from rljob_worker.metrics.lines import storage_errors
+from rljob_worker.metrics.trackers.tracker import Run
 
 _PREFIX = "events.out.tfevents."
 _NAMED = re.compile(r"events\.out\.tfevents\.(\d+\.\d+)\.")
@@ -50,6 +51,10 @@ class TensorBoardTracker:
         with storage_errors(self._path):
             self._records.write(event.SerializeToString())
             self._file.flush()
+
+
+def open_tensorboard(run: Run) -> TensorBoardTracker:
+    return TensorBoardTracker(run.directory / "tensorboard")
 
 
 def _after_others(directory: Path, now: float) -> float:

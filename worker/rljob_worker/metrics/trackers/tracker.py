@@ -1,8 +1,12 @@
-"""What every tracker is asked for."""
+"""What every tracker is asked for, and what it is told of its run."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
+
+FAILED_SECONDS = 5.0
+"""How long an attempt that failed waits for what is on its way: others wait for it to end, to start it again."""
 
 
 class Tracker(Protocol):
@@ -19,3 +23,18 @@ class Tracker(Protocol):
 
     def close(self, *, failed: bool = False) -> None:
         """The attempt has ended, by an error where it failed; a later one may go on with the run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What a tracker is told of the run."""
+
+    directory: Path
+    name: str = ""
+    config: Mapping[str, Any] = field(default_factory=dict)
+    """The job's spec, as in YAML."""
+    failed_seconds: float = FAILED_SECONDS
+
+
+TrackerOpener = Callable[[Run], Tracker]
+"""What a `DeclaredTracker` of the catalogue names."""

@@ -1,16 +1,23 @@
 """Weights & Biases. Account, server and mode come from its own environment variables: WANDB_API_KEY, WANDB_MODE …"""
 
+import netrc
 import os
 import secrets
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from rljob_worker.metrics.tables import table_of
 from rljob_worker.metrics.trackers.run_ids import read_run_id, write_run_id
+from rljob_worker.metrics.trackers.tracker import Run
 
 PROJECT = "rljob"
 """Where WANDB_PROJECT names none."""
+_HOST = "https://api.wandb.ai"
+_WITHOUT_ACCOUNT = ("offline", "disabled", "dryrun")
+"""Modes of W&B."""
+_KEYS = ("WANDB_API_KEY", "WANDB_IDENTITY_TOKEN_FILE")
 
 
 class WandBTracker:
@@ -51,3 +58,37 @@ class WandBTracker:
 
     def close(self, *, failed: bool = False) -> None:
         self._run.finish(exit_code=int(failed))
+
+
+def open_wandb(run: Run) -> WandBTracker:
+    return WandBTracker(run.directory, run.name, run.config)
+
+
+def without_account(environment: Mapping[str, str]) -> str | None:
+    """A sentence where nothing in an environment says whose account it is."""
+    if _has_account(environment):
+        return None
+    return (
+        f"WandB has no account here: WANDB_API_KEY is not set, and no netrc file names {_host(environment)}; "
+        "`wandb login` makes one, and WANDB_MODE=offline does without"
+    )
+
+
+def _has_account(environment: Mapping[str, str]) -> bool:
+    if environment.get("WANDB_MODE", "").lower() in _WITHOUT_ACCOUNT or any(map(environment.get, _KEYS)):
+        return True
+    home = Path(environment.get("HOME", "~")).expanduser()
+    named = environment.get("NETRC")
+    places = [Path(named).expanduser()] if named else [home / ".netrc", home / "_netrc"]
+    return any(_names(place, _host(environment)) for place in places)
+
+
+def _host(environment: Mapping[str, str]) -> str:
+    return urlsplit(environment.get("WANDB_BASE_URL") or _HOST).netloc
+
+
+def _names(place: Path, host: str) -> bool:
+    try:
+        return netrc.netrc(place).authenticators(host) is not None
+    except (OSError, netrc.NetrcParseError):
+        return False

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import netrc
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
-from urllib.parse import urlsplit
 
-_WANDB_HOST = "https://api.wandb.ai"
-_WITHOUT_ACCOUNT = ("offline", "disabled", "dryrun")
-"""Modes of W&B."""
-_WANDB_KEYS = ("WANDB_API_KEY", "WANDB_IDENTITY_TOKEN_FILE")
+from rljob_api.catalogue.trackers import TRACKERS
+from rljob_worker.users_code.function import load_function
 
 
 def unreachable_trackers(trackers: Sequence[str], environment: Mapping[str, str]) -> Iterator[str]:
@@ -18,31 +13,7 @@ def unreachable_trackers(trackers: Sequence[str], environment: Mapping[str, str]
 
     It may be reached all the same, say by settings in a file of its own, so that this keeps no job from running.
     """
-    if "WandB" in trackers and not _has_wandb_account(environment):
-        host = _wandb_host(environment)
-        yield (
-            f"WandB has no account here: WANDB_API_KEY is not set, and no netrc file names {host}; `wandb login` makes "
-            "one, and WANDB_MODE=offline does without"
-        )
-    if "MLflow" in trackers and not environment.get("MLFLOW_TRACKING_URI"):
-        yield "MLflow has no server here: MLFLOW_TRACKING_URI is not set, such as to http://mlflow.example:5000"
-
-
-def _has_wandb_account(environment: Mapping[str, str]) -> bool:
-    if environment.get("WANDB_MODE", "").lower() in _WITHOUT_ACCOUNT or any(map(environment.get, _WANDB_KEYS)):
-        return True
-    home = Path(environment.get("HOME", "~")).expanduser()
-    named = environment.get("NETRC")
-    places = [Path(named).expanduser()] if named else [home / ".netrc", home / "_netrc"]
-    return any(_names(place, _wandb_host(environment)) for place in places)
-
-
-def _wandb_host(environment: Mapping[str, str]) -> str:
-    return urlsplit(environment.get("WANDB_BASE_URL") or _WANDB_HOST).netloc
-
-
-def _names(place: Path, host: str) -> bool:
-    try:
-        return netrc.netrc(place).authenticators(host) is not None
-    except (OSError, netrc.NetrcParseError):
-        return False
+    for name in dict.fromkeys(trackers):
+        function = TRACKERS[name].unreachable
+        if function is not None and (sentence := load_function(f"tracker {name}", function)(environment)):
+            yield sentence

@@ -6,6 +6,7 @@ import importlib.util
 import shutil
 from collections.abc import Callable, Container, Iterator, Mapping
 
+from rljob_api.catalogue.rollout_engines import ROLLOUT_ENGINES
 from rljob_api.planning.plan import Plan
 from rljob_api.v1alpha1 import RLJobSpec
 from rljob_api.vocabulary.data_url import scheme_of
@@ -34,14 +35,12 @@ def tool_findings(
         message = "its layers are Megatron-core's, which is not installed here"
         fix = "`pip install 'rljob[megatron]'` brings it to the workers' environment or image; or write FSDP."
         yield Finding(Problem("spec.training.engine", "Megatron", message, fix))
-    generates = any(engine.library == "VLLM" and engine.group in groups for engine in plan.engines)
-    if generates and not is_there("vllm"):
-        message = "responses are sampled by vLLM, which is not installed here"
-        fix = (
-            "`make vllm` in a checkout makes an environment for CPUs, whose rljob runs such jobs (docs/engines.md); or "
-            "write Transformers."
-        )
-        yield Finding(Problem("spec.rollout.engine", "VLLM", message, fix))
+    generating = {each.library for each in plan.engines if each.kind == "Rollout" and each.group in groups}
+    for name in sorted(generating):
+        needs = ROLLOUT_ENGINES[name].needs
+        if needs is not None and not is_there(needs.module):
+            message = f"it samples responses with the Python package {needs.module}, which is not installed here"
+            yield Finding(Problem("spec.rollout.engine", name, message, needs.remedy))
     for i, model in enumerate(plan.spec.models):
         if model.adapter is not None and not is_there("peft"):
             message = "adapters are peft's, which is not installed here"

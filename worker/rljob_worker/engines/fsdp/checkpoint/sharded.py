@@ -21,7 +21,7 @@ from torch.distributed.tensor import DTensor
 
 from rljob_worker.engines.fsdp.checkpoint.place_files import PlaceReader
 from rljob_worker.engines.fsdp.checkpoint.shard_index import OwnShards, write_shards
-from rljob_worker.engines.fsdp.optimizer.sharded_adamw import NUM_STEPS
+from rljob_worker.engines.fsdp.optimizer.sharded import NUM_STEPS
 from rljob_worker.engines.fsdp.tensors.parts import Parts
 from rljob_worker.engines.models import Adapter
 from rljob_worker.engines.parallel.shards import local_part

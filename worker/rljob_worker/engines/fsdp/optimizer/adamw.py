@@ -3,43 +3,30 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from typing import Protocol
+from collections.abc import Mapping
 
 import torch
 
-from rljob_worker.engines.fsdp.optimizer.states import MEANS, Mean
+from rljob_worker.engines.fsdp.optimizer.rule import ByRows, KeptStates, StepSettings, UpdateRule
 from rljob_worker.engines.fsdp.settings import TrainSettings
 
 _EPSILON = 1e-8
-CHUNK_ELEMENTS = 1 << 24
-"""Numbers that are stepped at once where means are rounded: a step has some ten temporary copies of them."""
-
-Means = Mapping[torch.nn.Parameter, Mapping[str, Mean]]
 
 
-class AdamW(Protocol):
-    """Steps parameters from their gradients with means that are given to it."""
-
-    def step(self, learning_rate: float, num_steps: int) -> None:
-        """num_steps: how many there were with this one."""
-        ...
-
-
-def adamw_of(means: Means, settings: TrainSettings) -> AdamW:
-    return FusedAdamW(means, settings) if settings.states == "Float32" else RoundingAdamW(means, settings)
+def adamw(states: KeptStates, settings: TrainSettings) -> UpdateRule:
+    return FusedAdamW(states, settings) if settings.states == "Float32" else ByRows(states, settings, adamw_step)
 
 
 class FusedAdamW:
     """torch's fused kernel, which devices and CPUs have."""
 
-    def __init__(self, means: Means, settings: TrainSettings) -> None:
+    def __init__(self, states: KeptStates, settings: TrainSettings) -> None:
         self._adamw = torch.optim.AdamW(
-            means, betas=settings.betas, eps=_EPSILON, weight_decay=settings.weight_decay, fused=True
+            states, betas=settings.betas, eps=_EPSILON, weight_decay=settings.weight_decay, fused=True
         )
-        for local, found in means.items():
+        for local, found in states.items():
             steps = torch.zeros((), dtype=torch.float32, device=local.device)
-            self._adamw.state[local] = {"step": steps, **{name: mean.kept[""] for name, mean in found.items()}}
+            self._adamw.state[local] = {"step": steps, **{name: state.kept[""] for name, state in found.items()}}
 
     def step(self, learning_rate: float, num_steps: int) -> None:
         self._adamw.param_groups[0]["lr"] = learning_rate
@@ -48,37 +35,15 @@ class FusedAdamW:
         self._adamw.step()
 
 
-class RoundingAdamW:
-    """Computes in Float32 what it keeps in fewer bytes, some rows of a parameter at a time."""
-
-    def __init__(self, means: Means, settings: TrainSettings) -> None:
-        self._means, self._settings = means, settings
-
-    def step(self, learning_rate: float, num_steps: int) -> None:
-        with torch.no_grad():
-            for local, means in self._means.items():
-                if local.grad is not None:
-                    of_local = [means[name] for name in MEANS]
-                    for rows in _chunks(local.shape):
-                        self._step(local[rows], local.grad[rows], of_local, rows, learning_rate, num_steps)
-
-    def _step(
-        self, own: torch.Tensor, gradient: torch.Tensor, means: list[Mean], rows: slice, rate: float, num_steps: int
-    ) -> None:
-        """m = b1 m + (1 - b1) g, v = b2 v + (1 - b2) g^2, w = (1 - rate decay) w - rate m' / (sqrt(v') + eps), with
-        m' = m / (1 - b1^t) and v' = v / (1 - b2^t)."""
-        first, second = (mean.read(rows, own.dtype) for mean in means)
-        beta1, beta2 = self._settings.betas
-        first.lerp_(gradient, 1 - beta1)
-        second.mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
-        for mean, numbers in zip(means, (first, second), strict=True):
-            mean.write(rows, numbers)
-        spread = second.sqrt_().div_(math.sqrt(1 - beta2**num_steps)).add_(_EPSILON)
-        own.mul_(1 - rate * self._settings.weight_decay)
-        own.addcdiv_(first, spread, value=-rate / (1 - beta1**num_steps))
-
-
-def _chunks(shape: torch.Size) -> Iterator[slice]:
-    """Of rows."""
-    rows = max(1, CHUNK_ELEMENTS // max(1, math.prod(shape[1:])))
-    return (slice(start, start + rows) for start in range(0, shape[0], rows))
+def adamw_step(
+    weights: torch.Tensor, gradient: torch.Tensor, states: Mapping[str, torch.Tensor], now: StepSettings
+) -> None:
+    """m = b1 m + (1 - b1) g, v = b2 v + (1 - b2) g^2, w = (1 - rate decay) w - rate m' / (sqrt(v') + eps), with
+    m' = m / (1 - b1^t) and v' = v / (1 - b2^t)."""
+    first, second = states["exp_avg"], states["exp_avg_sq"]
+    beta1, beta2 = now.betas
+    first.lerp_(gradient, 1 - beta1)
+    second.mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
+    spread = second.sqrt().div_(math.sqrt(1 - beta2**now.num_steps)).add_(_EPSILON)
+    weights.mul_(1 - now.learning_rate * now.weight_decay)
+    weights.addcdiv_(first, spread, value=-now.learning_rate / (1 - beta1**now.num_steps))

@@ -1,4 +1,4 @@
-"""The two means of AdamW, in the number format that a job keeps them in.
+"""What an optimizer keeps of every weight, such as running means, in the number format of the job.
 
 Float32    as they are; in Float64 where weights are
 BFloat16   rounded to the nearest
@@ -9,7 +9,7 @@ Int8       a code for each number and a scale for each block of them (Dettmers e
            Float32
 
 torchao 0.18 has such an AdamW, which is not used: what it keeps in Int8, and where its blocks begin, depends on the
-size of a rank's shard, so that checkpoints fit one number of ranks; second means round to 0, after which a small
+size of a rank's shard, so that checkpoints fit one number of ranks; means of squares round to 0, after which a small
 gradient makes a step of any size; its step is compiled for each shape; and transformers imports it wherever it is
 installed, three seconds of every worker's start. bitsandbytes has none for CPUs.
 """
@@ -17,20 +17,19 @@ installed, three seconds of every worker's start. bitsandbytes has none for CPUs
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 
 import torch
 
+from rljob_api.catalogue.optimizers import OptimizerState
 from rljob_api.memory.sizes import LEAST_STATE_BLOCK, STATE_BLOCK
-
-MEANS = ("exp_avg", "exp_avg_sq")
-"""Of gradients, and of their squares."""
 
 
 @dataclass(frozen=True, slots=True)
-class Mean:
-    """One mean of a rank's part of a parameter, by rows."""
+class KeptState:
+    """One state of a rank's part of a parameter, by rows."""
 
     kept: dict[str, torch.Tensor]
     """Its memory, by what follows its name in a checkpoint: all of it, or codes and scales [rows, blocks in a row]."""
@@ -58,16 +57,17 @@ class Mean:
         codes.copy_(torch.bucketize(normal, between, out_int32=True).view(codes.shape))
 
 
-def means_of(local: torch.Tensor, states: str, *, by_columns: bool = False) -> dict[str, Mean]:
-    """Means of 0, by name. by_columns: see `block_of`."""
-    signed = {MEANS[0]: True, MEANS[1]: False}
-    block = block_of(local.shape, by_columns=by_columns) if states == "Int8" else None
+def states_of(
+    local: torch.Tensor, declared: Iterable[OptimizerState], number_format: str, *, by_columns: bool = False
+) -> dict[str, KeptState]:
+    """States of 0, by name. by_columns: see `block_of`."""
+    block = block_of(local.shape, by_columns=by_columns) if number_format == "Int8" else None
     if block is None:
-        dtype = torch.bfloat16 if states == "BFloat16" else local.dtype
-        return {name: Mean({"": torch.zeros_like(local, dtype=dtype)}, signed[name]) for name in MEANS}
-    found = {name: Mean(_in_blocks(local, block), signed[name]) for name in MEANS}
-    for mean in found.values():
-        mean.write(slice(None), torch.zeros_like(local))
+        dtype = torch.bfloat16 if number_format == "BFloat16" else local.dtype
+        return {each.name: KeptState({"": torch.zeros_like(local, dtype=dtype)}, each.signed) for each in declared}
+    found = {each.name: KeptState(_in_blocks(local, block), each.signed) for each in declared}
+    for state in found.values():
+        state.write(slice(None), torch.zeros_like(local))
     return found
 
 

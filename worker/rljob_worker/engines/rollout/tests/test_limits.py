@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from rljob_api.catalogue.temperatures import TEMPERATURES
+from rljob_api.catalogue.rollout_engines import ROLLOUT_ENGINES
 from rljob_worker.batch import Column
 from rljob_worker.engines.rollout.limits import Limits, require_possible
 from rljob_worker.engines.rollout.requests import Requests, Sampling
@@ -16,7 +16,7 @@ from rljob_worker.engines.rollout.tests.malformed import MALFORMATIONS
 from rljob_worker.engines.rollout.tests.subjects import LETTERS
 from rljob_worker.errors import BadData, InvalidJob
 
-LIMITS = Limits(vocabulary_size=96, longest_row=256, temperatures=TEMPERATURES["Transformers"])
+LIMITS = Limits(vocabulary_size=96, longest_row=256, temperatures=ROLLOUT_ENGINES["Transformers"].temperatures)
 GOOD = Requests(
     row_ids=np.array([7, 8, 9]),
     turns=np.array([0, 1, 2]),
@@ -69,7 +69,7 @@ def test_a_prompt_that_nobody_continues_is_not_looked_at() -> None:
 def test_vllm_has_temperatures_of_its_own(temperature: float, refused: bool) -> None:
     asked = replace(GOOD, sampling=Sampling(temperature=temperature))
     submit(asked)
-    limits = replace(LIMITS, temperatures=TEMPERATURES["VLLM"])
+    limits = replace(LIMITS, temperatures=ROLLOUT_ENGINES["VLLM"].temperatures)
     if refused:
         with pytest.raises(InvalidJob, match=r"row 8: temperature .* from 0.01 to 2; below, it would sample at 0.01"):
             submit(asked, limits)

@@ -8,7 +8,7 @@ from functools import partial
 
 import torch
 
-from rljob_api.catalogue.temperatures import TEMPERATURES
+from rljob_api.catalogue.rollout_engines import ROLLOUT_ENGINES
 from rljob_worker.batch import Indices
 from rljob_worker.devices.memory import free_memory, give_back
 from rljob_worker.engines.arriving_policy import copy_policy
@@ -60,7 +60,7 @@ class TransformersRollout:
         self._limits = Limits(
             vocabulary_size=model.config.get_text_config().vocab_size,
             longest_row=getattr(model.config, "max_position_embeddings", None),
-            temperatures=TEMPERATURES["Transformers"],
+            temperatures=ROLLOUT_ENGINES["Transformers"].temperatures,
         )
         self._device, self._owns_weights = device, owns_weights
         self._is_whole = True

@@ -14,7 +14,7 @@ from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackend
 from vllm.v1.engine.llm_engine import LLMEngine
 from vllm.v1.executor import Executor
 
-from rljob_api.catalogue.temperatures import TEMPERATURES
+from rljob_api.catalogue.rollout_engines import ROLLOUT_ENGINES
 from rljob_worker.devices.memory import free_memory, total_memory
 from rljob_worker.engines.attention.heads import head_dim
 from rljob_worker.engines.models import checkpoint_tensors
@@ -58,7 +58,9 @@ def start(
         built = _built(arguments, executor_of(mesh, device))
     if is_cpu:
         log.info("vLLM cannot sleep on the CPU: its weights and cache stay in memory while others compute")
-    limits = Limits(model.config.get_text_config().vocab_size, settings.longest_row, TEMPERATURES["VLLM"])
+    limits = Limits(
+        model.config.get_text_config().vocab_size, settings.longest_row, ROLLOUT_ENGINES["VLLM"].temperatures
+    )
     engine = VLLMRollout(built, _shapes(model), end_token_ids, limits, vocabulary, mesh=mesh, can_sleep=not is_cpu)
     engine.load_weights(checkpoint_tensors((name, each.detach()) for name, each in model.named_parameters()), 0)
     require_faithful(engine, model, settings.dtype, settings.longest_row)

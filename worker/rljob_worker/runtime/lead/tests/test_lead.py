@@ -11,7 +11,7 @@ from rljob_api.tests.patience import PATIENCE_SECONDS
 from rljob_worker.errors import DeadlineExceeded, PeerLost, StorageError
 from rljob_worker.metrics.report import Report, report_to_bytes
 from rljob_worker.metrics.scalars import mean
-from rljob_worker.metrics.trackers.trackers import TRACKERS
+from rljob_worker.metrics.trackers import trackers
 from rljob_worker.runtime.control import Opening, Verdict, said
 from rljob_worker.runtime.joining import failure_told
 from rljob_worker.runtime.lead.lead import Lead
@@ -134,7 +134,9 @@ def test_an_error_is_told_once_everything_else_has_been_let_go_of():
 
 def test_a_lead_that_fails_tells_those_who_follow_the_run(make_lead, monkeypatch):
     tracker = Told()
-    monkeypatch.setitem(TRACKERS, "TensorBoard", lambda run: SimpleNamespace(close=lambda failed=False: tracker.fail()))
+    monkeypatch.setattr(
+        trackers, "open_tracker", lambda name, run: SimpleNamespace(close=lambda failed=False: tracker.fail())
+    )
     lead = make_lead(Board(1))
     lead.fail()
     assert tracker.times == 1

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from rljob_api.catalogue.temperatures import TEMPERATURES
+from rljob_api.catalogue.rollout_engines import ROLLOUT_ENGINES
 from rljob_api.vocabulary.exit_codes import ExitCode
 from rljob_worker.batch import Column
 from rljob_worker.engines.parallel.mesh import alone
@@ -69,7 +69,7 @@ class Library:
 
 def built(*, can_sleep: bool = True) -> tuple[VLLMRollout, Library]:
     library, parameters, vocabulary = Library(), {"a": torch.empty(2, device="meta")}, Vocabulary((b"yes", b"no"), {})
-    mesh, limits = alone(torch.device("cpu")), Limits(96, 16, TEMPERATURES["VLLM"])
+    mesh, limits = alone(torch.device("cpu")), Limits(96, 16, ROLLOUT_ENGINES["VLLM"].temperatures)
     return VLLMRollout(library, parameters, (1,), limits, vocabulary, mesh=mesh, can_sleep=can_sleep), library
 
 

@@ -1,6 +1,6 @@
-"""AdamW over this rank's shards, with the learning-rate schedule and the clip by the global norm.
+"""An optimizer over this rank's shards, with the learning-rate schedule and the clip by the global norm.
 
-The optimizer sees the local tensors under FSDP's distributed ones: an update is element-wise, and plain tensors are
+Its rule sees the local tensors under FSDP's distributed ones: an update is element-wise, and plain tensors are
 stepped without a dispatch per parameter.
 """
 
@@ -13,12 +13,13 @@ from dataclasses import dataclass
 
 import torch
 
+from rljob_api.catalogue.optimizers import OPTIMIZERS
 from rljob_api.memory.sizes import BUCKET_BYTES
 from rljob_worker.devices.copies import wait_for_copies
 from rljob_worker.engines.fsdp.collectives import Agreement
-from rljob_worker.engines.fsdp.optimizer.adamw import AdamW, adamw_of
 from rljob_worker.engines.fsdp.optimizer.resting import Resting
-from rljob_worker.engines.fsdp.optimizer.states import Mean, means_of
+from rljob_worker.engines.fsdp.optimizer.rule import UpdateRule, rule_of
+from rljob_worker.engines.fsdp.optimizer.states import KeptState, states_of
 from rljob_worker.engines.fsdp.settings import TrainSettings, learning_rate_factor
 from rljob_worker.engines.fsdp.tensors.parts import Parts
 from rljob_worker.engines.parallel.shards import laid_out_like, local_part
@@ -37,13 +38,13 @@ NUM_STEPS = "num_steps"
 class Bucket:
     """Parameters that are stepped together, and their states."""
 
-    means: dict[str, dict[str, Mean]]
+    kept: dict[str, dict[str, KeptState]]
     """By parameter."""
-    adamw: AdamW
+    rule: UpdateRule
     states: Resting
 
 
-class ShardedAdamW:
+class ShardedOptimizer:
     """Optimizer, schedule and clipping of one model's parameters."""
 
     def __init__(
@@ -122,7 +123,7 @@ class ShardedAdamW:
         """A bucket at a time, where states wait on the host."""
         for bucket in self.buckets:
             bucket.states.wake()
-            bucket.adamw.step(self.learning_rate, self.num_steps + 1)
+            bucket.rule.step(self.learning_rate, self.num_steps + 1)
             if self._offloads:
                 bucket.states.sleep()
         if self._offloads:
@@ -148,9 +149,9 @@ class ShardedAdamW:
         taken. They are where the states are now, asleep or awake, and share memory with them."""
         tensors: dict[str, torch.Tensor] = {NUM_STEPS: torch.tensor(self.num_steps)}
         for bucket in self.buckets:
-            for name, means in bucket.means.items():
-                for key, mean in means.items():
-                    for suffix, tensor in mean.kept.items():
+            for name, states in bucket.kept.items():
+                for key, state in states.items():
+                    for suffix, tensor in state.kept.items():
                         own = laid_out_like(self.parameters[name], bucket.states.now(tensor))
                         tensors[f"{name}.{key}{suffix}"] = self._parts.placed(name, own)
         return tensors
@@ -173,10 +174,12 @@ def _buckets(parameters: Named, limit: int) -> Iterator[Named]:
 
 
 def _bucket(parameters: Named, settings: TrainSettings) -> Bucket:
-    """With means of 0 from the start, so that a checkpoint has the same tensors before any step."""
-    means = {
-        name: means_of(local, settings.states, by_columns=may_split_columns(name)) for name, local in parameters.items()
+    """With states of 0 from the start, so that a checkpoint has the same tensors before any step."""
+    declared = OPTIMIZERS[settings.optimizer].states
+    kept = {
+        name: states_of(local, declared, settings.states, by_columns=may_split_columns(name))
+        for name, local in parameters.items()
     }
-    adamw = adamw_of({parameters[name]: found for name, found in means.items()}, settings)
-    kept = (tensor for found in means.values() for mean in found.values() for tensor in mean.kept.values())
-    return Bucket(means, adamw, Resting(kept))
+    rule = rule_of({parameters[name]: found for name, found in kept.items()}, settings)
+    tensors = (tensor for found in kept.values() for state in found.values() for tensor in state.kept.values())
+    return Bucket(kept, rule, Resting(tensors))

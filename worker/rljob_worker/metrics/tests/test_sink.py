@@ -96,7 +96,7 @@ def test_trackers_are_told_of_an_error_and_nothing_else_is_written(tmp_path, mon
 
 def test_the_page_of_a_run_is_made_at_its_end_and_goes_to_trackers(tmp_path, monkeypatch):
     sent = []
-    monkeypatch.setitem(TRACKERS, "WandB", lambda run: Uploads(sent))
+    monkeypatch.setattr(trackers, "open_tracker", lambda name, run: Uploads(sent if name == "WandB" else []))
     page = tmp_path / "report.html"
     files = RunFiles(tmp_path, ("WandB",), ("Files",), write_report=lambda: page.write_text("page"))
     write_steps(files, 1)
@@ -107,7 +107,7 @@ def test_the_page_of_a_run_is_made_at_its_end_and_goes_to_trackers(tmp_path, mon
 
 def test_checkpoints_in_a_store_are_not_sent_to_trackers(tmp_path, monkeypatch, caplog):
     sent = []
-    monkeypatch.setitem(TRACKERS, "WandB", lambda run: Uploads(sent))
+    monkeypatch.setattr(trackers, "open_tracker", lambda name, run: Uploads(sent if name == "WandB" else []))
     files = RunFiles(tmp_path, ("WandB",), ("Checkpoints",))
     files.write_checkpoint(place_of("s3://bucket/run/checkpoints/step-2"))
     files.write_checkpoint(tmp_path)

@@ -69,17 +69,21 @@ class ByRows:
     def __init__(self, states: KeptStates, settings: TrainSettings, step: Step) -> None:
         self._states, self._settings, self._step = states, settings, step
 
-    @torch.no_grad()
     def step(self, learning_rate: float, num_steps: int) -> None:
         now = StepSettings(learning_rate, num_steps, self._settings.weight_decay, self._settings.betas)
-        for local, states in self._states.items():
-            if local.grad is None:
-                continue
-            for rows in _chunks(local.shape):
-                numbers = {name: state.read(rows, local.dtype) for name, state in states.items()}
-                self._step(local[rows], local.grad[rows], numbers, now)
-                for name, state in states.items():
-                    state.write(rows, numbers[name])
+        with torch.no_grad():
+            for local, states in self._states.items():
+                if local.grad is not None:
+                    self._step_by_rows(local, local.grad, states, now)
+
+    def _step_by_rows(
+        self, local: torch.Tensor, gradient: torch.Tensor, states: Mapping[str, KeptState], now: StepSettings
+    ) -> None:
+        for rows in _chunks(local.shape):
+            numbers = {name: state.read(rows, local.dtype) for name, state in states.items()}
+            self._step(local[rows], gradient[rows], numbers, now)
+            for name, state in states.items():
+                state.write(rows, numbers[name])
 
 
 def _chunks(shape: torch.Size) -> Iterator[slice]:

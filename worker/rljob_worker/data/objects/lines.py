@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 
 from rljob_worker.data.listing import DataFile, Listing
 from rljob_worker.data.objects.kinds import rows_of
-from rljob_worker.data.objects.spans import joined
-from rljob_worker.data.objects.store import Span, Store
+from rljob_worker.data.objects.store import Span, Store, joined
 from rljob_worker.data.source import BATCH_ROWS, NoColumn, Places, Rows, record_of, top_of, value_of
 from rljob_worker.errors import BadData
 

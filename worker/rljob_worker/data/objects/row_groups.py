@@ -7,7 +7,9 @@ that small data sets are read once per process, and neighbours in one request.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -19,7 +21,6 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from rljob_worker.data.listing import DataFile, Listing
-from rljob_worker.data.objects.byte_cache import ByteCache
 from rljob_worker.data.objects.kinds import rows_of
 from rljob_worker.data.objects.store import Span, Store
 from rljob_worker.data.source import BATCH_ROWS, NoColumn, Places, Rows, no_text, top_of, value_of
@@ -148,3 +149,30 @@ def _readable(file: DataFile) -> Iterator[None]:
         if isinstance(error, RLJobError) or getattr(error, "errno", None) is not None:  # ours, or the system's
             raise
         raise BadData(f"{file.path} cannot be read as Parquet: {str(error).splitlines()[0]}") from error
+
+
+class ByteCache:
+    """Threads may share it. What is larger than all of it is handed out and not kept."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._kept: OrderedDict[Hashable, tuple[Any, int]] = OrderedDict()
+        self._num_bytes = 0
+        self._lock = threading.Lock()
+
+    def find_or_make(self, key: Hashable, make: Callable[[], Any], size: Callable[[Any], int]) -> Any:
+        """What is kept under the key, or is made now; two threads that miss it both make it."""
+        with self._lock:
+            if key in self._kept:
+                self._kept.move_to_end(key)
+                return self._kept[key][0]
+        made = make()
+        with self._lock:
+            self._keep(key, made, size(made))
+        return made
+
+    def _keep(self, key: Hashable, made: Any, num_bytes: int) -> None:
+        self._num_bytes += num_bytes - self._kept.pop(key, (None, 0))[1]
+        self._kept[key] = (made, num_bytes)
+        while self._num_bytes > self._max_bytes:
+            self._num_bytes -= self._kept.popitem(last=False)[1][1]

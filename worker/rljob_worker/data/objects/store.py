@@ -23,6 +23,12 @@ Answer = TypeVar("Answer")
 MAX_AT_ONCE = 32
 """Requests of one process that are under way together."""
 
+MAX_GAP_BYTES = 64 << 10
+"""Bytes that are read and thrown away rather than asked around: a request costs more than they do."""
+
+MAX_SPAN_BYTES = 8 << 20
+"""No request grows beyond this by joining."""
+
 
 @dataclass(frozen=True, slots=True)
 class Span:
@@ -136,3 +142,23 @@ def _quoted(tag: str) -> str:
 
 def _replaced(path: str) -> str:
     return f"{path} was replaced while the job read it: put the file back and go on, or start a new run"
+
+
+def joined(spans: Sequence[Span]) -> tuple[list[Span], list[int]]:
+    """Fewer spans that cover all, and in which of them each of the given ones lies."""
+    order = sorted(range(len(spans)), key=lambda i: (spans[i].file.path, spans[i].start))
+    found: list[Span] = []
+    home = [0] * len(spans)
+    for i in order:
+        span = spans[i]
+        if found and _fits(found[-1], span):
+            found[-1] = Span(span.file, found[-1].start, max(found[-1].stop, span.stop))
+        else:
+            found.append(span)
+        home[i] = len(found) - 1
+    return found, home
+
+
+def _fits(before: Span, span: Span) -> bool:
+    near = before.file == span.file and span.start - before.stop <= MAX_GAP_BYTES
+    return near and span.stop - before.start <= MAX_SPAN_BYTES

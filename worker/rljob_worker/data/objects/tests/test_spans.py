@@ -4,8 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rljob_worker.data.listing import DataFile
-from rljob_worker.data.objects.spans import MAX_GAP_BYTES, MAX_SPAN_BYTES, joined
-from rljob_worker.data.objects.store import Span
+from rljob_worker.data.objects.store import MAX_GAP_BYTES, MAX_SPAN_BYTES, Span, joined
 
 FILES = [DataFile(name, 1 << 30, "1") for name in "ab"]
 starts = st.integers(0, 6 * MAX_SPAN_BYTES) | st.integers(0, 4 * MAX_GAP_BYTES)

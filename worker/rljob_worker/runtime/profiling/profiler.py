@@ -11,11 +11,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import Any, Protocol
 
 import torch
+from torch.profiler import profile, supported_activities
 
 from rljob_worker.runtime.figures import StepFigures
-from rljob_worker.runtime.profiling.instruments import Instrument, instruments_of_torch
 from rljob_worker.runtime.profiling.timeline import BlockRecorder
 from rljob_worker.runtime.setup.environment import WorkerEnvironment
 
@@ -23,6 +24,19 @@ log = logging.getLogger(__name__)
 
 MOST_LANES = 64
 """Workers of a group in a timeline: more are no picture, and their files too many for one folder and one reader."""
+
+_MOST_EVENTS = 200_000
+"""Allocations and releases of memory that are kept, the newest."""
+
+
+class Instrument(Protocol):
+    """Looks at one step."""
+
+    def start(self) -> None: ...
+
+    def write(self, stem: Path) -> None:
+        """Stop, and write a file whose name begins with `stem`."""
+
 
 MakeInstrument = Callable[[], Instrument]
 
@@ -108,3 +122,44 @@ def _attempt(step: int, action: Callable[[], None]) -> None:
         action()
     except Exception as error:  # whatever a profiler, a driver or a full disk comes up with
         log.warning("profile of step %d: %s: %s; it is left out", step, type(error).__name__, error)
+
+
+class TorchTrace:
+    """Operations and, on devices, their kernels: Chrome JSON, for ui.perfetto.dev."""
+
+    def __init__(self) -> None:
+        self._profile = profile(activities=supported_activities())
+
+    def start(self) -> None:
+        self._profile.start()
+
+    def write(self, stem: Path) -> None:
+        self._profile.stop()
+        self._profile.export_chrome_trace(str(stem.with_name(stem.name + ".trace.json.gz")))
+
+
+class MemorySnapshot:
+    """Every allocation of a device since the step began, with where in Python it was made: for pytorch.org/memory_viz.
+
+    https://docs.pytorch.org/docs/stable/torch_cuda_memory.html
+    """
+
+    def __init__(self, device_module: Any) -> None:
+        """device_module: `torch.cuda`, or what another device has in its place."""
+        self._module = device_module
+
+    def start(self) -> None:
+        self._module.memory._record_memory_history(stacks="python", max_entries=_MOST_EVENTS)
+
+    def write(self, stem: Path) -> None:
+        try:
+            self._module.memory._dump_snapshot(str(stem.with_name(stem.name + ".memory.pickle")))
+        finally:
+            self._module.memory._record_memory_history(enabled=None)
+
+
+def instruments_of_torch(device: torch.device) -> list[Callable[[], Instrument]]:
+    """Snapshots of memory are of devices."""
+    if device.type == "cpu":
+        return [TorchTrace]
+    return [TorchTrace, lambda: MemorySnapshot(torch.get_device_module(device))]

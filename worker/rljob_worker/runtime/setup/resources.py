@@ -28,7 +28,7 @@ from rljob_worker.errors import InvalidJob
 from rljob_worker.model_shapes import shape_at
 from rljob_worker.rewards.running.runner import RewardRunner
 from rljob_worker.runtime.memory_phases import begin_generation
-from rljob_worker.runtime.setup.precision import cpu_has_bfloat16, slow_precision
+from rljob_worker.runtime.setup.devices import cpu_has_bfloat16, slow_precision
 from rljob_worker.runtime.validation import Validation
 from rljob_worker.stages.stage import Resources
 from rljob_worker.start_phases import phase

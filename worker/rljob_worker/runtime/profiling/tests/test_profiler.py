@@ -11,8 +11,14 @@ import torch
 from rljob_api.tests.builders import make_plan
 from rljob_api.v1alpha1 import ProfileSpec
 from rljob_worker.runtime.figures import StepFigures
-from rljob_worker.runtime.profiling.instruments import MemorySnapshot, TorchTrace, instruments_of_torch
-from rljob_worker.runtime.profiling.profiler import Profiler, build_profiler, has_lane
+from rljob_worker.runtime.profiling.profiler import (
+    MemorySnapshot,
+    Profiler,
+    TorchTrace,
+    build_profiler,
+    has_lane,
+    instruments_of_torch,
+)
 
 
 class Camera:

@@ -1,11 +1,18 @@
-"""What torch has of each kind of device."""
+"""What torch has of each kind of device, and what is said of a CPU that is slow in the job's format."""
+
+import os
+import subprocess
+import sys
 
 import pytest
+import torch
 
 from rljob_api.tests.builders import make_plan
 from rljob_worker.devices.modules import num_devices
 from rljob_worker.errors import InvalidJob
-from rljob_worker.runtime.setup.devices import require_devices_of_torch
+from rljob_worker.runtime.setup import resources
+from rljob_worker.runtime.setup.devices import require_devices_of_torch, slow_precision
+from rljob_worker.runtime.setup.resources import build_resources
 
 
 def group(profile: str):
@@ -22,3 +29,39 @@ def test_a_group_for_cpus_needs_no_device_and_another_does() -> None:
     require_devices_of_torch(group("cpu"))
     with pytest.raises(InvalidJob, match="no MLU device for a pod of worker group train, which wants 2"):
         require_devices_of_torch(group("cambricon"))
+
+
+SLOW = ("training.precision=BFloat16", "cpu", False)
+
+
+@pytest.mark.parametrize(
+    "precision, device, has_bfloat16, warns",
+    [
+        (*SLOW, True),
+        ("training.precision=BFloat16", "cpu", True, False),
+        ("training.precision=BFloat16", "cuda", False, False),
+        ("training.precision=Float32", "cpu", False, False),
+        ("training.precision=Float64", "cpu", False, False),
+    ],
+)
+def test_a_warning_where_a_cpu_is_asked_for_what_it_computes_slowly(precision, device, has_bfloat16, warns):
+    plan = make_plan(precision)
+    group = plan.groups[0].model_copy(update={"device": device})
+    said = slow_precision(plan, group, has_bfloat16)
+    assert (said is not None and "set training.precision: Float32" in said) == warns
+
+
+@pytest.mark.parametrize("rank, times", [(0, 1), (1, 0)])
+def test_the_first_worker_of_a_group_says_it_once(rank, times, monkeypatch, caplog, tmp_path):
+    plan = make_plan("training.precision=BFloat16")
+    group = plan.groups[0].model_copy(update={"name": "idle", "device": "cpu", "schedule": ()})
+    monkeypatch.setattr(resources, "cpu_has_bfloat16", lambda: False)
+    build_resources(plan, group, rank, torch.device("cpu"), tmp_path)
+    assert sum("BFloat16" in record.getMessage() for record in caplog.records) == times
+
+
+def test_a_cpu_with_avx2_alone_has_no_bfloat16():
+    code = "from rljob_worker.runtime.setup.devices import cpu_has_bfloat16; print(cpu_has_bfloat16())"
+    environment = os.environ | {"ONEDNN_MAX_CPU_ISA": "AVX2"}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, check=True, capture_output=True, text=True)
+    assert done.stdout == "False\n"

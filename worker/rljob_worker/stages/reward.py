@@ -1,12 +1,17 @@
-"""Reward: runs the job's reward functions on every response, and adds them and what models say up."""
+"""Reward: runs the job's reward functions on every response, and adds them and what models say up.
+
+Rewards of the steps of an answer are told by characters; they go to the tokens in which the steps end.
+"""
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from rljob_api.catalogue.columns import STEP_REWARDS, model_rewards
 from rljob_api.planning.plan import StagePlan
@@ -19,10 +24,11 @@ from rljob_worker.rewards.combine import Rewards, combine, joined
 from rljob_worker.rewards.results import RewardResult
 from rljob_worker.rewards.running.runner import RewardRunner
 from rljob_worker.stages.stage import Resources, StageContext, StageResult
-from rljob_worker.stages.step_rewards import step_rewards
 
 NUM_SAMPLED_GROUPS = 2
 """Groups of each step whose rows go to samples.jsonl."""
+
+Decode = Callable[[np.ndarray], str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,3 +181,40 @@ def reward_metrics(rewards: Rewards, correct: Rewards, sources: Sequence[str]) -
         metrics["reward/max"] = maximum(float(rewards.max()))
     metrics |= means_by_source("training/reward", rewards, sources)
     return metrics | means_by_source("training/accuracy", correct, sources)
+
+
+def step_rewards(response_ids: Column, steps: Sequence[Sequence[tuple[int, float]]], decode: Decode) -> Column:
+    """Float64, one value per response token: the rewards of the steps that end in it.
+
+    steps: of each row, characters of its text up to the end of a step, and the step's reward. A step without a
+    character ends in no token.
+    """
+    assert response_ids.offsets is not None
+    values = np.zeros(int(response_ids.offsets[-1]))
+    for row, of_row in enumerate(steps):
+        ends = [end for end, _ in of_row]
+        for token, (end, reward) in zip(tokens_at(response_ids.row(row), ends, decode), of_row, strict=True):
+            if end:
+                values[int(response_ids.offsets[row]) + token] += reward
+    return Column(values, response_ids.offsets, "float64")
+
+
+def tokens_at(ids: NDArray[np.int64], ends: Sequence[int], decode: Decode) -> list[int]:
+    """Of each end, the first token with which the text has so many characters.
+
+    "12" "-5" "=" "7\\n" with ends 3 and 6 -> 1, 3
+    """
+    if not ends or not len(ids):
+        return [0] * len(ends)
+    reach = np.cumsum(_characters(ids, decode))
+    if reach[-1] == len(decode(ids)):
+        return [int(token) for token in np.searchsorted(reach, ends)]
+    # characters that several tokens make together: how far a text reaches is known of its beginnings alone
+    return [bisect_left(range(len(ids) - 1), end, key=lambda last: len(decode(ids[: last + 1]))) for end in ends]
+
+
+def _characters(ids: NDArray[np.int64], decode: Decode) -> NDArray[np.int64]:
+    """Characters that each token adds after another one; the first may be written otherwise."""
+    first = len(decode(ids[:1]))
+    added = {token: len(decode(np.array([ids[0], token]))) - first for token in np.unique(ids[1:])}
+    return np.array([first, *(added[token] for token in ids[1:])])

@@ -1,8 +1,12 @@
-"""UpdatePolicy and UpdateCritic: optimizer steps over the mini-batches of a step."""
+"""UpdatePolicy and UpdateCritic: optimizer steps over the mini-batches of a step.
+
+Of optimizer steps in a row that were not taken a few are bad luck, many are a job that no longer learns.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import chain, repeat
 from typing import Any
 
@@ -22,11 +26,10 @@ from rljob_worker.algorithms.values.objective import value_objective
 from rljob_worker.batch import Batch
 from rljob_worker.engines.protocols import Objective, ScoringEngine, TrainEngine
 from rljob_worker.errors import BadData
-from rljob_worker.metrics.scalars import Scalars, mean
+from rljob_worker.metrics.scalars import Scalars, mean, merge_all
 from rljob_worker.minibatches import mini_batch_of
 from rljob_worker.stages.advantage import kl_controller, updated
 from rljob_worker.stages.kept import Filter
-from rljob_worker.stages.skipped import SkippedSteps, skipped_state, watched, with_skipped_state
 from rljob_worker.stages.stage import Resources, StageContext, StageResult
 from rljob_worker.stages.warm_up import is_warm_up
 
@@ -150,3 +153,44 @@ def critic_name(name: str) -> str:
     if name.startswith(("time/", "value/", "loss/value")):
         return name
     return f"critic/{name}"
+
+
+@dataclass(frozen=True, slots=True)
+class SkippedSteps:
+    """How many there were lately. Every rank counts alike, since a step is skipped on all of them."""
+
+    model: str
+    limit: int
+    """`training.maxSkippedSteps`."""
+    in_a_row: int = 0
+
+    def after(self, update: Scalars, step: int) -> SkippedSteps:
+        """After one update, with its metrics. Raises BadData at the limit."""
+        if update["update/skipped_total"].sum == 0.0:
+            return replace(self, in_a_row=0)
+        if self.in_a_row + 1 < self.limit:
+            return replace(self, in_a_row=self.in_a_row + 1)
+        raise BadData(
+            f"step {step}: {self.limit} optimizer steps of {self.model} in a row were skipped, since the norm of their "
+            "gradients was not a finite number; the logs of workers name the parameters; lower the learning rate, set "
+            "training.precision: Float32, or raise training.maxSkippedSteps"
+        )
+
+
+def watched(updates: Iterable[Scalars], skipped: SkippedSteps, step: int) -> tuple[Scalars, SkippedSteps]:
+    """The metrics of all updates of a step, and the count after them. Raises BadData as soon as it is at its limit."""
+    found = []
+    for update in updates:
+        found.append(update)
+        skipped = skipped.after(update, step)
+    return merge_all(found), skipped
+
+
+def skipped_state(skipped: SkippedSteps) -> dict[str, Any]:
+    """What a checkpoint keeps."""
+    return {"skipped_steps": skipped.in_a_row}
+
+
+def with_skipped_state(skipped: SkippedSteps, state: Mapping[str, Any]) -> SkippedSteps:
+    """As it stood at a checkpoint."""
+    return replace(skipped, in_a_row=int(state.get("skipped_steps", 0)))

@@ -12,9 +12,15 @@ from rljob_api.tests.builders import make_plan
 from rljob_worker.batch import Batch, Column
 from rljob_worker.errors import BadData
 from rljob_worker.metrics.scalars import Scalars, total
-from rljob_worker.stages.skipped import SkippedSteps, skipped_state, watched, with_skipped_state
 from rljob_worker.stages.stage import Resources, StageContext
-from rljob_worker.stages.update import UpdateCritic, UpdatePolicy
+from rljob_worker.stages.update import (
+    SkippedSteps,
+    UpdateCritic,
+    UpdatePolicy,
+    skipped_state,
+    watched,
+    with_skipped_state,
+)
 
 
 def updates(skipped: str) -> Iterator[Scalars]:

@@ -30,7 +30,7 @@ from transformers.utils import logging as transformers_logging
 
 from rljob_worker.built_once import build_once, cache_root, digest
 from rljob_worker.services.requests import filled
-from rljob_worker.tiny.graded import pairs
+from rljob_worker.tiny.corpus import pairs
 from rljob_worker.tiny.pretrain import optimizers_of, pretrain, scheduled
 from rljob_worker.tiny.problems import Problem, split_problems, terse
 from rljob_worker.tiny.recipe import Pretraining

@@ -10,8 +10,7 @@ from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 from transformers.utils import logging as transformers_logging
 
 from rljob_worker.tiny.corpus import texts
-from rljob_worker.tiny.decoding import greedy_accuracy
-from rljob_worker.tiny.model import build_model
+from rljob_worker.tiny.model import build_model, greedy_accuracy
 from rljob_worker.tiny.pretrain import pretrain
 from rljob_worker.tiny.problems import Problem, dataset, split_problems, terse
 from rljob_worker.tiny.recipe import Recipe

@@ -4,9 +4,8 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from rljob_worker.tiny import recipe
-from rljob_worker.tiny.decoding import greedy_answers, stated_result
 from rljob_worker.tiny.make import make
-from rljob_worker.tiny.model import build_model
+from rljob_worker.tiny.model import build_model, greedy_answers, stated_result
 from rljob_worker.tiny.pretrain import answer_loss, collate, learning_rate_factor, pretrain
 from rljob_worker.tiny.problems import dataset, split_problems
 from rljob_worker.tiny.recipe import Pretraining, Recipe, quick

@@ -4,8 +4,8 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rljob_worker.tiny.decoding import stated_result
-from rljob_worker.tiny.graded import good_answer, pairs, poor_answer
+from rljob_worker.tiny.corpus import good_answer, pairs, poor_answer
+from rljob_worker.tiny.model import stated_result
 from rljob_worker.tiny.problems import all_problems
 
 PROBLEMS = tuple(all_problems())

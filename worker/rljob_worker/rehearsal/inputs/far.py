@@ -28,7 +28,7 @@ def look_far(spec: RLJobSpec, folder: Path, environment: Mapping[str, str], limi
     question = json.dumps({"spec": spec.to_json(), "folder": str(folder)})
     try:
         done = subprocess.run(
-            [sys.executable, "-P", "-m", "rljob_worker.rehearsal.inputs.glancing"],
+            [sys.executable, "-P", "-m", "rljob_worker.rehearsal.inputs.glance"],
             input=question.encode(),
             stdout=subprocess.PIPE,
             env=dict(environment),

@@ -1,4 +1,7 @@
-"""The first rows of a data set on disk, read without the library that a run reads them with, which takes seconds."""
+"""The first rows of a data set.
+
+On a disk they are read without the library that a run reads them with, which takes seconds; in a store as a run does.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +17,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from rljob_worker.data.files import DataFiles, data_files, no_rows
+from rljob_worker.data.objects.opening import source_of
+from rljob_worker.data.objects.store import Store
+from rljob_worker.data.patience import Patience
 from rljob_worker.data.source import NoColumn, record_of, top_of, value_of
 from rljob_worker.errors import BadData
+from rljob_worker.storage.address import Address
 
 LOOK_ROWS = 512
 """Rows that are looked at: enough to find what is wrong with every row, little enough to tokenize at once."""
@@ -24,6 +31,9 @@ _WHOLE_JSON_BYTES = 64 << 20
 """A file of one JSON list is read whole up to here."""
 
 _Record = Mapping[str, Any]
+
+PATIENCE_SECONDS = 2.0
+"""With a store that does not answer: a run has more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,3 +145,18 @@ def _json_lines(files: Sequence[Path]) -> Iterator[tuple[int, bytes, Path]]:
 
 def _opened(file: Path) -> IO[bytes]:
     return gzip.open(file) if file.suffix == ".gz" else file.open("rb")  # type: ignore[return-value]
+
+
+def first_stored_rows(url: str, columns: Sequence[str], count: int) -> FirstRows:
+    """As `first_rows`; of Parquet whole row groups are read for it. Raises what opening and reading the data set do."""
+    store = Store(Address.of(url), Patience(PATIENCE_SECONDS))
+    source = source_of(None, url, store.list_files(), columns, store)
+    values: dict[str, list[Any]] = {name: [] for name in columns}
+    num_rows = 0
+    for rows in source.scan():
+        for name, found in values.items():
+            found += rows.values[name][: LOOK_ROWS - len(found)]
+        num_rows += len(rows.places)
+        if num_rows >= max(count, LOOK_ROWS + 1):
+            break
+    return FirstRows(url, values, num_rows)

@@ -1,7 +1,15 @@
-"""One look at a job's models and data, wherever they are."""
+"""One look at a job's models and data, wherever they are.
+
+`python -m rljob_worker.rehearsal.inputs.glance` looks at stores and the hub, too: standard input holds the spec and the
+folder where paths begin, standard output what was found.
+"""
 
 from __future__ import annotations
 
+import json
+import os
+import sys
+import tempfile
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +18,7 @@ from rljob_api.v1alpha1 import RLJobSpec
 from rljob_api.vocabulary.keys import ACTOR
 from rljob_worker.errors import NotHere, RLJobError
 from rljob_worker.rehearsal.finding import Finding, Findings, finding_of
+from rljob_worker.rehearsal.inputs.far import to_json
 from rljob_worker.rehearsal.inputs.fetched_models import fetched_model
 from rljob_worker.rehearsal.inputs.model_files import model_findings, models_here
 from rljob_worker.rehearsal.inputs.prompts import Glance, glance_at_data
@@ -62,3 +71,17 @@ def _by_their_names(finding: Finding, fetched: Mapping[str, Path]) -> Finding:
     for path, place in fetched.items():
         message = message.replace(str(place), path)
     return replace(finding, problem=replace(finding.problem, message=message))
+
+
+def main() -> None:
+    question = json.load(sys.stdin)
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    spec = RLJobSpec.model_validate_json(json.dumps(question["spec"]))
+    with tempfile.TemporaryDirectory() as scratch:
+        answers.write(json.dumps(to_json(glance_at(spec, Path(question["folder"]), os.environ, Path(scratch)))))
+    answers.close()
+
+
+if __name__ == "__main__":
+    main()

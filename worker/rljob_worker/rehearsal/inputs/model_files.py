@@ -1,21 +1,25 @@
-"""The files of a model: are those there that a run reads?"""
+"""Are the files of a model there that a run reads, and do they say what the engines know?
+
+They know its architecture, its weights are not quantized, and it has the layers that its adapter is to stand beside.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
+from rljob_api.memory.model_shape import FAMILIES
 from rljob_api.v1alpha1 import ModelSpec, RewardSpec, RLJobSpec
 from rljob_api.vocabulary.data_url import scheme_of
 from rljob_api.vocabulary.exit_codes import ExitCode
-from rljob_api.vocabulary.problem import Problem
+from rljob_api.vocabulary.problem import Problem, nearest
 from rljob_worker.checkpoint.manifest import committed, read_manifest
 from rljob_worker.errors import BadData, InvalidJob
 from rljob_worker.rehearsal.finding import Finding, finding_of
-from rljob_worker.rehearsal.inputs.architectures import adapter_findings, architecture_findings
 from rljob_worker.rehearsal.inputs.reach import model_paths
 from rljob_worker.rehearsal.inputs.tokenizer import json_object
-from rljob_worker.rehearsal.inputs.weight_names import indexed_files, weight_shapes
+from rljob_worker.rehearsal.inputs.weight_names import Shapes, indexed_files, linear_layers, weight_shapes
 from rljob_worker.weight_index import INDEX
 
 UNSAID_LABELS = ("0", "1")
@@ -109,3 +113,32 @@ def _of_classifier(place: Path, path: str, found: str, reward: RewardSpec) -> It
     if "tokenizer" not in reward.options and not (place / "tokenizer_config.json").is_file():
         message = f"{place} has no tokenizer, with which reward {reward.name} writes its texts"
         yield Finding(Problem(path, found, message, "Put it there, or name one in the reward's options.tokenizer."))
+
+
+def architecture_findings(model: ModelSpec, at: str, config: Mapping[str, Any]) -> Iterator[Finding]:
+    """at: where the model stands in the job.   config: of config.json."""
+    kind = str(config["model_type"])
+    if kind not in FAMILIES:
+        message = f"the engines do not know models of type {kind}"
+        yield Finding(Problem(f"{at}.path", model.path, message, f"Use one of {', '.join(sorted(FAMILIES))}."))
+    if quantization := config.get("quantization_config"):
+        method = quantization.get("quant_method", "another number format")
+        message = f"its weights are quantized by {method}"
+        yield Finding(Problem(f"{at}.path", model.path, message, "Name the model that they were made of."))
+
+
+def adapter_findings(model: ModelSpec, at: str, weights: Shapes) -> Iterator[Finding]:
+    """Nothing where no layer is known."""
+    targets, there = () if model.adapter is None else model.adapter.targets, linear_layers(weights)
+    known = sorted({layer.rpartition(".")[2] for layer in there})
+    for i, target in enumerate(targets if there else ()):
+        if not any(_is_beside(target, layer) for layer in there):
+            meant = nearest(target, known)
+            fix = f"Did you mean {meant}? " * (meant is not None) + f"There are {', '.join(known)}."
+            message = f"it matches no linear layer in the decoder of {model.path}"
+            yield Finding(Problem(f"{at}.adapter.targets[{i}]", target, message, fix))
+
+
+def _is_beside(target: str, layer: str) -> bool:
+    """Names in files may lack what they begin with in the model."""
+    return f".{layer}".endswith(f".{target}") or f".{target}".endswith(f".{layer}")

@@ -1,8 +1,8 @@
-"""Do the first rows of the data make prompts, and enough of them?"""
+"""Do the first rows of the data make prompts, and enough of them, and can a response contain the texts that end it?"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -18,11 +18,9 @@ from rljob_worker.data.survey import text_of
 from rljob_worker.errors import RLJobError, WrongField
 from rljob_worker.job_paths import JobPath
 from rljob_worker.rehearsal.finding import Finding, finding_of
-from rljob_worker.rehearsal.inputs.first_rows import LOOK_ROWS, FirstRows, first_rows
+from rljob_worker.rehearsal.inputs.first_rows import LOOK_ROWS, FirstRows, first_rows, first_stored_rows
 from rljob_worker.rehearsal.inputs.reach import is_at_hand, is_out_of_reach, whereabouts
-from rljob_worker.rehearsal.inputs.stops import stop_findings
-from rljob_worker.rehearsal.inputs.stored_rows import first_stored_rows
-from rljob_worker.rehearsal.inputs.tokenizer import light_tokenizer
+from rljob_worker.rehearsal.inputs.tokenizer import LightTokenizer, light_tokenizer
 
 
 @dataclass
@@ -173,3 +171,14 @@ def _too_few(spec: RLJobSpec, kind: str, seen: Sequence[Kept]) -> list[Finding]:
         return []
     message = f"a batch has more prompts than data.train, which has {num_rows}"
     return [Finding(Problem("spec.data.batchSize", str(spec.data.batch_size), message, f"Write {num_rows} or less."))]
+
+
+def stop_findings(stops: Sequence[str], tokenizer: LightTokenizer) -> Iterator[Finding]:
+    """stops: `rollout.stop`. Whether any tokens make a text is known to the engines, which put them together."""
+    added = tokenizer.backend_tokenizer.get_added_tokens_decoder()
+    special = {token.content: token_id for token_id, token in added.items() if token.special}
+    for i, text in enumerate(stops):
+        if text in special:
+            message = "this is a special token, which is no text in a response"
+            fix = f"Write stopTokenIds: [{special[text]}]."
+            yield Finding(Problem(f"spec.rollout.stop[{i}]", text, message, fix))

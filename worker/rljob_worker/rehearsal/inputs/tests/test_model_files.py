@@ -7,8 +7,8 @@ from tokenizers import AddedToken, Tokenizer, models
 
 from rljob_api.v1alpha1 import ModelSpec
 from rljob_worker.errors import BadData
-from rljob_worker.rehearsal.inputs.architectures import adapter_findings, architecture_findings
-from rljob_worker.rehearsal.inputs.stops import stop_findings
+from rljob_worker.rehearsal.inputs.model_files import adapter_findings, architecture_findings
+from rljob_worker.rehearsal.inputs.prompts import stop_findings
 from rljob_worker.rehearsal.inputs.tokenizer import LightTokenizer
 from rljob_worker.rehearsal.inputs.weight_names import linear_layers, weight_shapes
 from rljob_worker.weight_index import INDEX

@@ -14,7 +14,7 @@ def main() -> NoReturn:
         if signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
             signal.signal(signal.SIGTERM, signal.default_int_handler)
         from rljob_worker.cli.app import app
-        from rljob_worker.cli.failures import run_and_exit
+        from rljob_worker.cli.output import run_and_exit
 
         run_and_exit(app)
     except KeyboardInterrupt:

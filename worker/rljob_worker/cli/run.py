@@ -20,8 +20,7 @@ from rljob_worker.cli.extras import require_extra
 from rljob_worker.cli.jobfile import JobFile, examine, open_job
 from rljob_worker.cli.output import say
 from rljob_worker.cli.views.live import LiveView
-from rljob_worker.cli.views.plain import PlainView
-from rljob_worker.cli.views.summary import summary
+from rljob_worker.cli.views.plain import PlainView, summary
 from rljob_worker.databuffer.routes.hosts import Host, hosts_of
 from rljob_worker.errors import InvalidJob, StorageError
 from rljob_worker.job_paths import moved_to

@@ -26,9 +26,9 @@ INPUT = "RLJOB_TEST_INPUT"
 """The variable that has the descriptor of its standard input."""
 
 PRELOAD = (
-    "rljob_worker.cli.failures",
     "rljob_worker.cli.launch",
     "rljob_worker.cli.new.writing",
+    "rljob_worker.cli.output",
     "rljob_worker.cli.plan.show",
     "rljob_worker.cli.run",
     "rljob_worker.cli.status",

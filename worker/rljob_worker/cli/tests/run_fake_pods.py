@@ -5,7 +5,7 @@ import json
 import sys
 
 from rljob_worker.cli.app import app
-from rljob_worker.cli.failures import run_and_exit
+from rljob_worker.cli.output import run_and_exit
 from rljob_worker.local.tests.run_process import commands
 
 if __name__ == "__main__":

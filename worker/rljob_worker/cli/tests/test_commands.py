@@ -451,7 +451,7 @@ def test_the_job_that_a_run_leaves_can_be_run_again_from_where_it_lies(ran):
 def test_a_bug_of_ours_is_70_and_its_traceback_is_in_a_file(tmp_path):
     code = (
         "import click\n"
-        "from rljob_worker.cli.failures import run_and_exit\n"
+        "from rljob_worker.cli.output import run_and_exit\n"
         "@click.command()\n"
         "def app(): raise RuntimeError('boom')\n"
         "run_and_exit(app)\n"

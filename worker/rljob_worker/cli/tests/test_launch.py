@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from rljob_worker.cli.app import app
-from rljob_worker.cli.failures import run_and_exit
+from rljob_worker.cli.output import run_and_exit
 from rljob_worker.cli.tests.test_commands import write_job
 
 TOKEN = "0123456789abcdef-of-a-test"

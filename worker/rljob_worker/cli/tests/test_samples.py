@@ -6,8 +6,7 @@ import pytest
 from click.testing import CliRunner
 
 from rljob_worker.cli.app import app
-from rljob_worker.cli.samples import Question, headline, pages
-from rljob_worker.cli.where import Condition, parse_condition
+from rljob_worker.cli.samples import Condition, Question, headline, pages, parse_condition
 from rljob_worker.errors import InvalidJob
 
 RECORDS = [

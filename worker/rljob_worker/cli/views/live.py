@@ -14,8 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from rljob_worker.cli.output import silence
-from rljob_worker.cli.views.figures import count, duration, number, size
-from rljob_worker.cli.views.misses import misses_of
+from rljob_worker.cli.views.figures import count, duration, misses_of, number, size
 from rljob_worker.local.watching.progress import MetricsTail, Progress
 from rljob_worker.rundir.directory import RUNNING_PHASES, RunDirectory, RunNote
 

@@ -7,10 +7,9 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
+from rljob_worker.cli.views.figures import misses_of
 from rljob_worker.cli.views.live import LiveView, picture
-from rljob_worker.cli.views.misses import misses_of
-from rljob_worker.cli.views.plain import PlainView, step_line
-from rljob_worker.cli.views.summary import summary
+from rljob_worker.cli.views.plain import PlainView, step_line, summary
 from rljob_worker.local.watching.progress import MetricsTail, Progress
 from rljob_worker.rundir.directory import RunDirectory, RunNote
 

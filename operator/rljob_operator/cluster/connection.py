@@ -72,7 +72,8 @@ class Connection:
     @property
     def configuration(self) -> Configuration:
         """Server and credentials, as of the last login."""
-        return self._client.configuration
+        configuration: Configuration = self._client.configuration
+        return configuration
 
     async def send(self, request: Request) -> Answer:
         """The answer; one with status None when there was none."""

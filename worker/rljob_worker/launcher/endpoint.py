@@ -25,7 +25,7 @@ _PROGRESS = {
 }
 
 
-class BoardCollector(Collector):  # type: ignore[misc]
+class BoardCollector(Collector):
     """The pod's own state, and every worker's latest values as gauges labelled with its rank."""
 
     def __init__(self, board: Board) -> None:

@@ -64,6 +64,7 @@ def test_a_job_runs_to_its_end_and_nobody_leaves_before_all_is_written(tmp_path,
     assert [one.committed_by_then for one in ended] == [(4, 5)] * 3  # the newest two are kept
     assert_governed(gang.board.log, staleness + 1, STEPS)
     assert gang.story == whole_story()
+    assert '"validation/accuracy"' in (gang.folder / "report.html").read_text(), "the page of the run"
 
 
 def test_what_is_written_does_not_depend_on_how_reports_met(tmp_path):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch._inductor.async_compile import AsyncCompile
 from torch.fx import GraphModule
 
 from rljob_api.pipeline.meshes import Mesh
@@ -69,7 +70,17 @@ def test_compiled_layers_compute_the_same(tmp_path: Path, monkeypatch: pytest.Mo
     assert counts[0] > 0 and counts == [counts[0]] * 3
 
 
+@pytest.fixture
+def compiler(own_environment: None) -> Iterator[None]:
+    """The compiler that a job has: its threads end with the test."""
+    yield
+    if AsyncCompile.pool.cache_info().currsize:
+        AsyncCompile.pool().shutdown()
+        AsyncCompile.pool.cache_clear()
+
+
 @pytest.mark.slow
+@pytest.mark.usefixtures("compiler")
 def test_in_bfloat16_what_is_compiled_is_no_further_from_the_exact_numbers(tmp_path: Path) -> None:
     """With the compiler that a job has, which rounds less often: sums and products of a kernel stay in Float32. Of two
     packs the second finds everything compiled."""

@@ -13,10 +13,18 @@ from rljob_api.planning.plan import Plan
 from rljob_worker.databuffer.links.book import AddressBook
 from rljob_worker.databuffer.links.fencing import Identity
 from rljob_worker.databuffer.links.links import Links
-from rljob_worker.databuffer.protocol.peer_side import Answer, Down, Envelope, PeerMessage, Question, Ticket, Up
-from rljob_worker.databuffer.protocol.streams import RecordStream
-from rljob_worker.databuffer.protocol.topics import REPORT, VERDICT
+from rljob_worker.databuffer.protocol.peer_side import (
+    Answer,
+    Down,
+    Envelope,
+    PeerMessage,
+    Question,
+    RecordStream,
+    Ticket,
+    Up,
+)
 from rljob_worker.databuffer.routes.hosts import Host
+from rljob_worker.databuffer.routes.job_tree import REPORT, VERDICT
 from rljob_worker.databuffer.server.flight import PeerServer
 from rljob_worker.databuffer.tests.gang import TOKEN
 from rljob_worker.databuffer.work import Timer

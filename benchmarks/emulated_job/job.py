@@ -18,9 +18,8 @@ from process_usage import connections, cpu_seconds
 from emulated_job.hosts import RETRY_SECONDS, Ears, EmulatedHost
 from emulated_job.lead import lead_process
 from emulated_job.reports import WORKERS_PER_HOST, payload_below, plan_for, report_of
-from rljob_worker.databuffer.protocol.topics import VERDICT
 from rljob_worker.databuffer.routes.hosts import Host
-from rljob_worker.databuffer.routes.job_tree import FAN_OUT, JobTree
+from rljob_worker.databuffer.routes.job_tree import FAN_OUT, VERDICT, JobTree
 from rljob_worker.databuffer.tests.gang import Gang, start
 from rljob_worker.databuffer.work import Timer
 from rljob_worker.metrics.report import report_to_bytes

@@ -9,7 +9,7 @@ from multiprocessing.connection import Connection
 
 import torch
 
-from rljob_worker.databuffer.weights.chunk_bytes import checksum_of
+from rljob_worker.databuffer.weights.chunk import checksum_of
 from rljob_worker.weights.chunks import write_tensors
 from synced_weights.model import tensors_of
 from synced_weights.processes import median

@@ -1,26 +1,32 @@
-"""The way to one peer: Flight clients, made when they are needed, which show who we are."""
+"""The way to one peer: Flight clients, made when they are needed, which show who we are; and questions to many peers at
+once, for error messages."""
 
 from __future__ import annotations
 
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+import msgspec
 import pyarrow.flight as flight
 
 from rljob_worker.databuffer.links.book import AddressBook
 from rljob_worker.databuffer.links.faults import errors_of
 from rljob_worker.databuffer.links.fencing import Headers, Identity, headers_of
-from rljob_worker.databuffer.protocol.codec import opened, sealed
-from rljob_worker.databuffer.protocol.errors import Away, Elsewhere, Refused
-from rljob_worker.databuffer.protocol.streams import Take
+from rljob_worker.databuffer.protocol.codec import encode, opened, sealed
+from rljob_worker.databuffer.protocol.errors import Away, Damaged, Elsewhere, Malformed, Refused
+from rljob_worker.databuffer.protocol.peer_side import Answer, Question, Take
 from rljob_worker.databuffer.routes.hosts import Host
+from rljob_worker.databuffer.work import THREADS, Threads
+from rljob_worker.errors import PeerLost
 
 if TYPE_CHECKING:
     from rljob_worker.databuffer.links.credentials import Credentials
+
 
 MAX_BYTES = 256 << 20
 """The largest body of a call that a data buffer reads."""
@@ -51,6 +57,8 @@ STREAM_OPTIONS = [
 RENEW_SECONDS = 2.0
 HANDSHAKE_SECONDS = 2.0
 """How long finding out why a peer does not answer may take."""
+
+_read_answer = msgspec.msgpack.Decoder(Answer)
 
 
 class Connection:
@@ -160,3 +168,41 @@ class Connection:
                 raise
             kind, reason = found
             raise kind(f"{self.whom} {reason}") from error
+
+
+def ask_all(
+    connections: Mapping[Host, Connection], question: Question, seconds: float, threads: Threads = THREADS
+) -> dict[Host, Answer | PeerLost]:
+    """What each answers within `seconds`; PeerLost for those that do not, or whose answer is an error.
+
+    Every peer gets a thread of its own: of many that hang, none keeps another from being asked.
+    """
+    if not connections:
+        return {}
+    body = encode(question)
+    pool = threads.pool("questions", len(connections))
+    futures = {host: pool.submit(_ask, connection, body, seconds) for host, connection in connections.items()}
+    threads.wait(futures.values(), seconds)
+    pool.shutdown(wait=False)
+    return {host: _told(connections[host].whom, future, seconds) for host, future in futures.items()}
+
+
+def _ask(connection: Connection, body: bytes, seconds: float) -> Answer:
+    try:
+        data = connection.act("ask", body, seconds)
+    except Damaged:  # messages are repeated by their link, streams by who fetches
+        data = connection.act("ask", body, seconds)
+    try:
+        answer: Answer = _read_answer.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise Malformed(f"{connection.whom} gave {len(data):,} bytes that are no answer: {error}") from error
+    return answer
+
+
+def _told(whom: str, future: Future[Answer], seconds: float) -> Answer | PeerLost:
+    if not future.done():
+        return PeerLost(f"{whom} did not answer in {seconds:.1f} s")
+    error = future.exception()
+    if error is None:
+        return future.result()
+    return error if isinstance(error, PeerLost) else PeerLost(f"{whom}: {error}")

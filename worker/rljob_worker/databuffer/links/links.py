@@ -6,18 +6,14 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from rljob_worker.databuffer.links.book import AddressBook
-from rljob_worker.databuffer.links.connection import MAX_BYTES, Connection
+from rljob_worker.databuffer.links.connection import MAX_BYTES, Connection, ask_all
 from rljob_worker.databuffer.links.fencing import Identity
-from rljob_worker.databuffer.links.inbox import Hears, Inbox
-from rljob_worker.databuffer.links.lanes import Lane
-from rljob_worker.databuffer.links.link import Effect, Link, Lost, Start, Wait, size_of
-from rljob_worker.databuffer.links.questions import ask_all
+from rljob_worker.databuffer.links.link import Effect, Hears, Inbox, Link, Lost, Start, Wait, size_of
 from rljob_worker.databuffer.protocol.codec import encode
 from rljob_worker.databuffer.protocol.errors import Away, Bug, Elsewhere, Malformed
-from rljob_worker.databuffer.protocol.peer_side import Answer, Envelope, PeerMessage, Question, Ticket
-from rljob_worker.databuffer.protocol.streams import Take
+from rljob_worker.databuffer.protocol.peer_side import Answer, Envelope, PeerMessage, Question, Take, Ticket
 from rljob_worker.databuffer.routes.hosts import Host
-from rljob_worker.databuffer.work import THREADS, Fails, Threads, Timer
+from rljob_worker.databuffer.work import THREADS, Fails, Lane, Threads, Timer
 from rljob_worker.errors import PeerLost, RLJobError
 
 if TYPE_CHECKING:

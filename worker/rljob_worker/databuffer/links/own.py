@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import secrets
+import select
 import socket
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,7 +14,6 @@ from pathlib import Path
 from rljob_worker import frames
 from rljob_worker.databuffer.links.faults import cause_of, socket_errors_of, turned_away
 from rljob_worker.databuffer.links.fencing import Identity, headers_of, introduction_of
-from rljob_worker.databuffer.links.kept import Kept
 from rljob_worker.databuffer.protocol.codec import encode, read_admission, read_answer
 from rljob_worker.databuffer.protocol.worker_side import (
     Done,
@@ -27,11 +28,66 @@ from rljob_worker.errors import DeadlineExceeded
 
 MAX_BYTES = 256 << 20
 """The largest request or answer that is read."""
+
 MAX_KEPT = 64
 """Connections: a worker asks from a few threads."""
+
 CALL_SECONDS = 30.0
+
 GRACE_SECONDS = 10.0
 """The data buffer explains a time-out better than its client can: the client waits this much longer."""
+
+
+class Kept:
+    """A pool of connections that are kept for the next call; may be used by several threads."""
+
+    def __init__(self, most: int) -> None:
+        """most: connections that are kept at a time."""
+        self._most = most
+        self._lock = threading.Lock()
+        self._idle: list[socket.socket] = []
+        """The one used last comes last."""
+        self._closed = False
+
+    def take(self) -> socket.socket | None:
+        """The connection used last, of those that have not ended since."""
+        while True:
+            with self._lock:
+                if not self._idle:
+                    return None
+                connection = self._idle.pop()
+            if not _has_news(connection):
+                return connection
+            connection.close()
+
+    def keep(self, connection: socket.socket) -> None:
+        """For the next call, unless there are enough."""
+        with self._lock:
+            is_kept = not self._closed and len(self._idle) < self._most
+            if is_kept:
+                self._idle.append(connection)
+        if not is_kept:
+            connection.close()
+
+    def hang_up(self) -> None:
+        """All of them."""
+        with self._lock:
+            idle, self._idle = self._idle, []
+        for connection in idle:
+            connection.close()
+
+    def close(self) -> None:
+        """Keep nothing from now on."""
+        with self._lock:
+            self._closed = True
+        self.hang_up()
+
+
+def _has_news(connection: socket.socket) -> bool:
+    """Whether there is something to read where nothing was asked: its end."""
+    poller = select.poll()
+    poller.register(connection, select.POLLIN)
+    return bool(poller.poll(0))
 
 
 class OwnBuffer:

@@ -1,16 +1,24 @@
 """What data buffers tell each other: frozen messages through links, tickets of streams, questions for error messages.
 
 Messages arrive exactly once and in order (`links`); nobody waits for an answer. Rows and weights are fetched as streams
-of record batches (`streams`), and only when they are there.
+of record batches (`RecordStream`), and only when they are there.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
+import pyarrow as pa
 
 from rljob_worker.column_kind import Kind
+
+Answer = dict[str, Any]
+
+Take = Callable[[pa.RecordBatch, bytes], None]
+"""Copies a record batch, which came with this checksum, to where it belongs; the memory is not kept."""
 
 
 class Message(msgspec.Struct, frozen=True, tag=True, array_like=True, forbid_unknown_fields=True):
@@ -160,4 +168,10 @@ class WhatTheyPosted(msgspec.Struct, frozen=True, tag=True, array_like=True, for
 Question = WhatIsMissing | WhatDoTheyDo | WhatTheyPosted
 """Answered at once with a dictionary of plain values by rank."""
 
-Answer = dict[str, Any]
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RecordStream:
+    """What lies under a ticket. Each record batch comes with a checksum, empty where the offer told it."""
+
+    schema: pa.Schema
+    records: Iterator[tuple[pa.RecordBatch, bytes]]

@@ -18,6 +18,12 @@ from dataclasses import dataclass
 from rljob_api.planning.plan import Plan
 from rljob_worker.databuffer.routes.hosts import Host
 
+# topics of the tree beside layouts: reports of the workers to the lead, and what it tells them all
+REPORT = "report"
+OPENING = "opening"
+VERDICT = "verdict"
+
+
 FAN_OUT = 32
 
 

@@ -14,26 +14,23 @@ from rljob_worker.databuffer.links.fencing import Identity
 from rljob_worker.databuffer.links.links import Connects, Links
 from rljob_worker.databuffer.protocol.errors import Away
 from rljob_worker.databuffer.protocol.peer_side import Leaving, WhatTheyPosted
-from rljob_worker.databuffer.protocol.topics import OPENING, REPORT, VERDICT
 from rljob_worker.databuffer.pull.consuming import Consuming
 from rljob_worker.databuffer.pull.edges import Edges, EdgeStep, Share
 from rljob_worker.databuffer.pull.producing import Producing, layout_topic
 from rljob_worker.databuffer.pull.transfer import Patience
 from rljob_worker.databuffer.routes.assignment import merge_layouts
 from rljob_worker.databuffer.routes.hosts import Host, Worker
-from rljob_worker.databuffer.routes.job_tree import JobTree
+from rljob_worker.databuffer.routes.job_tree import OPENING, REPORT, VERDICT, JobTree
 from rljob_worker.databuffer.routes.stage_route import StageRoute, stage_routes
 from rljob_worker.databuffer.routes.weights_route import WeightsRoutes
 from rljob_worker.databuffer.rows.segment import Bytes
-from rljob_worker.databuffer.server.lateness import Lateness
+from rljob_worker.databuffer.server.lateness import Lateness, Posts
 from rljob_worker.databuffer.server.metrics import BufferMetrics
 from rljob_worker.databuffer.server.peer_side import PeerSide
-from rljob_worker.databuffer.server.posts import Posts
-from rljob_worker.databuffer.store.arena import Allocator
 from rljob_worker.databuffer.store.monitor import Monitor
-from rljob_worker.databuffer.store.places import Place, start_of_spill
+from rljob_worker.databuffer.store.places import Allocator, Place, start_of_spill
 from rljob_worker.databuffer.store.segments import Segments
-from rljob_worker.databuffer.tree.tree import Told, Topic, Tree
+from rljob_worker.databuffer.tree import Told, Topic, Tree
 from rljob_worker.databuffer.weights.weights import Weights
 from rljob_worker.databuffer.work import THREADS, Threads, Timer, Work
 from rljob_worker.errors import PeerLost, RLJobError

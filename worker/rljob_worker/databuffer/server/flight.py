@@ -25,8 +25,7 @@ from rljob_worker.databuffer.protocol.codec import (
     sealed,
 )
 from rljob_worker.databuffer.protocol.errors import Away, Bug, Malformed
-from rljob_worker.databuffer.protocol.peer_side import Answer, Envelope, PartTicket, Question, Ticket
-from rljob_worker.databuffer.protocol.streams import RecordStream
+from rljob_worker.databuffer.protocol.peer_side import Answer, Envelope, PartTicket, Question, RecordStream, Ticket
 from rljob_worker.databuffer.routes.hosts import Host
 from rljob_worker.databuffer.server.readers import PartInfo, Readers
 from rljob_worker.errors import RLJobError

@@ -11,20 +11,20 @@ from rljob_worker.databuffer.links.faults import cause_of
 from rljob_worker.databuffer.links.links import Links
 from rljob_worker.databuffer.protocol import peer_side as say
 from rljob_worker.databuffer.protocol.errors import require
-from rljob_worker.databuffer.protocol.streams import RecordStream
-from rljob_worker.databuffer.protocol.topics import REPORT
+from rljob_worker.databuffer.protocol.peer_side import RecordStream
 from rljob_worker.databuffer.pull.consuming import Consuming
 from rljob_worker.databuffer.pull.edges import Edges
 from rljob_worker.databuffer.pull.producing import Producing, layout_topic
 from rljob_worker.databuffer.routes.hosts import Host
+from rljob_worker.databuffer.routes.job_tree import REPORT
 from rljob_worker.databuffer.rows import stream as rows
 from rljob_worker.databuffer.rows.arrangement import Header
+from rljob_worker.databuffer.server.lateness import Posts
 from rljob_worker.databuffer.server.metrics import BufferMetrics
-from rljob_worker.databuffer.server.posts import Posts
 from rljob_worker.databuffer.server.readers import Readers
 from rljob_worker.databuffer.store.monitor import Monitor
-from rljob_worker.databuffer.tree.tree import Tree
-from rljob_worker.databuffer.weights.chunk_bytes import stream_of
+from rljob_worker.databuffer.tree import Tree
+from rljob_worker.databuffer.weights.chunk import stream_of
 from rljob_worker.databuffer.weights.weights import Weights
 from rljob_worker.errors import RLJobError
 

@@ -12,8 +12,7 @@ import pyarrow as pa
 from rljob_worker.arrow_batch import record_of, schema_of
 from rljob_worker.column_kind import Kind
 from rljob_worker.databuffer.protocol.errors import OutOfOrder
-from rljob_worker.databuffer.protocol.peer_side import PartTicket
-from rljob_worker.databuffer.protocol.streams import RecordStream
+from rljob_worker.databuffer.protocol.peer_side import PartTicket, RecordStream
 from rljob_worker.databuffer.pull.edges import Edges, Part
 from rljob_worker.databuffer.rows.stream import Piece, checksum_of, pieces
 from rljob_worker.databuffer.store.monitor import Monitor

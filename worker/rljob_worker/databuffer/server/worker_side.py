@@ -9,10 +9,10 @@ from typing import Any
 from rljob_worker.databuffer.links.fencing import Identity
 from rljob_worker.databuffer.protocol import worker_side as say
 from rljob_worker.databuffer.protocol.errors import Bug
-from rljob_worker.databuffer.protocol.topics import REPORT, VERDICT
 from rljob_worker.databuffer.pull.consuming import why_not_ready
 from rljob_worker.databuffer.pull.edges import EdgeStep, Phase, Share
 from rljob_worker.databuffer.routes.hosts import Host, Worker
+from rljob_worker.databuffer.routes.job_tree import REPORT, VERDICT
 from rljob_worker.databuffer.server.buffer import DataBuffer
 from rljob_worker.databuffer.server.lateness import WAITED
 from rljob_worker.databuffer.weights.weights import Weights

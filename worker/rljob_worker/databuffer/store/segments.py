@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from rljob_worker.databuffer.protocol.worker_side import Contents
-from rljob_worker.databuffer.store.arena import Allocator, rounded
+from rljob_worker.databuffer.store.places import Allocator, rounded
 from rljob_worker.errors import DeadlineExceeded
 
 

@@ -34,7 +34,7 @@ from rljob_worker.databuffer.protocol.peer_side import (
 from rljob_worker.databuffer.pull import consuming, producing
 from rljob_worker.databuffer.routes.hosts import Host
 from rljob_worker.databuffer.routes.stage_route import StageRoute
-from rljob_worker.databuffer.rows import landing
+from rljob_worker.databuffer.rows import stream as rows_stream
 from rljob_worker.databuffer.rows.arrangement import Header
 from rljob_worker.databuffer.rows.segment import Views
 from rljob_worker.databuffer.rows.stream import stream
@@ -96,7 +96,7 @@ def once(error: Exception, original: Callable[..., Any]) -> Callable[..., Any]:
         (producing, "header_of", IndexError("index 7"), r"a->b.* step 1: IndexError\('index 7'\)"),
         (consuming, "arrange", AssertionError("order"), r"edge a->b, step 1: AssertionError\('order'\)"),
         (consuming, "_check_offer", KeyError("score"), r"RowsOffered from host rollout-., edge a->b, step 1: KeyError"),
-        (landing, "place", FloatingPointError("odd"), r"rows of edge a->b, step 1 from host .*FloatingPointError"),
+        (rows_stream, "place", FloatingPointError("odd"), r"rows of edge a->b, step 1 from host .*FloatingPointError"),
     ],
 )
 def test_a_bug_in_background_work_ends_all_waits_of_all_hosts(

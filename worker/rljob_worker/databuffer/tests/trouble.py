@@ -14,8 +14,7 @@ from rljob_api.planning.plan import Plan
 from rljob_worker.databuffer.links.book import AddressBook
 from rljob_worker.databuffer.links.fencing import Identity
 from rljob_worker.databuffer.links.links import Links
-from rljob_worker.databuffer.protocol.peer_side import Answer, Envelope, PeerMessage, Question, Ticket
-from rljob_worker.databuffer.protocol.streams import RecordStream
+from rljob_worker.databuffer.protocol.peer_side import Answer, Envelope, PeerMessage, Question, RecordStream, Ticket
 from rljob_worker.databuffer.routes.hosts import Host
 from rljob_worker.databuffer.server.flight import PeerServer
 from rljob_worker.databuffer.server.process import serving, settings_from

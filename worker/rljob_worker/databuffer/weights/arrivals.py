@@ -7,11 +7,9 @@ from functools import partial
 from typing import Protocol
 
 from rljob_worker.databuffer.protocol.errors import Elsewhere, Refused
-from rljob_worker.databuffer.protocol.peer_side import ChunkTicket, PeerMessage
-from rljob_worker.databuffer.protocol.streams import Take
+from rljob_worker.databuffer.protocol.peer_side import ChunkTicket, PeerMessage, Take
 from rljob_worker.databuffer.routes.hosts import Host
-from rljob_worker.databuffer.weights.chunk import Chunk
-from rljob_worker.databuffer.weights.chunk_bytes import Bytes, Filling, checksum_of
+from rljob_worker.databuffer.weights.chunk import Bytes, Chunk, Filling, checksum_of
 from rljob_worker.databuffer.weights.tree import Fetch
 from rljob_worker.databuffer.work import Job
 from rljob_worker.errors import DeadlineExceeded, PeerLost

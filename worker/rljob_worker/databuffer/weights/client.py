@@ -21,7 +21,7 @@ from rljob_worker.databuffer.protocol.worker_side import (
     Waiting,
     WeightsOfWorker,
 )
-from rljob_worker.databuffer.weights.chunk_bytes import Bytes, checksum_of
+from rljob_worker.databuffer.weights.chunk import Bytes, checksum_of
 
 
 class OwnBuffer(Protocol):

@@ -33,8 +33,8 @@ from rljob_worker.databuffer.routes.weights_route import Source, WeightsRoutes
 from rljob_worker.databuffer.store.monitor import Monitor
 from rljob_worker.databuffer.weights import tree
 from rljob_worker.databuffer.weights.arrivals import Arrivals, Jobs, Later, Links
+from rljob_worker.databuffer.weights.chunk import Bytes
 from rljob_worker.databuffer.weights.chunk import Chunk as HeldChunk
-from rljob_worker.databuffer.weights.chunk_bytes import Bytes
 from rljob_worker.databuffer.weights.edge import Edge
 from rljob_worker.errors import DeadlineExceeded, PeerLost
 

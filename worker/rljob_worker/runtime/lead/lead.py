@@ -15,7 +15,7 @@ from functools import partial
 from queue import SimpleQueue
 
 from rljob_worker.checkpoint.writer import Committer
-from rljob_worker.databuffer.protocol.topics import OPENING, VERDICT
+from rljob_worker.databuffer.routes.job_tree import OPENING, VERDICT
 from rljob_worker.metrics.report import Report, report_from_bytes, report_to_bytes
 from rljob_worker.metrics.reporter import Reporter
 from rljob_worker.metrics.sink import RunFiles

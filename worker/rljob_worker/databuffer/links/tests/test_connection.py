@@ -25,8 +25,7 @@ from rljob_worker.databuffer.links.tests.pair import (
 )
 from rljob_worker.databuffer.protocol.codec import encode, sealed
 from rljob_worker.databuffer.protocol.errors import Away, Damaged, Refused
-from rljob_worker.databuffer.protocol.peer_side import ChunkTicket, Envelope, WhatDoTheyDo
-from rljob_worker.databuffer.protocol.streams import RecordStream
+from rljob_worker.databuffer.protocol.peer_side import ChunkTicket, Envelope, RecordStream, WhatDoTheyDo
 from rljob_worker.databuffer.routes.hosts import Host
 from rljob_worker.databuffer.server.flight import PeerServer
 from rljob_worker.errors import BadData, PeerLost

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rljob_worker.databuffer.links.inbox import Inbox
-from rljob_worker.databuffer.links.link import Link, Lost, Start, Wait, size_of
+from rljob_worker.databuffer.links.link import Inbox, Link, Lost, Start, Wait, size_of
 from rljob_worker.databuffer.protocol.errors import Bug, Malformed, Refused
 from rljob_worker.databuffer.protocol.peer_side import Down, Envelope, PeerMessage, RowsTaken, SourceClosed
 from rljob_worker.databuffer.routes.hosts import Host

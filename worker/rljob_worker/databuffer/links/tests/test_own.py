@@ -13,7 +13,7 @@ from rljob_api.tests.patience import PATIENCE_SECONDS
 from rljob_worker import frames
 from rljob_worker.databuffer.links import own
 from rljob_worker.databuffer.links.fencing import Identity
-from rljob_worker.databuffer.links.own import OwnBuffer
+from rljob_worker.databuffer.links.own import Kept, OwnBuffer
 from rljob_worker.databuffer.links.tests.pair import groups, identity
 from rljob_worker.databuffer.protocol.codec import encode
 from rljob_worker.databuffer.protocol.errors import Refused
@@ -238,3 +238,47 @@ def test_no_connection_is_left_after_the_end(tmp_path: Path):
 def test_a_worker_without_a_token_calls_nobody(tmp_path: Path):
     with pytest.raises(InvalidJob, match="RLJOB_TOKEN_FILE is empty"):
         OwnBuffer(tmp_path / "sock", identity(HERE, rank=0, token=""))
+
+
+@pytest.fixture
+def pairs() -> Iterator[list[tuple[socket.socket, socket.socket]]]:
+    made = [socket.socketpair() for _ in range(3)]
+    yield made
+    for ours, theirs in made:
+        ours.close()
+        theirs.close()
+
+
+def is_closed(connection: socket.socket) -> bool:
+    return connection.fileno() == -1
+
+
+def test_the_connection_used_last_is_the_next(pairs: list[tuple[socket.socket, socket.socket]]):
+    kept = Kept(2)
+    first, second, third = (ours for ours, _ in pairs)
+    assert kept.take() is None
+    for each in (first, second, third):
+        kept.keep(each)
+    assert is_closed(third)  # two are enough
+    assert (kept.take(), kept.take(), kept.take()) == (second, first, None)
+
+
+def test_connections_that_have_ended_are_not_taken(pairs: list[tuple[socket.socket, socket.socket]]):
+    kept = Kept(3)
+    for ours, _ in pairs:
+        kept.keep(ours)
+    pairs[2][1].close()
+    pairs[1][1].sendall(b"nobody asked")
+    assert kept.take() is pairs[0][0]
+    assert is_closed(pairs[2][0]) and is_closed(pairs[1][0])
+
+
+def test_after_the_end_nothing_is_kept(pairs: list[tuple[socket.socket, socket.socket]]):
+    kept = Kept(3)
+    kept.keep(pairs[0][0])
+    kept.hang_up()
+    assert is_closed(pairs[0][0])
+    kept.keep(pairs[1][0])
+    kept.close()
+    kept.keep(pairs[2][0])
+    assert is_closed(pairs[1][0]) and is_closed(pairs[2][0]) and kept.take() is None

@@ -9,9 +9,8 @@ import pyarrow.flight as flight
 import pytest
 
 from rljob_worker.databuffer.links.book import AddressBook
-from rljob_worker.databuffer.links.connection import Connection
+from rljob_worker.databuffer.links.connection import Connection, ask_all
 from rljob_worker.databuffer.links.faults import to_flight
-from rljob_worker.databuffer.links.questions import ask_all
 from rljob_worker.databuffer.links.tests.pair import identity
 from rljob_worker.databuffer.protocol.codec import encode, opened, sealed
 from rljob_worker.databuffer.protocol.errors import Away, Damaged, Malformed

@@ -19,8 +19,15 @@ from rljob_worker.databuffer.links.credentials import Credentials
 from rljob_worker.databuffer.links.tests.pair import READ, groups, identity, record_stream, streamed
 from rljob_worker.databuffer.protocol.codec import encode
 from rljob_worker.databuffer.protocol.errors import Away, Elsewhere, Refused
-from rljob_worker.databuffer.protocol.peer_side import Answer, ChunkTicket, Envelope, Question, Ticket, WhatDoTheyDo
-from rljob_worker.databuffer.protocol.streams import RecordStream
+from rljob_worker.databuffer.protocol.peer_side import (
+    Answer,
+    ChunkTicket,
+    Envelope,
+    Question,
+    RecordStream,
+    Ticket,
+    WhatDoTheyDo,
+)
 from rljob_worker.databuffer.routes.hosts import Host
 from rljob_worker.databuffer.server.flight import PeerServer
 from rljob_worker.errors import PeerLost

@@ -7,9 +7,8 @@ from rljob_worker.arrow_batch import from_arrow, record_of, to_arrow
 from rljob_worker.column_kind import Kind
 from rljob_worker.databuffer.rows import segment, stream
 from rljob_worker.databuffer.rows.arrangement import Header, arrange
-from rljob_worker.databuffer.rows.landing import Landing
-from rljob_worker.databuffer.store.arena import Allocator
-from rljob_worker.databuffer.store.places import Place, mapped
+from rljob_worker.databuffer.rows.stream import Landing
+from rljob_worker.databuffer.store.places import Allocator, Place, mapped
 from rljob_worker.row_index import RowIndex
 
 HUGE = (1 << 31) + 5

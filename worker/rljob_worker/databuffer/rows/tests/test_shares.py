@@ -8,7 +8,7 @@ from rljob_worker.arrow_batch import columns_of, kinds_of
 from rljob_worker.batch import Batch, Column
 from rljob_worker.databuffer.rows import segment, stream
 from rljob_worker.databuffer.rows.arrangement import Header, arrange, place
-from rljob_worker.databuffer.rows.landing import Landing
+from rljob_worker.databuffer.rows.stream import Landing
 from rljob_worker.databuffer.rows.tests.batches import batch_of, row_lists, same, stored
 from rljob_worker.tests.indexed import Indexed
 

@@ -24,12 +24,12 @@ from rljob_worker.databuffer.protocol.peer_side import (
     Down,
     Envelope,
     Question,
+    RecordStream,
     RowsTaken,
     Ticket,
     WhatDoTheyDo,
     WhatIsMissing,
 )
-from rljob_worker.databuffer.protocol.streams import RecordStream
 from rljob_worker.databuffer.protocol.worker_side import Post
 from rljob_worker.databuffer.routes.hosts import Host
 from rljob_worker.databuffer.server.flight import PeerServer

@@ -20,8 +20,8 @@ from rljob_worker.databuffer.links.fencing import Identity
 from rljob_worker.databuffer.protocol import peer_side as peer
 from rljob_worker.databuffer.protocol import worker_side as say
 from rljob_worker.databuffer.protocol.errors import Away, Bug, Malformed, OutOfOrder
-from rljob_worker.databuffer.protocol.topics import OPENING, REPORT, VERDICT
 from rljob_worker.databuffer.routes.hosts import Host
+from rljob_worker.databuffer.routes.job_tree import OPENING, REPORT, VERDICT
 from rljob_worker.databuffer.rows import segment
 from rljob_worker.databuffer.rows.arrangement import Header
 from rljob_worker.databuffer.rows.stream import stream

@@ -12,12 +12,38 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from rljob_worker.databuffer.store.places import ARENA, SPILL, Kind, created, mapped, start_of_spill
+from rljob_worker.databuffer.store.places import (
+    ARENA,
+    PAGE_BYTES,
+    SPILL,
+    Allocator,
+    Kind,
+    created,
+    mapped,
+    rounded,
+    start_of_spill,
+)
 from rljob_worker.errors import StorageError
 
 MIB = 1 << 20
 NOBODY = 65534
+
+_MAPS = """
+import resource, sys
+from pathlib import Path
+from rljob_worker.databuffer.store.places import Place, mapped
+resource.setrlimit(getattr(resource, "RLIMIT_" + sys.argv[2]), (4 << 30, 4 << 30))
+places = [Place(Path(sys.argv[1]), 1 << 40)]
+written, read = mapped(places, writable=True), mapped(places, writable=False)
+written[-1] = 7
+print(written[-1], read[-1])
+"""
+
+PAGES = 32
 
 
 @contextlib.contextmanager
@@ -66,18 +92,6 @@ def test_what_is_mapped_is_no_memory_of_the_process_that_maps_it(tmp_path: Path)
 def mapped_by_another(place: Path, limit: str) -> "subprocess.CompletedProcess[str]":
     """Both ways, by a process of which a resource is limited to 4 GiB."""
     return subprocess.run([sys.executable, "-c", _MAPS, str(place), limit], capture_output=True, text=True)
-
-
-_MAPS = """
-import resource, sys
-from pathlib import Path
-from rljob_worker.databuffer.store.places import Place, mapped
-resource.setrlimit(getattr(resource, "RLIMIT_" + sys.argv[2]), (4 << 30, 4 << 30))
-places = [Place(Path(sys.argv[1]), 1 << 40)]
-written, read = mapped(places, writable=True), mapped(places, writable=False)
-written[-1] = 7
-print(written[-1], read[-1])
-"""
 
 
 def test_room_that_was_reserved_is_there_however_full_the_disk_becomes(tmp_path: Path):
@@ -192,3 +206,53 @@ def test_leftovers_are_files_of_the_kind_that_nobody_holds(tmp_path: Path):
             f"{ARENA.prefix}another",
             "users",
         }
+
+
+def test_first_fit_by_hand():
+    arena = Allocator(10 * PAGE_BYTES)
+    first, second, third = (arena.allocate(3 * PAGE_BYTES) for _ in range(3))
+    assert (first, second, third) == (0, 3 * PAGE_BYTES, 6 * PAGE_BYTES)
+    assert arena.allocate(2 * PAGE_BYTES) is None
+    arena.free(0)
+    arena.free(3 * PAGE_BYTES)
+    assert arena.largest_free == 6 * PAGE_BYTES  # joined
+    assert arena.allocate(4 * PAGE_BYTES) == 0
+    assert arena.allocate(1) == 4 * PAGE_BYTES  # a byte takes a page
+
+
+class Leases(RuleBasedStateMachine):
+    def __init__(self):
+        super().__init__()
+        self.arena = Allocator(PAGES * PAGE_BYTES)
+        self.taken: dict[int, int] = {}
+
+    @rule(pages=st.integers(1, PAGES), odd=st.integers(0, PAGE_BYTES - 1))
+    def allocate(self, pages, odd):
+        size = pages * PAGE_BYTES - odd
+        offset = self.arena.allocate(size)
+        if offset is None:
+            assert self.arena.largest_free < rounded(size)
+        else:
+            self.taken[offset] = rounded(size)
+
+    @precondition(lambda self: self.taken)
+    @rule(data=st.data())
+    def free(self, data):
+        offset = data.draw(st.sampled_from(sorted(self.taken)))
+        del self.taken[offset]
+        self.arena.free(offset)
+
+    @invariant()
+    def ranges_are_apart_and_add_up(self):
+        ends = 0
+        for offset, length in sorted(self.taken.items()):
+            assert offset >= ends and offset % PAGE_BYTES == 0
+            ends = offset + length
+        assert ends <= PAGES * PAGE_BYTES
+        assert self.arena.used == sum(self.taken.values())
+        if not self.taken:
+            assert self.arena.largest_free == PAGES * PAGE_BYTES
+
+
+TestLeases = Leases.TestCase
+TestLeases.settings = settings(max_examples=40, stateful_step_count=30)

@@ -3,7 +3,7 @@
 import pytest
 
 from rljob_worker.databuffer.rows.segment import plan_contents
-from rljob_worker.databuffer.store.arena import Allocator
+from rljob_worker.databuffer.store.places import Allocator
 from rljob_worker.databuffer.store.segments import Item, Reader, Segments, explain_late
 
 ITEM = Item("a->b", 1, "part", 0)

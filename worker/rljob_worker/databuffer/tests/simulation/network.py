@@ -14,7 +14,7 @@ import pyarrow.flight as flight
 from rljob_worker.databuffer.links.connection import Connection
 from rljob_worker.databuffer.links.faults import cause_of, errors_of, from_flight, silent, too_late
 from rljob_worker.databuffer.protocol.codec import sealed
-from rljob_worker.databuffer.protocol.streams import Take
+from rljob_worker.databuffer.protocol.peer_side import Take
 from rljob_worker.databuffer.protocol.worker_side import Failed
 from rljob_worker.databuffer.routes.hosts import Host
 from rljob_worker.databuffer.tests.simulation.loop import Condition, Loop, Pause

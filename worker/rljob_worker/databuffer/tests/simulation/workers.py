@@ -13,9 +13,9 @@ import numpy as np
 from rljob_api.planning.plan import Plan
 from rljob_worker.batch import Batch
 from rljob_worker.databuffer.protocol import worker_side as say
-from rljob_worker.databuffer.protocol.topics import OPENING, VERDICT
 from rljob_worker.databuffer.routes.assignment import Layout
 from rljob_worker.databuffer.routes.hosts import Host, Worker
+from rljob_worker.databuffer.routes.job_tree import OPENING, VERDICT
 from rljob_worker.databuffer.rows import segment
 from rljob_worker.databuffer.rows.tests.batches import same
 from rljob_worker.databuffer.tests.gang import rows

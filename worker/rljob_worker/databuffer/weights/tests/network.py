@@ -11,8 +11,7 @@ from random import Random
 import numpy as np
 import pyarrow as pa
 
-from rljob_worker.databuffer.protocol.peer_side import ChunkTicket, PeerMessage
-from rljob_worker.databuffer.protocol.streams import Take
+from rljob_worker.databuffer.protocol.peer_side import ChunkTicket, PeerMessage, Take
 from rljob_worker.databuffer.protocol.worker_side import (
     Answer,
     Chunk,
@@ -31,7 +30,7 @@ from rljob_worker.databuffer.routes.hosts import Host, Worker
 from rljob_worker.databuffer.routes.tests.test_weights_route import plan
 from rljob_worker.databuffer.routes.weights_route import WeightsRoutes
 from rljob_worker.databuffer.store.monitor import Monitor
-from rljob_worker.databuffer.weights.chunk_bytes import Bytes, checksum_of, stream_of
+from rljob_worker.databuffer.weights.chunk import Bytes, checksum_of, stream_of
 from rljob_worker.databuffer.weights.weights import Weights
 from rljob_worker.databuffer.work import Job
 from rljob_worker.errors import PeerLost

@@ -19,7 +19,7 @@ from rljob_worker.databuffer.protocol.worker_side import (
     SkipVersion,
     WeightsOfWorker,
 )
-from rljob_worker.databuffer.weights.chunk_bytes import checksum_of
+from rljob_worker.databuffer.weights.chunk import checksum_of
 from rljob_worker.databuffer.weights.client import WeightsClient
 
 EDGE = "weights/actor"

@@ -13,7 +13,7 @@ from rljob_worker.databuffer.protocol.errors import OutOfOrder
 from rljob_worker.databuffer.tests.gang import Gang, as_processes, group, in_process, plan_of, stage
 from rljob_worker.databuffer.tests.test_rows import resident_bytes
 from rljob_worker.databuffer.weights import client as weights_client
-from rljob_worker.databuffer.weights.chunk_bytes import checksum_of
+from rljob_worker.databuffer.weights.chunk import checksum_of
 from rljob_worker.errors import DeadlineExceeded, PeerLost
 from rljob_worker.tests.waiting import wait_for
 

@@ -24,7 +24,7 @@ from rljob_worker.databuffer.protocol.worker_side import (
 from rljob_worker.databuffer.routes.hosts import Host, Worker
 from rljob_worker.databuffer.store.monitor import Monitor
 from rljob_worker.databuffer.weights.arrivals import MAX_DAMAGES, STREAM_SECONDS
-from rljob_worker.databuffer.weights.chunk_bytes import checksum_of, stream_of
+from rljob_worker.databuffer.weights.chunk import checksum_of, stream_of
 from rljob_worker.databuffer.weights.tests.network import EDGE, Network, routes_of
 from rljob_worker.errors import DeadlineExceeded, PeerLost
 

@@ -13,8 +13,8 @@ from rljob_worker.databuffer.protocol.errors import Malformed, OutOfOrder
 from rljob_worker.databuffer.protocol.peer_side import Down, Up
 from rljob_worker.databuffer.routes.hosts import Host
 from rljob_worker.databuffer.routes.job_tree import JobTree
-from rljob_worker.databuffer.tree.tests.forest import COUNT, NOTE, ORDER, Forest
-from rljob_worker.databuffer.tree.tree import SMALL_BYTES
+from rljob_worker.databuffer.tests.forest import COUNT, NOTE, ORDER, Forest
+from rljob_worker.databuffer.tree import SMALL_BYTES
 
 STOP = Up("stop", 0, b"")
 

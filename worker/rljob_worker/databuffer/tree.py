@@ -9,7 +9,7 @@ opening, verdict   down, from the lead
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 from rljob_worker.databuffer.links.links import Links
@@ -18,16 +18,64 @@ from rljob_worker.databuffer.protocol.peer_side import Down, Up
 from rljob_worker.databuffer.routes.hosts import Host
 from rljob_worker.databuffer.routes.job_tree import JobTree
 from rljob_worker.databuffer.store.monitor import Monitor
-from rljob_worker.databuffer.tree.gathering import Gathering
 from rljob_worker.databuffer.work import Work
 
 STOP = "stop"
+
 SMALL_BYTES = 1 << 16
 """Of a topic's payloads: so few are merged, or acted on, by the message that brings them."""
+
 MAX_OPEN_STEPS = 64
 """Steps of a topic that are being gathered: who is further ahead than that is wrong."""
 
 T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class Gathering:
+    """Contributions of this host's own members, by number, and of the hosts below it that have any."""
+
+    members: frozenset[int]
+    hosts: frozenset[Host]
+    _said: dict[int, bytes] = field(default_factory=dict)
+    _heard: dict[Host, bytes] = field(default_factory=dict)
+    is_over: bool = False
+    """Whether what was gathered has gone up."""
+
+    def say(self, member: int, payload: bytes) -> list[bytes] | None:
+        """A member of this host contributes; everything to merge once nothing is missing."""
+        assert member in self.members, f"{member} is none of {sorted(self.members)}"
+        if member in self._said:
+            raise OutOfOrder(f"member {member} has said it before: one process of a worker does, once")
+        self._said[member] = payload
+        return self._complete()
+
+    def hear(self, host: Host, payload: bytes) -> list[bytes] | None:
+        """A child has merged what it and those below it had to say."""
+        require(host in self.hosts, f"host {host} has nothing to say here")
+        require(host not in self._heard, f"host {host} has said it twice")
+        self._heard[host] = payload
+        return self._complete()
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether a member of this host has contributed."""
+        return bool(self._said)
+
+    @property
+    def missing_members(self) -> list[int]:
+        return sorted(self.members - self._said.keys())
+
+    @property
+    def missing_hosts(self) -> list[Host]:
+        """Hosts with which, or below which, somebody is missing."""
+        return sorted(self.hosts - self._heard.keys())
+
+    def _complete(self) -> list[bytes] | None:
+        """In an order that does not depend on who was first."""
+        if self.missing_members or self.missing_hosts:
+            return None
+        return [self._said[member] for member in sorted(self._said)] + [self._heard[h] for h in sorted(self._heard)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from rljob_worker.databuffer.protocol.errors import Malformed, OutOfOrder
 from rljob_worker.databuffer.routes.hosts import Host
-from rljob_worker.databuffer.tree.gathering import Gathering
+from rljob_worker.databuffer.tree import Gathering
 
 A, B = Host("train", 1), Host("train", 2)
 

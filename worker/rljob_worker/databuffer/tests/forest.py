@@ -11,7 +11,7 @@ from rljob_worker.databuffer.protocol.peer_side import Down, PeerMessage, Up
 from rljob_worker.databuffer.routes.hosts import Host
 from rljob_worker.databuffer.routes.job_tree import JobTree
 from rljob_worker.databuffer.store.monitor import Monitor
-from rljob_worker.databuffer.tree.tree import Told, Topic, Tree
+from rljob_worker.databuffer.tree import Told, Topic, Tree
 
 COUNT, NOTE, ORDER = "count", "note", "order"
 """What is gathered; what is told and kept; what is told and acted on."""

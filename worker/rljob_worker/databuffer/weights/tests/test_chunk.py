@@ -6,8 +6,8 @@ import pytest
 import xxhash
 
 from rljob_worker.arrow_batch import array_over, numbers_of
-from rljob_worker.databuffer.protocol.streams import RecordStream
-from rljob_worker.databuffer.weights.chunk_bytes import BATCH_BYTES, Filling, checksum_of, stream_of
+from rljob_worker.databuffer.protocol.peer_side import RecordStream
+from rljob_worker.databuffer.weights.chunk import BATCH_BYTES, Filling, checksum_of, stream_of
 from rljob_worker.errors import PeerLost
 
 

@@ -109,3 +109,8 @@ def _first_of_each(ids: Int64) -> Int64:
 def _ascend(ids: Int64) -> bool:
     """As the groups of rows by row_id do."""
     return bool((ids[1:] >= ids[:-1]).all())
+
+
+def row_number(row_id: int) -> int:
+    """Its number in the job, from 1, where its id counts from 0."""
+    return int(row_id) + 1

@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping, Sequence
 from rljob_api.catalogue.profiles import DEFAULT, AcceleratorProfile
 from rljob_api.planning.plan import GroupPlan, Plan
 from rljob_api.planning.serving import ServicePlan
-from rljob_worker.accelerators import require_devices
 from rljob_worker.databuffer.routes.hosts import Host
 from rljob_worker.errors import InvalidJob
 
@@ -153,3 +152,17 @@ def visible_devices(profile: AcceleratorProfile, base: Mapping[str, str]) -> lis
 def _is_set_by_job(profile: AcceleratorProfile, plan: Plan) -> bool:
     """What spec.env says of the variable holds for all workers."""
     return any(variable.name == profile.visible_devices_env for variable in plan.spec.env)
+
+
+def require_devices(group: GroupPlan, num_found: int) -> None:
+    """InvalidJob, with the fix, where a pod of the group finds fewer devices than it has workers: starting again finds
+    no more."""
+    num_wanted = group.workers_per_host
+    if num_found >= num_wanted:
+        return
+    found = "no" if num_found == 0 else f"only {num_found}"
+    fix = "use profile cpu" if num_found == 0 else f"lower accelerator.count to {num_found}"
+    raise InvalidJob(
+        f"{found} {group.device.upper()} device{'s' if num_found > 1 else ''} for a pod of worker group {group.name}, "
+        f"which wants {num_wanted} (profile {group.profile}); {fix}, or run where there are enough"
+    )

@@ -1,11 +1,18 @@
-"""What `rljob run` does where a run exists already: go on, start over, say it is done, or refuse. Pure."""
+"""What `rljob run` does where a run exists already: go on, start over, say it is done, or refuse."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rljob_api.lifetime.changes import Change, resume_changes
+from rljob_api.loading.document import read_document
+from rljob_api.loading.load import by_todays_names
+from rljob_api.loading.structure import check_structure
 from rljob_api.v1alpha1 import RLJobSpec
+from rljob_worker.checkpoint.manifest import committed
 from rljob_worker.errors import InvalidJob
+from rljob_worker.job_paths import with_absolute_paths
+from rljob_worker.rundir.directory import RunDirectory
+from rljob_worker.storage.files import read_if_there
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +39,28 @@ class Finished:
     """Nothing is left to do."""
 
     say: str
+
+
+def existing_run(directory: RunDirectory) -> Existing | None:
+    """What an earlier run left; None where there was none. InvalidJob when its job can no longer be read."""
+    text = read_if_there(directory.document)
+    if text is None:
+        return None
+    job, problems = check_structure(by_todays_names(read_document(text).value))
+    if job is None or problems:
+        raise InvalidJob(
+            f"{directory.home} holds a run whose job this version does not understand "
+            f"({problems[0] if problems else 'it is no RLJob'}); "
+            "give the new run another name (`--set metadata.name=...`)"
+        )
+    note = directory.read_note()
+    spec = with_absolute_paths(job, directory.path).spec
+    return Existing(str(directory.home), spec, note.phase if note else "", tuple(checkpoint_steps(directory)))
+
+
+def checkpoint_steps(directory: RunDirectory) -> list[int]:
+    """Steps of committed checkpoints, ascending."""
+    return [checkpoint.step for checkpoint in committed(directory.checkpoints)]
 
 
 def decide_start(wanted: str, spec: RLJobSpec, existing: Existing | None) -> Begin | Finished:

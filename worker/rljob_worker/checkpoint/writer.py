@@ -14,6 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+
+from rljob_worker.arrow_batch import from_arrow, to_arrow
+from rljob_worker.batch import Batch
 from rljob_worker.checkpoint.manifest import (
     MANIFEST,
     FileEntry,
@@ -24,7 +28,6 @@ from rljob_worker.checkpoint.manifest import (
     to_delete,
 )
 from rljob_worker.checkpoint.restore import delete
-from rljob_worker.checkpoint.rows import HeldRows, packed_rows
 from rljob_worker.errors import DeadlineExceeded, StorageError
 from rljob_worker.rundir.ownership import Owner, owner_of
 from rljob_worker.storage.files import read_if_there, write_atomically, write_draft
@@ -34,8 +37,40 @@ if TYPE_CHECKING:
     from rljob_worker.engines.protocols import Shards, TrainEngine
 
 log = logging.getLogger(__name__)
+
 _POLL_SECONDS = 0.01
 _STORE_POLL_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class HeldRows:
+    """What a stage holds on one data-parallel rank."""
+
+    stage: str
+    dp_rank: int
+    rows: Batch
+
+
+def packed_rows(held: HeldRows) -> tuple[str, bytes]:
+    """Name and content of the file for one rank's rows of a stage."""
+    record = to_arrow(held.rows)
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, record.schema) as writer:
+        writer.write_batch(record)
+    return _name(held.stage, held.dp_rank), sink.getvalue().to_pybytes()
+
+
+def read_rows(checkpoint: Place, stage: str, dp_rank: int, dp_size: int) -> list[Batch]:
+    """The rows that fall to a rank: of its own file, and with fewer ranks than before of those that are gone."""
+    found = []
+    while (path := checkpoint / _name(stage, dp_rank)).exists():
+        found.append(from_arrow(pa.ipc.open_file(path.read_bytes()).get_batch(0)))
+        dp_rank += dp_size
+    return found
+
+
+def _name(stage: str, dp_rank: int) -> str:
+    return f"rows-{stage}-{dp_rank}.arrow"
 
 
 @dataclass(frozen=True, slots=True)

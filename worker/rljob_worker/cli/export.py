@@ -17,8 +17,8 @@ from rljob_worker.local.watching.progress import MetricsTail
 from rljob_worker.metrics.lines import storage_errors
 from rljob_worker.rundir.directory import RunDirectory
 from rljob_worker.rundir.home import home_of_directory
-from rljob_worker.storage.failure import is_for_good
 from rljob_worker.storage.place import Place, place_of
+from rljob_worker.storage.trouble import is_for_good
 
 CARD = "README.md"
 PATIENCE_SECONDS = 20.0

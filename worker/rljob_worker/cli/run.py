@@ -14,8 +14,7 @@ from rich.console import Console
 from rljob_api.planning.advice import warnings_of
 from rljob_api.planning.plan import Plan
 from rljob_api.vocabulary.exit_codes import ExitCode
-from rljob_worker.checkpoint.existing import checkpoint_steps, existing_run
-from rljob_worker.checkpoint.resume import Finished, decide_start
+from rljob_worker.checkpoint.resume import Finished, checkpoint_steps, decide_start, existing_run
 from rljob_worker.cli.extras import require_extra
 from rljob_worker.cli.jobfile import JobFile, examine, open_job
 from rljob_worker.cli.output import say
@@ -34,9 +33,8 @@ from rljob_worker.local.watching.progress import MetricsTail, Progress
 from rljob_worker.rehearsal.machine.accounts import unreachable_trackers
 from rljob_worker.rehearsal.machine.machine import findings_here
 from rljob_worker.run_page.page import write_page
-from rljob_worker.rundir.directory import RunDirectory, RunNote
+from rljob_worker.rundir.directory import RunDirectory, RunLock, RunNote
 from rljob_worker.rundir.home import home_of
-from rljob_worker.rundir.lock import RunLock
 
 
 def run_job(

@@ -24,7 +24,7 @@ from rljob_worker.databuffer.rows.stream import ROW_BYTES, row_bytes
 from rljob_worker.databuffer.store.places import Place, mapped
 from rljob_worker.databuffer.weights.client import ReceivedChunk, SendingStream, WeightsClient
 from rljob_worker.errors import BadData
-from rljob_worker.row_number import row_number
+from rljob_worker.row_index import row_number
 
 A = TypeVar("A", bound=say.Answer)
 

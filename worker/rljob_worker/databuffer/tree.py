@@ -21,7 +21,6 @@ from rljob_worker.databuffer.store.monitor import Monitor
 from rljob_worker.databuffer.work import Work
 
 STOP = "stop"
-
 SMALL_BYTES = 1 << 16
 """Of a topic's payloads: so few are merged, or acted on, by the message that brings them."""
 

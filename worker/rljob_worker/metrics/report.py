@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from operator import attrgetter
@@ -23,6 +23,7 @@ import msgspec
 
 from rljob_worker.errors import BadData
 from rljob_worker.metrics.scalars import Kind, Scalar, Scalars
+from rljob_worker.row_index import row_number
 
 MAX_SAMPLES = 64
 """A merged report shows no more rows than this: those of the first workers."""
@@ -34,6 +35,10 @@ INFINITE = 2.0**960
 _Place = tuple[int, int]
 """Ordinal of the worker and number of the sample in its report: the order of samples."""
 _Pieces = Annotated[list[float], msgspec.Meta(min_length=1)]
+
+_encode = msgspec.msgpack.Encoder().encode
+
+Record = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +70,6 @@ class _Message(msgspec.Struct, array_like=True):
     """The first sample that had no room; none from there on is shown, so that what is does not depend on the tree."""
 
 
-_encode = msgspec.msgpack.Encoder().encode
 _decoder = msgspec.msgpack.Decoder(_Message)
 
 
@@ -168,3 +172,21 @@ def _decode(payload: bytes) -> _Message:
 
 def _no_report(payload: bytes, error: Exception) -> BadData:
     return BadData(f"{len(payload)} bytes that came as a report of metrics are none: {error}")
+
+
+def joined(samples: Iterable[Mapping[str, Any]]) -> list[Record]:
+    """Records about one row as one, in the order in which rows first come up; its `tokens` get the columns of all.
+
+    [{row_id: 1, response: "4"}, {row_id: 1, tokens: {text: ["4"]}}, {row_id: 1, tokens: {advantages: [0.5]}}]
+        -> [{row: 2, response: "4", tokens: {text: ["4"], advantages: [0.5]}}]
+    """
+    rows: dict[tuple[Any, ...], Record] = {}
+    for number, sample in enumerate(samples):
+        # a row of validation, and a row that was drawn and dropped, has a number that a row of the batch has, too
+        key = (sample.get("row_id", f"record {number}"), sample.get("validation", False), sample.get("dropped", False))
+        row = rows.setdefault(key, {"row": row_number(sample["row_id"])} if "row_id" in sample else {})
+        tokens = {**row.get("tokens", {}), **sample.get("tokens", {})}
+        row |= {name: value for name, value in sample.items() if name != "row_id"}
+        if tokens:
+            row["tokens"] = tokens
+    return list(rows.values())

@@ -8,12 +8,16 @@ A worker reports what it saw; ranks and micro-batches are combined by `Scalar.me
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
+from numpy.typing import NDArray
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
 
 Kind = Literal["mean", "total", "maximum"]
 
@@ -96,3 +100,13 @@ def merge_all(parts: Iterable[Mapping[str, Scalar]]) -> Scalars:
         for name, scalar in part.items():
             by_name.setdefault(name, []).append(scalar)
     return {name: Scalar.merge(scalars) for name, scalars in by_name.items()}
+
+
+def means_by_source(name: str, values: NDArray[np.float64], sources: Sequence[str]) -> Scalars:
+    """One metric `name/source` for each data set that has values; values and sources are [rows].
+
+    accuracy, [1, 0, 1], [a, b, a] -> {accuracy/a: mean of 1 and 1, accuracy/b: mean of 0}
+    """
+    homes = np.array(sources, dtype=object)
+    mine = {source: values[homes == source] for source in sorted(set(sources))}
+    return {f"{name}/{source}": mean_of(found) for source, found in mine.items()}

@@ -10,9 +10,8 @@ from functools import partial
 from rljob_api.planning.plan import StagePlan
 from rljob_worker.checkpoint.background import Background
 from rljob_worker.checkpoint.init_from import initial_weights
-from rljob_worker.checkpoint.rows import HeldRows, read_rows
 from rljob_worker.checkpoint.state import GroupState
-from rljob_worker.checkpoint.writer import RankFiles, RankPart, engine_folder
+from rljob_worker.checkpoint.writer import HeldRows, RankFiles, RankPart, engine_folder, read_rows
 from rljob_worker.data.listing import DataIdentity, to_json
 from rljob_worker.engines.protocols import TrainEngine
 from rljob_worker.errors import InvalidJob

@@ -15,9 +15,8 @@ from rljob_worker.data.dataset import PromptDataset
 from rljob_worker.engines.rollout.generate import generate
 from rljob_worker.engines.rollout.of_job import max_tokens_of, validation_sampling
 from rljob_worker.engines.rollout.protocol import RolloutEngine
-from rljob_worker.metrics.by_source import means_by_source
 from rljob_worker.metrics.pass_at_k import maj_at_k, pass_at_k, sizes
-from rljob_worker.metrics.scalars import Scalars, mean, mean_of, merge_all
+from rljob_worker.metrics.scalars import Scalars, mean, mean_of, means_by_source, merge_all
 from rljob_worker.rewards.combine import Rewards
 from rljob_worker.rewards.results import RewardResult
 from rljob_worker.rewards.running.runner import RewardRunner

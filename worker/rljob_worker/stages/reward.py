@@ -18,8 +18,7 @@ from rljob_api.planning.plan import StagePlan
 from rljob_api.v1alpha1 import RLJobSpec
 from rljob_worker.batch import Batch, Column
 from rljob_worker.engines.rollout.requests import Ended
-from rljob_worker.metrics.by_source import means_by_source
-from rljob_worker.metrics.scalars import Scalars, maximum, mean, mean_of
+from rljob_worker.metrics.scalars import Scalars, maximum, mean, mean_of, means_by_source
 from rljob_worker.rewards.combine import Rewards, combine, joined
 from rljob_worker.rewards.results import RewardResult
 from rljob_worker.rewards.running.runner import RewardRunner

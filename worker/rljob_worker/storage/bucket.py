@@ -10,8 +10,7 @@ from typing import Any
 
 from rljob_worker.storage.address import Address
 from rljob_worker.storage.connection import connected
-from rljob_worker.storage.failure import Conflict, failure_of
-from rljob_worker.storage.trouble import is_of_store
+from rljob_worker.storage.trouble import Conflict, failure_of, is_of_store
 
 PATIENCE_SECONDS = 300.0
 """How long a store that does not answer is asked again. Half of the time that workers wait for each other by default,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -12,12 +12,47 @@ from types import TracebackType
 from typing import Any, BinaryIO, NamedTuple, Self, cast
 
 from rljob_worker.storage.bucket import Bucket
-from rljob_worker.storage.ranged_file import RangedFile
 
 PART_BYTES = 16 << 20
 """Of a multipart upload, which has 10,000 parts at most: files of up to 160 GB."""
+
 PARTS_AT_ONCE = 4
 """So much of a file is in memory on its way."""
+
+
+class RangedFile(io.RawIOBase):
+    """A file that can only be read: every read is a request for a range of its bytes."""
+
+    def __init__(self, size: int, read_range: Callable[[int, int], bytes]) -> None:
+        """read_range: the bytes from a position up to another."""
+        self._size, self._read_range, self._at = size, read_range, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        self._at = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence] + offset
+        return self._at
+
+    def read(self, size: int = -1) -> bytes:
+        stop = self._size if size < 0 else min(self._at + size, self._size)
+        if stop <= self._at:
+            return b""
+        found = self._read_range(self._at, stop)
+        self._at += len(found)
+        return found
+
+    def readinto(self, into: Any) -> int:
+        view = memoryview(into).cast("B")
+        found = self.read(len(view))
+        view[: len(found)] = found
+        return len(found)
 
 
 class ObjectStat(NamedTuple):

@@ -2,8 +2,7 @@ import numpy as np
 
 from rljob_worker.batch import Batch, Column
 from rljob_worker.checkpoint.manifest import directory_name
-from rljob_worker.checkpoint.rows import HeldRows, packed_rows, read_rows
-from rljob_worker.checkpoint.writer import RankFiles, RankPart
+from rljob_worker.checkpoint.writer import HeldRows, RankFiles, RankPart, packed_rows, read_rows
 from rljob_worker.rundir.ownership import Owner
 
 

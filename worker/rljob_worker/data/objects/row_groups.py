@@ -25,7 +25,7 @@ from rljob_worker.data.objects.kinds import rows_of
 from rljob_worker.data.objects.store import Span, Store
 from rljob_worker.data.source import BATCH_ROWS, NoColumn, Places, Rows, no_text, top_of, value_of
 from rljob_worker.errors import BadData, RLJobError
-from rljob_worker.storage.ranged_file import RangedFile
+from rljob_worker.storage.object_path import RangedFile
 
 CACHE_BYTES = 64 << 20
 """Row groups and footers that a process keeps, of each data set."""

@@ -12,8 +12,7 @@ from rljob_worker.data.patience import Patience
 from rljob_worker.errors import BadData, InvalidJob
 from rljob_worker.storage.address import Address
 from rljob_worker.storage.connection import connected
-from rljob_worker.storage.failure import Conflict, failure_of, is_for_good
-from rljob_worker.storage.trouble import Trouble, is_of_store, trouble_of
+from rljob_worker.storage.trouble import Conflict, Trouble, failure_of, is_for_good, is_of_store, trouble_of
 
 if TYPE_CHECKING:
     from obstore import ObjectMeta

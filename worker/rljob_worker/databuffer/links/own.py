@@ -33,7 +33,6 @@ MAX_KEPT = 64
 """Connections: a worker asks from a few threads."""
 
 CALL_SECONDS = 30.0
-
 GRACE_SECONDS = 10.0
 """The data buffer explains a time-out better than its client can: the client waits this much longer."""
 

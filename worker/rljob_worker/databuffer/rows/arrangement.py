@@ -16,8 +16,7 @@ from rljob_worker.databuffer.protocol.worker_side import Contents
 from rljob_worker.databuffer.rows.segment import Views, plan_contents
 from rljob_worker.errors import BadData
 from rljob_worker.gather import Runs, Stretches, offsets_of
-from rljob_worker.row_index import INDEX_COLUMNS, RowIndex
-from rljob_worker.row_number import row_number
+from rljob_worker.row_index import INDEX_COLUMNS, RowIndex, row_number
 
 Int64 = NDArray[np.int64]
 

@@ -16,11 +16,8 @@ from rljob_worker.databuffer.routes.job_tree import JobTree
 from rljob_worker.errors import DeadlineExceeded, PeerLost, RLJobError
 
 ASKED_HOSTS = 16
-
 SHOWN = 8
-
 ASK_SECONDS = 5.0
-
 WAITED: type[RLJobError] = DeadlineExceeded
 
 

@@ -18,7 +18,6 @@ from rljob_worker.errors import PeerLost
 Bytes = NDArray[np.uint8]
 
 BATCH_BYTES = 4 << 20
-
 _SCHEMA = pa.schema([pa.field("bytes", pa.uint8(), nullable=False)])
 
 

@@ -13,9 +13,9 @@ from pathlib import Path
 from rljob_api.planning.plan import Plan
 from rljob_api.vocabulary.data_url import scheme_of
 from rljob_worker.errors import InvalidJob, StorageError
-from rljob_worker.storage.failure import is_for_good
 from rljob_worker.storage.object_path import ObjectPath
 from rljob_worker.storage.place import Place, place_of
+from rljob_worker.storage.trouble import is_for_good
 
 ORIGIN = ".origin"
 """In a mirror: the URL of the directory it is of."""

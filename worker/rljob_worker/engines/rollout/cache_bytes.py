@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from rljob_worker.engines.attention.heads import head_dim, key_heads
 from rljob_worker.errors import InvalidJob
-from rljob_worker.row_number import row_number
+from rljob_worker.row_index import row_number
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig

@@ -23,8 +23,7 @@ from rljob_worker.local.pods import pods
 from rljob_worker.local.pods.pods import Commands
 from rljob_worker.local.supervisor import Launch, Supervisor
 from rljob_worker.local.tests import fake_buffer, fake_services
-from rljob_worker.rundir.directory import RunDirectory
-from rljob_worker.rundir.lock import RunLock
+from rljob_worker.rundir.directory import RunDirectory, RunLock
 from rljob_worker.tests.documents import plan_of
 
 

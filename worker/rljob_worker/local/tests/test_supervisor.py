@@ -11,8 +11,7 @@ import pytest
 
 from rljob_api.tests.patience import PATIENCE_SECONDS
 from rljob_worker.local.pods.interface import interface_of
-from rljob_worker.rundir.directory import RunDirectory
-from rljob_worker.rundir.lock import is_locked
+from rljob_worker.rundir.directory import RunDirectory, is_locked
 from rljob_worker.tests.waiting import is_gone, parent_of, pid_in, wait_for
 from rljob_worker.tests.warm import WarmProcess
 

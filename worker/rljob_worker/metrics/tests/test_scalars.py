@@ -3,7 +3,7 @@ import math
 import numpy as np
 import pytest
 
-from rljob_worker.metrics.scalars import Scalar, maximum, mean, mean_of, merge_all, total
+from rljob_worker.metrics.scalars import Scalar, maximum, mean, mean_of, means_by_source, merge_all, total
 
 
 def test_means_merge_by_sum_and_count():
@@ -45,3 +45,13 @@ def test_infinities_of_both_signs_and_sums_beyond_all_numbers_are_merged_in_any_
             assert math.isnan(Scalar.merge([maximum(value) for value in values]).value)
     assert Scalar.merge([total(1.7e308), total(1.7e308)]).value == inf
     assert Scalar.merge([total(-1.7e308), total(-1.7e308)]).value == -inf
+
+
+def test_each_data_set_has_a_mean_of_its_own():
+    # a: 1 + 0 + 1 of 3; b: 0.5 of 1
+    found = means_by_source("accuracy", np.array([1.0, 0.5, 0.0, 1.0]), ["a", "b", "a", "a"])
+    assert found == {"accuracy/a": mean(2.0, 3), "accuracy/b": mean(0.5, 1)}
+
+
+def test_no_rows_have_no_data_set():
+    assert means_by_source("accuracy", np.zeros(0), []) == {}

@@ -9,9 +9,9 @@ from rljob_api.vocabulary.data_url import scheme_of
 from rljob_worker.bounded import HUB_SECONDS, within
 from rljob_worker.errors import InvalidJob, NotHere, StorageError
 from rljob_worker.rehearsal.inputs.first_rows import PATIENCE_SECONDS
-from rljob_worker.storage.failure import is_for_good
 from rljob_worker.storage.object_path import ObjectPath
 from rljob_worker.storage.place import place_of
+from rljob_worker.storage.trouble import is_for_good
 from rljob_worker.weight_index import INDEX
 
 READ = ("config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja", INDEX)

@@ -15,8 +15,7 @@ from rljob_worker.run_page.content import (
     read_content,
     shown_samples,
 )
-from rljob_worker.rundir.directory import RunDirectory, RunNote
-from rljob_worker.rundir.lock import RunLock
+from rljob_worker.rundir.directory import RunDirectory, RunLock, RunNote
 
 
 def test_a_metric_that_comes_late_or_is_missing_has_gaps():

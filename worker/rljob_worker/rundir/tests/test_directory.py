@@ -9,8 +9,7 @@ from rljob_worker.errors import InvalidJob, StorageError
 from rljob_worker.job_paths import missing_paths, with_absolute_paths
 from rljob_worker.local.pods.process import ready_line
 from rljob_worker.process.family import FAMILY, end_family, family_members
-from rljob_worker.rundir.directory import RunDirectory, RunNote, runs_in
-from rljob_worker.rundir.lock import RunLock, is_locked
+from rljob_worker.rundir.directory import RunDirectory, RunLock, RunNote, is_locked, runs_in
 from rljob_worker.tests.documents import job
 
 NOTE = RunNote(
@@ -43,7 +42,7 @@ def test_a_dead_process_holds_no_lock(directory):
     code = (
         "import os, sys\n"
         "from pathlib import Path\n"
-        "from rljob_worker.rundir.lock import RunLock\n"
+        "from rljob_worker.rundir.directory import RunLock\n"
         "RunLock(Path(sys.argv[1])).__enter__()\n"
         "os.kill(os.getpid(), 9)\n"
     )

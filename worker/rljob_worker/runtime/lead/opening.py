@@ -6,16 +6,15 @@ import json
 import logging
 
 from rljob_api.vocabulary import keys
-from rljob_worker.checkpoint.existing import existing_run
 from rljob_worker.checkpoint.restore import Start, choose_start, discard_after
-from rljob_worker.checkpoint.resume import Finished, decide_start
+from rljob_worker.checkpoint.resume import Finished, decide_start, existing_run
 from rljob_worker.errors import InvalidJob, StorageError
 from rljob_worker.rundir.directory import RunDirectory
 from rljob_worker.rundir.ownership import claim_run
 from rljob_worker.runtime.setup.environment import WorkerEnvironment
-from rljob_worker.storage.failure import is_for_good
 from rljob_worker.storage.files import write_atomically
 from rljob_worker.storage.object_path import ObjectPath
+from rljob_worker.storage.trouble import is_for_good
 
 log = logging.getLogger(__name__)
 

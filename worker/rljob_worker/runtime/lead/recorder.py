@@ -12,9 +12,8 @@ from typing import Any
 
 from rljob_worker.algorithms.values.objective import with_explained_variance
 from rljob_worker.metrics.headline import headline
-from rljob_worker.metrics.report import Report
+from rljob_worker.metrics.report import Report, joined
 from rljob_worker.metrics.reporter import Reporter
-from rljob_worker.metrics.samples import joined
 from rljob_worker.metrics.sink import RunFiles
 from rljob_worker.storage.place import Place
 

@@ -3,8 +3,8 @@
 import torch
 
 from rljob_api.planning.plan import GroupPlan, Plan
-from rljob_worker.accelerators import require_devices
 from rljob_worker.devices.modules import num_devices
+from rljob_worker.visible_devices import require_devices
 
 
 def require_devices_of_torch(group: GroupPlan) -> None:

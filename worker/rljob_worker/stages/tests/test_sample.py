@@ -11,7 +11,7 @@ import torch
 from rljob_api.tests.builders import make_plan
 from rljob_api.tests.patience import PATIENCE_SECONDS
 from rljob_worker.batch import Batch, Column
-from rljob_worker.checkpoint.rows import HeldRows, packed_rows, read_rows
+from rljob_worker.checkpoint.writer import HeldRows, packed_rows, read_rows
 from rljob_worker.data.dataset import Prompts
 from rljob_worker.engines.rollout.tests.scripted import ScriptedEngine
 from rljob_worker.errors import BadData

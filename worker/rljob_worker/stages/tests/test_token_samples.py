@@ -3,7 +3,7 @@
 import numpy as np
 
 from rljob_worker.batch import Batch, Column
-from rljob_worker.metrics.samples import joined
+from rljob_worker.metrics.report import joined
 from rljob_worker.stages.sample import renumbered
 from rljob_worker.stages.token_samples import MAX_TOKENS, token_samples
 

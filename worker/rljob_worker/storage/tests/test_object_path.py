@@ -4,9 +4,9 @@ import zlib
 
 import pytest
 
-from rljob_worker.storage.failure import Conflict
 from rljob_worker.storage.place import delete_tree, place_of
 from rljob_worker.storage.tests.s3_server import CONDITIONS, SLOW_DOWN, s3_bucket
+from rljob_worker.storage.trouble import Conflict
 
 
 @pytest.fixture

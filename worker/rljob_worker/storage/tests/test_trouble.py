@@ -1,10 +1,14 @@
 """Texts of the library's errors, as it wrote them, and what they mean."""
 
+import errno
+
 import pytest
 
-from rljob_worker.storage.trouble import Trouble, trouble_of, words_of
+from rljob_worker.storage.address import Address
+from rljob_worker.storage.trouble import Conflict, Trouble, failure_of, is_for_good, trouble_of, words_of
 
 ANSWER = "Generic S3 error: Error performing GET http://h/b in 1.4ms - Server returned non-2xx status code: {}"
+URL = "s3://bucket/file"
 
 
 @pytest.mark.parametrize(
@@ -68,3 +72,43 @@ def test_what_the_store_said(text, trouble, words):
     assert trouble_of(RuntimeError(text)) is trouble
     assert words_of(RuntimeError(text)).startswith(words)
     assert "secret" not in words_of(RuntimeError(text))
+
+
+class AlreadyExistsError(Exception):
+    """As the library calls a put on the condition that nothing is there."""
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "number", "words", "for_good"),
+    [
+        (RuntimeError(ANSWER.format("412 Precondition Failed: ")), Conflict, errno.EEXIST, "somebody else", False),
+        (AlreadyExistsError("Object at location file already exists"), Conflict, errno.EEXIST, "somebody else", False),
+        (
+            FileNotFoundError(ANSWER.format("404 Not Found: <Code>NoSuchKey</Code>")),
+            FileNotFoundError, errno.ENOENT, "not there (404 Not Found (NoSuchKey))", False,
+        ),
+        (
+            FileNotFoundError(ANSWER.format("404 Not Found: <Code>NoSuchBucket</Code>")),
+            OSError, errno.ENODEV, "there is no such bucket (404 Not Found (NoSuchBucket)); make it", True,
+        ),
+        (
+            FileNotFoundError("Generic error: status code: 404 Not Found: <Code>ContainerNotFound</Code>"),
+            OSError, errno.ENODEV, "there is no such bucket", True,
+        ),
+        (
+            RuntimeError(ANSWER.format("403 Forbidden: ")),
+            PermissionError, errno.EACCES, "the store refuses: 403 Forbidden; the workers' environment needs AWS", True,
+        ),
+        (
+            RuntimeError(ANSWER.format("503 Slow Down: ")),
+            OSError, errno.EIO, "the store did not do it: 503 Slow Down", False,
+        ),
+        (OSError(errno.ENOSPC, "No space left on device"), OSError, errno.ENOSPC, "No space left on device", False),
+    ],
+)  # fmt: skip
+def test_what_an_error_becomes(error, kind, number, words, for_good):
+    found = failure_of(error, Address.of(URL), URL)
+    assert type(found) is kind and found.errno == number
+    assert found.strerror.startswith(words)
+    assert is_for_good(found) is for_good
+    assert found is error or found.filename == URL

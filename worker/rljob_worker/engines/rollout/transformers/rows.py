@@ -14,7 +14,7 @@ from rljob_worker.engines.rollout.transformers.drawn_tokens import DrawnTokens
 from rljob_worker.engines.rollout.transformers.request import NO_ROUTES, Request
 from rljob_worker.engines.rollout.transformers.sampling import sample
 from rljob_worker.errors import BadData
-from rljob_worker.row_number import row_number
+from rljob_worker.row_index import row_number
 
 _DIVERGED = (
     "the policy has diverged; go on from a checkpoint before that, with a lower training.learningRate or maxGradNorm"

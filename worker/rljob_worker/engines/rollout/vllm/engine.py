@@ -27,7 +27,7 @@ from rljob_worker.engines.rollout.vllm.sampling import sampling_of
 from rljob_worker.engines.rollout.vllm.weights import forget_expert_kernels, refresh_tied
 from rljob_worker.engines.rollout.vocabulary import Vocabulary
 from rljob_worker.errors import BadData, EngineBroken, InvalidJob
-from rljob_worker.row_number import row_number
+from rljob_worker.row_index import row_number
 
 if TYPE_CHECKING:
     from vllm.outputs import RequestOutput

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch._inductor.async_compile import AsyncCompile
 from torch.fx import GraphModule
 
 from rljob_api.pipeline.meshes import Mesh
@@ -74,9 +73,10 @@ def test_compiled_layers_compute_the_same(tmp_path: Path, monkeypatch: pytest.Mo
 def compiler(own_environment: None) -> Iterator[None]:
     """The compiler that a job has: its threads end with the test."""
     yield
-    if AsyncCompile.pool.cache_info().currsize:
-        AsyncCompile.pool().shutdown()
-        AsyncCompile.pool.cache_clear()
+    pool = torch._inductor.async_compile.AsyncCompile.pool
+    if pool.cache_info().currsize:
+        pool().shutdown()
+        pool.cache_clear()
 
 
 @pytest.mark.slow

@@ -32,6 +32,8 @@ class ChildCache:
         """
         self._most_departed = most_departed
         self._by_job: dict[Key, dict[str, Object]] = {}
+        self._keys: dict[tuple[str, str], Key] = {}
+        """Namespace and name of a child → its job."""
         self._departed: dict[tuple[Key, str], Object] = {}
         self.version = 0
         """The version up to which everything is known."""
@@ -51,7 +53,7 @@ class ChildCache:
         A child noted after the list was made stays.
         """
         before, self.version = self._by_job, int(version)
-        self._by_job = {}
+        self._by_job, self._keys = {}, {}
         for item in items:
             self._put(item)
         for key, children in before.items():
@@ -64,11 +66,18 @@ class ChildCache:
         return {key for key in keys_of_both if _versions(before.get(key, {})) != _versions(now.get(key, {}))}
 
     def update(self, type_: str, item: Object) -> Key | None:
-        """Take a watch event; the job whose child it is about, or None when there is nothing new about one."""
+        """Take a watch event; the job whose child it is about, or None when there is nothing new about one.
+
+        A child whose label names another job than before has departed from that one.
+        """
         self.version = max(self.version, version_of(item))
         if type_ == "BOOKMARK":
             return None
-        key = job_of(item)
+        before, key = self._key_of(item), job_of(item)
+        if before is not None and before != key:
+            if type_ != "DELETED":
+                return self._move(before, item)
+            key = before
         if key is None:
             return None
         known = self._by_job.get(key, {}).get(item["metadata"]["name"])
@@ -88,15 +97,30 @@ class ChildCache:
         if version_of(item) > self.version:
             self._put(item)
 
+    def _key_of(self, item: Object) -> Key | None:
+        """The job under which a child of this name is known."""
+        return self._keys.get((item["metadata"]["namespace"], item["metadata"]["name"]))
+
+    def _move(self, before: Key, item: Object) -> Key | None:
+        known = self._by_job[before][item["metadata"]["name"]]
+        if version_of(known) >= version_of(item):
+            return None
+        self._drop(before, item["metadata"]["name"])
+        self._depart(before, known)
+        self._put(item)
+        return before
+
     def _put(self, item: Object) -> None:
         key = job_of(item)
         if key is not None:
             self._by_job.setdefault(key, {})[item["metadata"]["name"]] = item
+            self._keys[key.namespace, item["metadata"]["name"]] = key
             self._departed.pop((key, item["metadata"]["name"]), None)
 
     def _drop(self, key: Key, name: str) -> None:
         children = self._by_job.get(key, {})
         children.pop(name, None)
+        self._keys.pop((key.namespace, name), None)
         if not children:
             self._by_job.pop(key, None)
 

@@ -212,7 +212,9 @@ class FakeCluster:
             "creationTimestamp": timestamp(self._clock()),
             "generation": 1,
         }
-        self._objects[_name(kind, namespace, body["metadata"]["name"])] = found
+        name = _name(kind, namespace, body["metadata"]["name"])
+        self._objects[name] = found
+        self.dropped.pop(name, None)  # what is known of a name is of the last object that had it
         return found
 
     def _change(self, kind: Kind, found: Object, after: Object) -> Object:

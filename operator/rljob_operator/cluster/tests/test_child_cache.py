@@ -51,6 +51,25 @@ def test_events_change_one_child() -> None:
     assert (names(cache), cache.version) == ([], 4)
 
 
+def test_a_child_relabelled_has_departed_from_its_job() -> None:
+    """Whatever the new label: the last state seen under the old one is kept, as of one that was deleted."""
+    for job, there in (("other", ["a"]), (None, [])):
+        cache = ChildCache()
+        cache.replace([pod("a", 1)], "1")
+        assert cache.update("MODIFIED", pod("a", 2, job=job)) == JOB
+        assert (names(cache), cache.departed(JOB, "a")) == ([], pod("a", 1))
+        assert names_of(cache.of(Key("default", "other"))) == there
+        assert cache.update("MODIFIED", pod("a", 3)) in (JOB, Key("default", "other"))
+        assert (names(cache), cache.departed(JOB, "a")) == (["a"], None)
+
+
+def test_a_deletion_counts_for_the_job_that_the_child_was_known_under() -> None:
+    cache = ChildCache()
+    cache.replace([pod("a", 1)], "1")
+    assert cache.update("DELETED", pod("a", 2, job=None)) == JOB
+    assert names(cache) == [] and cache.departed(JOB, "a") == pod("a", 2, job=None)
+
+
 def test_bookmarks_and_strangers_move_the_version_only() -> None:
     cache = ChildCache()
     assert cache.update("BOOKMARK", {"metadata": {"resourceVersion": "7"}}) is None

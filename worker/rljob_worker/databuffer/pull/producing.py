@@ -19,6 +19,7 @@ from rljob_worker.databuffer.routes.stage_route import StageRoute
 from rljob_worker.databuffer.rows.segment import Bytes, views
 from rljob_worker.databuffer.rows.stream import FEW_BYTES, Selection, few_bytes_for, header_of, packed
 from rljob_worker.databuffer.store.monitor import Monitor
+from rljob_worker.databuffer.store.places import rounded
 from rljob_worker.databuffer.store.segments import Item, Reader, Segment, Segments, explain_late
 from rljob_worker.databuffer.work import Work
 from rljob_worker.errors import DeadlineExceeded
@@ -66,6 +67,8 @@ class Producing:
         self._staleness = staleness
         self._leased: dict[Item, Segment] = {}
         """Room that workers are writing to."""
+        self._largest: dict[str, int] = {}
+        """Bytes of the largest part of an edge that was reserved here."""
         self.few_bytes = few_bytes
 
     # ---- putting
@@ -236,11 +239,28 @@ class Producing:
     def _try_reserve(self, worker: Worker, item: Item, num_bytes: int) -> Room | None:
         if item in self._leased or item.number in self._edges.at(item.edge, item.step).sealed:
             raise OutOfOrder(f"{item} was put before, or is being put: {_ONE_PROCESS.format(worker)}")
-        segment = None if self._braked_by(item) is not None else self._segments.try_reserve(item, num_bytes)
+        self._largest[item.edge] = max(num_bytes, self._largest.get(item.edge, 0))
+        owed = self._owed_bytes(item)
+        if self._braked_by(item) is not None or (owed and self._segments.largest_left(num_bytes) < owed):
+            return None
+        segment = self._segments.try_reserve(item, num_bytes)
         if segment is None:
             return None
         self._leased[item] = segment
         return Room(offset=segment.offset)
+
+    def _owed_bytes(self, item: Item) -> int:
+        """Room that parts of earlier steps will need, as large as the largest of their edge so far. Without it ranks
+        that run ahead fill the arena, keep a straggler out, and nobody can read what they put before its part is there.
+        """
+        return sum(
+            rounded(self._largest.get(edge, 0))
+            for edge in self._edges.routes
+            for state in self._edges.steps(edge)
+            if state.step < item.step
+            for part in state.unsealed
+            if Item(edge, state.step, "part", part) not in self._leased
+        )
 
     def _braked_by(self, item: Item) -> Segment | None:
         """The part, `staleness` + 2 steps back or more, that somebody has still to read: nobody gets further ahead."""
@@ -253,7 +273,10 @@ class Producing:
         with self._monitor.look():
             behind = self._braked_by(item)
             if behind is None:
-                return DeadlineExceeded(self._segments.explain_full(item, request.num_bytes, request.waited))
+                words = self._segments.explain_full(item, request.num_bytes, request.waited)
+                owed = self._owed_bytes(item)
+                kept = f". {owed:,} bytes are kept for parts of earlier steps that are still to be put" if owed else ""
+                return DeadlineExceeded(words + kept)
             waited = f"{item} waited {request.waited:.1f} s for readers {self._staleness + 2} steps behind"
             return DeadlineExceeded(f"{waited}: {explain_late(behind)}")
 

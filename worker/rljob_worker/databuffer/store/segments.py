@@ -100,6 +100,13 @@ class Segments:
                 self._spilled(item.edge, segment.num_bytes)
         return segment
 
+    def largest_left(self, num_bytes: int) -> int:
+        """Bytes of the largest free range after a reservation of `num_bytes`; -1 where that finds no room."""
+        memory, disk, length = self.memory.largest_free, self.disk.largest_free, rounded(num_bytes)
+        if length <= memory:
+            return max(memory - length, disk)
+        return max(memory, disk - length) if length <= disk else -1
+
     def most_beside(self, kept: Iterable[Segment]) -> int:
         """Bytes of the largest segment that there can be room for while others are kept where they are."""
         left = {place.start: place.capacity for place in (self.memory, self.disk)}

@@ -4,7 +4,7 @@ import contextlib
 import re
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -421,12 +421,13 @@ def hammer(place: Path, names: Sequence[str], staleness: int) -> None:
     num_steps, size = 12, 8
     with in_process(plan, place) as gang:
 
-        def produce(rank: int) -> None:
+        def produce(rank: int) -> list[Any]:
             client = gang.client("rollout", rank)
             for step in range(1, num_steps + 1):
                 for name in names:
                     client.put(step, name, part(plan, step, rank, size, [3_000] * 16 * num_steps))
             client.drain()
+            return []
 
         def consume(rank: int) -> list[Any]:
             client, found = gang.client("train", rank), []
@@ -441,9 +442,8 @@ def hammer(place: Path, names: Sequence[str], staleness: int) -> None:
         with ThreadPoolExecutor(2 * size) as pool:
             producing = [pool.submit(produce, rank) for rank in range(size)]
             consuming = [pool.submit(consume, rank) for rank in range(size)]
-            found = [row for each in consuming for row in each.result()]
-            for each in producing:
-                each.result()
+            # the first that fails is the cause, the others wait for it
+            found = [row for ended in as_completed([*producing, *consuming]) for row in ended.result()]
         every = [(name, row) for name in names for row in range(16 * num_steps)]
         assert sorted(found) == sorted(every)
         assert wait_for(lambda: resident_bytes(gang, "train-0") == 0 and resident_bytes(gang, "rollout-0") == 0)

@@ -292,6 +292,38 @@ def test_shares_of_one_host_take_turns_when_there_is_room_for_one():
 # ---- who may be how far ahead
 
 
+@pytest.mark.parametrize(("spill", "expected_ahead"), [(0, 2), (100 * 4096, 3)])
+def test_ranks_that_run_ahead_leave_room_for_the_parts_of_a_straggler(spill, expected_ahead):
+    # a part of 8 rows of 1,900 ids of 8 bytes takes 30 pages: 95 pages hold three, the spill file three more.
+    # step 3 would leave 5 pages of memory, and perhaps 100 on disk, for the straggler's two parts (60);
+    # step 4 goes to disk and would leave 70 pages there for its three (90)
+    plan, lengths = two_stages((1, 2), (1, 2), balance="Tokens"), [1_900] * 80
+    rollout = plan.spec.rollout.model_copy(update={"max_staleness": 2})
+    plan = plan.model_copy(update={"spec": plan.spec.model_copy(update={"rollout": rollout})})
+    job = Job(plan, capacity=95 * 4096, spill=spill)
+    straggler, fast = producers(job)
+    num_ahead = 0
+    while job.put(fast, num_ahead + 1, EDGE, part(plan, num_ahead + 1, 1, 2, lengths)):
+        num_ahead += 1
+    assert num_ahead == expected_ahead
+    for step in (1, 2):
+        assert job.put(straggler, step, EDGE, part(plan, step, 0, 2, lengths))
+        want_all(job, step)
+        job.go_on()
+        assert same(Batch.concat(take_all(job, step)), part(plan, step, 0, 1, lengths).select(COLUMNS))
+        job.go_on()
+    assert job.put(fast, num_ahead + 1, EDGE, part(plan, num_ahead + 1, 1, 2, lengths))
+
+
+def test_a_rank_kept_back_for_a_straggler_says_so():
+    job = Job(two_stages((1, 2), (1, 2), balance="Tokens"), capacity=80 * 4096)
+    fast, lengths = producers(job)[1], [1_900] * 64
+    assert job.put(fast, 1, EDGE, part(job.plan, 1, 1, 2, lengths))
+    asked = ReserveRows(edge=EDGE, step=2, num_bytes=30 * 4096, waited=7.0, seconds=7.0)
+    with pytest.raises(DeadlineExceeded, match="122,880 bytes are kept for parts of earlier steps"):
+        job.buffer_of(fast).producing.reserve(fast, asked)
+
+
 def test_nobody_puts_a_step_before_the_one_two_steps_back_has_been_read():
     job = Job(two_stages((1, 1), (1, 1)))
     me = Worker("rollout", 0)

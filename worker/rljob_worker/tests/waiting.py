@@ -22,9 +22,8 @@ def wait_for(condition: Callable[[], Value], patience_seconds: float = PATIENCE_
 
 
 def pid_in(path: Path) -> int:
-    """The process id in a file, once it is there."""
-    wait_for(path.exists)
-    return int(path.read_text())
+    """The process id in a file, once it is there: a file that is being written is empty at first."""
+    return int(wait_for(lambda: path.exists() and path.read_text()))
 
 
 def is_gone(pid: int) -> bool:

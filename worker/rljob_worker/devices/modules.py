@@ -41,6 +41,9 @@ def _generator_states(module: Any) -> list[tuple[Any, int, torch.Tensor]]:
 def use(device_type: str, local_rank: int) -> torch.device:
     """The device of this process, which becomes the current one of its type."""
     if device_type == "cpu":
+        # Autograd has a thread for each device that it counts at its first backward, and counts eight that are none
+        # once a library has traced with fake tensors, as sharded parameters do.
+        torch.ones((), requires_grad=True).backward()
         return torch.device("cpu")
     device = torch.device(device_type, local_rank)
     torch.get_device_module(device).set_device(device)

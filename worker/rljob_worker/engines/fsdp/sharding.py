@@ -43,7 +43,9 @@ def shard(
         param_dtype=DTYPES[settings.precision] if settings.is_mixed else None,
         reduce_dtype=settings.master_dtype if settings.is_mixed else None,
     )
-    mesh, mesh_apart = (_device_mesh(each or single_rank_group(), replicas, device) for each in (group, group_apart))
+    mesh = _device_mesh(group or single_rank_group(), replicas, device)
+    # a group has threads of its own, and most models need no second one
+    mesh_apart = _device_mesh(group_apart or single_rank_group(), replicas, device) if apart else mesh
     # host memory is cheaper than the loopback: on CPU weights of a model that is not large stay whole between the two
     reshard = device.type != "cpu" or not is_held(model, settings)
     offload, home = OffloadPolicy(), device

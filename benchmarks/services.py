@@ -35,8 +35,8 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 from rljob_api.loading.load import parse_job
 from rljob_api.planning.planner import plan
 from rljob_worker.databuffer.routes.hosts import hosts_of
-from rljob_worker.local.pods.process import LocalProcess
 from rljob_worker.local.services import ServicesPlace, services_environment
+from rljob_worker.process.child import LoggedChild
 from rljob_worker.process.family import end_family
 from rljob_worker.rewards.access import ServiceAccess
 from rljob_worker.rewards.service import Service
@@ -108,8 +108,8 @@ def serving(folder: Path, services: list[dict[str, Any]], gated: bool) -> Iterat
     program = ["-m", "rljob_worker.services"] if gated else [str(folder.parent / "ungated.py")]
     command = [sys.executable, "-P", *program, "0"]
     began = time.monotonic()
-    process = LocalProcess(
-        "services", command, environment, folder / "services.log", lifeline=lifeline, death_signal=signal.SIGKILL
+    process = LoggedChild(
+        "services", command, environment, folder / "services.log", lifeline_fd=lifeline, death_signal=signal.SIGKILL
     )
     try:
         while process.ready() is None:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
-from signal import SIGABRT
 from typing import Literal
 
 from rljob_api.v1alpha1 import FailurePolicySpec, FailureRule
 from rljob_api.v1alpha1.infrastructure import DISRUPTION
-from rljob_api.vocabulary.exit_codes import ExitCode
+from rljob_api.vocabulary.exit_codes import ABORTED, ExitCode, is_failure
 
 DISRUPTION_TARGET = "DisruptionTarget"
 """The condition that Kubernetes sets on a pod before it takes its node away."""
@@ -54,7 +53,6 @@ _RANKING = (
     ExitCode.BUG,
 )
 _LAST = (ExitCode.STOPPED, ExitCode.RETRY, ExitCode.DONE)
-_ABORTED = frozenset((-SIGABRT, 128 + SIGABRT))
 _NEVER_RETRIED = (ExitCode.INVALID_JOB, ExitCode.BAD_DATA)
 _FINAL = (*_NEVER_RETRIED, ExitCode.STORAGE, ExitCode.STOPPED, ExitCode.INTERRUPTED)
 
@@ -101,8 +99,8 @@ def gang_code(exit_codes: Collection[int]) -> int:
     But SIGABRT is outranked by every other failure, 75 too: collectives abort a process whose peer is lost.
     """
     codes = set(exit_codes) or {int(ExitCode.DONE)}
-    if codes.difference(_ABORTED, (ExitCode.DONE, ExitCode.STOPPED)):
-        codes -= _ABORTED
+    if any(map(is_failure, codes - ABORTED)):
+        codes -= ABORTED
     for code in _RANKING:
         if code in codes:
             return int(code)

@@ -4,6 +4,7 @@ operator share."""
 from __future__ import annotations
 
 from enum import IntEnum
+from signal import SIGABRT
 
 
 class ExitCode(IntEnum):
@@ -22,6 +23,15 @@ class ExitCode(IntEnum):
     def meaning(self) -> str:
         """One clause that completes "the pod exited because ..."."""
         return _MEANINGS[self]
+
+
+ABORTED = frozenset((-SIGABRT, 128 + SIGABRT))
+"""By SIGABRT collectives end a process whose peer is lost: other failures explain more."""
+
+
+def is_failure(code: int) -> bool:
+    """Whether the others of a gang cannot go on: done and stopped-on-request are ordinary ends."""
+    return code not in (ExitCode.DONE, ExitCode.STOPPED)
 
 
 _MEANINGS = {

@@ -16,18 +16,9 @@ from rljob_api.vocabulary.problem import InvalidJobError
 from rljob_worker.cli.jobfile import JobFile, missing_files, open_job, planned, read_text
 from rljob_worker.cli.output import say
 from rljob_worker.cli.run import Running, command_line, supervise, told, view_of
+from rljob_worker.databuffer.routes.job_tree import JobTree
 from rljob_worker.errors import RLJobError
-from rljob_worker.hosts.duty import MARK_FILE
-from rljob_worker.hosts.gang import WideGangs
-from rljob_worker.hosts.machine import is_here
-from rljob_worker.hosts.meeting import Meeting, Stopped, meeting
-from rljob_worker.hosts.messages import Hello
-from rljob_worker.hosts.own import Orders, own_station
-from rljob_worker.hosts.roll import Expected, sections_of
-from rljob_worker.hosts.seat import LINES, Seat, hosts_in, seat_of
-from rljob_worker.hosts.secret import launch_token, services_token
-from rljob_worker.hosts.station import Station, context_here, pod_at
-from rljob_worker.local.family.household import MAX_TEMPORARY_PATH_OF_SERVICES, household
+from rljob_worker.local.household import MAX_TEMPORARY_PATH_OF_SERVICES, household
 from rljob_worker.local.pods.pods import Commands
 from rljob_worker.local.services import Services, ServicesPlace
 from rljob_worker.process.signal_pipe import SignalPipe
@@ -35,6 +26,16 @@ from rljob_worker.process.stop_requests import heeded
 from rljob_worker.rehearsal.machine.machine import findings_here
 from rljob_worker.rundir.directory import RunDirectory
 from rljob_worker.rundir.home import home_of
+from rljob_worker.supervision.duty import MARK_FILE
+from rljob_worker.supervision.gang import Gangs, Hosts
+from rljob_worker.supervision.machine import is_here
+from rljob_worker.supervision.meeting import Meeting, Stopped, meeting
+from rljob_worker.supervision.messages import Hello
+from rljob_worker.supervision.own import Orders, own_station
+from rljob_worker.supervision.roll import Expected, sections_of
+from rljob_worker.supervision.seat import LINES, Seat, hosts_in, seat_of
+from rljob_worker.supervision.secret import launch_token, services_token
+from rljob_worker.supervision.station import Station, context_here, pod_at
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,11 +94,11 @@ def _led(asked: Launching, met: Meeting, stack: contextlib.ExitStack) -> tuple[i
 
 def _gangs_of(
     asked: Launching, file: JobFile, met: Meeting, stack: contextlib.ExitStack
-) -> Callable[[RunDirectory, Plan], contextlib.AbstractContextManager[WideGangs]]:
+) -> Callable[[RunDirectory, Plan], contextlib.AbstractContextManager[Gangs]]:
     """Once all hosts are there. stack: what stays until they have been dismissed."""
 
     @contextlib.contextmanager
-    def gangs(directory: RunDirectory, plan: Plan) -> Iterator[WideGangs]:
+    def gangs(directory: RunDirectory, plan: Plan) -> Iterator[Gangs]:
         hello = _hello(met.seat, file, plan, ())
         home = directory.home_elsewhere
         mark = secrets.token_hex(16)
@@ -110,7 +111,9 @@ def _gangs_of(
             met.gather(expected, signals)
         say(f"all {met.seat.num_hosts} hosts are here" if met.seat.num_hosts > 1 else "the only host is here")
         with _services(asked, file, met, directory, plan) as services:
-            yield WideGangs(met, plan, "" if home else mark, services)
+            tree = JobTree.of(plan)
+            pods = [(tree.host(number),) for number in range(met.seat.num_hosts)]
+            yield Gangs(Hosts(met.hub, pods, met.called), plan, "" if home else mark, services)
 
     return gangs
 
@@ -131,11 +134,8 @@ def _services(asked: Launching, file: JobFile, met: Meeting, directory: RunDirec
             token=services_token(launch_token(os.environ)),
             address=met.hub.address_of(0),
         )
-        services = Services(place, asked.commands.services)
-        try:
+        with contextlib.closing(Services(place, asked.commands.services)) as services:
             yield services
-        finally:
-            services.end()
 
 
 def _take_part(asked: Launching, seat: Seat, token: str) -> int:
@@ -147,7 +147,7 @@ def _take_part(asked: Launching, seat: Seat, token: str) -> int:
             plan = _planned(file)
             hello = _hello(seat, file, plan, _flaws(file, asked.runs_dir, seat, plan))
             directory = RunDirectory(asked.runs_dir / file.job.name, home_of(file.job))
-            context = stack.enter_context(context_here(seat, plan, directory, file.code, token))
+            context = stack.enter_context(context_here(seat, plan, directory, file.code, token, asked.commands.forks))
         except (RLJobError, InvalidJobError) as error:
             hello = _hello(seat, None, None, (str(error),))
         end = Station(seat, hello, token, asked.seconds).run(context, asked.commands)

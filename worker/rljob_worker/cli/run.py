@@ -23,18 +23,18 @@ from rljob_worker.cli.views.plain import PlainView, summary
 from rljob_worker.databuffer.routes.hosts import Host, hosts_of
 from rljob_worker.errors import InvalidJob, StorageError
 from rljob_worker.job_paths import moved_to
-from rljob_worker.local.account import View
-from rljob_worker.local.any_gang import AnyGangs
-from rljob_worker.local.gang import gangs_here
 from rljob_worker.local.pods.environment import job_variables, missing_variables, spills_here
 from rljob_worker.local.pods.pods import Commands
-from rljob_worker.local.supervisor import Launch, Supervisor
 from rljob_worker.local.watching.progress import MetricsTail, Progress
 from rljob_worker.rehearsal.machine.accounts import unreachable_trackers
 from rljob_worker.rehearsal.machine.machine import findings_here
 from rljob_worker.run_page.page import write_page
 from rljob_worker.rundir.directory import RunDirectory, RunLock, RunNote
 from rljob_worker.rundir.home import home_of
+from rljob_worker.supervision.account import View
+from rljob_worker.supervision.gang import Gangs
+from rljob_worker.supervision.here import gangs_here
+from rljob_worker.supervision.supervisor import Launch, Supervisor
 
 
 def run_job(
@@ -59,7 +59,7 @@ def told(directory: RunDirectory, note: RunNote | None, command: str) -> int:
 
 
 Views = Callable[[RunDirectory, Plan], contextlib.AbstractContextManager[View]]
-GangsOf = Callable[[RunDirectory, Plan], contextlib.AbstractContextManager[AnyGangs]]
+GangsOf = Callable[[RunDirectory, Plan], contextlib.AbstractContextManager[Gangs]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,133 +1,165 @@
-"""The launcher's and the supervisor's side: start a fork server, ask it, hear from it."""
+"""Starting a root fork server, asking one for processes, and hearing of these."""
+
+from __future__ import annotations
 
 import contextlib
 import os
+import select
 import signal
 import socket
-import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from rljob_worker.forkserver import wire
-from rljob_worker.forkserver.environment import ROOT, key, server_environment
-from rljob_worker.forkserver.request import WorkerRequest, command_of
-from rljob_worker.process.lifeline import dying_with_me
+from rljob_worker.forkserver.environment import key, server_environment
+from rljob_worker.forkserver.forking import ForkRequest
+from rljob_worker.process.child import Child, Log, command_of, exit_code, signal_group
 
-STDOUT, STDERR = 1, 2
 MODULE = "rljob_worker.forkserver"
-ROOT_SECONDS = 300.0
-"""How long a root may take to answer; it answers at once after its imports."""
+END_SECONDS = 20.0
+"""How long a root may take over the end of all processes with a mark."""
 
 
 class ForkServer:
-    """A launcher's fork server, whoever its parent is."""
+    """A connection to a root."""
 
-    def __init__(self, channel: socket.socket, pid: int, process: "subprocess.Popen[bytes] | None" = None) -> None:
-        """`process`: where the server is this process's own child."""
-        self._channel = channel
-        self.pid = pid
-        self._process = process
+    def __init__(self, path: Path, *, any_environment: bool = False) -> None:
+        """Raises OSError where no root listens at `path`. any_environment: fork whatever variables a request has."""
+        self._any_environment = any_environment
+        self._channel = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            self._channel.connect(str(path))
+        except OSError:
+            self._channel.close()
+            raise
 
     def fileno(self) -> int:
         """Readable when there is something to receive."""
         return self._channel.fileno()
 
-    def ask(self, request: WorkerRequest) -> None:
-        """Have a worker started; the request's descriptors stay the caller's to close."""
-        # a server that is gone: the end of the channel tells it
+    def ask(self, request: ForkRequest) -> None:
+        """Have a process started; the request's descriptors stay the caller's to close."""
+        wanted = "" if self._any_environment else key(request.environment)
+        # a root that is gone: the end of the channel tells it
         with contextlib.suppress(ConnectionError):
-            wire.send(self._channel, request.message(), request.descriptors)
+            wire.send(self._channel, {**request.message(), "key": wanted}, request.descriptors)
 
     def receive(self) -> wire.Message | None:
-        """The next message (see `Server`); None once the server is gone."""
+        """The next message (see `Server`); None once the root is gone."""
         received = wire.receive(self._channel)
         return None if received is None else received[0]
 
     def close(self) -> None:
-        """End the server; one of this process's own at once, though it may still be importing."""
+        """End what was asked for over this connection."""
         self._channel.close()
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
+
+
+class ForkedChild(Log):
+    """A process that a root was asked for, as `Child` is one of this process's own."""
+
+    def __init__(self, server: ForkServer, request: ForkRequest, log: Path) -> None:
+        super().__init__(request.name, log)
+        self.pid: int | None = None
+        """None until it runs."""
+        self._server = server
+        self._code: int | None = None
+        self._waiting: list[signal.Signals] = []
+        server.ask(request)
+
+    def code(self) -> int | None:
+        """Shell-style exit code, or None while it runs, or has not begun yet."""
+        while self._code is None and select.select([self._server], [], [], 0)[0]:
+            self._hear()
+        return self._code
+
+    def signal(self, signum: signal.Signals) -> None:
+        """Send to this process, once it runs; what it started is its own business."""
+        if self.code() is None:
+            self._waiting.append(signum)
+            self._deliver()
 
     def kill(self) -> None:
-        """End the server and every worker of it, now."""
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(self.pid, signal.SIGKILL)
+        """End it and its process group; a root kills what it has yet to start."""
+        if self.code() is None and self.pid is not None:
+            signal_group(self.pid, signal.SIGKILL)
+            while self._code is None:
+                self._hear()
+        self._server.close()
+        self._code = exit_code(-signal.SIGKILL) if self._code is None else self._code
+
+    def _hear(self) -> None:
+        message = self._server.receive()
+        if message is None:  # it died with its root
+            self._code = exit_code(-signal.SIGKILL)
+        elif "forked" in message:
+            self.pid = message["pid"]
+            self._deliver()
+        else:
+            self._code = exit_code(message["status"])
+
+    def _deliver(self) -> None:
+        if self.pid is not None:
+            for signum in self._waiting:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(self.pid, signum)
+            self._waiting.clear()
 
 
-def open_fork_server(environment: Mapping[str, str], preload: tuple[str, ...]) -> ForkServer:
-    """A server for workers with `environment`: a fork of the root that it names, or a process of its own.
+class Root:
+    """The root of a run on this machine. It outlives this process by the moment in which it ends all processes with
+    the run's marks and removes its scratch directory; one that was killed is started again when it is next needed."""
 
-    `preload`: modules to import first; none where nothing will be forked.
-    """
-    if preload and environment.get(ROOT):
-        server = _from_root(Path(environment[ROOT]), environment)
-        if server is not None:
-            return server
-    return _own(environment, preload)
+    def __init__(
+        self,
+        environment: Mapping[str, str],
+        preload: Sequence[str],
+        path: Path,
+        log: Path | None,
+        scratch: Path | None = None,
+        marks: Sequence[str] = (),
+    ) -> None:
+        """environment: of the processes that are asked for.  preload: modules that are imported for all of them; none
+        where nothing will be forked.  path: of the socket."""
+        self.path = path
+        self._key = key(environment)
+        self._environment = server_environment(environment)
+        self._log = log
+        self._options = ["--preload", *preload, "--marks", *marks, "--scratch", str(scratch or "")]
+        self._child = self._start()
 
+    @property
+    def pid(self) -> int:
+        return self._child.pid
 
-def _own(environment: Mapping[str, str], preload: tuple[str, ...]) -> ForkServer:
-    ours, theirs = socket.socketpair()
-    with theirs:
-        process = subprocess.Popen(
-            [*command_of(MODULE), "--channel", str(theirs.fileno()), "--preload", *preload],
-            env=server_environment(environment),
-            stdin=subprocess.DEVNULL,
-            pass_fds=(theirs.fileno(),),
-            process_group=0,
-            preexec_fn=dying_with_me(signal.SIGKILL),
-        )
-    return ForkServer(ours, process.pid, process)
+    def connect(self) -> ForkServer:
+        with contextlib.suppress(OSError):
+            return ForkServer(self.path)
+        self._child.kill()
+        self._child = self._start()
+        return ForkServer(self.path)
 
+    def close(self) -> None:
+        self._child.end_lifeline(END_SECONDS)
+        self._child.kill()
+        self.path.unlink(missing_ok=True)
 
-def _from_root(path: Path, environment: Mapping[str, str]) -> ForkServer | None:
-    """None where the root is gone or refuses."""
-    channel = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    folder = os.open(".", os.O_RDONLY)
-    try:
-        channel.settimeout(ROOT_SECONDS)
-        channel.connect(str(path))
-        hello = {"key": key(environment), "environment": dict(environment)}
-        wire.send(channel, hello, (STDOUT, STDERR, folder))
-        answer = wire.receive(channel)
-    except OSError:
-        answer = None
-    finally:
-        os.close(folder)
-    if answer is not None and "serving" in answer[0]:
-        channel.settimeout(None)
-        return ForkServer(channel, answer[0]["serving"])
-    channel.close()
-    return None
+    def _start(self) -> Child:
+        self.path.unlink(missing_ok=True)
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+            listener.bind(str(self.path))
+            listener.listen(socket.SOMAXCONN)  # here and now: who connects during the imports waits for their end
+            return Child(
+                [*command_of(MODULE), "--listen", str(listener.fileno()), "--key", self._key, *self._options],
+                self._environment,
+                output=self._log,
+                descriptors=(listener.fileno(),),
+                death_signal=signal.SIGHUP,
+                lifeline=True,
+            )
 
 
 @contextlib.contextmanager
-def fork_root(environment: Mapping[str, str], preload: tuple[str, ...], path: Path, log: Path) -> Iterator[int]:
-    """A root for launchers whose workers have `environment`, listening on `path`; its process id.
-
-    It ends with the block, or with this process.
-    """
-    with log.open("ab") as output, socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
-        listener.bind(str(path))
-        listener.listen(socket.SOMAXCONN)  # here and now: who connects during the imports waits for their end
-        asked = ("--listen", str(listener.fileno()), "--key", key(environment), "--preload", *preload)
-        process = subprocess.Popen(
-            [*command_of(MODULE), *asked],
-            env=server_environment(environment),
-            stdin=subprocess.PIPE,
-            stdout=output,
-            stderr=output,
-            pass_fds=(listener.fileno(),),
-            start_new_session=True,
-            preexec_fn=dying_with_me(signal.SIGKILL),
-        )
-    try:
-        yield process.pid
-    finally:
-        process.kill()
-        process.wait()
-        assert process.stdin is not None
-        process.stdin.close()
-        path.unlink(missing_ok=True)
+def fork_root(environment: Mapping[str, str], preload: Sequence[str], path: Path, log: Path | None) -> Iterator[Root]:
+    """A root that ends with the block, or with this process."""
+    with contextlib.closing(Root(environment, preload, path, log)) as root:
+        yield root

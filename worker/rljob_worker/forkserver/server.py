@@ -1,4 +1,6 @@
-"""The fork server of one pod: forks the workers that its launcher asks for and tells of their ends."""
+"""The fork server of one machine: forks what callers ask for, and reports how it ended."""
+
+from __future__ import annotations
 
 import contextlib
 import os
@@ -10,95 +12,94 @@ from collections.abc import Callable
 
 from rljob_api.vocabulary.exit_codes import ExitCode
 from rljob_worker.forkserver import wire
-from rljob_worker.forkserver.becoming import become
-from rljob_worker.forkserver.environment import shadowed
-from rljob_worker.forkserver.leaving import flush_output, leave_as
-from rljob_worker.forkserver.request import WorkerRequest
-from rljob_worker.process.lifeline import die_with
+from rljob_worker.forkserver.forking import ForkRequest, fork
+from rljob_worker.process.child import signal_group
 from rljob_worker.process.signal_pipe import SignalPipe
+
+REQUEST_SECONDS = 5.0
+"""How long a caller may take over one request, while others wait."""
 
 
 class Server:
-    """Single-threaded, and the parent of what it forks.
+    """Single-threaded, and the parent of what it forks. Over the channel of one caller:
 
-    <- a WorkerRequest with its descriptors
+    <- a ForkRequest with its descriptors, and the key of its environment
     -> {"forked": name, "pid": 123}
     -> {"ended": name, "status": 0}     as `os.waitstatus_to_exitcode` has it: -9 for SIGKILL
+
+    What a caller has asked for is killed when its channel ends.
     """
 
-    def __init__(self, channel: socket.socket, forks: bool) -> None:
-        """`forks`: whether a request's module may run in a fork; otherwise its command is executed."""
-        self._channel = channel
+    def __init__(self, listener: socket.socket, key: str, forks: bool) -> None:
+        """key: of the environment that forks may have; what has another one runs by itself, as everything does where
+        this process cannot be forked."""
+        self._listener = listener
+        self._key = key
         self._forks = forks
-        self._names: dict[int, str] = {}
+        self._children: dict[int, tuple[socket.socket, str]] = {}
+        """By process id: who asked for it, and its name."""
 
-    def serve(self) -> None:
-        """Until the channel ends: the launcher is gone, and workers die with this process."""
+    def serve(self, lifeline: int) -> None:
+        """Until the descriptor `lifeline` ends, with whoever started this process."""
         with SignalPipe((signal.SIGCHLD,)) as signals, selectors.DefaultSelector() as selector:
-            selector.register(signals.fd, selectors.EVENT_READ)
-            selector.register(self._channel, selectors.EVENT_READ)
-            goes_on = True
-            while goes_on:
-                ready = {key.fd for key, _ in selector.select()}
+            for source in (signals.fd, lifeline, self._listener):
+                selector.register(source, selectors.EVENT_READ)
+            while lifeline not in (ready := {key.fd for key, _ in selector.select()}):
                 signals.read()
-                with contextlib.suppress(OSError):  # a launcher that is gone: its channel ends
-                    self._reap()
-                    if self._channel.fileno() in ready:
-                        goes_on = self._obey([selector.close, signals.close])
+                self._reap()
+                if self._listener.fileno() in ready:
+                    self._accept(selector)
+                for channel in [key.fileobj for key in selector.get_map().values() if key.fd in ready]:
+                    if isinstance(channel, socket.socket) and channel is not self._listener:
+                        self._hear(channel, selector, [selector.close, signals.close])
 
-    def _obey(self, leave: list[Callable[[], None]]) -> bool:
-        """One request; False at the end of the channel. `leave` drops in a fork what is the server's alone."""
-        received = wire.receive(self._channel)
+    def _accept(self, selector: selectors.BaseSelector) -> None:
+        with contextlib.suppress(OSError):  # whatever this machine refuses, the next one is heard
+            channel, _ = self._listener.accept()
+            channel.settimeout(REQUEST_SECONDS)
+            selector.register(channel, selectors.EVENT_READ)
+
+    def _hear(self, channel: socket.socket, selector: selectors.BaseSelector, drop: list[Callable[[], None]]) -> None:
+        """One request, or the end of the channel. Whatever the caller does, the next one is heard."""
+        others = (key.fileobj for key in selector.get_map().values())
+        sockets = [each.close for each in others if isinstance(each, socket.socket)]
+        try:
+            goes_on = self._obey(channel, [*sockets, *drop])
+        except Exception as error:
+            print(f"fork server: a request was not obeyed: {error!r}", file=sys.stderr, flush=True)
+            goes_on = False
+        if not goes_on:
+            selector.unregister(channel)
+            channel.close()
+            for pid, (caller, _) in self._children.items():
+                if caller is channel:
+                    signal_group(pid, signal.SIGKILL)
+
+    def _obey(self, channel: socket.socket, drop: list[Callable[[], None]]) -> bool:
+        """False at the end of the channel. `drop` rids a fork of what is the server's alone."""
+        received = wire.receive(channel)
         if received is None:
             return False
-        request = WorkerRequest.from_message(*received)
+        message, descriptors = received
         try:
-            pid = self._fork(request, [*leave, self._channel.close])
+            fits = message.pop("key") in (self._key, "")
+            request = ForkRequest.from_message(message, descriptors)
+            pid = fork(request, self._forks and fits, drop)
         except OSError as error:  # no process or no memory left here and now
-            print(f"fork server: cannot fork {request.name}: {error.strerror}", file=sys.stderr, flush=True)
-            wire.send(self._channel, {"ended": request.name, "status": int(ExitCode.RETRY)})
+            print(f"fork server: cannot fork {message['name']}: {error.strerror}", file=sys.stderr, flush=True)
+            wire.send(channel, {"ended": message["name"], "status": int(ExitCode.RETRY)})
             return True
         finally:
-            for descriptor in request.descriptors:
+            for descriptor in descriptors:
                 os.close(descriptor)
-        self._names[pid] = request.name
-        wire.send(self._channel, {"forked": request.name, "pid": pid})
+        self._children[pid] = channel, request.name
+        wire.send(channel, {"forked": request.name, "pid": pid})
         return True
 
-    def _fork(self, request: WorkerRequest, leave: list[Callable[[], None]]) -> int:
-        server, runs_here = os.getpid(), self._runs_here(request)
-        flush_output()
-        pid = os.fork()
-        if pid == 0:
-            leave_as(lambda: _worker(server, request, leave, runs_here))
-        return pid
-
-    def _runs_here(self, request: WorkerRequest) -> bool:
-        if not (self._forks and request.module):
-            return False
-        names = shadowed(request.environment, sys.modules)
-        if names:
-            print(
-                f"fork server: {request.name} imports for itself: PYTHONPATH has its own {', '.join(names)}",
-                file=sys.stderr,
-                flush=True,
-            )
-        return not names
-
     def _reap(self) -> None:
-        while self._names:
-            pid, status = os.waitpid(-1, os.WNOHANG)
-            if pid == 0:
-                return
-            name = self._names.pop(pid, None)
-            if name is not None:
-                wire.send(self._channel, {"ended": name, "status": os.waitstatus_to_exitcode(status)})
-
-
-def _worker(server: int, request: WorkerRequest, leave: list[Callable[[], None]], runs_here: bool) -> int:
-    die_with(server, signal.SIGKILL)
-    signal.set_wakeup_fd(-1)
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    for drop in leave:
-        drop()
-    return become(request, runs_here)
+        for pid in list(self._children):
+            ended, status = os.waitpid(pid, os.WNOHANG)
+            if ended:
+                channel, name = self._children.pop(pid)
+                with contextlib.suppress(OSError):  # the caller is gone
+                    wire.send(channel, {"ended": name, "status": os.waitstatus_to_exitcode(status)})

@@ -2,25 +2,29 @@
 
 import contextlib
 import json
+import os
 import signal
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from rljob_worker.errors import RLJobError
-from rljob_worker.forkserver.client import open_fork_server
-from rljob_worker.forkserver.environment import are_forked
+from rljob_worker.forkserver.environment import are_forked, server_environment
+from rljob_worker.forkserver.forking import take_environment
+from rljob_worker.forkserver.preloading import preload
 from rljob_worker.last_words import LastWords, read_last_words, termination_log
 from rljob_worker.launcher.board import Board
-from rljob_worker.launcher.children import Child, start_worker
+from rljob_worker.launcher.children import Start, Worker, start_workers, worker_environment
 from rljob_worker.launcher.dress_rehearsal import rehearse_once
 from rljob_worker.launcher.endpoint import Endpoint
 from rljob_worker.launcher.pod import Pod, environment, pod_from
 from rljob_worker.launcher.rank_table import await_rank_table
 from rljob_worker.launcher.verdict import Exit, first_cause
-from rljob_worker.launcher.watch import Watch
+from rljob_worker.launcher.watch import HEARD, Watch
 from rljob_worker.process.lifeline import lifeline_fd
+from rljob_worker.process.signal_pipe import SignalPipe
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -40,18 +44,30 @@ def main(arguments: Sequence[str]) -> int:
 
 def launch(pod: Pod, command: Sequence[str] | None) -> int:
     """Start the workers, serve their metrics, wait; returns the pod's exit code. `command`: in place of the workers."""
+    own, lifeline = environment(), lifeline_fd()
     board = Board(pod.attempt, pod.num_workers)
-    # the server first: a fork beside the endpoint's threads could inherit a held lock
-    forked = command is None and are_forked(pod.device, environment())
-    server = open_fork_server(environment(), pod.preload if forked else ())
-    with contextlib.closing(server), _words_directory(pod) as words_dir:
-        children = [start_worker(server, pod, n, command, words_dir) for n in range(pod.num_workers)]
-        watch = Watch(children, server, board, lifeline_fd())
+    with SignalPipe(HEARD) as signals, _words_directory(pod) as words_dir:
+        drop: list[Callable[[], object]] = [signals.close]
+        if lifeline is not None:
+            drop.append(partial(os.close, lifeline))
+        forks = command is None and are_forked(pod.device, own) and _can_be_forked(pod, own)
+        # workers first: a fork beside the endpoint's threads could inherit a held lock
+        workers = start_workers(Start(pod, worker_environment(own), command, words_dir, forks, drop))
+        watch = Watch(workers, signals, board, lifeline)
         with contextlib.closing(Endpoint(board, pod.metrics_port)) as endpoint:
             print(json.dumps({"ready": "launcher", "metricsPort": endpoint.port}), flush=True)
             code = watch.until_the_end()
-        leave(pod_words(code, watch.exits, children))
+        leave(pod_words(code, watch.exits, workers))
     return code
+
+
+def _can_be_forked(pod: Pod, own: Mapping[str, str]) -> bool:
+    """Import what workers need, unless this process is a fork of one that has."""
+    take_environment(server_environment(own))
+    refusal = preload(pod.preload)
+    if refusal is not None:
+        print(f"launcher: workers import for themselves: {refusal}", file=sys.stderr, flush=True)
+    return refusal is None
 
 
 @contextlib.contextmanager
@@ -64,11 +80,11 @@ def _words_directory(pod: Pod) -> Iterator[Path]:
             yield Path(directory)
 
 
-def pod_words(code: int, exits: Sequence[Exit], children: Sequence[Child]) -> LastWords:
+def pod_words(code: int, exits: Sequence[Exit], workers: Sequence[Worker]) -> LastWords:
     """The last words of the worker that explains `code`, or what is known of it when it left none."""
     cause = first_cause(exits)
-    by_name = {child.name: child for child in children}
-    name = cause.name if cause else children[0].name
+    by_name = {child.name: child for child in workers}
+    name = cause.name if cause else workers[0].name
     words = read_last_words(by_name[name].last_words)
     if words is None:
         signame = f" (killed by {signal.Signals(code - 128).name})" if 128 < code < 128 + signal.NSIG else ""

@@ -1,13 +1,11 @@
 """Which exit code stands for several processes that failed together."""
 
 import math
-import signal
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rljob_api.vocabulary.exit_codes import ExitCode
+from rljob_api.vocabulary.exit_codes import ABORTED, ExitCode, is_failure
 
-_ABORTED = 128 + signal.SIGABRT
 SETTLE_SECONDS = 2.0
 """How long after the first failure other codes are still heard: a peer's 75 often arrives before its cause."""
 
@@ -19,11 +17,6 @@ class Exit:
     name: str
     code: int
     at_seconds: float
-
-
-def is_failure(code: int) -> bool:
-    """Whether the others cannot go on: done and stopped-on-request are ordinary ends."""
-    return code not in (ExitCode.DONE, ExitCode.STOPPED)
 
 
 def first_cause(exits: Sequence[Exit], settle_seconds: float = SETTLE_SECONDS) -> Exit | None:
@@ -40,7 +33,9 @@ def first_cause(exits: Sequence[Exit], settle_seconds: float = SETTLE_SECONDS) -
     deadline = failures[0].at_seconds + settle_seconds
     heard = [one for one in failures if one.at_seconds <= deadline]
     lost_at = min((one.at_seconds for one in heard if one.code == ExitCode.RETRY), default=math.inf)
-    causes = [one for one in heard if one.code != ExitCode.RETRY and (one.code != _ABORTED or one.at_seconds < lost_at)]
+    causes = [
+        one for one in heard if one.code != ExitCode.RETRY and (one.code not in ABORTED or one.at_seconds < lost_at)
+    ]
     return (causes or heard)[0]
 
 

@@ -1,1 +1,1 @@
-"""The embedded default: the same job on one machine, each planned pod a small process tree. Never imports torch."""
+"""What a host of a job consists of: its pods as processes, its run directory, its services. Never imports torch."""

@@ -14,7 +14,7 @@ from rljob_worker.databuffer.routes.hosts import Host
 from rljob_worker.last_words import TERMINATION_FILE, LastWords, read_last_words
 from rljob_worker.local.pods.environment import LOOPBACK, job_variables
 from rljob_worker.local.pods.pods import GangEnd
-from rljob_worker.local.pods.process import LocalProcess
+from rljob_worker.process.child import LoggedChild
 from rljob_worker.process.family import FAMILY, end_family
 from rljob_worker.process.lifeline import LIFELINE_FD
 from rljob_worker.visible_devices import service_variables
@@ -60,7 +60,7 @@ class Services:
     def __init__(self, place: ServicesPlace, command: Sequence[str]) -> None:
         self._place = place
         self._command = command
-        self._process: LocalProcess | None = None
+        self._process: LoggedChild | None = None
         self._num_starts = 0
         self._port = 0
         self._token = place.scratch / TOKEN_FILE
@@ -103,12 +103,12 @@ class Services:
             write_token(self._token, self._place.token)
         self._num_starts += 1
         self._words.unlink(missing_ok=True)
-        self._process = LocalProcess(
+        self._process = LoggedChild(
             NAME,
             [*self._command, str(self._port)],
             services_environment(os.environ, self._place, self._token, self._words),
             self.log,
-            lifeline=self._place.lifeline,
+            lifeline_fd=self._place.lifeline,
             death_signal=signal.SIGTERM,
         )
         return True
@@ -130,7 +130,7 @@ class Services:
         self.start()
         return f"services ended: {ended.words.cause}; starting them again while rewards wait (log: {ended.log})"
 
-    def end(self) -> None:
+    def close(self) -> None:
         """End them with everything they started; nothing of theirs is worth a grace."""
         self._end_processes()
         self._token.unlink(missing_ok=True)

@@ -8,7 +8,6 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Container
 from pathlib import Path
 
 FAMILY = "RLJOB_FAMILY"
@@ -17,23 +16,21 @@ FAMILY = "RLJOB_FAMILY"
 _PROC = Path("/proc")
 
 
-def family_members(mark: str, but: Container[int] = ()) -> list[int]:
-    """Process ids that carry `mark`, except this process and `but`. Empty where the system has no /proc."""
+def family_members(mark: str) -> list[int]:
+    """Process ids that carry `mark`, except this process. Empty where the system has no /proc."""
     wanted = f"{FAMILY}={mark}".encode()
-    others = (pid for pid in _process_ids() if pid != os.getpid() and pid not in but)
+    others = (pid for pid in _process_ids() if pid != os.getpid())
     return [pid for pid in others if wanted in _first_environment(pid)]
 
 
-def end_family(
-    mark: str, *, but: Container[int] = (), grace_seconds: float = 2.0, patience_seconds: float = 10.0
-) -> bool:
+def end_family(mark: str, *, grace_seconds: float = 2.0, patience_seconds: float = 10.0) -> bool:
     """Terminate everybody who carries `mark`, kill who is left after the grace; False if somebody outlives even that.
 
-    The grace lets data buffers give their memory back. The process ids in `but` are spared.
+    The grace lets data buffers give their memory back.
     """
     started = time.monotonic()
-    _signal_all(family_members(mark, but), signal.SIGTERM)
-    while members := family_members(mark, but):
+    _signal_all(family_members(mark), signal.SIGTERM)
+    while members := family_members(mark):
         waited_seconds = time.monotonic() - started
         if waited_seconds > grace_seconds + patience_seconds:
             return False

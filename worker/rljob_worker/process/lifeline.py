@@ -6,12 +6,16 @@ children; the end of a pipe reaches everybody who watches it, which a stuck proc
 
 import contextlib
 import ctypes
+import fcntl
 import os
+import select
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Container
 
 PR_SET_PDEATHSIG = 1
+F_SETSIG = 10
+"""Linux: which signal the kernel sends when something happens to a descriptor."""
 
 LIFELINE_FD = "RLJOB_LIFELINE_FD"
 """Environment variable: a pipe's read end that nobody writes to; its end of file says that the supervisor is gone."""
@@ -38,6 +42,18 @@ def die_with(parent: int, signum: signal.Signals) -> None:
         os._exit(128 + int(signum))
 
 
+def kill_group_at_end_of(descriptor: int) -> None:
+    """Have the kernel kill this process and its whole group once nobody holds the other end of a pipe that nobody
+    writes to. Needs no process that watches, and does not wait for one that hangs inside a C extension."""
+    if sys.platform != "linux":
+        return
+    fcntl.fcntl(descriptor, fcntl.F_SETOWN, -os.getpgid(0))
+    fcntl.fcntl(descriptor, F_SETSIG, signal.SIGKILL)
+    fcntl.fcntl(descriptor, fcntl.F_SETFL, fcntl.fcntl(descriptor, fcntl.F_GETFL) | os.O_ASYNC)
+    if select.select([descriptor], [], [], 0)[0]:  # it ended before the kernel was asked
+        os.killpg(0, signal.SIGKILL)
+
+
 def ignore_what_means_workers() -> None:
     """Slurm and systemd send SIGTERM and SIGINT to every process of a step or unit, and the workers' last step needs
     the others. What has a supervisor ends by its word, SIGHUP, or with it."""
@@ -45,11 +61,14 @@ def ignore_what_means_workers() -> None:
         signal.signal(number, signal.SIG_IGN)
 
 
-def collect_children() -> None:
-    """Take leave of every child that has ended, also of those that were inherited, whatever their status."""
+def collect_orphans(own: Container[int]) -> None:
+    """Take leave of inherited children that have ended, as process 1 of a container has them; `own` are left to those
+    who started them."""
     with contextlib.suppress(ChildProcessError):
-        while os.waitpid(-1, os.WNOHANG)[0]:
-            pass
+        while ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+            if ended.si_pid in own:
+                return
+            os.waitpid(ended.si_pid, 0)
 
 
 def lifeline_fd() -> int | None:

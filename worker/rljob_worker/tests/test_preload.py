@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from rljob_worker.forkserver.client import open_fork_server
-from rljob_worker.forkserver.tests.asking import ask
+from rljob_worker.forkserver.tests.asking import OwnServer, ask
 from rljob_worker.launcher.preloading import PRELOAD
 from rljob_worker.tests.jobs import Run
 from rljob_worker.tests.session_root import launcher_environment
@@ -21,7 +20,7 @@ FAMILY_MODULES = 12
 @pytest.fixture(scope="module")
 def inspected(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     environment = launcher_environment()
-    with closing(open_fork_server(environment, (PRELOAD,))) as server:
+    with closing(OwnServer(environment, (PRELOAD,))) as server:
         folder = tmp_path_factory.mktemp("inspected")
         return ask(server, folder, module="rljob_worker.tests.inspected", **environment).report()
 

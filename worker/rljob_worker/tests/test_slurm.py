@@ -10,8 +10,8 @@ import pytest
 import yaml
 
 from rljob_api.tests.patience import PATIENCE_SECONDS
-from rljob_worker.hosts.tests import fake_srun
-from rljob_worker.hosts.tests.launched import launching
+from rljob_worker.supervision.tests import fake_srun
+from rljob_worker.supervision.tests.launched import launching
 from rljob_worker.tests.baselines import write_files
 from rljob_worker.tests.comparable import FILES, PRECISION, comparable_job
 from rljob_worker.tests.jobs import CPU, RLJOB, Run

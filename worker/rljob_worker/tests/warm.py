@@ -16,8 +16,9 @@ from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
-from rljob_worker.forkserver.client import ForkServer, open_fork_server
-from rljob_worker.forkserver.request import WorkerRequest, command_of
+from rljob_worker.forkserver.client import ForkServer, fork_root
+from rljob_worker.forkserver.forking import ForkRequest
+from rljob_worker.process.child import command_of
 from rljob_worker.tests.session_root import TEST_MARK
 
 COMMAND = "RLJOB_TEST_COMMAND"
@@ -34,7 +35,7 @@ PRELOAD = (
     "rljob_worker.cli.status",
     "rljob_worker.cli.validate",
     "rljob_worker.databuffer.server.process",
-    "rljob_worker.local.tests.run_process",
+    "rljob_worker.supervision.tests.run_process",
     "rljob_worker.rehearsal.rehearse",
     "rljob_worker.rewards.loading",
     "rljob_worker.rewards.reads",
@@ -62,7 +63,7 @@ class WarmProcess:
         self._name = f"command-{next(_NUMBERS)}"
         asked = {"module": module, "arguments": arguments, "folder": str(folder or Path.cwd())}
         with open(os.devnull) as nothing:
-            request = WorkerRequest(
+            request = ForkRequest(
                 name=self._name,
                 module="rljob_worker.tests.warm_command",
                 command=command_of("rljob_worker.tests.warm_command"),
@@ -127,10 +128,13 @@ _ENDED: dict[str, int] = {}
 @cache
 def _server() -> ForkServer:
     """One for this process, with which it ends."""
+    stack = contextlib.ExitStack()
+    atexit.register(stack.close)
+    folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="rljob-test-")))
     # a fork shows its own mark in this place
-    server = open_fork_server(os.environ | {TEST_MARK: "0" * 16}, PRELOAD)
-    atexit.register(server.close)
-    return server
+    marked = os.environ | {TEST_MARK: "0" * 16}
+    root = stack.enter_context(fork_root(marked, PRELOAD, folder / "root.sock", None))
+    return stack.enter_context(contextlib.closing(ForkServer(root.path, any_environment=True)))
 
 
 def _hear() -> None:

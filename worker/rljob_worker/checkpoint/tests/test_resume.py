@@ -4,7 +4,7 @@ import pytest
 
 from rljob_worker.checkpoint.resume import Begin, Existing, Finished, decide_start
 from rljob_worker.errors import InvalidJob
-from rljob_worker.local.restart import Commit, code_after_stop, resume_of_attempt, stop_seconds
+from rljob_worker.supervision.restart import Commit, code_after_stop, resume_of_attempt, stop_seconds
 from rljob_worker.tests.documents import job, plan_of
 
 OLD = job(stop={"steps": 10}).spec

@@ -6,7 +6,7 @@ import sys
 
 from rljob_worker.cli.app import app
 from rljob_worker.cli.output import run_and_exit
-from rljob_worker.local.tests.run_process import commands
+from rljob_worker.supervision.tests.run_process import commands
 
 if __name__ == "__main__":
     script = json.loads(sys.argv.pop(1))

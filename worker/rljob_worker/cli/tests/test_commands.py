@@ -101,7 +101,7 @@ def test_no_light_process_imports_torch_and_none_of_users_functions_pydantic():
         "import rljob_worker.rehearsal.functions.importing, rljob_worker.rewards.running.process\n"
         "assert not {'pydantic', 'aiohttp', 'numpy'} & set(sys.modules)\n"
         "import rljob_worker.cli.run, rljob_worker.cli.plan.show, rljob_worker.cli.status, rljob_worker.cli.export\n"
-        "import rljob_worker.launcher.launching, rljob_worker.local.family.reaper\n"
+        "import rljob_worker.launcher.launching, rljob_worker.forkserver.__main__\n"
         "assert not {'torch', 'transformers', 'datasets'} & set(sys.modules)\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

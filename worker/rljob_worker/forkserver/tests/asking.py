@@ -1,17 +1,43 @@
-"""A launcher's side for tests: asks a real fork server for scripted processes and hears from them."""
+"""A caller's side for tests: asks a real root for scripted processes and hears from them."""
 
 import json
 import os
+import signal
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rljob_worker.forkserver.client import ForkServer
-from rljob_worker.forkserver.request import WorkerRequest, command_of
+from rljob_worker.forkserver.client import ForkServer, fork_root
+from rljob_worker.forkserver.forking import ForkRequest
+from rljob_worker.process.child import command_of
 
 LIGHT = ("rljob_worker.forkserver.tests.light",)
 THREADED = ("rljob_worker.forkserver.tests.light", "rljob_worker.forkserver.tests.threaded")
 SCRIPTED = "rljob_worker.forkserver.tests.scripted"
+
+
+class OwnServer(ForkServer):
+    """A root of this process, and the connection to it, which forks whatever its requests' variables are."""
+
+    def __init__(self, environment: Mapping[str, str], preload: tuple[str, ...]) -> None:
+        self._stack = ExitStack()
+        folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="rljob-")))
+        self.root = self._stack.enter_context(fork_root(environment, preload, folder / "root.sock", None))
+        super().__init__(self.root.path, any_environment=True)
+
+    @property
+    def pid(self) -> int:
+        return self.root.pid
+
+    def kill(self) -> None:
+        os.kill(self.pid, signal.SIGKILL)
+
+    def close(self) -> None:
+        super().close()
+        self._stack.close()
 
 
 @dataclass
@@ -41,13 +67,23 @@ def ask(
     program: tuple[str, ...] = (),
     **env: Any,
 ) -> Asked:
-    """`env`: of the process, beside this one's; SCRIPT is written as JSON. `program` replaces that of the module."""
+    """`env`: of the process, beside this one's; SCRIPT is what it does. `program` replaces that of the module."""
+    with requested(folder, name, module, program, **env) as (request, asked):
+        server.ask(request)
+    return asked
+
+
+@contextmanager
+def requested(
+    folder: Path, name: str, module: str = SCRIPTED, program: tuple[str, ...] = (), **env: Any
+) -> Iterator[tuple[ForkRequest, Asked]]:
+    """A request, whose descriptors are closed at the end, and how to read what comes of it."""
     if "SCRIPT" in env:
-        env["SCRIPT"] = json.dumps(env["SCRIPT"])
+        env["RLJOB_TEST_SCRIPT"] = json.dumps(env.pop("SCRIPT"))
     reports, pipe = os.pipe()
     log = folder / f"{name}.log"
     with log.open("ab") as output:
-        request = WorkerRequest(
+        request = ForkRequest(
             name=name,
             module=module,
             command=program or command_of(module),
@@ -56,10 +92,10 @@ def ask(
             output=output.fileno(),
             errors=output.fileno(),
             pipe=pipe,
+            folder=os.getcwd(),
         )
-        server.ask(request)
+        yield request, Asked(name, log, reports)
     os.close(pipe)
-    return Asked(name, log, reports)
 
 
 def ended(server: ForkServer) -> tuple[str, int]:

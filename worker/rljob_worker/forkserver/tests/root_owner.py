@@ -9,8 +9,8 @@ from rljob_worker.forkserver.client import fork_root
 
 
 def main(path: str, log: str, *preload: str) -> None:
-    with fork_root(os.environ, preload, Path(path), Path(log)) as pid:
-        print(pid, flush=True)
+    with fork_root(os.environ, preload, Path(path), Path(log)) as root:
+        print(root.pid, flush=True)
         while True:
             time.sleep(600)
 

@@ -1,4 +1,4 @@
-"""A module that a fork server runs: says who it is on its pipe, then does what SCRIPT says.
+"""A module that a fork server runs: says who it is on its pipe, then does what RLJOB_TEST_SCRIPT says.
 
 {"exit": 3}   {"exit": "text"}   {"raise": "text"}   {"grandchild": true}   {"release": false}
 """
@@ -40,7 +40,7 @@ def _proc(name: str) -> list[str]:
 
 
 def main() -> None:
-    script: dict[str, Any] = json.loads(os.environ.get("SCRIPT", "{}"))
+    script: dict[str, Any] = json.loads(os.environ.get("RLJOB_TEST_SCRIPT", "{}"))
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("heard SIGTERM"))
     release_signals()
     if "say" in script:

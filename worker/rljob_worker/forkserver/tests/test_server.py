@@ -9,18 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from rljob_worker.forkserver.client import ForkServer, open_fork_server
-from rljob_worker.forkserver.tests.asking import LIGHT, SCRIPTED, THREADED, ask, ended, plain_environment
+from rljob_worker.forkserver.client import ForkServer
+from rljob_worker.forkserver.tests.asking import LIGHT, SCRIPTED, THREADED, OwnServer, ask, ended, plain_environment
 from rljob_worker.tests.waiting import is_gone, wait_for
 
 
 @pytest.fixture
-def server() -> Iterator[ForkServer]:
-    with closing(open_fork_server(plain_environment(), LIGHT)) as opened:
+def server() -> Iterator[OwnServer]:
+    with closing(OwnServer(plain_environment(), LIGHT)) as opened:
         yield opened
 
 
-def test_a_fork_is_the_process_that_was_asked_for(server: ForkServer, tmp_path: Path) -> None:
+def test_a_fork_is_the_process_that_was_asked_for(server: OwnServer, tmp_path: Path) -> None:
     said = ask(server, tmp_path, COLOUR="green", PYTHONPATH=f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}").report()
     assert said["forked"] and said["parent"] == server.pid
     assert said["environment"]["COLOUR"] == "green" and "OPENBLAS_NUM_THREADS" not in said["environment"]
@@ -29,7 +29,7 @@ def test_a_fork_is_the_process_that_was_asked_for(server: ForkServer, tmp_path: 
     assert said["group"] == said["pid"], "it leads a process group of its own"
 
 
-def test_a_fork_holds_no_descriptor_of_its_server(server: ForkServer, tmp_path: Path) -> None:
+def test_a_fork_holds_no_descriptor_of_its_server(server: OwnServer, tmp_path: Path) -> None:
     ask(server, tmp_path, "first").report()
     said = ask(server, tmp_path, "second").report()
     # standard input, output and errors, the pipe, and the folder that lists them
@@ -38,7 +38,7 @@ def test_a_fork_holds_no_descriptor_of_its_server(server: ForkServer, tmp_path: 
 
 def test_ps_shows_a_fork_as_what_it_is(tmp_path: Path) -> None:
     placeholder = {"RLJOB_FAMILY": "0" * 8}
-    with closing(open_fork_server({**plain_environment(), **placeholder}, LIGHT)) as server:
+    with closing(OwnServer({**plain_environment(), **placeholder}, LIGHT)) as server:
         said = ask(server, tmp_path, RLJOB_FAMILY="cafecafe").report()
     assert said["command_line"] == [sys.executable, "-P", "-m", SCRIPTED]
     assert "RLJOB_FAMILY=cafecafe" in said["first_environment"]
@@ -49,11 +49,11 @@ def test_code_of_users_is_only_in_forks(tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text("import users_code\n")
     (tmp_path / "users_code.py").write_text("print('imported')\n")
     path = {"PYTHONPATH": f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}"}
-    with closing(open_fork_server({**plain_environment(), **path}, LIGHT)) as server:
+    with closing(OwnServer({**plain_environment(), **path}, LIGHT)) as server:
         assert not ask(server, tmp_path, **path).report()["users_code"]
 
 
-def test_forks_draw_different_numbers(server: ForkServer, tmp_path: Path) -> None:
+def test_forks_draw_different_numbers(server: OwnServer, tmp_path: Path) -> None:
     drawn = {ask(server, tmp_path, f"worker-{number}").report()["drawn"] for number in range(3)}
     assert len(drawn) == 3
 
@@ -69,14 +69,14 @@ def test_forks_draw_different_numbers(server: ForkServer, tmp_path: Path) -> Non
     ],
 )
 def test_ends_are_told_as_of_a_program(
-    server: ForkServer, tmp_path: Path, script: dict[str, object], status: int, log: str
+    server: OwnServer, tmp_path: Path, script: dict[str, object], status: int, log: str
 ) -> None:
     asked = ask(server, tmp_path, SCRIPT=script)
     assert ended(server) == ("worker-0", status)
     assert log in asked.log.read_text() and bool(log) == bool(asked.log.read_text())
 
 
-def test_a_killed_fork_is_told_with_its_signal_and_its_name(server: ForkServer, tmp_path: Path) -> None:
+def test_a_killed_fork_is_told_with_its_signal_and_its_name(server: OwnServer, tmp_path: Path) -> None:
     first, second = ask(server, tmp_path, "first"), ask(server, tmp_path, "second")
     os.kill(second.report()["pid"], signal.SIGKILL)
     assert ended(server) == ("second", -signal.SIGKILL)
@@ -84,7 +84,7 @@ def test_a_killed_fork_is_told_with_its_signal_and_its_name(server: ForkServer, 
     assert ended(server) == ("first", -signal.SIGSEGV)
 
 
-def test_a_signal_waits_until_the_module_listens(server: ForkServer, tmp_path: Path) -> None:
+def test_a_signal_waits_until_the_module_listens(server: OwnServer, tmp_path: Path) -> None:
     asked = ask(server, tmp_path)
     message = server.receive()
     assert message is not None
@@ -93,7 +93,7 @@ def test_a_signal_waits_until_the_module_listens(server: ForkServer, tmp_path: P
     assert asked.log.read_text() == "heard SIGTERM\n"
 
 
-def test_workers_die_with_their_server(server: ForkServer, tmp_path: Path) -> None:
+def test_workers_die_with_their_server(server: OwnServer, tmp_path: Path) -> None:
     pids = [ask(server, tmp_path, f"worker-{number}").report()["pid"] for number in range(2)]
     server.kill()
     for pid in pids:
@@ -102,7 +102,14 @@ def test_workers_die_with_their_server(server: ForkServer, tmp_path: Path) -> No
         pass
 
 
-def test_a_server_ends_with_the_channel_and_its_workers_with_it(server: ForkServer, tmp_path: Path) -> None:
+def test_what_a_caller_asked_for_ends_with_its_channel(server: OwnServer, tmp_path: Path) -> None:
+    with closing(ForkServer(server.root.path, any_environment=True)) as other:
+        pid = ask(other, tmp_path).report()["pid"]
+    wait_for(lambda: is_gone(pid))
+    assert ask(server, tmp_path, "worker-1").report()["parent"] == server.pid
+
+
+def test_a_server_ends_with_its_owner_and_its_workers_with_it(server: OwnServer, tmp_path: Path) -> None:
     pid = ask(server, tmp_path).report()["pid"]
     server.close()
     wait_for(lambda: is_gone(server.pid) and is_gone(pid))
@@ -119,14 +126,14 @@ def test_a_server_ends_with_the_channel_and_its_workers_with_it(server: ForkServ
 def test_a_server_that_cannot_be_forked_says_why_and_starts_programs(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], preload: tuple[str, ...], why: str
 ) -> None:
-    with closing(open_fork_server(plain_environment(), preload)) as server:
+    with closing(OwnServer(plain_environment(), preload)) as server:
         said = ask(server, tmp_path, SCRIPT={"exit": 3}).report()
         assert ended(server) == ("worker-0", 3)
     assert not said["forked"] and said["group"] == said["pid"] and said["parent"] == server.pid
     assert why in capfd.readouterr().err
 
 
-def test_what_a_fork_says_is_in_its_log_before_anything_can_kill_it(server: ForkServer, tmp_path: Path) -> None:
+def test_what_a_fork_says_is_in_its_log_before_anything_can_kill_it(server: OwnServer, tmp_path: Path) -> None:
     asked = ask(server, tmp_path, SCRIPT={"say": "step 1"})
     os.kill(asked.report()["pid"], signal.SIGKILL)
     assert ended(server) == ("worker-0", -signal.SIGKILL)
@@ -138,13 +145,13 @@ def test_a_users_module_in_place_of_an_imported_one_is_used_and_said(
 ) -> None:
     (tmp_path / "numpy.py").touch()
     path = f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}"
-    with closing(open_fork_server(plain_environment(), LIGHT)) as server:
+    with closing(OwnServer(plain_environment(), LIGHT)) as server:
         assert not ask(server, tmp_path, PYTHONPATH=path).report()["forked"]
         assert "worker-0 imports for itself: PYTHONPATH has its own numpy" in capfd.readouterr().err
         assert ask(server, tmp_path).report()["forked"], "the next one does not"
 
 
-def test_signals_to_whoever_is_there_leave_the_server_to_its_launcher(server: ForkServer, tmp_path: Path) -> None:
+def test_signals_to_whoever_is_there_leave_the_server_to_its_launcher(server: OwnServer, tmp_path: Path) -> None:
     ask(server, tmp_path).report()
     assert os.getpgid(server.pid) == server.pid != os.getpgid(0)
     for signum in (signal.SIGTERM, signal.SIGINT):
@@ -154,19 +161,19 @@ def test_signals_to_whoever_is_there_leave_the_server_to_its_launcher(server: Fo
 
 def test_programs_begin_with_the_usual_signals(tmp_path: Path) -> None:
     """`yes | head -1` ends by SIGPIPE, silently."""
-    with closing(open_fork_server(plain_environment(), ())) as server:
+    with closing(OwnServer(plain_environment(), ())) as server:
         asked = ask(server, tmp_path, program=("sh", "-c", "yes | head -1"))
         assert ended(server) == ("worker-0", 0)
     assert asked.log.read_text() == "y\n"
 
 
 def test_without_a_preload_nothing_is_forked(tmp_path: Path) -> None:
-    with closing(open_fork_server(plain_environment(), ())) as server:
+    with closing(OwnServer(plain_environment(), ())) as server:
         assert not ask(server, tmp_path).report()["forked"]
 
 
 def test_a_program_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with closing(open_fork_server(plain_environment(), ())) as server:
+    with closing(OwnServer(plain_environment(), ())) as server:
         asked = ask(server, tmp_path, program=("/no/such/program",))
         assert ended(server) == ("worker-0", 127)
     assert asked.log.read_text() == "cannot start /no/such/program: No such file or directory\n"

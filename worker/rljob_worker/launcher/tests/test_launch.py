@@ -4,7 +4,6 @@ import contextlib
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import urllib.error
@@ -15,10 +14,7 @@ import pytest
 
 from rljob_api.tests.patience import PATIENCE_SECONDS
 from rljob_worker.last_words import TERMINATION_LOG, LastWords, read_last_words
-from rljob_worker.launcher.board import Board
-from rljob_worker.launcher.children import Child
-from rljob_worker.launcher.watch import Watch
-from rljob_worker.tests.waiting import is_gone, parent_of, pid_in, wait_for
+from rljob_worker.tests.waiting import is_gone, pid_in, wait_for
 
 POD_PROCESS = Path(__file__).with_name("pod_process.py")
 
@@ -114,52 +110,6 @@ def test_workers_die_with_a_killed_launcher(tmp_path):
         process.kill()
         for pid in pids:
             wait_for(lambda pid=pid: is_gone(pid))
-
-
-def test_a_killed_fork_server_takes_its_workers_along_and_the_pod_says_so(tmp_path):
-    files = [tmp_path / "0", tmp_path / "1"]
-    with launcher(tmp_path, 2, {str(n): [["pid", str(files[n])], ["hang"]] for n in (0, 1)}) as process:
-        pids = [pid_in(path) for path in files]
-        os.kill(parent_of(pids[0]), signal.SIGKILL)
-        assert process.wait(PATIENCE_SECONDS) == 137
-        for pid in pids:
-            wait_for(lambda pid=pid: is_gone(pid))
-    assert read_last_words(tmp_path / "pod.json").worker == "train-0-0"
-
-
-class NeverForks:
-    """A fork server that imports for ever."""
-
-    def __init__(self):
-        self._ours, self._theirs = socket.socketpair()
-
-    def fileno(self):
-        return self._ours.fileno()
-
-    def receive(self):
-        with self._ours:
-            assert self._ours.recv(1) == b""  # killed
-
-    def kill(self):
-        self._theirs.close()
-
-
-def test_the_end_does_not_wait_for_workers_that_have_not_begun(tmp_path):
-    lifeline, supervisor = os.pipe()
-    os.close(supervisor)
-    metrics, worker = os.pipe()
-    os.set_blocking(metrics, False)
-    child = Child("train-0-0", 0, metrics, tmp_path / "words.json")
-    assert Watch([child], NeverForks(), Board(1, 1), lifeline).until_the_end() == 137
-    os.close(worker)
-
-
-def test_a_signal_that_comes_before_its_worker_reaches_it_when_it_begins(tmp_path):
-    child = Child("train-0-0", 0, -1, tmp_path / "words.json")
-    child.send_signal(signal.SIGTERM)
-    with subprocess.Popen(["sleep", "600"]) as process:
-        child.begun(process.pid)
-        assert process.wait(PATIENCE_SECONDS) == -signal.SIGTERM
 
 
 def test_end_of_the_lifeline_ends_the_pod(tmp_path):

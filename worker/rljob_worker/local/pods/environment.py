@@ -1,5 +1,7 @@
 """The environment of every process of a run. Pure: takes this process's environment, gives theirs."""
 
+import contextlib
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,6 +12,7 @@ from rljob_api.v1alpha1 import RLJobSpec
 from rljob_api.vocabulary import keys
 from rljob_api.vocabulary.process_environment import WORKER_DEFAULTS
 from rljob_worker.databuffer.routes.hosts import Host
+from rljob_worker.forkserver.client import ForkServer, Root
 from rljob_worker.forkserver.environment import ROOT
 from rljob_worker.last_words import TERMINATION_LOG
 from rljob_worker.launcher.pod import LOG_DIR
@@ -21,19 +24,6 @@ from rljob_worker.visible_devices import share_of
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
 LOOPBACK = "127.0.0.1"
 """Where the pods of one machine find each other."""
-
-
-@dataclass(frozen=True, slots=True)
-class ForkRoot:
-    """The root fork server of a run."""
-
-    socket: str
-    """Empty: launchers start servers of their own."""
-    family: frozenset[int] = frozenset()
-    """Processes that carry the run's mark and outlive an attempt."""
-
-
-NO_ROOT = ForkRoot("")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +44,10 @@ class RunContext:
     lifeline: int
     here: tuple[Host, ...]
     """The pods that run on this machine."""
-    root: ForkRoot = NO_ROOT
+    root: Root | None = None
+    """What launchers are forks of, or programs started by; None: there is none yet."""
+    inherited_root: str = ""
+    """The socket of one that this process was given, which is asked first."""
     attempt: int = 0
     resume: str = "never"
     """What workers start from: auto, never, or a step."""
@@ -78,6 +71,14 @@ class RunContext:
         """Holds a directory for each host."""
         return self.scratch / f"tls-{self.attempt}"
 
+    def connect(self) -> ForkServer:
+        """To a root."""
+        if self.inherited_root:
+            with contextlib.suppress(OSError):
+                return ForkServer(Path(self.inherited_root))
+        assert self.root is not None, "a run has a root before it has launchers"
+        return self.root.connect()
+
     def socket(self, pod: Host) -> Path:
         return self.scratch / f"{pod}-{self.attempt}.sock"
 
@@ -89,8 +90,6 @@ def pod_environment(base: Mapping[str, str], context: RunContext, pod: Host, cor
         own[keys.ENV_RUN_HOME] = context.home
     if spills_here(context.plan):
         own[keys.ENV_SPILL_DIR] = str(context.run_dir / SPILL)
-    if context.root.socket:
-        own[ROOT] = context.root.socket
     if context.plan.spec.data_buffer.tls:
         own[keys.ENV_TLS_DIR] = str(context.certificates / str(pod))
     base = {**WORKER_DEFAULTS, **{name: value for name, value in base.items() if name not in _NOT_HANDED_ON}}
@@ -102,7 +101,7 @@ def pod_environment(base: Mapping[str, str], context: RunContext, pod: Host, cor
     return {**base, **threads, **device_variables(base, context.plan, context.here, pod), **users, **own}
 
 
-_NOT_HANDED_ON = keys.OWN_ENVIRONMENT - {keys.ENV_ARENA_DIR} | keys.RANK_ENVIRONMENT
+_NOT_HANDED_ON = keys.OWN_ENVIRONMENT - {keys.ENV_ARENA_DIR} | keys.RANK_ENVIRONMENT | {ROOT}
 
 
 def _identity(context: RunContext, pod: Host) -> dict[str, str]:
@@ -138,6 +137,11 @@ def spills_here(plan: Plan) -> bool:
 def termination_log(log_dir: Path, pod: Host) -> Path:
     """Where a pod's launcher leaves the last words of the worker that explains its end."""
     return log_dir / f"termination-{pod}.json"
+
+
+def usable_cores() -> int:
+    """Cores that this process may run on."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def thread_variables(environment: Mapping[str, str], num_workers: int, cores: int) -> dict[str, str]:

@@ -4,25 +4,28 @@ import json
 import os
 import signal
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from rljob_api.vocabulary import keys
-from rljob_api.vocabulary.exit_codes import ExitCode
+from rljob_api.vocabulary.exit_codes import ExitCode, is_failure
 from rljob_worker.databuffer.routes.hosts import Host
-from rljob_worker.forkserver.request import command_of
+from rljob_worker.forkserver.client import ForkedChild
+from rljob_worker.forkserver.forking import ForkRequest
 from rljob_worker.last_words import LastWords, read_last_words
-from rljob_worker.launcher.verdict import SETTLE_SECONDS, Exit, first_cause, gang_code, is_failure
-from rljob_worker.local.pods.environment import RunContext, pod_environment, termination_log
-from rljob_worker.local.pods.process import LocalProcess
+from rljob_worker.launcher.verdict import SETTLE_SECONDS, Exit, first_cause, gang_code
+from rljob_worker.local.pods.environment import RunContext, pod_environment, termination_log, usable_cores
+from rljob_worker.process.child import LoggedChild, command_of
 from rljob_worker.process.family import end_family
+from rljob_worker.process.lifeline import LIFELINE_FD
 
 READY_SECONDS = 120.0
 """How long a data buffer may take to serve; reserving memory takes most of it."""
 GANG_SETTLE_SECONDS = 2 * SETTLE_SECONDS
 """A launcher takes up to SETTLE_SECONDS to end after its worker did."""
 BUFFER_GRACE_SECONDS = 10.0
+LAUNCHER = "rljob_worker.launcher"
 
 AddressLists = dict[str, list[str]]
 """host:port by group, in the order of its hosts."""
@@ -33,10 +36,10 @@ class Commands:
     """What a pod consists of, and what runs beside pods. Tests put their own processes here."""
 
     buffer: tuple[str, ...] = command_of("rljob_worker.databuffer")
-    launcher: tuple[str, ...] = command_of("rljob_worker.launcher")
+    launcher: tuple[str, ...] = command_of(LAUNCHER)
     services: tuple[str, ...] = command_of("rljob_worker.services")
     forks: bool = True
-    """Whether launchers fork their workers, so that a root for them is worth its imports."""
+    """Whether launchers fork their workers, so that what these import is worth importing once."""
 
 
 @dataclass(slots=True)
@@ -45,8 +48,8 @@ class LocalPod:
 
     at: Host
     environment: Mapping[str, str]
-    buffer: LocalProcess
-    launcher: LocalProcess | None = None
+    buffer: LoggedChild
+    launcher: ForkedChild | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +86,8 @@ class Pods:
         for pod in self._context.here:
             environment = pod_environment(os.environ, self._context, pod, usable_cores())
             # signals to a whole Slurm step or systemd unit mean the workers: SIGHUP alone is this process's word
-            buffer = self._spawn(f"databuffer-{pod}", self._commands.buffer, environment)
+            log = self._context.log_dir / f"databuffer-{pod}.log"
+            buffer = LoggedChild(log.stem, self._commands.buffer, environment, log, lifeline_fd=self._context.lifeline)
             self._pods.append(LocalPod(pod, environment, buffer))
 
     def addresses(self) -> AddressLists | None:
@@ -103,7 +107,7 @@ class Pods:
         partial.write_text(json.dumps(book))
         partial.rename(self._context.address_book)
         for pod in self._pods:
-            pod.launcher = self._spawn(f"launcher-{pod.at}", self._commands.launcher, pod.environment)
+            pod.launcher = self._launcher(pod)
 
     def poll(self) -> GangEnd | None:
         """Take notice of what happened since the last call; the end, once there is one."""
@@ -135,7 +139,7 @@ class Pods:
             pod.buffer.kill()
         self._remove_leftovers()
         # nothing of an attempt may meet the next one
-        end_family(self._context.mark, grace_seconds=0.0, but=self._context.root.family)
+        end_family(self._context.mark, grace_seconds=0.0)
 
     def _remove_leftovers(self) -> None:
         """Of data buffers that were killed: memory, and disk where perhaps no other one ever comes by."""
@@ -155,12 +159,25 @@ class Pods:
         return f"http://127.0.0.1:{ready['metricsPort']}/metrics" if ready else ""
 
     @property
-    def _launchers(self) -> list[LocalProcess]:
+    def _launchers(self) -> list[ForkedChild]:
         return [pod.launcher for pod in self._pods if pod.launcher is not None]
 
-    def _spawn(self, name: str, command: Sequence[str], environment: Mapping[str, str]) -> LocalProcess:
-        log = self._context.log_dir / f"{name}.log"
-        return LocalProcess(name, command, environment, log, lifeline=self._context.lifeline)
+    def _launcher(self, pod: LocalPod) -> ForkedChild:
+        log = self._context.log_dir / f"launcher-{pod.at}.log"
+        command = self._commands.launcher
+        with log.open("ab") as output:
+            request = ForkRequest(
+                name=log.stem,
+                module=LAUNCHER if command == command_of(LAUNCHER) else "",
+                command=command,
+                environment=dict(pod.environment),
+                pipe_variable=LIFELINE_FD,
+                output=output.fileno(),
+                errors=output.fileno(),
+                pipe=self._context.lifeline,
+                folder=os.getcwd(),
+            )
+            return ForkedChild(self._context.connect(), request, log)
 
     def _poll_buffers(self) -> GangEnd | None:
         if self._is_stopping:
@@ -191,7 +208,7 @@ class Pods:
     def _launchers_run(self) -> bool:
         return any(launcher.code() is None for launcher in self._launchers)
 
-    def _note_exit(self, process: LocalProcess | None, expected_to_run: bool = False) -> None:
+    def _note_exit(self, process: LoggedChild | ForkedChild | None, expected_to_run: bool = False) -> None:
         if process is None or process.name in self._exits:
             return
         code = process.code()
@@ -213,7 +230,7 @@ class Pods:
                 return self._buffer_end(pod.buffer, cause.code)
         raise AssertionError(f"no process {cause.name}")
 
-    def _buffer_end(self, buffer: LocalProcess, code: int) -> GangEnd:
+    def _buffer_end(self, buffer: LoggedChild, code: int) -> GangEnd:
         code = code or int(ExitCode.RETRY)
         return GangEnd(code, buffer.name, LastWords(code, cause=buffer.last_line()), buffer.log)
 
@@ -225,8 +242,3 @@ class Pods:
             return GangEnd(code, pod.launcher.name, LastWords(code, cause=lines), pod.launcher.log)
         worker = f"worker-{words.worker}"
         return GangEnd(code, worker, words, self._context.log_dir / f"{worker}.log")
-
-
-def usable_cores() -> int:
-    """Cores that this process may run on."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

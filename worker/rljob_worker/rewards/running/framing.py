@@ -1,6 +1,6 @@
 """Messages on the pipes of reward processes. Every byte is touched a fixed number of times, however large a message is.
 
-To the process: the length in eight bytes, then JSON. Back: a line of JSON each, which the guardian can still follow
+To the process: the length in eight bytes, then JSON. Back: a line of JSON each, which the reader can still follow
 with one of its own when the process ends inside a line.
 """
 

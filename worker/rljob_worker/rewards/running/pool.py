@@ -175,7 +175,7 @@ class RewardPool:
             if not seat.chunk.rows:
                 seat.chunk = None
 
-    def _died(self, seat: _Seat, code: int | None, work: Round | None) -> None:
+    def _died(self, seat: _Seat, code: int, work: Round | None) -> None:
         how = _ending(code)
         if not seat.ready:
             names = ", ".join(spec.run for spec in self._specs)
@@ -205,7 +205,8 @@ class RewardPool:
 
     def _start(self) -> _Seat:
         seat = _Seat(RewardProcess(self._hello, self._environment))
-        self._selector.register(seat.process.results, selectors.EVENT_READ)
+        for descriptor in (seat.process.results, seat.process.end):
+            self._selector.register(descriptor, selectors.EVENT_READ)
         return seat
 
     def _replace(self, seat: _Seat) -> None:
@@ -213,7 +214,8 @@ class RewardPool:
         self._seats[self._seats.index(seat)] = self._start()
 
     def _end(self, seat: _Seat) -> None:
-        self._selector.unregister(seat.process.results)
+        for descriptor in (seat.process.results, seat.process.end):
+            self._selector.unregister(descriptor)
         seat.process.kill()
 
 
@@ -249,9 +251,7 @@ def _record(work: Round, chunk: Chunk, message: Message, now: float) -> None:
         work.finished(chunk, message["row"], message, now)
 
 
-def _ending(code: int | None) -> str:
-    if code is None:
-        return "killed from outside"
+def _ending(code: int) -> str:
     if code < 0:
         return f"signal {signal.Signals(-code).name}"
     return f"exit code {code}"

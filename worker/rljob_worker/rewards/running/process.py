@@ -1,7 +1,7 @@
-"""`python -m rljob_worker.rewards.running.process REQUESTS RESULTS WORKER`: runs rewards for one worker.
+"""`python -m rljob_worker.rewards.running.process REQUESTS RESULTS`: runs rewards for one worker.
 
-REQUESTS and RESULTS are file descriptors of pipes whose messages `framing` describes, WORKER the worker's process id.
-Standard input is the worker's lifeline, standard output and error belong to the user.
+REQUESTS and RESULTS are file descriptors of pipes whose messages `framing` describes. Standard input is the worker's
+lifeline, with which the kernel ends this process's group; standard output and error belong to the user.
 
     <- {"rewards": [{"name", "run", "column", "columns", "options", "access"}, ...]}  once; access null: no service
     -> {"ready": [false, true, ...]}  whether each is async  |  {"refused": "why"}
@@ -27,11 +27,10 @@ from types import FrameType
 from typing import Any
 
 from rljob_worker.errors import InvalidJob
-from rljob_worker.process.lifeline import die_with
+from rljob_worker.process.lifeline import kill_group_at_end_of
 from rljob_worker.rewards.evaluate import Row, evaluate, evaluate_async
 from rljob_worker.rewards.loading import Description, Loaded, is_async, load
 from rljob_worker.rewards.running.framing import receive
-from rljob_worker.rewards.running.guardian import guard
 from rljob_worker.rewards.service import Service
 
 CONCURRENT_ROWS = 64
@@ -160,13 +159,8 @@ def _to_the_whole_step(owner: int) -> Callable[[int, FrameType | None], None]:
 
 
 def main() -> None:
-    requests, results, worker = map(int, sys.argv[1:])
-    guardian = os.getpid()
-    child = os.fork()
-    if child:
-        os.close(requests)
-        guard(child, worker, results)
-    die_with(guardian, signal.SIGKILL)
+    requests, results = map(int, sys.argv[1:])
+    kill_group_at_end_of(os.dup(0))  # which user code does not know of
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, _to_the_whole_step(os.getpid()))
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)

@@ -7,7 +7,7 @@ import pytest
 
 from rljob_worker.errors import InvalidJob, StorageError
 from rljob_worker.job_paths import missing_paths, with_absolute_paths
-from rljob_worker.local.pods.process import ready_line
+from rljob_worker.process.child import ready_line
 from rljob_worker.process.family import FAMILY, end_family, family_members
 from rljob_worker.rundir.directory import RunDirectory, RunLock, RunNote, is_locked, runs_in
 from rljob_worker.tests.documents import job

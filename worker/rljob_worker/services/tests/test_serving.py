@@ -16,8 +16,8 @@ import pytest
 from rljob_api.tests.patience import PATIENCE_SECONDS
 from rljob_worker.databuffer.routes.hosts import hosts_of
 from rljob_worker.last_words import read_last_words
-from rljob_worker.local.pods.process import LocalProcess, ready_line
 from rljob_worker.local.services import ServicesPlace, services_environment
+from rljob_worker.process.child import LoggedChild, ready_line
 from rljob_worker.process.family import end_family, family_members
 from rljob_worker.tests.documents import plan_of
 from rljob_worker.tests.waiting import wait_for
@@ -40,7 +40,7 @@ def services(folder, *specs):
     environment = services_environment(os.environ, place, folder / "token", folder / "words.json")
     command = [sys.executable, "-P", "-m", "rljob_worker.services", "0"]
     log = folder / "services.log"
-    process = LocalProcess("services", command, environment, log, lifeline=lifeline, death_signal=signal.SIGKILL)
+    process = LoggedChild("services", command, environment, log, lifeline_fd=lifeline, death_signal=signal.SIGKILL)
     try:
         yield process, mark
     finally:

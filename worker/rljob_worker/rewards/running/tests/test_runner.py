@@ -123,9 +123,8 @@ def test_an_idle_process_that_dies_harms_nobody(tmp_path):
         both = set(map(int, runner.score(rows("a", "b")).total))
         first = int(runner.score(rows("a")).total.item())  # one row goes to the same process every time
         (idle,) = both - {first}
-        guardian = int(Path(f"/proc/{idle}/stat").read_text().split()[3])
         os.kill(idle, signal.SIGKILL)
-        wait_until_gone([guardian])
+        wait_until_gone([idle])
         assert runner.score(rows("a")).total.tolist() == [first]
 
 
@@ -179,7 +178,7 @@ def test_a_hanging_row_costs_that_row_only(function, caplog):
         ("nan_on_bad", ["returned nan, not a number"]),
         ("ends_process", ["ended its process twice (exit code 9)"]),
         ("ends_by_signal", ["ended its process twice (signal SIGUSR1)"]),
-        ("ends_its_group", ["ended its process twice (killed from outside)"]),
+        ("ends_its_group", ["ended its process twice (signal SIGKILL)"]),
     ],
 )
 def test_a_mistake_names_reward_row_and_cause(function, words):
@@ -392,7 +391,7 @@ def test_what_is_written_of_a_killed_process_is_forgotten(tmp_path):
     wait_until_gone([process.pid])
     process.send({"rows": "x" * (1 << 20)})
     assert wait_for(lambda: not process.has_unsent or process.flush()), "nobody reads it any longer"
-    assert wait_for(process.receive)[-1] == {"died": None}
+    assert wait_for(process.receive)[-1] == {"died": -signal.SIGKILL}
     process.kill()
 
 

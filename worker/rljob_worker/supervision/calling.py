@@ -1,0 +1,126 @@
+"""A host's way to host 0: called again and again until it answers, and then introduced."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import secrets
+import select
+import socket
+import time
+
+import msgspec
+
+from rljob_worker import frames
+from rljob_worker.errors import DeadlineExceeded, InvalidJob
+from rljob_worker.supervision.hub import GREETING, OTHER_TOKEN
+from rljob_worker.supervision.line import Line
+from rljob_worker.supervision.messages import Hello, OfHost, OfHost0, encode, read_of_host_0
+from rljob_worker.supervision.seat import Seat
+from rljob_worker.supervision.secret import NONCE_BYTES, Foreign, Seals
+
+MAX_WORD_BYTES = 16 << 20
+"""Of what host 0 says: the book of 65,536 hosts is 2 MB."""
+CALL_SECONDS = 10.0
+AGAIN_SECONDS = 1.0
+"""From one call to the next, more or less: a thousand hosts do not call at once."""
+
+
+class Interrupted(Exception):
+    """A signal came before host 0 answered."""
+
+
+class Connection:
+    """To host 0: sealed words in both directions."""
+
+    def __init__(self, line: Line, seals: Seals, whom: str) -> None:
+        self._line = line
+        self._seals = seals
+        self._whom = whom
+
+    def fileno(self) -> int:
+        return self._line.fileno()
+
+    @property
+    def ended(self) -> str | None:
+        """Why there will be no more."""
+        return self._line.ended
+
+    @property
+    def has_to_write(self) -> bool:
+        return self._line.has_to_write
+
+    def send(self, message: OfHost) -> None:
+        self._line.send(self._seals.seal(encode(message)))
+
+    def flush(self) -> None:
+        self._line.flush()
+
+    def words(self) -> list[OfHost0]:
+        """What has come. Raises InvalidJob where the other side does not have the token."""
+        return [self._word(frame) for frame in self._line.frames()]
+
+    def close(self) -> None:
+        self._line.close()
+
+    def _word(self, frame: bytes) -> OfHost0:
+        if frame == OTHER_TOKEN:
+            raise InvalidJob(
+                f"{self._whom} has another token: give all launchers of a job the same RLJOB_TOKEN; or it is another "
+                "job's, then set MASTER_PORT to a port of this job's own on all hosts"
+            )
+        try:
+            return read_of_host_0(self._seals.open(frame))
+        except (Foreign, msgspec.DecodeError):
+            raise InvalidJob(f"{self._whom} said what no launcher with this job's token says") from None
+
+
+def call(seat: Seat, hello: Hello, token: str, seconds: float, wake: int) -> Connection:
+    """Introduced to host 0. wake: a file descriptor that is readable once a signal has come.
+
+    Raises DeadlineExceeded where host 0 does not answer within the seconds, InvalidJob for another service at its
+    address, Interrupted.
+    """
+    # host 0 itself need not be reachable by the name that others know it by
+    where = ("127.0.0.1" if seat.host == 0 else seat.address, seat.port)
+    whom = f"host 0 at {seat.address}:{seat.port}"
+    end = time.monotonic() + seconds
+    while True:
+        try:
+            return _called(where, hello, token, whom)
+        except (OSError, EOFError) as error:
+            why = (error.strerror if isinstance(error, OSError) else "") or str(error) or "it hung up"
+        if time.monotonic() > end:
+            raise DeadlineExceeded(
+                f"{whom} does not answer within {seconds:.0f} s ({why}): its launcher does not run, or the port is "
+                "closed to this host; see the output of host 0, or set MASTER_ADDR and MASTER_PORT"
+            )
+        readable, _, _ = select.select([wake], [], [], AGAIN_SECONDS * random.uniform(0.5, 1.5))
+        if readable:
+            raise Interrupted
+
+
+def _called(where: tuple[str, int], hello: Hello, token: str, whom: str) -> Connection:
+    with contextlib.ExitStack() as stack:
+        channel = stack.enter_context(_connected(where))
+        try:
+            greeting = frames.receive(channel, len(GREETING) + NONCE_BYTES)
+        except frames.TooLong:
+            greeting = b""
+        if not greeting.startswith(GREETING) or len(greeting) != len(GREETING) + NONCE_BYTES:
+            raise InvalidJob(
+                f"what answers as {whom} is no `rljob launch` of this version; set MASTER_PORT to a port of this job's "
+                "own"
+            )
+        ours = secrets.token_bytes(NONCE_BYTES)
+        frames.send(channel, ours)
+        stack.pop_all()
+    connection = Connection(Line(channel, MAX_WORD_BYTES), Seals(token, ours, greeting[len(GREETING) :]), whom)
+    connection.send(hello)
+    return connection
+
+
+def _connected(where: tuple[str, int]) -> socket.socket:
+    channel = socket.create_connection(where, CALL_SECONDS)
+    channel.settimeout(CALL_SECONDS)
+    return channel

@@ -1,0 +1,177 @@
+"""What a host does from the first word of host 0 to the last: its pod runs attempt by attempt, as it is told."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from rljob_worker.errors import InvalidJob, RLJobError
+from rljob_worker.local.pods.environment import RunContext, spills_here
+from rljob_worker.local.pods.interface import interface_of
+from rljob_worker.local.pods.pods import Commands, GangEnd, Pods
+from rljob_worker.local.services import TOKEN_FILE, worker_variables
+from rljob_worker.rundir.directory import RunDirectory
+from rljob_worker.supervision.gang import CLEAR_SECONDS, SERVING_SECONDS
+from rljob_worker.supervision.messages import (
+    Begin,
+    Book,
+    Clear,
+    Cleared,
+    Ended,
+    OfHost,
+    OfHost0,
+    Running,
+    Serving,
+    Stop,
+)
+from rljob_worker.supervision.restart import stop_seconds
+
+MARK_SECONDS = 35.0
+"""A file system over a network may show a new file half a minute late."""
+MARK_FILE = "launch"
+"""In the run directory: what tells hosts that they see the same one."""
+ANSWER_MARGIN_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Awaited:
+    """What a host waits for."""
+
+    what: str
+    seconds: float | None = None
+    """At most; None: as long as hosts may come and services start."""
+    since: float = field(default_factory=time.monotonic)
+
+
+@dataclass(slots=True)
+class _Attempt:
+    """What host 0 has been told of one, and has said of it."""
+
+    number: int
+    has_served: bool = False
+    has_met: bool = False
+    told_of_metrics: bool = False
+    has_ended: bool = False
+
+
+class Duty:
+    """What one host does, as it is told: `obey` what host 0 says, and tell it the `news`."""
+
+    def __init__(self, context: RunContext | None, commands: Commands) -> None:
+        self._context = context
+        self._commands = commands
+        self._attempt = _Attempt(0)
+        self._pods: Pods | None = None
+        self._news: list[OfHost] = []
+        self.awaits: Awaited | None = Awaited("let nobody begin")
+        """What host 0 has to do next."""
+
+    def news(self) -> list[OfHost]:
+        """What has happened since the last call."""
+        if self._pods is not None:
+            self._look(self._pods)
+        news, self._news = self._news, []
+        return news
+
+    def obey(self, word: OfHost0) -> None:
+        if isinstance(word, Begin):
+            self._begin(word)
+        elif isinstance(word, Book) and self._pods is not None and not self._attempt.has_ended:
+            self.awaits = None
+            self._attempt.has_met = True
+            self._pods.meet(word.book)
+        elif isinstance(word, Stop) and self._pods is not None:
+            self._pods.stop()
+        elif isinstance(word, Clear):
+            self.clear()
+            self._news.append(Cleared(word.attempt))
+            self.awaits = Awaited("began no further attempt")
+
+    def clear(self) -> None:
+        """End what is left of an attempt."""
+        if self._pods is not None:
+            self._pods.end()
+            self._pods = None
+
+    def _begin(self, begin: Begin) -> None:
+        assert self._context is not None, "host 0 begins with nobody who has said what is wrong with it"
+        self._attempt = _Attempt(begin.attempt)
+        self.awaits = Awaited("named no addresses", SERVING_SECONDS + ANSWER_MARGIN_SECONDS)
+        try:
+            context = self._rooted(self._context, begin)
+            if begin.pairs:
+                _write_certificates(context, begin)
+            self._pods = Pods(context, self._commands)
+            self._pods.start()
+        except RLJobError as error:
+            self._tell_end(GangEnd(int(error.exit_code)), str(error))
+
+    def _rooted(self, context: RunContext, begin: Begin) -> RunContext:
+        """Of this attempt."""
+        check_mark(context.run_dir, begin.mark)
+        if spills_here(context.plan):
+            RunDirectory(context.run_dir).spill.mkdir(parents=True, exist_ok=True)
+        address = begin.address
+        return replace(
+            context,
+            attempt=begin.attempt,
+            resume=begin.resume,
+            address=address,
+            interface=interface_of(address),
+            services=worker_variables(begin.services, context.scratch / TOKEN_FILE),
+        )
+
+    def _look(self, pods: Pods) -> None:
+        if self._attempt.has_ended:
+            return
+        end = pods.poll()
+        if end is not None:
+            self._tell_end(end, end.words.cause if end.words else "")
+            return
+        book = pods.addresses()
+        if book is not None and not self._attempt.has_served:
+            self._attempt.has_served = True
+            self._news.append(Serving(self._attempt.number, book))
+        if self._attempt.has_met and not self._attempt.told_of_metrics and (url := pods.metrics_url()):
+            self._attempt.told_of_metrics = True
+            self._news.append(Running(self._attempt.number, url))
+
+    def _tell_end(self, end: GangEnd, cause: str) -> None:
+        assert self._context is not None
+        self._attempt.has_ended = True
+        step, checkpoint = (end.words.step, end.words.checkpoint) if end.words else (0, None)
+        log = str(end.log or "")
+        ended = Ended(self._attempt.number, end.code, end.process, cause, step, checkpoint, log)
+        self._news.append(ended)
+        self.awaits = Awaited("said nothing after this host's end", stop_seconds(self._context.plan) + CLEAR_SECONDS)
+
+
+def check_mark(run_dir: Path, mark: str, patience_seconds: float = MARK_SECONDS) -> None:
+    """Raises InvalidJob where this is not the directory that host 0 has marked; an empty mark says that it need not
+    be."""
+    if not mark:
+        return
+    end = time.monotonic() + patience_seconds
+    while _text_of(run_dir / MARK_FILE) != mark:
+        if time.monotonic() > end:
+            raise InvalidJob(
+                f"{run_dir} is not the run directory of host 0: checkpoints of all hosts come together there; put it "
+                "on a file system that all of them share (--runs-dir), or checkpoints into spec.storage.objectStore"
+            )
+        time.sleep(0.5)
+
+
+def _text_of(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError:
+        return ""
+
+
+def _write_certificates(context: RunContext, begin: Begin) -> None:
+    from rljob_api.certificates import Issued, KeyPair  # most jobs have no use for its 50 ms
+    from rljob_worker.local.pods.certificates import write_issued
+
+    pairs = {pod: KeyPair(certificate, key) for pod, (certificate, key) in begin.pairs.items()}
+    write_issued(Issued(begin.authority, pairs), context.certificates)

@@ -1,0 +1,137 @@
+"""Host 0 until everybody is there, and when it is over."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import time
+from collections.abc import Callable, Iterator
+
+from rljob_api.vocabulary.exit_codes import ExitCode
+from rljob_worker.errors import DeadlineExceeded, InvalidJob
+from rljob_worker.process.open_files import allow_files
+from rljob_worker.process.signal_pipe import SignalPipe
+from rljob_worker.supervision.hub import BACKLOG, MAX_UNKNOWN, Hub, Lost, Refused
+from rljob_worker.supervision.messages import Asked, Finish, Hello
+from rljob_worker.supervision.roll import Expected, flaws_of, listed, missing
+from rljob_worker.supervision.seat import Seat
+
+SETTLE_SECONDS = 3.0
+"""After the first host that cannot take part others are still heard, so that all are told at once."""
+TOLD_EVERY_SECONDS = 15.0
+TICK_SECONDS = 0.25
+LATECOMERS_SECONDS = 60.0
+"""Of a job that ends before the hosts have met: how long those who come are still told why, at most."""
+GOODBYE_SECONDS = 10.0
+
+
+class Stopped(Exception):
+    """A host was asked to stop while others were waited for."""
+
+
+class Meeting:
+    """The hosts of one launch. `gather` once; `dismiss` at the end, whatever became of it."""
+
+    def __init__(
+        self, seat: Seat, hub: Hub, seconds: float, tell: Callable[[str], object], clock: Callable[[], float]
+    ) -> None:
+        """seconds: how long hosts wait for each other."""
+        self.seat = seat
+        self.hub = hub
+        self._seconds = seconds
+        self.names: dict[int, str] = {}
+        """What the machines call themselves, by host."""
+        self._tell = tell
+        self._clock = clock
+        self.dismissed: set[int] = set()
+        """Hosts that were told to leave."""
+        self._has_begun = False
+
+    def called(self, host: int) -> str:
+        """`host 3 (gpu04)`."""
+        return f"host {host} ({self.names[host]})" if host in self.names else self.seat.called(host)
+
+    def gather(self, expected: Expected, signals: SignalPipe) -> None:
+        """Until all hosts are here and can run together. Raises InvalidJob with all flaws that were heard of,
+        DeadlineExceeded with who is missing, Stopped by one of the signals or on a host."""
+        self._has_begun = True
+        start = told = self._clock()
+        flaws: list[str] = []
+        settled: float | None = None
+        while absent := missing(self.seat, self.names):
+            now = self._clock()
+            if settled is not None and now >= settled:
+                break
+            if now - start > self._seconds:
+                raise DeadlineExceeded(
+                    f"{absent} did not come to {self.seat.address}:{self.seat.port} within {self._seconds:.0f} s; see "
+                    "the output of their launchers, whether they were started, and whether they reach this port"
+                )
+            if now - told > TOLD_EVERY_SECONDS:
+                told = now
+                self._tell(f"waiting for {absent}")
+            if signals.read():
+                raise Stopped("host 0 was asked to stop")
+            flaws += self._news(expected)
+            if flaws and settled is None:
+                settled = self._clock() + SETTLE_SECONDS
+        if flaws:
+            raise InvalidJob(listed(flaws))
+
+    def _news(self, expected: Expected) -> list[str]:
+        flaws: list[str] = []
+        for host, event in self.hub.pump(TICK_SECONDS):
+            if isinstance(event, Hello):
+                self.names[host] = event.name
+                flaws += flaws_of(event, expected)
+            elif isinstance(event, Refused):
+                flaws.append(event.why)
+            elif isinstance(event, Lost):
+                self.names.pop(host, None)  # it may come again
+            elif isinstance(event, Asked):
+                raise Stopped(f"{self.called(host)} was asked to stop")
+        return flaws
+
+    def dismiss(self, code: int, words: str) -> None:
+        """Have everybody leave with this code: who is here, and of a job that cannot run who still comes."""
+        waits = not self._has_begun and code != ExitCode.INTERRUPTED and self.seat.num_hosts > 1
+        latecomers_seconds = min(LATECOMERS_SECONDS, self._seconds)
+        if waits:
+            self._tell(f"{words}\nends when the other hosts have been told, in {latecomers_seconds:.0f} s at most")
+        end = self._clock() + (latecomers_seconds if waits else GOODBYE_SECONDS)
+        others = set(range(1, self.seat.num_hosts))
+        told = self.dismissed
+        while self._clock() < end:
+            for host in range(self.seat.num_hosts):
+                if host not in told and self.hub.is_here(host):
+                    self.hub.send(host, Finish(code, words))
+                    told.add(host)
+            if (not waits or others <= told) and not any(self.hub.is_here(host) for host in told):
+                return  # each hangs up when it has read its word
+            self.hub.pump(TICK_SECONDS)
+
+
+@contextlib.contextmanager
+def meeting(
+    seat: Seat,
+    token: str,
+    seconds: float,
+    tell: Callable[[str], object],
+    clock: Callable[[], float] = time.monotonic,
+) -> Iterator[Meeting]:
+    """seconds: how long hosts wait for each other. Raises InvalidJob where the port cannot be had."""
+    with contextlib.closing(Hub(listening(seat), token, seat.num_hosts, tell)) as hub:
+        yield Meeting(seat, hub, seconds, tell, clock)
+
+
+def listening(seat: Seat) -> socket.socket:
+    """Where the hosts come to."""
+    allow_files(2 * seat.num_hosts + MAX_UNKNOWN)
+    try:
+        listener = socket.create_server(("", seat.port), backlog=BACKLOG)
+    except OSError as error:
+        raise InvalidJob(
+            f"host 0 cannot listen on port {seat.port}: {error.strerror or error}; another job may have it: set "
+            "MASTER_PORT to a free port on all hosts"
+        ) from error
+    return listener

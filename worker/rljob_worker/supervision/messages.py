@@ -1,0 +1,132 @@
+"""What launchers say to each other, checked against these types as it is read."""
+
+from __future__ import annotations
+
+import msgspec
+
+from rljob_worker.local.pods.pods import AddressLists
+
+
+class _Message(msgspec.Struct, frozen=True, tag=True):
+    pass
+
+
+class Hello(_Message, frozen=True):
+    """A host comes: its first word."""
+
+    host: int
+    num_hosts: int
+    name: str
+    """The machine's own."""
+    version: str
+    """Of rljob."""
+    job: str
+    sections: dict[str, str]
+    """By section of the spec: a digest."""
+    plan: str
+    """The plan's hash; empty where the host could make none."""
+    flaws: tuple[str, ...] = ()
+    """What keeps its pod from running there."""
+
+
+class Begin(_Message, frozen=True):
+    """An attempt begins: start your data buffers."""
+
+    attempt: int
+    resume: str
+    address: str
+    """By which the others reach you."""
+    mark: str
+    """What the run directory holds, where it has to be the same for all; empty: it does not."""
+    authority: bytes = b""
+    """PEM, as all that follow; empty: the job has no dataBuffer.tls."""
+    pairs: dict[str, tuple[bytes, bytes]] = {}
+    """Certificate and key, by pod of the host."""
+    services: dict[str, str] = {}
+    """Where those of the job answer, by name."""
+
+
+class Serving(_Message, frozen=True):
+    """The data buffers serve."""
+
+    attempt: int
+    addresses: AddressLists
+
+
+class Book(_Message, frozen=True):
+    """All of them serve: start your workers."""
+
+    attempt: int
+    book: AddressLists
+
+
+class Running(_Message, frozen=True):
+    """The lead's launcher answers Prometheus."""
+
+    attempt: int
+    metrics_url: str
+
+
+class Asked(_Message, frozen=True):
+    """Somebody asked this host to stop, so many times by now."""
+
+    times: int
+
+
+class Stop(_Message, frozen=True):
+    """Have your workers checkpoint and end."""
+
+    attempt: int
+
+
+class Ended(_Message, frozen=True):
+    """The pod has come to its end."""
+
+    attempt: int
+    code: int
+    process: str = ""
+    """That explains the code; empty when nobody failed."""
+    cause: str = ""
+    step: int = 0
+    checkpoint: int | None = None
+    log: str = ""
+
+
+class Clear(_Message, frozen=True):
+    """End what is left of the attempt."""
+
+    attempt: int
+
+
+class Cleared(_Message, frozen=True):
+    """Nothing of it is left."""
+
+    attempt: int
+
+
+class Finish(_Message, frozen=True):
+    """It is over: leave with this code, and say why."""
+
+    code: int
+    words: str
+
+
+OfHost = Hello | Serving | Running | Asked | Ended | Cleared
+OfHost0 = Begin | Book | Stop | Clear | Finish
+
+_ENCODER = msgspec.msgpack.Encoder()
+_OF_HOST: msgspec.msgpack.Decoder[OfHost] = msgspec.msgpack.Decoder(OfHost)
+_OF_HOST_0: msgspec.msgpack.Decoder[OfHost0] = msgspec.msgpack.Decoder(OfHost0)
+
+
+def encode(message: OfHost | OfHost0) -> bytes:
+    return _ENCODER.encode(message)
+
+
+def read_of_host(data: bytes) -> OfHost:
+    """Raises msgspec.DecodeError, as `read_of_host_0` does."""
+    return _OF_HOST.decode(data)
+
+
+def read_of_host_0(data: bytes) -> OfHost0:
+    return _OF_HOST_0.decode(data)

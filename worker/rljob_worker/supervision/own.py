@@ -1,0 +1,73 @@
+"""`python -m rljob_worker.supervision.own ORDERS`: host 0's own pod, in a process beside the one that supervises all.
+
+So host 0 is a host like any other: it comes, is told, and can be lost.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from rljob_api.planning.plan import Plan
+from rljob_worker.local.pods.pods import Commands
+from rljob_worker.process.child import Child, command_of
+from rljob_worker.rundir.directory import RunDirectory
+from rljob_worker.storage.place import place_of
+from rljob_worker.supervision.messages import Hello
+from rljob_worker.supervision.seat import Seat
+from rljob_worker.supervision.secret import launch_token
+from rljob_worker.supervision.station import Station, context_here
+
+MODULE = "rljob_worker.supervision.own"
+LEAVING_SECONDS = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Orders:
+    """What a host does in a launch; JSON between the two processes of host 0."""
+
+    seat: Seat
+    hello: Hello
+    run_dir: str
+    home: str
+    """Of checkpoints; empty: the run directory."""
+    code: str
+    commands: Commands
+    seconds: float
+
+
+@contextlib.contextmanager
+def own_station(orders: Orders, log: Path, was_dismissed: Callable[[], bool]) -> Iterator[None]:
+    """It ends when host 0 dismisses it, or hangs up; the block waits for that. One that had not come yet is ended."""
+    command = [*command_of(MODULE), msgspec.json.encode(orders).decode()]
+    process = Child(command, os.environ, output=log, death_signal=signal.SIGTERM)
+    try:
+        yield
+    finally:
+        if not was_dismissed():
+            process.signal(signal.SIGTERM)
+        process.end_lifeline(LEAVING_SECONDS)
+        process.kill()
+
+
+def main(arguments: list[str]) -> int:
+    orders = msgspec.json.decode(arguments[0], type=Orders)
+    directory = RunDirectory(Path(orders.run_dir), place_of(orders.home) if orders.home else None)
+    plan = Plan.model_validate_json(directory.plan.read_bytes())
+    token = launch_token(os.environ)
+    station = Station(orders.seat, orders.hello, token, orders.seconds)
+    with context_here(orders.seat, plan, directory, Path(orders.code), token, orders.commands.forks) as context:
+        end = station.run(context, orders.commands)
+    print(f"host 0: {end.words}", flush=True)
+    return end.code
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,136 @@
+"""One host of a launch: it calls host 0, does as it is told, and says what becomes of it."""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from rljob_api.planning.plan import Plan
+from rljob_api.vocabulary.exit_codes import ExitCode
+from rljob_worker.databuffer.routes.hosts import Host
+from rljob_worker.databuffer.routes.job_tree import JobTree
+from rljob_worker.errors import InvalidJob
+from rljob_worker.local.household import household, rooted
+from rljob_worker.local.pods.environment import RunContext
+from rljob_worker.local.pods.pods import Commands
+from rljob_worker.local.services import TOKEN_FILE, most_start_seconds, write_token
+from rljob_worker.process.signal_pipe import SignalPipe
+from rljob_worker.process.stop_requests import REQUESTS, heeded
+from rljob_worker.rundir.directory import RunDirectory
+from rljob_worker.supervision.calling import Connection, Interrupted, call
+from rljob_worker.supervision.duty import Duty
+from rljob_worker.supervision.meeting import LATECOMERS_SECONDS
+from rljob_worker.supervision.messages import Asked, Finish, Hello
+from rljob_worker.supervision.seat import Seat
+from rljob_worker.supervision.secret import data_token, services_token
+
+TICK_SECONDS = 0.25
+MAX_REQUESTS = 3
+"""So many requests to stop are obeyed by a host alone."""
+
+
+def pod_at(seat: Seat, plan: Plan) -> Host:
+    """The pod that a host runs: the lead's group comes first, then the others as planned. Raises InvalidJob where
+    hosts and pods are not as many."""
+    tree = JobTree.of(plan)
+    if tree.size != seat.num_hosts:
+        groups = ", ".join(f"{name} {hosts}" for name, hosts in tree.groups)
+        raise InvalidJob(
+            f"the job has {tree.size} pods ({groups}) and there are {seat.num_hosts} hosts ({seat.source}): start one "
+            "launcher for each pod, or change workerGroups[].replicas"
+        )
+    return tree.host(seat.host)
+
+
+@contextlib.contextmanager
+def context_here(
+    seat: Seat, plan: Plan, directory: RunDirectory, code_dir: Path, token: str, forks: bool
+) -> Iterator[RunContext]:
+    """What the processes of a host share; nobody outlives the block."""
+    with household() as house:
+        plan_path, token_path = house.scratch / "plan.json", house.scratch / "token"
+        plan_path.write_text(plan.canonical_json())
+        directory.write(token_path, data_token(token), mode=0o600)
+        write_token(house.scratch / TOKEN_FILE, services_token(token))
+        context = RunContext(
+            plan=plan,
+            plan_path=plan_path,
+            run_dir=directory.path,
+            home=directory.home_elsewhere,
+            scratch=house.scratch,
+            token=token_path,
+            code_dir=code_dir,
+            mark=house.mark,
+            lifeline=house.lifeline,
+            here=(pod_at(seat, plan),),
+        )
+        # the run directory is not known to be that of host 0 yet
+        with rooted(context, forks, (house.mark,), log=None) as context:
+            yield context
+
+
+class Station:
+    """`run` until host 0 says that it is over."""
+
+    def __init__(self, seat: Seat, hello: Hello, token: str, seconds: float) -> None:
+        """seconds: how long host 0 may take to answer, and then until it begins."""
+        self._seat = seat
+        self._hello = hello
+        self._token = token
+        self._seconds = seconds
+        self._between_seconds = seconds + LATECOMERS_SECONDS
+        self._num_requests = 0
+
+    def run(self, context: RunContext | None, commands: Commands) -> Finish:
+        """context: None where the host cannot take part, as its Hello says. Raises DeadlineExceeded, InvalidJob."""
+        if context is not None:
+            self._between_seconds += most_start_seconds(context.plan)
+        duty = Duty(context, commands)
+        with SignalPipe((*heeded(), signal.SIGCHLD)) as signals:
+            try:
+                connection = call(self._seat, self._hello, self._token, self._seconds, signals.fd)
+            except Interrupted:
+                return Finish(int(ExitCode.INTERRUPTED), "stopped before host 0 answered")
+            with contextlib.closing(connection):
+                try:
+                    return self._until_the_end(connection, duty, signals)
+                finally:
+                    duty.clear()
+
+    def _until_the_end(self, connection: Connection, duty: Duty, signals: SignalPipe) -> Finish:
+        """How this host is to end, and what is said of it."""
+        while True:
+            _wait(connection, signals)
+            for word in connection.words():
+                if isinstance(word, Finish):
+                    return word
+                duty.obey(word)
+            if connection.ended is not None:
+                return Finish(int(ExitCode.RETRY), f"host 0 is gone: {connection.ended}")
+            self._heed(connection, signals)
+            if self._num_requests >= MAX_REQUESTS:
+                return Finish(int(ExitCode.INTERRUPTED), "asked to stop again and again")
+            for message in duty.news():
+                connection.send(message)
+            if duty.awaits is not None:
+                seconds = self._between_seconds if duty.awaits.seconds is None else duty.awaits.seconds
+                if time.monotonic() > duty.awaits.since + seconds:
+                    return Finish(int(ExitCode.RETRY), f"host 0 {duty.awaits.what} within {seconds:.0f} s")
+
+    def _heed(self, connection: Connection, signals: SignalPipe) -> None:
+        num_new = sum(number in REQUESTS for number in signals.read())
+        if num_new:
+            self._num_requests += num_new
+            connection.send(Asked(self._num_requests))
+
+
+def _wait(connection: Connection, signals: SignalPipe) -> None:
+    reads: list[Connection | int] = [connection, signals.fd]
+    writes = [connection] if connection.has_to_write else []
+    _, writable, _ = select.select(reads, writes, [], TICK_SECONDS)
+    if writable:
+        connection.flush()

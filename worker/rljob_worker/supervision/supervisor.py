@@ -1,0 +1,236 @@
+"""`rljob run` and `rljob launch`: keep one gang running until the job is done, stopped, or beyond its restarts."""
+
+import os
+import selectors
+import signal
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from rljob_api.lifetime.failure_policy import Decision, Done, Restart, Stop, as_exit_code, decide, describe
+from rljob_api.planning.plan import Plan
+from rljob_api.vocabulary.exit_codes import ExitCode
+from rljob_worker.checkpoint.manifest import committed
+from rljob_worker.errors import RLJobError, StorageError
+from rljob_worker.local.pods.pods import GangEnd
+from rljob_worker.local.watching.lead_warnings import LeadWarnings
+from rljob_worker.local.watching.progress import MetricsTail
+from rljob_worker.local.watching.start_lines import BEGINS, StartLines, worker_logs
+from rljob_worker.process.signal_pipe import SignalPipe
+from rljob_worker.process.stop_requests import REQUESTS, heeded
+from rljob_worker.rundir.directory import RunDirectory, RunNote
+from rljob_worker.supervision.account import Account, View
+from rljob_worker.supervision.gang import Gang, Gangs
+from rljob_worker.supervision.restart import (
+    Commit,
+    cause_of,
+    code_after_stop,
+    kept,
+    phase_of,
+    reason_of,
+    resume_of_attempt,
+    start_of_restart,
+    stop_seconds,
+)
+
+TICK_SECONDS = 0.25
+FIRST_STEP = "first step"
+"""What comes behind all that workers tell of: it may compile for minutes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """Everything decided before the first process starts."""
+
+    directory: RunDirectory
+    plan: Plan
+    resume: str
+    """never, auto, or a step: what the first attempt starts from."""
+
+
+class Supervisor:
+    """Runs one `Launch`; the caller holds the directory's lock."""
+
+    def __init__(self, launch: Launch, view: View, gangs: Gangs) -> None:
+        self._launch = launch
+        self._view = view
+        self._gangs = gangs
+        self._first_attempt = launch.directory.last_attempt() + 1
+        self._num_signals = 0
+        self._num_requests = 0
+        self._num_counted = 0
+        self._stop_deadline: float | None = None
+        self._steps = MetricsTail(launch.directory.metrics)
+        self._has_stepped = False
+        """Whether a step of this attempt is written."""
+        self._start_lines, self._warnings = StartLines({}), LeadWarnings(Path(os.devnull))
+        now = time.time()
+        note = RunNote(
+            name=launch.directory.name, phase="Starting", pid=os.getpid(), attempt=self._first_attempt, restarts=0,
+            started_seconds=now, updated_seconds=now, total_steps=launch.plan.spec.stop.steps,
+        )  # fmt: skip
+        self._account = Account(launch.directory, note, view)
+
+    def run(self) -> RunNote:
+        """Run attempts until the job ends; the note says how it ended.
+
+        An exception, as one of a view that may be the user's, ends the run as Failed and is raised again.
+        """
+        try:
+            return self._run_attempts()
+        except Exception as error:
+            code = error.exit_code if isinstance(error, RLJobError) else ExitCode.BUG
+            notes = getattr(error, "__notes__", ())
+            # a disk that is full takes no note either, and must not hide why the run ended
+            with suppress(StorageError, OSError):
+                self._account.fail(int(code), "; ".join((f"{type(error).__name__}: {error}", *notes)))
+            raise
+
+    def _run_attempts(self) -> RunNote:
+        with SignalPipe((*heeded(), signal.SIGCHLD)) as signals:
+            while True:
+                self._begin_attempt()
+                self._account.change(phase="Starting", doing="")
+                end = self._wait_for_services(signals) or self._attempt(signals)
+                if not self._goes_on(end):
+                    return self._account.note
+                self._account.change(attempt=self._account.note.attempt + 1, restarts=self._account.note.restarts + 1)
+
+    def _begin_attempt(self) -> None:
+        self._steps.poll()  # what stands there is of attempts before
+        self._has_stepped = False
+
+    def _wait_for_services(self, signals: SignalPipe) -> GangEnd | None:
+        """Until they are healthy; how the attempt ends where they do not get so."""
+        services = self._gangs.services
+        if services.start():
+            self._start_lines = StartLines({services.log.stem: services.log})
+        while not services.are_healthy:
+            self._obey(None, signals)
+            if self._must_stop_now():
+                return GangEnd(int(ExitCode.INTERRUPTED))
+            if (end := services.poll()) is not None:
+                return end
+            self._tell_news()
+            self._view.tick()
+            _wait(signals)
+        self._tell_news()
+        return None
+
+    def _attempt(self, signals: SignalPipe) -> GangEnd:
+        launch, attempt = self._launch, self._account.note.attempt
+        resume = resume_of_attempt(attempt, self._first_attempt, launch.resume, self._commits())
+        gang = self._gangs.gang(attempt, resume)
+        groups = [group.name for group in launch.plan.groups]
+        logs = worker_logs(launch.directory.logs(attempt), groups)
+        self._start_lines, self._warnings = StartLines(logs), LeadWarnings(logs[launch.plan.lead_group])
+        self._account.change(doing="")
+        try:
+            gang.start()
+            while True:
+                self._obey(gang, signals)
+                end = GangEnd(int(ExitCode.INTERRUPTED)) if self._must_stop_now() else gang.poll()
+                self._look(gang)  # what the attempt did to its end is told before the end is
+                if end is not None:
+                    return end
+                self._look_after_services()
+                _wait(signals)
+        finally:
+            gang.end()
+
+    def _look_after_services(self) -> None:
+        services, max_starts = self._gangs.services, 1 + self._launch.plan.spec.failure_policy.max_restarts
+        said = services.look(max_starts)
+        if said is not None:
+            self._account.say(said)
+
+    def _obey(self, gang: Gang | None, signals: SignalPipe) -> None:
+        self._num_signals += sum(number in REQUESTS for number in signals.read())
+        was_asked = self._num_requests > 0
+        # whoever stops a job under Slurm signals all machines at once: that is one request
+        self._num_requests = max(self._num_signals, (self._gangs if gang is None else gang).hear_requests())
+        if self._num_requests > 0 and not was_asked:
+            self._begin_to_stop(gang)
+
+    def _begin_to_stop(self, gang: Gang | None) -> None:
+        """At once while nothing of this attempt would be lost by it."""
+        has_written = self._has_written()
+        self._account.change(phase="Stopping")
+        if gang is not None and has_written:
+            self._stop_deadline = time.monotonic() + stop_seconds(self._launch.plan)
+            self._account.say(
+                "stopping after this step or the next, with a checkpoint; once more stops now, without one"
+            )
+            gang.stop()
+        else:
+            self._stop_deadline = time.monotonic()
+            self._account.say(f"stopping now: no step has ended; {kept(self._commits())}")
+
+    def _must_stop_now(self) -> bool:
+        late = self._stop_deadline is not None and time.monotonic() >= self._stop_deadline
+        return self._num_requests > 1 or late
+
+    def _look(self, gang: Gang) -> None:
+        has_written = self._has_written()
+        if self._account.note.phase == "Starting":
+            self._tell_of_start(gang)  # all of it: what was written before the first step is in the log by now
+        if self._account.note.phase == "Starting" and has_written:
+            self._account.change(phase="Running", metrics_url=gang.metrics_url(), doing="")
+        if has_written:
+            for warning in self._warnings.news():
+                self._account.say(f"warning: {warning}")
+        self._view.tick()
+
+    def _tell_of_start(self, gang: Gang) -> None:
+        if gang.serving_seconds is not None and not self._account.note.doing:
+            self._account.change(doing="workers start")
+            self._view.say(f"  data buffers: in {gang.serving_seconds:.1f} s")
+        self._tell_news()
+
+    def _tell_news(self) -> None:
+        for line in self._start_lines.news():
+            if line.endswith(BEGINS):
+                self._account.change(doing=line.removesuffix(BEGINS))
+            else:
+                self._account.change(doing=FIRST_STEP)
+                self._view.say(f"  {line}")
+
+    def _has_written(self) -> bool:
+        """A step, and not only the file: the lead opens it, and cuts it back, long before."""
+        self._has_stepped = self._has_stepped or bool(self._steps.poll())
+        return self._has_stepped
+
+    def _goes_on(self, end: GangEnd) -> bool:
+        """Whether another attempt follows; otherwise the note holds the end."""
+        decision = self._decide(end)
+        cause = "; ".join(filter(None, (cause_of(end), reason_of(decision))))
+        log = str(end.log or "")
+        if isinstance(decision, Restart):
+            self._num_counted += decision.counted
+            self._account.change(phase="Restarting", cause=cause, log=log)
+            self._account.say(f"{cause}, {start_of_restart(self._commits())} (log: {log})")
+            return True
+        code = int(decision.code) if isinstance(decision, Stop) else int(ExitCode.DONE)
+        self._account.change(phase=phase_of(code), exit_code=code, cause=cause, log=log)
+        return False
+
+    def _decide(self, end: GangEnd) -> Decision:
+        policy = self._launch.plan.spec.failure_policy
+        if end.lost_machine:
+            return Stop(ExitCode.RETRY, "a machine that is gone comes back with a new `rljob launch` only")
+        if self._num_requests == 0:
+            return decide([end.code], self._num_counted, policy)
+        code = code_after_stop(end.code)
+        said = describe(code) if code != ExitCode.INTERRUPTED else kept(self._commits())
+        return Done() if code == ExitCode.DONE else Stop(as_exit_code(code), f"asked to stop; {said}")
+
+    def _commits(self) -> list[Commit]:
+        found = committed(self._launch.directory.checkpoints)
+        return [Commit(each.step, each.manifest.attempt) for each in found]
+
+
+def _wait(signals: SignalPipe) -> None:
+    with selectors.DefaultSelector() as selector:
+        selector.register(signals.fd, selectors.EVENT_READ)
+        selector.select(TICK_SECONDS)

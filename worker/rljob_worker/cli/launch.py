@@ -18,7 +18,8 @@ from rljob_worker.cli.output import say
 from rljob_worker.cli.run import Running, command_line, supervise, told, view_of
 from rljob_worker.databuffer.routes.job_tree import JobTree
 from rljob_worker.errors import RLJobError
-from rljob_worker.local.household import MAX_TEMPORARY_PATH_OF_SERVICES, household
+from rljob_worker.forkserver.client import Root
+from rljob_worker.local.lifetime import MAX_TEMPORARY_PATH_OF_SERVICES, lifetime
 from rljob_worker.local.pods.pods import Commands
 from rljob_worker.local.services import Services, ServicesPlace
 from rljob_worker.process.signal_pipe import SignalPipe
@@ -26,16 +27,16 @@ from rljob_worker.process.stop_requests import heeded
 from rljob_worker.rehearsal.machine.machine import findings_here
 from rljob_worker.rundir.directory import RunDirectory
 from rljob_worker.rundir.home import home_of
-from rljob_worker.supervision.duty import MARK_FILE
+from rljob_worker.supervision.compatibility import Expected, sections_of
 from rljob_worker.supervision.gang import Gangs, Hosts
+from rljob_worker.supervision.host_0 import Orders, host_0_process
 from rljob_worker.supervision.machine import is_here
-from rljob_worker.supervision.meeting import Meeting, Stopped, meeting
+from rljob_worker.supervision.member import Member, host_context, pod_at
+from rljob_worker.supervision.membership import LINES, Membership, hosts_in, membership_of
 from rljob_worker.supervision.messages import Hello
-from rljob_worker.supervision.own import Orders, own_station
-from rljob_worker.supervision.roll import Expected, sections_of
-from rljob_worker.supervision.seat import LINES, Seat, hosts_in, seat_of
+from rljob_worker.supervision.rendezvous import Rendezvous, Stopped, rendezvous
 from rljob_worker.supervision.secret import launch_token, services_token
-from rljob_worker.supervision.station import Station, context_here, pod_at
+from rljob_worker.supervision.session import MARK_FILE
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,15 +58,15 @@ class Launching:
 def launch_job(asked: Launching, rank_file: Path | None) -> int:
     """This host's part of the job, to its end; returns the exit code, which is that of all hosts."""
     hosts = hosts_in(read_text(rank_file, "a rank file", LINES), str(rank_file)) if rank_file else ()
-    seat, token = seat_of(os.environ, hosts, is_here), launch_token(os.environ)
-    return _supervise(asked, seat, token) if seat.host == 0 else _take_part(asked, seat, token)
+    membership, token = membership_of(os.environ, hosts, is_here), launch_token(os.environ)
+    return _supervise(asked, membership, token) if membership.host == 0 else _take_part(asked, membership, token)
 
 
-def _supervise(asked: Launching, seat: Seat, token: str) -> int:
+def _supervise(asked: Launching, membership: Membership, token: str) -> int:
     """Host 0. Whatever ends it, the others leave with its code and its words."""
     end = (int(ExitCode.BUG), "host 0 ended with a bug of ours; see its output")
-    # Hangs up before its own station is waited for: one that has only just come hears of the end no other way.
-    with contextlib.ExitStack() as stack, meeting(seat, token, asked.seconds, partial(say, err=True)) as met:
+    # Hangs up before its own member is waited for: one that has only just come hears of the end no other way.
+    with contextlib.ExitStack() as stack, rendezvous(membership, token, asked.seconds, partial(say, err=True)) as met:
         try:
             end = _led(asked, met, stack)
         except KeyboardInterrupt:
@@ -82,75 +83,76 @@ def _supervise(asked: Launching, seat: Seat, token: str) -> int:
     return end[0]
 
 
-def _led(asked: Launching, met: Meeting, stack: contextlib.ExitStack) -> tuple[int, str]:
+def _led(asked: Launching, met: Rendezvous, stack: contextlib.ExitStack) -> tuple[int, str]:
     """Exit code, and why."""
     file = asked.open()
     gangs = _gangs_of(asked, file, met, stack)
-    run = Running(file, asked.runs_dir, asked.resume, view_of, lambda plan: [pod_at(met.seat, plan)], gangs)
+    run = Running(file, asked.runs_dir, asked.resume, view_of, lambda plan: [pod_at(met.membership, plan)], gangs)
     directory, note = supervise(run)
     code = told(directory, note, command_line("launch", asked.path, asked.overrides, asked.runs_dir))
     return code, (note.cause if note else "") or ExitCode(code).meaning
 
 
 def _gangs_of(
-    asked: Launching, file: JobFile, met: Meeting, stack: contextlib.ExitStack
+    asked: Launching, file: JobFile, met: Rendezvous, stack: contextlib.ExitStack
 ) -> Callable[[RunDirectory, Plan], contextlib.AbstractContextManager[Gangs]]:
     """Once all hosts are there. stack: what stays until they have been dismissed."""
 
     @contextlib.contextmanager
     def gangs(directory: RunDirectory, plan: Plan) -> Iterator[Gangs]:
-        hello = _hello(met.seat, file, plan, ())
+        hello = _hello(met.membership, file, plan, ())
         home = directory.home_elsewhere
         mark = secrets.token_hex(16)
         directory.write(directory.path / MARK_FILE, mark)
-        orders = Orders(met.seat, hello, str(directory.path), home, str(file.code), asked.commands, asked.seconds)
-        expected = Expected(met.seat.num_hosts, hello.version, hello.job, hello.sections, hello.plan)
+        orders = Orders(met.membership, hello, str(directory.path), home, str(file.code), asked.commands, asked.seconds)
+        expected = Expected(met.membership.num_hosts, hello.version, hello.job, hello.sections, hello.plan)
         with SignalPipe(heeded()) as signals:
             log = directory.path / "logs" / "host-0.log"
-            stack.enter_context(own_station(orders, log, lambda: 0 in met.dismissed))
+            stack.enter_context(host_0_process(orders, log, lambda: 0 in met.dismissed))
             met.gather(expected, signals)
-        say(f"all {met.seat.num_hosts} hosts are here" if met.seat.num_hosts > 1 else "the only host is here")
+        say(
+            f"all {met.membership.num_hosts} hosts are here"
+            if met.membership.num_hosts > 1
+            else "the only host is here"
+        )
         with _services(asked, file, met, directory, plan) as services:
             tree = JobTree.of(plan)
-            pods = [(tree.host(number),) for number in range(met.seat.num_hosts)]
-            yield Gangs(Hosts(met.hub, pods, met.called), plan, "" if home else mark, services)
+            pods = [(tree.host(number),) for number in range(met.membership.num_hosts)]
+            yield Gangs(Hosts(met.connections, pods, met.called), plan, "" if home else mark, services)
 
     return gangs
 
 
 @contextlib.contextmanager
-def _services(asked: Launching, file: JobFile, met: Meeting, directory: RunDirectory, plan: Plan) -> Iterator[Services]:
+def _services(
+    asked: Launching, file: JobFile, met: Rendezvous, directory: RunDirectory, plan: Plan
+) -> Iterator[Services]:
     """Beside host 0's own pod, where the others reach it; nothing of them outlives the block."""
-    with household(MAX_TEMPORARY_PATH_OF_SERVICES) as house:
-        place = ServicesPlace(
-            plan=plan,
-            plan_path=directory.plan,
-            logs=directory.supervisor_log.parent,
-            scratch=house.scratch,
-            code_dir=file.code,
-            mark=house.services_mark,
-            lifeline=house.lifeline,
-            here=(pod_at(met.seat, plan),),
-            token=services_token(launch_token(os.environ)),
-            address=met.hub.address_of(0),
-        )
-        with contextlib.closing(Services(place, asked.commands.services)) as services:
+    with lifetime(MAX_TEMPORARY_PATH_OF_SERVICES) as scope:
+        here, address = (pod_at(met.membership, plan),), met.connections.address_of(0)
+        token = services_token(launch_token(os.environ))
+        place = ServicesPlace.beside(here, directory, plan, scope, file.code, token, address)
+        # it ends what is left of them once this process is gone
+        root = Root(os.environ, (), scope.scratch / "root.sock", None, scope.scratch, (scope.services_mark,))
+        with contextlib.closing(root), contextlib.closing(Services(place, asked.commands.services)) as services:
             yield services
 
 
-def _take_part(asked: Launching, seat: Seat, token: str) -> int:
+def _take_part(asked: Launching, membership: Membership, token: str) -> int:
     """Any other host. What is wrong with it, host 0 hears and tells everybody."""
     with contextlib.ExitStack() as stack:
-        context, hello = None, _hello(seat, None, None, ())
+        context, hello = None, _hello(membership, None, None, ())
         try:
             file = asked.open()
             plan = _planned(file)
-            hello = _hello(seat, file, plan, _flaws(file, asked.runs_dir, seat, plan))
+            hello = _hello(membership, file, plan, _flaws(file, asked.runs_dir, membership, plan))
             directory = RunDirectory(asked.runs_dir / file.job.name, home_of(file.job))
-            context = stack.enter_context(context_here(seat, plan, directory, file.code, token, asked.commands.forks))
+            context = stack.enter_context(
+                host_context(membership, plan, directory, file.code, token, asked.commands.forks)
+            )
         except (RLJobError, InvalidJobError) as error:
-            hello = _hello(seat, None, None, (str(error),))
-        end = Station(seat, hello, token, asked.seconds).run(context, asked.commands)
+            hello = _hello(membership, None, None, (str(error),))
+        end = Member(membership, hello, token, asked.seconds).run(context, asked.commands)
     if end.code != ExitCode.DONE:
         say(f"rljob: {end.words}", err=True)
     return end.code
@@ -165,15 +167,15 @@ def _planned(file: JobFile) -> Plan:
     return plan
 
 
-def _flaws(file: JobFile, runs_dir: Path, seat: Seat, plan: Plan) -> tuple[str, ...]:
-    found = findings_here(plan, [pod_at(seat, plan)], os.environ, runs_dir / file.job.name, serves=False)
+def _flaws(file: JobFile, runs_dir: Path, membership: Membership, plan: Plan) -> tuple[str, ...]:
+    found = findings_here(plan, [pod_at(membership, plan)], os.environ, runs_dir / file.job.name, serves=False)
     return tuple(str(each.problem) for each in found)
 
 
-def _hello(seat: Seat, file: JobFile | None, plan: Plan | None, flaws: tuple[str, ...]) -> Hello:
+def _hello(membership: Membership, file: JobFile | None, plan: Plan | None, flaws: tuple[str, ...]) -> Hello:
     return Hello(
-        host=seat.host,
-        num_hosts=seat.num_hosts,
+        host=membership.host,
+        num_hosts=membership.num_hosts,
         name=socket.gethostname(),
         version=version("rljob"),
         job=file.job.name if file else "",

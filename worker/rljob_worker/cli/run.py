@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import yaml
 from rich.console import Console
@@ -31,10 +32,11 @@ from rljob_worker.rehearsal.machine.machine import findings_here
 from rljob_worker.run_page.page import write_page
 from rljob_worker.rundir.directory import RunDirectory, RunLock, RunNote
 from rljob_worker.rundir.home import home_of
-from rljob_worker.supervision.account import View
-from rljob_worker.supervision.gang import Gangs
-from rljob_worker.supervision.here import gangs_here
+from rljob_worker.supervision.record import View
 from rljob_worker.supervision.supervisor import Launch, Supervisor
+
+if TYPE_CHECKING:
+    from rljob_worker.supervision.gang import Gangs
 
 
 def run_job(
@@ -59,7 +61,7 @@ def told(directory: RunDirectory, note: RunNote | None, command: str) -> int:
 
 
 Views = Callable[[RunDirectory, Plan], contextlib.AbstractContextManager[View]]
-GangsOf = Callable[[RunDirectory, Plan], contextlib.AbstractContextManager[Gangs]]
+GangsOf = Callable[[RunDirectory, Plan], contextlib.AbstractContextManager["Gangs"]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +81,9 @@ class Running:
 
 def of_this_machine(file: JobFile, commands: Commands) -> GangsOf:
     """All pods here."""
-    return lambda directory, plan: gangs_here(directory, plan, file.code, commands)
+    from rljob_worker.supervision.one_host import local_gangs  # what it is made of a plain install lacks
+
+    return lambda directory, plan: local_gangs(directory, plan, file.code, commands)
 
 
 def supervise(run: Running) -> tuple[RunDirectory, RunNote | None]:

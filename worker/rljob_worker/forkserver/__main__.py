@@ -31,6 +31,7 @@ def main(arguments: Sequence[str]) -> NoReturn:
         os._exit(0 if all(ended) else 1)
 
     signal.signal(signal.SIGHUP, end)  # also while modules are imported
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGHUP,))
     hold_signals()
     refusal = preload(options.preload) if options.preload else None
     if refusal is not None:

@@ -7,7 +7,7 @@ import os
 import select
 import signal
 import socket
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rljob_worker.forkserver import wire
@@ -148,18 +148,17 @@ class Root:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
             listener.bind(str(self.path))
             listener.listen(socket.SOMAXCONN)  # here and now: who connects during the imports waits for their end
-            return Child(
-                [*command_of(MODULE), "--listen", str(listener.fileno()), "--key", self._key, *self._options],
-                self._environment,
-                output=self._log,
-                descriptors=(listener.fileno(),),
-                death_signal=signal.SIGHUP,
-                lifeline=True,
-            )
-
-
-@contextlib.contextmanager
-def fork_root(environment: Mapping[str, str], preload: Sequence[str], path: Path, log: Path | None) -> Iterator[Root]:
-    """A root that ends with the block, or with this process."""
-    with contextlib.closing(Root(environment, preload, path, log)) as root:
-        yield root
+            command = [*command_of(MODULE), "--listen", str(listener.fileno()), "--key", self._key, *self._options]
+            # inherited: what comes before it has a handler waits for that
+            before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGHUP,))
+            try:
+                return Child(
+                    command,
+                    self._environment,
+                    output=self._log,
+                    descriptors=(listener.fileno(),),
+                    death_signal=signal.SIGHUP,
+                    lifeline=True,
+                )
+            finally:
+                signal.pthread_sigmask(signal.SIG_SETMASK, before)

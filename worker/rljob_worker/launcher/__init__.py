@@ -1,1 +1,2 @@
-"""First process of a pod: starts one worker per accelerator, watches them, and speaks for them. Never imports torch."""
+"""First process of a pod: imports what workers need, starts one per accelerator as its fork, watches them, and speaks
+for them. Its own code needs no torch."""

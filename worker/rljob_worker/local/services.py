@@ -6,17 +6,20 @@ import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 from rljob_api.planning.plan import Plan
 from rljob_api.vocabulary import keys
 from rljob_api.vocabulary.process_environment import WORKER_DEFAULTS
 from rljob_worker.databuffer.routes.hosts import Host
 from rljob_worker.last_words import TERMINATION_FILE, LastWords, read_last_words
+from rljob_worker.local.lifetime import Lifetime
 from rljob_worker.local.pods.environment import LOOPBACK, job_variables
 from rljob_worker.local.pods.pods import GangEnd
 from rljob_worker.process.child import LoggedChild
 from rljob_worker.process.family import FAMILY, end_family
 from rljob_worker.process.lifeline import LIFELINE_FD
+from rljob_worker.rundir.directory import RunDirectory
 from rljob_worker.visible_devices import service_variables
 
 NAME = "services"
@@ -51,6 +54,21 @@ class ServicesPlace:
     """What workers show, and nobody else has."""
     address: str = LOOPBACK
     """By which workers reach them."""
+
+    @classmethod
+    def beside(
+        cls,
+        here: tuple[Host, ...],
+        directory: RunDirectory,
+        plan: Plan,
+        scope: Lifetime,
+        code_dir: Path,
+        token: str,
+        address: str = LOOPBACK,
+    ) -> Self:
+        """Services on the machine of these pods."""
+        logs, mark = directory.supervisor_log.parent, scope.services_mark
+        return cls(plan, directory.plan, logs, scope.scratch, code_dir, mark, scope.lifeline, here, token, address)
 
 
 class Services:
@@ -89,11 +107,6 @@ class Services:
         names = (service.name for service in self._place.plan.spec.services)
         return {name: f"http://{self._place.address}:{self._port}/{name}" for name in names}
 
-    @property
-    def environment(self) -> dict[str, str]:
-        """How workers of this machine reach them."""
-        return worker_variables(self.urls, self._token)
-
     def start(self) -> bool:
         """Unless they run, or there are none; whether they were started."""
         if not self.are_wanted or (self._process is not None and self._process.code() is None):
@@ -119,7 +132,7 @@ class Services:
         if code is None:
             return None
         words = read_last_words(self._words) or LastWords(code, cause=last_lines(self.log))
-        return GangEnd(code, NAME, words, self.log)
+        return GangEnd(code, NAME, words, str(self.log))
 
     def look(self, max_starts: int) -> str | None:
         """Start again what has ended, while the gang goes on; what to say of it. max_starts: over the whole run."""

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -18,7 +17,7 @@ from rljob_worker.last_words import LastWords
 from rljob_worker.launcher.verdict import Exit, first_cause, gang_code
 from rljob_worker.local.pods.pods import GANG_SETTLE_SECONDS, READY_SECONDS, AddressLists, GangEnd
 from rljob_worker.local.services import Services
-from rljob_worker.supervision.hub import Hub, Lost, Refused
+from rljob_worker.supervision.connections import HostConnections, Lost, Refused
 from rljob_worker.supervision.messages import (
     Asked,
     Begin,
@@ -34,7 +33,7 @@ from rljob_worker.supervision.messages import (
 
 if TYPE_CHECKING:
     from rljob_api.certificates import Issued
-    from rljob_worker.supervision.here import OneHost
+    from rljob_worker.supervision.one_host import OneHost
 
 TICK_SECONDS = 0.25
 SERVING_SECONDS = READY_SECONDS + 30.0
@@ -47,7 +46,7 @@ CLEAR_SECONDS = 45.0
 class Hosts:
     """Machines of a job, and how a supervisor speaks to them."""
 
-    hub: Hub | OneHost
+    connections: HostConnections | OneHost
     pods: Sequence[Sequence[Host]]
     """By host: those of the plan that it runs."""
     called: Callable[[int], str]
@@ -73,13 +72,13 @@ class Gang:
     def __init__(self, hosts: Hosts, plan: Plan, attempt: Attempt, asked: dict[int, int]) -> None:
         """asked: how often each host was asked to stop, in all attempts."""
         self._known = hosts
-        self._hub = hosts.hub
+        self._connections = hosts.connections
         self._plan = plan
         self._attempt = attempt
         self._asked = asked
         self._hosts = range(len(hosts.pods))
         self._serving: dict[int, AddressLists] = {}
-        self._ended: dict[int, Ended] = {}
+        self._ended: dict[int, GangEnd] = {}
         self._exits: list[Exit] = []
         self._cleared: set[int] = set()
         self._lost: dict[int, str] = {}
@@ -97,14 +96,16 @@ class Gang:
 
     def start(self) -> None:
         """Have the data buffers of all hosts started."""
-        addresses = {host: self._hub.address_of(host) for host in self._hosts if self._hub.is_here(host)}
+        addresses = {
+            host: self._connections.address_of(host) for host in self._hosts if self._connections.is_here(host)
+        }
         issued = self._issued(addresses) if self._plan.spec.data_buffer.tls else None
         self._started = time.monotonic()
         for host in self._hosts:
             if host not in addresses:
                 self._lost[host] = "it hung up between two attempts"
                 continue
-            self._hub.send(host, self._begin(host, addresses[host], issued))
+            self._connections.send(host, self._begin(host, addresses[host], issued))
 
     def _begin(self, host: int, address: str, issued: Issued | None) -> Begin:
         attempt = self._attempt
@@ -128,7 +129,7 @@ class Gang:
         return self._with_lost(self._end)
 
     def stop(self) -> None:
-        self._hub.send_all(Stop(self._attempt.number))
+        self._connections.send_all(Stop(self._attempt.number))
 
     def end(self) -> None:
         """Bounded: a host that does not answer is left to itself, and notices that host 0 is gone."""
@@ -141,7 +142,7 @@ class Gang:
         return self._metrics_url
 
     def _hear(self, seconds: float) -> None:
-        for host, event in self._hub.pump(seconds):
+        for host, event in self._connections.pump(seconds):
             if isinstance(event, Lost):
                 self._lost[host] = event.why
             elif isinstance(event, Asked):
@@ -154,12 +155,12 @@ class Gang:
             self._serving[host] = event.addresses
             if len(self._serving) == len(self._hosts):
                 self.serving_seconds = time.monotonic() - self._started
-                self._hub.send_all(Book(self._attempt.number, self._book()))
+                self._connections.send_all(Book(self._attempt.number, self._book()))
         elif isinstance(event, Running):
             self._metrics_url = event.metrics_url
         elif isinstance(event, Ended):
-            self._ended[host] = event
-            self._exits.append(Exit(str(host), event.code, time.monotonic()))
+            self._ended[host] = event.end
+            self._exits.append(Exit(str(host), event.end.code, time.monotonic()))
         elif isinstance(event, Cleared):
             self._cleared.add(host)
 
@@ -186,12 +187,9 @@ class Gang:
         return GangEnd(gang_code(self._exits)) if cause is None else self._end_of(int(cause.name))
 
     def _end_of(self, host: int) -> GangEnd:
-        ended = self._ended[host]
-        words = LastWords(ended.code, ended.step, ended.checkpoint, ended.cause)
-        process = ", ".join(filter(None, (self._known.called(host), ended.process)))
-        if not process and ended.cause:
-            process = "this machine"
-        return GangEnd(ended.code, process, words, Path(ended.log) if ended.log else None)
+        end = self._ended[host]
+        process = ", ".join(filter(None, (self._known.called(host), end.process)))
+        return replace(end, process=process or ("this machine" if end.words else ""))
 
     def _silent(self, hosts: Iterable[int]) -> GangEnd:
         host = next(iter(hosts))
@@ -200,7 +198,7 @@ class Gang:
 
     def _begin_to_clear(self) -> None:
         self._clear_until = time.monotonic() + CLEAR_SECONDS
-        self._hub.send_all(Clear(self._attempt.number))
+        self._connections.send_all(Clear(self._attempt.number))
 
     def _is_cleared(self) -> bool:
         assert self._clear_until is not None, "asked after it began"
@@ -244,7 +242,7 @@ class Gangs:
     def hear_requests(self) -> int:
         """How often one of the machines was asked to stop, while there is no gang to listen. A host that hangs up
         meanwhile is missed when the next gang starts."""
-        for host, event in self._hosts.hub.pump(0.0):
+        for host, event in self._hosts.connections.pump(0.0):
             if isinstance(event, Asked):
                 self._asked[host] = event.times
         return max(self._asked.values(), default=0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from rljob_worker.local.pods.pods import AddressLists
+from rljob_worker.local.pods.pods import AddressLists, GangEnd
 
 
 class _Message(msgspec.Struct, frozen=True, tag=True):
@@ -12,7 +12,7 @@ class _Message(msgspec.Struct, frozen=True, tag=True):
 
 
 class Hello(_Message, frozen=True):
-    """A host comes: its first word."""
+    """A host comes: its first message."""
 
     host: int
     num_hosts: int
@@ -80,16 +80,10 @@ class Stop(_Message, frozen=True):
 
 
 class Ended(_Message, frozen=True):
-    """The pod has come to its end."""
+    """The pods of the host have come to their end."""
 
     attempt: int
-    code: int
-    process: str = ""
-    """That explains the code; empty when nobody failed."""
-    cause: str = ""
-    step: int = 0
-    checkpoint: int | None = None
-    log: str = ""
+    end: GangEnd
 
 
 class Clear(_Message, frozen=True):

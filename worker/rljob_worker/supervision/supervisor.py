@@ -1,5 +1,7 @@
 """`rljob run` and `rljob launch`: keep one gang running until the job is done, stopped, or beyond its restarts."""
 
+from __future__ import annotations
+
 import os
 import selectors
 import signal
@@ -7,6 +9,7 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rljob_api.lifetime.failure_policy import Decision, Done, Restart, Stop, as_exit_code, decide, describe
 from rljob_api.planning.plan import Plan
@@ -20,8 +23,7 @@ from rljob_worker.local.watching.start_lines import BEGINS, StartLines, worker_l
 from rljob_worker.process.signal_pipe import SignalPipe
 from rljob_worker.process.stop_requests import REQUESTS, heeded
 from rljob_worker.rundir.directory import RunDirectory, RunNote
-from rljob_worker.supervision.account import Account, View
-from rljob_worker.supervision.gang import Gang, Gangs
+from rljob_worker.supervision.record import RunRecord, View
 from rljob_worker.supervision.restart import (
     Commit,
     cause_of,
@@ -33,6 +35,9 @@ from rljob_worker.supervision.restart import (
     start_of_restart,
     stop_seconds,
 )
+
+if TYPE_CHECKING:  # checking a job does without what hosts of a launch need
+    from rljob_worker.supervision.gang import Gang, Gangs
 
 TICK_SECONDS = 0.25
 FIRST_STEP = "first step"
@@ -70,7 +75,7 @@ class Supervisor:
             name=launch.directory.name, phase="Starting", pid=os.getpid(), attempt=self._first_attempt, restarts=0,
             started_seconds=now, updated_seconds=now, total_steps=launch.plan.spec.stop.steps,
         )  # fmt: skip
-        self._account = Account(launch.directory, note, view)
+        self._record = RunRecord(launch.directory, note, view)
 
     def run(self) -> RunNote:
         """Run attempts until the job ends; the note says how it ended.
@@ -84,18 +89,18 @@ class Supervisor:
             notes = getattr(error, "__notes__", ())
             # a disk that is full takes no note either, and must not hide why the run ended
             with suppress(StorageError, OSError):
-                self._account.fail(int(code), "; ".join((f"{type(error).__name__}: {error}", *notes)))
+                self._record.fail(int(code), "; ".join((f"{type(error).__name__}: {error}", *notes)))
             raise
 
     def _run_attempts(self) -> RunNote:
         with SignalPipe((*heeded(), signal.SIGCHLD)) as signals:
             while True:
                 self._begin_attempt()
-                self._account.change(phase="Starting", doing="")
+                self._record.change(phase="Starting", doing="")
                 end = self._wait_for_services(signals) or self._attempt(signals)
                 if not self._goes_on(end):
-                    return self._account.note
-                self._account.change(attempt=self._account.note.attempt + 1, restarts=self._account.note.restarts + 1)
+                    return self._record.note
+                self._record.change(attempt=self._record.note.attempt + 1, restarts=self._record.note.restarts + 1)
 
     def _begin_attempt(self) -> None:
         self._steps.poll()  # what stands there is of attempts before
@@ -119,13 +124,13 @@ class Supervisor:
         return None
 
     def _attempt(self, signals: SignalPipe) -> GangEnd:
-        launch, attempt = self._launch, self._account.note.attempt
+        launch, attempt = self._launch, self._record.note.attempt
         resume = resume_of_attempt(attempt, self._first_attempt, launch.resume, self._commits())
         gang = self._gangs.gang(attempt, resume)
         groups = [group.name for group in launch.plan.groups]
         logs = worker_logs(launch.directory.logs(attempt), groups)
         self._start_lines, self._warnings = StartLines(logs), LeadWarnings(logs[launch.plan.lead_group])
-        self._account.change(doing="")
+        self._record.change(doing="")
         try:
             gang.start()
             while True:
@@ -143,7 +148,7 @@ class Supervisor:
         services, max_starts = self._gangs.services, 1 + self._launch.plan.spec.failure_policy.max_restarts
         said = services.look(max_starts)
         if said is not None:
-            self._account.say(said)
+            self._record.say(said)
 
     def _obey(self, gang: Gang | None, signals: SignalPipe) -> None:
         self._num_signals += sum(number in REQUESTS for number in signals.read())
@@ -156,16 +161,16 @@ class Supervisor:
     def _begin_to_stop(self, gang: Gang | None) -> None:
         """At once while nothing of this attempt would be lost by it."""
         has_written = self._has_written()
-        self._account.change(phase="Stopping")
+        self._record.change(phase="Stopping")
         if gang is not None and has_written:
             self._stop_deadline = time.monotonic() + stop_seconds(self._launch.plan)
-            self._account.say(
+            self._record.say(
                 "stopping after this step or the next, with a checkpoint; once more stops now, without one"
             )
             gang.stop()
         else:
             self._stop_deadline = time.monotonic()
-            self._account.say(f"stopping now: no step has ended; {kept(self._commits())}")
+            self._record.say(f"stopping now: no step has ended; {kept(self._commits())}")
 
     def _must_stop_now(self) -> bool:
         late = self._stop_deadline is not None and time.monotonic() >= self._stop_deadline
@@ -173,27 +178,27 @@ class Supervisor:
 
     def _look(self, gang: Gang) -> None:
         has_written = self._has_written()
-        if self._account.note.phase == "Starting":
+        if self._record.note.phase == "Starting":
             self._tell_of_start(gang)  # all of it: what was written before the first step is in the log by now
-        if self._account.note.phase == "Starting" and has_written:
-            self._account.change(phase="Running", metrics_url=gang.metrics_url(), doing="")
+        if self._record.note.phase == "Starting" and has_written:
+            self._record.change(phase="Running", metrics_url=gang.metrics_url(), doing="")
         if has_written:
             for warning in self._warnings.news():
-                self._account.say(f"warning: {warning}")
+                self._record.say(f"warning: {warning}")
         self._view.tick()
 
     def _tell_of_start(self, gang: Gang) -> None:
-        if gang.serving_seconds is not None and not self._account.note.doing:
-            self._account.change(doing="workers start")
+        if gang.serving_seconds is not None and not self._record.note.doing:
+            self._record.change(doing="workers start")
             self._view.say(f"  data buffers: in {gang.serving_seconds:.1f} s")
         self._tell_news()
 
     def _tell_news(self) -> None:
         for line in self._start_lines.news():
             if line.endswith(BEGINS):
-                self._account.change(doing=line.removesuffix(BEGINS))
+                self._record.change(doing=line.removesuffix(BEGINS))
             else:
-                self._account.change(doing=FIRST_STEP)
+                self._record.change(doing=FIRST_STEP)
                 self._view.say(f"  {line}")
 
     def _has_written(self) -> bool:
@@ -205,14 +210,13 @@ class Supervisor:
         """Whether another attempt follows; otherwise the note holds the end."""
         decision = self._decide(end)
         cause = "; ".join(filter(None, (cause_of(end), reason_of(decision))))
-        log = str(end.log or "")
         if isinstance(decision, Restart):
             self._num_counted += decision.counted
-            self._account.change(phase="Restarting", cause=cause, log=log)
-            self._account.say(f"{cause}, {start_of_restart(self._commits())} (log: {log})")
+            self._record.change(phase="Restarting", cause=cause, log=end.log)
+            self._record.say(f"{cause}, {start_of_restart(self._commits())} (log: {end.log})")
             return True
         code = int(decision.code) if isinstance(decision, Stop) else int(ExitCode.DONE)
-        self._account.change(phase=phase_of(code), exit_code=code, cause=cause, log=log)
+        self._record.change(phase=phase_of(code), exit_code=code, cause=cause, log=end.log)
         return False
 
     def _decide(self, end: GangEnd) -> Decision:

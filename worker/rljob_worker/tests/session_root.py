@@ -3,12 +3,12 @@
 import atexit
 import os
 import tempfile
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from functools import cache
 from pathlib import Path
 
 from rljob_api.vocabulary.process_environment import WORKER_DEFAULTS
-from rljob_worker.forkserver.client import fork_root
+from rljob_worker.forkserver.client import Root
 from rljob_worker.forkserver.environment import ROOT
 from rljob_worker.launcher.preloading import preload_for
 from rljob_worker.process.family import FAMILY
@@ -42,5 +42,5 @@ def _root(more: tuple[tuple[str, str], ...]) -> tuple[dict[str, str], str]:
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="rljob-test-")))
     of_pods = {**WORKER_DEFAULTS, **environment, **marks, "PYTHONUNBUFFERED": "1"}
     modules = preload_for({"cpu"}, {"Megatron", "VLLM"})
-    stack.enter_context(fork_root(of_pods, modules, folder / "root.sock", folder / "root.log"))
+    stack.enter_context(closing(Root(of_pods, modules, folder / "root.sock", folder / "root.log")))
     return environment, str(folder / "root.sock")

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
-from rljob_worker.forkserver.client import ForkServer, fork_root
+from rljob_worker.forkserver.client import ForkServer, Root
 from rljob_worker.forkserver.forking import ForkRequest
 from rljob_worker.process.child import command_of
 from rljob_worker.tests.session_root import TEST_MARK
@@ -133,7 +133,7 @@ def _server() -> ForkServer:
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="rljob-test-")))
     # a fork shows its own mark in this place
     marked = os.environ | {TEST_MARK: "0" * 16}
-    root = stack.enter_context(fork_root(marked, PRELOAD, folder / "root.sock", None))
+    root = stack.enter_context(contextlib.closing(Root(marked, PRELOAD, folder / "root.sock", None)))
     return stack.enter_context(contextlib.closing(ForkServer(root.path, any_environment=True)))
 
 

@@ -22,8 +22,8 @@ from rljob_worker.batch import Batch, Column
 from rljob_worker.databuffer.client import BufferClient
 from rljob_worker.databuffer.links.fencing import Identity
 from rljob_worker.databuffer.server.process import serving, settings_from
-from rljob_worker.local.pods.certificates import issue_here
 from rljob_worker.process.lifeline import LIFELINE_FD
+from rljob_worker.tests.certificates import issue_here
 from rljob_worker.tests.documents import job
 
 TOKEN = "a-secret-of-the-job"

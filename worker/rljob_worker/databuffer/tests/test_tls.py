@@ -21,7 +21,8 @@ from rljob_worker.databuffer.server.process import serving, settings_from
 from rljob_worker.databuffer.tests.gang import TOKEN, Gang, in_process, part, two_stages
 from rljob_worker.databuffer.tests.warm import BufferProcess, warm_processes
 from rljob_worker.errors import InvalidJob, PeerLost
-from rljob_worker.local.pods.certificates import issue_here, write_issued
+from rljob_worker.local.pods.certificates import write_issued
+from rljob_worker.tests.certificates import issue_here
 from rljob_worker.tests.warm import run_warm
 
 COLUMNS = ("ids", "score")

@@ -5,12 +5,12 @@ import os
 import signal
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rljob_worker.forkserver.client import ForkServer, fork_root
+from rljob_worker.forkserver.client import ForkServer, Root
 from rljob_worker.forkserver.forking import ForkRequest
 from rljob_worker.process.child import command_of
 
@@ -25,7 +25,7 @@ class OwnServer(ForkServer):
     def __init__(self, environment: Mapping[str, str], preload: tuple[str, ...]) -> None:
         self._stack = ExitStack()
         folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="rljob-")))
-        self.root = self._stack.enter_context(fork_root(environment, preload, folder / "root.sock", None))
+        self.root = self._stack.enter_context(closing(Root(environment, preload, folder / "root.sock", None)))
         super().__init__(self.root.path, any_environment=True)
 
     @property

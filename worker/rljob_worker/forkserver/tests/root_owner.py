@@ -3,13 +3,14 @@
 import os
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
 
-from rljob_worker.forkserver.client import fork_root
+from rljob_worker.forkserver.client import Root
 
 
 def main(path: str, log: str, *preload: str) -> None:
-    with fork_root(os.environ, preload, Path(path), Path(log)) as root:
+    with closing(Root(os.environ, preload, Path(path), Path(log))) as root:
         print(root.pid, flush=True)
         while True:
             time.sleep(600)

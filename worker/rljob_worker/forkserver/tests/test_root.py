@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from rljob_worker.forkserver.client import ForkedChild, ForkServer, Root, fork_root
+from rljob_worker.forkserver.client import ForkedChild, ForkServer, Root
 from rljob_worker.forkserver.environment import ROOT
 from rljob_worker.forkserver.tests.asking import LIGHT, THREADED, Asked, ask, ended, plain_environment, requested
 from rljob_worker.launcher.children import worker_environment
@@ -23,7 +23,7 @@ from rljob_worker.tests.waiting import is_gone, wait_for
 
 @pytest.fixture
 def root(tmp_path: Path) -> Iterator[Root]:
-    with fork_root(plain_environment(), LIGHT, tmp_path / "root.sock", tmp_path / "root.log") as started:
+    with closing(Root(plain_environment(), LIGHT, tmp_path / "root.sock", tmp_path / "root.log")) as started:
         yield started
 
 
@@ -66,7 +66,7 @@ def test_an_environment_that_libraries_read_early_imports_for_itself(root: Root,
 
 def test_a_root_that_cannot_be_forked_starts_programs(tmp_path: Path) -> None:
     with (
-        fork_root(plain_environment(), THREADED, tmp_path / "root.sock", tmp_path / "root.log"),
+        closing(Root(plain_environment(), THREADED, tmp_path / "root.sock", tmp_path / "root.log")),
         closing(caller(tmp_path)) as server,
     ):
         assert not ask(server, tmp_path).report()["forked"]

@@ -1,21 +1,11 @@
 """Certificates of one attempt on this machine, as files that their hosts alone read."""
 
 import os
-from datetime import UTC, datetime
 from pathlib import Path
 
-from rljob_api.certificates import Issued, issue
-from rljob_api.planning.plan import Plan
+from rljob_api.certificates import Issued
 from rljob_api.vocabulary.keys import TLS_AUTHORITY, TLS_CERTIFICATE, TLS_KEY
-from rljob_worker.databuffer.routes.hosts import hosts_of
 from rljob_worker.errors import StorageError
-from rljob_worker.local.pods.environment import LOOPBACK
-
-
-def issue_here(plan: Plan, attempt: int, directory: Path) -> None:
-    """Certificates for every host of the plan, each in a directory of its own; StorageError."""
-    hosts = {str(host): (LOOPBACK,) for host in hosts_of(plan)}
-    write_issued(issue(plan.job, attempt, hosts, datetime.now(UTC)), directory)
 
 
 def write_issued(issued: Issued, directory: Path) -> None:

@@ -60,7 +60,8 @@ class GangEnd:
     process: str = ""
     """The process that explains the code, such as `worker train-0-1`; empty when nobody failed."""
     words: LastWords | None = None
-    log: Path | None = None
+    log: str = ""
+    """Of that process."""
     lost_machine: bool = False
     """A machine is gone, and with it all further attempts on these."""
 
@@ -193,7 +194,7 @@ class Pods:
         elif time.monotonic() - self._started > READY_SECONDS:
             late = next(pod.buffer for pod in self._pods if pod.buffer.ready() is None)
             words = LastWords(int(ExitCode.RETRY), cause=f"it did not serve within {READY_SECONDS:.0f} s")
-            return GangEnd(words.code, late.name, words, late.log)
+            return GangEnd(words.code, late.name, words, str(late.log))
         return None
 
     def _note_exits(self) -> None:
@@ -232,13 +233,13 @@ class Pods:
 
     def _buffer_end(self, buffer: LoggedChild, code: int) -> GangEnd:
         code = code or int(ExitCode.RETRY)
-        return GangEnd(code, buffer.name, LastWords(code, cause=buffer.last_line()), buffer.log)
+        return GangEnd(code, buffer.name, LastWords(code, cause=buffer.last_line()), str(buffer.log))
 
     def _launcher_end(self, pod: LocalPod, code: int) -> GangEnd:
         words = read_last_words(termination_log(self._context.log_dir, pod.at))
         if words is None or not words.worker:
             assert pod.launcher is not None
             lines = words.cause if words else pod.launcher.last_line()
-            return GangEnd(code, pod.launcher.name, LastWords(code, cause=lines), pod.launcher.log)
+            return GangEnd(code, pod.launcher.name, LastWords(code, cause=lines), str(pod.launcher.log))
         worker = f"worker-{words.worker}"
-        return GangEnd(code, worker, words, self._context.log_dir / f"{worker}.log")
+        return GangEnd(code, worker, words, str(self._context.log_dir / f"{worker}.log"))

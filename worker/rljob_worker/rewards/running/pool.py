@@ -50,8 +50,8 @@ class RewardSpec(Asks, Protocol):
     def options(self) -> Mapping[str, Any]: ...
 
 
-class _Seat:
-    """A place for a process: which one sits there, whether it has loaded the rewards, what it works on."""
+class _Slot:
+    """A process, which may be replaced: whether it has loaded the rewards, and what it works on."""
 
     def __init__(self, process: RewardProcess) -> None:
         self.process = process
@@ -80,9 +80,9 @@ class RewardPool:
         os.set_blocking(self._awakened, False)
         os.set_blocking(self._wake, False)
         self._selector.register(self._awakened, selectors.EVENT_READ)
-        self._seats: list[_Seat] = []
+        self._slots: list[_Slot] = []
         for _ in range(processes):
-            self._seats.append(self._start())
+            self._slots.append(self._start())
 
     def new_round(self) -> Round:
         """Waits until one process has loaded every reward.
@@ -93,7 +93,7 @@ class RewardPool:
             self._wait(None)
             self._receive(None)
             self._expire(None)
-        return Round(self._calls, len(self._seats))
+        return Round(self._calls, len(self._slots))
 
     def turn(self, work: Round) -> None:
         """Deal what waits, and see to what has come, after the next thing that happens. Raises BadData, InvalidJob."""
@@ -109,39 +109,39 @@ class RewardPool:
 
     def drop_unfinished(self) -> None:
         """After an error, processes in the middle of a chunk would answer the next round's questions."""
-        for seat in list(self._seats):
-            if seat.chunk is not None:
-                self._replace(seat)
+        for slot in list(self._slots):
+            if slot.chunk is not None:
+                self._replace(slot)
 
     def close(self) -> None:
         """Kill the processes and everything they started."""
-        while self._seats:
-            self._end(self._seats.pop())
+        while self._slots:
+            self._end(self._slots.pop())
         self._selector.close()
         os.close(self._awakened)
         os.close(self._wake)
 
     def _deal(self, work: Round) -> None:
         """To idle processes first; what is left to those that may take more."""
-        for seat in self._seats:
-            if seat.ready and seat.chunk is None and (chunk := work.next_chunk(time.monotonic())) is not None:
-                seat.chunk = chunk
-                self._send(seat, work, chunk, chunk.rows)
-        for seat in self._seats:
-            if seat.chunk is not None and (rows := work.more_for(seat.chunk, time.monotonic())):
-                self._send(seat, work, seat.chunk, rows)
+        for slot in self._slots:
+            if slot.ready and slot.chunk is None and (chunk := work.next_chunk(time.monotonic())) is not None:
+                slot.chunk = chunk
+                self._send(slot, work, chunk, chunk.rows)
+        for slot in self._slots:
+            if slot.chunk is not None and (rows := work.more_for(slot.chunk, time.monotonic())):
+                self._send(slot, work, slot.chunk, rows)
 
-    def _send(self, seat: _Seat, work: Round, chunk: Chunk, rows: Sequence[int]) -> None:
+    def _send(self, slot: _Slot, work: Round, chunk: Chunk, rows: Sequence[int]) -> None:
         limit = self._specs[chunk.reward].timeout_seconds
         sent = [[row, dict(work.rows[row])] for row in rows]
-        seat.process.send({"reward": chunk.reward, "limit": limit, "rows": sent})
+        slot.process.send({"reward": chunk.reward, "limit": limit, "rows": sent})
 
     def _wait(self, work: Round | None) -> None:
         """Until a process has something to say, takes more, or a row's time is up."""
-        deadlines = [deadline for seat in self._seats if (deadline := self._deadline(seat, work)) is not None]
+        deadlines = [deadline for slot in self._slots if (deadline := self._deadline(slot, work)) is not None]
         if work is not None and work.due is not None and (self._has_idle or work.due > time.monotonic()):
             deadlines.append(work.due)
-        full = [seat.process.requests for seat in self._seats if seat.process.has_unsent]
+        full = [slot.process.requests for slot in self._slots if slot.process.has_unsent]
         for requests in full:
             self._selector.register(requests, selectors.EVENT_WRITE)
         self._selector.select(max(0.0, min(deadlines) - time.monotonic()) if deadlines else None)
@@ -151,72 +151,72 @@ class RewardPool:
     @property
     def _has_idle(self) -> bool:
         """Whether a process takes what is due at once."""
-        return any(seat.ready and seat.chunk is None for seat in self._seats)
+        return any(slot.ready and slot.chunk is None for slot in self._slots)
 
     def _receive(self, work: Round | None) -> None:
         with contextlib.suppress(BlockingIOError):
             os.read(self._awakened, 4096)
-        for seat in list(self._seats):
-            seat.process.flush()
-            for message in seat.process.receive():
-                self._take(seat, message, work)
+        for slot in list(self._slots):
+            slot.process.flush()
+            for message in slot.process.receive():
+                self._take(slot, message, work)
 
-    def _take(self, seat: _Seat, message: Message, work: Round | None) -> None:
+    def _take(self, slot: _Slot, message: Message, work: Round | None) -> None:
         now = time.monotonic()
         if "refused" in message:
             raise InvalidJob(message["refused"])
         if "ready" in message:
-            seat.ready = True
+            slot.ready = True
             self._calls = [_call(spec, flag) for spec, flag in zip(self._specs, message["ready"], strict=True)]
         elif "died" in message:
-            self._died(seat, message["died"], work)
-        elif work is not None and seat.chunk is not None:
-            _record(work, seat.chunk, message, now)
-            if not seat.chunk.rows:
-                seat.chunk = None
+            self._died(slot, message["died"], work)
+        elif work is not None and slot.chunk is not None:
+            _record(work, slot.chunk, message, now)
+            if not slot.chunk.rows:
+                slot.chunk = None
 
-    def _died(self, seat: _Seat, code: int, work: Round | None) -> None:
+    def _died(self, slot: _Slot, code: int, work: Round | None) -> None:
         how = _ending(code)
-        if not seat.ready:
+        if not slot.ready:
             names = ", ".join(spec.run for spec in self._specs)
             raise InvalidJob(f"importing the rewards ({names}) ended the process: {how}; its last output is in the log")
-        if work is not None and seat.chunk is not None:
-            work.died(seat.chunk, how, time.monotonic())
+        if work is not None and slot.chunk is not None:
+            work.died(slot.chunk, how, time.monotonic())
             _log.warning("a reward process ended (%s); its rows run again in another", how)
-        self._replace(seat)
+        self._replace(slot)
 
     def _expire(self, work: Round | None) -> None:
         now = time.monotonic()
-        for seat in list(self._seats):
-            deadline = self._deadline(seat, work)
+        for slot in list(self._slots):
+            deadline = self._deadline(slot, work)
             if deadline is None or deadline > now:
                 continue
-            if not seat.ready:
+            if not slot.ready:
                 names = ", ".join(spec.run for spec in self._specs)
                 raise InvalidJob(f"importing the rewards ({names}) took longer than {START_SECONDS:g} s")
-            assert work is not None and seat.chunk is not None
-            work.expired(seat.chunk, now)
-            self._replace(seat)
+            assert work is not None and slot.chunk is not None
+            work.expired(slot.chunk, now)
+            self._replace(slot)
 
-    def _deadline(self, seat: _Seat, work: Round | None) -> float | None:
-        if not seat.ready:
-            return seat.started + START_SECONDS
-        return work.deadline(seat.chunk) if work is not None and seat.chunk is not None else None
+    def _deadline(self, slot: _Slot, work: Round | None) -> float | None:
+        if not slot.ready:
+            return slot.started + START_SECONDS
+        return work.deadline(slot.chunk) if work is not None and slot.chunk is not None else None
 
-    def _start(self) -> _Seat:
-        seat = _Seat(RewardProcess(self._hello, self._environment))
-        for descriptor in (seat.process.results, seat.process.end):
+    def _start(self) -> _Slot:
+        slot = _Slot(RewardProcess(self._hello, self._environment))
+        for descriptor in (slot.process.results, slot.process.end):
             self._selector.register(descriptor, selectors.EVENT_READ)
-        return seat
+        return slot
 
-    def _replace(self, seat: _Seat) -> None:
-        self._end(seat)
-        self._seats[self._seats.index(seat)] = self._start()
+    def _replace(self, slot: _Slot) -> None:
+        self._end(slot)
+        self._slots[self._slots.index(slot)] = self._start()
 
-    def _end(self, seat: _Seat) -> None:
-        for descriptor in (seat.process.results, seat.process.end):
+    def _end(self, slot: _Slot) -> None:
+        for descriptor in (slot.process.results, slot.process.end):
             self._selector.unregister(descriptor)
-        seat.process.kill()
+        slot.process.kill()
 
 
 def _description(spec: RewardSpec, columns: Sequence[str]) -> Message:

@@ -19,9 +19,9 @@ from rljob_worker.launcher.tests.quick_launcher import QUICK_SECONDS
 from rljob_worker.local.pods import pods
 from rljob_worker.local.pods.pods import Commands
 from rljob_worker.rundir.directory import RunDirectory, RunLock
-from rljob_worker.supervision import calling
+from rljob_worker.supervision import client
 from rljob_worker.supervision import gang as hosts_gang
-from rljob_worker.supervision.here import gangs_here
+from rljob_worker.supervision.one_host import local_gangs
 from rljob_worker.supervision.supervisor import Launch, Supervisor
 from rljob_worker.supervision.tests import fake_buffer, fake_services
 from rljob_worker.tests.documents import plan_of
@@ -59,7 +59,7 @@ def main(run_dir, options_text):
     )
     directory.write(directory.plan, plan.canonical_json())
     launch = Launch(directory, plan, options.get("resume", "never"))
-    with RunLock(directory.lock), gangs_here(directory, plan, Path(run_dir).parent, commands(options)) as gangs:
+    with RunLock(directory.lock), local_gangs(directory, plan, Path(run_dir).parent, commands(options)) as gangs:
         note = Supervisor(launch, PrintingView(), gangs).run()
     print(f"end {note.phase} {note.exit_code} restarts {note.restarts}: {note.cause}")
     return note.exit_code
@@ -68,7 +68,7 @@ def main(run_dir, options_text):
 def commands(options):
     """Pods of fakes, whose supervisor waits for others as shortly as their launchers do."""
     pods.GANG_SETTLE_SECONDS = hosts_gang.GANG_SETTLE_SECONDS = 2 * QUICK_SECONDS
-    calling.AGAIN_SECONDS = 0.1
+    client.RETRY_SECONDS = 0.1
     python = sys.executable
     buffer = [str(options["buffer"])] if "buffer" in options else []
     worker = (python, fake_worker.__file__, json.dumps(options.get("script", {})))

@@ -3,6 +3,7 @@
 import os
 import signal
 import socket
+from pathlib import Path
 
 import pytest
 import yaml
@@ -13,12 +14,12 @@ from rljob_worker.cli.tests.test_commands import write_job
 from rljob_worker.errors import InvalidJob
 from rljob_worker.local.services import TOKEN_FILE
 from rljob_worker.rundir.directory import RunDirectory
-from rljob_worker.supervision.duty import check_mark
-from rljob_worker.supervision.hub import OTHER_TOKEN
-from rljob_worker.supervision.own import LEAVING_SECONDS
-from rljob_worker.supervision.seat import Seat
+from rljob_worker.supervision.connections import OTHER_TOKEN
+from rljob_worker.supervision.host_0 import LEAVING_SECONDS
+from rljob_worker.supervision.member import host_context
+from rljob_worker.supervision.membership import Membership
 from rljob_worker.supervision.secret import services_token
-from rljob_worker.supervision.station import context_here
+from rljob_worker.supervision.session import check_mark
 from rljob_worker.supervision.tests.launched import (
     TOKEN,
     environment_of,
@@ -28,6 +29,7 @@ from rljob_worker.supervision.tests.launched import (
     write_wide_job,
 )
 from rljob_worker.tests.documents import plan_of
+from rljob_worker.tests.waiting import wait_for
 
 STEPPED = ["metrics", {"step": 1}]
 
@@ -339,6 +341,17 @@ def test_workers_of_all_hosts_find_the_services_beside_host_0(served):
     assert [path.name for path in (runs / "logs").glob("services-*")] == ["services-1.log"], "both attempts had them"
 
 
+def test_nothing_of_the_services_outlives_a_killed_host_0(served):
+    start(served, {"services": "fine", "*": [["hang"]]}, (0, 1), num_hosts=2)
+    (services,) = served.wait_for(lambda: served.pids("fake_services.py\0fine"))
+    variables = dict(each.split("=", 1) for each in Path(f"/proc/{services}/environ").read_text().split("\0") if each)
+    scratch = Path(variables["RLJOB_SERVICES_TOKEN_FILE"]).parent
+    assert scratch.is_dir()
+    served.processes[0].kill()
+    assert served.codes()[1] == 75, served.everything()
+    wait_for(lambda: not scratch.exists())
+
+
 @pytest.mark.slow
 def test_services_that_cannot_be_end_the_launch_on_all_hosts(served):
     start(served, {"services": "refuses", "*": [["hang"]]}, (0, 1), num_hosts=2)
@@ -362,8 +375,8 @@ def test_every_host_knows_what_services_ask_for_and_nobody_else_reads_it(tmp_pat
     directory = RunDirectory(tmp_path / "tiny")
     directory.prepare()
     plan = plan_of("tiny", groups=[("train", 2, 1)], services=SERVED)
-    seat = Seat(1, 2, "127.0.0.1", 1)
-    with context_here(seat, plan, directory, tmp_path, TOKEN, forks=False) as context:
+    membership = Membership(1, 2, "127.0.0.1", 1)
+    with host_context(membership, plan, directory, tmp_path, TOKEN, forks=False) as context:
         path = context.scratch / TOKEN_FILE
         assert path.read_text() == services_token(TOKEN) and path.stat().st_mode & 0o777 == 0o600
         assert context.services == {}, "until host 0 says where they are"

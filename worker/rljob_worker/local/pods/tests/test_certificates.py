@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from rljob_worker.errors import StorageError
-from rljob_worker.local.pods.certificates import issue_here
+from rljob_worker.tests.certificates import issue_here
 from rljob_worker.tests.documents import plan_of
 
 PLAN = plan_of(groups=[("train", 2, 2), ("rollout", 1, 4)])

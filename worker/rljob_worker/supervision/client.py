@@ -13,16 +13,16 @@ import msgspec
 
 from rljob_worker import frames
 from rljob_worker.errors import DeadlineExceeded, InvalidJob
-from rljob_worker.supervision.hub import GREETING, OTHER_TOKEN
-from rljob_worker.supervision.line import Line
+from rljob_worker.supervision.connections import GREETING, OTHER_TOKEN
+from rljob_worker.supervision.membership import Membership
 from rljob_worker.supervision.messages import Hello, OfHost, OfHost0, encode, read_of_host_0
-from rljob_worker.supervision.seat import Seat
 from rljob_worker.supervision.secret import NONCE_BYTES, Foreign, Seals
+from rljob_worker.supervision.stream import FrameStream
 
-MAX_WORD_BYTES = 16 << 20
+MAX_MESSAGE_BYTES = 16 << 20
 """Of what host 0 says: the book of 65,536 hosts is 2 MB."""
-CALL_SECONDS = 10.0
-AGAIN_SECONDS = 1.0
+CONNECT_SECONDS = 10.0
+RETRY_SECONDS = 1.0
 """From one call to the next, more or less: a thousand hosts do not call at once."""
 
 
@@ -31,39 +31,39 @@ class Interrupted(Exception):
 
 
 class Connection:
-    """To host 0: sealed words in both directions."""
+    """To host 0: sealed messages in both directions."""
 
-    def __init__(self, line: Line, seals: Seals, whom: str) -> None:
-        self._line = line
+    def __init__(self, stream: FrameStream, seals: Seals, whom: str) -> None:
+        self._stream = stream
         self._seals = seals
         self._whom = whom
 
     def fileno(self) -> int:
-        return self._line.fileno()
+        return self._stream.fileno()
 
     @property
     def ended(self) -> str | None:
         """Why there will be no more."""
-        return self._line.ended
+        return self._stream.ended
 
     @property
     def has_to_write(self) -> bool:
-        return self._line.has_to_write
+        return self._stream.has_to_write
 
     def send(self, message: OfHost) -> None:
-        self._line.send(self._seals.seal(encode(message)))
+        self._stream.send(self._seals.seal(encode(message)))
 
     def flush(self) -> None:
-        self._line.flush()
+        self._stream.flush()
 
-    def words(self) -> list[OfHost0]:
+    def messages(self) -> list[OfHost0]:
         """What has come. Raises InvalidJob where the other side does not have the token."""
-        return [self._word(frame) for frame in self._line.frames()]
+        return [self._message(frame) for frame in self._stream.frames()]
 
     def close(self) -> None:
-        self._line.close()
+        self._stream.close()
 
-    def _word(self, frame: bytes) -> OfHost0:
+    def _message(self, frame: bytes) -> OfHost0:
         if frame == OTHER_TOKEN:
             raise InvalidJob(
                 f"{self._whom} has another token: give all launchers of a job the same RLJOB_TOKEN; or it is another "
@@ -75,15 +75,15 @@ class Connection:
             raise InvalidJob(f"{self._whom} said what no launcher with this job's token says") from None
 
 
-def call(seat: Seat, hello: Hello, token: str, seconds: float, wake: int) -> Connection:
+def call(membership: Membership, hello: Hello, token: str, seconds: float, wake: int) -> Connection:
     """Introduced to host 0. wake: a file descriptor that is readable once a signal has come.
 
     Raises DeadlineExceeded where host 0 does not answer within the seconds, InvalidJob for another service at its
     address, Interrupted.
     """
     # host 0 itself need not be reachable by the name that others know it by
-    where = ("127.0.0.1" if seat.host == 0 else seat.address, seat.port)
-    whom = f"host 0 at {seat.address}:{seat.port}"
+    where = ("127.0.0.1" if membership.host == 0 else membership.address, membership.port)
+    whom = f"host 0 at {membership.address}:{membership.port}"
     end = time.monotonic() + seconds
     while True:
         try:
@@ -95,7 +95,7 @@ def call(seat: Seat, hello: Hello, token: str, seconds: float, wake: int) -> Con
                 f"{whom} does not answer within {seconds:.0f} s ({why}): its launcher does not run, or the port is "
                 "closed to this host; see the output of host 0, or set MASTER_ADDR and MASTER_PORT"
             )
-        readable, _, _ = select.select([wake], [], [], AGAIN_SECONDS * random.uniform(0.5, 1.5))
+        readable, _, _ = select.select([wake], [], [], RETRY_SECONDS * random.uniform(0.5, 1.5))
         if readable:
             raise Interrupted
 
@@ -115,12 +115,14 @@ def _called(where: tuple[str, int], hello: Hello, token: str, whom: str) -> Conn
         ours = secrets.token_bytes(NONCE_BYTES)
         frames.send(channel, ours)
         stack.pop_all()
-    connection = Connection(Line(channel, MAX_WORD_BYTES), Seals(token, ours, greeting[len(GREETING) :]), whom)
+    connection = Connection(
+        FrameStream(channel, MAX_MESSAGE_BYTES), Seals(token, ours, greeting[len(GREETING) :]), whom
+    )
     connection.send(hello)
     return connection
 
 
 def _connected(where: tuple[str, int]) -> socket.socket:
-    channel = socket.create_connection(where, CALL_SECONDS)
-    channel.settimeout(CALL_SECONDS)
+    channel = socket.create_connection(where, CONNECT_SECONDS)
+    channel.settimeout(CONNECT_SECONDS)
     return channel

@@ -10,10 +10,10 @@ import pytest
 from rljob_api.tests.patience import PATIENCE_SECONDS
 from rljob_worker import frames
 from rljob_worker.errors import DeadlineExceeded, InvalidJob
-from rljob_worker.supervision.calling import Interrupted, call
-from rljob_worker.supervision.hub import GREETING, OTHER_TOKEN, Hub, Lost, Refused
+from rljob_worker.supervision.client import Interrupted, call
+from rljob_worker.supervision.connections import GREETING, OTHER_TOKEN, HostConnections, Lost, Refused
+from rljob_worker.supervision.membership import Membership
 from rljob_worker.supervision.messages import Asked, Clear, Finish, Hello
-from rljob_worker.supervision.seat import Seat
 from rljob_worker.tests.waiting import wait_for
 
 TOKEN = "0123456789abcdef"
@@ -24,17 +24,17 @@ def hello(host, num_hosts=3):
 
 
 class Place:
-    """A hub with what it has told and heard."""
+    """Connections with what they have told and heard."""
 
     def __init__(self, num_hosts=3):
         self.told = []
         self.events = []
         listener = socket.create_server(("127.0.0.1", 0))
         self.port = listener.getsockname()[1]
-        self.hub = Hub(listener, TOKEN, num_hosts, self.told.append)
+        self.connections = HostConnections(listener, TOKEN, num_hosts, self.told.append)
 
     def pump(self):
-        self.events += self.hub.pump(0.01)
+        self.events += self.connections.pump(0.01)
         return self.events
 
     def until(self, condition):
@@ -42,14 +42,14 @@ class Place:
 
     @contextlib.contextmanager
     def host(self, number, token=TOKEN):
-        """A host that has said hello; its call is answered by the kernel, and by the hub once it pumps."""
+        """A host that has said hello; its call is answered by the kernel, and by `HostConnections` once it pumps."""
         read_end, write_end = os.pipe()
         with contextlib.ExitStack() as stack:
             stack.callback(os.close, read_end)
             stack.callback(os.close, write_end)
             found = []
-            seat = Seat(number, 3, "127.0.0.1", self.port)
-            caller = threading.Thread(target=lambda: found.append(call(seat, hello(number), token, 30, read_end)))
+            membership = Membership(number, 3, "127.0.0.1", self.port)
+            caller = threading.Thread(target=lambda: found.append(call(membership, hello(number), token, 30, read_end)))
             caller.start()
             self.until(lambda: found)
             caller.join()
@@ -67,33 +67,33 @@ class Place:
 def place():
     found = Place()
     yield found
-    found.hub.close()
+    found.connections.close()
 
 
 def words_of(place, connection):
     heard = []
-    place.until(lambda: heard.extend(connection.words()) or heard)
+    place.until(lambda: heard.extend(connection.messages()) or heard)
     return heard
 
 
 def test_hosts_say_who_they_are_and_hear_what_is_for_them(place):
     with place.host(1) as one, place.host(2) as two:
         place.until(lambda: len(place.events) == 2)
-        assert [host for host, _ in place.events] == [1, 2] and place.hub.is_here(2)
-        place.hub.send(1, Clear(7))
-        place.hub.send_all(Finish(0, "done"))
+        assert [host for host, _ in place.events] == [1, 2] and place.connections.is_here(2)
+        place.connections.send(1, Clear(7))
+        place.connections.send_all(Finish(0, "done"))
         assert words_of(place, one) == [Clear(7), Finish(0, "done")]
         assert words_of(place, two) == [Finish(0, "done")]
         two.send(Asked(1))
         place.until(lambda: (2, Asked(1)) in place.events)
-        assert place.hub.address_of(1) == "127.0.0.1"
+        assert place.connections.address_of(1) == "127.0.0.1"
     assert place.told == []
 
 
 def test_a_word_of_a_megabyte_comes_whole(place):
     with place.host(1) as one:
         place.until(lambda: place.events)
-        place.hub.send(1, Finish(70, "x" * (4 << 20)))
+        place.connections.send(1, Finish(70, "x" * (4 << 20)))
         (word,) = words_of(place, one)
         assert len(word.words) == 4 << 20
 
@@ -102,8 +102,8 @@ def test_a_host_that_hangs_up_is_lost(place):
     with place.host(1):
         place.until(lambda: place.events)
     place.until(lambda: len(place.events) == 2)
-    assert place.events[1] == (1, Lost("it hung up")) and not place.hub.is_here(1)
-    place.hub.send(1, Clear(1))  # goes nowhere
+    assert place.events[1] == (1, Lost("it hung up")) and not place.connections.is_here(1)
+    place.connections.send(1, Clear(1))  # goes nowhere
 
 
 @pytest.mark.parametrize("number", [1, 3])
@@ -111,7 +111,7 @@ def test_a_second_host_of_a_number_and_one_beyond_are_refused_in_words(place, nu
     with place.host(1), place.host(number) as other:
         (word,) = words_of(place, other)
         assert word.code == 64 and f"host {number}" in word.words
-        assert (number, Refused(word.words)) in place.events and place.hub.is_here(1)
+        assert (number, Refused(word.words)) in place.events and place.connections.is_here(1)
 
 
 @pytest.mark.parametrize("said", [b"GET / HTTP/1.1\r\n\r\n", b"", b"x" * 16], ids=["browser", "nothing", "a number"])
@@ -164,12 +164,12 @@ def free_port():
 
 def test_host_0_that_does_not_answer_is_waited_for_and_named():
     read_end, write_end = os.pipe()
-    seat = Seat(1, 3, "127.0.0.1", free_port())
+    membership = Membership(1, 3, "127.0.0.1", free_port())
     with pytest.raises(DeadlineExceeded, match=r"host 0 at 127.0.0.1:\d+ does not answer within 0 s \(.*refused\)"):
-        call(seat, hello(1), TOKEN, 0.0, read_end)
+        call(membership, hello(1), TOKEN, 0.0, read_end)
     os.write(write_end, b"!")
     with pytest.raises(Interrupted):
-        call(seat, hello(1), TOKEN, 60.0, read_end)
+        call(membership, hello(1), TOKEN, 60.0, read_end)
     for end in (read_end, write_end):
         os.close(end)
 
@@ -185,9 +185,9 @@ def test_another_service_at_the_address_is_told_apart():
         server = threading.Thread(target=serve)
         server.start()
         read_end, write_end = os.pipe()
-        seat = Seat(1, 3, "127.0.0.1", listener.getsockname()[1])
+        membership = Membership(1, 3, "127.0.0.1", listener.getsockname()[1])
         with pytest.raises(InvalidJob, match="is no `rljob launch` of this version"):
-            call(seat, hello(1), TOKEN, 5.0, read_end)
+            call(membership, hello(1), TOKEN, 5.0, read_end)
         server.join()
     for end in (read_end, write_end):
         os.close(end)

@@ -13,7 +13,7 @@ IDLE_SECONDS, PROBE_SECONDS, NUM_PROBES = 10, 5, 3
 _READ_BYTES = 1 << 18
 
 
-class Line:
+class FrameStream:
     """Frames over TCP. `ended` says why there will be no more, once that is so."""
 
     def __init__(self, channel: socket.socket, most: int) -> None:

@@ -1,4 +1,4 @@
-"""`python -m rljob_worker.supervision.own ORDERS`: host 0's own pod, in a process beside the one that supervises all.
+"""`python -m rljob_worker.supervision.host_0 ORDERS`: host 0's own pod, in a process beside the supervising one.
 
 So host 0 is a host like any other: it comes, is told, and can be lost.
 """
@@ -20,12 +20,12 @@ from rljob_worker.local.pods.pods import Commands
 from rljob_worker.process.child import Child, command_of
 from rljob_worker.rundir.directory import RunDirectory
 from rljob_worker.storage.place import place_of
+from rljob_worker.supervision.member import Member, host_context
+from rljob_worker.supervision.membership import Membership
 from rljob_worker.supervision.messages import Hello
-from rljob_worker.supervision.seat import Seat
 from rljob_worker.supervision.secret import launch_token
-from rljob_worker.supervision.station import Station, context_here
 
-MODULE = "rljob_worker.supervision.own"
+MODULE = "rljob_worker.supervision.host_0"
 LEAVING_SECONDS = 30.0
 
 
@@ -33,7 +33,7 @@ LEAVING_SECONDS = 30.0
 class Orders:
     """What a host does in a launch; JSON between the two processes of host 0."""
 
-    seat: Seat
+    membership: Membership
     hello: Hello
     run_dir: str
     home: str
@@ -44,7 +44,7 @@ class Orders:
 
 
 @contextlib.contextmanager
-def own_station(orders: Orders, log: Path, was_dismissed: Callable[[], bool]) -> Iterator[None]:
+def host_0_process(orders: Orders, log: Path, was_dismissed: Callable[[], bool]) -> Iterator[None]:
     """It ends when host 0 dismisses it, or hangs up; the block waits for that. One that had not come yet is ended."""
     command = [*command_of(MODULE), msgspec.json.encode(orders).decode()]
     process = Child(command, os.environ, output=log, death_signal=signal.SIGTERM)
@@ -62,9 +62,9 @@ def main(arguments: list[str]) -> int:
     directory = RunDirectory(Path(orders.run_dir), place_of(orders.home) if orders.home else None)
     plan = Plan.model_validate_json(directory.plan.read_bytes())
     token = launch_token(os.environ)
-    station = Station(orders.seat, orders.hello, token, orders.seconds)
-    with context_here(orders.seat, plan, directory, Path(orders.code), token, orders.commands.forks) as context:
-        end = station.run(context, orders.commands)
+    member = Member(orders.membership, orders.hello, token, orders.seconds)
+    with host_context(orders.membership, plan, directory, Path(orders.code), token, orders.commands.forks) as context:
+        end = member.run(context, orders.commands)
     print(f"host 0: {end.words}", flush=True)
     return end.code
 

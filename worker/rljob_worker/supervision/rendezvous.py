@@ -11,10 +11,10 @@ from rljob_api.vocabulary.exit_codes import ExitCode
 from rljob_worker.errors import DeadlineExceeded, InvalidJob
 from rljob_worker.process.open_files import allow_files
 from rljob_worker.process.signal_pipe import SignalPipe
-from rljob_worker.supervision.hub import BACKLOG, MAX_UNKNOWN, Hub, Lost, Refused
+from rljob_worker.supervision.compatibility import Expected, flaws_of, listed, missing
+from rljob_worker.supervision.connections import BACKLOG, MAX_UNKNOWN, HostConnections, Lost, Refused
+from rljob_worker.supervision.membership import Membership
 from rljob_worker.supervision.messages import Asked, Finish, Hello
-from rljob_worker.supervision.roll import Expected, flaws_of, listed, missing
-from rljob_worker.supervision.seat import Seat
 
 SETTLE_SECONDS = 3.0
 """After the first host that cannot take part others are still heard, so that all are told at once."""
@@ -29,15 +29,20 @@ class Stopped(Exception):
     """A host was asked to stop while others were waited for."""
 
 
-class Meeting:
-    """The hosts of one launch. `gather` once; `dismiss` at the end, whatever became of it."""
+class Rendezvous:
+    """Of the hosts of one launch, at host 0. `gather` once; `dismiss` at the end, whatever became of it."""
 
     def __init__(
-        self, seat: Seat, hub: Hub, seconds: float, tell: Callable[[str], object], clock: Callable[[], float]
+        self,
+        membership: Membership,
+        connections: HostConnections,
+        seconds: float,
+        tell: Callable[[str], object],
+        clock: Callable[[], float],
     ) -> None:
         """seconds: how long hosts wait for each other."""
-        self.seat = seat
-        self.hub = hub
+        self.membership = membership
+        self.connections = connections
         self._seconds = seconds
         self.names: dict[int, str] = {}
         """What the machines call themselves, by host."""
@@ -49,7 +54,7 @@ class Meeting:
 
     def called(self, host: int) -> str:
         """`host 3 (gpu04)`."""
-        return f"host {host} ({self.names[host]})" if host in self.names else self.seat.called(host)
+        return f"host {host} ({self.names[host]})" if host in self.names else self.membership.called(host)
 
     def gather(self, expected: Expected, signals: SignalPipe) -> None:
         """Until all hosts are here and can run together. Raises InvalidJob with all flaws that were heard of,
@@ -58,14 +63,15 @@ class Meeting:
         start = told = self._clock()
         flaws: list[str] = []
         settled: float | None = None
-        while absent := missing(self.seat, self.names):
+        while absent := missing(self.membership, self.names):
             now = self._clock()
             if settled is not None and now >= settled:
                 break
             if now - start > self._seconds:
                 raise DeadlineExceeded(
-                    f"{absent} did not come to {self.seat.address}:{self.seat.port} within {self._seconds:.0f} s; see "
-                    "the output of their launchers, whether they were started, and whether they reach this port"
+                    f"{absent} did not come to {self.membership.address}:{self.membership.port} within "
+                    f"{self._seconds:.0f} s; see the output of their launchers, whether they were started, and whether "
+                    "they reach this port"
                 )
             if now - told > TOLD_EVERY_SECONDS:
                 told = now
@@ -80,7 +86,7 @@ class Meeting:
 
     def _news(self, expected: Expected) -> list[str]:
         flaws: list[str] = []
-        for host, event in self.hub.pump(TICK_SECONDS):
+        for host, event in self.connections.pump(TICK_SECONDS):
             if isinstance(event, Hello):
                 self.names[host] = event.name
                 flaws += flaws_of(event, expected)
@@ -94,44 +100,44 @@ class Meeting:
 
     def dismiss(self, code: int, words: str) -> None:
         """Have everybody leave with this code: who is here, and of a job that cannot run who still comes."""
-        waits = not self._has_begun and code != ExitCode.INTERRUPTED and self.seat.num_hosts > 1
+        waits = not self._has_begun and code != ExitCode.INTERRUPTED and self.membership.num_hosts > 1
         latecomers_seconds = min(LATECOMERS_SECONDS, self._seconds)
         if waits:
             self._tell(f"{words}\nends when the other hosts have been told, in {latecomers_seconds:.0f} s at most")
         end = self._clock() + (latecomers_seconds if waits else GOODBYE_SECONDS)
-        others = set(range(1, self.seat.num_hosts))
+        others = set(range(1, self.membership.num_hosts))
         told = self.dismissed
         while self._clock() < end:
-            for host in range(self.seat.num_hosts):
-                if host not in told and self.hub.is_here(host):
-                    self.hub.send(host, Finish(code, words))
+            for host in range(self.membership.num_hosts):
+                if host not in told and self.connections.is_here(host):
+                    self.connections.send(host, Finish(code, words))
                     told.add(host)
-            if (not waits or others <= told) and not any(self.hub.is_here(host) for host in told):
-                return  # each hangs up when it has read its word
-            self.hub.pump(TICK_SECONDS)
+            if (not waits or others <= told) and not any(self.connections.is_here(host) for host in told):
+                return  # each hangs up when it has read its message
+            self.connections.pump(TICK_SECONDS)
 
 
 @contextlib.contextmanager
-def meeting(
-    seat: Seat,
+def rendezvous(
+    membership: Membership,
     token: str,
     seconds: float,
     tell: Callable[[str], object],
     clock: Callable[[], float] = time.monotonic,
-) -> Iterator[Meeting]:
+) -> Iterator[Rendezvous]:
     """seconds: how long hosts wait for each other. Raises InvalidJob where the port cannot be had."""
-    with contextlib.closing(Hub(listening(seat), token, seat.num_hosts, tell)) as hub:
-        yield Meeting(seat, hub, seconds, tell, clock)
+    with contextlib.closing(HostConnections(listening(membership), token, membership.num_hosts, tell)) as connections:
+        yield Rendezvous(membership, connections, seconds, tell, clock)
 
 
-def listening(seat: Seat) -> socket.socket:
+def listening(membership: Membership) -> socket.socket:
     """Where the hosts come to."""
-    allow_files(2 * seat.num_hosts + MAX_UNKNOWN)
+    allow_files(2 * membership.num_hosts + MAX_UNKNOWN)
     try:
-        listener = socket.create_server(("", seat.port), backlog=BACKLOG)
+        listener = socket.create_server(("", membership.port), backlog=BACKLOG)
     except OSError as error:
         raise InvalidJob(
-            f"host 0 cannot listen on port {seat.port}: {error.strerror or error}; another job may have it: set "
+            f"host 0 cannot listen on port {membership.port}: {error.strerror or error}; another job may have it: set "
             "MASTER_PORT to a free port on all hosts"
         ) from error
     return listener

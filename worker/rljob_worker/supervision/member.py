@@ -14,71 +14,71 @@ from rljob_api.vocabulary.exit_codes import ExitCode
 from rljob_worker.databuffer.routes.hosts import Host
 from rljob_worker.databuffer.routes.job_tree import JobTree
 from rljob_worker.errors import InvalidJob
-from rljob_worker.local.household import household, rooted
+from rljob_worker.local.lifetime import lifetime, rooted
 from rljob_worker.local.pods.environment import RunContext
 from rljob_worker.local.pods.pods import Commands
 from rljob_worker.local.services import TOKEN_FILE, most_start_seconds, write_token
 from rljob_worker.process.signal_pipe import SignalPipe
 from rljob_worker.process.stop_requests import REQUESTS, heeded
 from rljob_worker.rundir.directory import RunDirectory
-from rljob_worker.supervision.calling import Connection, Interrupted, call
-from rljob_worker.supervision.duty import Duty
-from rljob_worker.supervision.meeting import LATECOMERS_SECONDS
+from rljob_worker.supervision.client import Connection, Interrupted, call
+from rljob_worker.supervision.membership import Membership
 from rljob_worker.supervision.messages import Asked, Finish, Hello
-from rljob_worker.supervision.seat import Seat
+from rljob_worker.supervision.rendezvous import LATECOMERS_SECONDS
 from rljob_worker.supervision.secret import data_token, services_token
+from rljob_worker.supervision.session import HostSession
 
 TICK_SECONDS = 0.25
 MAX_REQUESTS = 3
 """So many requests to stop are obeyed by a host alone."""
 
 
-def pod_at(seat: Seat, plan: Plan) -> Host:
+def pod_at(membership: Membership, plan: Plan) -> Host:
     """The pod that a host runs: the lead's group comes first, then the others as planned. Raises InvalidJob where
     hosts and pods are not as many."""
     tree = JobTree.of(plan)
-    if tree.size != seat.num_hosts:
+    if tree.size != membership.num_hosts:
         groups = ", ".join(f"{name} {hosts}" for name, hosts in tree.groups)
         raise InvalidJob(
-            f"the job has {tree.size} pods ({groups}) and there are {seat.num_hosts} hosts ({seat.source}): start one "
-            "launcher for each pod, or change workerGroups[].replicas"
+            f"the job has {tree.size} pods ({groups}) and there are {membership.num_hosts} hosts ("
+            f"{membership.source}): start one launcher for each pod, or change workerGroups[].replicas"
         )
-    return tree.host(seat.host)
+    return tree.host(membership.host)
 
 
 @contextlib.contextmanager
-def context_here(
-    seat: Seat, plan: Plan, directory: RunDirectory, code_dir: Path, token: str, forks: bool
+def host_context(
+    membership: Membership, plan: Plan, directory: RunDirectory, code_dir: Path, token: str, forks: bool
 ) -> Iterator[RunContext]:
     """What the processes of a host share; nobody outlives the block."""
-    with household() as house:
-        plan_path, token_path = house.scratch / "plan.json", house.scratch / "token"
+    with lifetime() as scope:
+        plan_path, token_path = scope.scratch / "plan.json", scope.scratch / "token"
         plan_path.write_text(plan.canonical_json())
         directory.write(token_path, data_token(token), mode=0o600)
-        write_token(house.scratch / TOKEN_FILE, services_token(token))
+        write_token(scope.scratch / TOKEN_FILE, services_token(token))
         context = RunContext(
             plan=plan,
             plan_path=plan_path,
             run_dir=directory.path,
             home=directory.home_elsewhere,
-            scratch=house.scratch,
+            scratch=scope.scratch,
             token=token_path,
             code_dir=code_dir,
-            mark=house.mark,
-            lifeline=house.lifeline,
-            here=(pod_at(seat, plan),),
+            mark=scope.mark,
+            lifeline=scope.lifeline,
+            here=(pod_at(membership, plan),),
         )
         # the run directory is not known to be that of host 0 yet
-        with rooted(context, forks, (house.mark,), log=None) as context:
+        with rooted(context, forks, (scope.mark,), log=None) as context:
             yield context
 
 
-class Station:
+class Member:
     """`run` until host 0 says that it is over."""
 
-    def __init__(self, seat: Seat, hello: Hello, token: str, seconds: float) -> None:
+    def __init__(self, membership: Membership, hello: Hello, token: str, seconds: float) -> None:
         """seconds: how long host 0 may take to answer, and then until it begins."""
-        self._seat = seat
+        self._membership = membership
         self._hello = hello
         self._token = token
         self._seconds = seconds
@@ -89,37 +89,37 @@ class Station:
         """context: None where the host cannot take part, as its Hello says. Raises DeadlineExceeded, InvalidJob."""
         if context is not None:
             self._between_seconds += most_start_seconds(context.plan)
-        duty = Duty(context, commands)
+        session = HostSession(context, commands)
         with SignalPipe((*heeded(), signal.SIGCHLD)) as signals:
             try:
-                connection = call(self._seat, self._hello, self._token, self._seconds, signals.fd)
+                connection = call(self._membership, self._hello, self._token, self._seconds, signals.fd)
             except Interrupted:
                 return Finish(int(ExitCode.INTERRUPTED), "stopped before host 0 answered")
             with contextlib.closing(connection):
                 try:
-                    return self._until_the_end(connection, duty, signals)
+                    return self._until_the_end(connection, session, signals)
                 finally:
-                    duty.clear()
+                    session.clear()
 
-    def _until_the_end(self, connection: Connection, duty: Duty, signals: SignalPipe) -> Finish:
+    def _until_the_end(self, connection: Connection, session: HostSession, signals: SignalPipe) -> Finish:
         """How this host is to end, and what is said of it."""
         while True:
             _wait(connection, signals)
-            for word in connection.words():
-                if isinstance(word, Finish):
-                    return word
-                duty.obey(word)
+            for message in connection.messages():
+                if isinstance(message, Finish):
+                    return message
+                session.obey(message)
             if connection.ended is not None:
                 return Finish(int(ExitCode.RETRY), f"host 0 is gone: {connection.ended}")
             self._heed(connection, signals)
             if self._num_requests >= MAX_REQUESTS:
                 return Finish(int(ExitCode.INTERRUPTED), "asked to stop again and again")
-            for message in duty.news():
-                connection.send(message)
-            if duty.awaits is not None:
-                seconds = self._between_seconds if duty.awaits.seconds is None else duty.awaits.seconds
-                if time.monotonic() > duty.awaits.since + seconds:
-                    return Finish(int(ExitCode.RETRY), f"host 0 {duty.awaits.what} within {seconds:.0f} s")
+            for news in session.news():
+                connection.send(news)
+            if session.awaits is not None:
+                seconds = self._between_seconds if session.awaits.seconds is None else session.awaits.seconds
+                if time.monotonic() > session.awaits.since + seconds:
+                    return Finish(int(ExitCode.RETRY), f"host 0 {session.awaits.what} within {seconds:.0f} s")
 
     def _heed(self, connection: Connection, signals: SignalPipe) -> None:
         num_new = sum(number in REQUESTS for number in signals.read())

@@ -17,9 +17,9 @@ from dataclasses import dataclass
 import msgspec
 
 from rljob_api.vocabulary.exit_codes import ExitCode
-from rljob_worker.supervision.line import Line
 from rljob_worker.supervision.messages import Finish, Hello, OfHost, OfHost0, encode, read_of_host
 from rljob_worker.supervision.secret import NONCE_BYTES, Foreign, Seals
+from rljob_worker.supervision.stream import FrameStream
 
 GREETING = b"rljob launch 1 "
 OTHER_TOKEN = b"another token"
@@ -56,7 +56,7 @@ Event = tuple[int, OfHost | Lost | Refused]
 
 class _Caller:
     def __init__(self, channel: socket.socket) -> None:
-        self.line = Line(channel, MAX_CALL_BYTES)
+        self.stream = FrameStream(channel, MAX_CALL_BYTES)
         self.since = time.monotonic()
         self.ours = secrets.token_bytes(NONCE_BYTES)
         self.seals: Seals | None = None
@@ -64,7 +64,7 @@ class _Caller:
         self.watched = selectors.EVENT_READ
 
 
-class Hub:
+class HostConnections:
     """`pump` says what came; `send` hands over. Hosts are known by their numbers from their Hello on."""
 
     def __init__(self, listener: socket.socket, token: str, num_hosts: int, tell: Callable[[str], object]) -> None:
@@ -89,7 +89,7 @@ class Hub:
                 continue
             caller = key.data
             if mask & selectors.EVENT_WRITE:
-                caller.line.flush()
+                caller.stream.flush()
             events += self._heard(caller)
         for caller in [each for each in self._unknown if time.monotonic() - each.since > HELLO_SECONDS]:
             self._turn_away(caller, f"did not say who it is within {HELLO_SECONDS:.0f} s")
@@ -110,19 +110,19 @@ class Hub:
     @property
     def has_to_write(self) -> bool:
         """Whether something that was sent is still here."""
-        return any(caller.line.has_to_write for caller in self._hosts.values())
+        return any(caller.stream.has_to_write for caller in self._hosts.values())
 
     def address_of(self, host: int) -> str:
         """By which others reach a host that is here: where it called from. Host 0 calls itself, perhaps by a name that
         is loopback's: what others called it by is better."""
         if host != 0:
-            return self._hosts[host].line.peer_address
-        others = (caller.line.local_address for number, caller in self._hosts.items() if number != 0)
-        return next(others, self._hosts[0].line.peer_address)
+            return self._hosts[host].stream.peer_address
+        others = (caller.stream.local_address for number, caller in self._hosts.items() if number != 0)
+        return next(others, self._hosts[0].stream.peer_address)
 
     def close(self) -> None:
         for caller in [*self._hosts.values(), *self._unknown]:
-            caller.line.close()
+            caller.stream.close()
         self._selector.close()
         self._listener.close()
 
@@ -138,17 +138,17 @@ class Hub:
                 channel.close()
                 continue
             self._unknown.add(caller)
-            self._selector.register(caller.line, selectors.EVENT_READ, caller)
-            caller.line.send(GREETING + caller.ours)
+            self._selector.register(caller.stream, selectors.EVENT_READ, caller)
+            caller.stream.send(GREETING + caller.ours)
 
     def _heard(self, caller: _Caller) -> list[Event]:
         events: list[Event] = []
-        for frame in caller.line.frames():
-            if caller.line.fileno() < 0:  # turned away by the frame before
+        for frame in caller.stream.frames():
+            if caller.stream.fileno() < 0:  # turned away by the frame before
                 return events
             events += self._taken(caller, frame)
-        if caller.line.fileno() >= 0:
-            if caller.line.ended is not None:
+        if caller.stream.fileno() >= 0:
+            if caller.stream.ended is not None:
                 events += self._ended(caller)
             else:
                 self._watch(caller)
@@ -194,7 +194,7 @@ class Hub:
         return ""
 
     def _ended(self, caller: _Caller) -> list[Event]:
-        host, why = caller.host, caller.line.ended or ""
+        host, why = caller.host, caller.stream.ended or ""
         self._forget(caller)
         if host is None:
             self._unknown.discard(caller)
@@ -208,8 +208,8 @@ class Hub:
             del self._hosts[caller.host]
         self._num_strangers += 1
         if self._num_strangers <= MAX_TOLD:
-            self._tell(f"a caller from {caller.line.peer_address} was turned away: it {why}")
-        caller.line.send(OTHER_TOKEN)
+            self._tell(f"a caller from {caller.stream.peer_address} was turned away: it {why}")
+        caller.stream.send(OTHER_TOKEN)
         self._forget(caller)
 
     def _send(self, host: int, body: bytes) -> None:
@@ -220,14 +220,14 @@ class Hub:
 
     def _answer(self, caller: _Caller, body: bytes) -> None:
         assert caller.seals is not None
-        caller.line.send(caller.seals.seal(body))
+        caller.stream.send(caller.seals.seal(body))
 
     def _watch(self, caller: _Caller) -> None:
-        wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if caller.line.has_to_write else 0)
+        wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if caller.stream.has_to_write else 0)
         if wanted != caller.watched:
-            self._selector.modify(caller.line, wanted, caller)
+            self._selector.modify(caller.stream, wanted, caller)
             caller.watched = wanted
 
     def _forget(self, caller: _Caller) -> None:
-        self._selector.unregister(caller.line)
-        caller.line.close()
+        self._selector.unregister(caller.stream)
+        caller.stream.close()

@@ -20,7 +20,7 @@ class View(Protocol):
         """Called a few times a second."""
 
 
-class Account:
+class RunRecord:
     """Keeps the note and the diary of a run, and tells a view of both."""
 
     def __init__(self, directory: RunDirectory, note: RunNote, view: View) -> None:

@@ -22,7 +22,7 @@ _WITH_SLURM = "it goes with SLURM_PROCID, which is: start one launcher on each n
 
 
 @dataclass(frozen=True, slots=True)
-class Seat:
+class Membership:
     """A host's place among all of them."""
 
     host: int
@@ -40,7 +40,7 @@ class Seat:
         return f"host {host} ({self.names[host]})" if self.names else f"host {host}"
 
 
-def seat_of(environment: Mapping[str, str], hosts: Sequence[str], is_here: Callable[[str], bool]) -> Seat:
+def membership_of(environment: Mapping[str, str], hosts: Sequence[str], is_here: Callable[[str], bool]) -> Membership:
     """Raises InvalidJob that names the variable, or the line.
 
     hosts: of a rank file, none where there is none.  is_here: whether a name or an address is this machine's.
@@ -74,7 +74,7 @@ def hosts_in(text: str, path: str) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _from_hosts(environment: Mapping[str, str], hosts: Sequence[str], is_here: Callable[[str], bool]) -> Seat:
+def _from_hosts(environment: Mapping[str, str], hosts: Sequence[str], is_here: Callable[[str], bool]) -> Membership:
     mine = [number for number, name in enumerate(hosts) if is_here(name)]
     if not mine:
         raise InvalidJob(f"this machine is not in the rank file, by no name or address: {_few(hosts)}")
@@ -82,10 +82,10 @@ def _from_hosts(environment: Mapping[str, str], hosts: Sequence[str], is_here: C
         both = ", ".join(hosts[number] for number in mine)
         raise InvalidJob(f"several lines of the rank file are this machine: {both}; leave one")
     port = _port(environment, DEFAULT_PORT)
-    return Seat(mine[0], len(hosts), hosts[0], port, tuple(hosts), "the rank file")
+    return Membership(mine[0], len(hosts), hosts[0], port, tuple(hosts), "the rank file")
 
 
-def _from_torchrun(environment: Mapping[str, str]) -> Seat:
+def _from_torchrun(environment: Mapping[str, str]) -> Membership:
     if _number(environment, "LOCAL_WORLD_SIZE", 1) > 1:
         raise InvalidJob(
             f"LOCAL_WORLD_SIZE is {environment['LOCAL_WORLD_SIZE']}: a launcher starts the workers of its host itself; "
@@ -94,10 +94,10 @@ def _from_torchrun(environment: Mapping[str, str]) -> Seat:
     size = _number(environment, "WORLD_SIZE")
     host = _number(environment, "RANK")
     address = _required(environment, "MASTER_ADDR")
-    return _checked(Seat(host, size, address, _port(environment, DEFAULT_PORT), (), "WORLD_SIZE"), "RANK")
+    return _checked(Membership(host, size, address, _port(environment, DEFAULT_PORT), (), "WORLD_SIZE"), "RANK")
 
 
-def _from_slurm(environment: Mapping[str, str]) -> Seat:
+def _from_slurm(environment: Mapping[str, str]) -> Membership:
     size_name = "SLURM_STEP_NUM_TASKS" if environment.get("SLURM_STEP_NUM_TASKS") else "SLURM_NTASKS"
     size, host = _number(environment, size_name), _number(environment, "SLURM_PROCID")
     list_name = "SLURM_STEP_NODELIST" if environment.get("SLURM_STEP_NODELIST") else "SLURM_JOB_NODELIST"
@@ -109,15 +109,17 @@ def _from_slurm(environment: Mapping[str, str]) -> Seat:
         )
     own_port = SLURM_FIRST_PORT + _number(environment, "SLURM_JOB_ID", 0) % SLURM_NUM_PORTS
     address = environment.get("MASTER_ADDR") or names[0]
-    return _checked(Seat(host, size, address, _port(environment, own_port), names, size_name), "SLURM_PROCID")
+    return _checked(Membership(host, size, address, _port(environment, own_port), names, size_name), "SLURM_PROCID")
 
 
-def _checked(seat: Seat, variable: str) -> Seat:
-    if not 1 <= seat.num_hosts <= MAX_NODES:
-        raise InvalidJob(f"{seat.source} is {seat.num_hosts}, expected 1 to {MAX_NODES:,} hosts")
-    if seat.host >= seat.num_hosts:
-        raise InvalidJob(f"{variable} is {seat.host} and {seat.source} is {seat.num_hosts}: hosts count from 0")
-    return seat
+def _checked(membership: Membership, variable: str) -> Membership:
+    if not 1 <= membership.num_hosts <= MAX_NODES:
+        raise InvalidJob(f"{membership.source} is {membership.num_hosts}, expected 1 to {MAX_NODES:,} hosts")
+    if membership.host >= membership.num_hosts:
+        raise InvalidJob(
+            f"{variable} is {membership.host} and {membership.source} is {membership.num_hosts}: hosts count from 0"
+        )
+    return membership
 
 
 def _port(environment: Mapping[str, str], default: int) -> int:

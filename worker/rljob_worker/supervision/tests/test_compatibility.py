@@ -5,9 +5,9 @@ from dataclasses import replace
 import msgspec
 import pytest
 
+from rljob_worker.supervision.compatibility import Expected, flaws_of, listed, missing, sections_of
+from rljob_worker.supervision.membership import Membership
 from rljob_worker.supervision.messages import Hello
-from rljob_worker.supervision.roll import Expected, flaws_of, listed, missing, sections_of
-from rljob_worker.supervision.seat import Seat
 from rljob_worker.tests.documents import job
 
 EXPECTED = Expected(3, "0.1.0", "tiny", {"stop": "a", "data": "b"}, "hash")
@@ -54,10 +54,10 @@ def test_sections_differ_where_jobs_do():
 
 
 def test_who_is_missing_is_named_as_far_as_it_is_known():
-    seat = Seat(0, 4, "gpu01", 1, ("gpu01", "gpu02", "gpu03", "gpu04"))
-    assert missing(seat, {0, 2}) == "2 of 4 hosts: host 1 (gpu02), host 3 (gpu04)"
-    assert missing(seat, range(4)) == ""
-    assert missing(replace(seat, num_hosts=1024, names=()), {0}) == (
+    membership = Membership(0, 4, "gpu01", 1, ("gpu01", "gpu02", "gpu03", "gpu04"))
+    assert missing(membership, {0, 2}) == "2 of 4 hosts: host 1 (gpu02), host 3 (gpu04)"
+    assert missing(membership, range(4)) == ""
+    assert missing(replace(membership, num_hosts=1024, names=()), {0}) == (
         "1023 of 1024 hosts: host 1, host 2, host 3, host 4, host 5, host 6, host 7, host 8 and 1015 more"
     )
 

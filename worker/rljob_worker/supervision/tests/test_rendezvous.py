@@ -11,11 +11,11 @@ from rljob_api.tests.patience import PATIENCE_SECONDS
 from rljob_api.vocabulary.exit_codes import ExitCode
 from rljob_worker.errors import DeadlineExceeded
 from rljob_worker.process.signal_pipe import SignalPipe
-from rljob_worker.supervision.calling import call
-from rljob_worker.supervision.meeting import meeting
+from rljob_worker.supervision.client import call
+from rljob_worker.supervision.compatibility import Expected
+from rljob_worker.supervision.membership import Membership
 from rljob_worker.supervision.messages import Finish, Hello
-from rljob_worker.supervision.roll import Expected
-from rljob_worker.supervision.seat import Seat
+from rljob_worker.supervision.rendezvous import rendezvous
 from rljob_worker.supervision.tests.launched import TOKEN, free_port
 
 WAIT_SECONDS = 600.0
@@ -24,13 +24,13 @@ WAIT_SECONDS = 600.0
 def be_host(host, port):
     """Until it is told to leave; the code and the words that it is told."""
     hello = Hello(host, 3, f"node{host}", "0", "tiny", {}, "hash")
-    seat = Seat(host, 3, "127.0.0.1", port)
-    with contextlib.closing(call(seat, hello, TOKEN, WAIT_SECONDS, os.pipe()[0])) as connection:
+    membership = Membership(host, 3, "127.0.0.1", port)
+    with contextlib.closing(call(membership, hello, TOKEN, WAIT_SECONDS, os.pipe()[0])) as connection:
         while True:
             select.select([connection], [], [])
-            for word in connection.words():
-                if isinstance(word, Finish):
-                    return word.code, word.words
+            for message in connection.messages():
+                if isinstance(message, Finish):
+                    return message.code, message.words
 
 
 def test_a_host_that_does_not_come_is_named_to_all_who_did():
@@ -42,7 +42,7 @@ def test_a_host_that_does_not_come_is_named_to_all_who_did():
     with ThreadPoolExecutor(2) as others:
         hosts = [others.submit(be_host, host, port) for host in (0, 1)]
         with (
-            meeting(Seat(0, 3, "127.0.0.1", port), TOKEN, WAIT_SECONDS, print, clock) as met,
+            rendezvous(Membership(0, 3, "127.0.0.1", port), TOKEN, WAIT_SECONDS, print, clock) as met,
             SignalPipe(()) as signals,
         ):
             with pytest.raises(

@@ -1,4 +1,4 @@
-"""What a host does from the first word of host 0 to the last: its pod runs attempt by attempt, as it is told."""
+"""What a host does from the first message of host 0 to the last: its pod runs attempt by attempt, as it is told."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from rljob_worker.errors import InvalidJob, RLJobError
+from rljob_worker.last_words import LastWords
 from rljob_worker.local.pods.environment import RunContext, spills_here
 from rljob_worker.local.pods.interface import interface_of
 from rljob_worker.local.pods.pods import Commands, GangEnd, Pods
@@ -55,7 +56,7 @@ class _Attempt:
     has_ended: bool = False
 
 
-class Duty:
+class HostSession:
     """What one host does, as it is told: `obey` what host 0 says, and tell it the `news`."""
 
     def __init__(self, context: RunContext | None, commands: Commands) -> None:
@@ -74,18 +75,18 @@ class Duty:
         news, self._news = self._news, []
         return news
 
-    def obey(self, word: OfHost0) -> None:
-        if isinstance(word, Begin):
-            self._begin(word)
-        elif isinstance(word, Book) and self._pods is not None and not self._attempt.has_ended:
+    def obey(self, message: OfHost0) -> None:
+        if isinstance(message, Begin):
+            self._begin(message)
+        elif isinstance(message, Book) and self._pods is not None and not self._attempt.has_ended:
             self.awaits = None
             self._attempt.has_met = True
-            self._pods.meet(word.book)
-        elif isinstance(word, Stop) and self._pods is not None:
+            self._pods.meet(message.book)
+        elif isinstance(message, Stop) and self._pods is not None:
             self._pods.stop()
-        elif isinstance(word, Clear):
+        elif isinstance(message, Clear):
             self.clear()
-            self._news.append(Cleared(word.attempt))
+            self._news.append(Cleared(message.attempt))
             self.awaits = Awaited("began no further attempt")
 
     def clear(self) -> None:
@@ -105,7 +106,8 @@ class Duty:
             self._pods = Pods(context, self._commands)
             self._pods.start()
         except RLJobError as error:
-            self._tell_end(GangEnd(int(error.exit_code)), str(error))
+            code = int(error.exit_code)
+            self._tell_end(GangEnd(code, words=LastWords(code, cause=str(error))))
 
     def _rooted(self, context: RunContext, begin: Begin) -> RunContext:
         """Of this attempt."""
@@ -127,7 +129,7 @@ class Duty:
             return
         end = pods.poll()
         if end is not None:
-            self._tell_end(end, end.words.cause if end.words else "")
+            self._tell_end(end)
             return
         book = pods.addresses()
         if book is not None and not self._attempt.has_served:
@@ -137,13 +139,10 @@ class Duty:
             self._attempt.told_of_metrics = True
             self._news.append(Running(self._attempt.number, url))
 
-    def _tell_end(self, end: GangEnd, cause: str) -> None:
+    def _tell_end(self, end: GangEnd) -> None:
         assert self._context is not None
         self._attempt.has_ended = True
-        step, checkpoint = (end.words.step, end.words.checkpoint) if end.words else (0, None)
-        log = str(end.log or "")
-        ended = Ended(self._attempt.number, end.code, end.process, cause, step, checkpoint, log)
-        self._news.append(ended)
+        self._news.append(Ended(self._attempt.number, end))
         self.awaits = Awaited("said nothing after this host's end", stop_seconds(self._context.plan) + CLEAR_SECONDS)
 
 

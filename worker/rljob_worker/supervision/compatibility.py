@@ -8,8 +8,8 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from rljob_api.v1alpha1 import RLJob
+from rljob_worker.supervision.membership import Membership
 from rljob_worker.supervision.messages import Hello
-from rljob_worker.supervision.seat import Seat
 
 MAX_NAMED = 8
 """Hosts that a message names."""
@@ -65,14 +65,14 @@ def _flaws(hello: Hello, expected: Expected) -> list[str]:
     return []
 
 
-def missing(seat: Seat, here: Collection[int]) -> str:
+def missing(membership: Membership, here: Collection[int]) -> str:
     """`2 of 16 hosts: host 3 (gpu04), host 9 (gpu10)`; empty where nobody is missing."""
-    absent = [host for host in range(seat.num_hosts) if host not in here]
+    absent = [host for host in range(membership.num_hosts) if host not in here]
     if not absent:
         return ""
-    named = ", ".join(seat.called(host) for host in absent[:MAX_NAMED])
+    named = ", ".join(membership.called(host) for host in absent[:MAX_NAMED])
     more = f" and {len(absent) - MAX_NAMED} more" if len(absent) > MAX_NAMED else ""
-    return f"{len(absent)} of {seat.num_hosts} hosts: {named}{more}"
+    return f"{len(absent)} of {membership.num_hosts} hosts: {named}{more}"
 
 
 def listed(flaws: Collection[str]) -> str:

@@ -24,7 +24,7 @@ MAX_TEMPORARY_PATH_OF_SERVICES = 24
 
 
 @dataclass(frozen=True, slots=True)
-class Household:
+class Lifetime:
     """What all processes of a run on a machine have in common."""
 
     scratch: Path
@@ -38,14 +38,14 @@ class Household:
 
 
 @contextlib.contextmanager
-def household(room: int = MAX_TEMPORARY_PATH) -> Iterator[Household]:
+def lifetime(room: int = MAX_TEMPORARY_PATH) -> Iterator[Lifetime]:
     """No file of its scratch directory outlives the block. room: characters that the system's own directory for such
     files may have."""
     is_short = len(tempfile.gettempdir()) <= room
     scratch = tempfile.mkdtemp(prefix="rljob-", dir=None if is_short else "/tmp")
     read_end, write_end = os.pipe()
     try:
-        yield Household(Path(scratch), secrets.token_hex(16), secrets.token_hex(16), read_end)
+        yield Lifetime(Path(scratch), secrets.token_hex(16), secrets.token_hex(16), read_end)
     finally:
         os.close(read_end)
         os.close(write_end)

@@ -3,7 +3,7 @@
 import pytest
 
 from rljob_worker.errors import InvalidJob
-from rljob_worker.supervision.seat import Seat, hosts_in, seat_of
+from rljob_worker.supervision.membership import Membership, hosts_in, membership_of
 
 SLURM = {
     "SLURM_PROCID": "2", "SLURM_NTASKS": "4", "SLURM_JOB_NODELIST": "gpu[01-04]", "SLURM_JOB_ID": "12345",
@@ -11,43 +11,46 @@ SLURM = {
 TORCHRUN = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "node0", "MASTER_PORT": "29500"}
 
 
-def seat(environment, hosts=(), here=()):
-    return seat_of(environment, hosts, set(here).__contains__)
+def membership(environment, hosts=(), here=()):
+    return membership_of(environment, hosts, set(here).__contains__)
 
 
 def refusal(environment, hosts=(), here=()):
     with pytest.raises(InvalidJob) as caught:
-        seat(environment, hosts, here)
+        membership(environment, hosts, here)
     return str(caught.value)
 
 
 def test_slurm_says_it_and_every_job_has_a_port_of_its_own():
     names = ("gpu01", "gpu02", "gpu03", "gpu04")
-    assert seat(SLURM) == Seat(2, 4, "gpu01", 20_000 + 2345, names, "SLURM_NTASKS")
-    assert seat(SLURM).called(3) == "host 3 (gpu04)"
+    assert membership(SLURM) == Membership(2, 4, "gpu01", 20_000 + 2345, names, "SLURM_NTASKS")
+    assert membership(SLURM).called(3) == "host 3 (gpu04)"
 
 
 def test_a_step_of_slurm_has_nodes_of_its_own():
     step = {"SLURM_STEP_NUM_TASKS": "2", "SLURM_STEP_NODELIST": "gpu[02-03]", "SLURM_PROCID": "1"}
-    assert seat(SLURM | step).names == ("gpu02", "gpu03") and seat(SLURM | step).source == "SLURM_STEP_NUM_TASKS"
+    assert (
+        membership(SLURM | step).names == ("gpu02", "gpu03")
+        and membership(SLURM | step).source == "SLURM_STEP_NUM_TASKS"
+    )
 
 
 def test_what_a_person_says_of_host_0_wins_over_slurm():
-    chosen = seat(SLURM | {"MASTER_ADDR": "ib-gpu01", "MASTER_PORT": "30000"})
+    chosen = membership(SLURM | {"MASTER_ADDR": "ib-gpu01", "MASTER_PORT": "30000"})
     assert (chosen.address, chosen.port, chosen.host) == ("ib-gpu01", 30000, 2)
 
 
 def test_torchrun_and_its_like_say_it():
-    assert seat(TORCHRUN) == Seat(1, 2, "node0", 29500, (), "WORLD_SIZE")
+    assert membership(TORCHRUN) == Membership(1, 2, "node0", 29500, (), "WORLD_SIZE")
     # a job of Slurm in which somebody started processes in a way of his own
-    assert seat(SLURM | TORCHRUN).num_hosts == 2
-    assert seat(TORCHRUN).called(1) == "host 1"
+    assert membership(SLURM | TORCHRUN).num_hosts == 2
+    assert membership(TORCHRUN).called(1) == "host 1"
 
 
 def test_a_rank_file_says_it_in_its_order():
     hosts = hosts_in("node0  # the first\n\n# spare\n10.0.0.7\n", "ranks")
-    found = seat({"RANK": "5", "WORLD_SIZE": "9"}, hosts, here=["10.0.0.7"])
-    assert found == Seat(1, 2, "node0", 29_400, ("node0", "10.0.0.7"), "the rank file")
+    found = membership({"RANK": "5", "WORLD_SIZE": "9"}, hosts, here=["10.0.0.7"])
+    assert found == Membership(1, 2, "node0", 29_400, ("node0", "10.0.0.7"), "the rank file")
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import secrets
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -60,6 +60,15 @@ class LiveRun:
         """Living processes of the run whose command names `module`, the supervisor aside."""
         found = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
         return [pid for pid in found if pid != self.process.pid and self._is_ours(pid, module)]
+
+    def threads(self) -> dict[str, int]:
+        """How many threads each living process of the run has, the supervisor included, by its id and command."""
+        found = {}
+        for pid in (self.process.pid, *self.pids()):
+            with suppress(OSError):  # it has ended meanwhile
+                command = _read(pid, "cmdline").replace(b"\0", b" ").decode(errors="replace")[:80]
+                found[f"{pid} {command}"] = len(list((Path("/proc") / str(pid) / "task").iterdir()))
+        return found
 
     def finished(self) -> Run:
         """Wait for the end, and for every process to be gone."""

@@ -15,6 +15,8 @@ from rljob_worker.tests.jobs import run_job, troubled_job
 from rljob_worker.tests.live_run import live_run
 from rljob_worker.tests.trouble import ask_for, held
 
+MAX_PROCESSES = 8
+MAX_THREADS = 60
 TWO_WORKERS = [{"name": "train", "accelerator": {"profile": "cpu", "count": 2}}]
 
 
@@ -43,11 +45,23 @@ def assert_same_weights(one, other):
         torch.testing.assert_close(one[name], other[name], rtol=0, atol=1e-20)
 
 
+def assert_is_small(live):
+    """What a run with two workers consists of: the supervisor, the root, a launcher, a data buffer, and of each worker
+    itself and a reward process. Read after several steps, for what comes and goes is no part of it."""
+    readings = []
+    for step in range(2, 7):
+        live.wait_for_step(step)
+        readings.append(live.threads())
+    assert min(map(len, readings)) <= MAX_PROCESSES, readings
+    assert min(sum(reading.values()) for reading in readings) < MAX_THREADS, readings
+
+
 @pytest.mark.slow
 def test_a_run_is_stopped_gone_on_with_elsewhere_exported_and_built_upon(tiny, tmp_path):
     job = troubled_job(tiny, workerGroups=TWO_WORKERS, checkpoint={"everySteps": 0}, stop={"steps": 10000})
     with live_run(job, tmp_path) as live:
         live.wait_for_step(1)
+        assert_is_small(live)
         live.wait_for(lambda: status_of(tmp_path)["phase"] == "Running")  # its supervisor looks from time to time
         live.process.send_signal(signal.SIGINT)
         stopped = live.finished()

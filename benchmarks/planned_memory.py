@@ -206,7 +206,7 @@ def step(made: Plan, engines: list[tuple[EnginePlan, ScoringEngine]]) -> None:
 def rows(made: Plan) -> Batch:
     """Of one copy, in full length."""
     spec, rng = made.spec, np.random.default_rng(0)
-    count = spec.mini_batch_rows // made.actor_engine.mesh.dp
+    count = spec.mini_batch_rows // made.trainer_of("actor").mesh.dp
     prompt, response = spec.data.max_prompt_tokens, spec.rollout.max_response_tokens
     groups = np.arange(count) // GROUP_SIZE
     prompts = rng.integers(2, 1000, (count // GROUP_SIZE, prompt))

@@ -8,7 +8,6 @@ from rljob_api.catalogue.optimizers import OPTIMIZERS
 from rljob_api.checks.subject import Subject, problem
 from rljob_api.v1alpha1 import RLJobSpec, TrainingSpec
 from rljob_api.vocabulary.exit_codes import ExitCode
-from rljob_api.vocabulary.keys import ACTOR
 from rljob_api.vocabulary.problem import Problem, suggestion
 
 TEMPLATE_OWN = frozenset(
@@ -136,12 +135,14 @@ def check_rewards(subject: Subject) -> Iterator[Problem]:
 
 def check_chat_template(subject: Subject) -> Iterator[Problem]:
     """Arguments of a chat template go to those that render texts, and are not what rljob itself passes to them."""
-    rendering = {ACTOR, *(reward.model for reward in subject.spec.rewards)}
+    policies = subject.spec.policies
+    rendering = {*policies, *(reward.model for reward in subject.spec.rewards)}
     for i, model in enumerate(subject.spec.models):
         path = f"spec.models[{i}].chatTemplate"
         if model.chat_template and model.name not in rendering:
-            message = f"prompts are rendered by the chat template of {ACTOR}, so nobody looks at this one's"
-            yield problem(path, model.chat_template, message, f"Write it under {ACTOR}.")
+            names = " and ".join(policies)
+            message = f"prompts are rendered by the chat template of {names}, so nobody looks at this one's"
+            yield problem(path, model.chat_template, message, f"Write it under {names}.")
             continue
         for name, value in model.chat_template.items():
             if name in TEMPLATE_OWN:

@@ -57,10 +57,12 @@ def check_models(subject: Subject) -> Iterator[Problem]:
             message = f"stage {stage.name} has rewards computed between its rounds, where no model of it has a turn"
             fix = "Serve the model in spec.services, or leave out what needs Sample."
             yield problem(path, next(iter(rewards)), message, fix)
-    if subject.spec.data.validation and 0 in rewards.values():
-        message = "the first reward says who is right in validation, and a model of the job is asked in steps alone"
-        fix = "Put a function first; with weight 0 it only watches."
-        yield problem("spec.rewards[0].model", subject.spec.rewards[0].model, message, fix)
+    first = {stage.rewards[0] for stage in subject.resolution.declared if stage.rewards}
+    for i, reward in enumerate(subject.spec.rewards if subject.spec.data.validation else ()):
+        if reward.model is not None and (reward.name in first if first else i == 0):
+            message = "the first reward says who is right in validation, and a model of the job is asked in steps alone"
+            fix = "Put a function first; with weight 0 it only watches."
+            yield problem(f"spec.rewards[{i}].model", reward.model, message, fix)
 
 
 def check_spread(subject: Subject) -> Iterator[Problem]:

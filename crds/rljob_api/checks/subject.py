@@ -13,7 +13,6 @@ from rljob_api.catalogue.stages import STAGES
 from rljob_api.pipeline.resolution import Resolution, place
 from rljob_api.v1alpha1 import RLJobSpec, StageSpec
 from rljob_api.v1alpha1.infrastructure import AcceleratorSpec
-from rljob_api.vocabulary.keys import ACTOR, CRITIC, REFERENCE
 from rljob_api.vocabulary.problem import Problem, nearest
 
 
@@ -36,9 +35,9 @@ class Subject:
 
     @cached_property
     def model_names(self) -> tuple[str, ...]:
-        """Models that stages may name: the listed ones, and what derives from `actor`."""
+        """Models that stages may name: the listed ones, and copies of the policy."""
         names = [model.name for model in self.spec.models]
-        return tuple(dict.fromkeys(names + [REFERENCE, CRITIC] * (ACTOR in names)))
+        return tuple(dict.fromkeys([*names, *self.spec.derived_models]))
 
     @cached_property
     def group_names(self) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ from rljob_api.checks import (
     templates,
     weights,
 )
-from rljob_api.checks.step import columns, memory, sampling, sizes, stages
+from rljob_api.checks.step import columns, memory, policies, sampling, sizes, stages
 from rljob_api.checks.subject import Subject, corrected
 from rljob_api.checks.unbuilt import check_unbuilt
 from rljob_api.v1alpha1 import RLJob
@@ -38,6 +38,10 @@ _CORRECTED = (
     stages.check_cycle,
     stages.check_purpose,
     stages.check_models,
+    policies.check_generation,
+    policies.check_rows,
+    policies.check_full_kl,
+    policies.check_rewards,
     stages.check_fields,
     stages.check_placement,
     algorithm.check_parts,

@@ -60,7 +60,7 @@ def columns_by_producer(resolution: Resolution, stage: ResolvedStage) -> Mapping
     """Which columns `stage` gets from which stage; none from one that it only comes after."""
     columns: dict[str, list[str]] = {name: [] for name in stage.spec.after}
     for column in resolution.reads_of(stage):
-        for producer in resolution.producers.get(column, [])[:1]:
+        for producer in resolution.makers_of(column, stage.name)[:1]:
             columns.setdefault(producer, []).append(column)
     return {producer: tuple(names) for producer, names in columns.items()}
 

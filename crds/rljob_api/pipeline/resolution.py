@@ -12,10 +12,11 @@ from functools import cached_property
 from rljob_api.catalogue import profiles as built_in_profiles
 from rljob_api.catalogue.columns import Columns, full_kl
 from rljob_api.catalogue.profiles import AcceleratorProfile
-from rljob_api.catalogue.stages import STAGES, BuiltInStage
+from rljob_api.catalogue.stages import STAGES, BuiltInStage, Use
 from rljob_api.pipeline.dag import Graph
 from rljob_api.pipeline.defaults import stages_of
 from rljob_api.v1alpha1 import RLJobSpec, StageSpec
+from rljob_api.v1alpha1.dag import UPDATE_POLICY
 from rljob_api.vocabulary.keys import REFERENCE, ROLLOUT_GROUP
 
 
@@ -60,9 +61,33 @@ class Resolution:
         return frozenset(
             model
             for stage in self.declared
-            if (entry := STAGES.get(stage.run)) is not None and entry.use == "Trains"
-            for model in _models_of(stage, entry)
+            if _use(stage) == "Trains"
+            for model in _models_of(stage, STAGES[stage.run])
         )
+
+    @cached_property
+    def sources(self) -> Mapping[str, frozenset[str]]:
+        """For each stage, the stages that generate its rows, itself among them. One, in a job that can run."""
+        generating = {name for name, stage in self.by_name.items() if _use(stage) == "Generates"}
+        return {name: frozenset(generating & {name, *self.graph.ancestors(name)}) for name in self.by_name}
+
+    def shares_rows(self, one: str, other: str) -> bool:
+        """Whether two stages may see rows of one source; nobody knows it of a stage that no row gets to."""
+        sources, others = self.sources[one], self.sources[other]
+        return not sources or not others or bool(sources & others)
+
+    def makers_of(self, column: str, name: str) -> list[str]:
+        """The stages that write a column of the rows that a stage sees."""
+        return [maker for maker in self.producers.get(column, ()) if self.shares_rows(maker, name)]
+
+    def columns_of(self, stage: StageSpec, entry: BuiltInStage) -> Columns:
+        """What a stage of the catalogue reads and writes, under its own names: with the rewards, and the models in
+        training, of the rows that it sees."""
+        beside = [each for each in self.declared if self.shares_rows(each.name, stage.name)]
+        rewards = [name for each in beside for name in each.rewards]
+        trained = {model for each in beside if _use(each) == "Trains" for model in _models_of(each, STAGES[each.run])}
+        models = _models_of(stage, entry)
+        return entry.columns(self.spec.with_rewards(rewards), models, bool(trained.intersection(models)))
 
     @cached_property
     def stages(self) -> dict[str, ResolvedStage]:
@@ -82,7 +107,7 @@ class Resolution:
         """The models it has engines for: its own, and the reference where the update compares whole distributions."""
         if stage.built_in is None:
             return ()
-        return stage.models + (REFERENCE,) * (stage.spec.run == "UpdatePolicy" and full_kl(self.spec))
+        return stage.models + (REFERENCE,) * (stage.spec.run == UPDATE_POLICY and full_kl(self.spec))
 
     def reads_of(self, stage: ResolvedStage) -> tuple[str, ...]:
         """The columns it gets: those it must have, and the optional ones that are there."""
@@ -94,14 +119,13 @@ class Resolution:
         entry = STAGES.get(stage.run)
         if entry is None:
             return ResolvedStage(stage, None, stage.models, Columns(stage.reads, stage.writes))
-        models = _models_of(stage, entry)
-        columns = entry.columns(self.spec, models, bool(self.trained_models.intersection(models)))
+        columns = self.columns_of(stage, entry)
         renamed = Columns(
             reads=tuple(stage.rename.get(column, column) for column in columns.reads),
             writes=columns.writes,
             optional=tuple(stage.rename.get(column, column) for column in columns.optional),
         )
-        return ResolvedStage(stage, entry, models, renamed)
+        return ResolvedStage(stage, entry, _models_of(stage, entry), renamed)
 
 
 def place(resolution: Resolution) -> Mapping[str, str | None]:
@@ -134,6 +158,12 @@ def _models_of(stage: StageSpec, entry: BuiltInStage) -> tuple[str, ...]:
     if stage.models or entry.default_model is None:
         return stage.models
     return (entry.default_model,)
+
+
+def _use(stage: StageSpec) -> Use:
+    """What a stage does with its model."""
+    entry = STAGES.get(stage.run)
+    return "None" if entry is None else entry.use
 
 
 def _home(stage: ResolvedStage, homes: Mapping[tuple[str, bool], str | None]) -> str | None:

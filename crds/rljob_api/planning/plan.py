@@ -14,7 +14,7 @@ from rljob_api.memory.phases import GroupMemory
 from rljob_api.pipeline.meshes import Mesh, MeshCost
 from rljob_api.planning.serving import ServicePlan
 from rljob_api.v1alpha1 import AdapterSpec, Balance, OffloadSpec, Precision, RLJobSpec
-from rljob_api.vocabulary.keys import ACTOR
+from rljob_api.v1alpha1.dag import UPDATE_POLICY
 from rljob_api.vocabulary.model import ApiModel, Items
 
 SCHEMA_VERSION = 1
@@ -181,10 +181,32 @@ class Plan(ApiModel):
         """The engine of this name; KeyError when there is none."""
         return _named(self.engines, name)
 
-    @property
-    def actor_engine(self) -> EnginePlan:
-        """The one that trains the policy."""
-        return next(engine for engine in self.engines if engine.kind == "Train" and engine.model == ACTOR)
+    def trainer_of(self, model: str) -> EnginePlan:
+        """The engine that trains a model of the job; KeyError when there is none."""
+        return {each.model: each for each in self.engines if each.trainable}[model]
+
+    def policy_of(self, stage: str) -> str:
+        """The policy that a stage works for: the one it trains, or else the one that generates its rows."""
+        if len(self.spec.policies) == 1:
+            return self.spec.policies[0]
+        found = self.stage(stage)
+        if found.run == UPDATE_POLICY:
+            return found.models[0]
+        while found.after:  # all that comes before a stage has rows of one source
+            found = self.stage(found.after[0])
+        return found.models[0]
+
+    def label_of(self, policy: str) -> str | None:
+        """What metrics and samples of a policy have beside their names: its own, where there are several."""
+        return policy if len(self.spec.policies) > 1 else None
+
+    def spec_of(self, policy: str) -> RLJobSpec:
+        """The job with the rewards of this policy alone."""
+        stages = self.spec.dag.stages if self.spec.dag is not None else ()
+        chosen = [
+            name for each in stages if each.rewards and self.policy_of(each.name) == policy for name in each.rewards
+        ]
+        return self.spec.with_rewards(chosen)
 
     def service(self, name: str) -> ServicePlan:
         """The model beside the job of this name; KeyError when there is none."""

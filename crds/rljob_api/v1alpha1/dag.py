@@ -12,6 +12,10 @@ from rljob_api.vocabulary.model import ApiModel, Items
 Balance = Literal["None", "Tokens", "Attention"]
 
 
+UPDATE_POLICY = "UpdatePolicy"
+"""The stage that makes its model a policy."""
+
+
 class StageSpec(ApiModel):
     """A vertex of the DAG."""
 
@@ -24,6 +28,10 @@ class StageSpec(ApiModel):
     models: Items[str] = Field(default=(), max_length=16)
     """The models it uses. Unset: `actor` for Rollout and UpdatePolicy, `critic` for Values and
     UpdateCritic; RewardModel and LogProbs name theirs, and others have none."""
+
+    rewards: Items[str] = Field(default=(), max_length=16)
+    """The rewards that a Reward or Sample stage computes and adds up, by name; the first says who is right in
+    validation. Unset: all of them."""
 
     group: str | None = None
     """The worker group it runs in. Unset: the group of its models."""

@@ -35,27 +35,28 @@ class ModelSpec(ApiModel):
     """A named set of weights."""
 
     name: Name
-    """The name that stages use. `actor` is the policy; `reference` and `critic` start as copies of `actor`
-    when they are not listed."""
+    """The name that stages use. Those of the catalogue train and generate with `actor` unless told otherwise;
+    `reference` and `critic` start as copies of the policy when they are not listed, in a job with one policy."""
 
     path: str = Field(min_length=1)
     """Where the weights are: a Hugging Face name, or a directory. A relative directory is looked up in the
     storage in a pod, beside the YAML file locally. Weights are read from safetensors files. A policy that nobody
     trains, such as the reference, may also be a run directory, whose newest checkpoint is taken, or a checkpoint in
-    one. `s3://bucket/model` is such a directory in a store: every rank reads its part of the weights from there."""
+    one; of several policies the one that has this model's name. `s3://bucket/model` is such a directory in a store:
+    every rank reads its part of the weights from there."""
 
     initialise: Literal["Weights", "Random"] = "Weights"
     """`Random` reads nothing but the configuration at `path` and draws the weights from the job's seed, the same on any
     number of workers: a model that is trained from nothing. With `Weights` a tensor that no file has ends the job."""
 
     chat_template: dict[str, Any] = Field(default_factory=dict)
-    """Arguments for the chat template of `actor`, such as `{enable_thinking: false}`, or for that of a model of
+    """Arguments for the chat template of a policy, such as `{enable_thinking: false}`, or for that of a model of
     rewards; names that the template reads. Default: none."""
 
     adapter: AdapterSpec | None = None
     """Train a LoRA adapter in place of the model. Another model of the same path that nobody trains, such as the
     reference, then is this one with its adapter off, and needs no memory. A critic that is not listed has an adapter of
-    its own as the actor's. Needs `pip install 'rljob[adapters]'`. Unset: all weights are trained."""
+    its own as the policy's. Needs `pip install 'rljob[adapters]'`. Unset: all weights are trained."""
 
 
 class DatasetSpec(ApiModel):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 from pydantic import ConfigDict, Field
 
 from rljob_api.v1alpha1.algorithm import AlgorithmSpec
-from rljob_api.v1alpha1.dag import DagSpec
+from rljob_api.v1alpha1.dag import UPDATE_POLICY, DagSpec
 from rljob_api.v1alpha1.data import DataSpec, ModelSpec, RewardSpec
 from rljob_api.v1alpha1.infrastructure import (
     CodeSpec,
@@ -40,7 +41,7 @@ class RLJobSpec(ApiModel):
     """What is to be trained, on what, how and where."""
 
     models: Items[ModelSpec] = Field(min_length=1, max_length=16)
-    """The models, at least the policy `actor`."""
+    """The models. Those that an UpdatePolicy stage trains are the policies; without a dag there is one, `actor`."""
 
     seed: int = Field(default=0, ge=0, lt=2**31)
     """Every random number of the job is a function of it. Default 0."""
@@ -135,15 +136,36 @@ class RLJobSpec(ApiModel):
         """Where checkpoints go in place of the volume."""
         return None if self.storage is None else self.storage.object_store
 
+    @property
+    def policies(self) -> tuple[str, ...]:
+        """The models that UpdatePolicy stages train, in the order of these stages."""
+        if self.dag is None:
+            return (ACTOR,)
+        updates = (stage for stage in self.dag.stages if stage.run == UPDATE_POLICY)
+        return tuple(dict.fromkeys(model for stage in updates for model in stage.models or (ACTOR,)))
+
+    @property
+    def derived_models(self) -> tuple[str, ...]:
+        """Models that stages may name although nobody lists them: copies of the policy, in a job with one."""
+        listed = {model.name for model in self.models}
+        has_origin = len(self.policies) == 1 and self.policies[0] in listed
+        return tuple(name for name in (REFERENCE, CRITIC) if has_origin and name not in listed)
+
     def source_of(self, model: str) -> ModelSpec:
-        """What `model` starts from; `reference` and `critic` fall back on `actor`.
+        """What `model` starts from; one that nobody lists starts as a copy of the policy (`derived_models`).
 
         Raises KeyError for a model that the job does not have.
         """
         listed = {each.name: each for each in self.models}
-        if model in (REFERENCE, CRITIC) and model not in listed:
-            return listed[ACTOR]
-        return listed[model]
+        return listed[self.policies[0] if model in self.derived_models else model]
+
+    def with_rewards(self, names: Sequence[str]) -> RLJobSpec:
+        """The job with these of its rewards alone, in this order; itself without names."""
+        if not names:
+            return self
+        listed = {each.name: each for each in self.rewards}
+        chosen = tuple(listed[name] for name in dict.fromkeys(names) if name in listed)
+        return self.model_copy(update={"rewards": chosen})
 
     @property
     def num_rows(self) -> int:

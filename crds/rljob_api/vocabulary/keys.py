@@ -111,7 +111,8 @@ ANNOTATION_PLAN_HASH = f"{GROUP}/plan-hash"
 ANNOTATION_DELETION_GRACE = f"{GROUP}/deletion-grace-seconds"
 """What a pod has once its job is deleted: then no spec says it any more."""
 
-# Models with a meaning of their own: `reference` and `critic` start as copies of `actor` unless given a path.
+# Names of models that stages use unless told otherwise. `reference` and `critic` that nobody lists start as copies of
+# the policy.
 ACTOR = "actor"
 REFERENCE = "reference"
 CRITIC = "critic"

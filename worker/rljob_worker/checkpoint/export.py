@@ -1,5 +1,5 @@
-"""`python -m rljob_worker.checkpoint.export RUN OUT --step N`: a checkpoint's policy, or its critic, as a Hugging Face
-directory, or the policy's adapter as one that peft loads; on a disk, or in a store."""
+"""`python -m rljob_worker.checkpoint.export RUN OUT --step N`: a policy of a checkpoint, or its critic, as a Hugging
+Face directory, or its adapter as one that peft loads; on a disk, or in a store."""
 
 from __future__ import annotations
 
@@ -26,9 +26,10 @@ CONFIGURATIONS = ("config.json", "adapter_config.json")
 """By one of these a folder is known for a model, or for an adapter."""
 
 
-def export(run_dir: Place, out: Place, step: int, *, merged: bool, model: str = keys.ACTOR) -> None:
+def export(run_dir: Place, out: Place, step: int, *, merged: bool, model: str | None = None) -> None:
     """Write what a model was at `step`, whatever number of ranks wrote the checkpoint: weights, configuration and
     tokenizer, or where it trains an adapter that one with the tokenizer, unless it is to be merged into the model.
+    model: None for the policy of a run with one.
 
     What goes to a store is whole on this machine before. Raises InvalidJob for a step without checkpoint and for a
     model that the run does not train, StorageError when the checkpoint is damaged or `out` cannot be written.
@@ -48,15 +49,15 @@ def export(run_dir: Place, out: Place, step: int, *, merged: bool, model: str = 
             raise StorageError(f"cannot write {out}: {error.strerror or error}") from error
 
 
-def export_plan(plan: Plan, run_dir: Place, out: Path, step: int, *, merged: bool, model: str = keys.ACTOR) -> None:
+def export_plan(plan: Plan, run_dir: Place, out: Path, step: int, *, merged: bool, model: str | None = None) -> None:
     """The same, of a plan whose models are on this machine."""
-    engine = _engine_of(plan, model)
+    engine = _engine_of(plan, chosen_model(plan, model))
     if merged and engine.adapter is None:
         raise InvalidJob(f"--merged: {run_dir} trains no adapter; its whole model is exported without the option")
     if engine.adapter is not None and plan.has_value_head(engine) and not merged:
         raise InvalidJob(
-            f"--model {model}: its adapter goes with a head, which peft knows nothing of; write --merged, for the "
-            "model that they make"
+            f"--model {engine.model}: its adapter goes with a head, which peft knows nothing of; write --merged, for "
+            "the model that they make"
         )
     folder = checkpoint_of(run_dir, step).path / "engines" / engine_folder(engine.name)
     log.info("exporting step %d of %s", step, run_dir)
@@ -73,6 +74,14 @@ def export_plan(plan: Plan, run_dir: Place, out: Path, step: int, *, merged: boo
         raise
     except OSError as error:
         raise StorageError(f"cannot write {out}: {error.strerror or error}") from error
+
+
+def chosen_model(plan: Plan, model: str | None) -> str:
+    """Without a name the policy. Raises InvalidJob where there are several."""
+    policies = plan.spec.policies
+    if model is None and len(policies) > 1:
+        raise InvalidJob(f"the run trains several policies; write --model with one of {', '.join(policies)}")
+    return policies[0] if model is None else model
 
 
 def _engine_of(plan: Plan, model: str) -> EnginePlan:
@@ -134,7 +143,7 @@ def main() -> int:
     parser.add_argument("out", type=place_of)
     parser.add_argument("--step", type=int, required=True)
     parser.add_argument("--merged", action="store_true")
-    parser.add_argument("--model", default=keys.ACTOR)
+    parser.add_argument("--model")
     options = parser.parse_args()
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     logging.basicConfig(format="%(message)s")

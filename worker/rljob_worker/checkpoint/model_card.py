@@ -8,8 +8,8 @@ from typing import Any
 import yaml
 
 from rljob_api.planning.plan import Plan
-from rljob_api.vocabulary.keys import ACTOR
 from rljob_api.vocabulary.model import ApiModel
+from rljob_worker.metrics.by_policy import labelled
 
 _FIGURES = {
     "validation/accuracy": "accuracy in validation",
@@ -19,20 +19,22 @@ _FIGURES = {
 }
 
 
-def model_card(plan: Plan, step: int, records: Sequence[Mapping[str, Any]], *, is_adapter: bool) -> str:
-    """README.md as the Hugging Face hub reads it. records: the run's metrics by step."""
-    spec = plan.spec
-    base = next(model.path for model in spec.models if model.name == ACTOR)
+def model_card(plan: Plan, policy: str, step: int, records: Sequence[Mapping[str, Any]], *, is_adapter: bool) -> str:
+    """README.md of a policy as the Hugging Face hub reads it. records: the run's metrics by step."""
+    spec, label = plan.spec_of(policy), plan.label_of(policy)
+    title = plan.job if label is None else f"{plan.job}: {label}"
+    base = spec.source_of(policy).path
     head: dict[str, Any] = {"library_name": "peft" if is_adapter else "transformers", "pipeline_tag": "text-generation"}
     if not base.startswith(("/", ".", "~")):  # a folder of somebody's machine tells the hub nothing
         head["base_model"] = base
     head["tags"] = ["rljob", "reinforcement-learning", spec.algorithm.name.lower()]
     lines = [
-        "---", yaml.safe_dump(head, sort_keys=False).rstrip(), "---", "", f"# {plan.job}", "",
+        "---", yaml.safe_dump(head, sort_keys=False).rstrip(), "---", "", f"# {title}", "",
         f"Trained with rljob: {spec.algorithm.name}, {step} steps of {spec.data.batch_size} prompts with "
         f"{spec.algorithm.group_size} responses each.", "", "| | |", "|---|---|",
     ]  # fmt: skip
-    reached = ((words, _at(records, step, name)) for name, words in _FIGURES.items())
+    figures = labelled(_FIGURES, label)
+    reached = ((words, _at(records, step, name)) for name, words in figures.items())
     lines += [f"| {words} | {value:.4g} |" for words, value in reached if value is not None]
     lines += [f"| reward `{reward.name}`, weight {reward.weight:g} | `{reward.run}` |" for reward in spec.rewards]
     lines += [

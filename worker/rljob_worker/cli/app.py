@@ -185,12 +185,19 @@ def report(runs: tuple[str, ...], out: Path | None, serve: bool, port: int, runs
 @click.argument("out")
 @click.option("--step", type=click.IntRange(min=0), help="The checkpoint to take.  [default: the newest]")
 @click.option("--merged", is_flag=True, help="Where an adapter was trained, write the model that it makes.")
-@click.option("--model", default="actor", show_default=True, help="Of those that RUN trains, such as critic.")
+@click.option("--model", help="Of those that RUN trains, such as critic.  [default: the policy]")
 @click.option("--push", metavar="OWNER/NAME", help="Upload it to the Hugging Face hub, too.")
 @click.option("--private", is_flag=True, help="A model that --push makes is private.")
 @RUNS_DIR
 def export(
-    run: str, out: str, step: int | None, merged: bool, model: str, push: str | None, private: bool, runs_dir: Path
+    run: str,
+    out: str,
+    step: int | None,
+    merged: bool,
+    model: str | None,
+    push: str | None,
+    private: bool,
+    runs_dir: Path,
 ) -> int:
     """Write a checkpoint of RUN as a Hugging Face model with its card, or its adapter as peft loads it.
 

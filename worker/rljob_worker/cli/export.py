@@ -32,14 +32,14 @@ def export_checkpoint(
     runs_dir: Path,
     *,
     merged: bool,
-    model: str = keys.ACTOR,
+    model: str | None = None,
     push: str | None = None,
     private: bool = False,
 ) -> int:
     """The exit code of the export; InvalidJob for a step without checkpoint and for an OUT that is not empty.
 
-    out: a directory, or a folder of a store.   model: of those that the run trains.   push: the hub's name of a model,
-    `owner/name`, which gets what was written.
+    out: a directory, or a folder of a store.   model: of those that the run trains; None: its policy.   push: the hub's
+    name of a model, `owner/name`, which gets what was written.
     """
     require_extra("worker", "rljob export")
     if push is not None and push.count("/") != 1:
@@ -50,11 +50,10 @@ def export_checkpoint(
     directory = _directory(run, runs_dir)
     chosen = _step(directory, step)
     command = [sys.executable, "-P", "-m", "rljob_worker.checkpoint.export", str(directory.home), str(target)]
-    options = ["--step", str(chosen), "--model", model, *(["--merged"] if merged else [])]
+    options = ["--step", str(chosen), *(["--model", model] if model else []), *(["--merged"] if merged else [])]
     code = subprocess.run([*command, *options]).returncode
     if code == 0:
-        if model == keys.ACTOR:
-            write_card(directory, target, chosen)
+        write_card(directory, target, chosen, model)
         if push is not None and isinstance(target, Path):
             push_model(target, push, private=private, message=f"{directory.name}, step {chosen}")
     return code
@@ -100,13 +99,18 @@ def _step(directory: RunDirectory, step: int | None) -> int:
     return steps[-1] if step is None else step
 
 
-def write_card(directory: RunDirectory, out: Place, step: int) -> None:
+def write_card(directory: RunDirectory, out: Place, step: int, model: str | None) -> None:
+    """Of a policy; a critic has none. model: None for the policy of a run with one."""
     from rljob_worker.rundir.plan import read_plan  # a plain install lacks what it stands on
 
+    plan = read_plan(directory.home / keys.PLAN_KEY)
+    policy = plan.spec.policies[0] if model is None else model
+    if policy not in plan.spec.policies:
+        return
     tail = MetricsTail(directory.metrics)
     tail.poll()
     is_adapter = (out / "adapter_config.json").exists()
-    text = model_card(read_plan(directory.home / keys.PLAN_KEY), step, tail.records, is_adapter=is_adapter)
+    text = model_card(plan, policy, step, tail.records, is_adapter=is_adapter)
     with storage_errors(out / CARD):
         (out / CARD).write_bytes(text.encode())
 

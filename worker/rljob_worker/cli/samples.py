@@ -92,8 +92,8 @@ def show_samples(run: str, runs_dir: Path, question: Question, *, as_json: bool,
 
 
 def last(found: Iterable[Record], limit: int) -> list[Record]:
-    """The newest steps first, rows of one step by number, those of its validation behind: as many as fit in the
-    limit."""
+    """The newest steps first, rows of one step by policy and number, those of its validation behind: as many as fit in
+    the limit."""
     kept: list[Record] = []
     for record in found:
         kept.append(record)
@@ -106,8 +106,9 @@ def _newest(records: list[Record], limit: int) -> list[Record]:
     return list(islice(sorted(records, key=_place), limit))
 
 
-def _place(record: Record) -> tuple[int, bool, bool, int]:
-    return -record["step"], bool(record.get("validation")), bool(record.get("dropped")), record.get("row", 0)
+def _place(record: Record) -> tuple[int, bool, bool, str, int]:
+    kind = (bool(record.get("validation")), bool(record.get("dropped")))
+    return -record["step"], *kind, record.get("policy", ""), record.get("row", 0)
 
 
 def _raise_why(path: Path, question: Question, *, may_be_none: bool) -> None:
@@ -152,7 +153,7 @@ def pages(records: Iterable[Record], width: int, *, tokens: bool, colour: bool) 
 def _print_sample(console: Console, record: Record, *, tokens: bool) -> None:
     console.rule(Text(headline(record)), align="left", characters="─")
     for name, value in record.items():
-        if isinstance(value, str) and name != "source":
+        if isinstance(value, str) and name not in ("source", "policy"):
             console.print(Text(f"{name}:", style="bold"), Text(value), sep="\n")
     if tokens and "tokens" in record:
         console.print(token_table(record["tokens"]))
@@ -161,7 +162,8 @@ def _print_sample(console: Console, record: Record, *, tokens: bool) -> None:
 
 def headline(record: Record) -> str:
     """`step 3  row 17  reward 0.5  (correct 0, format 0.5)  gsm8k  validation`."""
-    words = [f"step {record['step']}", f"row {record.get('row', MISSING)}"]
+    words = [f"step {record['step']}", *([record["policy"]] if "policy" in record else [])]
+    words.append(f"row {record.get('row', MISSING)}")
     if "reward" in record:
         words.append(f"reward {number(record['reward'])}")
     parts = ", ".join(f"{name} {number(value)}" for name, value in record.get("rewards", {}).items())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass
 
@@ -32,6 +33,15 @@ class DataIdentity:
     """Of the content: this decides. None where no data is read."""
     files: Listing = ()
     """These say what happened where the content is another."""
+
+
+def joined(identities: Sequence[DataIdentity]) -> DataIdentity:
+    """What several data sets are together that read the same files; one alone is what it was."""
+    if len(identities) == 1:
+        return identities[0]
+    fingerprints = [each.fingerprint for each in identities]
+    together = hashlib.sha256(repr(fingerprints).encode()).hexdigest() if fingerprints else None
+    return DataIdentity(together, identities[0].files if identities else ())
 
 
 def to_json(files: Listing) -> list[list[str | int]]:

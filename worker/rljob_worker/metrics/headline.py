@@ -3,6 +3,8 @@
 import math
 from collections.abc import Mapping
 
+from rljob_worker.metrics.by_policy import label_and_name
+
 MAX_METRICS = 32
 """What the status of an RLJob holds."""
 
@@ -35,7 +37,14 @@ _THEN = ("reward/", "training/", "validation/")
 
 def headline(metrics: Mapping[str, float]) -> dict[str, float]:
     """At most MAX_METRICS of them, the most telling first; only finite ones, for JSON knows no others."""
-    names = [name for name in _FIRST if name in metrics]
+    places = {name: place for place, name in enumerate(_FIRST)}
+    found = [
+        (policy or "", places[bare], name)
+        for name in metrics
+        for policy, bare in (label_and_name(name),)
+        if bare in places
+    ]
+    names = [name for policy, place, name in sorted(found, key=lambda each: (each[0] != "", each[1], each[0]))]
     names += [name for name in sorted(metrics) if name.startswith(_THEN) and name not in _FIRST]
     finite = [name for name in names if math.isfinite(metrics[name])]
     return {name: metrics[name] for name in finite[:MAX_METRICS]}

@@ -7,6 +7,8 @@ with the job's own names (stage, edge, reward, source) becomes a label, never a 
 import re
 from dataclasses import dataclass
 
+from rljob_worker.metrics.by_policy import label_and_name
+
 _UNITS = {
     "reward/mean": "rljob_reward_mean",
     "reward/std": "rljob_reward_std",
@@ -70,6 +72,10 @@ class PrometheusName:
 
 def prometheus_name(name: str) -> PrometheusName:
     """How Prometheus spells `name`: `time/rollout_seconds` is `rljob_stage_seconds{stage="rollout"}`."""
+    policy, bare = label_and_name(name)
+    if policy is not None:
+        spelt = prometheus_name(bare)
+        return PrometheusName(spelt.family, (("policy", policy), *spelt.labels))
     if name in _UNITS:
         return PrometheusName(_UNITS[name])
     for pattern, family in _FAMILIES:

@@ -38,8 +38,11 @@ function element(tag, text, parent) {
   return made;
 }
 
+// metrics of one of several policies stand beside those of the others: policy/solver/reward/mean
+const bare = (name) => name.replace(/^policy\/[^/]+\/(?=[^/]+\/)/, "");
+
 function seriesOf(matches) {
-  return runs.flatMap((run, index) => Object.keys(run.metrics).filter((name) => matches(name, run))
+  return runs.flatMap((run, index) => Object.keys(run.metrics).filter((name) => matches(bare(name), run))
     .map((name) => ({ run, index, name })));
 }
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol
 
+from rljob_worker.metrics.by_policy import labelled
 from rljob_worker.metrics.report import Report
 from rljob_worker.metrics.scalars import Scalars, mean, merge_all, total
 
@@ -47,9 +48,10 @@ class StepFigures:
         self._started = self._clock()
         self._metrics, self._samples = [], []
 
-    def add(self, metrics: Scalars, samples: Sequence[dict[str, Any]] = ()) -> None:
-        self._metrics.append(metrics)
-        self._samples.extend(samples)
+    def add(self, metrics: Scalars, samples: Sequence[dict[str, Any]] = (), policy: str | None = None) -> None:
+        """policy: whose they are, in a job with several."""
+        self._metrics.append(labelled(metrics, policy))
+        self._samples.extend(samples if policy is None else ({"policy": policy, **each} for each in samples))
 
     @contextmanager
     def watched(self, name: str) -> Iterator[dict[str, float]]:

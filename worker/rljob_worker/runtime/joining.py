@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import torch
 
 from rljob_api.planning.plan import WeightTransport
-from rljob_worker.data.listing import DataIdentity
+from rljob_worker.data.listing import joined
 from rljob_worker.databuffer.client import BufferClient
 from rljob_worker.databuffer.links.book import AddressBook
 from rljob_worker.databuffer.links.fencing import Identity
@@ -25,7 +25,7 @@ from rljob_worker.runtime.lead.lead import build_lead
 from rljob_worker.runtime.profiling.profiler import build_profiler
 from rljob_worker.runtime.setup.devices import require_devices_of_torch
 from rljob_worker.runtime.setup.environment import WorkerEnvironment
-from rljob_worker.runtime.setup.resources import build_resources, build_validation
+from rljob_worker.runtime.setup.resources import build_resources, build_validations
 from rljob_worker.runtime.setup.world import wait_for_address, world
 from rljob_worker.runtime.status import StatusPoster, StopSignal
 from rljob_worker.runtime.worker import Worker
@@ -53,10 +53,10 @@ def run_worker(environment: WorkerEnvironment, stop: StopSignal) -> LastWords:
     with failure_told() as controls, contextlib.closing(client), stop.passed_on(client.request_stop):
         host = wait_for_address(AddressBook(environment.peers, plan.job), Host(environment.group, 0), deadline)
         attempt = environment.attempt
-        joined = world(client, group, environment.rank, host=host, attempt=attempt, deadline_seconds=deadline)
+        joining = world(client, group, environment.rank, host=host, attempt=attempt, deadline_seconds=deadline)
         with contextlib.ExitStack() as stack:
             with phase("world") as told:
-                meeting = stack.enter_context(joined)
+                meeting = stack.enter_context(joining)
                 told.found = f"{group.num_workers} workers of group {group.name}"
             controls.append(control := build_control(environment, client, meeting))
             words = build_worker(environment, client, control).run()
@@ -95,7 +95,7 @@ def build_worker(environment: WorkerEnvironment, client: BufferClient, control: 
     stages = [plan.stage(name) for name in group.schedule]
     schedule = tuple((stage, build_stage(stage, resources)) for stage in stages)
     trainable = {engine.name: resources.train_engines[engine.model] for engine in engines}
-    data = DataIdentity() if resources.dataset is None else resources.dataset.identity
+    data = joined([dataset.identity for dataset in resources.datasets.values()])
     transports = weight_transports(environment, client, device)
     figures = StepFigures()
     return Worker(
@@ -107,7 +107,7 @@ def build_worker(environment: WorkerEnvironment, client: BufferClient, control: 
         weights=build_weight_sync(
             plan, group.name, rank, transports, resources.train_engines, resources.rollout_engines
         ),
-        validation=build_validation(plan, stages, rank, resources, access),
+        validations=build_validations(plan, stages, rank, resources, access),
         checkpoints=Checkpoints(environment, trainable, schedule, data, weights),
         control=control,
         opening=opening,

@@ -1,4 +1,4 @@
-"""Validation: the policy answers the validation prompts, each rank its share; the first reward says who is right."""
+"""Validation: a policy answers the validation prompts, each rank its share; the first reward says who is right."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from rljob_api.planning.plan import Plan
+from rljob_api.v1alpha1 import RLJobSpec
 from rljob_worker.batch import Batch, Column
 from rljob_worker.data.dataset import PromptDataset
 from rljob_worker.engines.rollout.generate import generate
@@ -32,12 +32,13 @@ SHOWN_PROMPTS, SHOWN_SAMPLES = 2, 4
 
 
 class Validation:
-    """One rank's share of every validation. Without rewards it is a peer that helps to generate what the leader of its
-    copy judges."""
+    """One rank's share of every validation of a policy. Without rewards it is a peer that helps to generate what the
+    leader of its copy judges."""
 
     def __init__(
         self,
-        plan: Plan,
+        spec: RLJobSpec,
+        policy: str,
         dataset: PromptDataset,
         engine: RolloutEngine,
         rewards: RewardRunner | None,
@@ -45,10 +46,10 @@ class Validation:
         dp_rank: int,
         dp_size: int,
     ) -> None:
-        spec = plan.spec
+        """spec: with the rewards of this policy, the first of which says who is right."""
         self._dataset, self._engine, self._rewards, self._tokenizer = dataset, engine, rewards, tokenizer
         self._share = range(dp_rank, len(dataset), dp_size)
-        self._spec, self._sampling = spec, validation_sampling(spec)
+        self._spec, self._sampling = spec, validation_sampling(spec, policy)
         self._num_samples = spec.validation.samples_per_prompt
 
     def run(self) -> tuple[Scalars, list[dict[str, Any]]]:

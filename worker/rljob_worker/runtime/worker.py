@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -41,8 +43,8 @@ class Worker:
     schedule: tuple[tuple[StagePlan, Stage], ...]
     handover: Handover
     weights: WeightSync
-    validation: Validation | None
-    """This rank's share; None where the job has no validation data, or this group does not generate."""
+    validations: Mapping[str, Validation]
+    """By policy: this rank's share; none where the job has no validation data, or this group does not generate."""
     checkpoints: Checkpoints
     control: Control
     opening: Opening
@@ -61,8 +63,8 @@ class Worker:
             step, verdict = self.train(self.opening)
         self.weights.close()
         self.status.close()
-        if self.resources.rewards is not None:
-            self.resources.rewards.close()
+        for rewards in self.resources.rewards.values():
+            rewards.close()
         return self._last_words(step, verdict)
 
     def train(self, opening: Opening) -> tuple[int, Verdict]:
@@ -113,16 +115,18 @@ class Worker:
         with self.figures.watched(f"{plan.name}: take rows"):
             batch = self.handover.take(plan, step)
         self.status({"stage": plan.name, "step": step, "state": "running"})
-        context = self._context(plan, step)
+        context, policy = self._context(plan, step), self.plan.policy_of(plan.name)
         with self.profiler.profiled_stage(step, plan.name), self.figures.timed(plan.name) as facts:
             if plan.run in GENERATING:
                 begin_generation(self.resources.train_engines.values())
             result = stage.run(batch, context)
             facts |= times_of(result.metrics)
-        self.figures.add(result.metrics, result.samples)
+        label = self.plan.label_of(policy)
+        self.figures.add(result.metrics, result.samples, label)
         if context.copy.is_leader:
             first_row = (step - 1) * self.plan.spec.num_rows * self.plan.rows_per_trajectory
-            self.figures.add({}, token_samples(result.batch, self._decode_token, first_row=first_row))
+            decode = partial(self._decode_token, policy)
+            self.figures.add({}, token_samples(result.batch, decode, first_row=first_row), label)
         with self.figures.watched(f"{plan.name}: give rows"):
             self.handover.give(plan, step, result.batch)
         if plan.run in GENERATING and self.resources.train_engines:
@@ -152,11 +156,12 @@ class Worker:
 
     def validate(self) -> None:
         """This rank's share of a validation. Ranks that do not generate have none, and wait for no one."""
-        if self.validation is None:
+        if not self.validations:
             return
         with self.figures.outside_of_steps(), self.figures.watched("validation"):
             begin_generation(self.resources.train_engines.values())
-            self.figures.add(*self.validation.run())
+            for policy, validation in self.validations.items():
+                self.figures.add(*validation.run(), self.plan.label_of(policy))
 
     def save(self, step: int) -> None:
         """This rank's part of a checkpoint. It is written while the next steps run, and the lead commits it once every
@@ -195,20 +200,18 @@ class Worker:
             step=step,
             seed=spec.seed,
             job=spec,
-            decode=self._decode,
+            decode=partial(self._decode, self.plan.policy_of(stage.name)),
             reduce=mesh.sum,
             copy=mesh,
             dp_rank=stage.mesh.dp_rank(self.environment.rank),
             dp_size=stage.mesh.dp,
         )
 
-    def _decode(self, ids: np.ndarray) -> str:
-        assert self.resources.tokenizer is not None
-        return str(self.resources.tokenizer.decode(ids, skip_special_tokens=True))
+    def _decode(self, policy: str, ids: np.ndarray) -> str:
+        return str(self.resources.tokenizers[policy].decode(ids, skip_special_tokens=True))
 
-    def _decode_token(self, ids: np.ndarray) -> str:
-        assert self.resources.tokenizer is not None
-        return str(self.resources.tokenizer.decode(ids))
+    def _decode_token(self, policy: str, ids: np.ndarray) -> str:
+        return str(self.resources.tokenizers[policy].decode(ids))
 
     def _last_words(self, step: int, verdict: Verdict) -> LastWords:
         code = ExitCode.STOPPED if verdict.stopped else ExitCode.DONE

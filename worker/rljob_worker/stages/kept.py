@@ -31,8 +31,8 @@ class Filter:
     def before(stage: StagePlan, plan: Plan) -> Filter | None:
         """None where the job filters nothing before this stage."""
         column = stage.rename.get(KEPT, KEPT)
-        writer = next((each.name for each in plan.stages if column in each.writes), None)
-        return Filter(writer) if writer is not None and column in stage.reads else None
+        inputs = (edge for edge in plan.inputs(stage.name) if column in edge.columns)
+        return next((Filter(edge.producer) for edge in inputs), None)
 
     def flags(self, batch: Batch) -> Flags:
         """Which rows are kept, bool [rows]. Raises BadData for a column that does not say it."""

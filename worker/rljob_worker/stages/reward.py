@@ -48,9 +48,10 @@ class Reward:
     """Weighted sum of the job's rewards, one number per row; and what of it is at the steps of an answer."""
 
     def __init__(self, stage: StagePlan, resources: Resources) -> None:
-        self._runner: RewardRunner | None = resources.rewards
+        policy = resources.plan.policy_of(stage.name)
+        self._runner: RewardRunner | None = resources.rewards.get(policy)
         self._is_begun = stage.run == "Sample" or resources.plan.begun_in(stage.name) is not None
-        self._spec = resources.plan.spec
+        self._spec = resources.plan.spec_of(policy)
         self._functions = [i for i, reward in enumerate(self._spec.rewards) if reward.model is None]
         self._columns = {i: model_rewards(reward.model) for i, reward in enumerate(self._spec.rewards) if reward.model}
         self._writes = stage.writes

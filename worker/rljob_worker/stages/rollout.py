@@ -24,16 +24,15 @@ class Rollout:
     """The source of the DAG: prompts come by ordinal, so every rank reads only its own."""
 
     def __init__(self, stage: StagePlan, resources: Resources) -> None:
-        assert resources.dataset is not None
-        spec = resources.plan.spec
-        self._dataset: PromptDataset = resources.dataset
-        self._engine: RolloutEngine = resources.rollout_engines[stage.models[0]]
+        spec, policy = resources.plan.spec, stage.models[0]
+        self._dataset: PromptDataset = resources.datasets[policy]
+        self._engine: RolloutEngine = resources.rollout_engines[policy]
         self._batch_size = spec.data.batch_size
         self._group_size = spec.algorithm.group_size
         self._rows_per_trajectory = resources.plan.rows_per_trajectory
         self._writes = frozenset(stage.writes)
-        self._spec, self._sampling = spec, training_sampling(spec)
-        self._rewards = resources.rewards if resources.plan.begins_rewards(stage.name) else None
+        self._spec, self._sampling = spec, training_sampling(spec, policy)
+        self._rewards = resources.rewards.get(policy) if resources.plan.begins_rewards(stage.name) else None
 
     def run(self, batch: Batch | None, context: StageContext) -> StageResult:
         first = (context.step - 1) * self._batch_size

@@ -46,7 +46,7 @@ class Sample:
     """Remembers the next ordinal, and surplus groups for as long as the policy that made them is the current one."""
 
     def __init__(self, stage: StagePlan, resources: Resources) -> None:
-        self._spec = resources.plan.spec
+        self._spec = resources.plan.spec_of(stage.models[0])
         self._sampling = self._spec.algorithm.sampling
         self._group_size = self._spec.algorithm.group_size
         self._rollout, self._reward = Rollout(stage, resources), Reward(stage, resources)

@@ -136,10 +136,12 @@ class Resources:
     """By model."""
     rollout_engines: Mapping[str, RolloutEngine]
     """By model."""
-    tokenizer: Any | None
-    dataset: PromptDataset | None
-    rewards: RewardRunner | None
-    """None on ranks that leave rewards to the leader of their copy, too."""
+    tokenizers: Mapping[str, Any] = field(default_factory=dict)
+    """By policy."""
+    datasets: Mapping[str, PromptDataset] = field(default_factory=dict)
+    """By policy: its prompts as its tokenizer and chat template have them."""
+    rewards: Mapping[str, RewardRunner] = field(default_factory=dict)
+    """By policy; none on ranks that leave rewards to the leader of their copy."""
     meshes: Mapping[Mesh, ProcessMesh] = field(default_factory=dict)
     """Of every engine and stage of the group."""
     base_models: Mapping[str, ScoringEngine] = field(default_factory=dict)

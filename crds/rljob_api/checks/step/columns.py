@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from rljob_api.catalogue.columns import model_rewards
 from rljob_api.catalogue.stages import REWARD_MODEL
 from rljob_api.checks.subject import Subject, problem
+from rljob_api.vocabulary.keys import ACTOR
 from rljob_api.vocabulary.problem import Problem, nearest
 
 INDEX_COLUMNS = ("row_ids", "group_ids", "num_tokens", "row_id", "group_id")
@@ -14,12 +15,14 @@ INDEX_COLUMNS = ("row_ids", "group_ids", "num_tokens", "row_id", "group_id")
 
 
 def check_written_once(subject: Subject) -> Iterator[Problem]:
-    """One producer per column."""
+    """One producer per column of the same rows."""
     for column, producers in subject.resolution.producers.items():
         for name in producers[1:]:
-            message = f"stage {producers[0]} writes column {column} too"
-            fix = "Keep one of the two, or let your own stage write another name and use rename where it is read."
-            yield problem(subject.stage_path(name), column, message, fix)
+            first = subject.resolution.makers_of(column, name)[0]
+            if first != name:
+                message = f"stage {first} writes column {column} too"
+                fix = "Keep one of the two, or let your own stage write another name and use rename where it is read."
+                yield problem(subject.stage_path(name), column, message, fix)
         if column in INDEX_COLUMNS:
             message = f"{column} is an index of rows, which no stage writes"
             yield problem(subject.stage_path(producers[0], "writes"), column, message, "Choose another name.")
@@ -32,7 +35,7 @@ def check_produced(subject: Subject) -> Iterator[Problem]:
     for stage in resolution.stages.values():
         upstream = resolution.graph.ancestors(stage.name)
         for column in stage.columns.reads:
-            producers = resolution.producers.get(column, [])
+            producers = resolution.makers_of(column, stage.name)
             if not producers:
                 yield _nobody(subject, stage.name, column)
             elif sources & {stage.name, *upstream} and not upstream.intersection(producers):
@@ -48,7 +51,10 @@ def _nobody(subject: Subject, stage: str, column: str) -> Problem:
     if column in INDEX_COLUMNS:
         fix = "Leave it out: it comes with every row."
     elif column in _MAKERS:
-        fix = f"Add a stage with {_MAKERS[column]}."
+        policies = [
+            model for name in subject.resolution.sources[stage] for model in subject.resolution.stages[name].models
+        ]
+        fix = f"Add a stage with {_MAKERS[column].format(policy=min(policies, default=ACTOR))}."
     elif column in (graded := {model_rewards(model): model for model in subject.model_names}):
         fix = f"Add a stage with run: {REWARD_MODEL} and models: [{graded[column]}], and put it into after."
     elif (match := nearest(column, list(subject.resolution.producers))) is not None:
@@ -70,7 +76,7 @@ _MAKERS = {
     "agent_ids": "your own code that writes, for every response token, which agent wrote it",
     "turn_ids": "your own code that writes, for every response token, in which turn it was written",
     "ref_log_probs": "run: LogProbs and models: [reference], or set kl.coefficient to 0",
-    "old_log_probs": "run: LogProbs and models: [actor]",
+    "old_log_probs": "run: LogProbs and models: [{policy}]",
     "prompt_routed_experts": "run: Rollout or run: Sample",
     "routed_experts": "run: Rollout or run: Sample",
 }

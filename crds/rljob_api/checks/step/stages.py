@@ -8,6 +8,7 @@ from rljob_api.catalogue.columns import full_kl
 from rljob_api.catalogue.stages import REWARD_MODEL, STAGES
 from rljob_api.checks.subject import Subject, problem
 from rljob_api.pipeline.resolution import ResolvedStage
+from rljob_api.v1alpha1.dag import UPDATE_POLICY
 from rljob_api.vocabulary.keys import ACTOR, REFERENCE, ROLLOUT_GROUP
 from rljob_api.vocabulary.problem import Problem, suggestion
 
@@ -26,7 +27,7 @@ def check_cycle(subject: Subject) -> Iterator[Problem]:
 
 
 def check_reachable(subject: Subject) -> Iterator[Problem]:
-    """A step begins in Rollout or Sample, of which there is one; nothing else has nothing before it.
+    """A step begins in Rollout or Sample; nothing else has nothing before it.
 
     Of stages that no row gets to, the first ones are to blame; names that no stage has are told elsewhere.
     """
@@ -50,8 +51,8 @@ def check_purpose(subject: Subject) -> Iterator[Problem]:
         name = subject.missing_source
         named = f" and name: {name}, which stages come after" if name else "; the others come after it"
         yield problem("spec.dag.stages", None, "no stage makes rows", f"Add a stage with run: {_SOURCES[0]}{named}.")
-    if "UpdatePolicy" not in runs:
-        yield problem("spec.dag.stages", None, "no stage updates a policy", "Add a stage with run: UpdatePolicy.")
+    if UPDATE_POLICY not in runs:
+        yield problem("spec.dag.stages", None, "no stage updates a policy", f"Add a stage with run: {UPDATE_POLICY}.")
 
 
 def check_models(subject: Subject) -> Iterator[Problem]:
@@ -73,10 +74,9 @@ def check_models(subject: Subject) -> Iterator[Problem]:
         elif spec.adapter is not None and spec.name not in subject.resolution.trained_models:
             message = f"no stage trains model {spec.name}, and an adapter that nobody trains changes nothing"
             yield problem(f"spec.models[{i}].adapter", spec.adapter.to_json(), message, "Leave it out.")
-    if ACTOR not in subject.model_names:
-        yield problem(
-            "spec.models", [m.name for m in subject.spec.models], "there is no model actor", "Name the policy actor."
-        )
+    names = [model.name for model in subject.spec.models]
+    if subject.spec.dag is None and ACTOR not in names:
+        yield problem("spec.models", names, f"there is no model {ACTOR}", f"Name the policy {ACTOR}.")
 
 
 def _model_count(subject: Subject, stage: ResolvedStage) -> Iterator[Problem]:
@@ -123,8 +123,7 @@ def _built_in_fields(subject: Subject, stage: ResolvedStage) -> Iterator[Problem
     if spec.balance != "None" and not entry.can_balance:
         message = f"{entry.name} makes its rows, so there is nothing to balance"
         yield problem(subject.stage_path(stage.name, "balance"), spec.balance, message, "Leave balance out.")
-    trained = bool(subject.resolution.trained_models.intersection(stage.models))
-    columns = entry.columns(subject.spec, stage.models, trained)
+    columns = subject.resolution.columns_of(spec, entry)
     for name in spec.rename:
         if name not in (*columns.reads, *columns.optional):
             path = subject.stage_path(stage.name, f"rename.{name}")

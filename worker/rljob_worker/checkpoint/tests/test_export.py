@@ -42,7 +42,7 @@ def run(tmp_path_factory):
     claim_run(directory, Owner(1))
     for step in STEPS:
         for name, engine in engines.items():
-            fill(engine.model, step / 10 if name == plan.actor_engine.name else 9.0)
+            fill(engine.model, step / 10 if name == plan.trainer_of("actor").name else 9.0)
         RankFiles(directory, Owner(1), "train", 0).write(step, RankPart.copy(engines, {}))
         committer(directory, Owner(1)).commit(step, score=None)
     return directory
@@ -148,12 +148,12 @@ def adapted_run(directory, path):
     )
     (directory / "plan.json").write_text(plan.canonical_json())
     here = with_mirrors(plan, directory / "cache")
-    engine = build_train_engine(here, here.actor_engine, torch.device("cpu"))
+    engine = build_train_engine(here, here.trainer_of("actor"), torch.device("cpu"))
     with torch.no_grad():
         for parameter in engine.optimizer.parameters.values():
             parameter.fill_(0.5)
     claim_run(directory, Owner(1))
-    RankFiles(directory, Owner(1), "train", 0).write(1, RankPart.copy({plan.actor_engine.name: engine}, {}))
+    RankFiles(directory, Owner(1), "train", 0).write(1, RankPart.copy({plan.trainer_of("actor").name: engine}, {}))
     committer(directory, Owner(1), [("train", 0)]).commit(1, score=None)
 
 

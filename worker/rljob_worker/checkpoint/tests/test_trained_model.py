@@ -48,7 +48,7 @@ def test_a_reference_may_be_the_policy_of_a_run_or_of_one_of_its_checkpoints(tmp
         reference = reference_of(path, source)
         assert reference.optimizer is None
         assert all(torch.equal(p, torch.full_like(p, value)) for p in reference.model.parameters())
-    assert trained_model(path) is None and trained_model("Qwen/Qwen3-0.6B") is None
+    assert trained_model(path, "reference") is None and trained_model("Qwen/Qwen3-0.6B", "reference") is None
 
 
 def test_a_run_may_have_begun_with_a_model_in_a_store(monkeypatch, tmp_path):

@@ -39,7 +39,7 @@ def head_of(card):
 def test_a_card_says_what_was_trained_and_what_it_reached():
     plan = make_plan("models=[{name: actor, path: Qwen/Qwen3-0.6B}]")
     records = [{"step": step, "reward/mean": step / 10} for step in (1, 2, 3)] + [{"step": 4, "reward/mean": 9.0}]
-    card = model_card(plan, 3, [{"step": 0, "validation/accuracy": 0.25}, *records], is_adapter=False)
+    card = model_card(plan, "actor", 3, [{"step": 0, "validation/accuracy": 0.25}, *records], is_adapter=False)
     assert head_of(card) == {
         "library_name": "transformers", "pipeline_tag": "text-generation", "base_model": "Qwen/Qwen3-0.6B",
         "tags": ["rljob", "reinforcement-learning", "grpo"],
@@ -51,7 +51,7 @@ def test_a_card_says_what_was_trained_and_what_it_reached():
 
 
 def test_a_folder_of_this_machine_is_nothing_that_a_hub_knows():
-    card = model_card(make_plan("models=[{name: actor, path: /home/me/model}]"), 1, [], is_adapter=True)
+    card = model_card(make_plan("models=[{name: actor, path: /home/me/model}]"), "actor", 1, [], is_adapter=True)
     assert "base_model" not in head_of(card) and head_of(card)["library_name"] == "peft"
     assert "/home/me" not in card
 
@@ -61,7 +61,7 @@ def test_a_card_is_written_from_the_run(tmp_path):
     directory.prepare()
     directory.write(directory.plan, make_plan().canonical_json())
     directory.metrics.write_text(json.dumps({"step": 1, "reward/mean": 0.5}) + "\n")
-    write_card(directory, tmp_path, 1)
+    write_card(directory, tmp_path, 1, None)
     assert "| mean reward | 0.5 |" in (tmp_path / "README.md").read_text()
 
 
@@ -70,7 +70,7 @@ def test_a_card_goes_to_a_store_beside_the_model(tmp_path, monkeypatch):
     directory.prepare()
     directory.write(directory.plan, make_plan().canonical_json())
     with s3_bucket("models", monkeypatch):
-        write_card(directory, place_of("s3://models/mine"), 1)
+        write_card(directory, place_of("s3://models/mine"), 1, None)
         assert "# " in place_of("s3://models/mine/README.md").read_text()
 
 

@@ -128,7 +128,7 @@ def optimizer_bytes(*overrides: str) -> int:
 @pytest.mark.usefixtures("_declared")
 def test_a_job_names_it() -> None:
     made = plan(make_job(NAMED))
-    assert train_settings(made, made.actor_engine).optimizer == "Momentum"
+    assert train_settings(made, made.trainer_of("actor")).optimizer == "Momentum"
     assert 2 * optimizer_bytes(NAMED) == optimizer_bytes() > 0
 
 

@@ -15,6 +15,12 @@ def test_parts_of_the_reward_come_last_and_not_all_of_too_many():
     assert len(found) == MAX_METRICS == 32
 
 
+def test_policies_follow_the_job_and_are_told_alike():
+    names = ["policy/b/loss/policy", "policy/a/loss/policy", "policy/a/reward/mean", "time/step_seconds", "reward/mean"]
+    found = headline(dict.fromkeys([*names, "policy/a/other/figure"], 1.0))
+    assert list(found) == ["reward/mean", "time/step_seconds", *names[2::-1][:1], names[1], names[0]]
+
+
 def test_what_data_sets_reach_is_told_too():
     metrics = {"validation/accuracy/a": 0.5, "training/reward/a": 0.25, "memory/peak": 1.0}
     assert list(headline(metrics)) == ["training/reward/a", "validation/accuracy/a"]

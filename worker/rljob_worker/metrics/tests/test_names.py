@@ -29,6 +29,13 @@ from rljob_worker.metrics.names import PrometheusName, prometheus_name
         ("validation/maj@16", "rljob_validation_majority_ratio", (("k", "16"),)),
         ("validation/maj@16/gsm8k", "rljob_source_majority_ratio", (("k", "16"), ("source", "gsm8k"))),
         ("my/New-Thing", "rljob_my_new_thing", ()),
+        ("policy/entropy", "rljob_policy_entropy_nats", ()),
+        ("policy/solver/policy/entropy", "rljob_policy_entropy_nats", (("policy", "solver"),)),
+        (
+            "policy/solver/training/reward/gsm8k",
+            "rljob_source_training_reward_mean",
+            (("policy", "solver"), ("source", "gsm8k")),
+        ),
     ],
 )
 def test_names(name, family, labels):

@@ -46,6 +46,10 @@ class FirstRows:
     num_rows: int
     """Rows of the whole data set, or as many as were asked for where there are more."""
 
+    def where(self, i: int) -> str:
+        """What a message calls the i-th of the first rows."""
+        return f"row {i + 1} of {self.path}"
+
     @property
     def num_seen(self) -> int:
         return len(next(iter(self.values.values())))

@@ -15,7 +15,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from rljob_api.v1alpha1 import RLJobSpec
-from rljob_api.vocabulary.keys import ACTOR
 from rljob_worker.errors import NotHere, RLJobError
 from rljob_worker.rehearsal.finding import Finding, Findings, finding_of
 from rljob_worker.rehearsal.inputs.far import to_json
@@ -61,7 +60,7 @@ def _fetched(spec: RLJobSpec, here: Mapping[str, Path], scratch: Path, glance: G
 
 def _note_tokenizer(spec: RLJobSpec, models: Mapping[str, Path], glance: Glance) -> None:
     for model in spec.models:
-        if model.name == ACTOR and model.path not in models and not is_at_hand(model.path, glance.environment):
+        if model.name in spec.policies and model.path not in models and not is_at_hand(model.path, glance.environment):
             glance.unseen.append(f"the tokenizer of {model.path}, which is {whereabouts(model.path)}")
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
+from typing import Any
 
 from rljob_api.catalogue.columns import data_columns, named_at
 from rljob_api.v1alpha1 import DatasetSpec, RLJobSpec
 from rljob_api.vocabulary.data_url import scheme_of
 from rljob_api.vocabulary.exit_codes import ExitCode
-from rljob_api.vocabulary.keys import ACTOR
 from rljob_api.vocabulary.problem import Problem
 from rljob_worker.data.prompts import PromptEncoder
 from rljob_worker.data.source import NoColumn
@@ -46,13 +47,13 @@ def glance_at_data(spec: RLJobSpec, folder: Path, models: Mapping[str, Path], gl
 
     models: directories by path in the job.
     """
-    encoder = _encoder(spec, models, glance)
+    encoders = [encoder for policy in spec.policies for encoder in _encoder(spec, policy, models, glance)]
     data = spec.data
     for kind, sources in (("train", data.train), ("validation", data.validation)):
         seen = [
             rows
             for i, source in enumerate(sources)
-            if (rows := _rows(spec, folder, source, f"spec.data.{kind}[{i}].path", encoder, glance)) is not None
+            if (rows := _rows(spec, folder, source, f"spec.data.{kind}[{i}].path", encoders, glance)) is not None
         ]
         if len(seen) == len(sources) > 0:
             glance.found += _too_long(spec, kind, seen) or _too_few(spec, kind, seen)
@@ -60,53 +61,60 @@ def glance_at_data(spec: RLJobSpec, folder: Path, models: Mapping[str, Path], gl
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """Of one data set: how many rows stay, as far as is known."""
+    """Of one data set: how many rows stay for the policy that keeps fewest, as far as is known."""
 
     num_rows: int
     is_exact: bool
     longest: int
-    """Tokens of the longest prompt that was seen; 0 without a tokenizer."""
+    """Tokens of the longest prompt that was seen, by any policy's tokenizer; 0 without one."""
     num_kept: int
 
 
-def _encoder(spec: RLJobSpec, models: Mapping[str, Path], glance: Glance) -> PromptEncoder | None:
-    model = next((each for each in spec.models if each.name == ACTOR), None)
+@dataclass(frozen=True, slots=True)
+class Encoder:
+    """How a policy has prompts, and where in the job it stands: `spec.models[0]`."""
+
+    at: str
+    prompts: PromptEncoder
+
+
+def _encoder(spec: RLJobSpec, policy: str, models: Mapping[str, Path], glance: Glance) -> Iterator[Encoder]:
+    """Nothing where its tokenizer cannot be had here."""
+    at, model = next(
+        ((f"spec.models[{i}]", each) for i, each in enumerate(spec.models) if each.name == policy), ("", None)
+    )
     place = None if model is None else models.get(model.path)
     if model is None or place is None or not (place / "config.json").is_file():
-        return None  # other checks report that there is no model
+        return  # other checks report that there is no model
     try:
         tokenizer = light_tokenizer(str(place))
         if tokenizer is None:
             glance.unseen.append(f"the tokenizer of {model.path}, which has no tokenizer.json")
-            return None
-        glance.found += stop_findings(spec.rollout.stop, tokenizer)
-        return PromptEncoder(
+            return
+        told = stop_findings(spec.rollout.stop, tokenizer)
+        glance.found += (each for each in told if each not in glance.found)
+        prompts = PromptEncoder(
             tokenizer,
             apply_chat_template=spec.data.apply_chat_template,
             system_prompt=spec.data.system_prompt,
             template_arguments=model.chat_template,
         )
+        yield Encoder(at, prompts)
     except RLJobError as error:
-        glance.found.append(finding_of(_to_blame(spec, f"{_actor_at(spec)}.path", error), error))
-        return None
+        glance.found.append(finding_of(_to_blame(spec, f"{at}.path", at, error), error))
 
 
-def _actor_at(spec: RLJobSpec) -> str:
-    """Where the model stands whose tokenizer and chat template prompts go through."""
-    return f"spec.models[{next((i for i, each in enumerate(spec.models) if each.name == ACTOR), 0)}]"
-
-
-def _to_blame(spec: RLJobSpec, path: str, error: RLJobError) -> str:
-    """The field that an error is about; `path` where the error does not say."""
+def _to_blame(spec: RLJobSpec, path: str, model_at: str, error: RLJobError) -> str:
+    """The field that an error is about; `path` where the error does not say. model_at: whose template it may be."""
     if isinstance(error, NoColumn):
         return named_at(spec, error.name)
     if isinstance(error, WrongField):
-        return f"spec.{error.field}".replace("spec.models.", f"{_actor_at(spec)}.")
+        return f"spec.{error.field}".replace("spec.models.", f"{model_at}.")
     return path
 
 
 def _rows(
-    spec: RLJobSpec, folder: Path, source: DatasetSpec, path: str, encoder: PromptEncoder | None, glance: Glance
+    spec: RLJobSpec, folder: Path, source: DatasetSpec, path: str, encoders: Sequence[Encoder], glance: Glance
 ) -> Kept | None:
     is_stored = scheme_of(source.path) is not None
     if is_stored and not is_at_hand(source.path, glance.environment):
@@ -116,29 +124,31 @@ def _rows(
     place = str(here.beside(folder)) if here.exists(folder) else source.path
     columns = [spec.data.prompt_column, *data_columns(spec)]
     read = first_stored_rows if is_stored else first_rows
+    model_at, lengths = "", list[list[int]]()
     try:
         rows = read(place, list(dict.fromkeys(columns)), spec.data.batch_size)
-        lengths = _lengths(rows, columns, encoder)
+        _check_texts(rows, columns[1:])
+        for encoder in encoders:
+            model_at = encoder.at
+            lengths.append(_lengths(rows, rows.values[columns[0]], encoder.prompts))
     except RLJobError as error:
-        glance.note(_to_blame(spec, path, error), error)
+        glance.note(_to_blame(spec, path, model_at, error), error)
         return None
-    kept = sum(length <= spec.data.max_prompt_tokens for length in lengths)
-    return Kept(rows.num_rows, rows.is_all, max(lengths, default=0), kept)
+    lengths = lengths or [[0] * len(rows.values[columns[0]])]
+    kept = min(sum(length <= spec.data.max_prompt_tokens for length in each) for each in lengths)
+    return Kept(rows.num_rows, rows.is_all, max(chain.from_iterable(lengths), default=0), kept)
 
 
-def _lengths(rows: FirstRows, columns: Sequence[str], encoder: PromptEncoder | None) -> list[int]:
-    """Tokens of the first prompts, 0 without a tokenizer. Raises for what a run would refuse of these rows."""
-
-    def where(i: int) -> str:
-        return f"row {i + 1} of {rows.path}"
-
-    for name in columns[1:]:
+def _check_texts(rows: FirstRows, columns: Sequence[str]) -> None:
+    """Raises for what is no text in columns of the data that are carried along."""
+    for name in columns:
         for i, value in enumerate(rows.values[name]):
-            text_of(value, name, where(i))
-    prompts = rows.values[columns[0]]
-    if encoder is None:
-        return [0] * len(prompts)
-    ids, _ = encoder.encode(prompts, where)
+            text_of(value, name, rows.where(i))
+
+
+def _lengths(rows: FirstRows, prompts: Sequence[Any], encoder: PromptEncoder) -> list[int]:
+    """Tokens of the first prompts. Raises for what a run would refuse of these rows."""
+    ids, _ = encoder.encode(prompts, rows.where)
     return [len(tokens) for tokens in ids]
 
 

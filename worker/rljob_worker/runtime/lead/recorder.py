@@ -6,19 +6,24 @@ import math
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from statistics import fmean
 from typing import Any
 
 from rljob_worker.algorithms.values.objective import with_explained_variance
+from rljob_worker.metrics.by_policy import by_policy, labelled
 from rljob_worker.metrics.headline import headline
 from rljob_worker.metrics.report import Report, joined
 from rljob_worker.metrics.reporter import Reporter
+from rljob_worker.metrics.scalars import Scalars
 from rljob_worker.metrics.sink import RunFiles
 from rljob_worker.storage.place import Place
 
 RECENT_STEPS = 20
 """Steps whose mean duration tells how long the remaining ones will take."""
+
+OF_ALL = ("reward/mean", "validation/accuracy")
+"""What a job with several policies has as a mean over them, too: by these it stops and keeps checkpoints."""
 
 _CLIP_SIDES = ("policy/clip_fraction_low", "policy/clip_fraction_high")
 
@@ -54,8 +59,10 @@ class Recorder:
 
     def record(self, step: int, report: Report) -> dict[str, float]:
         """Write one step; returns its metrics, those of nothing left out."""
-        values = {name: scalar.value for name, scalar in with_explained_variance(report.metrics).items()}
-        metrics = derived({name: value for name, value in values.items() if not math.isnan(value)})
+        parts = {policy: _values(part) for policy, part in by_policy(report.metrics).items()}
+        metrics = of_whole_job(parts.pop(None), list(parts.values()))
+        for policy, part in parts.items():
+            metrics |= labelled(part, policy)
         self._files.write_step(step, metrics, joined(report.samples))
         progress = {"phase": "Running", "step": step, **self._summary(metrics)}
         if "validation/accuracy" in metrics:
@@ -92,8 +99,14 @@ class Recorder:
         self._files.fail()
 
 
+def _values(metrics: Scalars) -> dict[str, float]:
+    """What one policy's metrics say, those that follow from others among them, and none of nothing."""
+    values = {name: scalar.value for name, scalar in with_explained_variance(metrics).items()}
+    return derived({name: value for name, value in values.items() if not math.isnan(value)})
+
+
 def derived(metrics: dict[str, float]) -> dict[str, float]:
-    """Metrics that follow from others: spread of the reward, clipped tokens, tokens per second, bytes of all edges."""
+    """Metrics that follow from others of the same policy: spread of the reward, clipped tokens."""
     out = dict(metrics)
     if "reward/square_mean" in out:
         variance = out.pop("reward/square_mean") - out["reward/mean"] ** 2
@@ -101,6 +114,20 @@ def derived(metrics: dict[str, float]) -> dict[str, float]:
     sides = [out[name] for name in _CLIP_SIDES if name in out]
     if sides:
         out["policy/clip_fraction"] = sum(sides)  # a token's ratio leaves the trust region on one side at most
+    return out
+
+
+def of_whole_job(metrics: dict[str, float], policies: Sequence[dict[str, float]]) -> dict[str, float]:
+    """Metrics of no policy alone: what all policies come to, tokens per second, bytes of all edges.
+
+    policies: what each of several has; the metrics of the only one are among the job's.
+    """
+    out = dict(metrics)
+    for name in OF_ALL:
+        if found := [each[name] for each in policies if name in each]:
+            out[name] = fmean(found)
+    if tokens := [each["tokens/total"] for each in policies if "tokens/total" in each]:
+        out["tokens/total"] = sum(tokens)
     if "tokens/total" in out and out.get("time/step_seconds"):
         out["throughput/tokens_per_second"] = out["tokens/total"] / out["time/step_seconds"]
     out["data/bytes_total"] = sum(value for name, value in out.items() if name.startswith("data/bytes_"))

@@ -15,7 +15,6 @@ from rljob_api.catalogue.stages import REWARD_MODEL, STAGES
 from rljob_api.pipeline.meshes import Mesh
 from rljob_api.planning.plan import EnginePlan, GroupPlan, Plan, StagePlan
 from rljob_api.v1alpha1 import RewardSpec, RLJobSpec
-from rljob_api.vocabulary.keys import ACTOR
 from rljob_api.vocabulary.quantity import format_bytes
 from rljob_worker.checkpoint.trained_model import trained_elsewhere
 from rljob_worker.data.dataset import PromptDataset
@@ -60,25 +59,25 @@ def build_resources(
         device,
         deadline_seconds=plan.spec.data_buffer.deadline_seconds,
     )
-    runs = {stage.run for stage in stages}
-    led = {stage.run for stage in stages if stage.mesh.is_row_leader(rank)}
-    uses_text = bool(runs & {*GENERATING, "Reward", REWARD_MODEL}) or any(":" in run for run in runs)
-    tokenizer = load_tokenizer(plan) if uses_text else None
-    rewards = reward_runner(plan, group) if needs_rewards(plan, led) else None
+    reading = dict.fromkeys(plan.policy_of(stage.name) for stage in stages if reads_text(stage.run))
+    tokenizers = {policy: load_tokenizer(plan, policy) for policy in reading}
+    rewards = reward_runners(plan, group, [stage for stage in stages if stage.mesh.is_row_leader(rank)])
     with phase("models") as told:
         train = train_engines(plan, [each for each in engines if each.kind == "Train"], device, meshes, loaded_next)
         rollout = rollout_engines(plan, [each for each in engines if each.kind == "Rollout"], device, meshes, train)
         told.found = described_models(plan, {each.model for each in engines})
-    dataset = train_dataset(plan, tokenizer, access) if runs & GENERATING else None
-    if rewards is not None:
+    generating = [stage.models[0] for stage in stages if stage.run in GENERATING]
+    datasets = {policy: train_dataset(plan, policy, tokenizers[policy], access) for policy in generating}
+    if rewards:
         with phase("rewards"):
-            rewards.check()  # after the engines: reward processes import while models load
+            for runner in rewards.values():
+                runner.check()  # after the engines: reward processes import while models load
     return Resources(
         plan=plan,
         train_engines=train,
         rollout_engines=rollout,
-        tokenizer=tokenizer,
-        dataset=dataset,
+        tokenizers=tokenizers,
+        datasets=datasets,
         rewards=rewards,
         meshes=meshes,
         base_models=base_models(plan, engines, train),
@@ -146,11 +145,16 @@ def rollout_engines(
     }
 
 
-def needs_rewards(plan: Plan, runs: Iterable[str]) -> bool:
+def reads_text(run: str) -> bool:
+    """Whether a stage has prompts or responses as text: a user's own may ask for it."""
+    return run in {*GENERATING, "Reward", REWARD_MODEL} or ":" in run
+
+
+def needs_rewards(spec: RLJobSpec, runs: Iterable[str]) -> bool:
     """Reward functions run where responses are rewarded, and where validation generates: on leaders of these stages."""
     runs = set(runs)
-    here = bool(runs & {"Reward", "Sample"}) or (bool(runs & GENERATING) and bool(plan.spec.data.validation))
-    return bool(reward_functions(plan.spec)) and here
+    here = bool(runs & {"Reward", "Sample"}) or (bool(runs & GENERATING) and bool(spec.data.validation))
+    return bool(reward_functions(spec)) and here
 
 
 def reward_functions(spec: RLJobSpec) -> list[RewardSpec]:
@@ -158,11 +162,11 @@ def reward_functions(spec: RLJobSpec) -> list[RewardSpec]:
     return [reward for reward in spec.rewards if reward.model is None]
 
 
-def load_tokenizer(plan: Plan) -> Any:
-    """The actor's tokenizer. Raises InvalidJob naming the directory."""
+def load_tokenizer(plan: Plan, policy: str) -> Any:
+    """The tokenizer of a policy. Raises InvalidJob naming the directory."""
     from transformers import AutoTokenizer
 
-    path = plan.spec.source_of(ACTOR).path
+    path = plan.spec.source_of(policy).path
     try:
         with phase("tokenizer"):
             return AutoTokenizer.from_pretrained(path)
@@ -185,47 +189,61 @@ def why_no_tokenizer(path: str, error: Exception) -> str:
     )
 
 
-def train_dataset(plan: Plan, tokenizer: Any, access: DataAccess) -> PromptDataset:
+def train_dataset(plan: Plan, policy: str, tokenizer: Any, access: DataAccess) -> PromptDataset:
+    """What a policy learns from: policies have the same prompts in a step, each as its own tokenizer has them."""
     data = plan.spec.data
     with phase("data") as told:
         dataset = PromptDataset(
             data,
             sources=data.train,
-            columns=data_columns(plan.spec),
+            columns=data_columns(plan.spec_of(policy)),
             tokenizer=tokenizer,
             access=access,
             seed=plan.spec.seed,
-            template_arguments=plan.spec.source_of(ACTOR).chat_template,
+            template_arguments=plan.spec.source_of(policy).chat_template,
         )
         told.found = f"{len(dataset):,} rows, {dataset.num_filtered:,} longer than maxPromptTokens left out"
     return dataset
 
 
-def reward_runner(plan: Plan, group: GroupPlan) -> RewardRunner:
-    """Reward processes of this worker: the host's cores shared by its workers, at most four each."""
-    cores = os.cpu_count() or 1
-    processes = max(1, min(4, cores // group.workers_per_host))
-    return RewardRunner(reward_functions(plan.spec), processes, columns=data_columns(plan.spec))
+def reward_runners(plan: Plan, group: GroupPlan, led: Sequence[StagePlan]) -> dict[str, RewardRunner]:
+    """By policy, reward processes of this worker: the host's cores shared by its workers, at most four each. led: the
+    stages whose rows it leads."""
+    runs: dict[str, set[str]] = {}
+    for stage in led:
+        runs.setdefault(plan.policy_of(stage.name), set()).add(stage.run)
+    specs = {policy: plan.spec_of(policy) for policy, here in runs.items() if needs_rewards(plan.spec_of(policy), here)}
+    processes = max(1, min(4, (os.cpu_count() or 1) // group.workers_per_host))
+    return {
+        policy: RewardRunner(reward_functions(spec), processes, columns=data_columns(spec))
+        for policy, spec in specs.items()
+    }
 
 
-def build_validation(
+def build_validations(
     plan: Plan, schedule: Iterable[StagePlan], rank: int, resources: Resources, access: DataAccess
-) -> Validation | None:
-    """This rank's share of validation; None where the job has no validation data or this group does not generate."""
-    data = plan.spec.data
-    rollout = next((stage for stage in schedule if stage.run in GENERATING), None)
-    if not data.validation or rollout is None or not plan.spec.rewards:
-        return None
+) -> dict[str, Validation]:
+    """By policy, this rank's share of validation; none where the job has no validation data or this group does not
+    generate."""
+    stages = [
+        stage for stage in schedule if stage.run in GENERATING and plan.spec.data.validation and plan.spec.rewards
+    ]
+    return {stage.models[0]: _validation(plan, stage, rank, resources, access) for stage in stages}
+
+
+def _validation(plan: Plan, stage: StagePlan, rank: int, resources: Resources, access: DataAccess) -> Validation:
+    """Of the policy that a stage generates with."""
+    (policy,) = stage.models
+    data, spec, tokenizer = plan.spec.data, plan.spec_of(policy), resources.tokenizers[policy]
     dataset = PromptDataset(
         data,
         sources=data.validation,
-        columns=data_columns(plan.spec),
-        tokenizer=resources.tokenizer,
+        columns=data_columns(spec),
+        tokenizer=tokenizer,
         access=access,
         seed=None,
-        max_rows=plan.spec.validation.max_rows,
-        template_arguments=plan.spec.source_of(ACTOR).chat_template,
+        max_rows=spec.validation.max_rows,
+        template_arguments=spec.source_of(policy).chat_template,
     )
-    engine = resources.rollout_engines[rollout.models[0]]
-    dp_rank, dp_size = rollout.mesh.dp_rank(rank), rollout.mesh.dp
-    return Validation(plan, dataset, engine, resources.rewards, resources.tokenizer, dp_rank, dp_size)
+    engine, rewards = resources.rollout_engines[policy], resources.rewards.get(policy)
+    return Validation(spec, policy, dataset, engine, rewards, tokenizer, stage.mesh.dp_rank(rank), stage.mesh.dp)

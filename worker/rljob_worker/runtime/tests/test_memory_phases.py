@@ -61,13 +61,13 @@ def a_worker(train: Any, rollout: Any, **parts: Any) -> Worker:
     nothing: dict[str, Any] = dict.fromkeys(["client", "checkpoints", "control", "opening"])
     return Worker(
         environment=SimpleNamespace(plan=plan, rank=0),  # type: ignore[arg-type]
-        resources=Resources(plan, train, rollout, None, None, None, meshes),
+        resources=Resources(plan, train, rollout, meshes=meshes),
         schedule=(),
         handover=SimpleNamespace(take=lambda *_: None, give=lambda *_: None),  # type: ignore[arg-type]
         figures=StepFigures(),
         profiler=SimpleNamespace(profiled_stage=lambda *_: nullcontext()),  # type: ignore[arg-type]
         status=lambda _: None,  # type: ignore[arg-type]
-        **{"weights": None, "validation": None, **nothing, **parts},
+        **{"weights": None, "validations": {}, **nothing, **parts},
     )
 
 

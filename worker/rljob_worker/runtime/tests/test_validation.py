@@ -38,7 +38,7 @@ def odd_is_right():
 
 
 def validation(engine, rewards, dp_rank=1, dataset=None, plan=PLAN):
-    return Validation(plan, dataset or SomePrompts(), engine, rewards, Tokenizer(), dp_rank, 2)
+    return Validation(plan.spec, "actor", dataset or SomePrompts(), engine, rewards, Tokenizer(), dp_rank, 2)
 
 
 def test_the_leader_of_a_copy_judges_the_copys_share():
@@ -122,8 +122,8 @@ def test_a_rank_without_prompts_says_so():
     [({"Sample"}, True), ({"Reward"}, True), ({"Rollout"}, True), ({"UpdatePolicy"}, False), (set(), False)],
 )
 def test_reward_processes_are_started_where_this_rank_leads_a_stage_that_judges(led, needs):
-    assert needs_rewards(PLAN, led) == needs
+    assert needs_rewards(PLAN.spec, led) == needs
 
 
 def test_without_validation_a_rollout_judges_nothing():
-    assert not needs_rewards(make_plan(), {"Rollout"})
+    assert not needs_rewards(make_plan().spec, {"Rollout"})

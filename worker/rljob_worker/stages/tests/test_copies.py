@@ -77,7 +77,9 @@ def context_of(mesh: ProcessMesh, plan: Any, step: int) -> StageContext:
 
 def sampling_stage(algorithm: str, rewards: Any) -> tuple[Any, Sample]:
     plan = make_plan(algorithm, "data.batchSize=4")
-    resources = Resources(plan, {}, {"actor": answering_engine()}, None, FakeDataset(), rewards)
+    resources = Resources(
+        plan, {}, {"actor": answering_engine()}, datasets={"actor": FakeDataset()}, rewards={"actor": rewards}
+    )
     return plan, Sample(plan.stage("sample").model_copy(update={"mesh": SQUARE}), resources)
 
 
@@ -175,7 +177,7 @@ WARM_PLAN = make_plan("algorithm={name: PPO, groupSize: 4, critic: {warmupSteps:
 )
 def test_a_peer_speaks_of_its_time_only(kind: Any, run: str, counted: str | None, plan: Any) -> None:
     train = dict.fromkeys(["actor", "critic", "reference"], FakeTrainEngine())
-    resources = Resources(plan, train, {"actor": answering_engine()}, None, FakeDataset(), None)
+    resources = Resources(plan, train, {"actor": answering_engine()}, datasets={"actor": FakeDataset()})
     stage = next(stage for stage in plan.stages if stage.run == run)
 
     def metrics(copy: Alone) -> set[str]:

@@ -79,7 +79,7 @@ def test_scores_that_are_no_numbers_name_the_model_and_the_token(run, model, wor
     name = next(stage.name for stage in plan.stages if stage.run == run.__name__ and stage.models == (model,))
 
     def scored(scores):
-        stage = run(plan.stage(name), Resources(plan, {model: Scoring(scores)}, {}, None, None, None))
+        stage = run(plan.stage(name), Resources(plan, {model: Scoring(scores)}, {}))
         return stage.run(make_rows(), CONTEXT).batch
 
     with pytest.raises(BadData, match=f"stage {name}: {words}"):
@@ -92,7 +92,7 @@ SMALL = ("data.batchSize=2", "algorithm={name: GRPO, groupSize: 2, kl: {coeffici
 
 def advantages_of(rows, *overrides):
     plan = make_plan(*SMALL, *overrides)
-    stage = Advantage(plan.stage("advantage"), Resources(plan, {}, {}, None, None, None))
+    stage = Advantage(plan.stage("advantage"), Resources(plan, {}, {}))
     return stage.run(rows, CONTEXT).batch["advantages"].values
 
 

@@ -65,7 +65,7 @@ def make_context(reduce=lambda tensor: tensor):
 
 def advantages_of(rows, *overrides):
     plan = make_plan(*SMALL, *overrides)
-    stage = Advantage(plan.stage("advantage"), Resources(plan, {}, {}, None, None, None))
+    stage = Advantage(plan.stage("advantage"), Resources(plan, {}, {}))
     return [row.tolist() for row in stage.run(rows, make_context()).batch["advantages"].to_list()]
 
 
@@ -126,7 +126,7 @@ class Engine:
 def updates_of(kept, *overrides, reduce=lambda tensor: tensor):
     plan = make_plan(*SMALL, *overrides)
     engine = Engine()
-    stage = UpdatePolicy(plan.stage("update"), Resources(plan, {"actor": engine}, {}, None, None, None))
+    stage = UpdatePolicy(plan.stage("update"), Resources(plan, {"actor": engine}, {}))
     stage.run(make_rows(kept), make_context(reduce))
     return engine.updates
 
@@ -141,7 +141,7 @@ def test_an_update_has_the_kept_rows_alone_and_counts_no_other():
 def test_a_critic_learns_from_the_kept_rows_alone():
     plan = make_plan("data.batchSize=4", "algorithm={name: PPO, groupSize: 2, kl: {coefficient: 0}}", PPO_FILTERED)
     engine = Engine()
-    stage = UpdateCritic(plan.stage("critic"), Resources(plan, {"critic": engine}, {}, None, None, None))
+    stage = UpdateCritic(plan.stage("critic"), Resources(plan, {"critic": engine}, {}))
     rows = make_rows(WHOLE)
     stage.run(rows.with_columns({"values": rows["advantages"], "returns": rows["advantages"]}), make_context())
     assert engine.updates == [([0, 1, 4, 5], 14.0)]

@@ -36,7 +36,7 @@ def updated(columns: Sequence[str]) -> tuple[list[bool], set[str]]:
         np.arange(4), np.arange(4) // 2, dict.fromkeys(["response_mask", "advantages", *columns], tokens)
     )
     stage = next(stage for stage in PLAN.stages if stage.run == "UpdatePolicy")
-    resources = Resources(PLAN, dict.fromkeys(["actor", "reference"], engine), {}, None, None, None)
+    resources = Resources(PLAN, dict.fromkeys(["actor", "reference"], engine), {})
     context = StageContext(step=1, seed=3, job=PLAN.spec, decode=str, reduce=lambda x: x, dp_rank=0, dp_size=1)
     metrics = UpdatePolicy(stage, resources).run(batch, context).metrics
     return engine.asked, {name for name in metrics if name.startswith("mismatch/")}

@@ -108,7 +108,7 @@ def batch_of(**columns):
 
 
 def run(plan, runner, batch):
-    stage = Reward(plan.stage("reward"), Resources(plan, {}, {}, None, None, runner))
+    stage = Reward(plan.stage("reward"), Resources(plan, {}, {}, rewards={"actor": runner}))
     return stage.run(batch, StageContext(1, 0, plan.spec, plain, None, 0, 1))
 
 

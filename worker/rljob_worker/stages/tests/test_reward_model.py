@@ -80,7 +80,7 @@ def context_of(plan: Any, language_model: Path, mesh: Any = None) -> StageContex
 
 def graded(plan: Any, language_model: Path, mesh: Any = None, rank: int = 0, ranks: int = 1) -> tuple[Any, Any]:
     engine = build_train_engine(plan, plan.engine("taste"), torch.device("cpu"), mesh)
-    stage = RewardModel(plan.stage("reward_model_1"), Resources(plan, {"taste": engine}, {}, None, None, None))
+    stage = RewardModel(plan.stage("reward_model_1"), Resources(plan, {"taste": engine}, {}))
     batch = rows_of(language_model).take(np.arange(rank, NUM_ROWS, ranks))
     result = stage.run(batch, context_of(plan, language_model, mesh))
     return result.batch["taste_rewards"], result.metrics
@@ -166,7 +166,7 @@ class Saying:
 def test_a_number_that_is_none_ends_the_job_with_model_and_row(language_model: Path, classifier: Path) -> None:
     plan = plan_of(language_model, classifier)
     engine: Any = Saying(1, 2, 3, np.nan, 5, 6)
-    stage = RewardModel(plan.stage("reward_model_1"), Resources(plan, {"taste": engine}, {}, None, None, None))
+    stage = RewardModel(plan.stage("reward_model_1"), Resources(plan, {"taste": engine}, {}))
     with pytest.raises(BadData, match='reward "good" on row 4: model taste says nan'):
         stage.run(rows_of(language_model), context_of(plan, language_model))
 
@@ -176,7 +176,7 @@ def test_rows_that_are_cut_are_told_once(
 ) -> None:
     plan = plan_of(language_model, classifier, template="{response}", maxTokens=4)
     engine: Any = Saying(*range(NUM_ROWS))
-    stage = RewardModel(plan.stage("reward_model_1"), Resources(plan, {"taste": engine}, {}, None, None, None))
+    stage = RewardModel(plan.stage("reward_model_1"), Resources(plan, {"taste": engine}, {}))
     for _ in range(2):
         stage.run(rows_of(language_model), context_of(plan, language_model))
     (line,) = [record.getMessage() for record in caplog.records]
@@ -186,6 +186,6 @@ def test_rows_that_are_cut_are_told_once(
 def test_a_rank_without_rows_takes_part(language_model: Path, classifier: Path) -> None:
     plan = plan_of(language_model, classifier)
     engine: Any = Saying()
-    stage = RewardModel(plan.stage("reward_model_1"), Resources(plan, {"taste": engine}, {}, None, None, None))
+    stage = RewardModel(plan.stage("reward_model_1"), Resources(plan, {"taste": engine}, {}))
     result = stage.run(rows_of(language_model).take(np.arange(0)), context_of(plan, language_model))
     assert len(result.batch) == 0 and result.batch["taste_rewards"].num_rows == 0

@@ -92,7 +92,7 @@ class OneByOne(ScriptedEngine):
 
 def stages_of(*overrides, engine, rewards):
     plan = make_plan("data.batchSize=2", "algorithm.groupSize=2", *overrides)
-    resources = Resources(plan, {}, {"actor": engine}, None, FakeDataset(), rewards)
+    resources = Resources(plan, {}, {"actor": engine}, datasets={"actor": FakeDataset()}, rewards={"actor": rewards})
     context = StageContext(1, 0, plan.spec, lambda ids: " ".join(map(str, ids)), None, 0, 1)
     return Rollout(plan.stage("rollout"), resources), Reward(plan.stage("reward"), resources), context
 
@@ -133,7 +133,7 @@ def test_a_step_tells_reward_and_accuracy_of_each_data_set_and_shows_reference_a
     rewards = "rewards=[{name: correct, run: 'm:f', column: answer}, {name: style, run: 'm:g', weight: 0.5}]"
     plan = make_plan("data.batchSize=2", "algorithm.groupSize=2", rewards)
     runner = ScoredAs([[1.0, 2.0], [0.0, 2.0], [0.0, 0.0], [0.0, 4.0]], weights=[1.0, 0.5])
-    resources = Resources(plan, {}, {}, None, FakeDataset(), runner)
+    resources = Resources(plan, {}, {}, datasets={"actor": FakeDataset()}, rewards={"actor": runner})
     groups = np.array([0, 1])
     asked = asked_batch(prompts_of([7], [8]), rows_of_groups(groups, 2), groups, 2)
     batch = rollout_batch(asked, responses_of([0], [1], [2], [3]), version=0)

@@ -70,7 +70,13 @@ class Ranks:
         self.stages = [
             Sample(
                 plan.stage("sample"),
-                Resources(plan, {}, {"actor": answering_engine()}, None, FakeDataset(), fake_rewards()),
+                Resources(
+                    plan,
+                    {},
+                    {"actor": answering_engine()},
+                    datasets={"actor": FakeDataset()},
+                    rewards={"actor": fake_rewards()},
+                ),
             )
             for _ in range(dp_size)
         ]

@@ -62,7 +62,7 @@ def test_an_update_ends_the_job_after_as_many_as_the_job_says_also_where_it_went
 ) -> None:
     plan, engine = make_plan("data.batchSize=4", "algorithm.name=PPO", "training.maxSkippedSteps=3"), NeverSteps()
     stage_plan = next(stage for stage in plan.stages if stage.run == run.__name__)
-    resources = Resources(plan, dict.fromkeys(["actor", "critic", "reference"], engine), {}, None, None, None)
+    resources = Resources(plan, dict.fromkeys(["actor", "critic", "reference"], engine), {})
     tokens = Column.from_lengths(np.ones(8, np.float32), [2, 2, 2, 2])
     columns = ["response_mask", "advantages", "returns", "old_log_probs", "values"]
     batch = Batch.build(np.arange(4), np.arange(4), dict.fromkeys(columns, tokens))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rljob_worker.runtime.lead.recorder import derived
+from rljob_worker.runtime.lead.recorder import derived, of_whole_job
 
 
 def test_derived_metrics():
@@ -13,17 +13,27 @@ def test_derived_metrics():
             "reward/square_mean": 0.25,
             "policy/clip_fraction_low": 0.125,
             "policy/clip_fraction_high": 0.25,
-            "tokens/total": 600,
-            "time/step_seconds": 2.0,
-            "data/bytes_rollout->reward": 40,
-            "data/bytes_metrics": 2,
         }
     )
     assert found["reward/std"] == pytest.approx(0.4330, abs=1e-4) and "reward/square_mean" not in found
     assert found["policy/clip_fraction"] == 0.375
-    assert found["throughput/tokens_per_second"] == 300
-    assert found["data/bytes_total"] == 42
+
+
+def test_metrics_of_the_whole_job():
+    moved = {"time/step_seconds": 2.0, "data/bytes_rollout->reward": 40, "data/bytes_metrics": 2}
+    alone = of_whole_job({"tokens/total": 600, "reward/mean": 0.25, **moved}, [])
+    assert alone["throughput/tokens_per_second"] == 300 and alone["reward/mean"] == 0.25
+    assert alone["data/bytes_total"] == 42
+    # of several policies: (0.25 + 0.75) / 2, and 100 + 500 tokens in 2 seconds
+    policies = [
+        {"tokens/total": 100, "reward/mean": 0.25, "loss/policy": 1.0},
+        {"tokens/total": 500, "reward/mean": 0.75},
+    ]
+    several = of_whole_job(moved, policies)
+    assert several["throughput/tokens_per_second"] == 300 and several["reward/mean"] == 0.5
+    assert "validation/accuracy" not in several and "loss/policy" not in several
 
 
 def test_nothing_is_derived_from_what_is_not_there():
-    assert derived({"reward/mean": 0.25}) == {"reward/mean": 0.25, "data/bytes_total": 0}
+    assert derived({"reward/mean": 0.25}) == {"reward/mean": 0.25}
+    assert of_whole_job({"reward/mean": 0.25}, []) == {"reward/mean": 0.25, "data/bytes_total": 0}

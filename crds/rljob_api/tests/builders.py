@@ -64,3 +64,21 @@ REFERENCE = "name: reference, run: LogProbs, models: [reference], after: [rollou
 ADVANTAGE = "name: advantage, run: Advantage, after: [reward]"
 UPDATE = "name: update, run: UpdatePolicy, after: [advantage, reference]"
 GRPO = (ROLLOUT, REWARD, REFERENCE, ADVANTAGE, UPDATE)
+
+TWO_POLICIES = (
+    "models=[{name: left, path: models/left}, {name: right, path: models/right}]",
+    "rewards=[{name: correct, run: 'm:correct', column: answer}, {name: short, run: 'm:short'}]",
+    "algorithm.kl.coefficient=0",
+)
+"""Models, rewards and algorithm of a job whose dag has two pipelines."""
+
+
+def pipeline(policy: str, *rewards: str) -> tuple[str, ...]:
+    """Rollout, reward, advantage and update of one policy. rewards: those that are its own, or all."""
+    chosen = f", rewards: [{', '.join(rewards)}]" if rewards else ""
+    return (
+        f"name: rollout_{policy}, run: Rollout, models: [{policy}]",
+        f"name: reward_{policy}, run: Reward, after: [rollout_{policy}]{chosen}",
+        f"name: advantage_{policy}, run: Advantage, after: [reward_{policy}]",
+        f"name: update_{policy}, run: UpdatePolicy, models: [{policy}], after: [advantage_{policy}]",
+    )

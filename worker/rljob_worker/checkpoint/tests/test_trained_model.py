@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from rljob_api.tests.builders import TWO_POLICIES, dag, make_plan, pipeline
 from rljob_worker.checkpoint.tests.builders import committer
 from rljob_worker.checkpoint.trained_model import trained_elsewhere, trained_model
 from rljob_worker.checkpoint.writer import RankFiles, RankPart
@@ -70,3 +71,17 @@ def test_what_is_damaged_or_no_whole_model_is_refused_by_name(tmp_path):
     shard.write_bytes(shard.read_bytes()[:-1])
     with pytest.raises(StorageError, match=r"run': the checkpoint of step 4 is damaged"):
         reference_of(path, run)
+
+
+def test_of_a_run_with_several_policies_a_model_is_the_one_of_its_name(tmp_path):
+    plan = make_plan(*TWO_POLICIES, dag(*pipeline("left", "correct"), *pipeline("right", "short")))
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "plan.json").write_text(plan.canonical_json())
+    claim_run(run, Owner(1))
+    RankFiles(run, Owner(1), "train", 0).write(1, RankPart.copy({}, {}))
+    committer(run, Owner(1)).commit(1, score=None)
+    found = trained_model(str(run), "right")
+    assert found is not None and str(found.state).endswith("engines/train-right")
+    with pytest.raises(InvalidJob, match="trained the policies left, right, and this model is called reference"):
+        trained_model(str(run), "reference")

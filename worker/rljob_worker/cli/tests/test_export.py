@@ -9,7 +9,7 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from rljob_api.tests.builders import make_plan
+from rljob_api.tests.builders import TWO_POLICIES, dag, make_plan, pipeline
 from rljob_api.tests.patience import PATIENCE_SECONDS
 from rljob_worker.checkpoint.model_card import model_card
 from rljob_worker.cli.app import app
@@ -50,6 +50,14 @@ def test_a_card_says_what_was_trained_and_what_it_reached():
     assert training["algorithm"]["name"] == "GRPO" and "rollout" in training
 
 
+def test_a_card_is_about_one_of_several_policies():
+    plan = make_plan(*TWO_POLICIES, dag(*pipeline("left", "correct"), *pipeline("right", "short")))
+    records = [{"step": 1, "policy/left/reward/mean": 0.25, "policy/right/reward/mean": 0.5, "reward/mean": 0.375}]
+    card = model_card(plan, "right", 1, records, is_adapter=False)
+    assert head_of(card)["base_model"] == "models/right" and "# small: right" in card
+    assert "| mean reward | 0.5 |" in card and "| reward `short`, weight 1 |" in card and "`correct`" not in card
+
+
 def test_a_folder_of_this_machine_is_nothing_that_a_hub_knows():
     card = model_card(make_plan("models=[{name: actor, path: /home/me/model}]"), "actor", 1, [], is_adapter=True)
     assert "base_model" not in head_of(card) and head_of(card)["library_name"] == "peft"
@@ -63,6 +71,14 @@ def test_a_card_is_written_from_the_run(tmp_path):
     directory.metrics.write_text(json.dumps({"step": 1, "reward/mean": 0.5}) + "\n")
     write_card(directory, tmp_path, 1, None)
     assert "| mean reward | 0.5 |" in (tmp_path / "README.md").read_text()
+
+
+def test_a_critic_has_no_card(tmp_path):
+    directory = RunDirectory(tmp_path / "run")
+    directory.prepare()
+    directory.write(directory.plan, make_plan("algorithm={name: PPO}").canonical_json())
+    write_card(directory, tmp_path, 1, "critic")
+    assert not (tmp_path / "README.md").exists()
 
 
 def test_a_card_goes_to_a_store_beside_the_model(tmp_path, monkeypatch):

@@ -95,6 +95,7 @@ def test_a_number_is_compared_with_a_number(text):
 def test_a_sample_as_text_with_its_tokens():
     record = RECORDS[1] | {"tokens": {"rollout_log_probs": [-0.25, -1.5], "text": ["it\n", "[b]"], "loss_mask": [1, 0]}}
     assert headline(record) == "step 1  row 5  reward 1.25  (correct 1)"
+    assert headline(record | {"policy": "solver"}) == "step 1  solver  row 5  reward 1.25  (correct 1)"
     said = headline({"step": 0, "source": "gsm8k", "validation": True})
     assert said == "step 0  row –  gsm8k  validation"
     text = pages([record], 100, tokens=True, colour=False)

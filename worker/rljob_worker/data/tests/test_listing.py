@@ -1,4 +1,4 @@
-from rljob_worker.data.listing import DataFile, changes, from_json, named, to_json
+from rljob_worker.data.listing import DataFile, DataIdentity, changes, from_json, joined, named, to_json
 
 A, B = DataFile("s3://b/a", 10, '"1"'), DataFile("s3://b/b", 20, '"1"')
 
@@ -25,3 +25,10 @@ def test_of_many_changes_the_first_are_named():
 
 def test_a_listing_survives_json():
     assert from_json(to_json((A, B))) == (A, B)
+
+
+def test_data_sets_of_several_policies_are_one_thing_to_a_checkpoint():
+    one, other = DataIdentity("a", (A,)), DataIdentity("b", (A,))
+    assert joined([one]) == one and joined([]) == DataIdentity()
+    assert joined([one, other]).files == (A,)
+    assert len({joined(each).fingerprint for each in ([one, other], [other, one], [one, one], [one])}) == 4

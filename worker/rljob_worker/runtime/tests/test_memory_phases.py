@@ -131,7 +131,7 @@ def test_a_worker_makes_room_before_it_generates_and_after():
         seen["validation"] = (training.slept, len(rollout.slept))
         return {}, []
 
-    worker = a_worker({"actor": training}, {"actor": rollout}, validation=SimpleNamespace(run=validated))
+    worker = a_worker({"actor": training}, {"actor": rollout}, validations={"actor": SimpleNamespace(run=validated)})
     for name in ("reference", "rollout", "update"):
         stage = next(each for each in worker.plan.stages if each.name == name)
         worker.run_stage(stage, Watched(name), step=1)

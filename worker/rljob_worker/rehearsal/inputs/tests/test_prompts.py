@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rljob_api.tests.builders import make_job
+from rljob_api.tests.builders import TWO_POLICIES, dag, make_job, pipeline
 from rljob_worker.rehearsal.inputs.prompts import Glance, glance_at_data
 from rljob_worker.rehearsal.tests.good_job import CONFIG, lines, tokenizer_json
 
@@ -53,3 +53,25 @@ def test_a_batch_has_no_more_prompts_than_are_kept(folder: Path, batch_size: int
 def test_validation_may_have_fewer_prompts_than_a_batch(folder: Path) -> None:
     job = ("data.train=[{path: train.jsonl}]", "data.validation=[{path: few.jsonl}]", "data.batchSize=2")
     assert found(folder, *job, train=2 * [SHORT], few=[SHORT]) == []
+
+
+def test_prompts_are_as_long_as_the_policy_has_them_that_makes_most_of_them(folder: Path) -> None:
+    """Whose chat template adds a word to the three of a prompt."""
+    models = {"models/left": folder, "models/right": folder / "wordy"}
+    for place, words in ((folder, ""), (folder / "wordy", " b")):
+        place.mkdir(exist_ok=True)
+        (place / "config.json").write_text(json.dumps(CONFIG))
+        (place / "tokenizer.json").write_text(tokenizer_json())
+        (place / "chat_template.jinja").write_text("{{ messages[0]['content'] }}" + words)
+    (folder / "train.jsonl").write_text(lines(4 * [{"prompt": "a b c", "answer": "1"}]))
+    stages = dag(*pipeline("left", "correct"), *pipeline("right", "short"))
+    data = ("data.train=[{path: train.jsonl}]", "data.applyChatTemplate=true", "data.batchSize=4")
+
+    def told(longest: int) -> list[str]:
+        glance = Glance({})
+        job = make_job(*TWO_POLICIES, *data, f"data.maxPromptTokens={longest}", stages)
+        glance_at_data(job.spec, folder, models, glance)
+        return [each.problem.message for each in glance.found]
+
+    assert told(4) == []
+    assert told(3) == ["every prompt of data.train is longer than this; the longest has 4 tokens"]

@@ -1,37 +1,23 @@
 """Jobs with several policies, and what may be wrong with them."""
 
 import pytest
+import yaml
 
-from rljob_api.tests.builders import SMALL, dag, make_job, make_plan, problems
+from rljob_api.catalogue.stages import STAGES
+from rljob_api.tests.builders import SMALL, TWO_POLICIES, dag, make_job, make_plan, pipeline, problems
 from rljob_api.v1alpha1.dag import UPDATE_POLICY
 
-MODELS = "models=[{name: left, path: models/left}, {name: right, path: models/right}]"
-REWARDS = "rewards=[{name: correct, run: 'm:correct', column: answer}, {name: short, run: 'm:short'}]"
-KL_OFF = "algorithm.kl.coefficient=0"
-
-
-def pipeline(policy, *rewards):
-    """Rollout, reward, advantage and update of one policy."""
-    chosen = f", rewards: [{', '.join(rewards)}]" if rewards else ""
-    return (
-        f"name: rollout_{policy}, run: Rollout, models: [{policy}]",
-        f"name: reward_{policy}, run: Reward, after: [rollout_{policy}]{chosen}",
-        f"name: advantage_{policy}, run: Advantage, after: [reward_{policy}]",
-        f"name: update_{policy}, run: UpdatePolicy, models: [{policy}], after: [advantage_{policy}]",
-    )
-
-
+MODELS, REWARDS, KL_OFF = TWO_POLICIES
 LEFT, RIGHT = pipeline("left", "correct"), pipeline("right", "short")
-TWO = (MODELS, REWARDS, KL_OFF)
 
 
-def found(*stages, base=TWO):
+def found(*stages, base=TWO_POLICIES):
     """(path, message and fix) of what is wrong."""
     return [(each.path.removeprefix("spec."), f"{each.message}. {each.fix}") for each in problems(*base, dag(*stages))]
 
 
 def test_each_policy_has_columns_rewards_and_engines_of_its_own():
-    plan = make_plan(*TWO, dag(*LEFT, *RIGHT))
+    plan = make_plan(*TWO_POLICIES, dag(*LEFT, *RIGHT))
     assert plan.spec.policies == ("left", "right")
     edges = {edge.name: set(edge.columns) for edge in plan.edges}
     assert edges["rollout_left->update_left"] & edges["rollout_right->update_right"] >= {"response_ids"}
@@ -49,16 +35,16 @@ def test_each_policy_has_columns_rewards_and_engines_of_its_own():
 
 def test_a_policy_sees_its_own_rewards_in_the_order_of_its_stage():
     both = pipeline("left", "short", "correct")
-    plan = make_plan(*TWO, dag(*both, *RIGHT))
+    plan = make_plan(*TWO_POLICIES, dag(*both, *RIGHT))
     assert [reward.name for reward in plan.spec_of("left").rewards] == ["short", "correct"]
     assert [reward.name for reward in plan.spec_of("right").rewards] == ["short"]
-    all_of_them = make_plan(*TWO, dag(*pipeline("left"), *RIGHT)).spec_of("left").rewards
+    all_of_them = make_plan(*TWO_POLICIES, dag(*pipeline("left"), *RIGHT)).spec_of("left").rewards
     assert [reward.name for reward in all_of_them] == ["correct", "short"]
 
 
 def test_a_policy_may_learn_from_rows_of_another_where_it_makes_none():
     student = "name: student, run: UpdatePolicy, models: [right], after: [advantage_left]"
-    plan = make_plan(*TWO, "rewards=[{name: correct, run: 'm:f'}]", dag(*LEFT, student))
+    plan = make_plan(*TWO_POLICIES, "rewards=[{name: correct, run: 'm:f'}]", dag(*LEFT, student))
     assert [plan.policy_of(name) for name in ("rollout_left", "advantage_left", "student")] == ["left", "left", "right"]
 
 
@@ -85,8 +71,6 @@ def test_a_model_in_training_elsewhere_is_no_old_policy_of_these_rows():
 def test_which_models_are_policies(dag_of, policies, derived):
     spec = make_job().spec
     if dag_of is not None:
-        import yaml
-
         stages = [yaml.safe_load("{" + stage + "}") for stage in dag_of]
         spec = type(spec).model_validate({**spec.to_json(), "dag": {"stages": stages}})
     assert (spec.policies, spec.derived_models) == (policies, derived)
@@ -174,6 +158,4 @@ def test_validation_asks_no_model_first_whoever_is_validated():
 
 
 def test_the_stage_that_makes_a_policy_is_one_of_the_catalogue():
-    from rljob_api.catalogue.stages import STAGES
-
     assert STAGES[UPDATE_POLICY].use == "Trains" and "UpdatePolicy" not in SMALL

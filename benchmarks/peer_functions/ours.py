@@ -62,8 +62,8 @@ class Ours:
 
     def aggregated(self, losses: Tensor, name: str) -> Tensor:
         aggregation = AGGREGATIONS[name](float(self.lengths.max()))
-        count = float(aggregation.count(self.action_row, self.num_rows))
-        return aggregate(aggregation, losses, self.action_row, self.num_rows, count)
+        count = float(aggregation.units(self.num_actions).sum())
+        return aggregate(aggregation, losses, self.action_row, self.num_actions, count)
 
 
 def advantages(batch: Ours) -> dict[str, Callable[[], Result]]:

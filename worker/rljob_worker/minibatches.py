@@ -1,7 +1,7 @@
 """Which mini-batch (optimizer step) a row belongs to.
 
 Fixed by group id and seed alone, before any balancing, so that neither the data-parallel size nor arrival order changes
-which rows share an update. Rows of one group always stay in one mini-batch.
+which rows share an update. Rows of one group, and so of one trajectory, always stay in one mini-batch.
 """
 
 import numpy as np

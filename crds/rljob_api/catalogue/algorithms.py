@@ -46,7 +46,7 @@ class Loss:
     options: tuple[str, ...] = ("clip_low", "clip_high")
     """Fields of `algorithm.loss` that it looks at, besides name, aggregation and entropyCoefficient."""
     is_sequence_level: bool = False
-    """Whether it has one ratio per row, so that only a mean over rows weighs rows alike."""
+    """Whether it has one ratio per trajectory, so that only a mean over trajectories weighs them alike."""
     has_ratio: bool = True
     """Whether it compares with the policy from before the update."""
     reads: tuple[str, ...] = ()
@@ -124,6 +124,13 @@ LOSSES: Mapping[str, Loss] = {
     )
 }
 """Policy losses, by name."""
+
+
+def needs_whole_trajectories(loss: str) -> bool:
+    """Whether a policy loss has to see all rows of a trajectory at once: one with a ratio of them, and one that nobody
+    here knows."""
+    return loss not in LOSSES or LOSSES[loss].is_sequence_level
+
 
 KL_ESTIMATORS: Mapping[str, str] = {
     "K1": "difference of log-probabilities; unbiased, high variance, and as a loss its gradient is 0 on average",

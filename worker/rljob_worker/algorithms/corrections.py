@@ -7,6 +7,8 @@ other arithmetic. x = log π_old - log μ of a token, and w the ratio at the cho
     Sequence           w_t = exp(Σ_row x), the same for all tokens of a row
     SequenceGeometric  w_t = exp(mean_row x), the same for all tokens of a row
 
+Rows of one trajectory are one row here.
+
 Computed once per step, before mini-batches are cut, and always detached. Observations have w = 1 and are nowhere
 counted. How off-policy the update itself becomes is the policy loss's business (π / π_old); this is not mixed in.
 """

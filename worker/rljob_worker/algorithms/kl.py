@@ -155,43 +155,43 @@ def k3_unclamped(log_probs: Tensor, ref_log_probs: Tensor) -> Tensor:
     return torch.expm1(log_r) - log_r
 
 
-def tally_reference_kl(tally: Tally, log_probs: Tensor, ref_log_probs: Tensor, lengths: Tensor) -> None:
-    """Report `kl/reference` in nats per token and `kl/reference_row` in nats per row.
+def tally_reference_kl(tally: Tally, log_probs: Tensor, ref_log_probs: Tensor, num_trajectories: Tensor) -> None:
+    """Report `kl/reference` in nats per token and `kl/reference_row` in nats per trajectory.
 
-    mean over tokens, and mean over rows of the sum over a row, of `k3_unclamped`
+    mean over tokens, and mean over trajectories of the sum over one, of `k3_unclamped`
 
     http://joschu.net/blog/kl-approx.html
-    log_probs, ref_log_probs: [actions]. lengths: actions of each row, int64 [rows].
+    log_probs, ref_log_probs: [actions]. num_trajectories: those with an action, a scalar.
     """
-    tally_kl(tally, k3_unclamped(log_probs, ref_log_probs), lengths)
+    tally_kl(tally, k3_unclamped(log_probs, ref_log_probs), num_trajectories)
 
 
-def tally_kl(tally: Tally, kl: Tensor, lengths: Tensor) -> None:
+def tally_kl(tally: Tally, kl: Tensor, num_trajectories: Tensor) -> None:
     """The same reports of a divergence that is known. kl: [actions]."""
     tally.mean_of("kl/reference", kl)
-    tally.mean("kl/reference_row", kl.sum(dtype=torch.float64), (lengths > 0).sum())
+    tally.mean("kl/reference_row", kl.sum(dtype=torch.float64), num_trajectories)
 
 
 @dataclass(frozen=True)
 class KLController:
     """The KL coefficient of a step; `update` returns that of the next step. Fixed without a target.
 
-    β ← β · (1 + clip(kl / target - 1, -0.2, 0.2) · rows / horizon)
+    β ← β · (1 + clip(kl / target - 1, -0.2, 0.2) · trajectories / horizon)
 
     Ziegler et al. 2019, https://arxiv.org/abs/1909.08593
     """
 
     coefficient: float
-    target: float | None = None  # nats per row
-    horizon: float = 10_000.0  # rows
+    target: float | None = None  # nats per trajectory
+    horizon: float = 10_000.0  # trajectories
 
-    def update(self, kl: float, num_rows: int) -> KLController:
-        """After a step: its KL in nats per row (metric `kl/reference_row`), its rows over all ranks. One that is not
-        finite says nothing, and the coefficient stays."""
+    def update(self, kl: float, num_trajectories: int) -> KLController:
+        """After a step: its KL in nats per trajectory (metric `kl/reference_row`), its trajectories over all ranks. A
+        KL that is not finite says nothing, and the coefficient stays."""
         if self.target is None or not math.isfinite(kl):
             return self
         error = min(max(kl / self.target - 1.0, -0.2), 0.2)
-        return replace(self, coefficient=self.coefficient * (1.0 + error * num_rows / self.horizon))
+        return replace(self, coefficient=self.coefficient * (1.0 + error * num_trajectories / self.horizon))
 
     def state_dict(self) -> dict[str, float]:
         """What changes, for a checkpoint; target and horizon are the job's."""

@@ -14,6 +14,7 @@ from torch import Tensor
 if TYPE_CHECKING:
     from rljob_api.v1alpha1.algorithm import AlgorithmSpec
     from rljob_worker.batch import Column
+    from rljob_worker.trajectories import Trajectories
 
 
 LOSS_MASK = "loss_mask"
@@ -51,3 +52,8 @@ def row_of(column: Column) -> Tensor:
     """The row each value of a ragged column belongs to, int64 [tokens], ascending."""
     lengths = torch.tensor(column.lengths)
     return torch.repeat_interleave(torch.arange(len(lengths)), lengths)
+
+
+def trajectory_of(column: Column, trajectories: Trajectories) -> Tensor:
+    """The trajectory each value of a ragged column belongs to, int64 [tokens], ascending."""
+    return torch.repeat_interleave(torch.tensor(trajectories.of_row), torch.tensor(column.lengths))

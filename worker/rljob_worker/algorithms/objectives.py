@@ -4,8 +4,8 @@
 
 Each term has its own denominator N, counted once per optimizer step over all micro-batches and ranks
 (`counts`), so that the sum of what `__call__` returns over micro-batches and ranks is the objective itself,
-however rows are split. w are the importance weights of a correction, 1 without one. A row that was drawn
-several times counts as often, in the sums and in N.
+however rows are split, and trajectories into rows. w are the importance weights of a correction, 1 without one. A row
+that was drawn several times counts as often, in the sums and in N.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ import torch
 from torch import Tensor
 
 from rljob_worker.metrics.scalars import Scalar
+from rljob_worker.trajectories import TRAJECTORY_ID
 
 from .aggregation import AGGREGATIONS, Aggregation, aggregate, numerator
+from .denominators import ROW_WEIGHTS, TRAJECTORY_TOKENS, CountedRows, count_actions
 from .kl import KL_ESTIMATORS, KLEstimator, k3_unclamped, tally_kl, tally_reference_kl
 from .masking import LOSS_MASK, action_positions, mask_column
 from .mismatch import ROLLOUT_LOG_PROBS, tally_mismatch
 from .policy_losses import POLICY_LOSSES, PolicyLoss, PolicyTokens
 from .registry import resolve
-from .row_weights import ROW_WEIGHTS, count, count_actions
-from .segments import segment_count
 from .tally import Tally
 
 if TYPE_CHECKING:
@@ -49,7 +49,9 @@ class KLTerm:
 class PolicyObjective:
     """Policy loss, KL penalty and entropy bonus of one mini-batch.
 
-    Without `old_log_probs` the current policy is the old one: the ratio is 1, with the gradient of log π.
+    Without `old_log_probs` the current policy is the old one: the ratio is 1, with the gradient of log π. trajectories:
+    columns of rows that are parts of trajectories; with `trajectory_id` among them a micro-batch has whole ones, and
+    what the loss sees as a row is a trajectory.
     """
 
     def __init__(
@@ -63,6 +65,7 @@ class PolicyObjective:
         has_old_log_probs: bool = True,
         has_importance_weights: bool = False,
         has_row_weights: bool = False,
+        trajectories: tuple[str, ...] = (),
         mask: str = "response_mask",
         reads: tuple[str, ...] = (),
     ) -> None:
@@ -81,6 +84,7 @@ class PolicyObjective:
         names += ["old_log_probs"] * has_old_log_probs
         names += ["ref_log_probs"] * (kl is not None and kl.estimator is not None)
         names += [IMPORTANCE_WEIGHTS] * has_importance_weights + [ROW_WEIGHTS] * has_row_weights
+        names += trajectories
         self.columns: tuple[str, ...] = tuple(dict.fromkeys([*names, *reads]))
         full_kl = {"full_kl"} if kl is not None and kl.estimator is None else set()
         # a gradient through entropies that no term has doubles the work on the last layer
@@ -96,37 +100,43 @@ class PolicyObjective:
 
     def counts(self, batch: Batch) -> dict[str, float]:
         """This rank's denominators of one mini-batch, by term. batch: its rows, with `columns`."""
-        is_weighted = ROW_WEIGHTS in self.columns
         return {
-            name: count_actions(aggregation, batch, self._mask, is_weighted=is_weighted)
+            name: count_actions(aggregation, batch, self._mask, self.columns)
             for name, (_, aggregation) in self._terms.items()
         }
 
     def __call__(self, tokens: TokenBatch, counts: dict[str, float]) -> tuple[Tensor, dict[str, Scalar]]:
         """Part of the objective, a scalar, and metrics. tokens: whole rows. counts: over all ranks."""
         at = action_positions(tokens.columns[self._mask])
-        actions = self._actions(tokens, at)
+        rows = CountedRows.of(tokens.row.index_select(0, at), tokens.num_rows, tokens.columns)
+        actions = self._actions(tokens, at, rows.row)
         outcome = self._loss(actions, self._options)
-        by_term = self._by_term(tokens, at, actions, outcome.losses)
+        by_term = self._by_term(tokens, at, actions, rows, outcome.losses)
         parts = [
-            coefficient * aggregate(aggregation, by_term[name], actions.row, actions.num_rows, counts[name])
+            coefficient * aggregate(aggregation, by_term[name], rows.row, rows.lengths, counts[name])
             for name, (coefficient, aggregation) in self._terms.items()
         ]
-        return torch.stack(parts).sum(), self._metrics(tokens, at, actions, by_term["policy"], outcome.indicators)
+        return torch.stack(parts).sum(), self._metrics(tokens, at, actions, rows, by_term["policy"], outcome.indicators)
 
-    def _actions(self, tokens: TokenBatch, at: Tensor) -> PolicyTokens:
+    def _actions(self, tokens: TokenBatch, at: Tensor, row: Tensor) -> PolicyTokens:
+        num_rows = tokens.num_rows
+        if TRAJECTORY_ID in self.columns:
+            trajectories, of_row = torch.unique_consecutive(tokens.columns[TRAJECTORY_ID], return_inverse=True)
+            row, num_rows = of_row[row], len(trajectories)
         log_probs = tokens.log_probs.index_select(0, at)
         has_old = "old_log_probs" in self.columns
         return PolicyTokens(
             log_probs=log_probs,
             old_log_probs=tokens.columns["old_log_probs"].index_select(0, at) if has_old else log_probs.detach(),
             advantages=tokens.columns["advantages"].index_select(0, at),
-            row=tokens.row.index_select(0, at),
-            num_rows=tokens.num_rows,
+            row=row,
+            num_rows=num_rows,
             columns={name: tokens.columns[name].index_select(0, at) for name in self._reads},
         )
 
-    def _by_term(self, tokens: TokenBatch, at: Tensor, actions: PolicyTokens, losses: Tensor) -> dict[str, Tensor]:
+    def _by_term(
+        self, tokens: TokenBatch, at: Tensor, actions: PolicyTokens, rows: CountedRows, losses: Tensor
+    ) -> dict[str, Tensor]:
         """What each term adds up, [actions]."""
         if IMPORTANCE_WEIGHTS in self.columns:
             losses = losses * tokens.columns[IMPORTANCE_WEIGHTS].index_select(0, at)
@@ -135,8 +145,8 @@ class PolicyObjective:
             by_term["kl"] = self._divergence(tokens, at, actions, self._kl.estimator)
         if tokens.entropy is not None:
             by_term["entropy"] = tokens.entropy.index_select(0, at)
-        if ROW_WEIGHTS in self.columns:
-            times = tokens.columns[ROW_WEIGHTS][actions.row]
+        if rows.weights is not None:
+            times = rows.weights[rows.row]
             by_term = {name: values * times for name, values in by_term.items()}
         return by_term
 
@@ -154,14 +164,13 @@ class PolicyObjective:
         tokens: TokenBatch,
         at: Tensor,
         actions: PolicyTokens,
+        rows: CountedRows,
         losses: Tensor,
         indicators: Mapping[str, Tensor],
     ) -> dict[str, Scalar]:
         tally = Tally()
         aggregation = self._terms["policy"][1]
-        weights = tokens.columns[ROW_WEIGHTS] if ROW_WEIGHTS in self.columns else None
-        summed = numerator(aggregation, losses, actions.row, actions.num_rows)
-        tally.mean("loss/policy", summed, count(aggregation, actions.row, actions.num_rows, weights))
+        tally.mean("loss/policy", numerator(aggregation, losses, rows.row, rows.lengths), rows.count(aggregation))
         log_probs = actions.log_probs.detach()
         ratio = (log_probs - actions.old_log_probs).exp()
         tally.mean_of("kl/old", k3_unclamped(actions.old_log_probs, log_probs))
@@ -173,11 +182,11 @@ class PolicyObjective:
             tally.mean_of("policy/entropy", tokens.entropy.index_select(0, at))
         if self._tells_mismatch:
             tally_mismatch(tally, log_probs, tokens.columns[ROLLOUT_LOG_PROBS].index_select(0, at))
-        lengths = segment_count(actions.row, actions.num_rows)
         if tokens.full_kl is not None:
-            tally_kl(tally, tokens.full_kl.detach().index_select(0, at), lengths)
+            tally_kl(tally, tokens.full_kl.detach().index_select(0, at), rows.num_trajectories)
         elif self._kl is not None:
-            tally_reference_kl(tally, log_probs, tokens.columns["ref_log_probs"].index_select(0, at), lengths)
+            ref_log_probs = tokens.columns["ref_log_probs"].index_select(0, at)
+            tally_reference_kl(tally, log_probs, ref_log_probs, rows.num_trajectories)
         return tally.scalars()
 
 
@@ -193,7 +202,7 @@ def policy_objective(
 
     has_old_log_probs: whether a stage writes them. kl_coefficient: the controller's; None means the job's.
     made: columns that the update itself made of the step's rows: `importance_weights` and `loss_mask` of a correction,
-    and what the loss prepared.
+    those of trajectories where they may have several rows, and what the loss prepared.
     """
     kl = None
     if algorithm.kl.placement == "Loss" and algorithm.kl.coefficient > 0.0:
@@ -201,7 +210,8 @@ def policy_objective(
         name = algorithm.kl.estimator
         kl = KLTerm(None if name == "Full" else resolve(KL_ESTIMATORS, name), beta)
     loss = algorithm.loss
-    prepared = [name for name in made if name not in (IMPORTANCE_WEIGHTS, LOSS_MASK)]
+    trajectories = tuple(name for name in (TRAJECTORY_TOKENS, TRAJECTORY_ID) if name in made)
+    prepared = [name for name in made if name not in (IMPORTANCE_WEIGHTS, LOSS_MASK, *trajectories)]
     return PolicyObjective(
         resolve(POLICY_LOSSES, loss.name),
         loss,
@@ -211,6 +221,7 @@ def policy_objective(
         has_old_log_probs=has_old_log_probs,
         has_importance_weights=IMPORTANCE_WEIGHTS in made,
         has_row_weights=algorithm.sampling.resampling is not None,
+        trajectories=trajectories,
         mask=LOSS_MASK if LOSS_MASK in made else mask_column(algorithm),
         reads=tuple(dict.fromkeys([*loss.reads, *prepared])),
     )

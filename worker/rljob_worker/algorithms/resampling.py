@@ -1,7 +1,8 @@
-"""PF-PPO's resampling: the rows of a step are drawn anew by their rewards.
+"""PF-PPO's resampling: the trajectories of a step, most often rows, are drawn anew by their rewards.
 
-A draw is kept as the number of times it took each row. Rows drawn twice would have one row_id twice, would be scored
-and moved twice, and would lie in the way of every balance; a loss that counts a row w times is the same loss.
+A draw is kept as the number of times it took each, which all of its rows have. Rows drawn twice would have one row_id
+twice, would be scored and moved twice, and would lie in the way of every balance; a loss that counts a row w times is
+the same loss.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Advantage: turns the rewards of a group's rows into advantages per token (and returns for a critic).
+"""Advantage: turns the rewards of a group's trajectories into advantages per token (and returns for a critic).
 
-Rows that a filter left out are compared with no other; their advantages are 0, and no update reads them.
+Trajectories that a filter left out are compared with no other; their advantages are 0, and no update reads them.
 """
 
 from __future__ import annotations
@@ -15,13 +15,14 @@ from rljob_api.planning.plan import StagePlan
 from rljob_worker.algorithms.advantages.estimation import estimate_advantages, has_reward_kl
 from rljob_worker.algorithms.advantages.overlong import mask_truncated
 from rljob_worker.algorithms.kl import KLController
-from rljob_worker.algorithms.masking import row_of, tensor_of
+from rljob_worker.algorithms.masking import tensor_of, trajectory_of
 from rljob_worker.batch import Batch, Column
 from rljob_worker.errors import BadData
 from rljob_worker.finite import first_not_finite
 from rljob_worker.metrics.scalars import Scalars, mean
 from rljob_worker.stages.kept import Filter, Flags
 from rljob_worker.stages.stage import Reduce, Resources, StageContext, StageResult, token_column
+from rljob_worker.trajectories import Trajectories
 
 
 class Advantage:
@@ -32,12 +33,15 @@ class Advantage:
         self._spec, self._algorithm = spec, spec.algorithm
         self._filter = Filter.before(stage, resources.plan)
         self._max_response_tokens = spec.rollout.max_response_tokens
-        self._num_rows = spec.data.batch_size * spec.algorithm.group_size
+        self._num_trajectories = spec.num_rows
+        self._rows_per_trajectory = resources.plan.rows_per_trajectory
         self._name, self._writes = stage.name, stage.writes
         self._controller = kl_controller(resources)
 
     def run(self, batch: Batch | None, context: StageContext) -> StageResult:
         assert batch is not None
+        trajectories = Trajectories(batch.row_ids, self._rows_per_trajectory)
+        trajectories.require_of_groups(batch.group_ids, self._algorithm.group_size)
         kept = None
         if self._filter is not None:
             self._filter.require_whole_groups(batch, self._spec)
@@ -49,6 +53,7 @@ class Advantage:
             self._algorithm,
             max_response_tokens=self._max_response_tokens,
             kl_coefficient=self._controller.coefficient,
+            rows_per_trajectory=self._rows_per_trajectory,
             reduce=context.reduce,
         )
         mask = batch["response_mask"]
@@ -56,10 +61,10 @@ class Advantage:
         if found.returns is not None:
             columns["returns"] = spread(found.returns, mask, kept)
         if "loss_mask" in self._writes:
-            columns["loss_mask"] = loss_mask(batch)
+            columns["loss_mask"] = loss_mask(batch, trajectories)
         if has_reward_kl(self._algorithm):
             metrics |= {"kl/coefficient": mean(self._controller.coefficient)}
-            self._controller = updated(self._controller, metrics, self._num_rows, context.reduce)
+            self._controller = updated(self._controller, metrics, self._num_trajectories, context.reduce)
         return StageResult(batch.select([]).with_columns(columns), metrics)
 
     def _require_finite_rewards(self, rows: Batch) -> None:
@@ -86,10 +91,10 @@ def spread(values: torch.Tensor, like: Column, kept: Flags | None) -> Column:
     return token_column(everywhere, like)
 
 
-def loss_mask(batch: Batch) -> Column:
-    """The response mask without the rows that were cut off."""
-    mask = batch["response_mask"]
-    kept = mask_truncated(tensor_of(mask).bool(), tensor_of(batch["truncated"]).bool(), row_of(mask))
+def loss_mask(batch: Batch, trajectories: Trajectories) -> Column:
+    """The response mask without the trajectories of which a row was cut off."""
+    mask, truncated = batch["response_mask"], trajectories.any_row(batch["truncated"].values)
+    kept = mask_truncated(tensor_of(mask).bool(), torch.tensor(truncated), trajectory_of(mask, trajectories))
     return token_column(kept.to(torch.uint8).numpy(), mask)
 
 
@@ -99,11 +104,11 @@ def kl_controller(resources: Resources) -> KLController:
     return KLController(kl.coefficient, kl.target, float(kl.horizon))
 
 
-def updated(controller: KLController, metrics: Scalars, num_rows: int, reduce: Reduce) -> KLController:
+def updated(controller: KLController, metrics: Scalars, num_trajectories: int, reduce: Reduce) -> KLController:
     """The controller after a step; every rank comes to the same coefficient. A fixed one needs no collective."""
     seen = metrics.get("kl/reference_row")
     if controller.target is None:
         return controller
     mine = torch.tensor([seen.sum, seen.count] if seen is not None else [0.0, 0.0], dtype=torch.float64)
     total, count = reduce(mine).tolist()
-    return controller.update(total / count, num_rows) if count else controller
+    return controller.update(total / count, num_trajectories) if count else controller

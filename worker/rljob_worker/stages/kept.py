@@ -1,4 +1,4 @@
-"""What a filter of the user's own leaves of a step: the rows whose column `kept` is 1.
+"""What a filter of the user's own leaves of a step: the trajectories whose rows have 1 in column `kept`.
 
 A filter takes no row out of the batch, since every stage after it was planned with all of them. Stages that learn leave
 out what was not kept, as if it had never been made: no sum, no count and no forward pass of an update has it.
@@ -17,6 +17,8 @@ from rljob_api.planning.plan import Plan, StagePlan
 from rljob_api.v1alpha1 import RLJobSpec
 from rljob_worker.batch import Batch
 from rljob_worker.errors import BadData
+from rljob_worker.row_index import row_number
+from rljob_worker.trajectories import Trajectories
 
 Flags = NDArray[np.bool_]
 
@@ -26,13 +28,14 @@ class Filter:
     """The stage whose choice another one sees."""
 
     name: str
+    rows_per_trajectory: int = 1
 
     @staticmethod
     def before(stage: StagePlan, plan: Plan) -> Filter | None:
         """None where the job filters nothing before this stage."""
         column = stage.rename.get(KEPT, KEPT)
         inputs = (edge for edge in plan.inputs(stage.name) if column in edge.columns)
-        return next((Filter(edge.producer) for edge in inputs), None)
+        return next((Filter(edge.producer, plan.rows_per_trajectory) for edge in inputs), None)
 
     def flags(self, batch: Batch) -> Flags:
         """Which rows are kept, bool [rows]. Raises BadData for a column that does not say it."""
@@ -42,7 +45,18 @@ class Filter:
                 f"stage {self.name}: column {KEPT} says for each row whether it is kept, with one True or False, or 1 "
                 "or 0; this one has other values"
             )
-        return np.asarray(column.values != 0)
+        flags = np.asarray(column.values != 0)
+        self._require_whole_trajectories(batch, flags)
+        return flags
+
+    def _require_whole_trajectories(self, batch: Batch, flags: Flags) -> None:
+        trajectories = Trajectories(batch.row_ids, self.rows_per_trajectory)
+        torn = np.flatnonzero(flags != flags[trajectories.first][trajectories.of_row])
+        if len(torn):
+            raise BadData(
+                f"stage {self.name} keeps row {row_number(batch.row_ids[torn[0]])} or not, unlike the first row of its "
+                "trajectory: keep all rows of a trajectory or none"
+            )
 
     def rows(self, batch: Batch) -> Batch:
         """The rows that are kept."""

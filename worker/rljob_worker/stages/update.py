@@ -18,10 +18,10 @@ from rljob_api.planning.plan import StagePlan
 from rljob_api.v1alpha1 import RLJobSpec
 from rljob_api.vocabulary.keys import REFERENCE
 from rljob_worker.algorithms.advantages.estimation import has_reward_kl
+from rljob_worker.algorithms.denominators import ROW_WEIGHTS
 from rljob_worker.algorithms.mismatch import ROLLOUT_LOG_PROBS
 from rljob_worker.algorithms.objectives import policy_objective
-from rljob_worker.algorithms.preparation import check_reads, corrected, prepared
-from rljob_worker.algorithms.row_weights import ROW_WEIGHTS
+from rljob_worker.algorithms.preparation import check_reads, corrected, prepared, told_of_trajectories
 from rljob_worker.algorithms.values.objective import value_objective
 from rljob_worker.batch import Batch
 from rljob_worker.engines.protocols import Objective, ScoringEngine, TrainEngine
@@ -42,7 +42,8 @@ class UpdatePolicy:
         self._algorithm = self._spec.algorithm
         self._engine = resources.train_engines[stage.models[0]]
         self._reference = resources.scoring_engines[REFERENCE] if full_kl(self._spec) else None
-        self._num_rows = self._spec.data.batch_size * self._algorithm.group_size
+        self._num_trajectories = self._spec.num_rows
+        self._rows_per_trajectory = resources.plan.rows_per_trajectory
         self._filter = Filter.before(stage, resources.plan)
         self._controller = kl_controller(resources)
         self._skipped = SkippedSteps(stage.models[0], self._spec.training.max_skipped_steps)
@@ -53,9 +54,11 @@ class UpdatePolicy:
             return StageResult(batch.select([]), context.counted({"update/warmup_total": mean(1.0)}))
         check_reads(batch, self._algorithm.loss)
         kept = batch if self._filter is None else self._filter.rows(batch)
-        rows, mismatch = corrected(kept, self._algorithm, context.reduce)
+        several = self._rows_per_trajectory
+        rows, mismatch = corrected(kept, self._algorithm, context.reduce, rows_per_trajectory=several)
+        rows = told_of_trajectories(rows, self._algorithm, several)
         parts = [
-            prepared(part, self._algorithm, reduce=context.reduce, seed=context.seed)
+            prepared(part, self._algorithm, reduce=context.reduce, seed=context.seed, rows_per_trajectory=several)
             for part in filled(mini_batches(rows, self._spec, context.step), self._filter, context)
         ]
         objective = policy_objective(
@@ -72,7 +75,7 @@ class UpdatePolicy:
         found, self._skipped = watched(updates, self._skipped, context.step)
         metrics = found | mismatch
         if not has_reward_kl(self._algorithm):
-            self._controller = updated(self._controller, metrics, self._num_rows, context.reduce)
+            self._controller = updated(self._controller, metrics, self._num_trajectories, context.reduce)
             metrics["kl/coefficient"] = mean(self._controller.coefficient)
         return StageResult(batch.select([]), context.counted(metrics))
 

@@ -1,6 +1,6 @@
 """What the advantage stage computes: rewards are shaped, penalised, compared and whitened, in this order.
 
-rewards of rows  ->  + overlong penalty  ->  - KL penalty per token  ->  estimator  ->  whiten
+rewards of trajectories  ->  + overlong penalty  ->  - KL penalty per token  ->  estimator  ->  whiten
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ from rljob_api.catalogue.algorithms import ESTIMATORS
 from rljob_worker.batch import Column
 from rljob_worker.errors import BadData
 from rljob_worker.finite import first_not_finite
+from rljob_worker.trajectories import Trajectories
 
 from ..kl import KL_ESTIMATORS, tally_reference_kl
-from ..masking import row_of, tensor_of
+from ..masking import tensor_of, trajectory_of
 from ..registry import resolve
 from ..segments import segment_count, segment_sum
 from ..tally import Tally
@@ -44,16 +45,20 @@ def estimate_advantages(
     *,
     max_response_tokens: int,
     kl_coefficient: float | None = None,
+    rows_per_trajectory: int = 1,
     reduce: Reduce = no_reduce,
 ) -> tuple[Advantages, dict[str, Scalar]]:
     """Float32 advantages (and returns) of every response token of this rank's rows, and metrics.
 
-    batch: `rewards` [rows], `response_mask` ragged, `step_rewards` where some are spread, what the estimator reads
-    (`values` for GAE), and with the KL in the reward `old_log_probs` and `ref_log_probs`. kl_coefficient: the
-    controller's; None means the job's. Collective through `reduce`. Raises BadData for an advantage that is not finite.
+    batch: `rewards` [rows], alike on all rows of a trajectory, `response_mask` ragged, `step_rewards` where some are
+    spread, what the estimator reads (`values` for GAE), and with the KL in the reward `old_log_probs` and
+    `ref_log_probs`. kl_coefficient: the controller's; None means the job's. Collective through `reduce`. Raises BadData
+    for an advantage that is not finite, and for a trajectory of which a row is missing.
     """
     tally = Tally()
-    samples = _samples(batch, algorithm, max_response_tokens, kl_coefficient, tally)
+    trajectories = Trajectories(batch.row_ids, rows_per_trajectory)
+    trajectories.require_alike(batch["rewards"].values, "reward")
+    samples = _samples(batch, trajectories, algorithm, max_response_tokens, kl_coefficient, tally)
     found = resolve(ADVANTAGES, algorithm.advantage.estimator)(samples, algorithm.advantage, reduce)
     _require_finite(found.advantages, batch, algorithm.advantage)  # whitening would spread it over all rows
     if algorithm.advantage.whiten:
@@ -64,26 +69,34 @@ def estimate_advantages(
 
 def _samples(
     batch: Batch,
+    trajectories: Trajectories,
     algorithm: AlgorithmSpec,
     max_response_tokens: int,
     kl_coefficient: float | None,
     tally: Tally,
 ) -> Samples:
-    row, mask = row_of(batch["response_mask"]), tensor_of(batch["response_mask"]).bool()
-    group_ids = torch.tensor(batch.group_ids)
-    lengths = segment_count(row[mask], len(batch))
-    rewards = _shaped(tensor_of(batch["rewards"]).double(), lengths, algorithm, max_response_tokens, tally)
+    row, mask = trajectory_of(batch["response_mask"], trajectories), tensor_of(batch["response_mask"]).bool()
+    first = torch.tensor(trajectories.first)
+    group_ids = torch.tensor(batch.group_ids)[first]
+    lengths = segment_count(row[mask], len(first))
+    rewards = _shaped(tensor_of(batch["rewards"]).double()[first], lengths, algorithm, max_response_tokens, tally)
     if algorithm.group_size > 1:
         tally.mean_of("reward/zero_variance_groups", group_spread(rewards, group_ids) == 0.0)
-    penalty = _kl_penalty(batch, algorithm, kl_coefficient, row, mask, tally)
+    penalty = _kl_penalty(batch, algorithm, kl_coefficient, mask, lengths, tally)
     return Samples(
-        rewards=rewards if penalty is None else rewards - segment_sum(penalty, row, len(batch)),
+        rewards=rewards if penalty is None else rewards - segment_sum(penalty, row, len(first)),
         token_level_rewards=token_level_rewards(rewards, penalty, 1.0, row, mask, _steps(batch)),
         group_ids=group_ids,
         row=row,
         mask=mask,
-        columns={name: tensor_of(batch[name]) for name in _reads(algorithm.advantage)},
+        columns={name: _of_trajectories(batch[name], first) for name in _reads(algorithm.advantage)},
     )
+
+
+def _of_trajectories(column: Column, first: Tensor) -> Tensor:
+    """[tokens] of a ragged column; [trajectories] of another, where the first row says what all of them do."""
+    values = tensor_of(column)
+    return values if column.is_ragged else values[first]
 
 
 def _require_finite(advantages: Tensor, batch: Batch, options: AdvantageSpec) -> None:
@@ -110,7 +123,7 @@ def _reads(advantage: AdvantageSpec) -> tuple[str, ...]:
 def _shaped(
     rewards: Tensor, lengths: Tensor, algorithm: AlgorithmSpec, max_response_tokens: int, tally: Tally
 ) -> Tensor:
-    """Rewards with the penalty for overlong responses, [rows]."""
+    """Rewards with the penalty for overlong responses, [trajectories]."""
     if algorithm.overlong is None:
         return rewards
     overlong = soft_overlong_penalty(
@@ -124,13 +137,13 @@ def _shaped(
 
 
 def _kl_penalty(
-    batch: Batch, algorithm: AlgorithmSpec, coefficient: float | None, row: Tensor, mask: Tensor, tally: Tally
+    batch: Batch, algorithm: AlgorithmSpec, coefficient: float | None, mask: Tensor, lengths: Tensor, tally: Tally
 ) -> Tensor | None:
     """β · kl at actions and 0 elsewhere, float64 [tokens]; None where the reward carries no KL."""
     if not has_reward_kl(algorithm):
         return None
     old, ref = tensor_of(batch["old_log_probs"]).double(), tensor_of(batch["ref_log_probs"]).double()
-    tally_reference_kl(tally, old[mask], ref[mask], segment_count(row[mask], len(batch)))
+    tally_reference_kl(tally, old[mask], ref[mask], (lengths > 0).sum())
     estimate = resolve(KL_ESTIMATORS, algorithm.kl.estimator)(old, ref, old)
     beta = algorithm.kl.coefficient if coefficient is None else coefficient
     return beta * torch.where(mask, estimate, 0.0)

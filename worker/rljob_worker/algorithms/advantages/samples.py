@@ -25,7 +25,10 @@ def no_reduce(local: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Samples:
-    """The rows of one rank with their response tokens, packed; the rows of a prompt are together."""
+    """What one rank has of a step, packed; the rows of a prompt are together.
+
+    A trajectory counts as one row, whichever number of them it has: its response tokens follow one another.
+    """
 
     rewards: Tensor  # float64 [rows]: with every penalty, the KL summed over the row included
     token_level_rewards: Tensor  # float64 [tokens]: the same, spread over the actions

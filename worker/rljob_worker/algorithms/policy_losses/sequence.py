@@ -1,7 +1,8 @@
 """Surrogates with one probability ratio per row.
 
-Losses are still given per token, each with the ratio of its row, and belong with SequenceMeanTokenMean. A
-micro-batch holds whole rows, so a row's ratio does not depend on how rows are split.
+Losses are still given per token, each with the ratio of its row, and belong with SequenceMeanTokenMean. Rows of one
+trajectory are one row here, and a micro-batch holds whole trajectories, so that a ratio does not depend on how they are
+split.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ class PolicyTokens:
     log_probs: Tensor  # [tokens], differentiable: of the current policy
     old_log_probs: Tensor  # [tokens]: of the policy at the start of the step
     advantages: Tensor  # [tokens]
-    row: Tensor  # int64 [tokens], ascending
+    row: Tensor  # int64 [tokens], ascending; of a trajectory that has several, they are one row
     num_rows: int  # rows of the micro-batch, rows without an action token included
     columns: Mapping[str, Tensor] = field(default_factory=dict)  # [tokens] each: what the loss reads or prepared
 
@@ -51,8 +51,8 @@ class MiniBatchTokens:
 
     old_log_probs: Tensor  # float64 [tokens]
     advantages: Tensor  # float64 [tokens]
-    row_ids: Tensor  # int64 [tokens]: the job's number of the row
-    positions: Tensor  # int64 [tokens]: place in the response
+    row_ids: Tensor  # int64 [tokens]: the job's number of the row, or of its trajectory's first
+    positions: Tensor  # int64 [tokens]: place in the response, or among the actions of the trajectory
 
 
 @runtime_checkable

@@ -5,10 +5,10 @@ from hypothesis import strategies as st
 
 from rljob_worker.algorithms import AGGREGATIONS
 from rljob_worker.algorithms.aggregation import aggregate
-from rljob_worker.algorithms.tests.builders import double, rows_of
+from rljob_worker.algorithms.tests.builders import double, ints, rows_of
 
 # rows of 3, 0 and 1 action tokens: sums 6 and 10; the middle row is fully masked
-VALUES, ROW, NUM_ROWS = double(1, 2, 3, 10), rows_of([3, 0, 1]), 3
+VALUES, ROW, LENGTHS = double(1, 2, 3, 10), rows_of([3, 0, 1]), ints(3, 0, 1)
 
 
 @pytest.mark.parametrize(
@@ -22,17 +22,17 @@ VALUES, ROW, NUM_ROWS = double(1, 2, 3, 10), rows_of([3, 0, 1]), 3
 )
 def test_trap_5_aggregations_by_hand_with_a_fully_masked_row(name, count, expected):
     aggregation = AGGREGATIONS[name](100)
-    found = aggregation.count(ROW, NUM_ROWS).item()
+    found = aggregation.units(LENGTHS).sum().item()
     assert found == count
-    assert aggregate(aggregation, VALUES, ROW, NUM_ROWS, found).item() == pytest.approx(expected, abs=1e-12)
+    assert aggregate(aggregation, VALUES, ROW, LENGTHS, found).item() == pytest.approx(expected, abs=1e-12)
 
 
 @pytest.mark.parametrize("name", AGGREGATIONS.names())
 def test_without_a_token_anywhere_the_loss_is_zero_and_has_a_gradient(name):
     values = double().requires_grad_()
     aggregation = AGGREGATIONS[name](100)
-    row = rows_of([0, 0])
-    loss = aggregate(aggregation, values, row, 2, float(aggregation.count(row, 2)))
+    lengths = ints(0, 0)
+    loss = aggregate(aggregation, values, rows_of([0, 0]), lengths, float(aggregation.units(lengths).sum()))
     loss.backward()
     assert loss.item() == 0
     assert values.grad.tolist() == []
@@ -48,13 +48,13 @@ def test_trap_2_parts_over_one_denominator_add_up(lengths, name, cut):
     values = torch.randn(sum(lengths), generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     tokens = sum(lengths[:cut])
     parts = [(lengths[:cut], values[:tokens]), (lengths[cut:], values[tokens:])]
-    count = sum(float(aggregation.count(rows_of(rows), len(rows))) for rows, _ in parts)
-    assert count == float(aggregation.count(rows_of(lengths), len(lengths)))
-    total = sum(aggregate(aggregation, part, rows_of(rows), len(rows), count) for rows, part in parts)
-    whole = aggregate(aggregation, values, rows_of(lengths), len(lengths), count)
+    count = sum(float(aggregation.units(ints(*rows)).sum()) for rows, _ in parts)
+    assert count == float(aggregation.units(ints(*lengths)).sum())
+    total = sum(aggregate(aggregation, part, rows_of(rows), ints(*rows), count) for rows, part in parts)
+    whole = aggregate(aggregation, values, rows_of(lengths), ints(*lengths), count)
     assert torch.allclose(total, whole, rtol=0, atol=1e-12)
 
 
 def test_trap_1_the_constant_does_not_depend_on_what_else_is_in_the_micro_batch():
     aggregation = AGGREGATIONS["SequenceMeanTokenSumNorm"](100)
-    assert aggregation.divisors(rows_of([1]), 1) == aggregation.divisors(rows_of([1, 90]), 2)
+    assert aggregation.divisors(rows_of([1]), ints(1)) == aggregation.divisors(rows_of([1, 90]), ints(1, 90))

@@ -15,23 +15,22 @@ from rljob_worker.algorithms.tests.builders import double, ints, rows_of
 
 def test_trap_01_the_constant_of_dr_grpo_is_not_the_width_of_the_batch():
     # rows of 2 and 1 tokens, sums 2 and 1, constant 10: (2 + 1) / 10 / 2 rows, however wide the micro-batch is
-    found = aggregate(SequenceMeanTokenSumNorm(10.0), double(1, 1, 1), rows_of([2, 1]), 2, 2.0)
+    found = aggregate(SequenceMeanTokenSumNorm(10.0), double(1, 1, 1), rows_of([2, 1]), ints(2, 1), 2.0)
     assert found.item() == pytest.approx(0.15)
 
 
 def test_trap_03_ranks_that_share_a_row_would_count_it_twice():
     """Denominators are counts of rows and tokens that a rank owns: two halves add up to the whole, not to twice it."""
-    row = rows_of([2, 1, 3])
-    whole = TokenMean().count(row, 3)
-    assert TokenMean().count(row[:3], 2) + TokenMean().count(row[3:] - 2, 1) == whole
+    whole = TokenMean().units(ints(2, 1, 3)).sum()
+    assert TokenMean().units(ints(2, 1)).sum() + TokenMean().units(ints(3)).sum() == whole
 
 
 def test_trap_05_fully_masked_sequence_in_a_seq_mean():
     # rows: 2 tokens of 3 (mean 3), none, 1 token of 5; (3 + 5) / 2 rows with tokens = 4, not / 3
-    row = rows_of([2, 0, 1])
-    count = SequenceMeanTokenMean().count(row, 3)
+    lengths = ints(2, 0, 1)
+    count = SequenceMeanTokenMean().units(lengths).sum()
     assert count == 2
-    assert aggregate(SequenceMeanTokenMean(), double(3, 3, 5), row, 3, float(count)) == 4
+    assert aggregate(SequenceMeanTokenMean(), double(3, 3, 5), rows_of([2, 0, 1]), lengths, float(count)) == 4
 
 
 def test_trap_12_metrics_are_of_the_unclamped_divergence():
@@ -69,10 +68,10 @@ def test_trap_18_the_ratio_is_taken_against_the_old_policy_alone():
 
 def test_trap_35_each_term_has_a_denominator_of_its_own():
     """A KL or entropy term aggregated over the same rows is not diluted by how the policy term counts."""
-    row = rows_of([1, 3])
-    per_token = aggregate(TokenMean(), double(4, 0, 0, 0), row, 2, float(TokenMean().count(row, 2)))
-    per_row = aggregate(
-        SequenceMeanTokenMean(), double(4, 0, 0, 0), row, 2, float(SequenceMeanTokenMean().count(row, 2))
+    row, lengths = rows_of([1, 3]), ints(1, 3)
+    per_token, per_row = (
+        aggregate(each, double(4, 0, 0, 0), row, lengths, float(each.units(lengths).sum()))
+        for each in (TokenMean(), SequenceMeanTokenMean())
     )
     assert (per_token.item(), per_row.item()) == (1.0, 2.0)
 

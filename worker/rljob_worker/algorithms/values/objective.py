@@ -17,9 +17,9 @@ from rljob_worker.metrics import scalars
 from rljob_worker.metrics.scalars import Scalar
 
 from ..aggregation import TokenMean, aggregate
+from ..denominators import ROW_WEIGHTS, CountedRows, count_actions
 from ..masking import action_positions, mask_column
 from ..registry import resolve
-from ..row_weights import ROW_WEIGHTS, count_actions
 from ..tally import Tally
 from .losses import VALUE_LOSSES, ValueLoss, ValueTokenLosses
 
@@ -44,7 +44,7 @@ class ValueObjective:
 
     def counts(self, batch: Batch) -> dict[str, float]:
         """This rank's denominator of one mini-batch. batch: its rows, with `columns`."""
-        return {"value": count_actions(self._aggregation, batch, self._mask, is_weighted=ROW_WEIGHTS in self.columns)}
+        return {"value": count_actions(self._aggregation, batch, self._mask, self.columns)}
 
     def __call__(self, tokens: TokenBatch, counts: dict[str, float]) -> tuple[Tensor, dict[str, Scalar]]:
         """Part of the objective, a scalar, and metrics. tokens: whole rows. counts: over all ranks."""
@@ -52,10 +52,10 @@ class ValueObjective:
         at = action_positions(tokens.columns[self._mask])
         values, returns = tokens.values.index_select(0, at), tokens.columns["returns"].index_select(0, at)
         outcome = self._loss(values, tokens.columns["values"].index_select(0, at), returns, self._clip_value)
-        row, losses = tokens.row.index_select(0, at), outcome.losses
-        if ROW_WEIGHTS in self.columns:
-            losses = losses * tokens.columns[ROW_WEIGHTS][row]
-        loss = aggregate(self._aggregation, losses, row, tokens.num_rows, counts["value"])
+        rows, losses = CountedRows.of(tokens.row.index_select(0, at), tokens.num_rows, tokens.columns), outcome.losses
+        if rows.weights is not None:
+            losses = losses * rows.weights[rows.row]
+        loss = aggregate(self._aggregation, losses, rows.row, rows.lengths, counts["value"])
         return loss, _value_metrics(values.detach(), returns, outcome)
 
 

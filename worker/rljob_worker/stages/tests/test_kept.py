@@ -63,8 +63,8 @@ def make_context(reduce=lambda tensor: tensor):
     return StageContext(1, 0, None, str, reduce, 0, 1)
 
 
-def advantages_of(rows, *overrides):
-    plan = make_plan(*SMALL, *overrides)
+def advantages_of(rows, *overrides, rows_per_trajectory=1):
+    plan = make_plan(*SMALL, *overrides).model_copy(update={"rows_per_trajectory": rows_per_trajectory})
     stage = Advantage(plan.stage("advantage"), Resources(plan, {}, {}))
     return [row.tolist() for row in stage.run(rows, make_context()).batch["advantages"].to_list()]
 
@@ -76,6 +76,23 @@ def test_kept_rows_have_the_advantages_of_a_step_without_the_others(more):
     found = advantages_of(make_rows(WHOLE), EARLY, *more)
     assert [found[row] for row in kept] == alone
     assert all(not any(found[row]) and len(found[row]) == row + 1 for row in (2, 3, 6, 7))
+
+
+def test_a_trajectory_of_several_rows_counts_once_before_a_filter_and_behind_it():
+    # the first trajectory of each group has two rows; rewards 0 | 1, 4 | 4, 2 | 6, 8 | 0, of which groups 0 and 2 stay
+    rows = make_rows(WHOLE)
+    twice = np.array([0, 0, 1, 2, 2, 3, 4, 4, 5, 6, 6, 7])
+    ids = np.array([0, 1, 3, 6, 7, 9, 12, 13, 15, 18, 19, 21])
+    columns = {name: column.take(twice) for name, column in rows.columns.items()}
+    batch = Batch(ids, rows.group_ids[twice], rows.num_tokens[twice], columns)
+    found = advantages_of(batch, EARLY, "algorithm.advantage.normalizeStd=false", rows_per_trajectory=3)
+    assert [row[0] for row in found] == [-0.5, -0.5, 0.5, 0, 0, 0, -2, -2, 2, 0, 0, 0]
+
+
+def test_a_trajectory_without_rows_is_named():
+    rows = make_rows(WHOLE).take(np.array([0, 1, 2, 3, 5, 6, 7]))
+    with pytest.raises(BadData, match="trajectory 4 has no row: group 2 has 1 of groupSize 2 trajectories here"):
+        advantages_of(rows, EARLY)
 
 
 def test_rewards_of_rows_that_are_left_out_may_be_no_numbers():
@@ -94,6 +111,16 @@ def test_a_part_of_a_group_is_refused_where_its_rows_are_compared():
     # nothing is compared with the rest of its group here, and after Advantage everything has been
     advantages_of(make_rows(TORN), EARLY, "algorithm.advantage.estimator=ReinforcePlusPlus")
     assert all(any(row) for row in advantages_of(make_rows(TORN), LATE)[4:6])
+
+
+def test_a_part_of_a_trajectory_is_refused():
+    # rows 6 to 8 of the last trajectory; with one row each the filter may take any
+    rows = Batch.build([0, 3, 6, 7, 8], [0] * 5, {"kept": Column.fixed(np.array([1, 0, 1, 1, 0]))})
+    assert Filter("keep").flags(rows).tolist() == [True, False, True, True, False]
+    with pytest.raises(BadData, match="stage keep keeps row 9 or not, unlike the first row of its trajectory"):
+        Filter("keep", rows_per_trajectory=3).flags(rows)
+    whole = rows.with_columns({"kept": Column.fixed(np.array([1, 0, 1, 1, 1]))})
+    assert Filter("keep", rows_per_trajectory=3).rows(whole).row_ids.tolist() == [0, 6, 7, 8]
 
 
 @pytest.mark.parametrize("kept", [[0.5] * 8, [2] * 8, [[1, 0]] * 8])

@@ -1,4 +1,5 @@
-"""A row that was drawn w times counts as w rows: in the loss, in its gradient, and in what both are divided by."""
+"""A row that was drawn w times counts as w rows, and a trajectory once however many rows it has: in the loss, in its
+gradient, and in what both are divided by."""
 
 import numpy as np
 import pytest

@@ -124,9 +124,10 @@ class Worker:
         label = self.plan.label_of(policy)
         self.figures.add(result.metrics, result.samples, label)
         if context.copy.is_leader:
-            first_row = (step - 1) * self.plan.spec.num_rows * self.plan.rows_per_trajectory
-            decode = partial(self._decode_token, policy)
-            self.figures.add({}, token_samples(result.batch, decode, first_row=first_row), label)
+            several, decode = self.plan.rows_per_trajectory, partial(self._decode_token, policy)
+            first_row = (step - 1) * self.plan.spec.num_rows * several
+            samples = token_samples(result.batch, decode, first_row=first_row, rows_per_trajectory=several)
+            self.figures.add({}, samples, label)
         with self.figures.watched(f"{plan.name}: give rows"):
             self.handover.give(plan, step, result.batch)
         if plan.run in GENERATING and self.resources.train_engines:

@@ -55,9 +55,9 @@ def outcomes_of(
 ) -> Int64:
     """The `Outcome` of every group: kept when its rewards vary.
 
-    All [groups, group_size]. rewards: what the advantages are made of. correct: the first reward, which says who is
-    right as it does in validation. mask_truncated: rows that were cut off are left out of the loss, so a group of
-    nothing else teaches nothing however its rewards vary.
+    All [groups, group_size], of trajectories. rewards: what the advantages are made of. correct: the first reward,
+    which says who is right as it does in validation. mask_truncated: those that were cut off are left out of the loss,
+    so a group of nothing else teaches nothing however its rewards vary.
     """
     overlong = truncated.all(axis=1)
     right, wrong = (correct >= 1).all(axis=1), (correct <= 0).all(axis=1)

@@ -1,6 +1,7 @@
 """Reward: runs the job's reward functions on every response, and adds them and what models say up.
 
-Rewards of the steps of an answer are told by characters; they go to the tokens in which the steps end.
+A trajectory gets one reward, of its last row, and all of its rows have it. Rewards of the steps of an answer are told
+by characters; they go to the tokens in which the steps end.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from rljob_worker.rewards.combine import Rewards, combine, joined
 from rljob_worker.rewards.results import RewardResult
 from rljob_worker.rewards.running.runner import RewardRunner
 from rljob_worker.stages.stage import Resources, StageContext, StageResult
+from rljob_worker.trajectories import Trajectories
 
 NUM_SAMPLED_GROUPS = 2
 """Groups of each step whose rows go to samples.jsonl."""
@@ -32,12 +34,12 @@ Decode = Callable[[np.ndarray], str]
 
 @dataclass(frozen=True, slots=True)
 class Scored:
-    """Rewards of a copy's rows."""
+    """Rewards of a copy's trajectories."""
 
     total: Rewards
-    """[rows], weighted sum over rewards."""
+    """[trajectories], weighted sum over rewards."""
     correct: Rewards
-    """[rows], the first reward."""
+    """[trajectories], the first reward."""
     metrics: Scalars
     """On the leader; empty on its peers."""
     samples: list[dict[str, Any]]
@@ -45,7 +47,7 @@ class Scored:
 
 
 class Reward:
-    """Weighted sum of the job's rewards, one number per row; and what of it is at the steps of an answer."""
+    """Weighted sum of the job's rewards, one number per trajectory; and what of it is at the steps of an answer."""
 
     def __init__(self, stage: StagePlan, resources: Resources) -> None:
         policy = resources.plan.policy_of(stage.name)
@@ -54,21 +56,27 @@ class Reward:
         self._spec = resources.plan.spec_of(policy)
         self._functions = [i for i, reward in enumerate(self._spec.rewards) if reward.model is None]
         self._columns = {i: model_rewards(reward.model) for i, reward in enumerate(self._spec.rewards) if reward.model}
-        self._writes = stage.writes
+        self._writes, self._rows_per_trajectory = stage.writes, resources.plan.rows_per_trajectory
 
     def run(self, batch: Batch | None, context: StageContext) -> StageResult:
         assert batch is not None
-        result, samples = self.score(batch, context.decode, first_group=(context.step - 1) * self._spec.data.batch_size)
-        columns = {"rewards": Column.fixed(result.total)}
+        trajectories = Trajectories(batch.row_ids, self._rows_per_trajectory)
+        ends, first_group = trajectories.ends(batch), (context.step - 1) * self._spec.data.batch_size
+        result, samples = self.score(ends, context.decode, first_group=first_group)
+        columns = {"rewards": Column.fixed(trajectories.on_rows(result.total))}
         if STEP_REWARDS in self._writes:
-            columns[STEP_REWARDS] = step_rewards(batch["response_ids"], self._weighted_steps(result), context.decode)
-        metrics = reward_metrics(result.total, result.rewards[:, 0], batch.values_of("source"))
+            steps: list[list[tuple[int, float]]] = [[] for _ in range(len(batch))]
+            for row, of_end in zip(trajectories.last.tolist(), self._weighted_steps(result), strict=True):
+                steps[row] = of_end
+            columns[STEP_REWARDS] = step_rewards(batch["response_ids"], steps, context.decode)
+        metrics = reward_metrics(result.total, result.rewards[:, 0], ends.values_of("source"))
         return StageResult(batch.select([]).with_columns(columns), metrics | result.metrics, samples)
 
     def score(
         self, batch: Batch, decode: Callable[[np.ndarray], str], *, first_group: int
     ) -> tuple[RewardResult, list[dict[str, Any]]]:
-        """Rewards of a batch with the columns that the Reward stage reads, and its rows of the step's first groups."""
+        """Rewards of trajectories, of whose last rows the batch has the columns that the Reward stage reads; and those
+        rows of the step's first groups."""
         texts = batch.select(name for name in batch.columns if name not in self._columns.values())
         result = self._with_models(self._of_functions(texts, decode), batch)
         shown = np.flatnonzero(batch.group_ids - first_group < NUM_SAMPLED_GROUPS)
@@ -108,7 +116,7 @@ class Reward:
         return replace(found, rewards=rewards, total=total, metrics=found.metrics | metrics, steps=steps)
 
     def _weighted_steps(self, result: RewardResult) -> list[list[tuple[int, float]]]:
-        """Of each row, the steps of all rewards that are spread, times their weights."""
+        """Of each trajectory, the steps of all rewards that are spread, times their weights."""
         rows: list[list[tuple[int, float]]] = [[] for _ in range(len(result.total))]
         for place, of_rows in result.steps.items():
             weight = self._spec.rewards[place].weight
@@ -170,8 +178,8 @@ def plain(value: Any) -> Any:
 
 
 def reward_metrics(rewards: Rewards, correct: Rewards, sources: Sequence[str]) -> Scalars:
-    """`reward/mean` and what its spread is made of; reward and accuracy by source. All [rows]; correct: the first
-    reward, which says who is right as it does in validation."""
+    """`reward/mean` and what its spread is made of; reward and accuracy by source. All [trajectories]; correct: the
+    first reward, which says who is right as it does in validation."""
     rows = len(rewards)
     metrics = {
         "reward/mean": mean_of(rewards),

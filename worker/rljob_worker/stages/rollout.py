@@ -72,7 +72,7 @@ class Rollout:
     def greedy(self, batch: Batch, context: StageContext) -> tuple[Batch, Scalars]:
         """The most likely response to each prompt of a drawn batch, in the first row of its group. batch: with what
         rewards read; those of the responses are begun likewise."""
-        first = batch.take(np.arange(0, len(batch), self._group_size))
+        first = batch.take(np.unique(batch.index.heads()))
         started = time.perf_counter()
         sampling = replace(self._sampling, temperature=0.0)
         responses = self._generate(first.values_of("prompt_ids"), sampling, first, 1, context)

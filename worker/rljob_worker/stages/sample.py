@@ -30,6 +30,7 @@ from rljob_worker.stages.reward import Reward, reward_metrics
 from rljob_worker.stages.rollout import Rollout
 from rljob_worker.stages.stage import Resources, StageContext, StageResult
 from rljob_worker.stages.warm_up import is_warm_up
+from rljob_worker.trajectories import Trajectories
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +84,8 @@ class Sample:
         if "row_weights" in self._writes:
             weights = self._row_weights(out, context)
             out = out.with_columns({"row_weights": Column.fixed(weights)})
-            metrics["sampling/rows_drawn_fraction"] = mean(int(np.count_nonzero(weights)), len(out))
+            of_trajectories = weights[Trajectories(out.row_ids, self._rows_per_trajectory).first]
+            metrics["sampling/rows_drawn_fraction"] = mean(int(np.count_nonzero(of_trajectories)), len(of_trajectories))
         drawn = (sample for found in rounds for sample in found.samples)
         samples = [renumbered(each, filling.batch, first_group, self._rows_per_group) for each in drawn]
         metrics |= merge_all([found.metrics for found in rounds])
@@ -96,24 +98,27 @@ class Sample:
         """Responses and rewards of some prompts."""
         batch, metrics = self._rollout.draw(ordinals, context)
         started = time.perf_counter()
-        scored = self._reward.score_for_copy(batch.select(self._reward_reads), context, first_group=first)
-        metrics |= reward_metrics(scored.total, scored.correct, batch.values_of("source")) | scored.metrics
+        trajectories = Trajectories(batch.row_ids, self._rows_per_trajectory)
+        ends = trajectories.ends(batch.select([*self._reward_reads, "truncated"]))
+        scored = self._reward.score_for_copy(ends.select(self._reward_reads), context, first_group=first)
+        metrics |= reward_metrics(scored.total, scored.correct, ends.values_of("source")) | scored.metrics
         metrics["time/reward_seconds"] = mean(time.perf_counter() - started)
-        outcomes = self._outcomes(batch, scored.total, scored.correct)
-        columns = {"rewards": Column.fixed(scored.total)}
+        outcomes = self._outcomes(trajectories.any_row(batch["truncated"].values), scored.total, scored.correct)
+        columns = {"rewards": Column.fixed(trajectories.on_rows(scored.total))}
         if "baseline_rewards" in self._writes:
             columns["baseline_rewards"], found = self._baseline(batch, context)
             metrics = merge_all([metrics, found])
         return _Drawn(batch.with_columns(columns), outcomes, metrics, scored.samples)
 
-    def _outcomes(self, batch: Batch, rewards: np.ndarray, correct: np.ndarray) -> Int64:
+    def _outcomes(self, truncated: np.ndarray, rewards: np.ndarray, correct: np.ndarray) -> Int64:
+        """Of each group. All [trajectories]."""
         if not self._sampling.dynamic:
-            return np.full(len(batch) // self._group_size, Outcome.KEPT, np.int64)
+            return np.full(len(rewards) // self._group_size, Outcome.KEPT, np.int64)
         shape = (-1, self._group_size)
         return outcomes_of(
             rewards.reshape(shape),
             correct.reshape(shape),
-            batch["truncated"].values.reshape(shape),
+            truncated.reshape(shape),
             mask_truncated=self._spec.algorithm.mask_truncated,
         )
 
@@ -122,7 +127,7 @@ class Sample:
         greedy, metrics = self._rollout.greedy(batch.select(self._reward_reads), context)
         total = self._reward.score_for_copy(greedy, context, first_group=0).total
         metrics["reward/baseline"] = mean_of(total)
-        return Column.fixed(np.repeat(total, self._group_size)), metrics
+        return Column.fixed(total[group_of_row(batch)]), metrics
 
     def _everyone(self, ordinals: Int64, mine: _Drawn, context: StageContext) -> Int64:
         """Outcomes of a round's groups on all ranks, by one small sum over the copies."""
@@ -136,7 +141,7 @@ class Sample:
 
     def _held(self, rounds: Sequence[_Drawn], first: int, context: StageContext) -> Batch:
         """This rank's rows of all groups that were kept, in the order of their ordinals."""
-        parts = [*self._rows, *(kept_rows(found, self._group_size) for found in rounds)]
+        parts = [*self._rows, *(kept_rows(found) for found in rounds)]
         # a rank that held nothing back and drew nothing still says which columns there are
         return Batch.concat(parts or [self._draw(np.empty(0, np.int64), first, context).batch])
 
@@ -151,11 +156,11 @@ class Sample:
         }
 
     def _row_weights(self, batch: Batch, context: StageContext) -> Int64:
-        """How often PF-PPO's draw takes each row; all ranks draw from the rewards of the whole batch."""
+        """How often PF-PPO's draw takes each row's trajectory; all ranks draw from the rewards of the whole batch."""
         assert self._sampling.resampling is not None
-        num_rows = self._spec.num_rows
-        number = batch.row_ids // self._rows_per_trajectory - (context.step - 1) * num_rows
-        rewards = np.zeros(num_rows)
+        num_trajectories = self._spec.num_rows
+        number = batch.row_ids // self._rows_per_trajectory - (context.step - 1) * num_trajectories
+        rewards = np.zeros(num_trajectories)
         rewards[number] = batch["rewards"].values
         everyones = context.reduce(torch.from_numpy(rewards))
         weights = row_weights(everyones, self._sampling.resampling, seed=context.seed, step=context.step)
@@ -182,9 +187,15 @@ class Sample:
         self._rows = list(parts)
 
 
-def kept_rows(drawn: _Drawn, group_size: int) -> Batch:
+def kept_rows(drawn: _Drawn) -> Batch:
     """The rows of the groups that were kept."""
-    return drawn.batch.take(np.flatnonzero(np.repeat(drawn.outcomes == Outcome.KEPT, group_size)))
+    return drawn.batch.take(np.flatnonzero((drawn.outcomes == Outcome.KEPT)[group_of_row(drawn.batch)]))
+
+
+def group_of_row(batch: Batch) -> Int64:
+    """Which of the batch's groups each row is of, counted from 0: [rows]."""
+    of_row: Int64 = np.unique(batch.group_ids, return_inverse=True)[1]
+    return of_row
 
 
 def numbered(held: Batch, ordinals: Int64, *, first_group: int, rows_per_group: int) -> Batch:

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 
 from rljob_worker.batch import Batch, Column
+from rljob_worker.trajectories import Trajectories
 
 NUM_ROWS = 2
-"""Of each step: its first."""
+"""Of each step: the last rows of its first trajectories."""
 MAX_TOKENS = 512
 """Of each row: its first; two rows take some 50 kB of samples.jsonl."""
 _DIGITS = 4
@@ -18,14 +19,20 @@ _TEXTS = "response_ids"
 _NOT_OF_RESPONSES = ("prompt_ids",)
 
 
-def token_samples(batch: Batch, decode: Callable[[np.ndarray], str], *, first_row: int) -> list[dict[str, Any]]:
-    """A record for each of the step's first rows that is here, of the columns that have one value per response token.
+def token_samples(
+    batch: Batch, decode: Callable[[np.ndarray], str], *, first_row: int, rows_per_trajectory: int = 1
+) -> list[dict[str, Any]]:
+    """A record for each of the step's first trajectories that is here, of the columns that have one value per response
+    token: of its last row.
 
     `{"row_id": 16, "tokens": {"text": ["4", "<eos>"], "rollout_log_probs": [-0.1, -0.02]}}`; stages of one step, and
     of several workers, each tell their own columns of a row. first_row: the step's first row_id.
     """
     columns = {name: column for name, column in batch.columns.items() if _is_of_tokens(name, column)}
-    rows: list[int] = np.flatnonzero(batch.row_ids - first_row < NUM_ROWS).tolist() if columns else []
+    if not columns:
+        return []
+    last = Trajectories(batch.row_ids, rows_per_trajectory).last
+    rows: list[int] = last[batch.row_ids[last] - first_row < NUM_ROWS * rows_per_trajectory].tolist()
     return [{"row_id": int(batch.row_ids[row]), "tokens": _tokens(columns, row, decode)} for row in rows]
 
 

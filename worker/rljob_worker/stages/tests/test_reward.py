@@ -107,6 +107,21 @@ def batch_of(**columns):
     return Batch.build([0, 1], [0, 0], {**tokens, **texts, **columns}, [5, 4])
 
 
+def test_a_trajectory_gets_the_reward_of_its_last_row_in_all_of_its_rows():
+    plan = make_plan("rewards=[{name: correct, run: 'm:f', column: answer}]", *SIZES)
+    plan = plan.model_copy(update={"rows_per_trajectory": 3})
+    # the two rows of `batch_of` and one more: rows 0 and 1 are the first trajectory, 3 the second
+    responses = Column.ragged([[5, 7], [0, 1, 2, 7], [5, 6, 7]])
+    columns = {name: column.take(np.array([0, 0, 1])) for name, column in batch_of().columns.items()}
+    batch = Batch.build([0, 1, 3], [0, 0, 0], {**columns, "response_ids": responses}, [3, 5, 4])
+    result = run(plan, Functions([[1.0], [0.0]]), batch)
+    assert result.batch["rewards"].values.tolist() == [1.0, 1.0, 0.0]
+    # one of two is right, where two of three rows are
+    assert result.metrics["reward/mean"].value == result.metrics["training/accuracy/s"].value == 0.5
+    shown = [(sample["row_id"], sample["response"], sample["reward"]) for sample in result.samples]
+    assert shown == [(1, "3*4=12\n", 1.0), (3, "#### 7", 0.0)]
+
+
 def run(plan, runner, batch):
     stage = Reward(plan.stage("reward"), Resources(plan, {}, {}, rewards={"actor": runner}))
     return stage.run(batch, StageContext(1, 0, plan.spec, plain, None, 0, 1))

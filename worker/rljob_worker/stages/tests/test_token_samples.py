@@ -35,6 +35,13 @@ def test_columns_of_response_tokens_of_the_steps_first_rows():
     ]
 
 
+def test_of_a_trajectory_with_several_rows_the_last_is_shown():
+    # rows 12 and 13 are the first trajectory of a step that begins with row 12, 15 the second, 18 the third
+    rows = Batch.build([12, 13, 15, 18], [2, 2, 2, 3], batch(0, [2, 1, 3, 1]).columns)
+    found = token_samples(rows, decode, first_row=12, rows_per_trajectory=3)
+    assert [each["row_id"] for each in found] == [13, 15]
+
+
 def test_a_rank_without_those_rows_shows_none():
     assert token_samples(batch(18, [2, 1]), decode, first_row=16) == []
 

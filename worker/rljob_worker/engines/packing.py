@@ -49,26 +49,37 @@ class PackedRows:
     """[tokens, layers, k] experts of each token, where they are given."""
 
 
-def micro_batches(num_tokens: Indices, budget: int, shared: Indices | None = None) -> list[Indices]:
+def micro_batches(
+    num_tokens: Indices, budget: int, shared: Indices | None = None, together: Indices | None = None
+) -> list[Indices]:
     """Consecutive runs of rows of at most `budget` tokens each; a longer row is a run of its own. No rows, no runs.
 
     shared: of each row's tokens, those that a run has already where the row before is in it (`shared_prompts`). They
     are computed once but attended over by each row, which takes memory as well: a run's rows have at most ATTENDED
-    budgets together.
+    budgets together. together: int64 [rows], ascending: rows of one number are in one run, however long it gets.
     """
     assert budget > 0, "a micro-batch needs room for at least one token"
-    runs: list[Indices] = []
-    start = filled = attended = 0
-    known_tokens = np.zeros_like(num_tokens) if shared is None else shared
-    for row, (tokens, known) in enumerate(zip(num_tokens.tolist(), known_tokens.tolist(), strict=True)):
-        if row > start and (filled + tokens - known > budget or attended + tokens > ATTENDED * budget):
-            runs.append(np.arange(start, row))
-            start, filled, attended = row, 0, 0
-        filled += tokens - (known if row > start else 0)
-        attended += tokens
-    if start < len(num_tokens):
-        runs.append(np.arange(start, len(num_tokens)))
-    return runs
+    shared = np.zeros_like(num_tokens) if shared is None else shared
+    firsts = np.arange(len(num_tokens)) if together is None else np.flatnonzero(np.diff(together, prepend=-1))
+    cuts: list[int] = []
+    filled = attended = 0
+    for first, tokens, known, seen in zip(firsts.tolist(), *_of_runs(num_tokens, shared, firsts), strict=True):
+        if not cuts or filled + tokens - known > budget or attended + seen > ATTENDED * budget:
+            cuts.append(first)
+            filled, attended, known = 0, 0, 0
+        filled += tokens - known
+        attended += seen
+    return np.split(np.arange(len(num_tokens)), cuts[1:]) if cuts else []
+
+
+def _of_runs(num_tokens: Indices, shared: Indices, firsts: Indices) -> tuple[list[int], list[int], list[int]]:
+    """Of rows from each of `firsts` to the next: tokens to compute at the beginning of a micro-batch, how many less
+    behind the row before, and tokens that are attended over."""
+    known = shared[firsts]
+    if len(firsts) == len(num_tokens):
+        return num_tokens.tolist(), known.tolist(), num_tokens.tolist()
+    seen = np.add.reduceat(num_tokens, firsts)
+    return (seen - np.add.reduceat(shared, firsts) + known).tolist(), known.tolist(), seen.tolist()
 
 
 def shared_prompts(prompt_ids: Column) -> Indices:

@@ -63,7 +63,7 @@ class Objective(Protocol):
     @property
     def columns(self) -> tuple[str, ...]:
         """Columns of the batch it reads, beyond `prompt_ids` and `response_ids`. A ragged one has one value per
-        response token."""
+        response token. Where `trajectory_id` is one of them it needs all rows of a trajectory in one micro-batch."""
         ...
 
     @property

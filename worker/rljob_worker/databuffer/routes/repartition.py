@@ -43,21 +43,22 @@ def balanced(
     *,
     parts: int,
     whole_groups: bool = False,
+    rows_per_trajectory: int = 1,
 ) -> Int64:
     """Part of every row, balanced by cost inside each mini-batch: longest processing time first.
 
-    All arrays are [rows], in any order. With `whole_groups` the rows of one group get one part.
+    All arrays are [rows], in any order. The rows of one trajectory get one part, with `whole_groups` those of a group.
     Inside every mini-batch the largest part costs at most mean + (1 - 1/parts) * largest item (Graham, 1969,
-    https://doi.org/10.1137/0117039), an item being a row, or a group with `whole_groups`.
+    https://doi.org/10.1137/0117039), an item being a trajectory, or a group with `whole_groups`.
     """
-    items = _items(row_ids, group_ids, costs, mini_batches, whole_groups)
+    items = _items(group_ids if whole_groups else row_ids // rows_per_trajectory, row_ids, costs, mini_batches)
     chosen = _longest_first(items, parts)
     return chosen[items.of_row]
 
 
 @dataclass(frozen=True, slots=True)
 class _Items:
-    """What is placed as one: rows, or groups; `of_row` [rows] says which item a row belongs to."""
+    """What is placed as one: trajectories, or groups; `of_row` [rows] says which item a row belongs to."""
 
     first_row_id: Int64
     costs: Int64
@@ -65,8 +66,7 @@ class _Items:
     of_row: Int64
 
 
-def _items(row_ids: Int64, group_ids: Int64, costs: Int64, mini_batches: Int64, whole_groups: bool) -> _Items:
-    keys = group_ids if whole_groups else row_ids
+def _items(keys: Int64, row_ids: Int64, costs: Int64, mini_batches: Int64) -> _Items:
     unique, of_row = np.unique(keys, return_inverse=True)
     first_row_id = np.full(len(unique), np.iinfo(np.int64).max)
     np.minimum.at(first_row_id, of_row, row_ids)

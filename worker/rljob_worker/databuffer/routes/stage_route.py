@@ -35,6 +35,7 @@ class StageRoute:
     batch_size: int
     rows_per_group: int
     """Row numbers that a group has, whether or not there are so many rows."""
+    rows_per_trajectory: int
     num_mini_batches: int
     seed: int
     producer_level: int
@@ -57,6 +58,7 @@ class StageRoute:
             consumers=Members.of(plan.group(consumer.group), consumer.mesh),
             batch_size=plan.spec.data.batch_size,
             rows_per_group=plan.spec.algorithm.group_size * plan.rows_per_trajectory,
+            rows_per_trajectory=plan.rows_per_trajectory,
             num_mini_batches=plan.spec.num_mini_batches,
             seed=plan.spec.seed,
             producer_level=plan.group(producer.group).schedule.index(producer.name),
@@ -172,6 +174,7 @@ class StageRoute:
             mini_batches,
             parts=self.num_shares,
             whole_groups=self.consumer_stage.needs_groups,
+            rows_per_trajectory=self.rows_per_trajectory,
         )
 
     def is_of_step(self, step: int, index: RowIndex) -> bool:

@@ -44,6 +44,7 @@ from rljob_worker.engines.protocols import Objective, ScoringEngine, Shards
 from rljob_worker.engines.router import routers, routing_of
 from rljob_worker.metrics.scalars import Scalar, mean, merge_all, total
 from rljob_worker.storage.place import Place
+from rljob_worker.trajectories import TRAJECTORY_ID
 
 
 class FSDPEngine:
@@ -129,7 +130,7 @@ class FSDPEngine:
         assert self.optimizer is not None, "a model that is not trainable was asked to update"
         assert reference is None or isinstance(reference, Reference), "the reference is of another kind of engine"
         watch = Stopwatch()
-        runs = self._micro_batches(batch)
+        runs = self._micro_batches(batch, batch[TRAJECTORY_ID].values if TRAJECTORY_ID in objective.columns else None)
         self._balance.begin()
         with watch.phase("collectives"):
             num_runs, counts = self._agree(len(runs), objective.counts(batch))
@@ -209,10 +210,10 @@ class FSDPEngine:
         model = {name: self.parts.placed(name, parameter.detach()) for name, parameter in self._kept.items()}
         return {"model": model, "optimizer": self.optimizer.state()} if self.optimizer else {"model": model}
 
-    def _micro_batches(self, batch: Batch) -> list[np.ndarray]:
+    def _micro_batches(self, batch: Batch, together: np.ndarray | None = None) -> list[np.ndarray]:
         num_tokens = batch.lengths("prompt_ids") + batch.lengths("response_ids")
         shared = shared_prompts(batch.column_of("prompt_ids", np.arange(len(batch))))
-        return micro_batches(num_tokens, self.settings.tokens_per_micro_batch * self.mesh.mesh.cp, shared)
+        return micro_batches(num_tokens, self.settings.tokens_per_micro_batch * self.mesh.mesh.cp, shared, together)
 
     def _rows(self, batch: Batch, rows: np.ndarray) -> MicroBatch:
         return MicroBatch.of(batch, rows, self.device, self._sharing, with_routes=self.settings.follows_routes)

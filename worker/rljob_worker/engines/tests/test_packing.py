@@ -28,6 +28,27 @@ def test_a_prompt_that_rows_share_counts_once_in_a_micro_batch() -> None:
 
 def test_no_rows_make_no_micro_batches() -> None:
     assert micro_batches(np.empty(0, np.int64), 10) == []
+    assert micro_batches(np.empty(0, np.int64), 10, together=np.empty(0, np.int64)) == []
+
+
+def test_rows_that_belong_together_are_in_one_micro_batch() -> None:
+    # budget 10: 4 | 4 + 4 together do not fit behind 4; 6 + 7 together are longer than the budget; 3 + 2 fit
+    together = np.array([0, 1, 1, 5, 5, 6, 8])
+    runs = micro_batches(np.array([4, 4, 4, 6, 7, 3, 2]), 10, together=together)
+    assert [run.tolist() for run in runs] == [[0], [1, 2], [3, 4], [5, 6]]
+    # three rows of 5 tokens with one prompt of 3 take 5 + 2 + 2 alone, and 2 + 2 + 2 behind a row that has it
+    shared, together = np.array([0, 3, 3, 3]), np.array([0, 1, 1, 1])
+    assert [len(run) for run in micro_batches(np.full(4, 5), 11, shared, together)] == [4]
+    assert [len(run) for run in micro_batches(np.full(4, 5), 10, shared, together)] == [1, 3]
+    # of 11 tokens four rows of 6 would be 6 + 3 x 1, but they attend over 24, more than twice the budget
+    assert [len(run) for run in micro_batches(np.full(4, 6), 11, np.array([0, 5, 5, 5]), together)] == [1, 3]
+
+
+@given(st.lists(st.integers(1, 9), max_size=20), st.integers(1, 20))
+def test_rows_that_are_alone_are_cut_as_if_nothing_belonged_together(lengths: list[int], budget: int) -> None:
+    tokens = np.array(lengths, np.int64)
+    alone = micro_batches(tokens, budget, together=np.arange(len(tokens)) * 3)
+    assert [run.tolist() for run in alone] == [run.tolist() for run in micro_batches(tokens, budget)]
 
 
 def test_pack_computes_a_shared_prompt_once() -> None:

@@ -7,14 +7,20 @@ from hypothesis import strategies as st
 from rljob_worker.databuffer.routes import repartition
 
 
-def balanced(tokens, parts, *, groups=None, mini=None, whole=False, order=None):
+def balanced(tokens, parts, *, groups=None, mini=None, whole=False, order=None, rows_per_trajectory=1):
     rows = np.arange(len(tokens))
     groups = rows if groups is None else np.asarray(groups)
     mini = np.zeros(len(tokens), np.int64) if mini is None else np.asarray(mini)
     order = rows if order is None else order
     costs = repartition.row_costs(np.asarray(tokens), "Tokens")
     chosen = repartition.balanced(
-        rows[order], groups[order], costs[order], mini[order], parts=parts, whole_groups=whole
+        rows[order],
+        groups[order],
+        costs[order],
+        mini[order],
+        parts=parts,
+        whole_groups=whole,
+        rows_per_trajectory=rows_per_trajectory,
     )
     back = np.empty(len(rows), np.int64)
     back[order] = chosen
@@ -37,6 +43,13 @@ def test_rows_without_tokens_are_spread_too():
 def test_whole_groups_stay_together_by_hand():
     # groups cost 2 + 2, 5 + 1, 3 + 4: longest first 7 -> 0, 6 -> 1, 4 -> 1
     assert balanced([2, 2, 5, 1, 3, 4], 2, groups=[0, 0, 1, 1, 2, 2], whole=True).tolist() == [1, 1, 1, 1, 0, 0]
+
+
+def test_rows_of_a_trajectory_stay_together_by_hand():
+    # trajectories of two rows cost 2 + 2, 5 + 1, 3 + 4: as the groups above, and in no order of their rows
+    order = np.array([5, 0, 3, 1, 4, 2])
+    chosen = balanced([2, 2, 5, 1, 3, 4], 2, groups=[0] * 6, rows_per_trajectory=2, order=order)
+    assert chosen.tolist() == [1, 1, 1, 1, 0, 0]
 
 
 def test_a_second_mini_batch_starts_where_the_first_left_least():

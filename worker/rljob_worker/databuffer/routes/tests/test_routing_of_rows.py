@@ -81,3 +81,13 @@ def test_a_route_balances_with_the_numbers_of_its_plan(balance, whole):
         ids, index.group_ids, repartition.row_costs(index.num_tokens, balance), update, parts=4, whole_groups=whole
     )
     assert StageRoute.of(plan, "a->b").assign(3, layout_of(index)).tolist() == expected.tolist()
+
+
+def test_a_route_keeps_the_rows_of_a_trajectory_together():
+    plan = two_stages((1, 1), (1, 4), batch_size=4, balance="Tokens").model_copy(update={"rows_per_trajectory": 3})
+    # step 1: 4 groups of 2 trajectories with 3 rows each, the first row far longer than the others
+    ids = np.arange(24)
+    index = RowIndex(ids, ids // 6, np.where(ids % 3 == 0, 900, 10))
+    shares = StageRoute.of(plan, "a->b").assign(1, layout_of(index)).reshape(8, 3)
+    assert (shares == shares[:, :1]).all()
+    assert np.bincount(shares[:, 0]).tolist() == [2, 2, 2, 2]

@@ -7,8 +7,9 @@ import hashlib
 import json
 from typing import Any, Literal, TypeVar
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
+from rljob_api.catalogue.algorithms import needs_whole_trajectories
 from rljob_api.catalogue.stages import REWARD_MODEL, STAGES
 from rljob_api.memory.phases import GroupMemory
 from rljob_api.pipeline.meshes import Mesh, MeshCost
@@ -146,6 +147,23 @@ class Plan(ApiModel):
     rows_per_trajectory: int = Field(1, ge=1)
     """Row numbers of a trajectory: row_id = trajectory_id * rows_per_trajectory + index of the row in it. A trajectory
     may have fewer rows."""
+
+    @model_validator(mode="after")
+    def trajectories_fit_where_they_must(self) -> Plan:
+        """Where a loss has one ratio for a trajectory, the longest one is in one micro-batch."""
+        several, loss = self.rows_per_trajectory, self.spec.algorithm.loss.name
+        if several == 1 or not needs_whole_trajectories(loss):
+            return self
+        longest = several * self.spec.longest_row
+        cp = min(self.trainer_of(policy).mesh.cp for policy in self.spec.policies)
+        if longest > (room := self.spec.training.tokens_per_micro_batch * cp):
+            raise ValueError(
+                f"a trajectory of up to {several} rows of up to {self.spec.longest_row} tokens has {longest}, and the "
+                f"loss {loss} needs all of it in one micro-batch of {room} tokens (training.tokensPerMicroBatch"
+                + (f" x context {cp}" if cp > 1 else "")
+                + "): raise tokensPerMicroBatch, allow fewer or shorter rows, or take a loss with a ratio per token"
+            )
+        return self
 
     @property
     def num_workers(self) -> int:

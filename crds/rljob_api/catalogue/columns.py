@@ -15,10 +15,13 @@ ROLLOUT_COLUMNS = (
     "response_mask",
     "rollout_log_probs",
     "policy_version",
+    "last_policy_version",
+    "token_versions",
     "truncated",
     "source",
 )
-"""What Rollout always writes.  What its plan writes besides are columns of the data, as text."""
+"""What Rollout always writes.  What its plan writes besides are columns of the data, as text. Versions are those of the
+weights: of the first and the last token of a row, and of each."""
 
 ROUTES = ("prompt_routed_experts", "routed_experts")
 """What Rollout writes besides where training replays routes: the experts that each layer with some chose, for every

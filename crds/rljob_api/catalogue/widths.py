@@ -18,6 +18,7 @@ _RESPONSE_WIDTHS = {
     "response_mask": 1,
     "loss_mask": 1,
     "rollout_log_probs": 4,
+    "token_versions": 8,
     "old_log_probs": 4,
     "ref_log_probs": 4,
     "values": 4,
@@ -27,7 +28,15 @@ _RESPONSE_WIDTHS = {
     "agent_ids": 8,
     "turn_ids": 8,
 }
-_ROW_WIDTHS = {"rewards": 4, "truncated": 1, "policy_version": 8, "baseline_rewards": 8, "row_weights": 8, "kept": 8}
+_ROW_WIDTHS = {
+    "rewards": 4,
+    "truncated": 1,
+    "policy_version": 8,
+    "last_policy_version": 8,
+    "baseline_rewards": 8,
+    "row_weights": 8,
+    "kept": 8,
+}
 
 
 def known_bytes(columns: Iterable[str], response_tokens: int, route_bytes: int = 0) -> int:

@@ -22,6 +22,8 @@ _UNITS = {
     "kl/old": "rljob_kl_old_nats",
     "mismatch/k1": "rljob_mismatch_k1_nats",
     "mismatch/k3": "rljob_mismatch_k3_nats",
+    "staleness/mean": "rljob_staleness_mean_versions",
+    "staleness/max": "rljob_staleness_max_versions",
     "policy/entropy": "rljob_policy_entropy_nats",
     "policy/clip_fraction": "rljob_policy_clip_ratio",
     "update/gradient_norm": "rljob_gradient_norm",

@@ -18,6 +18,7 @@ from rljob_worker.metrics.scalars import Scalars, maximum, mean, mean_of, total
 from rljob_worker.stages.filling import share_of_rank
 from rljob_worker.stages.reward import begins_rewards
 from rljob_worker.stages.stage import Resources, StageContext, StageResult
+from rljob_worker.stages.warm_up import policy_version
 
 
 class Rollout:
@@ -39,6 +40,7 @@ class Rollout:
         step = np.arange(first, first + self._batch_size, dtype=np.int64)
         after = share_of_rank(step + self._batch_size, context.dp_rank, context.dp_size)
         batch, metrics = self.draw(share_of_rank(step, context.dp_rank, context.dp_size), context, after)
+        metrics |= staleness_metrics(batch, policy_version(self._spec, context.step - 1))
         batch = batch.select(name for name in batch.columns if name in self._writes)
         return StageResult(batch, context.counted(metrics))
 
@@ -115,13 +117,37 @@ def rollout_batch(asked: Batch, responses: Responses, version: int) -> Batch:
         ),
         "rollout_log_probs": responses.log_probs,
         "truncated": Column.fixed(responses.truncated),
-        "policy_version": Column.fixed(np.full(len(asked), version, np.int64)),
+        **columns_of_versions(responses.token_versions, version),
     }
     if responses.prompt_routes is not None and responses.routes is not None:
         columns["prompt_routed_experts"] = replace(responses.prompt_routes, per_group=True)
         columns["routed_experts"] = responses.routes
     num_tokens = asked.num_tokens + responses.response_ids.lengths
     return Batch(asked.row_ids, asked.group_ids, num_tokens, {**asked.columns, **columns})
+
+
+def columns_of_versions(token_versions: Column, version: int) -> dict[str, Column]:
+    """Which weights each token was drawn with, ragged int64, and those of a row's first and last token; `version` for a
+    row without one."""
+    assert token_versions.offsets is not None, "one per token"
+    ends, is_there = token_versions.offsets, token_versions.lengths > 0
+    first, last = np.full((2, len(is_there)), version, np.int64)
+    first[is_there], last[is_there] = (token_versions.values[at[is_there]] for at in (ends[:-1], ends[1:] - 1))
+    return {
+        "policy_version": Column.fixed(first),
+        "last_policy_version": Column.fixed(last),
+        "token_versions": token_versions,
+    }
+
+
+def staleness_metrics(batch: Batch, newest: int) -> Scalars:
+    """By how many versions the weights that drew a token are behind those that a step begins to train, over all tokens.
+    newest: the version of the latter."""
+    staleness = newest - batch["token_versions"].values
+    metrics = {"staleness/mean": mean_of(staleness)}
+    if len(staleness):
+        metrics["staleness/max"] = maximum(float(staleness.max()))
+    return metrics
 
 
 def rollout_metrics(batch: Batch) -> Scalars:

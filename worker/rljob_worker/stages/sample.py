@@ -27,9 +27,9 @@ from rljob_worker.errors import BadData
 from rljob_worker.metrics.scalars import Scalars, mean, mean_of, merge_all
 from rljob_worker.stages.filling import DROPPED, Filling, Int64, Outcome, outcomes_of, share_of_rank
 from rljob_worker.stages.reward import Reward, reward_metrics
-from rljob_worker.stages.rollout import Rollout
+from rljob_worker.stages.rollout import Rollout, staleness_metrics
 from rljob_worker.stages.stage import Resources, StageContext, StageResult
-from rljob_worker.stages.warm_up import is_warm_up
+from rljob_worker.stages.warm_up import is_warm_up, policy_version
 from rljob_worker.trajectories import Trajectories
 
 
@@ -86,6 +86,7 @@ class Sample:
             out = out.with_columns({"row_weights": Column.fixed(weights)})
             of_trajectories = weights[Trajectories(out.row_ids, self._rows_per_trajectory).first]
             metrics["sampling/rows_drawn_fraction"] = mean(int(np.count_nonzero(of_trajectories)), len(of_trajectories))
+        metrics |= staleness_metrics(out, policy_version(self._spec, context.step - 1))
         drawn = (sample for found in rounds for sample in found.samples)
         samples = [renumbered(each, filling.batch, first_group, self._rows_per_group) for each in drawn]
         metrics |= merge_all([found.metrics for found in rounds])
@@ -184,12 +185,22 @@ class Sample:
         return self._rows[0] if len(self._carried) else None
 
     def load_rows(self, parts: Sequence[Batch]) -> None:
-        self._rows = list(parts)
+        self._rows = [with_versions(part) for part in parts]
 
 
 def kept_rows(drawn: _Drawn) -> Batch:
     """The rows of the groups that were kept."""
     return drawn.batch.take(np.flatnonzero((drawn.outcomes == Outcome.KEPT)[group_of_row(drawn.batch)]))
+
+
+def with_versions(batch: Batch) -> Batch:
+    """Rows that may have been kept by a run which knew one version per row only."""
+    if "token_versions" in batch:
+        return batch
+    response_ids = batch["response_ids"]
+    versions = np.repeat(batch["policy_version"].values, response_ids.lengths)
+    of_tokens = Column(versions, response_ids.offsets, "int64")
+    return batch.with_columns({"last_policy_version": batch["policy_version"], "token_versions": of_tokens})
 
 
 def group_of_row(batch: Batch) -> Int64:

@@ -16,7 +16,7 @@ MAX_TOKENS = 512
 """Of each row: its first; two rows take some 50 kB of samples.jsonl."""
 _DIGITS = 4
 _TEXTS = "response_ids"
-_NOT_OF_RESPONSES = ("prompt_ids",)
+_NOT_SHOWN = ("prompt_ids", "token_versions")
 
 
 def token_samples(
@@ -46,7 +46,7 @@ def _is_of_tokens(name: str, column: Column) -> bool:
         return True
     is_number = column.dtype in ("float32", "float64", "bool", "int8", "uint8", "int32", "int64")
     is_flat = column.offsets is not None and column.values.ndim == 1
-    return is_number and is_flat and not column.per_group and name not in _NOT_OF_RESPONSES
+    return is_number and is_flat and not column.per_group and name not in _NOT_SHOWN
 
 
 def _shown_name(name: str) -> str:

@@ -55,6 +55,7 @@ COLUMNS = {
     "response_mask": 8 + 32,
     "loss_mask": 8 + 32,
     "rollout_log_probs": 8 + 32 * 4,
+    "token_versions": 8 + 32 * 8,
     "old_log_probs": 8 + 32 * 4,
     "ref_log_probs": 8 + 32 * 4,
     "values": 8 + 32 * 4,
@@ -64,6 +65,7 @@ COLUMNS = {
     "rewards": 4,
     "truncated": 1,
     "policy_version": 8,
+    "last_policy_version": 8,
     "baseline_rewards": 8,
     "row_weights": 8,
 }

@@ -3,14 +3,21 @@ from dataclasses import replace
 import numpy as np
 
 from rljob_api.tests.builders import ADVANTAGE, REFERENCE, REWARD, ROLLOUT, UPDATE, dag, make_plan
-from rljob_worker.batch import Column
+from rljob_worker.batch import Batch, Column
 from rljob_worker.data.dataset import Prompts
 from rljob_worker.engines.rollout.tests.scripted import ScriptedEngine, ended, responses_of
 from rljob_worker.rewards.combine import combine
 from rljob_worker.rewards.results import RewardResult
 from rljob_worker.rewards.tests.in_process import RewardsHere
 from rljob_worker.stages.reward import Reward, begins_rewards, reward_rows, shown_row
-from rljob_worker.stages.rollout import Rollout, asked_batch, rollout_batch, rows_of_groups
+from rljob_worker.stages.rollout import (
+    Rollout,
+    asked_batch,
+    columns_of_versions,
+    rollout_batch,
+    rows_of_groups,
+    staleness_metrics,
+)
 from rljob_worker.stages.stage import Resources, StageContext
 from rljob_worker.stages.tests.test_sample import FakeDataset
 
@@ -31,6 +38,7 @@ def prompts_of(*prompt_ids):
 def test_what_belongs_to_a_prompt_is_stored_once_for_its_group():
     # prompts of 3 and 1 tokens, two responses each, of 1, 2, 3 and 0 tokens
     responses = responses_of([0], [1, 2], [3, 4, 5], [])
+    responses = replace(responses, token_versions=Column.from_lengths(np.full(6, 5), [1, 2, 3, 0]))
     groups = np.array([10, 11])
     asked = asked_batch(prompts_of([1, 2, 3], [4]), rows_of_groups(groups, 2), groups, 2)
     batch = rollout_batch(asked, responses, version=5)
@@ -43,6 +51,20 @@ def test_what_belongs_to_a_prompt_is_stored_once_for_its_group():
     assert batch.num_tokens.tolist() == [4, 5, 4, 1]
     assert batch["policy_version"].values.tolist() == [5] * 4
     assert batch["response_mask"].values.tolist() == [1] * 6
+
+
+def test_a_row_says_which_weights_drew_its_first_and_its_last_token():
+    # the second response went on with newer weights, the third has no token
+    versions = Column.ragged([[5], [4, 4, 6], []])
+    found = columns_of_versions(versions, version=7)
+    assert found["policy_version"].values.tolist() == [5, 4, 7]
+    assert found["last_policy_version"].values.tolist() == [5, 6, 7]
+    assert found["token_versions"] is versions
+    batch = Batch.build([0, 1, 2], [0, 0, 0], found)
+    # a step that begins to train version 6: tokens are 1 | 2, 2, 0 versions behind
+    metrics = staleness_metrics(batch, 6)
+    assert (metrics["staleness/mean"].value, metrics["staleness/max"].value) == (5 / 4, 2.0)
+    assert "staleness/max" not in staleness_metrics(batch.take([2]), 6)
 
 
 def test_routes_of_a_prompt_are_stored_once_for_its_group():

@@ -17,7 +17,7 @@ from rljob_worker.engines.rollout.tests.scripted import ScriptedEngine
 from rljob_worker.errors import BadData
 from rljob_worker.metrics.scalars import merge_all
 from rljob_worker.rewards.tests.in_process import RewardsHere
-from rljob_worker.stages.sample import Sample, numbered
+from rljob_worker.stages.sample import Sample, numbered, with_versions
 from rljob_worker.stages.stage import Resources, StageContext
 
 WARM_UP = "algorithm={name: PPO, groupSize: 4, sampling: {dynamic: true, oversampling: 2.5}, critic: {warmupSteps: 3}}"
@@ -159,6 +159,15 @@ def test_a_stage_resumes_with_its_surplus_on_any_number_of_ranks(tmp_path, befor
         expected, found = whole.run(step), resumed.run(step)
         assert contents(expected[0]) == contents(found[0])
         assert expected[1] == pytest.approx(found[1])
+
+
+def test_kept_rows_of_a_run_that_knew_one_version_per_row_are_read():
+    columns = {"response_ids": Column.ragged([[7, 8], [], [9]]), "policy_version": Column.fixed(np.array([3, 4, 5]))}
+    old = Batch.build([0, 1, 2], [0, 0, 0], columns)
+    found = with_versions(old)
+    assert found["last_policy_version"].values.tolist() == [3, 4, 5]
+    assert [row.tolist() for row in found["token_versions"].to_list()] == [[3, 3], [], [5]]
+    assert with_versions(found) is found
 
 
 def test_rows_keep_what_their_ordinals_made_of_them_under_the_numbers_of_the_batch():

@@ -23,8 +23,9 @@ from transformers import AutoModelForCausalLM, LogitsProcessor, LogitsProcessorL
 from rljob_worker.engines.models import random_policy
 from rljob_worker.engines.rollout.generate import generate
 from rljob_worker.engines.rollout.requests import Sampling
+from rljob_worker.engines.rollout.sampling import sample_each
 from rljob_worker.engines.rollout.transformers import TransformersRollout, rows
-from rljob_worker.engines.rollout.transformers.sampling import sample
+from rljob_worker.random_bits import random_streams
 
 END, VOCABULARY, GROUP_SIZE, PROMPT_TOKENS = 1, 64, 8, 12
 
@@ -73,17 +74,20 @@ def ours(
     model: torch.nn.Module, prompts: list[np.ndarray], lengths: np.ndarray, sampling: Sampling, max_tokens: int
 ) -> int:
     """Number of tokens generated; the rule of `EndsAt` is put where our engine samples."""
+    streams = random_streams(sampling.seed, np.arange(len(lengths)))
+    order = np.argsort(streams)
 
-    def ruled(logits, settings, row_ids, turns, positions):  # type: ignore[no-untyped-def]
+    def ruled(logits, ways, way_of, of_rows, positions):  # type: ignore[no-untyped-def]
+        row_ids = order[np.searchsorted(streams[order], of_rows)]
         ends = torch.from_numpy(lengths[row_ids] == positions + 1)
-        return sample(force_end(logits, ends), settings, row_ids, turns, positions)
+        return sample_each(force_end(logits, ends), ways, way_of, of_rows, positions)
 
     engine = TransformersRollout(model, torch.device("cpu"), (END,))
-    rows.sample = ruled
+    rows.sample_each = ruled
     try:
         responses = generate(engine, prompts, sampling, np.arange(len(lengths)), GROUP_SIZE, max_tokens)
     finally:
-        rows.sample = sample
+        rows.sample_each = sample_each
     assert responses.response_ids.lengths.tolist() == lengths.tolist()
     return int(lengths.sum())
 

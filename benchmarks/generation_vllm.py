@@ -24,7 +24,8 @@ from rljob_worker.engines.rollout.protocol import RolloutEngine
 from rljob_worker.engines.rollout.requests import Requests, Sampling
 from rljob_worker.engines.rollout.transformers import TransformersRollout
 from rljob_worker.engines.rollout.vllm.library import load_start
-from rljob_worker.engines.rollout.vllm.sampling import sampling_of
+from rljob_worker.engines.rollout.vllm.responses import responses_of
+from rljob_worker.engines.rollout.vllm.sampling import arguments_of
 from rljob_worker.engines.rollout.vllm.settings import VLLMSettings, engine_arguments
 
 VOCABULARY, GROUP_SIZE, PROMPT_TOKENS = 64, 8, 12
@@ -51,7 +52,7 @@ def asked_for(lengths: np.ndarray) -> Requests:
     rows = np.arange(len(lengths))
     draw = np.random.default_rng(0)
     prompts = [draw.integers(2, VOCABULARY, PROMPT_TOKENS) for _ in range(len(lengths) // GROUP_SIZE)]
-    return Requests(rows, np.zeros_like(rows), Column.ragged(prompts), rows // GROUP_SIZE, lengths, Sampling())
+    return Requests(rows, np.zeros_like(rows), Column.ragged(prompts), rows // GROUP_SIZE, lengths, (Sampling(),))
 
 
 def through(engine: RolloutEngine, requests: Requests) -> int:
@@ -67,7 +68,8 @@ def directly(llm: Any, requests: Requests) -> int:
     from vllm import SamplingParams
     from vllm.inputs.engine import tokens_input
 
-    params = [SamplingParams(**arguments) for arguments in sampling_of(requests, ())]
+    asked = responses_of(requests, [None])
+    params = [SamplingParams(**arguments_of(each, ()), seed=each.row_id) for each in asked]
     prompts = [tokens_input(requests.prompts.row(at).tolist()) for at in requests.prompt_of.tolist()]
     return sum(len(found.outputs[0].token_ids) for found in llm.generate(prompts, params, use_tqdm=False))
 

@@ -15,7 +15,17 @@ _27, _30, _31 = (np.uint64(each) for each in (27, 30, 31))
 def random_bits(seed: int, row_ids: NDArray[np.int64], positions: NDArray[np.int64]) -> NDArray[np.uint64]:
     """64 bits per (seed, row_id, position): splitmix64 over the three. Steele, Lea & Flood 2014, "Fast splittable
     pseudorandom number generators"."""
-    return _mix(_mix(_mixed(seed) ^ row_ids.astype(np.uint64)) ^ positions.astype(np.uint64))
+    return bits_at(random_streams(seed, row_ids), positions)
+
+
+def random_streams(seed: int, row_ids: NDArray[np.int64]) -> NDArray[np.uint64]:
+    """What of `random_bits` is the same at every position of a row."""
+    return _mix(_mixed(seed) ^ row_ids.astype(np.uint64))
+
+
+def bits_at(streams: NDArray[np.uint64], positions: NDArray[np.int64]) -> NDArray[np.uint64]:
+    """`random_bits` of rows whose streams are known."""
+    return _mix(streams ^ positions.astype(np.uint64))
 
 
 @lru_cache(16)  # a run has few, an engine that serves others may be asked for any number

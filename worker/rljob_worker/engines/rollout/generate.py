@@ -61,13 +61,15 @@ def generate(
             prompts=Column.ragged(prompts),
             prompt_of=np.repeat(np.arange(len(prompts)), group_size),
             max_tokens=np.repeat(np.full(len(prompts), max_tokens, np.int64), group_size),
-            sampling=sampling,
+            samplings=(sampling,),
         )
     )
     parts: list[Ended] = []
+    num_left = len(row_ids)
     try:
-        while not parts or len(parts[-1]):
+        while num_left or not parts:
             parts.append(engine.advance())
+            num_left -= len(parts[-1])
             if when_ended is not None and len(parts[-1]):
                 when_ended(parts[-1])
     except BadData:

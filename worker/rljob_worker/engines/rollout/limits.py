@@ -5,15 +5,15 @@ require_possible(requests, limits, running)     # raises, or every one of the re
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Container
 from dataclasses import dataclass
 from typing import TypeGuard
 
 import numpy as np
 
 from rljob_api.catalogue.rollout_engines import Temperatures
-from rljob_worker.batch import Column
-from rljob_worker.engines.rollout.requests import Requests, Sampling
+from rljob_worker.batch import Column, Indices
+from rljob_worker.engines.rollout.requests import PartialResponses, Requests, Sampling
 from rljob_worker.errors import BadData, InvalidJob
 from rljob_worker.row_index import row_number
 
@@ -32,6 +32,8 @@ class Limits:
     longest_row: int | None
     """Tokens of a prompt and its response together; None where the model has no end of positions."""
     temperatures: Temperatures
+    records_routes: bool = False
+    """Whether tokens that a request brings need their routes."""
 
 
 def require_possible(requests: Requests, limits: Limits, running: Collection[int]) -> None:
@@ -46,8 +48,21 @@ def require_possible(requests: Requests, limits: Limits, running: Collection[int
     _require_rows(requests, running)
     _require_prompts(requests, limits.vocabulary_size)
     _require_lengths(requests, limits.longest_row)
-    if (reason := sampling_fault(requests.sampling, limits)) is not None:
-        raise InvalidJob(f"row {row_number(requests.row_ids[0])}: {reason}")
+    _require_samplings(requests, limits)
+    _require_draws(requests)
+    if requests.begun is not None:
+        _require_begun(requests, requests.begun, limits)
+
+
+def require_rows(row_ids: Indices, known: Container[int], reason: str) -> None:
+    """Raises BadData for the first row that is not one of the known, with the reason."""
+    for row_id in row_ids.tolist():
+        if row_id not in known:
+            raise BadData(f"row {row_number(row_id)}: {reason}")
+
+
+NO_REQUEST = "it has no request in this engine: it was never submitted, or has ended"
+"""A reason for `require_rows`."""
 
 
 def sampling_fault(sampling: Sampling, limits: Limits) -> str | None:
@@ -70,18 +85,25 @@ def _require_table(requests: Requests) -> None:
         raise BadData(f"requests: {lengths}; each request has one of each")
     if not _is_ragged(requests.prompts):
         raise BadData("requests: prompts is no ragged int64 column of token ids")
-    if not isinstance(requests.sampling, Sampling):
-        raise BadData("requests: sampling does not say how to draw tokens")
+    samplings = requests.samplings
+    if not isinstance(samplings, tuple) or not samplings or not all(isinstance(each, Sampling) for each in samplings):
+        raise BadData("requests: samplings is no tuple that says how to draw tokens")
+    for name in ("sampling_of", "next_draws"):
+        column = getattr(requests, name)
+        if column is not None and not (_is_whole_numbers(column) and len(column) == len(requests)):
+            raise BadData(f"requests: {name} is no int64 [{len(requests)} requests]")
 
 
 def _is_whole_numbers(array: object) -> bool:
     return isinstance(array, np.ndarray) and array.dtype == np.int64 and array.ndim == 1
 
 
-def _is_ragged(column: object) -> bool:
-    if not isinstance(column, Column) or not _is_whole_numbers(column.values):
+def _is_ragged(column: object, dtype: type = np.int64) -> bool:
+    if not isinstance(column, Column):
         return False
-    offsets = column.offsets
+    values, offsets = column.values, column.offsets
+    if not (isinstance(values, np.ndarray) and values.dtype == dtype and values.ndim == 1):
+        return False
     if offsets is None or not _is_whole_numbers(offsets) or not len(offsets):
         return False
     is_ascending = bool((offsets[1:] >= offsets[:-1]).all())
@@ -141,6 +163,58 @@ def _require_lengths(requests: Requests, longest_row: int | None) -> None:
             "(max_position_embeddings) and as the engine was started; lower rollout.maxResponseTokens or "
             "data.maxPromptTokens"
         )
+
+
+def _require_samplings(requests: Requests, limits: Limits) -> None:
+    sampling_of = requests.sampling_of
+    if sampling_of is None:
+        sampling_of = np.zeros(len(requests), np.int64)
+    there = (sampling_of >= 0) & (sampling_of < len(requests.samplings))
+    _refuse(requests, ~there, f"its sampling is not one of the {len(requests.samplings)} that came")
+    for number in np.unique(sampling_of).tolist():
+        if (reason := sampling_fault(requests.samplings[number], limits)) is not None:
+            row = requests.row_ids[(sampling_of == number).argmax()]
+            raise InvalidJob(f"row {row_number(row)}: {reason}")
+
+
+def _require_draws(requests: Requests) -> None:
+    draws = requests.next_draws
+    if draws is not None:
+        _refuse(
+            requests, (draws < 0) | (draws >= _MOST_TOKENS), f"its next draw is not between 0 and {_MOST_TOKENS - 1}"
+        )
+
+
+def _require_begun(requests: Requests, begun: PartialResponses, limits: Limits) -> None:
+    """Tokens that requests bring."""
+    if not isinstance(begun, PartialResponses):
+        raise BadData("requests: begun is not what there is of responses")
+    columns = (begun.response_ids, begun.log_probs, begun.token_versions)
+    kinds = (np.int64, np.float32, np.int64)
+    if not all(_is_ragged(column, kind) for column, kind in zip(columns, kinds, strict=True)):
+        raise BadData("requests: begun is not ragged int64 tokens, float32 log-probs and int64 versions")
+    if any(column.num_rows != len(requests) for column in columns):
+        raise BadData(f"requests: begun is not of {len(requests)} requests")
+    tokens, log_probs, versions = columns
+    lengths = tokens.lengths
+    uneven = (log_probs.lengths != lengths) | (versions.lengths != lengths)
+    _refuse(requests, uneven, "it brings more or fewer log-probs or versions than tokens")
+    _refuse(requests, lengths >= requests.max_tokens, "it brings as many tokens as its response may have")
+    unknown = (tokens.values < 0) | (tokens.values >= limits.vocabulary_size)
+    _refuse(
+        requests, _any_of(unknown, lengths), f"it brings a token that is not from 0 to {limits.vocabulary_size - 1}"
+    )
+    spoilt = ~np.isfinite(log_probs.values)
+    _refuse(requests, _any_of(spoilt, lengths), "it brings a log-prob that is not finite")
+    if limits.records_routes:
+        routes = np.zeros_like(lengths) if begun.routes is None else begun.routes.lengths
+        is_short = routes != lengths if len(routes) == len(lengths) else lengths > 0
+        _refuse(requests, is_short, "it brings tokens without their routes, which this engine records")
+
+
+def _any_of(values: np.ndarray, lengths: Indices) -> np.ndarray:
+    """bool [rows]: whether one of the values of a row is set; of rows of these lengths, one after another."""
+    return np.bincount(np.repeat(np.arange(len(lengths)), lengths), weights=values, minlength=len(lengths)) > 0
 
 
 def _refuse(requests: Requests, refused: np.ndarray, reason: str) -> None:

@@ -1,8 +1,11 @@
 """What the stages may ask of an engine that generates.
 
 engine.submit(requests)
-while len(ended := engine.advance()):
-    ...                               # reward them while the others go on
+while engine.load.running or engine.load.waiting:
+    ended = engine.advance(most_steps=8)
+    ...                               # reward them while the others go on, submit next turns, abort, load weights
+
+One thread calls an engine; `wake` alone may be called from others.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 
 from rljob_worker.batch import Indices
-from rljob_worker.engines.rollout.requests import Ended, Requests
+from rljob_worker.engines.rollout.requests import Ended, Load, PartialResponses, Requests
 
 if TYPE_CHECKING:
     import torch
@@ -25,8 +28,9 @@ class RolloutEngine(Protocol):
     """Samples responses with its own copy of a policy. Where a copy is spread over ranks, all of them call every method
     with the same arguments in the same order.
 
-    A response is a function of weights, prompt, sampling, row_id and turn; what runs beside it may change the last
-    digits of a log-prob at most.
+    A response is a function of weights, prompt, sampling, row_id and turn: the draw at a position belongs to (seed,
+    row_id, turn, position), so that bounds of `advance`, pauses and aborts with the tokens submitted again change no
+    token. What runs beside it may change the last digits of a log-prob at most.
     """
 
     def submit(self, requests: Requests) -> None:
@@ -36,17 +40,43 @@ class RolloutEngine(Protocol):
         """
         ...
 
-    def advance(self) -> Ended:
-        """Decode until at least one request has ended; all that have. Empty when none is left.
+    def advance(self, most_steps: int | None = None) -> Ended:
+        """Decode until at least one request has ended, `most_steps` (from 1 on; None: no bound) are over, or `wake` was
+        called; all that have ended, possibly none. A step is one more token for what runs, or the first ones of what
+        waited. Empty when nothing is left to decode.
 
         Raises BadData for logits that are not finite, naming the row and the policy version, and again until that row
-        is aborted. Requests that ended before come with the next call, and the others go on.
+        is aborted or paused. Requests that ended before come with the next call, and the others go on.
         """
+        ...
+
+    def wake(self) -> None:
+        """From any thread: let `advance` return after the step that it is in, or that it takes next."""
+        ...
+
+    def peek(self, row_ids: Indices) -> PartialResponses:
+        """What there is by now of requests that have not ended, in the order of these rows. Raises BadData for a row
+        that has none."""
         ...
 
     def abort(self, row_ids: Indices) -> Ended:
         """End the requests of these rows now: what there is of them, and what had ended and was not given yet. Rows
         that have none are passed over."""
+        ...
+
+    def pause(self, row_ids: Indices) -> None:
+        """Decode these rows no further until `resume`: their tokens stay, their keys and values go. A row that is
+        paused stays so. Raises BadData, pausing none, for a row that has no request."""
+        ...
+
+    def resume(self, row_ids: Indices) -> None:
+        """Let rows go on that were paused, before others that wait; those that were not are passed over. Raises
+        BadData, resuming none, for a row that has no request."""
+        ...
+
+    @property
+    def load(self) -> Load:
+        """What there is to do."""
         ...
 
     def load_weights(self, weights: Iterable[tuple[str, torch.Tensor]], version: int) -> None:
@@ -69,12 +99,8 @@ class RolloutEngine(Protocol):
         ...
 
     def sleep(self, depth: Depth) -> None:
-        """Give memory that only generation needs back to training; nothing may be running. Idempotent. After "Weights"
-        the next call is `load_weights`."""
-        ...
-
-    def wake(self) -> None:
-        """Be ready to generate again; `advance` does so by itself. Idempotent."""
+        """Give memory that only generation needs back to training, until the next `advance`; nothing may be running or
+        waiting. Idempotent. After "Weights" the next call is `load_weights`."""
         ...
 
     def close(self) -> None:

@@ -37,11 +37,26 @@ class Sampling:
     min_p: float = 0.0
     """Keep tokens at least this fraction as likely as the most likely one; 0 keeps all. Above 0 in validation only."""
     seed: int = 0
-    """With row_id, turn and the position in the response, the only source of randomness."""
+    """With row_id, turn and the position of the draw, the only source of randomness."""
     stop: tuple[str, ...] = ()
     """Texts that end a response, wherever in it they come to stand."""
     stop_token_ids: tuple[int, ...] = ()
     """Tokens that end a response, beside the model's own end-of-sequence tokens."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartialResponses:
+    """What there is of responses that have not ended, one entry a request, possibly of no tokens."""
+
+    response_ids: Column
+    """Ragged int64 [requests]."""
+    log_probs: Column
+    """Ragged float32 [requests], as in `Ended`."""
+    token_versions: Column
+    """Ragged int64 [requests], as in `Ended`."""
+    routes: Column | None = None
+    """Ragged [requests], as in `Ended`; an engine that records routes asks for them with tokens that a request brings,
+    and no other looks at them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +72,17 @@ class Requests:
     prompt_of: Indices
     """int64 [requests], ascending: the entry of `prompts` that a request continues, computed once for all that do."""
     max_tokens: Indices
-    """int64 [requests], at least 1: the longest response, the token that ends it included."""
-    sampling: Sampling
-    """Of all of them."""
+    """int64 [requests], at least 1: the longest response, the token that ends it and those that it brings included."""
+    samplings: tuple[Sampling, ...]
+    """Ways to draw tokens, of this call alone."""
+    sampling_of: Indices | None = None
+    """int64 [requests]: the entry of `samplings` by which a request is drawn. None: all by the first."""
+    begun: PartialResponses | None = None
+    """Tokens that responses have already, fewer than they may have; they come back in front of those that are drawn.
+    None: none has any."""
+    next_draws: Indices | None = None
+    """int64 [requests], from 0: the position of the next draw of each. None: as many as it has tokens, so that a
+    response goes on as if it had never been interrupted."""
 
     def __len__(self) -> int:
         return len(self.row_ids)
@@ -90,3 +113,17 @@ class Ended:
 
     def __len__(self) -> int:
         return len(self.row_ids)
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What an engine has to do."""
+
+    running: int
+    """Requests that are decoded."""
+    waiting: int
+    """Requests that will be once there is room for them."""
+    paused: int
+    """Requests that wait for `resume`."""
+    free_tokens: int
+    """Tokens whose keys and values have room beside those of what runs."""

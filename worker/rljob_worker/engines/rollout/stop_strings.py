@@ -18,8 +18,10 @@ import numpy as np
 from transformers import AutoTokenizer, PretrainedConfig
 
 from rljob_worker.batch import Indices
+from rljob_worker.engines.rollout.requests import Requests
 from rljob_worker.engines.rollout.vocabulary import Vocabulary
 from rljob_worker.errors import InvalidJob
+from rljob_worker.row_index import row_number
 
 _KEPT = 4
 """Sets of stop texts that an engine keeps, beside those of requests that run: training and validation have one."""
@@ -71,6 +73,17 @@ class StopTexts:
         if self._of is None:
             raise InvalidJob("stop texts are told by tokens, and this engine has no tokenizer; write stop_token_ids")
         return self._of(texts)
+
+    def of_requests(self, requests: Requests) -> list[StopStrings | None]:
+        """Of each of their samplings. Raises InvalidJob likewise, with the first row that is drawn so."""
+        found = list[StopStrings | None]()
+        for number, sampling in enumerate(requests.samplings):
+            try:
+                found.append(self.of(sampling.stop))
+            except InvalidJob as error:
+                at = 0 if requests.sampling_of is None else int((requests.sampling_of == number).argmax())
+                raise InvalidJob(f"row {row_number(requests.row_ids[at])}: {error}") from error
+        return found
 
 
 def vocabulary_of(

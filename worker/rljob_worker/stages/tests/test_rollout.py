@@ -109,7 +109,7 @@ class OneByOne(ScriptedEngine):
         if not getattr(self, "coming", []):
             return ended(np.empty(0, np.int64), np.empty(0, np.int64), [])
         row_id = self.coming.pop(0)
-        return ended(np.array([row_id]), np.zeros(1, np.int64), [self.answer(row_id, self.submitted[-1].sampling)])
+        return ended(np.array([row_id]), np.zeros(1, np.int64), [self.answer(row_id, self.submitted[-1].samplings[0])])
 
 
 def stages_of(*overrides, engine, rewards):

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from rljob_worker.batch import Column
-from rljob_worker.engines.rollout.requests import Requests
+from rljob_worker.engines.rollout.requests import PartialResponses, Requests
 
 Draw = np.random.Generator
 
@@ -52,7 +52,7 @@ def _column(column: str, *changes: Callable[[Any], Any]) -> Callable[[Requests, 
 
 def _sampling(field: str, *values: Any) -> Callable[[Requests, Draw], Requests]:
     def spoil(requests: Requests, draw: Draw) -> Requests:
-        return replace(requests, sampling=replace(requests.sampling, **{field: _one_of(draw, values)}))
+        return replace(requests, samplings=(replace(requests.samplings[0], **{field: _one_of(draw, values)}),))
 
     return spoil
 
@@ -90,6 +90,44 @@ def _backwards(requests: Requests, draw: Draw) -> Requests:
     return replace(twice, row_ids=twice.row_ids[0] + np.arange(len(twice)), prompt_of=prompt_of)
 
 
+def _added(field: Callable[[Requests, Draw], dict[str, Any]]) -> Callable[[Requests, Draw], Requests]:
+    return lambda requests, draw: replace(requests, **field(requests, draw))
+
+
+def _ways(requests: Requests, draw: Draw) -> dict[str, Any]:
+    ways = np.zeros(len(requests), np.int64)
+    ways[draw.integers(len(ways))] = _one_of(draw, (-1, 1, 2**62))
+    return {"sampling_of": ways}
+
+
+def _draws(requests: Requests, draw: Draw) -> dict[str, Any]:
+    draws = np.zeros(len(requests), np.int64)
+    draws[draw.integers(len(draws))] = _one_of(draw, (-1, 2**31, 2**62))
+    return {"next_draws": draws}
+
+
+def _of_another_type(requests: Requests, draw: Draw) -> dict[str, Any]:
+    none = Column.ragged([[]] * len(requests))
+    return {"begun": _one_of(draw, ([[5]], PartialResponses(none, none, none)))}
+
+
+def _brings(
+    tokens: tuple[int, ...] = (5,),
+    log_probs: tuple[float, ...] = (-1.0,),
+    versions: tuple[int, ...] = (0,),
+    extra: int = 0,
+) -> Callable[[Requests, Draw], Requests]:
+    """One of the requests has tokens; as many more than there are requests as `extra`."""
+
+    def spoil(requests: Requests, draw: Draw) -> Requests:
+        at, number = _one_of(draw, np.flatnonzero(requests.max_tokens > 1)), len(requests) + extra
+        rows = [[list(each) if row == at else [] for row in range(number)] for each in (tokens, log_probs, versions)]
+        begun = PartialResponses(Column.ragged(rows[0]), Column.ragged(rows[1], "float32"), Column.ragged(rows[2]))
+        return replace(requests, begun=begun)
+
+    return spoil
+
+
 def _moved_offset(prompts: Column) -> Column:
     assert prompts.offsets is not None
     return replace(prompts, offsets=prompts.offsets + 1)
@@ -113,8 +151,8 @@ MALFORMATIONS = {
     ),
     "too few turns": Malformation(_column("turns", lambda turns: turns[1:]), "each request has one of each"),
     "no sampling": Malformation(
-        _column("sampling", lambda sampling: None, lambda sampling: {"temperature": 1.0}),
-        "sampling does not say how",
+        _column("samplings", lambda found: None, lambda found: (), list, lambda found: ({"temperature": 1.0},)),
+        "samplings is no tuple that says how",
     ),
     "prompts of another type": Malformation(
         _column(
@@ -147,6 +185,19 @@ MALFORMATIONS = {
         _sampling("stop_token_ids", (96,), (-1,), (2**70,), (1.0,), (True,), (None,)),
         "the model has tokens from 0 to 95",
     ),
+    "sampling that did not come": Malformation(_added(_ways), "its sampling is not one of the 1 that came"),
+    "samplings of another type": Malformation(
+        _column("sampling_of", lambda found: [0], lambda found: np.zeros(99, np.int64)), "sampling_of is no int64"
+    ),
+    "draw": Malformation(_added(_draws), "its next draw is not between"),
+    "tokens of another type": Malformation(_added(_of_another_type), "begun is not"),
+    "tokens of others": Malformation(_brings(extra=1), r"begun is not of \d+ requests"),
+    "uneven tokens": Malformation(_brings(log_probs=(-1.0, -1.0)), "more or fewer log-probs or versions than tokens"),
+    "all tokens": Malformation(
+        _brings(tokens=(5,) * 256, log_probs=(-1.0,) * 256, versions=(0,) * 256), "as many tokens as its response may"
+    ),
+    "unknown tokens": Malformation(_brings(tokens=(96,)), "a token that is not from 0 to 95"),
+    "spoilt log-probs": Malformation(_brings(log_probs=(float("nan"),)), "a log-prob that is not finite"),
     "lists of stop tokens": Malformation(
         _sampling("stop_token_ids", [5], 5, None, (5,) * 65), "a tuple of at most 64 tokens"
     ),

@@ -29,9 +29,9 @@ class ScriptedEngine:
         self.submitted.append(requests)
         self._waiting.append(requests)
 
-    def advance(self) -> Ended:
+    def advance(self, most_steps: int | None = None) -> Ended:
         waiting, self._waiting = self._waiting, []
-        tokens = [self.answer(row_id, each.sampling) for each in waiting for row_id in each.row_ids.tolist()]
+        tokens = [self.answer(row_id, each.samplings[0]) for each in waiting for row_id in each.row_ids.tolist()]
         return ended(
             np.concatenate([np.empty(0, np.int64), *(each.row_ids for each in waiting)]),
             np.concatenate([np.empty(0, np.int64), *(each.turns for each in waiting)]),
@@ -49,9 +49,6 @@ class ScriptedEngine:
 
     def sleep(self, depth: str) -> None:
         """There is nothing to free."""
-
-    def wake(self) -> None:
-        """There is nothing to get."""
 
     def close(self) -> None:
         """Nothing was started."""

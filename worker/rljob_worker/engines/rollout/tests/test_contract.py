@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -12,7 +14,7 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from rljob_worker.batch import Column, Indices
 from rljob_worker.engines.rollout.protocol import RolloutEngine
-from rljob_worker.engines.rollout.requests import Ended, Ending, Requests, Sampling
+from rljob_worker.engines.rollout.requests import Ended, Ending, PartialResponses, Requests, Sampling
 from rljob_worker.engines.rollout.tests.malformed import MALFORMATIONS, spoilt
 from rljob_worker.engines.rollout.tests.subjects import (
     END,
@@ -74,7 +76,7 @@ def requests(
         prompts=Column.ragged(prompts or [PROMPT]),
         prompt_of=np.arange(len(row_ids)) if prompts else np.zeros(len(row_ids), np.int64),
         max_tokens=np.array(lengths, np.int64),
-        sampling=sampling,
+        samplings=(sampling,),
     )
 
 
@@ -233,6 +235,119 @@ def test_a_row_may_come_again_after_it_was_aborted(engine: RolloutEngine) -> Non
     (nothing,) = rows_of(engine.abort(np.array([1]))).values()
     assert nothing[0] == [] and nothing[3] is Ending.ABORTED
     assert len(run(engine, requests([1]))[1][0]) > 0
+
+
+def drawn_of(rows: Rows) -> dict[int, list[int]]:
+    return {row: tokens for row, (tokens, *_) in rows.items()}
+
+
+def begun_of(rows: Rows, row_ids: list[int]) -> PartialResponses:
+    """What there is of rows, as a request brings it."""
+    tokens, log_probs, versions = ([rows[row][column] for row in row_ids] for column in range(3))
+    return PartialResponses(Column.ragged(tokens), Column.ragged(log_probs, "float32"), Column.ragged(versions))
+
+
+@pytest.mark.parametrize("bounds", [(1,), (3, 1, 7)])
+def test_bounds_of_advance_change_nothing(engine: RolloutEngine, bounds: tuple[int, ...]) -> None:
+    asked = requests(list(range(16)), [1, 5, 30, 40] * 4)  # four wait until others have ended
+    whole, found = run(engine, asked), dict[int, Any]()
+    engine.submit(asked)
+    for call in count():
+        if len(found) == len(whole):
+            break
+        found |= rows_of(engine.advance(bounds[call % len(bounds)]))
+    assert found.keys() == whole.keys() and engine.load.running == engine.load.waiting == 0
+    for row in whole:
+        assert found[row][0] == whole[row][0] and found[row][2:] == whole[row][2:]
+        np.testing.assert_allclose(found[row][1], whole[row][1], atol=1e-5)
+
+
+def test_advance_returns_after_as_many_steps_or_when_it_is_woken(engine: RolloutEngine) -> None:
+    whole = run(engine, requests([1, 2], 40))
+    engine.submit(requests([1, 2], 40))
+    assert len(engine.advance(3)) == 0
+    assert engine.peek(np.array([2, 1])).response_ids.to_list()[0].tolist() == whole[2][0][:3]
+    engine.wake()
+    assert len(engine.advance()) == 0
+    there = engine.peek(np.array([1]))
+    assert there.response_ids.values.tolist() == whole[1][0][:4]
+    assert there.token_versions.values.tolist() == [1] * 4
+    np.testing.assert_allclose(there.log_probs.values, whole[1][1][:4], atol=1e-5)
+    assert drawn_of(drain(engine)) == drawn_of(whole)
+
+
+def test_paused_rows_go_on_where_they_were(engine: RolloutEngine) -> None:
+    asked = requests(list(range(1, 15)), [3] + 13 * [40])  # two wait until others have ended
+    whole = run(engine, asked)
+    engine.submit(asked)
+    engine.advance(2)
+    free = engine.load.free_tokens
+    engine.pause(np.array([2, 14, 2]))
+    load = engine.load
+    assert (load.running + load.waiting, load.paused) == (12, 2)
+    engine.pause(np.array([2]))
+    with pytest.raises(BadData, match="row 3: it runs already"):
+        engine.submit(requests([2]))
+    rest = drain(engine)
+    assert len(rest) == 12 and engine.load.free_tokens > free
+    assert engine.peek(np.array([14, 2])).response_ids.to_list()[1].tolist() == whole[2][0][:2]
+    engine.resume(np.array([14, 2]))
+    assert drawn_of(rest | drain(engine)) == drawn_of(whole)
+
+
+def test_paused_rows_go_on_with_new_weights_or_are_aborted(engine: RolloutEngine, stock: PreTrainedModel) -> None:
+    whole = run(engine, requests([1, 2], 40))
+    engine.submit(requests([1, 2], 40))
+    engine.advance(4)
+    engine.pause(np.array([1, 2]))
+    assert len(engine.advance()) == 0
+    new = other_weights(stock)
+    engine.load_weights(new, 2)
+    aborted = rows_of(engine.abort(np.array([2])))
+    assert aborted == {2: (whole[2][0][:4], aborted[2][1], [1] * 4, Ending.ABORTED)}
+    engine.resume(np.array([1]))
+    tokens, log_probs, versions, _ = drain(engine)[1]
+    assert tokens[:4] == whole[1][0][:4] and versions == [1] * 4 + [2] * (len(tokens) - 4)
+    np.testing.assert_allclose(log_probs[4:], log_probs_by(stock, new, PROMPT, tokens)[4:], atol=1e-5)
+
+
+def test_a_row_that_is_aborted_and_comes_again_with_its_tokens_gets_the_same(engine: RolloutEngine) -> None:
+    whole = run(engine, requests([1, 2, 3], 40, turn=2))
+    engine.submit(requests([1, 2, 3], 40, turn=2))
+    engine.advance(5)
+    some = rows_of(engine.abort(np.array([1, 3])))
+    engine.submit(replace(requests([3, 1], 40, turn=2), begun=begun_of(some, [3, 1])))
+    found = drain(engine)
+    assert drawn_of(found) == drawn_of(whole)
+    for row in (1, 3):
+        assert found[row][1][:5] == some[row][1]
+        np.testing.assert_allclose(found[row][1], whole[row][1], atol=1e-5)
+
+
+def test_draws_go_on_from_the_position_that_is_asked_for(engine: RolloutEngine) -> None:
+    """What was drawn before is in the prompt."""
+    tokens = run(engine, requests([1], 40))[1][0]
+    longer = replace(requests([1], 40 - 6, prompts=[np.array([*PROMPT, *tokens[:6]])]), next_draws=np.array([6]))
+    assert run(engine, longer)[1][0] == tokens[6:]
+
+
+def test_requests_of_one_call_may_be_drawn_in_different_ways(engine: RolloutEngine) -> None:
+    ways = (Sampling(temperature=0), Sampling(temperature=0.7, seed=9), Sampling(seed=3, stop_token_ids=(5, 6, 7)))
+    alone = {row: run(engine, requests([row], 30, ways[way]))[row] for row, way in ((1, 2), (2, 0), (3, 1), (4, 2))}
+    asked = replace(requests([1, 2, 3, 4], 30), samplings=ways, sampling_of=np.array([2, 0, 1, 2]))
+    found = run(engine, asked)
+    assert drawn_of(found) == drawn_of(alone)
+    assert {row: each[3] for row, each in found.items()} == {row: each[3] for row, each in alone.items()}
+    assert drawn_of(run(engine, requests([1]))) == drawn_of(run(engine, requests([1]))) != {1: alone[2][0][:12]}
+
+
+def test_rows_without_a_request_are_named(engine: RolloutEngine) -> None:
+    run(engine, requests([1], 2))
+    engine.submit(requests([2], 40))
+    for ask in (engine.peek, engine.pause, engine.resume):
+        with pytest.raises(BadData, match="row 2: it has no request in this engine"):
+            ask(np.array([2, 1]))
+    assert engine.load.paused == 0 and set(drain(engine)) == {2}
 
 
 def test_new_weights_are_generated_with_at_once(engine: RolloutEngine, stock: PreTrainedModel) -> None:
@@ -416,7 +531,6 @@ def test_sleeping_changes_no_response(engine: RolloutEngine, stock: PreTrainedMo
     assert run(engine, requests([1]))[1][0] == before[0]
     engine.sleep("Weights")
     engine.load_weights(weights_of(stock), 5)
-    engine.wake()
     assert run(engine, requests([1]))[1][0] == before[0]
 
 

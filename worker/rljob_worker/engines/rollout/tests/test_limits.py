@@ -23,21 +23,21 @@ GOOD = Requests(
     prompts=Column.ragged([[5, 95], [3]]),
     prompt_of=np.array([0, 0, 1]),
     max_tokens=np.array([254, 1, 255]),
-    sampling=Sampling(stop=("AB",), stop_token_ids=(95,), top_p=1e-3, top_k=10**9, seed=-(2**70)),
+    samplings=(Sampling(stop=("AB",), stop_token_ids=(95,), top_p=1e-3, top_k=10**9, seed=-(2**70)),),
 )
 
 
 def submit(requests: Requests, limits: Limits = LIMITS, running: tuple[int, ...] = ()) -> None:
     """As an engine begins to."""
     require_possible(requests, limits, running)
-    StopTexts(LETTERS).of(requests.sampling.stop)
+    StopTexts(LETTERS).of_requests(requests)
 
 
 def test_good_requests_may_have_all_that_there_is() -> None:
     submit(GOOD, running=(6, 10))
     submit(replace(GOOD, max_tokens=np.array([10**6, 1, 1])), replace(LIMITS, longest_row=None))
     nothing = np.empty(0, np.int64)
-    submit(Requests(nothing, nothing, Column.ragged([]), nothing, nothing, Sampling()))
+    submit(Requests(nothing, nothing, Column.ragged([]), nothing, nothing, (Sampling(),)))
 
 
 @pytest.mark.parametrize("name", MALFORMATIONS)
@@ -67,7 +67,7 @@ def test_a_prompt_that_nobody_continues_is_not_looked_at() -> None:
     ("temperature", "refused"), [(0.009, True), (0.01, False), (0, False), (2, False), (2.1, True)]
 )
 def test_vllm_has_temperatures_of_its_own(temperature: float, refused: bool) -> None:
-    asked = replace(GOOD, sampling=Sampling(temperature=temperature))
+    asked = replace(GOOD, samplings=(Sampling(temperature=temperature),))
     submit(asked)
     limits = replace(LIMITS, temperatures=ROLLOUT_ENGINES["VLLM"].temperatures)
     if refused:

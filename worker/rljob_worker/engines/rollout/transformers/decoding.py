@@ -16,12 +16,13 @@ import torch
 from rljob_worker.batch import Column, Indices
 from rljob_worker.engines.attention.varlen import PackedLayout
 from rljob_worker.engines.packing import micro_batches
-from rljob_worker.engines.rollout.requests import Ended, Ending
+from rljob_worker.engines.rollout.requests import Ended, Ending, Load, PartialResponses
 from rljob_worker.engines.rollout.transformers.kv_cache import DecodeCache, PromptCapture, Survivors
 from rljob_worker.engines.rollout.transformers.request import (
     NO_ROUTES,
     Request,
     ended,
+    partial_responses,
     sequences_of,
     with_prompt_routes,
 )
@@ -64,6 +65,8 @@ class Decoding:
         self._waiting: deque[Request] = deque()
         self._longest_waiting = self._most_remaining = 0
         """Tokens to compute and to draw; at least those of every request that waits."""
+        self._paused: dict[int, Request] = {}
+        """By row id."""
         self._rows = DecodingRows(end_token_ids, self._no_routes)
         self._tokens = torch.empty(0, dtype=torch.int64, device=self._device)
         """[rows] the last token of each, which the next step computes."""
@@ -72,7 +75,8 @@ class Decoding:
 
     @property
     def is_idle(self) -> bool:
-        return not self._waiting and not len(self._rows)
+        """Whether nothing waits and nothing runs."""
+        return not self._waiting and len(self._rows) == self._rows.num_finished
 
     @property
     def num_ended(self) -> int:
@@ -85,10 +89,24 @@ class Decoding:
         return self._cache.nbytes
 
     @property
+    def load(self) -> Load:
+        in_use = len(self._rows) * self._cache.columns
+        return Load(
+            running=len(self._rows) - self._rows.num_finished,
+            waiting=len(self._waiting),
+            paused=len(self._paused),
+            free_tokens=max(0, self.room - in_use),
+        )
+
+    @property
+    def unfinished(self) -> set[int]:
+        """Row ids of requests that wait, run, or are paused."""
+        return {*self._rows.running, *(request.row_id for request in self._waiting), *self._paused}
+
+    @property
     def row_ids(self) -> set[int]:
-        """Of requests that were not given back: those that wait, run, and ended."""
-        others = [*self._waiting, *(request for request, _ in self._ended)]
-        return {*self._rows.running, *(request.row_id for request in others)}
+        """Of requests that were not given back: those that have not ended, and those that have."""
+        return self.unfinished | {request.row_id for request, _ in self._ended}
 
     def submit(self, requests: Sequence[Request]) -> None:
         """Each of at most `room` tokens."""
@@ -99,13 +117,37 @@ class Decoding:
         found, self._ended = self._ended, []
         return ended(found, self._no_routes)
 
+    def peek(self, row_ids: Indices) -> PartialResponses:
+        """Of requests that have not ended, in this order."""
+        rows = set(row_ids.tolist())
+        decoded = [self._rows.request(row) for row in self._rows.having(rows)]
+        others = [request for request in (*self._waiting, *self._paused.values()) if request.row_id in rows]
+        found = {request.row_id: request for request in (*decoded, *others)}
+        return partial_responses([found[row] for row in row_ids.tolist()], self._no_routes)
+
     def abort(self, row_ids: Indices) -> None:
         """End requests as they are."""
-        rows = set(row_ids.tolist())
-        self._ended += [(request, Ending.ABORTED) for request in self._waiting if request.row_id in rows]
-        self._waiting = deque(request for request in self._waiting if request.row_id not in rows)
-        self._end(self._rows.abort(row_ids))
-        self._retire()
+        self._ended += [(request, Ending.ABORTED) for request in self._taken_out(set(row_ids.tolist()))]
+
+    def pause(self, row_ids: Indices) -> None:
+        """Keep requests that wait and run, as they are, out of both."""
+        self._paused |= {
+            request.row_id: request for request in self._taken_out(set(row_ids.tolist()) - set(self._paused))
+        }
+
+    def resume(self, row_ids: Indices) -> None:
+        """Let those of the requests that are paused wait before all others."""
+        self._wait_first([self._paused.pop(row) for row in row_ids.tolist() if row in self._paused])
+
+    def _taken_out(self, row_ids: set[int]) -> list[Request]:
+        """Requests of these rows that have not ended, wherever they are: they are there no longer."""
+        found = [request for request in self._waiting if request.row_id in row_ids]
+        found += [self._paused.pop(row) for row in row_ids & set(self._paused)]
+        self._waiting = deque(request for request in self._waiting if request.row_id not in row_ids)
+        if rows := self._rows.having(row_ids):
+            found += [self._rows.request(row) for row in rows]
+            self._leave_out(np.isin(np.arange(len(self._rows)), rows))
+        return found
 
     def put_back(self) -> None:
         """What is computed holds no more: rows wait again, with the tokens they have, before all others."""
@@ -270,7 +312,9 @@ class Decoding:
 
     def _wait_again(self, rows: Indices) -> None:
         """Put the requests of these rows, with the tokens they have, before all others that wait."""
-        requests = [self._rows.request(row) for row in rows.tolist()]
+        self._wait_first([self._rows.request(row) for row in rows.tolist()])
+
+    def _wait_first(self, requests: Sequence[Request]) -> None:
         self._wait(requests)
         self._waiting.extendleft(reversed(requests))
 

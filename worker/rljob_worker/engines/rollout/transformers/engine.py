@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
+from itertools import count
+from threading import Event
 
 import torch
 
@@ -14,12 +16,12 @@ from rljob_worker.devices.memory import free_memory, give_back
 from rljob_worker.engines.arriving_policy import copy_policy
 from rljob_worker.engines.models import checkpoint_tensors
 from rljob_worker.engines.rollout.cache_bytes import CacheRoom, cache_bytes_per_token
-from rljob_worker.engines.rollout.limits import Limits, require_possible
+from rljob_worker.engines.rollout.limits import NO_REQUEST, Limits, require_possible, require_rows
 from rljob_worker.engines.rollout.protocol import Depth
-from rljob_worker.engines.rollout.requests import Ended, Requests
+from rljob_worker.engines.rollout.requests import Ended, Load, PartialResponses, Requests
 from rljob_worker.engines.rollout.stop_strings import StopTexts
 from rljob_worker.engines.rollout.transformers.decoding import Decoding
-from rljob_worker.engines.rollout.transformers.request import Request, requests_of
+from rljob_worker.engines.rollout.transformers.request import NO_ROUTES, Request, requests_of
 from rljob_worker.engines.rollout.transformers.static_steps import StaticSteps, Step
 from rljob_worker.engines.rollout.vocabulary import Vocabulary
 from rljob_worker.engines.router import routers, routing_of
@@ -55,34 +57,64 @@ class TransformersRollout:
         self._room = CacheRoom(0, memory_fraction, cache_bytes_per_token(model.config, model.dtype.itemsize))
         routing = routing_of(self.model) if records_routes else None
         static = None if record is None else static_steps(self.model, record)
+        self._no_routes = NO_ROUTES if routing is None else routing.none
         self._decoding = Decoding(self.model, end_token_ids, routing, static)
         self._stops = StopTexts(vocabulary)
         self._limits = Limits(
             vocabulary_size=model.config.get_text_config().vocab_size,
             longest_row=getattr(model.config, "max_position_embeddings", None),
             temperatures=ROLLOUT_ENGINES["Transformers"].temperatures,
+            records_routes=records_routes,
         )
         self._device, self._owns_weights = device, owns_weights
         self._is_whole = True
+        self._is_called = Event()
+        """Whether somebody waits for `advance` to return."""
 
     def submit(self, requests: Requests) -> None:
         require_possible(requests, self._limits, self._decoding.row_ids)
         if len(requests):
-            found = list(requests_of(requests, self._stops.of(requests.sampling.stop)))
+            found = requests_of(requests, self._stops.of_requests(requests), self._no_routes)
             self._require_room(max(found, key=lambda request: request.longest))
             self._decoding.submit(found)
 
-    def advance(self) -> Ended:
+    def advance(self, most_steps: int | None = None) -> Ended:
         assert self._is_whole, f"the policy after version {self.version} has not come whole"
+        assert most_steps is None or most_steps > 0, "to advance is to take a step"
         with torch.inference_mode():
-            while not self._decoding.num_ended and not self._decoding.is_idle:
+            for _ in count() if most_steps is None else range(most_steps):
+                if self._decoding.num_ended or self._decoding.is_idle:
+                    break
                 self._decoding.advance(self.version)
+                if self._is_called.is_set():
+                    break
+        self._is_called.clear()
         return self._decoding.take_ended()
+
+    def wake(self) -> None:
+        self._is_called.set()
+
+    def peek(self, row_ids: Indices) -> PartialResponses:
+        require_rows(row_ids, self._decoding.unfinished, NO_REQUEST)
+        return self._decoding.peek(row_ids)
 
     def abort(self, row_ids: Indices) -> Ended:
         with torch.inference_mode():
             self._decoding.abort(row_ids)
         return self._decoding.take_ended()
+
+    def pause(self, row_ids: Indices) -> None:
+        require_rows(row_ids, self._decoding.unfinished, NO_REQUEST)
+        with torch.inference_mode():
+            self._decoding.pause(row_ids)
+
+    def resume(self, row_ids: Indices) -> None:
+        require_rows(row_ids, self._decoding.unfinished, NO_REQUEST)
+        self._decoding.resume(row_ids)
+
+    @property
+    def load(self) -> Load:
+        return self._decoding.load
 
     def load_weights(self, weights: Iterable[tuple[str, torch.Tensor]], version: int) -> None:
         self._is_whole = False
@@ -103,9 +135,6 @@ class TransformersRollout:
                 self._is_whole = False
                 storage.resize_(0)
         give_back(self._device)
-
-    def wake(self) -> None:
-        """Nothing to do: the next request reserves what it needs."""
 
     def close(self) -> None:
         """Nothing was started."""

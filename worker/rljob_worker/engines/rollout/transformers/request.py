@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from rljob_worker.batch import Column, Indices
-from rljob_worker.engines.rollout.requests import Ended, Ending, Requests, Sampling
+from rljob_worker.engines.rollout.requests import Ended, Ending, PartialResponses, Requests, Sampling
 from rljob_worker.engines.rollout.stop_strings import StopStrings
 
 
@@ -41,6 +41,8 @@ class Request:
     max_tokens: int
     sampling: Sampling
     drawn: Drawn = NOTHING
+    first_draw: int = 0
+    """The position that the draw of its first token had, or would have had: below 0 where it goes on from fewer."""
     stops: StopStrings | None = None
     """The stop texts of its sampling, if that has any."""
     begins_prompt: bool = False
@@ -75,14 +77,40 @@ class Request:
         return self.prompt is other.prompt and not len(self.drawn) and not len(other.drawn)
 
 
-def requests_of(table: Requests, stops: StopStrings | None = None) -> Iterator[Request]:
-    """The entries of a table, one by one; those that continue the same prompt share it. stops: of its
-    sampling."""
-    prompts = table.prompts.to_list()
+def requests_of(
+    table: Requests, stops: Sequence[StopStrings | None], no_routes: np.ndarray = NO_ROUTES
+) -> list[Request]:
+    """The entries of a table, one by one; those that continue the same prompt share it. stops: of each of its
+    samplings. no_routes: of no tokens, as they are recorded."""
+    prompts, drawn = table.prompts.to_list(), _begun(table, no_routes)
+    ways = np.zeros(len(table), np.int64) if table.sampling_of is None else table.sampling_of
     begins = np.diff(table.prompt_of, prepend=-1) != 0
-    columns = (table.row_ids, table.turns, table.prompt_of, table.max_tokens, begins)
-    for row_id, turn, prompt, max_tokens, first in zip(*(column.tolist() for column in columns), strict=True):
-        yield Request(row_id, turn, prompts[prompt], max_tokens, table.sampling, stops=stops, begins_prompt=first)
+    columns = (table.row_ids, table.turns, table.prompt_of, table.max_tokens, ways, _first_draws(table), begins)
+    entries = zip(*(column.tolist() for column in columns), drawn, strict=True)
+    return [
+        Request(row, turn, prompts[prompt], most, table.samplings[way], has, first, stops[way], begins_prompt=begin)
+        for row, turn, prompt, most, way, first, begin, has in entries
+    ]
+
+
+def _first_draws(table: Requests) -> Indices:
+    num_begun = 0 if table.begun is None else table.begun.response_ids.lengths
+    draws = num_begun if table.next_draws is None else table.next_draws
+    first: Indices = np.broadcast_to(draws - num_begun, len(table))
+    return first
+
+
+def _begun(table: Requests, no_routes: np.ndarray) -> Sequence[Drawn]:
+    """What each of the requests brings."""
+    begun = table.begun
+    if begun is None:
+        return [NOTHING] * len(table)
+    lengths = begun.response_ids.lengths
+    routes = begun.routes if no_routes.shape[1] else None
+    if routes is None:
+        routes = Column.from_lengths(np.empty((int(lengths.sum()), *no_routes.shape[1:]), no_routes.dtype), lengths)
+    columns = (begun.response_ids, begun.log_probs, begun.token_versions, routes)
+    return [Drawn(*each) for each in zip(*(column.to_list() for column in columns), strict=True)]
 
 
 def sequences_of(requests: Sequence[Request]) -> tuple[Column, Indices]:
@@ -112,29 +140,38 @@ def with_prompt_routes(
 
 def ended(requests: Sequence[tuple[Request, Ending]], no_routes: np.ndarray = NO_ROUTES) -> Ended:
     """Requests that ended, as a table. no_routes: of no tokens, as they are recorded."""
-    drawn = [request.drawn for request, _ in requests] or [NOTHING]
-    lengths = np.array([len(request.drawn) for request, _ in requests], np.int64)
+    there = partial_responses([request for request, _ in requests], no_routes)
+    prompt_routes = None
+    if no_routes.shape[1]:
+        known = [request.prompt_routes for request, _ in requests]
+        prompt_routes = _joined([no_routes if each is None else each for each in known], no_routes)
+    return Ended(
+        row_ids=np.array([request.row_id for request, _ in requests], np.int64),
+        turns=np.array([request.turn for request, _ in requests], np.int64),
+        response_ids=there.response_ids,
+        log_probs=there.log_probs,
+        token_versions=there.token_versions,
+        endings=np.array([ending for _, ending in requests], np.int8),
+        prompt_routes=prompt_routes,
+        routes=there.routes,
+    )
+
+
+def partial_responses(requests: Sequence[Request], no_routes: np.ndarray = NO_ROUTES) -> PartialResponses:
+    """What requests have, as a table."""
+    drawn = [request.drawn for request in requests] or [NOTHING]
+    lengths = np.array([len(request.drawn) for request in requests], np.int64)
 
     def column(parts: list[np.ndarray], dtype: type) -> Column:
         return Column.from_lengths(np.concatenate(parts).astype(dtype, copy=False), lengths)
 
-    return Ended(
-        row_ids=np.array([request.row_id for request, _ in requests], np.int64),
-        turns=np.array([request.turn for request, _ in requests], np.int64),
+    routes = [each.routes if len(each) else no_routes for each in drawn]
+    return PartialResponses(
         response_ids=column([each.tokens for each in drawn], np.int64),
         log_probs=column([each.log_probs for each in drawn], np.float32),
         token_versions=column([each.versions for each in drawn], np.int64),
-        endings=np.array([ending for _, ending in requests], np.int8),
-        **_routes_of([request for request, _ in requests], no_routes),
+        routes=_joined(routes[: len(requests)], no_routes) if no_routes.shape[1] else None,
     )
-
-
-def _routes_of(requests: Sequence[Request], no_routes: np.ndarray) -> dict[str, Column]:
-    if not no_routes.shape[1]:
-        return {}
-    prompts = [no_routes if each.prompt_routes is None else each.prompt_routes for each in requests]
-    responses = [each.drawn.routes if len(each.drawn) else no_routes for each in requests]
-    return {"prompt_routes": _joined(prompts, no_routes), "routes": _joined(responses, no_routes)}
 
 
 def _joined(parts: list[np.ndarray], no_routes: np.ndarray) -> Column:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Hashable, Iterable, Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 import torch
 
 from rljob_worker.batch import Indices
 from rljob_worker.engines.rollout.requests import Ending, Sampling
+from rljob_worker.engines.rollout.sampling import draw_numbers, sample_each
 from rljob_worker.engines.rollout.stop_strings import StopStrings
 from rljob_worker.engines.rollout.transformers.drawn_tokens import DrawnTokens
 from rljob_worker.engines.rollout.transformers.request import NO_ROUTES, Request
-from rljob_worker.engines.rollout.transformers.sampling import sample
 from rljob_worker.errors import BadData
+from rljob_worker.random_bits import random_streams
 from rljob_worker.row_index import row_number
 
 _DIVERGED = (
@@ -23,6 +25,8 @@ _BEGAN_SO = (
     "nothing is trained yet: it is the weights that the job begins with, or activations that training.precision "
     "has no room for; name another model, or write Float32"
 )
+Stops = tuple[tuple[str, ...], tuple[int, ...]]
+"""Texts and tokens that end a response."""
 GOES_ON = -1
 """In the place of an `Ending`."""
 
@@ -39,9 +43,15 @@ class DecodingRows:
     def clear(self) -> None:
         """No rows."""
         self._requests: list[Request] = []
-        self._samplings: dict[Sampling, StopStrings | None] = {}
-        """How rows are drawn, with the stop texts of that; rows name them by number."""
-        self._row_ids = self._turns = self._limits = self._sampling_of = np.empty(0, np.int64)
+        self._ways: list[Sampling] = []
+        """How rows are drawn, without seeds and stops; rows name them by number, as the next."""
+        self._stops: dict[Stops, StopStrings | None] = {}
+        """What ends them, with the texts of that made ready."""
+        self._row_ids = self._limits = self._way_of = self._stops_of = np.empty(0, np.int64)
+        self._streams = np.empty(0, np.uint64)
+        """[rows] of random numbers."""
+        self._first_draws = np.empty(0, np.int64)
+        """[rows] `draw_numbers` of their first tokens."""
         self._drawn = DrawnTokens(self._no_routes)
         self._endings = np.empty(0, np.int8)
         self.num_finished = 0
@@ -70,12 +80,17 @@ class DecodingRows:
         """More rows, each with the tokens it has."""
         self._requests += requests
         self._row_ids = _extended(self._row_ids, (request.row_id for request in requests))
-        self._turns = _extended(self._turns, (request.turn for request in requests))
         self._limits = _extended(self._limits, (request.max_tokens for request in requests))
-        for request in requests:
-            self._samplings.setdefault(request.sampling, request.stops)
-        numbers = {sampling: number for number, sampling in enumerate(self._samplings)}
-        self._sampling_of = _extended(self._sampling_of, (numbers[request.sampling] for request in requests))
+        turns, first = (np.array([getattr(each, name) for each in requests]) for name in ("turn", "first_draw"))
+        self._first_draws = np.concatenate([self._first_draws, draw_numbers(turns, first)])
+        self._streams = np.concatenate([self._streams, _streams_of(requests)])
+        ways = [_way(request.sampling) for request in requests]
+        self._ways = list(dict.fromkeys([*self._ways, *ways]))
+        self._way_of = _extended(self._way_of, _places(ways, self._ways))
+        stops = [(request.sampling.stop, request.sampling.stop_token_ids) for request in requests]
+        for key, request in zip(stops, requests, strict=True):
+            self._stops.setdefault(key, request.stops)
+        self._stops_of = _extended(self._stops_of, _places(stops, self._stops))
         self._drawn.append([request.drawn for request in requests])
         self._endings = np.concatenate([self._endings, np.full(len(requests), GOES_ON, np.int8)])
 
@@ -96,27 +111,23 @@ class DecodingRows:
         self._drawn.add(going, found, how_likely, version, routes)
         return tokens, self._end(going, found)
 
-    def abort(self, row_ids: Indices) -> list[int]:
-        """End rows as they are; which."""
-        rows = np.flatnonzero(np.isin(self._row_ids, row_ids) & ~self.finished)
-        self._endings[rows] = Ending.ABORTED
-        self.num_finished += len(rows)
-        return rows.tolist()
-
     def keep(self, order: Indices) -> None:
         """Row i is the former row `order[i]`."""
         self._requests = [self._requests[row] for row in order.tolist()]
-        self._row_ids, self._turns, self._limits = self._row_ids[order], self._turns[order], self._limits[order]
+        self._row_ids, self._limits = self._row_ids[order], self._limits[order]
+        self._streams, self._first_draws = self._streams[order], self._first_draws[order]
         self._endings = self._endings[order]
-        self._keep_samplings(self._sampling_of[order])
+        ways, self._way_of = np.unique(self._way_of[order], return_inverse=True)
+        self._ways = [self._ways[number] for number in ways.tolist()]
+        kept, self._stops_of = np.unique(self._stops_of[order], return_inverse=True)
+        stops = list(self._stops.items())
+        self._stops = dict(stops[number] for number in kept.tolist())
         self._drawn.keep(order)
         self.num_finished = int(self.finished.sum())
 
-    def _keep_samplings(self, sampling_of: Indices) -> None:
-        """Those of the rows that stay, and no others."""
-        kept, self._sampling_of = np.unique(sampling_of, return_inverse=True)
-        samplings = list(self._samplings.items())
-        self._samplings = dict(samplings[number] for number in kept.tolist())
+    def having(self, row_ids: Container[int]) -> list[int]:
+        """Rows of these ids that have not ended."""
+        return [row for row in np.flatnonzero(~self.finished).tolist() if self._requests[row].row_id in row_ids]
 
     def request(self, row: int) -> Request:
         """The request of a row, with the tokens it has."""
@@ -126,29 +137,15 @@ class DecodingRows:
         return Ending(int(self._endings[row]))
 
     def _sample(self, first: int, logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        kinds = self._sampling_of[first:]
-        samplings = list(self._samplings)
-        if (kinds == kinds[0]).all():
-            return self._sample_alike(slice(first, None), logits, samplings[kinds[0]])
-        tokens = torch.empty(len(kinds), dtype=torch.int64, device=logits.device)
-        log_probs = torch.empty(len(kinds), dtype=torch.promote_types(logits.dtype, torch.float32)).to(logits.device)
-        for kind in np.unique(kinds).tolist():
-            rows = np.flatnonzero(kinds == kind)
-            at = torch.from_numpy(rows).to(logits.device)
-            tokens[at], log_probs[at] = self._sample_alike(first + rows, logits[at], samplings[kind])
-        return tokens, log_probs
-
-    def _sample_alike(
-        self, rows: Indices | slice, logits: torch.Tensor, sampling: Sampling
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        return sample(logits, sampling, self._row_ids[rows], self._turns[rows], self._drawn.counts[rows])
+        rows = slice(first, None)
+        draws = self._first_draws[rows] + self._drawn.counts[rows]
+        return sample_each(logits, self._ways, self._way_of[rows], self._streams[rows], draws)
 
     def _end(self, rows: Indices, tokens: np.ndarray) -> list[int]:
         """End those of `rows` that do with the token they just got; which. Most steps end none, and look no closer."""
         is_full = self._drawn.counts[rows] >= self._limits[rows]
         is_end = is_one_of(tokens, self._end_token_ids)
-        may_stop = any(sampling.stop or sampling.stop_token_ids for sampling in self._samplings)
-        if not may_stop and not (is_full | is_end).any():
+        if not any(texts or tokens for texts, tokens in self._stops) and not (is_full | is_end).any():
             return []
         endings = self._endings_with(rows, tokens, is_full, is_end)
         self._endings[rows] = endings
@@ -160,10 +157,10 @@ class DecodingRows:
         """How each of `rows` ends with the token it just got, or that it goes on; an end token says so first."""
         endings = np.full(len(rows), GOES_ON, np.int8)
         endings[is_full] = Ending.LENGTH
-        for kind, (sampling, stops) in enumerate(self._samplings.items()):
-            if sampling.stop_token_ids or stops is not None:
-                mine = self._sampling_of[rows] == kind
-                endings[mine & is_one_of(tokens, sampling.stop_token_ids)] = Ending.STOP
+        for kind, ((_, stop_tokens), stops) in enumerate(self._stops.items()):
+            if stop_tokens or stops is not None:
+                mine = self._stops_of[rows] == kind
+                endings[mine & is_one_of(tokens, stop_tokens)] = Ending.STOP
                 endings[self._with_stop_text(rows, tokens, mine, stops)] = Ending.STOP
         endings[is_end] = Ending.END_TOKEN
         return endings
@@ -193,6 +190,27 @@ def is_one_of(tokens: np.ndarray, chosen: tuple[int, ...]) -> np.ndarray:
     for token in chosen:
         found |= tokens == token
     return found
+
+
+def _way(sampling: Sampling) -> Sampling:
+    """What of a sampling decides how a row is drawn from its logits and its random numbers."""
+    return replace(sampling, seed=0, stop=(), stop_token_ids=())
+
+
+def _streams_of(requests: Sequence[Request]) -> np.ndarray:
+    """uint64 [requests]."""
+    streams, by_seed = np.empty(len(requests), np.uint64), dict[int, list[int]]()
+    for at, request in enumerate(requests):
+        by_seed.setdefault(request.sampling.seed, []).append(at)
+    for seed, mine in by_seed.items():
+        streams[mine] = random_streams(seed, np.array([requests[at].row_id for at in mine]))
+    return streams
+
+
+def _places(values: Iterable[Hashable], known: Iterable[Hashable]) -> Iterator[int]:
+    """Where each of the values is among the known."""
+    places = {each: place for place, each in enumerate(known)}
+    return (places[each] for each in values)
 
 
 def _extended(column: Indices, more: Iterable[int]) -> Indices:

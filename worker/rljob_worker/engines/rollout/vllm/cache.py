@@ -11,3 +11,9 @@ def zero_cache(worker: Any) -> None:
     for of_layer in worker.model_runner.kv_caches:
         for tensor in of_layer if isinstance(of_layer, list | tuple) else [of_layer]:
             tensor.zero_()
+
+
+def in_use(engine: Any) -> tuple[int, int]:
+    """Requests of vLLM's engine that are decoded, and tokens for which there is room beside them."""
+    scheduler = engine.engine_core.engine_core.scheduler
+    return len(scheduler.running), scheduler.kv_cache_manager.block_pool.get_num_free_blocks() * scheduler.block_size

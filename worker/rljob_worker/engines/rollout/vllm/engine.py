@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from itertools import count
+from threading import Event
+from typing import TYPE_CHECKING
 
 import torch
 from vllm import SamplingParams
@@ -16,14 +18,14 @@ from rljob_worker.batch import Indices
 from rljob_worker.engines.arriving_policy import whole_policy
 from rljob_worker.engines.parallel.mesh import ProcessMesh
 from rljob_worker.engines.rollout.cache_bytes import cache_bytes_per_token
-from rljob_worker.engines.rollout.limits import Limits, require_possible
+from rljob_worker.engines.rollout.limits import NO_REQUEST, Limits, require_possible, require_rows
 from rljob_worker.engines.rollout.protocol import Depth
-from rljob_worker.engines.rollout.requests import Ended, Ending, Requests
+from rljob_worker.engines.rollout.requests import Ended, Ending, Load, PartialResponses, Requests
 from rljob_worker.engines.rollout.stop_strings import StopTexts
-from rljob_worker.engines.rollout.vllm.cache import zero_cache
+from rljob_worker.engines.rollout.vllm.cache import in_use, zero_cache
 from rljob_worker.engines.rollout.vllm.copies import digest
-from rljob_worker.engines.rollout.vllm.responses import Response, table_of
-from rljob_worker.engines.rollout.vllm.sampling import sampling_of
+from rljob_worker.engines.rollout.vllm.responses import Response, partial_responses, responses_of, table_of
+from rljob_worker.engines.rollout.vllm.sampling import arguments_of
 from rljob_worker.engines.rollout.vllm.weights import forget_expert_kernels, refresh_tied
 from rljob_worker.engines.rollout.vocabulary import Vocabulary
 from rljob_worker.errors import BadData, EngineBroken, InvalidJob
@@ -69,12 +71,16 @@ class VLLMRollout:
         self._can_sleep = can_sleep
         self._running: dict[str, Response] = {}
         """By the name of the request: of those that go on, and of those that are spoilt."""
+        self._paused: dict[int, Response] = {}
+        """By row id."""
         self._ended: list[tuple[Response, Ending]] = []
         """Not given back yet."""
         self._has_spoilt_cache = False
         self._version = 0
         self._fault: str | None = "it has no weights yet"
         self._asleep: set[str] = set()
+        self._is_called = Event()
+        """Whether somebody waits for `advance` to return."""
 
     @property
     def version(self) -> int:
@@ -82,50 +88,76 @@ class VLLMRollout:
         return self._version
 
     def submit(self, requests: Requests) -> None:
-        there = [*self._running.values(), *(response for response, _ in self._ended)]
+        there = [*self._all_unfinished.values(), *(response for response, _ in self._ended)]
         require_possible(requests, self._limits, {response.row_id for response in there})
-        if not len(requests):
-            return
-        stops = self._stops.of(requests.sampling.stop)
-        kind = _IN_STEPS if stops else _AT_THE_END
-        arguments = sampling_of(requests, self._end_token_ids)
-        row_ids = requests.row_ids.tolist()
-        params = [_params(row_id, each, kind) for row_id, each in zip(row_ids, arguments, strict=True)]
-        stop_tokens = frozenset(requests.sampling.stop_token_ids)
-        for handle, row_id, turn in zip(self._handles(requests, params), row_ids, requests.turns.tolist(), strict=True):
-            self._running[str(row_id)] = Response(row_id, turn, handle, stop_tokens, stops)
+        if len(requests):
+            self._add(responses_of(requests, self._stops.of_requests(requests)))
 
-    def advance(self) -> Ended:
+    def advance(self, most_steps: int | None = None) -> Ended:
         assert self._fault is None, f"the engine cannot generate: {self._fault}"
-        self.wake()
-        while not self._ended:
+        assert most_steps is None or most_steps > 0, "to advance is to take a step"
+        self._wake(_WEIGHTS, _CACHE)
+        for _ in count() if most_steps is None else range(most_steps):
+            if self._ended:
+                break
             self._require_finite()
             if not self._running:
                 break
             if self._has_spoilt_cache:
                 self._clear_cache()
-            for output in self._step():
+            outputs, is_called = self._step()
+            for output in outputs:
                 self._go_on(output)
+            if is_called:
+                break
+        self._is_called.clear()
         return self._taken()
 
+    def wake(self) -> None:
+        self._is_called.set()
+
+    def peek(self, row_ids: Indices) -> PartialResponses:
+        known = self._all_unfinished
+        require_rows(row_ids, known, NO_REQUEST)
+        found = [known[row] for row in row_ids.tolist()]
+        for response in found:
+            self._catch_up(response)
+        return partial_responses(found)
+
     def abort(self, row_ids: Indices) -> Ended:
-        names = [name for name in map(str, row_ids.tolist()) if name in self._running]
-        is_open = [name for name in names if self._running[name].is_open]
-        for name in is_open:
-            self._catch_up(self._running[name])
-        self._engine.abort_request(is_open)
-        aborted = [self._running.pop(name) for name in names]
-        self._has_spoilt_cache |= any(response.spoilt_by is not None for response in aborted)
+        known = self._all_unfinished
+        aborted = [known[row] for row in dict.fromkeys(row_ids.tolist()) if row in known]
+        self._take_out(aborted)
+        for response in aborted:
+            self._paused.pop(response.row_id, None)
         self._ended += [(response, Ending.ABORTED) for response in aborted]
         return self._taken()
+
+    def pause(self, row_ids: Indices) -> None:
+        known = self._all_unfinished
+        require_rows(row_ids, known, NO_REQUEST)
+        paused = [known[row] for row in dict.fromkeys(row_ids.tolist())]
+        self._take_out(paused)
+        self._paused |= {response.row_id: response for response in paused}
+
+    def resume(self, row_ids: Indices) -> None:
+        require_rows(row_ids, self._all_unfinished, NO_REQUEST)
+        resumed = [self._paused.pop(row) for row in dict.fromkeys(row_ids.tolist()) if row in self._paused]
+        for response in resumed:
+            response.spoilt_by = None
+        self._add(resumed)
+
+    @property
+    def load(self) -> Load:
+        running, free = in_use(self._engine)
+        return Load(running, len(self._running) - running, len(self._paused), free)
 
     def load_weights(self, weights: Iterable[tuple[str, torch.Tensor]], version: int) -> None:
         """What runs is preempted: its tokens stay, and the cache is filled anew from them. A cache that sleeps does so
         until something is generated."""
         self._wake(_WEIGHTS)
         for response in self._running.values():
-            if response.is_open:
-                self._catch_up(response)
+            self._catch_up(response)
         self._fault = f"the policy after version {self._version} has not come whole"
         own = self._parameters
         # vLLM fills a layer once all of its tensors have come; by then those that came first are others' memory
@@ -157,9 +189,6 @@ class VLLMRollout:
         if depth == "Weights":
             self._fault = "its weights were dropped by sleep"
 
-    def wake(self) -> None:
-        self._wake(_WEIGHTS, _CACHE)
-
     def close(self) -> None:
         if self._fault != _CLOSED:
             self._engine.model_executor.shutdown()
@@ -171,8 +200,9 @@ class VLLMRollout:
             self._engine.wake_up(asleep)
             self._asleep.difference_update(asleep)
 
-    def _step(self) -> list[RequestOutput]:
-        """One more token for what runs. The library's own draws, which no request uses, are not the trainer's."""
+    def _step(self) -> tuple[list[RequestOutput], bool]:
+        """One more token for what runs, and whether `advance` is to return. The library's own draws, which no request
+        uses, are not the trainer's."""
         state = torch.get_rng_state()
         try:
             outputs: list[RequestOutput] = self._engine.step()
@@ -181,36 +211,54 @@ class VLLMRollout:
             raise EngineBroken(f"vLLM broke while generating: {type(error).__name__}: {error}") from error
         finally:
             torch.set_rng_state(state)
-        self._require_agreement(outputs)
-        return outputs
+        return outputs, self._agreed(outputs)
 
-    def _require_agreement(self, outputs: list[RequestOutput]) -> None:
-        """Ranks of a copy that sampled other tokens would wait for each other in different steps from here on."""
-        if self._mesh.mesh.ranks_per_copy == 1:
-            return
-        low, high = self._mesh.range_in_copy(digest(outputs))
-        if low != high:
+    def _agreed(self, outputs: list[RequestOutput]) -> bool:
+        """Whether a rank of the copy was called. Ranks that sampled other tokens, or that return after other steps,
+        would wait for each other from here on."""
+        low, high = self._mesh.range_in_copy(2 * digest(outputs) + self._is_called.is_set())
+        if low // 2 != high // 2:
             self._fault = "its ranks went different ways"
             raise EngineBroken(
                 f"ranks of one copy sampled different tokens under policy version {self._version}; the job goes on "
                 "from its last checkpoint, and with rollout.parallelism.tensor 1 this cannot be"
             )
+        return bool(high % 2)
 
-    def _handles(self, requests: Requests, params: Sequence[SamplingParams]) -> list[str]:
-        """The library's names of requests that it now has. Raises InvalidJob for one that it refuses; it then has
-        none of them."""
-        names, handles = [str(row_id) for row_id in requests.row_ids.tolist()], list[str]()
+    @property
+    def _all_unfinished(self) -> dict[int, Response]:
+        """By row id."""
+        return {response.row_id: response for response in self._running.values()} | self._paused
+
+    def _add(self, responses: Sequence[Response]) -> None:
+        """Let the library go on with what there is. Raises InvalidJob for a request that it refuses; it then has none
+        of them."""
+        params = [_params(each, self._end_token_ids) for each in responses]
+        added = list[Response]()
         try:
-            for name, prompt, each in zip(names, requests.prompt_of.tolist(), params, strict=True):
-                tokens = tokens_input(requests.prompts.row(prompt).tolist())
-                handles.append(self._engine.add_request(name, tokens, each))
+            for response, each in zip(responses, params, strict=True):
+                response.num_before = len(response.tokens)
+                response.handle = self._engine.add_request(response.name, tokens_input(response.sequence()), each)
+                added.append(response)
         except Exception as error:
-            self._engine.abort_request(names[: len(handles)])
+            self._engine.abort_request([response.name for response in added])
             if not isinstance(error, (ValueError, VLLMValidationError)):
                 raise
-            row = row_number(requests.row_ids[len(handles)])
+            row = row_number(responses[len(added)].row_id)
             raise InvalidJob(f"row {row}: vLLM refuses the request: {error}") from error
-        return handles
+        for response in added:
+            response.is_open = True
+            self._running[response.name] = response
+
+    def _take_out(self, responses: Sequence[Response]) -> None:
+        """The library goes on with none of these; what it has of them is kept."""
+        is_open = [response for response in responses if response.is_open]
+        for response in is_open:
+            self._catch_up(response)
+            response.is_open = False
+        self._engine.abort_request([response.name for response in is_open])
+        taken = [self._running.pop(response.name, None) for response in responses]
+        self._has_spoilt_cache |= any(each is not None and each.spoilt_by is not None for each in taken)
 
     def _go_on(self, output: RequestOutput) -> None:
         """A request with what it has more than before; it may have ended with that."""
@@ -246,19 +294,22 @@ class VLLMRollout:
     def _take(self, response: Response, output: RequestOutput) -> None:
         """The tokens that one request has more than before."""
         (found,) = output.outputs
-        known = 0 if response.stops else len(response.tokens)
+        known = 0 if response.stops else response.num_new
         response.add(found.token_ids[known:], found.logprobs.logprobs[known:], self._version)
 
     def _catch_up(self, response: Response) -> None:
         """What the library has of a request that runs, of which it would say nothing before its end."""
+        if not response.is_open:
+            return
         state = self._engine.output_processor.request_states[response.handle]
-        known = len(response.tokens)
+        known = response.num_new
         tokens = state.detokenizer.output_token_ids[known:]
         response.add(tokens, state.logprobs_processor.logprobs.logprobs[known:], self._version)
 
 
-def _params(row_id: int, arguments: dict[str, Any], kind: RequestOutputKind) -> SamplingParams:
+def _params(response: Response, end_token_ids: tuple[int, ...]) -> SamplingParams:
+    kind = _IN_STEPS if response.stops else _AT_THE_END
     try:
-        return SamplingParams(**arguments, output_kind=kind)
+        return SamplingParams(**arguments_of(response, end_token_ids), output_kind=kind)
     except VLLMValidationError as error:
-        raise InvalidJob(f"row {row_number(row_id)}: vLLM does not sample so: {error}") from error
+        raise InvalidJob(f"row {row_number(response.row_id)}: vLLM does not sample so: {error}") from error

@@ -16,8 +16,10 @@ Start = Callable[..., RolloutEngine]
 OLDEST = (0, 32)
 """Of vLLM's versions the first with all that is called here, parts of which are not its public interface."""
 
-_REQUIRED = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0"}
-"""The engine is driven from this process, step by step."""
+_REQUIRED = {
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # the engine is driven from this process, step by step
+    "VLLM_USE_V2_MODEL_RUNNER": "0",  # the other one, whose sampler `drawing` replaces, is that of CPUs, too
+}
 _PREFERRED = {
     "VLLM_LOGGING_LEVEL": "ERROR",
     "VLLM_NO_USAGE_STATS": "1",

@@ -47,7 +47,7 @@ def _probe(prompt: Indices, max_tokens: int) -> Requests:
         prompts=Column.ragged([prompt]),
         prompt_of=np.zeros(1, np.int64),
         max_tokens=np.array([max_tokens]),
-        sampling=Sampling(temperature=0),
+        samplings=(Sampling(temperature=0),),
     )
 
 

@@ -8,23 +8,32 @@ from math import isfinite
 
 import numpy as np
 
-from rljob_worker.batch import Column
-from rljob_worker.engines.rollout.requests import Ended, Ending
+from rljob_worker.batch import Column, Indices
+from rljob_worker.engines.rollout.requests import Ended, Ending, PartialResponses, Requests, Sampling
+from rljob_worker.engines.rollout.sampling import draw_numbers
 from rljob_worker.engines.rollout.stop_strings import StopStrings
+from rljob_worker.random_bits import random_streams
 
 
 @dataclass(slots=True)
 class Response:
-    """What one request has got so far."""
+    """What is asked for, and what there is of it."""
 
     row_id: int
     turn: int
-    handle: str
-    """The library's name of the request."""
-    stop_token_ids: frozenset[int]
-    """Of the job, beside the model's end tokens."""
+    prompt: Indices
+    max_tokens: int
+    sampling: Sampling
+    stream: int
+    """Of random numbers: see `random_streams`."""
+    first_draw: int
+    """See `draw_numbers`: of its first token."""
     stops: StopStrings | None = None
     """Texts that end it."""
+    handle: str = ""
+    """The library's name of the request."""
+    num_before: int = 0
+    """Tokens that it had when the library got it."""
     tokens: list[int] = field(default_factory=list)
     log_probs: list[float] = field(default_factory=list)
     versions: list[int] = field(default_factory=list)
@@ -33,8 +42,22 @@ class Response:
     """Whether its last token ends a stop text."""
     spoilt_by: int | None = None
     """The policy version whose logits after its last token were not finite: there is no more to come."""
-    is_open: bool = True
-    """Whether the library still has the request."""
+    is_open: bool = False
+    """Whether the library has the request."""
+
+    @property
+    def name(self) -> str:
+        """By which the library is asked for it."""
+        return str(self.row_id)
+
+    @property
+    def num_new(self) -> int:
+        """Tokens since the library got it."""
+        return len(self.tokens) - self.num_before
+
+    def sequence(self) -> list[int]:
+        """What the next token follows."""
+        return [*self.prompt.tolist(), *self.tokens]
 
     def add(self, tokens: Sequence[int], log_probs: Sequence[float], version: int) -> None:
         """The next tokens, up to where a stop text ends among them, or to a log-prob that is not finite."""
@@ -59,7 +82,7 @@ class Response:
         last = self.tokens[-1] if self.tokens else None
         if is_finished and not self.is_stopped and last in end_token_ids:
             return Ending.END_TOKEN
-        if self.is_stopped or (is_finished and last in self.stop_token_ids):
+        if self.is_stopped or (is_finished and last in self.sampling.stop_token_ids):
             return Ending.STOP
         return Ending.LENGTH if is_finished else None
 
@@ -72,14 +95,45 @@ class Response:
         return None
 
 
+def responses_of(requests: Requests, stops: Sequence[StopStrings | None]) -> list[Response]:
+    """One for each request, with the tokens that it brings. stops: of each of the samplings."""
+    ways = np.zeros(len(requests), np.int64) if requests.sampling_of is None else requests.sampling_of
+    begun = requests.begun
+    num_begun = np.zeros(len(requests), np.int64) if begun is None else begun.response_ids.lengths
+    draws = num_begun if requests.next_draws is None else requests.next_draws
+    first = draw_numbers(requests.turns, draws - num_begun).tolist()
+    found = list[Response]()
+    for at, (row_id, way) in enumerate(zip(requests.row_ids.tolist(), ways.tolist(), strict=True)):
+        sampling, prompt = requests.samplings[way], requests.prompts.row(int(requests.prompt_of[at]))
+        stream = int(random_streams(sampling.seed, requests.row_ids[at : at + 1])[0])
+        turn, most = int(requests.turns[at]), int(requests.max_tokens[at])
+        response = Response(row_id, turn, prompt, most, sampling, stream, first[at], stops[way])
+        if begun is not None:
+            response.tokens = begun.response_ids.row(at).tolist()
+            response.log_probs = begun.log_probs.row(at).tolist()
+            response.versions = begun.token_versions.row(at).tolist()
+        found.append(response)
+    return found
+
+
 def table_of(ended: Sequence[tuple[Response, Ending]]) -> Ended:
     """One entry per response that has ended."""
     responses = [response for response, _ in ended]
+    there = partial_responses(responses)
     return Ended(
         row_ids=np.array([response.row_id for response in responses], np.int64),
         turns=np.array([response.turn for response in responses], np.int64),
+        response_ids=there.response_ids,
+        log_probs=there.log_probs,
+        token_versions=there.token_versions,
+        endings=np.array([ending for _, ending in ended], np.int8),
+    )
+
+
+def partial_responses(responses: Sequence[Response]) -> PartialResponses:
+    """What there is of them."""
+    return PartialResponses(
         response_ids=Column.ragged([response.tokens for response in responses]),
         log_probs=Column.ragged([response.log_probs for response in responses], "float32"),
         token_versions=Column.ragged([response.versions for response in responses]),
-        endings=np.array([ending for _, ending in ended], np.int8),
     )

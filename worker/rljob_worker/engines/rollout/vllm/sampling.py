@@ -1,32 +1,74 @@
-"""What vLLM is asked to do with the logits of each request."""
+"""What vLLM is asked to do with the logits of each request, and what its sampler is told of the rows of a step."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
-from rljob_worker.engines.rollout.requests import Requests
-from rljob_worker.random_bits import random_bits
+import numpy as np
+import torch
+
+from rljob_worker.batch import Indices
+from rljob_worker.engines.rollout.requests import Sampling
+from rljob_worker.engines.rollout.sampling import sample_each
+from rljob_worker.engines.rollout.vllm.responses import Response
+
+_OURS = "rljob"
+"""Under which the sampler finds what vLLM itself has no field for."""
 
 
-def sampling_of(requests: Requests, end_token_ids: tuple[int, ...]) -> Iterator[dict[str, Any]]:
-    """Arguments of vLLM's SamplingParams, a request at a time.
+def arguments_of(response: Response, end_token_ids: tuple[int, ...]) -> dict[str, Any]:
+    """Arguments of vLLM's SamplingParams for the rest of a response.
 
-    The seed is a function of (seed, row_id, turn), and vLLM draws once per token from a generator of the request's
-    own. End tokens are given as stop tokens: vLLM is not shown a tokenizer.
+    End tokens are given as stop tokens: vLLM is not shown a tokenizer. What leaves a part of the distribution goes to
+    our own sampler, whose log-probs are of the whole.
     """
-    sampling = requests.sampling
-    common = {
+    sampling = response.sampling
+    way = [sampling.temperature, sampling.top_p, sampling.top_k, sampling.min_p]
+    return {
         "temperature": sampling.temperature,
-        "top_p": sampling.top_p,
-        "top_k": sampling.top_k,
-        "min_p": sampling.min_p,
         "stop_token_ids": sorted({*end_token_ids, *sampling.stop_token_ids}),
+        "max_tokens": response.max_tokens - len(response.tokens),
         "ignore_eos": True,
         "logprobs": 0,  # of the sampled token alone
         "flat_logprobs": True,
         "detokenize": False,
+        "skip_clone": True,
+        "extra_args": {_OURS: [response.stream, response.first_draw + len(response.tokens), *way]},
     }
-    seeds = random_bits(sampling.seed, requests.row_ids, requests.turns) >> 1  # torch's generators take 63 bits
-    for seed, max_tokens in zip(seeds.tolist(), requests.max_tokens.tolist(), strict=True):
-        yield {**common, "seed": seed, "max_tokens": max_tokens}
+
+
+@dataclass(frozen=True, slots=True)
+class DrawnRows:
+    """How the requests of a batch are drawn, in its order."""
+
+    ways: tuple[Sampling, ...]
+    way_of: Indices
+    """[rows], of the ways."""
+    streams: np.ndarray
+    """uint64 [rows]."""
+    first_draws: Indices
+    """[rows] of the first token that vLLM draws for each."""
+
+    @staticmethod
+    def of(extra_args: Iterable[dict[str, Any]]) -> DrawnRows:
+        """From what each request was added with."""
+        told = [each[_OURS] for each in extra_args]
+        ways = [Sampling(*each[2:]) for each in told]
+        places = {way: place for place, way in enumerate(dict.fromkeys(ways))}
+        return DrawnRows(
+            tuple(places),
+            np.array([places[way] for way in ways], np.int64),
+            np.array([each[0] for each in told], np.uint64),
+            np.array([each[1] for each in told], np.int64),
+        )
+
+    def sample(self, logits: torch.Tensor, num_drawn: Indices) -> tuple[torch.Tensor, torch.Tensor]:
+        """Tokens int64 [rows] and their log-probs [rows]; num_drawn: [rows], what vLLM drew for each before."""
+        return sample_each(logits, self.ways, self.way_of, self.streams, self.first_draws + num_drawn)
+
+    def repeated(self, times: Indices) -> DrawnRows:
+        """Each row so many times in a row."""
+        ways, streams, first = (np.repeat(each, times) for each in (self.way_of, self.streams, self.first_draws))
+        return DrawnRows(self.ways, ways, streams, first)

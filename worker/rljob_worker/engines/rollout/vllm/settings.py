@@ -54,15 +54,15 @@ def engine_arguments(settings: VLLMSettings, path: str, *, is_cpu: bool) -> dict
         "enable_prefix_caching": settings.prefix_caching,
         "enforce_eager": settings.enforce_eager or is_cpu,
         "enable_sleep_mode": not is_cpu,
-        "logprobs_mode": "processed_logprobs",  # of the distribution that is sampled from
-        "seed": 0,  # requests bring seeds of their own
+        "async_scheduling": False,  # a step would begin before the positions of its draws are known
+        "seed": 0,  # draws are not the library's
         "disable_log_stats": True,
         "generation_config": "vllm",  # the model's own defaults for sampling are not the job's
         "tensor_parallel_size": settings.tensor,
         "distributed_executor_backend": "external_launcher",  # this process is a rank of a world that it is in already
     }
     if is_cpu:
-        # A prompt that is computed in parts takes back draws of its generator, which those of the CPU cannot.
+        # Prompts are computed whole, for which `maxBatchedTokens` has to have room: see the catalogue.
         found["enable_chunked_prefill"] = False
     if settings.block_size or is_cpu:
         found["block_size"] = settings.block_size or _CPU_BLOCK

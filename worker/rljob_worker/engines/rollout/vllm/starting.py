@@ -21,6 +21,7 @@ from rljob_worker.engines.models import checkpoint_tensors
 from rljob_worker.engines.parallel.mesh import ProcessMesh, alone, require_world
 from rljob_worker.engines.rollout.limits import Limits
 from rljob_worker.engines.rollout.vllm.copies import executor_of, own_groups
+from rljob_worker.engines.rollout.vllm.drawing import draw_by_position
 from rljob_worker.engines.rollout.vllm.engine import VLLMRollout
 from rljob_worker.engines.rollout.vllm.reload_check import require_faithful
 from rljob_worker.engines.rollout.vllm.settings import (
@@ -56,6 +57,7 @@ def start(
     arguments = engine_arguments(settings, path, is_cpu=is_cpu) | _memory(settings, model, device, mesh)
     with kept_surroundings(_variables(is_cpu=is_cpu)), own_groups():
         built = _built(arguments, executor_of(mesh, device))
+        built.collective_rpc(draw_by_position)
     if is_cpu:
         log.info("vLLM cannot sleep on the CPU: its weights and cache stay in memory while others compute")
     limits = Limits(

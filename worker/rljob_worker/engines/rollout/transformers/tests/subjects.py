@@ -43,7 +43,7 @@ def asked(rows: Sequence[int], sampling: Sampling = SAMPLING, turn: int = 0) -> 
         Column.ragged(PROMPTS),
         row_ids // 3,
         4 + 5 * (row_ids % 7),
-        sampling,
+        (sampling,),
     )
 
 

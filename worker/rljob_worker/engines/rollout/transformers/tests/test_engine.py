@@ -17,10 +17,11 @@ from rljob_worker.engines.protocols import TrainEngine
 from rljob_worker.engines.rollout.generate import Responses, generate
 from rljob_worker.engines.rollout.protocol import RolloutEngine
 from rljob_worker.engines.rollout.requests import Sampling
+from rljob_worker.engines.rollout.sampling import draw_numbers, sample
 from rljob_worker.engines.rollout.transformers import TransformersRollout
-from rljob_worker.engines.rollout.transformers.sampling import sample
 from rljob_worker.engines.tests.builders import END, VOCABULARY, PolicyGradient, write_config
 from rljob_worker.errors import InvalidJob, PeerLost
+from rljob_worker.random_bits import random_streams
 
 CPU = torch.device("cpu")
 SAMPLING = Sampling(temperature=0.9, seed=5)
@@ -47,7 +48,8 @@ def by_hand(model: torch.nn.Module, prompt: np.ndarray, row_id: int, sampling: S
         with torch.no_grad():
             logits = model(input_ids=torch.tensor([ids]), use_cache=False, attention_layout=layout).logits[0, -1:]
         position = np.array([len(ids) - len(prompt)])
-        tokens, _ = sample(logits, sampling, np.array([row_id]), np.zeros(1, np.int64), position)
+        stream = random_streams(sampling.seed, np.array([row_id]))
+        tokens, _ = sample(logits, sampling, stream, draw_numbers(np.zeros(1, np.int64), position))
         ids.append(int(tokens))
     return ids[len(prompt) :]
 
@@ -219,7 +221,6 @@ def test_sleep_frees_the_cache_and_generation_wakes_by_itself(tmp_path: Path) ->
     before = generate(engine, prompts, SAMPLING, row_ids, 4, MAX_TOKENS)
     engine.sleep("Cache")
     engine.sleep("Weights")
-    engine.wake()
     assert_same(generate(engine, prompts, SAMPLING, row_ids, 4, MAX_TOKENS), before)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from threading import Thread
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 
 from rljob_worker.batch import Column
 from rljob_worker.engines.models import random_policy
-from rljob_worker.engines.rollout.requests import Ending, Requests
+from rljob_worker.engines.rollout.requests import Ending, Load, Requests, Sampling
 from rljob_worker.engines.rollout.transformers import TransformersRollout
 from rljob_worker.engines.rollout.transformers.tests.subjects import (
     CPU,
@@ -60,6 +61,82 @@ def test_a_row_gets_the_same_whatever_runs_beside_it(
     for row, (tokens, log_probs, ending) in stopped.items():
         whole = one_by_one()[row]
         assert ending == Ending.ABORTED and (tokens, log_probs) == (whole[0][: len(tokens)], whole[1][: len(tokens)])
+
+
+@settings(max_examples=12)
+@given(
+    calls=st.lists(
+        st.tuples(
+            st.sampled_from(["advance", "pause", "resume", "submit again", "same weights"]),
+            st.integers(1, 9),
+            st.sets(st.integers(0, ROWS - 1), max_size=5),
+        ),
+        max_size=12,
+    ),
+    room=st.sampled_from([84, 200, 10**6]),
+)
+def test_interruptions_change_no_token(calls: list[tuple[str, int, set[int]]], room: int) -> None:
+    engine, parts = engine_of(room), []
+    same = [(name, tensor.clone()) for name, tensor in engine.model.named_parameters()]
+    engine.submit(asked(range(ROWS)))
+    for call, most_steps, rows in calls:
+        ended = {row for part in parts for row in part.row_ids.tolist()}
+        ids = np.array(sorted(rows - ended), np.int64)
+        if call == "pause":
+            engine.pause(ids)
+        elif call == "resume":
+            engine.resume(ids)
+        elif call == "same weights":
+            engine.load_weights(same, version=0)
+        elif call == "submit again" and len(ids):
+            begun = engine.peek(ids)
+            assert [row.tolist() for row in engine.abort(ids).response_ids.to_list()]
+            engine.submit(replace(asked(ids.tolist()), begun=begun))
+        parts.append(engine.advance(most_steps))
+    engine.resume(np.array(sorted(set(range(ROWS)) - {row for part in parts for row in part.row_ids.tolist()})))
+    assert as_rows(*parts) | all_of(engine) == one_by_one()
+
+
+def test_wake_ends_the_step_that_another_thread_is_in() -> None:
+    engine, calls = engine_of(), []
+
+    def wake_in_the_third(*_: object) -> None:
+        calls.append(None)
+        if len(calls) == 3:
+            caller = Thread(target=engine.wake)
+            caller.start()
+            caller.join()
+
+    engine.model.register_forward_hook(wake_in_the_third)
+    row = max(one_by_one(), key=lambda row: len(one_by_one()[row][0]))
+    engine.submit(asked([row]))
+    assert len(engine.advance()) == 0
+    assert engine.peek(np.array([row])).response_ids.values.tolist() == one_by_one()[row][0][:3]
+    assert all_of(engine) == {row: one_by_one()[row]}  # what it was woken for is over
+
+
+def test_requests_with_seeds_of_their_own_decode_as_one() -> None:
+    """What is drawn alike is drawn at once, whatever its seed; 64 seeds."""
+    engine, ways = engine_of(), tuple(Sampling(seed=seed) for seed in range(64))
+    row_ids = np.arange(64)
+    one = Requests(row_ids, 0 * row_ids, Column.ragged(PROMPTS[:1]), 0 * row_ids, 0 * row_ids + 5, ways, row_ids)
+    engine.submit(one)
+    found, alone = all_of(engine), {}
+    for row in (0, 63):
+        engine.submit(replace(asked([0], ways[row]), row_ids=row_ids[[row]], max_tokens=np.array([5])))
+        alone |= all_of(engine)
+    assert {row: found[row] for row in alone} == alone
+
+
+def test_what_there_is_of_a_load() -> None:
+    engine = engine_of(room=300)
+    engine.submit(asked(range(ROWS)))
+    assert engine.load == Load(running=0, waiting=ROWS, paused=0, free_tokens=300)
+    engine.advance(1)
+    load = engine.load
+    assert load.running + load.waiting == ROWS and load.running > 0 and load.free_tokens < 300
+    engine.pause(np.arange(ROWS))
+    assert engine.load == Load(running=0, waiting=0, paused=ROWS, free_tokens=300)
 
 
 def test_rows_are_handed_out_as_soon_as_they_end() -> None:
@@ -172,7 +249,7 @@ def test_a_stop_text_is_told_over_tokens_that_came_before_new_weights() -> None:
     other, zero, one = np.array([999]), np.array([0]), np.array([1])
     engine.submit(request)
     # a row of one token ends at once, when the other has got as many
-    engine.submit(Requests(other, zero, Column.ragged(PROMPTS), zero, one, SAMPLING))
+    engine.submit(Requests(other, zero, Column.ragged(PROMPTS), zero, one, (SAMPLING,)))
     assert engine.advance().row_ids.tolist() == [999]
     engine.load_weights([(name, each.detach().clone()) for name, each in engine.model.named_parameters()], 1)
     assert all_of(engine)[row][0] == free[row][0][:6]
@@ -259,7 +336,7 @@ def test_rows_that_have_no_room_any_more_wait_and_go_on(tmp_path: Path) -> None:
         Column.ragged(PROMPTS[:1]),
         np.zeros(4, np.int64),
         np.full(4, 400),
-        SAMPLING,
+        (SAMPLING,),
     )
     found = []
     for room in (10**6, 1000):

@@ -25,13 +25,11 @@ def after_one_draw(*limits: int) -> DecodingRows:
     return rows
 
 
-def test_a_row_that_has_ended_keeps_its_ending_when_it_is_aborted() -> None:
-    rows = after_one_draw(1, 9, 1)
-    assert rows.finished.tolist() == [True, False, True]
-    assert rows.abort(np.array([0, 1])) == [1]
-    assert [rows.ending(row) for row in range(3)] == [Ending.LENGTH, Ending.ABORTED, Ending.LENGTH]
-    assert rows.num_finished == 3
-    assert rows.abort(np.array([0, 1, 2])) == [] and rows.num_finished == 3
+def test_rows_that_have_not_ended_are_found_by_their_ids() -> None:
+    rows = after_one_draw(1, 9, 1, 9)
+    assert rows.finished.tolist() == [True, False, True, False] and rows.num_finished == 2
+    assert rows.having({0, 1, 3, 7}) == [1, 3] and rows.running == [1, 3]
+    assert [rows.ending(row) for row in (0, 2)] == [Ending.LENGTH, Ending.LENGTH]
 
 
 def test_rows_that_are_left_out_are_no_longer_counted_as_ended() -> None:
@@ -57,7 +55,7 @@ def test_samplings_go_with_their_last_row_and_the_others_stay_with_theirs() -> N
     logits[0, 2] += 1e-3
     tokens, over = rows.draw(0, logits.expand(2, -1), version=1)
     assert tokens.tolist()[1] == 2 and over == []
-    assert rows.abort(np.array([1, 2])) == [0, 1]
+    assert rows.running == [2, 1]
 
 
 def test_routes_stay_with_their_rows_beside_rows_that_have_ended() -> None:

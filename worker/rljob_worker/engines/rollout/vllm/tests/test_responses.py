@@ -3,14 +3,20 @@
 import numpy as np
 import pytest
 
-from rljob_worker.engines.rollout.requests import Ending
+from rljob_worker.engines.rollout.requests import Ending, Sampling
 from rljob_worker.engines.rollout.stop_strings import StopStrings
 from rljob_worker.engines.rollout.vllm.responses import Response, table_of
 from rljob_worker.engines.rollout.vocabulary import Vocabulary
 
+FREE = Sampling()
+
+
+def response(row_id: int = 0, turn: int = 0, sampling: Sampling = FREE, stops: StopStrings | None = None) -> Response:
+    return Response(row_id, turn, np.array([3]), 9, sampling, stream=0, first_draw=0, stops=stops)
+
 
 def test_every_token_has_its_log_prob_and_the_version_that_made_it() -> None:
-    first, second = Response(7, 1, "a", frozenset()), Response(8, 0, "b", frozenset())
+    first, second = response(7, 1), response(8)
     first.add([5, 6], [-0.5, -1.0], 3)
     first.add([9], [-2.0], 4)
     table = table_of([(first, Ending.LENGTH), (second, Ending.ABORTED)])
@@ -40,31 +46,31 @@ def test_nothing_that_ended_is_a_table_without_entries() -> None:
     ],
 )
 def test_the_last_token_says_why_it_ended(tokens: list[int], ending: Ending) -> None:
-    response = Response(0, 0, "a", stop_token_ids=frozenset({9, 2}))
-    response.add(tokens, [-1.0] * len(tokens), 0)
-    assert response.ending({2}, is_finished=True) is ending
-    assert response.ending({2}, is_finished=False) is None
+    found = response(sampling=Sampling(stop_token_ids=(9, 2)))
+    found.add(tokens, [-1.0] * len(tokens), 0)
+    assert found.ending({2}, is_finished=True) is ending
+    assert found.ending({2}, is_finished=False) is None
 
 
 @pytest.mark.parametrize("spoilt", [float("nan"), float("-inf")])
 def test_a_log_prob_that_is_not_finite_ends_what_is_known_of_a_response(spoilt: float) -> None:
-    """Not even an end token behind it ends the response."""
-    response = Response(0, 0, "a", frozenset())
-    response.add([5], [-1.0], 3)
-    response.add([6, 7, 2], [-2.0, spoilt, -0.5], 4)
-    response.add([2], [-0.5], 5)
-    assert (response.tokens, response.log_probs, response.versions) == ([5, 6], [-1.0, -2.0], [3, 4])
-    assert response.spoilt_by == 4
-    assert response.ending({2, 6}, is_finished=True) is None
+    """Not even an end token behind it ends the found."""
+    found = response()
+    found.add([5], [-1.0], 3)
+    found.add([6, 7, 2], [-2.0, spoilt, -0.5], 4)
+    found.add([2], [-0.5], 5)
+    assert (found.tokens, found.log_probs, found.versions) == ([5, 6], [-1.0, -2.0], [3, 4])
+    assert found.spoilt_by == 4
+    assert found.ending({2, 6}, is_finished=True) is None
 
 
 def test_a_stop_text_ends_a_response_at_the_token_that_completes_it() -> None:
     """Guessed tokens behind it are dropped."""
     stops = StopStrings(("abc",), Vocabulary((b"a", b"b", b"c", b"x"), {}))
-    response = Response(0, 0, "a", frozenset(), stops)
-    response.add([3, 0], [-1.0, -2.0], 1)
-    assert response.ending((), is_finished=False) is None
-    response.add([1, 2, 3], [-3.0, -4.0, -5.0], 1)
-    assert response.tokens == [3, 0, 1, 2] and response.log_probs == [-1.0, -2.0, -3.0, -4.0]
-    assert response.ending((), is_finished=False) is Ending.STOP
-    assert response.ending((3,), is_finished=True) is Ending.STOP  # 3 was behind the text
+    found = response(stops=stops)
+    found.add([3, 0], [-1.0, -2.0], 1)
+    assert found.ending((), is_finished=False) is None
+    found.add([1, 2, 3], [-3.0, -4.0, -5.0], 1)
+    assert found.tokens == [3, 0, 1, 2] and found.log_probs == [-1.0, -2.0, -3.0, -4.0]
+    assert found.ending((), is_finished=False) is Ending.STOP
+    assert found.ending((3,), is_finished=True) is Ending.STOP  # 3 was behind the text

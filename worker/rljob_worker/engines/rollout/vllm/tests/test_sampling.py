@@ -1,50 +1,77 @@
 """What vLLM's sampler is told."""
 
 import numpy as np
-import pytest
+import torch
 
 from rljob_worker.batch import Column
-from rljob_worker.engines.rollout.requests import Requests, Sampling
-from rljob_worker.engines.rollout.vllm.sampling import sampling_of
-from rljob_worker.random_bits import random_bits
+from rljob_worker.engines.rollout.requests import PartialResponses, Requests, Sampling
+from rljob_worker.engines.rollout.sampling import sample
+from rljob_worker.engines.rollout.vllm.responses import responses_of
+from rljob_worker.engines.rollout.vllm.sampling import DrawnRows, arguments_of
+from rljob_worker.random_bits import random_streams
+
+WARM = Sampling(temperature=0.7, top_p=0.9, top_k=5, min_p=0.1, seed=3, stop_token_ids=(9, 2))
+FREE = Sampling(seed=4)
 
 
-def told(sampling: Sampling, row_ids: list[int], turns: list[int], max_tokens: list[int]) -> list[dict[str, object]]:
-    asked = Requests(
-        row_ids=np.array(row_ids, np.int64),
-        turns=np.array(turns, np.int64),
+def asked(**more: object) -> Requests:
+    """Rows 4, 5 and 6, drawn WARM, FREE and WARM."""
+    return Requests(
+        row_ids=np.array([4, 5, 6]),
+        turns=np.array([0, 1, 0]),
         prompts=Column.ragged([[5, 6]]),
-        prompt_of=np.zeros(len(row_ids), np.int64),
-        max_tokens=np.array(max_tokens, np.int64),
-        sampling=sampling,
+        prompt_of=np.zeros(3, np.int64),
+        max_tokens=np.array([10, 20, 30]),
+        samplings=(WARM, FREE),
+        sampling_of=np.array([0, 1, 0]),
+        **more,  # type: ignore[arg-type]
     )
-    return list(sampling_of(asked, (2, 0)))
 
 
-def test_everything_that_decides_a_token_is_passed_on() -> None:
-    sampling = Sampling(temperature=0.7, top_p=0.9, top_k=5, min_p=0.1, seed=3, stop_token_ids=(9, 2))
-    first, second = told(sampling, [4, 5], [0, 1], [10, 20])
-    assert {name: first[name] for name in ("temperature", "top_p", "top_k", "min_p")} == {
-        "temperature": 0.7,
-        "top_p": 0.9,
-        "top_k": 5,
-        "min_p": 0.1,
-    }
+def told(requests: Requests) -> list[dict]:
+    return [arguments_of(each, (2, 0)) for each in responses_of(requests, [None, None])]
+
+
+def test_what_ends_a_response_is_passed_on_and_the_library_cuts_nothing_off() -> None:
+    first, second, _ = told(asked())
+    assert (first["temperature"], second["temperature"]) == (0.7, 1.0)
     assert (first["max_tokens"], second["max_tokens"]) == (10, 20)
-    assert first["stop_token_ids"] == [0, 2, 9] and first["ignore_eos"]
+    assert first["stop_token_ids"] == [0, 2, 9] and second["stop_token_ids"] == [0, 2] and first["ignore_eos"]
+    assert not {"top_p", "top_k", "min_p", "seed"} & set(first)
 
 
-def test_seeds_have_63_bits_and_belong_to_seed_row_and_turn() -> None:
-    seeds = {
-        found["seed"]
-        for seed in (0, 1)
-        for found in told(Sampling(seed=seed), [0, 0, 1, 2**40], [0, 1, 0, 0], [1, 1, 1, 1])
-    }
-    assert len(seeds) == 8 and all(isinstance(seed, int) and 0 <= seed < 2**63 for seed in seeds)
-    (expected,) = random_bits(1, np.array([0]), np.array([1])).tolist()
-    assert expected // 2 in seeds
+def test_a_response_that_has_tokens_gets_the_rest() -> None:
+    """Row 4 goes on at draw 1, row 5 of turn 1 with a token at 7, and row 6 begins."""
+    begun = PartialResponses(
+        Column.ragged([[8], [7], []]),
+        Column.ragged([[-1.0], [-2.0], []], "float32"),
+        Column.ragged([[3], [4], []]),
+    )
+    requests = asked(begun=begun, next_draws=np.array([1, 7, 0]))
+    assert [each["max_tokens"] for each in told(requests)] == [9, 19, 30]
+    rows = DrawnRows.of(each["extra_args"] for each in told(requests))
+    assert rows.first_draws.tolist() == [1, (1 << 32) + 7, 0]
+    responses = responses_of(requests, [None, None])
+    assert [each.sequence() for each in responses] == [[5, 6, 8], [5, 6, 7], [5, 6]]
+    assert (responses[1].log_probs, responses[1].versions) == ([-2.0], [4])
+    # after three more tokens its next draw is three further on
+    responses[1].add([1, 1, 1], [0.0] * 3, 5)
+    again = DrawnRows.of([arguments_of(responses[1], ())["extra_args"]])
+    assert again.first_draws.tolist() == [(1 << 32) + 10]
 
 
-@pytest.mark.parametrize("count", [0, 3])
-def test_there_is_one_for_each_request(count: int) -> None:
-    assert len(told(Sampling(), list(range(count)), [0] * count, [1] * count)) == count
+def test_every_row_is_drawn_as_the_other_engine_draws_it() -> None:
+    rows = DrawnRows.of(each["extra_args"] for each in told(asked()))
+    logits = torch.randn(3, 12, generator=torch.Generator().manual_seed(0))
+    tokens, log_probs = rows.sample(logits, np.array([2, 0, 5]))
+    for at, (row_id, way, draw) in enumerate([(4, WARM, 2), (5, FREE, 1 << 32), (6, WARM, 5)]):
+        stream = random_streams(way.seed, np.array([row_id]))
+        token, log_prob = sample(logits[[at]], way, stream, np.array([draw]))
+        assert (tokens[at], log_probs[at]) == (token[0], log_prob[0])
+
+
+def test_rows_are_repeated_for_what_was_guessed_of_them() -> None:
+    rows = DrawnRows.of(each["extra_args"] for each in told(asked())).repeated(np.array([2, 1, 3]))
+    assert rows.way_of.tolist() == [0, 0, 1, 0, 0, 0]
+    assert rows.first_draws.tolist() == [0, 0, 1 << 32, 0, 0, 0]
+    assert len(set(rows.streams.tolist())) == 3 and rows.streams[0] == rows.streams[1]

@@ -80,5 +80,6 @@ def test_options_reach_the_engine() -> None:
     assert found["max_num_seqs"] == 4
 
 
-def test_log_probs_are_of_what_is_sampled_from() -> None:
-    assert engine_arguments(SETTINGS, "m", is_cpu=True)["logprobs_mode"] == "processed_logprobs"
+def test_a_step_begins_when_the_one_before_is_over() -> None:
+    """By then the positions of its draws are known."""
+    assert engine_arguments(SETTINGS, "m", is_cpu=False)["async_scheduling"] is False

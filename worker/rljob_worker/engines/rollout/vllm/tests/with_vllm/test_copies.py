@@ -100,7 +100,7 @@ def broken(engine: RolloutEngine, rank: int) -> str:
             prompts=Column.ragged([PROMPTS[0]]),
             prompt_of=np.array([0]),
             max_tokens=np.array([8]),
-            sampling=DRAWN,
+            samplings=(DRAWN,),
         )
     )
     with pytest.raises(EngineBroken) as error:

@@ -80,7 +80,7 @@ def one(temperature: float = 1.0, stop: tuple[str, ...] = (), rows: tuple[int, .
         prompts=Column.ragged([[5, 6]]),
         prompt_of=np.zeros(len(rows), np.int64),
         max_tokens=np.full(len(rows), 4),
-        sampling=Sampling(temperature=temperature, stop=stop),
+        samplings=(Sampling(temperature=temperature, stop=stop),),
     )
 
 
@@ -122,7 +122,7 @@ def test_new_weights_do_not_wake_the_cache() -> None:
     engine, library = built()
     engine.load_weights([("a", torch.ones(2))], 1)
     engine.sleep("Cache")
-    for wake in (partial(engine.load_weights, [("a", torch.ones(2))], 2), engine.wake, engine.wake):
+    for wake in (partial(engine.load_weights, [("a", torch.ones(2))], 2), engine.advance, engine.advance):
         wake()
     assert [call for call in library.calls if call[0] == "wake"] == [("wake", "weights"), ("wake", "kv_cache")]
 
@@ -141,7 +141,7 @@ def test_what_is_awake_is_held() -> None:
     held.append(engine.held_bytes("Cache"))
     engine.load_weights([("a", torch.ones(2))], 1)
     held.append(engine.held_bytes("Weights"))
-    engine.wake()
+    engine.advance()
     held.append(engine.held_bytes("Weights"))
     assert held == [12 * 256 + 8, 0, 8, 12 * 256 + 8]
 
@@ -156,8 +156,10 @@ def test_weights_that_were_dropped_generate_nothing() -> None:
 
 def test_where_the_library_cannot_sleep_it_is_not_asked_to() -> None:
     engine, library = built(can_sleep=False)
+    engine.load_weights([("a", torch.ones(2))], 1)
+    library.calls.clear()
     engine.sleep("Cache")
-    engine.wake()
+    engine.advance()
     assert library.calls == []
 
 

@@ -2,25 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
 
 from rljob_worker.batch import Indices
 from rljob_worker.engines.log_probs.of_tokens import at_targets, log_distribution
 from rljob_worker.engines.rollout.requests import Sampling
-from rljob_worker.random_bits import random_bits
+from rljob_worker.random_bits import bits_at
 
 
-def uniforms(seed: int, row_ids: Indices, turns: Indices, positions: Indices) -> np.ndarray:
-    """A float64 in [0, 1) per (seed, row_id, turn, position): 24 of the `random_bits`, so that float32 holds it exactly
-    and never rounds up to 1. A response has less than 2**32 positions."""
-    return (random_bits(seed, row_ids, positions + (turns << 32)) >> np.uint64(40)).astype(np.float64) * 2.0**-24
+def draw_numbers(turns: Indices, positions: Indices) -> Indices:
+    """What a draw is called among those of its row: no two positions of no two turns have the same. A response has less
+    than 2**32 positions."""
+    return positions + (turns << 32)
+
+
+def uniforms(streams: np.ndarray, draws: Indices) -> np.ndarray:
+    """A float64 in [0, 1) per draw: 24 of the `random_bits`, so that float32 holds it exactly and never rounds up to 1.
+
+    streams: `random_streams` of seed and row_id, [rows]. draws: `draw_numbers`, [rows].
+    """
+    return (bits_at(streams, draws) >> np.uint64(40)).astype(np.float64) * 2.0**-24
 
 
 def sample(
-    logits: torch.Tensor, sampling: Sampling, row_ids: Indices, turns: Indices, positions: Indices
+    logits: torch.Tensor, sampling: Sampling, streams: np.ndarray, draws: Indices
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Tokens int64 [rows] and their log-probs [rows], from logits [rows, vocabulary].
+    """Tokens int64 [rows] and their log-probs [rows], from logits [rows, vocabulary]. sampling: its seed is in the
+    streams.
 
     The log-prob is under the whole distribution at the sampling temperature, whatever top-p, top-k and min-p leave to
     draw from.
@@ -30,9 +41,23 @@ def sample(
         tokens = log_probs.argmax(-1)
     else:
         kept = keep_likely(log_probs.exp(), sampling.top_p, sampling.top_k, sampling.min_p)
-        draws = uniforms(sampling.seed, row_ids, turns, positions)
-        tokens = invert_cdf(kept, torch.from_numpy(draws).to(kept.device, kept.dtype))
+        tokens = invert_cdf(kept, torch.from_numpy(uniforms(streams, draws)).to(kept.device, kept.dtype))
     return tokens, at_targets(log_probs, tokens)
+
+
+def sample_each(
+    logits: torch.Tensor, samplings: Sequence[Sampling], sampling_of: Indices, streams: np.ndarray, draws: Indices
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """`sample` of rows that are drawn in different ways; sampling_of: [rows], which of the samplings is a row's."""
+    if (sampling_of == sampling_of[0]).all():
+        return sample(logits, samplings[sampling_of[0]], streams, draws)
+    tokens = torch.empty(len(sampling_of), dtype=torch.int64, device=logits.device)
+    log_probs = torch.empty(len(sampling_of), dtype=torch.promote_types(logits.dtype, torch.float32)).to(logits.device)
+    for kind in np.unique(sampling_of).tolist():
+        rows = np.flatnonzero(sampling_of == kind)
+        at = torch.from_numpy(rows).to(logits.device)
+        tokens[at], log_probs[at] = sample(logits[at], samplings[kind], streams[rows], draws[rows])
+    return tokens, log_probs
 
 
 def invert_cdf(probabilities: torch.Tensor, draws: torch.Tensor) -> torch.Tensor:

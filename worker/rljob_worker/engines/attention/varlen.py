@@ -165,13 +165,13 @@ def _similar_lengths(order: Indices, lengths: Indices) -> list[Indices]:
 
 def causal_attention(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, formula: Formula) -> torch.Tensor:
     """Causal attention of [rows, heads, length, head_dim], with fewer key heads than query heads where the model has
-    them."""
-    length, window = query.shape[2], formula.window
+    them. Of more keys than queries, the last ones are those of the queries' own tokens."""
+    queries, keys, window = query.shape[2], key.shape[2], formula.window
     if formula.cap is not None:
         return _bounded_attention(query, key, value, formula)
     mask = None
-    if window is not None and length > window:
-        mask = _sees(length, length, 0, window, query.device)
+    if keys > queries or (window is not None and keys > window):
+        mask = _sees(queries, keys, keys - queries, window, query.device)
     return F.scaled_dot_product_attention(
         query,
         key,
@@ -194,19 +194,21 @@ def _bounded_attention(query: torch.Tensor, key: torch.Tensor, value: torch.Tens
     """The same where scores are bounded, which no kernel of torch does: some queries of all rows at a time, so that at
     most SCORES_ELEMENTS scores are in memory, and again in the backward pass."""
     rows, heads, length, _ = query.shape
-    at_once = max(1, SCORES_ELEMENTS // (rows * heads * length))
+    before = key.shape[2] - length
+    at_once = max(1, SCORES_ELEMENTS // (rows * heads * key.shape[2]))
     outputs = []
     for start in range(0, length, at_once):
         stop = min(start + at_once, length)
-        first = 0 if formula.window is None else max(0, start - formula.window + 1)
-        seen = slice(first, stop)
+        own = before + start
+        first = 0 if formula.window is None else max(0, own - formula.window + 1)
+        seen = slice(first, before + stop)
         outputs.append(
             checkpoint(
                 _bounded_run,
                 query[:, :, start:stop],
                 key[:, :, seen],
                 value[:, :, seen],
-                start - first,
+                own - first,
                 formula,
                 use_reentrant=False,
                 preserve_rng_state=False,

@@ -5,7 +5,7 @@ require_possible(requests, limits, running)     # raises, or every one of the re
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container
+from collections.abc import Collection, Container, Mapping
 from dataclasses import dataclass
 from typing import TypeGuard
 
@@ -59,6 +59,21 @@ def require_rows(row_ids: Indices, known: Container[int], reason: str) -> None:
     for row_id in row_ids.tolist():
         if row_id not in known:
             raise BadData(f"row {row_number(row_id)}: {reason}")
+
+
+def require_holdable(row_ids: Indices, ended: Mapping[int, int], most_tokens: int) -> None:
+    """ended: tokens of each row that ended with the last call, by row id; most_tokens: that rows may hold.
+
+    Raises BadData for a row that did not end then, and InvalidJob, with the numbers, for rows that together are longer.
+    """
+    require_rows(row_ids, ended, "it is not one of those that ended with the last call, and only their keys are there")
+    held = set(row_ids.tolist())
+    num_tokens = sum(ended[row] for row in held)
+    if num_tokens > most_tokens:
+        raise InvalidJob(
+            f"row {row_number(row_ids[0])} and {len(held) - 1} more have {num_tokens} tokens, and the engine has room "
+            f"to hold {most_tokens} between turns; hold fewer rows, or raise rollout.memoryFraction"
+        )
 
 
 NO_REQUEST = "it has no request in this engine: it was never submitted, or has ended"

@@ -74,6 +74,20 @@ class RolloutEngine(Protocol):
         BadData, resuming none, for a row that has no request."""
         ...
 
+    def hold(self, row_ids: Indices) -> None:
+        """Keep keys and values of rows that ended with the last `advance` until their next turns, which then compute
+        only what is new, or `release`, new weights or `sleep`. The engine has room for so many bytes (see `limits`);
+        beyond that the longest unused go first, and their rows are computed anew, which changes no token.
+
+        Raises, holding none, BadData for a row that did not end then, and InvalidJob for rows of a call that together
+        are beyond that room.
+        """
+        ...
+
+    def release(self, row_ids: Indices) -> None:
+        """Hold these rows no longer. Those that are not held are passed over."""
+        ...
+
     @property
     def load(self) -> Load:
         """What there is to do."""

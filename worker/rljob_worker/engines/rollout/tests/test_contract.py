@@ -341,6 +341,44 @@ def test_requests_of_one_call_may_be_drawn_in_different_ways(engine: RolloutEngi
     assert drawn_of(run(engine, requests([1]))) == drawn_of(run(engine, requests([1]))) != {1: alone[2][0][:12]}
 
 
+def test_turns_on_held_rows_are_those_of_rows_that_are_computed_anew(engine: RolloutEngine) -> None:
+    def second_turns(*, holds: bool) -> Rows:
+        first: Rows = {}
+        engine.submit(requests([1, 2, 3], [12, 15, 1]))
+        while engine.load.running or engine.load.waiting:
+            ended = engine.advance()
+            first |= rows_of(ended)
+            if holds:
+                engine.hold(ended.row_ids)
+        engine.release(np.array([3, 77]))
+        prompts = [np.array([*PROMPT, *first[row][0], 5, 6, 7]) for row in (1, 2)]
+        return run(engine, requests([1, 2], 20, prompts=prompts, turn=1))
+
+    anew, held = second_turns(holds=False), second_turns(holds=True)
+    assert drawn_of(held) == drawn_of(anew)
+    for row in anew:
+        np.testing.assert_allclose(held[row][1], anew[row][1], atol=1e-5)
+
+
+def test_new_weights_forget_what_is_held(engine: RolloutEngine, stock: PreTrainedModel) -> None:
+    engine.submit(requests([1], 30))
+    first, new = rows_of(engine.advance())[1][0], other_weights(stock)
+    engine.hold(np.array([1]))
+    engine.load_weights(new, 2)
+    prompt = np.array([*PROMPT, *first])
+    tokens, log_probs, _, _ = run(engine, requests([1], 20, prompts=[prompt], turn=1))[1]
+    np.testing.assert_allclose(log_probs, log_probs_by(stock, new, prompt, tokens), atol=1e-5)
+
+
+def test_only_rows_that_ended_with_the_last_call_can_be_held(engine: RolloutEngine) -> None:
+    engine.submit(requests([1, 2], [2, 40]))
+    assert engine.advance().row_ids.tolist() == [1]
+    for rows in ([1, 2], [7]):
+        with pytest.raises(BadData, match=rf"row {rows[-1] + 1}: it is not one of those that ended with the last call"):
+            engine.hold(np.array(rows))
+    engine.hold(np.array([1]))
+
+
 def test_rows_without_a_request_are_named(engine: RolloutEngine) -> None:
     run(engine, requests([1], 2))
     engine.submit(requests([2], 40))

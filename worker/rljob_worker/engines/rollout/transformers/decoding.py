@@ -14,9 +14,10 @@ import numpy as np
 import torch
 
 from rljob_worker.batch import Column, Indices
-from rljob_worker.engines.attention.varlen import PackedLayout
+from rljob_worker.engines.attention.varlen import AttentionLayout, PackedLayout
 from rljob_worker.engines.packing import micro_batches
 from rljob_worker.engines.rollout.requests import Ended, Ending, Load, PartialResponses
+from rljob_worker.engines.rollout.transformers.held_rows import Beginning, ContinuedPrompts, HeldRow, HeldRows
 from rljob_worker.engines.rollout.transformers.kv_cache import DecodeCache, PromptCapture, Survivors
 from rljob_worker.engines.rollout.transformers.request import (
     NO_ROUTES,
@@ -38,6 +39,8 @@ from rljob_worker.engines.router import Routing
 
 PREFILL_TOKENS = 16384
 """Of prompts that one forward computes."""
+_HELD_SHARE = 4
+"""Of the cache's room, rows may hold one in this many tokens between their turns."""
 _SHRINK_SHARE = 16
 """Finished rows leave once they are one in this many: moving rows costs less than a step over them."""
 
@@ -72,6 +75,9 @@ class Decoding:
         """[rows] the last token of each, which the next step computes."""
         self._ended: list[tuple[Request, Ending]] = []
         self._cache = DecodeCache(zeroed=static_steps is not None)
+        self._given: dict[int, Request] = {}
+        """By row id: what `take_ended` gave last."""
+        self._held = HeldRows()
 
     @property
     def is_idle(self) -> bool:
@@ -85,18 +91,28 @@ class Decoding:
 
     @property
     def cache_bytes(self) -> int:
-        """What the cache has reserved."""
-        return self._cache.nbytes
+        """What the cache has reserved, and what is held beside it."""
+        return self._cache.nbytes + self._held.nbytes
 
     @property
     def load(self) -> Load:
-        in_use = len(self._rows) * self._cache.columns
+        running = len(self._rows) - self._rows.num_finished
         return Load(
-            running=len(self._rows) - self._rows.num_finished,
+            running=running,
             waiting=len(self._waiting),
             paused=len(self._paused),
-            free_tokens=max(0, self.room - in_use),
+            free_tokens=max(0, self._room_left - running * self._cache.columns),
         )
+
+    @property
+    def given(self) -> dict[int, int]:
+        """Tokens of each row that `take_ended` gave last, by row id."""
+        return {row_id: request.num_tokens for row_id, request in self._given.items()}
+
+    @property
+    def most_held(self) -> int:
+        """Tokens that rows may hold between their turns."""
+        return self.room // _HELD_SHARE
 
     @property
     def unfinished(self) -> set[int]:
@@ -112,9 +128,11 @@ class Decoding:
         """Each of at most `room` tokens."""
         self._wait(requests)
         self._waiting.extend(requests)
+        self._let_go()
 
     def take_ended(self) -> Ended:
         found, self._ended = self._ended, []
+        self._given = {request.row_id: request for request, _ in found}
         return ended(found, self._no_routes)
 
     def peek(self, row_ids: Indices) -> PartialResponses:
@@ -149,21 +167,51 @@ class Decoding:
             self._leave_out(np.isin(np.arange(len(self._rows)), rows))
         return found
 
+    def hold(self, row_ids: Indices) -> None:
+        """Keep what was computed of rows that ended in the last step, for their next turns. Where routes are recorded
+        nothing is: those of a whole prompt are asked for."""
+        given = {row: self._given[row] for row in row_ids.tolist()}
+        for row in np.flatnonzero(self._rows.finished).tolist() if self._routing is None else ():
+            request = self._rows.request(row)
+            if request.is_that_of(given.get(request.row_id)):
+                tokens = request.sequence()[:-1]
+                self._held.keep(request.row_id, HeldRow(tokens, self._cache.copy_of(row, len(tokens))))
+        for row_id in row_ids.tolist():
+            self._held.touch(row_id)
+        self._let_go()
+        if self._cache.rows * self._cache.columns > self._room_left:
+            self._leave_out(self._rows.finished)
+            if len(self._rows):
+                self._cache.resize(len(self._rows), self._cache.columns)
+            else:
+                self.drop_cache()
+            self._held.shrink(self.room - self._cache.rows * self._cache.columns)
+
+    def release(self, row_ids: Iterable[int] | None = None) -> None:
+        """Hold these rows no longer; None: any."""
+        if row_ids is None:
+            self._held = HeldRows()
+        else:
+            self._held.release(row_ids)
+
     def put_back(self) -> None:
-        """What is computed holds no more: rows wait again, with the tokens they have, before all others."""
+        """What is computed of rows holds no more: they
+        wait again, with the tokens they have, before all others."""
         self._wait_again(np.flatnonzero(~self._rows.finished))
         self._clear_rows()
 
     def drop_cache(self) -> None:
         """Give its memory back; no rows may be decoding."""
-        assert not len(self._rows), "rows that decode need what was computed for them"
+        assert len(self._rows) == self._rows.num_finished, "rows that decode need what was computed for them"
+        self._clear_rows()
         self._cache = DecodeCache(zeroed=self._static is not None)
         if self._static is not None:
             self._static.forget()
 
     def advance(self, version: int) -> None:
         """Admit rows if they are worth it; one more token for every row otherwise. version: of the policy. An error
-        leaves every request with the tokens that it had: rows wait again."""
+        leaves every request with the tokens that it had: rows wait again. Rows that end stay until the next call."""
+        self._retire()
         try:
             if new := self._worth_admitting():
                 self._admit(new, version)
@@ -172,7 +220,6 @@ class Decoding:
         except Exception:
             self.put_back()
             raise
-        self._retire()
 
     # ---- rows come
 
@@ -184,14 +231,25 @@ class Decoding:
         room = row_limit - len(self._rows)
         return room if room >= min(len(self._waiting), max(1, row_limit // 4)) else 0
 
+    @property
+    def _room_left(self) -> int:
+        """Tokens that the cache may have beside what rows hold."""
+        return self.room - self._held.num_tokens
+
+    def _let_go(self) -> None:
+        """Of what rows hold, the longest unused: as much as is more than they may, or than leaves room for a row."""
+        requests = [*self._waiting, *self._paused.values(), *self._rows.unfinished]
+        longest = max((request.longest for request in requests), default=0)
+        self._held.shrink(min(self.most_held, self.room - longest))
+
     def _row_limit(self, columns: int) -> int:
         """Rows that may decode at once, with so many columns."""
-        return rows_with_room(len(self._rows) + len(self._waiting), self.room, columns)
+        return rows_with_room(len(self._rows) + len(self._waiting), self._room_left, columns)
 
     def _columns_with_new(self) -> int:
         """Columns that are needed once rows are admitted."""
         if not len(self._rows):
-            return min(first_columns(self._longest_waiting, self._most_remaining), self.room)
+            return min(first_columns(self._longest_waiting, self._most_remaining), self._room_left)
         return max(self._cache.columns, self._longest_waiting + 1)
 
     def _admit(self, num_rows: int, version: int) -> None:
@@ -199,16 +257,24 @@ class Decoding:
         self._make_room(num_rows)
         new = list(islice(self._waiting, num_rows))
         sequences, sequence_of = sequences_of(new)
-        for chunk in micro_batches(sequences.lengths, PREFILL_TOKENS):
+        begun = self._beginnings(new, sequences, sequence_of)
+        num_new = sequences.lengths - np.array([each.num_tokens for each in begun], np.int64)
+        for chunk in micro_batches(num_new, PREFILL_TOKENS):
             first, last = np.searchsorted(sequence_of, (chunk[0], chunk[-1] + 1)).tolist()
             packed, of = sequences.take(chunk), sequence_of[first:last] - chunk[0]
-            logits, routes = self._prefill(packed, of)
+            logits, routes = self._prefill(packed, of, [begun[at] for at in chunk.tolist()])
             before = len(self._rows)
             self._rows.append(with_prompt_routes(new[first:last], routes, packed, of))
             self._come_from_waiting(last - first)
             assert packed.offsets is not None
             last_of = packed.offsets[1:][of] - 1
             self._draw(before, logits, version, routes[last_of] if len(routes) else routes)
+
+    def _beginnings(self, requests: Sequence[Request], sequences: Column, sequence_of: Indices) -> Sequence[Beginning]:
+        """Of each sequence, from what the row of its first request holds until now."""
+        held = [self._held.take(request.row_id) for request in requests]
+        first = np.searchsorted(sequence_of, np.arange(sequences.num_rows)).tolist()
+        return [Beginning.of(held[at], sequences.row(place)) for place, at in enumerate(first)]
 
     def _come_from_waiting(self, num_rows: int) -> None:
         """The first ones wait no more."""
@@ -221,7 +287,7 @@ class Decoding:
         """Memory for so many more rows, and for those that will follow them."""
         cache, columns = self._cache, self._columns_with_new()
         if not len(self._rows):
-            if cache.rows * cache.columns > self.room:
+            if cache.rows * cache.columns > self._room_left:
                 self.drop_cache()
             self._cache.restart(self._row_limit(columns), self._longest_waiting, columns)
             return
@@ -230,22 +296,34 @@ class Decoding:
         if self._longest_waiting > cache.column:
             cache.shift(cache.column - self._longest_waiting)
 
-    def _prefill(self, sequences: Column, sequence_of: Indices) -> tuple[torch.Tensor, np.ndarray]:
-        """Forward packed sequences, add a row of the cache for each of `sequence_of`; its next-token logits [rows,
-        vocabulary], and the routes of all tokens."""
+    def _prefill(
+        self, sequences: Column, sequence_of: Indices, begun: Sequence[Beginning]
+    ) -> tuple[torch.Tensor, np.ndarray]:
+        """Forward what is new of packed sequences, add a row of the cache for each of `sequence_of`; its next-token
+        logits [rows, vocabulary], and the routes of all new tokens."""
         assert sequences.offsets is not None
         lengths, starts = sequences.lengths, sequences.offsets[:-1]
-        tokens = np.arange(len(sequences.values))
-        captured = PromptCapture()
+        num_known = np.array([each.num_tokens for each in begun], np.int64)
+        positions = np.arange(len(sequences.values)) - np.repeat(starts, lengths)
+        captured, layout = self._layout(begun, lengths - num_known)
+        is_new = positions >= np.repeat(num_known, lengths)
         logits, routes = self._forward(
-            input_ids=torch.from_numpy(sequences.values).to(self._device)[None],
-            position_ids=torch.from_numpy(tokens - np.repeat(starts, lengths)).to(self._device)[None],
+            input_ids=torch.from_numpy(sequences.values[is_new]).to(self._device)[None],
+            position_ids=torch.from_numpy(positions[is_new]).to(self._device)[None],
             past_key_values=captured,
-            logits_to_keep=torch.from_numpy(starts + lengths - 1).to(self._device),
-            attention_layout=PackedLayout.build(tokens, lengths, len(tokens), self._device),
+            logits_to_keep=torch.from_numpy(np.cumsum(lengths - num_known) - 1).to(self._device),
+            attention_layout=layout,
         )
         self._cache.admit(captured, sequence_of, starts, lengths)
         return logits[0].index_select(0, torch.from_numpy(sequence_of).to(self._device)), routes
+
+    def _layout(self, begun: Sequence[Beginning], num_new: Indices) -> tuple[PromptCapture, AttentionLayout]:
+        """What captures packed sequences, and how their new tokens attend."""
+        if any(each.num_tokens for each in begun):
+            continued = ContinuedPrompts(begun, num_new)
+            return continued, continued
+        tokens = np.arange(int(num_new.sum()))
+        return PromptCapture(), PackedLayout.build(tokens, num_new, len(tokens), self._device)
 
     def _forward(self, **inputs: object) -> tuple[torch.Tensor, np.ndarray]:
         """Logits, and the routes of all tokens where they are recorded."""
@@ -288,15 +366,17 @@ class Decoding:
         if cache.first * 4 >= cache.columns:
             cache.shift(cache.first)
             return
-        num_stay = rows_with_room(len(self._rows), self.room, least_columns(cache.column - cache.first, remaining))
+        num_stay = rows_with_room(
+            len(self._rows), self._room_left, least_columns(cache.column - cache.first, remaining)
+        )
         if num_stay < len(self._rows):
             leaving = np.sort(np.argsort(-cache.lengths, kind="stable")[num_stay:])
             self._wait_again(leaving)
             self._leave_out(np.isin(np.arange(len(self._rows)), leaving))
         columns = next_columns(cache.columns, cache.column, remaining)
-        if len(self._rows) * columns > self.room:
+        if len(self._rows) * columns > self._room_left:
             cache.shift(cache.first)
-            columns = min(columns, self.room // len(self._rows))
+            columns = min(columns, self._room_left // len(self._rows))
         cache.resize(self._row_limit(columns) if self._waiting else len(self._rows), columns)
 
     def _draw(self, first: int, logits: torch.Tensor, version: int, routes: np.ndarray) -> None:

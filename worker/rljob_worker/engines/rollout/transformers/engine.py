@@ -16,7 +16,13 @@ from rljob_worker.devices.memory import free_memory, give_back
 from rljob_worker.engines.arriving_policy import copy_policy
 from rljob_worker.engines.models import checkpoint_tensors
 from rljob_worker.engines.rollout.cache_bytes import CacheRoom, cache_bytes_per_token
-from rljob_worker.engines.rollout.limits import NO_REQUEST, Limits, require_possible, require_rows
+from rljob_worker.engines.rollout.limits import (
+    NO_REQUEST,
+    Limits,
+    require_holdable,
+    require_possible,
+    require_rows,
+)
 from rljob_worker.engines.rollout.protocol import Depth
 from rljob_worker.engines.rollout.requests import Ended, Load, PartialResponses, Requests
 from rljob_worker.engines.rollout.stop_strings import StopTexts
@@ -112,6 +118,14 @@ class TransformersRollout:
         require_rows(row_ids, self._decoding.unfinished, NO_REQUEST)
         self._decoding.resume(row_ids)
 
+    def hold(self, row_ids: Indices) -> None:
+        require_holdable(row_ids, self._decoding.given, self._decoding.most_held)
+        with torch.inference_mode():
+            self._decoding.hold(row_ids)
+
+    def release(self, row_ids: Indices) -> None:
+        self._decoding.release(row_ids.tolist())
+
     @property
     def load(self) -> Load:
         return self._decoding.load
@@ -119,6 +133,7 @@ class TransformersRollout:
     def load_weights(self, weights: Iterable[tuple[str, torch.Tensor]], version: int) -> None:
         self._is_whole = False
         self._decoding.put_back()
+        self._decoding.release()
         self._give_weights_memory()
         copy_policy(dict(checkpoint_tensors(self.model.named_parameters(remove_duplicate=False))), weights, version)
         self.version, self._is_whole = version, True
@@ -129,6 +144,7 @@ class TransformersRollout:
 
     def sleep(self, depth: Depth) -> None:
         assert self._decoding.is_idle, "requests that run need what was computed for them"
+        self._decoding.release()
         self._decoding.drop_cache()
         if depth == "Weights":
             for storage in self._storages():

@@ -160,6 +160,15 @@ class DecodeCache(Cache):  # type: ignore[misc]
         self._clear(slice(0, rows.start), first_before)
         self._clear(rows, columns.start)
 
+    def copy_of(self, row: int, num_tokens: int) -> dict[int, tuple[torch.Tensor, torch.Tensor]]:
+        """Keys and values of the first tokens of a row, of each layer, [heads, tokens, head_dim]."""
+        start = int(self.starts[row])
+        columns = slice(start, start + num_tokens)
+        return {
+            layer: (keys[row, :, columns].clone(), values[row, :, columns].clone())
+            for layer, (keys, values) in self._buffers.items()
+        }
+
     def resize(self, rows: int, columns: int) -> None:
         """Other memory, with what rows have: layer by layer, so that little is there twice."""
         if (rows, columns) == (self.rows, self.columns):

@@ -72,6 +72,12 @@ class Request:
     def with_drawn(self, drawn: Drawn) -> Request:
         return replace(self, drawn=drawn)
 
+    def is_that_of(self, other: Request | None) -> bool:
+        """Whether both came as one."""
+        return (
+            other is not None and (self.row_id, self.turn) == (other.row_id, other.turn) and self.prompt is other.prompt
+        )
+
     def follows_the_same(self, other: Request) -> bool:
         """Whether one computation does for the next token of both."""
         return self.prompt is other.prompt and not len(self.drawn) and not len(other.drawn)

@@ -72,6 +72,11 @@ class DecodingRows:
         return row_ids
 
     @property
+    def unfinished(self) -> list[Request]:
+        """Those that have not ended, without the tokens they got since they came."""
+        return [self._requests[row] for row in np.flatnonzero(~self.finished).tolist()]
+
+    @property
     def remaining(self) -> int:
         """Most tokens that a row may still draw."""
         return int((self._limits - self._drawn.counts).max(initial=0))

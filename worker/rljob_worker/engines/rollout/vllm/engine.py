@@ -18,7 +18,13 @@ from rljob_worker.batch import Indices
 from rljob_worker.engines.arriving_policy import whole_policy
 from rljob_worker.engines.parallel.mesh import ProcessMesh
 from rljob_worker.engines.rollout.cache_bytes import cache_bytes_per_token
-from rljob_worker.engines.rollout.limits import NO_REQUEST, Limits, require_possible, require_rows
+from rljob_worker.engines.rollout.limits import (
+    NO_REQUEST,
+    Limits,
+    require_holdable,
+    require_possible,
+    require_rows,
+)
 from rljob_worker.engines.rollout.protocol import Depth
 from rljob_worker.engines.rollout.requests import Ended, Ending, Load, PartialResponses, Requests
 from rljob_worker.engines.rollout.stop_strings import StopTexts
@@ -79,6 +85,8 @@ class VLLMRollout:
         self._version = 0
         self._fault: str | None = "it has no weights yet"
         self._asleep: set[str] = set()
+        self._given: dict[int, int] = {}
+        """Tokens of the rows that ended with the last call, by row id."""
         self._is_called = Event()
         """Whether somebody waits for `advance` to return."""
 
@@ -146,6 +154,14 @@ class VLLMRollout:
         for response in resumed:
             response.spoilt_by = None
         self._add(resumed)
+
+    def hold(self, row_ids: Indices) -> None:
+        """The prefix cache does: what is in no use stays, and the longest unused goes first."""
+        config = self._engine.vllm_config.cache_config
+        require_holdable(row_ids, self._given, (config.num_gpu_blocks or 0) * config.block_size)
+
+    def release(self, row_ids: Indices) -> None:
+        """Nothing is kept from others."""
 
     @property
     def load(self) -> Load:
@@ -289,6 +305,7 @@ class VLLMRollout:
 
     def _taken(self) -> Ended:
         found, self._ended = self._ended, []
+        self._given = {each.row_id: len(each.prompt) + len(each.tokens) for each, _ in found}
         return table_of(found)
 
     def _take(self, response: Response, output: RequestOutput) -> None:

@@ -94,7 +94,7 @@ def test_a_stop_text_ends_a_response_and_nothing_else(path: str) -> None:
     engine.submit(requests(2))
     free = responses_of(engine)
     text = "".join(f"<{token}>" for token in free[0][4:6])
-    engine.submit(replace(requests(2), sampling=Sampling(temperature=0.9, seed=2, stop=(text,))))
+    engine.submit(replace(requests(2), samplings=(Sampling(temperature=0.9, seed=2, stop=(text,)),)))
     stopped = responses_of(engine)
     assert stopped[0] == free[0][:6] and stopped[1] == free[1]
     engine.submit(requests(2))
@@ -175,6 +175,32 @@ def write(directory: Path, kind: type, **more: object) -> None:
         "architectures": [kind.__name__.replace("Config", "ForCausalLM")],
     }
     kind(**{**sizes, **more}).save_pretrained(directory)
+
+
+def test_eight_turns_compute_little_more_than_the_last_row_has(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Prompts are what there was and 8 tokens more. Whole blocks of 32 are known: with every turn less than one comes
+    again."""
+    from vllm.v1.engine.llm_engine import LLMEngine
+
+    computed, library_step = list[int](), LLMEngine.step
+
+    def step(engine: LLMEngine) -> list:
+        outputs = library_step(engine)
+        computed.extend(len(each.prompt_token_ids) - each.num_cached_tokens for each in outputs if each.finished)
+        return outputs
+
+    monkeypatch.setattr(LLMEngine, "step", step)
+    engine, row, drawn = start(path, replace(SETTINGS, longest_row=POSITIONS)), np.arange(2, 6), 0
+    computed.clear()
+    for turn in range(8):
+        row = np.concatenate([row, np.full(8, 5 + turn)])
+        engine.submit(replace(requests(1), turns=np.array([turn]), prompts=Column.ragged([row])))
+        ended = engine.advance()
+        engine.hold(ended.row_ids)
+        row, drawn = np.concatenate([row, ended.response_ids.values]), drawn + len(ended.response_ids.values)
+    engine.close()
+    assert len(computed) == 8
+    assert sum(computed) + drawn <= len(row) + 8 * 32
 
 
 def test_both_engines_draw_the_same(path: str) -> None:

@@ -183,6 +183,12 @@ class Plan(ApiModel):
         return self.spec.rollout.max_staleness
 
     @property
+    def num_versions(self) -> int:
+        """Versions of a policy that may exist at once: one where generation waits for each, else those that steps under
+        way are drawn with and those that an uncommitted checkpoint needs (2 (S + 1) for a staleness of S)."""
+        return 2 * (self.staleness + 1) if self.staleness else 1
+
+    @property
     def verdict_delay(self) -> int:
         """The verdict on a step governs the end of the step that is so many steps later."""
         return self.staleness + 1

@@ -1,7 +1,9 @@
 """How weights go from training to sampling: over which transport, which ranks send, what data buffers keep for them.
 
-A host whose data buffer weights pass through keeps WINDOW slots for each source whose chunks come by: a fixed set per
-source, so that the chunks of one source never wait for room that those of another hold.
+A host whose data buffer weights pass through keeps slots for each source whose chunks come by: a fixed set per source,
+so that the chunks of one source never wait for room that those of another hold. WINDOW of them are enough to pass
+chunks on. A host whose ranks send has as many as the weights' share of the arena holds: there lie the versions that
+receivers have still to fetch, while training goes on. With several versions at once so do hosts that receive.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ MAX_SOURCES: Mapping[WeightTransport, int] = {"DataBuffer": 16, "Collective": 4}
 """Most ranks that send one model. Each that broadcasts costs every rank that receives a communicator."""
 
 WINDOW = 4
-"""Slots per source on a host: one that fills while two children and the ranks read others at their own pace."""
+"""Least slots per source on a host: one that fills while two children and the ranks read others at their own pace."""
 
 MAX_SLOT_BYTES = 16 << 20
 """A larger chunk saves nothing any more, and delays whoever is further down the tree."""
@@ -37,6 +39,8 @@ class WeightFlow:
     transport: WeightTransport
     source: GroupPlan
     targets: tuple[GroupPlan, ...]
+    num_versions: int = 1
+    """That may exist at once."""
 
     @property
     def source_ranks(self) -> tuple[int, ...]:
@@ -55,12 +59,12 @@ class WeightFlow:
         names = [target.name for target in self.targets]
         return sum(target.num_workers for target in self.targets[: names.index(group)])
 
-    def num_slots(self, group: str) -> int:
-        """Slots in the data buffer of the host of a group that has most: for each source that passes through it."""
+    def most_sources(self, group: str) -> int:
+        """Sources whose chunks pass through the host of a group that has most."""
         if any(target.name == group for target in self.targets):
-            return WINDOW * len(self.source_ranks)
+            return len(self.source_ranks)
         if self.source.name == group:
-            return WINDOW * max(Counter(rank // self.source.workers_per_host for rank in self.source_ranks).values())
+            return max(Counter(rank // self.source.workers_per_host for rank in self.source_ranks).values())
         return 0
 
 
@@ -80,7 +84,7 @@ def weight_flows(plan: Plan) -> list[WeightFlow]:
         targets = dict.fromkeys(plan.engine(edge.target).group for edge in mine)
         source = plan.group(plan.engine(mine[0].source).group)
         groups = tuple(plan.group(target) for target in targets)
-        flows.append(WeightFlow(name, mine[0].model, mine[0].transport, source, groups))
+        flows.append(WeightFlow(name, mine[0].model, mine[0].transport, source, groups, plan.num_versions))
     return flows
 
 
@@ -89,18 +93,21 @@ def buffered_flows(plan: Plan) -> list[WeightFlow]:
     return [flow for flow in weight_flows(plan) if flow.transport == "DataBuffer"]
 
 
-def num_slots(plan: Plan, group: str) -> int:
-    """Slots for weights in the data buffer of the host of a group that has most."""
-    return sum(flow.num_slots(group) for flow in buffered_flows(plan))
+def slots_per_source(plan: Plan, group: str) -> int:
+    """Slots of each source whose chunks pass through the hosts of a group."""
+    size, num_sources = slot_bytes(plan), _most_sources(plan, group)
+    sends = any(flow.source.name == group for flow in buffered_flows(plan))
+    if size is None or not num_sources or not (sends or plan.num_versions > 1):
+        return WINDOW
+    return max(WINDOW, _share(plan) // (size * num_sources))
 
 
 def slot_bytes(plan: Plan) -> int | None:
     """Room of a chunk, the same on every host, within the weights' share of the arena. None: it is too small."""
-    slots = _most_slots(plan)
-    room = weights_share(parse_quantity(plan.spec.data_buffer.memory))
+    slots = _least_slots(plan)
     size = MAX_SLOT_BYTES
     while size >= MIN_SLOT_BYTES:
-        if slots * size <= room:
+        if slots * size <= _share(plan):
             return size
         size //= 2
     return None
@@ -108,8 +115,16 @@ def slot_bytes(plan: Plan) -> int | None:
 
 def least_memory(plan: Plan) -> int:
     """The smallest dataBuffer.memory with which the weights can go."""
-    return 2 * _most_slots(plan) * MIN_SLOT_BYTES
+    return 2 * _least_slots(plan) * MIN_SLOT_BYTES
 
 
-def _most_slots(plan: Plan) -> int:
-    return max(num_slots(plan, group.name) for group in plan.groups)
+def _share(plan: Plan) -> int:
+    return weights_share(parse_quantity(plan.spec.data_buffer.memory))
+
+
+def _most_sources(plan: Plan, group: str) -> int:
+    return sum(flow.most_sources(group) for flow in buffered_flows(plan))
+
+
+def _least_slots(plan: Plan) -> int:
+    return WINDOW * max(_most_sources(plan, group.name) for group in plan.groups)

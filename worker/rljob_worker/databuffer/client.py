@@ -125,11 +125,16 @@ class BufferClient:
 
     @contextmanager
     def sending(self, version: int, edge: str) -> Iterator[SendingStream]:
-        """This source's chunks of a version; versions only grow, else OutOfOrder."""
+        """This source's chunks of a version. OutOfOrder unless versions grow, and while as many are held as the plan
+        has."""
         start = time.perf_counter()
         with self._weights.sending(version, edge) as stream:
             yield stream
         self._count(edge, put_bytes=stream.num_bytes, put_seconds=time.perf_counter() - start)
+
+    def release_version(self, version: int, edge: str) -> None:
+        """Nobody will ask this source for a version or an older one any more."""
+        self._weights.release_version(version, edge)
 
     def receive(self, version: int, edge: str) -> Generator[ReceivedChunk, None, None]:
         """The chunks of all sources of a version, in any order. To close it early is to skip the rest."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
@@ -37,6 +37,10 @@ class Buffer(Protocol):
         """A Stream."""
         ...
 
+    def release_version(self, version: int, edge: str) -> None:
+        """Nobody will ask for this version or an older one any more."""
+        ...
+
     def receive(self, version: int, edge: str) -> Generator[Any, None, None]:
         """Chunks with a `table` and `data`, which hold until the next is asked for."""
         ...
@@ -49,14 +53,14 @@ class Buffers:
     buffer: Buffer
 
     def sender(self, flow: WeightFlow, rank: int) -> Sender:
-        return BufferEnd(self.buffer, flow.name)
+        return BufferSource(self.buffer, flow.name, flow.num_versions)
 
     def receiver(self, flow: WeightFlow, group: str, rank: int) -> Receiver:
-        return BufferEnd(self.buffer, flow.name)
+        return BufferTarget(self.buffer, flow.name)
 
 
 @dataclass(frozen=True)
-class BufferEnd:
+class _End:
     """One end of an edge: the client that the worker has anyway."""
 
     buffer: Buffer
@@ -65,18 +69,34 @@ class BufferEnd:
     def open(self, meeting: str) -> None:
         """Data buffers know each other."""
 
+    def close(self) -> None:
+        """The client is the worker's."""
+
+
+@dataclass(frozen=True)
+class BufferSource(_End):
+    """Sends versions into the store of its host, which holds `num_versions`: the oldest is released for the next."""
+
+    num_versions: int
+    _held: list[int] = field(default_factory=list)
+
     @contextmanager
     def sending(self, version: int) -> Iterator[_Out]:
+        if len(self._held) == self.num_versions:
+            self.buffer.release_version(self._held.pop(0), self.edge)
+        self._held.append(version)
         with self.buffer.sending(version, self.edge) as stream:
             yield _Out(stream)
+
+
+@dataclass(frozen=True)
+class BufferTarget(_End):
+    """Receives versions from its own host."""
 
     def receive(self, version: int) -> Generator[Received, None, None]:
         with closing(self.buffer.receive(version, self.edge)) as chunks:
             for chunk in chunks:
                 yield _Chunk(chunk.table, tensor_over(chunk.data))
-
-    def close(self) -> None:
-        """The client is the worker's."""
 
 
 @dataclass(frozen=True, slots=True)

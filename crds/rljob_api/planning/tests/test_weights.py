@@ -8,8 +8,8 @@ from rljob_api.planning.weights import (
     MIN_SLOT_BYTES,
     WINDOW,
     least_memory,
-    num_slots,
     slot_bytes,
+    slots_per_source,
     weight_flows,
 )
 from rljob_api.tests.builders import TWO_GROUPS, make_plan
@@ -26,6 +26,11 @@ def groups(train: tuple[int, int], rollout: tuple[int, int], memory: str = "1Gi"
     plan = make_plan(f"workerGroups=[{written}]", "data.batchSize=96")
     buffer = plan.spec.data_buffer.model_copy(update={"memory": memory})
     return plan.model_copy(update={"spec": plan.spec.model_copy(update={"data_buffer": buffer})})
+
+
+def stale(plan: Plan, staleness: int) -> Plan:
+    rollout = plan.spec.rollout.model_copy(update={"max_staleness": staleness})
+    return plan.model_copy(update={"spec": plan.spec.model_copy(update={"rollout": rollout})})
 
 
 def test_weights_that_stay_in_their_worker_are_no_flow():
@@ -48,13 +53,32 @@ def test_edges_of_one_name_are_one_flow_with_every_target_once():
     assert weight_flows(plan.model_copy(update={"weights": (local,)})) == []
 
 
-def test_a_host_keeps_a_window_for_each_source_that_passes_through():
+def test_which_sources_pass_through_the_host_that_has_most():
     # 4 sources on 2 hosts: 2 on each, and all 4 go through a host that receives
     plan = groups((2, 2), (3, 1))
-    assert (num_slots(plan, "train"), num_slots(plan, "rollout")) == (2 * WINDOW, 4 * WINDOW)
+    (flow,) = weight_flows(plan)
+    assert (flow.most_sources("train"), flow.most_sources("rollout"), flow.most_sources("other")) == (2, 4, 0)
     # 48 ranks of 3 hosts: every third is one of the 16, 0 3 6 9 12 15 | 18 ... 30 | 33 ... 45: 6 on the first host
     wide = groups((3, 16), (1, 2))
-    assert (num_slots(wide, "train"), num_slots(wide, "rollout")) == (6 * WINDOW, 16 * WINDOW)
+    (flow,) = weight_flows(wide)
+    assert (flow.most_sources("train"), flow.most_sources("rollout")) == (6, 16)
+
+
+def test_hosts_that_send_have_as_many_slots_as_the_share_of_weights_holds():
+    # 1 source: slots of 16 MiB, of which 64 MiB hold 4 and an eighth of 2 GiB 16; 2 sources on a host: 8 each
+    assert [slots_per_source(groups((1, 1), (2, 1), memory), "train") for memory in ("128Mi", "2Gi")] == [4, 16]
+    two = groups((1, 2), (2, 1), "2Gi")
+    assert (slots_per_source(two, "train"), slots_per_source(two, "rollout")) == (8, WINDOW)
+    # with several versions at once, hosts that receive as well
+    assert slots_per_source(stale(two, 1), "rollout") == 8
+    assert slots_per_source(groups((1, 1), (1, 1), "511Ki"), "train") == WINDOW  # refused elsewhere
+    assert slots_per_source(make_plan(), "workers") == WINDOW
+
+
+@pytest.mark.parametrize(("staleness", "versions"), [(0, 1), (1, 4), (2, 6)])
+def test_how_many_versions_may_exist_at_once(staleness, versions):
+    plan = stale(groups((1, 1), (1, 1)), staleness)
+    assert plan.num_versions == weight_flows(plan)[0].num_versions == versions
 
 
 def test_two_models_share_the_memory():

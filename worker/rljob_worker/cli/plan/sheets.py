@@ -8,7 +8,7 @@ from rljob_api.memory.phases import GroupMemory
 from rljob_api.planning.limits import PARTS
 from rljob_api.planning.plan import EnginePlan, Plan, StagePlan
 from rljob_api.planning.traffic import Traffic, expected_bytes
-from rljob_api.planning.weights import WeightFlow, slot_bytes, weight_flows
+from rljob_api.planning.weights import WeightFlow, slot_bytes, slots_per_source, weight_flows
 from rljob_api.vocabulary.quantity import format_bytes
 from rljob_worker.cli.plan.meshes import mesh_sheets, mesh_text
 from rljob_worker.cli.plan.sheet import NOTHING, Sheet
@@ -129,7 +129,7 @@ def _flow_cells(plan: Plan, flow: WeightFlow) -> tuple[str, str]:
     slot = slot_bytes(plan)
     if flow.transport != "DataBuffer" or slot is None:
         return senders, "none"
-    num_slots = max(flow.num_slots(group.name) for group in plan.groups)
+    num_slots = max(flow.most_sources(group.name) * slots_per_source(plan, group.name) for group in plan.groups)
     return senders, f"{format_bytes(num_slots * slot)} ({num_slots} x {format_bytes(slot)})"
 
 

@@ -96,6 +96,24 @@ class SourceClosed(Message, frozen=True):
     num_chunks: int
 
 
+class VersionWanted(Message, frozen=True):
+    """A rank of the sender asks for a version that did not come to it, or has gone by: offer it once more."""
+
+    edge: str
+    version: int
+    source: int
+
+
+class VersionGone(Message, frozen=True):
+    """The sender does not hold a version that was wanted."""
+
+    edge: str
+    version: int
+    source: int
+    held: tuple[int, ...]
+    """Versions of this source that it holds whole."""
+
+
 class Broken(Message, frozen=True):
     """The data plane cannot go on: class and words of the first cause."""
 
@@ -107,7 +125,8 @@ class Leaving(Message, frozen=True):
     """The sender's workers are done and it ends: its silence means nothing."""
 
 
-PeerMessage = RowsOffered | RowsTaken | Up | Down | ChunkOffered | ChunkTaken | SourceClosed | Broken | Leaving
+WeightsMessage = ChunkOffered | ChunkTaken | SourceClosed | VersionWanted | VersionGone
+PeerMessage = RowsOffered | RowsTaken | Up | Down | WeightsMessage | Broken | Leaving
 
 
 class Envelope(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):

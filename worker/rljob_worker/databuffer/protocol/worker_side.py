@@ -140,6 +140,13 @@ class CloseVersion(Request, frozen=True, kw_only=True):
     version: int
 
 
+class ReleaseVersion(Request, frozen=True, kw_only=True):
+    """Nobody will ask this source for the version or an older one any more: `Done`."""
+
+    edge: str
+    version: int
+
+
 class NextChunk(Waiting, frozen=True, kw_only=True):
     """Any chunk of the version that this worker has not had: `Chunk`, or `Complete` after the last."""
 
@@ -201,7 +208,7 @@ class IsStopRequested(Request, frozen=True, kw_only=True):
 
 WorkerRequest = (
     Hello | Post | AskStatus | ReserveRows | SealRows | GetRows | ReleaseRows | Drain
-    | OpenVersion | ReserveChunk | SealChunk | CloseVersion | NextChunk | ReleaseChunk | SkipVersion
+    | OpenVersion | ReserveChunk | SealChunk | CloseVersion | ReleaseVersion | NextChunk | ReleaseChunk | SkipVersion
     | Report | Collect | Announce | Await | RequestStop | IsStopRequested
 )  # fmt: skip
 

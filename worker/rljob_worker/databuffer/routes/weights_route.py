@@ -7,17 +7,18 @@ A source's host has one child, the others have two: a source sends its part once
 rotated against each other, so that who passes on much of one source passes on little of another, and the links of all
 hosts carry about the same.
 
-A host keeps WINDOW slots for each source whose chunks pass through it, and no chunk ever lies in another source's slot.
-So a tree waits only for its own hosts further down and for their ranks, which take chunks of all sources as they come:
-what waits for what has no circle, though A is above B in one tree and below it in another.
+A host keeps slots for each source whose chunks pass through it, and no chunk ever lies in another source's slot. So a
+tree waits only for its own hosts further down and for their ranks, which take chunks of all sources as they come: what
+waits for what has no circle, though A is above B in one tree and below it in another.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from rljob_api.planning.plan import GroupPlan, Plan
-from rljob_api.planning.weights import WINDOW, WeightFlow, buffered_flows, least_memory, slot_bytes
+from rljob_api.planning.weights import WINDOW, WeightFlow, buffered_flows, least_memory, slot_bytes, slots_per_source
 from rljob_api.vocabulary.quantity import format_bytes
 from rljob_worker.databuffer.protocol.worker_side import WeightsOfWorker
 from rljob_worker.databuffer.routes.hosts import Host, Worker
@@ -43,15 +44,23 @@ class WeightsRoute:
     sources: tuple[Source, ...]
     targets: tuple[GroupPlan, ...] = field(repr=False)
     slot_bytes: int
+    num_versions: int = 1
+    """That exist at once, of the plan."""
+    slots: Mapping[str, int] = field(default_factory=dict, repr=False)
+    """For each source on the hosts of a group, by its name, where that is not WINDOW."""
 
     @staticmethod
-    def of(flow: WeightFlow, slot_bytes: int) -> WeightsRoute:
+    def of(flow: WeightFlow, slot_bytes: int, slots: Mapping[str, int] | None = None) -> WeightsRoute:
         group = flow.source
         sources = tuple(
             Source(number, Worker(group.name, rank), Host(group.name, rank // group.workers_per_host))
             for number, rank in enumerate(flow.source_ranks)
         )
-        return WeightsRoute(flow.name, sources, flow.targets, slot_bytes)
+        return WeightsRoute(flow.name, sources, flow.targets, slot_bytes, flow.num_versions, slots or {})
+
+    def num_slots(self, host: Host) -> int:
+        """Of each source whose chunks pass through the host."""
+        return self.slots.get(host.group, WINDOW)
 
     @property
     def num_targets(self) -> int:
@@ -132,7 +141,8 @@ class WeightsRoutes:
                 f"dataBuffer.memory is {plan.spec.data_buffer.memory}, too small for weights to pass through: write at "
                 f"least {format_bytes(least_memory(plan))}"
             )
-        return WeightsRoutes({flow.name: WeightsRoute.of(flow, size) for flow in flows})
+        slots = {group.name: slots_per_source(plan, group.name) for group in plan.groups}
+        return WeightsRoutes({flow.name: WeightsRoute.of(flow, size, slots) for flow in flows})
 
     def of_worker(self, worker: Worker, host: Host) -> dict[str, WeightsOfWorker]:
         """What a worker must know of its ends, by edge; edges that it has no end of are left out."""
@@ -149,11 +159,15 @@ class WeightsRoutes:
         found: dict[tuple[str, int], list[int]] = {}
         offset = start
         for name, route in self.by_edge.items():
+            num_bytes = route.num_slots(host) * route.slot_bytes
             for source in route.sources_through(host):
-                found[name, source.number] = [offset + i * route.slot_bytes for i in range(WINDOW)]
-                offset += WINDOW * route.slot_bytes
+                found[name, source.number] = list(range(offset, offset + num_bytes, route.slot_bytes))
+                offset += num_bytes
         return found
 
     def num_bytes(self, host: Host) -> int:
         """What the slots of a host take of its arena."""
-        return sum(WINDOW * route.slot_bytes * len(route.sources_through(host)) for route in self.by_edge.values())
+        return sum(
+            route.num_slots(host) * route.slot_bytes * len(route.sources_through(host))
+            for route in self.by_edge.values()
+        )

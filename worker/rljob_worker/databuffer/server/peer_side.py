@@ -104,7 +104,7 @@ class PeerSide:
     def _down(self, sender: Host, message: say.Down) -> None:
         self.tree.hear_down(sender, message)
 
-    def _weights(self, sender: Host, message: say.ChunkOffered | say.ChunkTaken | say.SourceClosed) -> None:
+    def _weights(self, sender: Host, message: say.WeightsMessage) -> None:
         self.weights.told(sender, message)
 
     def _broken(self, sender: Host, message: say.Broken) -> None:
@@ -145,6 +145,8 @@ _HEARS: Mapping[type, Callable[[PeerSide, Host, Any], None]] = {
     say.Up: PeerSide._up,
     say.Down: PeerSide._down,
     say.ChunkOffered: PeerSide._weights,
+    say.VersionWanted: PeerSide._weights,
+    say.VersionGone: PeerSide._weights,
     say.ChunkTaken: PeerSide._weights,
     say.SourceClosed: PeerSide._weights,
     say.Broken: PeerSide._broken,

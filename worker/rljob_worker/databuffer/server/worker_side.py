@@ -211,7 +211,7 @@ def _late_reports(step: int, seconds: float, late: list[str]) -> str:
 
 _ANSWERED_BY_STATE = (
     *(say.GetRows, say.NextChunk, say.Collect, say.Await, say.Drain),
-    *(say.ReleaseRows, say.ReleaseChunk, say.SkipVersion),
+    *(say.ReleaseRows, say.ReleaseVersion, say.ReleaseChunk, say.SkipVersion),
 )
 """Waits, which raise the cause themselves unless what they wait for is ready; and what is given back."""
 
@@ -234,6 +234,7 @@ _ANSWERS: Mapping[type, Callable[[WorkerSide, Identity, Any], Any]] = {
     say.ReserveChunk: _of_weights(Weights.reserve),
     say.SealChunk: _of_weights(Weights.seal),
     say.CloseVersion: _of_weights(Weights.close),
+    say.ReleaseVersion: _of_weights(Weights.release_version),
     say.NextChunk: _of_weights(Weights.next),
     say.ReleaseChunk: _of_weights(Weights.release),
     say.SkipVersion: _of_weights(Weights.skip),

@@ -42,10 +42,19 @@ class Chunk:
     """Ranks that have been told of it."""
     children: set[Host] = field(default_factory=set)
     """Hosts that have not copied it."""
+    holder: Host | None = None
+    """Who gives it to this host; None on its source's own."""
+    is_late: bool = False
+    """Whether its version had gone by and was asked for again: only for ranks of this host."""
 
     @property
     def key(self) -> tuple[int, int]:
         return self.offer.version, self.offer.index
+
+    @property
+    def is_read(self) -> bool:
+        """Whether it is here, and everybody who was offered it has it."""
+        return bool(self.sealed) and not self.readers and not self.children
 
     def __str__(self) -> str:
         """What it is, and whom it waits for."""
@@ -53,6 +62,8 @@ class Chunk:
         name = f"chunk {offer.index} of source {offer.source} of {offer.edge}, version {offer.version}"
         if not self.sealed:
             return f"{name}, on its way" + f" ({self.breaks} streams broke)" * (self.breaks > 0)
+        if self.is_read:
+            return f"{name}, kept until its version is released"
         late = [f"host {child}" for child in sorted(self.children)] + [f"rank {rank}" for rank in sorted(self.readers)]
         return f"{name}, not yet read by {', '.join(late)}"
 

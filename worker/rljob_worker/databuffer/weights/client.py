@@ -14,6 +14,7 @@ from rljob_worker.databuffer.protocol.worker_side import (
     NextChunk,
     OpenVersion,
     ReleaseChunk,
+    ReleaseVersion,
     Request,
     ReserveChunk,
     SealChunk,
@@ -120,7 +121,8 @@ class WeightsClient:
 
     @contextmanager
     def sending(self, version: int, edge: str) -> Iterator[SendingStream]:
-        """Send this source's part of a version. Versions only grow, else OutOfOrder.
+        """Send this source's part of a version. OutOfOrder unless versions grow, and while as many are held as the plan
+        has: one must be released first.
 
         It is complete when the block ends without an exception.
         """
@@ -129,6 +131,11 @@ class WeightsClient:
         self._own.call(OpenVersion(edge=edge, version=version))
         yield SendingStream(self._own, self._writable, edge, version, end.slot_bytes, self._deadline_seconds)
         self._own.call(CloseVersion(edge=edge, version=version))
+
+    def release_version(self, version: int, edge: str) -> None:
+        """Nobody will ask this source for `version` or an older one any more: it is kept no longer than hosts that are
+        on their way to have it need it."""
+        self._own.call(ReleaseVersion(edge=edge, version=version))
 
     def receive(self, version: int, edge: str) -> Generator[ReceivedChunk, None, None]:
         """The chunks of all sources of a version, in any order. To close it early is to skip the rest.

@@ -6,11 +6,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from rljob_worker.databuffer.protocol.errors import OutOfOrder
-from rljob_worker.databuffer.protocol.peer_side import ChunkOffered, ChunkTaken, SourceClosed
+from rljob_worker.databuffer.protocol.peer_side import (
+    ChunkOffered,
+    ChunkTaken,
+    SourceClosed,
+    VersionGone,
+    VersionWanted,
+    WeightsMessage,
+)
 from rljob_worker.databuffer.routes.hosts import Host
 from rljob_worker.databuffer.routes.weights_route import Source, WeightsRoute
 from rljob_worker.databuffer.weights.chunk import Chunk
 from rljob_worker.databuffer.weights.tree import Effect, Tree
+from rljob_worker.databuffer.weights.versions import named
 from rljob_worker.errors import PeerLost
 
 MAX_NAMED = 3
@@ -90,6 +98,8 @@ class Edge:
                 route.children(source, here),
                 slots[route.name, source.number],
                 route.slot_bytes,
+                root=source.host,
+                num_versions=route.num_versions,
             )
             for source in route.sources_through(here)
         }
@@ -117,15 +127,23 @@ class Edge:
         """A source has sealed everything of its version."""
         return self._closed(self.tree(source).close())
 
+    def release_version(self, source: int, version: int) -> None:
+        """Nobody will ask a source for a version or an older one any more."""
+        self.tree(source).release(version)
+
     # ---- peers
 
-    def told(self, sender: Host, message: ChunkOffered | SourceClosed | ChunkTaken) -> list[Effect]:
+    def told(self, sender: Host, message: WeightsMessage) -> list[Effect]:
         """A peer said something. Raises PeerLost when it cannot be so."""
         tree = self.tree(message.source)
         if isinstance(message, ChunkTaken):
             return tree.taken(sender, message.version, message.index)
-        if sender != tree.parent:
+        if isinstance(message, VersionWanted):
+            return tree.wanted(sender, message.version)
+        if sender != tree.holder_of(message.version):
             raise PeerLost(f"host {sender} is not above this one in source {message.source} of {self.route.name}")
+        if isinstance(message, VersionGone):
+            return tree.gone(message)
         return tree.offered(message) if isinstance(message, ChunkOffered) else self._closed(message)
 
     def good(self, chunk: Chunk) -> list[Effect]:
@@ -137,16 +155,20 @@ class Edge:
     # ---- ranks of this host that read
 
     def begins(self, rank: int, version: int) -> list[Effect]:
-        """A rank asks for a version, and so leaves older ones behind. Raises OutOfOrder when it cannot have it."""
+        """A rank asks for a version, and so leaves older ones behind; what of it has gone by is asked for again. Raises
+        OutOfOrder when the rank cannot have it."""
         effects = self._leave_behind(rank, version) if self._readers.is_new_to(rank, version) else []
+        late = self._readers.late(version)
         for tree in self._trees.values():
-            if tree.version > version and tree.source in self._readers.late(version):
-                name, newer = self.route.name, f"version {tree.version} of source {tree.source}"
-                raise OutOfOrder(f"version {version} of {name} is over: {newer} is here")
+            if tree.version > version and tree.source in late:
+                effects += tree.want(version)
         return effects
 
     def next(self, rank: int, version: int) -> Chunk | int | None:
-        """What a rank reads next: the oldest chunk it was not given, the number of chunks after the last, or None."""
+        """What a rank reads next: the oldest chunk it was not given, the number of chunks after the last, or None.
+
+        Raises OutOfOrder for a version that nobody holds any more.
+        """
         mine = [
             chunk
             for tree in self._trees.values()
@@ -155,6 +177,12 @@ class Edge:
         ]
         if mine:
             return min(mine, key=lambda chunk: chunk.sealed)
+        for tree in self._trees.values():
+            if (held := tree.not_held(version)) is not None:
+                raise OutOfOrder(
+                    f"nobody holds version {version} of {self.route.name} any more: {named(held)} held by source "
+                    f"{tree.source} on host {tree.root}"
+                )
         return self._readers.total_had(rank, version)
 
     def give(self, rank: int, chunk: Chunk) -> None:

@@ -8,18 +8,32 @@ On the source's host the source itself fills the slots. Chunks take slots, and c
 which the source sealed them, whatever order their bytes arrive in: a chunk never waits for a slot that a later one
 holds, so the earliest that is not everywhere can always go on. Hence no circle of waits, also where slow readers of an
 old version hold the slots that a new version waits for.
+
+A slot that everybody has read stays with its version while that is kept (`versions`): on the source's host, whose slots
+hold as many versions as the plan has, a source closes a version and goes on while hosts still fetch it. A host whose
+rank asks for a version that has gone by asks its parent, then the source's host. Who holds it whole offers it again, to
+that host alone; there its chunks go before newer ones, and have a slot that no newer one takes.
 """
 
 from __future__ import annotations
 
+import bisect
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rljob_worker.databuffer.protocol.errors import OutOfOrder
-from rljob_worker.databuffer.protocol.peer_side import ChunkOffered, ChunkTaken, PeerMessage, SourceClosed
+from rljob_worker.databuffer.protocol.peer_side import (
+    ChunkOffered,
+    ChunkTaken,
+    PeerMessage,
+    SourceClosed,
+    VersionGone,
+    VersionWanted,
+)
 from rljob_worker.databuffer.routes.hosts import Host
 from rljob_worker.databuffer.weights.chunk import Chunk
+from rljob_worker.databuffer.weights.versions import Versions
 from rljob_worker.errors import PeerLost
 
 
@@ -42,6 +56,17 @@ class Fetch:
 Effect = Send | Fetch
 
 
+@dataclass(slots=True)
+class _Late:
+    """A version that has gone by and is asked for again."""
+
+    holder: Host
+    """Who was asked last."""
+    num_offered: int = 0
+    held: tuple[int, ...] | None = None
+    """What the source's host holds, once it has said that this is not of them."""
+
+
 class Tree:
     """State of one source's tree on one host. Methods return what is to be done, in order."""
 
@@ -51,19 +76,28 @@ class Tree:
         source: int,
         parent: Host | None,
         children: Sequence[Host],
-        slots: Iterable[int],
+        slots: Sequence[int],
         slot_bytes: int,
+        *,
+        root: Host,
+        num_versions: int,
     ) -> None:
+        """parent: None on the source's own host, `root`.   num_versions: that exist at once, of the plan."""
         self.edge = edge
         self.source = source
         self.parent = parent
         self.children = tuple(children)
+        self.root = root
+        self.versions = Versions(edge, num_versions, is_store=parent is None)
         self._slot_bytes = slot_bytes
-        self._free = deque(slots)
+        self._free = list(reversed(slots))  # the last to come free is the next to be taken: its pages are warm
+        self._for_late = [self._free.pop()] if parent is not None and num_versions > 1 else []
+        self._slots_for_late = frozenset(self._for_late)
         self._written: set[int] = set()  # slots given to the source and not sealed
-        self._arriving: deque[Chunk] = deque()  # offered, without a slot
+        self._arriving: deque[Chunk] = deque()  # offered, without a slot; late ones first
         self._here: dict[tuple[int, int], Chunk] = {}  # with a slot
         self._untold: deque[Chunk | SourceClosed] = deque()  # what the children have not heard of
+        self._late: dict[int, _Late] = {}
         self.version = -1
         """The newest version that has begun."""
         self._next_index = 0
@@ -79,6 +113,11 @@ class Tree:
         """Slots that are not free."""
         return len(self._here) + len(self._written)
 
+    def holder_of(self, version: int) -> Host | None:
+        """Who offers this host the chunks of a version."""
+        late = self._late.get(version)
+        return self.parent if late is None else late.holder
+
     # ---- the source's own host
 
     def open(self, version: int) -> None:
@@ -86,15 +125,14 @@ class Tree:
         if version <= self.version:
             raise OutOfOrder(f"version {version} of {self.edge} after version {self.version}: versions only grow")
         self._begin(version)
-        self._free.extend(sorted(self._written))
+        self._free.extend(sorted(self._written, reverse=True))
         self._written.clear()
 
     def reserve(self) -> int | None:
         """Offset of a free slot, None while there is none."""
-        if not self._free:
-            return None
-        offset = self._free.popleft()
-        self._written.add(offset)
+        offset = self._take_slot()
+        if offset is not None:
+            self._written.add(offset)
         return offset
 
     def seal(self, offset: int, num_bytes: int, table: bytes, checksum: int) -> Chunk:
@@ -114,10 +152,18 @@ class Tree:
         """The source has sealed everything of its version: what `closed` is to be called with."""
         return SourceClosed(self.edge, self.version, self.source, self._next_index)
 
-    # ---- what the parent says
+    def release(self, version: int) -> None:
+        """Nobody will ask for `version` or an older one any more."""
+        self.versions.release(version)
+        self._give_back_read()
+
+    # ---- what the parent, or another holder, says
 
     def offered(self, offer: ChunkOffered) -> list[Effect]:
-        """The parent holds a chunk."""
+        """Its holder offers a chunk."""
+        late = self._late.get(offer.version)
+        if late is not None:
+            return self._offered_late(offer, late)
         if offer.version > self.version:
             self._begin(offer.version)
         if offer.version < self.version or offer.index != self._next_index or self._closed:
@@ -128,20 +174,74 @@ class Tree:
                 f"{self._slot_bytes:,}"
             )
         self._next_index += 1
-        chunk = Chunk(offer)
+        chunk = Chunk(offer, holder=self.parent)
         self._arriving.append(chunk)
         self._untold.append(chunk)
         return self._admit()
 
+    def _offered_late(self, offer: ChunkOffered, late: _Late) -> list[Effect]:
+        if late.held is not None or offer.index != late.num_offered or offer.num_bytes > self._slot_bytes:
+            raise self._out_of_turn(f"chunk {offer.index} of version {offer.version}, asked for late,")
+        late.num_offered += 1
+        place = bisect.bisect_left(self._arriving, True, key=lambda chunk: not chunk.is_late)
+        self._arriving.insert(place, Chunk(offer, holder=late.holder, is_late=True))
+        return self._admit()
+
     def closed(self, message: SourceClosed) -> list[Effect]:
         """The source has sent everything of a version."""
+        late = self._late.get(message.version)
+        if late is not None:
+            if late.held is not None or message.num_chunks != late.num_offered:
+                raise self._out_of_turn(f"the end of version {message.version}, asked for late,")
+            del self._late[message.version]
+            return []
         if message.version > self.version:
             self._begin(message.version)
         if message.version < self.version or message.num_chunks != self._next_index or self._closed:
             raise self._out_of_turn(f"the end of version {message.version} after {message.num_chunks} chunks")
         self._closed = True
+        self.versions.closed(message.version, message.num_chunks)
         self._untold.append(message)
         return self._tell()
+
+    # ---- versions that have gone by
+
+    def want(self, version: int) -> list[Effect]:
+        """A rank asks for a version of which something has gone by."""
+        if version in self._late:
+            return []
+        assert self.parent is not None
+        return self._ask(version, self.parent)
+
+    def wanted(self, asker: Host, version: int) -> list[Effect]:
+        """A host asks for a version: it is offered once more, or it is not held."""
+        chunks = [chunk for chunk in self.chunks if chunk.offer.version == version and chunk.sealed]
+        if self.versions.num_chunks(version) != len(chunks):
+            return [Send(asker, VersionGone(self.edge, version, self.source, self.versions.whole))]
+        chunks.sort(key=lambda chunk: chunk.offer.index)
+        for chunk in chunks:
+            chunk.children.add(asker)
+        closed = SourceClosed(self.edge, version, self.source, len(chunks))
+        return [*(Send(asker, chunk.offer) for chunk in chunks), Send(asker, closed)]
+
+    def gone(self, message: VersionGone) -> list[Effect]:
+        """Who was asked for a version does not hold it: the source's host is asked after the parent."""
+        late = self._late.get(message.version)
+        if late is None or late.num_offered or late.held is not None:
+            raise self._out_of_turn(f"nothing of version {message.version}, which it was not asked for,")
+        if late.holder != self.root:
+            return self._ask(message.version, self.root)
+        late.held = message.held
+        return []
+
+    def not_held(self, version: int) -> tuple[int, ...] | None:
+        """The versions that the source's host holds, once it has said that this is not one of them."""
+        late = self._late.get(version)
+        return None if late is None else late.held
+
+    def _ask(self, version: int, holder: Host) -> list[Effect]:
+        self._late[version] = _Late(holder)
+        return [Send(holder, VersionWanted(self.edge, version, self.source))]
 
     # ---- what happens to chunks
 
@@ -149,11 +249,11 @@ class Tree:
         """A chunk's bytes are here and right: `readers` may have it, and so may the children."""
         chunk.sealed = number
         chunk.readers = readers
-        chunk.children = set(self.children)
+        chunk.children = set() if chunk.is_late else set(self.children)
         effects: list[Effect] = []
-        if self.parent is not None:
+        if chunk.holder is not None:
             offer = chunk.offer
-            effects.append(Send(self.parent, ChunkTaken(offer.edge, offer.version, offer.source, offer.index)))
+            effects.append(Send(chunk.holder, ChunkTaken(offer.edge, offer.version, offer.source, offer.index)))
         return effects + self._tell() + self._free_when_read(chunk)
 
     def taken(self, child: Host, version: int, index: int) -> list[Effect]:
@@ -189,18 +289,31 @@ class Tree:
         )
 
     def _begin(self, version: int) -> None:
+        self.versions.begin(version)
+        self._give_back_read()
         self.version, self._next_index, self._closed = version, 0, False
 
     def _admit(self) -> list[Effect]:
         """Slots for those that wait, in their order."""
         effects: list[Effect] = []
-        while self._arriving and self._free:
+        while self._arriving and (offset := self._take_slot(is_late=self._arriving[0].is_late)) is not None:
             chunk = self._arriving.popleft()
-            chunk.offset = self._free.popleft()
+            chunk.offset = offset
             self._here[chunk.key] = chunk
-            assert self.parent is not None
-            effects.append(Fetch(self.parent, chunk))
+            assert chunk.holder is not None
+            effects.append(Fetch(chunk.holder, chunk))
         return effects
+
+    def _take_slot(self, *, is_late: bool = False) -> int | None:
+        """A free slot, for which a version that is kept may have to go."""
+        if is_late and self._for_late:
+            return self._for_late.pop()
+        if not self._free and self.versions.may_drop:
+            kept = next((chunk for chunk in self._here.values() if chunk.is_read), None)
+            if kept is not None:
+                self.versions.drop(kept.offer.version)
+                self._give_back_read()
+        return self._free.pop() if self._free else None
 
     def _tell(self) -> list[Effect]:
         """Offer on what is next and good."""
@@ -218,8 +331,18 @@ class Tree:
         return self._free_when_read(chunk)
 
     def _free_when_read(self, chunk: Chunk) -> list[Effect]:
-        if not chunk.sealed or chunk.readers or chunk.children:
+        if not chunk.is_read:
             return []
-        del self._here[chunk.key]
-        self._free.append(chunk.offset)
+        if not self.versions.keeps(chunk.offer.version):
+            self._give_back(chunk)
         return self._admit()
+
+    def _give_back_read(self) -> None:
+        """The slots of what everybody has read, of versions that are not kept."""
+        for chunk in self.chunks:
+            if chunk.is_read and not self.versions.keeps(chunk.offer.version):
+                self._give_back(chunk)
+
+    def _give_back(self, chunk: Chunk) -> None:
+        del self._here[chunk.key]
+        (self._for_late if chunk.offset in self._slots_for_late else self._free).append(chunk.offset)

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
-from rljob_worker.databuffer.protocol.peer_side import ChunkOffered, ChunkTaken, ChunkTicket, SourceClosed
+from rljob_worker.databuffer.protocol.peer_side import ChunkTicket, WeightsMessage
 from rljob_worker.databuffer.protocol.worker_side import (
     HELD_SECONDS,
     Answer,
@@ -22,6 +22,7 @@ from rljob_worker.databuffer.protocol.worker_side import (
     NotYet,
     OpenVersion,
     ReleaseChunk,
+    ReleaseVersion,
     ReserveChunk,
     Room,
     SealChunk,
@@ -88,7 +89,7 @@ class Weights:
 
     # ---- peers
 
-    def told(self, sender: Host, message: ChunkOffered | ChunkTaken | SourceClosed) -> None:
+    def told(self, sender: Host, message: WeightsMessage) -> None:
         """A message of a peer. Raises PeerLost when it makes no sense."""
         with self._monitor.change():
             self._do(self.edge(message.edge).told(sender, message))
@@ -104,7 +105,7 @@ class Weights:
     # ---- workers that send
 
     def open(self, worker: Worker, request: OpenVersion) -> Answer:
-        """Raises OutOfOrder unless the version is newer than all before."""
+        """Raises OutOfOrder unless the version is newer than all before, and fewer are held than the plan has."""
         edge, source = self._sent_by(worker, request.edge)
         with self._monitor.change():
             edge.tree(source.number).open(request.version)
@@ -138,10 +139,16 @@ class Weights:
             self._do(edge.close(source.number))
         return Done()
 
+    def release_version(self, worker: Worker, request: ReleaseVersion) -> Answer:
+        """Nobody will ask the source for a version or an older one any more."""
+        edge, source = self._sent_by(worker, request.edge)
+        with self._monitor.change():
+            edge.release_version(source.number, request.version)
+        return Done()
+
     def is_drained(self, worker: Worker) -> bool:
         """Whether the hosts below have everything that a worker sent; under the lock."""
-        sent = [(edge, edge.route.source_of(worker)) for edge in self._edges.values()]
-        return all(source is None or not edge.tree(source.number).chunks for edge, source in sent)
+        return not self.readers(worker)
 
     def readers(self, worker: Worker) -> set[Host]:
         """Hosts that have still to copy what a worker sent; under the lock."""

@@ -41,14 +41,15 @@ def targets_of(route: WeightsRoute) -> list[Host]:
     return [Host(g.name, i) for g in route.targets for i in range(g.replicas)]
 
 
-def plan(sources: tuple[int, int], targets: tuple[int, int], memory: str = "1Gi") -> Plan:
+def plan(sources: tuple[int, int], targets: tuple[int, int], memory: str = "1Gi", staleness: int = 0) -> Plan:
     """`memory` may be less than planning asks for."""
     made = plan_of(
         groups=[("train", *sources), ("rollout", *targets)],
         data={"train": [{"path": "some/data"}], "batchSize": lcm(prod(sources), prod(targets))},
     )
     buffer = made.spec.data_buffer.model_copy(update={"memory": memory})
-    return made.model_copy(update={"spec": made.spec.model_copy(update={"data_buffer": buffer})})
+    rollout = made.spec.rollout.model_copy(update={"max_staleness": staleness})
+    return made.model_copy(update={"spec": made.spec.model_copy(update={"data_buffer": buffer, "rollout": rollout})})
 
 
 def test_the_trees_of_two_sources_over_five_hosts():
@@ -125,10 +126,21 @@ def test_slots_lie_side_by_side_and_never_in_each_other():
     assert list(slots) == [(EDGE, number) for number in range(4)]
     assert sorted(offset for each in slots.values() for offset in each) == [4096 + i * size for i in range(16)]
     assert routes.num_bytes(Host("rollout", 1)) == 16 * size
-    # a training host keeps slots for its own two sources only
+    # a training host keeps slots for its own two sources only, with all of the 4 MiB that are for weights: 8 each
     assert list(routes.slots(Host("train", 1))) == [(EDGE, 2), (EDGE, 3)]
-    assert routes.slots(Host("train", 1))[EDGE, 3] == [4 * size, 5 * size, 6 * size, 7 * size]
-    assert routes.num_bytes(Host("train", 1)) == 8 * size
+    assert routes.slots(Host("train", 1))[EDGE, 3] == [i * size for i in range(8, 16)]
+    assert routes.num_bytes(Host("train", 1)) == 16 * size
+
+
+def test_with_several_versions_at_once_hosts_that_receive_have_slots_for_them_too():
+    # 1 source: slots of 512 KiB, 4 of which are the 2 MiB for weights; of 256 MiB 16 MiB each, 4 or all that fit
+    assert [
+        len(WeightsRoutes.of(plan((1, 1), (2, 1), "4Mi", s)).slots(Host("rollout", 0))[EDGE, 0]) for s in (0, 1)
+    ] == [4, 4]
+    one, several = (WeightsRoutes.of(plan((1, 1), (2, 1), "1Gi", s)) for s in (0, 1))
+    assert (one.by_edge[EDGE].num_versions, several.by_edge[EDGE].num_versions) == (1, 4)
+    assert [len(each.slots(Host("rollout", 0))[EDGE, 0]) for each in (one, several)] == [4, 8]
+    assert [len(each.slots(Host("train", 0))[EDGE, 0]) for each in (one, several)] == [8, 8]
 
 
 def test_what_a_worker_must_know():

@@ -150,6 +150,7 @@ class SimulatedWorker:
     def _pass_weights(self, version: int) -> None:
         ends = self._weights_ends[WEIGHTS]
         if ends.source is not None:
+            self._weights.release_version(version - self.job.plan.num_versions, WEIGHTS)
             with self._timed(f"weights {version} sent"), self._weights.sending(version, WEIGHTS) as stream:
                 for index in range(num_chunks(ends.source, version)):
                     data = chunk(ends.source, version, index, ends.slot_bytes)

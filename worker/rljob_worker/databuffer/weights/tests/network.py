@@ -11,7 +11,14 @@ from random import Random
 import numpy as np
 import pyarrow as pa
 
-from rljob_worker.databuffer.protocol.peer_side import ChunkTicket, PeerMessage, Take
+from rljob_worker.databuffer.protocol.peer_side import (
+    ChunkOffered,
+    ChunkTaken,
+    ChunkTicket,
+    PeerMessage,
+    SourceClosed,
+    Take,
+)
 from rljob_worker.databuffer.protocol.worker_side import (
     Answer,
     Chunk,
@@ -21,6 +28,7 @@ from rljob_worker.databuffer.protocol.worker_side import (
     NotYet,
     OpenVersion,
     ReleaseChunk,
+    ReleaseVersion,
     ReserveChunk,
     Room,
     SealChunk,
@@ -41,10 +49,10 @@ PATIENCE = {"waited": 0.0, "seconds": 1000.0}
 
 @cache
 def routes_of(
-    sources: tuple[int, int] = (1, 2), targets: tuple[int, int] = (4, 2), memory: str = "4Mi"
+    sources: tuple[int, int] = (1, 2), targets: tuple[int, int] = (4, 2), memory: str = "4Mi", staleness: int = 0
 ) -> WeightsRoutes:
     """One model from group `train` to group `rollout`; each (hosts, workers per host)."""
-    return WeightsRoutes.of(plan(sources, targets, memory))
+    return WeightsRoutes.of(plan(sources, targets, memory, staleness))
 
 
 def hosts_of(routes: WeightsRoutes) -> list[Host]:
@@ -98,6 +106,9 @@ class Network:
         self.seconds: list[float] = []
         self.pauses: list[float] = []
         self.now = 0.0
+        self.absent: dict[tuple[Host, int], int] = {}
+        """(host, source) -> the version that it hears of first: whoever offers it older chunks hears that it has taken
+        them."""
         self.breaks: list[tuple[ChunkTicket, int]] = []
         self.faults: dict[tuple[Host, ChunkTicket], int] = defaultdict(int)
         self.buffers: dict[Host, Weights] = {}
@@ -181,7 +192,15 @@ class Network:
 
     def _deliver(self, pair: tuple[Host, Host]) -> None:
         sender, receiver = pair
-        self.buffers[receiver].told(sender, self.messages[pair].popleft())
+        message = self.messages[pair].popleft()
+        if not isinstance(message, ChunkOffered | SourceClosed):
+            self.buffers[receiver].told(sender, message)
+        elif message.version >= self.absent.get((receiver, message.source), 0):
+            self.absent.pop((receiver, message.source), None)
+            self.buffers[receiver].told(sender, message)
+        elif isinstance(message, ChunkOffered):
+            taken = ChunkTaken(message.edge, message.version, message.source, message.index)
+            self.messages[receiver, sender].append(taken)
 
     def _run(self, number: int) -> None:
         self.jobs.pop(number)()
@@ -229,6 +248,7 @@ class Sender:
         buffer = self.network.buffers[self.host]
         version, num_chunks = self.versions[0]
         if not self.is_open:
+            self.release(version - self.network.routes.by_edge[EDGE].num_versions)
             buffer.open(self.worker, OpenVersion(edge=EDGE, version=version))
             self.is_open, self.num_sealed = True, 0
         elif self.num_sealed == num_chunks:
@@ -241,6 +261,10 @@ class Sender:
         else:
             self._seal(version)
         return True
+
+    def release(self, version: int) -> None:
+        """This version and older ones."""
+        self.network.buffers[self.host].release_version(self.worker, ReleaseVersion(edge=EDGE, version=version))
 
     def _seal(self, version: int) -> None:
         assert self.room is not None

@@ -13,6 +13,7 @@ from rljob_worker.databuffer.protocol.worker_side import (
     NextChunk,
     OpenVersion,
     ReleaseChunk,
+    ReleaseVersion,
     ReserveChunk,
     Room,
     SealChunk,
@@ -117,3 +118,9 @@ def test_to_stop_early_is_to_skip_the_rest():
     next(stream)
     stream.close()
     assert own.asked[-1] == SkipVersion(edge=EDGE, version=7)
+
+
+def test_a_version_is_released_by_its_number():
+    own = OwnBuffer()
+    client_of(own)[0].release_version(6, EDGE)
+    assert own.asked == [ReleaseVersion(edge=EDGE, version=6)]

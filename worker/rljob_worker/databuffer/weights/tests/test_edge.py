@@ -3,7 +3,13 @@
 import pytest
 
 from rljob_worker.databuffer.protocol.errors import OutOfOrder
-from rljob_worker.databuffer.protocol.peer_side import ChunkOffered, ChunkTaken, SourceClosed
+from rljob_worker.databuffer.protocol.peer_side import (
+    ChunkOffered,
+    ChunkTaken,
+    SourceClosed,
+    VersionGone,
+    VersionWanted,
+)
 from rljob_worker.databuffer.routes.hosts import Host
 from rljob_worker.databuffer.weights.edge import Edge, Readers
 from rljob_worker.databuffer.weights.tests.network import EDGE, routes_of
@@ -129,8 +135,13 @@ def test_what_a_rank_leaves_behind_makes_room_for_what_waits():
 def test_a_version_that_a_source_left_out_never_comes():
     edge = edge_at()
     arrive(edge, 0, 0, 2)
-    with pytest.raises(OutOfOrder, match="version 1 of weights/actor is over: version 2 of source 0 is here"):
-        edge.begins(0, 1)
+    (asked,) = edge.begins(0, 1)  # of source 0 only: nothing newer of the other is here
+    assert (asked.host, asked.message) == (ABOVE[0], VersionWanted(EDGE, 1, 0))
+    assert edge.begins(0, 1) == [] and edge.next(0, 1) is None
+    edge.told(ABOVE[0], VersionGone(EDGE, 1, 0, (2, 3)))
+    words = "nobody holds version 1 of weights/actor any more: versions 2 and 3 are held by source 0 on host train-0"
+    with pytest.raises(OutOfOrder, match=words):
+        edge.next(0, 1)
 
 
 def test_a_version_that_a_source_has_finished_can_be_read_while_it_sends_the_next():
@@ -149,6 +160,32 @@ def test_peers_that_have_no_business_here_are_lost():
         edge.told(Host("train", 0), SourceClosed(EDGE, 1, 1, 0))
     with pytest.raises(PeerLost, match="source 2 of weights/actor has no business with this host"):
         edge.told(OTHER, ChunkTaken(EDGE, 1, 2, 0))
+
+
+def test_a_version_that_has_gone_by_is_read_when_it_is_offered_again():
+    edge = edge_at()
+    arrive(edge, 1, 0, 2)
+    edge.told(ABOVE[0], SourceClosed(EDGE, 1, 0, 0))
+    (asked,) = edge.begins(1, 1)
+    assert (asked.host, asked.message) == (ABOVE[1], VersionWanted(EDGE, 1, 1))
+    assert edge.told(ABOVE[1], VersionGone(EDGE, 1, 1, ()))[0].host == Host("train", 0)
+    with pytest.raises(PeerLost, match="host rollout-1 is not above this one in source 1"):
+        edge.told(ABOVE[1], ChunkOffered(EDGE, 1, 1, 0, 5, b"", 0))
+    (fetch,) = edge.told(Host("train", 0), ChunkOffered(EDGE, 1, 1, 0, 5, b"", 0))
+    edge.told(Host("train", 0), SourceClosed(EDGE, 1, 1, 1))
+    edge.good(fetch.chunk)
+    assert [take(edge, 1, 1), take(edge, 1, 1)] == [(1, 0), 1] and take(edge, 0, 1) == (1, 0)
+
+
+def test_a_host_that_holds_a_version_offers_it_to_whoever_asks():
+    edge = edge_at(Host("train", 0))
+    edge.tree(1).open(1)
+    edge.seal(1, edge.tree(1).reserve(), 5, b"t", 9)
+    edge.close(1)
+    offered, closed = edge.told(HERE, VersionWanted(EDGE, 1, 1))
+    assert (offered.host, offered.message.index, closed.message.num_chunks) == (HERE, 0, 1)
+    edge.release_version(1, 1)
+    assert edge.told(HERE, VersionWanted(EDGE, 1, 1))[0].message == VersionGone(EDGE, 1, 1, ())
 
 
 def test_a_child_takes_a_chunk():

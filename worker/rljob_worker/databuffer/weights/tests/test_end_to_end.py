@@ -36,7 +36,10 @@ def chunk(source: int, version: int, index: int) -> np.ndarray:
 
 
 def send(gang: Gang, rank: int, version: int, num_chunks: int) -> None:
-    with gang.client("train", rank).sending(version, EDGE) as stream:
+    """The version before is released."""
+    client = gang.client("train", rank)
+    client.release_version(version - 1, EDGE)
+    with client.sending(version, EDGE) as stream:
         for index in range(num_chunks):
             data = chunk(rank, version, index)
             stream.reserve(len(data))[:] = data
@@ -89,7 +92,10 @@ def test_a_version_that_its_source_left_out_never_comes(tmp_path: Path):
     with in_process(weights_plan((1, 1), (2, 1)), tmp_path) as gang:
         send(gang, 0, 5, 1)
         assert read(gang, 0, 5) == [(0, 0)]
-        with pytest.raises(OutOfOrder, match="version 3 of weights/actor is over: version 5 of source 0 is here"):
+        with pytest.raises(
+            OutOfOrder,
+            match="nobody holds version 3 of weights/actor any more: version 5 is held by source 0 on host train-0",
+        ):
             read(gang, 1, 3)
 
 

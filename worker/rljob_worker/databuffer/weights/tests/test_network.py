@@ -28,6 +28,11 @@ def receivers(network: Network, versions) -> list[Receiver]:
     ]
 
 
+def release_all(senders: list[Sender], version: int) -> None:
+    for sender in senders:
+        sender.release(version)
+
+
 def check(network: Network, readers: list[Receiver], sizes: dict[int, list[int]]) -> None:
     """sizes: chunks of each source, by version."""
     for reader in readers:
@@ -79,6 +84,7 @@ def come_whole(sources, targets, sizes, faults, random, data):
         reader.versions = [(v, None if p is not None and p > sum(by_version[v]) else p) for v, p in reader.versions]
     senders = [Sender(network, n, [(v, each[n]) for v, each in by_version.items()]) for n in range(num_sources)]
     run(network, [*senders, *readers])
+    release_all(senders, len(sizes))
     check(network, readers, by_version)
 
 
@@ -92,5 +98,51 @@ def test_one_to_sixteen_sources_and_up_to_33_hosts(sources, targets):
     readers = receivers(network, lambda host, rank: [(1, None), (2, None)])
     senders = [Sender(network, n, [(1, 7), (2, 8)]) for n in range(num_sources)]
     run(network, [*senders, *readers])
+    release_all(senders, 2)
     check(network, readers, sizes)
     assert all(set(reader.completed) == {1, 2} for reader in readers)
+
+
+@settings(max_examples=10)
+@given(
+    sizes=st.lists(st.integers(0, 4), min_size=1, max_size=4),
+    targets=st.sampled_from([(1, 2), (3, 1), (7, 1)]),
+    faults=st.tuples(st.floats(0, 0.3), st.floats(0, 0.3)),
+    random=st.randoms(use_true_random=False),
+)
+def test_sources_send_as_many_versions_as_the_plan_has_before_anybody_reads(sizes, targets, faults, random):
+    # staleness 1: four versions of four chunks at most, and an eighth of 2 GiB is 16 slots of 16 MiB for one source
+    network = Network(routes_of((2, 1), targets, "2Gi", 1), random, *faults)
+    senders = [Sender(network, n, list(enumerate(sizes, 1))) for n in range(2)]
+    for sender in senders:
+        while not sender.is_done:
+            assert sender.act()  # it never waits, though not one message has arrived
+    readers = receivers(network, lambda host, rank: [(version, None) for version in range(1, len(sizes) + 1)])
+    run(network, readers)
+    by_version = {version: [size, size] for version, size in enumerate(sizes, 1)}
+    release_all(senders, len(sizes))
+    assert all(set(reader.completed) == set(by_version) for reader in readers)
+    roots = {sender.host for sender in senders}
+    assert all(network.num_held(host) == 0 for host in roots)
+    for reader in readers:
+        for version, had in reader.had.items():
+            assert len(had) == len(set(had)) == sum(by_version[version])
+
+
+@settings(max_examples=10)
+@given(random=st.randoms(use_true_random=False), faults=st.tuples(st.floats(0, 0.3), st.floats(0, 0.3)))
+def test_a_host_that_comes_late_reads_a_version_that_everybody_else_has_had(random, faults):
+    """It hears of nothing before version 3, and reads 2 and 3."""
+    network = Network(routes_of((1, 2), (3, 1), "2Gi", 1), random, *faults)
+    senders = [Sender(network, n, [(1, 2), (2, 3), (3, 3)]) for n in range(2)]
+    late = Host("rollout", 2)
+    network.absent = {(late, 0): 3, (late, 1): 3}
+    readers = receivers(network, lambda host, rank: [(2, None), (3, None)])
+    run(network, [*senders, *[reader for reader in readers if reader.host != late]])
+    run(network, readers)
+    by_version = {1: [2, 2], 2: [3, 3], 3: [3, 3]}
+    release_all(senders, 3)
+    assert all(set(reader.completed) == {2, 3} for reader in readers)
+    assert {number for reader, _, ticket in network.tickets if reader == late for number in [ticket.version]} == {2, 3}
+    for reader in readers:
+        assert all(len(had) == sum(by_version[version]) for version, had in reader.had.items())

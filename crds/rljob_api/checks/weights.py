@@ -28,6 +28,10 @@ def check_transport(subject: Subject) -> Iterator[Problem]:
         message = f"the workers of group {edges[0][0]} train and generate (InProcess), so that weights are not sent"
         fix = "Leave it out, or generate in a group of its own."
         yield problem("spec.weightSync.delta", subject.spec.weight_sync.delta.model_dump(by_alias=True), message, fix)
+    staleness = subject.spec.rollout.max_staleness
+    if asked == "Collective" and staleness:
+        message = f"broadcasts keep no version, and with rollout.maxStaleness {staleness} several exist at once"
+        yield problem(path, asked, message, "Write Auto or DataBuffer, or rollout.maxStaleness 0.")
     if asked == "Collective":
         yield from _backends(subject, apart)
 

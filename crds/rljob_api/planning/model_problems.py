@@ -11,10 +11,14 @@ from rljob_api.catalogue.services import Classifier
 from rljob_api.checks.step.memory import check_data_buffer
 from rljob_api.checks.subject import Subject, problem
 from rljob_api.memory.model_shape import ModelShape
+from rljob_api.pipeline.room import LARGEST_WEIGHTS_PART
+from rljob_api.planning.memory import NUMBER_BYTES
 from rljob_api.planning.plan import EnginePlan, Plan
 from rljob_api.planning.spreading import spreading_problems
+from rljob_api.planning.weights import buffered_flows, store_bytes, store_room
 from rljob_api.v1alpha1 import RLJobSpec
 from rljob_api.vocabulary.problem import Problem
+from rljob_api.vocabulary.quantity import covering_quantity, format_bytes
 
 
 def model_problems(
@@ -25,6 +29,7 @@ def model_problems(
     yield from position_problems(plan, shapes)
     yield from routing_problems(plan, profiles, shapes)
     yield from ability_problems(plan, shapes)
+    yield from version_problems(plan, shapes)
 
 
 def _spreading_problems(plan: Plan, shapes: Mapping[str, ModelShape]) -> Iterator[Problem]:
@@ -32,6 +37,27 @@ def _spreading_problems(plan: Plan, shapes: Mapping[str, ModelShape]) -> Iterato
     engines, states = sorted(plan.engines, key=lambda each: each.trainable), plan.spec.training.optimizer.states
     known = {(each.path, each.kind): each for each in engines if each.path in shapes}
     return chain.from_iterable(spreading_problems(each, shapes[each.path], states) for each in known.values())
+
+
+def version_problems(plan: Plan, shapes: Mapping[str, ModelShape]) -> Iterator[Problem]:
+    """Where several versions exist at once, hosts that send hold all of them; one may be larger than its room."""
+    if plan.num_versions == 1:
+        return
+    for flow in buffered_flows(plan):
+        path = next(plan.engine(edge.source).path for edge in plan.weights if edge.name == flow.name)
+        if path not in shapes:
+            continue
+        group, buffer = flow.source.name, plan.spec.data_buffer
+        needed = store_bytes(plan, flow, shapes[path].parameters * NUMBER_BYTES[plan.precision])
+        room = store_room(plan, flow)
+        if needed > room:
+            message = (
+                f"with rollout.maxStaleness {plan.staleness} up to {plan.num_versions} versions of {path} are kept: "
+                f"{format_bytes(needed)} on a host of group {group}, where weights have {format_bytes(room)}"
+            )
+            least = covering_quantity(LARGEST_WEIGHTS_PART * needed)
+            fix = f"Set dataBuffer.memory to at least {least}, lower rollout.maxStaleness or train on more hosts."
+            yield problem("spec.dataBuffer.memory", buffer.memory, message, fix)
 
 
 def ability_problems(plan: Plan, shapes: Mapping[str, ModelShape]) -> Iterator[Problem]:

@@ -11,7 +11,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import ceil
 
+from rljob_api.memory.sizes import BUCKET_BYTES
 from rljob_api.pipeline.room import weights_share
 from rljob_api.planning.plan import GroupPlan, Plan, WeightTransport
 from rljob_api.v1alpha1 import WeightTransportChoice
@@ -100,6 +102,21 @@ def slots_per_source(plan: Plan, group: str) -> int:
     if size is None or not num_sources or not (sends or plan.num_versions > 1):
         return WINDOW
     return max(WINDOW, _share(plan) // (size * num_sources))
+
+
+def store_room(plan: Plan, flow: WeightFlow) -> int:
+    """Bytes of the slots of a model on the host that has most of its sources."""
+    group = flow.source.name
+    return flow.most_sources(group) * slots_per_source(plan, group) * (slot_bytes(plan) or 0)
+
+
+def store_bytes(plan: Plan, flow: WeightFlow, model_bytes: int) -> int:
+    """Bytes that all versions of a model that may exist at once take there, in whole slots; sources share a model by
+    buckets, so that one may have a bucket more than another."""
+    size = slot_bytes(plan) or MAX_SLOT_BYTES
+    num_sources = len(flow.source_ranks)
+    part = ceil(model_bytes / num_sources) + (BUCKET_BYTES if num_sources > 1 else 0)
+    return flow.most_sources(flow.source.name) * plan.num_versions * ceil(part / size) * size
 
 
 def slot_bytes(plan: Plan) -> int | None:

@@ -1,7 +1,7 @@
 import pytest
 
 from rljob_api.memory.model_shape import parse_shape
-from rljob_api.planning.model_problems import ability_problems
+from rljob_api.planning.model_problems import ability_problems, model_problems
 from rljob_api.planning.tests.configs import DENSE, EXPERTS
 from rljob_api.tests.builders import PPO, TWO_GROUPS, make_plan
 
@@ -60,3 +60,22 @@ def test_stop_tokens_are_of_the_model():
 
 def test_nothing_is_asked_of_models_that_are_not_known():
     assert list(ability_problems(make_plan("training.routerAuxLossCoefficient=0.01"), {})) == []
+
+
+def test_versions_that_exist_at_once_must_fit_where_they_are_sent_from():
+    plan = make_plan(*TWO_GROUPS)
+    shapes = {engine.path: parse_shape(DENSE) for engine in plan.engines}
+
+    def found(memory, staleness, shapes):
+        buffer = plan.spec.data_buffer.model_copy(update={"memory": memory})
+        rollout = plan.spec.rollout.model_copy(update={"max_staleness": staleness})
+        spec = plan.spec.model_copy(update={"data_buffer": buffer, "rollout": rollout})
+        told = model_problems(plan.model_copy(update={"spec": spec}), {}, shapes)
+        return [each for each in told if each.path == "spec.dataBuffer.memory"]
+
+    assert found("1Gi", 0, shapes) == found("16Gi", 1, shapes) == found("1Gi", 1, {}) == []
+    (told,) = found("1Gi", 1, shapes)
+    assert "with rollout.maxStaleness 1 up to 4 versions of" in told.message
+    assert "where weights have 128.0 MiB" in told.message
+    assert "Set dataBuffer.memory to at least 3Gi" in told.fix
+    assert found("3Gi", 1, shapes) == []

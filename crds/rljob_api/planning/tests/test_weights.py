@@ -10,6 +10,8 @@ from rljob_api.planning.weights import (
     least_memory,
     slot_bytes,
     slots_per_source,
+    store_bytes,
+    store_room,
     weight_flows,
 )
 from rljob_api.tests.builders import TWO_GROUPS, make_plan
@@ -95,6 +97,16 @@ def test_two_models_share_the_memory():
 )
 def test_slots_are_as_large_as_the_share_of_weights_allows_up_to_16_mebibytes(memory, size):
     assert slot_bytes(groups((1, 1), (1, 1), memory)) == size
+
+
+def test_what_all_versions_at_once_take_where_they_are_sent_from():
+    # 2 sources on one host: 1,000 MiB each and a bucket of 64 MiB, in 67 slots of 16 MiB; four versions
+    plan = stale(groups((1, 2), (1, 1), "2Gi"), 1)
+    (flow,) = weight_flows(plan)
+    assert store_bytes(plan, flow, 2000 * MI) == 2 * 4 * 67 * 16 * MI
+    assert store_room(plan, flow) == 256 * MI
+    one = stale(groups((1, 1), (1, 1), "2Gi"), 0)
+    assert store_bytes(one, weight_flows(one)[0], 100 * MI) == 7 * 16 * MI
 
 
 def test_the_smallest_memory_for_weights():

@@ -15,7 +15,7 @@ from rljob_worker.engines.rollout.of_job import max_tokens_of, training_sampling
 from rljob_worker.engines.rollout.protocol import RolloutEngine
 from rljob_worker.engines.rollout.requests import Sampling
 from rljob_worker.metrics.scalars import Scalars, maximum, mean, mean_of, total
-from rljob_worker.stages.filling import share_of_rank
+from rljob_worker.stages.assembly import share_of_rank
 from rljob_worker.stages.reward import begins_rewards
 from rljob_worker.stages.stage import Resources, StageContext, StageResult
 from rljob_worker.stages.warm_up import policy_version

@@ -3,8 +3,8 @@
 DAPO's dynamic sampling (https://arxiv.org/abs/2503.14476) inside one stage. What else needs rollout and reward together
 is here too: ReMax's greedy baseline and PF-PPO's resampling.
 
-Prompts are drawn by ordinal, and their random numbers go with the ordinal. A group that is kept takes the next number
-of the batch: step s has the groups [(s - 1) * batchSize, s * batchSize) whatever was dropped, so that everything after
+Prompts are drawn by number, and their randomness goes with the draw number. A group that is accepted gets a place in
+the batch: step s has the groups [(s - 1) * batchSize, s * batchSize) whatever was rejected, so that everything after
 this stage, mini-batches above all, is as it is without it. Rows leave on the rank that drew them; the edges from here
 are routed by layout, which deals groups out evenly.
 """
@@ -25,7 +25,7 @@ from rljob_worker.algorithms.resampling import row_weights
 from rljob_worker.batch import Batch, Column
 from rljob_worker.errors import BadData
 from rljob_worker.metrics.scalars import Scalars, mean, mean_of, merge_all
-from rljob_worker.stages.filling import DROPPED, Filling, Int64, Outcome, outcomes_of, share_of_rank
+from rljob_worker.stages.assembly import REJECTED, Assembly, Int64, Outcome, outcomes_of, share_of_rank
 from rljob_worker.stages.reward import Reward, reward_metrics
 from rljob_worker.stages.rollout import Rollout, staleness_metrics
 from rljob_worker.stages.stage import Resources, StageContext, StageResult
@@ -44,7 +44,7 @@ class _Drawn:
 
 
 class Sample:
-    """Remembers the next ordinal, and surplus groups for as long as the policy that made them is the current one."""
+    """Remembers the next draw number, and surplus groups while the policy that made them is the current one."""
 
     def __init__(self, stage: StagePlan, resources: Resources) -> None:
         self._spec = resources.plan.spec_of(stage.models[0])
@@ -56,31 +56,31 @@ class Sample:
         self._reward_reads = STAGES["Reward"].columns(self._spec, (), False).reads
         self._writes = frozenset(stage.writes)
         self._oversampling = self._sampling.oversampling if self._sampling.dynamic else 1.0
-        self._next_ordinal: int | None = None
+        self._next_number: int | None = None
         self._carried: Int64 = np.empty(0, np.int64)
-        """Ordinals of the surplus, on whatever rank."""
+        """Draw numbers of the surplus, on whatever rank."""
         self._rows: list[Batch] = []
         """This rank's rows of it."""
 
     def run(self, batch: Batch | None, context: StageContext) -> StageResult:
-        first = self._first_ordinal(context.step)
-        filling = Filling(self._spec.data.batch_size, first, self._carried)
+        first = self._first_number(context.step)
+        assembly = Assembly(self._spec.data.batch_size, first, self._carried)
         rounds: list[_Drawn] = []
-        while filling.num_missing:
-            if filling.num_rounds == self._sampling.max_rounds:
-                raise BadData(filling.explain(context.step))
-            ordinals = filling.draw(self._oversampling)
-            found = self._draw(share_of_rank(ordinals, context.dp_rank, context.dp_size), first, context)
-            filling = filling.after(self._everyone(ordinals, found, context))
+        while assembly.num_missing:
+            if assembly.num_rounds == self._sampling.max_rounds:
+                raise BadData(assembly.explain(context.step))
+            numbers = assembly.draw(self._oversampling)
+            found = self._draw(share_of_rank(numbers, context.dp_rank, context.dp_size), first, context)
+            assembly = assembly.after(self._everyone(numbers, found, context))
             rounds.append(found)
         held = self._held(rounds, first, context)
-        metrics = sampling_metrics(filling, num_before=len(self._carried))
-        metrics |= self._keep_surplus(filling, held, context.step)
+        metrics = sampling_metrics(assembly, num_before=len(self._carried))
+        metrics |= self._keep_surplus(assembly, held, context.step)
         # the first round of the next step, read while this one trains
-        coming = Filling(filling.batch_size, filling.next_ordinal, self._carried).draw(self._oversampling)
+        coming = Assembly(assembly.batch_size, assembly.next_number, self._carried).draw(self._oversampling)
         self._rollout.read_ahead(share_of_rank(coming, context.dp_rank, context.dp_size))
-        first_group = (context.step - 1) * filling.batch_size
-        out = numbered(held, filling.batch, first_group=first_group, rows_per_group=self._rows_per_group)
+        first_group = (context.step - 1) * assembly.batch_size
+        out = numbered(held, assembly.batch, first_group=first_group, rows_per_group=self._rows_per_group)
         if "row_weights" in self._writes:
             weights = self._row_weights(out, context)
             out = out.with_columns({"row_weights": Column.fixed(weights)})
@@ -88,16 +88,16 @@ class Sample:
             metrics["sampling/rows_drawn_fraction"] = mean(int(np.count_nonzero(of_trajectories)), len(of_trajectories))
         metrics |= staleness_metrics(out, policy_version(self._spec, context.step - 1))
         drawn = (sample for found in rounds for sample in found.samples)
-        samples = [renumbered(each, filling.batch, first_group, self._rows_per_group) for each in drawn]
+        samples = [renumbered(each, assembly.batch, first_group, self._rows_per_group) for each in drawn]
         metrics |= merge_all([found.metrics for found in rounds])
         out = out.select(name for name in out.columns if name in self._writes)
         return StageResult(out, context.counted(metrics), samples)
 
     # ---- one round
 
-    def _draw(self, ordinals: Int64, first: int, context: StageContext) -> _Drawn:
+    def _draw(self, numbers: Int64, first: int, context: StageContext) -> _Drawn:
         """Responses and rewards of some prompts."""
-        batch, metrics = self._rollout.draw(ordinals, context)
+        batch, metrics = self._rollout.draw(numbers, context)
         started = time.perf_counter()
         trajectories = Trajectories(batch.row_ids, self._rows_per_trajectory)
         ends = trajectories.ends(batch.select([*self._reward_reads, "truncated"]))
@@ -114,7 +114,7 @@ class Sample:
     def _outcomes(self, truncated: np.ndarray, rewards: np.ndarray, correct: np.ndarray) -> Int64:
         """Of each group. All [trajectories]."""
         if not self._sampling.dynamic:
-            return np.full(len(rewards) // self._group_size, Outcome.KEPT, np.int64)
+            return np.full(len(rewards) // self._group_size, Outcome.ACCEPTED, np.int64)
         shape = (-1, self._group_size)
         return outcomes_of(
             rewards.reshape(shape),
@@ -130,10 +130,10 @@ class Sample:
         metrics["reward/baseline"] = mean_of(total)
         return Column.fixed(total[group_of_row(batch)]), metrics
 
-    def _everyone(self, ordinals: Int64, mine: _Drawn, context: StageContext) -> Int64:
+    def _everyone(self, numbers: Int64, mine: _Drawn, context: StageContext) -> Int64:
         """Outcomes of a round's groups on all ranks, by one small sum over the copies."""
-        known = np.zeros(len(ordinals))
-        own = share_of_rank(np.arange(len(ordinals)), context.dp_rank, context.dp_size)
+        known = np.zeros(len(numbers))
+        own = share_of_rank(np.arange(len(numbers)), context.dp_rank, context.dp_size)
         known[own] = mine.outcomes
         outcomes: Int64 = np.rint(context.reduce(torch.from_numpy(known)).numpy()).astype(np.int64)
         return outcomes
@@ -141,19 +141,19 @@ class Sample:
     # ---- the end of a step
 
     def _held(self, rounds: Sequence[_Drawn], first: int, context: StageContext) -> Batch:
-        """This rank's rows of all groups that were kept, in the order of their ordinals."""
-        parts = [*self._rows, *(kept_rows(found) for found in rounds)]
+        """This rank's rows of all groups that were accepted, in the order of their draw numbers."""
+        parts = [*self._rows, *(accepted_rows(found) for found in rounds)]
         # a rank that held nothing back and drew nothing still says which columns there are
         return Batch.concat(parts or [self._draw(np.empty(0, np.int64), first, context).batch])
 
-    def _keep_surplus(self, filling: Filling, held: Batch, step: int) -> Scalars:
+    def _keep_surplus(self, assembly: Assembly, held: Batch, step: int) -> Scalars:
         """Hold back what is too much if the step leaves the policy as it is; otherwise it is off-policy, and goes."""
-        self._next_ordinal = filling.next_ordinal
-        self._carried = filling.surplus if is_warm_up(self._spec, step) else filling.surplus[:0]
+        self._next_number = assembly.next_number
+        self._carried = assembly.surplus if is_warm_up(self._spec, step) else assembly.surplus[:0]
         self._rows = [held.take(np.flatnonzero(np.isin(held.group_ids, self._carried)))]
         return {
             "sampling/groups_carried_on": mean(len(self._carried)),
-            "sampling/groups_surplus": mean(len(filling.surplus) - len(self._carried)),
+            "sampling/groups_surplus": mean(len(assembly.surplus) - len(self._carried)),
         }
 
     def _row_weights(self, batch: Batch, context: StageContext) -> Int64:
@@ -168,17 +168,17 @@ class Sample:
         drawn: Int64 = weights.numpy()[number]
         return drawn
 
-    def _first_ordinal(self, step: int) -> int:
+    def _first_number(self, step: int) -> int:
         """Where this step goes on; a run that had no Sample before has drawn a batch each step."""
-        return (step - 1) * self._spec.data.batch_size if self._next_ordinal is None else self._next_ordinal
+        return (step - 1) * self._spec.data.batch_size if self._next_number is None else self._next_number
 
     # ---- between two steps
 
     def state(self) -> dict[str, Any]:
-        return {"next_ordinal": self._next_ordinal, "carried": self._carried.tolist()}
+        return {"next_ordinal": self._next_number, "carried": self._carried.tolist()}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        self._next_ordinal = state["next_ordinal"]
+        self._next_number = state["next_ordinal"]
         self._carried = np.array(state["carried"], np.int64)
 
     def rows(self) -> Batch | None:
@@ -188,9 +188,9 @@ class Sample:
         self._rows = [with_versions(part) for part in parts]
 
 
-def kept_rows(drawn: _Drawn) -> Batch:
-    """The rows of the groups that were kept."""
-    return drawn.batch.take(np.flatnonzero((drawn.outcomes == Outcome.KEPT)[group_of_row(drawn.batch)]))
+def accepted_rows(drawn: _Drawn) -> Batch:
+    """The rows of the groups that were accepted."""
+    return drawn.batch.take(np.flatnonzero((drawn.outcomes == Outcome.ACCEPTED)[group_of_row(drawn.batch)]))
 
 
 def with_versions(batch: Batch) -> Batch:
@@ -209,32 +209,32 @@ def group_of_row(batch: Batch) -> Int64:
     return of_row
 
 
-def numbered(held: Batch, ordinals: Int64, *, first_group: int, rows_per_group: int) -> Batch:
-    """The rows of the batch's groups under their numbers in the job: the i-th ordinal is group `first_group` + i.
+def numbered(held: Batch, numbers: Int64, *, first_group: int, rows_per_group: int) -> Batch:
+    """The rows of the batch's groups at their places: the i-th draw number is group `first_group` + i.
 
     rows_per_group: row numbers that a group has, whether or not there are so many rows.
     """
-    batch = held.take(np.flatnonzero(np.isin(held.group_ids, ordinals)))
-    group_ids = first_group + np.searchsorted(ordinals, batch.group_ids)
+    batch = held.take(np.flatnonzero(np.isin(held.group_ids, numbers)))
+    group_ids = first_group + np.searchsorted(numbers, batch.group_ids)
     row_ids = batch.row_ids + (group_ids - batch.group_ids) * rows_per_group
     return Batch(row_ids, group_ids, batch.num_tokens, batch.columns)
 
 
-def renumbered(sample: Mapping[str, Any], ordinals: Int64, first_group: int, rows_per_group: int) -> dict[str, Any]:
-    """A sample of a drawn row under its number in the batch; `dropped` where its group is not there."""
+def renumbered(sample: Mapping[str, Any], numbers: Int64, first_group: int, rows_per_group: int) -> dict[str, Any]:
+    """A sample of a drawn row at its place in the batch; `dropped` where its group is not there."""
     group, row = divmod(sample["row_id"], rows_per_group)
-    place = int(np.searchsorted(ordinals, group))
-    if place == len(ordinals) or ordinals[place] != group:
+    place = int(np.searchsorted(numbers, group))
+    if place == len(numbers) or numbers[place] != group:
         return {**sample, "dropped": True}
     return {**sample, "row_id": (first_group + place) * rows_per_group + row}
 
 
-def sampling_metrics(filling: Filling, *, num_before: int) -> Scalars:
+def sampling_metrics(assembly: Assembly, *, num_before: int) -> Scalars:
     """What the rounds came to, equal on all ranks; counts are of groups."""
     metrics = {
-        "sampling/rounds": mean(filling.num_rounds),
-        "sampling/groups_drawn": mean(filling.num_drawn),
+        "sampling/rounds": mean(assembly.num_rounds),
+        "sampling/groups_drawn": mean(assembly.num_drawn),
         "sampling/groups_carried_in": mean(num_before),
-        "sampling/acceptance": mean(filling.num_kept, filling.num_drawn),
+        "sampling/acceptance": mean(assembly.num_accepted, assembly.num_drawn),
     }
-    return metrics | {f"sampling/groups_{cause.name.lower()}": mean(filling.num_dropped[cause]) for cause in DROPPED}
+    return metrics | {f"sampling/groups_{cause.name.lower()}": mean(assembly.num_rejected[cause]) for cause in REJECTED}

@@ -1,0 +1,145 @@
+"""A generation step while its batch is assembled from groups that teach something: pure, and the same on every rank.
+
+A *draw number* owns a prompt, its randomness and whoever generates it; a *group_id* is a place in a batch. Step t has
+rounds: each draws the next numbers, as many as are missing times `oversampling`, and ends when every row of it has
+ended. Batch t is the accepted groups with the lowest draw numbers, in that order, so that it does not depend on how
+many ranks drew them, nor on who finished first:
+
+    batchSize 3     round 1 draws 7 8 9         accepts 7 9        one is missing
+                    round 2 draws 10 11 (x 1.5) accepts 10 11      batch 7 9 10, surplus 11, next number 12
+
+Every number that was drawn ends as one of: trained on, rejected by a filter, surplus, or in flight when the job ends.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import IntEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+Int64 = NDArray[np.int64]
+
+
+class Outcome(IntEnum):
+    """What became of a drawn group. Counted from 1: 0 is a group that a rank knows nothing of."""
+
+    ACCEPTED = 1
+    ALL_RIGHT = 2
+    ALL_WRONG = 3
+    ALL_SAME = 4
+    OVERLONG = 5
+
+
+REJECTED = tuple(outcome for outcome in Outcome if outcome is not Outcome.ACCEPTED)
+
+_WORDS = {
+    Outcome.ALL_RIGHT: "all right",
+    Outcome.ALL_WRONG: "all wrong",
+    Outcome.ALL_SAME: "all of one other reward",
+    Outcome.OVERLONG: "all cut off at maxResponseTokens",
+}
+_FIXES = {
+    Outcome.ALL_RIGHT: "harder prompts",
+    Outcome.ALL_WRONG: "easier prompts or a larger groupSize",
+    Outcome.ALL_SAME: "a reward that tells responses apart",
+    Outcome.OVERLONG: "a larger rollout.maxResponseTokens",
+}
+
+
+def outcomes_of(
+    rewards: NDArray[np.float64],
+    correct: NDArray[np.float64],
+    truncated: NDArray[np.bool_],
+    *,
+    mask_truncated: bool,
+) -> Int64:
+    """The `Outcome` of every group: accepted when its rewards vary.
+
+    All [groups, group_size], of trajectories. rewards: what the advantages are made of. correct: the first reward,
+    which says who is right as it does in validation. mask_truncated: those that were cut off are left out of the loss,
+    so a group of nothing else teaches nothing however its rewards vary.
+    """
+    overlong = truncated.all(axis=1)
+    right, wrong = (correct >= 1).all(axis=1), (correct <= 0).all(axis=1)
+    first_that_holds = [
+        (overlong & mask_truncated, Outcome.OVERLONG),
+        ((rewards != rewards[:, :1]).any(axis=1), Outcome.ACCEPTED),
+        (right, Outcome.ALL_RIGHT),
+        (overlong, Outcome.OVERLONG),
+        (wrong, Outcome.ALL_WRONG),
+    ]
+    holds, found = zip(*first_that_holds, strict=True)
+    outcomes: Int64 = np.select(holds, found, Outcome.ALL_SAME).astype(np.int64)
+    return outcomes
+
+
+@dataclass(frozen=True, slots=True)
+class Assembly:
+    """What a generation step has drawn so far."""
+
+    batch_size: int
+    next_number: int
+    """The first draw number that was never drawn."""
+    accepted: Int64
+    """Draw numbers, ascending; what was carried over comes first."""
+    num_rounds: int = 0
+    num_drawn: int = 0
+    num_accepted: int = 0
+    """Of those drawn; what was carried over is not counted again."""
+    num_rejected: Mapping[Outcome, int] = field(default_factory=lambda: dict.fromkeys(REJECTED, 0))
+
+    @property
+    def num_missing(self) -> int:
+        return max(0, self.batch_size - len(self.accepted))
+
+    @property
+    def batch(self) -> Int64:
+        """Draw numbers of the step's groups, in the order of their places."""
+        return self.accepted[: self.batch_size]
+
+    @property
+    def surplus(self) -> Int64:
+        """Draw numbers of accepted groups that have no place."""
+        return self.accepted[self.batch_size :]
+
+    def draw(self, oversampling: float) -> Int64:
+        """Draw numbers of the next round."""
+        # rounded: 10 * 1.1 is a little more than 11 in binary
+        number = math.ceil(round(self.num_missing * oversampling, 6))
+        return np.arange(self.next_number, self.next_number + number, dtype=np.int64)
+
+    def after(self, outcomes: Int64) -> Assembly:
+        """With a round that `draw` began; outcomes: of every drawn group, in the order of draw numbers."""
+        drawn = np.arange(self.next_number, self.next_number + len(outcomes), dtype=np.int64)
+        accepted = drawn[outcomes == Outcome.ACCEPTED]
+        return replace(
+            self,
+            next_number=self.next_number + len(outcomes),
+            accepted=np.concatenate([self.accepted, accepted]),
+            num_rounds=self.num_rounds + 1,
+            num_drawn=self.num_drawn + len(outcomes),
+            num_accepted=self.num_accepted + len(accepted),
+            num_rejected={cause: count + int((outcomes == cause).sum()) for cause, count in self.num_rejected.items()},
+        )
+
+    def explain(self, step: int) -> str:
+        """Why the batch is not full, and what to do."""
+        causes = sorted((cause for cause in REJECTED if self.num_rejected[cause]), key=lambda c: -self.num_rejected[c])
+        dropped = ", ".join(f"{self.num_rejected[cause]} {_WORDS[cause]}" for cause in causes)
+        return (
+            f"step {step} needs {self.batch_size} groups whose rewards vary and has {len(self.accepted)} after "
+            f"{self.num_rounds} rounds of algorithm.sampling; of {self.num_drawn} groups drawn "
+            f"{sum(self.num_rejected.values())} were dropped: {dropped}. Most need {_FIXES[causes[0]]}; or raise "
+            "algorithm.sampling.maxRounds or oversampling, or set dynamic: false"
+        )
+
+
+def share_of_rank(numbers: Int64, dp_rank: int, dp_size: int) -> Int64:
+    """The part of some draw numbers that one data-parallel rank works on: index i is of rank i * dp_size // number."""
+    index = np.arange(len(numbers), dtype=np.int64)
+    share: Int64 = numbers[index * dp_size // max(len(numbers), 1) == dp_rank]
+    return share

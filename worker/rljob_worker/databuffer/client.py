@@ -140,6 +140,12 @@ class BufferClient:
         """The chunks of all sources of a version, in any order. To close it early is to skip the rest."""
         return self._weights.receive(version, edge)
 
+    # ---- leases
+
+    def leases(self, stage: str) -> StageLeases:
+        """What this worker may draw in a generating stage."""
+        return StageLeases(stage, self._ask, self._poll)
+
     # ---- reports and what the lead says
 
     def report(self, step: int, payload: bytes) -> None:
@@ -208,6 +214,32 @@ class BufferClient:
         answer = self._own.poll(lambda waited: request(waited=waited, seconds=seconds), seconds)
         assert isinstance(answer, kind), f"{answer} is no {kind.__name__}"
         return answer
+
+
+@dataclass(frozen=True, slots=True)
+class StageLeases:
+    """Leases of one stage, for the leader of a copy. Rounds of a step are numbered from 0."""
+
+    _stage: str
+    _ask: Callable[[say.Request, type[say.Done]], say.Done]
+    _poll: Callable[[Callable[..., say.Waiting], type[Any], float | None], Any]
+
+    def take(self, step: int, number: int, num_leases: int) -> int | None:
+        """A lease of a round that has so many, by number; None when all are taken. Waits while an owner holds the
+        question because an earlier step is not done."""
+        request = partial(say.TakeLease, stage=self._stage, step=step, number=number, num_leases=num_leases)
+        lease: int | None = self._poll(request, say.Lease, None).lease
+        return lease
+
+    def tell(self, step: int, number: int, outcomes: bytes) -> None:
+        """What became of the draw numbers of a round, a byte each: 0 for those that others drew."""
+        self._ask(say.TellOutcomes(stage=self._stage, step=step, number=number, payload=outcomes), say.Done)
+
+    def hear(self, step: int, number: int) -> bytes:
+        """What became of all of them, once every generator has told its part."""
+        request = partial(say.HearOutcomes, stage=self._stage, step=step, number=number)
+        payload: bytes = self._poll(request, say.Said, None).payload
+        return payload
 
 
 def _refuse_long_rows(batch: Batch, edge: str) -> None:

@@ -114,6 +114,30 @@ class VersionGone(Message, frozen=True):
     """Versions of this source that it holds whole."""
 
 
+class LeaseAsked(Message, frozen=True):
+    """A generator asks an owner for a lease of a round, or an owner that has none left asks the next one for it."""
+
+    stage: str
+    step: int
+    number: int
+    """Of the round in its step, from 0."""
+    num_leases: int
+    """Of the round, as every generator knows."""
+    generator: int
+    hops: int = 0
+    """Owners that had none left."""
+
+
+class LeaseGranted(Message, frozen=True):
+    """An owner gives a generator a lease of a round; None: there are none left."""
+
+    stage: str
+    step: int
+    number: int
+    generator: int
+    lease: int | None
+
+
 class Broken(Message, frozen=True):
     """The data plane cannot go on: class and words of the first cause."""
 
@@ -126,7 +150,7 @@ class Leaving(Message, frozen=True):
 
 
 WeightsMessage = ChunkOffered | ChunkTaken | SourceClosed | VersionWanted | VersionGone
-PeerMessage = RowsOffered | RowsTaken | Up | Down | WeightsMessage | Broken | Leaving
+PeerMessage = RowsOffered | RowsTaken | Up | Down | WeightsMessage | LeaseAsked | LeaseGranted | Broken | Leaving
 
 
 class Envelope(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):

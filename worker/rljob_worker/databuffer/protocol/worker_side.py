@@ -170,6 +170,34 @@ class SkipVersion(Request, frozen=True, kw_only=True):
     version: int
 
 
+class TakeLease(Waiting, frozen=True, kw_only=True):
+    """What to draw next of a round of a generating stage: `Lease`."""
+
+    stage: str
+    step: int
+    number: int
+    """Of the round in its step, from 0."""
+    num_leases: int
+    """Of the round, as every generator knows."""
+
+
+class TellOutcomes(Request, frozen=True, kw_only=True):
+    """What became of the draw numbers of a round, a byte each, 0 for what this worker did not draw: `Done`."""
+
+    stage: str
+    step: int
+    number: int
+    payload: bytes
+
+
+class HearOutcomes(Waiting, frozen=True, kw_only=True):
+    """The same of all workers, once each has told it: `Said`."""
+
+    stage: str
+    step: int
+    number: int
+
+
 class Report(Request, frozen=True, kw_only=True):
     """This worker's report of a step: `Done`."""
 
@@ -209,7 +237,7 @@ class IsStopRequested(Request, frozen=True, kw_only=True):
 WorkerRequest = (
     Hello | Post | AskStatus | ReserveRows | SealRows | GetRows | ReleaseRows | Drain
     | OpenVersion | ReserveChunk | SealChunk | CloseVersion | ReleaseVersion | NextChunk | ReleaseChunk | SkipVersion
-    | Report | Collect | Announce | Await | RequestStop | IsStopRequested
+    | TakeLease | TellOutcomes | HearOutcomes | Report | Collect | Announce | Await | RequestStop | IsStopRequested
 )  # fmt: skip
 
 
@@ -292,6 +320,12 @@ class Complete(Answer, frozen=True, kw_only=True):
     num_chunks: int
 
 
+class Lease(Answer, frozen=True, kw_only=True):
+    """Number of a lease among those of its round; None: there are none left."""
+
+    lease: int | None
+
+
 class Said(Answer, frozen=True, kw_only=True):
     """Bytes that others said."""
 
@@ -304,7 +338,7 @@ class Flag(Answer, frozen=True, kw_only=True):
     value: bool
 
 
-WorkerAnswer = Done | NotYet | Welcome | Statuses | Room | Rows | Chunk | Complete | Said | Flag
+WorkerAnswer = Done | NotYet | Welcome | Statuses | Room | Rows | Chunk | Complete | Lease | Said | Flag
 
 
 class Failed(Answer, frozen=True, kw_only=True):

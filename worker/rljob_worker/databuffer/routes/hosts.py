@@ -73,5 +73,13 @@ class Members:
             return None
         return worker.rank // self.ranks_per_copy
 
+    def copies_led_on(self, host: Host) -> tuple[int, ...]:
+        """Copies whose first rank is on a host."""
+        if host.group != self.group:
+            return ()
+        first, size = host.index * self.workers_per_host, self.ranks_per_copy
+        copies = range(-(-first // size), -(-(first + self.workers_per_host) // size))
+        return tuple(copy for copy in copies if copy < self.num_copies)
+
     def ranks_on(self, host: Host, copy: int) -> list[int]:
         return [rank for rank in self.ranks(copy) if self.host(rank) == host]

@@ -91,7 +91,7 @@ class StageRoute:
 
     def parts_on(self, host: Host) -> tuple[int, ...]:
         """Parts that are put on a host."""
-        return tuple(self._copies_led_on(self.producers, host))
+        return self.producers.copies_led_on(host)
 
     def shares_on(self, host: Host) -> tuple[int, ...]:
         """Shares that ranks of a host read."""
@@ -125,15 +125,6 @@ class StageRoute:
 
     def consumer_hosts(self, share: int) -> list[Host]:
         return self.consumers.hosts(share)
-
-    @staticmethod
-    def _copies_led_on(members: Members, host: Host) -> Iterable[int]:
-        if host.group != members.group:
-            return ()
-        first = host.index * members.workers_per_host
-        size = members.ranks_per_copy
-        copies = range(-(-first // size), -(-(first + members.workers_per_host) // size))
-        return (copy for copy in copies if copy < members.num_copies)
 
     # ---- what
 

@@ -7,6 +7,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from rljob_api.planning.plan import Plan
+from rljob_worker.databuffer.leases.leases import Leases
+from rljob_worker.databuffer.leases.ledger import merge_outcomes
 from rljob_worker.databuffer.links.book import AddressBook
 from rljob_worker.databuffer.links.connection import Connection
 from rljob_worker.databuffer.links.faults import broken_by
@@ -21,6 +23,7 @@ from rljob_worker.databuffer.pull.transfer import Patience
 from rljob_worker.databuffer.routes.assignment import merge_layouts
 from rljob_worker.databuffer.routes.hosts import Host, Worker
 from rljob_worker.databuffer.routes.job_tree import OPENING, REPORT, VERDICT, JobTree
+from rljob_worker.databuffer.routes.lease_route import LeaseRoute, lease_routes, outcomes_topic
 from rljob_worker.databuffer.routes.stage_route import StageRoute, stage_routes
 from rljob_worker.databuffer.routes.weights_route import WeightsRoutes
 from rljob_worker.databuffer.rows.segment import Bytes
@@ -89,6 +92,9 @@ class DataBuffer:
         self.segments = self._build_segments()
         self.edges = Edges(stage_routes(plan), self.here, plan.staleness + 2)
         self.consuming = self._build_consuming(retry_seconds)
+        self.leases = Leases(
+            self.here, lease_routes(plan), monitor=self.monitor, links=self.links, staleness=plan.staleness
+        )
         self.tree = self._build_tree()
         self.producing = self._build_producing()
         self.consuming.own = self.producing
@@ -213,6 +219,7 @@ class DataBuffer:
             producing=self.producing,
             consuming=self.consuming,
             tree=self.tree,
+            leases=self.leases,
             weights=self.weights,
             metrics=self.metrics,
             break_down=self.break_down,
@@ -224,12 +231,14 @@ class DataBuffer:
         offset = self.plan.worker_offset(group.name) + self.here.index * group.workers_per_host
         members = frozenset(range(offset, offset + group.workers_per_host))
         report = Topic(REPORT, merge_reports, members, everybody, self._collected)
-        layouts = [self._layout(route) for route in self.edges.routes.values() if route.needs_layouts]
+        spread = [self._layout(route) for route in self.edges.routes.values() if route.needs_layouts]
+        spread += [self._outcomes(route) for route in self.leases.routes.values()]
+        verdict = Told(VERDICT, everybody, self._judged if self.leases.is_owner else None)
         return Tree(
             self.here,
             self.shape,
-            [report, *(topic for topic, _ in layouts)],
-            [Told(OPENING, everybody), Told(VERDICT, everybody), *(told for _, told in layouts)],
+            [report, *(topic for topic, _ in spread)],
+            [Told(OPENING, everybody), verdict, *(told for _, told in spread)],
             monitor=self.monitor,
             links=self.links,
             work=self._work,
@@ -245,7 +254,18 @@ class DataBuffer:
         topic = Topic(name, merge_layouts, members, sources, None)
         return topic, Told(name, audience, partial(self._assigned, route.name))
 
+    def _outcomes(self, route: LeaseRoute) -> tuple[Topic, Told]:
+        """What became of the rounds of a stage: merged on its way up from its generators, then told all of them."""
+        name, members = outcomes_topic(route.stage), frozenset(route.generators.copies_led_on(self.here))
+        hosts = tuple(sorted({self.shape.position(host) for host in route.generating_hosts}))
+        return Topic(name, merge_outcomes, members, hosts, None), Told(name, hosts)
+
     # ---- events between the parts
+
+    def _judged(self, step: int, payload: bytes) -> None:
+        """The verdict on a step is here: everybody has reported it."""
+        self.tree.keep(VERDICT, step, payload)
+        self.leases.acknowledge(step)
 
     def _assigned(self, edge: str, step: int, payload: bytes) -> None:
         self.producing.assigned(edge, step, payload)

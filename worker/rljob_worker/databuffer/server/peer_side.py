@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from rljob_worker.databuffer.leases.leases import Leases
 from rljob_worker.databuffer.links.faults import cause_of
 from rljob_worker.databuffer.links.links import Links
 from rljob_worker.databuffer.protocol import peer_side as say
@@ -17,6 +18,7 @@ from rljob_worker.databuffer.pull.edges import Edges
 from rljob_worker.databuffer.pull.producing import Producing, layout_topic
 from rljob_worker.databuffer.routes.hosts import Host
 from rljob_worker.databuffer.routes.job_tree import REPORT
+from rljob_worker.databuffer.routes.lease_route import outcomes_topic
 from rljob_worker.databuffer.rows import stream as rows
 from rljob_worker.databuffer.rows.arrangement import Header
 from rljob_worker.databuffer.server.lateness import Posts
@@ -46,6 +48,7 @@ class PeerSide:
     producing: Producing
     consuming: Consuming
     tree: Tree
+    leases: Leases
     weights: Weights
     metrics: BufferMetrics
     break_down: Callable[[RLJobError], None]
@@ -107,6 +110,12 @@ class PeerSide:
     def _weights(self, sender: Host, message: say.WeightsMessage) -> None:
         self.weights.told(sender, message)
 
+    def _lease_asked(self, sender: Host, message: say.LeaseAsked) -> None:
+        self.leases.hear_asked(sender, message)
+
+    def _lease_granted(self, sender: Host, message: say.LeaseGranted) -> None:
+        self.leases.hear_granted(sender, message)
+
     def _broken(self, sender: Host, message: say.Broken) -> None:
         self.break_down(cause_of(message))
 
@@ -132,6 +141,9 @@ class PeerSide:
     def _rank_of(self, topic: str, member: int) -> int:
         if topic == REPORT:
             return member - self.first_worker
+        for name, leased in self.leases.routes.items():
+            if outcomes_topic(name) == topic:
+                return leased.leader(member).rank
         route = next(route for name, route in self.edges.routes.items() if layout_topic(name) == topic)
         return route.producer(member).rank
 
@@ -149,6 +161,8 @@ _HEARS: Mapping[type, Callable[[PeerSide, Host, Any], None]] = {
     say.VersionGone: PeerSide._weights,
     say.ChunkTaken: PeerSide._weights,
     say.SourceClosed: PeerSide._weights,
+    say.LeaseAsked: PeerSide._lease_asked,
+    say.LeaseGranted: PeerSide._lease_granted,
     say.Broken: PeerSide._broken,
     say.Leaving: PeerSide._leaving,
 }

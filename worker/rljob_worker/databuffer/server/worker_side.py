@@ -13,8 +13,9 @@ from rljob_worker.databuffer.pull.consuming import why_not_ready
 from rljob_worker.databuffer.pull.edges import EdgeStep, Phase, Share
 from rljob_worker.databuffer.routes.hosts import Host, Worker
 from rljob_worker.databuffer.routes.job_tree import REPORT, VERDICT
+from rljob_worker.databuffer.routes.lease_route import outcomes_topic
 from rljob_worker.databuffer.server.buffer import DataBuffer
-from rljob_worker.databuffer.server.lateness import WAITED
+from rljob_worker.databuffer.server.lateness import SHOWN, WAITED
 from rljob_worker.databuffer.weights.weights import Weights
 from rljob_worker.errors import DeadlineExceeded, PeerLost, RLJobError
 
@@ -157,6 +158,46 @@ class WorkerSide:
         late, kind = buffer.lateness.of_gathering(topic, step)
         raise kind(f"{worker} waited {request.waited:.1f} s for the {topic} of step {step}: {'; '.join(late)}")
 
+    # ---- leases
+
+    def _take_lease(self, caller: Identity, request: say.TakeLease) -> say.Lease | say.NotYet:
+        leases = self._buffer.leases
+        leases.ask(caller.worker, request)
+        granted = partial(leases.granted, caller.worker, request.stage)
+        return self._buffer.monitor.poll(request, granted, lambda: self._late_lease(caller, request))
+
+    def _late_lease(self, caller: Identity, request: say.TakeLease) -> RLJobError:
+        """A lease is not given before an earlier step is done: then whoever has not reported that is late."""
+        owners = ", ".join(map(str, self._buffer.leases.routes[request.stage].owners[:SHOWN]))
+        before = request.step - self._buffer.plan.staleness - 2
+        words = (
+            f"{caller.worker} waited {request.waited:.1f} s for a lease of {request.stage}, step {request.step}, round "
+            f"{request.number}, which hosts {owners} give once step {before} is done"
+        )
+        if before <= 0:
+            return DeadlineExceeded(words)
+        late, kind = self._buffer.lateness.of_gathering(REPORT, before)
+        return kind(f"{words}. Missing: {'; '.join(late) or 'none, it is judged'}")
+
+    def _tell_outcomes(self, caller: Identity, request: say.TellOutcomes) -> say.Done:
+        route = self._buffer.leases.routes[request.stage]
+        generator = route.generator_of(caller.worker)
+        assert generator is not None, f"{caller.worker} draws nothing in {request.stage}"
+        key = route.round_key(request.step, request.number)
+        self._buffer.tree.contribute(outcomes_topic(request.stage), key, generator, request.payload)
+        return say.Done()
+
+    def _hear_outcomes(self, caller: Identity, request: say.HearOutcomes) -> say.Said | say.NotYet:
+        topic = outcomes_topic(request.stage)
+        key = self._buffer.leases.routes[request.stage].round_key(request.step, request.number)
+
+        def late_outcomes() -> RLJobError:
+            late, kind = self._buffer.lateness.of_gathering(topic, key)
+            which = f"round {request.number} of {request.stage}, step {request.step}"
+            return kind(f"waited {request.waited:.1f} s for {which}. Missing: {'; '.join(late) or 'none, it is told'}")
+
+        return self._buffer.monitor.poll(request, partial(self._told, topic, key), late_outcomes)
+
     # ---- reports and what the lead says
 
     def _report(self, caller: Identity, request: say.Report) -> say.Done:
@@ -210,7 +251,7 @@ def _late_reports(step: int, seconds: float, late: list[str]) -> str:
 
 
 _ANSWERED_BY_STATE = (
-    *(say.GetRows, say.NextChunk, say.Collect, say.Await, say.Drain),
+    *(say.GetRows, say.NextChunk, say.HearOutcomes, say.Collect, say.Await, say.Drain),
     *(say.ReleaseRows, say.ReleaseVersion, say.ReleaseChunk, say.SkipVersion),
 )
 """Waits, which raise the cause themselves unless what they wait for is ready; and what is given back."""
@@ -224,6 +265,9 @@ _ANSWERS: Mapping[type, Callable[[WorkerSide, Identity, Any], Any]] = {
     say.GetRows: WorkerSide._get_rows,
     say.ReleaseRows: WorkerSide._release_rows,
     say.Drain: WorkerSide._drain,
+    say.TakeLease: WorkerSide._take_lease,
+    say.TellOutcomes: WorkerSide._tell_outcomes,
+    say.HearOutcomes: WorkerSide._hear_outcomes,
     say.Report: WorkerSide._report,
     say.Collect: WorkerSide._collect,
     say.Announce: WorkerSide._announce,

@@ -1,0 +1,50 @@
+"""Who leases what to whom: the ring of owners, and copies that ask through their leaders."""
+
+import pytest
+
+from rljob_api.pipeline.meshes import Mesh
+from rljob_worker.databuffer.routes.hosts import Host, Worker
+from rljob_worker.databuffer.routes.lease_route import LeaseRoute, lease_routes, outcomes_topic
+from rljob_worker.databuffer.tests.gang import group, plan_of, stage
+
+OWNERS = (Host("train", 0), Host("train", 1))
+
+
+def route(hosts, workers, mesh, num_owners=2):
+    sample = stage("sample", "rollout", mesh).model_copy(update={"run": "Sample"})
+    plan = plan_of([group("rollout", hosts, workers, ["sample"]), group("train", num_owners, 1, [])], [sample], {})
+    return LeaseRoute.of(plan, "sample")
+
+
+def test_a_generator_asks_at_home_and_then_once_round_the_owners():
+    found = route(3, 1, Mesh(dp=3))
+    assert found.owners == OWNERS and found.num_generators == 3
+    assert [found.owner(generator, 0) for generator in range(3)] == [OWNERS[0], OWNERS[1], OWNERS[0]]
+    assert [found.owner(1, hops) for hops in range(2)] == [OWNERS[1], OWNERS[0]]
+
+
+def test_a_copy_is_one_generator_and_its_leader_asks():
+    # 2 hosts of 4 workers, 2 to a copy: copies 0 1 and 2 3, led by ranks 0 2 and 4 6
+    found = route(2, 4, Mesh(dp=4, tp=2))
+    asked = [found.generator_of(Worker("rollout", rank)) for rank in range(8)]
+    assert asked == [0, None, 1, None, 2, None, 3, None]
+    assert found.generator_of(Worker("train", 0)) is None
+    assert found.leader(3) == Worker("rollout", 6) and found.host_of(3) == Host("rollout", 1)
+    assert found.generating_hosts == (Host("rollout", 0), Host("rollout", 1))
+
+
+def test_rounds_count_on_from_step_to_step():
+    found = route(1, 1, Mesh())
+    keys = [found.round_key(step, number) for step in (3, 4) for number in range(found.rounds_per_step)]
+    assert keys == list(range(keys[0], keys[0] + len(keys)))
+    with pytest.raises(AssertionError):
+        found.round_key(3, found.rounds_per_step)
+
+
+def test_stages_that_sample_where_nothing_is_trained_are_leased():
+    sample = stage("sample", "rollout", Mesh()).model_copy(update={"run": "Sample"})
+    groups = [group("rollout", 1, 1, ["sample"]), group("train", 1, 1, [])]
+    assert list(lease_routes(plan_of(groups, [sample], {}, weights=("train", "rollout")))) == ["sample"]
+    assert not lease_routes(plan_of(groups, [sample], {}, weights=("rollout", "train")))
+    assert not lease_routes(plan_of(groups, [stage("sample", "rollout", Mesh())], {}))
+    assert outcomes_topic("sample") == "outcomes/sample"

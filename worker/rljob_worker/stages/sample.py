@@ -5,8 +5,8 @@ is here too: ReMax's greedy baseline and PF-PPO's resampling.
 
 Prompts are drawn by number, and their randomness goes with the draw number. A group that is accepted gets a place in
 the batch: step s has the groups [(s - 1) * batchSize, s * batchSize) whatever was rejected, so that everything after
-this stage, mini-batches above all, is as it is without it. Rows leave on the rank that drew them; the edges from here
-are routed by layout, which deals groups out evenly.
+this stage, mini-batches above all, is as it is without it. Who draws what is a `Deal`. Rows leave on the rank that drew
+them; the edges from here are routed by layout, which deals groups out evenly.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from rljob_worker.algorithms.resampling import row_weights
 from rljob_worker.batch import Batch, Column
 from rljob_worker.errors import BadData
 from rljob_worker.metrics.scalars import Scalars, mean, mean_of, merge_all
-from rljob_worker.stages.assembly import REJECTED, Assembly, Int64, Outcome, outcomes_of, share_of_rank
+from rljob_worker.stages.assembly import REJECTED, Assembly, Int64, Outcome, outcomes_of
+from rljob_worker.stages.deal import deal_of
 from rljob_worker.stages.reward import Reward, reward_metrics
 from rljob_worker.stages.rollout import Rollout, staleness_metrics
 from rljob_worker.stages.stage import Resources, StageContext, StageResult
@@ -37,6 +38,7 @@ from rljob_worker.trajectories import Trajectories
 class _Drawn:
     """This rank's rows of some drawn groups, with rewards, and what became of each group."""
 
+    numbers: Int64
     batch: Batch
     outcomes: Int64
     metrics: Scalars
@@ -65,20 +67,21 @@ class Sample:
     def run(self, batch: Batch | None, context: StageContext) -> StageResult:
         first = self._first_number(context.step)
         assembly = Assembly(self._spec.data.batch_size, first, self._carried)
-        rounds: list[_Drawn] = []
+        rounds, deal = list[_Drawn](), deal_of(context)
         while assembly.num_missing:
             if assembly.num_rounds == self._sampling.max_rounds:
                 raise BadData(assembly.explain(context.step))
             numbers = assembly.draw(self._oversampling)
-            found = self._draw(share_of_rank(numbers, context.dp_rank, context.dp_size), first, context)
-            assembly = assembly.after(self._everyone(numbers, found, context))
-            rounds.append(found)
+            shares = deal.shares(numbers, assembly.num_rounds)
+            found = [self._draw(share, first, context) for share in shares]
+            assembly = assembly.after(deal.outcomes(known_outcomes(numbers, found), assembly.num_rounds))
+            rounds += sorted(found, key=lambda each: each.numbers[:1].tolist())
         held = self._held(rounds, first, context)
         metrics = sampling_metrics(assembly, num_before=len(self._carried))
         metrics |= self._keep_surplus(assembly, held, context.step)
         # the first round of the next step, read while this one trains
         coming = Assembly(assembly.batch_size, assembly.next_number, self._carried).draw(self._oversampling)
-        self._rollout.read_ahead(share_of_rank(coming, context.dp_rank, context.dp_size))
+        self._rollout.read_ahead(deal.likely(coming))
         first_group = (context.step - 1) * assembly.batch_size
         out = numbered(held, assembly.batch, first_group=first_group, rows_per_group=self._rows_per_group)
         if "row_weights" in self._writes:
@@ -109,7 +112,7 @@ class Sample:
         if "baseline_rewards" in self._writes:
             columns["baseline_rewards"], found = self._baseline(batch, context)
             metrics = merge_all([metrics, found])
-        return _Drawn(batch.with_columns(columns), outcomes, metrics, scored.samples)
+        return _Drawn(numbers, batch.with_columns(columns), outcomes, metrics, scored.samples)
 
     def _outcomes(self, truncated: np.ndarray, rewards: np.ndarray, correct: np.ndarray) -> Int64:
         """Of each group. All [trajectories]."""
@@ -129,14 +132,6 @@ class Sample:
         total = self._reward.score_for_copy(greedy, context, first_group=0).total
         metrics["reward/baseline"] = mean_of(total)
         return Column.fixed(total[group_of_row(batch)]), metrics
-
-    def _everyone(self, numbers: Int64, mine: _Drawn, context: StageContext) -> Int64:
-        """Outcomes of a round's groups on all ranks, by one small sum over the copies."""
-        known = np.zeros(len(numbers))
-        own = share_of_rank(np.arange(len(numbers)), context.dp_rank, context.dp_size)
-        known[own] = mine.outcomes
-        outcomes: Int64 = np.rint(context.reduce(torch.from_numpy(known)).numpy()).astype(np.int64)
-        return outcomes
 
     # ---- the end of a step
 
@@ -186,6 +181,14 @@ class Sample:
 
     def load_rows(self, parts: Sequence[Batch]) -> None:
         self._rows = [with_versions(part) for part in parts]
+
+
+def known_outcomes(numbers: Int64, found: Sequence[_Drawn]) -> Int64:
+    """What became of the draw numbers of a round, as far as one rank drew them: [numbers], 0 for others."""
+    known = np.zeros(len(numbers), np.int64)
+    for each in found:
+        known[each.numbers - numbers[0]] = each.outcomes
+    return known
 
 
 def accepted_rows(drawn: _Drawn) -> Batch:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from rljob_worker.engines.protocols import ScoringEngine, TrainEngine
     from rljob_worker.engines.rollout.protocol import RolloutEngine
     from rljob_worker.rewards.running.runner import RewardRunner
+    from rljob_worker.stages.deal import Leases
 
 Reduce = Callable[["torch.Tensor"], "torch.Tensor"]
 Rest = TypeVar("Rest")
@@ -76,6 +77,8 @@ class StageContext:
     dp_rank: int
     dp_size: int
     copy: Copy = Alone()
+    leases: Leases | None = None
+    """Of a stage whose ranks take what they draw as leases."""
 
     def counted(self, metrics: Scalars) -> Scalars:
         """What this rank says of its rows: the leader speaks for the copy, times are every rank's own."""

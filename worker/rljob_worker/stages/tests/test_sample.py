@@ -19,6 +19,7 @@ from rljob_worker.metrics.scalars import merge_all
 from rljob_worker.rewards.tests.in_process import RewardsHere
 from rljob_worker.stages.sample import Sample, numbered, with_versions
 from rljob_worker.stages.stage import Resources, StageContext
+from rljob_worker.stages.tests.test_deal import Owner
 
 WARM_UP = "algorithm={name: PPO, groupSize: 4, sampling: {dynamic: true, oversampling: 2.5}, critic: {warmupSteps: 3}}"
 DAPO = "algorithm={name: DAPO, groupSize: 4, sampling: {maxRounds: 4}}"
@@ -64,8 +65,9 @@ def fake_rewards():
 class Ranks:
     """The stage on some ranks."""
 
-    def __init__(self, algorithm: str, dp_size: int) -> None:
+    def __init__(self, algorithm: str, dp_size: int, *, leases: bool = False) -> None:
         plan = make_plan(algorithm, "data.batchSize=4")
+        self._leases = Owner(dp_size) if leases else None
         self.spec, self.dp_size = plan.spec, dp_size
         self.stages = [
             Sample(
@@ -88,7 +90,8 @@ class Ranks:
             results = list(threads.map(lambda rank: self._run(rank, step, reduce), range(self.dp_size)))
         metrics = merge_all([result.metrics for result in results])
         figures = {name: scalar.value for name, scalar in metrics.items() if not name.startswith("time/")}
-        return Batch.concat([result.batch for result in results]), figures
+        batch = Batch.concat([result.batch for result in results])
+        return batch.take(np.argsort(batch.row_ids)), figures
 
     def _run(self, rank, step, reduce):
         context = StageContext(
@@ -99,6 +102,7 @@ class Ranks:
             reduce=reduce,
             dp_rank=rank,
             dp_size=self.dp_size,
+            leases=self._leases,
         )
         return self.stages[rank].run(None, context)
 
@@ -143,6 +147,15 @@ def test_any_number_of_ranks_makes_the_same_batches_and_metrics(algorithm):
         assert contents(one[0]) == contents(several[0])
         assert one[1] == pytest.approx(several[1])
         assert one[0].row_ids.tolist() == list(range((step - 1) * 16, step * 16))
+
+
+@pytest.mark.parametrize("algorithm", [WARM_UP, DAPO, REMAX, RESAMPLED], ids=["PPO", "DAPO", "ReMax", "PFPPO"])
+def test_leases_make_the_batches_and_metrics_that_ranks_make(algorithm):
+    by_rank, leased = Ranks(algorithm, 1), Ranks(algorithm, 3, leases=True)
+    for step in (1, 2, 3, 4):
+        one, several = by_rank.run(step), leased.run(step)
+        assert contents(one[0]) == contents(several[0])
+        assert one[1] == pytest.approx(several[1])
 
 
 @pytest.mark.parametrize("before, after", [(2, 2), (3, 1), (1, 3)])

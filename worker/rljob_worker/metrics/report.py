@@ -76,7 +76,12 @@ _decoder = msgspec.msgpack.Decoder(_Message)
 def report_to_bytes(report: Report, ordinal: int) -> bytes:
     """The report of the worker with this number over all groups."""
     metrics = {
-        name: _Metric(scalar.kind, [_bounded(scalar.sum)], [_bounded(scalar.count)], _bounded(scalar.max))
+        name: _Metric(
+            scalar.kind,
+            exact_sum([_bounded(scalar.sum), scalar.rest]),
+            [_bounded(scalar.count)],
+            _bounded(scalar.max),
+        )
         for name, scalar in sorted(report.metrics.items())
     }
     samples = [_Sample((ordinal, i), json.dumps(sample).encode()) for i, sample in enumerate(report.samples)]

@@ -30,6 +30,8 @@ class Scalar:
     sum: float
     count: float
     max: float
+    rest: float = 0.0
+    """What `sum` leaves of the exact sum, where that is kept; whatever is merged with it keeps it, too."""
 
     @property
     def value(self) -> float:
@@ -41,16 +43,22 @@ class Scalar:
         return self.sum / self.count if self.count else math.nan
 
     @staticmethod
-    def merge(parts: Iterable[Scalar]) -> Scalar:
-        """Combine one metric of several processes or micro-batches; refuses a mix of kinds."""
+    def merge(parts: Iterable[Scalar], *, exactly: bool = False) -> Scalar:
+        """Combine one metric of several processes or micro-batches; refuses a mix of kinds. exactly: keep what the sum
+        leaves of the exact one: with twice a float's digits it does not matter in which groups parts are merged."""
         parts = list(parts)
         kinds = {part.kind for part in parts}
         assert len(kinds) == 1, f"one metric has several kinds: {sorted(kinds)}"
+        rests = [part.rest for part in parts if part.rest]
+        numbers = [part.sum for part in parts] + rests
+        total = _sum(numbers)
+        keeps_rest = (exactly or rests) and math.isfinite(total)
         return Scalar(
             parts[0].kind,
-            _sum([part.sum for part in parts]),
+            total,
             _sum([part.count for part in parts]),
             _largest([part.max for part in parts]),
+            _sum([*numbers, -total]) if keeps_rest else 0.0,
         )
 
 
@@ -93,13 +101,13 @@ def maximum(value: float) -> Scalar:
     return Scalar("maximum", float(value), 1.0, float(value))
 
 
-def merge_all(parts: Iterable[Mapping[str, Scalar]]) -> Scalars:
-    """Merge dictionaries of scalars by name; a name that only some of them have is kept."""
+def merge_all(parts: Iterable[Mapping[str, Scalar]], *, exactly: bool = False) -> Scalars:
+    """Merge dictionaries of scalars by name; a name that only some of them have is kept. exactly: as in `merge`."""
     by_name: dict[str, list[Scalar]] = {}
     for part in parts:
         for name, scalar in part.items():
             by_name.setdefault(name, []).append(scalar)
-    return {name: Scalar.merge(scalars) for name, scalars in by_name.items()}
+    return {name: Scalar.merge(scalars, exactly=exactly) for name, scalars in by_name.items()}
 
 
 def means_by_source(name: str, values: NDArray[np.float64], sources: Sequence[str]) -> Scalars:

@@ -6,7 +6,7 @@ its log-probs. So a lease is a part of the round that was cut before anybody too
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 from rljob_api.pipeline.room import SCATTER
+from rljob_worker.metrics.scalars import Scalars, merge_all
 from rljob_worker.stages.assembly import Int64, share_of_rank
 
 if TYPE_CHECKING:
@@ -53,6 +54,10 @@ class Deal(Protocol):
         Every rank calls it once a round, after all its shares have ended."""
         ...
 
+    def merged(self, shares: Sequence[Scalars]) -> Scalars:
+        """Figures of all that this rank drew."""
+        ...
+
 
 def deal_of(context: StageContext) -> Deal:
     """As the stage's group is planned: by leases where it has any."""
@@ -75,6 +80,9 @@ class ByRank:
         total = self.context.reduce(torch.from_numpy(known.astype(np.float64)))
         outcomes: Int64 = np.rint(total.numpy()).astype(np.int64)
         return outcomes
+
+    def merged(self, shares: Sequence[Scalars]) -> Scalars:
+        return merge_all(shares)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +115,10 @@ class Leased:
         assert (everyones > 0).all(), f"nobody drew {np.flatnonzero(everyones == 0).tolist()} of round {number}"
         outcomes: Int64 = everyones.astype(np.int64)
         return outcomes
+
+    def merged(self, shares: Sequence[Scalars]) -> Scalars:
+        """With what floats round off, so that those of all ranks do not depend on who drew which share."""
+        return merge_all(shares, exactly=True)
 
     def _num_leases(self, num_groups: int) -> int:
         """At least one for every rank, as far as there are groups."""

@@ -75,7 +75,7 @@ class Sample:
             shares = deal.shares(numbers, assembly.num_rounds)
             found = [self._draw(share, first, context) for share in shares]
             assembly = assembly.after(deal.outcomes(known_outcomes(numbers, found), assembly.num_rounds))
-            rounds += sorted(found, key=lambda each: each.numbers[:1].tolist())
+            rounds += found
         held = self._held(rounds, first, context)
         metrics = sampling_metrics(assembly, num_before=len(self._carried))
         metrics |= self._keep_surplus(assembly, held, context.step)
@@ -92,7 +92,7 @@ class Sample:
         metrics |= staleness_metrics(out, policy_version(self._spec, context.step - 1))
         drawn = (sample for found in rounds for sample in found.samples)
         samples = [renumbered(each, assembly.batch, first_group, self._rows_per_group) for each in drawn]
-        metrics |= merge_all([found.metrics for found in rounds])
+        metrics |= deal.merged([found.metrics for found in rounds])
         out = out.select(name for name in out.columns if name in self._writes)
         return StageResult(out, context.counted(metrics), samples)
 

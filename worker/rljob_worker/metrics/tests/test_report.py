@@ -21,7 +21,7 @@ from rljob_worker.metrics.report import (
     report_from_bytes,
     report_to_bytes,
 )
-from rljob_worker.metrics.scalars import Scalar, maximum, mean, total
+from rljob_worker.metrics.scalars import Scalar, maximum, mean, merge_all, total
 
 NUMBERS = st.floats(allow_nan=False, allow_infinity=False, min_value=-1e280, max_value=1e280)
 ANY_NUMBERS = st.floats()
@@ -68,6 +68,21 @@ def test_a_sum_through_a_tree_is_that_of_one_exact_addition(numbers, rng):
     assert merged.sum == math.fsum(numbers)
     assert merged.count == math.fsum(number / 3 for number in numbers)
     assert merged.max == max(numbers)
+
+
+TENTHS = st.integers(-(10**6), 10**6).map(lambda number: number / 10)
+
+
+@given(st.lists(TENTHS, min_size=1, max_size=12), st.randoms(use_true_random=False))
+def test_what_a_worker_merged_exactly_does_not_depend_on_which_worker_had_what(numbers, rng):
+    def reported(ranks):
+        parts = [merge_all([{"x": mean(number)} for number in rank], exactly=True) for rank in ranks]
+        reports = [report_to_bytes(Report(merge_all([part])), at) for at, part in enumerate(parts)]
+        return report_from_bytes(merge_reports(reports)).metrics["x"]
+
+    cut = rng.randint(0, len(numbers))
+    found = [reported(ranks) for ranks in ([numbers], [numbers[:cut], numbers[cut:]], [[each] for each in numbers])]
+    assert found[0].sum == found[1].sum == found[2].sum == math.fsum(numbers)
 
 
 def test_what_one_float_cannot_hold_is_carried_on():

@@ -90,8 +90,7 @@ class Ranks:
             results = list(threads.map(lambda rank: self._run(rank, step, reduce), range(self.dp_size)))
         metrics = merge_all([result.metrics for result in results])
         figures = {name: scalar.value for name, scalar in metrics.items() if not name.startswith("time/")}
-        batch = Batch.concat([result.batch for result in results])
-        return batch.take(np.argsort(batch.row_ids)), figures
+        return Batch.concat([result.batch for result in results]), figures
 
     def _run(self, rank, step, reduce):
         context = StageContext(
@@ -181,6 +180,29 @@ def test_kept_rows_of_a_run_that_knew_one_version_per_row_are_read():
     assert found["last_policy_version"].values.tolist() == [3, 4, 5]
     assert [row.tolist() for row in found["token_versions"].to_list()] == [[3, 3], [], [5]]
     assert with_versions(found) is found
+
+
+class LastFirst(Owner):
+    """Leases of one rank, in descending order."""
+
+    def take(self, step, number, num_leases):
+        lease = super().take(step, number, num_leases)
+        return None if lease is None else num_leases - 1 - lease
+
+
+def test_rows_leave_in_order_whatever_the_order_of_leases():
+    plan = make_plan(REMAX, "data.batchSize=128")
+    resources = Resources(
+        plan,
+        {},
+        {"actor": answering_engine()},
+        datasets={"actor": FakeDataset()},
+        rewards={"actor": fake_rewards()},
+    )
+    stage = Sample(plan.stage("sample"), resources)
+    context = StageContext(1, 3, plan.spec, lambda ids: " ".join(map(str, ids)), None, 0, 1, leases=LastFirst())
+    batch = stage.run(None, context).batch
+    assert batch.row_ids.tolist() == list(range(512))  # 256 rows a lease: groups 64 .. 127 were drawn first
 
 
 def test_rows_keep_what_their_ordinals_made_of_them_under_the_numbers_of_the_batch():

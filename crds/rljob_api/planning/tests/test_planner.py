@@ -345,3 +345,10 @@ def test_a_critic_has_an_adapter_of_its_own_and_one_that_nobody_trains_a_head_of
     frozen = make_plan(ADAPTED, *PPO, dag(ROLLOUT, REWARD, values, REFERENCE, advantage, UPDATE))
     assert frozen.engine("critic").base_of is None
     assert frozen.engine("reference").base_of == "train/actor"
+
+
+def test_workers_take_leases_where_a_group_samples_and_trains_nothing():
+    assert make_plan("algorithm={name: DAPO}", *TWO_GROUPS).is_leased("sample")
+    assert not make_plan("algorithm={name: DAPO}").is_leased("sample")
+    apart = make_plan(*TWO_GROUPS)
+    assert not any(apart.is_leased(stage.name) for stage in apart.stages)

@@ -16,6 +16,7 @@ from rljob_worker.databuffer.routes.hosts import Worker
 from rljob_worker.databuffer.routes.job_tree import VERDICT
 from rljob_worker.databuffer.tests.gang import in_process, two_stages
 from rljob_worker.databuffer.tests.simulation.job import Own, SimulatedJob
+from rljob_worker.databuffer.tests.simulation.scenario import DEADLINE_SECONDS
 from rljob_worker.errors import DeadlineExceeded, RLJobError
 
 
@@ -105,7 +106,7 @@ def generators(plan: Plan) -> list[Worker]:
 @pytest.mark.parametrize("hosts, owners, num_leases", [(3, 1, 7), (2, 3, 2), (4, 2, 9), (3, 3, 0)])
 def test_every_lease_is_taken_once_whatever_the_order(hosts: int, owners: int, num_leases: int) -> None:
     for seed in range(10):
-        plan = leased(hosts, owners, deadline_seconds=60.0, memory="1Mi")
+        plan = leased(hosts, owners, deadline_seconds=DEADLINE_SECONDS, memory="1Mi")
         simulated = Simulated(plan, seed)
         taken, heard = list[int](), list[bytes]()
 
@@ -129,7 +130,7 @@ def test_every_lease_is_taken_once_whatever_the_order(hosts: int, owners: int, n
 
 
 def test_a_generator_that_stalls_is_named_at_the_deadline() -> None:
-    plan = leased(3, 2, deadline_seconds=20.0, memory="1Mi")
+    plan = leased(3, 2, deadline_seconds=DEADLINE_SECONDS, memory="1Mi")
     simulated = Simulated(plan, 0)
 
     def draw(worker: Worker) -> None:
@@ -153,7 +154,7 @@ def test_a_generator_that_stalls_is_named_at_the_deadline() -> None:
 
 def braked(reports_in_time: bool) -> Simulated:
     """Generator 0 asks for step 3 while the lead is still in step 1, on which everybody else has reported."""
-    plan = leased(1, 2, deadline_seconds=20.0, memory="1Mi")
+    plan = leased(1, 2, deadline_seconds=DEADLINE_SECONDS, memory="1Mi")
     simulated = Simulated(plan, 0)
     lead = Worker("train", 0)
 
@@ -167,7 +168,7 @@ def braked(reports_in_time: bool) -> Simulated:
         assert simulated.job.loop.now > 1009.0
 
     def train(worker: Worker) -> None:
-        simulated.job.loop.sleep(9.0 if reports_in_time else 50.0)
+        simulated.job.loop.sleep(9.0 if reports_in_time else 100.0)
         report(worker)
         if worker == lead:
             simulated.own(worker).call(say.Announce(topic=VERDICT, step=1, payload=b"go on"))

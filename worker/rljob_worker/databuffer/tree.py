@@ -2,6 +2,7 @@
 
 report             up, from every worker             kept at the root for the lead
 layout/EDGE        up, from the edge's producers     down to the edge's hosts, from the lowest that covers all of those
+outcomes/STAGE     up, from who draws in the stage   down to the same, from the lowest that covers all of those
 stop               up, at once
 opening, verdict   down, from the lead
 """

@@ -26,9 +26,14 @@ def appear_as(command: Sequence[str], environment: Mapping[str, str]) -> None:
 
 
 def shown_arguments(command: Sequence[str], size: int) -> bytes:
-    """`size` bytes: the arguments, each ended by a zero byte, cut short or filled up with zeros."""
-    text = b"".join(os.fsencode(argument) + b"\0" for argument in command)
-    return text[: size - 1].ljust(size, b"\0")
+    """`size` bytes: the arguments, each ended by a zero byte, filled up with zeros.
+
+    Where they are too long the program goes without its folder, then words go from the front: the module stands last.
+    """
+    shorter = [(Path(command[0]).name, *command[1:]), *(command[first:] for first in range(1, len(command)))]
+    texts = [b"".join(os.fsencode(argument) + b"\0" for argument in words) for words in (command, *shorter)]
+    text = next((text for text in texts if len(text) <= size), texts[0][: size - 1])
+    return text.ljust(size, b"\0")
 
 
 def shown_environment(before: bytes, environment: Mapping[str, str]) -> bytes:

@@ -6,13 +6,16 @@ No code of users, no work, no device: a process that has touched one cannot be f
 import importlib
 
 import rljob_worker.engines.fsdp
+import rljob_worker.engines.fsdp.optimizer.adamw
 import rljob_worker.engines.models
+import rljob_worker.engines.of_job
 import rljob_worker.engines.rollout.transformers
 import rljob_worker.metrics.trackers.tensorboard
 import rljob_worker.runtime.joining  # noqa: F401
 
 LATE = (
     "datasets",
+    "datasets.io.parquet",
     "torch.distributed.checkpoint",
     "torch.distributed.fsdp",
     "torch.distributed.tensor",

@@ -245,7 +245,7 @@ def test_a_signal_to_every_process_of_a_step_is_one_request(hosts):
     """As Slurm signals: launchers, data buffers, roots and workers alike."""
     start(hosts, STOPPABLE)
     hosts.wait_for(lambda: running(hosts))
-    assert hosts.pids("fake_buffer") and hosts.pids("rljob_worker.forkserver") and hosts.pids("supervision.own")
+    assert hosts.pids("fake_buffer") and hosts.pids("rljob_worker.forkserver") and hosts.pids("supervision.host_0")
     for pid in hosts.pids():
         os.kill(pid, signal.SIGTERM)
     all_exit(hosts, 76)

@@ -275,14 +275,13 @@ class Plan(ApiModel):
         rewards = (each.name for each in self.stages if each.run == "Reward")
         return self.stage(stage).run == "Sample" or stage in map(self.begun_in, rewards)
 
-    def is_leased(self, stage: str) -> bool:
+    def is_leased(self, stage: StagePlan) -> bool:
         """Whether workers take what they draw in a stage as leases, and not by rank: where it samples in a group that
         trains nothing."""
-        found = self.stage(stage)
         trains = any(
-            engine.group == found.group and engine.trainable for engine in self.engines if engine.kind == "Train"
+            engine.group == stage.group and engine.trainable for engine in self.engines if engine.kind == "Train"
         )
-        return found.run == "Sample" and not trains
+        return stage.run == "Sample" and not trains
 
     def worker_offset(self, group: str) -> int:
         """The ordinal, over all groups, of rank 0 of `group`."""

@@ -206,7 +206,7 @@ class Worker:
             copy=mesh,
             dp_rank=stage.mesh.dp_rank(self.environment.rank),
             dp_size=stage.mesh.dp,
-            leases=self.client.leases(stage.name) if self.plan.is_leased(stage.name) else None,
+            leases=self.client.leases(stage.name) if self.plan.is_leased(stage) else None,
         )
 
     def _decode(self, policy: str, ids: np.ndarray) -> str:

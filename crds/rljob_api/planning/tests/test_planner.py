@@ -348,7 +348,7 @@ def test_a_critic_has_an_adapter_of_its_own_and_one_that_nobody_trains_a_head_of
 
 
 def test_workers_take_leases_where_a_group_samples_and_trains_nothing():
-    assert make_plan("algorithm={name: DAPO}", *TWO_GROUPS).is_leased("sample")
-    assert not make_plan("algorithm={name: DAPO}").is_leased("sample")
+    leased, dealt = make_plan("algorithm={name: DAPO}", *TWO_GROUPS), make_plan("algorithm={name: DAPO}")
+    assert leased.is_leased(leased.stage("sample")) and not dealt.is_leased(dealt.stage("sample"))
     apart = make_plan(*TWO_GROUPS)
-    assert not any(apart.is_leased(stage.name) for stage in apart.stages)
+    assert not any(apart.is_leased(stage) for stage in apart.stages)

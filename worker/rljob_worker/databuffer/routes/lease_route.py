@@ -66,4 +66,4 @@ class LeaseRoute:
 
 def lease_routes(plan: Plan) -> dict[str, LeaseRoute]:
     """All stages whose workers take leases, by name."""
-    return {stage.name: LeaseRoute.of(plan, stage.name) for stage in plan.stages if plan.is_leased(stage.name)}
+    return {stage.name: LeaseRoute.of(plan, stage.name) for stage in plan.stages if plan.is_leased(stage)}

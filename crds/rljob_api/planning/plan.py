@@ -278,10 +278,9 @@ class Plan(ApiModel):
     def is_leased(self, stage: StagePlan) -> bool:
         """Whether workers take what they draw in a stage as leases, and not by rank: where it samples in a group that
         trains nothing."""
-        trains = any(
-            engine.group == stage.group and engine.trainable for engine in self.engines if engine.kind == "Train"
+        return stage.run == "Sample" and not any(
+            engine.kind == "Train" and engine.trainable and engine.group == stage.group for engine in self.engines
         )
-        return stage.run == "Sample" and not trains
 
     def worker_offset(self, group: str) -> int:
         """The ordinal, over all groups, of rank 0 of `group`."""

@@ -50,7 +50,7 @@ def export(run_dir: Place, out: Place, step: int, *, merged: bool, model: str | 
 
 
 def export_plan(plan: Plan, run_dir: Place, out: Path, step: int, *, merged: bool, model: str | None = None) -> None:
-    """The same, of a plan whose models are on this machine."""
+    """Export a run by a plan whose models are on this machine."""
     engine = _engine_of(plan, chosen_model(plan, model))
     if merged and engine.adapter is None:
         raise InvalidJob(f"--merged: {run_dir} trains no adapter; its whole model is exported without the option")

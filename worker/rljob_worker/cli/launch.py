@@ -63,7 +63,7 @@ def launch_job(asked: Launching, rank_file: Path | None) -> int:
 
 
 def _supervise(asked: Launching, membership: Membership, token: str) -> int:
-    """Host 0. Whatever ends it, the others leave with its code and its words."""
+    """Host 0. However it ends, the others exit with its code and message."""
     end = (int(ExitCode.BUG), "host 0 ended with a bug of ours; see its output")
     # Hangs up before its own member is waited for: one that has only just come hears of the end no other way.
     with contextlib.ExitStack() as stack, rendezvous(membership, token, asked.seconds, partial(say, err=True)) as met:

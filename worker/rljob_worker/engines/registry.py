@@ -234,7 +234,7 @@ def _policy(plan: Plan, engine: EnginePlan, device: torch.device) -> PreTrainedM
 
 
 def _unread_policy(plan: Plan, engine: EnginePlan, device: torch.device) -> PreTrainedModel:
-    """Likewise, with whatever is in memory for weights."""
+    """A policy whose weights are not read: they are whatever is in memory."""
     from rljob_worker.engines.fsdp.settings import DTYPES
     from rljob_worker.engines.models import empty_policy, give_memory
 
@@ -244,7 +244,7 @@ def _unread_policy(plan: Plan, engine: EnginePlan, device: torch.device) -> PreT
 
 
 def _endings(plan: Plan, engine: EnginePlan) -> tuple[tuple[int, ...], Vocabulary | None]:
-    """Tokens that end a response, and the vocabulary in which the job's stop texts are told."""
+    """Tokens that end a response, and the vocabulary by which the job's stop texts are matched."""
     from rljob_worker.engines.models import end_token_ids, model_config
     from rljob_worker.engines.rollout.stop_strings import vocabulary_of
 
@@ -254,7 +254,7 @@ def _endings(plan: Plan, engine: EnginePlan) -> tuple[tuple[int, ...], Vocabular
 
 
 def _refuse_unbuilt_parallelism(engine: EnginePlan, *built: Axis) -> None:
-    """built: the axes, beside data parallelism, over which the library spreads a model."""
+    """built: the axes, besides data parallelism, over which the library spreads a model."""
     for axis, name in _SPREADING.items():
         if axis not in built and (size := getattr(engine.mesh, axis)) > 1:
             raise InvalidJob(

@@ -12,7 +12,7 @@ from rljob_worker.errors import RLJobError
 
 Status = dict[str, Any]
 INTERVAL_SECONDS = 0.1
-"""A status may be this old; short stages between two posts are not told."""
+"""A status may be this old; short stages between two posts are not reported."""
 
 
 class StatusPoster:

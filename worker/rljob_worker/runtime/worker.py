@@ -87,7 +87,7 @@ class Worker:
         return step, self.await_verdict(step)
 
     def begin(self) -> None:
-        """The first step begins now: what the opening moved and took is no part of it."""
+        """The first step begins now: what the opening moved and took is not part of it."""
         self.client.statistics()
         self.figures.begin()
 

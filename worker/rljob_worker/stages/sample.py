@@ -115,7 +115,7 @@ class Sample:
         return _Drawn(numbers, batch.with_columns(columns), outcomes, metrics, scored.samples)
 
     def _outcomes(self, truncated: np.ndarray, rewards: np.ndarray, correct: np.ndarray) -> Int64:
-        """Of each group. All [trajectories]."""
+        """The outcome of each group. All arguments are [trajectories]."""
         if not self._sampling.dynamic:
             return np.full(len(rewards) // self._group_size, Outcome.ACCEPTED, np.int64)
         shape = (-1, self._group_size)
@@ -127,7 +127,8 @@ class Sample:
         )
 
     def _baseline(self, batch: Batch, context: StageContext) -> tuple[Column, Scalars]:
-        """The reward of the greedy response to each row's prompt; it is no row of the batch, and in no other figure."""
+        """The reward of the greedy response to each row's prompt; it is not a row of the batch, and in no other
+        figure."""
         greedy, metrics = self._rollout.greedy(batch.select(self._reward_reads), context)
         total = self._reward.score_for_copy(greedy, context, first_group=0).total
         metrics["reward/baseline"] = mean_of(total)

@@ -134,7 +134,7 @@ def _flow_cells(plan: Plan, flow: WeightFlow) -> tuple[str, str]:
 
 
 def _memory(memory: GroupMemory) -> Sheet:
-    """Of one worker, the parts that it has. Parts that are most at different times add up to more than the peak."""
+    """The memory of one worker by parts. Parts that are most at different times add up to more than the peak."""
     title = f"Memory of a worker of {memory.group}"
     if memory.unknown:
         return Sheet(title, (), ((f"unknown: no config.json at hand of {', '.join(memory.unknown)}",),))

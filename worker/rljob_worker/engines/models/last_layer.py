@@ -20,7 +20,7 @@ class Wanted:
     predicts: torch.Tensor
     """[tokens] positions of the pack whose logits predict."""
     targets: torch.Tensor
-    """[tokens] the words that were drawn there."""
+    """[tokens] the token ids that were drawn there."""
     temperature: float
     entropy: EntropyUse = "None"
     reference: LastLayer | None = None

@@ -74,7 +74,7 @@ def ranks_over(mesh: Mesh, rank: int, axes: Axes) -> tuple[int, ...]:
 
 
 def _sizes(mesh: Mesh) -> dict[Axis, int]:
-    """Of axes that multiply to the mesh, the slowest first."""
+    """Sizes of the axes that multiply to the mesh, the slowest first."""
     assert mesh.dp % mesh.rp == 0, f"{mesh.rp} replicas do not divide the {mesh.dp} copies of a mesh"
     return {axis: mesh.dp // mesh.rp if axis == "sp" else getattr(mesh, axis) for axis in _SLOWEST_FIRST}
 

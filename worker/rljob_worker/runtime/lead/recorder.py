@@ -95,7 +95,7 @@ class Recorder:
         self._files.close()
 
     def fail(self) -> None:
-        """The attempt ends by an error: trackers are told so, and nothing else is written. Raises nothing."""
+        """The attempt ends by an error: trackers are notified, and nothing else is written. Raises nothing."""
         self._files.fail()
 
 

@@ -49,7 +49,7 @@ class Scattered:
 
     @property
     def num_elements(self) -> int:
-        """Of the whole tensor."""
+        """Elements of the whole tensor."""
         return int(self.here.numel()) * self.num_parts
 
     @property
@@ -100,7 +100,7 @@ class Lot:
 
     @property
     def own_bytes(self) -> int:
-        """Of what each rank has."""
+        """Bytes of the part that each rank has."""
         return sum(self.sizes) * int(self.dtype.itemsize)
 
     def own(self, memory: torch.Tensor) -> torch.Tensor:

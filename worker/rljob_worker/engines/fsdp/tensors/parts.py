@@ -97,7 +97,8 @@ class Parts:
         return (Scattered(name, tensor, split.share(name)) for name, tensor in named)
 
     def everything(self, named: Iterable[Named]) -> Iterator[Scattered]:
-        """The same, and where there are pipeline stages the tensors of all of them, whole and without memory."""
+        """The named tensors, and where there are pipeline stages the tensors of all of them, whole and without
+        memory."""
         return self.scattered(named) if self.stages is None else self.stages.everything()
 
     def speaks_for(self, name: str) -> bool:
@@ -124,7 +125,7 @@ class Parts:
 
     def placed(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
         """What this rank has of a parameter, or of something of its shape, as a part of the whole one, sharing memory:
-        split first, and each part cut into rows. Over the ranks of a replica: others are not told of."""
+        split first, and each part cut into rows. Over the ranks of a replica: others do not get them."""
         share = self.split.share(name)
         num_parts = self.split.matrices[1] if share is None else share.size
         if num_parts == self.num_replicas == 1:

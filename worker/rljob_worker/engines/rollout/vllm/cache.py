@@ -14,6 +14,6 @@ def zero_cache(worker: Any) -> None:
 
 
 def in_use(engine: Any) -> tuple[int, int]:
-    """Requests of vLLM's engine that are decoded, and tokens for which there is room beside them."""
+    """Requests of vLLM's engine that are decoded, and tokens for which there is room besides them."""
     scheduler = engine.engine_core.engine_core.scheduler
     return len(scheduler.running), scheduler.kv_cache_manager.block_pool.get_num_free_blocks() * scheduler.block_size

@@ -1,4 +1,4 @@
-"""What vLLM is asked to do with the logits of each request, and what its sampler is told of the rows of a step."""
+"""What vLLM is asked to do with the logits of each request, and what its sampler knows of the rows of a step."""
 
 from __future__ import annotations
 

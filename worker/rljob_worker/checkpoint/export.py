@@ -27,7 +27,7 @@ CONFIGURATIONS = ("config.json", "adapter_config.json")
 
 
 def export(run_dir: Place, out: Place, step: int, *, merged: bool, model: str | None = None) -> None:
-    """Write what a model was at `step`, whatever number of ranks wrote the checkpoint: weights, configuration and
+    """Write what a model was at `step`, for any number of ranks that wrote the checkpoint: weights, configuration and
     tokenizer, or where it trains an adapter that one with the tokenizer, unless it is to be merged into the model.
     model: None for the policy of a run with one.
 

@@ -211,7 +211,8 @@ def done_name(group: str, rank: int) -> str:
 
 
 def _written(directory: Place, missing: Set[tuple[str, int]]) -> list[tuple[str, int]]:
-    """Whose done files to read: of an object store those that one listing shows, instead of a request for each rank."""
+    """The ranks whose done files are read: in an object store those that one listing shows, instead of a request for
+    each rank."""
     if isinstance(directory, Path):
         return sorted(missing)
     there = {path.name for path in directory.glob("done-*")}

@@ -203,7 +203,7 @@ class PromptDataset:
         """The reader of the first row of an epoch, except the very first, checks whether the files are still the same.
 
         One rank of any number does, whatever the order of the rows. In a mixture, whose sources are used up at times of
-        their own, whoever reads the first after as many rows as there are.
+        their own, the reader of the first after as many rows as there are.
         """
         if not ((ordinals > 0) & (ordinals % len(self) == 0)).any():
             return

@@ -137,7 +137,7 @@ def _sharded(
     is_loaded_next: bool,
     trained: TrainedModel | None,
 ) -> TrainEngine:
-    """A model of transformers with layers of whatever library, sharded by FSDP2."""
+    """A model of transformers with layers of any library, sharded by FSDP2."""
     from rljob_worker.engines.fsdp import FSDPEngine
     from rljob_worker.engines.models import Adapter, DrawnWeights, WeightFiles
     from rljob_worker.engines.models.mirror import small_files
@@ -206,8 +206,8 @@ def vllm_engine(
     mesh: ProcessMesh | None,
     is_loaded_next: bool,
 ) -> RolloutEngine:
-    """Its own copy of the weights, whoever trains them: it keeps them in a layout of its own. It begins with those of
-    the files always, since it tries its memory out before it gets any others."""
+    """Its own copy of the weights, even where the same process trains them: it keeps them in a layout of its own. It
+    begins with those of the files always, since it tries its memory out before it gets any others."""
     import torch
 
     from rljob_worker.engines.rollout.vllm.library import load_start

@@ -95,7 +95,7 @@ class Control(Protocol):
         ...
 
     def fail(self) -> None:
-        """The worker ends by an error, which the lead tells whoever follows the run elsewhere. Raises nothing."""
+        """The worker ends by an error, which the lead reports to trackers. Raises nothing."""
 
 
 def decide(

@@ -55,7 +55,7 @@ class StepFigures:
 
     @contextmanager
     def watched(self, name: str) -> Iterator[dict[str, float]]:
-        """A block that has a name for whoever watches; it may leave facts about itself."""
+        """A named block, for those that watch the run; it may leave facts about itself."""
         facts: dict[str, float] = {}
         started = self._clock()
         yield facts

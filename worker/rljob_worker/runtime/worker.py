@@ -135,8 +135,8 @@ class Worker:
             end_generation(engines, gets_weights=policy_version(self.plan.spec, step) == step)
 
     def sync_weights(self, step: int) -> None:
-        """The weights that `step` left behind, to whoever samples with them. Where that is this process it generates
-        next, and its engine may take memory for its copy already."""
+        """The weights that `step` left behind, to the engines that sample with them. Where that is this process it
+        generates next, and its engine may take memory for its copy already."""
         with self.figures.watched("weights"):
             if self.resources.rollout_engines:
                 begin_generation(self.resources.train_engines.values())

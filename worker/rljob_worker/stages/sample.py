@@ -60,7 +60,7 @@ class Sample:
         self._oversampling = self._sampling.oversampling if self._sampling.dynamic else 1.0
         self._next_number: int | None = None
         self._carried: Int64 = np.empty(0, np.int64)
-        """Draw numbers of the surplus, on whatever rank."""
+        """Draw numbers of the surplus, on any rank."""
         self._rows: list[Batch] = []
         """This rank's rows of it."""
 
@@ -216,7 +216,7 @@ def group_of_row(batch: Batch) -> Int64:
 def numbered(held: Batch, numbers: Int64, *, first_group: int, rows_per_group: int) -> Batch:
     """The rows of the batch's groups at their places: the i-th draw number is group `first_group` + i.
 
-    rows_per_group: row numbers that a group has, whether or not there are so many rows.
+    rows_per_group: row numbers that a group has, whether or not that many are there.
     """
     batch = held.take(np.flatnonzero(np.isin(held.group_ids, numbers)))
     group_ids = first_group + np.searchsorted(numbers, batch.group_ids)

@@ -124,7 +124,7 @@ def _weights(plan: Plan) -> Sheet:
 
 
 def _flow_cells(plan: Plan, flow: WeightFlow) -> tuple[str, str]:
-    """Who sends, and what the slots take on the host that has most of them."""
+    """The senders, and what the slots take on the host that has most of them."""
     senders = f"{len(flow.source_ranks)} of {flow.source.num_workers} workers"
     slot = slot_bytes(plan)
     if flow.transport != "DataBuffer" or slot is None:

@@ -39,11 +39,11 @@ class Sharing:
     tokens: dist.ProcessGroup
     """All of them: outside of attention and of matrices that are split each has tokens of its own."""
     heads: dist.ProcessGroup | None = None
-    """Those over which heads are spread in attention, of what the matrices of each make."""
+    """The ranks over which heads are spread in attention, of those that each rank's matrices make."""
     ring: dist.ProcessGroup | None = None
-    """Those whose keys and values go round, in place of that."""
+    """The ranks whose keys and values go round, in place of that: ring attention."""
     matrices: dist.ProcessGroup | None = None
-    """Those that split matrices (see `tensor`): neighbours, each with heads of its own, and with the tokens of
+    """The tensor-parallel group (see `tensor`): neighbours, each with heads of its own, and with the tokens of
     all of them where it computes with its part."""
 
     @property

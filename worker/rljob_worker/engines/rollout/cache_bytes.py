@@ -35,7 +35,7 @@ class CacheRoom:
         return int(self.free_bytes * self.fraction) // self.bytes_per_token
 
     def require_row(self, row_id: int, longest: int) -> None:
-        """Raises InvalidJob, with the numbers, where there is no room for one row of so many tokens."""
+        """Raises InvalidJob, with the numbers, where there is no room for one row of n tokens."""
         if longest <= self.tokens:
             return
         raise InvalidJob(

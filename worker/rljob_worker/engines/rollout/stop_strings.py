@@ -1,4 +1,4 @@
-"""Texts that end a response: recognized in its tokens, whatever borders they have.
+"""Texts that end a response: recognized in its tokens, whatever its token borders.
 
     stops = StopStrings(("</answer>",), Vocabulary.of(tokenizer))
     for row in np.flatnonzero(stops.may_end(tokens)):      # the token that each row just got: few rows are left

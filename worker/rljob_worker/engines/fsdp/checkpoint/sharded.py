@@ -1,7 +1,7 @@
 """Sharded checkpoints that another number of ranks can read.
 
 torch's own coordination would send pickled plans between the ranks. Here every rank copies its shards and writes the
-copies with an index of them, and whoever commits the checkpoint merges the indexes; a reader needs nobody.
+copies with an index of them, and the committer of the checkpoint merges the indexes; a reader needs nobody.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ class Written(PlaceReader):
             raise InvalidJob(f"checkpoint {self._directory}: it is of another model: {difference}")
 
     def fill(self, state: State) -> None:
-        """Tensors in place, whatever number of ranks wrote them. Raises StorageError."""
+        """Tensors in place, for any number of ranks that wrote them. Raises StorageError."""
         with self._reading(), _single_process_is_fine():
             dcp.load(state, storage_reader=self, no_dist=True)
 
@@ -194,7 +194,7 @@ def _differences(
 
 
 def _engine_of(names: Iterable[str]) -> str:
-    """Whose matrices have such names."""
+    """Whether the matrices of this state have such names."""
     return "Megatron" if any(".linear_qkv." in name for name in names) else "FSDP"
 
 

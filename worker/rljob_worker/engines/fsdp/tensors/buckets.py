@@ -59,7 +59,7 @@ class Scattered:
         return -(-int(self.here.shape[0]) // shards) * prod(map(int, self.here.shape[1:]))
 
     def put(self, room: torch.Tensor) -> None:
-        """This rank's shard into `size` elements. Behind that of a rank that has fewer rows is whatever was there."""
+        """This rank's shard into `size` elements. Behind that of a rank that has fewer rows is padding."""
         shard = local_part(self.here.detach())
         room[: shard.numel()].copy_(shard.reshape(-1))
 

@@ -32,19 +32,19 @@ class Parts:
     everyone: dist.ProcessGroup | None
     """All who have a part, of any replica; None where this rank is alone with its model."""
     shards: dist.ProcessGroup | None
-    """Those of its replica that would have the same as this one, and share it out."""
+    """The ranks of its replica that would have the same as this one, and shard it."""
     matrices: dist.ProcessGroup | None
-    """Those that split the matrices of layers, if any do."""
+    """The tensor-parallel group: ranks that split the matrices of layers, if any do."""
     experts: dist.ProcessGroup | None
-    """Those that split its experts."""
+    """The expert-parallel group: ranks that split its experts."""
     expert_shards: dist.ProcessGroup | None
-    """Those with the same experts, where they are split."""
+    """The ranks with the same experts, where they are split."""
     layers: dist.ProcessGroup | None = None
-    """Those of its replica with a part of the same layers; all of it, but where there are pipeline stages."""
+    """The ranks of its replica with a part of the same layers; all of it, except where there are pipeline stages."""
     pipeline: dist.ProcessGroup | None = None
-    """Those of this copy with other layers, and the same part of them."""
+    """The ranks of this copy with other layers, and the same part of them."""
     replicas: dist.ProcessGroup | None = None
-    """Those that have the same as this one in other replicas."""
+    """The data-parallel replicas: ranks that have the same as this one in other replicas."""
     device: torch.device = torch.device("cpu")
     """Where ranks meet."""
     stages: Stages | None = None

@@ -243,7 +243,7 @@ class Decoding:
         self._held.shrink(min(self.most_held, self.room - longest))
 
     def _row_limit(self, columns: int) -> int:
-        """Rows that may decode at once, with so many columns."""
+        """Rows that may decode at once, with n columns."""
         return rows_with_room(len(self._rows) + len(self._waiting), self._room_left, columns)
 
     def _columns_with_new(self) -> int:
@@ -284,7 +284,7 @@ class Decoding:
             self._longest_waiting = self._most_remaining = 0
 
     def _make_room(self, num_rows: int) -> None:
-        """Memory for so many more rows, and for those that will follow them."""
+        """Memory for n more rows, and for those that will follow them."""
         cache, columns = self._cache, self._columns_with_new()
         if not len(self._rows):
             if cache.rows * cache.columns > self._room_left:

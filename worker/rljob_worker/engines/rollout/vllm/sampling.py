@@ -69,6 +69,6 @@ class DrawnRows:
         return sample_each(logits, self.ways, self.way_of, self.streams, self.first_draws + num_drawn)
 
     def repeated(self, times: Indices) -> DrawnRows:
-        """Each row so many times in a row."""
+        """Each row n times in a row."""
         ways, streams, first = (np.repeat(each, times) for each in (self.way_of, self.streams, self.first_draws))
         return DrawnRows(self.ways, ways, streams, first)

@@ -1,4 +1,4 @@
-"""What several responses to one prompt tell: how often one of k is right, and how often the one most of k agree on is.
+"""What several responses to one prompt show: how often one of k is right, and how often the one most of k agree on is.
 
 k is 1, 2, 4, … and the number of responses that there are.
 """

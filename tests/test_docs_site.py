@@ -28,7 +28,7 @@ def test_the_site_builds_and_has_a_search_index_and_the_messages(tmp_path):
     assert done.returncode == 0, done.stderr
     page = (tmp_path / "troubleshooting" / "index.html").read_text()
     assert "a peer was lost or a deadline passed" in page
-    assert "is no condition; write FIELD" in page, "a message of the code"
+    assert "is not a condition; write FIELD" in page, "a message of the code"
     assert "its end has no checkpoint" not in page
     assert "troubleshooting" in (tmp_path / "search" / "search_index.json").read_text()
 

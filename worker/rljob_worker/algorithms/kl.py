@@ -167,7 +167,7 @@ def tally_reference_kl(tally: Tally, log_probs: Tensor, ref_log_probs: Tensor, n
 
 
 def tally_kl(tally: Tally, kl: Tensor, num_trajectories: Tensor) -> None:
-    """The same reports of a divergence that is known. kl: [actions]."""
+    """Report a divergence that is already computed. kl: [actions]."""
     tally.mean_of("kl/reference", kl)
     tally.mean("kl/reference_row", kl.sum(dtype=torch.float64), num_trajectories)
 

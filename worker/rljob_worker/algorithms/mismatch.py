@@ -1,9 +1,8 @@
 """How far what the trainer says of the sampled tokens is from what the rollout engine said of them: `mismatch/*`.
 
-Of the policy that drew them, μ in the rollout's arithmetic and π_old in the trainer's: 0 but for rounding, whatever the
-update does later. A step says it once, in every run: where old log-probs are a column, of all its rows; else of those
-of its first optimizer step, whose forward pass is made with the weights that drew.
-"""
+Of the policy that drew them, μ in the rollout's arithmetic and π_old in the trainer's: 0 except for rounding, whatever
+the update does later. A step says it once, in every run: where old log-probs are a column, of all its rows; else of
+those of its first optimizer step, whose forward pass is made with the weights that drew."""
 
 from __future__ import annotations
 

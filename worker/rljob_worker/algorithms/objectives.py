@@ -92,7 +92,8 @@ class PolicyObjective:
         self.outputs: frozenset[str] = frozenset({"log_probs", entropy, *full_kl})
 
     def telling_mismatch(self) -> PolicyObjective:
-        """The same, with `mismatch/*` of what the model says of the tokens: for weights that drew them."""
+        """This objective, also reporting `mismatch/*` of what the model says of the tokens: for weights that drew
+        them."""
         telling = copy(self)
         telling.columns = tuple(dict.fromkeys([*self.columns, ROLLOUT_LOG_PROBS]))
         telling._tells_mismatch = True

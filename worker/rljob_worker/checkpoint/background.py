@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 
 class Background:
-    """One piece of work at a time, in a thread that ends with it. What it broke by is raised by whoever asks next."""
+    """One piece of work at a time, in a thread that ends with it. Its error is raised to the next caller."""
 
     def __init__(self, name: str, clock: Callable[[], float] = time.perf_counter) -> None:
         """name: of the threads."""

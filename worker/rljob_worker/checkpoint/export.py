@@ -27,7 +27,7 @@ CONFIGURATIONS = ("config.json", "adapter_config.json")
 
 
 def export(run_dir: Place, out: Place, step: int, *, merged: bool, model: str | None = None) -> None:
-    """Write what a model was at `step`, whatever number of ranks wrote the checkpoint: weights, configuration and
+    """Write what a model was at `step`, for any number of ranks that wrote the checkpoint: weights, configuration and
     tokenizer, or where it trains an adapter that one with the tokenizer, unless it is to be merged into the model.
     model: None for the policy of a run with one.
 
@@ -50,7 +50,7 @@ def export(run_dir: Place, out: Place, step: int, *, merged: bool, model: str | 
 
 
 def export_plan(plan: Plan, run_dir: Place, out: Path, step: int, *, merged: bool, model: str | None = None) -> None:
-    """The same, of a plan whose models are on this machine."""
+    """Export a run by a plan whose models are on this machine."""
     engine = _engine_of(plan, chosen_model(plan, model))
     if merged and engine.adapter is None:
         raise InvalidJob(f"--merged: {run_dir} trains no adapter; its whole model is exported without the option")

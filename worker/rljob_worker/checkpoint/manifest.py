@@ -44,7 +44,7 @@ class Manifest(BaseModel):
 
     @staticmethod
     def from_json(text: str) -> Manifest:
-        """Raises ValueError for what is no manifest."""
+        """Raises ValueError for what is not a manifest."""
         return Manifest.model_validate_json(text)
 
 

@@ -25,7 +25,7 @@ def model_card(plan: Plan, policy: str, step: int, records: Sequence[Mapping[str
     title = plan.job if label is None else f"{plan.job}: {label}"
     base = spec.source_of(policy).path
     head: dict[str, Any] = {"library_name": "peft" if is_adapter else "transformers", "pipeline_tag": "text-generation"}
-    if not base.startswith(("/", ".", "~")):  # a folder of somebody's machine tells the hub nothing
+    if not base.startswith(("/", ".", "~")):  # a folder of somebody's machine means nothing to the hub
         head["base_model"] = base
     head["tags"] = ["rljob", "reinforcement-learning", spec.algorithm.name.lower()]
     lines = [

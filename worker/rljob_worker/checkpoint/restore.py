@@ -24,7 +24,7 @@ class Start:
 def choose_start(checkpoints: Place, resume: str) -> Start:
     """The start for `resume`: "auto" (newest good checkpoint, else step 0), "never" (step 0), or a step's number.
 
-    Torn directories are no checkpoints. A damaged one is passed over for an older good one, loudly; when there is none
+    Torn directories are not checkpoints. A damaged one is passed over for an older good one, loudly; when there is none
     left, or the damaged step was asked for by number, StorageError: work is never silently begun again.
     """
     if resume == "never":

@@ -50,7 +50,7 @@ def existing_run(directory: RunDirectory) -> Existing | None:
     if job is None or problems:
         raise InvalidJob(
             f"{directory.home} holds a run whose job this version does not understand "
-            f"({problems[0] if problems else 'it is no RLJob'}); "
+            f"({problems[0] if problems else 'it is not an RLJob'}); "
             "give the new run another name (`--set metadata.name=...`)"
         )
     note = directory.read_note()

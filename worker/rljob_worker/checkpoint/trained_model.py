@@ -34,7 +34,7 @@ def trained_model(path: str, name: str) -> TrainedModel | None:
     engine = plan.trainer_of(_chosen(plan.spec.policies, path, name))
     if engine.adapter is not None:
         raise InvalidJob(
-            f"model path {path!r}: this run trained an adapter, which is no whole model; "
+            f"model path {path!r}: this run trained an adapter, which is not a whole model; "
             "`rljob export --merged` makes one of it"
         )
     return TrainedModel(engine.path, checkpoint.path / "engines" / engine_folder(engine.name))

@@ -194,7 +194,7 @@ def all_files(directory: Place, known: Mapping[str, FileEntry]) -> dict[str, Fil
 
 
 def merge_all_indexes(directory: Place) -> None:
-    """Of every engine of a checkpoint, all of whose ranks have written theirs. Raises OSError."""
+    """Merge the indexes of every engine of a checkpoint, after all ranks have written theirs. Raises OSError."""
     folders: list[Place] = sorted((directory / "engines").glob("*"), key=str)
     for folder in folders:
         from rljob_worker.engines.fsdp.checkpoint.shard_index import merge_indexes  # torch comes in here
@@ -211,7 +211,8 @@ def done_name(group: str, rank: int) -> str:
 
 
 def _written(directory: Place, missing: Set[tuple[str, int]]) -> list[tuple[str, int]]:
-    """Whose done files to read: of an object store those that one listing shows, instead of a request for each rank."""
+    """The ranks whose done files are read: in an object store those that one listing shows, instead of a request for
+    each rank."""
     if isinstance(directory, Path):
         return sorted(missing)
     there = {path.name for path in directory.glob("done-*")}

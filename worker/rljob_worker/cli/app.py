@@ -18,7 +18,7 @@ RUNS_DIR = click.option(
 
 
 def _run_names(context: click.Context, _: click.Parameter, begun: str) -> list[str]:
-    """Of the runs there are, for a shell that completes."""
+    """Names of the runs there are, for shell completion."""
     from rljob_worker.rundir.directory import runs_in
 
     names = (run.name for run in runs_in(context.params.get("runs_dir") or Path("runs")))

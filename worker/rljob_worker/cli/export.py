@@ -80,8 +80,8 @@ def _is_taken(target: Place) -> bool:
 
 
 def _directory(run: str, runs_dir: Path) -> RunDirectory:
-    """Of a run on this machine; or of one in a store, such as `s3://bucket/runs/NAME`, whose metrics are here if it ran
-    here."""
+    """The directory of a run on this machine, or of one in a store, such as `s3://bucket/runs/NAME`, whose metrics are
+    here if it ran here."""
     place = place_of(run)
     if not isinstance(place, Path):
         return RunDirectory(runs_dir / place.name, place)
@@ -100,7 +100,7 @@ def _step(directory: RunDirectory, step: int | None) -> int:
 
 
 def write_card(directory: RunDirectory, out: Place, step: int, model: str | None) -> None:
-    """Of a policy; a critic has none. model: None for the policy of a run with one."""
+    """Write the model card of a policy; a critic has none. model: None for the policy of a run with one."""
     from rljob_worker.rundir.plan import read_plan  # a plain install lacks what it stands on
 
     plan = read_plan(directory.home / keys.PLAN_KEY)

@@ -8,7 +8,7 @@ from rljob_worker.errors import InvalidJob
 
 
 def require_extra(extra: str, command: str) -> None:
-    """InvalidJob, with the fix, unless every package of the extra is installed in whatever version."""
+    """InvalidJob, with the fix, unless every package of the extra is installed in any version."""
     missing = missing_packages(requires("rljob") or (), extra, is_installed)
     if missing:
         raise InvalidJob(

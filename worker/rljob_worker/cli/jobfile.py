@@ -62,7 +62,8 @@ def open_job(path: Path, overrides: Sequence[str]) -> JobFile:
 
 
 def job_of_text(text: str, path: Path, overrides: Sequence[str]) -> JobFile:
-    """The same of a text; relative paths begin beside `path`. InvalidJobError where nobody can guess what is meant."""
+    """Read a job from a text; paths are relative to the directory of `path`. InvalidJobError where nobody can guess
+    what is meant."""
     job, problems = parsed_job(text, overrides)
     if job is None:
         raise InvalidJobError(problems)
@@ -117,7 +118,7 @@ def has_worker() -> bool:
 def read_text(
     path: Path, what: str = "the job's YAML file", hint: str = "`rljob new NAME` writes a job to start from"
 ) -> str:
-    """The file's text; InvalidJob, with the fix, when it cannot be read. what: it is.   hint: to whoever has none."""
+    """The file's text; InvalidJob, with the fix, when it cannot be read. what: it is.   hint: where there is none."""
     try:
         return path.read_text(encoding="utf-8")
     except FileNotFoundError:

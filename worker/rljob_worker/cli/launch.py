@@ -63,9 +63,9 @@ def launch_job(asked: Launching, rank_file: Path | None) -> int:
 
 
 def _supervise(asked: Launching, membership: Membership, token: str) -> int:
-    """Host 0. Whatever ends it, the others leave with its code and its words."""
+    """Host 0. However it ends, the others exit with its code and message."""
     end = (int(ExitCode.BUG), "host 0 ended with a bug of ours; see its output")
-    # Hangs up before its own member is waited for: one that has only just come hears of the end no other way.
+    # Hangs up before its own member is waited for: one that has only just joined gets no other notice of the end.
     with contextlib.ExitStack() as stack, rendezvous(membership, token, asked.seconds, partial(say, err=True)) as met:
         try:
             end = _led(asked, met, stack)
@@ -139,7 +139,7 @@ def _services(
 
 
 def _take_part(asked: Launching, membership: Membership, token: str) -> int:
-    """Any other host. What is wrong with it, host 0 hears and tells everybody."""
+    """Any other host. It reports what is wrong with it to host 0, which notifies all others."""
     with contextlib.ExitStack() as stack:
         context, hello = None, _hello(membership, None, None, ())
         try:

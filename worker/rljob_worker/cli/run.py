@@ -126,7 +126,7 @@ def _refuse_foreign(directory: RunDirectory) -> None:
         directory.path.is_dir() and not directory.lock.exists() and any(directory.path.iterdir())
     ):
         raise InvalidJob(
-            f"{directory.path} exists and is no run of rljob; move it away, or choose another name "
+            f"{directory.path} exists and is not a run of rljob; move it away, or choose another name "
             "(`--set metadata.name=...`) or --runs-dir"
         )
 

@@ -222,11 +222,11 @@ class Condition:
 
 
 def parse_condition(text: str) -> Condition:
-    """Raises InvalidJob for what is no condition."""
+    """Raises InvalidJob for what is not a condition."""
     match = _FORM.fullmatch(text)
     if match is None:
         raise InvalidJob(
-            f"--where {text!r} is no condition; write FIELD, one of < <= > >= = != ~, and a value: 'reward<0.5', "
+            f"--where {text!r} is not a condition; write FIELD, one of < <= > >= = != ~, and a value: 'reward<0.5', "
             "'rewards.correct=1' or 'response~answer' (~ looks for a text inside)"
         )
     return Condition(*match.groups())

@@ -116,7 +116,7 @@ class PromptDataset:
         self._ahead = ReadAhead(self._rows)
 
     def _order_of(self, weights: Sequence[float], seed: int | None, max_tokens: int) -> Order | Mixture:
-        """Of the whole list, or of a mixture. Raises BadData where there is nothing to put in order."""
+        """The order of the whole list, or of a mixture. Raises BadData where there is nothing to put in order."""
         num_rows = [len(found.places) for found in self._surveys]
         paths = [source.path for source in self._sources]
         if not weights:
@@ -152,7 +152,7 @@ class PromptDataset:
 
     @property
     def files(self) -> Listing:
-        """Of all sources, as they were when the data set was opened."""
+        """The files of all sources, as they were when the data set was opened."""
         return tuple(file for source in self._sources for file in source.files)
 
     @property
@@ -200,10 +200,10 @@ class PromptDataset:
         return [self._sources[index].name for index in self._home(self._order.index_of(ordinals))]
 
     def _check_files(self, ordinals: NDArray[np.int64]) -> None:
-        """Whoever reads the first row of an epoch, but for the very first, looks whether the files are still the same.
+        """The reader of the first row of an epoch, except the very first, checks whether the files are still the same.
 
         One rank of any number does, whatever the order of the rows. In a mixture, whose sources are used up at times of
-        their own, whoever reads the first after as many rows as there are.
+        their own, the reader of the first after as many rows as there are.
         """
         if not ((ordinals > 0) & (ordinals % len(self) == 0)).any():
             return

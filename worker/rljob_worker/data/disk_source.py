@@ -108,7 +108,7 @@ def _load(data: DataFiles, columns: Sequence[str], cache_dir: Path) -> Dataset:
     import datasets
 
     datasets.disable_progress_bars()
-    logging.getLogger("datasets").setLevel(logging.CRITICAL)  # failures are raised below, in the words of the job
+    logging.getLogger("datasets").setLevel(logging.CRITICAL)  # failures are raised below, with a message for the job
     try:
         if data.kind == "saved":
             return datasets.Dataset.load_from_disk(data.path)
@@ -156,7 +156,8 @@ def _convert(data: DataFiles, columns: Sequence[str], cache_dir: Path) -> Datase
 
 
 def _unreadable(data: DataFiles, error: BaseException) -> Exception:
-    """The error in the job's words: a full disk, the first bad line of a JSON file, or the library's own reason."""
+    """The error as a message for the job: a full disk, the first bad line of a JSON file, or the library's own
+    reason."""
     causes = list(_causes(error))
     for cause in causes:
         if isinstance(cause, OSError) and cause.errno in _FULL:

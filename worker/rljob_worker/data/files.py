@@ -37,7 +37,8 @@ class DataFiles:
 
 
 def data_files(path: str) -> DataFiles:
-    """Of the job's path. Raises BadData: nothing there, files of an unknown kind or of several, an empty file."""
+    """The data files at the job's path. Raises BadData: nothing there, files of an unknown kind or of several, an empty
+    file."""
     files = _files(path)
     names = {file.name for file in files}
     if Path(path).is_dir() and "dataset_dict.json" in names:
@@ -59,7 +60,7 @@ def data_files(path: str) -> DataFiles:
 
 
 def first_bad_line(file: Path) -> str | None:
-    """What is wrong with the first line of a JSON-lines file that is no JSON object; None when every line is one."""
+    """What is wrong with the first line of a JSON-lines file that is not a JSON object; None when every line is one."""
     if file.suffix == ".gz":
         return None
     try:

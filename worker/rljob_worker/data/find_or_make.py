@@ -3,10 +3,10 @@
     look ── there ──▶ done, no lock was touched
       └─ absent ──▶ one process of this host ──▶ one host makes it, the others look until it is there
 
-Locks only save work. What is made is written beside and renamed, and two that make it make the same, so whoever has no
-lock to trust makes it alone: where the storage knows no locks, and where a machine that is gone holds one for ever. A
-maker that is alive shows it by touching the lock's file. The others watch for a change and time the silence themselves:
-no two clocks are compared.
+Locks only save work. What is made is written beside and renamed, and two that make it make the same, so a process that
+has no lock to trust makes it alone: where the storage knows no locks, and where a machine that is gone holds one for
+ever. A maker that is alive shows it by touching the lock's file. The others watch for a change and time the silence
+themselves: no two clocks are compared.
 
 What is made is written piece by piece and mapped when it is read: a process holds as little of it as it looks at.
 """

@@ -1,4 +1,4 @@
-"""How long a store that does not answer is asked again, and how often."""
+"""Retries with exponential backoff of requests to a store that does not answer."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _log = logging.getLogger("rljob.data")
 
 @dataclass(frozen=True)
 class Patience:
-    """Exponential back-off with full jitter, within a time in all: thousands of ranks that were refused together come
+    """Exponential backoff with full jitter, within a time in all: thousands of ranks that were refused together come
     back one by one.
 
     total_seconds: from the first failure of a request. Less than the job's deadline, so that the rank which waits for
@@ -50,7 +50,7 @@ class Patience:
             now = self.clock()
             if began is None:
                 began = now
-                _log.warning("%s: %s; asking again for up to %g s", what, words_of(last), self.total_seconds)
+                _log.warning("%s: %s; retrying for up to %g s", what, words_of(last), self.total_seconds)
             pause = self.draw(0.0, min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2.0**tries))
             if now - began + pause > self.total_seconds:
                 raise DeadlineExceeded(

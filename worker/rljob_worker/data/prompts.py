@@ -139,7 +139,7 @@ def require_arguments(template: str, arguments: Mapping[str, Any]) -> None:
 
 
 _GIVEN = {"messages", "tools", "documents", "add_generation_prompt", "raise_exception", "strftime_now"}
-"""What every chat template has, beside the tokenizer's special tokens."""
+"""What every chat template has, besides the tokenizer's special tokens."""
 
 
 def _described(value: Any) -> str:

@@ -22,7 +22,7 @@ class _Begun(Generic[Batch]):
 
 
 class ReadAhead(Generic[Batch]):
-    """At most one batch ahead, by a thread of its own; what goes wrong there is raised to whoever takes the batch.
+    """At most one batch ahead, by a thread of its own; what goes wrong there is raised where the batch is taken.
 
     The thread is a daemon: a process that ends does not wait for a store that does not answer.
     """

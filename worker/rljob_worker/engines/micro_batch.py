@@ -139,7 +139,7 @@ def response_log_probs(
     entropy: EntropyUse = "None",
     reference: LastLayer | None = None,
 ) -> LinearLogProbs:
-    """Of all response tokens, and what else is asked of the distributions they came from; logits never exist for all
+    """Log-probs of all response tokens, and what else is asked of their distributions; logits never exist for all
     of them."""
     wanted = Wanted(rows.predicts, rows.targets, temperature, entropy, reference)
     own: LinearLogProbs = model(**rows.inputs, wanted=wanted)

@@ -73,8 +73,8 @@ def micro_batches(
 
 
 def _of_runs(num_tokens: Indices, shared: Indices, firsts: Indices) -> tuple[list[int], list[int], list[int]]:
-    """Of rows from each of `firsts` to the next: tokens to compute at the beginning of a micro-batch, how many less
-    behind the row before, and tokens that are attended over."""
+    """For the rows from each of `firsts` to the next: tokens to compute at the beginning of a micro-batch, how many
+    less behind the row before, and tokens that are attended over."""
     known = shared[firsts]
     if len(firsts) == len(num_tokens):
         return num_tokens.tolist(), known.tolist(), num_tokens.tolist()

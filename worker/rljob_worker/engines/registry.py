@@ -137,7 +137,7 @@ def _sharded(
     is_loaded_next: bool,
     trained: TrainedModel | None,
 ) -> TrainEngine:
-    """A model of transformers with layers of whatever library, sharded by FSDP2."""
+    """A model of transformers with layers of any library, sharded by FSDP2."""
     from rljob_worker.engines.fsdp import FSDPEngine
     from rljob_worker.engines.models import Adapter, DrawnWeights, WeightFiles
     from rljob_worker.engines.models.mirror import small_files
@@ -206,8 +206,8 @@ def vllm_engine(
     mesh: ProcessMesh | None,
     is_loaded_next: bool,
 ) -> RolloutEngine:
-    """Its own copy of the weights, whoever trains them: it keeps them in a layout of its own. It begins with those of
-    the files always, since it tries its memory out before it gets any others."""
+    """Its own copy of the weights, even where the same process trains them: it keeps them in a layout of its own. It
+    begins with those of the files always, since it tries its memory out before it gets any others."""
     import torch
 
     from rljob_worker.engines.rollout.vllm.library import load_start
@@ -234,7 +234,7 @@ def _policy(plan: Plan, engine: EnginePlan, device: torch.device) -> PreTrainedM
 
 
 def _unread_policy(plan: Plan, engine: EnginePlan, device: torch.device) -> PreTrainedModel:
-    """Likewise, with whatever is in memory for weights."""
+    """A policy whose weights are not read: they are whatever is in memory."""
     from rljob_worker.engines.fsdp.settings import DTYPES
     from rljob_worker.engines.models import empty_policy, give_memory
 
@@ -244,7 +244,7 @@ def _unread_policy(plan: Plan, engine: EnginePlan, device: torch.device) -> PreT
 
 
 def _endings(plan: Plan, engine: EnginePlan) -> tuple[tuple[int, ...], Vocabulary | None]:
-    """Tokens that end a response, and the vocabulary in which the job's stop texts are told."""
+    """Tokens that end a response, and the vocabulary by which the job's stop texts are matched."""
     from rljob_worker.engines.models import end_token_ids, model_config
     from rljob_worker.engines.rollout.stop_strings import vocabulary_of
 
@@ -254,7 +254,7 @@ def _endings(plan: Plan, engine: EnginePlan) -> tuple[tuple[int, ...], Vocabular
 
 
 def _refuse_unbuilt_parallelism(engine: EnginePlan, *built: Axis) -> None:
-    """built: the axes, beside data parallelism, over which the library spreads a model."""
+    """built: the axes, besides data parallelism, over which the library spreads a model."""
     for axis, name in _SPREADING.items():
         if axis not in built and (size := getattr(engine.mesh, axis)) > 1:
             raise InvalidJob(

@@ -35,7 +35,7 @@ def routers(model: torch.nn.Module) -> list[torch.nn.Module]:
 
 
 def routing_of(model: torch.nn.Module) -> Routing:
-    """Of a model whose routers were replaced. Raises InvalidJob where it has none."""
+    """The routing of a model whose routers were replaced. Raises InvalidJob where it has none."""
     found = routers(model)
     if not found:
         raise InvalidJob(
@@ -62,7 +62,7 @@ class Routing:
 
     @contextmanager
     def recording(self) -> Iterator[Recording]:
-        """Of one forward pass."""
+        """Record the routes of one forward pass."""
         self._chosen = []
         try:
             yield Recording(self._chosen, self.none.dtype)

@@ -1,4 +1,4 @@
-"""The few metrics of a step that `/progress` tells, and so `kubectl get rljob -o yaml`."""
+"""The few metrics of a step that `/progress` reports, and so `kubectl get rljob -o yaml`."""
 
 import math
 from collections.abc import Mapping

@@ -54,7 +54,7 @@ def records_in(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def parsed(lines: Iterable[bytes]) -> Iterator[tuple[bytes, dict[str, Any]]]:
-    """Whole lines with their records; torn ones, and ones that are no record of a step, are left out."""
+    """Whole lines with their records; torn ones, and ones that are not a record of a step, are left out."""
     for line in lines:
         if not line.endswith(b"\n"):
             continue

@@ -1,4 +1,4 @@
-"""What several responses to one prompt tell: how often one of k is right, and how often the one most of k agree on is.
+"""What several responses to one prompt show: how often one of k is right, and how often the one most of k agree on is.
 
 k is 1, 2, 4, … and the number of responses that there are.
 """
@@ -17,7 +17,7 @@ Right = NDArray[np.bool_]
 
 
 def sizes(num_samples: int) -> list[int]:
-    """Every k that is told of so many responses: 6 -> 1, 2, 4, 6."""
+    """Every k that is reported for n responses: 6 -> 1, 2, 4, 6."""
     powers = (1 << i for i in range(num_samples.bit_length()))
     return sorted({*powers, num_samples})
 

@@ -66,7 +66,7 @@ Scalars = dict[str, Scalar]
 
 
 def _sum(values: list[float]) -> float:
-    """The same whatever the order in which ranks answered; NaN for infinities of both signs."""
+    """A sum that does not depend on the order in which ranks answered; NaN for infinities of both signs."""
     try:
         return math.fsum(values)
     except ValueError:

@@ -45,7 +45,7 @@ def rehearse(
 
 
 def _seen(spec: RLJobSpec, folder: Path, environment: Mapping[str, str], look_seconds: float) -> Findings:
-    """Of models and data. A store is asked by who has credentials alone."""
+    """What is seen of models and data. A store is asked only by those that have credentials."""
     if not any(is_at_hand(path, environment) for path in far_paths(spec, folder)):
         return glance_at(spec, folder)
     found = look_far(spec, folder, environment, look_seconds)

@@ -35,7 +35,7 @@ def joined(parts: Mapping[int, Rewards], num_rows: int) -> Rewards:
 def metrics(
     names: Sequence[str], rewards: Rewards, extra: Sequence[Sequence[Mapping[str, float]]]
 ) -> dict[str, Scalar]:
-    """`reward/<name>` of every reward, `reward/<name>/<key>` of every number it returned beside it.
+    """`reward/<name>` of every reward, `reward/<name>/<key>` of every number it returned besides it.
 
     rewards: [rows, num_rewards].   extra: [num_rewards][rows] dicts.
     """
@@ -66,7 +66,7 @@ def misses(missed: Sequence[Miss], num_retries: Mapping[str, int]) -> dict[str, 
 
 
 def services(use: Mapping[str, Mapping[str, float]]) -> dict[str, Scalar]:
-    """Of each service: `service/<name>/seconds` of a request, `…/queue_seconds` of a row before it,
+    """Metrics of each service: `service/<name>/seconds` of a request, `…/queue_seconds` of a row before it,
     `…/requests_total` and `…/errors_total`."""
     scalars: dict[str, Scalar] = {}
     for name, of in use.items():

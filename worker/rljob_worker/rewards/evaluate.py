@@ -92,7 +92,7 @@ def _outcome(answer: Any, row: Row) -> Outcome:
 
 
 _SAID = ("reward", "answer", "step_rewards")
-"""What a dict says of a row beside figures for the metrics."""
+"""What a dict says of a row besides figures for the metrics."""
 
 
 def _step_rewards(value: Any, row: Row) -> list[tuple[int, float]]:

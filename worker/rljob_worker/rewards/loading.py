@@ -75,7 +75,7 @@ def check_reward(
 def _check_keywords(
     owner: str, run: str, function: Callable[..., Any], keywords: Collection[str], options: Mapping[str, Any]
 ) -> None:
-    """Of a function in another trainer's form. keywords: what rows bring."""
+    """Check the keywords of a function in another trainer's form. keywords: what rows bring."""
     if twice := sorted(options.keys() & set(keywords)):
         raise InvalidJob(f"{owner}: {run} gets {twice[0]!r} from every row; take it out of the options")
     try:

@@ -61,7 +61,7 @@ def _always_computed(body: list[ast.stmt], parameter: str) -> Iterator[ast.expr]
 
 
 def _may_change(expression: ast.expr, parameter: str) -> bool:
-    """Whether it does more than read entries: whoever is given the parameter itself may add some."""
+    """Whether it does more than read entries: a function that is given the parameter itself may read others."""
     read = {
         id(each.value)
         for each in ast.walk(expression)

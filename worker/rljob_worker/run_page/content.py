@@ -80,7 +80,7 @@ def _means(values: list[float | None], width: int) -> list[float | None]:
 
 
 def shown_samples(records: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Of a long run those of its first steps and of its newest, without their tokens."""
+    """The samples of the first and the newest steps of a long run, without their tokens."""
     first, newest = list[dict[str, Any]](), list[dict[str, Any]]()
     for record in records:
         short = {name: _short(value) for name, value in record.items() if name != "tokens"}

@@ -146,7 +146,7 @@ class RunDirectory:
 
     @property
     def home_elsewhere(self) -> str:
-        """As processes are told of it; empty: it is this directory."""
+        """As processes get it; empty: it is this directory."""
         return "" if self.home == self.path else str(self.home)
 
     @property
@@ -181,7 +181,7 @@ class RunDirectory:
         return self.path / "logs" / f"attempt-{attempt}"
 
     def fork_log(self, pod: object) -> Path:
-        """Of the fork server on the machine whose first pod this is."""
+        """The log of the fork server on the machine whose first pod this is."""
         return self.path / "logs" / f"forkserver-{pod}.log"
 
     @property

@@ -16,7 +16,7 @@ def home_of(job: RLJob) -> Place | None:
 
 
 def home_of_directory(path: Path) -> Place:
-    """Of a run that was begun in `path`."""
+    """The home of a run that was begun in `path`."""
     text = read_if_there(path / "job.yaml")
     job = None if text is None else check_structure(read_document(text).value)[0]
     return (None if job is None else home_of(job)) or path

@@ -33,7 +33,7 @@ class Owner:
 def claim_run(home: Place, claimant: Owner) -> None:
     """Note that the run belongs to `claimant` from now on; StorageError when a later attempt of the same job has it.
 
-    A new job of the same name takes the run over, whatever attempt the old job had come to.
+    A new job of the same name takes the run over from any attempt of the old job.
     """
     owner = owner_of(home)
     if owner.run_id == claimant.run_id and owner.attempt > claimant.attempt:
@@ -42,6 +42,6 @@ def claim_run(home: Place, claimant: Owner) -> None:
 
 
 def owner_of(home: Place) -> Owner:
-    """Who claimed the run last. Raises StorageError."""
+    """The last owner that claimed the run. Raises StorageError."""
     attempt, _, run_id = (read_if_there(home / FILE) or "0").partition(" ")
     return Owner(int(attempt), run_id.strip())

@@ -1,6 +1,6 @@
 """`python -m rljob_worker.runtime`: one worker. Started by the launcher, one per accelerator.
 
-The environment is read and checked before torch is imported, so that a wrong one is told in milliseconds.
+The environment is read and checked before torch is imported, so that a wrong one is reported in milliseconds.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from rljob_worker.users_code.search_path import add_to_path
 
 
 def main() -> int:
-    """The worker's exit code; its last words say why."""
+    """The worker's exit code; its last message says why."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
     stop = StopSignal()
     signal.signal(signal.SIGTERM, lambda *_: stop.request())

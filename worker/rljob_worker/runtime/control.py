@@ -33,7 +33,7 @@ class Board(Protocol):
         ...
 
     def announce(self, topic: str, step: int, payload: bytes) -> None:
-        """The lead's: tell every worker."""
+        """The lead's: notify every worker."""
 
     def await_announcement(self, topic: str, step: int) -> bytes: ...
 
@@ -44,7 +44,7 @@ class Board(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """What the lead tells every worker before the first step: where the job goes on."""
+    """What the lead announces to every worker before the first step: where the job goes on."""
 
     step: int
     checkpoint: str | None
@@ -95,7 +95,7 @@ class Control(Protocol):
         ...
 
     def fail(self) -> None:
-        """The worker ends by an error, which the lead tells whoever follows the run elsewhere. Raises nothing."""
+        """The worker ends by an error, which the lead reports to trackers. Raises nothing."""
 
 
 def decide(

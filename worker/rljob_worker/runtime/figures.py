@@ -22,7 +22,7 @@ PRODUCTIVE = (
 
 
 class Watcher(Protocol):
-    """Is told of every block of a step when it ends, inner ones first."""
+    """Is notified of every block of a step when it ends, inner ones first."""
 
     def __call__(self, name: str, started: float, ended: float, facts: Mapping[str, float]) -> None:
         """started, ended: readings of the figures' clock. facts: what else is known of the block."""
@@ -40,7 +40,7 @@ class StepFigures:
         self._samples: list[dict[str, Any]] = []
 
     def now(self) -> float:
-        """The clock that blocks are told by."""
+        """The clock by which blocks are measured."""
         return self._clock()
 
     def begin(self) -> None:
@@ -55,7 +55,7 @@ class StepFigures:
 
     @contextmanager
     def watched(self, name: str) -> Iterator[dict[str, float]]:
-        """A block that has a name for whoever watches; it may leave facts about itself."""
+        """A named block, for those that watch the run; it may leave facts about itself."""
         facts: dict[str, float] = {}
         started = self._clock()
         yield facts
@@ -78,7 +78,7 @@ class StepFigures:
         self._started += self._clock() - started
 
     def take(self, *, is_step: bool) -> Report:
-        """Everything since the last report. What is no step, the validation before the first, has no length."""
+        """Everything since the last report. What is not a step, the validation before the first, has no length."""
         metrics = add_up_times(merge_all(self._metrics))
         if is_step:
             now = self._clock()

@@ -1,4 +1,4 @@
-"""From a worker's environment to its last words: it joins its group, builds what its stages need, and is run."""
+"""From a worker's environment to its last message: it joins its group, builds what its stages need, and is run."""
 
 from __future__ import annotations
 

@@ -12,11 +12,12 @@ from rljob_worker.errors import RLJobError
 
 Status = dict[str, Any]
 INTERVAL_SECONDS = 0.1
-"""A status may be this old; short stages between two posts are not told."""
+"""A status may be this old; short stages between two posts are not reported."""
 
 
 class StatusPoster:
-    """Posts the latest status from a thread of its own. Whoever waits for this worker reads it in the error message."""
+    """Posts the latest status from a thread of its own. Those that wait for this worker read it in the error
+    message."""
 
     def __init__(self, post: Callable[[Status], None], interval_seconds: float = INTERVAL_SECONDS) -> None:
         self._post, self._interval_seconds = post, interval_seconds

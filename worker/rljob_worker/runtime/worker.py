@@ -87,7 +87,7 @@ class Worker:
         return step, self.await_verdict(step)
 
     def begin(self) -> None:
-        """The first step begins now: what the opening moved and took is no part of it."""
+        """The first step begins now: what the opening moved and took is not part of it."""
         self.client.statistics()
         self.figures.begin()
 
@@ -135,8 +135,8 @@ class Worker:
             end_generation(engines, gets_weights=policy_version(self.plan.spec, step) == step)
 
     def sync_weights(self, step: int) -> None:
-        """The weights that `step` left behind, to whoever samples with them. Where that is this process it generates
-        next, and its engine may take memory for its copy already."""
+        """The weights that `step` left behind, to the engines that sample with them. Where that is this process it
+        generates next, and its engine may take memory for its copy already."""
         with self.figures.watched("weights"):
             if self.resources.rollout_engines:
                 begin_generation(self.resources.train_engines.values())

@@ -1,7 +1,7 @@
 """A generation step while its batch is assembled from groups that teach something: pure, and the same on every rank.
 
-A *draw number* owns a prompt, its randomness and whoever generates it; a *group_id* is a place in a batch. Step t has
-rounds: each draws the next numbers, as many as are missing times `oversampling`, and ends when every row of it has
+A *draw number* owns a prompt, its randomness and the rank that generates it; a *group_id* is a place in a batch. Step t
+has rounds: each draws the next numbers, as many as are missing times `oversampling`, and ends when every row of it has
 ended. Batch t is the accepted groups with the lowest draw numbers, in that order, so that it does not depend on how
 many ranks drew them, nor on who finished first:
 

@@ -1,8 +1,7 @@
 """Reward: runs the job's reward functions on every response, and adds them and what models say up.
 
-A trajectory gets one reward, of its last row, and all of its rows have it. Rewards of the steps of an answer are told
-by characters; they go to the tokens in which the steps end.
-"""
+A trajectory gets one reward, of its last row, and all of its rows have it. Rewards of the steps of an answer are
+reported by characters; they go to the tokens in which the steps end."""
 
 from __future__ import annotations
 
@@ -84,7 +83,7 @@ class Reward:
         return result, [self._sample(row, result, i) for row, i in zip(rows, shown.tolist(), strict=True)]
 
     def score_for_copy(self, batch: Batch, context: StageContext, *, first_group: int) -> Scored:
-        """The same on every rank of a copy, by the word of its leader."""
+        """Score on the leader of a copy, and broadcast its results to the other ranks."""
 
         def work() -> tuple[Rewards, tuple[Scalars, list[dict[str, Any]]]]:
             result, samples = self.score(batch, context.decode, first_group=first_group)
@@ -116,7 +115,7 @@ class Reward:
         return replace(found, rewards=rewards, total=total, metrics=found.metrics | metrics, steps=steps)
 
     def _weighted_steps(self, result: RewardResult) -> list[list[tuple[int, float]]]:
-        """Of each trajectory, the steps of all rewards that are spread, times their weights."""
+        """For each trajectory, the steps of all rewards that are spread, times their weights."""
         rows: list[list[tuple[int, float]]] = [[] for _ in range(len(result.total))]
         for place, of_rows in result.steps.items():
             weight = self._spec.rewards[place].weight
@@ -208,7 +207,7 @@ def step_rewards(response_ids: Column, steps: Sequence[Sequence[tuple[int, float
 
 
 def tokens_at(ids: NDArray[np.int64], ends: Sequence[int], decode: Decode) -> list[int]:
-    """Of each end, the first token with which the text has so many characters.
+    """For each end, the first token with which the text has that many characters.
 
     "12" "-5" "=" "7\\n" with ends 3 and 6 -> 1, 3
     """

@@ -60,7 +60,7 @@ class Sample:
         self._oversampling = self._sampling.oversampling if self._sampling.dynamic else 1.0
         self._next_number: int | None = None
         self._carried: Int64 = np.empty(0, np.int64)
-        """Draw numbers of the surplus, on whatever rank."""
+        """Draw numbers of the surplus, on any rank."""
         self._rows: list[Batch] = []
         """This rank's rows of it."""
 
@@ -115,7 +115,7 @@ class Sample:
         return _Drawn(numbers, batch.with_columns(columns), outcomes, metrics, scored.samples)
 
     def _outcomes(self, truncated: np.ndarray, rewards: np.ndarray, correct: np.ndarray) -> Int64:
-        """Of each group. All [trajectories]."""
+        """The outcome of each group. All arguments are [trajectories]."""
         if not self._sampling.dynamic:
             return np.full(len(rewards) // self._group_size, Outcome.ACCEPTED, np.int64)
         shape = (-1, self._group_size)
@@ -127,7 +127,8 @@ class Sample:
         )
 
     def _baseline(self, batch: Batch, context: StageContext) -> tuple[Column, Scalars]:
-        """The reward of the greedy response to each row's prompt; it is no row of the batch, and in no other figure."""
+        """The reward of the greedy response to each row's prompt; it is not a row of the batch, and in no other
+        figure."""
         greedy, metrics = self._rollout.greedy(batch.select(self._reward_reads), context)
         total = self._reward.score_for_copy(greedy, context, first_group=0).total
         metrics["reward/baseline"] = mean_of(total)
@@ -215,7 +216,7 @@ def group_of_row(batch: Batch) -> Int64:
 def numbered(held: Batch, numbers: Int64, *, first_group: int, rows_per_group: int) -> Batch:
     """The rows of the batch's groups at their places: the i-th draw number is group `first_group` + i.
 
-    rows_per_group: row numbers that a group has, whether or not there are so many rows.
+    rows_per_group: row numbers that a group has, whether or not that many are there.
     """
     batch = held.take(np.flatnonzero(np.isin(held.group_ids, numbers)))
     group_ids = first_group + np.searchsorted(numbers, batch.group_ids)

@@ -48,7 +48,7 @@ class Values:
 
 
 def require_finite(stage: StagePlan, kind: str, scores: Column, batch: Batch) -> None:
-    """Raises BadData for a score that is no number, with the model and the token."""
+    """Raises BadData for a score that is not a number, with the model and the token."""
     if found := first_not_finite(scores, batch.row_ids):
         where, score = found
         raise BadData(

@@ -26,7 +26,7 @@ def token_samples(
     token: of its last row.
 
     `{"row_id": 16, "tokens": {"text": ["4", "<eos>"], "rollout_log_probs": [-0.1, -0.02]}}`; stages of one step, and
-    of several workers, each tell their own columns of a row. first_row: the step's first row_id.
+    of several workers, each report their own columns of a row. first_row: the step's first row_id.
     """
     columns = {name: column for name, column in batch.columns.items() if _is_of_tokens(name, column)}
     if not columns:

@@ -88,7 +88,7 @@ class UpdatePolicy:
 
 
 class UpdateCritic:
-    """The same passes on the critic's value loss."""
+    """Passes over the batch that train the critic on its value loss."""
 
     def __init__(self, stage: StagePlan, resources: Resources) -> None:
         self._spec = resources.plan.spec

@@ -27,7 +27,7 @@ def note(batch, context):
     return {"noted": [0.0] * len(batch)}
 '''
 FILES = {"steps.py": STEPS}
-"""What the job needs beside it."""
+"""What the job needs besides it."""
 
 
 def on_workers(count: int) -> list[dict[str, Any]]:

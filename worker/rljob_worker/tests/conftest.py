@@ -1,3 +1,5 @@
+"""Fixtures of tests that run whole jobs."""
+
 import os
 from collections.abc import Callable, Mapping
 from importlib.util import find_spec

@@ -32,7 +32,7 @@ of a job counts for, in workers."""
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """How a job is run. What it learns does not depend on it, but for the algorithm."""
+    """How a job is run. What it learns does not depend on it, except on the algorithm."""
 
     algorithm: str
     transport: str
@@ -59,7 +59,7 @@ class Case:
 
     @property
     def job(self) -> tuple[str, str, str]:
-        """What it has in common with those that may go on with it, but for where it generates."""
+        """What it has in common with those that may go on with it, except for where it generates."""
         return self.algorithm, self.model, self.library
 
     @property
@@ -98,7 +98,8 @@ class Case:
 
 
 def all_cases(engine: str) -> list[Case]:
-    """Of a rollout engine, but for those that all others are compared with. Only VLLM spreads a copy over workers."""
+    """All cases of a rollout engine, except those that all others are compared with. Only VLLM spreads a copy over
+    workers."""
     spread = (1, 2) if engine == "VLLM" else (1,)
     ways = product(ALGORITHMS, TRANSPORTS, LIBRARIES, (1, 2), (1, 2), (1, 2), (1, 2), (0, 1, 2), spread)
     return [case for case in starmap(Case, ways) if case.is_possible and case != case.alone]
@@ -145,7 +146,7 @@ def pairs(case: Case) -> set[Any]:
 
 
 def chains(cases: Sequence[Case], longest: int) -> list[tuple[Case, ...]]:
-    """At most so many cases, each of which goes on with the job where the one before it stopped: of one algorithm and
+    """At most this many cases, each of which goes on with the job where the one before it stopped: of one algorithm and
     model, which are beside each other, of one library, as checkpoints are, and of one placement, as worker groups keep
     their names. Layouts grow in one chain and shrink in the next."""
     by_job: dict[tuple[str, str, str, bool], list[Case]] = {}

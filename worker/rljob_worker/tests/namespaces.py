@@ -24,7 +24,7 @@ class Place(NamedTuple):
         return sent, received
 
     def unplug(self) -> None:
-        """Nothing reaches it any more, and nobody is told."""
+        """Nothing reaches it any more, and nobody is notified."""
         run(f"ip link set {self.device} nomaster")
 
 

@@ -1,3 +1,5 @@
+"""Batches of ragged rows: split, gather, concatenate and join."""
+
 from dataclasses import replace
 
 import numpy as np

@@ -209,6 +209,6 @@ def test_a_job_learns_the_same_when_its_data_buffers_speak_tls(examples):
 
 
 def learnt(steps):
-    """All that is no matter of time or of bytes on the way."""
+    """All that is not a matter of time or of bytes on the way."""
     varies = ("time/", "throughput/", "data/", "memory/", "process/")
     return [{name: value for name, value in step.items() if not name.startswith(varies)} for step in steps]

@@ -89,7 +89,7 @@ def test_a_full_disk_and_damaged_files_never_cost_more_than_the_checkpoint_they_
     job = troubled_job(tiny, stop={"steps": 5})
     ask_for(tmp_path, steps={3: "fill_disk"})
     full = run_job(job, tmp_path)
-    assert steps_of(full) in ([1, 2], [1, 2, 3]), "it is told where step 3 is reported, or step 4 begins to save"
+    assert steps_of(full) in ([1, 2], [1, 2, 3]), "it is reported where step 3 is reported, or step 4 begins to save"
     job["spec"]["stop"] = {"steps": 3}
     assert full.code == 74, full.output + full.logs
     assert directory_name(3, Owner(1)) in full.output and "the previous checkpoint is intact" in full.output

@@ -47,7 +47,7 @@ def assert_same_weights(one, other):
 
 def assert_is_small(live):
     """What a run with two workers consists of: the supervisor, the root, a launcher, a data buffer, and of each worker
-    itself and a reward process. Read after several steps, for what comes and goes is no part of it."""
+    itself and a reward process. Read after several steps, for what comes and goes is not part of it."""
     readings = []
     for step in range(2, 7):
         live.wait_for_step(step)

@@ -128,7 +128,7 @@ if FULL:  # in one process, and after all of them
 NUM_CASES = {
     # 7 ways to put data, context and tensor on up to 4 workers; once without experts, once with, and on all but one
     # worker with experts that two share: 20 with FSDP, and with Megatron, where 4 of the ways have two stages besides,
-    # 3 of them with two workers to a stage that share experts; of 3 algorithms over 3 transports, but for 6 on one
+    # 3 of them with two workers to a stage that share experts; of 3 algorithms over 3 transports, except 6 on one
     # worker with FSDP
     "Transformers": (20 + 20 + 4 + 4 + 3) * 3 * 3 - 6,
     # the same 51 ways for one worker that generates and for two: apart over 2 transports, together for two on all but

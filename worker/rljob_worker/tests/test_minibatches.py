@@ -1,3 +1,5 @@
+"""Groups dealt out over mini-batches."""
+
 import numpy as np
 import pytest
 from hypothesis import given

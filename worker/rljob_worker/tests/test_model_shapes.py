@@ -1,3 +1,5 @@
+"""Model shapes from configs."""
+
 from pathlib import Path
 
 import pytest

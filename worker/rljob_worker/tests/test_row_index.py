@@ -1,3 +1,5 @@
+"""Indexes of rows and groups."""
+
 import subprocess
 import sys
 

@@ -189,7 +189,7 @@ def test_remax_compares_with_the_greedy_response(tiny, tmp_path):
     step = run.metrics[1]
     assert 0 < step["reward/baseline"] < 1 and step["reward/baseline"] != step["reward/mean"]
     assert step["update/gradient_norm"] > 0
-    # the greedy responses are no rows of the batch: 4 prompts x 2 responses of at most 12 tokens
+    # the greedy responses are not rows of the batch: 4 prompts x 2 responses of at most 12 tokens
     assert step["tokens/response_total"] <= 4 * 2 * 12 and step["sampling/groups_drawn"] == 4
 
 
@@ -200,8 +200,8 @@ def test_pf_ppo_learns_from_rows_as_often_as_it_drew_them(tiny, tmp_path):
     job = sampling_job(tiny, tmp_path, algorithm | {"sampling": resampling})
     run = run_job(job, tmp_path)
     assert run.code == 0, run.output + run.logs
-    # rewards are ordinal + member / 10 but for groups of 1.0 and 0.0: the best is row 15 alone, the worst are row 0 and
-    # the 4 of group 2, so at most 6 of 16 rows are drawn
+    # rewards are ordinal + member / 10 except for groups of 1.0 and 0.0: the best is row 15 alone, the worst are row 0
+    # and the 4 of group 2, so at most 6 of 16 rows are drawn
     assert 1 / 16 <= run.metrics[1]["sampling/rows_drawn_fraction"] <= 6 / 16
     assert run.metrics[1]["update/gradient_norm"] > 0
 

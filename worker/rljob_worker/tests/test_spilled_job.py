@@ -59,7 +59,7 @@ def run(tiny: Path, folder: Path, data_buffer: dict):
 
 
 def learnt(run):
-    """All that is no matter of time or of bytes on the way."""
+    """All that is not a matter of time or of bytes on the way."""
     varies = ("time/", "throughput/", "data/", "memory/", "process/")
     return [{name: value for name, value in step.items() if not name.startswith(varies)} for step in run.metrics]
 

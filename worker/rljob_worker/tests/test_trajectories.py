@@ -1,3 +1,5 @@
+"""Trajectories of one row or several."""
+
 import numpy as np
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""Accelerators of this machine, told from variables and from the driver's library."""
+"""Accelerators of this machine, detected from variables and from the driver's library."""
 
 import pytest
 
@@ -65,7 +65,7 @@ def test_where_only_workers_can_count_is_told():
     driver = {"libcuda.so.1"}.__contains__
     assert [group.name for group in uncounted_groups(gpu_plan(), {}, driver)] == ["train", "rollout"]
     assert [group.name for group in uncounted_groups(gpu_plan("amd"), {}, set().__contains__)] == ["train", "rollout"]
-    assert uncounted_groups(gpu_plan(), {}, set().__contains__) == []  # there are none, which is told already
+    assert uncounted_groups(gpu_plan(), {}, set().__contains__) == []  # there are none, which is reported already
     assert uncounted_groups(gpu_plan(), {"CUDA_VISIBLE_DEVICES": "0,1"}, driver) == []
     assert uncounted_groups(plan_of(), {}, driver) == []
 

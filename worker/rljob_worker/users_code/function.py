@@ -17,7 +17,7 @@ from rljob_worker.users_code.search_path import why_hidden
 
 
 def load_function(owner: str, run: str) -> Callable[..., Any]:
-    """The function that `run` names. Raises InvalidJob as `load_value` does, and for what is no function."""
+    """The function that `run` names. Raises InvalidJob as `load_value` does, and for what is not a function."""
     value = load_value(owner, run)
     if not callable(value):
         raise InvalidJob(f"{owner}: {run} is a {type(value).__name__}, not a function")
@@ -43,7 +43,7 @@ def check_call(
     options: Mapping[str, Any],
     keywords: Sequence[str] = (),
 ) -> None:
-    """Raises InvalidJob unless the function can be called with these positional arguments, and these keywords beside
+    """Raises InvalidJob unless the function can be called with these positional arguments, and these keywords besides
     the options. keywords: names of what each row brings."""
     try:
         signature = inspect.signature(function)
@@ -66,7 +66,7 @@ def _module(where: str, name: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name is not None and (name == error.name or name.startswith(error.name + ".")):
             raise InvalidJob(
-                f"{where} cannot be imported: no module {error.name!r} in {_search_path()}; put the file beside the "
+                f"{where} cannot be imported: no module {error.name!r} in {_search_path()}; put the file next to the "
                 "job's YAML or into `code`"
             ) from error
         raise _import_failed(where, error) from error

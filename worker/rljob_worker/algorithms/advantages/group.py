@@ -55,7 +55,7 @@ class _Groups:
 
 
 def group_spread(rewards: Tensor, group_ids: Tensor) -> Tensor:
-    """Largest minus smallest reward of each group; 0 tells nothing to GRPO.
+    """Largest minus smallest reward of each group; 0 gives GRPO no signal.
 
     max_g r - min_g r
 

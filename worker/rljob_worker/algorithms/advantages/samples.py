@@ -27,7 +27,7 @@ def no_reduce(local: Tensor) -> Tensor:
 class Samples:
     """What one rank has of a step, packed; the rows of a prompt are together.
 
-    A trajectory counts as one row, whichever number of them it has: its response tokens follow one another.
+    A trajectory counts as one row, however many it has: its response tokens follow one another.
     """
 
     rewards: Tensor  # float64 [rows]: with every penalty, the KL summed over the row included

@@ -10,7 +10,7 @@ from ..segments import segment_sum
 from .samples import Reduce, no_reduce
 
 MAX_KINDS = 64
-"""Kinds are told apart by numbers below this, so that ranks that have seen different ones can add up their sums."""
+"""Kinds are distinguished by numbers below this, so that ranks that have seen different ones can add up their sums."""
 
 
 def whiten(

@@ -1,3 +1,5 @@
+"""From losses of tokens to one number: aggregations and their denominators."""
+
 import pytest
 import torch
 from hypothesis import given

@@ -1,3 +1,5 @@
+"""Corrections of the mismatch between rollout and training log-probs."""
+
 import math
 
 import pytest

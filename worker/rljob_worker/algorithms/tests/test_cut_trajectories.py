@@ -22,7 +22,7 @@ BOUND = 3
 """Rows of a trajectory."""
 LENGTHS = st.lists(st.integers(0, 7), min_size=1, max_size=6)
 JUNK = 7
-"""What a column has at a token that only a cut trajectory has: 7 is no number of the others, and no action."""
+"""What a column has at a token that only a cut trajectory has: 7 is not a number of the others, and not an action."""
 
 
 def whole_trajectories(lengths, seed=0):
@@ -38,7 +38,8 @@ def whole_trajectories(lengths, seed=0):
 
 
 def cut(batch: Batch, cuts: list[list[int]]) -> Batch:
-    """The same trajectories, each in a row more per cut; every later row begins with a token that is no action."""
+    """The trajectories of `batch`, each with one more row per cut; every later row begins with a token that is no
+    action."""
     lengths = batch["response_ids"].lengths
     ends = [[*sorted(min(at, length) for at in of_one), length] for of_one, length in zip(cuts, lengths, strict=True)]
     trajectory = np.repeat(np.arange(len(batch)), [len(each) for each in ends])

@@ -1,3 +1,5 @@
+"""The entropy of distributions over tokens."""
+
 import math
 
 import pytest

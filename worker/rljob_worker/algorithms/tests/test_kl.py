@@ -1,3 +1,5 @@
+"""KL estimators, by hand, and their gradients."""
+
 import math
 
 import pytest

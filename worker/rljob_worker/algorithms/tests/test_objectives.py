@@ -1,3 +1,5 @@
+"""Policy objectives: columns, losses, gradients and metrics."""
+
 import math
 
 import pytest

@@ -1,3 +1,5 @@
+"""Parts of algorithms by name, those of a job included."""
+
 import ast
 import inspect
 import sys
@@ -61,7 +63,7 @@ def test_an_import_that_fails_inside_the_users_module_is_not_disguised(monkeypat
 
 
 def test_the_registry_knows_no_part_and_no_type_of_one():
-    """Imports for types only are no edges to import-linter."""
+    """Imports for types only are not edges to import-linter."""
     tree = ast.parse(inspect.getsource(registry))
     from_imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
     of_the_worker = {node.module for node in from_imports if node.level or "rljob" in str(node.module)}

@@ -1,3 +1,5 @@
+"""Statistics of segments of a packed batch."""
+
 import torch
 from hypothesis import given
 from hypothesis import strategies as st

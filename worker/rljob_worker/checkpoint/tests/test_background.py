@@ -1,3 +1,5 @@
+"""Checkpoint writes in the background."""
+
 import threading
 
 import pytest

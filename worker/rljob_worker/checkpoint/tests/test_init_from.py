@@ -1,3 +1,5 @@
+"""Weights from the checkpoint of another run."""
+
 import pytest
 
 from rljob_worker.checkpoint.init_from import find_checkpoint, initial_weights

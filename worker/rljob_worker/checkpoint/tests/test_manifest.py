@@ -1,3 +1,5 @@
+"""Manifests: which checkpoints are whole, and which are damaged."""
+
 import json
 import threading
 import zlib

@@ -1,3 +1,5 @@
+"""Rows that a checkpoint holds, read by another number of ranks."""
+
 import numpy as np
 
 from rljob_worker.batch import Batch, Column

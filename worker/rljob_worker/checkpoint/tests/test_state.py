@@ -1,3 +1,5 @@
+"""The state of a run that a checkpoint holds."""
+
 import pytest
 
 from rljob_worker.checkpoint.manifest import directory_name

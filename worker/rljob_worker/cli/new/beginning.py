@@ -25,7 +25,7 @@ _REWARDS = "rljob_worker.rewards:"
 
 
 def beginning_of(model: str, data: str, validation: str | None) -> Beginning:
-    """Of what is here; a model of the Hub is not looked at. Raises BadData, InvalidJob."""
+    """The first version of a job for what is here; a model of the Hub is not looked at. Raises BadData, InvalidJob."""
     columns = columns_of(data)
     prompt, answer = _chosen(data, columns, PROMPTS, "prompts"), _chosen(data, columns, ANSWERS, "answers")
     rows = first_rows(data, [prompt, answer], MOST_PROMPTS)
@@ -47,7 +47,7 @@ def beginning_of(model: str, data: str, validation: str | None) -> Beginning:
 
 
 def fitting(begun: Beginning, longest: int | None) -> Beginning:
-    """The same with lengths that the model has positions for. longest: tokens of the longest prompt that was seen, for
+    """`begun` with lengths that the model has positions for. longest: tokens of the longest prompt that was seen, for
     which there is room as long as any is left for a response; None where nobody counted."""
     limit, prompt, response = begun.max_positions, begun.max_prompt_tokens, begun.max_response_tokens
     if longest is not None:

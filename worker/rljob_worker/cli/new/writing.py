@@ -34,7 +34,7 @@ def write_starter(name: str, model: str | None, data: str | None, validation: st
     path = Path(f"{name}.yaml")
     _write(path, starter_yaml(name, beginning))
     if model is not None and not Path(model).is_dir():
-        click.echo(f"{model} is no directory here: it is taken for a name of the Hub, which `rljob validate` asks")
+        click.echo(f"{model} is not a directory here: it is taken for a name of the Hub, which `rljob validate` asks")
     click.echo(f"wrote {path}; edit it, then `rljob plan {path}` and `rljob run {path}`")
     return 0
 

@@ -41,7 +41,7 @@ def mesh_text(mesh: Mesh) -> str:
 
 
 def mesh_sheets(plan: Plan) -> Iterator[Sheet]:
-    """Of every mesh that engines have, axes and hosts."""
+    """Axes and hosts of every mesh that engines have."""
     engines: dict[tuple[str, Mesh], list[str]] = {}
     for engine in plan.engines:
         engines.setdefault((engine.group, engine.mesh), []).append(engine.name)
@@ -74,7 +74,7 @@ def _axes(mesh: Mesh) -> dict[Axis, int]:
 
 
 def _meeting(mesh: Mesh, axis: Axis) -> str:
-    """Of copies those that share out weights, which all do where there are no replicas."""
+    """The copies that shard weights among them; all do where there are no replicas."""
     if axis == "dp" and mesh.rp > 1:
         return f"{_named(ranks_over(mesh, 0, ('sp',)))} in its replica"
     return _named(ranks_over(mesh, 0, (axis,)))

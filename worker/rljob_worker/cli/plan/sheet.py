@@ -30,7 +30,7 @@ class Sheet:
     rows: tuple[tuple[str, ...], ...]
 
     def lines(self, width: int) -> list[str]:
-        """Without the title; of at most `width` characters, but for words that are longer."""
+        """Without the title; of at most `width` characters, except for words that are longer."""
         table = [row for row in (self.headers, *self.rows) if row]
         widths = widths_of(table, width)
         if widths is None:
@@ -53,7 +53,8 @@ def paragraph(text: str, width: int) -> list[str]:
 
 
 def widths_of(table: Sequence[Sequence[str]], width: int) -> list[int] | None:
-    """Of each column: what it asks for, less of the widest where that is too much; None where words would break."""
+    """The width of each column: what it asks for, less for the widest where it does not fit; None where words would
+    break."""
     room = width - len(_GAP) * (len(table[0]) - 1)
     columns = list(zip(*table, strict=True))
     least = [max(len(word) for cell in column for word in (cell.split() or [""])) for column in columns]

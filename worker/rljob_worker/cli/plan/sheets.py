@@ -124,7 +124,7 @@ def _weights(plan: Plan) -> Sheet:
 
 
 def _flow_cells(plan: Plan, flow: WeightFlow) -> tuple[str, str]:
-    """Who sends, and what the slots take on the host that has most of them."""
+    """The senders, and what the slots take on the host that has most of them."""
     senders = f"{len(flow.source_ranks)} of {flow.source.num_workers} workers"
     slot = slot_bytes(plan)
     if flow.transport != "DataBuffer" or slot is None:
@@ -134,7 +134,7 @@ def _flow_cells(plan: Plan, flow: WeightFlow) -> tuple[str, str]:
 
 
 def _memory(memory: GroupMemory) -> Sheet:
-    """Of one worker, the parts that it has. Parts that are most at different times add up to more than the peak."""
+    """The memory of one worker by parts. Parts that are most at different times add up to more than the peak."""
     title = f"Memory of a worker of {memory.group}"
     if memory.unknown:
         return Sheet(title, (), ((f"unknown: no config.json at hand of {', '.join(memory.unknown)}",),))

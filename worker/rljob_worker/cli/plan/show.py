@@ -47,7 +47,7 @@ def show_plan(path: Path, overrides: Sequence[str], svg: Path | None, *, as_json
 
 
 def _say(found: Fit) -> None:
-    """What to set, beside what is printed for others to read."""
+    """What to set, besides what is printed for others to read."""
     if not found.changes:
         click.echo("the job fits as it is", err=True)
         return

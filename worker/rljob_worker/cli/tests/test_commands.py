@@ -299,7 +299,7 @@ def test_plan_shows_how_weights_go_and_what_they_take(tmp_path):
 
 
 def words_of(lines):
-    """Of the table of weights, what follows the engines."""
+    """The rows of the table of weights, without the engines."""
     (line,) = [line for line in lines if line.startswith("weights/actor")]
     return line.split()[3:]
 
@@ -418,7 +418,7 @@ def test_a_directory_that_is_no_run_is_left_alone(tmp_path):
     (tmp_path / "runs" / "tiny").mkdir(parents=True)
     (tmp_path / "runs" / "tiny" / "thesis.tex").write_text("")
     done = rljob("run", "job.yaml", cwd=tmp_path)
-    assert done.returncode == 64 and "exists and is no run of rljob; move it away" in done.stderr
+    assert done.returncode == 64 and "exists and is not a run of rljob; move it away" in done.stderr
 
 
 def test_workers_get_absolute_paths_and_the_folder_of_the_yaml(tmp_path):

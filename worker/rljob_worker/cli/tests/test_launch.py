@@ -38,7 +38,7 @@ CASES: dict[str, tuple[dict[str, str | None], str | bytes, list[str], str]] = {
     # the rank file
     "no rank file": ({}, "", ["--rank-file", "gone.txt"], "there is no file gone.txt; write one name or address"),
     "a rank file that is a folder": ({}, "", ["--rank-file", "some"], "is a directory"),
-    "a rank file that is no text": ({}, b"\xff\xfe", FILE, "hosts.txt is not UTF-8 text (byte 0)"),
+    "a rank file that is not text": ({}, b"\xff\xfe", FILE, "hosts.txt is not UTF-8 text (byte 0)"),
     "a rank file without hosts": ({}, "# none yet\n", FILE, "hosts.txt names no host; write one name or address"),
     "a rank file as MPI has it": ({}, "node0 slots=8\n", FILE, "hosts.txt, line 1: 'node0 slots=8'"),
     "a host that is listed twice": ({}, "a\nb\na\n", FILE, "hosts.txt, line 3: a is on line 1 already"),
@@ -62,7 +62,7 @@ CASES: dict[str, tuple[dict[str, str | None], str | bytes, list[str], str]] = {
     "nothing to go on with": ({}, "", ["--resume", "7"], "--resume 7: there is no run to go on with"),
     "a resumption of no kind": ({}, "", ["--resume", "last"], "--resume last is neither auto, never nor"),
     "a reward that is not there": ({}, "", ["--set", "rewards[0].run=rewards:gone"], "has no 'gone'"),
-    "a run that is somebody's folder": ({}, "", ["--runs-dir", "some"], "exists and is no run of rljob"),
+    "a run that is somebody's folder": ({}, "", ["--runs-dir", "some"], "exists and is not a run of rljob"),
 }
 
 

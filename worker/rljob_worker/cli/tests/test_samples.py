@@ -81,7 +81,7 @@ def test_the_longer_sign_is_meant():
 
 @pytest.mark.parametrize("text", ["reward", "<0.5", "", "reward 5"])
 def test_what_is_no_condition_is_told_with_what_is(text):
-    with pytest.raises(InvalidJob, match="is no condition; write FIELD"):
+    with pytest.raises(InvalidJob, match="is not a condition; write FIELD"):
         parse_condition(text)
 
 

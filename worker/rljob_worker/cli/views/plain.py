@@ -12,7 +12,7 @@ from rljob_worker.rundir.directory import RunDirectory, RunNote
 from rljob_worker.storage.place import Place
 
 LONG_SECONDS = 5.0
-"""After which what a start does is told although it has not ended, and again whenever that has doubled."""
+"""After which the phase of a start is reported although it has not ended, and again whenever that has doubled."""
 
 WINDOW = 10
 """Steps averaged at either end of a run: single steps are noisy."""

@@ -31,7 +31,7 @@ CACHE_BYTES = 64 << 20
 """Row groups and footers that a process keeps, of each data set."""
 
 MAX_GROUPS_AT_ONCE = 8
-"""Row groups that are read together: so many are in memory beside those that are kept."""
+"""Row groups that are read together: as many are in memory besides those that are kept."""
 
 LARGE_GROUP_BYTES = 32 << 20
 """Row groups above this, of the columns that are read, are warned of: every row of a shuffled step reads one."""

@@ -119,7 +119,7 @@ class Store:
             raise self._explained(what, error) from error
 
     def _explained(self, what: str, error: Exception) -> Exception:
-        """An error of the store in the words of the job; any other as it is."""
+        """An error of the store as one of the job; any other as it is."""
         if not is_of_store(error):
             return error
         failure = failure_of(error, self.address, what)

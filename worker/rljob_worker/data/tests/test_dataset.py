@@ -209,7 +209,7 @@ def test_ranks_that_find_a_survey_take_no_lock_for_it(tmp_path, plain):
 
 @pytest.mark.parametrize("make", [make_lines, make_parquet, make_pattern, make_saved])
 def test_ranks_that_find_everything_never_take_a_lock(tmp_path, plain, monkeypatch, make):
-    """Of thousands that start together one converts and surveys: nobody queues for the library's lock either."""
+    """When thousands start together one converts and surveys: nobody queues for the library's lock either."""
     path = make(tmp_path, numbered(6))
     made = open_data(tmp_path, plain, path)
 

@@ -1,3 +1,5 @@
+"""Listings of data files, and the changes between two."""
+
 from rljob_worker.data.listing import DataFile, DataIdentity, changes, from_json, joined, named, to_json
 
 A, B = DataFile("s3://b/a", 10, '"1"'), DataFile("s3://b/b", 20, '"1"')

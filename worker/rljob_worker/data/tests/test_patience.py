@@ -36,7 +36,7 @@ def test_a_store_that_is_busy_for_a_minute_is_asked_until_it_answers(caplog):
     assert clock.pauses == [0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 20.0, 20.0]
     assert (answer, answers.asked) == ("answer", 9)
     assert [record.message for record in caplog.records] == [
-        "s3://b/a: 503 Service Unavailable (SlowDown); asking again for up to 300 s"
+        "s3://b/a: 503 Service Unavailable (SlowDown); retrying for up to 300 s"
     ]
 
 

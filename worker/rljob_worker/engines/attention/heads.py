@@ -1,4 +1,4 @@
-"""Heads of a config, of whatever family. Pure."""
+"""Attention heads of a config of any model family. Pure."""
 
 from __future__ import annotations
 

@@ -191,7 +191,7 @@ def _sees(queries: int, keys: int, first: int, window: int | None, device: torch
 
 
 def _bounded_attention(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, formula: Formula) -> torch.Tensor:
-    """The same where scores are bounded, which no kernel of torch does: some queries of all rows at a time, so that at
+    """Attention with bounded scores, which no kernel of torch does: some queries of all rows at a time, so that at
     most SCORES_ELEMENTS scores are in memory, and again in the backward pass."""
     rows, heads, length, _ = query.shape
     before = key.shape[2] - length

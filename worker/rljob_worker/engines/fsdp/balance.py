@@ -10,8 +10,8 @@ Demons in the Detail, https://arxiv.org/abs/2501.11873. A token is what a positi
 share count as often as they are read, and no number depends on how rows are split.
 
 f has no gradient but is that of all micro-batches, and needed in each backward pass: where there are several, a pass
-without gradients counts first. Routes that are followed (see `router`) are no choice of the router, and not counted: f
-is of the k experts that are likeliest to it.
+without gradients counts first. Routes that are followed (see `router`) are not a choice of the router, and not counted:
+f is of the k experts that are likeliest to it.
 
 Of a layer f and P are known to the ranks that have it, and nobody else needs them in a pass: pipeline stages, which are
 not at the same pass at the same time, tell each other of theirs when all passes are made.
@@ -105,7 +105,7 @@ class Balance:
         }
 
     def _seen(self) -> list[float]:
-        """The same of the layers that are here."""
+        """What the layers that are here have seen of the mini-batch."""
         if not self._load.numel() or not self._num_tokens:
             return [0.0, math.inf, 0.0]
         counts, probabilities = self._load
@@ -114,7 +114,7 @@ class Balance:
 
     @property
     def _num_tokens(self) -> torch.Tensor:
-        """Of the mini-batch, once the load is known."""
+        """Tokens of the mini-batch, once the load is known."""
         return self._load[0, 0].sum() / self._num_chosen
 
     @property

@@ -286,7 +286,7 @@ class FSDPEngine:
         counts: dict[str, float],
         reference: Reference | None,
     ) -> Run:
-        """Of some rows, or of a placeholder that lets every collective run."""
+        """A forward pass of some rows, or of a placeholder that lets every collective run."""
         rows = None if indices is None else self._rows(batch, indices)
         if rows is None or not rows.row.numel():
             rows, indices = self._placeholder(), None

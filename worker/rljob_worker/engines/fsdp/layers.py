@@ -1,4 +1,4 @@
-"""Who computes the decoder layers of a model, and how a rank comes by its part of them."""
+"""Libraries that compute the decoder layers of a model, and how a rank gets its part of them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Spread:
     parts_of: PartsOf = parts_of
     """What checkpoints call the parameters."""
     stages: Stages | None = None
-    """Who has which, where each rank has some of the layers."""
+    """Which pipeline stage has which layers, where each rank has some of them."""
 
 
 class Layers(Protocol):

@@ -14,7 +14,7 @@ from rljob_worker.engines.models import ValueModel
 
 @dataclass(frozen=True, slots=True)
 class Outputs:
-    """Of each response token, [tokens]; None is what was not asked for."""
+    """Outputs for each response token, [tokens]; None is what was not asked for."""
 
     log_probs: torch.Tensor
     entropy: torch.Tensor | None = None

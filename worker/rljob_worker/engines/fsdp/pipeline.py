@@ -8,7 +8,7 @@ Narayanan et al., https://arxiv.org/abs/2104.04473). Three stages, four micro-ba
     stage 2   F0 B0 F1 B1 F2 B2 F3 B3
 
 All stages make the same micro-batches of the same rows, so that each knows the shape of what arrives. What comes out of
-the last stage is told to all of the copy, each of which computes the same figures of it; the last stage begins the
+the last stage is reported to all of the copy, each of which computes the same figures of it; the last stage begins the
 backward pass.
 """
 
@@ -29,7 +29,8 @@ Pass = tuple[Literal["forward", "backward"], int]
 
 
 def passes_of(stage: int, num_stages: int, num_runs: int) -> Iterator[Pass]:
-    """Of one stage, in order; the number is the micro-batch's. Of a model in one piece: forward, backward in turn."""
+    """Passes of one pipeline stage, in order; the number is the micro-batch's. For a model in one piece: forward,
+    backward in turn."""
     ahead = min(num_stages - stage - 1, num_runs)
     for index in range(num_runs + ahead):
         if index < num_runs:

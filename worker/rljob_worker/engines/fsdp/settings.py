@@ -64,12 +64,12 @@ class TrainSettings:
 
     @property
     def master_dtype(self) -> torch.dtype:
-        """Of stored weights: what is trained is kept in at least float32."""
+        """The precision of stored weights: what is trained is kept in at least float32."""
         return self.adapter_dtype if self.trainable else self.dtype
 
     @property
     def adapter_dtype(self) -> torch.dtype:
-        """Of an adapter, trained or not: what is added to weights is not rounded before."""
+        """The precision of an adapter, trained or not: what is added to weights is not rounded before."""
         return torch.promote_types(self.dtype, torch.float32)
 
     @property

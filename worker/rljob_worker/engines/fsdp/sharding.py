@@ -64,7 +64,8 @@ def shard(
 
 
 def _device_mesh(shards: dist.ProcessGroup, replicas: dist.ProcessGroup | None, device: torch.device) -> DeviceMesh:
-    """Of the ranks that share out weights; with replicas a line of them for each, all ranks as far from each other."""
+    """The mesh of the ranks that shard weights; with replicas a line of them for each, all ranks as far from each
+    other."""
     if replicas is None:
         return DeviceMesh.from_group(shards, device.type)
     own, others = (dist.get_process_group_ranks(group) for group in (shards, replicas))

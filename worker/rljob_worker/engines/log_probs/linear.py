@@ -50,7 +50,7 @@ class LastLayer:
 
 @dataclass(frozen=True, slots=True)
 class LinearLogProbs:
-    """Of each token, in float32, or float64 when the model is; None is what was not asked for."""
+    """Values for each token, in float32, or float64 when the model is; None is what was not asked for."""
 
     log_probs: torch.Tensor
     entropy: torch.Tensor | None = None

@@ -23,7 +23,7 @@ def log_distribution(logits: torch.Tensor, temperature: float) -> torch.Tensor:
 
 
 def at_targets(log_probs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    """Of log-probs [tokens, vocabulary], those of `targets` [tokens]."""
+    """Select the log-probs of `targets` [tokens] from those of the whole vocabulary [tokens, vocabulary]."""
     return log_probs.gather(-1, targets.unsqueeze(-1)).squeeze(-1)
 
 

@@ -1,4 +1,4 @@
-"""What Megatron-core is told of a model."""
+"""The configuration that Megatron-core gets for a model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Megatron-core on CPUs: it asks CUDA which device to make memory on, and here is told the CPU.
+"""Megatron-core on CPUs: it asks CUDA which device to make memory on, and here the answer is the CPU.
 
 Its modules get a `torch` of their own, that differs in this answer; nobody else sees it. No process with a GPU imports
 this file.

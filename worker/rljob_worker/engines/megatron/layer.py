@@ -23,7 +23,7 @@ from rljob_worker.engines.attention.varlen import AttentionLayout, Formula
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What attention is told of a pack. Megatron hands it through in the place of a mask."""
+    """What attention knows of a pack. Megatron hands it through in the place of a mask."""
 
     layout: AttentionLayout
     cosines: torch.Tensor

@@ -93,7 +93,7 @@ def _require_buffer() -> None:
 def _fill(
     layer: torch.nn.Module, name: str, sources: Mapping[str, torch.Tensor], names: MegatronNames, split: Split
 ) -> None:
-    """From the tensors of the layer in whose place it is, but for those that it took over."""
+    """From the tensors of the layer in whose place it is, except those that it took over."""
     taken_over = set(map(id, sources.values()))
     with torch.no_grad():
         for own, parameter in layer.named_parameters(prefix=name):

@@ -36,7 +36,7 @@ class Woven:
     """Of each, how many rows at a time."""
 
     def rows_of(self, source: int, here: slice) -> tuple[slice, Indices]:
-        """Of some rows of the whole matrix those that are of one source: which rows of it, and where among `here`."""
+        """Among some rows of the whole matrix those from one source: which rows of it, and where among `here`."""
         start, period = sum(self.runs[:source]), sum(self.runs)
         turns, places = np.divmod(np.arange(here.start, here.stop), period)
         (mine,) = np.nonzero((places >= start) & (places < start + self.runs[source]))
@@ -48,7 +48,7 @@ class Woven:
 
 @dataclass(frozen=True, slots=True)
 class MegatronNames:
-    """Of one model."""
+    """The names of one model's tensors in files and in Megatron."""
 
     table: Mapping[str, Woven]
     """By the module's name in its layer."""

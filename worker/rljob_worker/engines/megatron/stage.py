@@ -16,14 +16,14 @@ from rljob_worker.errors import InvalidJob
 
 
 class Elsewhere(torch.nn.Module):  # type: ignore[misc]
-    """A layer that another stage has."""
+    """A layer that another pipeline stage has."""
 
     def forward(self, hidden_states: torch.Tensor, **_: Any) -> torch.Tensor:
         return hidden_states
 
 
 def held_by_stages(model: torch.nn.Module, layers: str, num_stages: int, split: Split) -> dict[str, Held]:
-    """Of a model that has all its layers. layers: what they are called."""
+    """By parameter of a whole model: its shape, and the pipeline stage that holds it. layers: what they are called."""
     count = len(model.get_submodule(layers))
     of_layer = {index: stage for stage in range(num_stages) for index in layers_of(stage, num_stages, count)}
 
@@ -52,7 +52,7 @@ def shared_by_ends(model: torch.nn.Module) -> tuple[str, ...]:
 def keep_stage(model: torch.nn.Module, layers: torch.nn.ModuleList, stage: int, num_stages: int) -> None:
     """Leave a model the layers of one stage, with their names, the embedding on the first and what comes behind the
     layers on the last. On all others it gives hidden states. An embedding that is the last layer is on both, under one
-    name; the last stage, which is given hidden states, asks it for words alone."""
+    name; the last stage, which is given hidden states, asks it only for the number of tokens."""
     base: PreTrainedModel = model.backbone if isinstance(model, ValueModel) else model.base_model
     _require_stages(len(layers), num_stages)
     is_tied = bool(shared_by_ends(model))

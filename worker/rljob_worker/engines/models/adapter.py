@@ -45,7 +45,7 @@ class Adapter:
 
     @staticmethod
     def of(engine: EnginePlan) -> Adapter | None:
-        """Of an engine that trains one."""
+        """The adapter of an engine that trains one."""
         if engine.adapter is None:
             return None
         spec = engine.adapter

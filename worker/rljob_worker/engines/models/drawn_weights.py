@@ -27,7 +27,7 @@ Draw = Callable[[torch.Tensor], object]
 
 @dataclass(frozen=True, slots=True)
 class DrawnWeights:
-    """Of one model, as every rank draws it."""
+    """The random weights of one model, as every rank draws them."""
 
     seed: int
     draws: Mapping[str, Draw]

@@ -67,7 +67,7 @@ def _require(what: str, path: str, found: set[str], built: set[str], reason: str
 
 
 def _rope_types(parameters: dict[str, Any] | None) -> list[str]:
-    """Of all layers, or of each type of layers where they differ."""
+    """The RoPE types of all layers, or of each type of layer where they differ."""
     if not parameters:
         return []
     per_type = [each for each in parameters.values() if isinstance(each, dict)]

@@ -32,7 +32,8 @@ def fetched(name: str) -> Path:
 
 
 def files_with_weights(path: str, directory: Place) -> list[Place]:
-    """Of the index, else the one file; others of that kind are copies in the layout of another library."""
+    """The files that the index names, else the one file; others of that kind are copies in the layout of another
+    library."""
     index = directory / INDEX
     if index.is_file():
         with reading(path, index):

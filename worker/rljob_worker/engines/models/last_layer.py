@@ -20,7 +20,7 @@ class Wanted:
     predicts: torch.Tensor
     """[tokens] positions of the pack whose logits predict."""
     targets: torch.Tensor
-    """[tokens] the words that were drawn there."""
+    """[tokens] the token ids that were drawn there."""
     temperature: float
     entropy: EntropyUse = "None"
     reference: LastLayer | None = None
@@ -31,7 +31,7 @@ def fuse_last_layer(model: PreTrainedModel) -> None:
     """A causal LM that is called with `wanted` gives `LinearLogProbs`; with `last_layer_at`, positions of the pack, the
     `LastLayer` there; without either nothing changes.
 
-    It is the model's own forward, so that whoever gathers weights around it, gathers those of the last layer too.
+    It is the model's own forward, so that gathering weights around it includes those of the last layer.
     """
     model.forward = partial(_forward, model, model.forward)
 

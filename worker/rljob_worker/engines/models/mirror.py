@@ -72,7 +72,7 @@ def mirrored(url: str, cache: Path) -> str:
 
 
 def _made(folder: ObjectPath, small: list[ObjectPath], target: Path) -> Path:
-    """Of the processes of a machine the first one to be done makes it; the others' go."""
+    """Copy the small files to `target`: the first process of a machine to finish wins, others remove theirs."""
     if target.is_dir():
         return target
     target.parent.mkdir(parents=True, exist_ok=True)

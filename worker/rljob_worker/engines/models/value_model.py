@@ -29,7 +29,7 @@ class ValueModel(torch.nn.Module):  # type: ignore[misc]
 
     @property
     def config(self) -> PretrainedConfig:
-        """Of the backbone."""
+        """The config of the backbone."""
         return self.backbone.config
 
     def forward(self, positions_to_keep: torch.Tensor, **inputs: object) -> torch.Tensor:

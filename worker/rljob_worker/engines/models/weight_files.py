@@ -42,8 +42,8 @@ class WeightFiles:
 
     @staticmethod
     def find(path: str) -> WeightFiles:
-        """Of a directory or a hub name. Raises InvalidJob when there are no safetensors, BadData when they are
-        damaged."""
+        """Find the files of a directory or a hub name. Raises InvalidJob when there are no safetensors, BadData when
+        they are damaged."""
         directory = origin_of(Path(path)) if Path(path).is_dir() else fetched(path)
         head = directory / VALUE_HEAD
         places: dict[str, Place] = {}
@@ -72,7 +72,7 @@ class WeightFiles:
     def matched(
         self, model: PreTrainedModel, split: Split = UNSPLIT, parts_of: PartsOf = parts_of, *, is_policy: bool = True
     ) -> Matched:
-        """What of the files each parameter is made of, but for those of an adapter. A tied one has several names, of
+        """What of the files each parameter is made of, except those of an adapter. A tied one has several names, of
         which one is enough; the files of a backbone leave its prefix out, those of a policy have it."""
         first = {id(each): name for name, each in model.named_parameters()}
 

@@ -39,11 +39,11 @@ class Sharing:
     tokens: dist.ProcessGroup
     """All of them: outside of attention and of matrices that are split each has tokens of its own."""
     heads: dist.ProcessGroup | None = None
-    """Those over which heads are spread in attention, of what the matrices of each make."""
+    """The ranks over which heads are spread in attention, of those that each rank's matrices make."""
     ring: dist.ProcessGroup | None = None
-    """Those whose keys and values go round, in place of that."""
+    """The ranks whose keys and values go round, in place of that: ring attention."""
     matrices: dist.ProcessGroup | None = None
-    """Those that split matrices (see `tensor`): neighbours, each with heads of its own, and with the tokens of
+    """The tensor-parallel group (see `tensor`): neighbours, each with heads of its own, and with the tokens of
     all of them where it computes with its part."""
 
     @property
@@ -52,7 +52,7 @@ class Sharing:
 
     @staticmethod
     def of(mesh: ProcessMesh, key_heads: int) -> Sharing | None:
-        """Of a model with so many. None where a rank has a copy for itself."""
+        """The context-parallel split of a model with `key_heads`. None where a rank has a copy for itself."""
         tokens, context = mesh.group(*TOKENS), mesh.group("cp")
         if tokens is None:
             return None
@@ -85,19 +85,19 @@ class SplitTokens:
         return self._run(tokens, self.num_own)
 
     def of_matrices(self, tokens: Indices) -> Indices:
-        """The same of all ranks with which this one splits matrices: [num_own * ranks]."""
+        """The tokens of all ranks of this rank's tensor-parallel group: [num_own * ranks]."""
         group = self.sharing.matrices
         return self._run(tokens, self.num_own * (1 if group is None else group.size()))
 
     def _run(self, tokens: Indices, length: int) -> Indices:
-        """Of consecutive runs of this length the one with this rank's tokens."""
+        """The run with this rank's tokens, of consecutive runs of this length."""
         start = self.sharing.tokens.rank() * self.num_own // length * length
         padded = np.concatenate([tokens, np.zeros((self.num_pads, *tokens.shape[1:]), tokens.dtype)])
         dealt = padded.reshape(-1, self._turns, *tokens.shape[1:]).swapaxes(0, 1).reshape(padded.shape)
         return dealt[start : start + length]
 
     def own_places(self, places: Indices) -> tuple[Indices, Places]:
-        """Of positions in the pack, those that are this rank's, counted from its first; and where all of them are."""
+        """This rank's of the positions in the pack, counted from its first; and where all of them are."""
         per_turn = (self.num_tokens + self.num_pads) // self._turns
         dealt = places % self._turns * per_turn + places // self._turns
         found = Places.build(dealt // self.num_own, self.sharing.tokens)
@@ -132,7 +132,7 @@ class Places:
         return Places(group, np.flatnonzero(holder == group.rank()), most, slots)
 
     def own(self, values: Indices) -> Indices:
-        """Of values [places], this rank's."""
+        """This rank's of the values [places]."""
         return values[self.mine]
 
     def whole(self, own: torch.Tensor) -> torch.Tensor:

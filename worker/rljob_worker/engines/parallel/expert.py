@@ -49,7 +49,7 @@ def _compute(
     chosen: torch.Tensor,
     weights: torch.Tensor,
 ) -> torch.Tensor:
-    """Of this rank's tokens [n, hidden], who chose experts of all ranks."""
+    """Outputs for this rank's tokens [n, hidden], which chose experts of all ranks."""
     num_chosen = chosen.shape[1]
     visits = chosen.reshape(-1)
     order = torch.argsort(visits, stable=True)  # by expert, hence by rank

@@ -51,9 +51,8 @@ class ProcessMesh:
     def sum(self, values: torch.Tensor) -> torch.Tensor:
         """The sum over copies of a small tensor that is alike in a copy; every rank gives and gets it.
 
-        Leaders add up and tell their peers: collectives of two groups may add in another order, and peers whose sums
-        differ in their last bit go different ways from there.
-        """
+        Leaders add up and broadcast to their peers: collectives of two groups may add in another order, and peers whose
+        sums differ in their last bit go different ways from there."""
         copies, peers = self.group("dp"), self.group(*COPY)
         if copies is None:
             return values

@@ -1,4 +1,4 @@
-"""Who works with whom in a mesh: pure arithmetic on ranks.
+"""Which ranks work together in a mesh: pure arithmetic on ranks.
 
 Ranks are numbered with dp slowest and tp, whose ranks talk most and belong on one host, fastest. dp=2 tp=2 cp=2:
 
@@ -74,7 +74,7 @@ def ranks_over(mesh: Mesh, rank: int, axes: Axes) -> tuple[int, ...]:
 
 
 def _sizes(mesh: Mesh) -> dict[Axis, int]:
-    """Of axes that multiply to the mesh, the slowest first."""
+    """Sizes of the axes that multiply to the mesh, the slowest first."""
     assert mesh.dp % mesh.rp == 0, f"{mesh.rp} replicas do not divide the {mesh.dp} copies of a mesh"
     return {axis: mesh.dp // mesh.rp if axis == "sp" else getattr(mesh, axis) for axis in _SLOWEST_FIRST}
 
@@ -90,7 +90,7 @@ def _strides(mesh: Mesh) -> dict[Axis, int]:
 
 
 def meetings(mesh: Mesh, rank: int) -> Iterator[tuple[Axes, tuple[int, ...]]]:
-    """Whom `rank` meets along all axes that there is work over; in the same order on every rank."""
+    """The ranks that `rank` meets along all axes that there is work over; in the same order on every rank."""
     return ((axes, ranks_over(mesh, rank, axes)) for axes in _TOGETHER)
 
 

@@ -29,7 +29,7 @@ class Share:
     size: int
 
     def shape(self, own: torch.Size) -> tuple[int, ...]:
-        """Of the whole parameter, from that of a part."""
+        """The shape of the whole parameter, from that of a part."""
         return tuple(length * self.size if dim == self.dim else length for dim, length in enumerate(own))
 
     def place(self, own: torch.Size, rows: slice) -> tuple[slice, ...]:
@@ -58,7 +58,7 @@ class Split:
         return Split(_place(matrices), _place(experts))
 
     def share(self, name: str) -> Share | None:
-        """Of the parameter of this name; None for one that is not split."""
+        """How the parameter of this name is split; None for one that is not."""
         module, _, kind = name.replace(".base_layer.", ".").rpartition(".")
         module, _, side = module.partition(".lora_")  # "A" or "B", and the adapter's name, or nothing
         leaf = module.rpartition(".")[2]

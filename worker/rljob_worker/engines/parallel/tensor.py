@@ -49,8 +49,7 @@ def _gathered(
 
 
 def _add_up_outputs(module: torch.nn.Module, group: dist.ProcessGroup) -> None:
-    """Of a linear layer that is split by inputs: what ranks have of its outputs, with what an adapter beside it makes
-    of the same inputs."""
+    """Sum over ranks the outputs of a linear layer that is split by inputs, its adapter's included."""
     linear = getattr(module, "base_layer", module)
     linear.__class__ = _WithoutBias
     module.forward = partial(_added_up, module.forward, linear, group)
@@ -76,8 +75,8 @@ def _added_up(
 
 @torch.compiler.disable  # type: ignore[untyped-decorator]
 def gathered_tokens(own: torch.Tensor, group: dist.ProcessGroup) -> torch.Tensor:
-    """Of all ranks, [1, own tokens, ...] -> [1, tokens, ...]; gradients are added up and shared out. Compiled layers
-    are cut here, as at attention."""
+    """Gather the tokens of all ranks, [1, own tokens, ...] -> [1, tokens, ...]; gradients are added up and shared out.
+    Compiled layers are cut here, as at attention."""
     gathered: torch.Tensor = _Exchanged.apply(own, _gather, _share_out, group)
     return gathered
 
@@ -118,8 +117,8 @@ def _share_out(parts: torch.Tensor, group: dist.ProcessGroup) -> torch.Tensor:
 
 
 def add_up(gradients: list[torch.Tensor], group: dist.ProcessGroup, device: torch.device) -> None:
-    """Of parameters that every rank has whole: each has the gradient of its own tokens; in place, in one exchange on
-    the device where ranks meet, wherever gradients wait."""
+    """Sum over ranks the gradients of parameters that every rank has whole, each from its own tokens; in place, in one
+    exchange on the device where ranks meet, wherever gradients wait."""
     if gradients:
         flat = torch.cat([gradient.reshape(-1) for gradient in gradients]).to(device)
         dist.all_reduce(flat, group=group)

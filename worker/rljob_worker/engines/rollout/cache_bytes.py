@@ -31,11 +31,11 @@ class CacheRoom:
 
     @property
     def tokens(self) -> int:
-        """Of 40 GiB free, a fraction of 0.6 is 25,769,803,776 bytes: 174,762 tokens of Qwen3-8B, 42 rows of 4,096."""
+        """With 40 GiB free, a fraction of 0.6 is 25,769,803,776 bytes: 174,762 tokens of Qwen3-8B, 42 rows of 4,096."""
         return int(self.free_bytes * self.fraction) // self.bytes_per_token
 
     def require_row(self, row_id: int, longest: int) -> None:
-        """Raises InvalidJob, with the numbers, where there is no room for one row of so many tokens."""
+        """Raises InvalidJob, with the numbers, where there is no room for one row of n tokens."""
         if longest <= self.tokens:
             return
         raise InvalidJob(

@@ -40,7 +40,7 @@ def require_possible(requests: Requests, limits: Limits, running: Collection[int
     """running: row ids whose requests have not been given back.
 
     Raises BadData for what no engine could answer, and InvalidJob for what fields of the job ask of this one; both name
-    the first row of those that are refused, and the reason. Stop texts are told by a tokenizer: see `StopTexts`.
+    the first row of those that are refused, and the reason. Stop texts are matched by a tokenizer: see `StopTexts`.
     """
     _require_table(requests)
     if not len(requests):
@@ -94,19 +94,19 @@ def _require_table(requests: Requests) -> None:
     columns = [getattr(requests, name) for name in names]
     for name, column in zip(names, columns, strict=True):
         if not _is_whole_numbers(column):
-            raise BadData(f"requests: {name} is no int64 [requests]")
+            raise BadData(f"requests: {name} is not an int64 [requests]")
     if len({len(column) for column in columns}) > 1:
         lengths = ", ".join(f"{len(column)} {name}" for name, column in zip(names, columns, strict=True))
         raise BadData(f"requests: {lengths}; each request has one of each")
     if not _is_ragged(requests.prompts):
-        raise BadData("requests: prompts is no ragged int64 column of token ids")
+        raise BadData("requests: prompts is not a ragged int64 column of token ids")
     samplings = requests.samplings
     if not isinstance(samplings, tuple) or not samplings or not all(isinstance(each, Sampling) for each in samplings):
-        raise BadData("requests: samplings is no tuple that says how to draw tokens")
+        raise BadData("requests: samplings is not a tuple that says how to draw tokens")
     for name in ("sampling_of", "next_draws"):
         column = getattr(requests, name)
         if column is not None and not (_is_whole_numbers(column) and len(column) == len(requests)):
-            raise BadData(f"requests: {name} is no int64 [{len(requests)} requests]")
+            raise BadData(f"requests: {name} is not an int64 [{len(requests)} requests]")
 
 
 def _is_whole_numbers(array: object) -> bool:
@@ -248,7 +248,7 @@ def _temperature_fault(temperature: object, known: Temperatures) -> str | None:
 
 
 def _cut_fault(sampling: Sampling) -> str | None:
-    """Of what leaves a part of the distribution, and of the seed."""
+    """What is wrong with the cuts of the distribution, or with the seed."""
     if not (_is_number(sampling.top_p) and 0 < sampling.top_p <= 1):
         return f"top_p {sampling.top_p!r}: it is above 0 and at most 1"
     if not (_is_whole(sampling.top_k) and sampling.top_k >= 0):
@@ -279,7 +279,7 @@ def _is_whole(value: object) -> bool:
 
 
 def _is_text(value: object) -> bool:
-    """A lone half of a surrogate pair is no text."""
+    """A lone half of a surrogate pair is not text."""
     if not isinstance(value, str) or not 0 < len(value) <= _LONGEST_STOP:
         return False
     return not any("\ud800" <= character <= "\udfff" for character in value)

@@ -46,6 +46,6 @@ def _seed_of(spec: RLJobSpec, policy: str) -> int:
 
 
 def max_tokens_of(spec: RLJobSpec, num_prompt_tokens: Indices) -> Indices:
-    """The longest response to prompts of so many tokens: what is left of the longest row, if that is less than a
+    """The longest response to prompts of n tokens: what is left of the longest row, if that is less than a
     response may have."""
     return np.minimum(spec.rollout.max_response_tokens, spec.longest_row - num_prompt_tokens)

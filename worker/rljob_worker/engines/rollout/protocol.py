@@ -76,7 +76,7 @@ class RolloutEngine(Protocol):
 
     def hold(self, row_ids: Indices) -> None:
         """Keep keys and values of rows that ended with the last `advance` until their next turns, which then compute
-        only what is new, or `release`, new weights or `sleep`. The engine has room for so many bytes (see `limits`);
+        only what is new, or `release`, new weights or `sleep`. The engine has room for that many bytes (see `limits`);
         beyond that the longest unused go first, and their rows are computed anew, which changes no token.
 
         Raises, holding none, BadData for a row that did not end then, and InvalidJob for rows of a call that together

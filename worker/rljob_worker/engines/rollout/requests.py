@@ -41,7 +41,7 @@ class Sampling:
     stop: tuple[str, ...] = ()
     """Texts that end a response, wherever in it they come to stand."""
     stop_token_ids: tuple[int, ...] = ()
-    """Tokens that end a response, beside the model's own end-of-sequence tokens."""
+    """Tokens that end a response, besides the model's own end-of-sequence tokens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,4 +126,4 @@ class Load:
     paused: int
     """Requests that wait for `resume`."""
     free_tokens: int
-    """Tokens whose keys and values have room beside those of what runs."""
+    """Tokens whose keys and values have room besides those of what runs."""

@@ -1,4 +1,4 @@
-"""Texts that end a response: told from its tokens, whatever borders they have.
+"""Texts that end a response: recognized in its tokens, whatever its token borders.
 
     stops = StopStrings(("</answer>",), Vocabulary.of(tokenizer))
     for row in np.flatnonzero(stops.may_end(tokens)):      # the token that each row just got: few rows are left
@@ -24,7 +24,7 @@ from rljob_worker.errors import InvalidJob
 from rljob_worker.row_index import row_number
 
 _KEPT = 4
-"""Sets of stop texts that an engine keeps, beside those of requests that run: training and validation have one."""
+"""Sets of stop texts that an engine keeps, besides those of requests that run: training and validation have one."""
 
 
 class StopStrings:
@@ -38,7 +38,7 @@ class StopStrings:
         self._longest = max(map(len, self._stops))
         ends = tuple({stop[at:] for stop in self._stops for at in range(1, len(stop))})
         may_end = [piece.startswith(ends) or any(stop in piece for stop in self._stops) for piece in self._tokens]
-        # ids that the model has and the tokenizer has not are no text
+        # ids that the model has and the tokenizer has not are not text
         self._may_end = np.array([*may_end, False])
 
     def may_end(self, tokens: Indices) -> np.ndarray:
@@ -71,11 +71,11 @@ class StopTexts:
         if not texts:
             return None
         if self._of is None:
-            raise InvalidJob("stop texts are told by tokens, and this engine has no tokenizer; write stop_token_ids")
+            raise InvalidJob("stop texts are matched by tokens, and this engine has no tokenizer; write stop_token_ids")
         return self._of(texts)
 
     def of_requests(self, requests: Requests) -> list[StopStrings | None]:
-        """Of each of their samplings. Raises InvalidJob likewise, with the first row that is drawn so."""
+        """The stop texts of each of their samplings. Raises InvalidJob with the first row that is drawn so."""
         found = list[StopStrings | None]()
         for number, sampling in enumerate(requests.samplings):
             try:
@@ -108,7 +108,7 @@ def _require_possible(text: str, vocabulary: Vocabulary) -> None:
         raise InvalidJob("rollout.stop: an empty text would end every response at once; leave it out")
     if text in vocabulary.special:
         raise InvalidJob(
-            f"rollout.stop {text!r}: this is a special token, which is no text in a response; write "
+            f"rollout.stop {text!r}: this is a special token, which is not text in a response; write "
             f"stopTokenIds: [{vocabulary.special[text]}]"
         )
     if not _can_match(text.encode(), vocabulary.token_bytes):

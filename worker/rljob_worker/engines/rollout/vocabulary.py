@@ -20,7 +20,7 @@ class Vocabulary:
     """Tokens by id."""
 
     token_bytes: tuple[bytes, ...]
-    """UTF-8 of what each token adds to the text of a response; nothing for special tokens, which are no text."""
+    """UTF-8 of what each token adds to the text of a response; nothing for special tokens, which are not text."""
     special: Mapping[str, int]
     """Special tokens by their names."""
 
@@ -29,7 +29,7 @@ class Vocabulary:
         """Raises InvalidJob for a tokenizer whose tokens have no bytes of their own."""
         backend = getattr(tokenizer, "backend_tokenizer", None)
         if backend is None:
-            raise InvalidJob(f"{type(tokenizer).__name__} is no tokenizer with a tokenizer.json; {_FIX}")
+            raise InvalidJob(f"{type(tokenizer).__name__} is not a tokenizer with a tokenizer.json; {_FIX}")
         added = tokenizer.added_tokens_decoder
         special = {token.content: token_id for token_id, token in added.items() if token.special}
         steps = list(_steps(json.loads(backend.to_str())["decoder"]))
@@ -49,7 +49,7 @@ def _steps(decoder: dict[str, Any] | None) -> Iterator[dict[str, Any]]:
     kind = decoder and decoder["type"]
     if decoder is None or kind not in ("Sequence", "ByteLevel", "ByteFallback", "Metaspace", "Replace", *_NO_TEXT):
         raise InvalidJob(
-            f"the tokenizer decodes by {kind or 'putting blanks'}, so its tokens are no pieces of a text; {_FIX}"
+            f"the tokenizer decodes by {kind or 'putting blanks'}, so its tokens are not pieces of a text; {_FIX}"
         )
     if kind == "Sequence":
         for each in decoder["decoders"]:

@@ -123,7 +123,7 @@ def test_an_adapter_begins_as_far_from_zero_as_one_of_peft() -> None:
     for name, their in theirs.items():
         our, count = ours[name], their.numel()
         assert bool(our.any()) == bool(their.any()) == (".lora_A." in name)
-        # the largest of so many uniform numbers is closer to the bound than 20 / count, but for one in e^20
+        # the largest of `count` uniform numbers is closer to the bound than 20 / count, except one time in e^20
         assert float(our.abs().max()) == pytest.approx(float(their.abs().max()), rel=20 / count)
         assert float(our.mean()) == pytest.approx(0, abs=6 * float(their.abs().max()) / (3 * count) ** 0.5)
 

@@ -105,7 +105,7 @@ class Parts:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.compiled: list[GraphModule] = []
         torch._dynamo.reset()
-        torch._dynamo.config.recompile_limit = 1  # torch gives up early, unless it is told otherwise
+        torch._dynamo.config.recompile_limit = 1  # torch gives up early, unless it is configured otherwise
         monkeypatch.setattr(torch, "compile", partial(torch.compile, backend=self))
 
     def __call__(self, part: GraphModule, inputs: list[torch.Tensor]) -> Callable[..., Any]:

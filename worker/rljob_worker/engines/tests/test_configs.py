@@ -1,4 +1,4 @@
-"""What is read of a model's directory beside its weights."""
+"""What is read of a model's directory besides its weights."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ DEEP = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 24}
 
 
 def saved(path: str, directory: Path, settings: TrainSettings = FROZEN) -> FSDPEngine:
-    """Of the weights in the files of a model."""
+    """A checkpoint of the weights in the files of a model."""
     engine = FSDPEngine(load_policy(path, settings.master_dtype, CPU), settings, CPU)
     save(engine, directory)
     return engine

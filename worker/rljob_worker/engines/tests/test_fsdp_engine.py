@@ -53,7 +53,7 @@ def exported_critic(directory: Path) -> FSDPEngine:
 
 
 def load_weights_of(engine: FSDPEngine, directory: Path) -> torch.nn.Module:
-    """The same model as a reference and a rollout engine hold it: kept in the precision of the job."""
+    """The model as a reference and a rollout engine hold it: kept in the precision of the job."""
     export_of(engine, directory / "of-engine")
     return load_policy(str(directory / "of-engine"), torch.bfloat16, CPU)
 

@@ -205,7 +205,7 @@ def num_collectives(rank: int, path: str) -> dict[str, dict[str, float]]:
 
 
 def test_gradients_of_a_model_that_is_held_are_reduced_once_in_an_optimizer_step(workplace: dict[str, Any]) -> None:
-    """Of each of three units: two layers, and the rest. Layers that are not held are gathered for both passes of every
+    """There are three units: two layers, and the rest. Layers that are not held are gathered for both passes of every
     micro-batch, and the rest for the first."""
     agreed = 3  # gatherings of a few numbers: counts of the mini-batch, and the norm of the gradients
     for rank in run_ranks(2, num_collectives, workplace["directory"] / "counted", workplace["path"]):

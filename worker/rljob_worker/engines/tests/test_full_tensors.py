@@ -71,7 +71,7 @@ def sharded(mesh: DeviceMesh, tensors: list[Named] | None = None) -> list[Named]
 
 
 def over(group: Any) -> Parts:
-    """Of ranks that split nothing."""
+    """The parts of ranks that split nothing."""
     return Parts(group.rank(), group, group, None, None, None)
 
 
@@ -160,7 +160,7 @@ def gather_with(traffic: Traffic, rank: int, path: str) -> dict[str, Any]:
 
 
 def gather_parts(parts: Parts, traffic: Traffic) -> dict[str, Any]:
-    """Of a layer that ranks of a mesh split."""
+    """Gather a layer that ranks of a mesh split."""
     mine = split(parts, layer(LAYER))
     found: dict[str, Any] = {"everybody": copied(full_tensors(mine, parts, bucket_bytes=500))}
     found["sources"] = [

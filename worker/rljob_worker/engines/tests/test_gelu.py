@@ -1,3 +1,5 @@
+"""GELU in one kernel: the values and gradients of transformers."""
+
 import pytest
 import torch
 from transformers.activations import ACT2FN

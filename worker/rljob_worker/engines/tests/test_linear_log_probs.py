@@ -15,7 +15,7 @@ TOKENS, HIDDEN, VOCABULARY = 7, 5, 11
 
 
 def layer(*, with_bias: bool) -> tuple[list[torch.Tensor], torch.Tensor]:
-    """Leaves (hidden, weight and perhaps bias), and targets of which two are one word."""
+    """Leaves (hidden, weight and perhaps bias), and targets two of which are the same token."""
     generator = torch.Generator().manual_seed(0)
     shapes = [(TOKENS, HIDDEN), (VOCABULARY, HIDDEN)] + [(VOCABULARY,)] * with_bias
     leaves = [torch.randn(shape, dtype=torch.float64, generator=generator, requires_grad=True) for shape in shapes]
@@ -53,7 +53,7 @@ def test_values_and_gradients_are_those_of_whole_logits(
 
 
 def other(cap: float | None = None) -> LastLayer:
-    """The last layer of another model, as wide in words but not in hidden states."""
+    """The last layer of another model, with as large a vocabulary but another hidden size."""
     generator = torch.Generator().manual_seed(1)
     shapes = ((TOKENS, 3), (VOCABULARY, 3), (VOCABULARY,))
     return LastLayer(*(torch.randn(shape, dtype=torch.float64, generator=generator) for shape in shapes), cap)

@@ -152,7 +152,7 @@ def test_experts_that_lie_apart_wait_where_the_layers_around_them_do(
 
 
 def noted_policies(monkeypatch: pytest.MonkeyPatch) -> list[type[OffloadPolicy]]:
-    """Of every unit that is made from now on."""
+    """Record the offload policy of every unit that is made from now on."""
     told: list[type[OffloadPolicy]] = []
 
     def noting(*arguments: Any, offload_policy: OffloadPolicy, **options: Any) -> Any:

@@ -105,7 +105,7 @@ def test_numbers_are_kept_as_their_codes_say() -> None:
     assert (mean.read(slice(0, 1), torch.float32) - torch.linspace(0, 1, 64)).abs().max() <= 0.9 / 128 + 1e-6
 
 
-# smaller ones, times the least of the table, are no numbers of Float32 any more
+# smaller ones, times the least of the table, are not numbers of Float32 any more
 NUMBERS = st.floats(-1e4, 1e4, width=32).map(lambda number: number if abs(number) > 1e-25 else 0.0)
 
 
@@ -187,7 +187,7 @@ def test_a_plan_counts_the_bytes(settings: TrainSettings, tmp_path: Path) -> Non
 
 
 def test_slow_means_stand_still_in_bfloat16_and_others_do_not() -> None:
-    """Of every number there is between two powers of two."""
+    """Tries every number between two powers of two."""
     numbers = torch.arange(128, 256).float()
     follows = (numbers * SLOWEST_BFLOAT16).bfloat16().float()
     assert (follows < numbers).all()
@@ -225,7 +225,7 @@ def in_turn(rank: int, path: str, alone: Path, together: Path) -> list[dict[str,
 
 def test_checkpoints_fit_any_number_of_ranks(tmp_path: Path) -> None:
     """Three ranks have unlike parts of 48 and of 192 rows, and of what has fewer than three one has none. All have the
-    same rows, so that gradients are thrice those of one, and steps the same but for what rounding makes of them."""
+    same rows, so that gradients are thrice those of one, and steps the same except for what rounding makes of them."""
     path, alone, together = write_config(tmp_path, **WIDE), tmp_path / "1", tmp_path / "3"
     whole = train(0, path, alone)
     everyone = run_ranks(3, in_turn, tmp_path / "ranks", path, alone, together)

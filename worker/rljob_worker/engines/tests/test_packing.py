@@ -117,6 +117,6 @@ def test_micro_batches_partition_the_rows(rows: list[tuple[int, int]], budget: i
     assert [row for run in runs for row in run.tolist()] == list(range(len(rows)))
     for run in runs:
         packed = pack(prompts.take(run), responses.take(run))
-        # the last token of a response is no input
+        # the last token of a response is not an input
         assert len(run) == 1 or len(packed.token_ids) + len(run) <= budget
         assert len(run) == 1 or lengths[run].sum() <= ATTENDED * budget

@@ -130,7 +130,7 @@ def test_replicas_add_up_a_shard_of_the_gradients_once_in_an_optimizer_step(
 
 
 def norms(rank: int) -> tuple[float, float]:
-    """Of shards that replicas have alike: of a whole gradient, and of one that pairs of ranks split."""
+    """Norms of shards that replicas have alike: of a whole gradient, and of one that pairs of ranks split."""
     shards, parts = mesh_here(PAIRS), mesh_here(Mesh(dp=2, rp=2, tp=2))
     own = [torch.tensor([[3.0], [4.0]][rank % 2], dtype=torch.float64)]
     return Agreement(shards).gradient_norm(own, []), Agreement(parts).gradient_norm([], own)

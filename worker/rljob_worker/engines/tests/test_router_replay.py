@@ -47,7 +47,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def policy(path: str) -> PreTrainedModel:
-    """With experts that differ enough to be told apart in what they predict."""
+    """With experts that differ enough to differ in what they predict."""
     model = random_policy(path, torch.float64, 0)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
@@ -86,7 +86,7 @@ def mismatch(engine: FSDPEngine, batch: Batch, responses: Responses) -> float:
 @pytest.mark.parametrize(
     ("is_normed", "weights", "gradient"),
     [
-        # p = (1/2, 1/3, 1/6); the router alone would choose 0 and 1, and is told 0 and 2.
+        # p = (1/2, 1/3, 1/6); the router alone would choose 0 and 1, and is given 0 and 2.
         # Normed: w_0 = p_0 / (p_0 + p_2) = 3/4; dw_0/dz = w_0 w_2 (1, 0, -1).  Else dp_0/dz = p_0 (1 - p_0, -p_1, -p_2)
         (True, [3 / 4, 1 / 4], [3 / 16, 0, -3 / 16]),
         (False, [1 / 2, 1 / 6], [1 / 4, -1 / 6, -1 / 12]),

@@ -25,7 +25,7 @@ LENGTHS = [5, 1, 9, 3, 7, 2]
 MESHES = [Mesh(dp=2), Mesh(cp=2), Mesh(tp=2), Mesh(dp=2, cp=2)]
 SHARED = replace(EXACT, tokens_per_micro_batch=7)
 STAGES = [Mesh(pp=2), Mesh(dp=2, pp=2), Mesh(pp=2, tp=2)]
-"""Whose leaders have the first layers, and are told what came out of the last. Megatron's, as stages are."""
+"""Their leaders have the first layers, and receive what came out of the last. Megatron's, as stages are."""
 NAMES = ("k1", "k3", "ratio_max", "probs_diff", "probs_diff_max")
 
 

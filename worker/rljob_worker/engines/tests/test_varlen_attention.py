@@ -93,7 +93,7 @@ def test_equal_lengths_in_order_need_no_gather() -> None:
 
 @pytest.mark.parametrize("cap", [None, 1.5])
 def test_no_scores_are_kept_for_the_backward_pass(cap: float | None) -> None:
-    """Of 40 tokens and 4 heads they would be 6,400 numbers; queries are 640, and what is seen 1,600."""
+    """For 40 tokens and 4 heads they would be 6,400 numbers; queries are 640, and what is seen 1,600."""
     query, key, value = (torch.randn(1, heads, 40, 4, requires_grad=True) for heads in (4, 2, 2))
     kept: list[int] = []
 
@@ -124,7 +124,7 @@ def by_formula(
 def test_bounded_scores_are_those_of_the_formula_however_many_are_made_at_once(
     at_once: int, window: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of one query at a time, of seven, and of all; two rows, four heads and 40 keys."""
+    """One query at a time, seven, and all; two rows, four heads and 40 keys."""
     monkeypatch.setattr(varlen, "SCORES_ELEMENTS", at_once)
     torch.manual_seed(0)
     inputs = [torch.randn(2, heads, 40, 4, dtype=torch.float64, requires_grad=True) for heads in (4, 2, 2)]

@@ -58,8 +58,8 @@ def learn(path: str, settings: TrainSettings, ranks: ProcessMesh, layers: Layers
 
 
 def share(index: int, ranks: ProcessMesh) -> Batch:
-    """Of a mini-batch the rows of this rank's copy: the first and the last have some, which are of different replicas
-    where there are several."""
+    """The rows of a mini-batch that this rank's copy has: the first and the last have some, which are of different
+    replicas where there are several."""
     batch, first = a_batch(LENGTHS[index]), FIRST_COPY[index]
     rows = np.arange(len(batch))
     if ranks.mesh.dp == 1:

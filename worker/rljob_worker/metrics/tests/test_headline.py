@@ -1,3 +1,5 @@
+"""The few figures that a step is shown by."""
+
 from math import inf, nan
 
 from rljob_worker.metrics.headline import MAX_METRICS, headline

@@ -1,3 +1,5 @@
+"""Names and labels of metrics for Prometheus."""
+
 import re
 
 import pytest

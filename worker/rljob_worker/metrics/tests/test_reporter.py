@@ -1,3 +1,5 @@
+"""Snapshots from a worker to its launcher."""
+
 import json
 import os
 

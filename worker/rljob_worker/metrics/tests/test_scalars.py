@@ -1,3 +1,5 @@
+"""Scalars, merged over ranks."""
+
 import math
 
 import numpy as np

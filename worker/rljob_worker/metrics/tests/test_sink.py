@@ -1,3 +1,5 @@
+"""Metrics and samples in files, and trackers."""
+
 import json
 import math
 import socket
@@ -57,7 +59,7 @@ def test_an_attempt_on_a_host_with_another_clock_is_read_after_the_one_it_follow
 
 
 class Ends:
-    """A tracker that notes how it was closed, and breaks over it where told."""
+    """A tracker that notes how it was closed, and fails where asked to."""
 
     def __init__(self, error=None):
         self.failed, self._error = [], error

@@ -18,13 +18,13 @@ CLOSE_SECONDS = 60.0
 FIRST_RETRY_SECONDS = 1.0
 LONGEST_RETRY_SECONDS = 300.0
 MAX_WARNINGS = 10
-"""Failures that are told one by one; the rest are counted."""
+"""Failures that are logged one by one; the rest are counted."""
 
 Call = Callable[[Tracker], None]
 
 
 class BackgroundTracker:
-    """Passes calls on, in order. What fails is warned about and left out; what finds no room is counted and told."""
+    """Passes calls on, in order. What fails is warned about and left out; what finds no room is counted and logged."""
 
     def __init__(
         self,
@@ -115,7 +115,7 @@ class BackgroundTracker:
         try:
             call(tracker)
         except Exception as error:
-            self._warn(error, "failed, and the run goes on without what it was told")
+            self._warn(error, "failed, and the run goes on without what it was sent")
 
     def _warn(self, error: Exception, words: str) -> None:
         self._num_failed += 1

@@ -1,4 +1,4 @@
-"""What every tracker is asked for, and what it is told of its run."""
+"""The interface of a tracker, and what it knows of its run."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -27,7 +27,7 @@ class Tracker(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What a tracker is told of the run."""
+    """What a tracker knows of the run."""
 
     directory: Path
     name: str = ""

@@ -33,7 +33,7 @@ def check_installed(names: Sequence[str]) -> None:
 def _is_installed(package: str) -> bool:
     try:
         return importlib.util.find_spec(package) is not None
-    except ValueError:  # hidden by whoever put None in its place
+    except ValueError:  # hidden by None in its place
         return False
 
 

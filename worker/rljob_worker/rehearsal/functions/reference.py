@@ -1,4 +1,4 @@
-"""One function that a job names, as a process that imports nothing but it is told of it. Pure."""
+"""One function that a job names, as it is sent to a process that imports nothing else. Pure."""
 
 from __future__ import annotations
 

@@ -42,7 +42,8 @@ def _rewards(spec: RLJobSpec) -> Iterator[Reference]:
 
 
 def _parts(spec: RLJobSpec) -> Iterator[Reference]:
-    """Of the algorithm. Their options are a field of their own, which no signature tells."""
+    """Parts of the algorithm that a job may name. Their options are a field of their own, which no signature
+    declares."""
     algorithm = spec.algorithm
     for path, owner, run, arguments in (
         ("advantage.estimator", "estimator", algorithm.advantage.estimator, ("samples", "options", "reduce")),

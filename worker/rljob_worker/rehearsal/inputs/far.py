@@ -33,7 +33,7 @@ def look_far(spec: RLJobSpec, folder: Path, environment: Mapping[str, str], limi
             stdout=subprocess.PIPE,
             env=dict(environment),
             timeout=limit_seconds,
-            start_new_session=True,  # Ctrl-C is for whoever waits for it
+            start_new_session=True,  # Ctrl-C is for the process that waits for it
             preexec_fn=dying_with_me(signal.SIGKILL),
         )
     except subprocess.TimeoutExpired:

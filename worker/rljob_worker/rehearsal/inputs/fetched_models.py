@@ -54,11 +54,11 @@ def _from_hub(name: str, folder: Path) -> Path:
     except HFValidationError as error:
         raise InvalidJob(f"{name} is neither a directory here nor a name of the hub; correct it") from error
     except GatedRepoError as error:
-        return _from_cache(name, "the hub shows it to those alone whom its owner admits", error)
+        return _from_cache(name, "the hub shows it only to those that its owner admits", error)
     except RepositoryNotFoundError as error:
         why = f"the hub shows no model {name}"
         if get_token() is None:
-            return _from_cache(name, f"{why} to whoever has no HF_TOKEN", error)
+            return _from_cache(name, f"{why} without an HF_TOKEN", error)
         raise InvalidJob(f"{why}; correct the name, or HF_TOKEN and HF_ENDPOINT of the environment") from error
     except TimeoutError as error:
         return _from_cache(name, f"the hub did not answer within {HUB_SECONDS:g} s", error)

@@ -65,7 +65,7 @@ def _note_tokenizer(spec: RLJobSpec, models: Mapping[str, Path], glance: Glance)
 
 
 def _by_their_names(finding: Finding, fetched: Mapping[str, Path]) -> Finding:
-    """Files that were fetched are told by where they are from."""
+    """Files that were fetched are named by where they are from."""
     message = finding.problem.message
     for path, place in fetched.items():
         message = message.replace(str(place), path)

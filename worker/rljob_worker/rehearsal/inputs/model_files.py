@@ -45,7 +45,7 @@ def misplaced(spec: RLJobSpec, folder: Path) -> Iterator[Finding]:
 
 
 def beginning_findings(spec: RLJobSpec, folder: Path) -> Iterator[Finding]:
-    """Of a directory here that weights are to come from in place of those of the models."""
+    """Findings on a directory here that weights are to come from in place of those of the models."""
     named = spec.checkpoint.init_from
     if named is None or scheme_of(named) is not None or not (place := folder / Path(named).expanduser()).exists():
         return
@@ -56,7 +56,7 @@ def beginning_findings(spec: RLJobSpec, folder: Path) -> Iterator[Finding]:
 
 
 def model_findings(spec: RLJobSpec, places: Mapping[str, Path]) -> Iterator[Finding]:
-    """Of every model that has a directory. places: by path in the job."""
+    """Findings on every model that has a directory. places: by path in the job."""
     graders = {reward.model: reward for reward in spec.rewards if reward.model is not None}
     for i, model in enumerate(spec.models):
         place, at = places.get(model.path), f"spec.models[{i}]"

@@ -61,7 +61,7 @@ def glance_at_data(spec: RLJobSpec, folder: Path, models: Mapping[str, Path], gl
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """Of one data set: how many rows stay for the policy that keeps fewest, as far as is known."""
+    """Rows kept of one data set: how many stay for the policy that keeps fewest, as far as is known."""
 
     num_rows: int
     is_exact: bool
@@ -140,7 +140,7 @@ def _rows(
 
 
 def _check_texts(rows: FirstRows, columns: Sequence[str]) -> None:
-    """Raises for what is no text in columns of the data that are carried along."""
+    """Raises for what is not text in columns of the data that are carried along."""
     for name in columns:
         for i, value in enumerate(rows.values[name]):
             text_of(value, name, rows.where(i))
@@ -189,6 +189,6 @@ def stop_findings(stops: Sequence[str], tokenizer: LightTokenizer) -> Iterator[F
     special = {token.content: token_id for token_id, token in added.items() if token.special}
     for i, text in enumerate(stops):
         if text in special:
-            message = "this is a special token, which is no text in a response"
+            message = "this is a special token, which is not text in a response"
             fix = f"Write stopTokenIds: [{special[text]}]."
             yield Finding(Problem(f"spec.rollout.stop[{i}]", text, message, fix))

@@ -48,8 +48,8 @@ class LightTokenizer:
 
 
 def light_tokenizer(path: str) -> LightTokenizer | None:
-    """Of a directory. None where only transformers can say, which converts other formats; InvalidJob where there is
-    nothing, or it is damaged."""
+    """The tokenizer of a directory. None where only transformers can say, which converts other formats; InvalidJob
+    where there is nothing, or it is damaged."""
     folder = Path(path)
     file = folder / "tokenizer.json"
     if not file.is_file():
@@ -63,7 +63,7 @@ def light_tokenizer(path: str) -> LightTokenizer | None:
     try:
         backend = Tokenizer.from_file(str(file))
     except Exception as error:  # the library raises nothing narrower
-        raise InvalidJob(f"{file} is no tokenizer: {error}; fetch the model again") from error
+        raise InvalidJob(f"{file} is not a tokenizer: {error}; fetch the model again") from error
     config = json_object(folder / "tokenizer_config.json")
     return LightTokenizer(path, backend, _template(folder, config), _special_tokens(config))
 

@@ -12,15 +12,15 @@ from rljob_worker.rehearsal.inputs.tokenizer import json_object
 from rljob_worker.weight_index import INDEX, files_by_tensor
 
 MAX_HEADER_BYTES = 100_000_000
-"""As the library has it: what is longer is no header."""
+"""As the library has it: what is longer is not a header."""
 
 Shapes = Mapping[str, tuple[int, ...] | None]
 """By name of the tensor; None where only the index is here."""
 
 
 def weight_shapes(place: Path) -> Shapes:
-    """Of every tensor of a directory; nothing where that is not known. Files without bytes stand for such that are
-    elsewhere. Raises BadData for what is no safetensors file, InvalidJob for a damaged index."""
+    """Shapes of every tensor of a directory; nothing where that is not known. Files without bytes stand for such that
+    are elsewhere. Raises BadData for what is not a safetensors file, InvalidJob for a damaged index."""
     files = [file for file in sorted(place.glob("*.safetensors")) if file.stat().st_size]
     if not files:
         return dict.fromkeys(indexed_files(place))
@@ -33,7 +33,7 @@ def indexed_files(place: Path) -> dict[str, str]:
     try:
         return files_by_tensor(index) if "weight_map" in index else {}
     except ValueError as error:
-        raise InvalidJob(f"{place / INDEX} is no index: {error}; fetch the model again") from error
+        raise InvalidJob(f"{place / INDEX} is not an index: {error}; fetch the model again") from error
 
 
 def linear_layers(shapes: Shapes) -> set[str]:
@@ -67,4 +67,4 @@ def _header(file: Path) -> dict[str, Any]:
         fix = (
             "`git lfs pull` in its folder fetches what this is a pointer to" if is_pointer else "fetch the model again"
         )
-        raise BadData(f"{file} is no safetensors file; {fix}") from None
+        raise BadData(f"{file} is not a safetensors file; {fix}") from None

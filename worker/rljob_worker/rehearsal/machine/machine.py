@@ -106,7 +106,7 @@ def _hosts(count: int) -> str:
 
 
 def _peak_bytes_on_cpus(plan: Plan, here: Sequence[Host]) -> int:
-    """Of all workers that share this machine's memory; 0 where the plan does not know."""
+    """Peak bytes of all workers that share this machine's memory; 0 where the plan does not know."""
     of_group = {each.group: max((phase.peak for phase in each.phases), default=0) for each in plan.memory}
     groups = [plan.group(pod.group) for pod in here]
     return sum(of_group.get(group.name, 0) * group.workers_per_host for group in groups if group.device == "cpu")
@@ -130,7 +130,7 @@ def _memory_bytes() -> int | None:
 
 
 def _free_bytes(place: Path) -> int | None:
-    """Of the file system that a place is on, or will be."""
+    """Free bytes of the file system that a place is on, or will be."""
     there = next((each for each in (place, *place.absolute().parents) if each.exists()), None)
     if there is None:
         return None

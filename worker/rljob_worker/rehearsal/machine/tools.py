@@ -1,4 +1,4 @@
-"""What a plan needs beside torch on the machine where its workers run."""
+"""What a plan needs besides torch on the machine where its workers run."""
 
 from __future__ import annotations
 

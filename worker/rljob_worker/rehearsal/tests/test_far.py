@@ -182,7 +182,7 @@ def test_what_a_hub_does_not_give_is_missed_on_this_machine_alone(tmp_path, hub,
     shy = verdict_on(job, ())
     assert shy.problems == ()
     assert (
-        "there is no directory team/tiny here, the hub shows no model team/tiny to whoever has no HF_TOKEN, and"
+        "there is no directory team/tiny here, the hub shows no model team/tiny without an HF_TOKEN, and"
         in shy.lacking[0].message
     )
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:1")

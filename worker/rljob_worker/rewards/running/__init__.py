@@ -1,1 +1,1 @@
-"""The processes that run rewards: what each works on, what is said to them, and who ends one that is late."""
+"""The processes that run rewards: what each works on, the messages to them, and how one that is late is ended."""

@@ -32,7 +32,7 @@ class RewardCall:
     """Whether its reward of a row is the sum of those of its steps, which it has to say."""
 
     def wait_seconds(self, num_failed: int) -> float:
-        """Before the call that follows so many failed ones."""
+        """The backoff before the call that follows this many failed ones."""
         return min(self.backoff_seconds * 2.0 ** (num_failed - 1), max(LONGEST_WAIT_SECONDS, self.backoff_seconds))
 
 

@@ -65,7 +65,7 @@ class Round:
         return np.array(self._rewards, np.float64).reshape(len(self._calls), -1).T[np.asarray(order, np.int64)]
 
     def extra(self, order: Sequence[int]) -> list[list[dict[str, float]]]:
-        """[num_rewards][rows] what each reward returned beside the reward."""
+        """[num_rewards][rows] what each reward function returned besides the reward."""
         return [[of_reward[row] for row in order] for of_reward in self._extra]
 
     def answers(self, order: Sequence[int]) -> dict[int, str | None]:
@@ -73,7 +73,7 @@ class Round:
         return {at: self._answers[row] for at, row in enumerate(order) if row in self._answers}
 
     def steps(self, order: Sequence[int]) -> dict[int, list[Steps]]:
-        """Of each reward that is spread over steps: [rows]; none of rows that it missed."""
+        """Steps of each reward that is spread over steps: [rows]; none for rows that it missed."""
         spread = (reward for reward, call in enumerate(self._calls) if call.has_steps)
         return {reward: [self._steps.get((reward, row), ()) for row in order] for reward in spread}
 

@@ -1,3 +1,5 @@
+"""Which columns a reward function reads, from its source."""
+
 from functools import wraps
 
 import pytest

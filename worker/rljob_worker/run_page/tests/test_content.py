@@ -24,7 +24,7 @@ def test_a_metric_that_comes_late_or_is_missing_has_gaps():
 
 
 def test_long_runs_show_means_of_neighbours():
-    """Of 2500 steps 3 at a time: steps 1, 2, 3 at 2, and so on; the last point stands for one step alone."""
+    """With 2500 steps, 3 at a time: steps 1, 2, 3 at 2, and so on; the last point stands for one step alone."""
     steps, metrics = curves({"step": step, "a": step if step % 2 else None} for step in range(1, 2501))
     assert len(steps) == 834 <= MAX_POINTS
     assert steps[:2] == [2, 5] and steps[-1] == 2500

@@ -1,3 +1,5 @@
+"""The directory of a run: locks, notes and files."""
+
 import os
 import subprocess
 import sys

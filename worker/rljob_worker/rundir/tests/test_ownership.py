@@ -1,3 +1,5 @@
+"""Which attempt of which job owns a run directory."""
+
 import pytest
 
 from rljob_worker.checkpoint.manifest import committed, directory_name

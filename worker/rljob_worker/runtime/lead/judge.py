@@ -1,4 +1,4 @@
-"""What the lead does with a step that every worker has reported: write it down, decide, tell, commit."""
+"""What the lead does with a step that every worker has reported: record it, decide, announce the verdict, commit."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from rljob_worker.metrics.sink import RunFiles
 from rljob_worker.storage.place import Place
 
 RECENT_STEPS = 20
-"""Steps whose mean duration tells how long the remaining ones will take."""
+"""Steps whose mean duration predicts how long the remaining ones will take."""
 
 OF_ALL = ("reward/mean", "validation/accuracy")
 """What a job with several policies has as a mean over them, too: by these it stops and keeps checkpoints."""
@@ -71,7 +71,7 @@ class Recorder:
         return metrics
 
     def _summary(self, metrics: dict[str, float]) -> dict[str, Any]:
-        """What `/progress` tells of a step; `stepSeconds` is the mean of the recent ones."""
+        """What `/progress` reports of a step; `stepSeconds` is the mean of the recent ones."""
         if "time/step_seconds" in metrics:
             self._step_seconds.append(metrics["time/step_seconds"])
         chosen = headline(metrics)
@@ -95,7 +95,7 @@ class Recorder:
         self._files.close()
 
     def fail(self) -> None:
-        """The attempt ends by an error: trackers are told so, and nothing else is written. Raises nothing."""
+        """The attempt ends by an error: trackers are notified, and nothing else is written. Raises nothing."""
         self._files.fail()
 
 

@@ -23,7 +23,7 @@ from rljob_worker.runtime.setup.environment import WorkerEnvironment
 log = logging.getLogger(__name__)
 
 MOST_LANES = 64
-"""Workers of a group in a timeline: more are no picture, and their files too many for one folder and one reader."""
+"""Workers of a group in a timeline: more are not readable, and their files too many for one folder and one reader."""
 
 _MOST_EVENTS = 200_000
 """Allocations and releases of memory that are kept, the newest."""

@@ -1,6 +1,6 @@
 """Where a step's time goes, over workers: a Chrome trace with one lane per worker.
 
-Every worker that has a lane leaves its blocks of the step beside the others' before it reports the step, and the lead,
+Every worker that has a lane leaves its blocks of the step next to the others' before it reports the step, and the lead,
 once all have reported, makes one file of them:
 
     profile/step-5/: train-0.blocks.json  train-1.blocks.json  rollout-0.blocks.json   ->   timeline.json.gz

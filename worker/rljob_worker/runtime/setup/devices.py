@@ -8,7 +8,7 @@ from rljob_worker.visible_devices import require_devices
 
 
 def require_devices_of_torch(group: GroupPlan) -> None:
-    """Before anything is built on a device, and before a collective waits for whoever has none.
+    """Before anything is built on a device, and before a collective waits for a rank that has none.
 
     Raises InvalidJob where torch has fewer devices than this pod of the group has workers.
     """

@@ -1,4 +1,4 @@
-"""Who this process is: the variables of the worker's environment, read once and checked."""
+"""The identity of this process: the variables of the worker's environment, read once and checked."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class WorkerEnvironment:
 
     @property
     def owner(self) -> Owner:
-        """As whom this process writes to the run directory."""
+        """The owner as which this process writes to the run directory."""
         return Owner(self.attempt, self.run_id)
 
     @property

@@ -132,7 +132,7 @@ def rollout_engines(
     meshes: Mapping[Mesh, ProcessMesh],
     trained: Mapping[str, TrainEngine],
 ) -> dict[str, RolloutEngine]:
-    """What generates in a group, by model, beside what is `trained` there: an engine that measures while it is built
+    """What generates in a group, by model, besides what is `trained` there: an engine that measures while it is built
     what is free of its device finds it as it is when it generates. Collective."""
     if engines:
         begin_generation(trained.values())
@@ -158,7 +158,7 @@ def needs_rewards(spec: RLJobSpec, runs: Iterable[str]) -> bool:
 
 
 def reward_functions(spec: RLJobSpec) -> list[RewardSpec]:
-    """Rewards that are no models of the job's own."""
+    """Rewards that are not models of the job's own."""
     return [reward for reward in spec.rewards if reward.model is None]
 
 
@@ -184,8 +184,8 @@ def why_no_tokenizer(path: str, error: Exception) -> str:
         )
     reason = str(error).partition("\n")[0]
     return (
-        f"{path!r} is no directory beside the job's YAML, and the Hugging Face hub did not give it either: {reason}; "
-        "correct the path, or download the model and name its directory"
+        f"{path!r} is not a directory next to the job's YAML, and the Hugging Face hub did not give it either: "
+        f"{reason}; correct the path, or download the model and name its directory"
     )
 
 
@@ -232,7 +232,7 @@ def build_validations(
 
 
 def _validation(plan: Plan, stage: StagePlan, rank: int, resources: Resources, access: DataAccess) -> Validation:
-    """Of the policy that a stage generates with."""
+    """Validation of the policy that a stage generates with."""
     (policy,) = stage.models
     data, spec, tokenizer = plan.spec.data, plan.spec_of(policy), resources.tokenizers[policy]
     dataset = PromptDataset(

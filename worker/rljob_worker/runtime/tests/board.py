@@ -38,7 +38,7 @@ class Board:
             self._changed.notify_all()
 
     def break_all(self) -> None:
-        """As when a host is gone: whoever waits, or comes to wait, is told."""
+        """As when a host is gone: all that wait, now or later, are notified."""
         with self._changed:
             self._broken = PeerLost("a worker of the job is gone")
             self._changed.notify_all()

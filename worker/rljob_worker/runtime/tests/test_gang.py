@@ -91,7 +91,7 @@ def test_times_are_told_of_the_step_that_they_were_part_of(tmp_path):
     saves = {"time/checkpoint_seconds", "time/checkpoint_wait_seconds"}
     written = {"time/checkpoint_write_seconds"}  # of the step in which that came to its end: this or one after it
     assert of_steps[0] == set()
-    assert of_steps[1] == ends  # what the report on the opening took is no part of a step
+    assert of_steps[1] == ends  # what the report on the opening took is not part of a step
     assert of_steps[3] - written == ends | reports
     assert of_steps[2] - written == of_steps[4] - written == ends | reports | saves
     assert of_steps[5] == ends | reports | saves | written
@@ -288,7 +288,7 @@ def hold_writing(monkeypatch, step, rank, go, error=None):
 
 @pytest.mark.parametrize("rank", [0, 1])
 def test_steps_go_on_while_a_checkpoint_is_written_until_the_next_one(tmp_path, monkeypatch, rank):
-    """Of step 2, whose writing is held until everybody has begun step 4, and nobody can begin step 5."""
+    """The checkpoint of step 2 is held until everybody has begun step 4, and nobody can begin step 5."""
     go, begun, committed_by_then = threading.Event(), set(), []
     hold_writing(monkeypatch, 2, rank, go)
 

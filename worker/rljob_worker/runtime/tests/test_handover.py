@@ -1,3 +1,5 @@
+"""Batches between the stages of a worker and the databuffer."""
+
 from types import SimpleNamespace
 
 import numpy as np

@@ -1,3 +1,5 @@
+"""The worker process: exit codes when it cannot start."""
+
 import os
 import subprocess
 import sys

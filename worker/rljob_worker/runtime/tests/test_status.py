@@ -1,3 +1,5 @@
+"""Status reports to the sidecar, and stop requests to the worker."""
+
 import os
 import signal
 import threading

@@ -1,3 +1,5 @@
+"""The advantage stage and truncated trajectories."""
+
 import numpy as np
 
 from rljob_worker.batch import Batch, Column

@@ -1,3 +1,5 @@
+"""The mini-batches of an update."""
+
 import numpy as np
 
 from rljob_api.tests.builders import make_job

@@ -29,7 +29,7 @@ class FakeTrainEngine:
 
 
 def updated(columns: Sequence[str]) -> tuple[list[bool], set[str]]:
-    """Of two mini-batches in two epochs: which updates are asked, and which figures the stage itself has."""
+    """Update on two mini-batches in two epochs: which updates are asked, and which figures the stage reports."""
     engine = FakeTrainEngine()
     tokens = Column.from_lengths(np.ones(8, np.float32), [2, 2, 2, 2])
     batch = Batch.build(

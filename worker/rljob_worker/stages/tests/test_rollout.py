@@ -1,3 +1,5 @@
+"""The rollout stage: rows, versions and routes."""
+
 from dataclasses import replace
 
 import numpy as np

@@ -1,3 +1,5 @@
+"""Stages that a job brings: what they return, and how they fail."""
+
 import sys
 import types
 
@@ -83,5 +85,5 @@ def test_a_wrong_signature_is_found_before_the_first_step(monkeypatch):
 
 
 def test_a_module_that_is_not_there_names_the_fix(monkeypatch):
-    with pytest.raises(InvalidJob, match="put the file beside the job's YAML"):
+    with pytest.raises(InvalidJob, match="put the file next to the job's YAML"):
         load_function("stage mine", "no_such_module:run")

@@ -1,3 +1,5 @@
+"""The corpus that the tiny model is trained on."""
+
 import itertools
 import random
 

@@ -1,3 +1,5 @@
+"""Tiny reward models and judges."""
+
 import pytest
 import torch
 from transformers import AutoTokenizer, Qwen3ForCausalLM

@@ -1,3 +1,5 @@
+"""The Muon optimizer that trains the tiny model."""
+
 import torch
 
 from rljob_worker.tiny.muon import Muon, orthogonalized

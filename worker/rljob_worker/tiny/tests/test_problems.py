@@ -1,3 +1,5 @@
+"""Arithmetic problems in words."""
+
 import itertools
 import re
 

@@ -1,3 +1,5 @@
+"""The tiny model from a cache."""
+
 import subprocess
 import sys
 from pathlib import Path

@@ -1,3 +1,5 @@
+"""The recipe of the tiny model and its data."""
+
 import pyarrow.parquet as pq
 import pytest
 import torch

@@ -1,3 +1,5 @@
+"""The tokenizer of the tiny model."""
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

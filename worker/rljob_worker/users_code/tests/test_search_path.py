@@ -1,3 +1,5 @@
+"""The module search path of a job's own code."""
+
 import os
 import subprocess
 import sys

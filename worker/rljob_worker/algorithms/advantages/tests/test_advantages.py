@@ -1,3 +1,5 @@
+"""Advantages of GRPO, REINFORCE++ and GAE, by hand."""
+
 import math
 
 import pytest

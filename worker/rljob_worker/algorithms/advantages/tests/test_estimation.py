@@ -1,3 +1,5 @@
+"""The estimator of a job, applied to a whole batch."""
+
 import math
 
 import numpy as np

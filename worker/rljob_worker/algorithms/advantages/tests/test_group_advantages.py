@@ -1,3 +1,5 @@
+"""Estimators that compare the rows of a group, by hand."""
+
 import math
 
 import pytest

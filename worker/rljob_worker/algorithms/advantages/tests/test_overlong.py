@@ -1,3 +1,5 @@
+"""The penalty on overlong responses."""
+
 import torch
 
 from rljob_worker.algorithms.advantages.overlong import mask_truncated, soft_overlong_penalty

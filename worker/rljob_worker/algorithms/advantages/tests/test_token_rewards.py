@@ -1,3 +1,5 @@
+"""Rewards of a row, or of its steps, on tokens."""
+
 import torch
 
 from rljob_worker.algorithms.advantages.token_rewards import token_level_rewards

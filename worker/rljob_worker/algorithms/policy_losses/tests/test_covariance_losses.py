@@ -1,3 +1,5 @@
+"""The losses Clip-Cov and KL-Cov, by hand."""
+
 import math
 
 import numpy as np

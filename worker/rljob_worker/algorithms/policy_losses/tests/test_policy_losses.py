@@ -1,3 +1,5 @@
+"""PPO's clipped losses and their relatives, by hand."""
+
 import math
 
 import pytest

@@ -1,3 +1,5 @@
+"""Losses whose ratio is that of a whole sequence: GSPO, GMPO and others."""
+
 import math
 
 import pytest

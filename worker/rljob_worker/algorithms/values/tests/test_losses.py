@@ -1,3 +1,5 @@
+"""The clipped value loss, by hand."""
+
 import torch
 
 from rljob_worker.algorithms.tests.builders import double

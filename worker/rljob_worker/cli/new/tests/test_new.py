@@ -1,3 +1,5 @@
+"""`rljob new`: a job that suits a model and data."""
+
 import json
 
 import pytest
@@ -25,7 +27,7 @@ def test_a_job_on_ones_own_data_and_model_is_valid_as_it_is_written(tmp_path, mo
     assert found.applies_template
     assert "Hub" not in capsys.readouterr().out
     assert write_starter("far", "modle", "data/mine.jsonl", None) == 0
-    assert "modle is no directory here: it is taken for a name of the Hub" in capsys.readouterr().out
+    assert "modle is not a directory here: it is taken for a name of the Hub" in capsys.readouterr().out
 
 
 def test_chat_messages_and_models_without_a_template_are_taken_as_they_are(tmp_path):

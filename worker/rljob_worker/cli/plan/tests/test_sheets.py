@@ -1,3 +1,5 @@
+"""The tables of `rljob plan`."""
+
 from rljob_worker.cli.plan.sheets import sheets_of
 from rljob_worker.tests.documents import plan_of
 

@@ -1,3 +1,5 @@
+"""Numbers, durations and sizes as text."""
+
 import pytest
 
 from rljob_worker.cli.views.figures import count, duration, number, size

@@ -248,7 +248,7 @@ def test_a_minute_of_503_at_the_start_costs_a_minute(tmp_path, tokenizer, s3, pu
     s3.fail = Outage(clock, until=60.0)
     assert answers(open_s3(tmp_path, tokenizer, path, clock=clock), [4]) == ["answer 4"]
     assert 60.0 <= clock.now < 80.0
-    assert "503 Service Unavailable (SlowDown: Please reduce your request rate.); asking again" in caplog.text
+    assert "503 Service Unavailable (SlowDown: Please reduce your request rate.); retrying" in caplog.text
 
 
 def test_a_minute_of_503_while_it_trains_costs_a_minute(tmp_path, tokenizer, s3):

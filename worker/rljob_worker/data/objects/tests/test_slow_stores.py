@@ -1,4 +1,4 @@
-"""A store that is slow is waited for; one that says nothing any more is asked again."""
+"""A store that is slow is waited for; requests to one that says nothing any more are retried."""
 
 import threading
 from contextlib import contextmanager

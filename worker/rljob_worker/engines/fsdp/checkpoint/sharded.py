@@ -1,7 +1,7 @@
 """Sharded checkpoints that another number of ranks can read.
 
 torch's own coordination would send pickled plans between the ranks. Here every rank copies its shards and writes the
-copies with an index of them, and whoever commits the checkpoint merges the indexes; a reader needs nobody.
+copies with an index of them, and the committer of the checkpoint merges the indexes; a reader needs nobody.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _MODEL = "model."
 """Before the names of weights, where those of the optimizer have another prefix."""
 
 _ADAPTER = "adapter.json"
-"""Beside the shards of a checkpoint that holds an adapter in place of a whole model: which one."""
+"""Next to the shards of a checkpoint that holds an adapter in place of a whole model: which one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ def own(state: State, parts: Parts) -> State:
 
 
 def _is_first(name: str, tensor: torch.Tensor, parts: Parts) -> bool:
-    """Of the ranks of a replica that have the same of a tensor."""
+    """Whether this rank is the first of those of a replica that have the same part of a tensor."""
     if name == NUM_STEPS:
         return parts.rank % parts.num_ranks_of_replica == 0
     if not isinstance(tensor, DTensor):
@@ -106,7 +106,7 @@ class Written(PlaceReader):
 
     @property
     def tensors(self) -> dict[str, TensorStorageMetadata]:
-        """Of the model, by their names in it."""
+        """The tensors of the model, by their names in it."""
         found = self._index.state_dict_metadata.items()
         return {name.removeprefix(_MODEL): each for name, each in found if name.startswith(_MODEL)}
 
@@ -119,7 +119,7 @@ class Written(PlaceReader):
             raise InvalidJob(f"checkpoint {self._directory}: it is of another model: {difference}")
 
     def fill(self, state: State) -> None:
-        """Tensors in place, whatever number of ranks wrote them. Raises StorageError."""
+        """Tensors in place, for any number of ranks that wrote them. Raises StorageError."""
         with self._reading(), _single_process_is_fine():
             dcp.load(state, storage_reader=self, no_dist=True)
 
@@ -171,7 +171,7 @@ def _require_same(found: Adapter | None, wanted: Adapter | None, directory: Plac
 
 
 def _require_same_engine(found: Iterable[str], wanted: Iterable[str], directory: Place) -> None:
-    """Of a checkpoint's tensors, and of a model's."""
+    """Compare names and shapes of a checkpoint's tensors with those of the model."""
     written, own = _engine_of(found), _engine_of(wanted)
     if written != own:
         raise InvalidJob(
@@ -194,7 +194,7 @@ def _differences(
 
 
 def _engine_of(names: Iterable[str]) -> str:
-    """Whose matrices have such names."""
+    """Whether the matrices of this state have such names."""
     return "Megatron" if any(".linear_qkv." in name for name in names) else "FSDP"
 
 

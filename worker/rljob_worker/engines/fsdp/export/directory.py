@@ -89,7 +89,7 @@ def _filling(
 
 
 def _write_files(tensors: TrainedTensors, directory: Path, parts_of: PartsOf, file_bytes: int) -> None:
-    """Of consecutive tensors, and an index where there are several."""
+    """Write consecutive tensors to files, and an index where there are several files."""
     own = (Scattered(name, parameter) for name, parameter in tensors.parameters())
     files = list(buckets(own, file_bytes, tensors.dtype))
     names = _file_names(len(files))

@@ -28,8 +28,9 @@ class _Adapted:
 
 
 class TrainedTensors:
-    """Of a module without memory. What was trained is read from the checkpoint, whatever ranks wrote its parts; the
-    rest, beside which an adapter was trained, from where it was then, and gets the adapter's product."""
+    """The trained tensors of a module without memory. What was trained is read from the checkpoint, whatever ranks
+    wrote its parts; the rest, beside which an adapter was trained, from where it was then, and gets the adapter's
+    product."""
 
     def __init__(
         self,

@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 Named = dict[str, torch.nn.Parameter]
 
 NUM_STEPS = "num_steps"
-"""Beside the tensors of the optimizer, which are called after parameters: how many steps it has made."""
+"""Next to the tensors of the optimizer, which are called after parameters: how many steps it has made."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class ShardedOptimizer:
 
     @property
     def learning_rate(self) -> float:
-        """Of the next step."""
+        """The learning rate of the next step."""
         return self.settings.learning_rate * learning_rate_factor(self.settings, self.num_steps)
 
     @property
@@ -131,7 +131,7 @@ class ShardedOptimizer:
         self.num_steps += 1
 
     def _gradients(self, *, is_split: bool) -> dict[str, torch.Tensor]:
-        """Of this rank's part of the parameters that ranks split, or of those that each of them has whole."""
+        """Gradients of this rank's part of the parameters that ranks split, or of those that each of them has whole."""
         split = self._parts.split
         return {
             name: local.grad

@@ -49,7 +49,7 @@ class Scattered:
 
     @property
     def num_elements(self) -> int:
-        """Of the whole tensor."""
+        """Elements of the whole tensor."""
         return int(self.here.numel()) * self.num_parts
 
     @property
@@ -59,7 +59,7 @@ class Scattered:
         return -(-int(self.here.shape[0]) // shards) * prod(map(int, self.here.shape[1:]))
 
     def put(self, room: torch.Tensor) -> None:
-        """This rank's shard into `size` elements. Behind that of a rank that has fewer rows is whatever was there."""
+        """This rank's shard into `size` elements. Behind that of a rank that has fewer rows is padding."""
         shard = local_part(self.here.detach())
         room[: shard.numel()].copy_(shard.reshape(-1))
 
@@ -100,7 +100,7 @@ class Lot:
 
     @property
     def own_bytes(self) -> int:
-        """Of what each rank has."""
+        """Bytes of the part that each rank has."""
         return sum(self.sizes) * int(self.dtype.itemsize)
 
     def own(self, memory: torch.Tensor) -> torch.Tensor:

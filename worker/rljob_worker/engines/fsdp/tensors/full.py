@@ -36,7 +36,7 @@ def full_tensors(
 def of_layers(
     named: Iterable[Named], parts: Parts, dtype: torch.dtype | None = None, bucket_bytes: int = BUCKET_BYTES
 ) -> Iterator[Named]:
-    """Likewise to those that have something of the same layers, which are all but in pipeline stages."""
+    """Gather tensors to the ranks that have something of the same layers: all of them, except in pipeline stages."""
     for bucket in buckets(parts.scattered(named), bucket_bytes, dtype):
         gathered: dict[str, torch.Tensor] = {}
         for lot in bucket.lots:

@@ -19,7 +19,7 @@ def own_tensors(model: torch.nn.Module) -> Iterator[Named]:
 
 
 def merged_tensors(model: torch.nn.Module, parts: Parts) -> Iterator[Named]:
-    """The same with the adapter's product added, one at a time: W + alpha / rank · B A.
+    """The model's tensors with the adapter's product added, one at a time: W + alpha / rank · B A.
 
     Each rank adds its own rows. Collective: A and B are gathered on the way, a bucket of them at a time, so that every
     rank exhausts it.
@@ -37,7 +37,7 @@ def merged_tensors(model: torch.nn.Module, parts: Parts) -> Iterator[Named]:
 
 
 def _own_part(name: str, whole: torch.Tensor, parts: Parts) -> torch.Tensor:
-    """Of a matrix of the adapter what goes with this rank's part of the weight beside it."""
+    """The part of an adapter's matrix that belongs to this rank's part of the weight."""
     share = parts.split.share(name)
     return whole if share is None else share.of(whole)
 

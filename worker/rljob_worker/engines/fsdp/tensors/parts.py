@@ -32,19 +32,19 @@ class Parts:
     everyone: dist.ProcessGroup | None
     """All who have a part, of any replica; None where this rank is alone with its model."""
     shards: dist.ProcessGroup | None
-    """Those of its replica that would have the same as this one, and share it out."""
+    """The ranks of its replica that would have the same as this one, and shard it."""
     matrices: dist.ProcessGroup | None
-    """Those that split the matrices of layers, if any do."""
+    """The tensor-parallel group: ranks that split the matrices of layers, if any do."""
     experts: dist.ProcessGroup | None
-    """Those that split its experts."""
+    """The expert-parallel group: ranks that split its experts."""
     expert_shards: dist.ProcessGroup | None
-    """Those with the same experts, where they are split."""
+    """The ranks with the same experts, where they are split."""
     layers: dist.ProcessGroup | None = None
-    """Those of its replica with a part of the same layers; all of it, but where there are pipeline stages."""
+    """The ranks of its replica with a part of the same layers; all of it, except where there are pipeline stages."""
     pipeline: dist.ProcessGroup | None = None
-    """Those of this copy with other layers, and the same part of them."""
+    """The ranks of this copy with other layers, and the same part of them."""
     replicas: dist.ProcessGroup | None = None
-    """Those that have the same as this one in other replicas."""
+    """The data-parallel replicas: ranks that have the same as this one in other replicas."""
     device: torch.device = torch.device("cpu")
     """Where ranks meet."""
     stages: Stages | None = None
@@ -97,7 +97,8 @@ class Parts:
         return (Scattered(name, tensor, split.share(name)) for name, tensor in named)
 
     def everything(self, named: Iterable[Named]) -> Iterator[Scattered]:
-        """The same, and where there are pipeline stages the tensors of all of them, whole and without memory."""
+        """The named tensors, and where there are pipeline stages the tensors of all of them, whole and without
+        memory."""
         return self.scattered(named) if self.stages is None else self.stages.everything()
 
     def speaks_for(self, name: str) -> bool:
@@ -124,7 +125,7 @@ class Parts:
 
     def placed(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
         """What this rank has of a parameter, or of something of its shape, as a part of the whole one, sharing memory:
-        split first, and each part cut into rows. Over the ranks of a replica: others are not told of."""
+        split first, and each part cut into rows. Over the ranks of a replica: others do not get them."""
         share = self.split.share(name)
         num_parts = self.split.matrices[1] if share is None else share.size
         if num_parts == self.num_replicas == 1:

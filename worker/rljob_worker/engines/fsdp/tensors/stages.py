@@ -36,8 +36,8 @@ class Stages:
         return self.group.rank() == 0 or not name.startswith(self.shared)
 
     def add_up(self, gradients: dict[str, torch.Tensor], device: torch.device) -> None:
-        """Of what the first stage and the last share each has a part of the gradient; in place. Both get the same bits:
-        there are but two to add. Collective over the two."""
+        """Add up the gradients of what the first and the last pipeline stage share; in place. Both get the same bits:
+        there are only two to add. Collective over the two."""
         last = self.group.size() - 1
         other = {0: last, last: 0}.get(self.group.rank())
         for name in self.shared if other is not None else ():

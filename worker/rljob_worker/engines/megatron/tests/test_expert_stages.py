@@ -93,7 +93,7 @@ def replay(rank: int, path: str, mesh: Mesh, settings: TrainSettings) -> dict[st
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if ".experts." in name:
-                parameter.mul_(10)  # enough to be told apart in what they predict
+                parameter.mul_(10)  # enough to differ in what they predict
     engine = FSDPEngine(model, settings, CPU, mesh_here(mesh), layers=layers)
     batch = routed(a_batch([5, 1, 9, 3, 0, 7, 2, 8]))
     log_probs = engine.log_probs(batch).values

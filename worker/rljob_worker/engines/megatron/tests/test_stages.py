@@ -54,7 +54,7 @@ def test_stages_that_cannot_be_are_refused(tmp_path: Path) -> None:
 
 
 def parameters_of_stages(path: str, num_stages: int) -> list[dict[str, torch.Tensor]]:
-    """Of each, read from the files."""
+    """The parameters of each pipeline stage, read from the files."""
     found = []
     for stage in range(num_stages):
         policy = empty_policy(path, torch.float32)

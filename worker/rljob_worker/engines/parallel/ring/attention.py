@@ -59,7 +59,8 @@ class RingLayout:
         return out.transpose(0, 1).flatten(1, 2)[None]
 
     def tiles(self, rank: int, formula: Formula) -> Iterator[tuple[Tile, torch.Tensor | None]]:
-        """Of this rank's queries and that one's keys, each with what is seen, [queries, 1, keys]; None for all."""
+        """Tiles of this rank's queries and that one's keys, each with what is seen, [queries, 1, keys]; None for
+        all."""
         own = self.group.rank()
         for tile in tiles(self.tokens[own], self.tokens[rank], formula.window):
             seen = None if tile.sees_all else self._seen(own, rank, tile, formula.window)
@@ -132,7 +133,7 @@ class _Backward:
         self.of_queries = torch.zeros_like(queries, dtype=total.dtype)
 
     def through(self, rank: int, block: torch.Tensor) -> torch.Tensor:
-        """Of keys and values of that rank; those of queries are added up."""
+        """Gradients of keys and values of that rank; those of queries are added up."""
         found = torch.zeros_like(block, dtype=self.total.dtype)
         for tile, seen in self.layout.tiles(rank, self.formula):
             self._add(tile, seen, block[:, :, tile.keys].to(self.total.dtype), found[:, :, tile.keys])

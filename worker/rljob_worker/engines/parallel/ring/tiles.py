@@ -7,7 +7,7 @@ seen by all that come at it or later, up to the end of the last row that it is i
     ends      5  5 4  4  5        d is at 4: it sees p0 and p1, and neither a nor b
 
 Tokens are dealt out to ranks in turn, as Brandon et al. do it (Striped Attention, https://arxiv.org/abs/2311.09431):
-every rank then has as many tokens of each row, early and late ones, and as much to compute whoever's keys it has.
+every rank then has as many tokens of each row, early and late ones, and as much to compute with the keys of any rank.
 """
 
 from __future__ import annotations

@@ -152,7 +152,7 @@ MALFORMATIONS = {
     "too few turns": Malformation(_column("turns", lambda turns: turns[1:]), "each request has one of each"),
     "no sampling": Malformation(
         _column("samplings", lambda found: None, lambda found: (), list, lambda found: ({"temperature": 1.0},)),
-        "samplings is no tuple that says how",
+        "samplings is not a tuple that says how",
     ),
     "prompts of another type": Malformation(
         _column(
@@ -163,7 +163,7 @@ MALFORMATIONS = {
             lambda prompts: replace(prompts, values=prompts.values.astype(np.float64)),
             _moved_offset,
         ),
-        "prompts is no ragged int64",
+        "prompts is not a ragged int64",
     ),
     "temperature": Malformation(
         _sampling("temperature", float("nan"), float("inf"), -1.0, 1e-9, 1e-300, 1e9, 10**400, True, None, "1"),
@@ -187,7 +187,7 @@ MALFORMATIONS = {
     ),
     "sampling that did not come": Malformation(_added(_ways), "its sampling is not one of the 1 that came"),
     "samplings of another type": Malformation(
-        _column("sampling_of", lambda found: [0], lambda found: np.zeros(99, np.int64)), "sampling_of is no int64"
+        _column("sampling_of", lambda found: [0], lambda found: np.zeros(99, np.int64)), "sampling_of is not an int64"
     ),
     "draw": Malformation(_added(_draws), "its next draw is not between"),
     "tokens of another type": Malformation(_added(_of_another_type), "begun is not"),

@@ -42,7 +42,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture(scope="module")
 def stock(path: str) -> PreTrainedModel:
-    """The same model, as transformers has it."""
+    """The tests' model, as stock transformers loads it."""
     return AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32).eval()
 
 
@@ -581,7 +581,7 @@ def test_the_trainers_random_numbers_are_its_own(engine: RolloutEngine) -> None:
 
 
 def test_tokens_are_drawn_as_often_as_they_are_likely(engine: RolloutEngine, stock: PreTrainedModel) -> None:
-    """Of 1,000 draws, a token of probability p comes 1000 p times, give or take sqrt(1000 p (1 - p)); four of those are
+    """In 1,000 draws, a token of probability p comes 1000 p times, give or take sqrt(1000 p (1 - p)); four of those are
     missed by one in 16,000."""
     rows = run(engine, requests(list(range(1000)), 1))
     counts = np.bincount([tokens[0] for tokens, *_ in rows.values()], minlength=VOCABULARY)

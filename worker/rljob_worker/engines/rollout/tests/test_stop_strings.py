@@ -37,7 +37,7 @@ def byte_level() -> Any:
 
 @cache
 def sentence_pieces() -> Any:
-    """As Llama 2 and Gemma have it: blanks are a letter of their own, what is no piece is spelt in bytes."""
+    """As Llama 2 and Gemma have it: blanks are a letter of their own, what is not a piece is spelt in bytes."""
     words = [
         "<unk>",
         "<s>",
@@ -165,7 +165,7 @@ def test_added_tokens_are_text_and_special_ones_are_not() -> None:
     ("text", "words"),
     [
         ("", "an empty text would end every response at once"),
-        ("</s>", "'</s>': this is a special token, which is no text in a response; write stopTokenIds: [2]"),
+        ("</s>", "'</s>': this is a special token, which is not text in a response; write stopTokenIds: [2]"),
         ("wer b", "'wer b': no tokens of the model's tokenizer make this text"),
         ("b>c", "'b>c': no tokens"),
     ],
@@ -193,7 +193,7 @@ def test_tokens_that_are_no_pieces_of_a_text_are_refused() -> None:
     backend.decoder = decoders.WordPiece()
     with pytest.raises(InvalidJob, match="decodes by WordPiece"):
         Vocabulary.of(PreTrainedTokenizerFast(tokenizer_object=backend))
-    with pytest.raises(InvalidJob, match="object is no tokenizer with a tokenizer.json"):
+    with pytest.raises(InvalidJob, match="object is not a tokenizer with a tokenizer.json"):
         Vocabulary.of(object())
 
 

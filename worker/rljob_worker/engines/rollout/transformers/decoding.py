@@ -91,7 +91,7 @@ class Decoding:
 
     @property
     def cache_bytes(self) -> int:
-        """What the cache has reserved, and what is held beside it."""
+        """What the cache has reserved, and what is held besides it."""
         return self._cache.nbytes + self._held.nbytes
 
     @property
@@ -121,7 +121,7 @@ class Decoding:
 
     @property
     def row_ids(self) -> set[int]:
-        """Of requests that were not given back: those that have not ended, and those that have."""
+        """Rows of requests that were not given back: those that have not ended, and those that have."""
         return self.unfinished | {request.row_id for request, _ in self._ended}
 
     def submit(self, requests: Sequence[Request]) -> None:
@@ -136,7 +136,7 @@ class Decoding:
         return ended(found, self._no_routes)
 
     def peek(self, row_ids: Indices) -> PartialResponses:
-        """Of requests that have not ended, in this order."""
+        """The responses so far of requests that have not ended, in this order."""
         rows = set(row_ids.tolist())
         decoded = [self._rows.request(row) for row in self._rows.having(rows)]
         others = [request for request in (*self._waiting, *self._paused.values()) if request.row_id in rows]
@@ -233,17 +233,17 @@ class Decoding:
 
     @property
     def _room_left(self) -> int:
-        """Tokens that the cache may have beside what rows hold."""
+        """Tokens that the cache may have besides what rows hold."""
         return self.room - self._held.num_tokens
 
     def _let_go(self) -> None:
-        """Of what rows hold, the longest unused: as much as is more than they may, or than leaves room for a row."""
+        """Evict the longest unused of what rows hold, until it is within its limit and there is room for a row."""
         requests = [*self._waiting, *self._paused.values(), *self._rows.unfinished]
         longest = max((request.longest for request in requests), default=0)
         self._held.shrink(min(self.most_held, self.room - longest))
 
     def _row_limit(self, columns: int) -> int:
-        """Rows that may decode at once, with so many columns."""
+        """Rows that may decode at once, with n columns."""
         return rows_with_room(len(self._rows) + len(self._waiting), self._room_left, columns)
 
     def _columns_with_new(self) -> int:
@@ -271,7 +271,7 @@ class Decoding:
             self._draw(before, logits, version, routes[last_of] if len(routes) else routes)
 
     def _beginnings(self, requests: Sequence[Request], sequences: Column, sequence_of: Indices) -> Sequence[Beginning]:
-        """Of each sequence, from what the row of its first request holds until now."""
+        """The cached beginning of each sequence, from what the row of its first request holds until now."""
         held = [self._held.take(request.row_id) for request in requests]
         first = np.searchsorted(sequence_of, np.arange(sequences.num_rows)).tolist()
         return [Beginning.of(held[at], sequences.row(place)) for place, at in enumerate(first)]
@@ -284,7 +284,7 @@ class Decoding:
             self._longest_waiting = self._most_remaining = 0
 
     def _make_room(self, num_rows: int) -> None:
-        """Memory for so many more rows, and for those that will follow them."""
+        """Memory for n more rows, and for those that will follow them."""
         cache, columns = self._cache, self._columns_with_new()
         if not len(self._rows):
             if cache.rows * cache.columns > self._room_left:
@@ -355,7 +355,8 @@ class Decoding:
         return logits[:, -1], routes
 
     def _positions(self) -> Indices:
-        """Of the tokens to compute. A finished row goes nowhere: it must not run out of the model's positions."""
+        """Positions of the tokens to compute. A finished row goes nowhere: it must not run out of the model's
+        positions."""
         lengths = self._cache.lengths
         return np.where(self._rows.finished, 0, lengths) if self._rows.num_finished else lengths
 

@@ -121,7 +121,7 @@ class DecodeCache(Cache):  # type: ignore[misc]
 
     @property
     def nbytes(self) -> int:
-        """Of the reserved memory."""
+        """Bytes of the reserved memory."""
         return sum(buffer.nbytes for pair in self._buffers.values() for buffer in pair)
 
     @property

@@ -10,7 +10,7 @@ _FIRST_COLUMNS = 256
 
 
 def rows_with_room(wanted: int, room: int, columns: int) -> int:
-    """Of the rows that there are, how many decode at once; one always does."""
+    """How many of the rows decode at once; one always does."""
     return max(1, min(wanted, room // columns))
 
 

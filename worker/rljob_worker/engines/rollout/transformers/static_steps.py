@@ -85,7 +85,7 @@ class ColumnMasks:
 
 
 class _Memory:
-    """What steps read and write beside the model, as long as the cache keeps its own."""
+    """What steps read and write besides the model, as long as the cache keeps its own."""
 
     def __init__(self, cache: DecodeCache) -> None:
         keys = next(iter(cache.buffers.values()))[0]

@@ -45,7 +45,7 @@ class _RowsOfBatch:
 
     @property
     def num_drawn(self) -> Indices:
-        """[rows] tokens that each has, beside its prompt and what is guessed."""
+        """[rows] tokens that each has, besides its prompt and what is guessed."""
         batch = self._runner.input_batch
         rows = slice(batch.num_reqs)
         counts: Indices = (batch.num_tokens_no_spec[rows] - batch.num_prompt_tokens[rows]).astype(np.int64)
@@ -88,5 +88,5 @@ class GuessSampler:
 
 
 def _of_tokens(tokens: torch.Tensor, log_probs: torch.Tensor) -> LogprobsTensors:
-    """Of sampled tokens alone; nobody reads their ranks."""
+    """Log-probs of the sampled tokens only; nobody reads their ranks."""
     return LogprobsTensors(tokens.to(torch.int32)[:, None], log_probs[:, None], torch.zeros_like(tokens))

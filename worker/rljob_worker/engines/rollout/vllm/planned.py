@@ -11,7 +11,7 @@ _DTYPES = {"Float32": "float32", "BFloat16": "bfloat16"}
 
 
 def settings_of(plan: Plan, engine: EnginePlan) -> VLLMSettings:
-    """Of one engine; the same on every worker."""
+    """The settings of one engine; identical on every worker."""
     spec = plan.spec
     rollout, options = spec.rollout, spec.rollout.engine_options
     rows = -(-spec.num_rows // engine.mesh.dp)

@@ -1,4 +1,4 @@
-"""What vLLM is asked to do with the logits of each request, and what its sampler is told of the rows of a step."""
+"""What vLLM is asked to do with the logits of each request, and what its sampler knows of the rows of a step."""
 
 from __future__ import annotations
 
@@ -69,6 +69,6 @@ class DrawnRows:
         return sample_each(logits, self.ways, self.way_of, self.streams, self.first_draws + num_drawn)
 
     def repeated(self, times: Indices) -> DrawnRows:
-        """Each row so many times in a row."""
+        """Each row n times in a row."""
         ways, streams, first = (np.repeat(each, times) for each in (self.way_of, self.streams, self.first_draws))
         return DrawnRows(self.ways, ways, streams, first)

@@ -16,7 +16,7 @@ _CPU_BLOCK = 32
 
 @dataclass(frozen=True, slots=True)
 class VLLMSettings:
-    """Of one engine of one worker."""
+    """Settings of one engine of one worker."""
 
     dtype: str
     """A name of torch's."""
@@ -25,8 +25,8 @@ class VLLMSettings:
     longest_row: int
     """Tokens of the longest prompt and response that the job may ask for together."""
     memory_fraction: float = 0.6
-    """Of the memory that is free: on a device for weights and cache, on a CPU for the cache, which is no larger than
-    `max_batch_rows` of `longest_row` need."""
+    """The fraction of free memory: on a device for weights and cache, on a CPU for the cache, which is not a larger
+    than `max_batch_rows` of `longest_row` need."""
     workers_per_host: int = 1
     """Workers that share the memory of a host."""
     tensor: int = 1
@@ -41,7 +41,7 @@ class VLLMSettings:
 
 
 def engine_arguments(settings: VLLMSettings, path: str, *, is_cpu: bool) -> dict[str, Any]:
-    """Arguments of vLLM's EngineArgs, but for memory. The weights it starts with are random: a policy is loaded
+    """Arguments of vLLM's EngineArgs, except for memory. The weights it starts with are random: a policy is loaded
     next."""
     found: dict[str, Any] = {
         "model": path,

@@ -123,7 +123,7 @@ def test_mlflow_gets_config_metrics_samples_and_files_and_a_resumed_run_is_the_s
 
 
 class Notes:
-    """A tracker that notes what it gets, and fails or hangs where told."""
+    """A tracker that notes what it gets, and fails or hangs where asked to."""
 
     def __init__(self, bad_step=None, gate=None):
         self.steps, self.closed, self._bad, self._gate = [], False, bad_step, gate
@@ -155,7 +155,7 @@ def test_calls_reach_the_tracker_in_order_and_a_failure_costs_only_itself(tmp_pa
     tracker.upload(tmp_path, "checkpoint")
     tracker.close()
     assert notes.steps == [-9, 1, 3, "checkpoint"] and notes.closed and not notes.has_failed
-    assert "Notes failed, and the run goes on without what it was told: ConnectionError: gone" in caplog.text
+    assert "Notes failed, and the run goes on without what it was sent: ConnectionError: gone" in caplog.text
 
 
 def test_a_tracker_that_hangs_holds_nobody_up_and_what_it_costs_is_told(caplog):

@@ -63,7 +63,7 @@ def test_where_files_are_elsewhere_the_index_has_the_names(tmp_path):
 )
 def test_what_is_no_header_is_told_with_what_helps(tmp_path, content, fix):
     (tmp_path / "a.safetensors").write_bytes(content)
-    with pytest.raises(BadData, match=f"a.safetensors is no safetensors file; {fix}"):
+    with pytest.raises(BadData, match=f"a.safetensors is not a safetensors file; {fix}"):
         weight_shapes(tmp_path)
 
 
@@ -106,5 +106,5 @@ def test_a_special_token_is_no_text_of_a_response():
     backend.add_special_tokens([AddedToken("<|end|>", special=True)])
     backend.add_tokens(["word"])
     found = told(stop_findings(["word", "<|end|>"], LightTokenizer("there", backend, None, {})))
-    message = "this is a special token, which is no text in a response"
+    message = "this is a special token, which is not text in a response"
     assert found == [("spec.rollout.stop[1]", "<|end|>", message, "Write stopTokenIds: [1].")]

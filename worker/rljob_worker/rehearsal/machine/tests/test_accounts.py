@@ -1,3 +1,5 @@
+"""Accounts of trackers that a machine lacks."""
+
 import pytest
 
 from rljob_worker.rehearsal.machine.accounts import unreachable_trackers

@@ -1,4 +1,4 @@
-"""What a machine lacks beside torch is said before torch is imported."""
+"""What a machine lacks besides torch is said before torch is imported."""
 
 from __future__ import annotations
 

@@ -1,3 +1,5 @@
+"""How a run is opened: new, resumed, or refused."""
+
 import dataclasses
 import json
 

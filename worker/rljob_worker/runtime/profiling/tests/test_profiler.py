@@ -142,7 +142,7 @@ def test_the_trace_of_torch_has_its_operations(tmp_path):
 
 
 class DeviceMemory:
-    """Of a device: remembers what it is asked to keep."""
+    """A fake of a device's memory recording: remembers what it is asked to keep."""
 
     def __init__(self, breaks=False):
         self.kept, self._breaks = [], breaks

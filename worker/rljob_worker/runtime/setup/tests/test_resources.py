@@ -1,3 +1,5 @@
+"""Tokenizers and engines that a worker loads."""
+
 import numpy as np
 import torch
 
@@ -15,7 +17,7 @@ def test_a_model_without_tokenizer_says_what_is_there_and_what_is_needed(tmp_pat
 
 def test_a_name_that_nobody_knows_is_no_directory_and_not_on_the_hub():
     said = why_no_tokenizer("qwen/typo", OSError("We could not connect\nand more"))
-    assert said.startswith("'qwen/typo' is no directory beside the job's YAML")
+    assert said.startswith("'qwen/typo' is not a directory next to the job's YAML")
     assert "We could not connect; correct the path" in said and "and more" not in said
 
 

@@ -1,4 +1,4 @@
-"""The group's world over real processes: how the end of one of them is told by the others."""
+"""The group's world over real processes: how the others report the end of one of them."""
 
 import json
 import os

@@ -12,7 +12,7 @@ from rljob_worker.engines.parallel.ring.tiles import Tile, Tokens, tiles
 
 
 def packed(*groups: tuple[int, list[int]]) -> PackedRows:
-    """Of groups with a prompt of so many tokens and responses of so many; every prompt is another."""
+    """A pack of groups, each with its own prompt and responses, of the given numbers of tokens."""
     prompts = [[index] * prompt for index, (prompt, responses) in enumerate(groups) for _ in responses]
     responses = [[9] * response for _, lengths in groups for response in lengths]
     return pack(Column.ragged(prompts), Column.ragged(responses))

@@ -50,7 +50,7 @@ def test_a_row_that_waits_or_runs_is_not_taken_twice() -> None:
 
 
 def spoil_logits(model: torch.nn.Module, of: Callable[[torch.Tensor], Any]) -> Any:
-    """of: which of the logits of a forward [1 or rows, ..., vocabulary] are no numbers; none where it gives None."""
+    """of: which of the logits of a forward [1 or rows, ..., vocabulary] are not numbers; none where it gives None."""
 
     def spoil(module: torch.nn.Module, inputs: object, output: Any) -> None:
         if (at := of(output.logits)) is not None:

@@ -351,7 +351,7 @@ def test_rows_that_have_no_room_any_more_wait_and_go_on(tmp_path: Path) -> None:
 
 @pytest.fixture
 def nothing_is_zero() -> Iterator[None]:
-    """Memory that was not written holds what is no number."""
+    """Memory that was not written holds what is not a number."""
     torch.use_deterministic_algorithms(True)
     yield
     torch.use_deterministic_algorithms(False)

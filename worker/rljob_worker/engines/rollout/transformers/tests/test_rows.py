@@ -59,7 +59,7 @@ def test_samplings_go_with_their_last_row_and_the_others_stay_with_theirs() -> N
 
 
 def test_routes_stay_with_their_rows_beside_rows_that_have_ended() -> None:
-    """Of 3 layers with 2 experts each, in every step and row others."""
+    """Routes of 3 layers with 2 experts each, different in every step and row."""
     first, second = np.arange(48, dtype=np.int16).reshape(2, 4, 3, 2)
     rows = DecodingRows((), np.empty((0, 3, 2), np.int16))
     rows.append([Request(row, 0, np.array([3]), limit, SAMPLING) for row, limit in enumerate((1, 9, 1, 9))])

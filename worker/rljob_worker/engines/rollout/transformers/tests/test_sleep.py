@@ -20,7 +20,7 @@ MIB = 1 << 20
 
 
 def private_bytes() -> int:
-    """Of this process alone."""
+    """Private memory of this process."""
     lines = Path("/proc/self/smaps_rollup").read_text().splitlines()
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("Private_Dirty"))
 

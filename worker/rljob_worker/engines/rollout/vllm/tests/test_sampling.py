@@ -1,4 +1,4 @@
-"""What vLLM's sampler is told."""
+"""What vLLM's sampler gets."""
 
 import numpy as np
 import torch

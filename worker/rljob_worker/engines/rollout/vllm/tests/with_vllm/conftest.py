@@ -9,7 +9,7 @@ collect_ignore_glob = [] if find_spec("vllm") else ["test_*.py"]
 
 @pytest.fixture(scope="session", autouse=True)
 def _imported() -> None:
-    """It sets variables of its process when it is imported, which are no leaks of the first test to do so."""
+    """It sets variables of its process when it is imported, which are not leaks of the first test to do so."""
     from rljob_worker.engines.rollout.vllm.library import load_start
 
     load_start()

@@ -44,7 +44,7 @@ class Found:
     num_groups: int
     """Process groups that it made for the engine."""
     broke: str
-    """What it was told when another rank of its copy was asked for another row."""
+    """What it answered when another rank of its copy was asked for another row."""
 
 
 def rows(engine: RolloutEngine, sampling: Sampling, row_ids: list[int]) -> list[tuple[list[int], list[float]]]:

@@ -1,4 +1,4 @@
-"""What the engine does with a library that does as it is told here."""
+"""What the engine does with a library that is scripted here."""
 
 from __future__ import annotations
 

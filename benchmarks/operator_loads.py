@@ -73,7 +73,7 @@ ENDED: Object = {
 
 
 def small_job(name: str) -> Object:
-    """Of one pod with one device, so that a simulated node has eight of them."""
+    """A job of one pod with one device, so that a simulated node has eight of them."""
     found = job(name, 1)
     found["spec"]["workerGroups"][0]["accelerator"]["count"] = 1
     return found

@@ -204,7 +204,7 @@ def step(made: Plan, engines: list[tuple[EnginePlan, ScoringEngine]]) -> None:
 
 
 def rows(made: Plan) -> Batch:
-    """Of one copy, in full length."""
+    """Rows of one data-parallel replica, all of the full length."""
     spec, rng = made.spec, np.random.default_rng(0)
     count = spec.mini_batch_rows // made.trainer_of("actor").mesh.dp
     prompt, response = spec.data.max_prompt_tokens, spec.rollout.max_response_tokens

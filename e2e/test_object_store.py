@@ -65,7 +65,7 @@ def _is(node: str) -> dict[str, Any]:
 
 
 def manifests(job: Job, jobs: Jobs) -> list[Manifest]:
-    """Of the checkpoints that are committed in the store, by step."""
+    """Manifests of the checkpoints that are committed in the store, by step."""
     checkpoints = place_of(f"{RUNS}/{jobs.namespace}/{job.name}/checkpoints")
     found = (read_manifest(path) for path in checkpoints.glob("step-*"))
     return sorted((each for each in found if each is not None), key=lambda each: each.step)

@@ -1,4 +1,4 @@
-"""The same bytes moved with nothing in between, each with the least that its way needs.
+"""Ceilings of the machine: the rows' bytes moved with nothing in between, each with the least that its way needs.
 
     memcpy             one process, array to array
     shared memory      the writer copies in, the reader copies out

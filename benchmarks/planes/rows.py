@@ -134,7 +134,7 @@ def act(role: Role, action: str, step: int) -> dict[str, Any]:
 
 
 def sums(part: Part) -> list[float]:
-    """Of every column: every value is looked at once."""
+    """Sum of every column, which reads every value once."""
     return [float(column.sum()) for column in part.columns]
 
 

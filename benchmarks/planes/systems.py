@@ -59,7 +59,7 @@ def take_turn(system: System, step: int) -> tuple[Turn, list[list[float]]]:
 
 
 def cpu_of(processes: Sequence[int]) -> dict[int, float]:
-    """Of those that are still there: Ray ends workers that have nothing to do."""
+    """CPU seconds of the processes that are still there: Ray ends workers that have nothing to do."""
     found = {}
     for number in processes:
         with contextlib.suppress(OSError):

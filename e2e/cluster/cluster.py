@@ -107,7 +107,7 @@ class Cluster(ABC):
     @property
     @abstractmethod
     def host_address(self) -> str:
-        """Of this machine, as pods reach it."""
+        """Address of this machine, as pods reach it."""
 
     @abstractmethod
     def node_name(self, number: int) -> str: ...

@@ -1,3 +1,5 @@
+"""Tests of packing a folder of modules into a ConfigMap."""
+
 import base64
 
 import pytest

@@ -138,7 +138,7 @@ def _type_fix(kind: str, value: Any) -> str:
 
 
 def _length(kind: str, context: dict[str, Any]) -> tuple[str, str]:
-    """Of a text or a list, what is wrong and what to do."""
+    """What is wrong with the length of a text or a list, and what to do."""
     what, parts, part = ("text", "characters", "text") if kind.startswith("string") else ("list", "entries", "an entry")
     if "max_length" in context:
         return f"the {what} has more than {context['max_length']} {parts}", f"Leave some {parts} out."

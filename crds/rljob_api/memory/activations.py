@@ -65,7 +65,7 @@ def layer_on_its_way_back(layout: Layout, tokens: int, attended: int, scores: in
 
 
 def _attention_elements(layout: Layout) -> int:
-    """Of one token, with the norm before it."""
+    """Elements that attention and the norm before it keep for one token."""
     shape, normed = layout.shape, _normed(layout)
     of_heads = normed * (shape.query_width + shape.key_width) if shape.family.query_key_norms else 0
     norm = normed * shape.hidden // layout.tensor + shape.hidden
@@ -73,7 +73,7 @@ def _attention_elements(layout: Layout) -> int:
 
 
 def _behind_attention_elements(layout: Layout) -> int:
-    """Of one token, likewise: what the rest of the layer keeps."""
+    """Elements that the rest of the layer keeps for one token."""
     family, hidden = layout.shape.family, layout.shape.hidden
     norms = (family.norms - 1) * _normed(layout) * hidden // layout.tensor
     read = (family.norms - 1 - family.norms_behind) * hidden
@@ -102,7 +102,7 @@ def one_layer(layout: Layout, tokens: int, attended: int = 0) -> int:
 
 
 def scores_bytes(layout: Layout, tokens: int, longest: int, *, trained: bool) -> int:
-    """Of attention in one layer, forward, or backward as well where it is computed again. tokens: of all rows."""
+    """Bytes of attention scores in one layer, forward, or backward as well where computed again. tokens: of all rows."""
     shape, wide = layout.shape, max(layout.computed, 4)
     if not shape.bounded or layout.ring:
         return 0
@@ -111,7 +111,7 @@ def scores_bytes(layout: Layout, tokens: int, longest: int, *, trained: bool) ->
 
 
 def logits_bytes(layout: Layout, responses: int, *, trained: bool) -> int:
-    """Of the tokens of a chunk, forward (twice over) or backward (four times), in at least four bytes."""
+    """Bytes of a chunk of logits, forward (twice over) or backward (four times), each number of at least four bytes."""
     shape = layout.shape
     if not responses:
         return 0

@@ -85,12 +85,12 @@ class Layout:
 
     @property
     def kept(self) -> int:
-        """Of the weights, bytes that stay where the rank computes."""
+        """Bytes of the weights that stay on the device."""
         return 0 if self.offload.parameters else self.shard
 
     @property
     def optimizer_kept(self) -> int:
-        """Of the optimizer's states, bytes that stay there."""
+        """Bytes of the optimizer states that stay on the device."""
         return 0 if self.offload.optimizer else self.optimizer
 
     @property

@@ -96,7 +96,7 @@ class AxisCost(ApiModel):
 
 
 class MeshCost(ApiModel):
-    """Of the mesh that engines of one group have in common."""
+    """Cost of the mesh that engines of one group have in common."""
 
     group: str
     mesh: Mesh
@@ -106,7 +106,7 @@ class MeshCost(ApiModel):
 
 
 def context_way(key_heads: int, mesh: Mesh) -> ContextWay:
-    """Of a model with so many key heads: a ring where the ranks of a copy cannot share in whole heads those that split
+    """How ranks of a model with `key_heads` key heads share a context: a ring where the ranks of a copy cannot share in whole heads those that split
     matrices leave each of them."""
     return "Ring" if key_heads // mesh.tp % mesh.cp else "Heads"
 

@@ -99,7 +99,7 @@ class Room:
 
     @property
     def weights(self) -> int:
-        """Of which this much for chunks of weights."""
+        """Bytes of it that are for chunks of weights."""
         return memory_beside_weights(self._rest) - self._rest if self.has_weights else 0
 
     @property

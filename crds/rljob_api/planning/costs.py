@@ -45,7 +45,7 @@ AXES: tuple[AxisWithCost, ...] = ("dp", "rp", "pp", "cp", "tp", "ep")
 
 
 def mesh_costs(plan: Plan, shapes: Shapes, limits: Limits) -> tuple[MeshCost, ...]:
-    """Of every mesh over which models are trained or scored whose shapes are at hand."""
+    """Costs of every mesh over which models of known shape are trained or scored."""
     found: dict[tuple[str, Mesh], list[EnginePlan]] = {}
     for engine in plan.engines:
         if engine.kind == "Train":
@@ -173,7 +173,7 @@ def passes_of(plan: Plan, engine: EnginePlan) -> tuple[int, int]:
 
 
 def operations_of(plan: Plan, engine: EnginePlan, shape: ModelShape) -> float:
-    """Of one worker in a step, of the whole of a model."""
+    """Floating-point operations of one worker in a step, over all layers of the model."""
     mesh = engine.mesh
     forwards, backwards = passes_of(plan, engine)
     tokens = ceil(plan.spec.num_rows / mesh.dp) * plan.spec.longest_row

@@ -217,7 +217,7 @@ def _written(training: TrainingSpec) -> dict[str, str]:
 
 
 def _hosts(job: RLJob, shapes: Shapes, profiles: Mapping[str, AcceleratorProfile]) -> dict[str, int] | None:
-    """Of each group, hosts on which the job fits when every group that lacks memory is doubled until it does not."""
+    """Hosts per group on which the job fits, found by doubling every group that lacks memory until none does."""
     while True:
         try:
             made, limits = draft(job, profiles, shapes)

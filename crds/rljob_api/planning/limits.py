@@ -96,8 +96,10 @@ def lacking_bytes(plan: Plan, limits: Limits) -> tuple[int, int]:
 
 
 def memory_problems(plan: Plan, limits: Limits, hosts_help: bool = True) -> Iterator[Problem]:
-    """Of each group of which a worker cannot fit, or leaves more to its host than that has. hosts_help: whether more of
-    them may be proposed."""
+    """One problem for each group with a worker that does not fit, or that offloads more to its host than that has.
+
+    hosts_help: whether more hosts may be proposed.
+    """
     for need in _needs(plan, limits):
         if need.limit is not None and need.most.peak > need.limit.usable:
             yield _too_much(plan, need.index, need.most, need.limit, hosts_help)

@@ -30,7 +30,7 @@ class OwnObjects(Protocol):
 
 @dataclass(frozen=True)
 class GangActions:
-    """Of one job."""
+    """Applies, releases and deletes what the gang provider of one job needs in the cluster."""
 
     cluster: Cluster
     gangs: Gangs

@@ -47,7 +47,7 @@ class Gang(Protocol):
 
     @property
     def api_versions(self) -> tuple[str, ...]:
-        """Of which the API server must serve one, newest first; empty: nothing is needed."""
+        """API versions, newest first, one of which the API server must serve; empty: nothing is needed."""
         ...
 
     @property

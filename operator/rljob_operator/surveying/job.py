@@ -43,7 +43,7 @@ def read_status(written: Mapping[str, Any] | None) -> RLJobStatus:
 
 
 def _mend(status: dict[str, Any], place: tuple[int | str, ...]) -> None:
-    """Of conditions only what is wrong goes: that a job has ended must not be forgotten for the sake of a time."""
+    """Drop only what is wrong from conditions: that a job has ended must not be forgotten for the sake of a time."""
     field = str(place[0])
     entries = status.get(field)
     if field != "conditions" or len(place) < 2 or not isinstance(entries, list):

@@ -131,7 +131,7 @@ class Surveyor:
         return replace(situation, refusal=Refusal(Reason.KUBERAY_MISSING, message))
 
     def _unexplained(self, job: Job, names: Iterable[str]) -> list[str]:
-        """Of missing pods those that may still run, as many as can be asked for one by one."""
+        """Missing pods that may still run, as many as can be looked up one by one."""
         seen = ((name, self.pods.departed(job.key, name)) for name in names)
         return [name for name, pod in seen if pod is None or not _explains_itself(pod_facts(pod))][:_MAX_ASKED]
 

@@ -1,3 +1,5 @@
+"""Tests of what a pod template may and may not change."""
+
 import json
 
 import pytest

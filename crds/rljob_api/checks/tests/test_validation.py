@@ -1,3 +1,5 @@
+"""Tests of the validation of whole jobs: valid ones, and each problem with its message."""
+
 import pytest
 
 from rljob_api.checks.validation import problems_of

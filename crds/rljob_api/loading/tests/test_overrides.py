@@ -1,3 +1,5 @@
+"""Tests of overriding fields of a job from the command line."""
+
 import pytest
 
 from rljob_api.loading.overrides import apply_overrides, written_by

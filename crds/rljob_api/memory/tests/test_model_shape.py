@@ -1,3 +1,5 @@
+"""Tests of model shapes: parameters, experts, splits."""
+
 from dataclasses import replace
 
 import pytest

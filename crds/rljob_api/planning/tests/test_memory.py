@@ -1,3 +1,5 @@
+"""Tests of the planned memory of workers."""
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,3 +1,5 @@
+"""Tests of the planned traffic of rows between workers."""
+
 import pytest
 
 from rljob_api.catalogue.widths import INDEX_BYTES

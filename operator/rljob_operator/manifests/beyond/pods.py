@@ -125,7 +125,7 @@ def _host_paths(ceilings: Ceilings, spec: Manifest) -> Iterator[str]:
 
 
 def _images(ceilings: Ceilings, spec: Manifest) -> Iterator[str]:
-    """Of containers, and of volumes that show what is in an image."""
+    """Images that are not allowed, of containers and of image volumes."""
     images = [(f"container {each.get('name')}", each.get("image")) for each in containers(spec)]
     for volume in entries(spec, "volumes"):
         if at(volume, "image") is not None:

@@ -103,7 +103,7 @@ def place_of_pod(context: JobContext, profile: AcceleratorProfile) -> Manifest:
 
 
 def tolerations(context: JobContext, profile: AcceleratorProfile) -> list[Manifest]:
-    """Of the nodes with the accelerator, and of a node that fails: Kubernetes' own default is five minutes, in which
+    """Tolerations of nodes with the accelerator, and of a node that fails: Kubernetes' own default is five minutes, in which
     the whole gang would wait for one dead node."""
     failing = [
         {

@@ -1,3 +1,5 @@
+"""Tests of the manifests of pods that serve models."""
+
 import json
 
 import pytest

@@ -1,3 +1,5 @@
+"""Tests of the Pod Security Standards against the published pods."""
+
 import json
 from pathlib import Path
 

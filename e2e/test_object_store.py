@@ -72,7 +72,7 @@ def manifests(job: Job, jobs: Jobs) -> list[Manifest]:
 
 
 def shards(manifest: Manifest) -> dict[str, tuple[int, int]]:
-    """Size and checksum of what engines wrote, but for indexes, which know where they are."""
+    """Size and checksum of what engines wrote, except indexes, which know where they are."""
     return {name: tuple(entry) for name, entry in manifest.files.items() if name.endswith(".distcp")}
 
 

@@ -100,7 +100,7 @@ class CopiesOut(Keeping):
 
 
 class Sends(Silent):
-    """Sends everything to whoever has asked with one byte."""
+    """Sends everything to the peer that has asked with one byte."""
 
     def __init__(self, case: Case, source: Path, directory: Path, rank: int) -> None:
         super().__init__(case, source, directory, rank)

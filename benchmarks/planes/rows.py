@@ -1,6 +1,6 @@
 """The rows that every data plane moves, and what tells that they have arrived; numpy only, for two environments.
 
-The rows lie in one file, mapped by whoever writes: so no system's memory is counted for having them. Padded rows are
+The rows lie in one file, mapped by the writer: so no system's memory is counted for having them. Padded rows are
 all of one length; ragged ones between half and one and a half times the mean.
 """
 

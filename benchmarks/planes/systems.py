@@ -1,4 +1,4 @@
-"""What every data plane is to the benchmark: processes by role that do one thing when told."""
+"""What every data plane is to the benchmark: processes by role that do one thing on request."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ def _is_consequence(error: ErrorDetails) -> bool:
 
 
 def _explain(error: ErrorDetails, location: Location) -> tuple[str, str]:
-    """(what is wrong, what to do) in the words of a user who never heard of pydantic."""
+    """(what is wrong, what to do) for a user who never heard of pydantic."""
     kind, context = error["type"], error.get("ctx", {})
     if kind == "extra_forbidden":
         return "there is no such field", suggestion(str(location[-1]), _fields_at(location[:-1]))
@@ -185,7 +185,7 @@ def _fields_at(location: Location) -> list[str]:
         if isinstance(part, str):
             annotation = next(f.annotation for f in model.model_fields.values() if f.alias == part)
             below = model_in(annotation)
-            assert below is not None, f"{location} is no place for fields"
+            assert below is not None, f"{location} cannot have fields"
             model = below
     return [alias for field in model.model_fields.values() if (alias := field.alias) is not None]
 

@@ -38,7 +38,7 @@ from rljob_api.memory.sizes import LOGITS_ELEMENTS, SCORES_ELEMENTS
 
 
 def activations(layout: Layout, tokens: int, *, recompute: bool, attended: int = 0, micro_batches: int = 1) -> int:
-    """What forward passes keep of so many micro-batches."""
+    """Bytes that forward passes keep of `micro_batches` micro-batches."""
     shape = layout.shape
     own = tokens * shape.hidden // layout.tensor
     kept = shape.layers * (own if recompute else _layer_elements(layout, tokens, attended))
@@ -81,7 +81,7 @@ def _behind_attention_elements(layout: Layout) -> int:
 
 
 def _normed(layout: Layout) -> int:
-    """Numbers of `computed` bytes that a norm keeps of each that it norms, beside what is read of it."""
+    """Numbers of `computed` bytes that a norm keeps of each that it norms, besides what is read of it."""
     family = layout.shape.family
     if layout.computed > 2 or family.norm_bias:
         return 1
@@ -102,7 +102,7 @@ def one_layer(layout: Layout, tokens: int, attended: int = 0) -> int:
 
 
 def scores_bytes(layout: Layout, tokens: int, longest: int, *, trained: bool) -> int:
-    """Bytes of attention scores in one layer, forward, or backward as well where computed again. tokens: of all rows."""
+    """Bytes of attention scores in one layer, forward, and backward where computed again. tokens: of all rows."""
     shape, wide = layout.shape, max(layout.computed, 4)
     if not shape.bounded or layout.ring:
         return 0

@@ -105,7 +105,7 @@ class ModelShape:
     ends: bool = True
     """Whether what comes behind the layers is here, as it is on the last."""
     has_words: bool = True
-    """Whether there is a last layer, which makes words of hidden states. A critic has none."""
+    """Whether there is a last layer, which makes logits of hidden states. A critic has none."""
 
     @property
     def query_width(self) -> int:
@@ -168,8 +168,8 @@ class ModelShape:
 
     @property
     def rest(self) -> int:
-        """Parameters beside the layers: embeddings, the last norm, the last layer. One that is the embedding is another
-        copy of it where that is on another stage."""
+        """Parameters besides the layers: embeddings, the last norm, the last layer. One that is tied to the embedding is
+        another copy of it where that is on another stage."""
         first = self.embedding + self.positions * self.hidden
         words = 0 if self.tied and self.begins else self.embedding
         last = self._norm + (words + self.family.last_bias * self.vocabulary) * self.has_words
@@ -192,7 +192,8 @@ class ModelShape:
 
     def operations(self, attended: float, *, predicts: bool) -> float:
         """Floating-point operations of a forward pass of one token that attends to `attended` tokens: two per parameter
-        of the matrices that it meets, and four per width of queries and token of attention. predicts: whether the last layer is asked for words."""
+        of the matrices that it meets, and four per width of queries and token of attention. predicts: whether the last
+        layer computes logits."""
         per_layer = 4 * self.query_width * attended
         experts = self.experts
         others = 0.0 if experts is None else self.all_experts * (1 - experts.chosen / experts.count)
@@ -216,15 +217,15 @@ class ModelShape:
 
 
 def layers_of(stage: int, num_stages: int, num_layers: int) -> range:
-    """Layers of a pipeline stage: stages have equally many; where that does not go, the first stages have one more: the last one
-    has the last layer."""
+    """Layers of a pipeline stage: stages have equally many; where that does not go, the first ones have one more: the
+    last one has the last layer."""
     length, left = divmod(num_layers, num_stages)
     start = stage * length + min(stage, left)
     return range(start, start + length + (stage < left))
 
 
 def parse_shape(config: Mapping[str, Any]) -> ModelShape | None:
-    """The shape that a config.json of transformers describes; None for an architecture or a config that is not understood."""
+    """The shape that a config.json of transformers describes; None for an architecture or config that is not known."""
     family = FAMILIES.get(str(config.get("model_type")))
     try:
         return None if family is None else _gpt2(family, config) if "n_embd" in config else _llama_like(family, config)

@@ -25,7 +25,7 @@ t_1 ... t_p on the stages of a copy, 1F1B (Narayanan et al., https://arxiv.org/a
     t_1 + ... + t_p + (m - 1) max t
 
 in place of m (t_1 + ... + t_p) / p without stages: (p - 1) / m of the time in vain where they are equal, and what the
-slowest has more than the others, such as the last, which makes words of hidden states.
+slowest has more than the others, such as the last, which makes logits of hidden states.
 """
 
 from __future__ import annotations
@@ -165,7 +165,7 @@ def _over_shards(plan: Plan, engine: EnginePlan, layout: Layout, asked: int, bac
 
 
 def passes_of(plan: Plan, engine: EnginePlan) -> tuple[int, int]:
-    """Forward passes over all tokens of a step, but for those that are computed again, and backward passes."""
+    """Forward passes over all tokens of a step, except those that are computed again, and backward passes."""
     runs = [stage.run for stage in plan.stages if engine.name in stage.engines]
     updates = sum(run in ("UpdatePolicy", "UpdateCritic") for run in runs)
     learnt = updates * plan.spec.algorithm.update_epochs

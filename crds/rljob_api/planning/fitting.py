@@ -149,7 +149,7 @@ def _parallelisms(job: RLJob, plan: Plan, shapes: Shapes) -> Iterator[TrainingPa
 
 
 def _has_stages(engine: EnginePlan, count: int, shapes: Shapes) -> bool:
-    """Whether a model can be cut into so many."""
+    """Whether a model can be split into `count` pipeline stages."""
     cut = engine.model_copy(update={"mesh": Mesh(pp=count)})
     return count == 1 or (engine.library == "Megatron" and not any(stage_problems(cut, shapes[engine.path])))
 

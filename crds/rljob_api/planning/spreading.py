@@ -49,7 +49,7 @@ def spreading_problems(engine: EnginePlan, shape: ModelShape, states: str = "Flo
 def stage_problems(engine: EnginePlan, shape: ModelShape) -> Iterator[Problem]:
     """Problems of a model that is split into pipeline stages."""
     if (stages := engine.mesh.pp) > shape.layers:
-        message = f"so many stages of the {shape.layers} layers of {engine.path} leave some without any"
+        message = f"{stages} stages of the {shape.layers} layers of {engine.path} leave some without any"
         yield problem("spec.training.parallelism.pipeline", stages, message, f"Write at most {shape.layers}.")
 
 

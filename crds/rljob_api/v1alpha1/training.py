@@ -352,4 +352,4 @@ class StopSpec(ApiModel):
     mean reward is. Unset: never."""
 
     active_seconds: float | None = Field(default=None, gt=0)
-    """Stop after so many seconds of running, over all attempts. Unset: never."""
+    """Stop after this many seconds of running, over all attempts. Unset: never."""

@@ -153,7 +153,7 @@ class Surveyor:
         return {name: pod_facts(pod) for name, pod in seen if pod is not None and is_child_of(pod, job.uid)}
 
     def _accept(self, job: Job, memory: Memory, running: WrittenPlan | None) -> Accepted | Refusal:
-        # labels name the queue, and a change of them is no new generation
+        # labels name the queue, and a change of them is not a new generation
         labels = tuple(sorted((job.body["metadata"].get("labels") or {}).items()))
         known = job.generation, job.status.plan_config_map or "", labels
         if memory.accepted is None or memory.accepted[0] != known:

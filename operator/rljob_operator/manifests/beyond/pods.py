@@ -49,7 +49,7 @@ FIELDS: Mapping[str, tuple[str, ...]] = {
     ),
 }  # fmt: skip
 """The fields that pods may have where there are ceilings, by their place in a pod's spec: an unknown field may reach
-anywhere. Whatever reaches beyond the pod has a ceiling of its own."""
+anywhere. What reaches beyond the pod has a ceiling of its own."""
 
 
 def of_pod(ceilings: Ceilings, context: JobContext, pod: Manifest) -> Iterator[str]:

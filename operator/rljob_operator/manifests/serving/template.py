@@ -1,4 +1,4 @@
-"""What every pod has in which a model is served, whoever makes it."""
+"""What every pod that serves a model has, whether the operator or KubeRay creates it."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def resources_of(context: JobContext, service: ServiceSpec, profile: Accelerator
 
 
 def threads_per_copy(context: JobContext, service: ServiceSpec, copies: int) -> int:
-    """The share that one of so many has of the CPUs that their container asks for, in the template or by default; at
+    """The share that one of `copies` has of the CPUs that their container asks for, in the template or by default; at
     least one."""
     requested = template_cpu(service.worker_group.template, keys.CONTAINER_SERVICE)
     if requested is None:

@@ -142,7 +142,7 @@ class Situation:
         return timestamp(self.now)
 
     def after_a_pause(self, num_futile: int) -> str:
-        """When to try again after so many failures in a row without anything good, as the API writes it."""
+        """When to try again after n failures in a row without anything good, as the API writes it."""
         # Rounded up: a time is written in whole seconds, and a pause is a promise.
         return timestamp(self.now + _PAUSE.seconds(num_futile, self.chance) + 1)
 

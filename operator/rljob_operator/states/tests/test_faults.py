@@ -1,4 +1,4 @@
-"""What is wrong with the pods of an attempt, as it is told, and which of it explains the rest."""
+"""What is wrong with the pods of an attempt, as it is reported, and which of it explains the rest."""
 
 from __future__ import annotations
 

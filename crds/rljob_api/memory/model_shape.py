@@ -168,7 +168,7 @@ class ModelShape:
 
     @property
     def rest(self) -> int:
-        """Parameters besides the layers: embeddings, the last norm, the last layer. One that is tied to the embedding is
+        """Parameters besides the layers: embeddings, the last norm, the last layer. One that is the embedding is
         another copy of it where that is on another stage."""
         first = self.embedding + self.positions * self.hidden
         words = 0 if self.tied and self.begins else self.embedding

@@ -2,7 +2,7 @@
 
     python benchmarks/checkpoints.py [--sizes 64x2 1024x12] [--rounds 5] [--directory DIR]
 
-One rank of a model of so many hidden units and layers (1024x12 has 220 million parameters), with AdamW, in Float32.
+One rank of a model of n hidden units and layers (1024x12 has 220 million parameters), with AdamW, in Float32.
 Every round saves twice, in turn: `before` copies and writes; `beside` only copies, and an update runs while the copy is
 written. Medians, in seconds: what the step waited each way, the update alone, the update beside the writing, and what
 was still to be written after it.

@@ -224,7 +224,7 @@ def heads(place: str) -> list[str]:
 
 
 def line(case: Case, place: str, courses: Sequence[Course], load: float) -> str:
-    """Of docs/benchmarks.md: `put` and `get` of ours, and the round trips of all with their 95th percentiles."""
+    """A row of docs/benchmarks.md: our `put` and `get`, and every system's round trip with its 95th percentile."""
     found = {course.system.name: course for course in courses}
     mine = found.get(Ours.name)
     parts = [f"{middle(mine, name) * 1e3:,.1f}" if mine else "–" for name in ("put", "get")]

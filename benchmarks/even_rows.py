@@ -8,7 +8,7 @@ from rljob_worker.batch import Batch, Column
 
 
 def even_rows(count: int, prompt: int, response: int, least: int, vocabulary: int) -> Batch:
-    """With prompts and responses of so many tokens, from `least` up to the vocabulary, that nobody shares."""
+    """With prompts and responses of a given number of tokens, from `least` up to the vocabulary, that nobody shares."""
     rng = np.random.default_rng(0)
     prompts, responses = (
         Column.ragged([rng.integers(least, vocabulary, length) for _ in range(count)]) for length in (prompt, response)

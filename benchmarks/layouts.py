@@ -102,7 +102,7 @@ def updated(engine: FSDPEngine, rows: Batch) -> dict[str, torch.Tensor]:
 
 
 def distances(mesh: Mesh, ranks: list[Found], one: Found) -> tuple[float, float, float]:
-    """Of rows from their leaders, of weights from every rank."""
+    """Largest distances to one rank: of rows on their leaders, and of weights on every rank, in each precision."""
     leaders = [found for rank, found in enumerate(ranks) if mesh.is_row_leader(rank)]
     scores = float(np.abs(np.concatenate([found[0] for found in leaders]) - one[0]).max())
     single, double = (max(furthest(found[i], one[i]) for found in ranks) for i in (1, 2))

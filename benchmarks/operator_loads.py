@@ -73,7 +73,7 @@ ENDED: Object = {
 
 
 def small_job(name: str) -> Object:
-    """Of one pod with one device, so that a simulated node has eight of them."""
+    """A job of one pod with one device, so that a simulated node has eight of them."""
     found = job(name, 1)
     found["spec"]["workerGroups"][0]["accelerator"]["count"] = 1
     return found
@@ -106,7 +106,7 @@ async def _submit(cluster: Cluster, jobs: Sequence[Object], status: Object | Non
 
 
 def queued(cluster: Cluster, folder: Path, num_jobs: int, seconds: float) -> None:
-    """Requests of the operator, by verb, over so many seconds in which nothing happens to the jobs."""
+    """Requests of the operator, by verb, over some seconds in which nothing happens to the jobs."""
     cluster.kubectl("create", "-f", module_folder("kueue") / WORKLOAD_CRD)
     wait_until(lambda: "Workload" in cluster.kubectl("api-resources"), "the API server to serve Workloads", 60)
     with operator_process(cluster, folder, api=UNLIMITED) as operator:

@@ -150,7 +150,7 @@ def delete_all(cluster: Cluster) -> float:
 
 
 def idle_cpu_percent(usage: Callable[[], Usage]) -> float:
-    """Of one core, over half a minute in which nothing happens."""
+    """CPU use as a percentage of one core, over half a minute in which nothing happens."""
     time.sleep(5)
     before = usage().cpu_seconds
     time.sleep(IDLE_SECONDS)

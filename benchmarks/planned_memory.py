@@ -2,7 +2,7 @@
 
     python benchmarks/planned_memory.py [--ways "as it is" adapter ...] [--size 512x8] [--tokens 1024]
 
-Each way is a job: its fields, on so many workers. The engines are built of its plan as workers build them, and asked
+Each way is a job: its fields, on n workers. The engines are built of its plan as workers build them, and asked
 and updated as its stages do, with rows of full length, four of each prompt. Private memory (`private_memory`) of the
 worker that has most, in MiB, beyond what it had after a tiny model of the same job: `load` when models are there,
 `train` at the peak of the second step. What waits on a host counts on both sides: on a CPU it is the same memory.
@@ -204,7 +204,7 @@ def step(made: Plan, engines: list[tuple[EnginePlan, ScoringEngine]]) -> None:
 
 
 def rows(made: Plan) -> Batch:
-    """Of one copy, in full length."""
+    """Rows of one data-parallel replica, all of the full length."""
     spec, rng = made.spec, np.random.default_rng(0)
     count = spec.mini_batch_rows // made.trainer_of("actor").mesh.dp
     prompt, response = spec.data.max_prompt_tokens, spec.rollout.max_response_tokens

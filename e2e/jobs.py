@@ -19,7 +19,7 @@ from rljob.server import KubernetesServer
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 BYTES = "data/"
-"""Metrics that two runs on a cluster are not asked to share, beside those of time."""
+"""Metrics that two runs on a cluster are not asked to share, besides those of time."""
 
 
 def small_spec(**fields: Any) -> dict[str, Any]:

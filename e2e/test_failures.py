@@ -27,7 +27,7 @@ def assert_resumed(job: Job) -> None:
 
 
 def test_killed_worker_is_resumed_and_ends_with_the_same_metrics(jobs: Jobs, storage: Path) -> None:
-    """Also two jobs at once: the undisturbed one runs beside it.  What the killed one's peer says is no cause."""
+    """Also two jobs at once: the undisturbed one runs beside it.  What the killed one's peer says is not a cause."""
     group = {"name": "train", "replicas": 2, "accelerator": {"profile": "cpu", "count": 1}}
     two_pods = spec(workerGroups=[group], stop={"steps": 40})  # four workers on two cores: a step takes 0.3 s
     undisturbed = jobs.apply("undisturbed", two_pods)

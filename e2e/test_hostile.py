@@ -32,7 +32,7 @@ def test_a_job_that_answers_with_nesting_costs_the_job_beside_it_nothing(
     group = {"name": "train", "accelerator": {"profile": "cpu", "count": 1}, "template": template}
     hostile = jobs.apply("hostile", small_spec(workerGroups=[group]))
     hostile.until_phase("Running")
-    said = "answered what is no progress: recursion limit exceeded"
+    said = "answered something other than progress: recursion limit exceeded"
     wait_until(lambda: said in hostile.condition("Progressing").get("message", ""), "the answer is refused", 180, 0.5)
     jobs.apply("good", small_spec(**ON_STORAGE)).until_succeeded()
     assert hostile.phase == "Running" and operator.num_restarts() == starts

@@ -65,14 +65,14 @@ def _is(node: str) -> dict[str, Any]:
 
 
 def manifests(job: Job, jobs: Jobs) -> list[Manifest]:
-    """Of the checkpoints that are committed in the store, by step."""
+    """Manifests of the checkpoints that are committed in the store, by step."""
     checkpoints = place_of(f"{RUNS}/{jobs.namespace}/{job.name}/checkpoints")
     found = (read_manifest(path) for path in checkpoints.glob("step-*"))
     return sorted((each for each in found if each is not None), key=lambda each: each.step)
 
 
 def shards(manifest: Manifest) -> dict[str, tuple[int, int]]:
-    """Size and checksum of what engines wrote, but for indexes, which know where they are."""
+    """Size and checksum of what engines wrote, except indexes, which know where they are."""
     return {name: tuple(entry) for name, entry in manifest.files.items() if name.endswith(".distcp")}
 
 

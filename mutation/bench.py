@@ -115,7 +115,7 @@ class Bench:
 
 
 class _Stopwatch:
-    """What each test takes with its fixtures, told by pytest."""
+    """What each test takes with its fixtures, as reported by pytest."""
 
     def __init__(self) -> None:
         self.seconds: Counter[str] = Counter()

@@ -1,4 +1,4 @@
-"""Every mutant of a module: which nodes are looked at, and how a mutant is told from others."""
+"""Every mutant of a module: which nodes are looked at, and how a mutant is identified."""
 
 from __future__ import annotations
 

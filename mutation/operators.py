@@ -139,7 +139,7 @@ def constant(source: Source, node: ast.AST) -> Iterator[Edit]:
 
 
 def default(source: Source, node: ast.AST) -> Iterator[Edit]:
-    """A default that is no plain constant becomes None."""
+    """A default that is not a plain constant becomes None."""
     if isinstance(node, ast.arguments):
         for each in (*node.defaults, *node.kw_defaults):
             if each is not None and not isinstance(each, ast.Constant | ast.JoinedStr):

@@ -1,4 +1,4 @@
-"""What the trials of one module mean, and how it is told."""
+"""What the trials of one module mean, and how that is reported."""
 
 from __future__ import annotations
 

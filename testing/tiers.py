@@ -18,7 +18,7 @@ import pytest
 
 MARKED = ("slow",)
 FOLDERS = {"charts/tests": "chart", "e2e": "e2e"}
-"""Tiers by folder; a folder that pytest collects by itself (`testpaths`) is no part of the one around it."""
+"""Tiers by folder; a folder that pytest collects by itself (`testpaths`) is not part of the one around it."""
 PART = re.compile(r"([1-9]\d*)/([1-9]\d*)")
 
 

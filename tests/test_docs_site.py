@@ -34,7 +34,7 @@ def test_the_site_builds_and_has_a_search_index_and_the_messages(tmp_path):
 
 
 def test_a_link_that_leads_nowhere_fails_the_build(tmp_path):
-    """Of a copy, whose hooks find no code beside it to read messages from."""
+    """The site is a copy, whose hooks find no code next to it to read messages from."""
     shutil.copytree(CHECKOUT / "docs", tmp_path / "docs")
     shutil.copy(CHECKOUT / "mkdocs.yml", tmp_path)
     (tmp_path / "docs" / "install.md").write_text("[gone](gone.md)")

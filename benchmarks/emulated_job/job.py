@@ -1,4 +1,4 @@
-"""A running job of so many hosts."""
+"""A running job of many hosts."""
 
 from __future__ import annotations
 

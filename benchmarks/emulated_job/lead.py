@@ -28,7 +28,7 @@ class NoCommitter:
 
 
 def lead_process(gang: Gang, commands: Connection) -> None:
-    """Reports each step that it is told; answers the seconds that took, and at last its CPU."""
+    """Reports each requested step; answers with the seconds that took, and at last with its CPU time."""
     board = gang.client("train", 0)
     spec = gang.plan.spec
     with tempfile.TemporaryDirectory() as directory, open(os.devnull, "wb") as nobody:

@@ -19,7 +19,7 @@ def log_normal_lengths(mean: float, longest: int, spread: float = 1.0) -> list[f
 
 
 def _probabilities(location: float, longest: int, spread: float) -> list[float]:
-    """Of rounding up a draw exp(location + spread * normal)."""
+    """Probability of each length that a draw exp(location + spread * normal) is rounded up to."""
     normal = [(math.log(n) - location) / spread for n in range(1, longest)]
     below = [0.0, *((1 + math.erf(z / math.sqrt(2))) / 2 for z in normal), 1.0]
     return [after - before for before, after in zip(below, below[1:], strict=False)]

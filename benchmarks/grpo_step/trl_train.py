@@ -94,7 +94,7 @@ class StepClock(TrainerCallback):
 
 
 def parity(completion_ids: list[list[int]], **_: Any) -> list[float]:
-    """The same reward as `rewards.parity`: 1.0 for an odd number of response tokens."""
+    """The reward `rewards.parity` for TRL: 1.0 for an odd number of response tokens."""
     return [float(len(ids) % 2) for ids in completion_ids]
 
 

@@ -55,7 +55,7 @@ def part_of(step: int, rank: int) -> Batch:
 
 
 def digest(batch: Batch) -> int:
-    """Of all rows in any order: the sum of XXH3 over each row's ids and values, in 64 bits."""
+    """Digest of all rows, independent of their order: the sum of XXH3 over each row's ids and values, in 64 bits."""
     ids, score, total = batch["ids"], batch["score"], 0
     for row, row_id in enumerate(batch.row_ids):
         whole = xxhash.xxh3_64(np.ascontiguousarray(ids.values[ids.offsets[row] : ids.offsets[row + 1]]).data)

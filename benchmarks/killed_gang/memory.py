@@ -58,7 +58,7 @@ def by_name(samples: Iterable[Sample]) -> dict[str, list[Sample]]:
 
 
 def over_lives(samples: Iterable[Sample], age_seconds: float) -> Mapping[str, list[int]]:
-    """Of each process, what it had at an age, life by life; lives that were shorter are left out."""
+    """Memory of each process at an age, one entry per life; lives that were shorter are left out."""
     at_age: dict[tuple[str, int], Sample] = {}
     for sample in samples:
         if sample.age_seconds >= age_seconds:

@@ -1,4 +1,4 @@
-"""One light worker, until it is killed or a peer is: `python -m killed_gang.worker`, see `main` for what it is told.
+"""One light worker, until it is killed or a peer is: `python -m killed_gang.worker`, see `main` for its arguments.
 
 Rows and weights are real, computing is not. Ends with the exit code of a worker.
 """

@@ -57,7 +57,7 @@ def _as_it_is(step: Step) -> Step:
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """Of one model, one way."""
+    """Measurements of generating with one model in one way."""
 
     tokens_per_second: float
     first_seconds: float
@@ -111,7 +111,7 @@ VARIANTS = (
 
 @dataclass(frozen=True, slots=True)
 class Updated:
-    """Of one variant."""
+    """Measurements of updates in one variant."""
 
     tokens_per_second: float
     flops_per_second: float

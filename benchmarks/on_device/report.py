@@ -46,7 +46,7 @@ def report(place: Place, generating: tuple[str, ...], training: str, folder: Pat
 
 
 def peak_flops(device: torch.device) -> float | None:
-    """Of one that is known."""
+    """Peak floating-point operations per second of a known device; None for any other."""
     if device.type != "cuda":
         return None
     name = torch.cuda.get_device_name(device)

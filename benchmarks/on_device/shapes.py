@@ -88,8 +88,9 @@ def draw(model: torch.nn.Module) -> None:
 
 
 def update_flops(shape: ModelShape, tokens: int, responses: int, context: float) -> float:
-    """Of one update: of each token 6 for every weight of the layers and, per layer, 12 x width of the queries for every
-    token it attends to, `context` on average; of each response token 6 for every weight of the last layer. What is
-    computed again counts nothing. (Chowdhery et al., PaLM, https://arxiv.org/abs/2204.02311, appendix B.)"""
+    """Floating-point operations of one update: for each token 6 for every weight of the layers and, per layer, 12 x
+    width of the queries for every token it attends to, `context` on average; for each response token 6 for every weight
+    of the last layer. What is computed again counts nothing. (Chowdhery et al., PaLM, https://arxiv.org/abs/2204.02311,
+    appendix B.)"""
     layers = shape.layers * (6 * shape.layer + 12 * shape.query_width * context)
     return tokens * layers + responses * 6 * shape.embedding

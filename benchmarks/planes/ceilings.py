@@ -1,4 +1,4 @@
-"""The same bytes moved with nothing in between, each with the least that its way needs.
+"""Ceilings of the machine: the rows' bytes moved with nothing in between, each with the least that its way needs.
 
     memcpy             one process, array to array
     shared memory      the writer copies in, the reader copies out
@@ -100,7 +100,7 @@ class CopiesOut(Keeping):
 
 
 class Sends(Silent):
-    """Sends everything to whoever has asked with one byte."""
+    """Sends everything to the peer that has asked with one byte."""
 
     def __init__(self, case: Case, source: Path, directory: Path, rank: int) -> None:
         super().__init__(case, source, directory, rank)

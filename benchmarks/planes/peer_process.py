@@ -1,4 +1,4 @@
-"""Ray, TransferQueue, siiRL and verl in an environment of their own; told by lines of standard input what to do.
+"""Ray, TransferQueue, siiRL and verl in an environment of their own; controlled by lines on standard input.
 
     peer_process.py DIRECTORY WRITERS READERS TWO_PODS OBJECT_BYTES SYSTEM ...      (what `planes/peers.py` starts)
 
@@ -146,7 +146,7 @@ class Driver:
 def main() -> None:
     directory, writers, readers, two_pods, object_bytes, *systems = sys.argv[1:]
     answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what libraries print is no answer
+    os.dup2(2, 1)  # what libraries print is not an answer
     os.environ["RAY_TMPDIR"] = directory
     (Path(directory) / "ray").mkdir()
     driver = Driver(int(writers), int(readers), two_pods == "True", int(object_bytes), systems)

@@ -48,7 +48,7 @@ ENVIRONMENT = {
     "LOGURU_LEVEL": "ERROR",
 }
 OBJECTS, OBJECTS_BYTES = 3, 64 << 20
-"""Room of an object store: so many times the rows of the largest case, and so many bytes."""
+"""Room of an object store: a multiple of the rows of the largest case, and a constant number of bytes."""
 
 
 class Ended(RuntimeError):
@@ -96,7 +96,7 @@ def answer(process: subprocess.Popen[str]) -> Any:
 def running(
     names: Sequence[str], ranks: Sequence[int], place: str, most: int
 ) -> Iterator[subprocess.Popen[str] | None]:
-    """Those systems for cases of at most so many bytes; all that they started ends with the block."""
+    """Those systems for cases of at most n bytes; all that they started ends with the block."""
     if not names:
         yield None
         return

@@ -1,6 +1,6 @@
 """The rows that every data plane moves, and what tells that they have arrived; numpy only, for two environments.
 
-The rows lie in one file, mapped by whoever writes: so no system's memory is counted for having them. Padded rows are
+The rows lie in one file, mapped by the writer: so no system's memory is counted for having them. Padded rows are
 all of one length; ragged ones between half and one and a half times the mean.
 """
 
@@ -134,7 +134,7 @@ def act(role: Role, action: str, step: int) -> dict[str, Any]:
 
 
 def sums(part: Part) -> list[float]:
-    """Of every column: every value is looked at once."""
+    """Sum of every column, which reads every value once."""
     return [float(column.sum()) for column in part.columns]
 
 

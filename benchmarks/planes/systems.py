@@ -1,4 +1,4 @@
-"""What every data plane is to the benchmark: processes by role that do one thing when told."""
+"""What every data plane is to the benchmark: processes by role that do one thing on request."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def take_turn(system: System, step: int) -> tuple[Turn, list[list[float]]]:
 
 
 def cpu_of(processes: Sequence[int]) -> dict[int, float]:
-    """Of those that are still there: Ray ends workers that have nothing to do."""
+    """CPU seconds of the processes that are still there: Ray ends workers that have nothing to do."""
     found = {}
     for number in processes:
         with contextlib.suppress(OSError):

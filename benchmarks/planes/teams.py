@@ -21,7 +21,7 @@ def _work(make: Callable[..., Role], arguments: Sequence[Any], commands: Connect
         while (command := commands.recv()) is not None:
             commands.send(act(role, *command))
     except (EOFError, KeyboardInterrupt):
-        return  # whoever tells us what to do is gone
+        return  # the process that controls us is gone
 
 
 class Team:

@@ -27,7 +27,7 @@ class Mark:
 
 
 class Marks:
-    """Of every step."""
+    """A mark at the end of every step, once all pods have ended it."""
 
     def __init__(self, pods: int, look: Callable[[], Mark]) -> None:
         self._pods, self._look = pods, look

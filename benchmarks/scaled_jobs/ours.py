@@ -112,7 +112,7 @@ def lead(client: BufferClient, steps: int) -> None:
 
 
 def measure(load: Load, steps: int) -> Measured:
-    """Steps after one to warm up: all pods at once, nobody waiting for anybody but for rows and verdicts."""
+    """Steps after one to warm up: all pods at once, nobody waiting for anything except rows and verdicts."""
     with (
         shaped([load.megabits] * load.pods) as places,
         tempfile.TemporaryDirectory(dir="/dev/shm", prefix="rljob-") as directory,

@@ -1,4 +1,4 @@
-"""The same bytes without our code, and what one source and one receiver do to them."""
+"""Ceilings of a weight sync: its bytes moved without our code, and what one source and one receiver do to them."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ CASES = (
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Of one case."""
+    """Measurements of one case."""
 
     num_bytes: int
     """Of the weights that generate."""

@@ -1,4 +1,4 @@
-"""A model of so many bytes, and what each of several sources sends of it."""
+"""A model of n bytes, and what each of several sources sends of it."""
 
 from __future__ import annotations
 

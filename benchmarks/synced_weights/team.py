@@ -39,7 +39,7 @@ def plan_for(sources: int, targets: int, transport: WeightTransport = "DataBuffe
 
 
 def work(gang: Gang, name: str, rank: int, num_bytes: int, meeting: str, commands: Connection) -> None:
-    """One worker: sends its part, or copies all parts into its own tensors, for each version it is told."""
+    """One worker: sends its part, or copies all parts into its own tensors, for each requested version."""
     torch.set_num_threads(1)
     give_back_what_is_freed()
     (flow,) = weight_flows(gang.plan)

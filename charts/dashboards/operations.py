@@ -82,7 +82,7 @@ _OPERATOR = Row(
         ),
         _panel(
             "Leaders",
-            "Exactly one, but for seconds after a failure.",
+            "Exactly one, except for seconds after a failure.",
             "short",
             ("sum(rljob_operator_leader)", "leaders"),
         ),

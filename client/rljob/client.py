@@ -141,7 +141,7 @@ class Client:
         return self._at(name, self._server.read)
 
     def _at(self, name: str, act: Callable[[str], T]) -> T:
-        """Do something at the path of a job; a name that is not there is told with those that are."""
+        """Do something at the path of a job; the error for an unknown name lists the known ones."""
         try:
             return act(f"{self._jobs}/{name}")
         except NotThere as error:
@@ -158,7 +158,7 @@ class Client:
         return Job.read(self._at(name, lambda path: self._server.merge(path, {"spec": spec})))
 
     def _explained(self, name: str, error: ClusterError) -> ClusterError:
-        """Why a job was not made, in the words of whoever submits it."""
+        """Why a job was not created, for the user who submits it."""
         if isinstance(error, AlreadyThere):
             return AlreadyThere(
                 f"there is a job {name} in namespace {self.namespace}; delete it (rljob delete {name}), or give this "

@@ -1,4 +1,4 @@
-"""Tables of lines and cells, as wide as whoever reads them has room for."""
+"""Tables of lines and cells, as wide as the reader's terminal."""
 
 from __future__ import annotations
 

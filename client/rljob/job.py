@@ -37,7 +37,7 @@ class Job:
     message: str
     """The same in a sentence."""
     failure_code: int | None
-    """Exit code of the last failure that was told; None where there was none."""
+    """Exit code of the last failure that was reported; None where there was none."""
     metrics: Mapping[str, float]
     """The most telling ones of the last step."""
     uid: str

@@ -1,4 +1,4 @@
-"""A folder's Python as a ConfigMap, which pods find as `spec.code`. Pure but for reading the folder."""
+"""A folder's Python as a ConfigMap, which pods find as `spec.code`. Pure except for reading the folder."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _OTHER_WAYS = "put it on a claim (spec.code.persistentVolumeClaim) or into an im
 def modules_of(folder: Path) -> dict[str, bytes]:
     """The modules of a folder by file name. Raises ClusterError for what a ConfigMap cannot carry."""
     if not folder.is_dir():
-        raise ClusterError(f"--code {folder} is no folder; name the one with the job's Python files")
+        raise ClusterError(f"--code {folder} is not a folder; name the one with the job's Python files")
     packages = sorted(each.name for each in folder.iterdir() if (each / "__init__.py").is_file())
     if packages:
         raise ClusterError(

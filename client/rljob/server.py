@@ -93,7 +93,7 @@ class KubernetesServer:
 
 
 def error_of(status: int, body: bytes, request: str) -> ClusterError:
-    """What a bad answer means, in the server's words."""
+    """What a bad answer means, with the server's message."""
     try:
         words = str(json.loads(body).get("message", ""))
     except (ValueError, AttributeError):

@@ -1,3 +1,5 @@
+"""Fixtures of the admission tests: an API server of their own."""
+
 from __future__ import annotations
 
 from collections.abc import Iterator

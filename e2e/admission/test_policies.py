@@ -19,7 +19,7 @@ from rljob_operator.manifests.tests.hostile_templates import HOSTILE
 Manifest = dict[str, Any]
 
 INVALID = ("devices of the whole pod", "process of the host")
-"""Hostile templates that are no pods of this version, whatever a policy says."""
+"""Hostile templates that are not pods of this version, regardless of policies."""
 RUNTIME_CLASS = {
     "apiVersion": "node.k8s.io/v1",
     "kind": "RuntimeClass",

@@ -67,7 +67,7 @@ class Cluster(ABC):
         """Takes down what nobody will: a cluster whose process died, or of which nothing runs."""
         folder = RunDir.of(index)
         with folder.locked():
-            if not folder.spec.exists():  # whoever made it was killed at that very moment
+            if not folder.spec.exists():  # its creator was killed at that very moment
                 shutil.rmtree(folder.root, ignore_errors=True)
             elif (cluster := cls.running(index)).is_abandoned():
                 cluster.take_down()
@@ -107,7 +107,7 @@ class Cluster(ABC):
     @property
     @abstractmethod
     def host_address(self) -> str:
-        """Of this machine, as pods reach it."""
+        """Address of this machine, as pods reach it."""
 
     @abstractmethod
     def node_name(self, number: int) -> str: ...
@@ -145,7 +145,7 @@ class Cluster(ABC):
         """Runs a program of the node, such as `ip` or `tc`, in the network namespace of a running pod."""
 
     def kubectl(self, *words: str | Path, input: str | None = None) -> str:
-        """What kubectl prints; a CommandFailed with its words otherwise."""
+        """What kubectl prints; a CommandFailed with its message otherwise."""
         return run(program("kubectl"), "--kubeconfig", self.kubeconfig, *words, input=input)
 
     def apply(self, manifest: Mapping[str, Any]) -> None:

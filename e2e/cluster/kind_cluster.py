@@ -1,4 +1,4 @@
-"""The same cluster where there is a docker engine: kind's nodes are containers."""
+"""A test cluster where there is a docker engine: kind's nodes are containers."""
 
 import json
 import shutil

@@ -60,7 +60,7 @@ class Network:
         return f"rljob{self.index}-n{node}"
 
     def node_mac_address(self, node: int) -> str:
-        """The same after a restart, so that no neighbour keeps a stale entry."""
+        """The MAC address of a node: it survives a restart, so that no neighbour keeps a stale entry."""
         return f"02:6b:38:00:{self.index:02x}:{node:02x}"
 
     def cgroup(self, node: int) -> str:

@@ -1,4 +1,4 @@
-"""Waiting for a cluster while its processes are watched: one that has ended for good is told at once, with its log."""
+"""Waiting for a cluster while its processes are watched: one that has ended is reported at once, with its log."""
 
 import json
 from collections import Counter
@@ -52,7 +52,7 @@ class Watch:
     def wait_until(
         self, question: Callable[[], Answer | None], what: str, timeout_seconds: float, interval_seconds: float = 0.1
     ) -> Answer:
-        """As `waiting.wait_until`, but a command that fails is no answer yet, and the TimeoutError tells of the nodes.
+        """As `waiting.wait_until`, but a command that fails is retried, and the TimeoutError reports the nodes.
 
         ProcessEnded, at once, where a process of the cluster has ended, or a program of a node again and again.
         """

@@ -1,3 +1,5 @@
+"""Tests of finding the lines that a change adds."""
+
 from mutation.changes import changed_lines, lines_added
 from mutation.tests.builders import commit_all, git
 

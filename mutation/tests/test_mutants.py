@@ -1,3 +1,5 @@
+"""Tests of mutants: where they are made, their names, what they show."""
+
 from mutation.mutants import mutants_of
 
 FOR_READERS = '''"""A docstring."""

@@ -1,3 +1,5 @@
+"""Tests of the mutation operators."""
+
 import pytest
 
 from mutation.mutants import mutants_of

@@ -1,3 +1,5 @@
+"""Tests of the report on surviving mutants and their reasons."""
+
 from mutation.mutants import mutants_of
 from mutation.report import Result, judge, row, told
 from mutation.table import Module, Survivor

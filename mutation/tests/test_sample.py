@@ -1,3 +1,5 @@
+"""Tests of drawing a sample of mutants."""
+
 from mutation.mutants import mutants_of
 from mutation.sample import sample
 

@@ -1,3 +1,5 @@
+"""Tests of the table of modules and their tests."""
+
 import tomllib
 from fnmatch import fnmatchcase
 from pathlib import Path

@@ -39,7 +39,7 @@ class Guard:
 
     @contextmanager
     def around(self, part: str, about: object) -> Iterator[None]:
-        """Whatever the block raises goes no further."""
+        """Any exception of the block goes no further."""
         try:
             yield
         except Exception:

@@ -51,7 +51,7 @@ _POD_NAME = re.compile(r"(.+)-a([0-9]{1,18})")  # people may make pods, too, and
 
 
 def parse_pod_name(name: str) -> PodName | None:
-    """The reverse of `pod_name`; None for what is no pod's name of ours."""
+    """The reverse of `pod_name`; None for what is not a pod's name of ours."""
     found = _POD_NAME.fullmatch(name)
     return None if found is None else PodName(found[1], int(found[2]))
 
@@ -99,7 +99,7 @@ _SERVICE_POD_NAME = re.compile(r".+-([a-z][a-z0-9.]*)-r([0-9]{1,18})")
 
 
 def parse_service_pod_name(name: str) -> ServicePodName | None:
-    """The reverse of `service_pod_name`; None for what is no service's pod."""
+    """The reverse of `service_pod_name`; None for what is not a service's pod."""
     found = _SERVICE_POD_NAME.fullmatch(name)
     return None if found is None else ServicePodName(found[1].replace(".", "_"), int(found[2]))
 

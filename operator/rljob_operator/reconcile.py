@@ -1,4 +1,4 @@
-"""`Reconciler`: surveys one job, decides, writes its status, tells, and acts, in this order."""
+"""`Reconciler`: surveys one job, decides, writes its status, reports, and acts, in this order."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ logger = logging.getLogger(__name__)
 
 _IDLE = Backoff(0.5, 60.0)
 _MOST_FAILED_LOOKS = 10
-"""In a row; after so many a job is decided about by its spec."""
+"""After this many failures in a row a job is decided about by its spec."""
 
 
 class Reconciler:
@@ -138,7 +138,7 @@ class Reconciler:
         self._teller.tell(job.subject, between(job.status, status))
 
     async def _own_up(self, key: Key, memory: Memory, obstacle: Obstacle) -> None:
-        """Whatever a look ended with is said of the job, as far as that can be written; the queue tries again."""
+        """The error of a look is written to the job's status, as far as that can be written; the queue tries again."""
         memory.obstacle = obstacle
         try:
             job = await self._jobs.read(key)

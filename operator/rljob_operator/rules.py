@@ -12,7 +12,7 @@ from rljob_operator.manifests.settings import PodSettings
 
 @dataclass(frozen=True)
 class Rules:
-    """Of pods, and of how often things are looked at."""
+    """Rules for pods, and how often jobs and their children are checked."""
 
     profiles: Mapping[str, AcceleratorProfile]
     pods: PodSettings = PodSettings()

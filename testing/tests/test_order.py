@@ -1,3 +1,5 @@
+"""Tests of the order of test files over processes."""
+
 from pathlib import Path
 
 import pytest

@@ -1,3 +1,5 @@
+"""Tests of which tests a change reaches."""
+
 from pathlib import Path
 
 import grimp

@@ -1,3 +1,5 @@
+"""Tests of the tiers of tests."""
+
 import subprocess
 import sys
 from pathlib import Path

@@ -17,7 +17,7 @@ def course(name: str, milliseconds: Sequence[float]) -> Any:
 
 
 def test_a_line_has_ours_and_the_round_trips_of_all() -> None:
-    """Of 8, 8 and 108 ms the median is 8 and the 95th percentile 8 + 0.9 * 100."""
+    """For 8, 8 and 108 ms the median is 8 and the 95th percentile 8 + 0.9 * 100."""
     courses = [course("rljob", [8.0, 8.0, 108.0]), course("siiRL", [1000.0])]
     assert line(Case(18, True, 1, 1), TWO_PODS, courses, 1.26) == (
         "| 18 | padded, 18.9 MB | 2.0 | 4.0 | 8.0 (98.0) | – | – | – | – | 1,000.0 (1,000.0) | – | 1.3 |"

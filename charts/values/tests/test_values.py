@@ -1,3 +1,5 @@
+"""Tests of the chart's values: committed files, defaults and descriptions."""
+
 import json
 
 import pytest

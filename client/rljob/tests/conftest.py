@@ -1,3 +1,5 @@
+"""Fixtures of the client's tests."""
+
 from collections.abc import Iterator
 from pathlib import Path
 

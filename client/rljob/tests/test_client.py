@@ -1,3 +1,5 @@
+"""Tests of the client: submitting a job with its code, and what it asks of the cluster."""
+
 import base64
 
 import pytest

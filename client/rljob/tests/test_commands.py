@@ -1,3 +1,5 @@
+"""Tests of the client's commands: what they print and how they exit."""
+
 import json
 import subprocess
 import sys

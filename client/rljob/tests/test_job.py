@@ -1,3 +1,5 @@
+"""Tests of how a job's phase and reason are shown."""
+
 import pytest
 
 from rljob.following import last_words, news

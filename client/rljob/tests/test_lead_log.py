@@ -1,3 +1,5 @@
+"""Tests of following the log of the lead pod over attempts."""
+
 import threading
 
 from rljob.client import Client

@@ -1,3 +1,5 @@
+"""Tests of packing a folder of modules into a ConfigMap."""
+
 import base64
 
 import pytest
@@ -23,7 +25,7 @@ def test_a_folders_modules_are_packed_and_go_with_their_job(tmp_path):
 def test_what_a_config_map_cannot_carry_is_refused_with_another_way(tmp_path):
     with pytest.raises(ClusterError, match="has no Python files"):
         modules_of(tmp_path)
-    with pytest.raises(ClusterError, match="is no folder"):
+    with pytest.raises(ClusterError, match="is not a folder"):
         modules_of(tmp_path / "absent")
     (tmp_path / "tools").mkdir()
     (tmp_path / "tools" / "__init__.py").write_text("")

@@ -12,7 +12,7 @@ from rljob_api.vocabulary.model import ApiModel
 PREFIX = "rljob_worker.services:"
 
 RAY_VERSION = "2.60.0"
-"""Of the image that serves; KubeRay must be told."""
+"""Ray's version in the image that serves; a RayService has to name it."""
 
 RAY_APPLICATION = "rljob_worker.services.ray_service:application"
 """What KubeRay lets Ray Serve import, with a service as its argument."""

@@ -40,7 +40,7 @@ _ROW_WIDTHS = {
 
 
 def known_bytes(columns: Iterable[str], response_tokens: int, route_bytes: int = 0) -> int:
-    """Bytes of one row beside its prompt: its index and those columns whose size follows from the length.
+    """Bytes of one row besides its prompt: its index and those columns whose size follows from the length.
 
     int64 ids take 8 bytes a token, masks 1, float32 numbers 4, and every ragged column one offset more. route_bytes: of
     a token's routes; 0 where that is not known.

@@ -25,7 +25,7 @@ _FOR_GRADIENTS = {
 """KL estimators that only make sense in the loss, and why."""
 
 _STEEPEST = 5
-"""In so many horizons the adaptive coefficient loses all of itself: a fifth in each."""
+"""Number of horizons in which the adaptive coefficient loses all of itself: a fifth in each."""
 
 
 def check_parts(subject: Subject) -> Iterator[Problem]:

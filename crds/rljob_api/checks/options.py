@@ -115,7 +115,7 @@ def check_validation(subject: Subject) -> Iterator[Problem]:
         message = "there is no data to validate on"
         yield problem("spec.validation.samplesPerPrompt", spec.validation.samples_per_prompt, message, fix)
     if spec.checkpoint.keep_best:
-        message = "the best checkpoint is told by validation rewards, and there is no data to validate on"
+        message = "the best checkpoint is chosen by validation rewards, and there is no data to validate on"
         yield problem("spec.checkpoint.keepBest", spec.checkpoint.keep_best, message, fix)
 
 

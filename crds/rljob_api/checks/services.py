@@ -66,7 +66,7 @@ def _application(path: str, service: ServiceSpec) -> Iterator[Problem]:
 
 
 def option_problem(path: str, owner: str, options: type[ApiModel], error: ErrorDetails) -> Problem:
-    """An option that pydantic refuses, of whoever has these options."""
+    """The problem of an option that pydantic refuses; `owner` has these options."""
     place, found, words = error["loc"], error["input"], error["msg"].removeprefix("Value error, ")
     where = ".".join([path, *map(str, place)])
     if error["type"] == "extra_forbidden":
@@ -119,7 +119,7 @@ def _url(path: str, reward: RewardSpec) -> Iterator[Problem]:
     parts = urlsplit(reward.url or "")
     if parts.scheme not in ("http", "https") or not parts.hostname:
         fix = "Write for example https://models.example/judge."
-        yield problem(f"{path}.url", reward.url, "this is no address of a service", fix)
+        yield problem(f"{path}.url", reward.url, "this is not the address of a service", fix)
     elif parts.username or parts.password:
         message = "an address with a password would be in every log"
         yield problem(f"{path}.url", parts.hostname, message, "Leave it out, and write tokenVariable or tokenFile.")

@@ -47,7 +47,7 @@ _POD: Shape = {
 
 
 def shape_problems(template: Mapping[str, Any], path: str) -> Iterator[Problem]:
-    """What is no mapping, list, text or number where a pod has one; an empty field is one that is not there."""
+    """What is not a mapping, list, text or number where a pod has one; an empty field is one that is not there."""
     yield from _problems(template, _POD, path)
 
 
@@ -77,11 +77,11 @@ def _value_problems(found: Any, kind: str, path: str) -> Iterator[Problem]:
     if kind == "text" and not isinstance(found, str):
         yield problem(path, found, "this is not a text", "Write it in quotes.")
     if kind == "number" and (isinstance(found, bool) or not isinstance(found, int)):
-        yield problem(path, found, "this is no whole number", "Write it without quotes.")
+        yield problem(path, found, "this is not a whole number", "Write it without quotes.")
     if kind == "quantity":
         try:
             if isinstance(found, bool):
                 raise ValueError
             amount(found)
         except ValueError:
-            yield problem(path, found, "this is no quantity", "Write it as 500m, 2 or 16Gi.")
+            yield problem(path, found, "this is not a quantity", "Write it as 500m, 2 or 16Gi.")

@@ -118,10 +118,10 @@ def _own_variable(path: str, name: str) -> Iterator[Problem]:
         message = "every worker has a rank of its own, and libraries that find this variable would believe it"
         yield problem(path, name, message, "Leave it out; workers find each other without it.")
     elif name in keys.OWN_ENVIRONMENT:
-        message = "a process is told by this variable who it is"
+        message = "a process learns from this variable which one it is"
         yield problem(path, name, message, "Leave it out, or choose another name for a variable of your own.")
     elif name.startswith(keys.OWN_PREFIX) and name not in keys.OPEN_ENVIRONMENT:
-        message = f"variables that begin with {keys.OWN_PREFIX} are what rljob's processes tell each other"
+        message = f"variables that begin with {keys.OWN_PREFIX} are how rljob's processes inform each other"
         fix = f"{suggestion(name, sorted(keys.OPEN_ENVIRONMENT))} A variable of your own has another name."
         yield problem(path, name, message, fix)
 

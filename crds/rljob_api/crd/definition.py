@@ -119,7 +119,7 @@ def definition_text() -> str:
 
 
 def chart_text() -> str:
-    """The same as a template of the Helm chart, where an upgrade replaces it and an uninstall may leave it."""
+    """The definition as a template of the Helm chart, where an upgrade replaces it and an uninstall may leave it."""
     plain = yaml.safe_dump(definition(), sort_keys=False, width=120, allow_unicode=True)
     name = f"metadata:\n  name: {NAME}\n"
     assert plain.count(name) == 1 and "{{" not in plain

@@ -1,4 +1,4 @@
-"""CEL rules: what the API server itself refuses, in the words that `rljob run` uses for the same mistake.
+"""CEL rules: what the API server itself refuses, with the message that `rljob run` has for the same mistake.
 
 What CEL cannot say at a bounded cost (cycles, columns, whether the plan is possible) the operator says, as
 Accepted=False.  A rule that is about one field of many says which by its field path, a rule about an entry stands at

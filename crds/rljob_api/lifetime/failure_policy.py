@@ -111,7 +111,7 @@ def gang_code(exit_codes: Collection[int]) -> int:
 
 
 def as_exit_code(code: int) -> ExitCode:
-    """The code as one of ours; whatever we never exit with is a bug."""
+    """The code as one of ours; a code that we never exit with is a bug."""
     return ExitCode(code) if code in set(ExitCode) else ExitCode.BUG
 
 

@@ -109,7 +109,7 @@ def _index(holder: Any, segment: str, place: str) -> int:
         )
     size = len(holder)
     if not segment.isdecimal() or int(segment) > size:
-        message = f"{place or 'the file'} is a list of {size}, and {segment} is no index of it"
+        message = f"{place or 'the file'} is a list of {size}, and {segment} is not an index of it"
         fix = f"Write {place}[0]." if size == 0 else f"Write an index from 0 to {size - 1}, or {size} to append."
         raise _CannotSetError(message, fix)
     return int(segment)

@@ -84,7 +84,7 @@ def _is_consequence(error: ErrorDetails) -> bool:
 
 
 def _explain(error: ErrorDetails, location: Location) -> tuple[str, str]:
-    """(what is wrong, what to do) in the words of a user who never heard of pydantic."""
+    """(what is wrong, what to do) for a user who never heard of pydantic."""
     kind, context = error["type"], error.get("ctx", {})
     if kind == "extra_forbidden":
         return "there is no such field", suggestion(str(location[-1]), _fields_at(location[:-1]))
@@ -138,7 +138,7 @@ def _type_fix(kind: str, value: Any) -> str:
 
 
 def _length(kind: str, context: dict[str, Any]) -> tuple[str, str]:
-    """Of a text or a list, what is wrong and what to do."""
+    """What is wrong with the length of a text or a list, and what to do."""
     what, parts, part = ("text", "characters", "text") if kind.startswith("string") else ("list", "entries", "an entry")
     if "max_length" in context:
         return f"the {what} has more than {context['max_length']} {parts}", f"Leave some {parts} out."
@@ -185,7 +185,7 @@ def _fields_at(location: Location) -> list[str]:
         if isinstance(part, str):
             annotation = next(f.annotation for f in model.model_fields.values() if f.alias == part)
             below = model_in(annotation)
-            assert below is not None, f"{location} is no place for fields"
+            assert below is not None, f"{location} cannot have fields"
             model = below
     return [alias for field in model.model_fields.values() if (alias := field.alias) is not None]
 

@@ -38,7 +38,7 @@ from rljob_api.memory.sizes import LOGITS_ELEMENTS, SCORES_ELEMENTS
 
 
 def activations(layout: Layout, tokens: int, *, recompute: bool, attended: int = 0, micro_batches: int = 1) -> int:
-    """What forward passes keep of so many micro-batches."""
+    """Bytes that forward passes keep of `micro_batches` micro-batches."""
     shape = layout.shape
     own = tokens * shape.hidden // layout.tensor
     kept = shape.layers * (own if recompute else _layer_elements(layout, tokens, attended))
@@ -65,7 +65,7 @@ def layer_on_its_way_back(layout: Layout, tokens: int, attended: int, scores: in
 
 
 def _attention_elements(layout: Layout) -> int:
-    """Of one token, with the norm before it."""
+    """Elements that attention and the norm before it keep for one token."""
     shape, normed = layout.shape, _normed(layout)
     of_heads = normed * (shape.query_width + shape.key_width) if shape.family.query_key_norms else 0
     norm = normed * shape.hidden // layout.tensor + shape.hidden
@@ -73,7 +73,7 @@ def _attention_elements(layout: Layout) -> int:
 
 
 def _behind_attention_elements(layout: Layout) -> int:
-    """Of one token, likewise: what the rest of the layer keeps."""
+    """Elements that the rest of the layer keeps for one token."""
     family, hidden = layout.shape.family, layout.shape.hidden
     norms = (family.norms - 1) * _normed(layout) * hidden // layout.tensor
     read = (family.norms - 1 - family.norms_behind) * hidden
@@ -81,7 +81,7 @@ def _behind_attention_elements(layout: Layout) -> int:
 
 
 def _normed(layout: Layout) -> int:
-    """Numbers of `computed` bytes that a norm keeps of each that it norms, beside what is read of it."""
+    """Numbers of `computed` bytes that a norm keeps of each that it norms, besides what is read of it."""
     family = layout.shape.family
     if layout.computed > 2 or family.norm_bias:
         return 1
@@ -102,7 +102,7 @@ def one_layer(layout: Layout, tokens: int, attended: int = 0) -> int:
 
 
 def scores_bytes(layout: Layout, tokens: int, longest: int, *, trained: bool) -> int:
-    """Of attention in one layer, forward, or backward as well where it is computed again. tokens: of all rows."""
+    """Bytes of attention scores in one layer, forward, and backward where computed again. tokens: of all rows."""
     shape, wide = layout.shape, max(layout.computed, 4)
     if not shape.bounded or layout.ring:
         return 0
@@ -111,7 +111,7 @@ def scores_bytes(layout: Layout, tokens: int, longest: int, *, trained: bool) ->
 
 
 def logits_bytes(layout: Layout, responses: int, *, trained: bool) -> int:
-    """Of the tokens of a chunk, forward (twice over) or backward (four times), in at least four bytes."""
+    """Bytes of a chunk of logits, forward (twice over) or backward (four times), each number of at least four bytes."""
     shape = layout.shape
     if not responses:
         return 0

@@ -12,10 +12,13 @@ from rljob_api.memory.model_shape import ModelShape
 
 
 def row_cache_bytes(shape: ModelShape, columns: int, computed: int, tensor: int = 1) -> int:
-    """Of one worker. columns: tokens of the row. computed: bytes of a number. tensor: workers that share layers."""
+    """Bytes of a row's KV cache on one worker.
+
+    columns: tokens of the row. computed: bytes of a number. tensor: size of the tensor-parallel group.
+    """
     return columns * shape.layers * 2 * max(1, shape.key_heads // tensor) * shape.head_dim * computed
 
 
 def draw_bytes(shape: ModelShape, rows: int, computed: int) -> int:
-    """Of one step."""
+    """Bytes that drawing the next token of every row takes in one step."""
     return 3 * rows * shape.vocabulary * max(computed, 4)

@@ -4,7 +4,7 @@ With P parameters over R ranks of a replica, b bytes of a stored number (4; 8 in
 
     weights      P b / R kept (experts that ranks share over those that split matrices, too), and what is gathered to
                  compute with: nothing on one rank that computes in what it stores; all P c where the model stays whole
-                 between micro-batches (on CPUs, up to HELD_BYTES); else the part beside the layers and three units of
+                 between micro-batches (on CPUs, up to HELD_BYTES); else the part besides the layers and three units of
                  layers, one at work, one that is fetched, one on its way; of experts a rank's own
     optimizer    s P b / R: s states of every weight, two with AdamW; as gradients, of an adapter alone where there is
                  one. In BFloat16 2 bytes in place of b; in Int8 1, and 4 more for every block of them
@@ -56,7 +56,7 @@ class Layout:
     ring: bool = False
     """Whether keys and values go round the ranks that share sequences."""
     replicas: int = 1
-    """How often so many ranks have it."""
+    """Number of copies of the shards among the ranks."""
 
     @property
     def shard(self) -> int:
@@ -85,12 +85,12 @@ class Layout:
 
     @property
     def kept(self) -> int:
-        """Of the weights, bytes that stay where the rank computes."""
+        """Bytes of the weights that stay on the device."""
         return 0 if self.offload.parameters else self.shard
 
     @property
     def optimizer_kept(self) -> int:
-        """Of the optimizer's states, bytes that stay there."""
+        """Bytes of the optimizer states that stay on the device."""
         return 0 if self.offload.optimizer else self.optimizer
 
     @property
@@ -165,7 +165,7 @@ class Layout:
 
     @property
     def gathered(self) -> int:
-        """Bytes of weights to compute with, beside the shard."""
+        """Bytes of weights to compute with, besides the shard."""
         if self.is_whole:
             return 0
         if self.on_cpu and self.is_held:

@@ -72,11 +72,11 @@ class Experts:
         return len(self.dense)
 
     def of_layers(self, layers: range) -> Experts:
-        """Of a model of some of the layers."""
+        """The experts of a model that has only some of the layers."""
         return replace(self, dense=tuple(layer - layers.start for layer in self.dense if layer in layers))
 
     def route_bytes(self, layers: int) -> int:
-        """Of the experts of one token in a model of so many layers, as they are recorded."""
+        """Bytes that recording the chosen experts of one token takes, in a model with `layers` layers."""
         return (layers - self.dense_layers) * self.chosen * (1 if self.count <= 256 else 2)
 
 
@@ -105,7 +105,7 @@ class ModelShape:
     ends: bool = True
     """Whether what comes behind the layers is here, as it is on the last."""
     has_words: bool = True
-    """Whether there is a last layer, which makes words of hidden states. A critic has none."""
+    """Whether there is a last layer, which makes logits of hidden states. A critic has none."""
 
     @property
     def query_width(self) -> int:
@@ -113,7 +113,7 @@ class ModelShape:
 
     @property
     def key_width(self) -> int:
-        """Of keys, and of values."""
+        """Width of all keys of a token, and of all values."""
         return self.key_heads * self.head_dim
 
     @property
@@ -163,13 +163,13 @@ class ModelShape:
 
     @property
     def all_experts(self) -> int:
-        """The same of all layers."""
+        """Parameters of the experts of all layers."""
         return 0 if self.experts is None else (self.layers - self.experts.dense_layers) * self.layer_experts
 
     @property
     def rest(self) -> int:
-        """Parameters beside the layers: embeddings, the last norm, the last layer. One that is the embedding is another
-        copy of it where that is on another stage."""
+        """Parameters besides the layers: embeddings, the last norm, the last layer. One that is the embedding is
+        another copy of it where that is on another stage."""
         first = self.embedding + self.positions * self.hidden
         words = 0 if self.tied and self.begins else self.embedding
         last = self._norm + (words + self.family.last_bias * self.vocabulary) * self.has_words
@@ -191,8 +191,9 @@ class ModelShape:
         return replace(self, layers=len(layers), experts=experts, begins=index == 0, ends=index == count - 1)
 
     def operations(self, attended: float, *, predicts: bool) -> float:
-        """Of a forward pass of one token that attends over so many: two per parameter of the matrices that it meets,
-        and four per width of queries and token of attention. predicts: whether the last layer is asked for words."""
+        """Floating-point operations of a forward pass of one token that attends to `attended` tokens: two per parameter
+        of the matrices that it meets, and four per width of queries and token of attention. predicts: whether the last
+        layer computes logits."""
         per_layer = 4 * self.query_width * attended
         experts = self.experts
         others = 0.0 if experts is None else self.all_experts * (1 - experts.chosen / experts.count)
@@ -216,15 +217,15 @@ class ModelShape:
 
 
 def layers_of(stage: int, num_stages: int, num_layers: int) -> range:
-    """Of a pipeline stage: runs of equal length; where that does not go, the first stages have one more: the last one
-    has the last layer."""
+    """Layers of a pipeline stage: stages have equally many; where that does not go, the first ones have one more: the
+    last one has the last layer."""
     length, left = divmod(num_layers, num_stages)
     start = stage * length + min(stage, left)
     return range(start, start + length + (stage < left))
 
 
 def parse_shape(config: Mapping[str, Any]) -> ModelShape | None:
-    """Of a config.json as transformers writes it; None for an architecture or a config that is not understood."""
+    """The shape that a config.json of transformers describes; None for an architecture or config that is not known."""
     family = FAMILIES.get(str(config.get("model_type")))
     try:
         return None if family is None else _gpt2(family, config) if "n_embd" in config else _llama_like(family, config)

@@ -8,7 +8,7 @@ from rljob_api.vocabulary.model import ApiModel, Items
 
 LEAST_ASLEEP_BYTES = 64 << 20
 """What sleeps has to be brought back: a quarter of a second for each GiB of pages on a CPU. To give back less than this
-is no help."""
+does not help."""
 
 Phase = Literal["load", "generate", "train", "sync", "checkpoint"]
 
@@ -34,7 +34,7 @@ class PhaseMemory(ApiModel):
     peak: int = 0
     """Together. Less than the sum where parts are most at different times."""
     host: int = 0
-    """What waits in the memory of the host, which is no part of the accelerator's."""
+    """What waits in the memory of the host, which is not part of the accelerator's."""
 
 
 class GroupMemory(ApiModel):

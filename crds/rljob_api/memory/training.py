@@ -1,4 +1,4 @@
-"""Memory of an optimizer step: gradients, beside what passes through the model.
+"""Memory of an optimizer step: gradients, besides what passes through the model.
 
 With P parameters over R ranks of a replica and b bytes of a stored number:
 

@@ -58,7 +58,7 @@ def _unbuilt(path: str) -> str:
 
 
 def _type_of(annotation: Any) -> str:
-    """A type in the words of YAML."""
+    """A type in the terms of YAML."""
     arguments = [each for each in get_args(annotation) if each not in (type(None), Ellipsis)]
     if get_origin(annotation) is Literal:
         return " or ".join(f"`{value}`" for value in arguments)

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 class Graph:
     """A directed graph given by what each vertex comes after, in declaration order.
 
-    Names in `after` that are no vertices are left out, so that one bad name does not hide other mistakes.
+    Names in `after` that are not vertices are left out, so that one bad name does not hide other mistakes.
     """
 
     def __init__(self, after: Mapping[str, Sequence[str]]) -> None:

@@ -96,7 +96,7 @@ class AxisCost(ApiModel):
 
 
 class MeshCost(ApiModel):
-    """Of the mesh that engines of one group have in common."""
+    """Cost of the mesh that engines of one group have in common."""
 
     group: str
     mesh: Mesh
@@ -106,8 +106,8 @@ class MeshCost(ApiModel):
 
 
 def context_way(key_heads: int, mesh: Mesh) -> ContextWay:
-    """Of a model with so many key heads: a ring where the ranks of a copy cannot share in whole heads those that split
-    matrices leave each of them."""
+    """How ranks of a model with `key_heads` key heads share a context: in a ring where they cannot share the heads that
+    the tensor-parallel group leaves each of them in whole heads."""
     return "Ring" if key_heads // mesh.tp % mesh.cp else "Heads"
 
 

@@ -49,7 +49,7 @@ WEIGHT_SLOTS_BYTES = 64 << 20
 """What chunks of weights take of an arena at least, on each host that an edge of weights passes."""
 
 LARGEST_WEIGHTS_PART = 8
-"""Of a large arena chunks of weights take at most one in so many bytes."""
+"""Chunks of weights take at most one n-th of a large arena."""
 
 CONTROL_BYTES = 1 << 20
 """What headers of rows under way take in the memory of a host, at most."""
@@ -99,7 +99,7 @@ class Room:
 
     @property
     def weights(self) -> int:
-        """Of which this much for chunks of weights."""
+        """Bytes of it that are for chunks of weights."""
         return memory_beside_weights(self._rest) - self._rest if self.has_weights else 0
 
     @property

@@ -121,7 +121,7 @@ def _offload(plan: Plan) -> Iterator[str]:
 
 
 def _recomputing(plan: Plan) -> Iterator[str]:
-    """Of groups about which nobody could tell whether they need it."""
+    """Advice on recomputing activations in groups for which nobody could say whether they need it."""
     if plan.spec.training.memory.activation_checkpointing != "Auto":
         return
     unknown = {each.group: each.unknown for each in plan.memory if each.unknown}
@@ -134,7 +134,7 @@ def _recomputing(plan: Plan) -> Iterator[str]:
 
 
 def _apart(plan: Plan) -> Iterator[str]:
-    """Of workers that split matrices, which send each other sums in every layer."""
+    """Advice on tensor-parallel groups that span pods: they exchange sums in every layer."""
     found = {(plan.group(engine.group).name, engine.mesh.tp) for engine in plan.engines}
     for group, tensor in sorted(found):
         count = plan.group(group).workers_per_host
@@ -147,7 +147,7 @@ def _apart(plan: Plan) -> Iterator[str]:
 
 
 def _experts_apart(plan: Plan) -> Iterator[str]:
-    """Of workers that share experts, which send each other tokens in every layer."""
+    """Advice on expert-parallel groups that span pods: they exchange tokens in every layer."""
     found = {(plan.group(each.group).name, each.mesh.ep, each.mesh.ranks_per_experts) for each in plan.engines}
     for group, expert, together in sorted(found):
         count = plan.group(group).workers_per_host
@@ -160,7 +160,7 @@ def _experts_apart(plan: Plan) -> Iterator[str]:
 
 
 def _torn(plan: Plan) -> Iterator[str]:
-    """Of replicas that share a pod with a part of another one."""
+    """Advice on replicas that share a pod with a part of another one."""
     found = {(plan.group(engine.group).name, engine.mesh.ranks_per_replica, engine.mesh.rp) for engine in plan.engines}
     for group, workers, replicas in sorted(found):
         count, pods = plan.group(group).workers_per_host, plan.group(group).replicas
@@ -173,7 +173,7 @@ def _torn(plan: Plan) -> Iterator[str]:
 
 
 def _waiting(plan: Plan) -> Iterator[str]:
-    """Of pipeline stages that do little else."""
+    """Advice on pipeline stages that mostly wait for each other."""
     waits, stages = max(((axis.waits or 0, mesh.mesh.pp) for mesh in plan.meshes for axis in mesh.axes), default=(0, 1))
     if waits > 0.5:
         yield (

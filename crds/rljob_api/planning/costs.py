@@ -25,7 +25,7 @@ t_1 ... t_p on the stages of a copy, 1F1B (Narayanan et al., https://arxiv.org/a
     t_1 + ... + t_p + (m - 1) max t
 
 in place of m (t_1 + ... + t_p) / p without stages: (p - 1) / m of the time in vain where they are equal, and what the
-slowest has more than the others, such as the last, which makes words of hidden states.
+slowest has more than the others, such as the last, which makes logits of hidden states.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ AXES: tuple[AxisWithCost, ...] = ("dp", "rp", "pp", "cp", "tp", "ep")
 
 
 def mesh_costs(plan: Plan, shapes: Shapes, limits: Limits) -> tuple[MeshCost, ...]:
-    """Of every mesh over which models are trained or scored whose shapes are at hand."""
+    """Costs of every mesh over which models of known shape are trained or scored."""
     found: dict[tuple[str, Mesh], list[EnginePlan]] = {}
     for engine in plan.engines:
         if engine.kind == "Train":
@@ -165,7 +165,7 @@ def _over_shards(plan: Plan, engine: EnginePlan, layout: Layout, asked: int, bac
 
 
 def passes_of(plan: Plan, engine: EnginePlan) -> tuple[int, int]:
-    """Forward passes over all tokens of a step, but for those that are computed again, and backward passes."""
+    """Forward passes over all tokens of a step, except those that are computed again, and backward passes."""
     runs = [stage.run for stage in plan.stages if engine.name in stage.engines]
     updates = sum(run in ("UpdatePolicy", "UpdateCritic") for run in runs)
     learnt = updates * plan.spec.algorithm.update_epochs
@@ -173,7 +173,7 @@ def passes_of(plan: Plan, engine: EnginePlan) -> tuple[int, int]:
 
 
 def operations_of(plan: Plan, engine: EnginePlan, shape: ModelShape) -> float:
-    """Of one worker in a step, of the whole of a model."""
+    """Floating-point operations of one worker in a step, over all layers of the model."""
     mesh = engine.mesh
     forwards, backwards = passes_of(plan, engine)
     tokens = ceil(plan.spec.num_rows / mesh.dp) * plan.spec.longest_row

@@ -149,7 +149,7 @@ def _parallelisms(job: RLJob, plan: Plan, shapes: Shapes) -> Iterator[TrainingPa
 
 
 def _has_stages(engine: EnginePlan, count: int, shapes: Shapes) -> bool:
-    """Whether a model can be cut into so many."""
+    """Whether a model can be split into `count` pipeline stages."""
     cut = engine.model_copy(update={"mesh": Mesh(pp=count)})
     return count == 1 or (engine.library == "Megatron" and not any(stage_problems(cut, shapes[engine.path])))
 
@@ -217,7 +217,7 @@ def _written(training: TrainingSpec) -> dict[str, str]:
 
 
 def _hosts(job: RLJob, shapes: Shapes, profiles: Mapping[str, AcceleratorProfile]) -> dict[str, int] | None:
-    """Of each group, hosts on which the job fits when every group that lacks memory is doubled until it does not."""
+    """Hosts per group on which the job fits, found by doubling every group that lacks memory until none does."""
     while True:
         try:
             made, limits = draft(job, profiles, shapes)

@@ -14,7 +14,7 @@ from rljob_api.vocabulary.problem import Problem
 from rljob_api.vocabulary.quantity import amount, format_bytes, parse_quantity
 
 PROCESS_BYTES = 512 << 20
-"""Of a worker's memory beside its models: Python and its libraries."""
+"""A worker's memory besides its models: Python and its libraries."""
 DEVICE_BYTES = 1 << 30
 """Of an accelerator that its driver and the collectives take."""
 
@@ -27,7 +27,7 @@ class Limit:
     source: str
     """Where that is said."""
     beside: int
-    """Of them, what it takes beside its models."""
+    """Bytes of them that it takes besides its models."""
 
     @property
     def usable(self) -> int:
@@ -52,7 +52,7 @@ def _of_container(plan: Plan, group: GroupPlan) -> Limit | None:
     template = next(each.template for each in plan.spec.worker_groups if each.name == group.name)
     containers = (template.get("spec") or {}).get("containers") or ()
     resources = [each.get("resources") or {} for each in containers if each.get("name") == CONTAINER_WORKER]
-    # what is null in a template takes our default away, which is no limit either
+    # what is null in a template takes our default away, which is not a limit either
     given = next((memory for each in resources if (memory := (each.get("limits") or {}).get("memory"))), None)
     if given is None:
         return None
@@ -96,8 +96,10 @@ def lacking_bytes(plan: Plan, limits: Limits) -> tuple[int, int]:
 
 
 def memory_problems(plan: Plan, limits: Limits, hosts_help: bool = True) -> Iterator[Problem]:
-    """Of each group of which a worker cannot fit, or leaves more to its host than that has. hosts_help: whether more of
-    them may be proposed."""
+    """One problem for each group with a worker that does not fit, or that offloads more to its host than that has.
+
+    hosts_help: whether more hosts may be proposed.
+    """
     for need in _needs(plan, limits):
         if need.limit is not None and need.most.peak > need.limit.usable:
             yield _too_much(plan, need.index, need.most, need.limit, hosts_help)
@@ -107,7 +109,7 @@ def memory_problems(plan: Plan, limits: Limits, hosts_help: bool = True) -> Iter
                 None,
                 f"for a worker of {need.group.name} {format_bytes(need.waiting)} wait in its host's memory while the "
                 f"accelerator does without, and {need.host.source} gives it {format_bytes(need.host.bytes)}, "
-                f"{format_bytes(need.host.beside)} of them for what is beside its models",
+                f"{format_bytes(need.host.beside)} of them for what is besides its models",
                 f"Raise the limit{', or add replicas, over which weights and optimizer are divided' * hosts_help}.",
             )
 
@@ -122,7 +124,7 @@ def _too_much(plan: Plan, index: int, most: PhaseMemory, limit: Limit, hosts_hel
         f"spec.workerGroups[{index}]",
         group.profile,
         f"a worker of {group.name} needs {format_bytes(most.peak + limit.beside)} to {doing} ({listed}, "
-        f"and {format_bytes(limit.beside)} beside its models), and {limit.source} gives it "
+        f"and {format_bytes(limit.beside)} besides its models), and {limit.source} gives it "
         f"{format_bytes(limit.bytes)}",
         _fix(plan, group, most, hosts_help),
     )

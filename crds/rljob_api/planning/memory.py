@@ -46,7 +46,7 @@ def memory_of(plan: Plan, shapes: Shapes, limits: Limits) -> tuple[GroupMemory, 
 
 def largest_of(num_stages: int, shapes: Iterable[ModelShape]) -> tuple[int, ...]:
     """The pipeline stages of which one has more than all others: the first, with the embedding and most micro-batches
-    on their way, or the last, with what makes words of hidden states; any, where not all layers have experts."""
+    on their way, or the last, with what makes logits of hidden states; any, where not all layers have experts."""
     is_uneven = any(shape.experts is not None and shape.experts.dense for shape in shapes)
     return tuple(range(num_stages)) if is_uneven else tuple(dict.fromkeys((0, num_stages - 1)))
 
@@ -105,7 +105,8 @@ class _Worker:
         return sum(self._last_version(flow) for flow in weight_flows(self.plan))
 
     def _last_version(self, flow: WeightFlow) -> int:
-        """Of a model that goes as changes: a source has every n-th bucket, whoever generates all of it."""
+        """Bytes kept of the last version of a model that is sent as changes: a source keeps every n-th bucket, a worker
+        that generates all of it."""
         engine = next(each for each in self.plan.engines if each.model == flow.model)
         whole, bucket = self._whole(engine), self._bucket(engine)
         if flow.source.name == self.group.name:
@@ -193,7 +194,7 @@ class _Worker:
         return kept.model_copy(update={"phase": "train", **found})
 
     def _update(self, engine: EnginePlan) -> Update:
-        """Of the tokens that this worker computes of a pack. What a model that is only asked takes: logits."""
+        """Memory for the tokens of a pack that this worker computes; a model that is not trained takes logits."""
         layout, spec = self.layout(engine), self.plan.spec
         all_tokens, pack = packs_of(self.plan, engine)
         tokens = ceil(pack / engine.mesh.cp)

@@ -100,8 +100,7 @@ def _of_tokens(spec: RLJobSpec, engine: EnginePlan, shape: ModelShape) -> Iterat
 
 
 def position_problems(plan: Plan, shapes: Mapping[str, ModelShape]) -> Iterator[Problem]:
-    """Of every model that reads prompts and responses: rows that may be longer than it reads; of a model of rewards,
-    texts that may be."""
+    """Rows that may be longer than a model that reads prompts and responses allows; texts, for a reward model."""
     for path in dict.fromkeys(engine.path for engine in plan.engines if not plan.is_reward_model(engine)):
         limit = shapes[path].max_positions if path in shapes else None
         if limit is not None and plan.spec.longest_row > limit:
@@ -136,7 +135,7 @@ def _too_long(spec: RLJobSpec, path: str, limit: int) -> Problem:
 def routing_problems(
     plan: Plan, profiles: Mapping[str, AcceleratorProfile], shapes: Mapping[str, ModelShape]
 ) -> Iterator[Problem]:
-    """Of every policy that generates."""
+    """Problems of router replay with every policy that generates."""
     if plan.spec.training.router_replay == "None":
         return
     most = 0

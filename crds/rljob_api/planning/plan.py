@@ -190,7 +190,7 @@ class Plan(ApiModel):
 
     @property
     def verdict_delay(self) -> int:
-        """The verdict on a step governs the end of the step that is so many steps later."""
+        """The verdict on a step governs the end of the step that is this many steps later."""
         return self.staleness + 1
 
     def group(self, name: str) -> GroupPlan:

@@ -25,12 +25,12 @@ class ServicePlan(ApiModel):
 
     @property
     def num_accelerators(self) -> int:
-        """Of all copies."""
+        """Accelerators of all copies together."""
         return self.copies * self.accelerators
 
 
 def service_plan(service: ServiceSpec, profiles: Mapping[str, AcceleratorProfile]) -> ServicePlan:
-    """Of a service whose profile is among them."""
+    """The plan of a service whose profile is one of `profiles`."""
     asked = service.worker_group.accelerator
     profile = profiles[asked.profile]
     on_cpus = profile.device == "cpu"

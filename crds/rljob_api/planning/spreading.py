@@ -1,3 +1,5 @@
+"""Whether a model can be spread over the ranks of its mesh: tensor, expert and pipeline parallelism."""
+
 from __future__ import annotations
 
 from collections.abc import Iterator
@@ -11,7 +13,10 @@ from rljob_api.vocabulary.problem import Problem
 
 
 def spreading_problems(engine: EnginePlan, shape: ModelShape, states: str = "Float32") -> Iterator[Problem]:
-    """Of the model that an engine trains, scores or generates with. states: number format of the optimizer's."""
+    """Problems with the parallelism of the model that an engine trains, scores or generates with.
+
+    states: number format of the optimizer states.
+    """
     if engine.library == "Megatron" and not shape.family.megatron:
         known = ", ".join(name for name, family in FAMILIES.items() if family.megatron)
         message = f"Megatron does not know the family of {engine.path}; it knows {known}"
@@ -42,14 +47,14 @@ def spreading_problems(engine: EnginePlan, shape: ModelShape, states: str = "Flo
 
 
 def stage_problems(engine: EnginePlan, shape: ModelShape) -> Iterator[Problem]:
-    """Of a model that is cut into pipeline stages."""
+    """Problems of a model that is split into pipeline stages."""
     if (stages := engine.mesh.pp) > shape.layers:
-        message = f"so many stages of the {shape.layers} layers of {engine.path} leave some without any"
+        message = f"{stages} stages of the {shape.layers} layers of {engine.path} leave some without any"
         yield problem("spec.training.parallelism.pipeline", stages, message, f"Write at most {shape.layers}.")
 
 
 def _block_problems(engine: EnginePlan, shape: ModelShape) -> Iterator[Problem]:
-    """Of means in Int8, which have blocks within the columns of each worker."""
+    """Problems of Int8 means, whose blocks lie within the columns of each worker."""
     widths = (shape.query_width, shape.intermediate)
     for width in widths:
         if not _has_whole_blocks(width, engine.mesh.tp):

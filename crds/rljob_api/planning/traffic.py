@@ -51,7 +51,7 @@ def edge_traffic(plan: Plan, edge: EdgePlan) -> Traffic:
 
 
 def row_bytes(columns: tuple[str, ...], response_tokens: int, text_columns: frozenset[str] = frozenset()) -> int:
-    """Bytes of one row beside what is stored once for its group; a column of the user's own counts as one number."""
+    """Bytes of one row besides what is stored once for its group; a column of the user's own counts as one number."""
     unknown = [column for column in columns if not is_known(column, ROUTE_BYTES)]
     guessed = sum(OFFSET_BYTES if column in text_columns else _USER_ROW_WIDTH for column in unknown)
     return known_bytes(columns, response_tokens, ROUTE_BYTES) + guessed

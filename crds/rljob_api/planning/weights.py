@@ -26,7 +26,7 @@ WINDOW = 4
 """Least slots per source on a host: one that fills while two children and the ranks read others at their own pace."""
 
 MAX_SLOT_BYTES = 16 << 20
-"""A larger chunk saves nothing any more, and delays whoever is further down the tree."""
+"""A larger chunk saves nothing any more, and delays those further down the tree."""
 
 MIN_SLOT_BYTES = 64 << 10
 """A smaller chunk costs more messages than it moves bytes."""

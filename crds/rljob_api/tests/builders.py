@@ -43,7 +43,7 @@ def make_plan(*overrides: str) -> Plan:
 def problems(*overrides: str, text: str = SMALL) -> list[Problem]:
     """What is wrong with the small job after overrides; empty when nothing is.
 
-    Whatever is wrong, a person is told what and, in a sentence, what to write.
+    Every problem says what is wrong and, in a sentence, what to write.
     """
     try:
         parse_job(text, overrides)

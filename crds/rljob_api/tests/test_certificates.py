@@ -1,3 +1,5 @@
+"""Tests of the certificates of hosts and their authority."""
+
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
 

@@ -1,3 +1,5 @@
+"""Tests that a damaged job either runs or says what is wrong."""
+
 import copy
 import json
 

@@ -272,7 +272,7 @@ WeightTransportChoice = Literal["Auto", "InProcess", "DataBuffer", "Collective"]
 
 
 class WeightDeltaSpec(ApiModel):
-    """Of new weights only what changed is sent: places and values, which are the same bits as the whole. Each source
+    """Only what changed of new weights is sent: places and values, which are the same bits as the whole. Each source
     keeps its share in host memory, and each worker that generates a copy of the model."""
 
     full_every: int = Field(default=32, ge=2)
@@ -352,4 +352,4 @@ class StopSpec(ApiModel):
     mean reward is. Unset: never."""
 
     active_seconds: float | None = Field(default=None, gt=0)
-    """Stop after so many seconds of running, over all attempts. Unset: never."""
+    """Stop after this many seconds of running, over all attempts. Unset: never."""

@@ -62,14 +62,14 @@ def folder_problem_of(url: str) -> tuple[str, str] | None:
     """What is wrong with the URL of a folder with weights or checkpoints, and what to write."""
     if scheme_of(url) not in STORES:
         known = ", ".join(f"{name}://" for name in STORES)
-        return f"{scheme_of(url) or 'a path'} is no object store", f"Known: {known}."
+        return f"{scheme_of(url) or 'a path'} is not an object store", f"Known: {known}."
     if has_pattern(url):
         return "a folder is one place and no pattern", "Write the folder's whole name."
     return problem_of(url)
 
 
 def without_secrets(url: str) -> str:
-    """A URL as a message may show it: no user, no password, no query; what is no URL stays as it is."""
+    """A URL as a message may show it: no user, no password, no query; what is not a URL stays as it is."""
     scheme, colon, rest = url.partition("://")
     if not colon:
         return url

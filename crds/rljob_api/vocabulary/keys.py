@@ -56,7 +56,7 @@ OWN_ENVIRONMENT = frozenset(value for name, value in list(globals().items()) if 
 """Variables by which a process knows who it is."""
 
 OWN_PREFIX = "RLJOB_"
-"""Of every variable of ours; a job's `env` cannot set them, but for those that change how a process works."""
+"""Prefix of every variable of ours; a job's `env` cannot set them, except those that change how a process works."""
 BUFFER_RETRY_SECONDS = "RLJOB_BUFFER_RETRY_SECONDS"
 BUFFER_START_SECONDS = "RLJOB_BUFFER_START_SECONDS"
 BUFFER_FAN_OUT = "RLJOB_BUFFER_FAN_OUT"
@@ -111,7 +111,7 @@ ANNOTATION_PLAN_HASH = f"{GROUP}/plan-hash"
 ANNOTATION_DELETION_GRACE = f"{GROUP}/deletion-grace-seconds"
 """What a pod has once its job is deleted: then no spec says it any more."""
 
-# Names of models that stages use unless told otherwise. `reference` and `critic` that nobody lists start as copies of
+# Names of models that stages use by default. `reference` and `critic` that nobody lists start as copies of
 # the policy.
 ACTOR = "actor"
 REFERENCE = "reference"

@@ -28,7 +28,7 @@ MAX_TEXT_LENGTH = 1024
 class ApiModel(BaseModel):
     """Base of every API type: camelCase outside, snake_case inside, frozen, and closed to unknown fields.
 
-    Types are strict (`"8"` is no number, `1` is no boolean) because the API server is, so one YAML means
+    Types are strict (`"8"` is not a number, `1` is not a boolean) because the API server is, so one YAML means
     the same on a laptop and on a cluster. The string under a field is its description, in the JSON schema
     as well as in the reference.
     """

@@ -24,7 +24,7 @@ _UNITS = (("TiB", 2**40), ("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10))
 def parse_quantity(text: str) -> int:
     """Bytes of a quantity: `1.5Gi` is 1610612736.  ValueError for anything else."""
     if re.fullmatch(QUANTITY, text) is None:
-        raise ValueError(f"{text!r} is no quantity of bytes; write it as 16Gi or 500M")
+        raise ValueError(f"{text!r} is not a quantity of bytes; write it as 16Gi or 500M")
     number = text.rstrip("kKMGTi")
     return int(float(number) * _FACTORS[text[len(number) :]])
 
@@ -44,7 +44,7 @@ def amount(quantity: str | int | float) -> Decimal:
     else, and for one beyond what Kubernetes counts."""
     found = _AMOUNT.fullmatch(str(quantity))
     if found is None:
-        raise ValueError(f"{quantity!r} is no quantity; write it as 500m, 2 or 16Gi")
+        raise ValueError(f"{quantity!r} is not a quantity; write it as 500m, 2 or 16Gi")
     number, exponent, suffix = found.groups()
     value = Decimal(number + (exponent or "")) * _SUFFIXES[suffix or ""]
     if abs(value) > LARGEST:
@@ -53,7 +53,7 @@ def amount(quantity: str | int | float) -> Decimal:
 
 
 def covering_quantity(count: int) -> str:
-    """The smallest whole number of Mi, or from 1Gi on of Gi, that is not less than so many bytes."""
+    """The smallest whole number of Mi, or from 1Gi on of Gi, that is not less than n bytes."""
     mebibytes = -(-count // 2**20)
     return f"{mebibytes}Mi" if mebibytes < 1024 else f"{-(-mebibytes // 1024)}Gi"
 

@@ -91,12 +91,12 @@ def buildctl_contexts(contexts: Mapping[str, Path]) -> list[str]:
 
 
 def build_contexts(contexts: Mapping[str, Path]) -> list[str]:
-    """The same for docker and buildah."""
+    """Options that name folders for a Dockerfile to take from, of docker and buildah."""
     return [word for name, folder in contexts.items() for word in ("--build-context", f"{name}={folder}")]
 
 
 def build_arguments(arguments: Sequence[str]) -> list[str]:
-    """Of docker and buildah."""
+    """Build arguments as options of docker and buildah."""
     return [word for argument in arguments for word in ("--build-arg", argument)]
 
 

@@ -69,8 +69,7 @@ def tiny_model() -> dict[str, Path]:
 
 
 def recipes(tag: str, checkout: Path = CHECKOUT) -> tuple[ImageRecipe, ...]:
-    """Of a checkout, in every version. The worker for NVIDIA devices is not among them: nodes of a test cluster have
-    none."""
+    """Recipes of a checkout's images. Not the worker for NVIDIA devices: nodes of a test cluster have none."""
 
     def of(name: str, besides: tuple[str, ...] = (), contexts: Callable[[], Mapping[str, Path]] = dict) -> ImageRecipe:
         dockerfile = checkout / f"dockerfiles/{name}.Dockerfile"

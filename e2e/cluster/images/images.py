@@ -28,7 +28,7 @@ def ensure_images(more: Sequence[ImageRecipe] = ()) -> ImageStore:
 
 
 def ensure(recipes: Sequence[ImageRecipe]) -> ImageStore:
-    """The same store, with these images in it as they are now."""
+    """The store that nodes are cloned from, with these images in it as they are now."""
     store, base = node_images(), python_archive().parent.name
     keys = {recipe: recipe.key(base) for recipe in recipes}
     stale = [recipe for recipe, key in keys.items() if store.keys().get(recipe.image) != key]

@@ -1,4 +1,4 @@
-"""What the programs of a node are told: plain data, written to the node's folder."""
+"""Configuration of the programs of a node: plain data, written to the node's folder."""
 
 import json
 from pathlib import Path

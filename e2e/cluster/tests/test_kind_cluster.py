@@ -1,4 +1,4 @@
-"""What kind is told; and what is said where kind cannot run."""
+"""How kind is configured; and what is said where kind cannot run."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Waiting for a cluster: what has ended is told at once, and what does not come with what its nodes say."""
+"""Waiting for a cluster: what has ended is reported at once, and a timeout comes with the state of its nodes."""
 
 import json
 import os

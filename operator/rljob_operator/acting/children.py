@@ -140,7 +140,7 @@ def covers(found: Any, wanted: Any) -> bool:
 async def for_each(
     items: Iterable[Item], act: Callable[[Item], Awaitable[None]], max_in_flight: int = MAX_IN_FLIGHT
 ) -> None:
-    """`act` on every item, so many at a time.
+    """`act` on every item, some at a time.
 
     After the first error no further one is begun; those under way end, and then it is raised, as it is: in a group of
     exceptions nobody would know it.

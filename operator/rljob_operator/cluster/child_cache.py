@@ -11,7 +11,7 @@ from rljob_operator.vocabulary.key import Key
 
 
 class PodCache(Protocol):
-    """What is seen of pods, and told of those just made."""
+    """Pods as they were last seen; it is informed of those just created."""
 
     def of(self, key: Key) -> tuple[Object, ...]: ...
     def departed(self, key: Key, name: str) -> Object | None: ...
@@ -88,7 +88,7 @@ class ChildCache:
             self._depart(key, item)
         else:
             if known is not None and version_of(known) >= version_of(item):
-                return None  # noted before the watch told
+                return None  # noted before the watch reported it
             self._put(item)
         return key
 

@@ -158,7 +158,7 @@ def _loaded(answer: Answer, request: Request, kind: Kind, namespace: str | None)
     try:
         loaded: Object = json.loads(answer.body)
     except (ValueError, RecursionError) as error:
-        raise Unavailable(request.verb, kind, namespace, f"the answer is no JSON: {error}") from error
+        raise Unavailable(request.verb, kind, namespace, f"the answer is not JSON: {error}") from error
     return loaded
 
 
@@ -175,7 +175,7 @@ def _event(line: bytes, kind: Kind, namespace: str | None) -> tuple[str, Object]
     try:
         event = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise Unavailable("watch", kind, namespace, f"an event is no JSON: {error}") from error
+        raise Unavailable("watch", kind, namespace, f"an event is not JSON: {error}") from error
     if event["type"] == "ERROR":
         status = event["object"]
         raise error_of(Answer(status.get("code"), json.dumps(status).encode()), "watch", kind, namespace)

@@ -21,7 +21,7 @@ _CONNECT_SECONDS = 10.0
 _UNAUTHORIZED = 401
 
 RequestObserver = Callable[[str, str], None]
-"""Told verb and code of every request that was answered, or was not (`error`)."""
+"""Called with verb and code of every request; the code is `error` if it was not answered."""
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ class Connection:
         return answer
 
     async def stream(self, request: Request, silence_seconds: float) -> AsyncGenerator[Answer | bytes, None]:
-        """First the answer's head, whose body is read only if it is no success, then line by line what follows.
+        """First the answer's head, whose body is read only if it is not a success, then line by line what follows.
 
         Last comes an Answer with status None when the connection broke or nothing came for `silence_seconds`.
         """

@@ -30,7 +30,7 @@ class ClusterError(Exception):
         self.kind = kind
         self.namespace = namespace
         self.message = message
-        """The server's words."""
+        """The server's message."""
 
     @property
     def what(self) -> str:

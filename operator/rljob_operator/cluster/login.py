@@ -39,7 +39,7 @@ class Login:
 
 @dataclass(frozen=True)
 class Credentials:
-    """What it takes to log in, in plain words."""
+    """What it takes to log in."""
 
     server: str
     ca_path: str | None

@@ -46,7 +46,7 @@ def drop_spec(item: Object) -> None:
 
 
 def keep_node_of_pod(pod: Object) -> None:
-    """Of a pod's spec, keep its node: a thousand specs would be most of the operator's memory."""
+    """Keep nothing of a pod's spec except its node: a thousand specs would be most of the operator's memory."""
     drop_bookkeeping(pod)
     if "spec" in pod:  # a bookmark has none
         pod["spec"] = {"nodeName": pod["spec"].get("nodeName")}

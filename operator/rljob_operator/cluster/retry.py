@@ -22,7 +22,7 @@ class Answer:
 
     @property
     def is_success(self) -> bool:
-        """Whether the server did as it was told."""
+        """Whether the request succeeded."""
         return self.status is not None and 200 <= self.status < 300
 
     @property

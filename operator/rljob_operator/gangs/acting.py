@@ -30,7 +30,7 @@ class OwnObjects(Protocol):
 
 @dataclass(frozen=True)
 class GangActions:
-    """Of one job."""
+    """Applies, releases and deletes what the gang provider of one job needs in the cluster."""
 
     cluster: Cluster
     gangs: Gangs
@@ -86,7 +86,7 @@ class GangActions:
 
 
 def readiness_of(decision: Decision, seen: Iterable[PodFacts]) -> Readiness:
-    """What a queue is told of the attempt that was decided about, having `seen` these pods."""
+    """What is reported to a queue about the attempt that was decided about, having `seen` these pods."""
     done = [pod.group for pod in seen if pod.is_done and pod.attempt == decision.status.attempt]
     return Readiness(
         pods_ready=decision.status.ready_time is not None,

@@ -1,8 +1,8 @@
 """`Gang`: the contract of a scheduler or queue that starts all pods of a job together, as pure renderings and readings.
 
-What there is of each: how it is asked (`objects`, `shape`), what it says (`admission`, `waits_for_all`), and what it is
-told (`renewed`, `report`, `release`, `finish`).  A new one is a class that stands on `Ungrouped`, and its name in
-`choosing.GANGS`.
+What there is of each: how it is asked (`objects`, `shape`), what it says (`admission`, `waits_for_all`), and what is
+reported to it (`renewed`, `report`, `release`, `finish`).  A new one is a class that stands on `Ungrouped`, and its
+name in `choosing.GANGS`.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Gang(Protocol):
 
     @property
     def api_versions(self) -> tuple[str, ...]:
-        """Of which the API server must serve one, newest first; empty: nothing is needed."""
+        """API versions, newest first, one of which the API server must serve; empty: nothing is needed."""
         ...
 
     @property
@@ -100,7 +100,7 @@ class Gang(Protocol):
 class Ungrouped:
     """No gang scheduler: the operator watches whether all pods find a node, and takes them back when they do not.
 
-    Makes no object, asks nobody.  Whatever is no queue stands on it.
+    Makes no object, asks nobody.  The base of every provider that is not a queue.
     """
 
     provider = "None"

@@ -20,7 +20,7 @@ from rljob_operator.vocabulary.key import Key
 
 @dataclass(frozen=True)
 class News:
-    """What an event tells of a job."""
+    """What an event reports of a job."""
 
     key: Key
     version: int

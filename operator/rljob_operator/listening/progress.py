@@ -77,7 +77,7 @@ def _parsed(address: str, body: bytes) -> ProgressAnswer | Unreachable:
     try:
         return progress_of(body)
     except Unreadable as error:
-        return Unreachable(f"http://{address}/progress answered what is no progress: {error}")
+        return Unreachable(f"http://{address}/progress answered something other than progress: {error}")
 
 
 class ProgressPolls:
@@ -97,7 +97,7 @@ class ProgressPolls:
         unanswered_polls: int = 3,
         guard: Guard | None = None,
     ) -> None:
-        """`unanswered_polls`: how often in a row a pod may not answer before that is told."""
+        """`unanswered_polls`: how often in a row a pod may fail to answer before that is reported."""
         self._read = read
         self._on_answer = on_answer
         self._interval_seconds = interval_seconds

@@ -25,7 +25,7 @@ Result = Literal["Ok", "Error", "Crash"]
 
 
 class QueueObserver(Protocol):
-    """Is told how each reconcile went."""
+    """Notified how each reconcile went."""
 
     def reconciled(self, result: Result, seconds: float) -> None: ...
 
@@ -88,8 +88,8 @@ class WorkQueue:
         self._timers[key] = asyncio.get_running_loop().call_at(due, self.add, key)
 
     def hint(self, key: Key, seconds: float = 0.0) -> None:
-        """Look at `key` in `seconds`, for what its pods do or say; while its last look has failed, that is no reason to
-        look before the pause is over: pods may change and answer as often as they like."""
+        """Look at `key` in `seconds`, for what its pods do or say; while its last look has failed, that is not a reason
+        to look before the pause is over: pods may change and answer as often as they like."""
         if key in self._active:
             self._hinted[key] = min(seconds, self._hinted.get(key, seconds))
         elif key not in self._num_failures:

@@ -1,4 +1,4 @@
-"""`Resync`: lists all jobs now and then, and finds the changes that no event told of."""
+"""`Resync`: lists all jobs now and then, and finds the changes that no event reported."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ GRACE_SECONDS = 5.0
 
 
 class Heard:
-    """The newest version of each job that an event told of; jobs that were deleted are forgotten."""
+    """The newest version of each job that an event reported; jobs that were deleted are forgotten."""
 
     def __init__(self) -> None:
         self._versions: dict[Key, int] = {}
@@ -28,11 +28,11 @@ class Heard:
         return self._versions
 
     def of(self, key: Key) -> int | None:
-        """The job's; None for one that is gone, or was never told of."""
+        """The job's; None for one that is gone, or was never reported."""
         return self._versions.get(key)
 
     def take(self, key: Key, version: int, deleted: bool) -> bool:
-        """An event told of a job; whether that is news."""
+        """An event reported a job; whether that is news."""
         if deleted:
             self._versions.pop(key, None)
             return True
@@ -43,9 +43,9 @@ class Heard:
 
 
 class Resync:
-    """Compares the versions that a LIST shows with those that events told of.
+    """Compares the versions that a LIST shows with those that events reported.
 
-    kopf neither tells of jobs that were deleted while it did not watch nor notices that it is deaf.
+    kopf neither reports jobs that were deleted while it did not watch nor notices that it is deaf.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class Resync:
         missed = self._unheard(listing)
         self.num_deaf = self.num_deaf + 1 if missed else 0
         for key in sorted(missed):
-            logger.warning("no event told of a change of %s; looking at it now", key)
+            logger.warning("no event reported a change of %s; looking at it now", key)
             self._heard.take(key, listing.versions.get(key, 0), deleted=key not in listing.versions)
             self._add(key)
         self._on_done(len(missed))

@@ -38,7 +38,7 @@ class QueueCeilings(ApiModel):
 
 
 class Ceilings(ApiModel):
-    """What no job goes beyond. A list that is null is no ceiling, an empty one admits nothing. Where there is any
+    """What no job goes beyond. A list that is null is not a ceiling, an empty one admits nothing. Where there is any
     ceiling, pods have no fields but those in files/ceilings.yaml of the chart and extraFields."""
 
     pod_security: Literal["Privileged", "Baseline", "Restricted"] = "Privileged"
@@ -87,10 +87,10 @@ class Ceilings(ApiModel):
 
     accelerators: int | None = Field(default=None, ge=0)
     """The most accelerators that a job may have, over all its pods and those of models beside it. Every extended
-    resource is one, but for those of notAccelerators; claims for devices cannot be counted and are refused."""
+    resource is one, except those of notAccelerators; claims for devices cannot be counted and are refused."""
 
     not_accelerators: Items[str] = NOT_ACCELERATORS
-    """Extended resources that are no accelerators, by name; one that ends with a slash stands for its whole domain."""
+    """Extended resources that are not accelerators, by name; one that ends with a slash stands for its whole domain."""
 
     extra_fields: Items[str] = ()
     """Fields that pods may have besides those in files/ceilings.yaml of the chart, such as `nodeName`, `volumes.nfs` or

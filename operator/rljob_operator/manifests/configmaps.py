@@ -13,7 +13,7 @@ MAX_BYTES = 1 << 20
 """The API server takes no larger ConfigMap."""
 
 METADATA_BYTES = 4096
-"""What name, labels and owner take beside the plan, generously."""
+"""What name, labels and owner take besides the plan, generously."""
 
 
 def plan_config_map(context: JobContext) -> Manifest:

@@ -26,8 +26,8 @@ QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 class WrittenPlan:
     """A plan and the very text of it that pods have.
 
-    Another version would spell the same plan in other words, with fields more or less: what pods were made with is
-    told by its text, and named by the hash of it.
+    Another version would write the same plan differently, with more or fewer fields: the text records what pods were
+    made with, and its hash names it.
     """
 
     plan: Plan

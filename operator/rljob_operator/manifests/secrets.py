@@ -18,7 +18,7 @@ TOKEN_KEY = "token"
 MAX_BYTES = 1 << 20
 """The API server takes no larger Secret."""
 PAIR_BYTES = 850
-"""A key and a certificate as PEM, but for the names in it."""
+"""A key and a certificate as PEM, without the names in it."""
 BYTES_PER_CHARACTER = 4 / 3 * 65 / 64
 """Of a name, as PEM: base64, and a line end after 64."""
 

@@ -18,10 +18,10 @@ def progress_of(body: bytes) -> ProgressAnswer:
     that a newer worker may say more.  Raises Unreadable."""
     said = parsed(body)
     if not isinstance(said, dict):
-        raise Unreadable("it is no object")
+        raise Unreadable("it is not an object")
     metrics = said.get("metrics")
     if metrics is not None and not isinstance(metrics, dict):
-        raise Unreadable("metrics is no object")
+        raise Unreadable("metrics is not an object")
     step_seconds = number(said.get("stepSeconds"))
     return ProgressAnswer(
         phase=words(said.get("phase")) or "Starting",
@@ -39,11 +39,11 @@ def _count(said: Mapping[str, Any], name: str) -> int | None:
     value = said.get(name)
     found = whole(value)
     if found is None and value is not None:
-        raise Unreadable(f"{name} is no whole number")
+        raise Unreadable(f"{name} is not a whole number")
     return found
 
 
 def _metrics(said: Mapping[str, Any]) -> dict[str, float]:
-    """A loss that is NaN is no reason not to believe the rest."""
+    """A loss that is NaN is not a reason not to believe the rest."""
     found = ((words(name, MAX_WORD_LENGTH), number(value)) for name, value in list(said.items())[:_MAX_METRICS])
     return {name: value for name, value in found if name and value is not None}

@@ -34,7 +34,7 @@ _ESCAPE = re.compile(rf"\\(?:{_PAIR}|(u[dD][89a-fA-F][0-9a-fA-F]{{2}})|.)")
 
 
 class Unreadable(ValueError):
-    """Text that is no JSON, or nested more than 200 deep."""
+    """Text that is not JSON, or nested more than 200 deep."""
 
 
 def parsed(text: bytes | str) -> Any:
@@ -53,7 +53,7 @@ def mapping(value: Any) -> Mapping[str, Any]:
 
 
 def mappings(value: Any) -> list[Mapping[str, Any]]:
-    """The mappings of a list, so many of them at most."""
+    """The mappings of a list, at most n of them."""
     return [each for each in value[:_MAX_ITEMS] if isinstance(each, dict)] if isinstance(value, list | tuple) else []
 
 

@@ -183,11 +183,11 @@ class Leader:
         await run_kopf(self._login, self._settings.namespaces, self._job_changed, catch_signals)
 
     async def _meet_jobs(self) -> None:
-        """Living jobs are looked at before kopf tells of all, living and ended, as they come, and is busy with that."""
+        """Living jobs are looked at before kopf reports all, living and ended, as they come, and is busy with that."""
         try:
             await call_roll(self._cluster, self._settings.namespaces, self._job_changed)
         except ClusterError as error:
-            logger.warning("%s; jobs are looked at as kopf tells of them", error)
+            logger.warning("%s; jobs are looked at as kopf reports them", error)
         with suppress(TimeoutError):
             async with asyncio.timeout(_FIRST_LOOKS_SECONDS):
                 await self._queue.until_calm()
@@ -199,7 +199,7 @@ class Leader:
             self._queue.add(news.key, is_patient=news.has_ended)
 
     def _resynced(self, num_missed: int) -> None:
-        # kopf does not tell of bookmarks: in a quiet cluster this is what shows that jobs are listened to.
+        # kopf does not report bookmarks: in a quiet cluster this is what shows that jobs are listened to.
         self._metrics.watched(RLJOB)
         self._metrics.missed(num_missed)
 

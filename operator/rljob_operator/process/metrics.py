@@ -42,7 +42,7 @@ class Metrics:
         )
         self._missed_events = Counter(
             "rljob_operator_missed_events",
-            "Changes of jobs that no watch event told of and that a resync found",
+            "Changes of jobs that no watch event reported and that a resync found",
             registry=self.registry,
         )
         self._failures = Counter(
@@ -69,7 +69,7 @@ class Metrics:
         self._watch_last_event.labels(kind.plural).set(time.time())
 
     def missed(self, num_events: int) -> None:
-        """A resync found changes that no event told of."""
+        """A resync found changes that no event reported."""
         self._missed_events.inc(num_events)
 
     def begun(self, part: str) -> None:

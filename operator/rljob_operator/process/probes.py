@@ -26,7 +26,7 @@ class Vitals:
     queue_oldest_seconds: float = 0.0
     loop_lag_seconds: float = 0.0
     num_deaf_resyncs: int = 0
-    """Resyncs in a row that found changes of jobs which no event had told of."""
+    """Resyncs in a row that found changes of jobs which no event had reported."""
 
 
 def ailment(vitals: Vitals, limits: ProbeSettings) -> str | None:
@@ -38,7 +38,7 @@ def ailment(vitals: Vitals, limits: ProbeSettings) -> str | None:
     if vitals.watch_silence_seconds > limits.watch_silence_seconds and vitals.api_error is not None:
         return f"no watch has spoken for {vitals.watch_silence_seconds:.0f} s, and a read fails: {vitals.api_error}"
     if vitals.num_deaf_resyncs >= _MAX_DEAF_RESYNCS:
-        return f"{vitals.num_deaf_resyncs} resyncs in a row found changes of jobs that no event told of"
+        return f"{vitals.num_deaf_resyncs} resyncs in a row found changes of jobs that no event reported"
     if vitals.queue_oldest_seconds > limits.queue_oldest_seconds:
         return f"a job has waited for {vitals.queue_oldest_seconds:.0f} s"
     if vitals.loop_lag_seconds > limits.loop_lag_seconds:

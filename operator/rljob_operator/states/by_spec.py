@@ -13,7 +13,7 @@ from rljob_operator.states.situation.situation import Decision, Refusal, Situati
 
 
 def decide_by_spec(situation: Situation) -> Decision:
-    """Of pods and models only their names and phases are known, and the `obstacle` says why.
+    """Decide where only the names and phases of pods and models are known; the `obstacle` says why.
 
     An attempt that runs goes on until a deadline or somebody ends it; no other begins.
     """

@@ -56,7 +56,7 @@ def _first_stuck(situation: Situation) -> tuple[PodFacts, Stuck] | None:
 
 
 def _stuck_seconds(situation: Situation, found: tuple[PodFacts, Stuck]) -> float:
-    """Since it is told: a pod may have waited for hours before its image was wanted."""
+    """Seconds since it was reported: a pod may have waited for hours before its image was wanted."""
     told = condition(situation.status.conditions, "Degraded")
     if told is None or (told.status, told.reason) != ("True", found[1].reason):
         return 0.0

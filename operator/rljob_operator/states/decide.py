@@ -30,7 +30,7 @@ def decide(situation: Situation) -> Decision:
     """What to report and do.
 
     The status is written before anything is done.  So an attempt has its number before it has pods, a failure is
-    counted once, with the pods that show it still there, and whoever finds the written status goes on from it.
+    counted once, with the pods that show it still there, and the next operator continues from the written status.
     """
     seen = with_services(with_progress(healed(situation)))
     decision = without_strays(seen, _gone_on(seen, _PHASES[seen.status.phase](seen)))

@@ -14,7 +14,7 @@ from rljob_operator.states.situation.situation import (
 )
 
 LATE_SECONDS = 10.0
-"""How long after its grace a pod may be there before that is worth telling."""
+"""How long after its grace a pod may be there before that is worth reporting."""
 
 
 def end(situation: Situation) -> Decision:

@@ -125,7 +125,7 @@ def _vanished(situation: Situation) -> Iterator[Fault]:
 
 
 def _of_departed(name: str, last: PodFacts | None) -> Fault:
-    """Of a pod that ended and went between two looks, its last state says why."""
+    """The fault of a pod that is gone: if it ended between two looks, its last state says why."""
     if last is not None and last.ended is not None and last.ended.exit_code != 0:
         return _of_end(last, last.ended)
     code = int(ExitCode.RETRY)

@@ -43,7 +43,7 @@ def read_status(written: Mapping[str, Any] | None) -> RLJobStatus:
 
 
 def _mend(status: dict[str, Any], place: tuple[int | str, ...]) -> None:
-    """Of conditions only what is wrong goes: that a job has ended must not be forgotten for the sake of a time."""
+    """Drop only what is wrong from conditions: that a job has ended must not be forgotten for the sake of a time."""
     field = str(place[0])
     entries = status.get(field)
     if field != "conditions" or len(place) < 2 or not isinstance(entries, list):
@@ -108,7 +108,7 @@ class Memory:
     plans: dict[str, WrittenPlan] = field(default_factory=dict)
     """By name of the ConfigMap, which is immutable."""
     accepted: tuple[tuple[object, ...], Accepted | Refusal] | None = None
-    """Of a generation of the spec, and labels, beside a running plan."""
+    """What a generation of the spec and labels say, next to a running plan."""
     ceilings: tuple[Accepted, Refusal | None] | None = None
     """Whether what was accepted goes beyond them."""
     facts: dict[str, tuple[str, PodFacts]] = field(default_factory=dict)
@@ -143,7 +143,7 @@ class Jobs:
     def __init__(
         self, cluster: Cluster, newest: Callable[[Key], int | None], clock: Callable[[], float] = time.monotonic
     ) -> None:
-        """`newest`: the version of a job that events last told of; None for one that is gone, or was never told of."""
+        """`newest`: the version of a job that events last reported; None for one that is gone or was never reported."""
         self._cluster = cluster
         self._newest = newest
         self._clock = clock

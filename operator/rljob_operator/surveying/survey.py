@@ -131,7 +131,7 @@ class Surveyor:
         return replace(situation, refusal=Refusal(Reason.KUBERAY_MISSING, message))
 
     def _unexplained(self, job: Job, names: Iterable[str]) -> list[str]:
-        """Of missing pods those that may still run, as many as can be asked for one by one."""
+        """Missing pods that may still run, as many as can be looked up one by one."""
         seen = ((name, self.pods.departed(job.key, name)) for name in names)
         return [name for name, pod in seen if pod is None or not _explains_itself(pod_facts(pod))][:_MAX_ASKED]
 
@@ -153,7 +153,7 @@ class Surveyor:
         return {name: pod_facts(pod) for name, pod in seen if pod is not None and is_child_of(pod, job.uid)}
 
     def _accept(self, job: Job, memory: Memory, running: WrittenPlan | None) -> Accepted | Refusal:
-        # labels name the queue, and a change of them is no new generation
+        # labels name the queue, and a change of them is not a new generation
         labels = tuple(sorted((job.body["metadata"].get("labels") or {}).items()))
         known = job.generation, job.status.plan_config_map or "", labels
         if memory.accepted is None or memory.accepted[0] != known:

@@ -1,1 +1,1 @@
-"""Tells people and Prometheus what happened to jobs."""
+"""Reports to people and to Prometheus what happened to jobs."""

@@ -1,4 +1,4 @@
-"""Events of a job: what `kubectl describe` tells, as a function of what changed in its status.  Pure."""
+"""Events of a job: what `kubectl describe` shows, as a function of what changed in its status.  Pure."""
 
 from __future__ import annotations
 
@@ -69,8 +69,8 @@ def of_deeds(decision: Decision) -> list[Event]:
 def manifest(event: Event, subject: Subject, now: float, instance: str) -> dict[str, Any]:
     """The event as an object.
 
-    Its name follows from what is told and from the version of the job it was seen on, so that an operator that dies
-    between telling and writing tells the same event again, and not another.  `kubectl describe` orders events by
+    Its name follows from what is reported and from the version of the job it was seen on, so that an operator that
+    dies after writing reports the same event again, and not another.  `kubectl describe` orders events by
     lastTimestamp, which only this API lets a client set, and those of one second by name.
     """
     identity = "\n".join((subject.uid, subject.resource_version, event.reason, event.note))

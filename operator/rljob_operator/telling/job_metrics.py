@@ -50,7 +50,7 @@ class JobFacts:
 
 
 class JobMetrics:
-    """Tell it with `show` what a job is like and with `forget` that it is gone: then its series are, too.
+    """Report with `show` what a job is like and with `forget` that it is gone: then its series are, too.
 
     A job that ended keeps them for an hour, in which alerts see how, and is one of a number from then on: thousands may
     stay.

@@ -1,4 +1,4 @@
-"""`Teller`: writes events, one after the other and beside the work: they help people, and nothing waits for them."""
+"""`Teller`: writes events, one after the other and next to the work: they help people, and nothing waits for them."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Teller:
         self._arrival.set()
 
     async def flush(self) -> None:
-        """Write what waits.  That one cannot be written is no reason to stop."""
+        """Write what waits.  That one cannot be written is not a reason to stop."""
         while self._waiting:
             subject, event, moment = self._waiting.popleft()
             with self._guard.around("events", f"{subject.namespace}/{subject.name}"):

@@ -1,6 +1,6 @@
 """An API server in memory: versions, server-side apply by whole objects, graceful deletion of pods, garbage collection.
 
-It plays kubelet and scheduler only as far as a test tells it to.
+It plays kubelet and scheduler only as far as a test asks for it.
 """
 
 from __future__ import annotations
@@ -288,7 +288,7 @@ class LateCache:
         self._known[child["metadata"]["name"]] = child
 
     def catch_up(self, key: Key) -> None:
-        """The watch tells everything."""
+        """The watch reports everything."""
         self._known = {pod["metadata"]["name"]: pod for pod in self._live.of(key)}
 
 

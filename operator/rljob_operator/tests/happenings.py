@@ -182,7 +182,7 @@ def stray_pod(world: World, number: int) -> None:
 
 
 def stray_service(world: World, number: int) -> None:
-    """The same of a service."""
+    """A stray pod of a service."""
     start = next((each.start for each in world.status.services), 0) - 1 - number % 2
     name = f"small-my.judge-r{start}"
     if start > 0 and world.cluster.peek(POD, KEY.namespace, name) is None:

@@ -65,7 +65,7 @@ def test_object_of_somebody_else_is_in_the_way_and_stays_as_it_is(kind: Kind, ow
     for _ in range(2):
         world.wait(600)
     assert names(world.pods) == [f"small-train-{host}-a{world.status.attempt}" for host in (0, 1)]
-    assert world.status.restarts == 0, "what was in the way is no failure of the job"
+    assert world.status.restarts == 0, "what was in the way is not a failure of the job"
 
 
 def test_plan_of_somebody_else_does_not_take_the_place_of_the_one_that_runs() -> None:

@@ -20,7 +20,7 @@ class HuntedWorld(World):
     num_killed = 0
 
     def __init__(self) -> None:
-        # Asked at every look: when progress was last asked for is forgotten by whoever dies.
+        # Asked at every look: when progress was last asked for is forgotten by an operator that dies.
         super().__init__(progress_interval_seconds=0.001, unanswered_polls=1)
 
     def reconcile(self) -> float | None:
@@ -141,7 +141,7 @@ def outcome(world: World) -> dict[str, object]:
 
 
 def events(world: World) -> Counter[tuple[str, str]]:
-    """What was told; whoever dies after the status is written and before telling leaves some out."""
+    """Events that were reported; an operator that dies between writing the status and reporting leaves some out."""
     return Counter((each["reason"], each["message"]) for each in world.cluster.events())
 
 
@@ -161,7 +161,7 @@ def test_operator_killed_after_any_write_ends_where_an_undisturbed_one_ends(scri
     for number in range(1, undisturbed.cluster.num_writes + 1, stride):
         hunted = run(script, number)
         assert hunted.num_killed == 1
-        assert events(hunted) <= events(undisturbed), "nothing is told twice, or otherwise"
+        assert events(hunted) <= events(undisturbed), "nothing is reported twice, or differently"
         assert outcome(hunted) == expected, f"killed after write {number}: {hunted.cluster.done[number - 1]}"
 
 

@@ -1,3 +1,5 @@
+"""Tests of the names of objects."""
+
 import re
 
 import pytest

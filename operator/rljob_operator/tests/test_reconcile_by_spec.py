@@ -25,7 +25,7 @@ class Broken(World):
         return World().select(context)
 
     def look(self, times: int = 1, seconds: float = 1.0) -> None:
-        """So many looks, each of which fails, a while apart."""
+        """Some looks, all of which fail, a while apart."""
         for _ in range(times):
             with contextlib.suppress(RecursionError):
                 self.reconcile()

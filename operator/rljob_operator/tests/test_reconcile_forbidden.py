@@ -30,7 +30,7 @@ NEEDED = [
     ("create", SECRET),
     *((verb, WORKLOAD_KUEUE) for verb in ("create", "delete")),
 ]
-"""Of the chart's `rljob.rules`, those without which there is no attempt, or none that ends."""
+"""Rules of the chart's `rljob.rules` without which there is no attempt, or none that ends."""
 
 UNSAID = [("get", RLJOB), ("patch status", RLJOB)]
 """Nothing can be said of a job without them but in the log."""
@@ -43,7 +43,7 @@ DISPENSABLE = [
     ("get", NAMESPACE),
     ("create", EVENT),
 ]
-"""What they would tell or tidy is done without."""
+"""What they would report or clean up is done without."""
 
 
 class Without:

@@ -31,7 +31,7 @@ THE_JOB = ("get", "RLJob", "small")
 
 
 def paced(**rules: Any) -> World:
-    """Where children are compared every 30 s and a job that runs is looked at every 20 s, or as told."""
+    """Where children are compared every 30 s and a job that runs is looked at every 20 s, or as configured."""
     world = World()
     known = {"heal_interval_seconds": 30.0, "look_again_seconds": 20.0, **rules}
     world.rules = replace(world.rules, **known)

@@ -1,4 +1,4 @@
-"""A small world for reconciles: a fake cluster, a scheduler and kubelets that do as told, and a clock that is set."""
+"""A small world for reconciles: a fake cluster, a scheduler and kubelets under control, and a clock that is set."""
 
 from __future__ import annotations
 
@@ -164,12 +164,12 @@ class World:
         return Gangs(self.cluster, recent, Chosen(self.select), WatchedWorkloads(self))
 
     def watched(self, key: Key) -> list[Object]:
-        """Workloads as a watch that is never late tells of them."""
+        """Workloads as a watch that is never late reports them."""
         found = self.cluster.all(WORKLOAD_KUEUE, key.namespace, f"rljob.dev/job={key.name}")
         return [{name: each[name] for name in ("metadata", "spec", "status") if name in each} for each in found]
 
     def heard(self, key: Key) -> int | None:
-        """What a watch told of the job; once it is late, nothing newer than `late_since`."""
+        """What a watch reported of the job; once it is late, nothing newer than `late_since`."""
         job = self.cluster.peek(RLJOB, key.namespace, key.name)
         if job is None:
             return None
@@ -273,7 +273,7 @@ class World:
 
 
 class WatchedWorkloads(KindWatch):
-    """Those of a world, as a watch tells of them."""
+    """Those of a world, as a watch reports them."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -287,7 +287,7 @@ class WatchedWorkloads(KindWatch):
 
 
 class WatchedRayServices(KindWatch):
-    """Those of a world, as a watch tells of them."""
+    """Those of a world, as a watch reports them."""
 
     def __init__(self, world: World) -> None:
         self._world = world

@@ -16,7 +16,7 @@ def micro_timestamp(seconds: float) -> str:
 
 
 def seconds_of(text: str) -> float:
-    """Seconds since 1970; a ValueError for what is no time."""
+    """Seconds since 1970; a ValueError for what is not a time."""
     return datetime.fromisoformat(text).timestamp()
 
 

@@ -1,3 +1,5 @@
+"""Tests of accelerator profiles: vendors, a site's changes, mistakes."""
+
 import pytest
 from pydantic import ValidationError
 

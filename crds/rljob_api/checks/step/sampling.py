@@ -66,7 +66,7 @@ def check_stops(subject: Subject) -> Iterator[Problem]:
                 yield problem(f"spec.rollout.{field}[{i}]", value, "this stands in the list before", "Leave it out.")
     for i, text in enumerate(rollout.stop):
         if "\N{REPLACEMENT CHARACTER}" in text:
-            message = "this holds U+FFFD, which stands for bytes that are no text, so no response contains it"
+            message = "this holds U+FFFD, which stands for bytes that are not text, so no response contains it"
             yield problem(f"spec.rollout.stop[{i}]", text, message, "Write the text that was meant.")
 
 
@@ -93,7 +93,7 @@ def check_resampling(subject: Subject) -> Iterator[Problem]:
         return
     estimator = ESTIMATORS.get(subject.spec.algorithm.advantage.estimator)
     if estimator is not None and estimator.compares_groups:
-        message = f"{estimator.name} compares the responses to one prompt, and rows drawn anew are no whole groups"
+        message = f"{estimator.name} compares the responses to one prompt, and rows drawn anew are not whole groups"
         fix = "Leave resampling out, or use an estimator such as GAE or ReinforcePlusPlus."
         yield problem(f"{_PATH}.resampling", resampling.method, message, fix)
     loss = subject.spec.algorithm.loss.name

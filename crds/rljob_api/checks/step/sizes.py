@@ -82,7 +82,7 @@ def check_workers(subject: Subject) -> Iterator[Problem]:
 
 
 def _uneven(subject: Subject, group: str, kind: Kind | None, copies: int) -> Iterator[Problem]:
-    """Of so many copies of a model: replicas that do not have equally many, experts that those of one cannot share."""
+    """Problems of `copies` of a model: replicas with unequal numbers of them, experts that one's cannot share."""
     num_workers, replicas = num_workers_of(subject.spec, group), num_replicas(subject.spec, kind)
     expert, (*_, pipeline) = expert_ranks(subject.spec, kind), ranks_per_copy(subject.spec, kind)
     if copies % replicas:
@@ -110,7 +110,7 @@ def check_accelerators(subject: Subject) -> Iterator[Problem]:
         profile = subject.profiles.get(accelerator.profile)
         if profile is not None and profile.counts and accelerator.count not in profile.counts:
             allowed = ", ".join(map(str, profile.counts))
-            message = f"a pod with profile {profile.name} cannot have so many accelerators"
+            message = f"a pod with profile {profile.name} cannot have this many accelerators"
             yield problem(f"{path}.count", accelerator.count, message, f"Write one of {allowed}.")
 
 

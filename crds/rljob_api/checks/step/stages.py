@@ -29,7 +29,7 @@ def check_cycle(subject: Subject) -> Iterator[Problem]:
 def check_reachable(subject: Subject) -> Iterator[Problem]:
     """A step begins in Rollout or Sample; nothing else has nothing before it.
 
-    Of stages that no row gets to, the first ones are to blame; names that no stage has are told elsewhere.
+    Of stages that no row gets to, the first ones are to blame; names that no stage has are reported elsewhere.
     """
     stages = subject.resolution.stages
     source = min(name for name, stage in stages.items() if stage.generates)

@@ -93,7 +93,7 @@ REFERENCE = "name: reference, run: LogProbs, models: [reference], after: [rollou
         ("sampling: {oversampling: 1.5}", "sampling.oversampling", "drops no group", "Leave it out"),
         ("sampling: {maxRounds: 3}", "sampling.maxRounds", "drops no group", "Leave it out"),
         ("name: PPO, sampling: {dynamic: true}", "sampling.dynamic", "never vary", "groupSize: 2"),
-        ("sampling: {resampling: {method: PFPPO}}", "sampling.resampling", "no whole groups", "GAE"),
+        ("sampling: {resampling: {method: PFPPO}}", "sampling.resampling", "not whole groups", "GAE"),
         (
             "name: PPO, loss: {name: KLCov}, sampling: {resampling: {method: PFPPO}}",
             "sampling.resampling",

@@ -1,3 +1,5 @@
+"""Tests of what a pod template may and may not change."""
+
 import json
 
 import pytest
@@ -67,7 +69,7 @@ def test_a_template_may_not_change_what_makes_the_gang(value, path, words):
     ("name", "words"),
     [
         ("RLJOB_ATTEMPT", "who it is"),
-        ("RLJOB_FORK_ROOT", "what rljob's processes tell each other"),
+        ("RLJOB_FORK_ROOT", "how rljob's processes inform each other"),
         ("RLJOB_FORK_WORKER", "Did you mean RLJOB_FORK_WORKERS?"),
         ("RANK", "a rank of its own"),
         ("MASTER_ADDR", "a rank of its own"),

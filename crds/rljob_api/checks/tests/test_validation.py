@@ -1,3 +1,5 @@
+"""Tests of the validation of whole jobs: valid ones, and each problem with its message."""
+
 import pytest
 
 from rljob_api.checks.validation import problems_of
@@ -120,10 +122,10 @@ def test_nothing_is_wrong_with_the_full_example():
         ("dataBuffer.spill={directory: /scratch}", "spec.dataBuffer.spill.limit", "required"),
         ("monitoring.trackers=[TensorBoard, Wandb]", "spec.monitoring.trackers[1]", "WandB"),
         ("models.0.path='s3://me:secret@bucket/model'", "spec.models[0].path", '"s3://bucket/model"'),
-        ("models.0.path=https://host/model", "spec.models[0].path", "https is no object store"),
+        ("models.0.path=https://host/model", "spec.models[0].path", "https is not an object store"),
         ("checkpoint.initFrom='ftp://host/run'", "spec.checkpoint.initFrom", "Known: s3://, gs://, az://."),
         ("storage={}", "spec.storage", "it names no place"),
-        ("storage={objectStore: {uri: runs}}", "spec.storage.objectStore.uri", "a path is no object store"),
+        ("storage={objectStore: {uri: runs}}", "spec.storage.objectStore.uri", "a path is not an object store"),
         ("storage={objectStore: {uri: 's3://b/*'}}", "spec.storage.objectStore.uri", "the folder's whole name"),
         ("storage={objectStore: {uri: 's3://k:s@b/x'}}", "spec.storage.objectStore.uri", '"s3://b/x"'),
         # adapters
@@ -361,7 +363,7 @@ def test_indices_come_with_every_row_and_are_nobodys_to_write(column):
     (problem,) = problems(dag(*GRPO, mine))
     assert (problem.path, problem.found) == ("spec.dag.stages[5].writes", f'"{column}"')
     assert "index" in problem.message
-    # of two, the first is told, and the second that it is one too many
+    # of two, the first is reported, and the second as one too many
     again, index = problems(dag(*GRPO, mine, mine.replace("mine", "more")))
     assert (again.path, index.path) == ("spec.dag.stages[6]", "spec.dag.stages[5].writes")
 

@@ -1,3 +1,5 @@
+"""Tests of the generated CustomResourceDefinition: schema, rules, size."""
+
 import json
 import re
 from pathlib import Path

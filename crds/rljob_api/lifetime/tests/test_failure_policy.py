@@ -1,3 +1,5 @@
+"""Tests of the failure policy: the exit code of a gang, retries and their budget."""
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

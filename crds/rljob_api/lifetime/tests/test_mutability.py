@@ -1,3 +1,5 @@
+"""Tests of which fields of a job may change."""
+
 from rljob_api.lifetime.changes import IMMUTABLE, immutable_changes, raises_steps
 from rljob_api.tests.builders import make_job
 

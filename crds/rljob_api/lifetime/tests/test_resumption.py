@@ -1,3 +1,5 @@
+"""Tests of which jobs may resume a run."""
+
 import pytest
 
 from rljob_api.lifetime.changes import resume_changes

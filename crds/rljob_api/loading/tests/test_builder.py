@@ -1,3 +1,5 @@
+"""Tests of building a job in Python."""
+
 import pytest
 import yaml
 from pydantic import ValidationError

@@ -1,3 +1,5 @@
+"""Tests of reading YAML: scalars, line numbers, syntax errors."""
+
 import json
 from itertools import pairwise
 

@@ -1,3 +1,5 @@
+"""Tests of loading jobs from text and from objects of the API server."""
+
 import subprocess
 import sys
 

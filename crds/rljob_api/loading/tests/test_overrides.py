@@ -1,3 +1,5 @@
+"""Tests of overriding fields of a job from the command line."""
+
 import pytest
 
 from rljob_api.loading.overrides import apply_overrides, written_by
@@ -40,10 +42,10 @@ def test_the_document_itself_is_left_alone():
         ("stop..steps=1", "PATH=VALUE"),
         ("stop.steps.x=1", "spec.stop.steps is a plain value"),
         ("stop.steps.x.y=1", "spec.stop.steps is a plain value"),
-        ("models.2.name=x", "spec.models is a list of 1, and 2 is no index of it"),
-        ("models[-1].name=x", "spec.models is a list of 1, and -1 is no index of it"),
-        ("models.first=x", "spec.models is a list of 1, and first is no index of it"),
-        ("models.name=x", "spec.models is a list of 1, and name is no index of it"),
+        ("models.2.name=x", "spec.models is a list of 1, and 2 is not an index of it"),
+        ("models[-1].name=x", "spec.models is a list of 1, and -1 is not an index of it"),
+        ("models.first=x", "spec.models is a list of 1, and first is not an index of it"),
+        ("models.name=x", "spec.models is a list of 1, and name is not an index of it"),
         ("seed=[1", "not YAML"),
     ],
 )

@@ -1,3 +1,5 @@
+"""Tests of the starter job."""
+
 import pytest
 
 from rljob_api.loading.document import read_document

@@ -1,3 +1,5 @@
+"""Tests of the messages for fields and values of the wrong structure."""
+
 import pytest
 
 from rljob_api.loading.structure import format_path

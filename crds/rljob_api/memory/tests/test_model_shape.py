@@ -1,3 +1,5 @@
+"""Tests of model shapes: parameters, experts, splits."""
+
 from dataclasses import replace
 
 import pytest
@@ -63,7 +65,7 @@ def test_experts_that_ranks_share_are_never_all_on_one():
     assert spread.parameters_here == 30_532_122_624 - 48 * 603_979_776 * 7 // 8
     assert spread.unit == 18_878_720 + 262_144 + 603_979_776 // 8
     assert spread.shard == 30_532_122_624 // 16 * 4, "what is kept is divided as before"
-    # two ranks split each matrix, and have experts apart: what is no expert is kept on 8, experts on 16
+    # two ranks split each matrix, and have experts apart: what is not an expert is kept on 8, experts on 16
     both = replace(spread, ranks=8, tensor=2)
     assert both.shard == ((30_532_122_624 - 48 * 603_979_776) // 8 + 48 * 603_979_776 // 16) * 4
 

@@ -1,3 +1,5 @@
+"""Tests of the generated reference of fields."""
+
 import re
 
 import pytest

@@ -1,3 +1,5 @@
+"""Tests of the picture of a job's graph."""
+
 from xml.etree import ElementTree
 
 from hypothesis import given

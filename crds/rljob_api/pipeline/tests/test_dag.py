@@ -1,3 +1,5 @@
+"""Tests of the DAG: levels, ancestors, followers."""
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,3 +1,5 @@
+"""Tests of how much room rows and weights take in the data buffers."""
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,3 +1,5 @@
+"""Tests of number formats that depend on the device."""
+
 import pytest
 
 from rljob_api.planning.advice import warnings_of

@@ -1,3 +1,5 @@
+"""Tests of settings that need a model with experts, or one without."""
+
 import pytest
 
 from rljob_api.memory.model_shape import parse_shape

@@ -16,7 +16,7 @@ EXPERTS = {"model_type": "qwen3_moe", "num_experts": 4, "num_experts_per_tok": 2
 
 
 def plan_of(parallelism, *overrides, count=2, replicas=1, config=TINY | KEYS):
-    """Of the policy alone, which is updated once."""
+    """A plan of the policy alone, which is updated once."""
     workers = f"workerGroups=[{{name: train, replicas: {replicas}, accelerator: {{profile: cpu, count: {count}}}}}]"
     job = make_job(workers, f"training.parallelism={parallelism}", "algorithm.kl.coefficient=0", *overrides)
     return plan(job, shapes={"models/tiny": parse_shape(config)})

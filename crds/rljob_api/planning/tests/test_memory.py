@@ -1,3 +1,5 @@
+"""Tests of the planned memory of workers."""
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -279,7 +281,7 @@ def test_workers_on_cpus_share_the_limit_of_their_container(memory, fits):
     if fits:
         assert planned(TINY, overrides).memory
         return
-    with pytest.raises(InvalidJobError, match="512.0 MiB beside its models") as caught:
+    with pytest.raises(InvalidJobError, match="512.0 MiB besides its models") as caught:
         planned(TINY, overrides)
     assert "limits.memory gives it 256.0 MiB" in str(caught.value)
 

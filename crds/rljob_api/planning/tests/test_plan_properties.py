@@ -1,3 +1,5 @@
+"""Tests of properties that every plan has."""
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -1,3 +1,5 @@
+"""Tests of the planner: engines, edges and stages of a plan."""
+
 import pytest
 
 from rljob_api.loading.load import parse_job

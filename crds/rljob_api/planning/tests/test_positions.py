@@ -1,3 +1,5 @@
+"""Tests of the longest row that a model can read."""
+
 from dataclasses import replace
 
 import pytest

@@ -1,3 +1,5 @@
+"""Tests of planning router replay."""
+
 import pytest
 
 from rljob_api.memory.model_shape import parse_shape

@@ -1,3 +1,5 @@
+"""Tests of spreading a model over the ranks of a mesh."""
+
 from dataclasses import replace
 
 import pytest
@@ -20,7 +22,7 @@ PAIRS = (
 
 
 def engine(kind, mesh):
-    """Of a kind, of models/tiny."""
+    """An engine of a kind, with the model models/tiny."""
     of_kind = next(each for each in make_plan().engines if each.kind == kind)
     return of_kind.model_copy(update={"path": "models/tiny", "mesh": mesh})
 

@@ -1,3 +1,5 @@
+"""Tests of the planned traffic of rows between workers."""
+
 import pytest
 
 from rljob_api.catalogue.widths import INDEX_BYTES
@@ -109,7 +111,7 @@ def test_a_quantity_that_covers_so_many_bytes():
 
 @pytest.mark.parametrize("text", ["", "Gi", "16gi", "1 Gi", "-1Gi", "1e3"])
 def test_no_quantities(text):
-    with pytest.raises(ValueError, match="no quantity"):
+    with pytest.raises(ValueError, match="not a quantity"):
         parse_quantity(text)
 
 

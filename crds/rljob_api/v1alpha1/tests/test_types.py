@@ -1,3 +1,5 @@
+"""Tests of the API types: defaults and the full example of the design."""
+
 import json
 
 import pytest

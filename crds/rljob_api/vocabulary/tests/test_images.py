@@ -1,3 +1,5 @@
+"""Tests of image references."""
+
 import pytest
 
 from rljob_api.vocabulary.images import is_image, is_pinned

@@ -1,3 +1,5 @@
+"""Tests of Kubernetes quantities."""
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -50,7 +52,7 @@ def test_bytes_of_a_quantity(text, value):
 
 @pytest.mark.parametrize("text", ["", "-1", "1 Gi", "1E", "500m", "Gi", "1GiB"])
 def test_what_is_no_quantity_of_bytes_is_refused(text):
-    with pytest.raises(ValueError, match="no quantity of bytes; write it as 16Gi or 500M"):
+    with pytest.raises(ValueError, match="not a quantity of bytes; write it as 16Gi or 500M"):
         parse_quantity(text)
 
 

@@ -237,7 +237,7 @@ def test_a_proxy_s_page_is_no_answer(tmp_path: Path) -> None:
             return web.Response(text="<html>please log in</html>", content_type="text/html")
 
         server.on("GET", f"{PODS}/a", welcome)
-        with pytest.raises(errors.Unavailable, match="the answer is no JSON"):
+        with pytest.raises(errors.Unavailable, match="the answer is not JSON"):
             await cluster.get(POD, "team-a", "a")
 
     play(scene, tmp_path)

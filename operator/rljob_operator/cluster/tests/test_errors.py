@@ -1,4 +1,4 @@
-"""From the API server's words to typed errors; the messages are those of Kubernetes 1.34."""
+"""From the API server's messages to typed errors; the messages are those of Kubernetes 1.34."""
 
 import json
 

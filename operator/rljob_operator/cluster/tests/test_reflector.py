@@ -28,7 +28,7 @@ JOB = Key("default", "job")
 
 
 class Play:
-    """A reflector that runs, and the changes that it told of."""
+    """A reflector that runs, and the changes that it reported."""
 
     def __init__(self, server: ApiServer, cluster: ApiCluster, namespaces: tuple[str, ...], relist: float) -> None:
         self.server = server
@@ -49,7 +49,7 @@ class Play:
 
     async def until(self, *names: str) -> None:
         """Wait until every namespace is listed and the job's children are these."""
-        await self.reflector.wait_synced()  # an empty list is no change, so no change announces it
+        await self.reflector.wait_synced()  # an empty list is not a change, so no change announces it
         while names_of(self.reflector.of(JOB)) != list(names):
             await self.changes.get()
 

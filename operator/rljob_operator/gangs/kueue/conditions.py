@@ -38,7 +38,7 @@ def condition(kind: str, holds: bool, reason: str, message: str, manifest: Manif
 
 
 def with_condition(conditions: list[Manifest], news: Manifest) -> list[Manifest]:
-    """The list with `news` in it; unchanged when it says the same, and the old time when only the words change."""
+    """The list with `news` in it; unchanged when it says the same, and the old time when only the message changes."""
     for index, each in enumerate(conditions):
         if each["type"] == news["type"]:
             if all(each.get(name) == news[name] for name in ("status", "reason", "message")):

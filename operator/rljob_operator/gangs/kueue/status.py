@@ -1,4 +1,4 @@
-"""What Kueue is told of a Workload: readiness, pods that will not come back, its admission given back, its end."""
+"""Our part of a Workload's status: readiness, pods that will not come back, its admission given back, its end."""
 
 from __future__ import annotations
 

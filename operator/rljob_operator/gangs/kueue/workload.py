@@ -27,7 +27,7 @@ _PRIORITY_FIELDS = ("priority", "priorityClassName", "priorityClassSource", "pri
 
 @dataclass(frozen=True)
 class QueuePriority:
-    """A priority class with its value, which Kueue wants to be told."""
+    """A priority class with its value, which a Workload has to name."""
 
     kind: str
     """`PriorityClass`, or Kueue's own `WorkloadPriorityClass`."""

@@ -1,4 +1,4 @@
-"""What a queue or a gang scheduler is asked and told, decision by decision."""
+"""What a queue or a gang scheduler is asked, and what is reported to it, decision by decision."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ READINESS = Readiness(pods_ready=True, finished_pods={"train": 1})
 
 
 class Queue(FakeQueue):
-    """Writes down for which attempts it was asked, and what it was told to say; its manager of releases is `theirs`."""
+    """Writes down for which attempts it was asked, and what was reported to it; its manager of releases is `theirs`."""
 
     release_manager = "theirs"
 
@@ -174,7 +174,7 @@ def test_what_it_asked_while_it_had_another_gang_goes_as_well(cluster: Cluster) 
 
 def test_a_group_is_made_with_the_pods_of_its_attempt(cluster: Cluster) -> None:
     act(cluster, Volcano(), QueueAction.HOLD, attempt=1)
-    assert cluster.requests == [], "a scheduler is no queue"
+    assert cluster.requests == [], "a scheduler is not a queue"
     act(cluster, Volcano(), QueueAction.HOLD, attempt=1, creates_pods=True)
     assert cluster.requests == [("create", "PodGroup", "small-a1")], "before the first attempt there was none"
 

@@ -1,3 +1,5 @@
+"""Tests of choosing a gang provider."""
+
 from dataclasses import replace
 
 import pytest

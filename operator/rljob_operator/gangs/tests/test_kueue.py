@@ -1,3 +1,5 @@
+"""Tests of Kueue's part of the gang: workloads, admission, eviction."""
+
 import copy
 
 import pytest

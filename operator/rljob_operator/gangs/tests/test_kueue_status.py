@@ -1,4 +1,4 @@
-"""What Kueue is told: all of our part, nothing of its own, and each only once."""
+"""What is reported to Kueue: all of our part, nothing of its own, and each only once."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def test_pods_that_ended_are_told_once_and_never_fewer() -> None:
 
 
 def test_pods_that_nobody_speaks_of_have_not_ended() -> None:
-    """Kueue knows of one group, the other has just ended; -1 and 1 pods would both be told."""
+    """Kueue knows of one group, the other has just ended; -1 and 1 pods would both be reported."""
     live = workload(admission={}, reclaimablePods=[{"name": "train", "count": 0}])
     manifest = readiness_status(live, Readiness(True, {}), NOW)
     assert manifest is not None and "reclaimablePods" not in manifest["status"]

@@ -1,3 +1,5 @@
+"""Tests of the pod groups of Volcano, coscheduling and Kubernetes."""
+
 import json
 
 from rljob_api.vocabulary.quantity import amount

@@ -1,3 +1,5 @@
+"""Tests of what is read of schedulers and priority classes."""
+
 import asyncio
 
 import pytest

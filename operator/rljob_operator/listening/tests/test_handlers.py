@@ -1,4 +1,4 @@
-"""What kopf is told to leave alone."""
+"""What kopf is configured to leave alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The resync finds what no event told of, and blames nobody for events that are on their way."""
+"""The resync finds what no event reported, and blames nobody for events that are on their way."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

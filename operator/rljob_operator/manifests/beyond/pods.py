@@ -49,7 +49,7 @@ FIELDS: Mapping[str, tuple[str, ...]] = {
     ),
 }  # fmt: skip
 """The fields that pods may have where there are ceilings, by their place in a pod's spec: an unknown field may reach
-anywhere. Whatever reaches beyond the pod has a ceiling of its own."""
+anywhere. What reaches beyond the pod has a ceiling of its own."""
 
 
 def of_pod(ceilings: Ceilings, context: JobContext, pod: Manifest) -> Iterator[str]:
@@ -125,7 +125,7 @@ def _host_paths(ceilings: Ceilings, spec: Manifest) -> Iterator[str]:
 
 
 def _images(ceilings: Ceilings, spec: Manifest) -> Iterator[str]:
-    """Of containers, and of volumes that show what is in an image."""
+    """Images that are not allowed, of containers and of image volumes."""
     images = [(f"container {each.get('name')}", each.get("image")) for each in containers(spec)]
     for volume in entries(spec, "volumes"):
         if at(volume, "image") is not None:

@@ -35,7 +35,7 @@ _PYTHON = {"PYTHONUNBUFFERED": "1", "PYTHONDONTWRITEBYTECODE": "1"}
 
 
 def worker_env(context: JobContext, group: GroupPlan, host: int, attempt: int) -> EnvList:
-    """Environment of the workers: what is given, but for ours that say who the pod is."""
+    """Environment of the workers: what is given, except ours that say who the pod is."""
     profile = context.profile(group)
     own = {**identity(context, group, host, attempt), **_run(context, attempt), **_rank_table(context, profile)}
     own |= _services(context)

@@ -103,8 +103,8 @@ def place_of_pod(context: JobContext, profile: AcceleratorProfile) -> Manifest:
 
 
 def tolerations(context: JobContext, profile: AcceleratorProfile) -> list[Manifest]:
-    """Of the nodes with the accelerator, and of a node that fails: Kubernetes' own default is five minutes, in which
-    the whole gang would wait for one dead node."""
+    """Tolerations of nodes with the accelerator, and of a node that fails: Kubernetes' default is five minutes, in
+    which the whole gang would wait for one dead node."""
     failing = [
         {
             "key": f"node.kubernetes.io/{trouble}",

@@ -23,7 +23,7 @@ class KindOfPod:
 
 
 def kinds_of_pods(context: JobContext, service: ServiceSpec) -> tuple[KindOfPod, ...]:
-    """Those that the model takes, whoever makes them."""
+    """Those that the model takes, the operator's or KubeRay's."""
     own = names.service_pod_set(service.name)
     if not context.pods.ray_services:
         return (KindOfPod(own, 1, service_pod(context, service, 1)),)

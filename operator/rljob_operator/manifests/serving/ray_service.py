@@ -110,8 +110,8 @@ def ray_service(
 
 
 def serve_config(service: ServiceSpec, served: ServicePlan) -> str:
-    """What Ray Serve is told, as JSON, which is YAML without its surprises.  It has the whole service in it: a plan may
-    be gone when KubeRay makes a pod anew."""
+    """Configuration of Ray Serve, as JSON, which is YAML without its surprises.  It has the whole service in it: a plan
+    may be gone when KubeRay makes a pod anew."""
     application = {
         "name": service.name,
         "route_prefix": f"/{service.name}",
@@ -128,8 +128,8 @@ def serve_config(service: ServiceSpec, served: ServicePlan) -> str:
 
 
 def _accelerators(served: ServicePlan) -> dict[str, str]:
-    """What Ray is told of a pod's accelerators, of which it finds by itself only those of some vendors.  KubeRay writes
-    it into a command for a shell."""
+    """Ray's start parameters for a pod's accelerators: it finds only those of some vendors by itself.  KubeRay writes
+    them into a command for a shell."""
     if served.ray_resource is None:
         return {}
     if served.ray_resource == RAY_GPU:

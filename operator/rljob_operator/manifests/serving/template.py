@@ -1,4 +1,4 @@
-"""What every pod has in which a model is served, whoever makes it."""
+"""What every pod that serves a model has, whether the operator or KubeRay creates it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ALIVE: Manifest = {"httpGet": {"path": keys.PATH_SERVICE_ALIVE, "port": "http"},
 
 
 def pod_spec(context: JobContext, profile: AcceleratorProfile, volumes: list[Mounted], container: Manifest) -> Manifest:
-    """Of a pod around `container`."""
+    """Spec of a pod around `container`."""
     return {
         **WITHOUT_RIGHTS,
         "terminationGracePeriodSeconds": GRACE_SECONDS,
@@ -47,7 +47,7 @@ def image_of(context: JobContext, profile: AcceleratorProfile) -> str:
 def container_spec(
     context: JobContext, profile: AcceleratorProfile, volumes: list[Mounted], image: str, **more: object
 ) -> Manifest:
-    """Of the container in which copies of a model are; `more` fields stand in front of what all have."""
+    """Spec of the container in which copies of a model run; `more` fields come before those that all have."""
     return {
         "name": keys.CONTAINER_SERVICE,
         "image": image,
@@ -66,7 +66,7 @@ def name_in_domain(context: JobContext, service: ServiceSpec) -> Manifest:
 
 
 def resources_of(context: JobContext, service: ServiceSpec, profile: AcceleratorProfile, copies: int) -> Manifest:
-    """Of so many copies: what as many workers would ask for."""
+    """Resources of `copies` of a model: what as many workers would request."""
     settings = context.pods.worker
     count = copies * service.worker_group.accelerator.count
     devices = dict(profile.resources)
@@ -81,7 +81,7 @@ def resources_of(context: JobContext, service: ServiceSpec, profile: Accelerator
 
 
 def threads_per_copy(context: JobContext, service: ServiceSpec, copies: int) -> int:
-    """The share that one of so many has of the CPUs that their container asks for, in the template or by default; at
+    """The share that one of `copies` has of the CPUs that their container asks for, in the template or by default; at
     least one."""
     requested = template_cpu(service.worker_group.template, keys.CONTAINER_SERVICE)
     if requested is None:

@@ -36,7 +36,7 @@ _Dumper.add_representer(str, _Dumper.represent_str)
 def rendered(profile):
     """The text of a golden file."""
     context = vendor_context(profile)
-    context.written.__dict__["hash"] = "f" * 64  # another field in the spec is no change of a pod
+    context.written.__dict__["hash"] = "f" * 64  # another field in the spec does not change a pod
     pod = pods(context, 1)[1]
     if "Volcano" in DEFAULT[profile].schedulers:
         pod = Volcano().shape(context, pod)

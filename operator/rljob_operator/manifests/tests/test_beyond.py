@@ -1,3 +1,5 @@
+"""Tests of the ceilings of jobs and pods."""
+
 import json
 from dataclasses import replace
 

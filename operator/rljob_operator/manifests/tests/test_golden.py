@@ -1,3 +1,5 @@
+"""Tests of pods against their golden files."""
+
 import pytest
 
 from rljob_api.catalogue.profiles import DEFAULT

@@ -1,3 +1,5 @@
+"""Tests of merging a template over our manifest."""
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,3 +1,5 @@
+"""Tests of the manifests of worker pods."""
+
 import hashlib
 from types import SimpleNamespace
 

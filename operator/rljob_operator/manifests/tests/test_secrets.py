@@ -1,3 +1,5 @@
+"""Tests of the Secrets with certificates."""
+
 from datetime import UTC, datetime
 
 from cryptography import x509

@@ -1,3 +1,5 @@
+"""Tests of the security contexts of pods."""
+
 import pytest
 
 from rljob_api.catalogue.profiles import DEFAULT

@@ -1,3 +1,5 @@
+"""Tests of the manifests of pods that serve models."""
+
 import json
 
 import pytest
@@ -61,7 +63,7 @@ def test_a_models_container_is_told_what_the_supervisor_tells_on_one_machine():
     assert env["HF_ENDPOINT"] == "https://mirror.example" and env[keys.ENV_LISTEN] == "0.0.0.0"
     for name in (keys.ENV_PLAN, keys.ENV_SERVICES_TOKEN_FILE, keys.ENV_SERVICES_SCRATCH):
         assert any(env[name].startswith(mount["mountPath"]) for mount in container["volumeMounts"]), name
-    assert keys.ENV_GROUP not in env and keys.ENV_TOKEN_FILE not in env, "it is no worker"
+    assert keys.ENV_GROUP not in env and keys.ENV_TOKEN_FILE not in env, "it is not a worker"
 
 
 def test_probes_wait_longer_than_the_process_waits_itself():

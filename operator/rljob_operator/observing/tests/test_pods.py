@@ -1,3 +1,5 @@
+"""Tests of what is read of the status of a pod."""
+
 from __future__ import annotations
 
 from typing import Any

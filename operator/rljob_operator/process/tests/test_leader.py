@@ -48,7 +48,7 @@ Script = Callable[[ApiServer], None]
 
 @dataclass
 class Diary:
-    """A reconcile that writes down what it looks at, and takes as long as it is told."""
+    """A reconcile that writes down what it looks at, and takes as long as it should."""
 
     begun: asyncio.Queue[str] = field(default_factory=asyncio.Queue)
     ended: list[str] = field(default_factory=list)
@@ -179,7 +179,7 @@ def test_what_lives_is_looked_at_before_what_has_ended_and_before_kopf_tells_of_
             await asyncio.sleep(0.01)
         while len(acting.diary.ended) < 4:
             await asyncio.sleep(0.01)
-        assert sorted(acting.diary.ended) == ["a", "b", "c", "living"], "what is known is no news"
+        assert sorted(acting.diary.ended) == ["a", "b", "c", "living"], "what is known is not news"
 
     play(tmp_path, scene, script)
 
@@ -195,7 +195,7 @@ def test_jobs_that_cannot_be_listed_at_once_are_heard_of_one_by_one(
 
     with caplog.at_level(logging.WARNING):
         play(tmp_path, scene, script)
-    assert "jobs are looked at as kopf tells of them" in caplog.text
+    assert "jobs are looked at as kopf reports them" in caplog.text
 
 
 @pytest.mark.parametrize("path", [JOBS, "/apis"])
@@ -275,7 +275,7 @@ def test_a_job_is_heard_of_with_its_version_until_it_is_deleted(tmp_path: Path) 
         acting.diary.may_end.set()
         surroundings = acting.diary.surroundings
         assert surroundings is not None
-        # kopf tells of each job in its own time
+        # kopf reports each job in its own time
         while surroundings.heard.versions != {Key("default", "mine"): 6, Key("default", "x"): 8}:
             await asyncio.sleep(0.01)
         assert last_heard(acting, "rljobs")

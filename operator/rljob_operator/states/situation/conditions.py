@@ -1,4 +1,4 @@
-"""Conditions of a job: their reasons, which are stable words that people and alerts match, and how they change."""
+"""Conditions of a job: their reasons, which are stable names that people and alerts match, and how they change."""
 
 from __future__ import annotations
 

@@ -128,13 +128,13 @@ class Situation:
         return self.planned_steps is not None and self.planned_steps < self.spec.stop.steps
 
     def with_pods(self, pods: Iterable[PodFacts]) -> Situation:
-        """The same with these pods of the job."""
+        """A copy with these pods of the job."""
         found = tuple(pods)
         gang, services = (tuple(pod for pod in found if bool(pod.service) is wanted) for wanted in (False, True))
         return replace(self, pods=gang, service_pods=services)
 
     def with_status(self, **changes: Any) -> Situation:
-        """The same, as if this had been written."""
+        """A copy with these changes of the status, as if they had been written."""
         return replace(self, status=self.status.model_copy(update=changes))
 
     @property
@@ -142,7 +142,7 @@ class Situation:
         return timestamp(self.now)
 
     def after_a_pause(self, num_futile: int) -> str:
-        """When to try again after so many failures in a row without anything good, as the API writes it."""
+        """When to try again after n failures in a row without anything good, as the API writes it."""
         # Rounded up: a time is written in whole seconds, and a pause is a promise.
         return timestamp(self.now + _PAUSE.seconds(num_futile, self.chance) + 1)
 
@@ -192,11 +192,11 @@ class Decision:
     """None: when something changes."""
 
     def claiming(self, type_: ConditionType, claim: Claim) -> Decision:
-        """The same, with one more claim; one made already stays."""
+        """A copy with one more claim; one made already stays."""
         return replace(self, claims={type_: claim, **self.claims})
 
     def again_within(self, seconds: float | None) -> Decision:
-        """The same, looking again after `seconds` at the latest."""
+        """A copy that looks again after `seconds` at the latest."""
         if seconds is None:
             return self
         known = self.look_again_seconds

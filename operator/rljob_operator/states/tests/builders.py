@@ -55,7 +55,7 @@ def alive(*pods: PodFacts, overrides: tuple[str, ...] = (TWO_PODS,), **status: A
 
 
 def with_groups(situation: Situation, **replicas: int) -> Situation:
-    """The same with so many pods of each group, whether or not these could share a batch."""
+    """A copy whose groups have these numbers of pods, whether or not these could share a batch."""
     groups = tuple(WorkerGroupSpec(name=name, replicas=count) for name, count in replicas.items())
     return replace(situation, spec=situation.spec.model_copy(update={"worker_groups": groups}))
 

@@ -30,7 +30,7 @@ def broken(code: int = 1, message: str = "", start: int = 1, **facts: Any) -> Po
 
 
 def status(start: int = 1, service: str = "judge", **changes: Any) -> ServiceStatus:
-    """Of a service whose pod runs since 100 s, and answers."""
+    """Status of a service whose pod runs since 100 s, and answers."""
     known = {"start_time": ago(100), "ready": True, "ready_time": ago(90), **changes}
     return ServiceStatus(name=service, start=start, **known)
 

@@ -30,7 +30,7 @@ def starting(*pods: PodFacts, created: int, pending: int = 0, overrides: tuple[s
 
 
 def told(situation: Situation, seconds: float, reason: Reason = Reason.IMAGE_PULL_FAILED) -> Situation:
-    """As if Degraded said so since so many seconds."""
+    """As if Degraded had said so for n seconds."""
     degraded = Condition(type="Degraded", status="True", reason=str(reason), last_transition_time=ago(seconds))
     return situation.with_status(conditions=(degraded,))
 
@@ -66,7 +66,7 @@ def test_a_container_that_cannot_start_fails_the_job_in_the_end() -> None:
 
 @pytest.mark.parametrize("reason", [Reason.POD_TERMINATING, None])
 def test_what_was_said_of_something_else_is_not_how_long_a_container_cannot_start(reason: Reason | None) -> None:
-    """After an hour in a queue one transient error of a registry is no reason to fail."""
+    """After an hour in a queue one transient error of a registry is not a reason to fail."""
     situation = starting(pod(0), pod(1, is_ready=False, stuck=NO_IMAGE), created=4000)
     decision = decide(situation if reason is None else told(situation, 4000, reason))
     assert decision.status.phase == "Starting" and said(decision, "Degraded")[1] == "ImagePullFailed"

@@ -14,7 +14,7 @@ QUICK = (TWO_PODS, "lifecycle={forceDeleteSeconds: 4}")
 
 
 def is_told(seconds: float, overrides: tuple[str, ...]) -> bool:
-    """Whether a pod that should be gone since so many seconds is worth a condition."""
+    """Whether a pod that should have been gone for n seconds is worth a condition."""
     decision = decide(alive(pod(0, ends_at=NOW - seconds), phase="Restarting", overrides=overrides))
     return "Degraded" in decision.claims
 

@@ -1,4 +1,4 @@
-"""A failure settles, is told with its place, and then ends the attempt or the job."""
+"""A failure settles, is reported with its place, and then ends the attempt or the job."""
 
 from __future__ import annotations
 

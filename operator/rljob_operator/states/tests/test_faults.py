@@ -1,4 +1,4 @@
-"""What is wrong with the pods of an attempt, as it is told, and which of it explains the rest."""
+"""What is wrong with the pods of an attempt, as it is reported, and which of it explains the rest."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def only(first: PodFacts) -> list[Fault]:
 
 
 def gone(last: PodFacts | None) -> list[Fault]:
-    """The same once that pod is no more, having last been seen like this."""
+    """Faults once that pod is gone, having last been seen like this."""
     return faults(replace(alive(pod(1)), departed={} if last is None else {FIRST: last}))
 
 

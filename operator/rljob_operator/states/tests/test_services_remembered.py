@@ -149,7 +149,7 @@ def test_what_is_given_up_begins_anew() -> None:
     assert service_of(decision) == known.model_copy(
         update={"start": 5, "start_time": None, "ready": False, "ready_time": None, "futile_starts": 0}
     )
-    assert said(decision, "ServicesReady")[1] == "ServicesStopped", "how the one before ended is no news then"
+    assert said(decision, "ServicesReady")[1] == "ServicesStopped", "how the one before ended is not news then"
 
 
 def test_one_that_was_never_made_keeps_its_number() -> None:

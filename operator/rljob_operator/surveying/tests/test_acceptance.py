@@ -1,3 +1,5 @@
+"""Tests of accepting a spec, its changes and the plan in its status."""
+
 from __future__ import annotations
 
 import hashlib

@@ -78,7 +78,7 @@ def test_pods_of_a_predecessor_are_seen_among_those_of_others(world: World) -> N
 
 
 def asked_for(world: World, situation: Situation) -> list[str]:
-    """Of which missing pods the API server is asked by name."""
+    """Missing pods that the API server is asked for by name."""
     world.submit()
     job = Job.read(KEY, world.job)
     world.cluster.requests.clear()

@@ -23,7 +23,7 @@ def scheduled(status: str = "True") -> Condition:
 
 
 class Book:
-    """Metrics of one job, told of one status after the other."""
+    """Metrics of one job, notified of one status after the other."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()

@@ -1,3 +1,5 @@
+"""Tests of the generated page of conditions."""
+
 from pathlib import Path
 
 from rljob_api.v1alpha1.status import Phase

@@ -97,7 +97,7 @@ def test_a_card_goes_to_a_store_beside_the_model(tmp_path, monkeypatch):
         ("s3://models/taken", "s3://models/taken exists and is not an empty directory"),
         ("s3://models/taken/file", "exists and is not an empty directory"),
         ("s3://models/m*", "a folder is one place and no pattern"),
-        ("https://models/mine", "https is no object store"),
+        ("https://models/mine", "https is not an object store"),
     ],
 )
 def test_where_a_model_cannot_go_is_said_before_it_is_looked_for(monkeypatch, out, words):

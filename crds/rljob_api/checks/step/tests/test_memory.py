@@ -1,3 +1,5 @@
+"""Tests of the check that the rows and weights of a step fit into the data buffers."""
+
 import pytest
 
 from rljob_api.checks.validation import problems_of

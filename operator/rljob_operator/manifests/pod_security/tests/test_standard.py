@@ -1,3 +1,5 @@
+"""Tests of the Pod Security Standards against the published pods."""
+
 import json
 from pathlib import Path
 
@@ -13,7 +15,7 @@ GOOD_POD = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
 
 
 def pod(security=None, *, of_pod=None, name="c", annotations=None, container=None, **spec):
-    """A pod of one container that is admitted everywhere, but for what is given."""
+    """A pod of one container that is admitted everywhere, except for what is given."""
     one = {"name": name, "image": "a:1", "securityContext": {**GOOD, **(security or {})}, **(container or {})}
     whole = {"containers": [one], "securityContext": {**GOOD_POD, **(of_pod or {})}, **spec}
     return {"metadata": {"annotations": annotations or {}}, "spec": whole}

@@ -1,6 +1,6 @@
 """A circle: one source of weights and everybody who receives from it, on a process group of their own.
 
-Such a group reaches across worker groups, of which each has a torch.distributed world of its own. Its members meet at a
+Such a group reaches across worker groups, each with a torch.distributed world of its own. Its members meet at a
 store that the lead keeps, under a name that no other attempt and no other circle has. The ranks that train and do not
 send are in no circle.
 
@@ -67,7 +67,7 @@ class Circle:
 
 @contextmanager
 def naming(name: str) -> Iterator[None]:
-    """What fails by the end of another process is told with the circle's name."""
+    """Failures by the end of another process are reported with the circle's name."""
     try:
         yield
     except RuntimeError as error:
@@ -88,4 +88,4 @@ def _nccl(store: dist.Store, member: int, size: int, timeout: timedelta) -> Any:
 
 
 GROUPS: dict[str, Callable[[dist.Store, int, int, timedelta], Any]] = {"gloo": _gloo, "nccl": _nccl}
-"""By backend of the worker groups. Such groups are no part of a torch.distributed world, which cannot make them."""
+"""By backend of the worker groups. Such groups are not part of a torch.distributed world, which cannot make them."""

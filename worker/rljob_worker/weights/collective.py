@@ -182,8 +182,8 @@ class _Chunk:
 class _Reading:
     """One version on its way in: a thread of its own reads ahead, as far as there are free slots.
 
-    Whoever stops early leaves it to read on and to forget, so that others get theirs and the next version begins at its
-    beginning. It is a daemon: a process that ends waits for no source.
+    A receiver that stops early leaves it to read on and discard, so that others get theirs and the next version begins
+    at its beginning. It is a daemon: a process that ends waits for no source.
     """
 
     circles: Sequence[Circle]
@@ -221,7 +221,7 @@ class _Reading:
             self._read_all()
             self.has_all = True
             self.found.put(None)
-        except BaseException as error:  # whatever it is, it belongs to whoever takes the chunks
+        except BaseException as error:  # raised where the chunks are taken
             self.found.put(error)
 
     def _read_all(self) -> None:

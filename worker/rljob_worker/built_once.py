@@ -30,7 +30,7 @@ def locked(path: Path) -> FileLock:
 
 
 def build_once(target: Path, build: Callable[[Path], None], is_whole: Callable[[Path], bool] = Path.is_dir) -> Path:
-    """Fills `target` by calling `build` on an empty folder beside it: a build that fails or is killed leaves no target.
+    """Fill `target` by calling `build` on an empty folder next to it: a build that fails or is killed leaves no target.
 
     What is there and not whole is built again.
     """

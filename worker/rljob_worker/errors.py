@@ -2,7 +2,7 @@
 
     RLJobError
     ├── InvalidJob          64  the job asks for something impossible; retrying cannot help
-    │   ├── WrongField          a field of it does, and whoever raises it knows which
+    │   ├── WrongField          a field of it does, and the code that raises it knows which
     │   └── NotHere             this machine does not get what it asks for; another one may
     ├── BadData             65  dataset, model file or reward is wrong; retrying cannot help
     ├── StorageError        74  disk full, unwritable, lost

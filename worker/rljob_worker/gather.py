@@ -102,7 +102,7 @@ class Stretches:
             target[at : at + length] = source[first : first + length]
 
     def _copy_short(self, target: Array, source: Array) -> None:
-        """Stretches by index, on whichever side they do not follow each other anyway."""
+        """Stretches by index, on the side where they do not follow each other anyway."""
         begin, to = self._from, self._into
         if isinstance(to, slice) and not isinstance(begin, slice):
             np.take(source, begin, axis=0, out=target[to], mode="clip")  # "raise" would copy once more
@@ -164,7 +164,7 @@ class Taking:
 
 
 def bytes_of(values: Array) -> memoryview:
-    """The same memory as bytes, of values that lie one after the other."""
+    """The memory of contiguous values as bytes, not copied."""
     return values.reshape(-1).view(np.uint8).data
 
 

@@ -1,4 +1,4 @@
-"""Relative paths of a job mean files beside its YAML; anything that is not there is left as it is (a hub id)."""
+"""Relative paths of a job mean files next to its YAML; anything that is not there is left as it is (a hub id)."""
 
 import glob
 import os
@@ -73,13 +73,13 @@ def missing_paths(job: RLJob, folder: Path) -> list[JobPath]:
 
 
 def with_absolute_paths(job: RLJob, folder: Path) -> RLJob:
-    """The job with every path that exists beside its YAML made absolute, so that workers may run anywhere."""
+    """The job with every path that exists next to its YAML made absolute, so that workers may run anywhere."""
     found = {path.text: os.path.abspath(path.beside(folder)) for path in paths_of(job) if path.exists(folder)}
     return replace_paths(job, lambda text: found.get(text, text))
 
 
 def moved_to(job: RLJob, folder: Path, elsewhere: Path) -> RLJob:
-    """The job as a YAML file in `elsewhere` says it: relative paths that exist beside `folder` lead there from here."""
+    """The job as a YAML file in `elsewhere` says it: relative paths that exist in `folder` lead there from here."""
     found = {
         path.text: os.path.relpath(path.beside(folder).absolute(), elsewhere.absolute())
         for path in paths_of(job)

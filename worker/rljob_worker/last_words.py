@@ -30,7 +30,7 @@ class LastWords:
 
     def to_json(self) -> str:
         """At most MAX_BYTES of JSON; a long cause keeps its beginning, where the error's name is."""
-        # half of a surrogate pair, as a byte-level tokenizer may leave it, is no text to whoever reads this
+        # half of a surrogate pair, as a byte-level tokenizer may leave it, is not text to readers of this
         said = asdict(self) | {"cause": self.cause.encode("utf-8", "backslashreplace").decode()}
         text = json.dumps(said)
         overhang = len(text.encode()) - MAX_BYTES

@@ -15,7 +15,7 @@ def shapes_of(job: RLJob, folder: Path) -> dict[str, ModelShape]:
 
 
 def shape_at(directory: Path) -> ModelShape | None:
-    """Of the model in a directory, as `shapes_of` says."""
+    """Shape of the model in a directory; None without a config that can be read."""
     try:
         config = json.loads((directory / "config.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):

@@ -64,7 +64,7 @@ class RowIndex:
         return firsts[order][np.searchsorted(self.group_ids[firsts], self.group_ids, sorter=order)]
 
     def head_of(self, rows: Int64) -> Int64:
-        """The same for some rows only."""
+        """Positions of the first row of the groups of some rows."""
         if _ascend(self.group_ids):
             return np.searchsorted(self.group_ids, self.group_ids[rows])
         return self.heads()[rows]

@@ -1,4 +1,4 @@
-"""What a worker does before its first step, as lines of its log that whoever waits for it is shown.
+"""What a worker does before its first step, as lines of its log for those who wait for it.
 
 2026-11-22 17:00:00,000 INFO rljob.start: tokenizer ...
 2026-11-22 17:00:00,312 INFO rljob.start: tokenizer: 512 tokens, in 0.3 s

@@ -8,8 +8,8 @@ INDEX = "model.safetensors.index.json"
 
 
 def files_by_tensor(index: Any) -> dict[str, str]:
-    """The file of each tensor. Raises ValueError for what is no index."""
+    """The file of each tensor. Raises ValueError for what is not an index."""
     places = index.get("weight_map") if isinstance(index, dict) else None
     if not isinstance(places, dict) or not all(isinstance(name, str) for name in places.values()):
-        raise ValueError("its weight_map is no table of tensors and their files")
+        raise ValueError("its weight_map is not a table of tensors and their files")
     return places

@@ -39,9 +39,9 @@ class _Lease:
 class BufferClient:
     """One worker's connection to its own data buffer; calls may come from several threads.
 
-    Whatever waits raises PeerLost when the data buffer, or a peer it needs, is gone, DeadlineExceeded naming whom it
-    waited for, and the first cause when the data plane has broken down. What `get` returns are read-only views of
-    shared memory: they hold until `release`, or until the next get on the same edge.
+    Every call that waits raises PeerLost when the data buffer, or a peer it needs, is gone, DeadlineExceeded naming
+    whom it waited for, and the first cause when the data plane has broken down. What `get` returns are read-only views
+    of shared memory: they hold until `release`, or until the next get on the same edge.
     """
 
     def __init__(self, socket_path: str | Path, identity: Identity) -> None:
@@ -175,7 +175,7 @@ class BufferClient:
     # ---- the rest
 
     def post(self, status: dict[str, Any]) -> None:
-        """Say what this worker does (stage, step, anything): it appears in the error of whoever waits for us."""
+        """Say what this worker does (stage, step, anything): it appears in the errors of peers that wait for us."""
         self._ask(say.Post(status=status), say.Done)
 
     def peer_status(self, group: str, host: int, *, rank: int | None = None) -> dict[Any, Any]:
@@ -206,13 +206,13 @@ class BufferClient:
 
     def _ask(self, request: say.Request, kind: type[A]) -> A:
         answer = self._own.call(request)
-        assert isinstance(answer, kind), f"{answer} is no answer to {request}"
+        assert isinstance(answer, kind), f"{answer} is not an answer to {request}"
         return answer
 
     def _poll(self, request: Callable[..., say.Waiting], kind: type[A], deadline_seconds: float | None) -> A:
         seconds = self._deadline_seconds if deadline_seconds is None else deadline_seconds
         answer = self._own.poll(lambda waited: request(waited=waited, seconds=seconds), seconds)
-        assert isinstance(answer, kind), f"{answer} is no {kind.__name__}"
+        assert isinstance(answer, kind), f"{answer} is not a {kind.__name__}"
         return answer
 
 
@@ -225,7 +225,7 @@ class StageLeases:
     _poll: Callable[[Callable[..., say.Waiting], type[Any], float | None], Any]
 
     def take(self, step: int, number: int, num_leases: int) -> int | None:
-        """A lease of a round that has so many, by number; None when all are taken. Waits while an owner holds the
+        """A lease of a round of `num_leases`, by number; None when all are taken. Waits while an owner holds the
         question because an earlier step is not done."""
         request = partial(say.TakeLease, stage=self._stage, step=step, number=number, num_leases=num_leases)
         lease: int | None = self._poll(request, say.Lease, None).lease
@@ -236,7 +236,7 @@ class StageLeases:
         self._ask(say.TellOutcomes(stage=self._stage, step=step, number=number, payload=outcomes), say.Done)
 
     def hear(self, step: int, number: int) -> bytes:
-        """What became of all of them, once every generator has told its part."""
+        """What became of all of them, once every generator has reported its part."""
         request = partial(say.HearOutcomes, stage=self._stage, step=step, number=number)
         payload: bytes = self._poll(request, say.Said, None).payload
         return payload

@@ -1,4 +1,4 @@
-"""One host's place in the tree: what goes up is merged here, what comes down is kept for whoever asks and passed on.
+"""One host's place in the tree: what goes up is merged here, what comes down is kept for workers and passed on.
 
 report             up, from every worker             kept at the root for the lead
 layout/EDGE        up, from the edge's producers     down to the edge's hosts, from the lowest that covers all of those
@@ -89,7 +89,7 @@ class Topic:
     sources: tuple[int, ...]
     """Positions of the hosts that have members."""
     complete: Callable[[int, bytes], None] | None
-    """At the root, with the step and what everybody has said; returns at once. None: it is told under the same name,
+    """At the root, with the step and all contributions; returns at once. None: it is announced under the same name,
     from the lowest host that has all sources below it: down from there, and up for those who are elsewhere."""
 
 
@@ -105,7 +105,7 @@ class Told:
 
 
 class Tree:
-    """Gatherings by topic and step, and what was told."""
+    """Gatherings by topic and step, and announcements."""
 
     def __init__(
         self,

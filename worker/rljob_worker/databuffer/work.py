@@ -1,4 +1,4 @@
-"""Background work of a data buffer: small pools, threads that call peers, and no exception that is not told."""
+"""Background work of a data buffer: small thread pools, threads that call peers, and no exception unreported."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ THREADS = Threads()
 
 
 def run(what: str, job: Job, fails: Fails) -> None:
-    """Run `job`; what it raises goes to `fails`, whatever it is: somebody waits for it."""
+    """Run `job`; anything it raises goes to `fails`: somebody waits for it."""
     try:
         job()
     except RLJobError as error:
@@ -125,7 +125,7 @@ class Lane:
         self._num_out = 0
 
     def submit(self, what: str, job: Callable[[bool], None]) -> None:
-        """Run `job` when a thread is free; it is told whether to hurry."""
+        """Run `job` when a thread is free; it is called with whether to hurry."""
         self._work.submit(what, lambda: self._run(job))
 
     def close(self) -> None:

@@ -27,7 +27,7 @@ def free_memory(device: torch.device, workers_per_host: int = 1) -> int:
 
 
 def total_memory(device: torch.device) -> int:
-    """Of an accelerator, whoever has it."""
+    """Total memory of an accelerator, used or free."""
     return int(torch.get_device_module(device).mem_get_info(device)[1])
 
 

@@ -10,7 +10,7 @@ restart imports nothing.
 A caller asks the root over a socket for a process, with its environment and file descriptors; the root reports which
 process that became, and with which status it ended. Forks die with the process that forked them (the kernel's
 parent-death signal), and what a caller has asked for ends with its connection. The root outlives the supervisor, and
-ends whatever is left of the run then.
+ends what is left of the run then.
 
 The standard library's `multiprocessing.forkserver` was looked at first: its children outlive it, cannot be given an
 environment, output or process group, import the launcher's main module again, and cannot be servers themselves; a

@@ -1,7 +1,7 @@
 """`python -m rljob_worker.forkserver --listen FD --key KEY [--preload MODULE ...] [--scratch PATH --marks MARK ...]`
 
-A root, as long as its standard input, or whoever started it: then it ends every process with one of the marks, removes
-the directory, and leaves.
+A root, as long as its standard input, or the process that started it: then it ends every process with one of the marks,
+removes the directory, and leaves.
 """
 
 from __future__ import annotations

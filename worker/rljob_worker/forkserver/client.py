@@ -24,7 +24,7 @@ class ForkServer:
     """A connection to a root."""
 
     def __init__(self, path: Path, *, any_environment: bool = False) -> None:
-        """Raises OSError where no root listens at `path`. any_environment: fork whatever variables a request has."""
+        """Raises OSError where no root listens at `path`. any_environment: fork for any variables of a request."""
         self._any_environment = any_environment
         self._channel = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:

@@ -11,7 +11,7 @@ from rljob_worker.devices import FORKED_DEVICES
 from rljob_worker.our_packages import OUR_PACKAGES
 
 SWITCH = "RLJOB_FORK_WORKERS"
-"""`off`: every worker imports for itself; `on`: workers are forked, whatever the device."""
+"""`off`: every worker imports for itself; `on`: workers are forked on any device."""
 ROOT = "RLJOB_FORK_ROOT"
 """The socket of a root fork server."""
 
@@ -33,7 +33,7 @@ def are_forked(device: str, environment: Mapping[str, str]) -> bool:
 
 
 def server_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """Of the server whose forks will have `environment`: single-threaded libraries, and no path into a user's code."""
+    """Environment of the server whose forks will have `environment`: single-threaded libraries, no user's paths."""
     ours = [entry for entry in path_entries(environment) if holds_ours(entry)]
     path = {"PYTHONPATH": os.pathsep.join(ours)} if ours else {}
     rest = {name: value for name, value in environment.items() if name != "PYTHONPATH"}

@@ -40,7 +40,7 @@ class Server:
         """By process id: who asked for it, and its name."""
 
     def serve(self, lifeline: int) -> None:
-        """Until the descriptor `lifeline` ends, with whoever started this process."""
+        """Until the descriptor `lifeline` ends, with the process that started this one."""
         with SignalPipe((signal.SIGCHLD,)) as signals, selectors.DefaultSelector() as selector:
             for source in (signals.fd, lifeline, self._listener):
                 selector.register(source, selectors.EVENT_READ)
@@ -54,13 +54,13 @@ class Server:
                         self._hear(channel, selector, [selector.close, signals.close])
 
     def _accept(self, selector: selectors.BaseSelector) -> None:
-        with contextlib.suppress(OSError):  # whatever this machine refuses, the next one is heard
+        with contextlib.suppress(OSError):  # no matter what this machine refuses, the next one is heard
             channel, _ = self._listener.accept()
             channel.settimeout(REQUEST_SECONDS)
             selector.register(channel, selectors.EVENT_READ)
 
     def _hear(self, channel: socket.socket, selector: selectors.BaseSelector, drop: list[Callable[[], None]]) -> None:
-        """One request, or the end of the channel. Whatever the caller does, the next one is heard."""
+        """One request, or the end of the channel. No matter what the caller does, the next one is heard."""
         others = (key.fileobj for key in selector.get_map().values())
         sockets = [each.close for each in others if isinstance(each, socket.socket)]
         try:

@@ -24,7 +24,7 @@ def send(channel: socket.socket, message: Message, descriptors: Sequence[int] = 
 def receive(channel: socket.socket) -> tuple[Message, list[int]] | None:
     """The next message and its descriptors, which are the caller's to close; None at the end of the channel.
 
-    Raises TimeoutError where the channel has a time limit, ValueError for what is no message; both leave nothing open.
+    Raises TimeoutError where the channel has a time limit, ValueError for what is not a message; nothing stays open.
     """
     descriptors: list[int] = []
     try:

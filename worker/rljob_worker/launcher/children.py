@@ -59,7 +59,7 @@ class Worker:
             os.kill(self.pid, signum)
 
     def signal_group(self, signum: signal.Signals) -> None:
-        """Reach the worker and whatever it started that stayed in its process group."""
+        """Signal the worker and everything it started that stayed in its process group."""
         if self.pid is not None:
             signal_group(self.pid, signum)
 

@@ -1,4 +1,4 @@
-"""A launcher from its first to its last deed: who it is, its workers, their end."""
+"""A launcher from start to end: who it is, its workers, their end."""
 
 import contextlib
 import json
@@ -51,7 +51,7 @@ def launch(pod: Pod, command: Sequence[str] | None) -> int:
         if lifeline is not None:
             drop.append(partial(os.close, lifeline))
         forks = command is None and are_forked(pod.device, own) and _can_be_forked(pod, own)
-        # workers first: a fork beside the endpoint's threads could inherit a held lock
+        # workers first: a fork next to the endpoint's threads could inherit a held lock
         workers = start_workers(Start(pod, worker_environment(own), command, words_dir, forks, drop))
         watch = Watch(workers, signals, board, lifeline)
         with contextlib.closing(Endpoint(board, pod.metrics_port)) as endpoint:
@@ -72,7 +72,7 @@ def _can_be_forked(pod: Pod, own: Mapping[str, str]) -> bool:
 
 @contextlib.contextmanager
 def _words_directory(pod: Pod) -> Iterator[Path]:
-    """Where workers leave their last words: beside their logs, or in a directory of this pod's own."""
+    """Where workers leave their last words: next to their logs, or in a directory of this pod's own."""
     if pod.log_dir is not None:
         yield pod.log_dir
     else:

@@ -1,4 +1,4 @@
-"""What stays on a machine while the attempts of a run come and go, and who ends whatever is left of it."""
+"""What stays on a machine while the attempts of a run come and go, and who ends what is left of it."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ RAY_SECONDS = 300.0
 """What Ray itself may take to start, many times over, on a machine that is very busy; then healthSeconds begin."""
 
 TOKEN_FILE = "services-token"
-"""In the scratch directory of whoever serves or asks."""
+"""In the scratch directory of the process that serves or asks."""
 
 SHOWN_LINES = 5
 """Of the log of a process that left no last words."""
@@ -89,7 +89,7 @@ class Services:
 
     @property
     def log(self) -> Path:
-        """Of the last start."""
+        """Log of the last start."""
         return self._place.logs / f"{NAME}-{self._num_starts}.log"
 
     @property
@@ -160,12 +160,12 @@ class Services:
 
 
 def worker_variables(urls: Mapping[str, str], token: Path) -> dict[str, str]:
-    """By which workers find services, of which there may be none."""
+    """Variables by which workers find services; there may be none."""
     return {keys.ENV_SERVICES: json.dumps(urls), keys.ENV_SERVICES_TOKEN_FILE: str(token)} if urls else {}
 
 
 def most_start_seconds(plan: Plan) -> float:
-    """How long others may wait for services to get healthy, at most, before they give up whoever starts them."""
+    """How long others may wait, at most, for services to get healthy before they give up the process starting them."""
     longest = max((service.health_seconds for service in plan.spec.services), default=None)
     starts = 1 + plan.spec.failure_policy.max_restarts
     return 0.0 if longest is None else starts * (RAY_SECONDS + longest)
@@ -178,7 +178,7 @@ def write_token(path: Path, token: str) -> None:
 
 
 def services_environment(base: Mapping[str, str], place: ServicesPlace, token: Path, words: Path) -> dict[str, str]:
-    """Of the process that starts Ray Serve, from which Ray's own processes have theirs. Pure."""
+    """Environment of the process that starts Ray Serve; Ray's own processes inherit it. Pure."""
     inherited = {
         name: value
         for name, value in base.items()

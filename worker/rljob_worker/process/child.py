@@ -134,7 +134,7 @@ class LoggedChild(Child, Log):
 
 
 def signal_group(pid: int, signum: signal.Signals) -> None:
-    """Reach a process and whatever it started that stayed in its process group; nobody where all of them are gone."""
+    """Signal a process and what it started that stayed in its process group; nobody where all of them are gone."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(pid, signum)
 

@@ -1,4 +1,4 @@
-"""A fixed port that cannot be had is told with its number; ports that the system chooses are never taken."""
+"""A fixed port that cannot be had is reported with its number; ports that the system chooses are never taken."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ def heeded() -> list[signal.Signals]:
 
 
 def hold_signals() -> None:
-    """Whoever signals a whole group or container means the workers, and their launcher speaks to them."""
+    """A signal to a whole group or container is meant for the workers, and their launcher speaks to them."""
     signal.pthread_sigmask(signal.SIG_BLOCK, HELD_BACK)
 
 

@@ -1,4 +1,4 @@
-"""Models served beside the job: shipped applications of Ray Serve, and the process that serves a job's.
+"""Models served next to the job: shipped applications of Ray Serve, and the process that serves a job's.
 
 A job names one as `rljob_worker.services:reward_model`. Names are imported when first used: what a model needs is
 imported where it is served.

@@ -2,7 +2,7 @@
 until it is ended, or one of them is given up.
 
 PORT 0 takes a free one. A line of JSON says when all of them are healthy: {"ready": "services", "port": 41234}. While
-they are the gate says so, too, to whoever probes it. RLJOB_LISTEN is the address, by default the loopback.
+they are the gate says so, too, to probes. RLJOB_LISTEN is the address, by default the loopback.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def serve_job(port: int, names: Collection[str]) -> None:
 
 
 def _tell_gate(changes: Iterator[bool], healthy: Path) -> None:
-    """Whoever probes it is told within a look; a service that does not answer has no name in a cluster."""
+    """A probe is informed within a look; a service that does not answer has no name in a cluster."""
     for is_healthy in changes:
         if is_healthy:
             healthy.touch()
@@ -92,7 +92,7 @@ def _live_in_a_container() -> None:
 
 
 def _watch_lifeline() -> None:
-    """Ends this process with the one that started it, whatever Ray's threads do."""
+    """Ends this process with the one that started it, no matter what Ray's threads do."""
     descriptor = lifeline_fd()
     if descriptor is None:
         return

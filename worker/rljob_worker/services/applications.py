@@ -26,7 +26,7 @@ from rljob_worker.services.requests import BadRequest, rows_of
 
 
 class Answering:
-    """One copy of a shipped model: rewards of rows at its route, whatever else the model answers below it."""
+    """One copy of a shipped model: rewards of rows at its route, everything else the model answers below it."""
 
     def __init__(self, name: str, options: Mapping[str, Any], place: Place) -> None:
         module, _, model = MODELS[name].partition(":")
@@ -41,7 +41,7 @@ class Answering:
             try:
                 body = await request.json()
             except ValueError as error:
-                raise BadRequest(f"the request is no JSON: {error}") from error
+                raise BadRequest(f"the request is not JSON: {error}") from error
             if path:
                 return JSONResponse(await self._computed(self._model.answer, path, body))
             return JSONResponse({"rewards": await self._rewards.of(rows_of(body))})

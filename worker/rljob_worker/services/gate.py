@@ -1,4 +1,4 @@
-"""Who may ask the services of a job: whoever has its token; and whether they are healthy, which anybody may ask. In
+"""Who may ask the services of a job: those that have its token; and whether they are healthy, which anybody may ask. In
 Ray Serve's proxy, so before any application."""
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Application = Callable[[Message, Receive, Send], Awaitable[None]]
 
 class TokenGate:
     """Answers 401 in the application's place to a request without `Authorization: Bearer TOKEN`, and 503 or 200 to
-    whoever asks whether the applications are healthy, which Ray Serve's own answer does not say."""
+    callers that ask whether the applications are healthy, which Ray Serve's own answer does not say."""
 
     def __init__(self, app: Application, token: str, healthy: Path) -> None:
         """healthy: a file that is there while they are."""

@@ -22,7 +22,7 @@ SILENCE_SECONDS = 60.0
 _log = logging.getLogger(__name__)
 
 Applications = Callable[[], Mapping[str, Any]]
-"""Name -> what has `status`, `message` and `deployments`, as `serve.status().applications`; whatever it raises is
+"""Name -> what has `status`, `message` and `deployments`, as `serve.status().applications`; what it raises is
 Ray's."""
 
 

@@ -37,8 +37,8 @@ _log = logging.getLogger(__name__)
 
 
 def ray_environment(token: str, scratch: Path) -> dict[str, str]:
-    """What Ray reads before it is imported: nobody is told of its use, strangers are refused, and its processes import
-    what this one can."""
+    """What Ray reads before it is imported: its use is not reported to anybody, strangers are refused, and its
+    processes import what this one can."""
     return {
         "RAY_USAGE_STATS_ENABLED": "0",
         "RAY_AUTH_MODE": "token",
@@ -117,8 +117,8 @@ def _init_ray(ports: RayPorts, scratch: Path, resources: Mapping[str, Any]) -> N
 
 
 def tell_raylet(folder: Path, agent_port: int) -> None:
-    """Ray's raylet ends unless the agents whose ports it is not told have told theirs within 15 s, and the command that
-    Ray's Python starts it with leaves one of them out."""
+    """Ray's raylet ends unless the agents whose ports it does not know have reported theirs within 15 s, and the
+    command that Ray's Python starts it with leaves one of them out."""
     from ray._private import services
 
     raylet = Path(services.RAY_PATH) / "core" / "src" / "ray" / "raylet" / "raylet"
@@ -150,10 +150,10 @@ def application_of(service: ServiceSpec, plan: ServicePlan) -> Any:
         ours = {"place": place_of(plan), **copies_of(service, plan)} if service.run.startswith(PREFIX) else {}
         try:
             found = found(dict(service.options), **ours)
-        except Exception as error:  # user code: whatever it raises, the job's owner must read it
+        except Exception as error:  # user code: the job's owner must read anything it raises
             raise InvalidJob(f"{owner}: {service.run} raised {type(error).__name__}: {error}") from error
     elif service.options:
-        raise InvalidJob(f"{owner}: {service.run} is no function, and so takes no options; leave them out")
+        raise InvalidJob(f"{owner}: {service.run} is not a function, and so takes no options; leave them out")
     if not isinstance(found, Application):
         raise InvalidJob(
             f"{owner}: {service.run} is a {type(found).__name__}, not an application of Ray Serve: that is what "

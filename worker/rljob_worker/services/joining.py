@@ -47,7 +47,7 @@ class Joined:
         except asyncio.CancelledError:
             self._waiting = [*asked, *self._waiting]  # the next of them asks again
             raise
-        except Exception as error:  # whoever asked is to hear of it
+        except Exception as error:  # re-raised where the question was asked
             for request in asked:
                 request.answer.set_exception(error)
             return

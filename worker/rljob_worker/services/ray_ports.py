@@ -23,7 +23,7 @@ OWNERS = {
 """What Ray calls each port, and what a message does."""
 
 NUM_WORKERS = 256
-"""Processes of applications that have a port each, beside those of copies that we know of."""
+"""Processes of applications that have a port each, besides those of copies that we know of."""
 
 LOWEST, HIGHEST, NUM_DRAWS = 10000, 65535, 100
 
@@ -53,7 +53,7 @@ class RayPorts:
 
 
 def is_free(port: int) -> bool:
-    """Whether nobody listens there, on whatever address."""
+    """Whether nobody listens there, on any address."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # connections that have ended are nobody's
         try:
@@ -79,14 +79,14 @@ def choose_ports(
 
 
 def span_of(systems_own: str | None, count: int) -> tuple[int, int]:
-    """Where to look for so many: below the ports that the system gives to whoever asks for any, as in
+    """Where to look for `count` ports: below those that the system gives to a process that asks for any, as in
     `/proc/sys/net/ipv4/ip_local_port_range`, so that nobody gets them between our look and Ray's start. Pure."""
     lowest_own = int(systems_own.split()[0]) if systems_own else HIGHEST + 1
     return (LOWEST, lowest_own - 1) if lowest_own - LOWEST >= 2 * count else (LOWEST, HIGHEST)
 
 
 def free_ports(num_copies: int) -> RayPorts:
-    """Of this machine, for so many copies of models."""
+    """Free ports of this machine for `num_copies` copies of models."""
     num_workers = NUM_WORKERS + num_copies
     systems_own = _SYSTEMS_OWN.read_text() if _SYSTEMS_OWN.is_file() else None
     return choose_ports(num_workers, span_of(systems_own, len(OWNERS) + num_workers))

@@ -9,7 +9,7 @@ Row = Mapping[str, Any]
 
 
 class BadRequest(ValueError):
-    """Answered with 400: what was asked is no question for this service."""
+    """Answered with 400: what was asked is not a question for this service."""
 
 
 def rows_of(body: Any) -> list[Row]:
@@ -19,10 +19,10 @@ def rows_of(body: Any) -> list[Row]:
         raise BadRequest('a request is {"rows": [...]} with one row or more')
     for i, row in enumerate(rows):
         if not isinstance(row, Mapping):
-            raise BadRequest(f"rows[{i}] is no object")
+            raise BadRequest(f"rows[{i}] is not an object")
         for name in ("prompt", "response"):
             if not isinstance(row.get(name), str):
-                raise BadRequest(f"rows[{i}].{name} is no text")
+                raise BadRequest(f"rows[{i}].{name} is not text")
     return rows
 
 
@@ -45,7 +45,7 @@ def messages_of(body: Any) -> list[dict[str, str]]:
     for i, message in enumerate(found):
         for name in ("role", "content"):
             if not isinstance(message, Mapping) or not isinstance(message.get(name), str):
-                raise BadRequest(f"messages[{i}].{name} is no text")
+                raise BadRequest(f"messages[{i}].{name} is not text")
     return [{"role": message["role"], "content": message["content"]} for message in found]
 
 

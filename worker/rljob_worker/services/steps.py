@@ -48,7 +48,7 @@ AGGREGATES: Mapping[str, Callable[[Sequence[float]], float]] = {
 
 
 def kept_pieces(head: Sequence[int], pieces: Sequence[Sequence[int]], max_tokens: int) -> tuple[list[int], list[int]]:
-    """(tokens, ends): head and pieces one after the other, of which the last `max_tokens` tokens are kept; where each
+    """(tokens, ends): head and pieces one after the other, with the last `max_tokens` tokens kept; where each
     piece ends whose last token is kept.
 
     head [1, 2, 3], pieces [[4, 5], [6]], max_tokens 4 -> ([3, 4, 5, 6], [2, 3])

@@ -10,7 +10,7 @@ from rljob_worker.errors import InvalidJob
 from rljob_worker.services.requests import Row, filled
 
 PROBE = "2 + 2 = 4, as everybody knows."
-"""A text of which every tokenizer knows something."""
+"""A text that every tokenizer has tokens for."""
 
 
 def load_tokenizer(path: str) -> Any:

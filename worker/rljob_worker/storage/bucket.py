@@ -32,7 +32,7 @@ class Bucket:
         return self._client
 
     def size(self, key: str) -> int | None:
-        """Of an object; None where there is none."""
+        """Size of an object; None where there is none."""
         import obstore
 
         try:
@@ -60,7 +60,7 @@ class Bucket:
     def put_if(self, key: str, body: bytes, version: str | None) -> str:
         """Write an object if it is still `version`, or with None if there is none; the new version. Raises Conflict.
 
-        A request whose answer was lost is asked again and then meets what it wrote itself: that is no conflict.
+        A request whose answer was lost is asked again and then meets what it wrote itself: that is not a conflict.
         """
         import obstore
 

@@ -25,7 +25,7 @@ class Draft(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class FileDraft:
-    """Waits in a file beside the file."""
+    """Waits in a file next to the file."""
 
     path: Path
 
@@ -64,7 +64,7 @@ def write_draft(path: Place, text: str) -> Draft:
 
 
 def withdraw(path: Place) -> None:
-    """Whoever wrote a draft of this file has nothing left to publish; nor is the file there any more."""
+    """Remove the file and its draft: the writer of a draft has nothing left to publish."""
     if isinstance(path, Path):
         FileDraft(path).file.unlink(missing_ok=True)
     path.unlink(missing_ok=True)

@@ -117,11 +117,11 @@ class ObjectPath:
         return (ObjectPath(self.bucket, key) for key in self.bucket.children(self.key))
 
     def glob(self, pattern: str) -> Iterator[ObjectPath]:
-        """Of what lies right below."""
+        """Objects directly below that match."""
         return (path for path in self.iterdir() if fnmatchcase(path.name, pattern))
 
     def rglob(self, pattern: str) -> Iterator[ObjectPath]:
-        """Of all objects below."""
+        """All objects below that match."""
         found = (ObjectPath(self.bucket, key) for key, _ in self.bucket.objects(self.key))
         return (path for path in found if fnmatchcase(path.name, pattern))
 

@@ -1,7 +1,7 @@
 """What an error of an object store means for the job, and the OSError it becomes: pure, by its type and its words.
 
 The library says in the text of an error what the server answered: `... status code: 503 Service Unavailable: <Error>
-<Code>SlowDown</Code>...`. Whatever else it says is for its own developers and left out.
+<Code>SlowDown</Code>...`. All else it says is for its own developers and left out.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _CREDENTIAL_SERVERS = ("169.254.169.254", "metadata.google.internal")
 """Asked for credentials on machines of a cloud when the environment has none."""
 
 _WILL_BE_RENEWED = ("ExpiredToken", "TokenRefreshRequired", "ExpiredTokenException")
-"""Credentials that were right and have run out: whoever hands them out gives new ones."""
+"""Credentials that were right and have expired: their issuer gives new ones."""
 
 _BUSY = ("RequestTimeout", "Throttling", "ThrottlingException", "RequestLimitExceeded", "IDPCommunicationError")
 """Codes of a 400 that asks to come back, of S3 or of who hands out credentials: a thousand ranks ask that one at once.
@@ -80,7 +80,7 @@ def words_of(error: BaseException) -> str:
 
 
 def _status(text: str) -> int:
-    """0 where the error is no answer of a server."""
+    """0 where the error is not an answer of a server."""
     return int(_first(_STATUS, text)[:3] or 0)
 
 
@@ -115,5 +115,5 @@ def failure_of(error: Exception, address: Address, url: str) -> OSError:
 
 
 def is_for_good(failure: OSError) -> bool:
-    """Whether the job names what it may not see, or what is no bucket: another attempt would meet the same."""
+    """Whether the job names what it may not see, or what is not a bucket: another attempt would meet the same."""
     return isinstance(failure, PermissionError) or failure.errno == errno.ENODEV

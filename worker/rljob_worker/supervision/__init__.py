@@ -18,5 +18,5 @@ launch`, with a launcher on each).
 
     host n ─ Hello ─▶ host 0 ─ Begin ─▶ host n ─ Serving ─▶ host 0 ─ Book ─▶ host n ─ Ended ─▶ host 0 ─ Clear …
 
-Host 0 speaks to each host once per phase of an attempt, whatever their number, and to nobody during a step.
+Host 0 speaks to each host once per phase of an attempt, for any number of hosts, and to nobody during a step.
 """

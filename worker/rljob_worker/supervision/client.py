@@ -109,8 +109,8 @@ def _called(where: tuple[str, int], hello: Hello, token: str, whom: str) -> Conn
             greeting = b""
         if not greeting.startswith(GREETING) or len(greeting) != len(GREETING) + NONCE_BYTES:
             raise InvalidJob(
-                f"what answers as {whom} is no `rljob launch` of this version; set MASTER_PORT to a port of this job's "
-                "own"
+                f"what answers as {whom} is not an `rljob launch` of this version; set MASTER_PORT to a port of this "
+                "job's own"
             )
         ours = secrets.token_bytes(NONCE_BYTES)
         frames.send(channel, ours)

@@ -49,7 +49,7 @@ def _flaws(hello: Hello, expected: Expected) -> list[str]:
     if hello.flaws:
         return [f"cannot run its pod: {flaw}" for flaw in hello.flaws]
     if hello.num_hosts != expected.num_hosts:
-        count = f"was told of {hello.num_hosts} hosts, host 0 of {expected.num_hosts}"
+        count = f"was started with {hello.num_hosts} hosts, host 0 of {expected.num_hosts}"
         return [f"{count}: give all launchers the same number of hosts"]
     if hello.job != expected.job:
         fix = "launch the same file on all, or give one of the jobs another MASTER_PORT"

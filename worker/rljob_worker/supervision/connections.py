@@ -1,4 +1,4 @@
-"""Host 0's connections to all hosts: one thread, and no call waits longer than it is told to.
+"""Host 0's connections to all hosts: one thread, and no call waits longer than its limit.
 
     host 0 ── GREETING + its number ──▶ caller ── the caller's number, sealed Hello ──▶ host 0
 
@@ -33,7 +33,7 @@ MAX_UNKNOWN = 4096
 """Callers that have not said yet who they are."""
 BACKLOG = 4096
 MAX_TOLD = 5
-"""Strangers of whom the console is told."""
+"""Strangers that are reported on the console."""
 
 
 @dataclass(slots=True)
@@ -45,7 +45,7 @@ class Lost:
 
 @dataclass(slots=True)
 class Refused:
-    """A host came that cannot be taken; it was told."""
+    """A host came that cannot be taken; it was notified."""
 
     why: str
 
@@ -157,7 +157,7 @@ class HostConnections:
     def _taken(self, caller: _Caller, frame: bytes) -> list[Event]:
         if caller.seals is None:
             if len(frame) != NONCE_BYTES:
-                self._turn_away(caller, "is no launcher")
+                self._turn_away(caller, "is not a launcher")
             else:
                 caller.seals = Seals(self._token, caller.ours, frame)
             return []

@@ -55,7 +55,7 @@ class Hosts:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """What the hosts are told when it begins."""
+    """What the hosts are sent when it begins."""
 
     number: int
     resume: str
@@ -173,7 +173,7 @@ class Gang:
         return book
 
     def _verdict(self) -> GangEnd | None:
-        """Pure but for the clock: whether the attempt has ended, and by whom."""
+        """Pure except for the clock: whether the attempt has ended, and by whom."""
         now = time.monotonic()
         if self._lost:
             return GangEnd(int(ExitCode.RETRY))
@@ -211,7 +211,7 @@ class Gang:
         return len(gone) == len(self._hosts)
 
     def _with_lost(self, end: GangEnd) -> GangEnd:
-        """A machine that is gone explains what its peers lost, and is gone for the next attempt whatever ended this."""
+        """A machine that is gone explains what its peers lost, and is gone for the next attempt in any case."""
         if not self._lost:
             return end
         host, why = min(self._lost.items())
@@ -232,7 +232,7 @@ class Gangs:
     """Makes the gang of every attempt, of the same hosts."""
 
     def __init__(self, hosts: Hosts, plan: Plan, mark: str, services: Services) -> None:
-        """services: those of the job, which may be none; they run beside the gangs of all attempts."""
+        """services: those of the job, which may be none; they run next to the gangs of all attempts."""
         self._hosts = hosts
         self._plan = plan
         self._mark = mark

@@ -1,6 +1,6 @@
-"""`python -m rljob_worker.supervision.host_0 ORDERS`: host 0's own pod, in a process beside the supervising one.
+"""`python -m rljob_worker.supervision.host_0 ORDERS`: host 0's own pod, in a process next to the supervising one.
 
-So host 0 is a host like any other: it comes, is told, and can be lost.
+So host 0 is a host like any other: it comes, is commanded, and can be lost.
 """
 
 from __future__ import annotations

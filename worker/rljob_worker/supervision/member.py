@@ -1,4 +1,4 @@
-"""One host of a launch: it calls host 0, does as it is told, and says what becomes of it."""
+"""One host of a launch: it calls host 0, follows its commands, and reports what becomes of them."""
 
 from __future__ import annotations
 

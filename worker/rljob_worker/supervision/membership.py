@@ -1,4 +1,4 @@
-"""Which host this is, of how many, and where host 0 is: what whoever started the launchers has said. Pure."""
+"""Which host this is, of how many, and where host 0 is, as the environment of the launchers says. Pure."""
 
 from __future__ import annotations
 

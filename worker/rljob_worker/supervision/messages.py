@@ -68,7 +68,7 @@ class Running(_Message, frozen=True):
 
 
 class Asked(_Message, frozen=True):
-    """Somebody asked this host to stop, so many times by now."""
+    """Somebody asked this host to stop, this many times by now."""
 
     times: int
 

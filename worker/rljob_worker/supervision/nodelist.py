@@ -15,7 +15,7 @@ _RANGE = re.compile(r"(\d+)(?:-(\d+))?")
 
 
 def expanded(nodes: str) -> tuple[str, ...]:
-    """Names in the list's order. Raises InvalidJob for what is no list.
+    """Names in the list's order. Raises InvalidJob for what is not a list.
 
     gpu[01-03,7],login  ->  gpu01 gpu02 gpu03 gpu7 login
     """
@@ -53,4 +53,4 @@ def _numbers(text: str, nodes: str) -> Iterator[str]:
 
 
 def _malformed(nodes: str) -> InvalidJob:
-    return InvalidJob(f"{nodes[:80]!r} is no list of nodes as Slurm writes them, such as gpu[01-16]")
+    return InvalidJob(f"{nodes[:80]!r} is not a list of nodes as Slurm writes them, such as gpu[01-16]")

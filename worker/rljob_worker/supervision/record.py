@@ -1,4 +1,4 @@
-"""What is told of a run: to whoever watches it, in its note, and in its diary."""
+"""Notifications of a run: to those who watch it, in its note, and in its diary."""
 
 import time
 from dataclasses import replace
@@ -43,7 +43,7 @@ class RunRecord:
         self._log_phase()
 
     def say(self, text: str) -> None:
-        """To the view, and to whoever was not there."""
+        """To the view, and to the diary for those who were not there."""
         self._view.say(text)
         self._log(text)
 

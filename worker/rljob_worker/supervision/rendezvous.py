@@ -17,11 +17,11 @@ from rljob_worker.supervision.membership import Membership
 from rljob_worker.supervision.messages import Asked, Finish, Hello
 
 SETTLE_SECONDS = 3.0
-"""After the first host that cannot take part others are still heard, so that all are told at once."""
+"""After the first host that cannot take part others are still heard, so that all are notified at once."""
 TOLD_EVERY_SECONDS = 15.0
 TICK_SECONDS = 0.25
 LATECOMERS_SECONDS = 60.0
-"""Of a job that ends before the hosts have met: how long those who come are still told why, at most."""
+"""Of a job that ends before the hosts have met: how long those who come are still notified why, at most."""
 GOODBYE_SECONDS = 10.0
 
 
@@ -30,7 +30,7 @@ class Stopped(Exception):
 
 
 class Rendezvous:
-    """Of the hosts of one launch, at host 0. `gather` once; `dismiss` at the end, whatever became of it."""
+    """Rendezvous of the hosts of one launch, at host 0. `gather` once; `dismiss` at the end in any case."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class Rendezvous:
         self._tell = tell
         self._clock = clock
         self.dismissed: set[int] = set()
-        """Hosts that were told to leave."""
+        """Hosts that were asked to leave."""
         self._has_begun = False
 
     def called(self, host: int) -> str:
@@ -103,7 +103,7 @@ class Rendezvous:
         waits = not self._has_begun and code != ExitCode.INTERRUPTED and self.membership.num_hosts > 1
         latecomers_seconds = min(LATECOMERS_SECONDS, self._seconds)
         if waits:
-            self._tell(f"{words}\nends when the other hosts have been told, in {latecomers_seconds:.0f} s at most")
+            self._tell(f"{words}\nends when the other hosts have been notified, in {latecomers_seconds:.0f} s at most")
         end = self._clock() + (latecomers_seconds if waits else GOODBYE_SECONDS)
         others = set(range(1, self.membership.num_hosts))
         told = self.dismissed

@@ -34,7 +34,7 @@ def launch_token(environment: Mapping[str, str]) -> str:
     if not token:
         raise InvalidJob(f"{ENV_TOKEN} is not set: anybody on the network could join the job; {fix}")
     if len(token) < MIN_CHARACTERS or not is_visible(token):
-        raise InvalidJob(f"{ENV_TOKEN} is no secret of {MIN_CHARACTERS} to 512 visible ASCII characters; {fix}")
+        raise InvalidJob(f"{ENV_TOKEN} is not a secret of {MIN_CHARACTERS} to 512 visible ASCII characters; {fix}")
     return token
 
 

@@ -1,4 +1,4 @@
-"""What a host does from the first message of host 0 to the last: its pod runs attempt by attempt, as it is told."""
+"""What a host does from the first message of host 0 to the last: its pod runs attempt by attempt, on command."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Awaited:
 
 @dataclass(slots=True)
 class _Attempt:
-    """What host 0 has been told of one, and has said of it."""
+    """What was reported to host 0 of an attempt, and what it has said of it."""
 
     number: int
     has_served: bool = False
@@ -57,7 +57,7 @@ class _Attempt:
 
 
 class HostSession:
-    """What one host does, as it is told: `obey` what host 0 says, and tell it the `news`."""
+    """What one host does on command: `obey` what host 0 says, and tell it the `news`."""
 
     def __init__(self, context: RunContext | None, commands: Commands) -> None:
         self._context = context
@@ -110,7 +110,7 @@ class HostSession:
             self._tell_end(GangEnd(code, words=LastWords(code, cause=str(error))))
 
     def _rooted(self, context: RunContext, begin: Begin) -> RunContext:
-        """Of this attempt."""
+        """The context of this attempt."""
         check_mark(context.run_dir, begin.mark)
         if spills_here(context.plan):
             RunDirectory(context.run_dir).spill.mkdir(parents=True, exist_ok=True)

@@ -136,7 +136,7 @@ class Supervisor:
             while True:
                 self._obey(gang, signals)
                 end = GangEnd(int(ExitCode.INTERRUPTED)) if self._must_stop_now() else gang.poll()
-                self._look(gang)  # what the attempt did to its end is told before the end is
+                self._look(gang)  # what the attempt did to its end is reported before the end is
                 if end is not None:
                     return end
                 self._look_after_services()
@@ -153,7 +153,7 @@ class Supervisor:
     def _obey(self, gang: Gang | None, signals: SignalPipe) -> None:
         self._num_signals += sum(number in REQUESTS for number in signals.read())
         was_asked = self._num_requests > 0
-        # whoever stops a job under Slurm signals all machines at once: that is one request
+        # Slurm signals all machines at once when a job is stopped: that is one request
         self._num_requests = max(self._num_signals, (self._gangs if gang is None else gang).hear_requests())
         if self._num_requests > 0 and not was_asked:
             self._begin_to_stop(gang)

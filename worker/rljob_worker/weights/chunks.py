@@ -128,12 +128,12 @@ def _pieces_of(table: bytes) -> list[Piece]:
     try:
         return _TABLE.decode(table)
     except msgspec.DecodeError as error:
-        raise PeerLost(f"{len(table):,} bytes are no table of weights: {error}") from error
+        raise PeerLost(f"{len(table):,} bytes are not a table of weights: {error}") from error
 
 
 @dataclass
 class _Cut:
-    """A tensor of which pieces are here."""
+    """A tensor with some of its pieces here."""
 
     tensor: torch.Tensor
     room: torch.Tensor

@@ -1,12 +1,12 @@
-"""A circle: one source of weights and everybody who receives from it, on a process group of their own.
+"""A broadcast group: one source of weights and all its receivers, on a process group of their own.
 
-Such a group reaches across worker groups, of which each has a torch.distributed world of its own. Its members meet at a
-store that the lead keeps, under a name that no other attempt and no other circle has. The ranks that train and do not
-send are in no circle.
+Such a group reaches across worker groups, each with a torch.distributed world of its own. Its members meet at a
+store that the lead keeps, under a name that no other attempt and no other group has. The ranks that train and do not
+send are in none.
 
-What circles cost at 1,024 hosts: each is one more communicator on every rank that receives. One circle of all sources
+Their cost at 1,024 hosts: each is one more communicator on every rank that receives. One group of all sources
 with alternating roots would be one communicator only, but a broadcast brings everything to every member: each source
-would take in the whole model from the others. A circle each costs the receivers a few communicators, so that sources
+would take in the whole model from the others. A group each costs the receivers a few communicators, so that sources
 are few (`MAX_SOURCES`), and leaves every byte where it is needed. NCCL connects neighbours of its rings and trees only;
 gloo connects every member with every other, which is for tests and for small groups of CPUs.
 """
@@ -25,7 +25,7 @@ from rljob_worker.errors import PeerLost
 from rljob_worker.lost_peer import tells_of_lost_peer
 
 SOURCE = 0
-"""Number of the source in its circle; those who receive follow."""
+"""Number of the source in its group; receivers follow."""
 
 
 class Circle:
@@ -37,7 +37,7 @@ class Circle:
 
     @staticmethod
     def join(meeting: str, key: str, member: int, size: int, *, backend: str, seconds: float, name: str) -> Circle:
-        """Collective over the members. key: the same for all of them, and for no other circle. seconds: the longest
+        """Collective over the members. key: the same for all of them, and for no other group. seconds: the longest
         wait, for members who have not come and in every broadcast. Raises PeerLost."""
         timeout = timedelta(seconds=seconds)
         host, _, port = meeting.rpartition(":")
@@ -60,14 +60,14 @@ class Circle:
 
     def leave(self) -> None:
         """The others hear of it at once where nothing is on its way. gloo closes connections when the last one lets go
-        of a group, and neither `abort` nor `shutdown` does: so nobody has it but a circle, which errors and their
+        of a group, and neither `abort` nor `shutdown` does: so nobody has it but this class, which errors and their
         frames may keep for long."""
         self._group = None
 
 
 @contextmanager
 def naming(name: str) -> Iterator[None]:
-    """What fails by the end of another process is told with the circle's name."""
+    """Failures by the end of another process are reported with the group's name."""
     try:
         yield
     except RuntimeError as error:
@@ -88,4 +88,4 @@ def _nccl(store: dist.Store, member: int, size: int, timeout: timedelta) -> Any:
 
 
 GROUPS: dict[str, Callable[[dist.Store, int, int, timedelta], Any]] = {"gloo": _gloo, "nccl": _nccl}
-"""By backend of the worker groups. Such groups are no part of a torch.distributed world, which cannot make them."""
+"""By backend of the worker groups. Such groups are not part of a torch.distributed world, which cannot make them."""

@@ -1,4 +1,4 @@
-"""Weights by broadcasts: every source to its circle of receivers, bucket by bucket, the sources in turn.
+"""Weights by broadcasts: every source to its group of receivers, bucket by bucket, the sources in turn.
 
     source 0   gather  send ──▶      gather  send ──▶           a bucket is gathered while the one before it is still
     source 1   gather     send ──▶   gather     send ──▶        on its way; all gather together (`weight_buckets`)
@@ -6,7 +6,7 @@
 
 A turn is one bucket in any number of chunks, and every broadcast of a chunk follows one that says how long it is. All
 receivers take the turns in the same order, so that communicators that share a device never wait for each other in a
-circle. A source that has launched its turn goes on to gather the next, for which it needs no receiver; so receivers
+cycle. A source that has launched its turn goes on to gather the next, for which it needs no receiver; so receivers
 wait for sources only, and sources for their own receivers or for a gathering that all sources come to.
 """
 
@@ -70,7 +70,7 @@ class Collective:
 
 
 class CollectiveSender:
-    """A source's end of its circle."""
+    """A source's end of its broadcast group."""
 
     def __init__(self, join: Callable[[str], Circle], slots: Callable[[], Slots]) -> None:
         self._join, self._make_slots = join, slots
@@ -83,7 +83,7 @@ class CollectiveSender:
 
     @contextmanager
     def sending(self, version: int) -> Iterator[_Out]:
-        assert self._circle is not None, "weights are sent before the circle was joined"
+        assert self._circle is not None, "weights are sent before the group was joined"
         slots, self._slots = self._slots or self._make_slots(), None
         out = _Out(self._circle, version, slots)
         yield out
@@ -149,7 +149,7 @@ class _Out:
 
 
 class CollectiveReceiver:
-    """A target's ends of the circles of all sources."""
+    """A target's ends of the broadcast groups of all sources."""
 
     def __init__(self, join: Callable[[str], list[Circle]], slots: Callable[[], Slots], device: torch.device) -> None:
         self._join, self._make_slots, self._device = join, slots, device
@@ -160,7 +160,7 @@ class CollectiveReceiver:
         self._circles = self._join(meeting)
 
     def receive(self, version: int) -> Generator[Received, None, None]:
-        assert self._circles, "weights are received before the circles were joined"
+        assert self._circles, "weights are received before the groups were joined"
         slots = None if self._reading is None else self._reading.slots_when_done()
         self._reading = _Reading(self._circles, version, slots or self._make_slots(), self._device)
         return self._reading.chunks()
@@ -182,8 +182,8 @@ class _Chunk:
 class _Reading:
     """One version on its way in: a thread of its own reads ahead, as far as there are free slots.
 
-    Whoever stops early leaves it to read on and to forget, so that others get theirs and the next version begins at its
-    beginning. It is a daemon: a process that ends waits for no source.
+    A receiver that stops early leaves it to read on and discard, so that others get theirs and the next version begins
+    at its beginning. It is a daemon: a process that ends waits for no source.
     """
 
     circles: Sequence[Circle]
@@ -221,7 +221,7 @@ class _Reading:
             self._read_all()
             self.has_all = True
             self.found.put(None)
-        except BaseException as error:  # whatever it is, it belongs to whoever takes the chunks
+        except BaseException as error:  # raised where the chunks are taken
             self.found.put(error)
 
     def _read_all(self) -> None:

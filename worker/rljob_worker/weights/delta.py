@@ -1,7 +1,7 @@
 """Only what changed: of each tensor the places and the new values, for a target that has the version before.
 
 On the wire a tensor `w` is either itself, whole, or two tensors: `w:7:places` and `w:7:values`, the positions in the
-flat tensor whose bits are not those of version 7, and what is there now. A tensor of which nothing changed is two empty
+flat tensor whose bits are not those of version 7, and what is there now. A tensor that did not change is two empty
 ones, so that one that is lost is missed. A tensor goes whole where places and values would be more bytes: from half of
 float32 on, from a third of bfloat16. So a version is never more than the weights.
 
@@ -91,7 +91,7 @@ class DeltaLoader:
         self._kept: dict[str, torch.Tensor] = {}
 
     def load_weights(self, weights: Iterable[Named], version: int) -> None:
-        """Raises PeerLost by name for changes to another version than the one that is here, or of which a part is
+        """Raises PeerLost by name for changes to another version than the one that is here, or with a part
         missing; after that only a full version is taken."""
         arriving = _Arriving(self._version, self._kept)
         self._version, self._kept = None, arriving.kept

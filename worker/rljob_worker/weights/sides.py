@@ -43,8 +43,7 @@ class Out(Protocol):
     """Where a source puts the tensors of one version."""
 
     def send(self, bucket: Iterable[Named]) -> int:
-        """Tensors, each of which need only be good until the next is asked for; how many bytes go. May return before
-        they have left."""
+        """Tensors, each valid only until the next is asked for; how many bytes go. May return before they have left."""
         ...
 
 
@@ -123,7 +122,7 @@ class Bystander:
 
     def sync(self, version: int) -> Scalars:
         for bucket in self.train.weight_buckets(self.sources):
-            assert not any(True for _ in bucket), "a rank that is no source was given tensors to send"
+            assert not any(True for _ in bucket), "a rank that is not a source was given tensors to send"
         return {}
 
     def close(self) -> None:

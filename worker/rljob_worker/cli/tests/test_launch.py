@@ -34,7 +34,7 @@ CASES: dict[str, tuple[dict[str, str | None], str | bytes, list[str], str]] = {
     "a launcher for each accelerator": ({"LOCAL_WORLD_SIZE": "8"}, "", [], "start one for each host"),
     "a task for each accelerator": (SLURM | {"SLURM_NTASKS": "8"}, "", [], "SLURM_NTASKS is 8 and SLURM_JOB_NODELIST"),
     "no nodes": (SLURM | {"SLURM_JOB_NODELIST": None}, "", [], "SLURM_JOB_NODELIST is not set; it goes with SLURM"),
-    "nodes that are no list": (SLURM | {"SLURM_JOB_NODELIST": "gpu[1-"}, "", [], "is no list of nodes"),
+    "nodes that are no list": (SLURM | {"SLURM_JOB_NODELIST": "gpu[1-"}, "", [], "is not a list of nodes"),
     # the rank file
     "no rank file": ({}, "", ["--rank-file", "gone.txt"], "there is no file gone.txt; write one name or address"),
     "a rank file that is a folder": ({}, "", ["--rank-file", "some"], "is a directory"),
@@ -46,7 +46,7 @@ CASES: dict[str, tuple[dict[str, str | None], str | bytes, list[str], str]] = {
     "this machine by two names": ({}, "127.0.0.1\n127.0.0.2\n", FILE, "are this machine: 127.0.0.1, 127.0.0.2"),
     # the secret
     "no token": ({"RLJOB_TOKEN": None}, "", [], "RLJOB_TOKEN is not set: anybody on the network could join"),
-    "a token that is short": ({"RLJOB_TOKEN": "secret"}, "", [], "no secret of 16 to 512 visible ASCII characters"),
+    "a token that is short": ({"RLJOB_TOKEN": "secret"}, "", [], "not a secret of 16 to 512 visible ASCII characters"),
     "a token with a space": ({"RLJOB_TOKEN": "0123456789 abcdef"}, "", [], "visible ASCII characters"),
     # options and the job
     "no time to wait": ({}, "", ["--wait", "0"], "Invalid value for '--wait'"),
@@ -117,4 +117,4 @@ def test_whoever_may_still_come_is_waited_for_no_longer_than_hosts_wait(
     place: dict[str, str], launched: Callable[..., tuple[str, int]]
 ) -> None:
     said, code = launched(["--wait", "1", "--set", "stop.steps=-1"], place | {"WORLD_SIZE": "2"})
-    assert code == 64 and "ends when the other hosts have been told, in 1 s at most" in said
+    assert code == 64 and "ends when the other hosts have been notified, in 1 s at most" in said

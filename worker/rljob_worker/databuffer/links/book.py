@@ -40,7 +40,7 @@ class AddressBook:
         except (KeyError, IndexError, ValueError, AttributeError) as error:
             known = "{job}, {group}, {host}"
             raise InvalidJob(
-                f"RLJOB_PEERS {self._peers} is no template of addresses: {error!r}; it may name {known}"
+                f"RLJOB_PEERS {self._peers} is not a template of addresses: {error!r}; it may name {known}"
             ) from error
 
     def _refresh(self) -> None:

@@ -195,7 +195,7 @@ def _ask(connection: Connection, body: bytes, seconds: float) -> Answer:
     try:
         answer: Answer = _read_answer.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise Malformed(f"{connection.whom} gave {len(data):,} bytes that are no answer: {error}") from error
+        raise Malformed(f"{connection.whom} gave {len(data):,} bytes that are not an answer: {error}") from error
     return answer
 
 

@@ -59,7 +59,7 @@ def _looked(address: str, directory: Path, authority: x509.Certificate, seconds:
 
 
 def _context(directory: Path) -> ssl.SSLContext:
-    """Takes whatever the peer shows: it is looked at here."""
+    """Accepts any certificate of the peer: it is checked here."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
@@ -183,16 +183,16 @@ def _parsed(path: Path, data: bytes) -> x509.Certificate:
     try:
         return x509.load_pem_x509_certificate(data)
     except ValueError as error:
-        raise InvalidJob(f"{path} is no certificate in PEM; {_FIX}") from error
+        raise InvalidJob(f"{path} is not a certificate in PEM; {_FIX}") from error
 
 
 def _check_key(path: Path, data: bytes, certificate: x509.Certificate) -> None:
     try:
         key = load_pem_private_key(data, password=None)
     except (ValueError, TypeError) as error:  # TypeError: it has a password
-        raise InvalidJob(f"{path} is no private key in PEM without a password; {_FIX}") from error
+        raise InvalidJob(f"{path} is not a private key in PEM without a password; {_FIX}") from error
     if _spelt(key.public_key()) != _spelt(certificate.public_key()):
-        raise InvalidJob(f"{path} is not the key of the certificate {TLS_CERTIFICATE} beside it; {_FIX}")
+        raise InvalidJob(f"{path} is not the key of the certificate {TLS_CERTIFICATE} next to it; {_FIX}")
 
 
 def _spelt(key: Any) -> bytes:

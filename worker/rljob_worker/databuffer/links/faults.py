@@ -1,4 +1,4 @@
-"""Errors across the wire: the name of an error of ours travels beside its message, and comes out as the same class."""
+"""Errors across the wire: the name of an error of ours travels next to its message, and comes out as the same class."""
 
 from __future__ import annotations
 
@@ -40,17 +40,17 @@ _KINDS: dict[str, type[RLJobError]] = {
 
 
 def broken_by(error: RLJobError) -> Broken:
-    """What the other data buffers are told of `error`."""
+    """Report of `error` to the other data buffers."""
     return Broken(kind=type(error).__name__, words=str(error))
 
 
 def failed_by(error: RLJobError) -> Failed:
-    """What a worker of this host is told of `error`."""
+    """Report of `error` to a worker of this host."""
     return Failed(kind=type(error).__name__, words=_cut(str(error)))
 
 
 def cause_of(told: Broken | Failed) -> RLJobError:
-    """The error that somebody told of: of the same class, and a Bug when that is none of ours."""
+    """The error that somebody reported: of the same class, and a Bug when that is none of ours."""
     return _error(told.kind, told.words)
 
 
@@ -60,7 +60,7 @@ def to_flight(error: RLJobError) -> flight.FlightServerError:
 
 
 def from_flight(error: Exception, whom: str) -> RLJobError:
-    """The error that a call to `whom` means: what that side raised, by name; a lost peer whatever else it is.
+    """The error that a call to `whom` means: what that side raised, by name; a lost peer for any other error.
 
     Away where the same call may succeed in a moment.
     """
@@ -129,7 +129,7 @@ def silent(whom: str, why: str) -> Away:
 
 
 def turned_away(whom: str, why: str) -> Refused:
-    """Whoever is there does not let us in."""
+    """The peer does not let us in."""
     return Refused(f"{whom} refused the call: {why}")
 
 

@@ -18,7 +18,7 @@ from rljob_worker.databuffer.routes.hosts import Host, Worker
 from rljob_worker.errors import PeerLost
 
 DATA_BUFFER = -1
-"""The rank of a caller that is no worker."""
+"""The rank of a caller that is not a worker."""
 
 Headers = list[tuple[bytes, bytes]]
 
@@ -163,7 +163,7 @@ class Fence:
         return Caller(identity, life)
 
     def admit_reader(self, headers: Mapping[str, Sequence[str]]) -> None:
-        """Let in a client that is no host of the job and only reads: it shows token and attempt, and perhaps the plan.
+        """Admit a client that is not a host of the job and only reads: it shows token, attempt and perhaps the plan.
         Raises Lie saying why it may not."""
         if not hmac.compare_digest(_text(headers, "token").encode(), self._ours.token.encode()):
             raise Lie("a reader does not have the token of this job")

@@ -1,4 +1,4 @@
-"""One link to a peer as decisions only: told what happened, it says what to do; and the inbox, which hears what
+"""One link to a peer as decisions only: informed of what happened, it says what to do; and the inbox, which hears what
 peers say exactly once and in order."""
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ MAX_MESSAGES = 512
 MAX_BYTES = 1 << 20
 """What an envelope holds, unless a single message is bigger."""
 MESSAGE_BYTES = 64
-"""What a message takes beside its texts and bytes, about."""
+"""What a message takes besides its texts and bytes, about."""
 PING_SECONDS = 2.0
 FIRST_RETRY_SECONDS = 0.05
 LAST_RETRY_SECONDS = 0.5
@@ -29,7 +29,7 @@ Hears = Callable[[Host, PeerMessage], None]
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Call the peer with `envelope`, then tell `carried` or `failed`."""
+    """Call the peer with `envelope`, then call `carried` or `failed`."""
 
     suspect: bool
     """The call before ran out of time: this one may, too."""
@@ -37,7 +37,7 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Tell `due` after so many seconds."""
+    """Call `due` after `seconds`."""
 
     seconds: float
 
@@ -59,7 +59,7 @@ class _State(Enum):
     AWAY = auto()
     """Waits before the next try."""
     OVER = auto()
-    """Lost, or left: whatever is sent is forgotten."""
+    """Lost, or left: what is sent is dropped."""
 
 
 class Link:
@@ -241,7 +241,7 @@ class Inbox:
             self._hears(sender, message)
         except RLJobError as error:
             self._fails(type(error)(f"{_named(sender, message)}: {error}"))
-        except Exception as error:  # the sender did nothing wrong: whoever waits for what it said hears of it
+        except Exception as error:  # the sender did nothing wrong: those that wait for its message get the error
             self._fails(Bug(f"{_named(sender, message)}: {error!r}"))
 
 

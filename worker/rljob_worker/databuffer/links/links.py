@@ -49,8 +49,8 @@ class Links:
 
     life: tells this process from one that takes its place.
     hears: gets every message of every peer, exactly once, those of one peer in order; from a thread of the server.
-    lost: told once of a peer that restarted, refuses us, or has been away for longer than its window.
-    fails: told of what `hears` raises, and of everything else that is no peer's fault.
+    lost: called once for a peer that restarted, refuses us, or has been away for longer than its window.
+    fails: called with what `hears` raises, and of everything else that is not a peer's fault.
     retry_seconds: how long a peer that has answered before may be away.
     start_seconds: the same for one that never has: pods do not start together.
     connects: makes the way to a peer.
@@ -137,7 +137,7 @@ class Links:
             peer.connection.close()
 
     def take(self, sender: Host, life: str, envelope: Envelope) -> str:
-        """What a peer's link carried here; returns our life. Raises what the peer is to be told."""
+        """What a peer's link carried here; returns our life. Raises what is reported to the peer."""
         with self._changed:
             peer = self._peer(sender)
             peer.link.hear(self._clock())
@@ -151,7 +151,7 @@ class Links:
 
     @property
     def drained(self) -> bool:
-        """Whether everything sent has arrived, but for what was sent to peers that are lost."""
+        """Whether everything sent has arrived, except what was sent to peers that are lost."""
         with self._changed:
             return self._is_drained()
 
@@ -267,7 +267,7 @@ class Links:
             self._end(peer)
 
     def _give_up(self, peer: _Peer, error: RLJobError) -> None:
-        """This peer will not do any more: nothing is sent, and whoever needs it hears of it once."""
+        """This peer will not do any more: nothing is sent, and those that need it are notified once."""
         self._end(peer)
         with self._changed:
             if self._closed or peer.link.has_left or peer.cause is not None:

@@ -138,7 +138,7 @@ class OwnBuffer:
 
     @contextlib.contextmanager
     def _channel(self) -> Iterator[socket.socket]:
-        """A connection that nobody else uses; kept for the next unless the block raises, whatever it is: then a late
+        """A connection that nobody else uses; kept for the next unless the block raises anything: then a late
         answer would be taken for the next one's."""
         with socket_errors_of(self.whom, CALL_SECONDS):
             channel = self._kept.take() or self._connected()

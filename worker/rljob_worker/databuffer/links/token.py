@@ -1,4 +1,4 @@
-"""The secret of a job: whoever shows it is of this job."""
+"""The secret of a job: a caller that shows it is of this job."""
 
 from __future__ import annotations
 

@@ -54,15 +54,15 @@ class _Reads:
         try:
             return self._decoder.decode(data)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise Malformed(f"{len(data):,} bytes are no {self._name}: {error}") from error
+            raise Malformed(f"{len(data):,} bytes are not {self._name}: {error}") from error
 
 
-read_envelope = _Reads("envelope of messages", Envelope)
-read_ticket = _Reads("ticket", Ticket)
-read_part_ticket = _Reads("ticket of a reader", PartTicket)
+read_envelope = _Reads("an envelope of messages", Envelope)
+read_ticket = _Reads("a ticket", Ticket)
+read_part_ticket = _Reads("a ticket of a reader", PartTicket)
 read_packed = _Reads("packed rows", list[tuple[bytes, bytes]])
-read_question = _Reads("question", Question)
-read_request = _Reads("request of a worker", WorkerRequest)
-read_introduction = _Reads("introduction", Introduction)
-read_admission = _Reads("answer to an introduction", Done | TurnedAway)
-read_answer = _Reads("answer to a worker", WorkerAnswer | Failed)
+read_question = _Reads("a question", Question)
+read_request = _Reads("a request of a worker", WorkerRequest)
+read_introduction = _Reads("an introduction", Introduction)
+read_admission = _Reads("an answer to an introduction", Done | TurnedAway)
+read_answer = _Reads("an answer to a worker", WorkerAnswer | Failed)

@@ -15,7 +15,7 @@ class OutOfOrder(RLJobError):
 
 
 class Malformed(PeerLost):
-    """Bytes that are no message, or one that cannot be so: from somebody who is not one of us."""
+    """Bytes that are not a message, or one that cannot be so: from somebody who is not one of us."""
 
 
 def require(is_so: bool, words: str) -> None:
@@ -32,7 +32,7 @@ class Away(PeerLost):
 
 
 class Elsewhere(Away):
-    """A data buffer's address is not known, or whoever is there is another one, or may be: look it up again."""
+    """A data buffer's address is not known, or another one is there, or may be: look it up again."""
 
 
 class Damaged(Away):

@@ -56,7 +56,7 @@ class Up(Message, frozen=True):
 
 
 class Down(Message, frozen=True):
-    """What everybody below is told."""
+    """An announcement to everybody below."""
 
     topic: str
     step: int
@@ -214,7 +214,7 @@ Question = WhatIsMissing | WhatDoTheyDo | WhatTheyPosted
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RecordStream:
-    """What lies under a ticket. Each record batch comes with a checksum, empty where the offer told it."""
+    """What lies under a ticket. Each record batch comes with a checksum, empty where the offer has it."""
 
     schema: pa.Schema
     records: Iterator[tuple[pa.RecordBatch, bytes]]

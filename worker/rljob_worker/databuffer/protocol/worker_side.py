@@ -60,7 +60,7 @@ class Hello(Request, frozen=True, kw_only=True):
 
 
 class Post(Request, frozen=True, kw_only=True):
-    """What this worker does, for whoever waits for it."""
+    """What this worker does, for peers that wait for it."""
 
     status: dict[str, Any]
 
@@ -191,7 +191,7 @@ class TellOutcomes(Request, frozen=True, kw_only=True):
 
 
 class HearOutcomes(Waiting, frozen=True, kw_only=True):
-    """The same of all workers, once each has told it: `Said`."""
+    """What became of the rounds of all workers, once each has reported it: `Said`."""
 
     stage: str
     step: int
@@ -242,15 +242,15 @@ WorkerRequest = (
 
 
 class Answer(msgspec.Struct, frozen=True, tag=True, forbid_unknown_fields=True, kw_only=True):
-    """What a worker is told."""
+    """Answer to a request of a worker."""
 
 
 class Done(Answer, frozen=True, kw_only=True):
-    """It is so."""
+    """Acknowledged."""
 
 
 class NotYet(Answer, frozen=True, kw_only=True):
-    """Ask again."""
+    """Retry."""
 
 
 class EdgeOfWorker(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -349,7 +349,7 @@ class Failed(Answer, frozen=True, kw_only=True):
 
 
 class TurnedAway(Answer, frozen=True, kw_only=True):
-    """Whoever asks is not let in."""
+    """The caller is not let in."""
 
     reason: str
 

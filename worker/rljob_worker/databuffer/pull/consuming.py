@@ -27,7 +27,7 @@ from rljob_worker.databuffer.store.segments import Item, Reader, Segment, Segmen
 from rljob_worker.databuffer.work import Work
 
 SMALL_BYTES = 1 << 20
-"""A share of so few bytes is laid out by whoever brings the last offer, or asks for it last."""
+"""A share of at most this many bytes is laid out in the thread that brings the last offer, or asks for it last."""
 
 
 class Consuming:
@@ -147,7 +147,7 @@ class Consuming:
         offered = sum(header.num_bytes for header in share.offers.values() if header is not None)
         with self._monitor.look():
             own = sum(part.segment.num_bytes for part in state.feeding(share.number))
-            # what goes to disk is no small work, however little it is
+            # what goes to disk is not small work, however little it is
             most = min(SMALL_BYTES, self._segments.memory.largest_free)
         is_small = offered + own <= most
         self._work.do(f"lay-out of {state.name}", lambda: self._lay_out(state, share), is_small=is_small)
@@ -177,7 +177,7 @@ class Consuming:
         return header_of(share.own, state.route.name)
 
     def _begin_later(self, state: EdgeStep, share: Share, arrangement: Arrangement) -> bool:
-        """Under the lock of whoever gave room back."""
+        """Under the lock, which the thread that freed memory holds."""
         has_room = self._take_room(state, share, arrangement)
         if has_room:
             self._work.submit(f"index of {state.name}", lambda: self._transfer.begin(state, share))
@@ -241,7 +241,7 @@ def _check_offer(state: EdgeStep, share: int, host: Host, header: Header) -> Non
 
 
 def _check_layout(state: EdgeStep, share: int, headers: Mapping[Host, Header]) -> None:
-    """Raises Malformed for rows other than those of which the layout was told."""
+    """Raises Malformed for rows other than those in the layout."""
     if state.assignment is None:
         return
     told, expected = state.assignment.of_share(share), state.expected(share) or {}

@@ -170,11 +170,11 @@ class Edges:
         return steps[step]
 
     def find(self, edge: str, step: int) -> EdgeStep | None:
-        """None for a step of which nothing is known here."""
+        """None for a step that is not known here."""
         return self._steps[edge].get(step)
 
     def steps(self, edge: str) -> Iterator[EdgeStep]:
-        """Of one edge, oldest first."""
+        """Steps of one edge, oldest first."""
         return (self._steps[edge][step] for step in sorted(self._steps[edge]))
 
     def _forget(self, edge: str, before: int) -> None:

@@ -157,7 +157,7 @@ class Producing:
                 self.release(state, share, host)
 
     def release(self, state: EdgeStep, share: int, host: Host) -> None:
-        """The same for a data buffer that may be our own; under the lock."""
+        """Release a share for a data buffer that may be our own; under the lock."""
         for part in state.feeding(share):
             self._segments.release(part.segment, Reader(str(host), share))
         self.forget_read(state)

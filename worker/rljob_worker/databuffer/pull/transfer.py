@@ -32,7 +32,7 @@ class Patience:
 
 
 class Transfer:
-    """Brings rows to their places; `in_place` hears of every host whose rows are."""
+    """Brings rows to their places; `in_place` is called for every host whose rows are."""
 
     def __init__(
         self,

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from rljob_api.planning.plan import Plan
 from rljob_worker.databuffer.routes.hosts import Host
 
-# topics of the tree beside layouts: reports of the workers to the lead, and what it tells them all
+# topics of the tree besides layouts: reports of the workers to the lead, and its announcements to all
 REPORT = "report"
 OPENING = "opening"
 VERDICT = "verdict"
@@ -86,7 +86,7 @@ class JobTree:
         return (() if parent is None else (parent,)) + self.children(host)
 
     def positions(self, groups: Iterable[str]) -> tuple[int, ...]:
-        """Of all hosts of some groups, ascending."""
+        """Positions of all hosts of some groups, ascending."""
         return tuple(sorted(position for group in groups for position in self.span(group)))
 
     def reaches(self, host: Host, positions: Sequence[int]) -> bool:

@@ -55,7 +55,7 @@ class LeaseRoute:
         return tuple(dict.fromkeys(self.host_of(generator) for generator in range(self.num_generators)))
 
     def owner(self, generator: int, hops: int) -> Host:
-        """Whom a generator's question reaches after it was passed on so many times."""
+        """The owner that a generator's request reaches after `hops` hops."""
         return self.owners[(generator + hops) % len(self.owners)]
 
     def round_key(self, step: int, number: int) -> int:

@@ -34,7 +34,7 @@ class StageRoute:
     consumers: Members
     batch_size: int
     rows_per_group: int
-    """Row numbers that a group has, whether or not there are so many rows."""
+    """Row numbers that a group may have, even if it has fewer rows."""
     rows_per_trajectory: int
     num_mini_batches: int
     seed: int

@@ -59,7 +59,7 @@ class WeightsRoute:
         return WeightsRoute(flow.name, sources, flow.targets, slot_bytes, flow.num_versions, slots or {})
 
     def num_slots(self, host: Host) -> int:
-        """Of each source whose chunks pass through the host."""
+        """Number of slots for each source whose chunks pass through the host."""
         return self.slots.get(host.group, WINDOW)
 
     @property

@@ -59,7 +59,7 @@ class Header:
         )
 
     def num_values(self, name: str) -> int:
-        """Of all its rows together in one column."""
+        """Number of values of all its rows together in one column."""
         return int(self.lengths[name].sum()) if name in self.lengths else len(self.index)
 
     @property
@@ -72,7 +72,7 @@ class Header:
 
     @property
     def num_bytes(self) -> int:
-        """Of all its rows."""
+        """Bytes of all its rows."""
         return int(self.row_bytes.sum())
 
     def to_bytes(self) -> bytes:
@@ -124,7 +124,7 @@ def arrange(headers: Sequence[Header], edge: str) -> Arrangement:
     """Put the rows of all sources into row_id order.
 
     Raises BadData when a row comes twice or the sources do not agree on the columns, or on the length of what is stored
-    per group: that lies at the first row of the group, once, whoever sends it.
+    per group: that lies at the first row of the group, once, no matter which source sends it.
     """
     filled = [header for header in headers if len(header.index)] or list(headers[:1])
     check_kinds(filled, edge)
@@ -174,7 +174,7 @@ def moves(
 
 
 def _are_alike(left: Sequence[Any], right: Sequence[Any]) -> bool:
-    """Of per group or not, and two arrays of offsets or none."""
+    """Whether both are per group or both are not, with equal arrays of offsets or none."""
     return left[0] == right[0] and all(
         a is b or (a is not None and b is not None and np.array_equal(a, b))
         for a, b in zip(left[1:], right[1:], strict=True)
@@ -182,7 +182,7 @@ def _are_alike(left: Sequence[Any], right: Sequence[Any]) -> bool:
 
 
 def _lengths_of_groups(header: Header, edge: str) -> dict[str, Int64]:
-    """Lengths of the columns per group: of each group at its first row, whichever rows the sources sent it with."""
+    """Lengths of the columns per group: of each group at its first row, with whatever rows the sources sent it."""
     per_group = [name for name, kind in header.kinds.items() if kind.per_group]
     if not per_group:
         return {}

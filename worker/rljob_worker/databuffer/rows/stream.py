@@ -44,12 +44,12 @@ Selection = tuple[Views, Int64]
 
 
 def batch_bytes_for(num_sources: int) -> int:
-    """Size of the record batches when so many sources send at once."""
+    """Size of the record batches when `num_sources` sources send at once."""
     return max(SMALLEST_BATCH_BYTES, min(BATCH_BYTES, ALL_BATCHES_BYTES // max(1, num_sources)))
 
 
 def few_bytes_for(num_sources: int, few_bytes: int = FEW_BYTES) -> int:
-    """What rows may have to travel with their offer when there are so many sources."""
+    """What rows may have to travel with their offer when there are `num_sources` sources."""
     return min(few_bytes, ALL_FEW_BYTES // max(1, num_sources))
 
 
@@ -99,7 +99,7 @@ def checksum_of(index: RowIndex, columns: Mapping[str, Column]) -> bytes:
 
 
 def packed(selections: Sequence[Selection]) -> bytes:
-    """The same stream as bytes: for few rows."""
+    """The stream of `selections` as bytes: for few rows."""
     records = stream(selections, lambda seconds: None).records
     return encode([(record.serialize().to_pybytes(), checksum) for record, checksum in records])
 

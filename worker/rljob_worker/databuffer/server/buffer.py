@@ -122,8 +122,8 @@ class DataBuffer:
             part.close()
 
     def break_down(self, cause: RLJobError) -> None:
-        """The data plane cannot go on, here and everywhere: the first cause is the answer to whatever is asked from now
-        on. The neighbours in the tree hear of it at once, and whoever was given up with its next call."""
+        """The data plane cannot go on, here and everywhere: the first cause is the answer to every request from now
+        on. The neighbours in the tree are notified at once, a peer that was given up with its next call."""
         if isinstance(cause, Away):  # an answer that would be waited for
             cause = PeerLost(*cause.args)
         if self.monitor.break_down(cause):
@@ -131,7 +131,7 @@ class DataBuffer:
                 self.links.send(host, broken_by(cause))
 
     def ordinal(self, worker: Worker) -> int:
-        """Of a worker over all groups."""
+        """Number of a worker over all groups."""
         return self.plan.worker_offset(worker.group) + worker.rank
 
     def statuses_of(self, host: Host) -> dict[int, dict[str, Any]]:
@@ -156,7 +156,7 @@ class DataBuffer:
     # ---- putting together
 
     def _build_segments(self) -> Segments:
-        """The arena, but for the slots of weights at its end, and the spill file if there is one."""
+        """The arena, except the slots of weights at its end, and the spill file if there is one."""
         arena, *spill = (place.num_bytes for place in self.places)
         disk = Allocator(spill[0], start_of_spill(arena)) if spill else None
         rows_bytes = arena - self.weights_routes.num_bytes(self.here)
@@ -246,7 +246,7 @@ class DataBuffer:
         )
 
     def _layout(self, route: StageRoute) -> tuple[Topic, Told]:
-        """Layouts of an edge: merged on their way up from its producers, then told both ends."""
+        """Layouts of an edge: merged on their way up from its producers, then sent to both ends."""
         name = layout_topic(route.name)
         sources = tuple(sorted({self.shape.position(host) for host in route.producer_hosts}))
         audience = tuple(sorted({self.shape.position(host) for host in route.hosts}))
@@ -255,7 +255,7 @@ class DataBuffer:
         return topic, Told(name, audience, partial(self._assigned, route.name))
 
     def _outcomes(self, route: LeaseRoute) -> tuple[Topic, Told]:
-        """What became of the rounds of a stage: merged on its way up from its generators, then told all of them."""
+        """What became of the rounds of a stage: merged on its way up from its generators, then sent to all of them."""
         name, members = outcomes_topic(route.stage), frozenset(route.generators.copies_led_on(self.here))
         hosts = tuple(sorted({self.shape.position(host) for host in route.generating_hosts}))
         return Topic(name, merge_outcomes, members, hosts, None), Told(name, hosts)

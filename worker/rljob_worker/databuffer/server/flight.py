@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from rljob_worker.databuffer.links.credentials import Credentials
 
 READING = (flight.FlightMethod.LIST_FLIGHTS, flight.FlightMethod.GET_FLIGHT_INFO, flight.FlightMethod.DO_GET)
-"""What a client may call that is no host of the job."""
+"""What a client may call that is not a host of the job."""
 MAX_STREAMS = 64
 """Of one host: twice what a data buffer reads at once."""
 MAX_READERS = 4
@@ -60,7 +60,7 @@ class PeerSide(Protocol):
 
     @property
     def readers(self) -> Readers:
-        """What clients that are no hosts of the job may read."""
+        """What clients that are not hosts of the job may read."""
 
 
 _GATE = "rljob-gate"
@@ -115,7 +115,7 @@ class OpenStreams:
 
 
 class PeerServer(flight.FlightServerBase):  # type: ignore[misc]
-    """Actions deliver and ask, and streams by ticket; for clients that are no hosts of the job a list of parts to read.
+    """Actions deliver and ask, and streams by ticket; for clients that are not hosts a list of parts to read.
 
     Bodies are checked for their size before they are read; errors of ours keep their names, others are a Bug.
     """
@@ -173,7 +173,7 @@ class PeerServer(flight.FlightServerBase):  # type: ignore[misc]
     def get_flight_info(
         self, context: flight.ServerCallContext, descriptor: flight.FlightDescriptor
     ) -> flight.FlightInfo:
-        """Of the part at path [edge, step, part]."""
+        """Description of the part at path [edge, step, part]."""
         self._caller(context)
         with self._by_name("a description"):
             return _info(self._side.readers.part(_ticket_at(descriptor)))

@@ -46,7 +46,7 @@ class BufferMetrics:
         self._capacity.labels(of).set(capacity)
 
     def watch_disk(self, used: Callable[[], float], limit: int) -> None:
-        """The same of the spill file."""
+        """Read the use of the spill file whenever somebody scrapes."""
         self._on_disk.set_function(used)
         self._limit.set(limit)
 

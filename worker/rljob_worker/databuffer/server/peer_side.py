@@ -125,7 +125,7 @@ class PeerSide:
     # ---- who is missing
 
     def _missing(self, topic: str, step: int) -> say.Answer:
-        """Of an edge: producers of this host; of a gathering: workers of this host, and hosts below."""
+        """Who is missing. Edge: producers of this host; gathering: workers of this host, and hosts below."""
         if topic in self.edges.routes:
             with self.monitor.look():
                 ranks = [self.edges.routes[topic].producer(part).rank for part in self._unsealed(topic, step)]

@@ -50,8 +50,8 @@ SWITCH_SECONDS = 0.0005
 class Settings:
     """The environment of a data buffer, parsed once.
 
-    Beside what every process of a pod gets: RLJOB_TLS_DIR (where the job has dataBuffer.tls), RLJOB_BUFFER_PORT (0: the
-    system chooses, and only this machine connects), RLJOB_METRICS_PORT, RLJOB_LISTEN, RLJOB_ARENA_DIR (/dev/shm),
+    Besides what every process of a pod gets: RLJOB_TLS_DIR (where the job has dataBuffer.tls), RLJOB_BUFFER_PORT (0:
+    the system chooses, and only this machine connects), RLJOB_METRICS_PORT, RLJOB_LISTEN, RLJOB_ARENA_DIR (/dev/shm),
     RLJOB_SPILL_DIR (where the job spills and names no directory), RLJOB_BUFFER_RETRY_SECONDS (5),
     RLJOB_BUFFER_START_SECONDS (300), RLJOB_BUFFER_FAN_OUT (32).
     """

@@ -24,7 +24,7 @@ READER_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class PartInfo:
-    """What is told of a part before it is read."""
+    """What is known of a part before it is read."""
 
     ticket: PartTicket
     schema: pa.Schema

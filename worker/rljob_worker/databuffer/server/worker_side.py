@@ -23,7 +23,7 @@ from rljob_worker.errors import DeadlineExceeded, PeerLost, RLJobError
 class WorkerSide:
     """Answers the workers of one host. An exception that is none of ours ends the job, and not only its worker.
 
-    Once the data plane is broken the first cause is raised, but for what was ready before and what is given back.
+    Once the data plane is broken the first cause is raised, except what was ready before and what is given back.
     """
 
     def __init__(self, buffer: DataBuffer) -> None:
@@ -167,7 +167,7 @@ class WorkerSide:
         return self._buffer.monitor.poll(request, granted, lambda: self._late_lease(caller, request))
 
     def _late_lease(self, caller: Identity, request: say.TakeLease) -> RLJobError:
-        """A lease is not given before an earlier step is done: then whoever has not reported that is late."""
+        """A lease is not given before an earlier step is done: then a worker that has not reported that is late."""
         owners = ", ".join(map(str, self._buffer.leases.routes[request.stage].owners[:SHOWN]))
         before = request.step - self._buffer.plan.staleness - 2
         words = (
@@ -194,7 +194,9 @@ class WorkerSide:
         def late_outcomes() -> RLJobError:
             late, kind = self._buffer.lateness.of_gathering(topic, key)
             which = f"round {request.number} of {request.stage}, step {request.step}"
-            return kind(f"waited {request.waited:.1f} s for {which}. Missing: {'; '.join(late) or 'none, it is told'}")
+            return kind(
+                f"waited {request.waited:.1f} s for {which}. Missing: {'; '.join(late) or 'none, all have reported'}"
+            )
 
         return self._buffer.monitor.poll(request, partial(self._told, topic, key), late_outcomes)
 

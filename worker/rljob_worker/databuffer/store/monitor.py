@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class _Waiter:
-    """A call that waits; whoever changes the state looks for it whether it can go on."""
+    """A call that waits; the thread that changes the state checks whether it can go on."""
 
     def __init__(self, ready: Callable[[], Any], woken: threading.Condition) -> None:
         self._ready = ready
@@ -37,7 +37,7 @@ class _Waiter:
             return
         try:
             self.value = self._ready()
-        except Exception as error:  # the waiter's, and not of whoever changed something
+        except Exception as error:  # the waiter's, and not of the thread that changed something
             self.error = error
         if self.is_over:
             self.woken.notify()
@@ -97,7 +97,7 @@ class Monitor:
             return value
 
     def poll(self, request: Waiting, ready: Callable[[], T | None], late: Callable[[], RLJobError]) -> T | NotYet:
-        """The same for a request of a worker: NotYet while it is to be made again, then raises what `late` returns."""
+        """Wait for a worker's request: NotYet while it is to be retried, then raises what `late` returns."""
         found = self.wait(ready, request.held_seconds)
         if found is None and request.waited >= request.seconds:
             raise late()

@@ -1,6 +1,6 @@
 """Leased ranges of the arena, or of the spill file, and who still reads them.
 
-    reserve ──▶ written, readers set ──release by each reader──▶ freed ──▶ whoever waits for room tries again
+    reserve ──▶ written, readers set ──release by each reader──▶ freed ──▶ requests that wait for room retry
 
 What finds no room in memory is opened on disk, if there is a spill file, and stays where it is: somebody may have it
 mapped.
@@ -120,7 +120,7 @@ class Segments:
         self._serve()
 
     def drop(self, segment: Segment) -> None:
-        """Give a segment's room back, whoever reads it."""
+        """Give a segment's room back, even if it has readers."""
         if self._held.get(segment.offset) is not segment:
             return
         del self._held[segment.offset]
@@ -174,7 +174,7 @@ class Segments:
     # ---- words
 
     def refuse_hopeless(self, item: Item, num_bytes: int, kept: Sequence[Segment], why: str) -> None:
-        """Raises DeadlineExceeded when no wait can help: there is no room beside what is kept for longer.
+        """Raises DeadlineExceeded when no wait can help: there is no room next to what is kept for longer.
 
         why: in words that complete "they ...".
         """

@@ -14,7 +14,7 @@ from rljob_worker.databuffer.store.monitor import Monitor
 from rljob_worker.databuffer.tree import Told, Topic, Tree
 
 COUNT, NOTE, ORDER = "count", "note", "order"
-"""What is gathered; what is told and kept; what is told and acted on."""
+"""What is gathered; what is announced and kept; what is announced and acted on."""
 
 
 def merged(payloads: Sequence[bytes]) -> bytes:
@@ -97,7 +97,7 @@ class Forest:
         self.submit(what, job)
 
     def go_on(self, limit: int | None = None) -> None:
-        """Until nothing is left to happen, or for so many events; messages of a pair of hosts stay in order."""
+        """Until nothing is left to happen, or for that many events; messages of a pair of hosts stay in order."""
         done = 0
         while done != limit and (self.work or any(self.post.values())):
             pairs = sorted(pair for pair, waiting in self.post.items() if waiting)

@@ -1,4 +1,4 @@
-"""Data buffers that hang, dawdle, die and come back: whoever waits is told by name, and never of its own one."""
+"""Data buffers that hang, dawdle, die and come back: waiters are informed by name, and never of their own one."""
 
 import signal
 import threading

@@ -21,7 +21,7 @@ from rljob_worker.errors import DeadlineExceeded, RLJobError
 
 
 def leased(generators: int, owners: int, **options: Any) -> Plan:
-    """Stage `a` samples on so many hosts, `b` is on the hosts of the lead."""
+    """Stage `a` samples on that many hosts, `b` is on the hosts of the lead."""
     plan = two_stages((generators, 1), (owners, 1), balance="Tokens", **options)
     a, b = plan.stages
     return plan.model_copy(update={"stages": (a.model_copy(update={"run": "Sample"}), b)})

@@ -34,7 +34,7 @@ def gang(tmp_path: Path) -> Iterator[Gang]:
         for rank in range(2):
             gang.client("rollout", rank).put(1, "a->b", part(gang.plan, 1, rank, 2))
         yield gang
-        # the job goes on, whatever a reader did
+        # the job goes on, no matter what a reader did
         assert same(gang.client("train", 0).get(1, "a->b"), part(gang.plan, 1, 0, 1).select(COLUMNS))
 
 
@@ -110,7 +110,7 @@ def test_what_is_not_here_is_refused_by_name_and_counted(gang: Gang, path: list[
 
 
 def test_what_is_no_ticket_of_a_reader_is_refused_by_name(gang: Gang):
-    with reader(gang) as client, pytest.raises(flight.FlightServerError, match="5 bytes are no ticket of a reader"):
+    with reader(gang) as client, pytest.raises(flight.FlightServerError, match="5 bytes are not a ticket of a reader"):
         client.do_get(flight.Ticket(b"rows!"), options()).read_all()
 
 

@@ -1,4 +1,4 @@
-"""Whole jobs in virtual time: whatever goes wrong, every wait ends in time, with what was put or by the right name."""
+"""Whole jobs in virtual time: on any failure every wait ends in time, with what was put or by the right name."""
 
 from collections.abc import Iterable
 
@@ -13,7 +13,7 @@ NUM_PARTS = 40
 
 
 def failures(runs: Iterable[Run]) -> list[str]:
-    """Of each run that is not right, what says how to repeat it and what is wrong."""
+    """For each run that is not right: how to repeat it and what is wrong."""
     problems = [(run, run.go().problems()) for run in runs]
     return [f"run_of({run.seed!r}), {run.fault}: {'; '.join(found)}" for run, found in problems if found]
 

@@ -1,3 +1,5 @@
+"""A data buffer can be stopped while it starts."""
+
 import signal
 import subprocess
 import sys

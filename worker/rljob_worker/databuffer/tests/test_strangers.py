@@ -31,7 +31,7 @@ COLUMNS = ("ids", "score")
 
 @contextlib.contextmanager
 def stranger(gang: Gang, name: str, host: int, lie: str) -> Iterator[BufferClient]:
-    """A data buffer beside the gang's own of that host, with the gang's address book, and a worker of it."""
+    """A data buffer next to the gang's own of that host, with the gang's address book, and a worker of it."""
     other = {**gang.plan.to_json(), "job": "other"} if lie == "plan" else gang.plan.to_json()
     token = "guessed" if lie == "token" else TOKEN
     place = gang.directory / "stranger"
@@ -70,7 +70,7 @@ def test_a_strange_data_buffer_gets_no_rows_and_uses_none_up(tmp_path: Path, lie
         refused = pytest.raises(PeerLost, match=f"host rollout-0.*{reason}")
         with refused, stranger(gang, "train", 0, lie) as reader:
             reader.get(1, "a->b")
-        # whoever reads a part gives it back; here it is still whole
+        # a reader of a part gives it back; here it is still whole
         assert same(gang.client("train", 0).get(1, "a->b"), part(plan, 1, 0, 1).select(COLUMNS))
 
 
@@ -81,7 +81,7 @@ def test_rows_that_a_strange_data_buffer_tells_of_do_not_mix_with_the_gangs_own(
     with in_process(plan, tmp_path) as gang:
         refused = pytest.raises(PeerLost, match="host train-0 refused")
         with refused, stranger(gang, "train", 1, lie) as other:
-            # rows of the second host, but longer; train-0 gathers who has what, and so is told first
+            # rows of the second host, but longer; train-0 gathers who has what, and so is notified first
             other.put(1, "a->b", rows(range(8, 16), 2, [9] * 16))
             other.get(1, "a->b")
         clients = [gang.client("train", rank) for rank in range(2)]

@@ -98,7 +98,7 @@ def test_a_data_buffer_with_certificates_of_another_attempt_gets_no_rows_and_use
         words = f"host rollout-0 shows a certificate that was issued by 'rljob testing attempt 1', .* has .*{authority}"
         with pytest.raises(PeerLost, match=words), stranger(gang, foreign) as reader:
             reader.get(1, "a->b")
-        # whoever reads a part gives it back; here it is still whole
+        # a reader of a part gives it back; here it is still whole
         assert same(gang.client("train", 0).get(1, "a->b"), part(plan, 1, 0, 1).select(COLUMNS))
 
 

@@ -1,4 +1,4 @@
-"""Trees of several hosts: everything climbs once, everything told arrives once, and nobody hears what is not for it."""
+"""Trees of several hosts: all climbs once, each announcement arrives once, and nobody hears what is not for it."""
 
 from __future__ import annotations
 
@@ -367,7 +367,7 @@ def test_nothing_is_told_that_the_job_does_not_have_nor_by_anybody_but_the_paren
     assert job.told(3, 1) is None and job.told(0, 1) is None and job.post == {}
 
 
-# ---- what is gathered and then told
+# ---- what is gathered and then announced
 
 
 def test_what_is_told_spreads_from_the_lowest_host_that_has_all_sources_below_it():

@@ -1,4 +1,4 @@
-"""Whatever goes wrong on one host ends the waits of all, at once and by name; what peers say is bounded and checked."""
+"""Any failure on one host ends the waits of all, at once and by name; what peers say is bounded and checked."""
 
 import contextlib
 import re
@@ -73,7 +73,7 @@ def causes(calls: Sequence[Callable[[], Any]]) -> list[RLJobError]:
 
 
 def once(error: Exception, original: Callable[..., Any]) -> Callable[..., Any]:
-    """Raises for whoever is first."""
+    """Raises for the first caller."""
     first = threading.Semaphore(1)
 
     def call(*args: Any, **options: Any) -> Any:
@@ -165,7 +165,7 @@ def test_hosts_leave_in_any_order_and_those_who_stay_hear_of_no_loss(tmp_path: P
         for client in clients.values():
             assert client.await_announcement("verdict", 1) == b"last"
             client.drain()
-        # the root, an inner host, leaves: whoever stays is asked after every departure
+        # the root, an inner host, leaves: those that stay are asked after every departure
         for leaving in (["train-0", "rollout-3"], ["train-1", "rollout-0"], ["train-2"]):
             for name in leaving:
                 clients.pop(name)
@@ -198,7 +198,7 @@ def test_drain_waits_until_a_report_has_gone_up(tmp_path: Path, monkeypatch: pyt
 
 
 def test_rows_of_a_data_buffer_that_has_ended_are_not_waited_for(tmp_path: Path):
-    """rollout-2 is no neighbour of train-0 in the tree: 0 has 1 and 2, which has no child, 1 has 3 and 4."""
+    """rollout-2 is not a neighbour of train-0 in the tree: 0 has 1 and 2, which has no child, 1 has 3 and 4."""
     plan = two_stages((4, 1), (1, 1), deadline_seconds=PATIENCE_SECONDS)
     with separately(plan, tmp_path) as (gang, stacks):
         consumer, producers = gang.client("train", 0), [gang.client("rollout", rank) for rank in range(4)]
@@ -283,7 +283,7 @@ def offer(
     group: int = 6,
     **kind: Any,
 ) -> RowsOffered:
-    """Of the first row of a group of the step's eight, with one column."""
+    """An offer of the first row of one of the step's eight groups, with one column."""
     group += 8 * (step - 1)
     header = Header(rows([2 * group], 2, {2 * group: 1}).index, {"ids": np.array([length])}, {"ids": IDS})
     kinds = {"ids": replace(IDS, **kind)}

@@ -168,7 +168,7 @@ def test_waiting_asks_nothing_of_sources(
         for rank in range(12):
             gang.client("rollout", rank).put(1, "a->b", part(plan, 1, rank, 12))
         assert same(consumer.get(1, "a->b"), part(plan, 1, 0, 1).select(("ids", "score")))
-        # each host offers its rows once, is asked for them at most once, and told once that they have been taken
+        # each host offers its rows once, is asked for them at most once, and notified once that they have been taken
         assert len(heard.streams) == num_streams
         consumer.release(consumer.get(1, "a->b"))
         for rank in range(12):

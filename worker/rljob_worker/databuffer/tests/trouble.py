@@ -52,7 +52,7 @@ class Liar:
     links: Links
     heard: list[tuple[Host, PeerMessage]] = field(default_factory=list)
     rows: RecordStream | None = None
-    """What it gives to whoever asks for a stream."""
+    """What it gives to peers that ask for a stream."""
 
     def take(self, sender: Host, life: str, envelope: Envelope) -> str:
         return self.links.take(sender, life, envelope)

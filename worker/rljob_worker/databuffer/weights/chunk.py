@@ -39,7 +39,7 @@ class Chunk:
     readers: set[int] = field(default_factory=set)
     """Ranks of this host that have not let it go."""
     given: set[int] = field(default_factory=set)
-    """Ranks that have been told of it."""
+    """Ranks that have been notified of it."""
     children: set[Host] = field(default_factory=set)
     """Hosts that have not copied it."""
     holder: Host | None = None

@@ -127,7 +127,7 @@ class WeightsClient:
         It is complete when the block ends without an exception.
         """
         end = self._ends[edge]
-        assert end.source is not None, f"this worker is no source of {edge}"
+        assert end.source is not None, f"this worker is not a source of {edge}"
         self._own.call(OpenVersion(edge=edge, version=version))
         yield SendingStream(self._own, self._writable, edge, version, end.slot_bytes, self._deadline_seconds)
         self._own.call(CloseVersion(edge=edge, version=version))

@@ -114,7 +114,7 @@ class Edge:
 
     @property
     def used_bytes(self) -> int:
-        """Of slots that are not free."""
+        """Bytes of slots that are not free."""
         return self.route.slot_bytes * sum(tree.num_held for tree in self._trees.values())
 
     # ---- sources of this host
@@ -186,7 +186,7 @@ class Edge:
         return self._readers.total_had(rank, version)
 
     def give(self, rank: int, chunk: Chunk) -> None:
-        """A rank is told of a chunk."""
+        """A rank is notified of a chunk."""
         chunk.given.add(rank)
         self._readers.gave(rank)
 
@@ -201,7 +201,7 @@ class Edge:
     # ---- for messages
 
     def late_sources(self, version: int) -> list[Source]:
-        """Sources of which something of a version is missing here."""
+        """Sources with something of a version missing here."""
         return [self.route.sources[number] for number in self._readers.late(version)]
 
     def explain(self, sources: Iterable[int] | None = None) -> list[str]:

@@ -5,7 +5,7 @@ A chunk of a host that is not the source's own:
     offered by the parent ─▶ has a slot: fetched ─▶ sealed: offered to the children, read by ranks ─▶ slot free
 
 On the source's host the source itself fills the slots. Chunks take slots, and children hear of them, in the order in
-which the source sealed them, whatever order their bytes arrive in: a chunk never waits for a slot that a later one
+which the source sealed them, in whatever order their bytes arrive: a chunk never waits for a slot that a later one
 holds, so the earliest that is not everywhere can always go on. Hence no circle of waits, also where slow readers of an
 old version hold the slots that a new version waits for.
 
@@ -207,7 +207,7 @@ class Tree:
     # ---- versions that have gone by
 
     def want(self, version: int) -> list[Effect]:
-        """A rank asks for a version of which something has gone by."""
+        """A rank asks for a version that has partly gone by."""
         if version in self._late:
             return []
         assert self.parent is not None

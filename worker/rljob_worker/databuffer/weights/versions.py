@@ -76,7 +76,7 @@ class Versions:
 
     @property
     def whole(self) -> tuple[int, ...]:
-        """Of these the ones that were closed."""
+        """Kept versions that were closed."""
         return tuple(version for version, num_chunks in self._num_chunks.items() if num_chunks is not None)
 
 

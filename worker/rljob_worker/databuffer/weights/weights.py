@@ -1,7 +1,7 @@
 """Weights that pass through this host: what its workers and its peers say, under the data buffer's lock.
 
-Nothing waits here but the workers' own calls. Peers are told through links, bytes are fetched by jobs that can run at
-once: what a parent has offered lies in its arena until we say that we have it.
+Nothing waits here but the workers' own calls. Peers are notified through links, bytes are fetched by jobs that can run
+at once: what a parent has offered lies in its arena until we say that we have it.
 """
 
 from __future__ import annotations
@@ -158,7 +158,7 @@ class Weights:
 
     @property
     def used_bytes(self) -> int:
-        """Of slots that are not free; under the lock."""
+        """Bytes of slots that are not free; under the lock."""
         return sum(edge.used_bytes for edge in self._edges.values())
 
     # ---- workers that receive
@@ -199,7 +199,7 @@ class Weights:
     def _sent_by(self, worker: Worker, name: str) -> tuple[Edge, Source]:
         edge = self.edge(name)
         source = edge.route.source_of(worker)
-        assert source is not None, f"{worker} is no source of {name}"
+        assert source is not None, f"{worker} is not a source of {name}"
         return edge, source
 
     def _do(self, effects: Iterable[tree.Effect]) -> None:

@@ -20,7 +20,7 @@ SCRIPTED = "rljob_worker.forkserver.tests.scripted"
 
 
 class OwnServer(ForkServer):
-    """A root of this process, and the connection to it, which forks whatever its requests' variables are."""
+    """A root of this process, and the connection to it, which forks for any variables of its requests."""
 
     def __init__(self, environment: Mapping[str, str], preload: tuple[str, ...]) -> None:
         self._stack = ExitStack()
@@ -67,7 +67,7 @@ def ask(
     program: tuple[str, ...] = (),
     **env: Any,
 ) -> Asked:
-    """`env`: of the process, beside this one's; SCRIPT is what it does. `program` replaces that of the module."""
+    """`env`: of the process, besides this one's; SCRIPT is what it does. `program` replaces that of the module."""
     with requested(folder, name, module, program, **env) as (request, asked):
         server.ask(request)
     return asked

@@ -1,3 +1,5 @@
+"""Process titles: arguments and environment as the system shows them."""
+
 from rljob_worker.forkserver.appearance import shown_arguments, shown_environment
 
 

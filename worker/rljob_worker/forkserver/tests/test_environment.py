@@ -1,3 +1,5 @@
+"""Which environments may share a fork server, and what forks import."""
+
 from pathlib import Path
 
 import pytest

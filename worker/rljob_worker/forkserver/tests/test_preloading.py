@@ -1,3 +1,5 @@
+"""Detection of open accelerators before forking."""
+
 from pathlib import Path
 
 from rljob_worker.forkserver.preloading import open_devices

@@ -170,7 +170,7 @@ def test_a_caller_that_says_nothing_does_not_keep_others_waiting_for_long(root: 
 
 def test_a_broken_request_leaves_no_descriptor_behind(root: Root, tmp_path: Path) -> None:
     def opened() -> int:
-        with closing(caller(tmp_path)) as server:  # whatever came before has been heard
+        with closing(caller(tmp_path)) as server:  # everything that came before has been handled
             ask(server, tmp_path, SCRIPT={"exit": 0}).report()
             ended(server)
             return len(os.listdir(f"/proc/{root.pid}/fd"))

@@ -1,3 +1,5 @@
+"""Framing of fork server messages and their descriptors."""
+
 import os
 import socket
 import threading

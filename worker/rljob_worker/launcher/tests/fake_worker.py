@@ -66,7 +66,7 @@ class FakeWorker:
         print(f"{name}={os.environ.get(name)}", flush=True)
 
     def list_files(self, name):
-        """Of the directory in a variable, and of the one that it is in."""
+        """Print the files of the directory in a variable, and of its parent."""
         place = Path(os.environ[name])
         for each in (place, place.parent):
             files = " ".join(sorted(path.name for path in each.iterdir()))

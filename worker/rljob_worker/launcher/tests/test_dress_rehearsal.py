@@ -1,3 +1,5 @@
+"""The rehearsal before workers start."""
+
 import os
 
 import pytest
@@ -15,7 +17,7 @@ TOO_SHORT = {"data/train.jsonl": good_job.lines([{"prompt": "a b c", "answer": "
 
 @pytest.fixture
 def environment(tmp_path, monkeypatch):
-    """Of a launcher whose working directory is the job's folder; `spoil` writes another job."""
+    """Environment of a launcher whose working directory is the job's folder; `spoil` writes another job."""
     monkeypatch.chdir(tmp_path)
 
     def spoil(changed=None, **fields):

@@ -1,3 +1,5 @@
+"""The launcher's health, progress and metrics endpoints."""
+
 import contextlib
 import json
 import math

@@ -1,3 +1,5 @@
+"""Waiting for a complete rank table."""
+
 import json
 import os
 import signal

@@ -1,3 +1,5 @@
+"""The exit code and last words of a pod from those of its workers."""
+
 import json
 
 from hypothesis import given

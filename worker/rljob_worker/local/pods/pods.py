@@ -33,7 +33,7 @@ AddressLists = dict[str, list[str]]
 
 @dataclass(frozen=True, slots=True)
 class Commands:
-    """What a pod consists of, and what runs beside pods. Tests put their own processes here."""
+    """What a pod consists of, and what runs next to pods. Tests put their own processes here."""
 
     buffer: tuple[str, ...] = command_of("rljob_worker.databuffer")
     launcher: tuple[str, ...] = command_of(LAUNCHER)
@@ -143,7 +143,7 @@ class Pods:
         end_family(self._context.mark, grace_seconds=0.0)
 
     def _remove_leftovers(self) -> None:
-        """Of data buffers that were killed: memory, and disk where perhaps no other one ever comes by."""
+        """Remove what killed data buffers left: memory, and disk where perhaps no other one ever runs."""
         if not any(pod.buffer.code() for pod in self._pods):
             return
         from rljob_worker.databuffer.store.places import ARENA, SPILL, remove_leftovers

@@ -12,8 +12,8 @@ _OF_TRACKERS = re.compile(rf"\S+ \S+ WARNING {re.escape(background.log.name)}: (
 
 
 class LeadWarnings:
-    """Of the lead whose log this is: all of its start, afterwards those of trackers alone. What rewards miss in a step
-    is in its metrics, which views tell."""
+    """Warnings in the lead's log: all of its start, then only those of trackers. What rewards miss in a step
+    is in its metrics, which views show."""
 
     def __init__(self, log: Path) -> None:
         self._log = LogTail(log)

@@ -63,7 +63,7 @@ class Progress:
         return int(self.records[-1]["step"]) if self.records else 0
 
     def latest(self, name: str) -> float | None:
-        """The last value of a metric, of whatever step."""
+        """The last value of a metric, of any step."""
         return next((record[name] for record in reversed(self.records) if record.get(name) is not None), None)
 
     def first(self, name: str) -> float | None:

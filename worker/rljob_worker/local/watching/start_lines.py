@@ -12,12 +12,12 @@ BEGINS = " ..."
 
 
 def worker_logs(log_dir: Path, groups: Sequence[str]) -> dict[str, Path]:
-    """Of the first worker of each group."""
+    """Logs of the first worker of each group."""
     return {group: log_dir / f"worker-{group}-0-0.log" for group in groups}
 
 
 class StartLines:
-    """Of the processes whose logs these are, by name."""
+    """Start-phase lines from the logs of several processes, by name."""
 
     def __init__(self, logs: Mapping[str, Path]) -> None:
         self._logs = {name: LogTail(path) for name, path in logs.items()}

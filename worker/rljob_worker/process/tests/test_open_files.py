@@ -1,3 +1,5 @@
+"""The limit of open files is raised and never lowered."""
+
 import resource
 from collections.abc import Iterator
 

@@ -1,3 +1,5 @@
+"""Fixed ports that are taken, and ports that the system chooses."""
+
 import os
 import socket
 import subprocess

@@ -182,7 +182,7 @@ CASES = {
     "a lost shard": ({MODEL + "model.safetensors.index.json": json.dumps({"weight_map": {"a": "model-2.safetensors"}})},
         {}, "model-2.safetensors of them cannot be found"),
     "an index without names": ({MODEL + "model.safetensors.index.json": '{"weight_map": ["a.safetensors"]}'},
-        {}, "its weight_map is no table of tensors and their files"),
+        {}, "its weight_map is not a table of tensors and their files"),
     "a damaged index": ({MODEL + "model.safetensors.index.json": "{"}, {}, "index.json cannot be read"),
     "a file of weights that is a pointer": ({MODEL + "model.safetensors": POINTER}, {}, "`git lfs pull` in its folder"),
     "half a file of weights": ({MODEL + "model.safetensors": b"\xff" + bytes(7) + b"{"}, {},

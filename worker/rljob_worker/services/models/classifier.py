@@ -1,4 +1,4 @@
-"""What classifiers share that grade rows: a head of so many outputs over texts of their own tokenizer."""
+"""What classifiers share that grade rows: a head of `num_labels` outputs over texts of their own tokenizer."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class ServedClassifier:
         self._batch_tokens = options.batch_tokens
 
     def logits(self, texts: Sequence[Sequence[int]]) -> list[Tensor]:
-        """Of each text what the head says, in float32: [labels] of the whole text, or [its tokens or more, labels]."""
+        """The head's outputs for each text, in float32: [labels] of the whole text, or [its tokens or more, labels]."""
         return in_batches(texts, [len(text) for text in texts], self._batch_tokens, self._batch)
 
     def answer(self, path: str, body: Any) -> Any:

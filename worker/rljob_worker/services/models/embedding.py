@@ -32,7 +32,7 @@ class Embedding:
         maxTokens and lost its beginning. Raises BadRequest: a row without a reference."""
         for i, row in enumerate(rows):
             if not isinstance(row.get("reference"), str):
-                raise BadRequest(f"rows[{i}].reference is no text; name the data's column in the reward's `column`")
+                raise BadRequest(f"rows[{i}].reference is not text; name the data's column in the reward's `column`")
         vectors, truncated = self._vectors([row[name] for row in rows for name in ("response", "reference")])
         cosines = (vectors[0::2] * vectors[1::2]).sum(-1).tolist()
         cut = [float(any(pair)) for pair in zip(truncated[0::2], truncated[1::2], strict=True)]
@@ -61,7 +61,7 @@ class Embedding:
 
 
 def mean_of(model: Any, inputs: Mapping[str, Tensor]) -> Tensor:
-    """Of each of `inputs`, which the model reads wherever it lies, the mean over its tokens: [texts, hidden], of length
+    """Mean over the tokens of each of `inputs`, on whatever device the model lies: [texts, hidden], of length
     1, on the CPU."""
     hidden = model(**on_device(inputs, model.device)).last_hidden_state.float().cpu()  # [texts, longest, hidden]
     mask = inputs["attention_mask"].unsqueeze(-1)

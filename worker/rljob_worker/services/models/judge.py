@@ -33,7 +33,7 @@ class Judge:
         self._model = load_model(AutoModelForCausalLM, options, place)
 
     def rewards(self, rows: Sequence[Row]) -> list[Answer]:
-        """Of each row the mean of its votes, with `unparsed`, `disagreement` and `truncated`: 1 where the question was
+        """The mean of each row's votes, with `unparsed`, `disagreement` and `truncated`: 1 where the question was
         longer than maxTokens and lost its beginning."""
         options = self._options
         asked = [self._tokens([{"role": "user", "content": filled(options.rubric, row)}]) for row in rows]
@@ -110,5 +110,5 @@ def _number(body: Mapping[str, Any], name: str, default: float) -> float:
     if value is None:
         return default
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise BadRequest(f"{name} is no number")
+        raise BadRequest(f"{name} is not a number")
     return value

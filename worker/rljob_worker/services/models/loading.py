@@ -30,7 +30,7 @@ def load_model(family: Any, options: ServedModel, place: Place, count: Callable[
     try:
         model, told = family.from_pretrained(options.path, dtype=dtype, output_loading_info=True, **spread)
     except (OSError, ValueError) as error:
-        raise InvalidJob(f"options.path {options.path!r} is no model for {family.__name__}: {error}") from error
+        raise InvalidJob(f"options.path {options.path!r} is not a model for {family.__name__}: {error}") from error
     if told["missing_keys"]:
         names = ", ".join(sorted(told["missing_keys"])[:3])
         raise InvalidJob(

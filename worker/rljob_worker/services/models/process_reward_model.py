@@ -22,7 +22,7 @@ class ProcessRewardModel(ServedClassifier):
         self._options = options
 
     def rewards(self, rows: Sequence[Row]) -> list[Answer]:
-        """Of each row what its steps' scores add up to, with `step_rewards`, the character after each step and its
+        """The sum of each row's step scores, with `step_rewards`, the character after each step and its
         score; `steps`, how many had a score; and `truncated`: 1 where the text was longer than maxTokens and lost its
         beginning, with the scores of steps that are there."""
         options = self._options

@@ -22,7 +22,7 @@ class RewardModel(ServedClassifier):
         self._options = options
 
     def rewards(self, rows: Sequence[Row]) -> list[Answer]:
-        """Of each row, with `truncated`: 1 where its text was longer than maxTokens and lost its beginning."""
+        """Rewards of rows, with `truncated`: 1 where the text was longer than maxTokens and lost its beginning."""
         options = self._options
         texts = graded_texts(self.tokenizer, rows, options.template, options.max_tokens)
         logits = self.logits([text.tokens for text in texts])

@@ -6,7 +6,7 @@ import pytest
 
 
 class Noting:
-    """A deployment that notes what Ray Serve is told of it."""
+    """A deployment that notes the options that Ray Serve gets of it."""
 
     def __init__(self, app):
         self.app = app

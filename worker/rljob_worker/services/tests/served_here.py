@@ -35,7 +35,7 @@ class Never:
 
 @serve.deployment(health_check_period_s=0.2)
 class Mortal(OfLengths):
-    """Dies of whoever asks it, and cannot start again while a file is there."""
+    """Dies of every request, and cannot start again while a file is there."""
 
     def __init__(self, grave):
         super().__init__()

@@ -65,7 +65,7 @@ def test_a_hub_that_does_not_answer_now_is_left_to_the_copies(monkeypatch):
     [
         (f"{HERE}:nothing", {}, "is a int, not an application of Ray Serve: that is what `YourDeployment.bind"),
         (f"{HERE}:Lengths", {}, "Lengths"),
-        (f"{HERE}:app", {"scale": 2.0}, "is no function, and so takes no options; leave them out"),
+        (f"{HERE}:app", {"scale": 2.0}, "is not a function, and so takes no options; leave them out"),
         (f"{HERE}:absent", {}, "has no 'absent'; it has"),
         (f"{HERE}:fails", {}, "raised ValueError: no weights here"),
         ("no_such_module:app", {}, "no module 'no_such_module'"),

@@ -1,3 +1,5 @@
+"""Batches of texts of similar length."""
+
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -101,7 +101,7 @@ def test_a_port_that_is_taken_is_named():
 
 
 class Starting:
-    """Ray that fails so many times."""
+    """Ray that fails this many times."""
 
     def __init__(self, num_failures):
         self.num_failures, self.happened = num_failures, []

@@ -17,7 +17,7 @@ class Model:
         self.asked.append(list(rows))
         await self.go.acquire()
         if 13 in rows:
-            raise ValueError("13 is no number")
+            raise ValueError("13 is not a number")
         return [2 * row for row in rows]
 
 
@@ -73,7 +73,7 @@ def test_what_is_wrong_with_one_is_told_to_those_that_were_asked_about_with_it()
         model.go.release()
         model.go.release()
         found = await answers(*tasks)
-        assert found[0] == [2] and [str(each) for each in found[1:]] == ["13 is no number"] * 2
+        assert found[0] == [2] and [str(each) for each in found[1:]] == ["13 is not a number"] * 2
         (after,) = await begun(joined.of([3]))
         model.go.release()
         assert await answers(after) == [[6]]

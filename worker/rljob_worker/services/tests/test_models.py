@@ -279,7 +279,7 @@ def test_votes_are_drawn_and_a_chat_has_as_many_choices_as_it_asks_for(language_
         ("/v1/models", {}, "a judge has no route /v1/models"),
         ("/v1/chat/completions", {}, "messages is a list"),
         ("/v1/chat/completions", {"messages": [{"role": "user", "content": "x"}], "n": 0}, "n from 1 to 64"),
-        ("/v1/chat/completions", {"messages": [{"role": "user", "content": "x"}], "n": "1"}, "n is no number"),
+        ("/v1/chat/completions", {"messages": [{"role": "user", "content": "x"}], "n": "1"}, "n is not a number"),
         ("/v1/chat/completions", {"messages": [{"role": "user", "content": "7" * 99}]}, "more than maxTokens 50"),
     ],
 )

@@ -82,7 +82,7 @@ def test_nobody_counts_accelerators_for_a_copy_on_cpus():
 
 
 def on_cuda(family, **inputs):
-    """A tiny model of the family there, of which nothing is computed."""
+    """A tiny model of the family there; nothing is computed with it."""
     with torch.device("cuda"):
         return family.from_config(TINY).eval()
 

@@ -78,6 +78,6 @@ def test_the_operator_names_what_is_here():
 
 
 def test_ray_serve_reads_how_patient_it_is_to_be():
-    """By these names, of which it says nothing where they are none of its own."""
+    """By these names, which it does not mention where they are none of its own."""
     read = {name for name in RAY_PATIENCE if name in Path(constants.__file__).read_text()}
     assert read == set(RAY_PATIENCE)

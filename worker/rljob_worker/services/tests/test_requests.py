@@ -1,3 +1,5 @@
+"""Validation of requests, and filled-in templates."""
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,9 +15,9 @@ ROW = {"prompt": "2+2", "response": "{4}"}
         (None, "with one row or more"),
         ([ROW], "with one row or more"),
         ({"rows": []}, "with one row or more"),
-        ({"rows": ["text"]}, "rows[0] is no object"),
-        ({"rows": [ROW, {"prompt": "x"}]}, "rows[1].response is no text"),
-        ({"rows": [{"prompt": 4, "response": "x"}]}, "rows[0].prompt is no text"),
+        ({"rows": ["text"]}, "rows[0] is not an object"),
+        ({"rows": [ROW, {"prompt": "x"}]}, "rows[1].response is not text"),
+        ({"rows": [{"prompt": 4, "response": "x"}]}, "rows[0].prompt is not text"),
     ],
 )
 def test_what_is_no_row_is_named(body, words):

@@ -1,3 +1,5 @@
+"""Scores parsed from a judge's answer, and the reward of its votes."""
+
 import math
 
 import pytest

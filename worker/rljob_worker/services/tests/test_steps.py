@@ -1,3 +1,5 @@
+"""Splitting a response into steps, and aggregates of their scores."""
+
 import math
 
 import pytest

@@ -8,7 +8,7 @@ ROW = {"prompt": "ab", "response": "cd", "level": "x"}
 
 
 class Characters:
-    """Writes `<` before what is asked and `>` before what is answered; begins texts with `^` unless told not to."""
+    """Writes `<` before what is asked and `>` before what is answered; begins texts with `^` unless asked not to."""
 
     pad_token_id = ord("_")
 

@@ -1,3 +1,5 @@
+"""URLs of buckets and the objects they name."""
+
 import pytest
 
 from rljob_worker.storage.address import Address

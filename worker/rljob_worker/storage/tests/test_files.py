@@ -1,3 +1,5 @@
+"""Atomic writes and errors of reads."""
+
 import pytest
 
 from rljob_worker.errors import StorageError

@@ -20,7 +20,7 @@ TOKEN = "0123456789abcdef-of-a-test"
 
 
 def write_wide_job(folder, *, replicas=3, **options):
-    """A job of one group with so many pods, and what it names beside it."""
+    """A job of one group with `replicas` pods, and the files it names next to it."""
     data = {"train": [{"path": "some/data"}], "batchSize": replicas}
     write_job(folder, groups=[("train", replicas, 1)], data=data, **options)
 

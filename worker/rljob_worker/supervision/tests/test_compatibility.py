@@ -26,7 +26,7 @@ def test_a_host_like_host_0_can_take_part():
     ("changes", "words"),
     [
         ({"version": "0.2.0", "flaws": ("x",)}, "has rljob 0.2.0, host 0 has 0.1.0: install the same on all hosts"),
-        ({"num_hosts": 4}, "was told of 4 hosts, host 0 of 3"),
+        ({"num_hosts": 4}, "was started with 4 hosts, host 0 of 3"),
         ({"job": "other"}, "launches the job other, host 0 tiny"),
         (
             {"sections": {"stop": "x", "env": "y", "data": "b"}},

@@ -24,7 +24,7 @@ def hello(host, num_hosts=3):
 
 
 class Place:
-    """Connections with what they have told and heard."""
+    """Connections with what they have sent and received."""
 
     def __init__(self, num_hosts=3):
         self.told = []
@@ -186,7 +186,7 @@ def test_another_service_at_the_address_is_told_apart():
         server.start()
         read_end, write_end = os.pipe()
         membership = Membership(1, 3, "127.0.0.1", listener.getsockname()[1])
-        with pytest.raises(InvalidJob, match="is no `rljob launch` of this version"):
+        with pytest.raises(InvalidJob, match="is not an `rljob launch` of this version"):
             call(membership, hello(1), TOKEN, 5.0, read_end)
         server.join()
     for end in (read_end, write_end):

@@ -36,7 +36,7 @@ STEPPED = ["metrics", {"step": 1}]
 
 @pytest.fixture
 def hosts(tmp_path):
-    """Of a job of three pods."""
+    """Hosts of a job of three pods."""
     write_wide_job(tmp_path, failurePolicy={"maxRestarts": 1})
     with launching(tmp_path) as launched:
         yield launched
@@ -44,7 +44,7 @@ def hosts(tmp_path):
 
 @pytest.fixture
 def pair(tmp_path):
-    """Of a job of two pods."""
+    """Hosts of a job of two pods."""
     write_wide_job(tmp_path, replicas=2)
     with launching(tmp_path) as launched:
         yield launched
@@ -216,7 +216,7 @@ def test_strangers_disturb_nobody(hosts, tmp_path):
         (tmp_path / "go").touch()
         all_exit(hosts, 0)
         silent.close()
-    assert "a caller from 127.0.0.1 was turned away: it is no launcher" in hosts.said(0)
+    assert "a caller from 127.0.0.1 was turned away: it is not a launcher" in hosts.said(0)
 
 
 READY = [["block", 15], ["say", "here"]]
@@ -292,7 +292,7 @@ def test_another_run_directory_than_that_of_host_0_is_told_apart(tmp_path):
         ([], {"MASTER_PORT": "http"}, "MASTER_PORT is 'http'"),
         ([], {"MASTER_ADDR": "no.such.host.invalid", "RANK": "1"}, "does not answer within 1 s"),
         ([], {"RLJOB_TOKEN": ""}, "RLJOB_TOKEN is not set"),
-        ([], {"RLJOB_TOKEN": "short"}, "RLJOB_TOKEN is no secret"),
+        ([], {"RLJOB_TOKEN": "short"}, "RLJOB_TOKEN is not a secret"),
         (["--rank-file", "gone"], {}, "there is no file gone"),
         (["--rank-file", "job.yaml"], {}, "job.yaml, line 1"),
         (["--wait", "0"], {}, "--wait"),

@@ -1,4 +1,4 @@
-"""Who this host is, from what whoever started the launchers has said."""
+"""Who this host is, from the environment of the launchers."""
 
 import pytest
 
@@ -60,7 +60,7 @@ def test_a_rank_file_says_it_in_its_order():
         (SLURM | {"SLURM_NTASKS": "32"}, "SLURM_NTASKS is 32 and SLURM_JOB_NODELIST has 4 nodes (gpu01, gpu02, gpu03, "
             "gpu04): a launcher is for a whole node; start one on each with `srun --ntasks-per-node=1"),
         (SLURM | {"SLURM_NTASKS": "four"}, "SLURM_NTASKS is 'four', expected a whole number"),
-        (SLURM | {"SLURM_JOB_NODELIST": "gpu[1-"}, "'gpu[1-' is no list of nodes"),
+        (SLURM | {"SLURM_JOB_NODELIST": "gpu[1-"}, "'gpu[1-' is not a list of nodes"),
         (SLURM | {"SLURM_JOB_NODELIST": ""}, "SLURM_JOB_NODELIST is not set; it goes with SLURM_PROCID, which is"),
         (SLURM | {"SLURM_PROCID": "4"}, "SLURM_PROCID is 4 and SLURM_NTASKS is 4: hosts count from 0"),
         (TORCHRUN | {"RANK": "2"}, "RANK is 2 and WORLD_SIZE is 2"),

@@ -1,3 +1,5 @@
+"""Expansion of Slurm node lists."""
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,3 +1,5 @@
+"""Messages sealed with the secret of a launch."""
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -38,7 +40,7 @@ def test_what_was_recorded_opens_nothing():
     with pytest.raises(Foreign):
         there.open(first)  # again
     with pytest.raises(Foreign):
-        here.open(second)  # back to whoever said it
+        here.open(second)  # back to its sender
     with pytest.raises(Foreign):
         Seals(TOKEN, OTHER, b"3" * 16).open(second)  # of another connection
     with pytest.raises(Foreign):
@@ -53,7 +55,7 @@ def test_data_buffers_show_another_token_which_tells_nothing_of_the_first():
 
 @pytest.mark.parametrize(
     ("environment", "words"),
-    [({}, "RLJOB_TOKEN is not set"), ({"RLJOB_TOKEN": "short"}, "no secret of 16"),
+    [({}, "RLJOB_TOKEN is not set"), ({"RLJOB_TOKEN": "short"}, "not a secret of 16"),
      ({"RLJOB_TOKEN": "0123456789 abcdef"}, "visible"), ({"RLJOB_TOKEN": "ä" * 16}, "visible")],
 )  # fmt: skip
 def test_a_token_that_anybody_could_guess_is_refused_with_what_to_do(environment, words):

@@ -1,3 +1,5 @@
+"""Tensors packed into chunks and unpacked again."""
+
 import msgspec
 import pytest
 import torch
@@ -170,7 +172,7 @@ def test_a_table_that_is_not_so_is_refused(lie):
 
 @pytest.mark.parametrize("table", [b"", b"{", msgspec.msgpack.encode([("w", "int8", (1,), -1, 1, 0)])])
 def test_bytes_that_are_no_table_are_refused(table):
-    with pytest.raises(PeerLost, match=f"{len(table)} bytes are no table of weights"):
+    with pytest.raises(PeerLost, match=f"{len(table)} bytes are not a table of weights"):
         list(read_tensors([Chunk(table, torch.zeros(4, dtype=torch.uint8))]))
 
 

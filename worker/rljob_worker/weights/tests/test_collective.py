@@ -56,7 +56,7 @@ def receive_in_a_process(port, pipe):
 
 
 class Alone:
-    """A circle without receivers."""
+    """A broadcast group without receivers."""
 
     def broadcast(self, tensor):
         return None

@@ -31,7 +31,7 @@ def edge(request, tmp_path_factory):
 
 
 def buckets_of(sizes, seed=0):
-    """Tensors of so many rows of 7 numbers each, by bucket; types in turn, the last one tied to nothing."""
+    """Tensors with rows of 7 numbers each, by bucket; types in turn, the last one tied to nothing."""
     generator = torch.Generator().manual_seed(seed)
     number, buckets = 0, []
     for bucket in sizes:

@@ -1,3 +1,5 @@
+"""Weight deltas: which tensors are sent whole and which as changes."""
+
 from contextlib import contextmanager
 
 import pytest

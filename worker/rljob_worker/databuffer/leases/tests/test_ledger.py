@@ -1,4 +1,4 @@
-"""Who may draw what: every lease of a round once, whoever asks whom and when."""
+"""Who may draw what: every lease of a round once, no matter who asks whom and when."""
 
 import pytest
 from hypothesis import given

@@ -32,7 +32,7 @@ READ = ([0, 1, 2, 3], CHECKSUM)
 
 
 def record_stream(*ends: Exception, times: int = 1) -> RecordStream:
-    """A record batch so many times, and an error if there is one."""
+    """A record batch several times, and an error if there is one."""
 
     def records() -> Iterator[tuple[pa.RecordBatch, bytes]]:
         yield from [(RECORD, CHECKSUM)] * times

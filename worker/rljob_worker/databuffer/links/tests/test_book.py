@@ -19,7 +19,7 @@ def test_a_template_names_every_host_and_says_nothing_of_who_lives():
 @pytest.mark.parametrize("template", ["{pod}:5000", "{}:5000", "{host", "{host.name}:5000"])
 def test_a_template_that_is_none_is_refused_by_name(template: str):
     with pytest.raises(
-        InvalidJob, match="RLJOB_PEERS .* is no template of addresses: .*may name {job}, {group}, {host"
+        InvalidJob, match="RLJOB_PEERS .* is not a template of addresses: .*may name {job}, {group}, {host"
     ):
         AddressBook(template, "tiny").find(Host("rollout", 0))
 

@@ -36,7 +36,7 @@ TICKET = encode(ChunkTicket("weights", 1, 0, 0))
 
 
 class Side:
-    """A peer whose stream ends badly when it is told to."""
+    """A peer whose stream ends badly on request."""
 
     def __init__(self) -> None:
         self.fails: list[Exception] = []

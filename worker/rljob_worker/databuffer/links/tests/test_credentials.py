@@ -58,7 +58,11 @@ def test_a_file_that_is_not_there_or_no_file_is_named(place: Path, name: str):
 
 @pytest.mark.parametrize(
     "name, words",
-    [("ca.crt", "no certificate in PEM"), ("tls.crt", "no certificate in PEM"), ("tls.key", "no private key in PEM")],
+    [
+        ("ca.crt", "not a certificate in PEM"),
+        ("tls.crt", "not a certificate in PEM"),
+        ("tls.key", "not a private key in PEM"),
+    ],
 )
 @pytest.mark.parametrize("data", [b"", b"\xff\x00", b"-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"])
 def test_a_file_of_something_else_is_named(place: Path, name: str, words: str, data: bytes):
@@ -71,7 +75,7 @@ def test_a_file_of_something_else_is_named(place: Path, name: str, words: str, d
 def test_the_key_of_another_host_is_refused(place: Path):
     (place / "tls.key").write_bytes((place.parent / "a-1" / "tls.key").read_bytes())
     error = error_of(place)
-    assert isinstance(error, InvalidJob) and "is not the key of the certificate tls.crt beside it" in str(error)
+    assert isinstance(error, InvalidJob) and "is not the key of the certificate tls.crt next to it" in str(error)
 
 
 def test_the_authority_of_another_attempt_is_refused_by_name(place: Path):

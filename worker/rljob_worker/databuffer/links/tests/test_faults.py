@@ -1,4 +1,4 @@
-"""Errors across the wire keep their class, and whatever a network does is a lost peer."""
+"""Errors across the wire keep their class, and any failure of a network is a lost peer."""
 
 import pyarrow as pa
 import pyarrow.flight as flight

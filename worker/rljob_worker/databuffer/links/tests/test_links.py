@@ -596,7 +596,7 @@ def test_a_peer_that_goes_away_in_the_middle_of_a_stream_is_looked_after(tmp_pat
 
 @contextlib.contextmanager
 def hanging_up() -> Iterator[str]:
-    """Whoever calls there is hung up on."""
+    """Callers there are hung up on."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def hang_up() -> None:

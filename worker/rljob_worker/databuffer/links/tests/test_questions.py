@@ -133,4 +133,4 @@ def test_an_answer_that_is_none_is_refused_by_name(nonsense: bytes):
     with peers(lambda: nonsense) as connections:
         error = ask(connections)[PEERS[0]]
     assert type(error) is Malformed
-    assert str(error).startswith(f"the data buffer of host b-0 gave {len(nonsense):,} bytes that are no answer: ")
+    assert str(error).startswith(f"the data buffer of host b-0 gave {len(nonsense):,} bytes that are not an answer: ")

@@ -88,7 +88,7 @@ def to(address: str, credentials: Credentials | None, host: Host = HERE) -> Conn
 
 
 def refusals(connection: Connection, kind: type[PeerLost] = Refused) -> list[str]:
-    """Of an action and of a stream. kind: Elsewhere if it may be another server than the one that is meant."""
+    """Refusals of an action and of a stream. kind: Elsewhere if it may be another server than the one that is meant."""
     with pytest.raises(kind) as of_action:
         connection.act("ask", QUESTION, 5.0)
     with pytest.raises(kind) as of_stream:
@@ -136,7 +136,7 @@ def test_the_certificate_of_a_wrong_job_is_named_by_who_sees_it(tmp_path: Path):
 
 
 def test_a_server_does_not_take_the_certificate_of_a_wrong_job(tmp_path: Path, capfd: pytest.CaptureFixture[str]):
-    """A stranger that trusts us is told by our silence only; our log says why."""
+    """A stranger that trusts us is informed by our silence only; our log says why."""
     ours, theirs = Attempt(tmp_path), Attempt(tmp_path, "theirs")
     with peer(ours.of("b-0")) as (side, address):
         for said in refusals(to(address, theirs.of("a-0", authority_of=ours))):
@@ -157,7 +157,8 @@ def test_an_expired_certificate_is_named_by_who_sees_it(tmp_path: Path, capfd: p
 
 @pytest.mark.parametrize("name", ["b-0.job.team.svc", "127.0.0.2"])
 def test_a_server_that_is_not_called_what_its_certificate_says_is_refused(tmp_path: Path, name: str):
-    """Whoever takes over an address of the attempt has at most the certificate of a host that is called otherwise."""
+    """A process that takes an address of the attempt over has at most the certificate of a host that is called
+    otherwise."""
     ours = Attempt(tmp_path, address=name)
     with peer(ours.of("b-0")) as (side, address):
         for said in refusals(to(address, ours.of("a-0")), Elsewhere):

@@ -494,7 +494,7 @@ def test_only_its_own_input_blocks_a_worker_whose_neighbours_go_on_without_it():
         job.want(worker, 1, "t->b")
     job.go_on()
     assert all(job.get(worker, 1, "t->b") is not None for worker in (first, second))
-    # beside its own 40 pages there is room for 40 more, as soon as the other's input is given back
+    # besides its own 40 pages there is room for 40 more, as soon as the other's input is given back
     assert not job.put(first, 1, "b->u", rows([0], 1, [20_000]))
     job.release(second, 1, "t->b")
     assert job.put(first, 1, "b->u", rows([0], 1, [20_000]))

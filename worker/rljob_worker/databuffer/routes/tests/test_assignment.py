@@ -1,4 +1,4 @@
-"""Layouts: the same bytes whatever the tree; assignments: both ends agree on who feeds whom."""
+"""Layouts: the same bytes for any tree; assignments: both ends agree on who feeds whom."""
 
 import numpy as np
 import pytest

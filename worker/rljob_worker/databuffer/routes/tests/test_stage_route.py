@@ -277,7 +277,7 @@ def test_both_ends_agree_and_every_row_is_covered(made, used, batch_size):
 
 
 def test_rows_of_a_step_have_its_numbers():
-    """Of 4 groups of 3 rows: those of step 2 are 4 to 7, and their rows 12 to 23."""
+    """With 4 groups of 3 rows per step, those of step 2 are 4 to 7, and their rows 12 to 23."""
     route = route_of((1, 2), (1, 2), batch_size=4, group_size=3)
 
     def is_of_step_2(row_id, group_id):

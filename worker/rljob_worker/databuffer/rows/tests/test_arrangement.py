@@ -14,7 +14,7 @@ from rljob_worker.row_index import RowIndex
 
 
 def header_of(row_ids, rows=None):
-    """Of the rows at some positions of a part, or of all."""
+    """Header of the rows at some positions of a part, or of all."""
     return Header.of(stored(batch_of(row_ids)), np.arange(len(row_ids)) if rows is None else np.array(rows))
 
 

@@ -1,4 +1,4 @@
-"""Rows beyond 2^31 values and bytes, in sparse files of which only a few pages are ever touched."""
+"""Rows beyond 2^31 values and bytes, in sparse files with only a few pages ever touched."""
 
 import numpy as np
 import pyarrow as pa
@@ -24,7 +24,7 @@ bytes."""
 
 
 def sparse(path, num_bytes):
-    """A file that says it has so many bytes and takes none, as the memory of an arena."""
+    """A sparse file of this size that takes no space, as the memory of an arena."""
     with path.open("wb") as file:
         file.truncate(num_bytes)
     return mapped([Place(path, num_bytes)], writable=True)

@@ -194,7 +194,7 @@ def test_packed_rows_are_the_rows_of_the_stream(row_ids, data):
 
 @pytest.mark.parametrize("data", [b"", b"\x91", b"\x91\x92\xc4\x01", b"rows", b"\x91\x01", b"\x80"])
 def test_bytes_that_are_no_packed_rows_are_refused_by_name(data):
-    with pytest.raises(Malformed, match=f"^{len(data)} bytes are no packed rows: "):
+    with pytest.raises(Malformed, match=f"^{len(data)} bytes are not packed rows: "):
         list(stream.unpacked(data, {}))
 
 

@@ -1,4 +1,4 @@
-"""The server for peers over real sockets: what is no call of ours is refused, bounded and named, and the next call is
+"""The server for peers over real sockets: what is not our call is refused, bounded and named, and the next call is
 served."""
 
 import contextlib
@@ -115,16 +115,20 @@ def test_peers_are_served(peers: tuple[Here, str]):
 @pytest.mark.parametrize(
     "name, body, words",
     [
-        ("deliver", b"", "0 bytes are no envelope of messages"),
-        ("deliver", ENVELOPE[:-1], "bytes are no envelope of messages: Input data was truncated"),
-        ("deliver", QUESTION, "bytes are no envelope of messages"),
-        ("deliver", b"\x92" * 100_000, "100,000 bytes are no envelope of messages"),
-        # four thousand million messages; as many bytes of a payload; a name that is no text
-        ("deliver", b"\x92\x00\xdd\xff\xff\xff\xff", "7 bytes are no envelope of messages: Input data was truncated"),
-        ("deliver", b"\x92\x00\x91\x94\xa2Up\xa1a\x01\xc6\xff\xff\xff\xff", "15 bytes are no envelope of messages"),
-        ("deliver", b"\x92\x00\x91\x91\xa1\xff", "6 bytes are no envelope of messages: 'utf-8'"),
-        ("ask", ENVELOPE, "bytes are no question"),
-        ("ask", b"{}", "2 bytes are no question"),
+        ("deliver", b"", "0 bytes are not an envelope of messages"),
+        ("deliver", ENVELOPE[:-1], "bytes are not an envelope of messages: Input data was truncated"),
+        ("deliver", QUESTION, "bytes are not an envelope of messages"),
+        ("deliver", b"\x92" * 100_000, "100,000 bytes are not an envelope of messages"),
+        # four thousand million messages; as many bytes of a payload; a name that is not text
+        (
+            "deliver",
+            b"\x92\x00\xdd\xff\xff\xff\xff",
+            "7 bytes are not an envelope of messages: Input data was truncated",
+        ),
+        ("deliver", b"\x92\x00\x91\x94\xa2Up\xa1a\x01\xc6\xff\xff\xff\xff", "15 bytes are not an envelope of messages"),
+        ("deliver", b"\x92\x00\x91\x91\xa1\xff", "6 bytes are not an envelope of messages: 'utf-8'"),
+        ("ask", ENVELOPE, "bytes are not a question"),
+        ("ask", b"{}", "2 bytes are not a question"),
         ("call", REQUEST, "there is no action 'call', only deliver, ask"),
         ("x" * 1000, b"", f"there is no action '{'x' * 40}', only deliver, ask"),
     ],

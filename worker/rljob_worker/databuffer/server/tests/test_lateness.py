@@ -1,4 +1,4 @@
-"""Who is late: asked at once, told in a line each, and bounded."""
+"""Stragglers: asked at once, reported in a line each, and bounded."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""The server for workers over a real socket: what is no request of ours is refused, bounded and named, and the next
+"""The server for workers over a real socket: what is not a request of ours is refused, bounded and named, and the next
 request is served."""
 
 import contextlib
@@ -104,9 +104,9 @@ def test_a_connection_has_one_answer_to_each_request(served: tuple[Answering, Pa
 @pytest.mark.parametrize(
     "body, words",
     [
-        (b"", "0 bytes are no request of a worker"),
-        (encode(NotYet()), "bytes are no request of a worker: Invalid value 'NotYet'"),
-        (REQUEST[:-1], "bytes are no request of a worker"),
+        (b"", "0 bytes are not a request of a worker"),
+        (encode(NotYet()), "bytes are not a request of a worker: Invalid value 'NotYet'"),
+        (REQUEST[:-1], "bytes are not a request of a worker"),
     ],
 )
 def test_what_no_worker_asks_is_refused_by_name(served: tuple[Answering, Path], body: bytes, words: str):
@@ -156,8 +156,8 @@ def test_whoever_expects_another_process_is_turned_away(served: tuple[Answering,
 @pytest.mark.parametrize(
     "introduction, words",
     [
-        (b"", "0 bytes are no introduction"),
-        (REQUEST, "bytes are no introduction"),
+        (b"", "0 bytes are not an introduction"),
+        (REQUEST, "bytes are not an introduction"),
         (encode({"x-rljob-token": ["one", "two"]}), "a call shows 2 values of x-rljob-token, not one"),
         (bytes(MAX_INTRODUCTION_BYTES + 1), "65,537 bytes, at most 65,536 are read"),
     ],
@@ -187,7 +187,7 @@ def test_a_request_that_is_too_long_is_refused_before_it_is_read(tmp_path: Path)
             assert told == Failed(kind="Malformed", words="a request of 1,001 bytes, at most 1,000 are read")
             assert channel.recv(1) == b""
         with connected(tmp_path / "sock") as channel:
-            assert "1,000 bytes are no request" in answer_to(channel, bytes(1000)).words
+            assert "1,000 bytes are not a request" in answer_to(channel, bytes(1000)).words
 
 
 @pytest.mark.parametrize(

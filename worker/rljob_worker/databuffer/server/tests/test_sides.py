@@ -359,7 +359,7 @@ def test_peers_of_a_broken_data_plane_are_told_the_first_cause_whatever_they_ask
 
 
 def test_a_data_buffer_that_ends_is_away(train: One):
-    """Its workers are told; peers that it could not say goodbye to go on as if it were silent."""
+    """Its workers are notified; peers that it could not say goodbye to go on as if it were silent."""
     train.buffer.close()
     with pytest.raises(Away, match="^this data buffer is shutting down$"):
         train.ask(0, waiting(say.GetRows, edge=EDGE, step=1, seconds=30.0))

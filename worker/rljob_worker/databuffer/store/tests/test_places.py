@@ -90,7 +90,7 @@ def test_what_is_mapped_is_no_memory_of_the_process_that_maps_it(tmp_path: Path)
 
 
 def mapped_by_another(place: Path, limit: str) -> "subprocess.CompletedProcess[str]":
-    """Both ways, by a process of which a resource is limited to 4 GiB."""
+    """Both ways, by a process with a resource limited to 4 GiB."""
     return subprocess.run([sys.executable, "-c", _MAPS, str(place), limit], capture_output=True, text=True)
 
 

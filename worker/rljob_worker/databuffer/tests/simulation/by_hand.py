@@ -21,7 +21,7 @@ NO_SECONDS = 5e-324
 
 
 class Job:
-    """All hosts of a plan, whose links work but for streams that break."""
+    """All hosts of a plan, whose links work except for streams that break."""
 
     def __init__(
         self,
@@ -33,7 +33,7 @@ class Job:
         streams_that_break: int = 0,
         few_bytes: int = 0,
     ) -> None:
-        """streams_that_break: so many end before their last batch, whichever are asked for first. few_bytes: so few
+        """streams_that_break: how many end before their last batch, the first that are asked for. few_bytes: so few
         travel with their offer."""
         self.plan = plan
         self._job = SimulatedJob(plan, seed, sizes=[capacity, spill] if spill else [capacity], fan_out=fan_out)
@@ -63,7 +63,7 @@ class Job:
         return self._job.loop.submitted
 
     def go_on(self, limit: int | None = None) -> None:
-        """Until nothing happens any more, or for so many events."""
+        """Until nothing happens any more, or for that many events."""
         self._job.loop.settle(QUIET_SECONDS, limit)
 
     def buffer_of(self, worker: Worker) -> DataBuffer:

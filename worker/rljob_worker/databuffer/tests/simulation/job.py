@@ -60,7 +60,7 @@ class Portless(flight.FlightServerBase):  # type: ignore[misc]
 
 
 class SimulatedServer(PeerServer, Portless):
-    """The real one, but for its port."""
+    """The real one, except its port."""
 
     def call(self, headers: Headers) -> Any:
         """The context of a call. Raises what the gate raises."""

@@ -76,7 +76,7 @@ class Loop:
             call()
 
     def settle(self, quiet_seconds: float, limit: int | None = None) -> None:
-        """Until nothing is due for so long, or for so many events."""
+        """Until nothing is due for so long, or for that many events."""
         latest = float("inf") if limit is None else self._num_run + limit
         self.run(lambda: self._events[0][0] > self.now + quiet_seconds or self._num_run >= latest)
 
@@ -223,7 +223,7 @@ def _fulfil(future: Future[Any], call: Callable[[], Any]) -> None:
 
 
 class SimulatedThreads(Threads):
-    """Of one data buffer."""
+    """Threads of one data buffer."""
 
     def __init__(self, loop: Loop, owner: Owner) -> None:
         super().__init__(lambda: loop.now)

@@ -98,7 +98,7 @@ class Network:
     breaks: float = 0.0
     """Fraction of streams that end early."""
     num_breaks: int = 0
-    """So many streams end early, whichever are first."""
+    """The first streams, this many, end early."""
     streamed: list[tuple[Host, Host]] = field(default_factory=list)
     """Who asked for a stream, and whom."""
     seen: Counter[str] = field(default_factory=Counter)
@@ -139,7 +139,7 @@ class Network:
         return body
 
     def call(self, caller: Peer, place: Host, serve: Callable[[Peer], Any], seconds: float) -> Any:
-        """What `serve` returns, run by whoever is at a place. Raises what Flight does."""
+        """What `serve` returns, run by the host at a place. Raises what Flight does."""
         pause = Pause(self.loop, caller)
 
         def back(place: Host, found: Any) -> None:
@@ -173,7 +173,7 @@ class Network:
 
 
 class Client:
-    """In the place of a Flight client: connected to whoever has the address when it is made."""
+    """In the place of a Flight client: connected to the server that has the address when it is made."""
 
     def __init__(self, network: Network, caller: Peer, address: str) -> None:
         self._network, self._caller = network, caller

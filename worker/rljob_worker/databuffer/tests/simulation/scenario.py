@@ -233,7 +233,7 @@ def endless_stall(random: Random, plan: Plan) -> Fault:
 
 
 def _stall(random: Random, plan: Plan, seconds: float) -> Fault:
-    """Of two hosts, or of one from all; one way or both."""
+    """A stall between two hosts, or of one host from all; one way or both."""
     hosts = random.sample(hosts_of(plan), 2)
     name = random.choice(["loss one way", "loss both ways", "deaf", "mute", "isolated", "frozen"])
     start, is_of_two = _when(random), name.startswith("loss")

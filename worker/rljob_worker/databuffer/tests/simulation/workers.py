@@ -231,7 +231,7 @@ def whole(plan: Plan, step: int, length: int) -> Batch:
 
 
 def part_of(plan: Plan, step: int, index: int, size: int, length: int) -> Batch:
-    """What one of so many producers makes, by ordinal."""
+    """What one producer of several makes, by ordinal."""
     everything = whole(plan, step, length)
     n = plan.spec.data.batch_size
     return everything.take(np.flatnonzero(everything.index.group_ids % n * size // n == index))

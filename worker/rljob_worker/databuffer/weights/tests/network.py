@@ -107,7 +107,7 @@ class Network:
         self.pauses: list[float] = []
         self.now = 0.0
         self.absent: dict[tuple[Host, int], int] = {}
-        """(host, source) -> the version that it hears of first: whoever offers it older chunks hears that it has taken
+        """(host, source) -> the version that it hears of first: an offerer of older chunks hears that it has taken
         them."""
         self.breaks: list[tuple[ChunkTicket, int]] = []
         self.faults: dict[tuple[Host, ChunkTicket], int] = defaultdict(int)
@@ -225,7 +225,7 @@ class _Links:
 
 @dataclass
 class Sender:
-    """A source that sends versions of so many chunks. `act` is one call; False when that was in vain."""
+    """A source that sends versions of `num_chunks` chunks. `act` is one call; False when that was in vain."""
 
     network: Network
     number: int

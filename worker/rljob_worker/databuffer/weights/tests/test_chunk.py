@@ -1,3 +1,5 @@
+"""A chunk as a stream of record batches, its bounds and its checksum."""
+
 import contextlib
 
 import numpy as np

@@ -92,7 +92,7 @@ def test_what_only_we_can_get_wrong():
         with pytest.raises(AssertionError, match="the chunk before is not sealed"):
             stream.reserve(1)
     client, _ = client_of(OwnBuffer(), source=None)
-    with pytest.raises(AssertionError, match="this worker is no source of weights/actor"), client.sending(7, EDGE):
+    with pytest.raises(AssertionError, match="this worker is not a source of weights/actor"), client.sending(7, EDGE):
         pass
 
 

@@ -195,7 +195,7 @@ def test_what_is_no_edge_source_or_chunk_of_ours():
         network.buffers[ROLLOUT].told(TRAIN, ChunkTaken("other", 1, 0, 0))
     with pytest.raises(PeerLost, match="host train-0 does not hold ChunkTicket"):
         network.buffers[TRAIN].offered(ChunkTicket(EDGE, 1, 0, 0))
-    with pytest.raises(AssertionError, match="rank 1 of group train is no source of weights/actor"):
+    with pytest.raises(AssertionError, match="rank 1 of group train is not a source of weights/actor"):
         network.buffers[TRAIN].open(Worker("train", 1), OpenVersion(edge=EDGE, version=1))
 
 

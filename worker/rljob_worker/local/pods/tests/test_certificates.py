@@ -1,3 +1,5 @@
+"""Certificates of the hosts of a run on this machine."""
+
 import stat
 from pathlib import Path
 

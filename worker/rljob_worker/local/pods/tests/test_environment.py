@@ -1,3 +1,5 @@
+"""The environment of a pod on this machine."""
+
 from pathlib import Path
 
 from hypothesis import given

@@ -1,3 +1,5 @@
+"""Warnings of the lead that reach the console."""
+
 from rljob_worker.local.watching.lead_warnings import LeadWarnings
 
 AT = "2026-11-22 17:00:00,000"

@@ -1,3 +1,5 @@
+"""Lines on start phases that reach the console."""
+
 import logging
 
 from rljob_worker.local.watching.start_lines import StartLines, worker_logs

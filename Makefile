@@ -39,7 +39,7 @@ test-slow: setup  ## the slow tier: long searches, all examples, every two ways 
 	$(PYTEST) --tier slow --part $(PART)
 
 quick: setup  ## the tests that changes since BASE (or uncommitted ones) reach through imports; whole jobs are left to `make test`
-	@files=$$($(BIN)/python -m testing.reach $(or $(BASE),HEAD)) && \
+	@files=$$($(BIN)/python -m testing.affected $(or $(BASE),HEAD)) && \
 		if [ -n "$$files" ]; then $(PYTEST) $$files; else echo "no test imports what has changed"; fi
 
 # vLLM for the CPU has an environment of its own, for all checkouts of a user: its numpy and its torch are not ours
@@ -111,7 +111,7 @@ bench: setup
 docs: setup  ## regenerates the pages that are made from types, catalogue and functions
 	$(BIN)/python -m rljob_api.pages.reference > docs/rljob-reference.md
 	$(BIN)/python -m rljob_api.pages.algorithms_page worker/rljob_worker/algorithms > docs/algorithms.md
-	$(BIN)/python -m rljob_operator.telling.conditions_reference > docs/conditions.md
+	$(BIN)/python -m rljob_operator.reporting.conditions_reference > docs/conditions.md
 
 docs-site: setup  ## docs/ as a site with search, in dist/site; a link that leads nowhere fails it
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build

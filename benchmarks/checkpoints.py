@@ -56,16 +56,16 @@ def measure(engine: FSDPEngine, files: RankFiles, rounds: int) -> list[list[floa
     """By round: the columns after the first."""
     update = partial(engine.update, a_batch([24] * 8), PolicyGradient())
     update()
-    writing, found = Background("checkpoint"), []
+    writing, result = Background("checkpoint"), []
     for number in range(rounds):
         before = seconds(lambda step=number: files.write(2 * step, RankPart.copy({"train/actor": engine}, {})))
         alone = seconds(update)
         parts: list[RankPart] = []
         beside = seconds(lambda into=parts: into.append(RankPart.copy({"train/actor": engine}, {})))
         writing.start(partial(files.write, 2 * number + 1, parts.pop()))
-        found.append([before, beside, alone, seconds(update), seconds(writing.wait)])
+        result.append([before, beside, alone, seconds(update), seconds(writing.wait)])
         discard_after(files.run_dir / "checkpoints", 0)  # none was committed
-    return found
+    return result
 
 
 def main() -> None:

@@ -43,7 +43,7 @@ ENVIRONMENT = {
 
 
 @dataclass(frozen=True)
-class Case:
+class WideCase:
     """Hosts and workers of a host at both ends, the arena, and how much of it the shares of one host take."""
 
     producers: tuple[int, int]
@@ -78,16 +78,16 @@ class Case:
 
 
 CASES = {
-    "40": Case((40, 1), (1, 1), 16 << 20, 0.4),
-    "100": Case((100, 1), (1, 1), 8 << 20, 0.4),
-    "300": Case((300, 1), (1, 1), 4 << 20, 0.4),
-    "30%": Case((16, 8), (1, 8), 64 << 20, 0.3),
-    "60%": Case((16, 8), (1, 8), 64 << 20, 0.6),
-    "90%": Case((16, 8), (1, 8), 64 << 20, 0.9),
+    "40": WideCase((40, 1), (1, 1), 16 << 20, 0.4),
+    "100": WideCase((100, 1), (1, 1), 8 << 20, 0.4),
+    "300": WideCase((300, 1), (1, 1), 4 << 20, 0.4),
+    "30%": WideCase((16, 8), (1, 8), 64 << 20, 0.3),
+    "60%": WideCase((16, 8), (1, 8), 64 << 20, 0.6),
+    "90%": WideCase((16, 8), (1, 8), 64 << 20, 0.9),
 }
 
 
-def produce(gang: Gang, case: Case, hosts: range, pipe: Connection) -> None:
+def produce(gang: Gang, case: WideCase, hosts: range, pipe: Connection) -> None:
     """A process that serves some of the producing hosts, with their workers."""
     names = [("rollout", host) for host in hosts]
     with serving_some(gang, names, **ENVIRONMENT), ThreadPoolExecutor(PUTTERS) as pool:
@@ -105,7 +105,7 @@ def produce(gang: Gang, case: Case, hosts: range, pipe: Connection) -> None:
         pipe.recv()
 
 
-def measure(case: Case, waiting_seconds: float, deadline_seconds: float) -> str:
+def measure(case: WideCase, waiting_seconds: float, deadline_seconds: float) -> str:
     """One line of the table."""
     with contextlib.ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(dir="/dev/shm")))
@@ -117,7 +117,7 @@ def measure(case: Case, waiting_seconds: float, deadline_seconds: float) -> str:
         gang.ready["train-0"] = json.loads(buffer.stdout.readline())
         pipes = [stack.enter_context(contextlib.closing(pipe)) for pipe in start_producers(gang, case, stack)]
         gang.write_book()
-        tell(pipes)
+        notify(pipes)
         ranks = range(case.consumers[1])
         clients = [gang.client("train", rank) for rank in ranks]
         pool = stack.enter_context(ThreadPoolExecutor(len(clients)))
@@ -127,10 +127,10 @@ def measure(case: Case, waiting_seconds: float, deadline_seconds: float) -> str:
         time.sleep(waiting_seconds)
         waiting = (cpu_seconds(buffer.pid) - before) / waiting_seconds
         before, started = cpu_seconds(buffer.pid), time.perf_counter()
-        tell(pipes)
+        notify(pipes)
         put = time.perf_counter()
         try:
-            batches = [each.result() for each in coming]
+            batches = [item.result() for item in coming]
         except RLJobError as error:
             return f"waiting {waiting:.1%} of a core; after {time.perf_counter() - started:.1f} s: {str(error)[:300]}"
         got = time.perf_counter()
@@ -142,7 +142,7 @@ def measure(case: Case, waiting_seconds: float, deadline_seconds: float) -> str:
         )
 
 
-def start_producers(gang: Gang, case: Case, stack: contextlib.ExitStack) -> list[Connection]:
+def start_producers(gang: Gang, case: WideCase, stack: contextlib.ExitStack) -> list[Connection]:
     spawn = multiprocessing.get_context("spawn")
     pipes: list[Connection] = []
     for first in range(0, case.producers[0], HOSTS_PER_PROCESS):
@@ -159,7 +159,7 @@ def start_producers(gang: Gang, case: Case, stack: contextlib.ExitStack) -> list
     return pipes
 
 
-def tell(pipes: list[Connection]) -> None:
+def notify(pipes: list[Connection]) -> None:
     """Go on, and come back."""
     for pipe in pipes:
         pipe.send(None)

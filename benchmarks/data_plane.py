@@ -35,8 +35,8 @@ import docs_section
 import numpy as np
 from planes import ceilings, peers, room, rows
 from planes.leftovers import shared_directory
-from planes.ours import Ours
-from planes.rows import SHAPES, Case
+from planes.ours import OurDataPlane
+from planes.rows import SHAPES, RowCase
 from planes.systems import ONE_POD, TWO_PODS, System, Turn, peaks, reset_peaks, take_turn
 
 PLACES = {"one": ONE_POD, "two": TWO_PODS}
@@ -50,7 +50,7 @@ LARGE = 10**9
 class Course:
     """The turns of one system on one case."""
 
-    def __init__(self, system: System, case: Case, expected: rows.Expected, budget: float) -> None:
+    def __init__(self, system: System, case: RowCase, expected: rows.ExpectedRows, budget: float) -> None:
         self.system, self.case = system, case
         self.turns: list[Turn] = []
         self.peaks: dict[str, int] = {}
@@ -85,8 +85,8 @@ class Course:
 
     def _take(self) -> Turn:
         self._step += 1
-        turn, found = take_turn(self.system, self._step)
-        self._expected.check_sums(found)
+        turn, result = take_turn(self.system, self._step)
+        self._expected.check_sums(result)
         return turn
 
 
@@ -98,21 +98,21 @@ class Cases:
 
     @staticmethod
     @contextlib.contextmanager
-    def of(options: argparse.Namespace, names: Sequence[str], place: str, cases: Sequence[Case]) -> Iterator[Cases]:
+    def of(options: argparse.Namespace, names: Sequence[str], place: str, cases: Sequence[RowCase]) -> Iterator[Cases]:
         """Ready for some systems and for cases of this size."""
         theirs = [name for name in names if name in peers.NAMES]
         with peers.running(theirs, options.ranks, place, max(case.num_bytes for case in cases)) as process:
             yield Cases(names, place, process, options.seconds)
 
-    def measure(self, case: Case) -> list[Course]:
+    def measure(self, case: RowCase) -> list[Course]:
         """All systems in turn."""
         with shared_directory() as directory:
             source = directory / "rows.npy"
             rows.make(case, source)
             names = [name for name in self._names if is_here(name, case, self._place)]
-            return self._in_turn(names, case, source, rows.Expected(case, source)) if names else []
+            return self._in_turn(names, case, source, rows.ExpectedRows(case, source)) if names else []
 
-    def _in_turn(self, names: Sequence[str], case: Case, source: Path, expected: rows.Expected) -> list[Course]:
+    def _in_turn(self, names: Sequence[str], case: RowCase, source: Path, expected: rows.ExpectedRows) -> list[Course]:
         with contextlib.ExitStack() as stack:
             courses = []
             for name in names:
@@ -126,17 +126,21 @@ class Cases:
                     course.go_on()
         return courses
 
-    def _start(self, name: str, case: Case, source: Path) -> System:
+    def _start(self, name: str, case: RowCase, source: Path) -> System:
         if name in ceilings.WAYS:
             return ceilings.Ceiling(name, case, source)
-        return Ours(case, self._place, source) if name == Ours.name else peers.Peer(name, case, source, self._peers)
+        return (
+            OurDataPlane(case, self._place, source)
+            if name == OurDataPlane.name
+            else peers.PeerSystem(name, case, source, self._peers)
+        )
 
 
-Measured = tuple[Case, list[Course], list[str]]
+Measured = tuple[RowCase, list[Course], list[str]]
 """With why systems were not measured."""
 
 
-def measured(options: argparse.Namespace, place: str, cases: Sequence[Case]) -> Iterator[Measured]:
+def measured(options: argparse.Namespace, place: str, cases: Sequence[RowCase]) -> Iterator[Measured]:
     """All systems at once; when their memory would not do for that, each alone, if there is room for it."""
     small = [case for case in cases if case.num_bytes < LARGE]
     if small:
@@ -153,12 +157,12 @@ def measured(options: argparse.Namespace, place: str, cases: Sequence[Case]) -> 
                     courses += alone(options, name, place, case)
                 except NoRoom as error:
                     refused.append(str(error))
-                except peers.Ended as error:
+                except peers.PeerEnded as error:
                     refused.append(f"{name}: not measured: {error}")
             yield case, courses, refused
 
 
-def is_here(name: str, case: Case, place: str) -> bool:
+def is_here(name: str, case: RowCase, place: str) -> bool:
     """Whether there is such a way in a place."""
     if name in ceilings.WAYS:
         return ceilings.WAYS[name][0] == place and case.num_writers == case.num_readers
@@ -169,7 +173,7 @@ class NoRoom(RuntimeError):
     """The machine would end a process of the system."""
 
 
-def alone(options: argparse.Namespace, name: str, place: str, case: Case) -> list[Course]:
+def alone(options: argparse.Namespace, name: str, place: str, case: RowCase) -> list[Course]:
     if (reason := room.refusal(name, case, place, room.available())) is not None:
         raise NoRoom(reason)
     with Cases.of(options, [name], place, [case]) as here:
@@ -182,7 +186,7 @@ HEADS = ("system", "put", "get", "copy", "round trip", "p95", "GB/s", "÷ rljob"
 def table(courses: Sequence[Course], refused: Sequence[str]) -> list[str]:
     """Markdown; the first system is the unit. Below it the memory, and why others are not there."""
     if not courses:
-        return [f"{each}.\n" for each in refused]
+        return [f"{item}.\n" for item in refused]
     unit = middle(courses[0], "round_trip")
     lines = ["| " + " | ".join(HEADS) + " |", "|---" + "|--:" * (len(HEADS) - 1) + "|"]
     lines += ["| " + " | ".join(row(course, unit)) + " |" for course in courses]
@@ -190,7 +194,7 @@ def table(courses: Sequence[Course], refused: Sequence[str]) -> list[str]:
         f"{course.system.name}: " + ", ".join(f"{name} {size / 1e6:.0f}" for name, size in course.peaks.items())
         for course in courses
     )
-    return [*lines, "", "Most resident MB: " + "; ".join(memory) + ".", *(f"\n{each}." for each in refused)]
+    return [*lines, "", "Most resident MB: " + "; ".join(memory) + ".", *(f"\n{item}." for item in refused)]
 
 
 def middle(course: Course, name: str) -> float:
@@ -203,7 +207,7 @@ def row(course: Course, unit: float) -> list[str]:
     seconds = [*(middle(course, name) for name in ("put", "get", "copy")), whole, p95]
     return [
         course.system.name,
-        *(f"{each * 1e3:,.1f}" for each in seconds),
+        *(f"{second * 1e3:,.1f}" for second in seconds),
         f"{course.case.num_bytes / whole / 1e9:.3f}",
         f"{whole / unit:.2f}",
         f"{middle(course, 'read') * 1e3:,.1f}",
@@ -215,7 +219,7 @@ def row(course: Course, unit: float) -> list[str]:
 
 def columns(place: str) -> list[str]:
     """Systems and ceilings that there are in a place."""
-    return [Ours.name, *(name for name, (where, _) in ceilings.WAYS.items() if where == place), *peers.NAMES]
+    return [OurDataPlane.name, *(name for name, (where, _) in ceilings.WAYS.items() if where == place), *peers.NAMES]
 
 
 def heads(place: str) -> list[str]:
@@ -223,14 +227,14 @@ def heads(place: str) -> list[str]:
     return [f"| {' | '.join(cells)} |", "|--:|---|" + "--:|" * (len(cells) - 2)]
 
 
-def line(case: Case, place: str, courses: Sequence[Course], load: float) -> str:
+def line(case: RowCase, place: str, courses: Sequence[Course], load: float) -> str:
     """A row of docs/benchmarks.md: our `put` and `get`, and every system's round trip with its 95th percentile."""
-    found = {course.system.name: course for course in courses}
-    mine = found.get(Ours.name)
+    result = {course.system.name: course for course in courses}
+    mine = result.get(OurDataPlane.name)
     parts = [f"{middle(mine, name) * 1e3:,.1f}" if mine else "–" for name in ("put", "get")]
     shape, size = str(case).split(", ")[::-1]
     cells = [str(case.megabytes), f"{shape}, {size}", *parts]
-    cells += [spread(found[name]) if name in found else "–" for name in columns(place)]
+    cells += [spread(result[name]) if name in result else "–" for name in columns(place)]
     return f"| {' | '.join([*cells, f'{load:.1f}'])} |"
 
 
@@ -248,7 +252,7 @@ def spread(course: Course) -> str:
 
 
 def main() -> None:
-    everything = [Ours.name, *ceilings.WAYS, *peers.NAMES]
+    everything = [OurDataPlane.name, *ceilings.WAYS, *peers.NAMES]
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sizes", type=int, nargs="+", default=list(SHAPES), choices=list(SHAPES), help="megabytes")
     parser.add_argument("--places", nargs="+", default=list(PLACES), choices=list(PLACES), help="number of pods")
@@ -260,7 +264,7 @@ def main() -> None:
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that all that was started is ended
     begin = time.monotonic()
-    cases = [Case(size, shape == "padded", *options.ranks) for size in options.sizes for shape in options.shapes]
+    cases = [RowCase(size, shape == "padded", *options.ranks) for size in options.sizes for shape in options.shapes]
     load = os.getloadavg()[0]
     print(f"Load {load:.1f} at the start; {' '.join(sys.argv[1:]) or 'no arguments'}.")
     for place in (PLACES[short] for short in options.places):

@@ -39,8 +39,8 @@ def replaced(text: str, name: str, lines: Sequence[str]) -> str:
 def between(text: str, name: str) -> tuple[str, str, str]:
     """What comes before a place, mark included, what is there, and the rest. Raises ValueError without such a place."""
     begin, end = f"<!-- {name} -->\n", f"<!-- end of {name} -->\n"
-    before, found, rest = text.partition(begin)
+    before, result, rest = text.partition(begin)
     inside, found_end, after = rest.partition(end)
-    if not (found and found_end):
+    if not (result and found_end):
         raise ValueError(f"docs/benchmarks.md has no place for {name}")
     return before + begin, inside, end + after

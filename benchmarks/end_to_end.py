@@ -20,7 +20,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from grpo_step import ours, theirs
-from grpo_step.cases import CASES, Case, quick
+from grpo_step.cases import CASES, StepCase, quick
 from grpo_step.timing import Timing, table
 
 
@@ -43,7 +43,7 @@ def main() -> None:
             print("\n".join(table(pairs)), flush=True)
 
 
-def measure(case: Case, out: Path, processes: int, threads: int, num_pairs: int) -> list[tuple[Timing, Timing]]:
+def measure(case: StepCase, out: Path, processes: int, threads: int, num_pairs: int) -> list[tuple[Timing, Timing]]:
     """(TRL, ours) of each pair."""
     data = out / case.name
     case.make(data)

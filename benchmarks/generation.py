@@ -112,8 +112,8 @@ def stock(
             use_cache=True,
             logits_processor=LogitsProcessorList([EndsAt(lengths, ids.shape[1])]),
         )
-    found = (out[:, ids.shape[1] :] == END).long().argmax(1) + 1
-    assert found.tolist() == lengths.tolist()
+    argmax = (out[:, ids.shape[1] :] == END).long().argmax(1) + 1
+    assert argmax.tolist() == lengths.tolist()
     return int(lengths.sum())
 
 

@@ -69,9 +69,9 @@ def directly(llm: Any, requests: Requests) -> int:
     from vllm.inputs.engine import tokens_input
 
     asked = responses_of(requests, [None])
-    params = [SamplingParams(**arguments_of(each, ()), seed=each.row_id) for each in asked]
+    params = [SamplingParams(**arguments_of(item, ()), seed=item.row_id) for item in asked]
     prompts = [tokens_input(requests.prompts.row(at).tolist()) for at in requests.prompt_of.tolist()]
-    return sum(len(found.outputs[0].token_ids) for found in llm.generate(prompts, params, use_tqdm=False))
+    return sum(len(result.outputs[0].token_ids) for result in llm.generate(prompts, params, use_tqdm=False))
 
 
 def systems(path: str, settings: VLLMSettings) -> dict[str, Callable[[Requests], int]]:
@@ -101,9 +101,9 @@ def compare(rows: int, tokens: int, repeats: int, clock: Callable[[], float]) ->
     print(f"{rows} rows, at most {tokens} tokens, {torch.get_num_threads()} threads, medians of {repeats}")
     for name, lengths in cases.items():
         times = measured(built, asked_for(lengths), repeats, clock)
-        total, took = int(lengths.sum()), {system: statistics.median(each) for system, each in times.items()}
-        each = "  ".join(f"{system} {spent * 1e3:7.1f} ms ({total / spent:7.0f}/s)" for system, spent in took.items())
-        print(f"{name:6s} tokens {total:6d}  {each}  ours {took['vllm'] / took['ours']:.3f} of vllm's speed")
+        total, took = int(lengths.sum()), {system: statistics.median(item) for system, item in times.items()}
+        item = "  ".join(f"{system} {spent * 1e3:7.1f} ms ({total / spent:7.0f}/s)" for system, spent in took.items())
+        print(f"{name:6s} tokens {total:6d}  {item}  ours {took['vllm'] / took['ours']:.3f} of vllm's speed")
 
 
 def measured(

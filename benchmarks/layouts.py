@@ -37,7 +37,7 @@ from rljob_worker.engines.tests.ranks import run_fresh_ranks
 CPU = torch.device("cpu")
 ONE = ("", "dp=2")
 REPLICAS = ("dp=4,rp=2", "dp=2,rp=2,tp=2", "dp=2,rp=2,cp=2")
-MATRICES = ("tp=2", "dp=2,tp=2", "cp=2,tp=2")
+TENSOR_PARALLEL = ("tp=2", "dp=2,tp=2", "cp=2,tp=2")
 SEQUENCES = ("cp=2", "dp=2,cp=2")
 STAGES = ("pp=2", "dp=2,pp=2", "cp=2,pp=2", "tp=2,pp=2")
 EXPERTS = ("dp=2,ep=2", "cp=2,ep=2", "tp=2,ep=2", "dp=4,ep=4", "dp=2,cp=2,ep=2", "dp=2,tp=2,ep=2", "cp=2,tp=2,ep=4")
@@ -45,8 +45,8 @@ STAGES_OF_EXPERTS = ("pp=2", "dp=2,pp=2,ep=2", "tp=2,pp=2,ep=2", "cp=2,pp=2,ep=2
 SPREAD_REPLICAS = "dp=4,rp=2,ep=2"
 
 LAYOUTS: dict[tuple[str, str], tuple[str, ...]] = {
-    ("dense", "FSDP"): (*ONE, "dp=4", *SEQUENCES, "cp=4", "cp=3", *MATRICES, "tp=4", *REPLICAS),
-    ("dense", "Megatron"): (*ONE, *SEQUENCES, *MATRICES, *STAGES, *REPLICAS, "dp=2,rp=2,pp=2"),
+    ("dense", "FSDP"): (*ONE, "dp=4", *SEQUENCES, "cp=4", "cp=3", *TENSOR_PARALLEL, "tp=4", *REPLICAS),
+    ("dense", "Megatron"): (*ONE, *SEQUENCES, *TENSOR_PARALLEL, *STAGES, *REPLICAS, "dp=2,rp=2,pp=2"),
     ("tied", "Megatron"): STAGES,
     ("experts", "FSDP"): (*ONE, *EXPERTS, SPREAD_REPLICAS),
     ("experts", "Megatron"): (*ONE, *EXPERTS, SPREAD_REPLICAS, *STAGES_OF_EXPERTS),
@@ -68,7 +68,7 @@ FIGURES = ("log-probs", "weights, Float32", "weights, Float64")
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class LayoutCase:
     """What all ranks of all layouts are given."""
 
     path: str
@@ -89,7 +89,7 @@ Found = tuple[np.ndarray, dict[str, torch.Tensor], dict[str, torch.Tensor]]
 """By one rank: log-probabilities of its rows, weights after an update in Float32 and in Float64."""
 
 
-def measure(rank: int, case: Case, mesh: Mesh, engine: str) -> Found:
+def measure(rank: int, case: LayoutCase, mesh: Mesh, engine: str) -> Found:
     rows = case.own(rank, mesh)
     log_probs = case.engine(mesh, "Float32", engine).log_probs(rows).values
     single, double = (updated(case.engine(mesh, precision, engine), rows) for precision in ("Float32", "Float64"))
@@ -103,9 +103,9 @@ def updated(engine: FSDPEngine, rows: Batch) -> dict[str, torch.Tensor]:
 
 def distances(mesh: Mesh, ranks: list[Found], one: Found) -> tuple[float, float, float]:
     """Largest distances to one rank: of rows on their leaders, and of weights on every rank, in each precision."""
-    leaders = [found for rank, found in enumerate(ranks) if mesh.is_row_leader(rank)]
-    scores = float(np.abs(np.concatenate([found[0] for found in leaders]) - one[0]).max())
-    single, double = (max(furthest(found[i], one[i]) for found in ranks) for i in (1, 2))
+    leaders = [result for rank, result in enumerate(ranks) if mesh.is_row_leader(rank)]
+    scores = float(np.abs(np.concatenate([leader[0] for leader in leaders]) - one[0]).max())
+    single, double = (max(furthest(rank[i], one[i]) for rank in ranks) for i in (1, 2))
     return scores, single, double
 
 
@@ -115,11 +115,11 @@ def furthest(left: dict[str, torch.Tensor], right: dict[str, torch.Tensor]) -> f
 
 
 def mesh_of(layout: str) -> Mesh:
-    return Mesh(**{axis: int(size) for axis, _, size in (each.partition("=") for each in layout.split(",") if each)})
+    return Mesh(**{axis: int(size) for axis, _, size in (word.partition("=") for word in layout.split(",") if word)})
 
 
 def in_words(layout: str) -> str:
-    sizes = (each.partition("=") for each in layout.split(",") if each)
+    sizes = (word.partition("=") for word in layout.split(",") if word)
     return ", ".join(f"{AXES[axis]} {size}" for axis, _, size in sizes) or "one rank"
 
 
@@ -133,13 +133,13 @@ def measured(options: argparse.Namespace, folder: Path) -> Iterator[Line]:
     """Layout by layout."""
     lengths = np.random.default_rng(0).integers(1, options.longest + 1, options.rows).tolist()
     for model in options.model:
-        case = Case(model_path(model, folder), a_batch(lengths), options.learning_rate)
+        case = LayoutCase(model_path(model, folder), a_batch(lengths), options.learning_rate)
         (one,) = run_fresh_ranks(1, measure, folder / f"{model} alone", case, Mesh(), "FSDP")
         for engine in options.engine:
             for layout in options.layouts or LAYOUTS.get((model, engine), ()):
                 mesh, place = mesh_of(layout), folder / f"{model} {engine} {layout}"
-                found = distances(mesh, run_fresh_ranks(mesh.size, measure, place, case, mesh, engine), one)
-                yield MODELS[model][0], engine, in_words(layout), found
+                result = distances(mesh, run_fresh_ranks(mesh.size, measure, place, case, mesh, engine), one)
+                yield MODELS[model][0], engine, in_words(layout), result
 
 
 def head(column: str) -> tuple[str, str]:
@@ -147,8 +147,8 @@ def head(column: str) -> tuple[str, str]:
 
 
 def row(line: Line) -> str:
-    *names, found = line
-    return f"| {' | '.join([*names, *(f'{each:.1e}'.replace('e-0', 'e-') if each else '0' for each in found)])} |"
+    *names, result = line
+    return f"| {' | '.join([*names, *(f'{item:.1e}'.replace('e-0', 'e-') if item else '0' for item in result)])} |"
 
 
 def summary(lines: Sequence[Line]) -> list[str]:
@@ -189,8 +189,8 @@ def main() -> int:
     if options.write:
         docs_section.write("layouts", summary(lines))
     most = furthest_of(lines)
-    print("at most " + ", ".join(f"{each:.1e} of {limit:.0e}" for each, limit in zip(most, LIMITS, strict=True)))
-    return int(any(each > limit for each, limit in zip(most, LIMITS, strict=True)))
+    print("at most " + ", ".join(f"{item:.1e} of {limit:.0e}" for item, limit in zip(most, LIMITS, strict=True)))
+    return int(any(item > limit for item, limit in zip(most, LIMITS, strict=True)))
 
 
 if __name__ == "__main__":

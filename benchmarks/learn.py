@@ -21,7 +21,7 @@ EXAMPLES = Path(__file__).parents[1] / "examples"
 
 
 @dataclass(frozen=True)
-class Target:
+class LearningTarget:
     """What a run must reach on held-out problems."""
 
     example: str
@@ -37,13 +37,13 @@ SERVED = {"reward-model": "reward-model", "judge": "judge"}
 """Examples whose rewards come from a service, and the folder of its model."""
 
 TARGETS = [
-    *(Target("arithmetic-grpo", seed, rise=0.30, final=0.75) for seed in (0, 1, 2)),
-    Target("arithmetic-lora", 0, rise=0.30, final=0.60),
-    Target("arithmetic-ppo", 0, rise=0.20, final=0.0),
-    Target("arithmetic-disaggregated", 0, rise=0.20, final=0.0),
-    *(Target(f"arithmetic-{name}", 0, rise=0.50, final=0.80) for name in OTHERS),
-    Target("custom-algorithm", 0, rise=0.50, final=0.80),
-    *(Target(f"arithmetic-{name}", 0, rise=0.20, final=0.0) for name in SERVED),
+    *(LearningTarget("arithmetic-grpo", seed, rise=0.30, final=0.75) for seed in (0, 1, 2)),
+    LearningTarget("arithmetic-lora", 0, rise=0.30, final=0.60),
+    LearningTarget("arithmetic-ppo", 0, rise=0.20, final=0.0),
+    LearningTarget("arithmetic-disaggregated", 0, rise=0.20, final=0.0),
+    *(LearningTarget(f"arithmetic-{name}", 0, rise=0.50, final=0.80) for name in OTHERS),
+    LearningTarget("custom-algorithm", 0, rise=0.50, final=0.80),
+    *(LearningTarget(f"arithmetic-{name}", 0, rise=0.20, final=0.0) for name in SERVED),
 ]
 
 
@@ -57,7 +57,7 @@ def main() -> int:
     return 0 if all([learn(target, options.out) for target in targets]) else 1
 
 
-def learn(target: Target, out: Path) -> bool:
+def learn(target: LearningTarget, out: Path) -> bool:
     """Run one example from scratch; whether it reached its target."""
     tiny = (out / f"tiny-{target.seed}").resolve()
     make_tiny = [sys.executable, "-m", "rljob_worker.tiny", "--out", str(tiny), "--seed", str(target.seed)]

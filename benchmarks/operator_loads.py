@@ -31,16 +31,16 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from operator_process import Operator, grown, operator_process
+from operator_process import OperatorProcess, grown, operator_process
 from operator_scale import CRD, NAMESPACE, idle_cpu_percent, job, listed, mib, private, ready_jobs
 
-from e2e.cluster import Cluster
+from e2e.cluster import KubeCluster
 from e2e.cluster.go_programs import module_folder
 from e2e.cluster.nodes.kwok import DEVICES_PER_NODE
 from e2e.cluster.waiting import wait_until
 from rljob_operator.cluster.api import Object
 from rljob_operator.cluster.client import ApiCluster
-from rljob_operator.cluster.connection import Connection
+from rljob_operator.cluster.connection import ApiConnection
 from rljob_operator.cluster.kinds import RLJOB
 from rljob_operator.cluster.login import Login
 from rljob_operator.cluster.rate_limit import RateLimit
@@ -49,7 +49,7 @@ WORKLOAD_CRD = "config/components/crd/bases/kueue.x-k8s.io_workloads.yaml"
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 SUBMITTED_AT_ONCE = 16
 UNLIMITED = {"requestsPerSecond": 1000, "burst": 1000}
-PATIENCE_SECONDS = 560
+TIMEOUT_SECONDS = 560
 KILLED = 137
 ENDED: Object = {
     "phase": "Succeeded",
@@ -74,25 +74,25 @@ ENDED: Object = {
 
 def small_job(name: str) -> Object:
     """A job of one pod with one device, so that a simulated node has eight of them."""
-    found = job(name, 1)
-    found["spec"]["workerGroups"][0]["accelerator"]["count"] = 1
-    return found
+    result = job(name, 1)
+    result["spec"]["workerGroups"][0]["accelerator"]["count"] = 1
+    return result
 
 
 def queued_job(name: str) -> Object:
-    found = small_job(name)
-    found["metadata"]["labels"] = {QUEUE_LABEL: "team"}
-    return found
+    result = small_job(name)
+    result["metadata"]["labels"] = {QUEUE_LABEL: "team"}
+    return result
 
 
-def submit(cluster: Cluster, jobs: Sequence[Object], status: Object | None = None) -> None:
+def submit(cluster: KubeCluster, jobs: Sequence[Object], status: Object | None = None) -> None:
     """All of them, and what they are said to be in already."""
     asyncio.run(_submit(cluster, jobs, status))
 
 
-async def _submit(cluster: Cluster, jobs: Sequence[Object], status: Object | None) -> None:
+async def _submit(cluster: KubeCluster, jobs: Sequence[Object], status: Object | None) -> None:
     slots = asyncio.Semaphore(SUBMITTED_AT_ONCE)
-    async with Connection(Login(cluster.kubeconfig), lambda verb, code: None) as connection:
+    async with ApiConnection(Login(cluster.kubeconfig), lambda verb, code: None) as connection:
         api = ApiCluster(connection, RateLimit(None))
 
         async def one(body: Object) -> None:
@@ -105,28 +105,28 @@ async def _submit(cluster: Cluster, jobs: Sequence[Object], status: Object | Non
         await asyncio.gather(*map(one, jobs))
 
 
-def queued(cluster: Cluster, folder: Path, num_jobs: int, seconds: float) -> None:
+def queued(cluster: KubeCluster, folder: Path, num_jobs: int, seconds: float) -> None:
     """Requests of the operator, by verb, over some seconds in which nothing happens to the jobs."""
     cluster.kubectl("create", "-f", module_folder("kueue") / WORKLOAD_CRD)
     wait_until(lambda: "Workload" in cluster.kubectl("api-resources"), "the API server to serve Workloads", 60)
     with operator_process(cluster, folder, api=UNLIMITED) as operator:
         submit(cluster, [queued_job(f"queued-{number:04}") for number in range(num_jobs)])
         wait_until(
-            lambda: counted(cluster, "workloads.kueue.x-k8s.io") == num_jobs, "the Workloads", PATIENCE_SECONDS, 2
+            lambda: counted(cluster, "workloads.kueue.x-k8s.io") == num_jobs, "the Workloads", TIMEOUT_SECONDS, 2
         )
         wait_until(
             lambda: operator.samples()["rljob_operator_queue_depth", ()] == 0,
             "a look at every job",
-            PATIENCE_SECONDS,
+            TIMEOUT_SECONDS,
             1,
         )
         time.sleep(10)
         before, used = operator.samples(), operator.usage()
         time.sleep(seconds)
         after, usage = operator.samples(), operator.usage()
-    found = requests(before, after)
+    result = requests(before, after)
     cpu = 100 * (usage.cpu_seconds - used.cpu_seconds) / seconds
-    print(f"{num_jobs} jobs wait: {found.total() / seconds:.2f} requests/s over {seconds:.0f} s ({listed(found)})")
+    print(f"{num_jobs} jobs wait: {result.total() / seconds:.2f} requests/s over {seconds:.0f} s ({listed(result)})")
     print(f"  {cpu:.1f} % of a core, {mib(usage.resident_bytes):.0f} MiB resident, {private(usage)}", flush=True)
 
 
@@ -137,28 +137,28 @@ def requests(before: Any, after: Any) -> Counter[str]:
     return counts
 
 
-def silent(cluster: Cluster, folder: Path, num_jobs: int, repeats: int) -> None:
+def silent(cluster: KubeCluster, folder: Path, num_jobs: int, repeats: int) -> None:
     """Seconds until the next attempt's pod is there, without and with jobs whose leads do not answer."""
     with operator_process(cluster, folder) as operator:
         alone = [next_attempt(cluster, f"alone-{number}", number) for number in range(repeats)]
         cluster.kubectl("-n", NAMESPACE, "delete", "rljobs", "--all")
         submit(cluster, [small_job(f"silent-{number:03}") for number in range(num_jobs)])
-        wait_until(lambda: ready_jobs(cluster) == num_jobs, "the silent jobs to run", PATIENCE_SECONDS, 2)
+        wait_until(lambda: ready_jobs(cluster) == num_jobs, "the silent jobs to run", TIMEOUT_SECONDS, 2)
         cpu = idle_cpu_percent(operator.usage)
         beside = [next_attempt(cluster, f"beside-{number}", num_jobs + number) for number in range(repeats)]
-    for name, found in (("alone", alone), (f"beside {num_jobs} silent jobs", beside)):
-        print(f"{name}: {statistics.median(found):.2f} s ({min(found):.2f} to {max(found):.2f}, {repeats} times)")
+    for name, result in (("alone", alone), (f"beside {num_jobs} silent jobs", beside)):
+        print(f"{name}: {statistics.median(result):.2f} s ({min(result):.2f} to {max(result):.2f}, {repeats} times)")
     later = statistics.median(beside) - statistics.median(alone)
     print(f"  {later:+.2f} s; {cpu:.1f} % of a core while they run", flush=True)
 
 
-def next_attempt(cluster: Cluster, name: str, num_running: int) -> float:
+def next_attempt(cluster: KubeCluster, name: str, num_running: int) -> float:
     """Seconds from the end of the worker of a job of this name to the next attempt's pod."""
     submit(cluster, [small_job(name)])
     wait_until(lambda: ready_jobs(cluster) == num_running + 1, f"{name} to run", 120, 0.5)
     (pod,) = pods_of(cluster, name)
     ended = {"terminated": {"exitCode": KILLED, "reason": "Error"}}
-    workers = [{**each, "ready": False, "state": ended} for each in pod["status"]["containerStatuses"]]
+    workers = [{**item, "ready": False, "state": ended} for item in pod["status"]["containerStatuses"]]
     patch = json.dumps({"status": {"phase": "Failed", "containerStatuses": workers}})
     cluster.kubectl(
         "-n", NAMESPACE, "patch", "pod", pod["metadata"]["name"], "--subresource=status", "--type=merge", "-p", patch
@@ -170,28 +170,28 @@ def next_attempt(cluster: Cluster, name: str, num_running: int) -> float:
     return seconds
 
 
-def pods_of(cluster: Cluster, name: str) -> list[Object]:
+def pods_of(cluster: KubeCluster, name: str) -> list[Object]:
     words = ("-n", NAMESPACE, "get", "pods", "-l", f"rljob.dev/job={name}", "-o", "json")
-    found: list[Object] = json.loads(cluster.kubectl(*words))["items"]
-    return found
+    result: list[Object] = json.loads(cluster.kubectl(*words))["items"]
+    return result
 
 
 def is_second(pods: Sequence[Object]) -> bool:
     return any(pod["metadata"]["labels"]["rljob.dev/attempt"] == "2" for pod in pods)
 
 
-def ended(cluster: Cluster, folder: Path, num_jobs: int) -> None:
+def ended(cluster: KubeCluster, folder: Path, num_jobs: int) -> None:
     """Seconds from the start of the process to its first decision on the job that lives, and its memory."""
     submit(cluster, [small_job(f"ended-{number:04}") for number in range(num_jobs)], ENDED)
     submit(cluster, [small_job("zz-living")])
     began = time.monotonic()
     with operator_process(cluster, folder) as operator:
         ready = spent(operator, began)
-        wait_until(lambda: pods_of(cluster, "zz-living"), "the living job's pod", PATIENCE_SECONDS)
+        wait_until(lambda: pods_of(cluster, "zz-living"), "the living job's pod", TIMEOUT_SECONDS)
         decided = spent(operator, began)
         print(f"{num_jobs} ended jobs: ready {ready}, first pod of the living one {decided} after the start")
         sys.stdout.flush()
-        wait_until(lambda: num_looks(operator) > num_jobs, "a look at every ended job", PATIENCE_SECONDS, 1)
+        wait_until(lambda: num_looks(operator) > num_jobs, "a look at every ended job", TIMEOUT_SECONDS, 1)
         looked = spent(operator, began)
         started = time.monotonic()
         operator.samples()
@@ -201,17 +201,17 @@ def ended(cluster: Cluster, folder: Path, num_jobs: int) -> None:
     print(f"  {mib(usage.resident_bytes):.0f} MiB resident, {private(usage)}", flush=True)
 
 
-def spent(operator: Operator, began: float) -> str:
+def spent(operator: OperatorProcess, began: float) -> str:
     """Time since then, and what of it was work of the operator's, which other work on the machine does not lengthen."""
     return f"{time.monotonic() - began:.1f} s ({operator.usage().cpu_seconds:.1f} s of CPU)"
 
 
-def num_looks(operator: Operator) -> float:
+def num_looks(operator: OperatorProcess) -> float:
     counts = grown({}, operator.samples(), "rljob_operator_reconcile_seconds_count")
     return sum(counts.values())
 
 
-def counted(cluster: Cluster, resource: str) -> int:
+def counted(cluster: KubeCluster, resource: str) -> int:
     return len(cluster.kubectl("-n", NAMESPACE, "get", resource, "--no-headers", "-o", "name").splitlines())
 
 
@@ -223,7 +223,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5, help="failures, alone and beside silent jobs")
     parser.add_argument("--index", type=int, default=5, help="which of this machine's clusters to start")
     options = parser.parse_args()
-    loads: dict[str, tuple[int, Callable[[Cluster, Path, int], None]]] = {
+    loads: dict[str, tuple[int, Callable[[KubeCluster, Path, int], None]]] = {
         "queued": (1000, lambda cluster, folder, num: queued(cluster, folder, num, options.seconds)),
         "silent": (300, lambda cluster, folder, num: silent(cluster, folder, num, options.repeats)),
         "ended": (5000, ended),
@@ -232,7 +232,7 @@ def main() -> None:
     num_jobs = options.jobs or default
     num_nodes = -(-(num_jobs + options.repeats) // DEVICES_PER_NODE) if options.load == "silent" else 1
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the cluster goes down on the way out
-    cluster = Cluster.up(nodes=0, kwok=num_nodes, index=options.index, build_images=False)
+    cluster = KubeCluster.up(nodes=0, kwok=num_nodes, index=options.index, build_images=False)
     try:
         cluster.kubectl("create", "-f", CRD)
         wait_until(lambda: "RLJob" in cluster.kubectl("api-resources"), "the API server to serve RLJobs", 60)

@@ -18,7 +18,7 @@ from typing import Any
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from e2e.cluster import Cluster
+from e2e.cluster import KubeCluster
 from e2e.cluster.waiting import wait_until
 
 Labels = tuple[tuple[str, str], ...]
@@ -50,7 +50,7 @@ def kilobytes(text: str) -> dict[str, int]:
 
 
 @dataclass(frozen=True)
-class Operator:
+class OperatorProcess:
     """The operator as a process, and what it says of itself."""
 
     pid: int
@@ -71,12 +71,12 @@ def parse(text: str) -> Samples:
 
 def grown(before: Samples, after: Samples, name: str) -> dict[Labels, float]:
     """By labels, how much a counter grew."""
-    found = {key: value - before.get(key, 0.0) for key, value in after.items() if key[0] == name}
-    return {labels: value for (_, labels), value in found.items() if value}
+    result = {key: value - before.get(key, 0.0) for key, value in after.items() if key[0] == name}
+    return {labels: value for (_, labels), value in result.items() if value}
 
 
 @contextmanager
-def operator_process(cluster: Cluster, folder: Path, **more: Any) -> Iterator[Operator]:
+def operator_process(cluster: KubeCluster, folder: Path, **more: Any) -> Iterator[OperatorProcess]:
     """Runs until the block ends; `more` are settings beyond the defaults."""
     probes, metrics = free_port(), free_port()
     settings: dict[str, Any] = {
@@ -92,7 +92,7 @@ def operator_process(cluster: Cluster, folder: Path, **more: Any) -> Iterator[Op
     with (folder / "operator.log").open("wb") as log, subprocess.Popen(command, stdout=log, stderr=log) as process:
         try:
             wait_until(lambda: is_ready(process, probes, folder), "the operator to be ready", timeout_seconds=120)
-            yield Operator(process.pid, f"http://127.0.0.1:{metrics}/metrics")
+            yield OperatorProcess(process.pid, f"http://127.0.0.1:{metrics}/metrics")
         finally:
             process.send_signal(signal.SIGTERM)
 

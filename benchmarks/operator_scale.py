@@ -28,9 +28,9 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from operator_process import Operator, Samples, Usage, grown, operator_process, parse
+from operator_process import OperatorProcess, Samples, Usage, grown, operator_process, parse
 
-from e2e.cluster import Cluster
+from e2e.cluster import KubeCluster
 from e2e.cluster.commands import CommandFailed
 from e2e.cluster.nodes.kwok import ANNOTATION, DEVICES_PER_NODE
 from e2e.cluster.waiting import wait_until
@@ -69,7 +69,7 @@ def job(name: str, replicas: int) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class Phase:
+class ScalePhase:
     """One load: times from its submission, and what it took."""
 
     name: str
@@ -84,7 +84,9 @@ class Phase:
     usage: Usage
 
 
-def measure(cluster: Cluster, operator: Operator, name: str, jobs: list[dict[str, Any]], num_pods: int) -> Phase:
+def measure(
+    cluster: KubeCluster, operator: OperatorProcess, name: str, jobs: list[dict[str, Any]], num_pods: int
+) -> ScalePhase:
     """Submits the jobs and waits until every pod runs and every job says so."""
     before, server_before = operator.samples(), server_samples(cluster)
     started = time.monotonic()
@@ -94,7 +96,7 @@ def measure(cluster: Cluster, operator: Operator, name: str, jobs: list[dict[str
     created = time.monotonic()
     wait_until(lambda: ready_jobs(cluster) == len(jobs), f"{len(jobs)} Ready jobs", 900, 2.0)
     ready = time.monotonic()
-    return Phase(
+    return ScalePhase(
         name,
         num_pods,
         submitted - started,
@@ -108,7 +110,7 @@ def measure(cluster: Cluster, operator: Operator, name: str, jobs: list[dict[str
     )
 
 
-def submit(cluster: Cluster, jobs: list[dict[str, Any]]) -> None:
+def submit(cluster: KubeCluster, jobs: list[dict[str, Any]]) -> None:
     """As several users would: one kubectl sends one object after the other."""
     shares = [share for start in range(NUM_USERS) if (share := jobs[start::NUM_USERS])]
     lists = [json.dumps({"apiVersion": "v1", "kind": "List", "items": share}) for share in shares]
@@ -116,32 +118,32 @@ def submit(cluster: Cluster, jobs: list[dict[str, Any]]) -> None:
         list(pool.map(lambda text: cluster.kubectl("create", "-f", "-", input=text), lists))
 
 
-def pods_counted(cluster: Cluster) -> int:
+def pods_counted(cluster: KubeCluster) -> int:
     """One pod is read; the server says how many are left."""
     page = json.loads(cluster.kubectl("get", "--raw", f"/api/v1/namespaces/{NAMESPACE}/pods?limit=1"))
     num_left: int = page["metadata"].get("remainingItemCount", 0)
     return len(page["items"]) + num_left
 
 
-def serves_jobs(cluster: Cluster) -> bool:
+def serves_jobs(cluster: KubeCluster) -> bool:
     with suppress(CommandFailed):
         cluster.kubectl("get", "--raw", f"/apis/rljob.dev/v1alpha1/namespaces/{NAMESPACE}/rljobs")
         return True
     return False
 
 
-def ready_jobs(cluster: Cluster) -> int:
+def ready_jobs(cluster: KubeCluster) -> int:
     """By the phase in the table that the server prints."""
     rows = cluster.kubectl("-n", NAMESPACE, "get", "rljobs", "--no-headers").splitlines()
     return sum(row.split()[1] == "Running" for row in rows)
 
 
-def server_samples(cluster: Cluster) -> Samples:
+def server_samples(cluster: KubeCluster) -> Samples:
     lines = cluster.kubectl("get", "--raw", "/metrics").splitlines()
     return parse("\n".join(line for line in lines if line.startswith("apiserver_request_total")) + "\n")
 
 
-def delete_all(cluster: Cluster) -> float:
+def delete_all(cluster: KubeCluster) -> float:
     """Seconds until no pod is left."""
     started = time.monotonic()
     cluster.kubectl("-n", NAMESPACE, "delete", "rljobs", "--all", "--wait=false")
@@ -157,7 +159,7 @@ def idle_cpu_percent(usage: Callable[[], Usage]) -> float:
     return 100 * (usage().cpu_seconds - before) / IDLE_SECONDS
 
 
-def print_phase(phase: Phase) -> None:
+def print_phase(phase: ScalePhase) -> None:
     seconds = grown(phase.before, phase.after, "rljob_operator_reconcile_seconds_sum")
     counts = grown(phase.before, phase.after, "rljob_operator_reconcile_seconds_count")
     num_reconciles = sum(counts.values())
@@ -173,7 +175,7 @@ def print_phase(phase: Phase) -> None:
     print(f"  API server's writes {writes(phase)}")
 
 
-def quantile(phase: Phase, share: float) -> str:
+def quantile(phase: ScalePhase, share: float) -> str:
     """The upper bound of the histogram's bucket that holds this share of the reconciles."""
     totals: Counter[float] = Counter()
     for labels, count in grown(phase.before, phase.after, "rljob_operator_reconcile_seconds_bucket").items():
@@ -182,14 +184,14 @@ def quantile(phase: Phase, share: float) -> str:
     return f"{min((bound for bound, count in totals.items() if count >= wanted), default=0.0):g} s"
 
 
-def requests(phase: Phase) -> str:
+def requests(phase: ScalePhase) -> str:
     by_verb: Counter[str] = Counter()
     for labels, count in grown(phase.before, phase.after, "rljob_operator_api_requests_total").items():
         by_verb[dict(labels)["verb"]] += int(count)
     return f"{by_verb.total():8}     {listed(by_verb)}"
 
 
-def writes(phase: Phase) -> str:
+def writes(phase: ScalePhase) -> str:
     """From everyone: also the scheduler, the controllers and kwok."""
     by_kind: Counter[str] = Counter()
     for labels, count in grown(phase.server_before, phase.server_after, "apiserver_request_total").items():
@@ -220,7 +222,7 @@ def main() -> None:
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the cluster goes down on the way out
     started = time.monotonic()
-    cluster = Cluster.up(nodes=0, kwok=options.nodes, index=options.index, build_images=False)
+    cluster = KubeCluster.up(nodes=0, kwok=options.nodes, index=options.index, build_images=False)
     print(f"{options.nodes} nodes Ready     {time.monotonic() - started:8.1f} s", flush=True)
     try:
         with tempfile.TemporaryDirectory() as folder:
@@ -229,7 +231,7 @@ def main() -> None:
         cluster.down()
 
 
-def run(cluster: Cluster, folder: Path, num_nodes: int, num_jobs: int) -> None:
+def run(cluster: KubeCluster, folder: Path, num_nodes: int, num_jobs: int) -> None:
     cluster.kubectl("create", "-f", CRD)
     wait_until(lambda: serves_jobs(cluster), "the API server to serve RLJobs", timeout_seconds=60)
     with operator_process(cluster, folder) as operator:

@@ -30,10 +30,10 @@ Cell = tuple[str, str, str]
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--batches", type=int, default=4, help="random batches of each kind")
-    found = measure(parser.parse_args().batches)
-    print("\n".join(table(found)))
-    wrong = mistakes(found)
-    print("\n".join(wrong) or f"{len(found)} comparisons; every difference above {TOLERANCE} has its reason")
+    result = measure(parser.parse_args().batches)
+    print("\n".join(table(result)))
+    wrong = mistakes(result)
+    print("\n".join(wrong) or f"{len(result)} comparisons; every difference above {TOLERANCE} has its reason")
     sys.exit(1 if wrong else 0)
 
 
@@ -79,33 +79,33 @@ def is_equal(text: str) -> bool:
         return False
 
 
-def table(found: dict[Cell, str]) -> list[str]:
+def table(result: dict[Cell, str]) -> list[str]:
     """Markdown: functions down, systems across; a number points to a reason below."""
     numbers = {reason: str(index) for index, reason in enumerate(dict.fromkeys(REASONS.values()), 1)}
-    functions = dict.fromkeys(name for name, _, _ in found)
+    functions = dict.fromkeys(name for name, _, _ in result)
     lines = ["| function | " + " | ".join(SYSTEMS) + " |", "|---" * (1 + len(SYSTEMS)) + "|"]
     for function in functions:
-        cells = [_text(function, system, found, numbers) for system in SYSTEMS]
+        cells = [_text(function, system, result, numbers) for system in SYSTEMS]
         lines.append(f"| {function} | " + " | ".join(cells) + " |")
     return [*lines, "", *(f"{number}. {reason}" for reason, number in numbers.items()), ""]
 
 
-def _text(function: str, system: str, found: dict[Cell, str], numbers: dict[str, str]) -> str:
+def _text(function: str, system: str, result: dict[Cell, str], numbers: dict[str, str]) -> str:
     parts = []
     for quantity in ("value", "gradient", "error"):
         cell = (function, system, quantity)
-        if cell in found:
+        if cell in result:
             mark = f" ({numbers[REASONS[cell]]})" if cell in REASONS else ""
-            parts.append(("raises" if quantity == "error" else f"{quantity} {found[cell]}") + mark)
+            parts.append(("raises" if quantity == "error" else f"{quantity} {result[cell]}") + mark)
     return ", ".join(parts) or "–"
 
 
-def mistakes(found: dict[Cell, str]) -> list[str]:
+def mistakes(result: dict[Cell, str]) -> list[str]:
     """Differences without a reason, reasons without a difference."""
     unexplained = [
-        f"UNEXPLAINED {cell}: {text}" for cell, text in found.items() if not is_equal(text) and cell not in REASONS
+        f"UNEXPLAINED {cell}: {text}" for cell, text in result.items() if not is_equal(text) and cell not in REASONS
     ]
-    stale = [f"REASON WITHOUT A DIFFERENCE {cell}" for cell in REASONS if cell not in found or is_equal(found[cell])]
+    stale = [f"REASON WITHOUT A DIFFERENCE {cell}" for cell in REASONS if cell not in result or is_equal(result[cell])]
     return unexplained + stale
 
 

@@ -21,16 +21,16 @@ class Venv:
         """Its Python; installed by the first call."""
         cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
         directory = cache / "rljob" / self.name
-        found, stamp = directory / "bin" / "python", directory / "installed"
+        result, stamp = directory / "bin" / "python", directory / "installed"
         wanted = "\n".join([*self.packages, *self.alone])
         if stamp.exists() and stamp.read_text() == wanted:
-            return found
+            return result
         uv = [sys.executable, "-m", "uv"]
-        install = [*uv, "pip", "install", "--quiet", "--python", str(found)]
+        install = [*uv, "pip", "install", "--quiet", "--python", str(result)]
         make = [*uv, "venv", "--quiet", "--allow-existing", "--python", sys.executable, str(directory)]
         subprocess.run(make, check=True)
         subprocess.run([*install, *self.packages], check=True)
         if self.alone:
             subprocess.run([*install, "--no-deps", *self.alone], check=True)
         stamp.write_text(wanted)
-        return found
+        return result

@@ -23,7 +23,7 @@ import torch
 from private_memory import MIB, give_back_what_is_freed, private_bytes, watched
 from sized_models import write_model
 
-from rljob_api.catalogue.columns import full_kl
+from rljob_api.catalogue.columns import computes_full_kl
 from rljob_api.loading.load import parse_job
 from rljob_api.memory.model_shape import ModelShape, parse_shape
 from rljob_api.pipeline.meshes import Mesh
@@ -63,7 +63,7 @@ HEAD = (
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class PlannedCase:
     """One line."""
 
     fields: tuple[str, ...] = ()
@@ -81,41 +81,41 @@ PARALLEL = "training.parallelism."
 RECOMPUTED = "training.memory.activationCheckpointing=Full"
 STATES = "training.optimizer.states="
 WAYS = {
-    "as it is": Way(),
-    "recomputed": Way((RECOMPUTED,)),
-    "adapter": Way(("models.0.adapter={rank: 16}",)),
-    "adapter, recomputed": Way(("models.0.adapter={rank: 16}", RECOMPUTED)),
-    "adapter and its base as reference": Way(("models.0.adapter={rank: 16}", "algorithm.kl.coefficient=0.1")),
-    "BFloat16": Way(("training.precision=BFloat16",)),
-    "BFloat16, adapter": Way(("training.precision=BFloat16", "models.0.adapter={rank: 16}")),
-    "states BFloat16": Way((f"{STATES}BFloat16", "training.betas=[0.9, 0.99]")),
-    "states Int8": Way((f"{STATES}Int8",)),
-    "optimizer on the host": Way(offload=OffloadSpec(optimizer=True)),
-    "parameters on the host": Way(offload=OffloadSpec(optimizer=True, parameters=True)),
-    "reference": Way(("algorithm.kl.coefficient=0.1",)),
-    "reference, whole divergence": Way(("algorithm.kl={coefficient: 0.1, estimator: Full, placement: Loss}",)),
-    "critic": Way(("algorithm={name: PPO, groupSize: 4, kl: {coefficient: 0}}",)),
-    "data 2": Way(workers=2),
-    "data 2, adapter": Way(("models.0.adapter={rank: 16}",), workers=2),
-    "replicate 2": Way((f"{PARALLEL}replicate=2",), workers=2),
-    "tensor 2": Way((f"{PARALLEL}tensor=2",), workers=2),
-    "tensor 2, recomputed": Way((f"{PARALLEL}tensor=2", RECOMPUTED), workers=2),
-    "context 2": Way((f"{PARALLEL}context=2",), workers=2),
-    "context 2, ring": Way((f"{PARALLEL}context=2",), workers=2, key_heads=1),
-    "experts": Way(family="qwen3_moe"),
-    "experts, expert 2": Way((f"{PARALLEL}expert=2",), workers=2, family="qwen3_moe"),
-    "Megatron": Way(("training.engine=Megatron",)),
-    "Megatron, pipeline 2": Way(("training.engine=Megatron", f"{PARALLEL}pipeline=2"), workers=2),
-    "Gemma 2": Way(family="gemma2"),
-    "Gemma 3": Way(family="gemma3_text"),
-    "Phi, 51,200 words": Way(family="phi", vocabulary=51_200),
-    "Llama, 128,256 words": Way(family="llama", vocabulary=128_256),
-    "Phi 3": Way(family="phi3"),
-    "GPT-2": Way(family="gpt2"),
+    "as it is": PlannedCase(),
+    "recomputed": PlannedCase((RECOMPUTED,)),
+    "adapter": PlannedCase(("models.0.adapter={rank: 16}",)),
+    "adapter, recomputed": PlannedCase(("models.0.adapter={rank: 16}", RECOMPUTED)),
+    "adapter and its base as reference": PlannedCase(("models.0.adapter={rank: 16}", "algorithm.kl.coefficient=0.1")),
+    "BFloat16": PlannedCase(("training.precision=BFloat16",)),
+    "BFloat16, adapter": PlannedCase(("training.precision=BFloat16", "models.0.adapter={rank: 16}")),
+    "states BFloat16": PlannedCase((f"{STATES}BFloat16", "training.betas=[0.9, 0.99]")),
+    "states Int8": PlannedCase((f"{STATES}Int8",)),
+    "optimizer on the host": PlannedCase(offload=OffloadSpec(optimizer=True)),
+    "parameters on the host": PlannedCase(offload=OffloadSpec(optimizer=True, parameters=True)),
+    "reference": PlannedCase(("algorithm.kl.coefficient=0.1",)),
+    "reference, whole divergence": PlannedCase(("algorithm.kl={coefficient: 0.1, estimator: Full, placement: Loss}",)),
+    "critic": PlannedCase(("algorithm={name: PPO, groupSize: 4, kl: {coefficient: 0}}",)),
+    "data 2": PlannedCase(workers=2),
+    "data 2, adapter": PlannedCase(("models.0.adapter={rank: 16}",), workers=2),
+    "replicate 2": PlannedCase((f"{PARALLEL}replicate=2",), workers=2),
+    "tensor 2": PlannedCase((f"{PARALLEL}tensor=2",), workers=2),
+    "tensor 2, recomputed": PlannedCase((f"{PARALLEL}tensor=2", RECOMPUTED), workers=2),
+    "context 2": PlannedCase((f"{PARALLEL}context=2",), workers=2),
+    "context 2, ring": PlannedCase((f"{PARALLEL}context=2",), workers=2, key_heads=1),
+    "experts": PlannedCase(family="qwen3_moe"),
+    "experts, expert 2": PlannedCase((f"{PARALLEL}expert=2",), workers=2, family="qwen3_moe"),
+    "Megatron": PlannedCase(("training.engine=Megatron",)),
+    "Megatron, pipeline 2": PlannedCase(("training.engine=Megatron", f"{PARALLEL}pipeline=2"), workers=2),
+    "Gemma 2": PlannedCase(family="gemma2"),
+    "Gemma 3": PlannedCase(family="gemma3_text"),
+    "Phi, 51,200 words": PlannedCase(family="phi", vocabulary=51_200),
+    "Llama, 128,256 words": PlannedCase(family="llama", vocabulary=128_256),
+    "Phi 3": PlannedCase(family="phi3"),
+    "GPT-2": PlannedCase(family="gpt2"),
 }
 
 
-def planned(way: Way, tokens: int, path: Path) -> Plan:
+def planned(way: PlannedCase, tokens: int, path: Path) -> Plan:
     """A micro-batch is all rows of one prompt, a quarter of each the prompt."""
     prompt = tokens // (1 + 3 * GROUP_SIZE)
     job = parse_job(
@@ -133,7 +133,7 @@ def planned(way: Way, tokens: int, path: Path) -> Plan:
     made = plan(job, shapes=shapes_of(path))
     if way.offload is None:
         return made
-    engines = (each.model_copy(update={"offload": way.offload}) for each in made.engines)
+    engines = (engine.model_copy(update={"offload": way.offload}) for engine in made.engines)
     moved = made.model_copy(update={"engines": tuple(engines)})
     return moved.model_copy(update={"memory": memory_of(moved, shapes_of(path), {})})
 
@@ -145,7 +145,7 @@ def shapes_of(path: Path) -> dict[str, ModelShape]:
 
 
 def estimate(made: Plan) -> tuple[float, float]:
-    phases = {each.phase: each for group in made.memory if group.group == "train" for each in group.phases}
+    phases = {phase.phase: phase for group in made.memory if group.group == "train" for phase in group.phases}
     # gradients come to the host when those that added up are gone
     waiting = phases["load"].host
     return (phases["load"].peak + waiting) / MIB, (phases["train"].peak + waiting) / MIB
@@ -168,18 +168,18 @@ def measure(rank: int, tiny: Plan, made: Plan) -> tuple[float, float]:
 
 def built(made: Plan, rank: int) -> list[tuple[EnginePlan, ScoringEngine]]:
     """As a worker does, what is trained last."""
-    own = [each for each in made.engines if each.group == "train" and each.kind == "Train"]
+    own = [engine for engine in made.engines if engine.group == "train" and engine.kind == "Train"]
     meshes = _meshes(own, rank)
     trained = {
-        each.name: build_train_engine(made, each, CPU, meshes[each.mesh]) for each in own if each.base_of is None
+        item.name: build_train_engine(made, item, CPU, meshes[item.mesh]) for item in own if item.base_of is None
     }
-    bases = {each.name: build_base(trained[each.base_of]) for each in own if each.base_of is not None}
+    bases = {item.name: build_base(trained[item.base_of]) for item in own if item.base_of is not None}
     engines: dict[str, ScoringEngine] = {**trained, **bases}
-    return sorted(((each, engines[each.name]) for each in own), key=lambda each: each[0].trainable)
+    return sorted(((item, engines[item.name]) for item in own), key=lambda item: item[0].trainable)
 
 
 def _meshes(own: list[EnginePlan], rank: int) -> dict[Mesh, ProcessMesh]:
-    meshes = [each.mesh for each in own]
+    meshes = [item.mesh for item in own]
     if meshes[0].size == 1:
         return {mesh: alone(CPU) for mesh in meshes}
     return build_meshes(meshes, rank, CPU, deadline_seconds=60)
@@ -197,7 +197,7 @@ def step(made: Plan, engines: list[tuple[EnginePlan, ScoringEngine]]) -> None:
         if isinstance(engine.model, ValueModel):
             engine.values(batch)
             engine.update(batch, ValueRegression())
-        elif full_kl(made.spec):
+        elif computes_full_kl(made.spec):
             engine.update(batch, Distillation(), reference=reference)
         else:
             engine.update(batch, PolicyGradient())
@@ -228,8 +228,8 @@ def line(name: str, options: argparse.Namespace, folder: Path) -> str:
     (count,) = written(hidden, layers, shape[0], folder / "model", *shape[1:])
     tiny, made = planned(way, 104, folder / "tiny"), planned(way, options.tokens, folder / "model")
     ranks = run_fresh_ranks(way.workers, measure, folder / "run", tiny, made, deadline_seconds=DEADLINE_SECONDS)
-    found = [max(each) for each in zip(*ranks, strict=True)]
-    cells = " | ".join(f"{e:.0f} | {f:.0f} | {e / f - 1:+.0%}" for e, f in zip(estimate(made), found, strict=True))
+    result = [max(item) for item in zip(*ranks, strict=True)]
+    cells = " | ".join(f"{e:.0f} | {f:.0f} | {e / f - 1:+.0%}" for e, f in zip(estimate(made), result, strict=True))
     return f"| {way.family}, {count / 1e6:.0f} M | {name} | {way.workers} | {cells.replace('-', '−')} |"
 
 

@@ -26,15 +26,15 @@ def give_back_what_is_freed() -> None:
     ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, 64 << 10)
 
 
-class Peak:
+class PeakMemory:
     """The most a block took beyond what there was, in bytes."""
 
     beyond = 0
 
 
 @contextmanager
-def watched() -> Iterator[Peak]:
-    peak, before, ended = Peak(), private_bytes(), threading.Event()
+def watched() -> Iterator[PeakMemory]:
+    peak, before, ended = PeakMemory(), private_bytes(), threading.Event()
 
     def watch() -> None:
         while not ended.wait(0.002):

@@ -24,7 +24,7 @@ from collections.abc import Sequence
 
 import docs_section
 from scaled_jobs import ours
-from scaled_jobs.load import Load, Measured
+from scaled_jobs.load import JobLoad, Measured
 
 HEADS = ("pods", "step s", "tokens/s", "computing", "efficiency", "cores", "CPU ms", "busiest ms")
 HEADS += ("link out MB", "link in MB", "memory MB", "steps")
@@ -33,29 +33,29 @@ HEADS += ("link out MB", "link in MB", "memory MB", "steps")
 def table(measured: Sequence[Measured]) -> list[str]:
     """Markdown; efficiency against the first."""
     lines = ["| " + " | ".join(HEADS) + " |", "|--:" * len(HEADS) + "|"]
-    return lines + ["| " + " | ".join(row(each, measured[0])) + " |" for each in measured]
+    return lines + ["| " + " | ".join(row(item, measured[0])) + " |" for item in measured]
 
 
-def row(each: Measured, first: Measured) -> list[str]:
-    load = each.load
-    efficiency = each.tokens_per_second / load.pods / (first.tokens_per_second / first.load.pods)
+def row(item: Measured, first: Measured) -> list[str]:
+    load = item.load
+    efficiency = item.tokens_per_second / load.pods / (first.tokens_per_second / first.load.pods)
     return [
         str(load.pods),
-        f"{each.step_seconds:.2f}",
-        f"{each.tokens_per_second:,.0f}",
-        f"{load.compute_seconds / each.step_seconds:.1%}",
+        f"{item.step_seconds:.2f}",
+        f"{item.tokens_per_second:,.0f}",
+        f"{load.compute_seconds / item.step_seconds:.1%}",
         f"{efficiency:.1%}",
-        f"{each.cores:.2f}",
-        f"{each.cores * each.step_seconds / load.pods * 1e3:.0f}",
-        f"{each.busiest_seconds * 1e3:.0f}",
-        f"{each.sent / 1e6:.2f}",
-        f"{each.received / 1e6:.2f}",
-        f"{each.memory / 1e6:.0f}",
-        str(each.steps),
+        f"{item.cores:.2f}",
+        f"{item.cores * item.step_seconds / load.pods * 1e3:.0f}",
+        f"{item.busiest_seconds * 1e3:.0f}",
+        f"{item.sent / 1e6:.2f}",
+        f"{item.received / 1e6:.2f}",
+        f"{item.memory / 1e6:.0f}",
+        str(item.steps),
     ]
 
 
-def described(load: Load) -> str:
+def described(load: JobLoad) -> str:
     """What every pod has to do."""
     return (
         f"A pod: {load.rows} rows of {load.tokens:,} tokens in the mean, {load.pod_bytes / 1e6:.2f} MB a step, "
@@ -78,7 +78,7 @@ def main() -> None:
     if os.geteuid() or sys.platform != "linux":
         sys.exit("namespaces and shaped links need Linux and root")
     speed = options.speed or 384 * options.megabits
-    loads = [Load(pods, options.rows, options.tokens, options.megabits, speed) for pods in options.pods]
+    loads = [JobLoad(pods, options.rows, options.tokens, options.megabits, speed) for pods in options.pods]
     head, measured = described(loads[0]), list[Measured]()
     print(head, flush=True)
     for load in loads:

@@ -37,10 +37,10 @@ from rljob_api.planning.planner import plan
 from rljob_worker.databuffer.routes.hosts import hosts_of
 from rljob_worker.local.services import ServicesPlace, services_environment
 from rljob_worker.process.child import LoggedChild
-from rljob_worker.process.family import end_family
+from rljob_worker.process.marked_processes import end_marked_processes
 from rljob_worker.rewards.access import ServiceAccess
 from rljob_worker.rewards.service import Service
-from rljob_worker.tiny.make import make
+from rljob_worker.tiny.make import make_model
 from rljob_worker.tiny.recipe import quick
 
 BATCH_ROWS, CONCURRENCY, START_SECONDS = 16, 8, 600.0
@@ -96,7 +96,9 @@ def serving(folder: Path, services: list[dict[str, Any]], gated: bool) -> Iterat
     folder.mkdir()
     document = job(folder, argparse.Namespace(rows=8, tokens=8, steps=1), 0.0)
     document["spec"]["services"] = services
-    document["spec"]["rewards"] = [{"name": each["name"], "run": "a:b", "service": each["name"]} for each in services]
+    document["spec"]["rewards"] = [
+        {"name": service["name"], "run": "a:b", "service": service["name"]} for service in services
+    ]
     (folder / "plan.json").write_text(plan(parse_job(json.dumps(document), [])).canonical_json())
     token, mark, (lifeline, end) = secrets.token_hex(32), secrets.token_hex(16), os.pipe()
     (folder / "token").write_text(token)
@@ -119,7 +121,7 @@ def serving(folder: Path, services: list[dict[str, Any]], gated: bool) -> Iterat
         yield f"http://127.0.0.1:{process.ready()['port']}", token
     finally:
         process.kill()
-        end_family(mark, grace_seconds=0.0)
+        end_marked_processes(mark, grace_seconds=0.0)
         os.close(end)
         os.close(lifeline)
 
@@ -175,7 +177,7 @@ def direct(url: str, rows: Sequence[dict[str, Any]]) -> Round:
 
 
 def throughput(folder: Path, classifier: Path, options: argparse.Namespace) -> None:
-    rows, found = rows_of(options.rows), dict[str, list[Round]]()
+    rows, result = rows_of(options.rows), dict[str, list[Round]]()
     shipped = {"path": str(classifier), "maxTokens": 128}
     ours_of = [{"name": "model", "run": "rljob_worker.services:reward_model", "options": shipped}]
     plain_of = [{"name": "model", "run": "applications:plain", "options": {"path": str(classifier)}}]
@@ -188,11 +190,11 @@ def throughput(folder: Path, classifier: Path, options: argparse.Namespace) -> N
                 "ours": ours(f"{url}/model", token, rows),
                 "direct": direct(f"{plain_url}/model", rows),
             }
-            for kind, each in rounds.items() if number else ():  # the first warms up
-                found.setdefault(kind, []).append(each)
-    rate = {kind: statistics.median(len(rows) / seconds for seconds, _ in each) for kind, each in found.items()}
-    for kind, each in found.items():
-        times = sorted(value for _, values in each for value in values)
+            for kind, item in rounds.items() if number else ():  # the first warms up
+                result.setdefault(kind, []).append(item)
+    rate = {kind: statistics.median(len(rows) / seconds for seconds, _ in item) for kind, item in result.items()}
+    for kind, item in result.items():
+        times = sorted(value for _, values in item for value in values)
         p50, p99 = times[len(times) // 2], times[int(len(times) * 0.99)]
         print(f"{kind:10} {rate[kind]:8.0f} rows/s  p50 {p50:6.1f} ms  p99 {p99:6.1f} ms", flush=True)
     print(f"ours / direct: {rate['ours'] / rate['direct']:.2f}", flush=True)
@@ -210,7 +212,7 @@ def slow_steps(folder: Path, options: argparse.Namespace) -> None:
         slow["spec"]["services"] = [
             {"name": "slow", "run": "applications:slow", "options": {"seconds": options.seconds}}
         ]
-        times = [step_seconds(folder, each) for each in (fast, slow)]
+        times = [step_seconds(folder, item) for item in (fast, slow)]
         grown.append(times[1] - times[0])
         print(f"a step takes {times[0]:.3f} s, with {options.seconds:g} s a request {times[1]:.3f} s", flush=True)
     print(f"longer by {statistics.median(grown):.3f} s (median of {options.pairs} pairs)")
@@ -239,7 +241,7 @@ def main() -> None:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        make(quick(), folder / "tiny")
+        make_model(quick(), folder / "tiny")
         (folder / "judge.py").write_text("async def judged(row, seconds):\n    return 1.0 * (row['row_id'] % 7)\n")
         (folder / "applications.py").write_text(APPLICATIONS)
         (folder / "ungated.py").write_text(UNGATED)

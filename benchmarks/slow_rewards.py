@@ -20,7 +20,7 @@ from typing import Any
 
 import yaml
 
-from rljob_worker.tiny.make import make
+from rljob_worker.tiny.make import make_model
 from rljob_worker.tiny.recipe import quick
 
 GROUP_SIZE = 8
@@ -71,7 +71,7 @@ def step_seconds(folder: Path, document: dict[str, Any]) -> float:
         if done.returncode:
             raise SystemExit(done.stdout + done.stderr)
         records = map(json.loads, (Path(runs) / name / "metrics.jsonl").read_text().splitlines())
-        return statistics.median([each["time/step_seconds"] for each in records if each["step"] > WARM_UP_STEPS])
+        return statistics.median([record["time/step_seconds"] for record in records if record["step"] > WARM_UP_STEPS])
 
 
 def main() -> None:
@@ -85,10 +85,10 @@ def main() -> None:
     grown = []
     with tempfile.TemporaryDirectory() as folder:
         tiny = Path(folder) / "tiny"
-        make(quick(), tiny)
+        make_model(quick(), tiny)
         (Path(folder) / "judge.py").write_text(REWARD)
         for _ in range(options.pairs):
-            fast, slow = (step_seconds(Path(folder), job(tiny, options, each)) for each in (0.0, options.seconds))
+            fast, slow = (step_seconds(Path(folder), job(tiny, options, item)) for item in (0.0, options.seconds))
             grown.append(slow - fast)
             print(f"a step takes {fast:.3f} s, with {options.seconds:g} s a reward {slow:.3f} s", flush=True)
     longer = statistics.median(grown)

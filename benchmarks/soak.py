@@ -29,11 +29,11 @@ from statistics import median
 
 from killed_gang.job import expected
 from killed_gang.lives import Life, Wrong, begin, committed, end, kill_one, live
-from killed_gang.memory import MIB, Sample, by_name, ends_of_life, has_grown, over_lives
+from killed_gang.memory import MIB, MemorySample, by_name, ends_of_life, has_grown, over_lives
 
 SAME_AGE_SECONDS = 4.0
 COMPARED_LIVES = 5
-TOLD_SECONDS = 60.0
+REPORT_SECONDS = 60.0
 
 
 def main() -> int:
@@ -56,10 +56,10 @@ def main() -> int:
 
 def soak(directory: Path, options: argparse.Namespace) -> None:
     """Raises Wrong, in the end or as soon as it is known."""
-    begin_at, choice, say = time.monotonic(), random.Random(options.seed), Telling()
+    begin_at, choice, say = time.monotonic(), random.Random(options.seed), ProgressPrinter()
     quiet = begin(directory, 1, options.memory, options.spill)
     live(quiet, options.minutes * 20, directory, say)
-    killed, ends, samples, number = Counter(), list[float](), list[Sample](), 1
+    killed, ends, samples, number = Counter(), list[float](), list[MemorySample](), 1
     life = quiet
     while True:
         killed[kind(kill_one(life, choice))] += 1
@@ -79,14 +79,14 @@ def soak(directory: Path, options: argparse.Namespace) -> None:
         raise Wrong(f"memory has grown: {', '.join(grown)}")
 
 
-class Telling:
+class ProgressPrinter:
     """A line now and then."""
 
     def __init__(self) -> None:
         self._last = time.monotonic()
 
     def __call__(self, life: Life) -> None:
-        if time.monotonic() - self._last < TOLD_SECONDS or not life.samples:
+        if time.monotonic() - self._last < REPORT_SECONDS or not life.samples:
             return
         self._last = time.monotonic()
         newest = {sample.name: sample for sample in life.samples}
@@ -113,14 +113,14 @@ def check_rows(directory: Path, to: int = 0) -> tuple[int, int]:
             if before != (rows, digest):
                 raise Wrong(f"step {step} of {path.name} gave {before} in one life and {(rows, digest)} in another")
     for step in range(1, to + 1):
-        found = seen[step].values()
-        together = sum(rows for rows, _ in found), sum(digest for _, digest in found) % (1 << 64)
+        result = seen[step].values()
+        together = sum(rows for rows, _ in result), sum(digest for _, digest in result) % (1 << 64)
         if together != expected(step):
             raise Wrong(f"step {step} gave (rows, digest) {together}, and {expected(step)} were put")
     return to, sum(rows for step in range(1, to + 1) for rows, _ in seen[step].values())
 
 
-def table_of_life(samples: list[Sample]) -> list[str]:
+def table_of_life(samples: list[MemorySample]) -> list[str]:
     """Prints memory over the undisturbed life; returns who has grown."""
     print("| without kills | step | MiB | step | MiB |\n|---|--:|--:|--:|--:|")
     grown = []
@@ -131,14 +131,14 @@ def table_of_life(samples: list[Sample]) -> list[str]:
     return grown
 
 
-def table_of_lives(samples: list[Sample]) -> list[str]:
+def table_of_lives(samples: list[MemorySample]) -> list[str]:
     """Prints memory over all lives at the same age; returns who has grown."""
     print(f"| at {SAME_AGE_SECONDS:.0f} s of age | lives | MiB, first {COMPARED_LIVES} | MiB, last {COMPARED_LIVES} |")
     print("|---|--:|--:|--:|")
     grown = []
-    for name, found in over_lives(samples, SAME_AGE_SECONDS).items():
-        before, after = median(found[:COMPARED_LIVES]), median(found[-COMPARED_LIVES:])
-        print(f"| {name} | {len(found)} | {before / MIB:.1f} | {after / MIB:.1f} |")
+    for name, result in over_lives(samples, SAME_AGE_SECONDS).items():
+        before, after = median(result[:COMPARED_LIVES]), median(result[-COMPARED_LIVES:])
+        print(f"| {name} | {len(result)} | {before / MIB:.1f} | {after / MIB:.1f} |")
         grown += [f"{name} over lives"] * has_grown(before, after)
     return grown
 

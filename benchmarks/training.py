@@ -56,7 +56,7 @@ class MeanLogProb:
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class TrainingWork:
     """What all three are given."""
 
     path: str
@@ -89,13 +89,13 @@ def rows(groups: int, prompt: int, mean: int, longest: int, vocabulary: int) -> 
     return Batch.build(np.arange(count), np.arange(count) // GROUP, columns, prompts.lengths + responses.lengths)
 
 
-def engine(work: Work) -> Callable[[], None]:
+def engine(work: TrainingWork) -> Callable[[], None]:
     settings = TrainSettings(tokens_per_micro_batch=work.tokens, learning_rate=1e-6, **work.options)
-    found = FSDPEngine(load_policy(work.path, torch.float32, CPU), settings, CPU)
-    return lambda: found.update(work.batch, MeanLogProb()) and None
+    fsdpengine = FSDPEngine(load_policy(work.path, torch.float32, CPU), settings, CPU)
+    return lambda: fsdpengine.update(work.batch, MeanLogProb()) and None
 
 
-def by_hand(work: Work) -> Callable[[], None]:
+def by_hand(work: TrainingWork) -> Callable[[], None]:
     model = AutoModelForCausalLM.from_pretrained(work.path, dtype=torch.float32, attn_implementation=ATTENTION)
     packs = [
         (MicroBatch.of(work.batch, run, CPU), torch.from_numpy(work.batch.column_of("advantages", run).values).float())
@@ -112,7 +112,7 @@ def by_hand(work: Work) -> Callable[[], None]:
     return _loop(model, packs, loss)
 
 
-def padded(work: Work) -> Callable[[], None]:
+def padded(work: TrainingWork) -> Callable[[], None]:
     model = AutoModelForCausalLM.from_pretrained(work.path, dtype=torch.float32, attn_implementation="sdpa")
     prompts, responses, advantages = (
         work.batch[name].to_list() for name in ("prompt_ids", "response_ids", "advantages")
@@ -138,7 +138,7 @@ def padded(work: Work) -> Callable[[], None]:
     return _loop(model, parts, loss)
 
 
-def _loss(logits: torch.Tensor, targets: torch.Tensor, advantages: torch.Tensor, work: Work) -> torch.Tensor:
+def _loss(logits: torch.Tensor, targets: torch.Tensor, advantages: torch.Tensor, work: TrainingWork) -> torch.Tensor:
     log_probs = torch.log_softmax(logits, -1).gather(-1, targets[:, None])[:, 0]
     return -(advantages * log_probs).sum() / work.responses
 
@@ -156,7 +156,7 @@ def _loop(model: torch.nn.Module, parts: list, loss: Callable) -> Callable[[], N
     return step
 
 
-def compare(work: Work, rounds: int) -> dict[str, list[float]]:
+def compare(work: TrainingWork, rounds: int) -> dict[str, list[float]]:
     """CPU seconds of each step, in turns, after one that does not count."""
     steps = {"engine": engine(work), "by hand": by_hand(work), "padded": padded(work)}
     seconds: dict[str, list[float]] = {name: [] for name in steps}
@@ -171,8 +171,8 @@ def compare(work: Work, rounds: int) -> dict[str, list[float]]:
 
 def ratio(seconds: dict[str, list[float]], other: str) -> list[float]:
     """How many times faster the engine's step was, round by round; its median, least and most."""
-    found = [theirs / ours for ours, theirs in zip(seconds["engine"], seconds[other], strict=True)]
-    return [statistics.median(found), min(found), max(found)]
+    result = [theirs / ours for ours, theirs in zip(seconds["engine"], seconds[other], strict=True)]
+    return [statistics.median(result), min(result), max(result)]
 
 
 def main() -> None:
@@ -190,15 +190,15 @@ def main() -> None:
         written = (options.hidden, options.layers, VOCABULARY, path, key_heads)
         run_fresh_ranks(1, write_model, Path(name) / "writing", *written)
         batch = rows(options.groups, 128, 128, 1024, VOCABULARY)
-        work = Work(str(path), batch, options.micro, {"compile": options.compile, "states": options.states})
+        work = TrainingWork(str(path), batch, options.micro, {"compile": options.compile, "states": options.states})
         torch.set_num_threads(1)
         seconds = compare(work, options.rounds)
     print(f"{len(batch)} rows, {work.responses} response tokens, micro-batches of {options.micro} tokens")
-    for name, found in seconds.items():
-        median, least, most = statistics.median(found), min(found), max(found)
+    for name, result in seconds.items():
+        median, least, most = statistics.median(result), min(result), max(result)
         print(f"  {name:8} {median:7.2f} CPU s ({least:.2f}-{most:.2f}), {work.responses / median:7.0f} tokens/s")
     for other in ("by hand", "padded"):
-        print(f"  {other} / engine: {' '.join(f'{each:.2f}' for each in ratio(seconds, other))}")
+        print(f"  {other} / engine: {' '.join(f'{item:.2f}' for item in ratio(seconds, other))}")
 
 
 if __name__ == "__main__":

@@ -47,15 +47,15 @@ def in_process_rows(size: str, rounds: int) -> Iterator[list[str]]:
         folder = Path(name)
         write_config(folder / "model", hidden, layers)
         for index, case in enumerate(CASES):
-            found = measure(folder / "model", case, rounds, folder / str(index))
+            result = measure(folder / "model", case, rounds, folder / str(index))
             yield [
                 case.name,
-                f"{found.num_bytes / 1e6:.0f}",
-                f"{found.seconds:.4f}",
-                f"{found.memcpy_seconds:.4f}",
-                f"{found.seconds / found.memcpy_seconds:.2f}",
-                f"{found.extra_bytes / 1e6:.0f}",
-                f"{found.extra_bytes / found.bucket_bytes:.2f}",
+                f"{result.num_bytes / 1e6:.0f}",
+                f"{result.seconds:.4f}",
+                f"{result.memcpy_seconds:.4f}",
+                f"{result.seconds / result.memcpy_seconds:.2f}",
+                f"{result.extra_bytes / 1e6:.0f}",
+                f"{result.extra_bytes / result.bucket_bytes:.2f}",
             ]
 
 
@@ -76,18 +76,18 @@ def between_rows(num_bytes: int, rounds: int, sources: list[int]) -> Iterator[li
         yield row(f"{trains} → {samples}, data buffers", *_with(one, measure_team(trains, samples, num_bytes, rounds)))
 
 
-def _with(ceiling: float, found: tuple[float, int]) -> tuple[float, float, int]:
-    return found[0], ceiling, found[1]
+def _with(ceiling: float, result: tuple[float, int]) -> tuple[float, float, int]:
+    return result[0], ceiling, result[1]
 
 
 def shown(head: str, rows: Iterator[list[str]]) -> list[list[str]]:
     """A table, each line printed as it is found; its rows."""
     print("\n".join(headed(head)), flush=True)
-    found = []
+    result = []
     for cells in rows:
-        found.append(cells)
+        result.append(cells)
         print(line_of(cells), flush=True)
-    return found
+    return result
 
 
 def headed(head: str) -> list[str]:
@@ -100,10 +100,10 @@ def line_of(cells: Sequence[str]) -> str:
 
 def side_by_side(tables: dict[int, list[list[str]]]) -> list[str]:
     """What was found between processes, a column group for each number of megabytes: seconds, of loopback, memory."""
-    head = "| |" + "".join(f" {each[0][1]} MB: s | of loopback | private MB |" for each in tables.values())
+    head = "| |" + "".join(f" {table[0][1]} MB: s | of loopback | private MB |" for table in tables.values())
     names = [cells[0] for cells in next(iter(tables.values()))]
-    found = [[name] + [rows[at][i] for rows in tables.values() for i in (2, 4, 5)] for at, name in enumerate(names)]
-    return [*headed(head), *map(line_of, found)]
+    result = [[name] + [rows[at][i] for rows in tables.values() for i in (2, 4, 5)] for at, name in enumerate(names)]
+    return [*headed(head), *map(line_of, result)]
 
 
 def measured(options: argparse.Namespace) -> list[str]:
@@ -134,9 +134,9 @@ def main() -> None:
     if options.links:
         show_links(options.sources, options.megabytes[0] << 20, options.rounds, options.megabits)
         return
-    found = measured(options)
+    result = measured(options)
     if options.write:
-        docs_section.write("weights", found)
+        docs_section.write("weights", result)
 
 
 if __name__ == "__main__":

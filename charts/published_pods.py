@@ -26,8 +26,8 @@ Pod = dict[str, Any]
 
 def published() -> Path:
     """The folder of the files, fetched now if it is not there."""
-    found = json.loads(run("go", "mod", "download", "-json", f"{MODULE}@{VERSION}", cwd=cache_root()))
-    return Path(found["Dir"]) / "test" / "testdata"
+    result = json.loads(run("go", "mod", "download", "-json", f"{MODULE}@{VERSION}", cwd=cache_root()))
+    return Path(result["Dir"]) / "test" / "testdata"
 
 
 def table(folder: Path) -> str:
@@ -36,8 +36,8 @@ def table(folder: Path) -> str:
     for level, minor, verdict, pod in _files(folder):
         rows.setdefault(json.dumps(pod, sort_keys=True), {}).setdefault(f"{level} {verdict}", set()).add(minor)
     lines = (
-        f'{{"pod": {pod}, "verdicts": {json.dumps({key: _ranges(found[key]) for key in sorted(found)})}}}'
-        for pod, found in sorted(rows.items())
+        f'{{"pod": {pod}, "verdicts": {json.dumps({key: _ranges(result[key]) for key in sorted(result)})}}}'
+        for pod, result in sorted(rows.items())
     )
     about = f"{MODULE} {VERSION}, test/testdata, Apache License 2.0, The Kubernetes Authors"
     return f'{{"source": {json.dumps(about)}, "pods": [\n' + ",\n".join(lines) + "\n]}\n"
@@ -57,13 +57,13 @@ def _files(folder: Path) -> Iterator[tuple[str, int, str, Pod]]:
 
 def _ranges(minors: Iterable[int]) -> list[list[int]]:
     """First and last of each run of versions."""
-    found: list[list[int]] = []
+    result: list[list[int]] = []
     for minor in sorted(minors):
-        if found and found[-1][1] == minor - 1:
-            found[-1][1] = minor
+        if result and result[-1][1] == minor - 1:
+            result[-1][1] = minor
         else:
-            found.append([minor, minor])
-    return found
+            result.append([minor, minor])
+    return result
 
 
 if __name__ == "__main__":

@@ -99,7 +99,7 @@ def sbom(name: str, folder: Path = REQUIREMENTS) -> dict[str, Any]:
         _uv("lock", "--quiet", folder=project)
         _uv("export", "--quiet", "--frozen", "--format", "cyclonedx1.5", "--output-file", "bom.json", folder=project)
         bom: dict[str, Any] = json.loads((project / "bom.json").read_text())
-    named = {f"{each['name']}=={each['version']}" for each in bom["components"]}
+    named = {f"{item['name']}=={item['version']}" for item in bom["components"]}
     installed = {line.partition(" ")[0] for line in lines}
     if named != installed:
         raise ValueError(f"{name}: the bill and the image differ in {', '.join(sorted(named ^ installed))}")
@@ -137,7 +137,7 @@ def _as_project(name: str, packages: Packages, lines: Sequence[str]) -> str:
     python, environments = project["requires-python"], settings["environments"]
     if packages.platform is not None:
         machine = f"platform_machine == '{packages.platform.partition('-')[0]}'"
-        python, environments = f"=={PYTHON_VERSION}.*", [f"{each} and {machine}" for each in environments]
+        python, environments = f"=={PYTHON_VERSION}.*", [f"{environment} and {machine}" for environment in environments]
     return f"""[project]
 name = "rljob-{name}-image"
 version = "{project["version"]}"

@@ -45,16 +45,16 @@ def exit_codes() -> str:
 
 def messages() -> str:
     """A section for each exit code, with the texts of the errors that carry it, as the code raises them."""
-    found: dict[ExitCode, set[str]] = {}
+    result: dict[ExitCode, set[str]] = {}
     for room in _ROOMS:
         for path in sorted((ROOT / room).rglob("*.py")):
             if "tests" not in path.parts:
                 for code, text in raised(ast.parse(path.read_text(encoding="utf-8"))):
-                    found.setdefault(code, set()).add(text)
+                    result.setdefault(code, set()).add(text)
     sections = []
-    for code in sorted(found):
+    for code in sorted(result):
         sections += [f"### {int(code)}: {code.meaning}", "", f"What to do: {_CURES[code]}.", ""]
-        sections += [*(f"- {text}" for text in sorted(found[code])), ""]
+        sections += [*(f"- {text}" for text in sorted(result[code])), ""]
     return "\n".join(sections)
 
 

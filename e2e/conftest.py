@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from e2e.cluster import Cluster, kueue
-from e2e.jobs import Jobs
-from e2e.operator import Operator
+from e2e.cluster import KubeCluster, kueue
+from e2e.jobs import NamespaceJobs
+from e2e.operator import InstalledOperator
 from e2e.prometheus import Prometheus, scraping
 from e2e.storage import Storage
 
@@ -31,7 +31,7 @@ def kueue_image() -> Iterator[Future[Path]]:
 
 
 @pytest.fixture(scope="session")
-def cluster(kueue_image: Future[Path]) -> Iterator[Cluster]:
+def cluster(kueue_image: Future[Path]) -> Iterator[KubeCluster]:
     """Two real kubelets. RLJOB_E2E_KEEP=1 leaves them running afterwards, for a look.
 
     Each process of `pytest -n` has its own, numbered from RLJOB_E2E_CLUSTER: a test may stop nodes, replace the
@@ -41,9 +41,9 @@ def cluster(kueue_image: Future[Path]) -> Iterator[Cluster]:
     """
     index = FIRST_CLUSTER + int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
     if os.environ.get("RLJOB_E2E_ATTACH"):
-        yield Cluster.attach(index)
+        yield KubeCluster.attach(index)
         return
-    running = Cluster.up(nodes=2, devices=DEVICES, index=index)
+    running = KubeCluster.up(nodes=2, devices=DEVICES, index=index)
     yield running
     if os.environ.get("RLJOB_E2E_KEEP"):
         running.leave_running()
@@ -52,38 +52,38 @@ def cluster(kueue_image: Future[Path]) -> Iterator[Cluster]:
 
 
 @pytest.fixture(scope="session")
-def operator(cluster: Cluster) -> Operator:
+def operator(cluster: KubeCluster) -> InstalledOperator:
     """The chart, installed as the README says."""
-    installed = Operator(cluster)
+    installed = InstalledOperator(cluster)
     installed.install()
     return installed
 
 
 @pytest.fixture(scope="session")
-def seed(cluster: Cluster) -> Path:
+def seed(cluster: KubeCluster) -> Path:
     """The examples' model and data, as the worker image carries them."""
     return Storage(cluster).seed()
 
 
 @pytest.fixture(scope="session")
-def prometheus(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
+def prometheus(cluster: KubeCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
     """Scrapes from here on."""
     with scraping(cluster, tmp_path_factory.mktemp("prometheus")) as running:
         yield running
 
 
 @pytest.fixture
-def jobs(cluster: Cluster, operator: Operator, request: pytest.FixtureRequest) -> Iterator[Jobs]:
+def jobs(cluster: KubeCluster, operator: InstalledOperator, request: pytest.FixtureRequest) -> Iterator[NamespaceJobs]:
     """A namespace that enforces the restricted Pod Security Standard; gone afterwards."""
     name = re.sub(r"[^a-z0-9]+", "-", request.node.name.removeprefix("test_").lower())[:40].strip("-")
-    jobs = Jobs(cluster, name)
+    jobs = NamespaceJobs(cluster, name)
     jobs.create_namespace()
     yield jobs
     jobs.delete_namespace()
 
 
 @pytest.fixture
-def storage(cluster: Cluster, jobs: Jobs, seed: Path) -> Iterator[Path]:
+def storage(cluster: KubeCluster, jobs: NamespaceJobs, seed: Path) -> Iterator[Path]:
     """A claim `storage` in the test's namespace, with model and data; the folder behind it."""
     yield Storage(cluster).claim(jobs.namespace, seed)
 

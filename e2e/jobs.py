@@ -11,10 +11,10 @@ from typing import Any
 
 import yaml
 
-from e2e.cluster import Cluster
+from e2e.cluster import KubeCluster
 from e2e.cluster.commands import CommandFailed
 from e2e.cluster.waiting import wait_until
-from e2e.pods import Pod
+from e2e.pods import ClusterPod
 from rljob.server import KubernetesServer
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
@@ -55,10 +55,10 @@ def example(name: str, **fields: Any) -> dict[str, Any]:
     return spec | fields
 
 
-class Job:
+class ClusterJob:
     """One RLJob."""
 
-    def __init__(self, jobs: Jobs, name: str) -> None:
+    def __init__(self, jobs: NamespaceJobs, name: str) -> None:
         self._jobs = jobs
         self.name = name
 
@@ -68,8 +68,8 @@ class Job:
 
     @property
     def status(self) -> dict[str, Any]:
-        found: dict[str, Any] = self.body.get("status", {})
-        return found
+        result: dict[str, Any] = self.body.get("status", {})
+        return result
 
     @property
     def phase(self) -> str:
@@ -82,11 +82,11 @@ class Job:
     def condition(self, kind: str) -> dict[str, Any]:
         return condition_of(self.status, kind)
 
-    def pods(self) -> list[Pod]:
+    def pods(self) -> list[ClusterPod]:
         listed = self._jobs.read("api/v1", "pods", labelSelector=f"rljob.dev/job={self.name}")
-        return [Pod(body) for body in listed["items"]]
+        return [ClusterPod(body) for body in listed["items"]]
 
-    def models(self) -> list[Pod]:
+    def models(self) -> list[ClusterPod]:
         """Pods of the job's services."""
         return [pod for pod in self.pods() if "rljob.dev/service" in pod.body["metadata"]["labels"]]
 
@@ -156,13 +156,13 @@ def step_of(status: Mapping[str, Any]) -> int:
 
 def condition_of(status: Mapping[str, Any], kind: str) -> dict[str, Any]:
     """The condition of this type; empty when the job has none."""
-    return next((each for each in status.get("conditions", []) if each["type"] == kind), {})
+    return next((item for item in status.get("conditions", []) if item["type"] == kind), {})
 
 
-class Jobs:
+class NamespaceJobs:
     """The RLJobs of one namespace."""
 
-    def __init__(self, cluster: Cluster, namespace: str) -> None:
+    def __init__(self, cluster: KubeCluster, namespace: str) -> None:
         self.cluster = cluster
         self.namespace = namespace
 
@@ -176,17 +176,17 @@ class Jobs:
         self.cluster.kubectl("delete", "namespace", self.namespace, "--wait=false")
         self.cluster.kubectl("delete", "pv", "-l", f"rljob.dev/e2e={self.namespace}", "--wait=false")
 
-    def apply(self, name: str, spec: dict[str, Any], **metadata: Any) -> Job:
+    def apply(self, name: str, spec: dict[str, Any], **metadata: Any) -> ClusterJob:
         """`kubectl apply` of an RLJob."""
         meta = {"name": name, **metadata}
         body = {"apiVersion": "rljob.dev/v1alpha1", "kind": "RLJob", "metadata": meta, "spec": spec}
         self.kubectl("apply", "-f", "-", input=yaml.safe_dump(body))
-        return Job(self, name)
+        return ClusterJob(self, name)
 
-    def apply_file(self, path: Path) -> Job:
+    def apply_file(self, path: Path) -> ClusterJob:
         """`kubectl apply -f FILE`, the file as it is."""
         self.kubectl("apply", "-f", str(path))
-        return Job(self, yaml.safe_load(path.read_text())["metadata"]["name"])
+        return ClusterJob(self, yaml.safe_load(path.read_text())["metadata"]["name"])
 
     def refused(self, name: str, spec: dict[str, Any]) -> str:
         """What kubectl says when the API server refuses the job."""
@@ -199,9 +199,9 @@ class Jobs:
     def events(self, name: str) -> list[str]:
         """Reasons of the job's events, oldest first."""
         listed = json.loads(self.kubectl("get", "events", "-o", "json"))["items"]
-        about = [each for each in listed if each.get("involvedObject", {}).get("name") == name]
-        about.sort(key=lambda each: (each["lastTimestamp"] or "", each["metadata"]["name"]))
-        return [each["reason"] for each in about]
+        about = [item for item in listed if item.get("involvedObject", {}).get("name") == name]
+        about.sort(key=lambda item: (item["lastTimestamp"] or "", item["metadata"]["name"]))
+        return [item["reason"] for item in about]
 
     def story(self) -> str:
         """Everything a person would ask for."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from e2e.cluster import Cluster
+from e2e.cluster import KubeCluster
 from e2e.cluster.images.image_recipes import CHECKOUT
 from e2e.cluster.waiting import wait_until
 
@@ -18,10 +18,10 @@ RELEASE = "rljob"
 SELECTOR = "app.kubernetes.io/name=rljob"
 
 
-class Operator:
+class InstalledOperator:
     """The operator as helm runs it."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: KubeCluster) -> None:
         self._cluster = cluster
 
     def install(self, *more: str, version: Path = CHECKOUT) -> None:
@@ -41,14 +41,14 @@ class Operator:
 
     def pods(self) -> list[str]:
         """Names of the operator's pods that are not on their way out."""
-        found = json.loads(self._kubectl("get", "pods", "-l", SELECTOR, "-o", "json"))["items"]
-        return [pod["metadata"]["name"] for pod in found if "deletionTimestamp" not in pod["metadata"]]
+        result = json.loads(self._kubectl("get", "pods", "-l", SELECTOR, "-o", "json"))["items"]
+        return [pod["metadata"]["name"] for pod in result if "deletionTimestamp" not in pod["metadata"]]
 
     def num_restarts(self) -> int:
         """How often containers of the pods that are there were started again."""
         counts = "jsonpath={.items[*].status.containerStatuses[*].restartCount}"
-        found = self._kubectl("get", "pods", "-l", SELECTOR, "-o", counts)
-        return sum(map(int, found.split()))
+        kubectl = self._kubectl("get", "pods", "-l", SELECTOR, "-o", counts)
+        return sum(map(int, kubectl.split()))
 
     def kill(self) -> None:
         """SIGKILL, with nothing said; the Deployment makes another, which is not waited for."""

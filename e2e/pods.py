@@ -10,7 +10,7 @@ from typing import Any
 
 
 @dataclass(frozen=True)
-class Pod:
+class ClusterPod:
     """A pod as the API server shows it."""
 
     body: dict[str, Any]
@@ -41,9 +41,9 @@ class Pod:
 
     def kill(self, module: str) -> None:
         """SIGKILL to the pod's processes that run `module`."""
-        found = self.processes(module)
-        assert found, f"no process of {self.name} runs {module}"
-        for pid in found:
+        processes = self.processes(module)
+        assert processes, f"no process of {self.name} runs {module}"
+        for pid in processes:
             os.kill(pid, signal.SIGKILL)
 
 

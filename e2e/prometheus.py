@@ -18,11 +18,11 @@ from typing import Any
 import yaml
 
 from charts.dashboards.__main__ import BOARDS, rendered
-from charts.dashboards.board import Panel
-from e2e.cluster import Cluster
+from charts.dashboards.dashboard_spec import Panel
+from e2e.cluster import KubeCluster
 from e2e.cluster.system_packages import SystemPackage, ensure_installed
 from e2e.cluster.waiting import wait_until
-from rljob_api.tests.patience import PATIENCE_SECONDS
+from rljob_api.tests.timeouts import TEST_TIMEOUT_SECONDS
 
 SCRAPE_SECONDS = 2
 RATE_INTERVAL = "20s"
@@ -31,7 +31,7 @@ _POD = "__meta_kubernetes_pod_"
 
 
 @contextmanager
-def scraping(cluster: Cluster, folder: Path) -> Iterator[Prometheus]:
+def scraping(cluster: KubeCluster, folder: Path) -> Iterator[Prometheus]:
     """Debian's `prometheus` on this machine's loopback, for the length of the block; it keeps its data in `folder`."""
     ensure_installed((SystemPackage("prometheus", "prometheus"),))
     (folder / "config.yaml").write_text(yaml.safe_dump(configuration(folder)))
@@ -50,7 +50,7 @@ def scraping(cluster: Cluster, folder: Path) -> Iterator[Prometheus]:
             yield running
         finally:
             process.terminate()
-            process.wait(PATIENCE_SECONDS)
+            process.wait(TEST_TIMEOUT_SECONDS)
 
 
 class Prometheus:
@@ -79,9 +79,9 @@ class Prometheus:
 
     def _get(self, path: str, arguments: dict[str, Any]) -> dict[str, Any]:
         url = f"{self._url}/api/v1/{path}?{urllib.parse.urlencode(arguments)}"
-        with urllib.request.urlopen(url, timeout=PATIENCE_SECONDS) as answer:
-            found: dict[str, Any] = json.load(answer)["data"]
-        return found
+        with urllib.request.urlopen(url, timeout=TEST_TIMEOUT_SECONDS) as answer:
+            result: dict[str, Any] = json.load(answer)["data"]
+        return result
 
 
 def configuration(folder: Path) -> dict[str, Any]:
@@ -139,7 +139,7 @@ def _word(label: str) -> str:
 
 
 @contextmanager
-def _finding_pods(cluster: Cluster, file: Path) -> Iterator[None]:
+def _finding_pods(cluster: KubeCluster, file: Path) -> Iterator[None]:
     """Keeps the file of targets as the cluster's pods are."""
     stop = threading.Event()
 
@@ -172,7 +172,7 @@ def _free_port() -> int:
 
 def empty_panels(prometheus: Prometheus) -> list[str]:
     """Panels of any dashboard of which a query had no value lately."""
-    panels = [(board.uid, panel) for board in BOARDS for panel in board.panels]
+    panels = [(dashboard.uid, panel) for dashboard in BOARDS for panel in dashboard.panels]
     return [f"{uid}: {panel.title}" for uid, panel in panels if not _has_data(prometheus, panel)]
 
 

@@ -6,7 +6,7 @@ import os
 import shutil
 from pathlib import Path
 
-from e2e.cluster import Cluster
+from e2e.cluster import KubeCluster
 from e2e.cluster.waiting import wait_until
 
 USER = 65532
@@ -18,7 +18,7 @@ _NAMESPACE = "e2e-storage"
 class Storage:
     """Folders of this machine that every node sees."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: KubeCluster) -> None:
         self._cluster = cluster
         self._root = cluster.shared_folder / "storage"
 

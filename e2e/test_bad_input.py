@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 import yaml
 
-from e2e.cluster import Cluster
+from e2e.cluster import KubeCluster
 from e2e.cluster.waiting import wait_until
-from e2e.jobs import ON_STORAGE, Job, Jobs, small_spec
+from e2e.jobs import ON_STORAGE, ClusterJob, NamespaceJobs, small_spec
 from e2e.operator import RELEASE
 
 
-def until_refused(job: Job, reason: str) -> str:
+def until_refused(job: ClusterJob, reason: str) -> str:
     """Wait for Accepted=False with this reason; returns its message."""
     wait_until(lambda: job.condition("Accepted").get("reason") == reason, f"{job.name}: {reason}", 60, 0.3)
     accepted = job.condition("Accepted")
@@ -22,16 +22,16 @@ def until_refused(job: Job, reason: str) -> str:
     return str(accepted["message"])
 
 
-def test_misspelt_field_is_refused_by_kubectl(jobs: Jobs) -> None:
+def test_misspelt_field_is_refused_by_kubectl(jobs: NamespaceJobs) -> None:
     said = jobs.refused("typo", small_spec(traning={"learningRate": 1.0e-4}))
     assert 'unknown field "spec.traning"' in said
 
 
-def test_name_too_long_is_refused_with_the_limit(jobs: Jobs) -> None:
+def test_name_too_long_is_refused_with_the_limit(jobs: NamespaceJobs) -> None:
     assert "40" in jobs.refused("a" * 41, small_spec())
 
 
-def test_cycle_is_refused_in_the_words_of_the_cli(jobs: Jobs) -> None:
+def test_cycle_is_refused_in_the_words_of_the_cli(jobs: NamespaceJobs) -> None:
     stages = [
         {"name": "rollout", "run": "Rollout", "models": ["actor"], "after": ["update"]},
         {"name": "reward", "run": "Reward", "after": ["rollout"]},
@@ -43,23 +43,23 @@ def test_cycle_is_refused_in_the_words_of_the_cli(jobs: Jobs) -> None:
     assert "rollout" in message and "update" in message
 
 
-def test_impossible_plan_is_refused(jobs: Jobs) -> None:
+def test_impossible_plan_is_refused(jobs: NamespaceJobs) -> None:
     job = jobs.apply("uneven", small_spec(training={"miniBatchRows": 5, "precision": "Float32"}))
     assert "miniBatchRows" in until_refused(job, "InvalidSpec")
 
 
-def test_unknown_profile_lists_the_known(jobs: Jobs) -> None:
+def test_unknown_profile_lists_the_known(jobs: NamespaceJobs) -> None:
     group = {"name": "train", "accelerator": {"profile": "nvidia-h1000", "count": 1}}
     message = until_refused(jobs.apply("profile", small_spec(workerGroups=[group])), "UnknownProfile")
     assert "nvidia-h100" in message
 
 
-def test_missing_storage_claim_is_named_before_any_pod(jobs: Jobs) -> None:
+def test_missing_storage_claim_is_named_before_any_pod(jobs: NamespaceJobs) -> None:
     message = until_refused(jobs.apply("claim", small_spec(**ON_STORAGE)), "StorageClaimMissing")
     assert "storage" in message and jobs.namespace in message
 
 
-def test_code_without_the_module_is_named_before_any_pod(jobs: Jobs) -> None:
+def test_code_without_the_module_is_named_before_any_pod(jobs: NamespaceJobs) -> None:
     jobs.kubectl("create", "configmap", "my-code", "--from-literal=other.py=x = 1")
     rewards = [{"name": "mine", "run": "my_rewards:correct", "column": "answer"}]
     job = jobs.apply("code", small_spec(code={"configMap": "my-code"}, rewards=rewards))
@@ -67,7 +67,7 @@ def test_code_without_the_module_is_named_before_any_pod(jobs: Jobs) -> None:
     assert "my_rewards" in message and "other" in message
 
 
-def test_profile_that_needs_more_than_the_namespace_allows(jobs: Jobs) -> None:
+def test_profile_that_needs_more_than_the_namespace_allows(jobs: NamespaceJobs) -> None:
     """First the job must say that it wants more than the restricted standard; then the namespace must allow it."""
     group = {"name": "train", "accelerator": {"profile": "gaudi", "count": 1}}
     said = until_refused(jobs.apply("unsaid", small_spec(workerGroups=[group])), "PodSecurityConflict")
@@ -77,14 +77,14 @@ def test_profile_that_needs_more_than_the_namespace_allows(jobs: Jobs) -> None:
     assert jobs.namespace in said and "restricted" in said
 
 
-def test_image_that_cannot_be_pulled_is_a_condition(jobs: Jobs) -> None:
+def test_image_that_cannot_be_pulled_is_a_condition(jobs: NamespaceJobs) -> None:
     template = {"spec": {"containers": [{"name": "worker", "image": "localhost/absent:1"}]}}
     group = {"name": "train", "accelerator": {"profile": "cpu", "count": 1}, "template": template}
     job = jobs.apply("image", small_spec(workerGroups=[group]))
     job.until("the image named", lambda: "localhost/absent:1" in str(job.status.get("conditions")))
 
 
-def test_exceeded_quota_is_a_condition(jobs: Jobs) -> None:
+def test_exceeded_quota_is_a_condition(jobs: NamespaceJobs) -> None:
     jobs.kubectl("create", "quota", "few", "--hard=pods=0")
     job = jobs.apply("quota", small_spec())
     job.until("the quota named", lambda: "few" in str(job.status.get("conditions")))
@@ -92,7 +92,7 @@ def test_exceeded_quota_is_a_condition(jobs: Jobs) -> None:
     job.until_succeeded()
 
 
-def test_child_of_the_same_name_that_is_not_ours_is_named(jobs: Jobs) -> None:
+def test_child_of_the_same_name_that_is_not_ours_is_named(jobs: NamespaceJobs) -> None:
     service = {
         "apiVersion": "v1",
         "kind": "Service",
@@ -105,7 +105,7 @@ def test_child_of_the_same_name_that_is_not_ours_is_named(jobs: Jobs) -> None:
     assert not job.pods()
 
 
-def test_service_edited_by_hand_is_healed(jobs: Jobs) -> None:
+def test_service_edited_by_hand_is_healed(jobs: NamespaceJobs) -> None:
     job = jobs.apply("healed", small_spec(stop={"steps": 200}))
     job.until_phase("Running")
     change = '{"spec":{"publishNotReadyAddresses":false}}'
@@ -114,7 +114,7 @@ def test_service_edited_by_hand_is_healed(jobs: Jobs) -> None:
     job.until("the service as it was", lambda: jobs.kubectl(*question) == "true")
 
 
-def test_status_edited_by_hand_is_healed(jobs: Jobs) -> None:
+def test_status_edited_by_hand_is_healed(jobs: NamespaceJobs) -> None:
     """The pods show what is true: nothing is restarted."""
     job = jobs.apply("forged", small_spec(stop={"steps": 200}))
     job.until_phase("Running")
@@ -122,10 +122,10 @@ def test_status_edited_by_hand_is_healed(jobs: Jobs) -> None:
     forged = '{"status":{"phase":"Succeeded","attempt":0,"ready":"7/7"}}'
     jobs.kubectl("patch", "rlj", "forged", "--subresource=status", "--type=merge", "-p", forged)
     job.until("the status as it was", lambda: (job.phase, job.status.get("attempt")) == ("Running", 1))
-    assert job.status["ready"] == "1/1" and [each.uid for each in job.pods()] == [pod]
+    assert job.status["ready"] == "1/1" and [pod.uid for pod in job.pods()] == [pod]
 
 
-def test_right_that_the_operator_lacks_is_named(jobs: Jobs, cluster: Cluster) -> None:
+def test_right_that_the_operator_lacks_is_named(jobs: NamespaceJobs, cluster: KubeCluster) -> None:
     """Somebody took a verb away; once it is back, the job runs."""
     role = json.loads(cluster.kubectl("get", "clusterrole", RELEASE, "-o", "json"))
     del role["metadata"]["resourceVersion"]
@@ -143,7 +143,7 @@ def test_right_that_the_operator_lacks_is_named(jobs: Jobs, cluster: Cluster) ->
 
 
 @pytest.mark.parametrize("code", [65])
-def test_bad_data_is_final_and_named(jobs: Jobs, storage: Path, code: int) -> None:
+def test_bad_data_is_final_and_named(jobs: NamespaceJobs, storage: Path, code: int) -> None:
     (storage / "arithmetic" / "train.parquet").write_bytes(b"not parquet")
     job = jobs.apply("data", small_spec(**ON_STORAGE))
     job.until_phase("Failed")

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from e2e.cluster import Cluster
+from e2e.cluster import KubeCluster
 from e2e.cluster.commands import CommandFailed
 from e2e.cluster.waiting import wait_until
-from e2e.jobs import Jobs, small_spec
-from e2e.operator import Operator
+from e2e.jobs import NamespaceJobs, small_spec
+from e2e.operator import InstalledOperator
 from e2e.test_bad_input import until_refused
 
 FREE = "free"
@@ -39,14 +39,14 @@ DATA = {"volumes": [{"name": "node", "hostPath": {"path": "/data/x"}}]}
 
 
 @pytest.fixture(scope="module")
-def namespace(cluster: Cluster) -> Iterator[str]:
+def namespace(cluster: KubeCluster) -> Iterator[str]:
     cluster.kubectl("create", "namespace", FREE)
     yield FREE
     cluster.kubectl("delete", "namespace", FREE, "--wait=false")
 
 
 @pytest.fixture(scope="module")
-def lists(operator: Operator, namespace: str) -> Iterator[None]:
+def lists(operator: InstalledOperator, namespace: str) -> Iterator[None]:
     """The chart with every ceiling but the standard."""
     ceilings = {
         "hostNetwork": False, "privileged": False, "hostPaths": ["/data"], "images": ["localhost/"],
@@ -59,7 +59,7 @@ def lists(operator: Operator, namespace: str) -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def standard(operator: Operator, namespace: str) -> Iterator[None]:
+def standard(operator: InstalledOperator, namespace: str) -> Iterator[None]:
     """The chart with that alone; asked for by tests after those of `lists`."""
     operator.install("--set", "settings.ceilings.podSecurity=Restricted")
     yield
@@ -67,7 +67,7 @@ def standard(operator: Operator, namespace: str) -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def digests(operator: Operator, namespace: str) -> Iterator[None]:
+def digests(operator: InstalledOperator, namespace: str) -> Iterator[None]:
     """The chart that asks for them alone; asked for by the last test here."""
     operator.install("--set", "settings.ceilings.imageDigests=true")
     yield
@@ -82,7 +82,7 @@ def pod(container: dict[str, Any] | None = None, **spec: Any) -> dict[str, Any]:
     return made
 
 
-def answer(cluster: Cluster, manifest: dict[str, Any]) -> str:
+def answer(cluster: KubeCluster, manifest: dict[str, Any]) -> str:
     """What the API server says to a pod that it is only asked about."""
     try:
         return cluster.kubectl("create", "--dry-run=server", "-f", "-", input=json.dumps(manifest))
@@ -90,20 +90,20 @@ def answer(cluster: Cluster, manifest: dict[str, Any]) -> str:
         return str(refused)
 
 
-def test_a_job_and_pods_below_the_lists_are_admitted(lists: None, cluster: Cluster, jobs: Jobs) -> None:
+def test_a_job_and_pods_below_the_lists_are_admitted(lists: None, cluster: KubeCluster, jobs: NamespaceJobs) -> None:
     assert "created" in answer(cluster, pod()) and "created" in answer(cluster, pod(**DATA))
     job = jobs.apply("below", small_spec())
     wait_until(lambda: len(job.pods()) == 1, "the pod of a job below the ceilings", 60)
 
 
-def test_a_job_beyond_a_ceiling_gets_no_pods(lists: None, jobs: Jobs) -> None:
+def test_a_job_beyond_a_ceiling_gets_no_pods(lists: None, jobs: NamespaceJobs) -> None:
     group = {"name": "train", "template": {"spec": {"hostNetwork": True}}}
     spec = small_spec(workerGroups=[group], podSecurity="Privileged")
     message = until_refused(jobs.apply("beyond", spec), "BeyondCeilings")
     assert "worker group train: hostNetwork: true" in message
 
 
-def test_the_api_server_counts_accelerators(lists: None, jobs: Jobs) -> None:
+def test_the_api_server_counts_accelerators(lists: None, jobs: NamespaceJobs) -> None:
     group = {"name": "train", "replicas": 2, "accelerator": {"profile": "ascend-test", "count": 1}}
     said = jobs.refused("many", small_spec(workerGroups=[group]))
     assert "2 accelerators, and a job may have 1 (accelerators)" in said
@@ -125,7 +125,7 @@ def test_the_api_server_counts_accelerators(lists: None, jobs: Jobs) -> None:
     ids=["network", "privileged", "etc", "database", "image", "priority", "token", "toleration", "node"],
 )
 def test_the_api_server_denies_a_pod_beyond_a_list(
-    lists: None, cluster: Cluster, manifest: dict[str, Any], words: str
+    lists: None, cluster: KubeCluster, manifest: dict[str, Any], words: str
 ) -> None:
     assert words in answer(cluster, manifest)
 
@@ -143,17 +143,19 @@ def test_the_api_server_denies_a_pod_beyond_a_list(
     ids=["pid", "path", "escalation", "port", "seccomp", "root"],
 )
 def test_the_api_server_denies_a_pod_beyond_the_standard(
-    standard: None, cluster: Cluster, manifest: dict[str, Any], words: str
+    standard: None, cluster: KubeCluster, manifest: dict[str, Any], words: str
 ) -> None:
     assert words in answer(cluster, manifest)
 
 
-def test_a_job_and_pods_below_the_standard_are_admitted(standard: None, cluster: Cluster, jobs: Jobs) -> None:
+def test_a_job_and_pods_below_the_standard_are_admitted(
+    standard: None, cluster: KubeCluster, jobs: NamespaceJobs
+) -> None:
     assert "created" in answer(cluster, pod())
     job = jobs.apply("below", small_spec())
     wait_until(lambda: len(job.pods()) == 1, "the pod of a job below the standard", 60)
 
 
-def test_the_api_server_denies_a_pod_whose_image_may_change(digests: None, cluster: Cluster) -> None:
+def test_the_api_server_denies_a_pod_whose_image_may_change(digests: None, cluster: KubeCluster) -> None:
     assert "created" in answer(cluster, pod(PINNED))
     assert "localhost/rljob-worker-cpu:dev: not all are named by digest" in answer(cluster, pod())

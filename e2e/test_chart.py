@@ -9,19 +9,19 @@ from pathlib import Path
 import pytest
 import yaml
 
-from e2e.cluster import Cluster
+from e2e.cluster import KubeCluster
 from e2e.cluster.waiting import wait_until
 from e2e.operator import CHART, NAMESPACE, RELEASE, VALUES
 from e2e.release import ensure_release
 
 CI_VALUES = sorted((CHART / "ci").glob("*-values.yaml"))
 OF_THE_PROMETHEUS_OPERATOR = ("PodMonitor", "PrometheusRule")
-ACCOUNT = f"system:serviceaccount:{NAMESPACE}:{RELEASE}"
+OPERATOR_IDENTITY = f"system:serviceaccount:{NAMESPACE}:{RELEASE}"
 HOMES = ("team-a", "team-b")
 
 
 @pytest.fixture(scope="module")
-def installed(cluster: Cluster) -> Iterator[Cluster]:
+def installed(cluster: KubeCluster) -> Iterator[KubeCluster]:
     ensure_release(cluster)
     for name in HOMES:
         cluster.kubectl("create", "namespace", name)
@@ -31,9 +31,9 @@ def installed(cluster: Cluster) -> Iterator[Cluster]:
 
 
 @pytest.mark.parametrize("path", CI_VALUES, ids=lambda path: path.stem)
-def test_every_object_is_accepted(installed: Cluster, path: Path) -> None:
+def test_every_object_is_accepted(installed: KubeCluster, path: Path) -> None:
     text = installed.helm("template", RELEASE, CHART, "-n", NAMESPACE, "--kube-version", "v1.34.2", "--values", path)
-    objects = [each for each in yaml.safe_load_all(text) if each and each["kind"] not in OF_THE_PROMETHEUS_OPERATOR]
+    objects = [item for item in yaml.safe_load_all(text) if item and item["kind"] not in OF_THE_PROMETHEUS_OPERATOR]
     answer = installed.kubectl(
         "apply", "--server-side", "--force-conflicts", "--dry-run=server", "-f", "-",
         input=yaml.safe_dump_all(objects),
@@ -41,7 +41,7 @@ def test_every_object_is_accepted(installed: Cluster, path: Path) -> None:
     assert len(answer.splitlines()) == len(objects)
 
 
-def may(cluster: Cluster, user: str, verb: str, resource: str, namespace: str = "", name: str = "") -> bool:
+def may(cluster: KubeCluster, user: str, verb: str, resource: str, namespace: str = "", name: str = "") -> bool:
     """Whether `user` may; `resource` as in `pods`, `pods/exec`, `rljobs.rljob.dev/status`."""
     resource, _, subresource = resource.partition("/")
     plural, _, group = resource.partition(".")
@@ -69,8 +69,8 @@ def may(cluster: Cluster, user: str, verb: str, resource: str, namespace: str = 
     ],
     ids=" ".join,
 )
-def test_the_operator_may(installed: Cluster, wish: tuple[str, ...]) -> None:
-    assert may(installed, ACCOUNT, *wish)
+def test_the_operator_may(installed: KubeCluster, wish: tuple[str, ...]) -> None:
+    assert may(installed, OPERATOR_IDENTITY, *wish)
 
 
 @pytest.mark.parametrize(
@@ -88,11 +88,11 @@ def test_the_operator_may(installed: Cluster, wish: tuple[str, ...]) -> None:
     ],
     ids=" ".join,
 )
-def test_the_operator_may_not(installed: Cluster, wish: tuple[str, ...]) -> None:
-    assert not may(installed, ACCOUNT, *wish)
+def test_the_operator_may_not(installed: KubeCluster, wish: tuple[str, ...]) -> None:
+    assert not may(installed, OPERATOR_IDENTITY, *wish)
 
 
-def test_people_with_the_usual_roles_may_view_and_edit_jobs(installed: Cluster) -> None:
+def test_people_with_the_usual_roles_may_view_and_edit_jobs(installed: KubeCluster) -> None:
     for role, user in (("view", "vera"), ("edit", "ed")):
         installed.kubectl("-n", "team-a", "create", "rolebinding", user, f"--clusterrole={role}", f"--user={user}")
     wait_until(lambda: may(installed, "vera", "list", "rljobs.rljob.dev", "team-a"), "roles to be added up", 30)
@@ -102,7 +102,7 @@ def test_people_with_the_usual_roles_may_view_and_edit_jobs(installed: Cluster) 
     assert not may(installed, "ed", "list", "rljobs.rljob.dev", "team-b")
 
 
-def test_an_upgrade_brings_the_definition_up_to_date(installed: Cluster) -> None:
+def test_an_upgrade_brings_the_definition_up_to_date(installed: KubeCluster) -> None:
     columns = "jsonpath={.spec.versions[0].additionalPrinterColumns[*].name}"
     before = installed.kubectl("get", "crd", "rljobs.rljob.dev", "-o", columns)
     installed.kubectl(

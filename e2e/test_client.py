@@ -7,22 +7,22 @@ from pathlib import Path
 
 import yaml
 
-from e2e.jobs import Jobs, small_spec
-from rljob_api.tests.patience import PATIENCE_SECONDS
+from e2e.jobs import NamespaceJobs, small_spec
+from rljob_api.tests.timeouts import TEST_TIMEOUT_SECONDS
 
 REWARDS = "def score(row):\n    return float(len(row['response']) % 3)\n"
 
 
-def rljob(jobs: Jobs, *words: str | Path) -> subprocess.CompletedProcess[str]:
+def rljob(jobs: NamespaceJobs, *words: str | Path) -> subprocess.CompletedProcess[str]:
     """The command in the test's namespace."""
     environment = {**os.environ, "KUBECONFIG": str(jobs.cluster.kubeconfig)}
     command = [sys.executable, "-P", "-m", "rljob_worker.cli", *map(str, words), "--namespace", jobs.namespace]
     return subprocess.run(
-        command, env=environment, capture_output=True, text=True, timeout=5 * PATIENCE_SECONDS, check=False
+        command, env=environment, capture_output=True, text=True, timeout=5 * TEST_TIMEOUT_SECONDS, check=False
     )
 
 
-def test_a_job_goes_from_a_laptop_with_its_code_and_is_followed_to_its_end(jobs: Jobs, tmp_path: Path) -> None:
+def test_a_job_goes_from_a_laptop_with_its_code_and_is_followed_to_its_end(jobs: NamespaceJobs, tmp_path: Path) -> None:
     (tmp_path / "code").mkdir()
     (tmp_path / "code" / "my_rewards.py").write_text(REWARDS)
     spec = small_spec(rewards=[{"name": "mine", "run": "my_rewards:score"}])
@@ -40,7 +40,7 @@ def test_a_job_goes_from_a_laptop_with_its_code_and_is_followed_to_its_end(jobs:
     assert rljob(jobs, "delete", "laptop").stdout == "laptop: deleted\n"
 
 
-def test_wrong_words_are_answered_before_a_job_is_made(jobs: Jobs, tmp_path: Path) -> None:
+def test_wrong_words_are_answered_before_a_job_is_made(jobs: NamespaceJobs, tmp_path: Path) -> None:
     absent = rljob(jobs, "get", "absent")
     assert absent.returncode == 64 and f"no job absent in namespace {jobs.namespace}" in absent.stderr
     nowhere = rljob(jobs, "get", "--context", "nowhere")

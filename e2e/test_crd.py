@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from e2e.cluster import Cluster
+from e2e.cluster import KubeCluster
 from e2e.cluster.commands import CommandFailed
 from e2e.release import ensure_release
 from rljob_api import job_from_object, parse_job
@@ -29,7 +29,7 @@ ROLLOUT, UPDATE = "name: rollout, run: Rollout", "name: update, run: UpdatePolic
 class Server:
     """kubectl in a namespace of its own."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: KubeCluster) -> None:
         self._cluster = cluster
 
     def kubectl(self, *words: str, input: str | None = None) -> str:
@@ -37,10 +37,10 @@ class Server:
 
     def try_out(self, text: str) -> dict[str, object]:
         """The object as it would be stored."""
-        found: dict[str, object] = json.loads(
+        result: dict[str, object] = json.loads(
             self.kubectl("create", "--dry-run=server", "-o", "json", "-f", "-", input=text)
         )
-        return found
+        return result
 
     def refusal(self, text: str) -> str:
         """Why the object is not taken."""
@@ -50,7 +50,7 @@ class Server:
 
 
 @pytest.fixture(scope="module")
-def server(cluster: Cluster) -> Iterator[Server]:
+def server(cluster: KubeCluster) -> Iterator[Server]:
     """The definition comes from the chart; an operator is not needed."""
     ensure_release(cluster)
     cluster.kubectl("create", "namespace", HOME)
@@ -66,8 +66,8 @@ def job(*overrides: str) -> str:
 
 
 def test_the_definition_is_established_and_structural(server: Server) -> None:
-    found = json.loads(server.kubectl("get", "crd", "rljobs.rljob.dev", "-o", "json"))
-    conditions = {each["type"]: each["status"] for each in found["status"]["conditions"]}
+    result = json.loads(server.kubectl("get", "crd", "rljobs.rljob.dev", "-o", "json"))
+    conditions = {item["type"]: item["status"] for item in result["status"]["conditions"]}
     assert (conditions["Established"], conditions["NamesAccepted"]) == ("True", "True")
     assert conditions.get("NonStructuralSchema", "False") == "False"
     assert "rljobs" in server.kubectl("api-resources", "--categories=all", "-o", "name")
@@ -194,7 +194,7 @@ def test_every_rule_is_broken_once_below() -> None:
     assert len(MISTAKES) == len(RULES)
 
 
-@pytest.mark.parametrize(("overrides", "place", "words"), [*MISTAKES, *STAGED], ids=lambda each: str(each)[:40])
+@pytest.mark.parametrize(("overrides", "place", "words"), [*MISTAKES, *STAGED], ids=lambda item: str(item)[:40])
 def test_a_mistake_is_refused_where_it_is_in_the_words_of_rljob_run(
     server: Server, overrides: tuple[str, ...], place: str, words: str
 ) -> None:

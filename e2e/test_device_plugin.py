@@ -61,7 +61,7 @@ def test_kubelet_sees_every_device_and_a_broken_one(registration: Registration) 
         stream.cancel()
 
 
-def test_a_container_is_told_its_devices(registration: Registration) -> None:
+def test_a_container_gets_its_devices(registration: Registration) -> None:
     asked = api.AllocateRequest(
         container_requests=[api.ContainerAllocateRequest(devices_ids=["Ascend910-3", "Ascend910-1"])]
     )

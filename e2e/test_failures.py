@@ -3,9 +3,9 @@
 import json
 from pathlib import Path
 
-from e2e.cluster import Cluster
-from e2e.jobs import BYTES, ON_STORAGE, Job, Jobs, metrics, small_spec
-from e2e.operator import Operator
+from e2e.cluster import KubeCluster
+from e2e.jobs import BYTES, ON_STORAGE, ClusterJob, NamespaceJobs, metrics, small_spec
+from e2e.operator import InstalledOperator
 from rljob_worker.tests.metrics import without_times
 
 STEPS = 60
@@ -17,7 +17,7 @@ def spec(**fields: object) -> dict[str, object]:
     return small_spec(**{"stop": {"steps": STEPS}, **ON_STORAGE, **fields})
 
 
-def assert_resumed(job: Job) -> None:
+def assert_resumed(job: ClusterJob) -> None:
     status = job.status
     assert status["attempt"] == 2
     steps = job.body["spec"]["stop"]["steps"]
@@ -26,7 +26,7 @@ def assert_resumed(job: Job) -> None:
     assert 0 < resumed_from < steps
 
 
-def test_killed_worker_is_resumed_and_ends_with_the_same_metrics(jobs: Jobs, storage: Path) -> None:
+def test_killed_worker_is_resumed_and_ends_with_the_same_metrics(jobs: NamespaceJobs, storage: Path) -> None:
     """Also two jobs at once: the undisturbed one runs beside it.  What the killed one's peer says is not a cause."""
     group = {"name": "train", "replicas": 2, "accelerator": {"profile": "cpu", "count": 1}}
     two_pods = spec(workerGroups=[group], stop={"steps": 40})  # four workers on two cores: a step takes 0.3 s
@@ -46,7 +46,7 @@ def test_killed_worker_is_resumed_and_ends_with_the_same_metrics(jobs: Jobs, sto
     assert without_times(metrics(storage, "killed"), BYTES) == without_times(metrics(storage, "undisturbed"), BYTES)
 
 
-def test_killed_data_buffer_is_noticed(jobs: Jobs, storage: Path) -> None:
+def test_killed_data_buffer_is_noticed(jobs: NamespaceJobs, storage: Path) -> None:
     job = jobs.apply("buffer", spec())
     job.until_step(3)
     job.pods()[0].kill(BUFFER)
@@ -55,7 +55,7 @@ def test_killed_data_buffer_is_noticed(jobs: Jobs, storage: Path) -> None:
     assert_resumed(job)
 
 
-def test_attempts_have_certificates_of_their_own(jobs: Jobs, storage: Path) -> None:
+def test_attempts_have_certificates_of_their_own(jobs: NamespaceJobs, storage: Path) -> None:
     """Data buffers of two pods speak TLS, also when those of the second attempt have taken the places of the first."""
     group = {"name": "train", "replicas": 2, "accelerator": {"profile": "cpu", "count": 1}}
     data_buffer = {"memory": "32Mi", "deadlineSeconds": 60, "tls": True}
@@ -68,7 +68,9 @@ def test_attempts_have_certificates_of_their_own(jobs: Jobs, storage: Path) -> N
     assert {"secret/encrypted-tls-a1", "secret/encrypted-tls-a2"} <= set(job.children())
 
 
-def test_pod_deleted_while_the_operator_is_down(jobs: Jobs, storage: Path, operator: Operator) -> None:
+def test_pod_deleted_while_the_operator_is_down(
+    jobs: NamespaceJobs, storage: Path, operator: InstalledOperator
+) -> None:
     job = jobs.apply("deleted", spec(stop={"steps": 400}))
     job.until_step(3)
     with operator.stopped():
@@ -77,7 +79,7 @@ def test_pod_deleted_while_the_operator_is_down(jobs: Jobs, storage: Path, opera
     job.until_step(4)
 
 
-def test_evicted_pod_leaves_a_checkpoint_and_is_not_counted(jobs: Jobs, storage: Path) -> None:
+def test_evicted_pod_leaves_a_checkpoint_and_is_not_counted(jobs: NamespaceJobs, storage: Path) -> None:
     """As `kubectl drain` does it: the whole gang has the pod's grace for a checkpoint."""
     job = jobs.apply("drained", spec(checkpoint={"everySteps": 100}))
     job.until_step(3)
@@ -95,7 +97,9 @@ def test_evicted_pod_leaves_a_checkpoint_and_is_not_counted(jobs: Jobs, storage:
     assert [row["step"] for row in metrics(storage, "drained")] == list(range(1, STEPS + 1))
 
 
-def test_node_that_falls_silent_loses_the_job_to_another(jobs: Jobs, storage: Path, cluster: Cluster) -> None:
+def test_node_that_falls_silent_loses_the_job_to_another(
+    jobs: NamespaceJobs, storage: Path, cluster: KubeCluster
+) -> None:
     """Its kubelet is killed, so its pods cannot even end; they are given up after forceDeleteSeconds."""
     job = jobs.apply("silent", spec(stop={"steps": 400}, lifecycle={"forceDeleteSeconds": 5}))
     job.until_step(3)
@@ -110,11 +114,11 @@ def test_node_that_falls_silent_loses_the_job_to_another(jobs: Jobs, storage: Pa
         cluster.restart_node(number)
 
 
-def _runs_elsewhere(job: Job, node: str) -> bool:
+def _runs_elsewhere(job: ClusterJob, node: str) -> bool:
     return any(pod.is_running and pod.node != node and pod.attempt > 1 for pod in job.pods())
 
 
-def test_job_that_always_fails_stops_after_its_restarts(jobs: Jobs) -> None:
+def test_job_that_always_fails_stops_after_its_restarts(jobs: NamespaceJobs) -> None:
     code = "import os\n\ndef broken(*_, **__):\n    os.kill(os.getpid(), 9)\n"
     jobs.kubectl("create", "configmap", "broken-code", f"--from-literal=broken.py={code}")
     algorithm = small_spec()["algorithm"] | {"advantage": {"estimator": "broken:broken"}}

@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from e2e.cluster.waiting import wait_until
-from e2e.jobs import ON_STORAGE, Jobs, small_spec
-from e2e.operator import Operator
+from e2e.jobs import ON_STORAGE, NamespaceJobs, small_spec
+from e2e.operator import InstalledOperator
 
 SERVE = """
 import http.server
@@ -24,7 +24,7 @@ def broken(*_, **__):
 
 
 def test_a_job_that_answers_with_nesting_costs_the_job_beside_it_nothing(
-    jobs: Jobs, storage: Path, operator: Operator
+    jobs: NamespaceJobs, storage: Path, operator: InstalledOperator
 ) -> None:
     starts = operator.num_restarts()
     container = {"name": "worker", "command": ["python", "-c", SERVE]}
@@ -40,7 +40,7 @@ def test_a_job_that_answers_with_nesting_costs_the_job_beside_it_nothing(
     hostile.until_phase("Suspended")
 
 
-def test_a_reward_that_raises_half_an_emoji_ends_its_job_with_that_cause(jobs: Jobs, storage: Path) -> None:
+def test_a_reward_that_raises_half_an_emoji_ends_its_job_with_that_cause(jobs: NamespaceJobs, storage: Path) -> None:
     jobs.kubectl("create", "configmap", "hostile-rewards", f"--from-literal=hostile_rewards.py={REWARD}")
     job = jobs.apply(
         "emoji",

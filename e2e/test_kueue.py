@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from e2e.cluster import Cluster, kueue
+from e2e.cluster import KubeCluster, kueue
 from e2e.cluster.waiting import wait_until
-from e2e.jobs import ON_STORAGE, Jobs, metrics, small_spec
-from e2e.operator import Operator
+from e2e.jobs import ON_STORAGE, NamespaceJobs, metrics, small_spec
+from e2e.operator import InstalledOperator
 
 API = "kueue.x-k8s.io/v1beta1"
 QUOTA = [{"name": "cpu", "nominalQuota": "100m"}, {"name": "memory", "nominalQuota": "8Gi"}]
@@ -22,7 +22,7 @@ QUEUED = {"scheduling": {"provider": "Kueue", "queue": "team"}, **ON_STORAGE}
 
 
 @pytest.fixture(scope="module")
-def queues(cluster: Cluster, operator: Operator, kueue_image: Future[Path]) -> Iterator[None]:
+def queues(cluster: KubeCluster, operator: InstalledOperator, kueue_image: Future[Path]) -> Iterator[None]:
     """Kueue, one ClusterQueue with room for one pod, and two priorities."""
     kueue_image.result()
     kueue.install(cluster)
@@ -35,14 +35,14 @@ def queues(cluster: Cluster, operator: Operator, kueue_image: Future[Path]) -> I
 
 
 @pytest.fixture
-def queued(queues: None, jobs: Jobs, storage: Path) -> Jobs:
+def queued(queues: None, jobs: NamespaceJobs, storage: Path) -> NamespaceJobs:
     """A namespace with a LocalQueue `team`."""
     about = {"name": "team", "namespace": jobs.namespace}
     jobs.cluster.apply(_manifest("LocalQueue", about, {"clusterQueue": "one-pod"}))
     return jobs
 
 
-def test_job_waits_for_quota_and_a_suspended_one_gives_it_back(queued: Jobs, storage: Path) -> None:
+def test_job_waits_for_quota_and_a_suspended_one_gives_it_back(queued: NamespaceJobs, storage: Path) -> None:
     first = queued.apply("first", small_spec(**{**QUEUED, "stop": {"steps": 100}}))
     first.until_step(3)
     second = queued.apply("second", small_spec(**QUEUED))
@@ -58,7 +58,7 @@ def test_job_waits_for_quota_and_a_suspended_one_gives_it_back(queued: Jobs, sto
     assert set(finished_workloads(queued)) == {"rljob-first", "rljob-second"}
 
 
-def test_preempted_job_goes_on_from_its_checkpoint(queued: Jobs, storage: Path) -> None:
+def test_preempted_job_goes_on_from_its_checkpoint(queued: NamespaceJobs, storage: Path) -> None:
     low, high = ({"kueue.x-k8s.io/priority-class": name} for name in ("low", "high"))
     modest = queued.apply("modest", small_spec(**{**QUEUED, "stop": {"steps": 100}}), labels=low)
     modest.until_step(3)
@@ -72,7 +72,7 @@ def test_preempted_job_goes_on_from_its_checkpoint(queued: Jobs, storage: Path) 
     assert set(finished_workloads(queued)) == {"rljob-modest", "rljob-urgent"}
 
 
-def test_deleted_job_gives_its_quota_back(queued: Jobs) -> None:
+def test_deleted_job_gives_its_quota_back(queued: NamespaceJobs) -> None:
     first = queued.apply("held", small_spec(**{**QUEUED, "stop": {"steps": 500}}))
     first.until_phase("Running")
     first.delete()
@@ -80,29 +80,29 @@ def test_deleted_job_gives_its_quota_back(queued: Jobs) -> None:
     queued.apply("next", small_spec(**QUEUED)).until_succeeded()
 
 
-def test_model_beside_a_job_is_counted(queued: Jobs) -> None:
+def test_model_beside_a_job_is_counted(queued: NamespaceJobs) -> None:
     """Its pod asks for 50m, and with the gang's 70m that is more than there is."""
     services = [{"name": "grader", "run": "rljob_worker.services:reward_model", "options": {"path": "none"}}]
     job = queued.apply("judged", small_spec(**QUEUED, services=services))
     job.until("quota said to be short", lambda: "quota" in job.condition("QuotaReserved").get("message", ""))
     (workload,) = workloads(queued)
-    assert [each["name"] for each in workload["spec"]["podSets"]] == ["train", "service-grader"]
+    assert [item["name"] for item in workload["spec"]["podSets"]] == ["train", "service-grader"]
     assert job.condition("QuotaReserved")["reason"] == "QuotaPending" and not job.pods()
 
 
-def workloads(jobs: Jobs) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = json.loads(jobs.kubectl("get", "workloads.kueue.x-k8s.io", "-o", "json"))["items"]
-    return found
+def workloads(jobs: NamespaceJobs) -> list[dict[str, Any]]:
+    result: list[dict[str, Any]] = json.loads(jobs.kubectl("get", "workloads.kueue.x-k8s.io", "-o", "json"))["items"]
+    return result
 
 
-def finished_workloads(jobs: Jobs) -> list[str]:
+def finished_workloads(jobs: NamespaceJobs) -> list[str]:
     """Names of the Workloads that hold no quota any more."""
-    return [each["metadata"]["name"] for each in workloads(jobs) if _is_finished(each)]
+    return [workload["metadata"]["name"] for workload in workloads(jobs) if _is_finished(workload)]
 
 
 def _is_finished(workload: dict[str, Any]) -> bool:
     conditions = workload.get("status", {}).get("conditions", [])
-    return any(each["type"] == "Finished" and each["status"] == "True" for each in conditions)
+    return any(condition["type"] == "Finished" and condition["status"] == "True" for condition in conditions)
 
 
 def _cluster_objects() -> Iterator[dict[str, Any]]:

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from charts.dashboards.alerts import ALERTS
-from e2e.jobs import EXAMPLES, ON_STORAGE, Jobs, example, metrics
+from e2e.jobs import EXAMPLES, ON_STORAGE, NamespaceJobs, example, metrics
 from e2e.prometheus import Prometheus, empty_panels
 
 SPREAD = {"topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "DoNotSchedule"}
@@ -37,7 +37,7 @@ def nothing(row):
 """A reward whose import serves a model beside it, as a pod of the user's would."""
 
 
-def judged(jobs: Jobs) -> dict[str, object]:
+def judged(jobs: NamespaceJobs) -> dict[str, object]:
     """Fields of a job with a reward by URL, whose token comes from a Secret; it watches, with weight 0."""
     jobs.kubectl("create", "configmap", "judge", f"--from-literal=judge.py={JUDGE}")
     jobs.kubectl("create", "secret", "generic", "judge", "--from-literal=token=s3cret")
@@ -56,7 +56,7 @@ def on_node(name: str) -> dict[str, object]:
     return {"spec": {"nodeSelector": {"kubernetes.io/hostname": name}}}
 
 
-def test_shipped_example_runs_as_it_is(jobs: Jobs) -> None:
+def test_shipped_example_runs_as_it_is(jobs: NamespaceJobs) -> None:
     """`kubectl apply -f examples/arithmetic-grpo.yaml`, with no storage at hand."""
     job = jobs.apply_file(EXAMPLES / "arithmetic-grpo.yaml")
     job.until_step(2)
@@ -67,7 +67,7 @@ def test_shipped_example_runs_as_it_is(jobs: Jobs) -> None:
     assert "Running" in jobs.events(job.name)
 
 
-def test_jobs_over_two_nodes_fill_every_panel(jobs: Jobs, storage: Path, prometheus: Prometheus) -> None:
+def test_jobs_over_two_nodes_fill_every_panel(jobs: NamespaceJobs, storage: Path, prometheus: Prometheus) -> None:
     """GRPO over two pods on two nodes; PPO generates on one node and trains on the other, sidecar to sidecar."""
     group = {"name": "train", "replicas": 2, "accelerator": {"profile": "cpu", "count": 1}, "template": ONE_POD_A_NODE}
     short = {"stop": {"steps": 10}, "checkpoint": {"everySteps": 5, "keepLast": 2, "keepBest": 1}}

@@ -3,14 +3,14 @@
 from pathlib import Path
 
 from e2e.cluster.waiting import wait_until
-from e2e.jobs import BYTES, ON_STORAGE, Jobs, metrics, small_spec
-from e2e.operator import Operator
+from e2e.jobs import BYTES, ON_STORAGE, NamespaceJobs, metrics, small_spec
+from e2e.operator import InstalledOperator
 from rljob_worker.tests.metrics import without_times
 
 WORKER = "rljob_worker.runtime"
 
 
-def test_suspended_job_gives_its_pods_back_and_goes_on_where_it_was(jobs: Jobs, storage: Path) -> None:
+def test_suspended_job_gives_its_pods_back_and_goes_on_where_it_was(jobs: NamespaceJobs, storage: Path) -> None:
     undisturbed = jobs.apply("straight", small_spec(stop={"steps": 60}, **ON_STORAGE))
     job = jobs.apply("paused", small_spec(stop={"steps": 60}, **ON_STORAGE))
     job.until_step(3)
@@ -28,7 +28,7 @@ def test_suspended_job_gives_its_pods_back_and_goes_on_where_it_was(jobs: Jobs, 
     assert without_times(metrics(storage, "paused"), BYTES) == without_times(metrics(storage, "straight"), BYTES)
 
 
-def test_deleted_job_leaves_nothing_but_checkpoints(jobs: Jobs, storage: Path) -> None:
+def test_deleted_job_leaves_nothing_but_checkpoints(jobs: NamespaceJobs, storage: Path) -> None:
     job = jobs.apply("gone", small_spec(stop={"steps": 500}, **ON_STORAGE))
     job.until("a checkpoint", lambda: (job.status.get("progress") or {}).get("checkpointStep"))
     job.delete()
@@ -36,7 +36,7 @@ def test_deleted_job_leaves_nothing_but_checkpoints(jobs: Jobs, storage: Path) -
     assert list((storage / "runs" / "gone" / "checkpoints").glob("step-*"))
 
 
-def test_job_of_the_same_name_starts_afresh_on_its_own_storage(jobs: Jobs) -> None:
+def test_job_of_the_same_name_starts_afresh_on_its_own_storage(jobs: NamespaceJobs) -> None:
     first = jobs.apply("again", small_spec(stop={"steps": 2}))
     first.until_succeeded()
     first.delete()
@@ -46,14 +46,14 @@ def test_job_of_the_same_name_starts_afresh_on_its_own_storage(jobs: Jobs) -> No
     assert second.status["attempt"] == 1
 
 
-def test_finished_job_expires(jobs: Jobs) -> None:
+def test_finished_job_expires(jobs: NamespaceJobs) -> None:
     lifecycle = {"ttlSecondsAfterFinished": 1, "cleanPodPolicy": "None"}
     jobs.apply("brief", small_spec(stop={"steps": 1}, lifecycle=lifecycle))
     names = lambda: jobs.kubectl("get", "rlj", "-o", "name")  # noqa: E731
     wait_until(lambda: not names(), "the job to expire", 120, 0.5)
 
 
-def test_upgrade_leaves_running_jobs_alone(jobs: Jobs, operator: Operator) -> None:
+def test_upgrade_leaves_running_jobs_alone(jobs: NamespaceJobs, operator: InstalledOperator) -> None:
     """The operator that comes would render other pods; those that run stay, and later jobs get the new ones."""
     job = jobs.apply("running", small_spec(stop={"steps": 150}))
     job.until_step(1)
@@ -71,7 +71,7 @@ def test_upgrade_leaves_running_jobs_alone(jobs: Jobs, operator: Operator) -> No
         operator.install()
 
 
-def test_operator_killed_at_every_transition(jobs: Jobs, storage: Path, operator: Operator) -> None:
+def test_operator_killed_at_every_transition(jobs: NamespaceJobs, storage: Path, operator: InstalledOperator) -> None:
     """At every change of phase the operator is killed; counters and metrics end as if it had lived."""
     long = small_spec(stop={"steps": 300}, **ON_STORAGE)  # a new operator takes seconds, a step 0.1 s
     undisturbed = jobs.apply("calm", long)

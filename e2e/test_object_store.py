@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from e2e.cluster import Cluster
+from e2e.cluster import KubeCluster
 from e2e.cluster.waiting import wait_until
-from e2e.jobs import Job, Jobs, small_spec
+from e2e.jobs import ClusterJob, NamespaceJobs, small_spec
 from rljob_worker.checkpoint.manifest import Manifest, read_manifest
-from rljob_worker.storage.place import place_of
+from rljob_worker.storage.paths import storage_path
 from rljob_worker.storage.tests.s3_server import S3Server, s3_server
 
 WORKER = "rljob_worker.runtime"
@@ -22,7 +22,7 @@ RUNS = "s3://rljob/runs"
 
 
 @pytest.fixture
-def store(jobs: Jobs, cluster: Cluster, seed: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[S3Server]:
+def store(jobs: NamespaceJobs, cluster: KubeCluster, seed: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[S3Server]:
     """A bucket with model and data; the Secret `store` opens it to pods, and the environment to this process."""
     with s3_server(cluster.host_address) as server:
         server.put("rljob", b"")
@@ -64,11 +64,11 @@ def _is(node: str) -> dict[str, Any]:
     return {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": [node]}]}
 
 
-def manifests(job: Job, jobs: Jobs) -> list[Manifest]:
+def manifests(job: ClusterJob, jobs: NamespaceJobs) -> list[Manifest]:
     """Manifests of the checkpoints that are committed in the store, by step."""
-    checkpoints = place_of(f"{RUNS}/{jobs.namespace}/{job.name}/checkpoints")
-    found = (read_manifest(path) for path in checkpoints.glob("step-*"))
-    return sorted((each for each in found if each is not None), key=lambda each: each.step)
+    checkpoints = storage_path(f"{RUNS}/{jobs.namespace}/{job.name}/checkpoints")
+    result = (read_manifest(path) for path in checkpoints.glob("step-*"))
+    return sorted((item for item in result if item is not None), key=lambda item: item.step)
 
 
 def shards(manifest: Manifest) -> dict[str, tuple[int, int]]:
@@ -99,7 +99,7 @@ class HeldCommits:
 
 
 def test_a_job_lives_in_a_store_and_an_attempt_that_was_given_up_cannot_commit(
-    jobs: Jobs, cluster: Cluster, store: S3Server
+    jobs: NamespaceJobs, cluster: KubeCluster, store: S3Server
 ) -> None:
     """The node falls silent with the attempt still running on it, in the middle of a commit: nobody but the store can
     tell it that another has begun."""
@@ -124,13 +124,13 @@ def test_a_job_lives_in_a_store_and_an_attempt_that_was_given_up_cannot_commit(
     assert job.status["attempt"] == 2 and commits.held
     (resumed_from,) = job.resumed_from()
     assert 0 < resumed_from < STEPS
-    found = manifests(job, jobs)
-    assert {each.step for each in found} == set(range(4, STEPS + 1, 4))
-    assert max(each.step for each in found if each.attempt == 1) == resumed_from
-    assert shards(found[-1]) == shards(manifests(undisturbed, jobs)[-1]) != {}
+    result = manifests(job, jobs)
+    assert {item.step for item in result} == set(range(4, STEPS + 1, 4))
+    assert max(item.step for item in result if item.attempt == 1) == resumed_from
+    assert shards(result[-1]) == shards(manifests(undisturbed, jobs)[-1]) != {}
 
 
-def test_what_keeps_a_job_from_its_store_is_a_condition_of_it(jobs: Jobs, store: S3Server) -> None:
+def test_what_keeps_a_job_from_its_store_is_a_condition_of_it(jobs: NamespaceJobs, store: S3Server) -> None:
     jobs.kubectl("create", "secret", "generic", "misnamed", "--from-literal=accessKey=a", "--from-literal=secretKey=b")
     absent = jobs.apply("absent", stored_spec(secret="absent"))
     misnamed = jobs.apply("misnamed", stored_spec(secret="misnamed"))

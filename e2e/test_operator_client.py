@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 import yaml
 
-from e2e.cluster import Cluster
-from rljob_api.tests.patience import PATIENCE_SECONDS
+from e2e.cluster import KubeCluster
+from rljob_api.tests.timeouts import TEST_TIMEOUT_SECONDS
 from rljob_operator.cluster import errors
 from rljob_operator.cluster.client import ApiCluster
-from rljob_operator.cluster.connection import Connection
+from rljob_operator.cluster.connection import ApiConnection
 from rljob_operator.cluster.kinds import CONFIG_MAP, LEASE, NAMESPACE, POD
 from rljob_operator.cluster.lease import Elector, LeaseLost
 from rljob_operator.cluster.login import Login
@@ -26,7 +26,7 @@ from rljob_operator.vocabulary.key import Key
 
 
 @pytest.fixture
-def namespace(cluster: Cluster) -> Iterator[str]:
+def namespace(cluster: KubeCluster) -> Iterator[str]:
     name = f"client-{uuid.uuid4().hex[:8]}"
     cluster.kubectl("create", "namespace", name)
     yield name
@@ -35,13 +35,13 @@ def namespace(cluster: Cluster) -> Iterator[str]:
 
 @asynccontextmanager
 async def client(kubeconfig: Path) -> AsyncIterator[ApiCluster]:
-    async with Connection(Login(kubeconfig), lambda verb, code: None) as connection:
+    async with ApiConnection(Login(kubeconfig), lambda verb, code: None) as connection:
         yield ApiCluster(connection, RateLimit(None))
 
 
-def play(cluster: Cluster, scene: Callable[[ApiCluster], Awaitable[None]], kubeconfig: Path | None = None) -> None:
+def play(cluster: KubeCluster, scene: Callable[[ApiCluster], Awaitable[None]], kubeconfig: Path | None = None) -> None:
     async def stage() -> None:
-        async with client(kubeconfig or cluster.kubeconfig) as api, asyncio.timeout(PATIENCE_SECONDS):
+        async with client(kubeconfig or cluster.kubeconfig) as api, asyncio.timeout(TEST_TIMEOUT_SECONDS):
             await scene(api)
 
     asyncio.run(stage())
@@ -60,7 +60,7 @@ def pod(name: str, job: str = "job") -> dict[str, Any]:
     return {"metadata": {"name": name, "labels": labels}, "spec": {**spec, "automountServiceAccountToken": False}}
 
 
-def test_objects_come_change_and_go(cluster: Cluster, namespace: str) -> None:
+def test_objects_come_change_and_go(cluster: KubeCluster, namespace: str) -> None:
     async def scene(api: ApiCluster) -> None:
         body = {"metadata": {"name": "c"}, "data": {"step": "1"}}
         assert await api.get(CONFIG_MAP, namespace, "c") is None
@@ -78,7 +78,7 @@ def test_objects_come_change_and_go(cluster: Cluster, namespace: str) -> None:
     play(cluster, scene)
 
 
-def test_refusals_are_told_apart(cluster: Cluster, namespace: str) -> None:
+def test_refusals_are_distinguished(cluster: KubeCluster, namespace: str) -> None:
     async def scene(api: ApiCluster) -> None:
         with pytest.raises(errors.Rejected, match="must consist of lower case"):
             await api.create(CONFIG_MAP, namespace, {"metadata": {"name": "Not A Name"}})
@@ -86,7 +86,7 @@ def test_refusals_are_told_apart(cluster: Cluster, namespace: str) -> None:
             await api.create(CONFIG_MAP, "nowhere", {"metadata": {"name": "c"}})
         created = await api.create(CONFIG_MAP, namespace, {"metadata": {"name": "c"}})
         await api.apply(CONFIG_MAP, namespace, {"metadata": {"name": "c"}, "data": {"step": "2"}})
-        with pytest.raises(errors.Conflict):
+        with pytest.raises(errors.UpdateConflict):
             metadata = {"name": "c", "resourceVersion": created["metadata"]["resourceVersion"]}
             await api.apply(CONFIG_MAP, namespace, {"metadata": metadata, "data": {"step": "3"}})
         labels = {"pod-security.kubernetes.io/enforce": "restricted"}
@@ -97,7 +97,7 @@ def test_refusals_are_told_apart(cluster: Cluster, namespace: str) -> None:
     play(cluster, scene)
 
 
-def test_a_quota_that_is_used_up_is_named(cluster: Cluster, namespace: str) -> None:
+def test_a_quota_that_is_used_up_is_named(cluster: KubeCluster, namespace: str) -> None:
     cluster.kubectl("create", "quota", "few", "--hard=count/configmaps=1", "-n", namespace)
 
     async def scene(api: ApiCluster) -> None:
@@ -113,7 +113,7 @@ def test_a_quota_that_is_used_up_is_named(cluster: Cluster, namespace: str) -> N
     play(cluster, scene)
 
 
-def test_a_missing_right_is_named(cluster: Cluster, namespace: str, tmp_path: Path) -> None:
+def test_a_missing_right_is_named(cluster: KubeCluster, namespace: str, tmp_path: Path) -> None:
     cluster.kubectl("create", "serviceaccount", "poor", "-n", namespace)
     token = cluster.kubectl("create", "token", "poor", "-n", namespace).strip()
     config = yaml.safe_load(cluster.kubeconfig.read_text())
@@ -132,7 +132,7 @@ def test_a_missing_right_is_named(cluster: Cluster, namespace: str, tmp_path: Pa
     play(cluster, scene, kubeconfig)
 
 
-def test_the_reflector_follows_and_knows_at_once_what_was_created(cluster: Cluster, namespace: str) -> None:
+def test_the_reflector_follows_and_knows_at_once_what_was_created(cluster: KubeCluster, namespace: str) -> None:
     key = Key(namespace, "job")
 
     async def scene(api: ApiCluster) -> None:
@@ -153,7 +153,7 @@ def test_the_reflector_follows_and_knows_at_once_what_was_created(cluster: Clust
     play(cluster, scene)
 
 
-def test_pages_of_a_list_are_complete(cluster: Cluster, namespace: str) -> None:
+def test_pages_of_a_list_are_complete(cluster: KubeCluster, namespace: str) -> None:
     async def scene(api: ApiCluster) -> None:
         for number in range(5):
             await api.create(POD, namespace, pod(f"p{number}"))
@@ -166,7 +166,7 @@ def test_pages_of_a_list_are_complete(cluster: Cluster, namespace: str) -> None:
     play(cluster, scene)
 
 
-def test_one_leader_at_a_time(cluster: Cluster, namespace: str) -> None:
+def test_one_leader_at_a_time(cluster: KubeCluster, namespace: str) -> None:
     async def scene(api: ApiCluster) -> None:
         def elector(identity: str) -> Elector:
             return Elector(
@@ -196,7 +196,7 @@ def test_one_leader_at_a_time(cluster: Cluster, namespace: str) -> None:
     play(cluster, scene)
 
 
-def test_a_leader_whose_lease_is_deleted_makes_it_again(cluster: Cluster, namespace: str) -> None:
+def test_a_leader_whose_lease_is_deleted_makes_it_again(cluster: KubeCluster, namespace: str) -> None:
     async def scene(api: ApiCluster) -> None:
         elector = Elector(api, namespace=namespace, name="leader", identity="one", retry_seconds=0.2)
         await elector.acquire()

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from e2e.jobs import ON_STORAGE, Job, Jobs, metrics, small_spec
+from e2e.jobs import ON_STORAGE, ClusterJob, NamespaceJobs, metrics, small_spec
 
 CODE = """
 import time
@@ -43,17 +43,19 @@ def spec(run: str = "my_models:app", **fields: Any) -> dict[str, Any]:
 
 
 @pytest.fixture
-def code(jobs: Jobs) -> None:
+def code(jobs: NamespaceJobs) -> None:
     """The module with the models, as a job's own code."""
     jobs.kubectl("create", "configmap", "models", f"--from-literal=my_models.py={CODE}")
 
 
-def until_trained(job: Job, step: int) -> None:
+def until_trained(job: ClusterJob, step: int) -> None:
     job.until("healthy models", lambda: job.condition("ServicesReady").get("status") == "True", START_SECONDS)
     job.until_step(step)
 
 
-def test_killed_model_is_made_again_and_the_job_ends_without_a_restart(jobs: Jobs, storage: Path, code: None) -> None:
+def test_killed_model_is_made_again_and_the_job_ends_without_a_restart(
+    jobs: NamespaceJobs, storage: Path, code: None
+) -> None:
     job = jobs.apply("graded", spec(stop={"steps": 60}))
     job.until("a model", job.models, 30)
     assert [pod.name for pod in job.pods()] == ["graded-grader-r1"], "the gang waits for it"
@@ -72,7 +74,7 @@ def test_killed_model_is_made_again_and_the_job_ends_without_a_restart(jobs: Job
     job.until("no pod that runs", lambda: not any(pod.is_running for pod in job.pods()))
 
 
-def test_suspended_job_gives_its_model_back_too(jobs: Jobs, storage: Path, code: None) -> None:
+def test_suspended_job_gives_its_model_back_too(jobs: NamespaceJobs, storage: Path, code: None) -> None:
     job = jobs.apply("paused", spec(stop={"steps": 200}))
     until_trained(job, 3)
     job.patch(suspend=True)
@@ -85,7 +87,7 @@ def test_suspended_job_gives_its_model_back_too(jobs: Jobs, storage: Path, code:
     job.until_gone(120)  # the last step of its gang may wait for the model, and has 60 s of grace for it
 
 
-def test_model_that_is_never_healthy_is_named_in_the_condition(jobs: Jobs, storage: Path, code: None) -> None:
+def test_model_that_is_never_healthy_is_named_in_the_condition(jobs: NamespaceJobs, storage: Path, code: None) -> None:
     limits = {"service": {"healthSeconds": 3.0}, "failurePolicy": {"maxRestarts": 0}}
     stuck = jobs.apply("stuck", spec("my_models:stuck", **limits))
     absent = jobs.apply("absent", spec("my_models:absent", **limits))

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from e2e.jobs import ON_STORAGE, Jobs, metrics, small_spec
+from e2e.jobs import ON_STORAGE, NamespaceJobs, metrics, small_spec
 
 STAGES = '''
 from pathlib import Path
@@ -23,7 +23,7 @@ def weigh(batch, context):
 '''
 
 
-def test_rows_go_to_the_pods_own_disk(jobs: Jobs, storage: Path) -> None:
+def test_rows_go_to_the_pods_own_disk(jobs: NamespaceJobs, storage: Path) -> None:
     jobs.kubectl("create", "configmap", "my-code", f"--from-literal=ballast.py={STAGES}")
     stages = [
         {"name": "rollout", "run": "Rollout", "models": ["actor"]},

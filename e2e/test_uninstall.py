@@ -1,10 +1,10 @@
 """`helm uninstall` leaves nothing of ours."""
 
-from e2e.cluster import Cluster
-from e2e.operator import NAMESPACE, Operator
+from e2e.cluster import KubeCluster
+from e2e.operator import NAMESPACE, InstalledOperator
 
 
-def test_uninstall_leaves_nothing(cluster: Cluster, operator: Operator) -> None:
+def test_uninstall_leaves_nothing(cluster: KubeCluster, operator: InstalledOperator) -> None:
     """RLJobs and their CRD stay until somebody deletes them; everything else of the chart goes."""
     operator.uninstall()
     try:
@@ -13,7 +13,7 @@ def test_uninstall_leaves_nothing(cluster: Cluster, operator: Operator) -> None:
         operator.install()
 
 
-def assert_gone(cluster: Cluster) -> None:
+def assert_gone(cluster: KubeCluster) -> None:
     kinds = "deployments,services,configmaps,secrets,serviceaccounts,roles,rolebindings"
     left = cluster.kubectl("-n", NAMESPACE, "get", kinds, "-l", "app.kubernetes.io/name=rljob", "-o", "name")
     everywhere = "clusterroles,clusterrolebindings"

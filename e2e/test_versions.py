@@ -3,11 +3,11 @@
 from pathlib import Path
 
 from e2e.cluster.images.version_before import TAG, checkout
-from e2e.jobs import ON_STORAGE, Job, Jobs, metrics, small_spec
-from e2e.operator import Operator
+from e2e.jobs import ON_STORAGE, ClusterJob, NamespaceJobs, metrics, small_spec
+from e2e.operator import InstalledOperator
 
 WORKER = "rljob_worker.runtime"
-UNTIL_TOLD = "import os\n\ndef score(row):\n    return 2.0 if os.path.exists('/workspace/enough') else 1.0\n"
+UNTIL_RELEASED = "import os\n\ndef score(row):\n    return 2.0 if os.path.exists('/workspace/enough') else 1.0\n"
 
 
 def endless(**reward: str) -> dict[str, object]:
@@ -17,21 +17,21 @@ def endless(**reward: str) -> dict[str, object]:
     return small_spec(rewards=rewards, stop=stop, code={"configMap": "told"}, **ON_STORAGE)
 
 
-def goes_on(job: Job) -> None:
+def goes_on(job: ClusterJob) -> None:
     """Ten steps more: each status is a second old at most, and steps are shorter."""
     job.until_step(job.step + 10)
 
 
-def made_for(job: Job) -> set[str]:
+def made_for(job: ClusterJob) -> set[str]:
     return {*job.children(), *(pod.uid for pod in job.pods())}
 
 
 def test_jobs_run_on_while_the_operator_goes_up_from_the_version_before_and_back(
-    jobs: Jobs, storage: Path, operator: Operator
+    jobs: NamespaceJobs, storage: Path, operator: InstalledOperator
 ) -> None:
     """Beside the running attempt: one of the older version that is restarted by the newer, from its checkpoint; and a
     job with a field that the older version does not know."""
-    jobs.kubectl("create", "configmap", "told", f"--from-literal=told.py={UNTIL_TOLD}")
+    jobs.kubectl("create", "configmap", "told", f"--from-literal=told.py={UNTIL_RELEASED}")
     operator.install("--set", f"images.tag={TAG}", version=checkout())
     try:
         older = operator.pods()

@@ -82,8 +82,8 @@ def test_working_pays_only_when_it_is_shown_and_true(stages):
 
 def test_brevity_takes_off_a_tenth_for_each_token_above_eighteen(stages):
     # The texts have 22, 22, 14 and 7 characters, which stand for tokens here.
-    found = values_of(stages["brevity"], build_batch(), "brevity_reward")
-    assert found == pytest.approx([-0.4, -0.4, 0.0, 0.0])
+    result = values_of(stages["brevity"], build_batch(), "brevity_reward")
+    assert result == pytest.approx([-0.4, -0.4, 0.0, 0.0])
 
 
 def test_total_is_the_weighted_sum(stages):

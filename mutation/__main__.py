@@ -21,7 +21,7 @@ from pathlib import Path
 from mutation.bench import Bench, CleanRunFailed
 from mutation.changes import changed_lines
 from mutation.mutants import Mutant, mutants_of
-from mutation.report import Result, judge, row, told
+from mutation.report import Result, findings_text, judge, row
 from mutation.sample import sample
 from mutation.table import Module, Survivor, load_modules, load_survivors
 
@@ -45,7 +45,7 @@ def main() -> int:
 
 def _chosen(modules: Mapping[str, Module], root: Path, options: argparse.Namespace) -> list[str]:
     if options.modules:
-        return [name for name in modules if any(fnmatch.fnmatchcase(name, each) for each in options.modules)]
+        return [name for name in modules if any(fnmatch.fnmatchcase(name, module) for module in options.modules)]
     return [name for name, module in modules.items() if changed_lines(root, module.path, options.base)]
 
 
@@ -67,7 +67,7 @@ def _mutate(module: Module, known: list[Survivor], root: Path, options: argparse
     survived = _survivors(module, tried, root, options.jobs)
     verdict = judge(Result(module, tried, survived), known, {mutant.key for mutant in mutants})
     print(f"{module.name}: {len(tried)} of {len(mutants)} mutants tried, {len(survived)} survived, ", end="")
-    print(f"{time.monotonic() - begin:.0f} s", told(verdict, original), sep="\n", flush=True)
+    print(f"{time.monotonic() - begin:.0f} s", findings_text(verdict, original), sep="\n", flush=True)
     return verdict.result, verdict.passed
 
 

@@ -18,7 +18,7 @@ from typing import Any
 from mutation.mutants import Mutant
 from mutation.overlay import Overlay
 from mutation.table import Module
-from mutation.trial import Outcome, adopt, trial
+from mutation.trial import TrialOutcome, adopt, trial
 
 CLEAN_SECONDS = 600.0
 """What the tests may take on the module as it is, imports included."""
@@ -50,8 +50,8 @@ class Bench:
         self._enter(root)
         self._clean(self._tests_then_modules)
         self._preload()
-        self._limit = _patience(self._clean(self._tests_timed).seconds)
-        self._test_limit = _patience(json.loads((folder / "slowest").read_text()))
+        self._limit = _timeout_seconds(self._clean(self._tests_timed).seconds)
+        self._test_limit = _timeout_seconds(json.loads((folder / "slowest").read_text()))
 
     def kills(self, mutant: Mutant) -> bool:
         """Whether the tests kill the mutant; one that hangs is killed by the clock, of a test or of them all."""
@@ -63,13 +63,13 @@ class Bench:
         """Imports come from the overlay, here and in every process that is started from here."""
         path = self._overlay.python_path
         os.chdir(self._overlay.folder)
-        sys.path[:] = [*path, *(each for each in sys.path if each and not _below(each, root, but=".venv"))]
+        sys.path[:] = [*path, *(item for item in sys.path if item and not _below(item, root, but=".venv"))]
         os.environ["PYTHONPATH"] = os.pathsep.join(path)
         temporary = self._folder / "tmp"
         temporary.mkdir()
         os.environ["TMPDIR"] = str(temporary)
 
-    def _clean(self, run: Callable[[], int]) -> Outcome:
+    def _clean(self, run: Callable[[], int]) -> TrialOutcome:
         self._overlay.write(self._module.path, self._original)
         log = self._folder / "log"
         outcome = trial(run, log, CLEAN_SECONDS)
@@ -92,7 +92,7 @@ class Bench:
 
     def _tests_then_modules(self) -> int:
         code = self._tests()
-        foreign = [name for name, each in list(sys.modules.items()) if self._is_foreign(name, each)]
+        foreign = [name for name, item in list(sys.modules.items()) if self._is_foreign(name, item)]
         (self._folder / "modules").write_text(json.dumps(foreign))
         return code
 
@@ -124,7 +124,7 @@ class _Stopwatch:
         self.seconds[report.nodeid] += report.duration
 
 
-def _patience(seconds: float) -> float:
+def _timeout_seconds(seconds: float) -> float:
     """How long something may take that took `seconds` without a mutant."""
     return 5 * seconds + 5
 
@@ -137,13 +137,13 @@ def _import(name: str) -> None:
 
 def _imports(text: str) -> list[str]:
     """Modules that a module imports at its top."""
-    found: list[str] = []
+    result: list[str] = []
     for node in ast.parse(text).body:
         if isinstance(node, ast.Import):
-            found += [alias.name for alias in node.names]
+            result += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module is not None:
-            found += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
-    return found
+            result += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+    return result
 
 
 def _below(path: str, folder: Path, but: str | None = None) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from mutation.operators import OPERATORS
-from mutation.source import Edit, Source
+from mutation.source import Edit, MutatedSource
 
 _SNIPPET = 60
 _NOT_MUTATED = (ast.Import, ast.ImportFrom, ast.Global, ast.Nonlocal, ast.FormattedValue)
@@ -42,10 +42,10 @@ class Mutant:
 
 def mutants_of(text: str) -> list[Mutant]:
     """All mutants of a module, each with another tree than the module, in source order."""
-    source = Source(text)
+    source = MutatedSource(text)
     tree = ast.parse(text)
     original = ast.dump(tree)
-    found: list[Mutant] = []
+    result: list[Mutant] = []
     names: dict[tuple[str, str, str], int] = {}
     for scope, node in _sites(tree, ""):
         for operator in OPERATORS:
@@ -54,11 +54,11 @@ def mutants_of(text: str) -> list[Mutant]:
                 if ast.dump(ast.parse(mutant.text)) == original:
                     continue
                 names[mutant.key] = count = names.get(mutant.key, 0) + 1
-                found.append(mutant if count == 1 else replace(mutant, change=f"{mutant.change} #{count}"))
-    return sorted(found, key=lambda each: each.line_number)
+                result.append(mutant if count == 1 else replace(mutant, change=f"{mutant.change} #{count}"))
+    return sorted(result, key=lambda item: item.line_number)
 
 
-def _mutant(source: Source, scope: str, edit: Edit) -> Mutant:
+def _mutant(source: MutatedSource, scope: str, edit: Edit) -> Mutant:
     line_number = source.data[: edit.start].count(b"\n") + 1
     line = source.text.split("\n")[line_number - 1].strip()
     change = f"{_snippet(source.between(edit.start, edit.end))} -> {_snippet(edit.text)}"
@@ -83,7 +83,7 @@ def _sites(node: ast.AST, scope: str) -> Iterator[tuple[str, ast.AST]]:
 
 
 def _children(node: ast.AST) -> Iterator[ast.AST]:
-    skipped = {id(each) for each in _not_run(node)}
+    skipped = {id(item) for item in _not_run(node)}
     for child in ast.iter_child_nodes(node):
         if id(child) not in skipped and not isinstance(child, _NOT_MUTATED) and not _is_remark(child):
             yield child
@@ -94,7 +94,7 @@ def _not_run(node: ast.AST) -> list[ast.AST]:
     if isinstance(node, ast.JoinedStr):
         return list(node.values)
     annotations = [getattr(node, "annotation", None), getattr(node, "returns", None)]
-    return [*getattr(node, "decorator_list", []), *(each for each in annotations if each is not None)]
+    return [*getattr(node, "decorator_list", []), *(annotation for annotation in annotations if annotation is not None)]
 
 
 def _is_remark(node: ast.AST) -> bool:
@@ -102,5 +102,5 @@ def _is_remark(node: ast.AST) -> bool:
     if isinstance(node, ast.If):
         return isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
     if isinstance(node, ast.Assign):
-        return any(isinstance(each, ast.Name) and each.id == "__all__" for each in node.targets)
+        return any(isinstance(target, ast.Name) and target.id == "__all__" for target in node.targets)
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)

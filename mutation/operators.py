@@ -9,7 +9,7 @@ import ast
 import re
 from collections.abc import Callable, Iterator
 
-from mutation.source import Edit, Source
+from mutation.source import Edit, MutatedSource
 
 COMPARISONS = {
     "<": "<=",
@@ -55,32 +55,32 @@ _ORDERED = ("isinstance", "issubclass", "min", "max")
 """Calls with arguments that commute, or that fail at once when swapped."""
 
 
-def comparison(source: Source, node: ast.AST) -> Iterator[Edit]:
+def comparison(source: MutatedSource, node: ast.AST) -> Iterator[Edit]:
     """`<` to `<=`, `==` to `!=`, `in` to `not in`, `is` to `is not`, and back."""
     if not isinstance(node, ast.Compare):
         return
     operands = [node.left, *node.comparators]
     for left, right in zip(operands, operands[1:], strict=False):
         start = source.span(left)[1]
-        found = _COMPARISON.search(source.between(start, source.span(right)[0]))
-        assert found is not None, f"no comparison in {source.of(node)}"
-        new = COMPARISONS[" ".join(found.group().split())]
-        yield _in_gap("comparison", start, found, new)
+        result = _COMPARISON.search(source.between(start, source.span(right)[0]))
+        assert result is not None, f"no comparison in {source.of(node)}"
+        new = COMPARISONS[" ".join(result.group().split())]
+        yield _in_gap("comparison", start, result, new)
 
 
-def connective(source: Source, node: ast.AST) -> Iterator[Edit]:
+def connective(source: MutatedSource, node: ast.AST) -> Iterator[Edit]:
     """`and` to `or` and back."""
     if not isinstance(node, ast.BoolOp):
         return
     new = "or" if isinstance(node.op, ast.And) else "and"
     for left, right in zip(node.values, node.values[1:], strict=False):
         start = source.span(left)[1]
-        found = re.search(r"\b(and|or)\b", source.between(start, source.span(right)[0]))
-        assert found is not None
-        yield _in_gap("connective", start, found, new)
+        result = re.search(r"\b(and|or)\b", source.between(start, source.span(right)[0]))
+        assert result is not None
+        yield _in_gap("connective", start, result, new)
 
 
-def arithmetic(source: Source, node: ast.AST) -> Iterator[Edit]:
+def arithmetic(source: MutatedSource, node: ast.AST) -> Iterator[Edit]:
     """`+` to `-`, `*` to `/` and the like, also before `=`; a minus sign is lost."""
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
         yield source.replace("arithmetic", node, f"({source.of(node.operand)})")
@@ -89,12 +89,12 @@ def arithmetic(source: Source, node: ast.AST) -> Iterator[Edit]:
     left, right = (node.left, node.right) if isinstance(node, ast.BinOp) else (node.target, node.value)
     old, new = ARITHMETIC[type(node.op)]
     start = source.span(left)[1]
-    found = re.search(re.escape(old), source.between(start, source.span(right)[0]))
-    assert found is not None
-    yield _in_gap("arithmetic", start, found, new)
+    result = re.search(re.escape(old), source.between(start, source.span(right)[0]))
+    assert result is not None
+    yield _in_gap("arithmetic", start, result, new)
 
 
-def division(source: Source, node: ast.AST) -> Iterator[Edit]:
+def division(source: MutatedSource, node: ast.AST) -> Iterator[Edit]:
     """`a / b` and `a // b` lose their divisor; what `-(-a // b)` rounds up is rounded down."""
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div | ast.FloorDiv):
         yield source.replace("division", node, f"({source.of(node.left)})")
@@ -103,7 +103,7 @@ def division(source: Source, node: ast.AST) -> Iterator[Edit]:
             yield source.replace("division", node, f"(({source.of(dividend)}) // ({source.of(divisor)}))")
 
 
-def negation(source: Source, node: ast.AST) -> Iterator[Edit]:
+def negation(source: MutatedSource, node: ast.AST) -> Iterator[Edit]:
     """A condition is turned round, or loses its `not`; not where a comparison's mutant is the same."""
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
         yield source.replace("negation", node, f"({source.of(node.operand)})")
@@ -119,7 +119,7 @@ def negation(source: Source, node: ast.AST) -> Iterator[Edit]:
             yield source.replace("negation", test, f"(not ({source.of(test)}))")
 
 
-def constant(source: Source, node: ast.AST) -> Iterator[Edit]:
+def constant(source: MutatedSource, node: ast.AST) -> Iterator[Edit]:
     """A number is one more or one less, True is False, a text is empty."""
     if isinstance(node, ast.JoinedStr):
         yield source.replace("constant", node, '""')
@@ -138,21 +138,21 @@ def constant(source: Source, node: ast.AST) -> Iterator[Edit]:
         yield source.replace("constant", node, repr(new))
 
 
-def default(source: Source, node: ast.AST) -> Iterator[Edit]:
+def default(source: MutatedSource, node: ast.AST) -> Iterator[Edit]:
     """A default that is not a plain constant becomes None."""
     if isinstance(node, ast.arguments):
-        for each in (*node.defaults, *node.kw_defaults):
-            if each is not None and not isinstance(each, ast.Constant | ast.JoinedStr):
-                yield source.replace("default", each, "None")
+        for item in (*node.defaults, *node.kw_defaults):
+            if item is not None and not isinstance(item, ast.Constant | ast.JoinedStr):
+                yield source.replace("default", item, "None")
 
 
-def returned(source: Source, node: ast.AST) -> Iterator[Edit]:
+def returned(source: MutatedSource, node: ast.AST) -> Iterator[Edit]:
     """A function returns None."""
     if isinstance(node, ast.Return) and node.value is not None:
         yield source.replace("return", node.value, "None")
 
 
-def statement(source: Source, node: ast.AST) -> Iterator[Edit]:
+def statement(source: MutatedSource, node: ast.AST) -> Iterator[Edit]:
     """A call, an assignment, a raise, a break or a continue is forgotten."""
     is_call = isinstance(node, ast.Expr) and isinstance(node.value, ast.Call | ast.Await | ast.YieldFrom)
     if isinstance(node, ast.AnnAssign) and node.value is not None:
@@ -162,14 +162,14 @@ def statement(source: Source, node: ast.AST) -> Iterator[Edit]:
         yield source.replace("statement", node, "pass")
 
 
-def arguments(source: Source, node: ast.AST) -> Iterator[Edit]:
+def arguments(source: MutatedSource, node: ast.AST) -> Iterator[Edit]:
     """A keyword argument is left out; the first two plain arguments change places."""
     if not isinstance(node, ast.Call):
         return
     for keyword in node.keywords:
         if keyword.arg is not None:
             yield _without(source, keyword)
-    plain = [each for each in node.args[:2] if isinstance(each, ast.Name | ast.Attribute)]
+    plain = [arg for arg in node.args[:2] if isinstance(arg, ast.Name | ast.Attribute)]
     if len(plain) == 2 and not (isinstance(node.func, ast.Name) and node.func.id in _ORDERED):
         first, second = plain
         gap = source.between(source.span(first)[1], source.span(second)[0])
@@ -177,7 +177,7 @@ def arguments(source: Source, node: ast.AST) -> Iterator[Edit]:
         yield Edit("arguments", source.span(first)[0], source.span(second)[1], text)
 
 
-def call(source: Source, node: ast.AST) -> Iterator[Edit]:
+def call(source: MutatedSource, node: ast.AST) -> Iterator[Edit]:
     """`min` is `max`, `any` is `all`, `startswith` is `endswith`, what is rounded up is rounded down, and back."""
     if not isinstance(node, ast.Call):
         return
@@ -191,7 +191,7 @@ def call(source: Source, node: ast.AST) -> Iterator[Edit]:
         yield Edit("call", end - len(name), end, CALLS[name])
 
 
-OPERATORS: tuple[Callable[[Source, ast.AST], Iterator[Edit]], ...] = (
+OPERATORS: tuple[Callable[[MutatedSource, ast.AST], Iterator[Edit]], ...] = (
     comparison,
     connective,
     arithmetic,
@@ -206,13 +206,13 @@ OPERATORS: tuple[Callable[[Source, ast.AST], Iterator[Edit]], ...] = (
 )
 
 
-def _in_gap(operator: str, start: int, found: re.Match[str], new: str) -> Edit:
+def _in_gap(operator: str, start: int, result: re.Match[str], new: str) -> Edit:
     """An edit of what was found in the text from byte `start` on."""
-    before = start + len(found.string[: found.start()].encode())
-    return Edit(operator, before, before + len(found.group().encode()), new)
+    before = start + len(result.string[: result.start()].encode())
+    return Edit(operator, before, before + len(result.group().encode()), new)
 
 
-def _without(source: Source, keyword: ast.keyword) -> Edit:
+def _without(source: MutatedSource, keyword: ast.keyword) -> Edit:
     start, end = source.span(keyword)
     comma = re.match(rb"\s*,", source.data[end:])
     return Edit("arguments", start, end + (comma.end() if comma else 0), "")

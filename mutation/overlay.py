@@ -44,5 +44,5 @@ class Overlay:
 def _files(root: Path) -> list[str]:
     """What git tracks or would track, as far as it is there."""
     command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"]
-    found = subprocess.run(command, cwd=root, check=True, capture_output=True, text=True).stdout
-    return [path for path in found.split("\0") if path and (root / path).is_file()]
+    result = subprocess.run(command, cwd=root, check=True, capture_output=True, text=True).stdout
+    return [path for path in result.split("\0") if path and (root / path).is_file()]

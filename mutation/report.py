@@ -25,7 +25,7 @@ class Result:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class ModuleVerdict:
     """A result held against what is known and asked for."""
 
     result: Result
@@ -42,26 +42,26 @@ class Verdict:
         return not self.unlisted and self.result.percent >= self.result.module.at_least
 
 
-def judge(result: Result, known: Collection[Survivor], keys: Collection[tuple[str, str, str]]) -> Verdict:
+def judge(result: Result, known: Collection[Survivor], keys: Collection[tuple[str, str, str]]) -> ModuleVerdict:
     """`known` survivors may be of any module; `keys` are those of all mutants of this one, tried or not."""
-    known = [each for each in known if each.module == result.module.name]
-    listed = {each.key for each in known}
+    known = [item for item in known if item.module == result.module.name]
+    listed = {item.key for item in known}
     survived = {mutant.key for mutant in result.survived}
     killed = {mutant.key for mutant in result.tried} - survived
-    return Verdict(
+    return ModuleVerdict(
         result,
         [mutant for mutant in result.survived if mutant.key not in listed],
-        [each for each in known if each.key in killed],
-        [each for each in known if each.key not in keys],
+        [item for item in known if item.key in killed],
+        [item for item in known if item.key not in keys],
     )
 
 
-def told(verdict: Verdict, original: str) -> str:
+def findings_text(verdict: ModuleVerdict, original: str) -> str:
     """Everything that a person should look at, in paragraphs; empty when there is nothing."""
     module = verdict.result.module
     parts = [_unlisted(module, mutant, original) for mutant in verdict.unlisted]
-    parts += [f"killed, take it out of survivors.toml: {_named(each)}" for each in verdict.killed]
-    parts += [f"no such mutant, take it out of survivors.toml: {_named(each)}" for each in verdict.gone]
+    parts += [f"killed, take it out of survivors.toml: {_named(item)}" for item in verdict.killed]
+    parts += [f"no such mutant, take it out of survivors.toml: {_named(item)}" for item in verdict.gone]
     if verdict.result.percent < module.at_least:
         parts.append(f"{module.name}: {verdict.result.percent:.1f} % killed, {module.at_least:g} % asked for")
     return "\n\n".join(parts)

@@ -13,9 +13,9 @@ def sample(mutants: list[Mutant], count: int, seed: int, changed_lines: Collecti
 
     A mutant draws its own lot from seed and name, so a line that is added leaves the choice of others alone.
     """
-    drawn = sorted(mutants, key=lambda each: (each.line_number not in changed_lines, _lot(each, seed)))
-    chosen = {each.key for each in drawn[:count]}
-    return [each for each in mutants if each.key in chosen]
+    drawn = sorted(mutants, key=lambda item: (item.line_number not in changed_lines, _lot(item, seed)))
+    chosen = {item.key for item in drawn[:count]}
+    return [mutant for mutant in mutants if mutant.key in chosen]
 
 
 def _lot(mutant: Mutant, seed: int) -> bytes:

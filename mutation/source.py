@@ -21,7 +21,7 @@ class Edit:
 
 
 @dataclass(frozen=True)
-class Source:
+class MutatedSource:
     """A module's text."""
 
     text: str

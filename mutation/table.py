@@ -105,8 +105,8 @@ def nearest_tests(path: str, root: Path) -> list[str]:
     """Tests of the same name in the `tests` of the module's folder or of one above it, then all of the first such."""
     module = Path(path)
     folders = [folder / "tests" for folder in module.parents if (root / folder / "tests").is_dir()]
-    named = [each for folder in folders for each in sorted((root / folder).glob(f"test_{module.stem}.py"))]
-    return [*(str(each.relative_to(root)) for each in named), *map(str, folders[:1])]
+    named = [path for folder in folders for path in sorted((root / folder).glob(f"test_{module.stem}.py"))]
+    return [*(str(item.relative_to(root)) for item in named), *map(str, folders[:1])]
 
 
 def _survivor(module: str, entry: dict[str, str]) -> Survivor:

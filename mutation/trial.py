@@ -19,7 +19,7 @@ _prctl = ctypes.CDLL(None, use_errno=True).prctl
 
 
 @dataclass(frozen=True)
-class Outcome:
+class TrialOutcome:
     """How a trial ended."""
 
     code: int | None
@@ -36,7 +36,7 @@ def adopt() -> None:
     _prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
-def trial(run: Callable[[], int], log: Path, seconds: float) -> Outcome:
+def trial(run: Callable[[], int], log: Path, seconds: float) -> TrialOutcome:
     """`run()` in a fork that writes to `log`."""
     sys.stdout.flush()
     sys.stderr.flush()
@@ -46,7 +46,7 @@ def trial(run: Callable[[], int], log: Path, seconds: float) -> Outcome:
         _run_and_exit(run, log)
     code = _wait(child, seconds)
     _end_children()
-    return Outcome(code, time.monotonic() - begin)
+    return TrialOutcome(code, time.monotonic() - begin)
 
 
 def _run_and_exit(run: Callable[[], int], log: Path) -> None:

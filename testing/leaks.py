@@ -18,9 +18,9 @@ from typing import Any
 
 import pytest
 
-from rljob_api.tests.patience import PATIENCE
+from rljob_api.tests.timeouts import TIMEOUT_FACTOR
 
-END_SECONDS = 5.0 * PATIENCE
+END_SECONDS = 5.0 * TIMEOUT_FACTOR
 """How long a thread or a process that is about to end may take."""
 LIBRARY_THREADS = ("tqdm_monitor",)
 """Beginnings of the names of threads that a library starts on first use and ends with the process."""
@@ -35,7 +35,7 @@ STARTS = frozenset({"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn
 """Audit events of a new process. Only after one of them are children searched for, which takes milliseconds."""
 
 
-class Ledger:
+class LeakLedger:
     """The threads, child processes and variables that may be there."""
 
     def __init__(self) -> None:
@@ -60,13 +60,13 @@ class Ledger:
     def leaks(self, *, threads: bool, processes: bool) -> list[str]:
         """What is there beyond that, of threads and processes only where asked. Variables are put back; the rest is
         accepted, so that one test answers for it."""
-        found = list(self._variables())
+        variables = list(self._variables())
         if threads:
-            found += until_gone(self._threads)
+            variables += until_gone(self._threads)
         if processes:
-            found += until_gone(self._processes)
+            variables += until_gone(self._processes)
         self.accept()
-        return found
+        return variables
 
     def _variables(self) -> Iterator[str]:
         now = dict(os.environ)
@@ -79,8 +79,8 @@ class Ledger:
 
     def _threads(self) -> list[str]:
         new = set(threading.enumerate()) - self.threads
-        ours = (each for each in new if not isinstance(each, threading._DummyThread))  # of threads of C++
-        return sorted(f"thread {each.name}" for each in ours if not each.name.startswith(LIBRARY_THREADS))
+        ours = (item for item in new if not isinstance(item, threading._DummyThread))  # of threads of C++
+        return sorted(f"thread {our.name}" for our in ours if not our.name.startswith(LIBRARY_THREADS))
 
     def _processes(self) -> list[str]:
         if not self._has_started:
@@ -92,9 +92,9 @@ class Ledger:
 def until_gone(look: Callable[[], list[str]]) -> list[str]:
     """What is still there after the time that it may take to end."""
     deadline = time.monotonic() + END_SECONDS
-    while (found := look()) and time.monotonic() < deadline:
+    while (result := look()) and time.monotonic() < deadline:
         time.sleep(0.01)
-    return found
+    return result
 
 
 def restore(name: str, value: str | None) -> None:
@@ -110,7 +110,7 @@ def _change(before: str | None, now: str | None) -> str:
 
 def children() -> set[int]:
     """Process ids of the running children of this process."""
-    pids = (int(each.name) for each in Path("/proc").iterdir() if each.name.isdigit())
+    pids = (int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit())
     return {pid for pid in pids if _is_running_child(pid)}
 
 
@@ -148,7 +148,7 @@ class Plugin:
     """The hooks."""
 
     def __init__(self) -> None:
-        self._ledger = Ledger()
+        self._ledger = LeakLedger()
         self._before: dict[Any, dict[str, str | None]] = {}
         """The values that variables had before a fixture of a wider scope set them, by fixture."""
         self._threads: dict[Any, set[threading.Thread]] = {}
@@ -187,11 +187,11 @@ class Plugin:
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_teardown(self, item: pytest.Item) -> Iterator[None]:
         yield
-        if found := self._ledger.leaks(threads=not self._threads, processes=not self._processes):
-            pytest.fail(f"{item.nodeid} left behind:\n" + "\n".join(found), pytrace=False)
+        if leaks := self._ledger.leaks(threads=not self._threads, processes=not self._processes):
+            pytest.fail(f"{item.nodeid} left behind:\n" + "\n".join(leaks), pytrace=False)
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(Plugin(), "leaks of tests")
     if config.option.timeout is None:
-        config.option.timeout = 600 * PATIENCE
+        config.option.timeout = 600 * TIMEOUT_FACTOR

@@ -34,7 +34,7 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     tiers = {item: tiers_of(_file(item, config), _marks(item), config.getini("testpaths")) for item in items}
-    if misplaced := [f"{item.nodeid}: {_problem(found)}" for item, found in tiers.items() if len(found) != 1]:
+    if misplaced := [f"{item.nodeid}: {_problem(result)}" for item, result in tiers.items() if len(result) != 1]:
         raise pytest.UsageError("\n".join(misplaced))
     part = part_of(config.getoption("part"))
     chosen = items[:] if _all_are_named(config) else [item for item in items if _runs(config, *tiers[item])]
@@ -53,10 +53,10 @@ def tiers_of(file: str, marks: Sequence[str], testpaths: Sequence[str]) -> list[
 
 def part_of(text: str) -> slice:
     """`3/8`: every eighth test, from the third. Raises UsageError for anything else."""
-    found = PART.fullmatch(text)
-    if not found or int(found[1]) > int(found[2]):
+    fullmatch = PART.fullmatch(text)
+    if not fullmatch or int(fullmatch[1]) > int(fullmatch[2]):
         raise pytest.UsageError(f"--part {text}: not K/N with 1 <= K <= N, such as 3/8")
-    return slice(int(found[1]) - 1, None, int(found[2]))
+    return slice(int(fullmatch[1]) - 1, None, int(fullmatch[2]))
 
 
 def _runs(config: pytest.Config, tier: str) -> bool:

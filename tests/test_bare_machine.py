@@ -54,9 +54,9 @@ def paths_tested() -> list[str]:
 
 def unit_tests() -> list[str]:
     """The folders of those rooms that `make test` runs."""
-    found = [path for path in paths_tested() if path.split("/")[0] in BESIDE_THE_CLUSTER]
-    assert {path.split("/")[0] for path in found} == set(BESIDE_THE_CLUSTER)
-    return found
+    result = [path for path in paths_tested() if path.split("/")[0] in BESIDE_THE_CLUSTER]
+    assert {path.split("/")[0] for path in result} == set(BESIDE_THE_CLUSTER)
+    return result
 
 
 def traps(folder: Path, called: Path) -> Path:

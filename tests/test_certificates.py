@@ -8,12 +8,12 @@ import pytest
 from rljob_api.planning.plan import GroupPlan
 from rljob_operator.manifests import JobContext, pods, tls_secret
 from rljob_operator.manifests.tests.builders import TWO_GROUPS, buffer_of, env_of, make_context, named
-from rljob_worker.databuffer.links.credentials import Credentials
-from rljob_worker.databuffer.server.process import Settings, settings_from
+from rljob_worker.databuffer.links.credentials import TlsCredentials
+from rljob_worker.databuffer.server.process import BufferSettings, settings_from
 from rljob_worker.errors import InvalidJob
 
 
-def mounted(context: JobContext, group: GroupPlan, host: int, place: Path) -> Settings:
+def mounted(context: JobContext, group: GroupPlan, host: int, place: Path) -> BufferSettings:
     """Settings of a data buffer in its pod, after a kubelet has written the files of its volumes."""
     (pod,) = (pod for pod in pods(context, 1) if pod["spec"]["hostname"] == f"small-{group.name}-{host}")
     secret = tls_secret(context, 1, datetime.now(UTC))
@@ -37,10 +37,10 @@ def test_a_data_buffer_takes_what_its_pod_mounts(tmp_path: Path) -> None:
     for group in context.plan.groups:
         for host in range(group.replicas):
             settings = mounted(context, group, host, tmp_path / f"{group.name}-{host}")
-            assert isinstance(settings.credentials, Credentials)
+            assert isinstance(settings.credentials, TlsCredentials)
 
 
-def test_a_pod_that_is_called_otherwise_would_be_told(tmp_path: Path) -> None:
+def test_a_pod_with_another_host_name_would_be_reported(tmp_path: Path) -> None:
     context = make_context(TWO_GROUPS, "dataBuffer={tls: true}")
     group = context.plan.groups[0]
     place = tmp_path / "pod"

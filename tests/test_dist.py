@@ -66,9 +66,9 @@ def test_the_wheel_holds_the_whole_program_and_no_test(wheel: Path) -> None:
 def program_files() -> set[str]:
     """Paths inside the wheel."""
     roots = [CHECKOUT / package for package in PACKAGES]
-    found = {path.relative_to(root.parent) for root in roots for path in root.rglob("*") if path.is_file()}
+    result = {path.relative_to(root.parent) for root in roots for path in root.rglob("*") if path.is_file()}
     examples = {f"rljob_worker/examples/{path.name}" for path in EXAMPLES.iterdir() if path.is_file()}
-    return {str(path) for path in [*found, *map(Path, examples)] if not is_left_out(path)}
+    return {str(path) for path in [*result, *map(Path, examples)] if not is_left_out(path)}
 
 
 def is_left_out(path: Path) -> bool:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from rljob_api.tests.patience import PATIENCE_SECONDS
+from rljob_api.tests.timeouts import TEST_TIMEOUT_SECONDS
 
 CHECKOUT = Path(__file__).parents[1]
 HOOKS = runpy.run_path(str(CHECKOUT / "docs" / "hooks.py"))
@@ -20,7 +20,7 @@ HOOKS = runpy.run_path(str(CHECKOUT / "docs" / "hooks.py"))
 def built(config, out):
     command = [sys.executable, "-m", "mkdocs", "build", "--config-file", str(config), "--site-dir", str(out)]
     environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=5 * PATIENCE_SECONDS)
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=5 * TEST_TIMEOUT_SECONDS)
 
 
 def test_the_site_builds_and_has_a_search_index_and_the_messages(tmp_path):
@@ -62,10 +62,10 @@ raise InvalidJob(f"{path} exists already; choose another {name}{kind} or remove_
 raise StorageError("disk full")
 raise ValueError("of no known end, and so no message of a process")
 """
-    found = list(HOOKS["raised"](ast.parse(code)))
-    assert [(int(code), text) for code, text in found] == [(64, r"… exists already; choose another … or remove\_it")], (
-        "short texts are parts of messages"
-    )
+    result = list(HOOKS["raised"](ast.parse(code)))
+    assert [(int(code), text) for code, text in result] == [
+        (64, r"… exists already; choose another … or remove\_it")
+    ], "short texts are parts of messages"
 
 
 def test_what_is_not_in_the_site_is_named_and_not_linked():

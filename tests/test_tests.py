@@ -44,7 +44,7 @@ def test_each_test_file_is_in_one_tier() -> None:
     """Without one, no make target runs it."""
     settings = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["tool"]["pytest"]["ini_options"]
     tiers = {name: tiers_of(name, (), settings["testpaths"]) for name in _tracked("*test_*.py")}
-    assert {name: found for name, found in tiers.items() if len(found) != 1} == {}
+    assert {name: result for name, result in tiers.items() if len(result) != 1} == {}
 
 
 def test_all_of_them_are_looked_at() -> None:
@@ -54,8 +54,8 @@ def test_all_of_them_are_looked_at() -> None:
 
 def paths() -> list[Path]:
     """Every test, and what tests are made of."""
-    found = (path for room in ROOMS for path in sorted((CHECKOUT / room).rglob("*.py")))
-    return [path for path in found if _is_of_tests(path)]
+    result = (path for room in ROOMS for path in sorted((CHECKOUT / room).rglob("*.py")))
+    return [path for path in result if _is_of_tests(path)]
 
 
 def _broken(path: Path, module: ast.Module) -> Iterator[str]:
@@ -97,7 +97,7 @@ def _private_names(nodes: list[ast.AST]) -> Iterator[ast.AST]:
         ):
             yield node
         elif isinstance(node, ast.Call) and ast.unparse(node.func) == "monkeypatch.setattr":
-            words = [str(each.value).rpartition(".")[2] for each in node.args if isinstance(each, ast.Constant)]
+            words = [str(arg.value).rpartition(".")[2] for arg in node.args if isinstance(arg, ast.Constant)]
             if any(map(_is_private, words)):
                 yield node
 
@@ -142,7 +142,7 @@ def _literal_timeouts(nodes: list[ast.AST]) -> Iterator[ast.AST]:
             given = _timeouts_by_default(node)
         else:
             continue
-        yield from (each for each in given if _seconds(each, constants) > LONGEST_WINDOW_SECONDS)
+        yield from (item for item in given if _seconds(item, constants) > LONGEST_WINDOW_SECONDS)
 
 
 def _constants(node: ast.stmt) -> Iterator[tuple[str, ast.expr]]:
@@ -168,7 +168,7 @@ def _timeouts_by_default(of: ast.arguments) -> Iterator[ast.expr]:
         *zip(reversed(positional), reversed(of.defaults), strict=False),
         *zip(of.kwonlyargs, of.kw_defaults, strict=True),
     ]
-    yield from (default for each, default in pairs if each.arg in TIMEOUTS and default is not None)
+    yield from (default for item, default in pairs if item.arg in TIMEOUTS and default is not None)
 
 
 def _seconds(node: ast.expr, constants: dict[str, ast.expr]) -> float:
@@ -177,7 +177,7 @@ def _seconds(node: ast.expr, constants: dict[str, ast.expr]) -> float:
         return node.value
     if isinstance(node, ast.Name) and node.id in constants and not node.id.endswith("_WINDOW_SECONDS"):
         return _seconds(constants[node.id], {})
-    if isinstance(node, ast.BinOp) and not any(isinstance(each, ast.Name) for each in ast.walk(node)):
+    if isinstance(node, ast.BinOp) and not any(isinstance(item, ast.Name) for item in ast.walk(node)):
         return max(_seconds(node.left, {}), _seconds(node.right, {}))
     return 0
 
@@ -204,7 +204,7 @@ def _tests_in_no_test_file(nodes: list[ast.AST]) -> Iterator[ast.AST]:
 
 def _statements(nodes: list[ast.AST]) -> Iterator[ast.stmt]:
     """At the top level of the module."""
-    yield from (each for node in nodes if isinstance(node, ast.Module) for each in node.body)
+    yield from (item for node in nodes if isinstance(node, ast.Module) for item in node.body)
 
 
 Rules = dict[str, Callable[[list[ast.AST]], Iterator[ast.AST]]]
@@ -212,7 +212,7 @@ Rules = dict[str, Callable[[list[ast.AST]], Iterator[ast.AST]]]
 EVERYWHERE: Rules = {
     "a private name may change without notice: test what others see, or make the name public": _private_names,
     "a sleep that is long enough here is too short elsewhere: sleep in a loop that waits": _sleeps_outside_loops,
-    "a busy machine needs more: take a multiple of rljob_api.tests.patience.PATIENCE_SECONDS": _literal_timeouts,
+    "a busy machine needs more: take a multiple of rljob_api.tests.timeouts.TEST_TIMEOUT_SECONDS": _literal_timeouts,
     "a test that returns because of an error passes whatever is raised: use pytest.raises": _excuses,
     "the profiles in conftest.py say what holds for all properties: no deadline": _deadlines,
 }

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from rljob_api.planning.plan import Plan
-from rljob_worker.databuffer.links.book import AddressBook
+from rljob_worker.databuffer.links.address_book import AddressBook
 from rljob_worker.databuffer.links.fencing import Identity
 from rljob_worker.databuffer.links.links import Links
 from rljob_worker.databuffer.protocol.peer_side import (
-    Answer,
     Down,
     Envelope,
+    PeerAnswer,
     PeerMessage,
     Question,
     RecordStream,
@@ -29,7 +29,7 @@ from rljob_worker.databuffer.server.flight import PeerServer
 from rljob_worker.databuffer.tests.gang import TOKEN
 from rljob_worker.databuffer.work import Timer
 
-PATIENCE_SECONDS = 60.0
+TIMEOUT_SECONDS = 60.0
 RETRY_SECONDS = 60.0
 
 
@@ -37,14 +37,20 @@ class EmulatedHost:
     """One data buffer as its neighbours see it."""
 
     def __init__(
-        self, plan: Plan, host: Host, book: Path, timer: Timer, payload: bytes, heard: Callable[[Host, int], None]
+        self,
+        plan: Plan,
+        host: Host,
+        address_book: Path,
+        timer: Timer,
+        payload: bytes,
+        heard: Callable[[Host, int], None],
     ) -> None:
         self.here, self.payload = host, payload
         self._heard = heard
         identity = Identity(TOKEN, 1, plan.hash(), host.group, host.index)
         life = secrets.token_hex()
         self.links = Links(
-            book=AddressBook(str(book), plan.job),
+            address_book=AddressBook(str(address_book), plan.job),
             identity=identity,
             life=life,
             hears=self._hear,
@@ -68,7 +74,7 @@ class EmulatedHost:
     def take(self, sender: Host, life: str, envelope: Envelope) -> str:
         return self.links.take(sender, life, envelope)
 
-    def answer(self, question: Question) -> Answer:
+    def answer(self, question: Question) -> PeerAnswer:
         return {}
 
     def stream(self, ticket: Ticket) -> RecordStream:
@@ -94,8 +100,6 @@ class Ears:
     def all_heard(self, everybody: Sequence[Any], step: int) -> list[float]:
         """When each did; waits for the last."""
         with self._changed:
-            heard = self._changed.wait_for(
-                lambda: all((who, step) in self._when for who in everybody), PATIENCE_SECONDS
-            )
+            heard = self._changed.wait_for(lambda: all((who, step) in self._when for who in everybody), TIMEOUT_SECONDS)
             assert heard, f"verdict {step} has reached {len(self._when)} of {len(everybody)} hosts and workers"
             return [self._when[who, step] for who in everybody]

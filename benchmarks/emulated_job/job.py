@@ -44,7 +44,7 @@ class Cpu:
         )
 
 
-class Job:
+class EmulatedJob:
     """Steps of it, one after the other."""
 
     def __init__(self, num_hosts: int, directory: Path, stack: ExitStack) -> None:
@@ -57,7 +57,7 @@ class Job:
         self.real = [root, *self.shape.children(root)[:1]] if num_hosts > FAN_OUT + 1 else [root]
         self.emulated = self._emulate(stack)
         self.processes = [self._start(host, stack) for host in self.real]
-        self._write_book()
+        self._write_address_book()
         self.followers = {
             (host, rank): self.gang.client("train", host.index * WORKERS_PER_HOST + rank)
             for host in self.real
@@ -66,8 +66,8 @@ class Job:
         self._payloads = {place: self._payload(*place) for place in self.followers}
         self._threads = stack.enter_context(ThreadPoolExecutor(max(1, len(self.followers))))
         self._lead, theirs = multiprocessing.get_context("spawn").Pipe()
-        told = Gang(self.plan, directory)
-        self._lead_process = multiprocessing.get_context("spawn").Process(target=lead_process, args=(told, theirs))
+        gang = Gang(self.plan, directory)
+        self._lead_process = multiprocessing.get_context("spawn").Process(target=lead_process, args=(gang, theirs))
         self._lead_process.start()
         stack.callback(self._lead_process.join)
         stack.callback(self._lead.send, None)
@@ -77,15 +77,15 @@ class Job:
         self.report_seconds: list[float] = []
 
     def _emulate(self, stack: ExitStack) -> dict[Host, EmulatedHost]:
-        timer, book = Timer(print), self.gang.directory / "peers.json"
+        timer, address_book = Timer(print), self.gang.directory / "peers.json"
         stack.callback(timer.close)
         hosts = [child for real in self.real for child in self.shape.children(real) if child not in self.real]
-        found = {}
+        result = {}
         for host in hosts:
             payload = payload_below(self.shape, host)
-            found[host] = EmulatedHost(self.plan, host, book, timer, payload, self.ears.heard)
-            stack.callback(found[host].close)
-        return found
+            result[host] = EmulatedHost(self.plan, host, address_book, timer, payload, self.ears.heard)
+            stack.callback(result[host].close)
+        return result
 
     def _start(self, host: Host, stack: ExitStack) -> int:
         options = {"RLJOB_BUFFER_RETRY_SECONDS": str(RETRY_SECONDS), "RLJOB_BUFFER_START_SECONDS": str(RETRY_SECONDS)}
@@ -96,7 +96,7 @@ class Job:
         self.gang.ready[str(host)] = json.loads(process.stdout.readline())
         return process.pid
 
-    def _write_book(self) -> None:
+    def _write_address_book(self) -> None:
         ports = {Host("train", int(name.rpartition("-")[2])): line["port"] for name, line in self.gang.ready.items()}
         ports |= {host: emulated.port for host, emulated in self.emulated.items()}
         nobody = 1
@@ -161,9 +161,9 @@ class Job:
 
 
 @contextmanager
-def running(num_hosts: int) -> Iterator[Job]:
+def running(num_hosts: int) -> Iterator[EmulatedJob]:
     with tempfile.TemporaryDirectory(dir="/dev/shm") as directory, ExitStack() as stack:
-        job = Job(num_hosts, Path(directory), stack)
+        job = EmulatedJob(num_hosts, Path(directory), stack)
         for client in job.gang.clients:
             stack.callback(client.close)
         yield job

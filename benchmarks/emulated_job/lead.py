@@ -15,7 +15,7 @@ from rljob_worker.databuffer.tests.gang import Gang
 from rljob_worker.metrics.reporter import Reporter
 from rljob_worker.metrics.sink import RunFiles
 from rljob_worker.runtime.control import Opening
-from rljob_worker.runtime.lead.judge import Judge
+from rljob_worker.runtime.lead.judge import StepJudge
 from rljob_worker.runtime.lead.lead import Lead
 from rljob_worker.runtime.lead.recorder import Recorder
 
@@ -29,16 +29,16 @@ class NoCommitter:
 
 def lead_process(gang: Gang, commands: Connection) -> None:
     """Reports each requested step; answers with the seconds that took, and at last with its CPU time."""
-    board = gang.client("train", 0)
+    control = gang.client("train", 0)
     spec = gang.plan.spec
     with tempfile.TemporaryDirectory() as directory, open(os.devnull, "wb") as nobody:
         files = RunFiles(Path(directory))
         recorder = Recorder(files, Reporter(nobody.fileno()), total_steps=spec.stop.steps, attempt=1)
         committer: Any = NoCommitter()
-        judge = Judge(
-            spec, gang.plan.verdict_delay, recorder, committer, False, board.stop_requested, lambda step: None
+        judge = StepJudge(
+            spec, gang.plan.verdict_delay, recorder, committer, False, control.stop_requested, lambda step: None
         )
-        lead = Lead(board, 0, Opening(0, None), judge)
+        lead = Lead(control, 0, Opening(0, None), judge)
         report = report_of(0)
         with lead.attend(0, 0.0):
             thread = next(thread for thread in threading.enumerate() if thread.name == "lead")
@@ -48,4 +48,4 @@ def lead_process(gang: Gang, commands: Connection) -> None:
                 begin = time.perf_counter()
                 lead.report(step, report)
                 commands.send((time.perf_counter() - begin, time.clock_gettime(clock)))
-    board.close()
+    control.close()

@@ -9,14 +9,14 @@ from rljob_api.planning.plan import Plan
 from rljob_worker.databuffer.routes.hosts import Host
 from rljob_worker.databuffer.routes.job_tree import JobTree
 from rljob_worker.databuffer.tests.gang import group, plan_of, stage
-from rljob_worker.metrics.report import Report, merge_reports, report_to_bytes
+from rljob_worker.metrics.report import StepReport, merge_reports, report_to_bytes
 from rljob_worker.metrics.scalars import maximum, mean, total
 
 WORKERS_PER_HOST = 8
 NUM_METRICS, NUM_SAMPLES, SAMPLE_CHARACTERS = 60, 2, 400
 
 
-def report_of(ordinal: int) -> Report:
+def report_of(ordinal: int) -> StepReport:
     """Seeded; sums that no two workers share."""
     rng = random.Random(ordinal)
     names = [f"part_{i // 10}/figure_{i}" for i in range(NUM_METRICS - 3)]
@@ -25,7 +25,7 @@ def report_of(ordinal: int) -> Report:
     metrics |= {"reward/mean": mean(rng.random(), 8), "tokens/total": total(rng.randrange(10**6))}
     metrics["time/step_seconds"] = mean(rng.random())
     text = "the answer is in the text " * (SAMPLE_CHARACTERS // 26)
-    return Report(metrics, [{"prompt": text, "response": text, "reward": rng.random()} for _ in range(NUM_SAMPLES)])
+    return StepReport(metrics, [{"prompt": text, "response": text, "reward": rng.random()} for _ in range(NUM_SAMPLES)])
 
 
 def plan_for(num_hosts: int) -> Plan:

@@ -15,7 +15,7 @@ LEARNING_RATE = 1e-6
 
 
 @dataclass(frozen=True)
-class Case:
+class StepCase:
     """One shape of a GRPO step."""
 
     name: str
@@ -54,12 +54,12 @@ def make_short_ragged_model(directory: Path) -> None:
     make_ragged(directory, mean=8, longest=48, prompt_tokens=8, num_prompts=256)
 
 
-QUICKSTART = Case("quickstart", 8, 8, 32, 48, True, make_tiny, 22, 2, 1, 1.0)
-RAGGED = Case("ragged", 64, 8, 32, 512, False, make_ragged_model, 3, 1, 8, 1.5)
+QUICKSTART = StepCase("quickstart", 8, 8, 32, 48, True, make_tiny, 22, 2, 1, 1.0)
+RAGGED = StepCase("ragged", 64, 8, 32, 512, False, make_ragged_model, 3, 1, 8, 1.5)
 CASES = {case.name: case for case in (QUICKSTART, RAGGED)}
 
 
-def quick(case: Case) -> Case:
+def quick(case: StepCase) -> StepCase:
     """A smoke run: few steps, and ragged lengths of at most 48."""
     if case.name == "ragged":
         case = replace(case, name="ragged-short", prompts=8, max_response_tokens=48, make=make_short_ragged_model)

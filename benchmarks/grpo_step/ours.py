@@ -12,13 +12,13 @@ from typing import Any
 
 import yaml
 
-from grpo_step.cases import LEARNING_RATE, Case
+from grpo_step.cases import LEARNING_RATE, StepCase
 from grpo_step.timing import PARTS, Timing
 
 NAME = "end-to-end"
 
 
-def job(case: Case, data: Path, processes: int, seed: int) -> dict[str, Any]:
+def job(case: StepCase, data: Path, processes: int, seed: int) -> dict[str, Any]:
     """Defaults wherever TRL's settings do not ask for something else."""
     spec = {
         "models": [{"name": "actor", "path": str(data / "model")}],
@@ -41,7 +41,7 @@ def job(case: Case, data: Path, processes: int, seed: int) -> dict[str, Any]:
     return {"apiVersion": "rljob.dev/v1alpha1", "kind": "RLJob", "metadata": {"name": NAME}, "spec": spec}
 
 
-def run(case: Case, data: Path, out: Path, *, processes: int, threads: int, seed: int) -> Timing:
+def run(case: StepCase, data: Path, out: Path, *, processes: int, threads: int, seed: int) -> Timing:
     """One run of `case.steps` steps from a fresh start."""
     shutil.rmtree(out / NAME, ignore_errors=True)
     path = out / f"{NAME}.yaml"

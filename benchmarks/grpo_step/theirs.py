@@ -9,7 +9,7 @@ from pathlib import Path
 
 from peer_venv import Venv
 
-from grpo_step.cases import LEARNING_RATE, Case
+from grpo_step.cases import LEARNING_RATE, StepCase
 from grpo_step.timing import Timing
 
 TRL = "trl==1.16.0"
@@ -24,7 +24,7 @@ def venv() -> Path:
     return Venv("trl-venv", (TRL, *pinned)).python()
 
 
-def run(case: Case, data: Path, out: Path, *, processes: int, threads: int, seed: int) -> Timing:
+def run(case: StepCase, data: Path, out: Path, *, processes: int, threads: int, seed: int) -> Timing:
     """One run of `case.steps` steps from a fresh start."""
     result = out / "trl.json"
     result.unlink(missing_ok=True)

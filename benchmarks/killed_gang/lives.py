@@ -14,15 +14,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from killed_gang.job import plan_for
-from killed_gang.memory import Sample, private_bytes
+from killed_gang.memory import MemorySample, private_bytes
 from rljob_api.vocabulary.exit_codes import ExitCode
-from rljob_worker.databuffer.store.places import ARENA, SPILL
+from rljob_worker.databuffer.store.segment_files import ARENA, SPILL
 from rljob_worker.databuffer.tests.gang import Gang, start
 
 END_SECONDS = 60.0
 """A gang that has lost a process has ended by then, all of it."""
 START_SECONDS = 300.0
-PATIENCE = {"RLJOB_BUFFER_RETRY_SECONDS": "10", "RLJOB_BUFFER_START_SECONDS": "300"}
+BUFFER_TIMEOUTS = {"RLJOB_BUFFER_RETRY_SECONDS": "10", "RLJOB_BUFFER_START_SECONDS": "300"}
 """About as in a job, and not as in tests; twice as much of the first where the cores are shared."""
 LOOK_SECONDS = 2.0
 
@@ -38,7 +38,7 @@ class Life:
     number: int
     gang: Gang
     workers: dict[str, subprocess.Popen[bytes]]
-    samples: list[Sample] = field(default_factory=list)
+    samples: list[MemorySample] = field(default_factory=list)
     began: float = field(default_factory=time.monotonic)
 
     def processes(self) -> dict[str, subprocess.Popen]:
@@ -53,9 +53,9 @@ class Life:
         """How much memory everybody has."""
         age = time.monotonic() - self.began
         for name, process in self.processes().items():
-            found = private_bytes(process.pid)
-            if found is not None:
-                self.samples.append(Sample(self.number, name, age, step, found))
+            result = private_bytes(process.pid)
+            if result is not None:
+                self.samples.append(MemorySample(self.number, name, age, step, result))
 
 
 def committed(directory: Path) -> int:
@@ -69,15 +69,15 @@ def begin(directory: Path, number: int, memory: str, spill: str) -> Life:
     gang.write_files()
     (directory / "peers.json").unlink(missing_ok=True)
     for name, host in gang.hosts():
-        gang.processes[f"{name}-{host}"] = start(gang, name, host, RLJOB_ATTEMPT=str(number), **PATIENCE)
+        gang.processes[f"{name}-{host}"] = start(gang, name, host, RLJOB_ATTEMPT=str(number), **BUFFER_TIMEOUTS)
     for name, process in gang.processes.items():
         assert process.stdout is not None
         gang.ready[name] = json.loads(process.stdout.readline())
     gang.write_book()
     for kind in (ARENA, *[SPILL] * bool(spill)):
-        found = list(directory.glob(f"{kind.prefix}*"))
-        if len(found) != len(gang.processes):
-            raise Wrong(f"{len(found)} files {kind.prefix}* of {len(gang.processes)} data buffers, some of killed ones")
+        paths = list(directory.glob(f"{kind.prefix}*"))
+        if len(paths) != len(gang.processes):
+            raise Wrong(f"{len(paths)} files {kind.prefix}* of {len(gang.processes)} data buffers, some of killed ones")
     first = committed(directory) + 1
     ranks = [(group.name, rank) for group in gang.plan.groups for rank in range(group.num_workers)]
     with open(directory / "errors", "ab") as errors:
@@ -97,7 +97,7 @@ def begin(directory: Path, number: int, memory: str, spill: str) -> Life:
     return Life(number, gang, workers)
 
 
-def live(life: Life, seconds: float, directory: Path, told: Callable[[Life], None]) -> None:
+def live(life: Life, seconds: float, directory: Path, report: Callable[[Life], None]) -> None:
     """Undisturbed, for so long after its first commit. Raises Wrong when that does not come."""
     before = committed(directory)
     while committed(directory) == before:
@@ -110,7 +110,7 @@ def live(life: Life, seconds: float, directory: Path, told: Callable[[Life], Non
         time.sleep(min(left, LOOK_SECONDS))
         life.refuse_ended()
         life.look(committed(directory))
-        told(life)
+        report(life)
 
 
 def kill_one(life: Life, choice: random.Random) -> str:
@@ -151,4 +151,4 @@ def _refuse(codes: Mapping[str, int], life: Life) -> None:
     ends = (ExitCode.DONE, ExitCode.RETRY, -signal.SIGKILL)
     wrong = {name: code for name, code in codes.items() if code not in ends}
     if wrong:
-        raise Wrong(f"life {life.number} ended with {wrong}, where only {[int(each) for each in ends]} are expected")
+        raise Wrong(f"life {life.number} ended with {wrong}, where only {[int(item) for item in ends]} are expected")

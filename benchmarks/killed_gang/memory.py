@@ -16,7 +16,7 @@ ALLOWED_PART, ALLOWED_BYTES = 0.03, 2 * MIB
 
 
 @dataclass(frozen=True)
-class Sample:
+class MemorySample:
     """One look at a process."""
 
     life: int
@@ -42,7 +42,7 @@ def has_grown(before: float, after: float) -> bool:
     return after - before > max(ALLOWED_BYTES, ALLOWED_PART * before)
 
 
-def ends_of_life(samples: Sequence[Sample]) -> tuple[Sample, float, float]:
+def ends_of_life(samples: Sequence[MemorySample]) -> tuple[MemorySample, float, float]:
     """The first sample after warming up, and the medians of the first and the last quarter from there on."""
     warm = samples[int(len(samples) * WARM_UP) :]
     quarter = max(1, len(warm) // 4)
@@ -50,20 +50,20 @@ def ends_of_life(samples: Sequence[Sample]) -> tuple[Sample, float, float]:
     return warm[0], median(first), median(last)
 
 
-def by_name(samples: Iterable[Sample]) -> dict[str, list[Sample]]:
-    found = defaultdict(list)
+def by_name(samples: Iterable[MemorySample]) -> dict[str, list[MemorySample]]:
+    result = defaultdict(list)
     for sample in samples:
-        found[sample.name].append(sample)
-    return dict(found)
+        result[sample.name].append(sample)
+    return dict(result)
 
 
-def over_lives(samples: Iterable[Sample], age_seconds: float) -> Mapping[str, list[int]]:
+def over_lives(samples: Iterable[MemorySample], age_seconds: float) -> Mapping[str, list[int]]:
     """Memory of each process at an age, one entry per life; lives that were shorter are left out."""
-    at_age: dict[tuple[str, int], Sample] = {}
+    at_age: dict[tuple[str, int], MemorySample] = {}
     for sample in samples:
         if sample.age_seconds >= age_seconds:
             at_age.setdefault((sample.name, sample.life), sample)
-    found = defaultdict(list)
+    result = defaultdict(list)
     for (name, _), sample in sorted(at_age.items()):
-        found[name].append(sample.num_bytes)
-    return dict(found)
+        result[name].append(sample.num_bytes)
+    return dict(result)

@@ -25,7 +25,7 @@ from killed_gang.job import (
 from rljob_worker.databuffer.client import BufferClient
 from rljob_worker.databuffer.tests.gang import Gang
 from rljob_worker.errors import BadData, RLJobError
-from rljob_worker.metrics.report import Report, report_to_bytes
+from rljob_worker.metrics.report import StepReport, report_to_bytes
 from rljob_worker.metrics.scalars import mean
 
 NUM_PRODUCERS = PRODUCERS[0] * PRODUCERS[1]
@@ -41,8 +41,8 @@ def work(directory: Path, group: str, rank: int, attempt: int, step: int, room: 
             if group == "rollout":
                 produce(client, rank, step)
             else:
-                rows, found = consume(client, rank, step)
-                seen.write(f"{step} {rows} {found}\n")
+                rows, result = consume(client, rank, step)
+                seen.write(f"{step} {rows} {result}\n")
                 seen.flush()
             client.post({"stage": group, "step": step})
             report_and_hear(client, directory, group, rank, step)
@@ -54,13 +54,13 @@ def produce(client: BufferClient, rank: int, step: int) -> None:
     if step % WEIGHTS_EVERY == 0:
         chunks = {chunk.source: chunk.data.copy() for chunk in client.receive(step, WEIGHTS_EDGE)}
         whole = {source: chunk_of(step, source) for source in range(NUM_CONSUMERS)}
-        if chunks.keys() != whole.keys() or any(not np.array_equal(chunks[each], whole[each]) for each in whole):
+        if chunks.keys() != whole.keys() or any(not np.array_equal(chunks[item], whole[item]) for item in whole):
             raise BadData(f"weights of version {step} are not what was sent")
 
 
 def consume(client: BufferClient, rank: int, step: int) -> tuple[int, int]:
     batch = client.get(step, ROWS_EDGE)
-    found = len(batch), digest(batch)
+    result = len(batch), digest(batch)
     client.release(batch)
     if step % WEIGHTS_EVERY == 0:
         client.release_version(step - 1, WEIGHTS_EDGE)
@@ -68,14 +68,14 @@ def consume(client: BufferClient, rank: int, step: int) -> tuple[int, int]:
             data = chunk_of(step, rank)
             stream.reserve(len(data))[:] = data
             stream.seal(b"")
-    return found
+    return result
 
 
 def report_and_hear(client: BufferClient, directory: Path, group: str, rank: int, step: int) -> None:
     """The end of a step; the lead commits once everybody is there."""
     ordinal = rank if group == "rollout" else NUM_PRODUCERS + rank
     client.report(
-        step, report_to_bytes(Report({f"metric_{i}": mean(i + ordinal) for i in range(NUM_METRICS)}), ordinal)
+        step, report_to_bytes(StepReport({f"metric_{i}": mean(i + ordinal) for i in range(NUM_METRICS)}), ordinal)
     )
     if (group, rank) == ("train", 0):
         client.announce("verdict", step, client.collect(step))

@@ -22,14 +22,14 @@ class Taken:
 @contextmanager
 def taken(device: torch.device) -> Iterator[Taken]:
     """The most there was in a block, what was there before it included."""
-    found = Taken()
+    result = Taken()
     if device.type == "cuda":
         torch.cuda.synchronize(device)
         torch.cuda.reset_peak_memory_stats(device)
-    yield found
+    yield result
     if device.type == "cuda":
         torch.cuda.synchronize(device)
-        found.most = torch.cuda.max_memory_allocated(device)
+        result.most = torch.cuda.max_memory_allocated(device)
 
 
 def free(device: torch.device) -> int | None:

@@ -12,9 +12,9 @@ import torch
 from even_rows import even_rows
 
 from on_device.device_memory import finish, free, taken
-from on_device.shapes import END, Model, draw, update_flops
-from rljob_api.memory.layout import Layout
-from rljob_api.memory.training import update_of
+from on_device.shapes import END, DeviceModel, draw, update_flops
+from rljob_api.memory.parallel_layout import ParallelLayout
+from rljob_api.memory.training import update_memory
 from rljob_worker.batch import Batch
 from rljob_worker.engines.fsdp import FSDPEngine, TrainSettings
 from rljob_worker.engines.fsdp.settings import DTYPES
@@ -25,11 +25,11 @@ from rljob_worker.engines.rollout.requests import Sampling
 from rljob_worker.engines.rollout.transformers import TransformersRollout
 from rljob_worker.engines.rollout.transformers.static_steps import CUDAGraphs, Step
 from rljob_worker.engines.tests.builders import PolicyGradient
-from rljob_worker.weights.sides import InProcess
+from rljob_worker.weights.endpoints import InProcessEndpoint
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class DeviceSetup:
     """Where and how much."""
 
     device: torch.device
@@ -46,8 +46,8 @@ class Place:
         return DTYPES[self.precision]
 
 
-ON_DEVICE = Place(torch.device("cuda"), "BFloat16", rows=64, prompt=256, response=768, rounds=3)
-REHEARSAL = Place(torch.device("cpu"), "Float32", rows=8, prompt=8, response=24, rounds=1)
+ON_DEVICE = DeviceSetup(torch.device("cuda"), "BFloat16", rows=64, prompt=256, response=768, rounds=3)
+REHEARSAL = DeviceSetup(torch.device("cpu"), "Float32", rows=8, prompt=8, response=24, rounds=1)
 
 
 def _as_it_is(step: Step) -> Step:
@@ -67,7 +67,7 @@ class Generation:
     """What sleep gives back, cache and weights."""
 
 
-def generation(model: Model, place: Place, *, graphs: bool) -> Generation:
+def generation(model: DeviceModel, place: DeviceSetup, *, graphs: bool) -> Generation:
     """Responses of equal length: the end token is never drawn."""
     device = place.device
     record = None if not graphs else CUDAGraphs(device) if device.type == "cuda" else _as_it_is
@@ -122,7 +122,7 @@ class Updated:
     peak_estimate: int
 
 
-def update(model: Model, place: Place, variant: Variant) -> Updated:
+def update(model: DeviceModel, place: DeviceSetup, variant: Variant) -> Updated:
     """Two micro-batches, rows of one length without shared prompts."""
     row = place.prompt + place.response
     tokens = row * max(2, 16_384 // row // 2 * 2) if place.device.type == "cuda" else 4 * row
@@ -147,32 +147,32 @@ def update(model: Model, place: Place, variant: Variant) -> Updated:
 
 
 def estimate(
-    model: Model, settings: TrainSettings, tokens: int, responses: int, device: torch.device
+    model: DeviceModel, settings: TrainSettings, tokens: int, responses: int, device: torch.device
 ) -> tuple[int, int]:
     """What a plan says of a worker: bytes after loading, and at the peak of an update of two micro-batches."""
     stored, computed = settings.master_dtype.itemsize, settings.dtype.itemsize
-    layout = Layout(model.shape, 1, stored, computed, on_cpu=device.type == "cpu")
+    layout = ParallelLayout(model.shape, 1, stored, computed, on_cpu=device.type == "cpu")
     kept = layout.shard + layout.optimizer
-    found = update_of(layout, tokens, responses, 2, recompute=settings.activation_checkpointing)
-    return kept, kept + layout.gathered + found.peak
+    result = update_memory(layout, tokens, responses, 2, recompute=settings.activation_checkpointing)
+    return kept, kept + layout.gathered + result.peak
 
 
-def rows(model: Model, place: Place, count: int) -> Batch:
+def rows(model: DeviceModel, place: DeviceSetup, count: int) -> Batch:
     return even_rows(count, place.prompt, place.response, END + 1, model.shape.vocabulary)
 
 
-def sync(model: Model, place: Place) -> tuple[float, int]:
+def sync(model: DeviceModel, place: DeviceSetup) -> tuple[float, int]:
     """Seconds of a sync from the engine that trains to the one that generates, and bytes of the weights."""
     settings = TrainSettings(precision=place.precision)
     train = FSDPEngine(empty_policy(model.path, settings.master_dtype), settings, place.device)
     draw(train.model)
     rollout = TransformersRollout(model.policy(place.dtype, place.device), place.device, (), owns_weights=True)
-    way = InProcess(train, rollout)
+    way = InProcessEndpoint(train, rollout)
     way.sync(1)
-    return median(lambda: way.sync(2), place), sum(each.nbytes for each in rollout.model.parameters())
+    return median(lambda: way.sync(2), place), sum(parameter.nbytes for parameter in rollout.model.parameters())
 
 
-def median(work: Callable[[], object], place: Place) -> float:
+def median(work: Callable[[], object], place: DeviceSetup) -> float:
     """Seconds."""
 
     def once() -> float:

@@ -9,8 +9,8 @@ from pathlib import Path
 import torch
 
 from on_device.device_memory import forget, shown
-from on_device.parts import VARIANTS, Place, Variant, generation, sync, update
-from on_device.shapes import Model
+from on_device.parts import VARIANTS, DeviceSetup, Variant, generation, sync, update
+from on_device.shapes import DeviceModel
 
 PEAK_FLOPS = {"H100": 989e12, "H200": 989e12}
 """Of bfloat16 without sparsity, by a word of the device's name."""
@@ -23,9 +23,9 @@ UNVERIFIED = (
 )
 
 
-def report(place: Place, generating: tuple[str, ...], training: str, folder: Path) -> Iterator[str]:
+def report(place: DeviceSetup, generating: tuple[str, ...], training: str, folder: Path) -> Iterator[str]:
     """Lines of Markdown, as they are found. generating, training: names of model sizes."""
-    models = {name: Model.write(name, folder) for name in {*generating, training}}
+    models = {name: DeviceModel.write(name, folder) for name in {*generating, training}}
     yield from _table(GENERATION)
     for name in generating:
         for graphs in (False, True):
@@ -53,31 +53,31 @@ def peak_flops(device: torch.device) -> float | None:
     return next((peak for word, peak in PEAK_FLOPS.items() if word in name), None)
 
 
-def _generation(model: Model, place: Place, graphs: bool) -> list[str]:
-    found = generation(model, place, graphs=graphs)
-    speed = f"{found.tokens_per_second:.0f}"
-    return [speed, f"{found.first_seconds:.1f}", shown(found.memory), shown(found.freed)]
+def _generation(model: DeviceModel, place: DeviceSetup, graphs: bool) -> list[str]:
+    result = generation(model, place, graphs=graphs)
+    speed = f"{result.tokens_per_second:.0f}"
+    return [speed, f"{result.first_seconds:.1f}", shown(result.memory), shown(result.freed)]
 
 
-def _update(model: Model, place: Place, variant: Variant) -> list[str]:
-    found, most = update(model, place, variant), peak_flops(place.device)
-    used = "–" if most is None else f"{found.flops_per_second / most:.0%}"
-    speeds = [f"{found.tokens_per_second:.0f}", f"{found.flops_per_second / 1e12:.2f}", used]
+def _update(model: DeviceModel, place: DeviceSetup, variant: Variant) -> list[str]:
+    result, most = update(model, place, variant), peak_flops(place.device)
+    used = "–" if most is None else f"{result.flops_per_second / most:.0%}"
+    speeds = [f"{result.tokens_per_second:.0f}", f"{result.flops_per_second / 1e12:.2f}", used]
     return [
         *speeds,
-        shown(found.kept),
-        shown(found.kept_estimate),
-        shown(found.peak),
-        shown(found.peak_estimate),
+        shown(result.kept),
+        shown(result.kept_estimate),
+        shown(result.peak),
+        shown(result.peak_estimate),
     ]
 
 
-def _sync(model: Model, place: Place) -> list[str]:
+def _sync(model: DeviceModel, place: DeviceSetup) -> list[str]:
     seconds, num_bytes = sync(model, place)
     return [f"{seconds:.3f}", f"{num_bytes / 1e9:.2f}", f"{num_bytes / seconds / 1e9:.1f}"]
 
 
-def _row(place: Place, names: list[str], work: Callable[[], list[str]]) -> str:
+def _row(place: DeviceSetup, names: list[str], work: Callable[[], list[str]]) -> str:
     try:
         cells = work()
     except Exception as error:  # a machine is lent for minutes: the other parts are worth having

@@ -53,23 +53,23 @@ SIZES: Mapping[str, dict[str, int | bool]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Model:
+class DeviceModel:
     """One of the sizes, as a directory without weights."""
 
     name: str
     path: str
 
     @staticmethod
-    def write(name: str, folder: Path) -> Model:
+    def write(name: str, folder: Path) -> DeviceModel:
         path = folder / name
         Qwen3Config(**SIZES[name], max_position_embeddings=40_960, eos_token_id=END).save_pretrained(path)
-        return Model(name, str(path))
+        return DeviceModel(name, str(path))
 
     @property
     def shape(self) -> ModelShape:
-        found = parse_shape({"model_type": "qwen3", **SIZES[self.name]})
-        assert found is not None
-        return found
+        result = parse_shape({"model_type": "qwen3", **SIZES[self.name]})
+        assert result is not None
+        return result
 
     def policy(self, dtype: torch.dtype, device: torch.device) -> torch.nn.Module:
         """Whole, with random weights."""

@@ -48,11 +48,11 @@ class Data:
 
 def cases(data: Data) -> Cases:
     """Name -> whose loop, ours, theirs."""
-    found: Cases = {}
+    result: Cases = {}
     for name, system, function, mine, options in over_rows(data):
         loop = functools.partial(getattr(system, f"compute_{function}_outcome_advantage"), **options)
-        found |= by_row(data, name, "verl" if system is verl else "siiRL", mine, loop)
-    return found
+        result |= by_row(data, name, "verl" if system is verl else "siiRL", mine, loop)
+    return result
 
 
 def over_rows(data: Data) -> list[tuple[str, Any, str, Call, dict[str, object]]]:

@@ -125,9 +125,9 @@ def marft(batch: Ours) -> Result:
         gamma=GAMMA,
         lam=LAMBDA,
     )
-    found = torch.zeros(len(batch.row), dtype=torch.float64)
-    found[:tokens] = returns
-    return found, None
+    zeros = torch.zeros(len(batch.row), dtype=torch.float64)
+    zeros[:tokens] = returns
+    return zeros, None
 
 
 def losses(batch: Ours) -> dict[str, Callable[[], Result]]:
@@ -194,8 +194,8 @@ def others(batch: Ours) -> dict[str, Callable[[], Result]]:
         columns = (batch["log_probs"], batch["rollout_log_probs"], batch.mask, batch.row, batch.num_rows)
 
         def run() -> Result:
-            found = correct(*columns, spec)[0]
-            return (found.keep.double() if keep else found.weights), None
+            result = correct(*columns, spec)[0]
+            return (result.keep.double() if keep else result.weights), None
 
         return run
 
@@ -228,10 +228,10 @@ def others(batch: Ours) -> dict[str, Callable[[], Result]]:
 def results(arrays: Arrays) -> dict[str, np.ndarray]:
     """`name|value` and `name|gradient` of every function."""
     batch = Ours(arrays)
-    found: dict[str, np.ndarray] = {}
+    result: dict[str, np.ndarray] = {}
     for name, function in (advantages(batch) | losses(batch) | others(batch)).items():
         value, gradient = function()
-        found[f"{name}|value"] = value.numpy()
+        result[f"{name}|value"] = value.numpy()
         if gradient is not None:
-            found[f"{name}|gradient"] = gradient.numpy()
-    return found
+            result[f"{name}|gradient"] = gradient.numpy()
+    return result

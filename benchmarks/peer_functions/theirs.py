@@ -104,8 +104,8 @@ def differentiated(batch: Padded, loss: Callable[[torch.Tensor], torch.Tensor], 
     return value.detach(), batch.packed(leaf.grad)
 
 
-def advantage(batch: Padded, found: tuple[torch.Tensor, torch.Tensor]) -> Result:
-    return batch.packed(found[0]), None
+def advantage(batch: Padded, result: tuple[torch.Tensor, torch.Tensor]) -> Result:
+    return batch.packed(result[0]), None
 
 
 def verl_advantages(batch: Padded) -> dict[str, Callable[[], Result]]:
@@ -186,12 +186,12 @@ def marft(batch: Padded) -> Result:
         batch=columns, non_tensor_batch={"request_id": requests, "traj_len": np.full(rows, 3, np.int64)}
     )
     siirl.compute_marft_gae_advantage_return(data, [0], GAMMA, LAMBDA)
-    found = torch.zeros(len(batch.lengths), width, dtype=torch.float64)
+    zeros = torch.zeros(len(batch.lengths), width, dtype=torch.float64)
     for row in range(rows):
         first, last = int(half[row]), int(ends[row])
-        found[row, :first] = columns["agent_group_0_returns"][row, :first].double() / scale
-        found[row, first:last] = columns["returns"][row, : last - first].double() / scale
-    return found[batch.present], None
+        zeros[row, :first] = columns["agent_group_0_returns"][row, :first].double() / scale
+        zeros[row, first:last] = columns["returns"][row, : last - first].double() / scale
+    return zeros[batch.present], None
 
 
 def losses_of(
@@ -363,18 +363,18 @@ def results(batch: Padded) -> dict[str, np.ndarray]:
         "TRL": trl_losses(batch),
         "siiRL": siirl_advantages(batch) | siirl_losses(batch),
     }
-    found: dict[str, np.ndarray] = {}
+    result: dict[str, np.ndarray] = {}
     for system, functions in systems.items():
         for name, function in functions.items():
             try:
                 value, gradient = function()
             except Exception as error:  # what they raise is a result
-                found[f"{system}|{name}|error"] = np.array(f"{type(error).__name__}: {error}"[:200])
+                result[f"{system}|{name}|error"] = np.array(f"{type(error).__name__}: {error}"[:200])
                 continue
-            found[f"{system}|{name}|value"] = value.numpy()
+            result[f"{system}|{name}|value"] = value.numpy()
             if gradient is not None:
-                found[f"{system}|{name}|gradient"] = gradient.numpy()
-    return found
+                result[f"{system}|{name}|gradient"] = gradient.numpy()
+    return result
 
 
 if __name__ == "__main__":

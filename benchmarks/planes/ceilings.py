@@ -23,7 +23,7 @@ import pyarrow.flight as flight
 from numpy.typing import NDArray
 
 from planes.leftovers import shared_directory
-from planes.rows import COLUMNS, NUM_COLUMNS, Case, Part, part_of
+from planes.rows import COLUMNS, NUM_COLUMNS, RowCase, RowsPart, part_of
 from planes.systems import ONE_POD, TWO_PODS
 from planes.teams import Team
 
@@ -34,7 +34,7 @@ CHUNK_BYTES = 4 << 20
 class Silent:
     """A writer or reader of one part."""
 
-    def __init__(self, case: Case, source: Path, directory: Path, rank: int) -> None:
+    def __init__(self, case: RowCase, source: Path, directory: Path, rank: int) -> None:
         self.case, self.directory, self.rank = case, directory, rank
         self.source = part_of(case, source, rank)
         self.size = len(self.source.columns[0])
@@ -48,7 +48,7 @@ class Silent:
     def copy_out(self) -> None:
         return
 
-    def part(self) -> Part:
+    def part(self) -> RowsPart:
         raise NotImplementedError
 
     def release(self, step: int) -> None:
@@ -58,12 +58,12 @@ class Silent:
 class Keeping(Silent):
     """A reader with arrays of its own; that it also maps the rows tells it how long they are."""
 
-    def __init__(self, case: Case, source: Path, directory: Path, rank: int) -> None:
+    def __init__(self, case: RowCase, source: Path, directory: Path, rank: int) -> None:
         super().__init__(case, source, directory, rank)
         self.target = np.ones((NUM_COLUMNS, self.size), np.float32)
 
-    def part(self) -> Part:
-        return Part(self.source.row_ids, self.source.lengths, list(self.target))
+    def part(self) -> RowsPart:
+        return RowsPart(self.source.row_ids, self.source.lengths, list(self.target))
 
 
 class Copies(Keeping):
@@ -80,7 +80,7 @@ def _shared(role: Silent) -> NDArray[np.float32]:
 
 
 class CopiesIn(Silent):
-    def __init__(self, case: Case, source: Path, directory: Path, rank: int) -> None:
+    def __init__(self, case: RowCase, source: Path, directory: Path, rank: int) -> None:
         super().__init__(case, source, directory, rank)
         self._shared = _shared(self)
 
@@ -90,7 +90,7 @@ class CopiesIn(Silent):
 
 
 class CopiesOut(Keeping):
-    def __init__(self, case: Case, source: Path, directory: Path, rank: int) -> None:
+    def __init__(self, case: RowCase, source: Path, directory: Path, rank: int) -> None:
         super().__init__(case, source, directory, rank)
         self._shared = _shared(self)
 
@@ -102,10 +102,10 @@ class CopiesOut(Keeping):
 class Sends(Silent):
     """Sends everything to the peer that has asked with one byte."""
 
-    def __init__(self, case: Case, source: Path, directory: Path, rank: int) -> None:
+    def __init__(self, case: RowCase, source: Path, directory: Path, rank: int) -> None:
         super().__init__(case, source, directory, rank)
         self._listener = socket.create_server(("127.0.0.1", 0))
-        told(self, str(self._listener.getsockname()[1]))
+        publish_text(self, str(self._listener.getsockname()[1]))
         threading.Thread(target=self._serve, daemon=True).start()
 
     def _serve(self) -> None:
@@ -116,9 +116,9 @@ class Sends(Silent):
 
 
 class Receives(Keeping):
-    def __init__(self, case: Case, source: Path, directory: Path, rank: int) -> None:
+    def __init__(self, case: RowCase, source: Path, directory: Path, rank: int) -> None:
         super().__init__(case, source, directory, rank)
-        self._connection = socket.create_connection(("127.0.0.1", int(asked(self))))
+        self._connection = socket.create_connection(("127.0.0.1", int(published_text(self))))
 
     def get(self, step: int) -> None:
         self._connection.sendall(b"x")
@@ -130,7 +130,7 @@ class Receives(Keeping):
 class Streams(Silent):
     """A Flight server with one stream."""
 
-    def __init__(self, case: Case, source: Path, directory: Path, rank: int) -> None:
+    def __init__(self, case: RowCase, source: Path, directory: Path, rank: int) -> None:
         super().__init__(case, source, directory, rank)
         columns, per_chunk = self.source.columns, CHUNK_BYTES // 4 // NUM_COLUMNS
         table = pa.table(dict(zip(COLUMNS, map(pa.array, columns), strict=True)))
@@ -141,13 +141,13 @@ class Streams(Silent):
                 return flight.GeneratorStream(table.schema, batches)
 
         self._server = Server("grpc+tcp://127.0.0.1:0")
-        told(self, str(self._server.port))
+        publish_text(self, str(self._server.port))
 
 
 class StreamReads(Keeping):
-    def __init__(self, case: Case, source: Path, directory: Path, rank: int) -> None:
+    def __init__(self, case: RowCase, source: Path, directory: Path, rank: int) -> None:
         super().__init__(case, source, directory, rank)
-        self._client = flight.FlightClient(f"grpc+tcp://127.0.0.1:{asked(self)}")
+        self._client = flight.FlightClient(f"grpc+tcp://127.0.0.1:{published_text(self)}")
 
     def get(self, step: int) -> None:
         done = 0
@@ -158,11 +158,11 @@ class StreamReads(Keeping):
             done += size
 
 
-def told(role: Silent, text: str) -> None:
+def publish_text(role: Silent, text: str) -> None:
     (role.directory / f"told-{role.rank}").write_text(text)
 
 
-def asked(role: Silent) -> str:
+def published_text(role: Silent) -> str:
     return (role.directory / f"told-{role.rank}").read_text()
 
 
@@ -177,7 +177,7 @@ WAYS: dict[str, tuple[str, tuple[Callable[..., Silent], Callable[..., Silent]]]]
 class Ceiling:
     """One of them."""
 
-    def __init__(self, name: str, case: Case, source: Path) -> None:
+    def __init__(self, name: str, case: RowCase, source: Path) -> None:
         self.name = name
         self._stack = contextlib.ExitStack()
         directory = self._stack.enter_context(shared_directory())

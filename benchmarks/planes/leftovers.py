@@ -44,9 +44,9 @@ def end_marked(mark: str) -> None:
 
 def marked(mark: str) -> list[int]:
     """Processes with the mark in their environment."""
-    wanted, found = f"{MARK}={mark}".encode(), []
+    wanted, result = f"{MARK}={mark}".encode(), []
     for place in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             if wanted in (place / "environ").read_bytes().split(b"\0"):
-                found.append(int(place.name))
-    return found
+                result.append(int(place.name))
+    return result

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planes.leftovers import shared_directory
-from planes.rows import COLUMNS, NUM_COLUMNS, Case, Part, part_of
+from planes.rows import COLUMNS, NUM_COLUMNS, RowCase, RowsPart, part_of
 from planes.systems import ONE_POD
 from planes.teams import Team
 from rljob_api.pipeline.meshes import Mesh
@@ -23,7 +23,7 @@ EDGE = "a->b"
 DEADLINE_SECONDS = 120.0
 
 
-def plan_for(case: Case, place: str) -> Plan:
+def plan_for(case: RowCase, place: str) -> Plan:
     memory = f"{16 + case.num_bytes * 5 // 4 >> 20}Mi" if case.megabytes > 18 else "256Mi"
     options: dict[str, Any] = {
         "batch_size": case.num_rows,
@@ -43,7 +43,7 @@ def plan_for(case: Case, place: str) -> Plan:
 class Writer:
     """Puts its rows under the ids of a step."""
 
-    def __init__(self, gang: Gang, name: str, case: Case, source: Path, rank: int) -> None:
+    def __init__(self, gang: Gang, name: str, case: RowCase, source: Path, rank: int) -> None:
         self._client = gang.client(name, rank)
         self._num_rows = case.num_rows
         part = part_of(case, source, rank)
@@ -65,17 +65,17 @@ class Writer:
     def copy_out(self) -> None:
         raise NotImplementedError
 
-    def part(self) -> Part:
+    def part(self) -> RowsPart:
         raise NotImplementedError
 
     def release(self, step: int) -> None:
         return
 
 
-class Reader:
+class RowReader:
     """Gets rows as views of shared memory; `copy_out` copies them into arrays of its own, which it keeps."""
 
-    def __init__(self, gang: Gang, name: str, case: Case, rank: int) -> None:
+    def __init__(self, gang: Gang, name: str, case: RowCase, rank: int) -> None:
         self._client = gang.client(name, rank)
         self._case = case
         self._batch: Batch | None = None
@@ -97,9 +97,9 @@ class Reader:
             target[:size] = values
         self._columns = [target[:size] for target in self._heap]
 
-    def part(self) -> Part:
+    def part(self) -> RowsPart:
         assert self._batch is not None
-        return Part(self._batch.row_ids % self._case.num_rows, self._batch.num_tokens, self._columns)
+        return RowsPart(self._batch.row_ids % self._case.num_rows, self._batch.num_tokens, self._columns)
 
     def release(self, step: int) -> None:
         if self._batch is not None:
@@ -107,12 +107,12 @@ class Reader:
         self._batch, self._columns = None, []
 
 
-class Ours:
+class OurDataPlane:
     """Data buffers and the workers of both ends."""
 
     name = "rljob"
 
-    def __init__(self, case: Case, place: str, source: Path) -> None:
+    def __init__(self, case: RowCase, place: str, source: Path) -> None:
         self._stack = contextlib.ExitStack()
         try:
             self._start(case, place, source)
@@ -120,17 +120,17 @@ class Ours:
             self._stack.close()
             raise
 
-    def _start(self, case: Case, place: str, source: Path) -> None:
+    def _start(self, case: RowCase, place: str, source: Path) -> None:
         directory = self._stack.enter_context(shared_directory())
         self._gang = self._stack.enter_context(as_processes(plan_for(case, place), directory))
         self._team = Team()
         self._stack.callback(self._team.close)
         writes = "train" if place == ONE_POD else "rollout"
-        told = Gang(self._gang.plan, directory)
+        gang = Gang(self._gang.plan, directory)
         for rank in range(case.num_writers):
-            self._team.add("writer", Writer, told, writes, case, source, rank)
+            self._team.add("writer", Writer, gang, writes, case, source, rank)
         for rank in range(case.num_readers):
-            self._team.add("reader", Reader, told, "train", case, rank)
+            self._team.add("reader", RowReader, gang, "train", case, rank)
         self._team.wait_until_ready()
 
     def tell(self, action: str, step: int) -> list[dict[str, Any]]:

@@ -124,19 +124,19 @@ class Driver:
 
     def processes(self, system: str) -> dict[str, list[int]]:
         """Those of a system and those that all of them share."""
-        mine = {number for numbers in self._numbers.values() for each in numbers.values() for number in each}
+        mine = {number for numbers in self._numbers.values() for item in numbers.values() for number in item}
         named = {"TransferQueueController": "TransferQueue", "SimpleStorage": "TransferQueue"}
         named |= {"DataCoordinator": "siiRL", "Mailbox": "Ray"}
-        found = {kind: list(numbers) for kind, numbers in self._numbers[system].items()}
-        found["driver"] = [os.getpid()] if system == "verl" else []
+        result = {kind: list(numbers) for kind, numbers in self._numbers[system].items()}
+        result["driver"] = [os.getpid()] if system == "verl" else []
         for process in psutil.Process().children(recursive=True):
             title = " ".join(process.cmdline())
             owner = next((owner for word, owner in named.items() if word in title), None)
             if process.pid in mine or owner not in (None, system):
                 continue
             shared = "raylet" if "raylet/raylet" in title else "Ray, other"
-            found.setdefault("service" if owner else shared, []).append(process.pid)
-        return found
+            result.setdefault("service" if owner else shared, []).append(process.pid)
+        return result
 
     def close(self) -> None:
         ray.shutdown()

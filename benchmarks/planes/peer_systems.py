@@ -61,8 +61,8 @@ class Ranked:
 
     def share(self) -> range:
         """The rows of one reader: as many as every other's."""
-        each = self.case.num_rows // self.case.num_readers
-        return range(self.rank * each, (self.rank + 1) * each)
+        num_rows = self.case.num_rows // self.case.num_readers
+        return range(self.rank * num_rows, (self.rank + 1) * num_rows)
 
     def tensors(self) -> dict[str, torch.Tensor]:
         """Padded rows as [rows, length], ragged ones as jagged nested tensors over the same memory."""
@@ -95,7 +95,7 @@ class Mailbox:
         self._refs.append((rank, refs))
 
     def look(self) -> list[Any]:
-        return [refs[0] for _, refs in sorted(self._refs, key=lambda each: each[0])]
+        return [refs[0] for _, refs in sorted(self._refs, key=lambda item: item[0])]
 
     def clear(self) -> None:
         self._refs = []
@@ -240,7 +240,7 @@ class Verl(Ranked):
         width = batch[COLUMNS[0]].shape[1]
         mask = None if self.case.is_padded else torch.arange(width)[None] < torch.tensor(lengths)[:, None]
         flat = [batch[name].view(-1) if mask is None else batch[name][mask] for name in COLUMNS]
-        return Part(row_ids, lengths, [each.numpy() for each in flat])
+        return Part(row_ids, lengths, [item.numpy() for item in flat])
 
     def release(self, step: int) -> None:
         self._chunk = None

@@ -14,7 +14,7 @@ from typing import Any
 from peer_venv import Venv
 
 from planes.leftovers import MARK, end_marked
-from planes.rows import Case
+from planes.rows import RowCase
 from planes.systems import TWO_PODS
 
 VENV = Venv(
@@ -51,25 +51,25 @@ OBJECTS, OBJECTS_BYTES = 3, 64 << 20
 """Room of an object store: a multiple of the rows of the largest case, and a constant number of bytes."""
 
 
-class Ended(RuntimeError):
+class PeerEnded(RuntimeError):
     """The peers' process is not there any more."""
 
 
-class Peer:
+class PeerSystem:
     """One of them, at work on one case."""
 
-    def __init__(self, name: str, case: Case, source: Path, process: subprocess.Popen[str]) -> None:
+    def __init__(self, name: str, case: RowCase, source: Path, process: subprocess.Popen[str]) -> None:
         self.name = name
         self._process = process
         self._ask("begin", case.to_json(), str(source))
 
     def tell(self, action: str, step: int) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = self._ask("tell", action, step)
-        return found
+        result: list[dict[str, Any]] = self._ask("tell", action, step)
+        return result
 
     def processes(self) -> Mapping[str, Sequence[int]]:
-        found: dict[str, list[int]] = self._ask("processes")
-        return found
+        result: dict[str, list[int]] = self._ask("processes")
+        return result
 
     def close(self) -> None:
         self._ask("end")
@@ -80,7 +80,7 @@ class Peer:
             self._process.stdin.write(json.dumps([what, self.name, *arguments]) + "\n")
             self._process.stdin.flush()
         except BrokenPipeError as error:
-            raise Ended("the peers' process has ended") from error
+            raise PeerEnded("the peers' process has ended") from error
         return answer(self._process)
 
 
@@ -88,7 +88,7 @@ def answer(process: subprocess.Popen[str]) -> Any:
     assert process.stdout is not None
     line = process.stdout.readline()
     if not line:
-        raise Ended("the peers' process has ended; what it said is above")
+        raise PeerEnded("the peers' process has ended; what it said is above")
     return json.loads(line)
 
 
@@ -119,7 +119,7 @@ def running(
         try:
             answer(process)
             yield process
-        except Ended:
+        except PeerEnded:
             errors.seek(0)
             print(errors.read()[-4000:])
             raise

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from planes.rows import Case
+from planes.rows import RowCase
 from planes.systems import ONE_POD
 
 GIB = 1 << 30
@@ -25,7 +25,7 @@ TIMES = {
 processes had resident at 302 MB and at 2 GB, without the pages that they share."""
 
 
-def needed(name: str, case: Case, place: str) -> int:
+def needed(name: str, case: RowCase, place: str) -> int:
     """Bytes that the system takes, about. verl pads ragged rows to the longest, half as long again as the mean."""
     times = TIMES[name][0 if place == ONE_POD else 1]
     padding = 1.5 if name == "verl" and not case.is_padded else 1.0
@@ -38,7 +38,7 @@ def available(meminfo: str | None = None) -> int:
     return next(int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable:"))
 
 
-def refusal(name: str, case: Case, place: str, free: int) -> str | None:
+def refusal(name: str, case: RowCase, place: str, free: int) -> str | None:
     """Why a system is not measured on a case, or None."""
     most = needed(name, case, place)
     if most <= free:

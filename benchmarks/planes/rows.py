@@ -27,7 +27,7 @@ TOLERANCE = 1e-3
 
 
 @dataclass(frozen=True)
-class Case:
+class RowCase:
     """Rows of one size and shape, and how many processes write and read them."""
 
     megabytes: int
@@ -61,12 +61,12 @@ class Case:
         return json.dumps([self.megabytes, self.is_padded, self.num_writers, self.num_readers])
 
     @staticmethod
-    def from_json(text: str) -> Case:
-        return Case(*json.loads(text))
+    def from_json(text: str) -> RowCase:
+        return RowCase(*json.loads(text))
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
+class RowsPart:
     """Rows that one process writes or has read, ascending: every column's values lie one row after the other."""
 
     row_ids: NDArray[np.int64]
@@ -89,7 +89,7 @@ class Role(Protocol):
         """What the last `get` brought, into arrays of its own: where `get` leaves it in shared memory."""
         ...
 
-    def part(self) -> Part:
+    def part(self) -> RowsPart:
         """What the last `get` brought."""
         ...
 
@@ -98,7 +98,7 @@ class Role(Protocol):
         ...
 
 
-def make(case: Case, path: Path) -> None:
+def make(case: RowCase, path: Path) -> None:
     """Write all rows, column after column."""
     total = int(case.lengths().sum())
     values = np.lib.format.open_memmap(path, "w+", np.float32, (NUM_COLUMNS, total))
@@ -107,15 +107,15 @@ def make(case: Case, path: Path) -> None:
         generator.random(out=column, dtype=np.float32)
 
 
-def part_of(case: Case, path: Path, writer: int) -> Part:
+def part_of(case: RowCase, path: Path, writer: int) -> RowsPart:
     """The rows of one writer: as many as every other's."""
     values = np.load(path, mmap_mode="c")  # private, so that libraries take it for writable
     lengths = case.lengths()
-    each = case.num_rows // case.num_writers
-    first, stop = writer * each, (writer + 1) * each
+    num_rows = case.num_rows // case.num_writers
+    first, stop = writer * num_rows, (writer + 1) * num_rows
     offsets = np.concatenate([[0], np.cumsum(lengths)])
     columns = [column[offsets[first] : offsets[stop]] for column in values]
-    return Part(np.arange(first, stop), lengths[first:stop], columns)
+    return RowsPart(np.arange(first, stop), lengths[first:stop], columns)
 
 
 def act(role: Role, action: str, step: int) -> dict[str, Any]:
@@ -129,38 +129,38 @@ def act(role: Role, action: str, step: int) -> dict[str, Any]:
         "release": lambda: role.release(step),
     }
     begin = time.monotonic()
-    found = calls[action]()
-    return {"begin": begin, "end": time.monotonic(), "found": found}
+    result = calls[action]()
+    return {"begin": begin, "end": time.monotonic(), "found": result}
 
 
-def sums(part: Part) -> list[float]:
+def sums(part: RowsPart) -> list[float]:
     """Sum of every column, which reads every value once."""
     return [float(column.sum()) for column in part.columns]
 
 
-def prints_of(part: Part) -> dict[str, Any]:
+def prints_of(part: RowsPart) -> dict[str, Any]:
     """Row ids, and a checksum of every column's bytes in the order in which they lie."""
     return {"row_ids": part.row_ids.tolist(), "crc": [zlib.crc32(column) for column in part.columns]}
 
 
-class Expected:
+class ExpectedRows:
     """What all shares together must come to."""
 
-    def __init__(self, case: Case, path: Path) -> None:
-        self._whole = part_of(Case(case.megabytes, case.is_padded, 1, 1), path, 0)
+    def __init__(self, case: RowCase, path: Path) -> None:
+        self._whole = part_of(RowCase(case.megabytes, case.is_padded, 1, 1), path, 0)
         self._sums = sums(self._whole)
 
-    def check_sums(self, found: list[list[float]]) -> None:
+    def check_sums(self, result: list[list[float]]) -> None:
         """The values are those that were made."""
-        got = np.sum(found, axis=0)
+        got = np.sum(result, axis=0)
         assert np.allclose(self._sums, got, rtol=TOLERANCE), f"sums of columns are {got}, not {self._sums}"
 
-    def check_prints(self, found: list[dict[str, Any]]) -> None:
+    def check_prints(self, result: list[dict[str, Any]]) -> None:
         """Every row came once, ascending, and every byte lies in its place."""
-        ids = [np.array(share["row_ids"]) for share in found]
-        assert all((np.diff(each) > 0).all() for each in ids), "rows are not in order"
+        ids = [np.array(share["row_ids"]) for share in result]
+        assert all((np.diff(item) > 0).all() for item in ids), "rows are not in order"
         assert (np.sort(np.concatenate(ids)) == self._whole.row_ids).all(), "rows are missing, or came twice"
-        for share, row_ids in zip(found, ids, strict=True):
+        for share, row_ids in zip(result, ids, strict=True):
             assert share["crc"] == self._prints(tuple(row_ids.tolist())), "values are not what was written"
 
     @cache  # noqa: B019

@@ -60,11 +60,11 @@ def take_turn(system: System, step: int) -> tuple[Turn, list[list[float]]]:
 
 def cpu_of(processes: Sequence[int]) -> dict[int, float]:
     """CPU seconds of the processes that are still there: Ray ends workers that have nothing to do."""
-    found = {}
+    result = {}
     for number in processes:
         with contextlib.suppress(OSError):
-            found[number] = cpu_seconds(number)
-    return found
+            result[number] = cpu_seconds(number)
+    return result
 
 
 def span(answers: Sequence[Mapping[str, Any]]) -> float:

@@ -54,10 +54,10 @@ class Team:
         return [pipe.recv() for pipe in pipes]
 
     def processes(self) -> Mapping[str, list[int]]:
-        found: dict[str, list[int]] = {}
+        result: dict[str, list[int]] = {}
         for kind, _, process in self._members:
-            found.setdefault(kind, []).append(process.pid or 0)
-        return found
+            result.setdefault(kind, []).append(process.pid or 0)
+        return result
 
     def close(self) -> None:
         for _, _, process in self._members:

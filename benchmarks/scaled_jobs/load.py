@@ -21,7 +21,7 @@ GENERATING = 0.6
 
 
 @dataclass(frozen=True)
-class Load:
+class JobLoad:
     """A job of some pods; every pod has as many rows and a link of the same speed."""
 
     pods: int
@@ -62,7 +62,7 @@ class Load:
 class Measured:
     """The steps of one job."""
 
-    load: Load
+    load: JobLoad
     step_seconds: float
     steps: int
     cores: float

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from process_usage import cpu_seconds
 
 from rljob_worker.tests.namespaces import Place
-from scaled_jobs.load import Load, Measured
+from scaled_jobs.load import JobLoad, Measured
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Marks:
             if self._counts[step] == self._pods:
                 self._marks.append(self._look())
 
-    def measured(self, load: Load, memory: int) -> Measured:
+    def measured(self, load: JobLoad, memory: int) -> Measured:
         """From the first mark to the last. The link is the busiest, and so is the data buffer; the last process is that
         of the workers."""
         begin, end = self._marks[0], self._marks[-1]

@@ -21,10 +21,10 @@ from rljob_worker.batch import Batch, Column
 from rljob_worker.databuffer.client import BufferClient
 from rljob_worker.databuffer.routes.job_tree import FAN_OUT
 from rljob_worker.databuffer.tests.gang import Gang, group, plan_of, stage
-from rljob_worker.metrics.report import Report, report_to_bytes
+from rljob_worker.metrics.report import StepReport, report_to_bytes
 from rljob_worker.metrics.scalars import mean
 from rljob_worker.tests.namespaces import Place
-from scaled_jobs.load import COLUMNS, GENERATING, GROUP_SIZE, Load, Measured
+from scaled_jobs.load import COLUMNS, GENERATING, GROUP_SIZE, JobLoad, Measured
 from scaled_jobs.marks import Mark, Marks
 
 EDGE = "sample->update"
@@ -33,7 +33,7 @@ READY_SECONDS = 240
 VERDICT = "verdict"
 
 
-def plan_for(load: Load) -> Plan:
+def plan_for(load: JobLoad) -> Plan:
     """One group whose workers sample and update, as in a colocated job; rows are balanced by their tokens."""
     mesh = Mesh(dp=load.pods)
     stages = [stage("sample", "train", mesh), stage("update", "train", mesh, "Tokens")]
@@ -49,7 +49,7 @@ def plan_for(load: Load) -> Plan:
 
 
 @contextlib.contextmanager
-def running(load: Load, directory: Path, places: Sequence[Place]) -> Iterator[Gang]:
+def running(load: JobLoad, directory: Path, places: Sequence[Place]) -> Iterator[Gang]:
     """The data buffers of all pods, each in its namespace."""
     gang = Gang(plan_for(load), directory)
     gang.write_files()
@@ -78,10 +78,10 @@ def running(load: Load, directory: Path, places: Sequence[Place]) -> Iterator[Ga
             process.communicate()
 
 
-class Pod:
+class SimulatedPod:
     """A worker: step by step, waiting where it would compute."""
 
-    def __init__(self, gang: Gang, load: Load, index: int) -> None:
+    def __init__(self, gang: Gang, load: JobLoad, index: int) -> None:
         self.client = gang.client("train", index)
         self._load, self._index = load, index
         lengths = load.lengths(index)
@@ -100,7 +100,7 @@ class Pod:
         tokens = int(rows.num_tokens.sum())
         self.client.release(rows)
         time.sleep(load.compute_seconds * (1 - GENERATING))
-        self.client.report(step, report_to_bytes(Report({"tokens": mean(float(tokens))}), self._index))
+        self.client.report(step, report_to_bytes(StepReport({"tokens": mean(float(tokens))}), self._index))
         if step > 1:
             self.client.await_announcement(VERDICT, step - 1)
 
@@ -111,7 +111,7 @@ def lead(client: BufferClient, steps: int) -> None:
         client.announce(VERDICT, step, client.collect(step))
 
 
-def measure(load: Load, steps: int) -> Measured:
+def measure(load: JobLoad, steps: int) -> Measured:
     """Steps after one to warm up: all pods at once, nobody waiting for anything except rows and verdicts."""
     with (
         shaped([load.megabits] * load.pods) as places,
@@ -119,18 +119,18 @@ def measure(load: Load, steps: int) -> Measured:
         running(load, Path(directory), places) as gang,
         ThreadPoolExecutor(load.pods + 1) as pool,
     ):
-        pods = list(pool.map(lambda index: Pod(gang, load, index), range(load.pods)))
+        pods = list(pool.map(lambda index: SimulatedPod(gang, load, index), range(load.pods)))
         leading = pool.submit(lead, pods[0].client, steps + 1)
         buffers = [process.pid for process in gang.processes.values()]
         marks = Marks(load.pods, lambda: Mark.now([*buffers, os.getpid()], places))
 
-        def live(pod: Pod) -> None:
+        def live(pod: SimulatedPod) -> None:
             for step in range(1, steps + 2):
                 pod.step(step)
                 marks.passed(step)
 
-        for each in [pool.submit(live, pod) for pod in pods]:
-            each.result()
+        for item in [pool.submit(live, pod) for pod in pods]:
+            item.result()
         leading.result()
         memory = max(map(peak_bytes, buffers))
     return marks.measured(load, memory)

@@ -9,8 +9,8 @@ from multiprocessing.connection import Connection
 
 import torch
 
-from rljob_worker.databuffer.weights.chunk import checksum_of
-from rljob_worker.weights.chunks import write_tensors
+from rljob_worker.databuffer.weights.chunk import chunk_checksum
+from rljob_worker.weights.chunks import pack_tensors
 from synced_weights.model import tensors_of
 from synced_weights.processes import median
 
@@ -29,7 +29,7 @@ class LocalSlots:
         return self._slots[self._turn][:num_bytes]
 
     def seal(self, table: bytes, num_bytes: int | None = None) -> None:
-        checksum_of(self._slots[self._turn][:num_bytes].numpy(), table)
+        chunk_checksum(self._slots[self._turn][:num_bytes].numpy(), table)
 
 
 def copies(num_bytes: int, rounds: int) -> dict[str, float]:
@@ -39,8 +39,8 @@ def copies(num_bytes: int, rounds: int) -> dict[str, float]:
     source = torch.ones(num_bytes, dtype=torch.uint8)
     return {
         "memcpy": memcpy(num_bytes, rounds),
-        "write + checksum": median(lambda: write_tensors(slots, iter(model.items())), rounds),
-        "checksum": median(lambda: checksum_of(source.numpy(), b""), rounds),
+        "write + checksum": median(lambda: pack_tensors(slots, iter(model.items())), rounds),
+        "checksum": median(lambda: chunk_checksum(source.numpy(), b""), rounds),
     }
 
 
@@ -60,7 +60,7 @@ def loopback(num_bytes: int, rounds: int, sources: int = 1) -> float:
     connections = [socket.create_connection(address) for _ in range(sources)]
 
     def send() -> None:
-        threads = [threading.Thread(target=each.sendall, args=(data,)) for each in connections]
+        threads = [threading.Thread(target=connection.sendall, args=(data,)) for connection in connections]
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -69,19 +69,19 @@ def loopback(num_bytes: int, rounds: int, sources: int = 1) -> float:
             ours.recv()
 
     seconds = median(send, rounds)
-    for each in connections:
-        each.close()
+    for connection in connections:
+        connection.close()
     process.join()
     return seconds
 
 
-def drain(told: Connection, num_bytes: int, connections: int) -> None:
+def drain(connection: Connection, num_bytes: int, connections: int) -> None:
     """Read as many bytes as come on each, again and again."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        told.send(listener.getsockname()[1])
+        connection.send(listener.getsockname()[1])
         speaking = threading.Lock()
         threads = [
-            threading.Thread(target=_drain_one, args=(listener.accept()[0], num_bytes, told, speaking))
+            threading.Thread(target=_drain_one, args=(listener.accept()[0], num_bytes, connection, speaking))
             for _ in range(connections)
         ]
         for thread in threads:
@@ -90,10 +90,10 @@ def drain(told: Connection, num_bytes: int, connections: int) -> None:
             thread.join()
 
 
-def _drain_one(connection: socket.socket, num_bytes: int, told: Connection, speaking: threading.Lock) -> None:
+def _drain_one(connection: socket.socket, num_bytes: int, control: Connection, speaking: threading.Lock) -> None:
     room, received = memoryview(bytearray(num_bytes)), 0
     while got := connection.recv_into(room[received:]):
         received = (received + got) % num_bytes
         if not received:
             with speaking:
-                told.send("all")
+                control.send("all")

@@ -14,7 +14,7 @@ from rljob_worker.engines.fsdp import FSDPEngine, TrainSettings
 from rljob_worker.engines.models import random_policy
 from rljob_worker.engines.rollout.transformers import TransformersRollout
 from rljob_worker.engines.tests.ranks import run_fresh_ranks
-from rljob_worker.weights.sides import InProcess
+from rljob_worker.weights.endpoints import InProcessEndpoint
 from synced_weights.ceilings import memcpy
 from synced_weights.processes import median
 
@@ -23,7 +23,7 @@ END = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class SyncCase:
     """How the two engines keep the model."""
 
     name: str
@@ -32,14 +32,14 @@ class Case:
 
 
 CASES = (
-    Case("Float32, one memory for both", "Float32", lends=True),
-    Case("Float32, a copy each", "Float32", lends=False),
-    Case("BFloat16 of Float32", "BFloat16", lends=False),
+    SyncCase("Float32, one memory for both", "Float32", lends=True),
+    SyncCase("Float32, a copy each", "Float32", lends=False),
+    SyncCase("BFloat16 of Float32", "BFloat16", lends=False),
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class SyncResult:
     """Measurements of one case."""
 
     num_bytes: int
@@ -66,21 +66,21 @@ def write_config(path: Path, hidden: int, layers: int) -> None:
     ).save_pretrained(path)
 
 
-def measure(path: Path, case: Case, rounds: int, folder: Path) -> Found:
-    (found,) = run_fresh_ranks(1, _measure, folder, str(path), case, rounds, preload=("synced_weights.in_process",))
-    assert isinstance(found, Found)
-    return found
+def measure(path: Path, case: SyncCase, rounds: int, folder: Path) -> SyncResult:
+    (result,) = run_fresh_ranks(1, _measure, folder, str(path), case, rounds, preload=("synced_weights.in_process",))
+    assert isinstance(result, SyncResult)
+    return result
 
 
-def _measure(_rank: int, path: str, case: Case, rounds: int) -> Found:
+def _measure(_rank: int, path: str, case: SyncCase, rounds: int) -> SyncResult:
     give_back_what_is_freed()
     settings = TrainSettings(precision=case.precision)
     train = FSDPEngine(random_policy(path, settings.master_dtype, 0), settings, CPU)
     model = train.model if case.lends else random_policy(path, settings.dtype, 1)
     rollout = TransformersRollout(model, CPU, (END,), owns_weights=not case.lends)
-    way, sizes = InProcess(train, rollout), [each.nbytes for each in rollout.model.parameters()]
+    way, sizes = InProcessEndpoint(train, rollout), [parameter.nbytes for parameter in rollout.model.parameters()]
     seconds = median(lambda: way.sync(1), rounds)
     with watched() as peak:
         way.sync(2)
     bucket = max(min(BUCKET_BYTES, sum(sizes)), *sizes)
-    return Found(sum(sizes), seconds, memcpy(sum(sizes), rounds), peak.beyond, bucket)
+    return SyncResult(sum(sizes), seconds, memcpy(sum(sizes), rounds), peak.beyond, bucket)

@@ -14,7 +14,7 @@ from shaped_links import data_buffer_in, shaped
 
 from rljob_api.planning.plan import Plan
 from rljob_worker.databuffer.tests.gang import Gang
-from synced_weights.team import Team, plan_for
+from synced_weights.team import SyncTeam, plan_for
 
 PORT, SCRAPED = 7001, 7002
 RECEIVER_LINKS = 6
@@ -27,7 +27,7 @@ def linked(plan: Plan, directory: Path, megabits: float) -> Iterator[Gang]:
     gang.write_files()
     speeds = [megabits * (RECEIVER_LINKS if name == "rollout" else 1) for name, _ in gang.hosts()]
     with shaped(speeds) as places:
-        book: dict[str, list[str]] = {}
+        address_book: dict[str, list[str]] = {}
         try:
             for (name, host), place in zip(gang.hosts(), places, strict=True):
                 environment = gang.environment(name, host) | {
@@ -35,11 +35,11 @@ def linked(plan: Plan, directory: Path, megabits: float) -> Iterator[Gang]:
                     "RLJOB_METRICS_PORT": str(SCRAPED),
                 }
                 gang.processes[f"{name}-{host}"] = data_buffer_in(place, environment)
-                book.setdefault(name, []).append(f"{place.address}:{PORT}")
+                address_book.setdefault(name, []).append(f"{place.address}:{PORT}")
             for process in gang.processes.values():
                 assert process.stdout is not None
                 process.stdout.readline()
-            (directory / "peers.json").write_text(json.dumps(book))
+            (directory / "peers.json").write_text(json.dumps(address_book))
             yield gang
         finally:
             for process in gang.processes.values():
@@ -53,7 +53,7 @@ def measure_links(sources: int, num_bytes: int, rounds: int, megabits: float) ->
         tempfile.TemporaryDirectory(dir="/dev/shm") as directory,
         linked(plan_for(sources, 1), Path(directory), megabits) as gang,
     ):
-        team, buffers = Team(gang, num_bytes), [process.pid for process in gang.processes.values()]
+        team, buffers = SyncTeam(gang, num_bytes), [process.pid for process in gang.processes.values()]
         team.sync(1)
         before = sum(map(cpu_seconds, buffers))
         seconds = [team.sync(version) for version in range(2, rounds + 2)]

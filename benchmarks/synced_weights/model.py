@@ -42,7 +42,7 @@ def buckets_of(part: list[Named]) -> Iterator[list[Named]]:
     """As they are gathered: of at most BUCKET_BYTES."""
     bucket: list[Named] = []
     for name, tensor in part:
-        if bucket and sum(each.nbytes for _, each in bucket) + tensor.nbytes > BUCKET_BYTES:
+        if bucket and sum(item.nbytes for _, item in bucket) + tensor.nbytes > BUCKET_BYTES:
             yield bucket
             bucket = []
         bucket.append((name, tensor))

@@ -11,7 +11,7 @@ from pathlib import Path
 SAMPLE_SECONDS = 0.02
 
 
-class Watch:
+class ProcessWatch:
     """The most private memory of processes beyond what they have now."""
 
     def __init__(self, processes: list[int]) -> None:

@@ -20,11 +20,11 @@ from rljob_api.pipeline.meshes import Mesh
 from rljob_api.planning.plan import Plan, WeightTransport
 from rljob_api.planning.weights import weight_flows
 from rljob_worker.databuffer.tests.gang import Gang, as_processes, group, plan_of, stage
-from rljob_worker.weights.buffers import Buffers
-from rljob_worker.weights.chunks import read_tensors
-from rljob_worker.weights.collective import Collective
+from rljob_worker.weights.buffers import BufferTransport
+from rljob_worker.weights.chunks import unpack_tensors
+from rljob_worker.weights.collective import CollectiveTransport
 from synced_weights.model import buckets_of, parts_of, tensors_of
-from synced_weights.processes import Watch
+from synced_weights.processes import ProcessWatch
 
 MEMORY = "512Mi"
 DEADLINE_SECONDS = 120.0
@@ -44,9 +44,9 @@ def work(gang: Gang, name: str, rank: int, num_bytes: int, meeting: str, command
     give_back_what_is_freed()
     (flow,) = weight_flows(gang.plan)
     if flow.transport == "DataBuffer":
-        transport: Buffers | Collective = Buffers(gang.client(name, rank))
+        transport: BufferTransport | CollectiveTransport = BufferTransport(gang.client(name, rank))
     else:
-        transport = Collective(1, "gloo", torch.device("cpu"), DEADLINE_SECONDS)
+        transport = CollectiveTransport(1, "gloo", torch.device("cpu"), DEADLINE_SECONDS)
     model = tensors_of(num_bytes)
     mine = list(buckets_of(parts_of(model, gang.plan.group("train").num_workers)[rank])) if name == "train" else []
     sender = transport.sender(flow, rank) if name == "train" else None
@@ -62,12 +62,12 @@ def work(gang: Gang, name: str, rank: int, num_bytes: int, meeting: str, command
                 for bucket in mine:
                     out.send(bucket)
         if receiver is not None:
-            for key, tensor in read_tensors(receiver.receive(version)):
+            for key, tensor in unpack_tensors(receiver.receive(version)):
                 model[key].copy_(tensor)
         commands.send(version)
 
 
-class Team:
+class SyncTeam:
     """The workers of a gang, each a process."""
 
     def __init__(self, gang: Gang, num_bytes: int) -> None:
@@ -75,11 +75,11 @@ class Team:
         self._store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
         self.pipes: list[Connection] = []
         self.processes: list[BaseProcess] = []
-        for each in gang.plan.groups:
-            for rank in range(each.num_workers):
+        for item in gang.plan.groups:
+            for rank in range(item.num_workers):
                 ours, theirs = spawn.Pipe()
                 meeting = f"127.0.0.1:{self._store.port}"
-                args = (Gang(gang.plan, gang.directory), each.name, rank, num_bytes, meeting, theirs)
+                args = (Gang(gang.plan, gang.directory), item.name, rank, num_bytes, meeting, theirs)
                 self.processes.append(spawn.Process(target=work, args=args))
                 self.processes[-1].start()
                 self.pipes.append(ours)
@@ -108,8 +108,8 @@ def measure(
     """Median seconds after the first version, and the most private memory of one process, the first included."""
     plan = plan_for(sources, targets, transport)
     with tempfile.TemporaryDirectory(dir="/dev/shm") as directory, _gang(plan, Path(directory)) as gang:
-        team = Team(gang, num_bytes)
-        watch = Watch([p.pid for p in gang.processes.values()] + [p.pid or 0 for p in team.processes])
+        team = SyncTeam(gang, num_bytes)
+        watch = ProcessWatch([p.pid for p in gang.processes.values()] + [p.pid or 0 for p in team.processes])
         team.sync(1)
         seconds = [team.sync(version) for version in range(2, rounds + 2)]
         memory = watch.close()
@@ -120,7 +120,7 @@ def measure(
 @contextmanager
 def _gang(plan: Plan, directory: Path) -> Iterator[Gang]:
     """Broadcasts need no data buffers."""
-    if plan.weights[0].transport == "Collective":
+    if plan.weights[0].transport == "CollectiveTransport":
         yield Gang(plan, directory)
         return
     with as_processes(plan, directory) as gang:

@@ -19,7 +19,7 @@ FILES = Path(__file__).parent.parent / "rljob" / "files"
 
 def rendered() -> dict[str, str]:
     """Every generated file by its path under the chart's `files`."""
-    boards = {f"dashboards/{board.uid}.json": to_json(board) for board in BOARDS}
+    boards = {f"dashboards/{spec.uid}.json": to_json(spec) for spec in BOARDS}
     return {**boards, "alerts.yaml": yaml.safe_dump(rule_groups(), sort_keys=False, width=120)}
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from charts.dashboards.board import JOB, Board, Panel, Query, Row, gauge, rate
+from charts.dashboards.dashboard_spec import JOB, DashboardSpec, Panel, PanelRow, Query, gauge, rate
 
 _RESIDENT = f"rljob_buffer_resident_bytes{{{JOB}}}"
 
-_TRAFFIC = Row(
+_TRAFFIC = PanelRow(
     "Traffic",
     (
         rate(
@@ -33,7 +33,7 @@ _TRAFFIC = Row(
     ),
 )
 
-_WAITS = Row(
+_WAITS = PanelRow(
     "Waits",
     (
         rate(
@@ -60,7 +60,7 @@ _WAITS = Row(
     ),
 )
 
-_MEMORY = Row(
+_MEMORY = PanelRow(
     "Memory and balance",
     (
         Panel(
@@ -106,7 +106,7 @@ _MEMORY = Row(
     ),
 )
 
-DATA_PLANE = Board(
+DATA_PLANE = DashboardSpec(
     "rljob-data-plane",
     "rljob / data plane",
     "Rows between data buffers: bytes, waits, memory.",

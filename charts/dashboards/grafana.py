@@ -7,19 +7,19 @@ from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.models.common import LegendDisplayMode, LegendPlacement, VisibilityMode
 from grafana_foundation_sdk.models.dashboard import DashboardCursorSync, DataSourceRef, VariableRefresh, VariableSort
 
-from charts.dashboards.board import Board, Panel, Variable
+from charts.dashboards.dashboard_spec import DashboardSpec, Panel, Variable
 
 DATASOURCE = "datasource"
 _SOURCE = DataSourceRef(type_val="prometheus", uid=f"${{{DATASOURCE}}}")
 _HEIGHT, _WIDTH = 8, 8
 
 
-def to_json(board: Board) -> str:
+def to_json(spec: DashboardSpec) -> str:
     """The dashboard's JSON, keys sorted, so that equal boards give equal files."""
     builder = (
-        dashboard.Dashboard(board.title)
-        .uid(board.uid)
-        .description(board.description)
+        dashboard.Dashboard(spec.title)
+        .uid(spec.uid)
+        .description(spec.description)
         .tags(["rljob"])
         .refresh("10s")
         .time("now-1h", "now")
@@ -27,9 +27,9 @@ def to_json(board: Board) -> str:
         .tooltip(DashboardCursorSync.CROSSHAIR)
         .with_variable(dashboard.DatasourceVariable(DATASOURCE).label("Prometheus").type("prometheus"))
     )
-    for variable in board.variables:
+    for variable in spec.variables:
         builder.with_variable(_variable(variable))
-    for row in board.rows:
+    for row in spec.rows:
         builder.with_row(dashboard.Row(row.title))
         for panel in row.panels:
             builder.with_panel(_panel(panel))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from charts.dashboards.board import Board, Panel, Query, Row, Unit, Variable
+from charts.dashboards.dashboard_spec import DashboardSpec, Panel, PanelRow, Query, Unit, Variable
 
 _NAMESPACE = 'namespace=~"$namespace"'
 
@@ -26,7 +26,7 @@ def _quantiles(title: str, description: str, histogram: str, by: str = "") -> Pa
     )
 
 
-_JOBS = Row(
+_JOBS = PanelRow(
     "Jobs",
     (
         _panel(
@@ -57,7 +57,7 @@ _JOBS = Row(
     ),
 )
 
-_OPERATOR = Row(
+_OPERATOR = PanelRow(
     "Operator",
     (
         _quantiles("Reconcile", "One pass over one job.", "rljob_operator_reconcile_seconds"),
@@ -107,7 +107,7 @@ _OPERATOR = Row(
     ),
 )
 
-OPERATIONS = Board(
+OPERATIONS = DashboardSpec(
     "rljob-operator",
     "rljob / operator",
     "Jobs by phase, restarts, and the operator itself.",

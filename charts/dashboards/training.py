@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from charts.dashboards.board import JOB, Board, Panel, Query, Row, gauge
+from charts.dashboards.dashboard_spec import JOB, DashboardSpec, Panel, PanelRow, Query, gauge
 
-_LEARNING = Row(
+_LEARNING = PanelRow(
     "Learning",
     (
         gauge("Reward", "Mean reward of the step's rows.", "rljob_reward_mean"),
@@ -30,7 +30,7 @@ _LEARNING = Row(
     ),
 )
 
-_POLICY = Row(
+_POLICY = PanelRow(
     "Policy",
     (
         gauge(
@@ -69,7 +69,7 @@ _POLICY = Row(
     ),
 )
 
-_CRITIC = Row(
+_CRITIC = PanelRow(
     "Critic (PPO)",
     (
         gauge("Value loss", "Squared error of the critic.", "rljob_value_loss"),
@@ -82,7 +82,7 @@ _CRITIC = Row(
     ),
 )
 
-_SPEED = Row(
+_SPEED = PanelRow(
     "Speed",
     (
         gauge("Tokens per second", "Prompt and response tokens of a step over its time.", "rljob_tokens_per_second"),
@@ -98,7 +98,7 @@ _SPEED = Row(
     ),
 )
 
-_SERVICES = Row(
+_SERVICES = PanelRow(
     "Services",
     (
         gauge("Service latency", "Mean time of a request in the step.", "rljob_service_seconds", "s", by="service"),
@@ -114,7 +114,7 @@ _SERVICES = Row(
     ),
 )
 
-TRAINING = Board(
+TRAINING = DashboardSpec(
     "rljob-training",
     "rljob / training",
     "Reward, policy and speed of RLJobs.",

@@ -21,7 +21,7 @@ from rljob_api.catalogue.profiles import profiles_from
 from rljob_api.vocabulary import keys
 from rljob_operator.cluster import kinds
 from rljob_operator.manifests.monitoring import TARGET_LABELS
-from rljob_operator.process.settings import Settings, load_settings
+from rljob_operator.process.settings import OperatorSettings, load_settings
 
 Manifest = dict[str, Any]
 
@@ -39,7 +39,7 @@ def helm(*words: str | Path) -> str:
 @cache
 def rendered(*words: str | Path) -> tuple[Manifest, ...]:
     text = helm("template", "rl", CHART, "-n", "rljob-system", "--kube-version", KUBERNETES_VERSION, *words)
-    return tuple(each for each in yaml.safe_load_all(text) if each)
+    return tuple(item for item in yaml.safe_load_all(text) if item)
 
 
 def with_values(path: Path) -> tuple[Manifest, ...]:
@@ -47,11 +47,13 @@ def with_values(path: Path) -> tuple[Manifest, ...]:
 
 
 def only(manifests: tuple[Manifest, ...], kind: str, name: str = "rl-rljob") -> Manifest:
-    (found,) = (each for each in manifests if each["kind"] == kind and each["metadata"]["name"] == name)
-    return found
+    (result,) = (
+        manifest for manifest in manifests if manifest["kind"] == kind and manifest["metadata"]["name"] == name
+    )
+    return result
 
 
-def settings_of(manifests: tuple[Manifest, ...], folder: Path) -> Settings:
+def settings_of(manifests: tuple[Manifest, ...], folder: Path) -> OperatorSettings:
     path = folder / "operator.yaml"
     path.write_text(only(manifests, "ConfigMap")["data"]["operator.yaml"])
     return load_settings(path)
@@ -92,23 +94,23 @@ def test_helm_finds_nothing_to_complain_of(path: Path) -> None:
 
 
 def test_the_operator_reads_the_settings_that_it_would_have_without_a_chart(tmp_path: Path) -> None:
-    found, plain = settings_of(rendered(), tmp_path), Settings()
+    result, plain = settings_of(rendered(), tmp_path), OperatorSettings()
     for name in ("api", "queue", "progress", "probes", "namespaces", "metrics_port", "probe_port", "log_level"):
-        assert getattr(found, name) == getattr(plain, name), name
-    assert (found.lease.name, found.lease.namespace) == ("rl-rljob", "rljob-system")
-    assert found.pods.worker == plain.pods.worker
+        assert getattr(result, name) == getattr(plain, name), name
+    assert (result.lease.name, result.lease.namespace) == ("rl-rljob", "rljob-system")
+    assert result.pods.worker == plain.pods.worker
 
 
 def test_the_operator_reads_everything_that_can_be_set(tmp_path: Path) -> None:
-    found = settings_of(with_values(EVERYTHING), tmp_path)
-    assert (found.api.requests_per_second, found.api.burst, found.log_format) == (200, 400, "Json")
-    images = found.pods.images
+    settings = settings_of(with_values(EVERYTHING), tmp_path)
+    assert (settings.api.requests_per_second, settings.api.burst, settings.log_format) == (200, 400, "Json")
+    images = settings.pods.images
     assert images.worker == "registry.example/rljob-worker@sha256:" + "0123456789abcdef" * 4
     assert images.data_buffer == "registry.example/rljob-databuffer:0.1.0"
     assert images.pull_secrets == ("mirror", "extra")
-    assert found.pods.monitoring.labels == {"release": "prometheus"}
-    assert found.pods.gang.native and found.pods.ray_services
-    profiles = profiles_from(found.profiles)
+    assert settings.pods.monitoring.labels == {"release": "prometheus"}
+    assert settings.pods.gang.native and settings.pods.ray_services
+    profiles = profiles_from(settings.profiles)
     assert profiles["ascend-910"].schedulers == ()
     assert profiles["nvidia-l4"].resource == "nvidia.com/gpu"
 
@@ -152,7 +154,7 @@ def test_jobs_admit_the_operator_and_those_who_scrape(tmp_path: Path) -> None:
         (("watchNamespaces=a",), "/watchNamespaces", "want array"),
         (("networkpolicy.jobs=true",), "", "'networkpolicy' not allowed"),
     ],
-    ids=lambda each: str(each)[:40],
+    ids=lambda item: str(item)[:40],
 )
 def test_a_bad_value_is_refused_where_it_stands(words: tuple[str, ...], place: str, complaint: str) -> None:
     with pytest.raises(CommandFailed) as caught:
@@ -175,7 +177,7 @@ def test_what_another_chart_says_to_all_its_parts_is_no_mistake() -> None:
 
 
 def rules_of(manifests: tuple[Manifest, ...]) -> list[Manifest]:
-    return [rule for each in manifests if each["kind"] in ("Role", "ClusterRole") for rule in each["rules"]]
+    return [rule for manifest in manifests if manifest["kind"] in ("Role", "ClusterRole") for rule in manifest["rules"]]
 
 
 @pytest.mark.parametrize("path", CI_VALUES, ids=lambda path: path.stem)
@@ -192,7 +194,7 @@ READ = [kind for kind in kinds.ALL if kind is not kinds.EVENT]  # events are wri
 
 
 @pytest.mark.parametrize("kind", READ, ids=lambda kind: kind.resource)
-def test_the_operator_may_read_every_kind_that_it_knows(kind: kinds.Kind) -> None:
+def test_the_operator_may_read_every_kind_that_it_knows(kind: kinds.ResourceKind) -> None:
     granted = {
         (group, resource)
         for rule in rules_of(with_values(EVERYTHING))
@@ -205,20 +207,22 @@ def test_the_operator_may_read_every_kind_that_it_knows(kind: kinds.Kind) -> Non
 
 def test_in_namespaces_of_its_own_nothing_is_cluster_wide() -> None:
     manifests = with_values(NAMESPACED)
-    assert not [each["kind"] for each in manifests if each["kind"] in CLUSTER_SCOPED]
-    homes = {each["metadata"]["namespace"] for each in manifests}
+    assert not [manifest["kind"] for manifest in manifests if manifest["kind"] in CLUSTER_SCOPED]
+    homes = {manifest["metadata"]["namespace"] for manifest in manifests}
     assert homes == {"rljob-system", "team-a", "team-b"}
-    subjects = {each["subjects"][0]["name"] for each in manifests if each["kind"] == "RoleBinding"}
+    subjects = {manifest["subjects"][0]["name"] for manifest in manifests if manifest["kind"] == "RoleBinding"}
     assert subjects == {"mine"}
 
 
 @pytest.mark.parametrize("path", CI_VALUES, ids=lambda path: path.stem)
 def test_every_object_bears_the_labels_of_its_release(path: Path) -> None:
-    for each in with_values(path):
-        if each["metadata"]["name"] == "rl-extra":
+    for with_value in with_values(path):
+        if with_value["metadata"]["name"] == "rl-extra":
             continue
-        assert each["metadata"]["labels"]["app.kubernetes.io/instance"] == "rl", each["metadata"]["name"]
-        assert ("namespace" in each["metadata"]) != (each["kind"] in CLUSTER_SCOPED), each["metadata"]["name"]
+        assert with_value["metadata"]["labels"]["app.kubernetes.io/instance"] == "rl", with_value["metadata"]["name"]
+        assert ("namespace" in with_value["metadata"]) != (with_value["kind"] in CLUSTER_SCOPED), with_value[
+            "metadata"
+        ]["name"]
 
 
 def test_at_a_site_without_a_way_out_every_image_is_of_the_mirror(tmp_path: Path) -> None:
@@ -228,8 +232,8 @@ def test_at_a_site_without_a_way_out_every_image_is_of_the_mirror(tmp_path: Path
     listed = [line.rpartition(":")[0] for line in (CHART / "files/images.txt").read_text().splitlines()]
     workers = [images.worker, images.worker_cpu]
     others = [images.serve, images.serve_cuda, images.worker_vllm, images.worker_vllm_cpu]
-    found = [container["image"], images.data_buffer, *workers, *others]
-    assert found == [f"mirror.example/rl/{name}:stable" for name in listed]
+    result = [container["image"], images.data_buffer, *workers, *others]
+    assert result == [f"mirror.example/rl/{name}:stable" for name in listed]
     assert container["imagePullPolicy"] == images.pull_policy == "Always"
 
 
@@ -240,11 +244,11 @@ def test_jobs_are_scraped_with_the_labels_that_their_own_monitors_give() -> None
         keys.LABEL_COMPONENT: keys.CONTAINER_WORKER,
     }
     endpoints = monitor["spec"]["podMetricsEndpoints"]
-    assert [each["port"] for each in endpoints] == ["metrics", "buffer-metrics"]
+    assert [endpoint["port"] for endpoint in endpoints] == ["metrics", "buffer-metrics"]
     for endpoint in endpoints:
-        found = {each["targetLabel"]: each["sourceLabels"] for each in endpoint["relabelings"]}
+        result = {item["targetLabel"]: item["sourceLabels"] for item in endpoint["relabelings"]}
         meta = "__meta_kubernetes_pod_label_"
-        assert found == {
+        assert result == {
             name: [meta + label.replace(".", "_").replace("/", "_").replace("-", "_")]
             for name, label in TARGET_LABELS.items()
         }

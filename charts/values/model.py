@@ -8,7 +8,7 @@ from pydantic import ConfigDict, Field
 
 from rljob_api.catalogue.profiles import AcceleratorProfile
 from rljob_api.vocabulary.model import ApiModel, Items
-from rljob_operator.process.settings import Settings
+from rljob_operator.process.settings import OperatorSettings
 
 Peer = dict[str, Any]
 """A peer of a NetworkPolicy: namespaceSelector, podSelector, ipBlock."""
@@ -314,7 +314,7 @@ class NetworkPolicyValues(ApiModel):
     """Ports of the API server, before and behind its Service."""
 
 
-class Values(ApiModel):
+class ChartValues(ApiModel):
     """The chart's values."""
 
     global_: GlobalValues = Field(default=GlobalValues(), alias="global")
@@ -338,7 +338,7 @@ class Values(ApiModel):
     watch_namespaces: Items[str] = ()
     """Namespaces whose jobs are run, with rights in these alone. Empty: all."""
 
-    settings: Settings = Settings()
+    settings: OperatorSettings = OperatorSettings()
     """The operator's settings, besides what the rest of this file says."""
 
     accelerator_profiles: dict[str, AcceleratorProfile] = Field(default_factory=dict)

@@ -11,10 +11,10 @@ from typing import Any
 import yaml
 from pydantic.fields import FieldInfo
 
-from charts.values.model import ELSEWHERE, Values
+from charts.values.model import ELSEWHERE, ChartValues
 from rljob_api.vocabulary.model import ApiModel, field_descriptions
-from rljob_operator.manifests.beyond.pods import FAILING_NODES, FIELDS
 from rljob_operator.manifests.pod_security import baseline, restricted
+from rljob_operator.manifests.violations.pods import FAILING_NODES, FIELDS
 
 Schema = dict[str, Any]
 
@@ -24,7 +24,7 @@ WIDTH = 118
 
 
 @dataclass(frozen=True)
-class Entry:
+class ValueEntry:
     """One value that a user may set, or a group of them."""
 
     path: str
@@ -42,7 +42,7 @@ class Entry:
         return self.path.rpartition(".")[2]
 
 
-def entries(model: ApiModel, path: str = "") -> Iterator[Entry]:
+def entries(model: ApiModel, path: str = "") -> Iterator[ValueEntry]:
     """Every value below `model`, groups before what is in them."""
     texts = field_descriptions(type(model))
     for name, field in type(model).model_fields.items():
@@ -51,7 +51,7 @@ def entries(model: ApiModel, path: str = "") -> Iterator[Entry]:
             continue
         value = getattr(model, name)
         is_group = isinstance(value, ApiModel)
-        yield Entry(place, " ".join(texts[name].split()), None if is_group else _plain(value), is_group)
+        yield ValueEntry(place, " ".join(texts[name].split()), None if is_group else _plain(value), is_group)
         if is_group:
             yield from entries(value, place)
 
@@ -59,7 +59,7 @@ def entries(model: ApiModel, path: str = "") -> Iterator[Entry]:
 def values_yaml() -> str:
     """values.yaml: every value with its meaning above it."""
     lines = [HEADER.rstrip()]
-    for entry in entries(Values()):
+    for entry in entries(ChartValues()):
         indent = "  " * entry.depth
         if not entry.depth or entry.is_group:
             lines.append("")
@@ -70,7 +70,7 @@ def values_yaml() -> str:
 
 def values_schema() -> str:
     """values.schema.json: closed, so that helm refuses a misspelt value by its place."""
-    schema = Values.model_json_schema(by_alias=True)
+    schema = ChartValues.model_json_schema(by_alias=True)
     for path in ELSEWHERE:
         holder, _, name = path.rpartition(".")
         del _definition(schema, holder)["properties"][name]
@@ -83,7 +83,7 @@ def values_schema() -> str:
 def values_table() -> str:
     """The README's table of values."""
     rows = ["| value | default | meaning |", "|---|---|---|"]
-    for entry in entries(Values()):
+    for entry in entries(ChartValues()):
         if not entry.is_group:
             rows.append(f"| `{entry.path}` | `{json.dumps(entry.default)}` | {entry.text.replace('|', '/')} |")
     return "\n".join(rows) + "\n"
@@ -107,16 +107,16 @@ def ceilings_data() -> str:
 
 def image_list(version: str) -> str:
     """Every image that an installation with default values can need, one a line."""
-    images = (value for _, value in Values().images if isinstance(value, ApiModel))
+    images = (value for _, value in ChartValues().images if isinstance(value, ApiModel))
     return "".join(f"{image.to_json()['repository']}:{version}\n" for image in images)
 
 
 def _definition(schema: Schema, path: str) -> Schema:
-    found = schema
+    result = schema
     for name in path.split("."):
-        below = found["properties"][name]
-        found = schema["$defs"][below["$ref"].rpartition("/")[2]]
-    return found
+        below = result["properties"][name]
+        result = schema["$defs"][below["$ref"].rpartition("/")[2]]
+    return result
 
 
 def _spelling(name: str, field: FieldInfo) -> str:
@@ -124,7 +124,7 @@ def _spelling(name: str, field: FieldInfo) -> str:
 
 
 def _plain(value: Any) -> Any:
-    return [_plain(each) for each in value] if isinstance(value, tuple) else value
+    return [_plain(item) for item in value] if isinstance(value, tuple) else value
 
 
 def _flow(value: Any) -> str:

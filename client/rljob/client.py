@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from rljob.errors import AlreadyThere, ClusterError, NotThere, Unreachable
 from rljob.job import Job
-from rljob.packing import config_map, modules_of, owned_by
+from rljob.packing import config_map, owned_by, packed_modules
 from rljob.server import KubernetesServer, Object
 from rljob_api.catalogue.profiles import DEFAULT
 from rljob_api.loading.document import read_document
@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 POLL_SECONDS = 2.0
 """How often a job that is followed is looked at."""
-PATIENCE_SECONDS = 300.0
+TIMEOUT_SECONDS = 300.0
 """How long an API server that does not answer is asked again while a job is followed."""
 
 
@@ -56,7 +56,7 @@ class Client:
         Raises InvalidJobError with every problem before anything is sent.
         """
         body = dict(job) if isinstance(job, Mapping) else _checked(Path(job), tuple(overrides))
-        modules = None if code is None else modules_of(Path(code))
+        modules = None if code is None else packed_modules(Path(code))
         body["metadata"] = {**body["metadata"], "namespace": self._namespace_of(body)}
         name = body["metadata"]["name"]
         code_name = f"{name}-code-{secrets.token_hex(4)}"
@@ -180,7 +180,7 @@ class Client:
         return self.namespace
 
     def _patiently(self, ask: Callable[[], Job]) -> Job:
-        for _ in range(int(PATIENCE_SECONDS / POLL_SECONDS)):
+        for _ in range(int(TIMEOUT_SECONDS / POLL_SECONDS)):
             try:
                 return ask()
             except Unreachable:
@@ -200,7 +200,7 @@ def _checked(path: Path, overrides: tuple[str, ...]) -> dict[str, Any]:
     try:
         parse_job(text, overrides, DEFAULT)
     except InvalidJobError as error:
-        if not all(each.path.endswith(".accelerator.profile") for each in error.problems):
+        if not all(problem.path.endswith(".accelerator.profile") for problem in error.problems):
             raise
     body, _ = apply_overrides(read_document(text).value, overrides)
     checked: dict[str, Any] = body

@@ -18,7 +18,7 @@ HEADS = ("NAME", "PHASE", "READY", "STEP", "REWARD", "RESTARTS", "AGE", "REASON"
 LEAST_NEEDED = ("RESTARTS", "READY", "REWARD")
 
 
-def of_a_cluster(command: F) -> F:
+def cluster_options(command: F) -> F:
     """Options that say which cluster, and which namespace of it."""
     for option in (
         click.option("--kubeconfig", type=click.Path(path_type=Path, dir_okay=False), help="File of contexts."),
@@ -34,7 +34,7 @@ def of_a_cluster(command: F) -> F:
 @click.option("--code", type=click.Path(path_type=Path), help="A folder whose Python files go with the job.")
 @click.option("--set", "overrides", multiple=True, metavar="PATH=VALUE", help="Change a field, e.g. stop.steps=5.")
 @click.option("--follow", "-f", is_flag=True, help="Show steps and the lead worker's log until the job ends.")
-@of_a_cluster
+@cluster_options
 def submit(job: Path, code: Path | None, overrides: tuple[str, ...], follow: bool, **cluster: Any) -> int:
     """Check a job and run it on a cluster.
 
@@ -50,7 +50,7 @@ def submit(job: Path, code: Path | None, overrides: tuple[str, ...], follow: boo
 @click.argument("name", required=False)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--follow", "-f", is_flag=True, help="Show the steps of NAME, and its log, until it ends.")
-@of_a_cluster
+@cluster_options
 def get(name: str | None, as_json: bool, follow: bool, **cluster: Any) -> int:
     """Show the jobs of a cluster, or the job NAME."""
     client = client_of(cluster)
@@ -58,15 +58,17 @@ def get(name: str | None, as_json: bool, follow: bool, **cluster: Any) -> int:
         if name is None:
             raise ClusterError("--follow needs the name of a job")
         return _follow(client, name)
-    found = [client.get(name)] if name else client.jobs()
+    result = [client.get(name)] if name else client.jobs()
     if as_json:
-        shown = [job.to_json() for job in found]
+        shown = [job.to_json() for job in result]
         click.echo(json.dumps(shown[0] if name else shown, indent=1))
     else:
         click.echo(
-            table(found, datetime.now(UTC), terminal_width()) if found else f"no jobs in namespace {client.namespace}"
+            jobs_table(result, datetime.now(UTC), terminal_width())
+            if result
+            else f"no jobs in namespace {client.namespace}"
         )
-        for job in found if name else ():
+        for job in result if name else ():
             click.echo(f"\n{job.reason}: {job.message}" if job.reason else "", nl=bool(job.reason))
     return 0
 
@@ -76,7 +78,7 @@ def get(name: str | None, as_json: bool, follow: bool, **cluster: Any) -> int:
 @click.option("--follow", "-f", is_flag=True, help="Go on until the pod ends.")
 @click.option("--group", help="A worker group.  [default: the one that reports]")
 @click.option("--host", type=click.IntRange(min=0), default=0, show_default=True, help="A host of it.")
-@of_a_cluster
+@cluster_options
 def logs(name: str, follow: bool, group: str | None, host: int, **cluster: Any) -> int:
     """Print the log of a job's lead worker."""
     for line in client_of(cluster).logs(name, follow=follow, group=group, host=host):
@@ -86,7 +88,7 @@ def logs(name: str, follow: bool, group: str | None, host: int, **cluster: Any) 
 
 @click.command()
 @click.argument("name")
-@of_a_cluster
+@cluster_options
 def suspend(name: str, **cluster: Any) -> int:
     """Have a job write a checkpoint and give its pods back."""
     job = client_of(cluster).suspend(name)
@@ -96,7 +98,7 @@ def suspend(name: str, **cluster: Any) -> int:
 
 @click.command()
 @click.argument("name")
-@of_a_cluster
+@cluster_options
 def resume(name: str, **cluster: Any) -> int:
     """Let a suspended job go on."""
     job = client_of(cluster).resume(name)
@@ -106,7 +108,7 @@ def resume(name: str, **cluster: Any) -> int:
 
 @click.command()
 @click.argument("name")
-@of_a_cluster
+@cluster_options
 def delete(name: str, **cluster: Any) -> int:
     """Delete a job and its pods; what it wrote to its storage stays."""
     client_of(cluster).delete(name)
@@ -130,16 +132,16 @@ def client_of(cluster: dict[str, Any]) -> Any:
 
 def jobs_of(cluster: dict[str, Any]) -> list[Any]:
     """All jobs there, the newest first."""
-    found: list[Any] = client_of(cluster).jobs()
-    return found
+    jobs: list[Any] = client_of(cluster).jobs()
+    return jobs
 
 
-def table(jobs: list[Any], now: datetime, width: int | None = None) -> str:
+def jobs_table(jobs: list[Any], now: datetime, width: int | None = None) -> str:
     """A line a job, under HEADS, within the width."""
-    return in_columns([HEADS, *(cells(job, now) for job in jobs)], width, LEAST_NEEDED)
+    return in_columns([HEADS, *(job_cells(job, now) for job in jobs)], width, LEAST_NEEDED)
 
 
-def cells(job: Any, now: datetime) -> tuple[str, ...]:
+def job_cells(job: Any, now: datetime) -> tuple[str, ...]:
     """One job, under HEADS."""
     reward = "–" if job.reward is None else f"{job.reward:.3f}"
     step = f"{job.step}/{job.total_steps}"
@@ -156,15 +158,15 @@ def age_text(seconds: float) -> str:
 
 
 def _follow(client: Any, name: str) -> int:
-    from rljob.following import LeadLog, last_words, news
+    from rljob.following import LeadLog, final_line, status_lines
 
     log, last = LeadLog(client, lambda line: click.echo(f"  | {line}")), None
     for job in client.follow(name):
-        for line in news(last, job):
+        for line in status_lines(last, job):
             click.echo(line)
         log.notice(job)
         last = job
     log.close()
     assert last is not None, "a job that is followed is seen at least once"
-    click.echo(last_words(last))
+    click.echo(final_line(last))
     return int(last.exit_code)

@@ -14,7 +14,7 @@ _MAX_LINES = 10_000
 """Lines that wait to be shown; a reader that is slower than the log holds the log up, and not our memory."""
 
 
-def news(before: Job | None, job: Job) -> Iterator[str]:
+def status_lines(before: Job | None, job: Job) -> Iterator[str]:
     """Lines on what is new since the look before."""
     if before is None or (job.phase, job.attempt) != (before.phase, before.attempt):
         attempt = f", attempt {job.attempt}" if job.attempt else ""
@@ -22,10 +22,10 @@ def news(before: Job | None, job: Job) -> Iterator[str]:
     if job.reason and (before is None or (job.reason, job.message) != (before.reason, before.message)):
         yield f"{job.name}: {job.reason}: {job.message}"
     if job.step and (before is None or job.step != before.step):
-        yield step_line(job)
+        yield progress_line(job)
 
 
-def step_line(job: Job) -> str:
+def progress_line(job: Job) -> str:
     """The last step in one line, as `rljob run` has it."""
     figures = {"reward": job.reward, **{name: job.metrics.get(key) for name, key in _FIGURES.items()}}
     parts = [f"step {job.step}/{job.total_steps}"]
@@ -42,7 +42,7 @@ _FIGURES = {
 """Names of metrics as people see them."""
 
 
-def last_words(job: Job) -> str:
+def final_line(job: Job) -> str:
     """How it ended."""
     if job.phase == "Failed":
         return f"{job.name}: failed after {job.step} of {job.total_steps} steps: {job.reason}: {job.message}"

@@ -82,7 +82,7 @@ class Job:
             reason=reason,
             message=message,
             failure_code=(status.get("lastFailure") or {}).get("exitCode"),
-            metrics={each["name"]: float(each["value"]) for each in progress.get("metrics") or ()},
+            metrics={item["name"]: float(item["value"]) for item in progress.get("metrics") or ()},
             uid=metadata["uid"],
             version=metadata["resourceVersion"],
         )
@@ -97,11 +97,11 @@ def _what_is_wrong(status: Mapping[str, Any]) -> tuple[str, str]:
     """Reason and message of the most telling condition that is not as it should be."""
     if status.get("phase") in ("Succeeded", "Suspended", "Suspending"):
         return "", ""
-    conditions = {each["type"]: each for each in status.get("conditions") or ()}
+    conditions = {item["type"]: item for item in status.get("conditions") or ()}
     for kind, wrong in _WRONG.items():
-        found = conditions.get(kind) or {}
-        if found.get("status") == wrong and found["reason"] not in _NEVER_WRONG:
-            return found["reason"], found.get("message", "")
+        result = conditions.get(kind) or {}
+        if result.get("status") == wrong and result["reason"] not in _NEVER_WRONG:
+            return result["reason"], result.get("message", "")
     return "", ""
 
 

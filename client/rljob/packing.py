@@ -14,24 +14,24 @@ MAX_BYTES = 1 << 20
 _OTHER_WAYS = "put it on a claim (spec.code.persistentVolumeClaim) or into an image on top of ours"
 
 
-def modules_of(folder: Path) -> dict[str, bytes]:
+def packed_modules(folder: Path) -> dict[str, bytes]:
     """The modules of a folder by file name. Raises ClusterError for what a ConfigMap cannot carry."""
     if not folder.is_dir():
         raise ClusterError(f"--code {folder} is not a folder; name the one with the job's Python files")
-    packages = sorted(each.name for each in folder.iterdir() if (each / "__init__.py").is_file())
+    packages = sorted(path.name for path in folder.iterdir() if (path / "__init__.py").is_file())
     if packages:
         raise ClusterError(
             f"--code {folder} has packages ({', '.join(packages)}), which no ConfigMap holds; {_OTHER_WAYS}"
         )
-    found = {path.name: path.read_bytes() for path in sorted(folder.glob("*.py")) if path.is_file()}
-    if not found:
+    result = {path.name: path.read_bytes() for path in sorted(folder.glob("*.py")) if path.is_file()}
+    if not result:
         raise ClusterError(f"--code {folder} has no Python files; name the folder with the job's modules")
-    size = sum(len(name) + len(text) for name, text in found.items())
+    size = sum(len(name) + len(text) for name, text in result.items())
     if size > MAX_BYTES:
-        largest = max(found, key=lambda name: len(found[name]))
+        largest = max(result, key=lambda name: len(result[name]))
         words = f"--code {folder} has {size:,} bytes of Python, most of them in {largest}"
         raise ClusterError(f"{words}, and a ConfigMap holds {MAX_BYTES:,}; {_OTHER_WAYS}")
-    return found
+    return result
 
 
 def config_map(name: str, namespace: str, modules: Mapping[str, bytes]) -> Object:

@@ -66,8 +66,8 @@ class KubernetesServer:
         self, method: str, path: str, query: Mapping[str, str], body: Any = None, kind: str = "application/json"
     ) -> Object:
         response = self._send(method, path, query, body, kind, TIMEOUT_SECONDS)
-        found: Object = json.loads(response.read())
-        return found
+        result: Object = json.loads(response.read())
+        return result
 
     def _send(
         self, method: str, path: str, query: Mapping[str, str], body: Any, kind: str, seconds: float | None
@@ -88,11 +88,11 @@ class KubernetesServer:
         except HTTPError as error:
             raise Unreachable(f"no answer from {self._client.configuration.host}: {_innermost(error)}") from error
         if not 200 <= response.status < 300:
-            raise error_of(response.status, response.read(), f"{method} {path}")
+            raise client_error_of(response.status, response.read(), f"{method} {path}")
         return response
 
 
-def error_of(status: int, body: bytes, request: str) -> ClusterError:
+def client_error_of(status: int, body: bytes, request: str) -> ClusterError:
     """What a bad answer means, with the server's message."""
     try:
         words = str(json.loads(body).get("message", ""))
@@ -116,7 +116,7 @@ def _configure(configuration: Any, context: str | None, kubeconfig: Path | None)
     except (config.ConfigException, OSError) as error:
         words = f"cannot log in to a cluster: {error}; --kubeconfig names the file and --context what in it to use"
         raise ClusterError(words) from error
-    chosen = next((each for each in contexts if each["name"] == context), current)
+    chosen = next((item for item in contexts if item["name"] == context), current)
     return str(chosen["context"].get("namespace", "default"))
 
 

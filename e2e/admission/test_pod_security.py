@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from e2e.admission.api_server import Answer, ApiServer
+from e2e.admission.api_server import AdmissionApiServer, AdmissionResponse
 from rljob_operator.manifests import pod_security
 from rljob_operator.manifests.pod_security.standard import violations
 
@@ -26,7 +26,7 @@ def pods() -> list[Manifest]:
 
 
 @pytest.fixture(scope="module")
-def namespaces(server: ApiServer) -> None:
+def namespaces(server: AdmissionApiServer) -> None:
     """For each level and version one that Pod Security admission keeps, and one that the chart's policy does."""
     policies = [(f"policy-{level}-{minor}", level, minor) for level in LEVELS for minor in (*MINORS, *NEWER)]
     for name, level, minor in policies:
@@ -42,7 +42,7 @@ def namespaces(server: ApiServer) -> None:
 @pytest.mark.parametrize("minor", MINORS)
 @pytest.mark.parametrize("level", LEVELS)
 def test_policy_operator_and_pod_security_admission_agree(
-    server: ApiServer, namespaces: None, level: str, minor: int
+    server: AdmissionApiServer, namespaces: None, level: str, minor: int
 ) -> None:
     compared, wrong = 0, []
     for pod in pods():
@@ -50,10 +50,10 @@ def test_policy_operator_and_pod_security_admission_agree(
         if standard.is_invalid:  # no pod of this version at all, such as one with two kinds of AppArmor profiles
             continue
         policy = server.ask_pod(f"policy-{level}-{minor}", pod)
-        found = violations(pod, level, minor)
+        result = violations(pod, level, minor)
         compared += 1
-        if not (standard.is_admitted == (not found) == (not is_refused_by_standard(policy))):
-            wrong.append((pod, standard, policy, found))
+        if not (standard.is_admitted == (not result) == (not is_refused_by_standard(policy))):
+            wrong.append((pod, standard, policy, result))
     print(f"{level} v1.{minor}: {compared} pods compared")
     assert not wrong
     assert compared > 300
@@ -62,7 +62,7 @@ def test_policy_operator_and_pod_security_admission_agree(
 @pytest.mark.parametrize("minor", NEWER)
 @pytest.mark.parametrize("level", LEVELS)
 def test_policy_and_operator_agree_on_what_is_newer(
-    server: ApiServer, namespaces: None, level: str, minor: int
+    server: AdmissionApiServer, namespaces: None, level: str, minor: int
 ) -> None:
     for pod in pods():
         policy = server.ask_pod(f"policy-{level}-{minor}", pod)
@@ -70,7 +70,7 @@ def test_policy_and_operator_agree_on_what_is_newer(
             assert is_refused_by_standard(policy) == bool(violations(pod, level, minor))
 
 
-def is_refused_by_standard(answer: Answer) -> bool:
+def is_refused_by_standard(answer: AdmissionResponse) -> bool:
     """A policy names the first of its rules that a pod breaks; those of the standard come first."""
     assert "resulted in error" not in answer.message, answer.message
     return not answer.is_admitted and "podSecurity: " in answer.message

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from e2e.admission.api_server import ApiServer
+from e2e.admission.api_server import AdmissionApiServer
 from e2e.cluster.images.image_recipes import CHECKOUT
 from rljob_api.tests.builders import SMALL
 from rljob_operator.manifests import pods as operator_pods
@@ -44,19 +44,19 @@ ALWAYS = {"restartPolicy": "Always"}
 
 
 @pytest.fixture(scope="module")
-def closed(server: ApiServer) -> dict[str, str]:
+def closed(server: AdmissionApiServer) -> dict[str, str]:
     """A namespace for each set of ceilings that a hostile template is held against."""
     server.kubectl("apply", "-f", "-", input=json.dumps(RUNTIME_CLASS))
-    found: dict[str, str] = {}
+    result: dict[str, str] = {}
     for case in HOSTILE.values():
         words = json.dumps(case.ceilings)
-        if words not in found:
-            found[words] = f"closed-{len(found)}"
-            server.make_namespace(found[words], accounts=("default", "admin"))
-            server.apply_policies(found[words], found[words], case.ceilings)
-    for namespace in found.values():
+        if words not in result:
+            result[words] = f"closed-{len(result)}"
+            server.make_namespace(result[words], accounts=("default", "admin"))
+            server.apply_policies(result[words], result[words], case.ceilings)
+    for namespace in result.values():
         server.wait_for_policy(namespace)
-    return found
+    return result
 
 
 def pod_of(context: JobContext) -> Manifest:
@@ -66,7 +66,7 @@ def pod_of(context: JobContext) -> Manifest:
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_the_api_server_refuses_what_reaches_beyond_its_pod(
-    server: ApiServer, closed: dict[str, str], name: str
+    server: AdmissionApiServer, closed: dict[str, str], name: str
 ) -> None:
     case = HOSTILE[name]
     context = make_context(one_group(template=case.template), "podSecurity=Privileged")
@@ -75,7 +75,7 @@ def test_the_api_server_refuses_what_reaches_beyond_its_pod(
     assert case.ceiling in answer.message or (name in INVALID and answer.is_invalid)
 
 
-def test_the_api_server_admits_the_pods_of_an_ordinary_job(server: ApiServer, closed: dict[str, str]) -> None:
+def test_the_api_server_admits_the_pods_of_an_ordinary_job(server: AdmissionApiServer, closed: dict[str, str]) -> None:
     ordinary = pod_of(make_context("dataBuffer.tls=true", "storage={persistentVolumeClaim: data}"))
     for namespace in closed.values():
         answer = server.ask_pod(namespace, ordinary)
@@ -96,7 +96,7 @@ def judge(**group: Any) -> Manifest:
     return {**run, "workerGroup": group}
 
 
-def refused(server: ApiServer, namespace: str, labels: dict[str, str], **spec: Any) -> str:
+def refused(server: AdmissionApiServer, namespace: str, labels: dict[str, str], **spec: Any) -> str:
     """What the server says to a job; nothing where it admits it."""
     body = yaml.safe_load(SMALL)
     body["metadata"]["labels"] = labels
@@ -106,7 +106,7 @@ def refused(server: ApiServer, namespace: str, labels: dict[str, str], **spec: A
 
 
 @pytest.fixture(scope="module")
-def job_server(server: ApiServer) -> ApiServer:
+def job_server(server: AdmissionApiServer) -> AdmissionApiServer:
     """The server with jobs, and namespaces whose policies are about them."""
     server.kubectl("apply", "--server-side", "-f", str(CRD))
     for namespace, ceilings in JOB_CEILINGS.items():
@@ -143,7 +143,9 @@ def job_server(server: ApiServer) -> ApiServer:
         (3, {"services": [judge(template={"spec": {"containers": [container("service", 3)]}})]}),
     ],
 )  # fmt: skip
-def test_the_api_server_counts_the_accelerators_of_a_job(job_server: ApiServer, asked: int, spec: Manifest) -> None:
+def test_the_api_server_counts_the_accelerators_of_a_job(
+    job_server: AdmissionApiServer, asked: int, spec: Manifest
+) -> None:
     said = refused(job_server, "counted", {}, **spec)
     assert (f"denied request: {asked} accelerators, and a job may have 0" in said) if asked else not said
 
@@ -163,7 +165,7 @@ def test_the_api_server_counts_the_accelerators_of_a_job(job_server: ApiServer, 
     ],
 )
 def test_the_api_server_has_every_job_wait_in_a_queue(
-    job_server: ApiServer, namespace: str, labels: dict[str, str], scheduling: Manifest, words: str
+    job_server: AdmissionApiServer, namespace: str, labels: dict[str, str], scheduling: Manifest, words: str
 ) -> None:
     said = refused(job_server, namespace, labels, scheduling=scheduling)
     assert (words in said) if words else not said

@@ -4,7 +4,7 @@ import argparse
 import sys
 from collections.abc import Callable, Sequence
 
-from e2e.cluster import Cluster, control_plane
+from e2e.cluster import KubeCluster, control_plane
 from e2e.cluster.cluster import backend
 
 
@@ -16,17 +16,17 @@ def up(options: argparse.Namespace) -> None:
     devices: dict[str, dict[str, int]] = {}
     for node, resource, count in options.device:
         devices.setdefault(node, {})[resource] = int(count)
-    cluster = Cluster.up(options.nodes, devices, options.kwok, options.index, not options.old_images)
+    cluster = KubeCluster.up(options.nodes, devices, options.kwok, options.index, not options.old_images)
     cluster.leave_running()
     print(f"{options.nodes + options.kwok} nodes Ready: export KUBECONFIG={cluster.kubeconfig}")
 
 
 def down(options: argparse.Namespace) -> None:
-    Cluster.attach(options.index).down()
+    KubeCluster.attach(options.index).down()
 
 
 def status(options: argparse.Namespace) -> None:
-    cluster = Cluster.attach(options.index)
+    cluster = KubeCluster.attach(options.index)
     processes = cluster.run_dir.processes
     for name in processes.names():
         pid = processes.pid(name)
@@ -35,37 +35,37 @@ def status(options: argparse.Namespace) -> None:
 
 
 def kubeconfig(options: argparse.Namespace) -> None:
-    print(Cluster.attach(options.index).kubeconfig)
+    print(KubeCluster.attach(options.index).kubeconfig)
 
 
 def load(options: argparse.Namespace) -> None:
-    for image, num_bytes in Cluster.attach(options.index).load_images().items():
+    for image, num_bytes in KubeCluster.attach(options.index).load_images().items():
         print(f"{image}  {num_bytes / 1e6:.1f} MB sent")
 
 
 def kubectl(options: argparse.Namespace) -> None:
-    print(Cluster.attach(options.index).kubectl(*options.words), end="")
+    print(KubeCluster.attach(options.index).kubectl(*options.words), end="")
 
 
 def node_kill(options: argparse.Namespace) -> None:
-    Cluster.attach(options.index).kill_node(options.node)
+    KubeCluster.attach(options.index).kill_node(options.node)
 
 
 def node_restart(options: argparse.Namespace) -> None:
-    Cluster.attach(options.index).restart_node(options.node)
+    KubeCluster.attach(options.index).restart_node(options.node)
 
 
 def kubelet_kill(options: argparse.Namespace) -> None:
-    Cluster.attach(options.index).kill_kubelet(options.node)
+    KubeCluster.attach(options.index).kill_kubelet(options.node)
 
 
 def kubelet_start(options: argparse.Namespace) -> None:
-    Cluster.attach(options.index).start_kubelet(options.node)
+    KubeCluster.attach(options.index).start_kubelet(options.node)
 
 
 def logs(options: argparse.Namespace) -> None:
     """The end of every component's log, or of one."""
-    cluster = Cluster.attach(options.index)
+    cluster = KubeCluster.attach(options.index)
     for name in [options.name] if options.name else [*control_plane.PROCESSES]:
         print(f"==> {name} <==\n{cluster.run_dir.processes.log_tail(name)}")
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import yaml
 
-from e2e.cluster.network import MAX_NODES, Network, node_name
+from e2e.cluster.network import MAX_NODES, ClusterNetwork, node_name
 from e2e.cluster.spec import RunDir
 
 ADMIN = "admin"
@@ -48,7 +48,7 @@ def token_file(run: RunDir) -> Path:
     return run.pki / "tokens.csv"
 
 
-def write_kubeconfigs(run: RunDir, network: Network, tokens: dict[str, str]) -> None:
+def write_kubeconfigs(run: RunDir, network: ClusterNetwork, tokens: dict[str, str]) -> None:
     for name, token in tokens.items():
         path = run.kubeconfig(name)
         path.touch(mode=0o600)

@@ -19,7 +19,7 @@ from e2e.cluster.spec import ClusterSpec, RunDir
 BACKENDS = {"local": "e2e.cluster.local_cluster:LocalCluster", "kind": "e2e.cluster.kind_cluster:KindCluster"}
 
 
-class Cluster(ABC):
+class KubeCluster(ABC):
     """A running cluster; `Cluster.up()` starts one of this machine's processes, or with CLUSTER=kind of containers."""
 
     spec: ClusterSpec
@@ -32,7 +32,7 @@ class Cluster(ABC):
         kwok: int = 0,
         index: int = 0,
         build_images: bool = True,
-    ) -> "Cluster":
+    ) -> "KubeCluster":
         """A cluster with all nodes Ready and the images of this checkout on them.
 
         `devices` is node name to resource to count, such as `{"node2": {"nvidia.com/gpu": 2}}`; `kwok` counts
@@ -45,7 +45,7 @@ class Cluster(ABC):
         return backend().start(spec, build_images)
 
     @staticmethod
-    def attach(index: int = 0) -> "Cluster":
+    def attach(index: int = 0) -> "KubeCluster":
         """The cluster that is up."""
         return backend().running(index)
 
@@ -56,11 +56,11 @@ class Cluster(ABC):
 
     @classmethod
     @abstractmethod
-    def start(cls, spec: ClusterSpec, build_images: bool) -> "Cluster": ...
+    def start(cls, spec: ClusterSpec, build_images: bool) -> "KubeCluster": ...
 
     @classmethod
     @abstractmethod
-    def running(cls, index: int) -> "Cluster": ...
+    def running(cls, index: int) -> "KubeCluster": ...
 
     @classmethod
     def clear_abandoned(cls, index: int) -> None:
@@ -160,16 +160,16 @@ class Cluster(ABC):
         nodes = self.kubectl("get", "nodes", "-o", f"jsonpath={template}").split()
         return {node.removesuffix("=True") for node in nodes if node.endswith("=True")}
 
-    def has_default_account(self) -> bool:
+    def has_default_service_account(self) -> bool:
         with suppress(CommandFailed):
             return bool(self.kubectl("-n", "default", "get", "serviceaccount", "default", "-o", "name"))
         return False
 
 
-def backend() -> type[Cluster]:
+def backend() -> type[KubeCluster]:
     asked_for = os.environ.get("CLUSTER") or "local"
     if asked_for not in BACKENDS:
         raise ValueError(f"CLUSTER={asked_for}: the kinds of cluster are {', '.join(BACKENDS)}")
     module, _, name = BACKENDS[asked_for].partition(":")
-    found: type[Cluster] = getattr(importlib.import_module(module), name)
-    return found
+    result: type[KubeCluster] = getattr(importlib.import_module(module), name)
+    return result

@@ -3,9 +3,9 @@
 from e2e.cluster import access
 from e2e.cluster.commands import run
 from e2e.cluster.go_programs import program
-from e2e.cluster.network import SERVICE_SUBNET, Network
+from e2e.cluster.network import SERVICE_SUBNET, ClusterNetwork
 from e2e.cluster.spec import ClusterSpec, RunDir
-from e2e.cluster.watching import Watch
+from e2e.cluster.watching import ClusterWatch
 
 # the order in which they stop
 PROCESSES = ("kwok", "coredns", "kube-scheduler", "kube-controller-manager", "kube-apiserver", "etcd")
@@ -21,7 +21,7 @@ def start(spec: ClusterSpec, folder: RunDir) -> None:
     access.write_kubeconfigs(folder, network, tokens)
     processes.start("etcd", [program("etcd"), *etcd_flags(network, folder)])
     processes.start("kube-apiserver", [program("kube-apiserver"), *api_server_flags(spec, folder)])
-    Watch(processes).wait_until(lambda: is_ready(folder), "the API server to be ready", timeout_seconds=240)
+    ClusterWatch(processes).wait_until(lambda: is_ready(folder), "the API server to be ready", timeout_seconds=240)
     processes.start("kube-controller-manager", [program("kube-controller-manager"), *controller_flags(spec, folder)])
     processes.start("kube-scheduler", [program("kube-scheduler"), *scheduler_flags(network, folder)])
     start_dns(network, folder)
@@ -31,7 +31,7 @@ def is_ready(folder: RunDir) -> bool:
     return bool(run(program("kubectl"), "--kubeconfig", folder.kubeconfig(access.ADMIN), "get", "--raw", "/readyz"))
 
 
-def etcd_flags(network: Network, folder: RunDir) -> list[str]:
+def etcd_flags(network: ClusterNetwork, folder: RunDir) -> list[str]:
     clients, peers = f"http://{network.loopback}:2379", f"http://{network.loopback}:2380"
     return [
         f"--data-dir={folder.root / 'etcd'}",
@@ -86,7 +86,7 @@ def controller_flags(spec: ClusterSpec, folder: RunDir) -> list[str]:
     ]
 
 
-def scheduler_flags(network: Network, folder: RunDir) -> list[str]:
+def scheduler_flags(network: ClusterNetwork, folder: RunDir) -> list[str]:
     return [
         f"--kubeconfig={folder.kubeconfig('scheduler')}",
         "--leader-elect=false",
@@ -95,7 +95,7 @@ def scheduler_flags(network: Network, folder: RunDir) -> list[str]:
     ]
 
 
-def start_dns(network: Network, folder: RunDir) -> None:
+def start_dns(network: ClusterNetwork, folder: RunDir) -> None:
     kubectl = (program("kubectl"), "--kubeconfig", folder.kubeconfig(access.ADMIN))
     run(*kubectl, "apply", "-f", "-", input=access.COREDNS_ROLE)
     corefile = folder.root / "Corefile"
@@ -103,7 +103,7 @@ def start_dns(network: Network, folder: RunDir) -> None:
     folder.processes.start("coredns", [program("coredns"), "-conf", corefile])
 
 
-def dns_config(network: Network, folder: RunDir) -> str:
+def dns_config(network: ClusterNetwork, folder: RunDir) -> str:
     return f""".:53 {{
   errors
   bind {network.host_address}

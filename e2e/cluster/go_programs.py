@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from e2e.cluster.commands import run
-from rljob_worker.built_once import build_once, cache_root, digest
+from rljob_worker.built_once import build_once, cache_root, short_digest
 
 KUBERNETES_VERSION = "v1.34.2"
 KUBERNETES_PROGRAMS = (
@@ -43,7 +43,7 @@ class GoProgram:
 
     def key(self) -> str:
         main = (self.main,) if self.main else ()
-        return f"{self.name}-{self.version}-{digest(self.package, *self.linker_flags, *main)}"
+        return f"{self.name}-{self.version}-{short_digest(self.package, *self.linker_flags, *main)}"
 
 
 def kubernetes_program(name: str) -> GoProgram:
@@ -165,5 +165,5 @@ def require_go() -> None:
 def module_folder(name: str) -> Path:
     """Where the Go client keeps the source of a program's module, fetched now if it is not there."""
     wanted = GO_PROGRAMS[name]
-    found = json.loads(run("go", "mod", "download", "-json", f"{wanted.module}@{wanted.version}", cwd=cache_root()))
-    return Path(found["Dir"])
+    result = json.loads(run("go", "mod", "download", "-json", f"{wanted.module}@{wanted.version}", cwd=cache_root()))
+    return Path(result["Dir"])

@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 
 from e2e.cluster import access
-from e2e.cluster.cluster import Cluster
+from e2e.cluster.cluster import KubeCluster
 from e2e.cluster.commands import run
 from e2e.cluster.devices import device_processes
 from e2e.cluster.go_programs import KUBERNETES_VERSION, program
@@ -26,7 +26,7 @@ DEVICE_PLUGINS = "/var/lib/kubelet/device-plugins"
 
 
 @dataclass(frozen=True, slots=True)
-class KindCluster(Cluster):
+class KindCluster(KubeCluster):
     spec: ClusterSpec
     run_dir: RunDir
 
@@ -65,7 +65,7 @@ class KindCluster(Cluster):
         run(program("kind"), "create", "cluster", *name, "--wait", "180s", "--config", "-", input=config)
         self.load_images()
         device_processes.start(self.spec, self.run_dir)
-        wait_until(self.has_default_account, "the default service account", timeout_seconds=60)
+        wait_until(self.has_default_service_account, "the default service account", timeout_seconds=60)
         if self.spec.num_kwok_nodes:
             kwok.start(self.spec, self.run_dir, self.kubectl)
 
@@ -121,10 +121,10 @@ class KindCluster(Cluster):
         return run("docker", "exec", self.node_name(number), *argv)
 
     def pod_netns_exec(self, namespace: str, pod: str, *argv: str) -> str:
-        found = json.loads(self.kubectl("-n", namespace, "get", "pod", pod, "-o", "json"))
-        number = int(found["spec"]["nodeName"].removeprefix(f"{self.name}-worker") or 1)
+        result = json.loads(self.kubectl("-n", namespace, "get", "pod", pod, "-o", "json"))
+        number = int(result["spec"]["nodeName"].removeprefix(f"{self.name}-worker") or 1)
         sandbox = self.execute(
-            number, "crictl", "pods", "-q", "--label", f"io.kubernetes.pod.uid={found['metadata']['uid']}"
+            number, "crictl", "pods", "-q", "--label", f"io.kubernetes.pod.uid={result['metadata']['uid']}"
         )
         inspected = json.loads(self.execute(number, "crictl", "inspectp", sandbox.split()[0]))
         return self.execute(number, "nsenter", "--net", "--target", str(inspected["info"]["pid"]), *argv)
@@ -141,14 +141,14 @@ class KindCluster(Cluster):
 
 def host_address(networks: list[dict[str, Any]]) -> str:
     """The IPv4 gateway that `docker network inspect` tells of."""
-    gateways = [each.get("Gateway", "") for network in networks for each in network["IPAM"]["Config"]]
+    gateways = [item.get("Gateway", "") for network in networks for item in network["IPAM"]["Config"]]
     return next(gateway for gateway in gateways if "." in gateway)
 
 
 def kind_config(spec: ClusterSpec, run_dir: RunDir) -> dict[str, Any]:
     """One node for the control plane, and those that tests count."""
     return {
-        "kind": "Cluster",
+        "kind": "KubeCluster",
         "apiVersion": "kind.x-k8s.io/v1alpha4",
         "nodes": [{"role": "control-plane"}, *(worker(run_dir, number) for number in spec.nodes)],
         "kubeadmConfigPatches": [yaml.safe_dump(failure_times(spec))],

@@ -3,7 +3,7 @@
 import shutil
 from pathlib import Path
 
-from e2e.cluster.cluster import Cluster
+from e2e.cluster.cluster import KubeCluster
 from e2e.cluster.go_programs import GO_PROGRAMS, module_folder, program
 from e2e.cluster.images.archive import write_image
 from rljob_worker.built_once import build_once, cache_root
@@ -12,7 +12,7 @@ REPOSITORY, TAG = "localhost/kueue", "1"
 NAMESPACE = "kueue-system"
 
 
-def install(cluster: Cluster) -> None:
+def install(cluster: KubeCluster) -> None:
     """Returns when Kueue's controller and webhooks answer."""
     cluster.load_archive(image_archive())
     image = {"repository": REPOSITORY, "tag": TAG, "pullPolicy": "Never"}
@@ -22,7 +22,7 @@ def install(cluster: Cluster) -> None:
     cluster.helm("install", "kueue", chart, *where, *settings)
 
 
-def uninstall(cluster: Cluster) -> None:
+def uninstall(cluster: KubeCluster) -> None:
     cluster.helm("uninstall", "kueue", "-n", NAMESPACE, "--wait", "--timeout=180s")
 
 

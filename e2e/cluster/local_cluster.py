@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from e2e.cluster import access, control_plane
-from e2e.cluster.cluster import Cluster
+from e2e.cluster.cluster import KubeCluster
 from e2e.cluster.commands import CommandFailed, run
 from e2e.cluster.devices import device_processes
 from e2e.cluster.go_programs import CLUSTER_PROGRAMS, program
@@ -22,13 +22,13 @@ from e2e.cluster.nodes import cgroups, kwok
 from e2e.cluster.nodes.node import LocalNode
 from e2e.cluster.spec import ClusterSpec, RunDir, claim
 from e2e.cluster.system_packages import RUNTIME, ensure_installed
-from e2e.cluster.watching import Watch
+from e2e.cluster.watching import ClusterWatch
 
 FORWARDING = Path("/proc/sys/net/ipv4/ip_forward")
 
 
 @dataclass(frozen=True, slots=True)
-class LocalCluster(Cluster):
+class LocalCluster(KubeCluster):
     spec: ClusterSpec
     run_dir: RunDir
 
@@ -78,12 +78,12 @@ class LocalCluster(Cluster):
         names = {node.name for node in self.nodes()}
         watch = self.watch()
         watch.wait_until(lambda: self.ready_nodes() >= names, f"{len(names)} nodes to be Ready", timeout_seconds=240)
-        watch.wait_until(self.has_default_account, "the default service account", timeout_seconds=60)
+        watch.wait_until(self.has_default_service_account, "the default service account", timeout_seconds=60)
         if self.spec.num_kwok_nodes:
             kwok.start(self.spec, self.run_dir, self.kubectl)
 
-    def watch(self) -> Watch:
-        return Watch(self.run_dir.processes, [node.logs for node in self.nodes()], self.kubectl)
+    def watch(self) -> ClusterWatch:
+        return ClusterWatch(self.run_dir.processes, [node.logs for node in self.nodes()], self.kubectl)
 
     def lay_bridge(self) -> None:
         network = self.spec.network
@@ -158,7 +158,7 @@ class LocalCluster(Cluster):
         before = self.last_report(node.name)
         node.start()
         is_back = f"{node.name} to report itself Ready"
-        watch = Watch(self.run_dir.processes, [node.logs], self.kubectl)
+        watch = ClusterWatch(self.run_dir.processes, [node.logs], self.kubectl)
         watch.wait_until(lambda: self.last_report(node.name) != before, is_back, timeout_seconds=240)
         watch.wait_until(lambda: node.name in self.ready_nodes(), is_back, timeout_seconds=240)
 
@@ -173,9 +173,9 @@ class LocalCluster(Cluster):
         self.node(number).start_kubelet()
 
     def pod_netns_exec(self, namespace: str, pod: str, *argv: str) -> str:
-        found = json.loads(self.kubectl("-n", namespace, "get", "pod", pod, "-o", "json"))
-        number = int(found["spec"]["nodeName"].removeprefix("node"))
-        return self.node(number).pod_execute(found["metadata"]["uid"], *argv)
+        result = json.loads(self.kubectl("-n", namespace, "get", "pod", pod, "-o", "json"))
+        number = int(result["spec"]["nodeName"].removeprefix("node"))
+        return self.node(number).pod_execute(result["metadata"]["uid"], *argv)
 
     def is_running(self) -> bool:
         processes = self.run_dir.processes

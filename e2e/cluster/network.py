@@ -8,7 +8,7 @@ SERVICE_SUBNET = "10.96.0.0/16"
 
 
 @dataclass(frozen=True, slots=True)
-class Network:
+class ClusterNetwork:
     """Cluster `index` of this machine: a bridge with the API server at .1, node n at .10+n, and n's pods in a /24.
 
     Service addresses exist only in the nodes' own network namespaces, so that every cluster can use the same.

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from filelock import FileLock
 
-from e2e.cluster.network import MAX_NODES, Network
+from e2e.cluster.network import MAX_NODES, ClusterNetwork
 from e2e.cluster.processes import ProcessTable, remember
 from rljob_worker.built_once import cache_root, locked
 
@@ -40,8 +40,8 @@ class ClusterSpec:
             )
 
     @property
-    def network(self) -> Network:
-        return Network(self.index)
+    def network(self) -> ClusterNetwork:
+        return ClusterNetwork(self.index)
 
     @property
     def effective_grace_seconds(self) -> int:

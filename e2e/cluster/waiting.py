@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from rljob_api.tests.patience import PATIENCE
+from rljob_api.tests.timeouts import TIMEOUT_FACTOR
 
 Answer = TypeVar("Answer")
 
@@ -20,7 +20,7 @@ def wait_until(
 
     RLJOB_TEST_PATIENCE scales the timeout. The time begins anew whenever `reached` changes: what gets on is only slow.
     """
-    timeout_seconds *= PATIENCE
+    timeout_seconds *= TIMEOUT_FACTOR
     last, deadline = reached(), time.monotonic() + timeout_seconds
     while True:
         answer = question()

@@ -42,7 +42,7 @@ class NodeLogs:
 
 
 @dataclass(frozen=True, slots=True)
-class Watch:
+class ClusterWatch:
     """The processes of a cluster, and with `kubectl` the nodes that are to be Ready."""
 
     processes: ProcessTable
@@ -84,16 +84,16 @@ class Watch:
 
     def story(self) -> list[str]:
         """Each node that is not Ready: its conditions, what ended on it, and the ends of its logs."""
-        found = self.conditions()
-        told: list[str] = []
+        result = self.conditions()
+        lines: list[str] = []
         for node in self.nodes:
-            conditions = found.get(node.name, [])
-            if any(each["type"] == "Ready" and each["status"] == "True" for each in conditions):
+            conditions = result.get(node.name, [])
+            if any(condition["type"] == "Ready" and condition["status"] == "True" for condition in conditions):
                 continue
-            told.append("\n".join((f"{node.name} is not Ready:", *map(describe, conditions))))
-            told += [f"{program} of {node.name} ended {times} times" for program, times in node.ends().items()]
-            told += [node.end_of(program) for program in ("kubelet", "containerd")]
-        return told
+            lines.append("\n".join((f"{node.name} is not Ready:", *map(describe, conditions))))
+            lines += [f"{program} of {node.name} ended {times} times" for program, times in node.ends().items()]
+            lines += [node.end_of(program) for program in ("kubelet", "containerd")]
+        return lines
 
     def conditions(self) -> dict[str, list[dict[str, Any]]]:
         """By node; those that kubelet registered."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from e2e.cluster import Cluster
+from e2e.cluster import KubeCluster
 from e2e.cluster.images.image_recipes import WITH_VLLM
-from e2e.jobs import ON_STORAGE, Jobs, metrics, small_spec
+from e2e.jobs import ON_STORAGE, NamespaceJobs, metrics, small_spec
 
 
 def test_who_generates_with_vllm_gets_its_image_and_weights_from_who_has_none(
-    cluster: Cluster, jobs: Jobs, storage: Path
+    cluster: KubeCluster, jobs: NamespaceJobs, storage: Path
 ) -> None:
     cluster.load_image(WITH_VLLM)
     groups = [{"name": name, "accelerator": {"profile": "cpu", "count": 1}} for name in ("train", "rollout")]
@@ -27,4 +27,4 @@ def test_who_generates_with_vllm_gets_its_image_and_weights_from_who_has_none(
 
 
 def image_of(pod: dict) -> str:  # type: ignore[type-arg]
-    return str(next(each["image"] for each in pod["spec"]["containers"] if each["name"] == "worker"))
+    return str(next(item["image"] for item in pod["spec"]["containers"] if item["name"] == "worker"))

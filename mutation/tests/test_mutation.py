@@ -104,7 +104,7 @@ def is_alive(pid):
 
 
 @pytest.mark.slow
-def test_mutants_are_killed_or_told(repository):
+def test_mutants_are_killed_or_reported(repository):
     ended = mutate(repository, "toy.mod*")
     assert ended.returncode == 1, ended.stderr
     assert (repository / "crds/toy/module.py").read_text() == MODULE

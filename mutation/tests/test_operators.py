@@ -64,12 +64,12 @@ MISTAKES = [
 ]
 
 
-@pytest.mark.parametrize(("expression", "mutated"), MISTAKES, ids=[each for each, _ in MISTAKES])
+@pytest.mark.parametrize(("expression", "mutated"), MISTAKES, ids=[item for item, _ in MISTAKES])
 def test_mistakes_in_an_expression(expression, mutated):
     texts = [mutant.text for mutant in mutants_of(f"return_({expression})")]
     assert "pass" in texts  # the whole statement
     texts.remove("pass")
-    assert sorted(texts) == sorted(f"return_({each})" for each in mutated)
+    assert sorted(texts) == sorted(f"return_({item})" for item in mutated)
 
 
 @pytest.mark.parametrize(
@@ -91,13 +91,13 @@ def test_mistakes_in_an_expression(expression, mutated):
 )
 def test_mistakes_in_a_statement(statement, mutated):
     before = "async def _():\n    "
-    assert sorted(each.text for each in mutants_of(before + statement)) == sorted(before + each for each in mutated)
+    assert sorted(mutant.text for mutant in mutants_of(before + statement)) == sorted(before + item for item in mutated)
 
 
 def test_a_mutant_says_which_operator_made_it():
     text = "def f(a=b, *, c=0.5):\n    if not a and c > -1:\n        a = max(g(d=True), 'e', f'{c}')\n    return a"
-    found = {mutant.change: mutant.operator for mutant in mutants_of(text)}
-    assert found == {
+    result = {mutant.change: mutant.operator for mutant in mutants_of(text)}
+    assert result == {
         "b -> None": "default",
         "0.5 -> 1.5": "constant",
         "not a and c > -1 -> (not (not a and c > -1))": "negation",
@@ -119,7 +119,7 @@ def test_a_mutant_says_which_operator_made_it():
 
 def test_loops_may_go_on_or_never_end():
     text = "while a:\n    if b:\n        break\n    continue"
-    assert [each.change for each in mutants_of(text)] == [
+    assert [mutant.change for mutant in mutants_of(text)] == [
         "a -> (not (a))",
         "b -> (not (b))",
         "break -> pass",

@@ -1,7 +1,7 @@
 """Tests of the report on surviving mutants and their reasons."""
 
 from mutation.mutants import mutants_of
-from mutation.report import Result, judge, row, told
+from mutation.report import Result, findings_text, judge, row
 from mutation.table import Module, Survivor
 
 TEXT = "a = b\nc = d\ne = f\ng = h\n"
@@ -21,7 +21,7 @@ def listed(key, module="room.module"):
 def test_a_survivor_without_a_reason_fails():
     verdict = judged(MUTANTS[:1])
     assert not verdict.passed
-    text = told(verdict, TEXT)
+    text = findings_text(verdict, TEXT)
     assert "room/module.py:1 (statement)\n-a = b\n+pass" in text
     assert 'scope = ""\nline = "a = b"\nchange = "a = b -> pass"' in text
 
@@ -29,7 +29,7 @@ def test_a_survivor_without_a_reason_fails():
 def test_a_survivor_with_a_reason_passes():
     verdict = judged(MUTANTS[:1], [listed(MUTANTS[0].key)])
     assert verdict.passed
-    assert told(verdict, TEXT) == ""
+    assert findings_text(verdict, TEXT) == ""
 
 
 def test_a_reason_counts_for_its_own_module_only():
@@ -37,16 +37,16 @@ def test_a_reason_counts_for_its_own_module_only():
 
 
 def test_reasons_do_not_lift_the_percentage():
-    verdict = judged(MUTANTS[:2], [listed(each.key) for each in MUTANTS[:2]], at_least=50.1)
+    verdict = judged(MUTANTS[:2], [listed(mutant.key) for mutant in MUTANTS[:2]], at_least=50.1)
     assert verdict.result.percent == 50  # two of four
     assert not verdict.passed
-    assert "50.0 % killed, 50.1 % asked for" in told(verdict, TEXT)
+    assert "50.0 % killed, 50.1 % asked for" in findings_text(verdict, TEXT)
     assert row(verdict.result) == "| room.module | 4 | 2 | 50.0 |"
 
 
-def test_what_is_listed_for_nothing_is_told():
+def test_what_is_listed_for_nothing_is_reported():
     verdict = judged([], [listed(MUTANTS[1].key), listed(("", "x = y", "x = y -> pass"))])
     assert verdict.passed
-    killed, gone = told(verdict, TEXT).split("\n\n")
+    killed, gone = findings_text(verdict, TEXT).split("\n\n")
     assert killed == "killed, take it out of survivors.toml: room.module: : c = d: c = d -> pass"
     assert gone.startswith("no such mutant") and "x = y" in gone

@@ -23,7 +23,7 @@ def test_all_when_there_are_fewer():
 
 
 def test_changed_lines_come_first():
-    undrawn = next(each for each in MUTANTS if each not in sample(MUTANTS, 10, 1, ()))
+    undrawn = next(mutant for mutant in MUTANTS if mutant not in sample(MUTANTS, 10, 1, ()))
     drawn = sample(MUTANTS, 10, 1, {undrawn.line_number})
     assert undrawn in drawn
     assert len(set(drawn) - set(sample(MUTANTS, 10, 1, ()))) == 1

@@ -14,11 +14,17 @@ from rljob_operator.acting.children import Children, NotOurs
 from rljob_operator.acting.leftovers import hastened
 from rljob_operator.cluster.api import Cluster
 from rljob_operator.cluster.child_cache import PodCache
-from rljob_operator.cluster.errors import ClusterError, Conflict, Forbidden, NotFound, QuotaExceeded, Rejected
+from rljob_operator.cluster.errors import ApiError, Forbidden, NotFound, QuotaExceeded, Rejected, UpdateConflict
 from rljob_operator.cluster.kind_watch import KindWatch
-from rljob_operator.gangs.reading import Gangs
+from rljob_operator.gangs.providers import GangProviders
+from rljob_operator.inspection.inspector import JobInspector, ProgressSource
+from rljob_operator.inspection.job_store import JobMemory, JobStore, ObservedJob
+from rljob_operator.inspection.prerequisites import unmet_prerequisite
 from rljob_operator.manifests.context import JobContext
 from rljob_operator.observing.values import clean
+from rljob_operator.reporting.event_writer import EventWriter
+from rljob_operator.reporting.events import Event, EventReason, action_events, status_events
+from rljob_operator.reporting.job_metrics import JobMetrics, report_status
 from rljob_operator.rules import Rules
 from rljob_operator.states import Decision, Situation, decide
 from rljob_operator.states.by_spec import decide_by_spec
@@ -26,12 +32,6 @@ from rljob_operator.states.report import obstructed
 from rljob_operator.states.situation.conditions import MAX_MESSAGE_LENGTH, Reason
 from rljob_operator.states.situation.facts import PodFacts
 from rljob_operator.states.situation.situation import Obstacle
-from rljob_operator.surveying.job import Job, Jobs, Memory
-from rljob_operator.surveying.surroundings import refusal_by_surroundings
-from rljob_operator.surveying.survey import ProgressSource, Surveyor
-from rljob_operator.telling.events import Event, EventReason, between, of_deeds
-from rljob_operator.telling.job_metrics import JobMetrics, tell
-from rljob_operator.telling.teller import Teller
 from rljob_operator.vocabulary.backoff import Backoff
 from rljob_operator.vocabulary.key import Key
 
@@ -48,14 +48,14 @@ class Reconciler:
     def __init__(
         self,
         cluster: Cluster,
-        jobs: Jobs,
+        jobs: JobStore,
         pods: PodCache,
         progress: ProgressSource,
         rules: Rules,
         metrics: JobMetrics,
-        gangs: Gangs,
+        gangs: GangProviders,
         ray_services: KindWatch,
-        teller: Teller,
+        teller: EventWriter,
         clock: Callable[[], float],
         new_token: Callable[[], str],
         steady: Callable[[], float] = time.monotonic,
@@ -72,12 +72,12 @@ class Reconciler:
         self._clock = clock
         self._steady = steady
         self._new_token = new_token
-        self._surveyor = Surveyor(cluster, pods, progress, rules, gangs, ray_services, clock)
-        self._memories: dict[Key, Memory] = {}
+        self._surveyor = JobInspector(cluster, pods, progress, rules, gangs, ray_services, clock)
+        self._memories: dict[Key, JobMemory] = {}
 
     async def reconcile(self, key: Key) -> float | None:
         """Look at the job once; the seconds after which to look again, or None when only changes matter."""
-        memory = self._memories.setdefault(key, Memory())
+        memory = self._memories.setdefault(key, JobMemory())
         if (left := memory.quiet_until - self._steady()) > 0:
             return left
         job = await self._jobs.read(key)
@@ -88,7 +88,7 @@ class Reconciler:
         try:
             await self._hasten_deleted(key, job)
             again = await self._look(job, memory)
-        except Conflict:  # a watch is late: what was looked at is no longer so
+        except UpdateConflict:  # a watch is late: what was looked at is no longer so
             raise
         except Exception as error:
             memory.num_failed += 1
@@ -97,7 +97,7 @@ class Reconciler:
         memory.num_failed = 0
         return again
 
-    async def _hasten_deleted(self, key: Key, job: Job | None) -> None:
+    async def _hasten_deleted(self, key: Key, job: ObservedJob | None) -> None:
         living = "" if job is None or job.is_being_deleted else job.uid
         children = Children(self._cluster, key.namespace, key.name, living)
         await children.delete_pods(hastened(self._pods.of(key), key.name, living))
@@ -108,12 +108,12 @@ class Reconciler:
             self._memories.pop(key, None)
             self._metrics.forget(key)
 
-    async def _look(self, job: Job, memory: Memory) -> float | None:
+    async def _look(self, job: ObservedJob, memory: JobMemory) -> float | None:
         key = job.key
         situation, context = await self._surveyor.survey(job, memory)
         decision = await self._decide(job, memory, situation, context)
         await self._write(job, decision.status)
-        self._teller.tell(job.subject, of_deeds(decision))
+        self._teller.tell(job.subject, action_events(decision))
         again = await self._act(job, memory, context, situation.pods, decision)
         again = self._paced(memory, again, is_news=decision.status != job.status)
         if decision.status.phase == "Starting" and again != 0.0:
@@ -122,22 +122,26 @@ class Reconciler:
             self._memories.pop(key, None)  # thousands of jobs that ended may stay, and are seldom looked at
         return again
 
-    async def _decide(self, job: Job, memory: Memory, situation: Situation, context: JobContext | None) -> Decision:
+    async def _decide(
+        self, job: ObservedJob, memory: JobMemory, situation: Situation, context: JobContext | None
+    ) -> Decision:
         """Before an attempt begins, what it needs is read, and that no pod of another is left."""
         decision = decide(situation)
         if context is None or decision.status.attempt <= situation.status.attempt:
             return decision
-        refusal = await refusal_by_surroundings(self._cluster, context)
+        refusal = await unmet_prerequisite(self._cluster, context)
         if situation.status.attempt:
             situation = await self._surveyor.with_all_pods(job, situation, memory)
         return decision if refusal is None and not situation.pods else decide(replace(situation, refusal=refusal))
 
-    async def _write(self, job: Job, status: RLJobStatus) -> None:
-        tell(self._metrics, job.key, job.status, status, job.body["metadata"]["creationTimestamp"], self._clock())
+    async def _write(self, job: ObservedJob, status: RLJobStatus) -> None:
+        report_status(
+            self._metrics, job.key, job.status, status, job.body["metadata"]["creationTimestamp"], self._clock()
+        )
         await self._jobs.write(job, status)
-        self._teller.tell(job.subject, between(job.status, status))
+        self._teller.tell(job.subject, status_events(job.status, status))
 
-    async def _own_up(self, key: Key, memory: Memory, obstacle: Obstacle) -> None:
+    async def _own_up(self, key: Key, memory: JobMemory, obstacle: Obstacle) -> None:
         """The error of a look is written to the job's status, as far as that can be written; the queue tries again."""
         memory.obstacle = obstacle
         try:
@@ -148,18 +152,23 @@ class Reconciler:
                 await self._write(job, obstructed(job.status, obstacle, self._clock()))
             else:
                 await self._go_by_spec(job, obstacle)
-        except ClusterError as worse:
+        except ApiError as worse:
             logger.info("%s", worse)
 
-    async def _go_by_spec(self, job: Job, obstacle: Obstacle) -> None:
+    async def _go_by_spec(self, job: ObservedJob, obstacle: Obstacle) -> None:
         """No failing look keeps a job from its deadlines, or whoever wants it suspended from its accelerators."""
         decision = decide_by_spec(self._surveyor.without_reports(job, obstacle))
         await self._write(job, decision.status)
-        self._teller.tell(job.subject, of_deeds(decision))
+        self._teller.tell(job.subject, action_events(decision))
         await self._actions(job).run(decision, None, (), heals=False)
 
     async def _act(
-        self, job: Job, memory: Memory, context: JobContext | None, seen: tuple[PodFacts, ...], decision: Decision
+        self,
+        job: ObservedJob,
+        memory: JobMemory,
+        context: JobContext | None,
+        seen: tuple[PodFacts, ...],
+        decision: Decision,
     ) -> float | None:
         actions = self._actions(job)
         if decision.creates_pods and context is not None:
@@ -179,11 +188,11 @@ class Reconciler:
             self._teller.tell(job.subject, [Event(EventReason.CHILD_HEALED, ", ".join(healed))])
         return 0.0 if was_obstructed else self._look_again(decision)
 
-    def _actions(self, job: Job) -> Actions:
+    def _actions(self, job: ObservedJob) -> Actions:
         children = Children(self._cluster, job.key.namespace, job.key.name, job.uid)
         return Actions(self._cluster, children, self._pods, self._gangs, job.key, job.uid, self._new_token, self._clock)
 
-    def _paced(self, memory: Memory, again: float | None, *, is_news: bool) -> float | None:
+    def _paced(self, memory: JobMemory, again: float | None, *, is_news: bool) -> float | None:
         """A look that changed nothing and wants another at once gets it after a pause that grows."""
         if again != 0.0 or is_news:
             memory.num_idle = 0
@@ -191,7 +200,7 @@ class Reconciler:
         memory.num_idle += 1
         return _IDLE.seconds(memory.num_idle, chance=0.0)
 
-    def _is_healing_due(self, memory: Memory, decision: Decision) -> bool:
+    def _is_healing_due(self, memory: JobMemory, decision: Decision) -> bool:
         if not decision.keeps_children or self._steady() - memory.last_heal < self._rules.heal_interval_seconds:
             return False
         memory.last_heal = self._steady()
@@ -211,7 +220,7 @@ def obstacle_of(error: Exception) -> Obstacle:
     """What a look met, as a condition says it."""
     if isinstance(error, NotOurs):
         return Obstacle(Reason.PREDECESSOR_ENDING if error.is_predecessors else Reason.NAME_CONFLICT, str(error))
-    if not isinstance(error, ClusterError):
+    if not isinstance(error, ApiError):
         return Obstacle(Reason.OPERATOR_ERROR, clean(f"{type(error).__name__}: {error}", 1024), is_refusal=False)
     refused = next((reason for kind, reason in _REASONS.items() if isinstance(error, kind)), None)
     if refused is None:

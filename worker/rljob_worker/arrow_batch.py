@@ -20,7 +20,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from rljob_worker.batch import Batch, Column
-from rljob_worker.column_kind import Kind, kind_of
+from rljob_worker.column_kind import ColumnKind, column_kind_of
 from rljob_worker.row_index import INDEX_COLUMNS, RowIndex
 
 _BYTE_TYPES = {"utf8": pa.large_utf8(), "binary": pa.large_binary()}
@@ -28,39 +28,39 @@ _BYTE_TYPES = {"utf8": pa.large_utf8(), "binary": pa.large_binary()}
 
 def to_arrow(batch: Batch) -> pa.RecordBatch:
     """The record batch over the same memory."""
-    kinds = {name: kind_of(column) for name, column in batch.columns.items()}
-    return record_of(batch.index, batch.columns, kinds)
+    kinds = {name: column_kind_of(column) for name, column in batch.columns.items()}
+    return to_record(batch.index, batch.columns, kinds)
 
 
 def from_arrow(record: pa.RecordBatch) -> Batch:
     """The batch over the same memory."""
-    return Batch.of(*columns_of(record, kinds_of(record.schema)))
+    return Batch.of(*columns_of_record(record, kinds_of_schema(record.schema)))
 
 
-def schema_of(kinds: Mapping[str, Kind]) -> pa.Schema:
+def schema_of(kinds: Mapping[str, ColumnKind]) -> pa.Schema:
     """The schema of rows with these columns, in their order."""
     return _schema(tuple(kinds.items()))
 
 
 @functools.lru_cache(maxsize=256)  # an edge has the same columns in every step
-def _schema(kinds: tuple[tuple[str, Kind], ...]) -> pa.Schema:
+def _schema(kinds: tuple[tuple[str, ColumnKind], ...]) -> pa.Schema:
     fields = [pa.field(name, pa.int64(), nullable=False) for name in INDEX_COLUMNS]
     return pa.schema([*fields, *(_field(name, kind) for name, kind in kinds)])
 
 
-def record_of(index: RowIndex, columns: Mapping[str, Column], kinds: Mapping[str, Kind]) -> pa.RecordBatch:
+def to_record(index: RowIndex, columns: Mapping[str, Column], kinds: Mapping[str, ColumnKind]) -> pa.RecordBatch:
     """Rows in any order, of these kinds of columns, as a record batch over the same memory."""
     arrays = [array_over(values) for values in index.columns().values()]
     arrays += [_array(columns[name], kind) for name, kind in kinds.items()]
     return pa.RecordBatch.from_arrays(arrays, schema=schema_of(kinds))
 
 
-def kinds_of(schema: pa.Schema) -> dict[str, Kind]:
+def kinds_of_schema(schema: pa.Schema) -> dict[str, ColumnKind]:
     """Raises KeyError for a schema that `schema_of` did not make."""
     return {field.name: kind_of_field(field) for field in list(schema)[len(INDEX_COLUMNS) :]}
 
 
-def columns_of(record: pa.RecordBatch, kinds: Mapping[str, Kind]) -> tuple[RowIndex, dict[str, Column]]:
+def columns_of_record(record: pa.RecordBatch, kinds: Mapping[str, ColumnKind]) -> tuple[RowIndex, dict[str, Column]]:
     """What `record_of` made a record batch of, over the memory of that."""
     numbers = [numbers_of(record.column(i), "int64") for i in range(len(INDEX_COLUMNS))]
     arrays = record.columns[len(INDEX_COLUMNS) :]
@@ -69,11 +69,11 @@ def columns_of(record: pa.RecordBatch, kinds: Mapping[str, Kind]) -> tuple[RowIn
     }
 
 
-def kind_of_field(field: pa.Field) -> Kind:
+def kind_of_field(field: pa.Field) -> ColumnKind:
     """Raises KeyError for a field that `to_arrow` did not make."""
     metadata: Mapping[bytes, bytes] = field.metadata
     tail = metadata[b"tail"].decode()
-    return Kind(
+    return ColumnKind(
         metadata[b"dtype"].decode(),
         metadata[b"storage"].decode(),
         tuple(int(size) for size in tail.split(",") if size),
@@ -96,7 +96,7 @@ def numbers_of(array: pa.Array, storage: str) -> Any:
     return np.frombuffer(data, storage, len(array), array.offset * size)
 
 
-def _field(name: str, kind: Kind) -> pa.Field:
+def _field(name: str, kind: ColumnKind) -> pa.Field:
     metadata = {
         "dtype": kind.dtype,
         "storage": kind.storage,
@@ -112,7 +112,7 @@ def _value_type(storage: str) -> pa.DataType:
     return pa.uint8() if storage == "bool" else pa.from_numpy_dtype(np.dtype(storage))
 
 
-def _type(kind: Kind) -> pa.DataType:
+def _type(kind: ColumnKind) -> pa.DataType:
     if kind.dtype in _BYTE_TYPES:
         return _BYTE_TYPES[kind.dtype]
     value = _value_type(kind.storage)
@@ -121,7 +121,7 @@ def _type(kind: Kind) -> pa.DataType:
     return pa.large_list(pa.field("item", value, nullable=False)) if kind.ragged else value
 
 
-def _array(column: Column, kind: Kind) -> pa.Array:
+def _array(column: Column, kind: ColumnKind) -> pa.Array:
     values = np.ascontiguousarray(column.values)
     data = pa.py_buffer(values.view(np.uint8) if values.size else b"")
     if kind.dtype in _BYTE_TYPES:
@@ -140,7 +140,7 @@ def _offsets(column: Column) -> pa.Buffer:
     return pa.py_buffer(np.ascontiguousarray(column.offsets, np.int64))
 
 
-def _column(array: pa.Array, kind: Kind) -> Column:
+def _column(array: pa.Array, kind: ColumnKind) -> Column:
     if kind.dtype in _BYTE_TYPES:
         _, offset_buffer, data = array.buffers()
         return _ragged(_values(data, kind), offset_buffer, array, kind)
@@ -152,12 +152,12 @@ def _column(array: pa.Array, kind: Kind) -> Column:
     return _ragged(values, array.buffers()[1], array, kind)
 
 
-def _ragged(values: Any, offset_buffer: pa.Buffer, array: pa.Array, kind: Kind) -> Column:
+def _ragged(values: Any, offset_buffer: pa.Buffer, array: pa.Array, kind: ColumnKind) -> Column:
     if len(array) == 0:
         return Column(values[:0], np.zeros(1, np.int64), kind.dtype, kind.per_group)
     offsets = np.frombuffer(offset_buffer, np.int64)[array.offset : array.offset + len(array) + 1]
     return Column(values[offsets[0] : offsets[-1]], offsets - offsets[0], kind.dtype, kind.per_group)
 
 
-def _values(data: pa.Buffer | None, kind: Kind) -> Any:
+def _values(data: pa.Buffer | None, kind: ColumnKind) -> Any:
     return np.frombuffer(data, kind.storage) if data is not None and data.size else np.empty(0, kind.storage)

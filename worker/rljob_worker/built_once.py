@@ -14,7 +14,7 @@ def cache_root() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rljob"
 
 
-def digest(*parts: str | bytes) -> str:
+def short_digest(*parts: str | bytes) -> str:
     """Twelve hex digits that change with any part, or with where one part ends and the next begins."""
     total = sha256()
     for part in parts:

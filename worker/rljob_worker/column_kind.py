@@ -17,7 +17,7 @@ _NUMBERS = frozenset(np.dtype(code).name for code in "?" + np.typecodes["AllInte
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class ColumnKind:
     """What a column is made of: logical type, shape of one value ("tail"), whether rows, or groups, are runs of it."""
 
     dtype: str
@@ -37,14 +37,14 @@ class Kind:
         return self.storage in _NUMBERS and is_run and all(0 <= size < MAX_VALUES for size in self.tail)
 
 
-def kind_of(column: Column) -> Kind:
+def column_kind_of(column: Column) -> ColumnKind:
     """Raises BadData for values that are not plain numbers, which only a pickle could carry."""
     if column.values.dtype.kind not in "biuf":
         raise BadData(
             f"a column of {column.values.dtype} values cannot cross a buffer edge; use numbers, bool or text (utf8)"
         )
     storage, tail = _name_of(column.values.dtype), column.values.shape[1:]
-    return Kind(column.dtype, storage, tail, column.is_ragged, column.per_group)
+    return ColumnKind(column.dtype, storage, tail, column.is_ragged, column.per_group)
 
 
 @functools.cache

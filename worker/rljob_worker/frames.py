@@ -12,12 +12,12 @@ class TooLong(ValueError):
     """A frame has more bytes than are read; nothing more can be read from its channel."""
 
 
-def send(channel: socket.socket, body: bytes) -> None:
+def send_frame(channel: socket.socket, body: bytes) -> None:
     """Blocks until the whole frame is on its way. Raises OSError when the other side is gone or out of time."""
     channel.sendall(length_of(body) + body)
 
 
-def receive(channel: socket.socket, most: int) -> bytes:
+def receive_frame(channel: socket.socket, most: int) -> bytes:
     """The next frame. Raises EOFError at the end of the channel, TooLong for one of more than `most` bytes, OSError."""
     length = int.from_bytes(exactly(channel, LENGTH_BYTES), "big")
     if length > most:

@@ -74,18 +74,18 @@ def missing_paths(job: RLJob, folder: Path) -> list[JobPath]:
 
 def with_absolute_paths(job: RLJob, folder: Path) -> RLJob:
     """The job with every path that exists next to its YAML made absolute, so that workers may run anywhere."""
-    found = {path.text: os.path.abspath(path.beside(folder)) for path in paths_of(job) if path.exists(folder)}
-    return replace_paths(job, lambda text: found.get(text, text))
+    result = {path.text: os.path.abspath(path.beside(folder)) for path in paths_of(job) if path.exists(folder)}
+    return replace_paths(job, lambda text: result.get(text, text))
 
 
 def moved_to(job: RLJob, folder: Path, elsewhere: Path) -> RLJob:
     """The job as a YAML file in `elsewhere` says it: relative paths that exist in `folder` lead there from here."""
-    found = {
+    result = {
         path.text: os.path.relpath(path.beside(folder).absolute(), elsewhere.absolute())
         for path in paths_of(job)
         if path.exists(folder) and not path.text.startswith(("/", "~"))
     }
-    return replace_paths(job, lambda text: found.get(text, text))
+    return replace_paths(job, lambda text: result.get(text, text))
 
 
 def replace_paths(job: RLJob, replacement: Callable[[str], str]) -> RLJob:
@@ -100,7 +100,10 @@ def replace_paths(job: RLJob, replacement: Callable[[str], str]) -> RLJob:
     checkpoint = spec.checkpoint.model_copy(update={"init_from": replacement(init_from) if init_from else None})
 
     def with_options(owners: tuple[Asked, ...]) -> tuple[Asked, ...]:
-        options = ({each: replacement(owner.options[each]) for each in _path_options(owner)} for owner in owners)
+        options = (
+            {path_option: replacement(owner.options[path_option]) for path_option in _path_options(owner)}
+            for owner in owners
+        )
         both = zip(owners, options, strict=True)
         return tuple(owner.model_copy(update={"options": {**owner.options, **own}}) for owner, own in both)
 

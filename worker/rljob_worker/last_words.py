@@ -51,12 +51,12 @@ def write_last_words(words: LastWords) -> None:
 def read_last_words(path: Path) -> LastWords | None:
     """What was left at `path`; None if nothing, or nothing of ours, is there."""
     try:
-        found: Any = json.loads(path.read_text())
+        result: Any = json.loads(path.read_text())
     except (OSError, ValueError, RecursionError):
         return None
-    if not isinstance(found, dict) or not isinstance(found.get("code"), int):
+    if not isinstance(result, dict) or not isinstance(result.get("code"), int):
         return None
-    known = {name: found[name] for name in LastWords.__slots__ if isinstance(found.get(name), _TYPES[name])}
+    known = {name: result[name] for name in LastWords.__slots__ if isinstance(result.get(name), _TYPES[name])}
     return LastWords(**known)
 
 

@@ -10,8 +10,8 @@ from rljob_api.v1alpha1 import RLJob
 def shapes_of(job: RLJob, folder: Path) -> dict[str, ModelShape]:
     """By path as the job has it; relative ones begin at `folder`. A hub's name is left out, and a config.json that
     cannot be read or is of an architecture that nobody knows: the engine says what is wrong with it."""
-    found = {model.path: shape_at(folder / Path(model.path).expanduser()) for model in job.spec.models}
-    return {path: shape for path, shape in found.items() if shape is not None}
+    result = {model.path: shape_at(folder / Path(model.path).expanduser()) for model in job.spec.models}
+    return {path: shape for path, shape in result.items() if shape is not None}
 
 
 def shape_at(directory: Path) -> ModelShape | None:

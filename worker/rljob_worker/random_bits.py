@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 _UINT64 = (1 << 64) - 1
-_GOLDEN, _FIRST, _SECOND = (np.uint64(each) for each in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
-_27, _30, _31 = (np.uint64(each) for each in (27, 30, 31))
+_GOLDEN, _FIRST, _SECOND = (np.uint64(item) for item in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
+_27, _30, _31 = (np.uint64(item) for item in (27, 30, 31))
 
 
 def random_bits(seed: int, row_ids: NDArray[np.int64], positions: NDArray[np.int64]) -> NDArray[np.uint64]:

@@ -16,17 +16,17 @@ _log = logging.getLogger("rljob.start")
 
 
 @dataclass
-class Phase:
+class StartPhase:
     """One of them; who is inside says what it found."""
 
     found: str = ""
 
 
 @contextmanager
-def phase(name: str, clock: Callable[[], float] = time.perf_counter) -> Iterator[Phase]:
+def phase(name: str, clock: Callable[[], float] = time.perf_counter) -> Iterator[StartPhase]:
     """Tells of its begin, and of its end with how long it took."""
     _log.info("%s ...", name)
-    began, told = clock(), Phase()
-    yield told
-    found = f"{told.found}, " if told.found else ""
-    _log.info("%s: %sin %.1f s", name, found, clock() - began)
+    began, start_phase = clock(), StartPhase()
+    yield start_phase
+    result = f"{start_phase.found}, " if start_phase.found else ""
+    _log.info("%s: %sin %.1f s", name, result, clock() - began)

@@ -96,8 +96,8 @@ class Trajectories:
         if self.rows_per_trajectory == 1:
             return
         differs = values != values[self.first][self.of_row]
-        if len(found := np.flatnonzero(differs)):
-            row = int(found[0])
+        if len(flatnonzero := np.flatnonzero(differs)):
+            row = int(flatnonzero[0])
             first = int(self.first[self.of_row[row]])
             raise BadData(
                 f"row {row_number(self.row_ids[row])} has the {what} {values[row]} and row "
@@ -110,10 +110,10 @@ class Trajectories:
         groups, number = np.unique(group_ids[self.first], return_counts=True)
         if not len(lacking := np.flatnonzero(number < group_size)):
             return
-        group, found = int(groups[lacking[0]]), int(number[lacking[0]])
+        group, result = int(groups[lacking[0]]), int(number[lacking[0]])
         of_group = np.arange(group * group_size, (group + 1) * group_size)
         (missing, *_) = np.setdiff1d(of_group, self.ids).tolist()
         raise BadData(
-            f"trajectory {missing} has no row: group {group} has {found} of groupSize {group_size} trajectories here; "
+            f"trajectory {missing} has no row: group {group} has {result} of groupSize {group_size} trajectories here; "
             "whatever became of a trajectory, it has a row, if with no response"
         )

@@ -79,7 +79,7 @@ def _require_devices_of_service(plan: Plan, here: Sequence[Host], service: Servi
 def service_variables(plan: Plan, here: Sequence[Host], base: Mapping[str, str]) -> dict[str, str]:
     """The variables that give the services their share of the accelerators of a machine: those behind its pods'.
     Nothing for CPUs."""
-    found: dict[str, str] = {}
+    result: dict[str, str] = {}
     shares: dict[str, list[str]] = {}
     for service in plan.services:
         profile = DEFAULT.get(service.profile)
@@ -88,16 +88,16 @@ def service_variables(plan: Plan, here: Sequence[Host], base: Mapping[str, str])
         first = _first_of_service(plan, here, service)
         share = _devices(profile, base, slice(first, first + service.num_accelerators))
         shares.setdefault(profile.visible_devices_env, []).extend(share)
-        found |= profile.env
-    return {**found, **{name: ",".join(share) for name, share in shares.items()}}
+        result |= profile.env
+    return {**result, **{name: ",".join(share) for name, share in shares.items()}}
 
 
 def _first_of_service(plan: Plan, here: Sequence[Host], service: ServicePlan) -> int:
     """How many devices of its type are taken by pods, and by the services before it."""
     groups = (plan.group(pod.group) for pod in here)
     before = plan.services[: plan.services.index(service)]
-    return sum(each.workers_per_host for each in groups if each.device == service.device) + sum(
-        each.num_accelerators for each in before if each.device == service.device
+    return sum(item.workers_per_host for item in groups if item.device == service.device) + sum(
+        item.num_accelerators for item in before if item.device == service.device
     )
 
 
@@ -146,7 +146,7 @@ def visible_devices(profile: AcceleratorProfile, base: Mapping[str, str]) -> lis
     said = base.get(profile.visible_devices_env or "")
     if said is None:
         return None
-    return list(itertools.takewhile(lambda each: each and not each.startswith("-"), map(str.strip, said.split(","))))
+    return list(itertools.takewhile(lambda item: item and not item.startswith("-"), map(str.strip, said.split(","))))
 
 
 def _is_set_by_job(profile: AcceleratorProfile, plan: Plan) -> bool:
@@ -160,9 +160,9 @@ def require_devices(group: GroupPlan, num_found: int) -> None:
     num_wanted = group.workers_per_host
     if num_found >= num_wanted:
         return
-    found = "no" if num_found == 0 else f"only {num_found}"
+    result = "no" if num_found == 0 else f"only {num_found}"
     fix = "use profile cpu" if num_found == 0 else f"lower accelerator.count to {num_found}"
     raise InvalidJob(
-        f"{found} {group.device.upper()} device{'s' if num_found > 1 else ''} for a pod of worker group {group.name}, "
+        f"{result} {group.device.upper()} device{'s' if num_found > 1 else ''} for a pod of worker group {group.name}, "
         f"which wants {num_wanted} (profile {group.profile}); {fix}, or run where there are enough"
     )

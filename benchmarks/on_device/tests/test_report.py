@@ -10,7 +10,7 @@ import pytest
 from on_device import report as reporting
 from on_device.parts import REHEARSAL, VARIANTS, estimate
 from on_device.report import report
-from on_device.shapes import Model, update_flops
+from on_device.shapes import DeviceModel, update_flops
 from rljob_worker.engines.fsdp import TrainSettings
 
 
@@ -37,7 +37,7 @@ def test_a_part_that_fails_costs_no_other(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_the_sums_of_an_update_are_those_of_its_shape(tmp_path: Path) -> None:
-    shape = Model.write("tiny", tmp_path).shape
+    shape = DeviceModel.write("tiny", tmp_path).shape
     # a layer: attention 32 x (32 + 2 x 16) + 32 x 32, MLP 3 x 32 x 64, norms 2 x 32 and 2 x 8
     assert shape.layer == 2048 + 1024 + 6144 + 64 + 16
     # two layers; queries of 32 numbers meet 5 tokens; 64 words of 32 numbers for 4 responses of 10 tokens
@@ -45,7 +45,7 @@ def test_the_sums_of_an_update_are_those_of_its_shape(tmp_path: Path) -> None:
 
 
 def test_the_plan_of_06b_is_what_people_know_of_it(tmp_path: Path) -> None:
-    model = Model.write("0.6B", tmp_path)
+    model = DeviceModel.write("0.6B", tmp_path)
     assert model.shape.parameters == 596_049_920
     kept, peak = estimate(model, TrainSettings(precision="BFloat16"), 8192, 6144, REHEARSAL.device)
     assert kept == 12 * 596_049_920 < peak  # weights and two means in float32

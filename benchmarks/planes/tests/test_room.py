@@ -3,11 +3,11 @@
 import pytest
 
 from planes.room import GIB, available, needed, refusal
-from planes.rows import SHAPES, Case
+from planes.rows import SHAPES, RowCase
 from planes.systems import ONE_POD, TWO_PODS
 
-LARGE = Case(2048, True, 1, 1)
-RAGGED = Case(2048, False, 1, 1)
+LARGE = RowCase(2048, True, 1, 1)
+RAGGED = RowCase(2048, False, 1, 1)
 NAMES = ("rljob", "Ray", "TransferQueue", "siiRL", "verl", "memcpy", "shared memory", "TCP", "Flight stream")
 
 
@@ -28,7 +28,7 @@ def test_ragged_rows_that_are_padded_need_half_as_much_again():
 @pytest.mark.parametrize("name", NAMES)
 def test_small_cases_have_room_everywhere(name: str):
     for size in sorted(SHAPES)[:3]:
-        assert refusal(name, Case(size, True, 1, 1), TWO_PODS, 8 * GIB) is None
+        assert refusal(name, RowCase(size, True, 1, 1), TWO_PODS, 8 * GIB) is None
 
 
 def test_what_is_available_is_read_in_bytes():

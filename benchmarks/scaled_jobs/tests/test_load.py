@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from scaled_jobs.load import Load
+from scaled_jobs.load import JobLoad
 
 # 1 Mi tokens of 21 bytes over a link of 21 MiB/s: 1 s; computed in 4 s
-LOAD = Load(pods=2, rows=16, tokens=65536, megabits=21 * 8 * 1.048576, speed=262144)
+LOAD = JobLoad(pods=2, rows=16, tokens=65536, megabits=21 * 8 * 1.048576, speed=262144)
 
 
 def test_a_load_knows_its_seconds() -> None:

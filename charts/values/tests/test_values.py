@@ -6,9 +6,9 @@ import pytest
 import yaml
 
 from charts.values.__main__ import CHART, rendered
-from charts.values.model import ELSEWHERE, Values
+from charts.values.model import ELSEWHERE, ChartValues
 from charts.values.render import entries, image_list
-from rljob_operator.process.settings import Settings
+from rljob_operator.process.settings import OperatorSettings
 
 
 @pytest.mark.parametrize(("name", "text"), rendered().items())
@@ -18,20 +18,20 @@ def test_the_committed_files_are_what_the_model_makes(name, text):
 
 def test_values_yaml_holds_the_defaults_of_the_model():
     data = yaml.safe_load((CHART / "values.yaml").read_text())
-    assert Values.model_validate(data) == Values()
+    assert ChartValues.model_validate(data) == ChartValues()
 
 
 def test_every_value_says_what_it_means():
-    for entry in entries(Values()):
+    for entry in entries(ChartValues()):
         assert entry.text.endswith("."), entry.path
 
 
 def test_what_the_templates_set_cannot_be_set_twice():
-    paths = [entry.path for entry in entries(Values())]
+    paths = [entry.path for entry in entries(ChartValues())]
     for path in ELSEWHERE:
-        assert not [each for each in paths if each == path or each.startswith(f"{path}.")]
-    for name in Settings.model_fields:
-        alias = Settings.model_fields[name].alias
+        assert not [item for item in paths if item == path or item.startswith(f"{path}.")]
+    for name in OperatorSettings.model_fields:
+        alias = OperatorSettings.model_fields[name].alias
         assert f"settings.{alias}" in (*paths, *ELSEWHERE)
 
 
@@ -39,11 +39,11 @@ def test_the_schema_is_closed_but_for_what_other_charts_say():
     schema = json.loads((CHART / "values.schema.json").read_text())
     opened = [
         name
-        for name, each in {"": schema, **schema["$defs"]}.items()
-        if "properties" in each and each["additionalProperties"] is not False
+        for name, item in {"": schema, **schema["$defs"]}.items()
+        if "properties" in item and item["additionalProperties"] is not False
     ]
     assert opened == ["GlobalValues"]
-    assert not [name for name, each in schema["$defs"].items() if "required" in each], "a default stands in"
+    assert not [name for name, item in schema["$defs"].items() if "required" in item], "a default stands in"
 
 
 def test_the_image_list_is_for_a_mirror():

@@ -52,9 +52,9 @@ class FakeApi:
             return self._create(path, body)
         if path in self.objects:
             return self._change(method, path, body)
-        found = [each for key, each in self.objects.items() if key.rpartition("/")[0] == path]
-        if method == "GET" and (found or path.endswith(("/rljobs", "/pods"))):
-            return 200, {"items": [each for each in found if _matches(each, query)]}
+        result = [item for key, item in self.objects.items() if key.rpartition("/")[0] == path]
+        if method == "GET" and (result or path.endswith(("/rljobs", "/pods"))):
+            return 200, {"items": [item for item in result if _matches(item, query)]}
         return 404, {"message": f"{path} not found"}
 
     def _create(self, path: str, body: dict[str, Any]) -> tuple[int, Any]:
@@ -76,7 +76,7 @@ class FakeApi:
 
 
 def _matches(body: dict[str, Any], query: dict[str, list[str]]) -> bool:
-    wanted = dict(each.split("=") for each in query.get("labelSelector", [""])[0].split(",") if each)
+    wanted = dict(word.split("=") for word in query.get("labelSelector", [""])[0].split(",") if word)
     return wanted.items() <= body["metadata"].get("labels", {}).items()
 
 
@@ -88,8 +88,8 @@ def serving(api: FakeApi, folder: Path) -> Iterator[Path]:
         def _handle(self) -> None:
             length = int(self.headers.get("content-length", 0))
             body = json.loads(self.rfile.read(length)) if length else None
-            status, found = api.answer(self.command, self.path, body, self.headers)
-            text = found.encode() if isinstance(found, str) else json.dumps(found).encode()
+            status, result = api.answer(self.command, self.path, body, self.headers)
+            text = result.encode() if isinstance(result, str) else json.dumps(result).encode()
             self.send_response(status)
             self.send_header("content-length", str(len(text)))
             self.end_headers()

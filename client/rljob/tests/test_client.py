@@ -5,7 +5,7 @@ import base64
 import pytest
 
 from rljob import Client
-from rljob.client import PATIENCE_SECONDS, POLL_SECONDS
+from rljob.client import POLL_SECONDS, TIMEOUT_SECONDS
 from rljob.errors import AlreadyThere, ClusterError, NotThere, Unreachable
 from rljob.tests.builders import body, condition
 from rljob.tests.fake_api import JOBS
@@ -113,7 +113,7 @@ def test_an_outage_is_waited_for_and_not_for_ever(kubeconfig, api):
 
     def sleep(seconds):
         naps.append(seconds)
-        assert len(naps) <= 3 + PATIENCE_SECONDS / POLL_SECONDS, "waits for ever"
+        assert len(naps) <= 3 + TIMEOUT_SECONDS / POLL_SECONDS, "waits for ever"
         if len(naps) == 3:
             api.refuse = None
             api.put(f"{JOBS}/small", body(phase="Succeeded"))
@@ -124,7 +124,7 @@ def test_an_outage_is_waited_for_and_not_for_ever(kubeconfig, api):
     api.refuse = (503, "etcd is down")
     with pytest.raises(Unreachable, match="etcd is down"):
         next(client.follow("small"))
-    assert len(naps) == 3 + PATIENCE_SECONDS / POLL_SECONDS
+    assert len(naps) == 3 + TIMEOUT_SECONDS / POLL_SECONDS
 
 
 def test_a_job_that_was_made_anew_is_another(kubeconfig, api):
@@ -172,7 +172,7 @@ def test_logs_are_those_of_the_lead_of_the_attempt_that_runs(client, api):
         ((500, "boom"), Unreachable, 75),
     ],
 )
-def test_what_the_server_answers_is_told_in_its_words(client, api, refuse, kind, code):
+def test_the_servers_message_is_reported(client, api, refuse, kind, code):
     api.refuse = refuse
     with pytest.raises(ClusterError, match=refuse[1]) as caught:
         client.jobs()
@@ -205,6 +205,6 @@ def test_a_cluster_without_rljob_says_how_it_gets_there(client, api, job_file):
         client.submit(job_file)
 
 
-def test_the_most_telling_condition_reaches_python(client, api):
+def test_the_most_important_condition_reaches_python(client, api):
     api.put(f"{JOBS}/small", body(conditions=[condition("Accepted", "False", "InvalidSpec", "no such model")]))
     assert client.get("small").message == "no such model"

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import pytest
 from click.testing import CliRunner
 
-from rljob.commands import COMMANDS, age_text, table
+from rljob.commands import COMMANDS, age_text, jobs_table
 from rljob.tests.builders import body, condition, job
 from rljob.tests.fake_api import JOBS
 
@@ -67,7 +67,7 @@ def test_ages_are_as_kubectl_has_them(seconds, text):
 
 
 def test_columns_are_as_wide_as_what_is_in_them():
-    lines = table([job(phase="Running")], datetime(2026, 1, 31, 13, tzinfo=UTC)).splitlines()
+    lines = jobs_table([job(phase="Running")], datetime(2026, 1, 31, 13, tzinfo=UTC)).splitlines()
     assert lines == [
         "NAME   PHASE    READY  STEP  REWARD  RESTARTS  AGE  REASON",
         "small  Running  0/0    0/40  –       0         1h",

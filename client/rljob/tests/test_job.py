@@ -2,7 +2,7 @@
 
 import pytest
 
-from rljob.following import last_words, news
+from rljob.following import final_line, status_lines
 from rljob.tests.builders import condition, job
 
 RUNNING = {"phase": "Running", "attempt": 1, "ready": "2/2"}
@@ -43,7 +43,7 @@ def test_what_another_operator_writes_beside_it_is_left_alone():
         ([condition("Scheduled", "False", "WaitingForNodes")], "WaitingForNodes"),
     ],
 )
-def test_the_most_telling_reason_is_the_one_that_is_shown(conditions, reason):
+def test_the_most_important_reason_is_the_one_that_is_shown(conditions, reason):
     assert job(phase="Pending", conditions=conditions).reason == reason
 
 
@@ -68,17 +68,17 @@ def test_a_command_that_waited_ends_as_the_job_did(status, code):
 
 def test_news_are_what_changed():
     first, later = job(phase="Pending"), job(**RUNNING)
-    assert list(news(None, first)) == ["small: pending, 0/0 pods ready"]
-    assert list(news(first, first)) == []
-    assert list(news(first, later)) == ["small: running, attempt 1, 2/2 pods ready"]
-    assert list(news(later, job(**RUNNING, progress=AT_THREE))) == ["step 3/40  reward 0.312  kl 0.0012"]
+    assert list(status_lines(None, first)) == ["small: pending, 0/0 pods ready"]
+    assert list(status_lines(first, first)) == []
+    assert list(status_lines(first, later)) == ["small: running, attempt 1, 2/2 pods ready"]
+    assert list(status_lines(later, job(**RUNNING, progress=AT_THREE))) == ["step 3/40  reward 0.312  kl 0.0012"]
     waits = job(phase="Pending", conditions=[condition("QuotaReserved", "False", "QuotaPending", "full")])
-    assert list(news(first, waits)) == ["small: QuotaPending: full"]
+    assert list(status_lines(first, waits)) == ["small: QuotaPending: full"]
     again = job(**{**RUNNING, "attempt": 2})
-    assert list(news(later, again)) == ["small: running, attempt 2, 2/2 pods ready"]
+    assert list(status_lines(later, again)) == ["small: running, attempt 2, 2/2 pods ready"]
 
 
 def test_last_words_say_why():
     failed = job(phase="Failed", conditions=[condition("Failed", "True", "PodFailed", "no memory")])
-    assert last_words(failed) == "small: failed after 0 of 40 steps: PodFailed: no memory"
-    assert last_words(job(phase="Succeeded", progress=AT_THREE)) == "small: succeeded after 3 of 40 steps"
+    assert final_line(failed) == "small: failed after 0 of 40 steps: PodFailed: no memory"
+    assert final_line(job(phase="Succeeded", progress=AT_THREE)) == "small: succeeded after 3 of 40 steps"

@@ -6,7 +6,7 @@ from rljob.client import Client
 from rljob.errors import Unreachable
 from rljob.following import LeadLog
 from rljob.tests.builders import job
-from rljob_api.tests.patience import PATIENCE_SECONDS
+from rljob_api.tests.timeouts import TEST_TIMEOUT_SECONDS
 
 
 class Logs(Client):
@@ -32,7 +32,7 @@ def test_the_log_of_every_attempt_is_shown_once():
     log.notice(job(phase="Pending"))
     assert said == [] and len(logs.attempts) == 2
     log.notice(job(phase="Running", attempt=1))
-    assert logs.read.wait(PATIENCE_SECONDS)
+    assert logs.read.wait(TEST_TIMEOUT_SECONDS)
     log.notice(job(phase="Running", attempt=1))
     assert said == ["a", "b"] and len(logs.attempts) == 1
     log.notice(job(phase="Running", attempt=2))

@@ -5,7 +5,7 @@ import base64
 import pytest
 
 from rljob.errors import ClusterError
-from rljob.packing import MAX_BYTES, config_map, modules_of, owned_by
+from rljob.packing import MAX_BYTES, config_map, owned_by, packed_modules
 from rljob.tests.builders import body
 
 
@@ -13,7 +13,7 @@ def test_a_folders_modules_are_packed_and_go_with_their_job(tmp_path):
     (tmp_path / "rewards.py").write_text("x = 'ä'")
     (tmp_path / "data.json").write_text("{}")
     (tmp_path / "__pycache__").mkdir()
-    modules = modules_of(tmp_path)
+    modules = packed_modules(tmp_path)
     made = config_map("small-code-1", "team", modules)
     assert {name: base64.b64decode(text).decode() for name, text in made["binaryData"].items()} == {
         "rewards.py": "x = 'ä'"
@@ -24,20 +24,20 @@ def test_a_folders_modules_are_packed_and_go_with_their_job(tmp_path):
 
 def test_what_a_config_map_cannot_carry_is_refused_with_another_way(tmp_path):
     with pytest.raises(ClusterError, match="has no Python files"):
-        modules_of(tmp_path)
+        packed_modules(tmp_path)
     with pytest.raises(ClusterError, match="is not a folder"):
-        modules_of(tmp_path / "absent")
+        packed_modules(tmp_path / "absent")
     (tmp_path / "tools").mkdir()
     (tmp_path / "tools" / "__init__.py").write_text("")
     with pytest.raises(ClusterError, match=r"has packages \(tools\).*persistentVolumeClaim"):
-        modules_of(tmp_path)
+        packed_modules(tmp_path)
 
 
 @pytest.mark.parametrize(("more", "fits"), [(-1, True), (0, True), (1, False)])
 def test_a_config_map_is_full_at_one_mebibyte(tmp_path, more, fits):
     (tmp_path / "a.py").write_bytes(b"#" * (MAX_BYTES - len("a.py") + more))
     if fits:
-        assert list(modules_of(tmp_path)) == ["a.py"]
+        assert list(packed_modules(tmp_path)) == ["a.py"]
     else:
         with pytest.raises(ClusterError, match=r"1,048,577 bytes of Python, most of them in a\.py"):
-            modules_of(tmp_path)
+            packed_modules(tmp_path)

@@ -38,7 +38,7 @@ class Estimator:
 
 
 @dataclass(frozen=True)
-class Loss:
+class LossFunction:
     """A policy loss of the catalogue."""
 
     name: str
@@ -87,40 +87,40 @@ ESTIMATORS: Mapping[str, Estimator] = {
 }
 """Advantage estimators, by name."""
 
-LOSSES: Mapping[str, Loss] = {
+LOSSES: Mapping[str, LossFunction] = {
     loss.name: loss
     for loss in (
-        Loss(
+        LossFunction(
             "PPOClip",
             "clipped probability ratio, with separate bounds below and above",
             ("clip_low", "clip_high", "dual_clip"),
         ),
-        Loss("GSPO", "clipped ratio of whole rows", is_sequence_level=True),
-        Loss("GSPOToken", "the value of GSPO, with a gradient per token", is_sequence_level=True),
-        Loss(
+        LossFunction("GSPO", "clipped ratio of whole rows", is_sequence_level=True),
+        LossFunction("GSPOToken", "the value of GSPO, with a gradient per token", is_sequence_level=True),
+        LossFunction(
             "CPGD",
             "clipped log-ratio, and a term against drift",
             ("clip_low", "clip_high", "drift_coefficient", "drift_clip"),
         ),
-        Loss("CISPO", "log-probability weighted by the ratio, which is cut above and detached", ("clip_high",)),
-        Loss("GPG", "log-probability weighted by the advantage", (), has_ratio=False),
-        Loss("GMPO", "geometric mean of a row's clipped ratios", is_sequence_level=True),
-        Loss(
+        LossFunction("CISPO", "log-probability weighted by the ratio, which is cut above and detached", ("clip_high",)),
+        LossFunction("GPG", "log-probability weighted by the advantage", (), has_ratio=False),
+        LossFunction("GMPO", "geometric mean of a row's clipped ratios", is_sequence_level=True),
+        LossFunction(
             "ClipCov",
             "PPOClip, and no gradient for a few tokens of high covariance",
             ("clip_low", "clip_high", "covariance_fraction", "covariance_low", "covariance_high"),
             reads=("old_log_probs",),
         ),
-        Loss(
+        LossFunction(
             "KLCov",
             "ratio, with a penalty on the tokens of highest covariance",
             ("covariance_fraction", "kl_coefficient"),
             reads=("old_log_probs",),
         ),
-        Loss("SAPO", "a smooth gate around ratio 1", ("temperature_positive", "temperature_negative")),
-        Loss("DPPOTV", "ratio, within a bound on total variation", ("divergence_threshold",)),
-        Loss("DPPOKL", "ratio, within a bound on the KL divergence", ("divergence_threshold",)),
-        Loss("Reinforce", "log-probability weighted by the advantage: REINFORCE", (), has_ratio=False),
+        LossFunction("SAPO", "a smooth gate around ratio 1", ("temperature_positive", "temperature_negative")),
+        LossFunction("DPPOTV", "ratio, within a bound on total variation", ("divergence_threshold",)),
+        LossFunction("DPPOKL", "ratio, within a bound on the KL divergence", ("divergence_threshold",)),
+        LossFunction("Reinforce", "log-probability weighted by the advantage: REINFORCE", (), has_ratio=False),
     )
 }
 """Policy losses, by name."""

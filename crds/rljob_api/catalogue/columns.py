@@ -125,7 +125,7 @@ def compares_with_old(spec: RLJobSpec) -> bool:
     return entry is None or entry.has_ratio or (kl_in(spec, "Loss") and algorithm.kl.estimator == "K3Weighted")
 
 
-def full_kl(spec: RLJobSpec) -> bool:
+def computes_full_kl(spec: RLJobSpec) -> bool:
     """Whether the update computes the reference's distributions itself."""
     return spec.algorithm.kl.estimator == "Full" and spec.algorithm.kl.coefficient > 0
 
@@ -177,7 +177,7 @@ def advantage_columns(spec: RLJobSpec, _models: Sequence[str], _trained: bool) -
 
 def update_policy_columns(spec: RLJobSpec, _models: Sequence[str], _trained: bool) -> Columns:
     reads = [*_TOKENS, *replayed_routes(spec), "response_mask", "advantages", *loss_reads(spec)]
-    reads += ["ref_log_probs"] * (kl_in(spec, "Loss") and not full_kl(spec))
+    reads += ["ref_log_probs"] * (kl_in(spec, "Loss") and not computes_full_kl(spec))
     reads += ["loss_mask"] * spec.algorithm.mask_truncated + [ROW_WEIGHTS] * resamples(spec)
     reads += ["old_log_probs", "rollout_log_probs"] * corrects(spec)
     # without a correction they are compared all the same, which a metric tells

@@ -36,7 +36,7 @@ class Declarations(Mapping[str, D]):
     def __init__(self, noun: str, group: str, kind: type[D], *built_in: D) -> None:
         """noun: what a job's owner calls one. group: of entry points."""
         self._noun, self.group, self._kind = noun, group, kind
-        self.built_in = {each.name: each for each in built_in}
+        self.built_in = {item.name: item for item in built_in}
         self._loaded: dict[str, D] = {}
 
     def __getitem__(self, name: str) -> D:
@@ -68,7 +68,7 @@ class Declarations(Mapping[str, D]):
         except KeyError:
             yield Problem(path, json.dumps(name), f"there is no such {self._noun}", suggestion(name, self))
         except InvalidJobError as error:
-            yield from (replace(each, path=path, found=json.dumps(name)) for each in error.problems)
+            yield from (replace(problem, path=path, found=json.dumps(name)) for problem in error.problems)
 
     def forget(self) -> None:
         """Look packages up anew, after one was installed or the path has changed."""
@@ -78,23 +78,25 @@ class Declarations(Mapping[str, D]):
     @cached_property
     def _entry_points(self) -> dict[str, EntryPoint]:
         """Installed ones, looked up once: this reads the metadata of every package."""
-        found: dict[str, EntryPoint] = {}
-        for each in entry_points(group=self.group):
-            other = found.setdefault(each.name, each)
-            if other.value != each.value:
-                raise self._refused(each, f"the package {_package(other)} brings this name, too", "Uninstall one.")
-        return found
+        result: dict[str, EntryPoint] = {}
+        for entry_point in entry_points(group=self.group):
+            other = result.setdefault(entry_point.name, entry_point)
+            if other.value != entry_point.value:
+                raise self._refused(
+                    entry_point, f"the package {_package(other)} brings this name, too", "Uninstall one."
+                )
+        return result
 
     def _load(self, entry_point: EntryPoint) -> D:
         try:
-            found: Any = entry_point.load()
+            result: Any = entry_point.load()
         except Exception as error:  # code of another package runs here
             message = f"it cannot be imported: {type(error).__name__}: {error}"
             raise self._refused(entry_point, message, "Repair or uninstall that package.") from error
-        if not isinstance(found, self._kind) or found.name != entry_point.name:
+        if not isinstance(result, self._kind) or result.name != entry_point.name:
             message = f"{entry_point.value} is not a {self._kind.__name__} of this name"
             raise self._refused(entry_point, message, "Repair or uninstall that package.")
-        return found
+        return result
 
     def _refused(self, entry_point: EntryPoint, message: str, fix: str) -> InvalidJobError:
         place = f"{self.group} {entry_point.name} of the package {_package(entry_point)}"

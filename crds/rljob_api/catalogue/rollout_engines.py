@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rljob_api.catalogue.declarations import Declarations
-from rljob_api.catalogue.needed import NeededPackage
+from rljob_api.catalogue.needed_packages import NeededPackage
 
 if TYPE_CHECKING:  # a launcher reads this, and does without the types of a job, which take longer to import than itself
     from rljob_api.v1alpha1 import EngineOptions, Precision

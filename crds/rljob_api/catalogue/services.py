@@ -20,7 +20,7 @@ RAY_APPLICATION = "rljob_worker.services.ray_service:application"
 RAY_GPU = "GPU"
 """What Ray counts in a field of its own, num_gpus; all others it finds among `resources`, by their names."""
 
-RAY_PATIENCE = {
+RAY_TIMEOUTS = {
     "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "60",  # as long as its start is waited for; else 5
     "RAY_SERVE_PROXY_HEALTH_CHECK_TIMEOUT_S": "30",  # else 10
 }
@@ -30,7 +30,7 @@ RAY_GATE = "rljob_worker.services.gate:middlewares"
 """What stands in Ray Serve's proxy before every application."""
 
 
-class Reader(ApiModel):
+class TokenizerOptions(ApiModel):
     """How a model that reads texts gets their tokens."""
 
     tokenizer: str | None = Field(default=None, min_length=1)
@@ -41,7 +41,7 @@ class Reader(ApiModel):
     2048."""
 
 
-class Classifier(Reader):
+class Classifier(TokenizerOptions):
     """A sequence classifier with one output (Bradley-Terry), wherever it runs: what it reads, and what its number
     becomes."""
 
@@ -53,7 +53,7 @@ class Classifier(Reader):
     """What becomes of the model's number. Default None."""
 
 
-class ServedModel(Reader):
+class ServedModel(TokenizerOptions):
     """What every shipped application says of its model."""
 
     path: str = Field(min_length=1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rljob_api.catalogue.declarations import Declarations
-from rljob_api.catalogue.needed import NeededPackage, from_extra
+from rljob_api.catalogue.needed_packages import NeededPackage, from_extra
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ TRACKERS = Declarations(
         "WandB",
         "rljob_worker.metrics.trackers.wandb_tracker:open_wandb",
         from_extra("wandb", "remove WandB from the list"),
-        unreachable="rljob_worker.metrics.trackers.wandb_tracker:without_account",
+        unreachable="rljob_worker.metrics.trackers.wandb_tracker:without_login",
     ),
     DeclaredTracker(
         "MLflow",

@@ -7,7 +7,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping
 from typing import Any
 
 from rljob_api.catalogue.algorithms import AGGREGATIONS, ESTIMATORS, KL_ESTIMATORS, LOSSES
-from rljob_api.catalogue.columns import full_kl
+from rljob_api.catalogue.columns import computes_full_kl
 from rljob_api.catalogue.stages import USER_STAGE
 from rljob_api.checks.subject import Subject, problem
 from rljob_api.v1alpha1 import presets
@@ -89,9 +89,9 @@ def unseen(
         value = getattr(options, name)
         default = defaults.get(name, info.get_default(call_default_factory=True))
         if name not in seen and value != default:
-            found = list(value) if isinstance(value, tuple) else value
+            result = list(value) if isinstance(value, tuple) else value
             message = f"{reader} does not look at it"
-            yield problem(f"{_PATH}.{field}.{info.alias}", found, message, _unseen_fix(field, name))
+            yield problem(f"{_PATH}.{field}.{info.alias}", result, message, _unseen_fix(field, name))
 
 
 def _unseen_fix(field: str, name: str) -> str:
@@ -105,9 +105,9 @@ def _readers(field: str, name: str) -> list[str]:
     """The parts of the catalogue that look at an option."""
     parts: Iterable[tuple[str, tuple[str, ...]]] = ()
     if field == "advantage":
-        parts = ((each.name, each.options) for each in ESTIMATORS.values())
+        parts = ((estimator.name, estimator.options) for estimator in ESTIMATORS.values())
     elif field == "loss":
-        parts = ((each.name, each.options) for each in LOSSES.values())
+        parts = ((loss.name, loss.options) for loss in LOSSES.values())
     return [part for part, options in parts if name in options]
 
 
@@ -139,7 +139,7 @@ def _unused_reference(subject: Subject) -> Iterator[Problem]:
     stages = subject.resolution.stages.values()
     if any("ref_log_probs" in stage.columns.reads for stage in stages):
         return
-    if full_kl(subject.spec):
+    if computes_full_kl(subject.spec):
         message = "with the KL estimator Full the update runs the reference itself, so nothing uses these numbers"
         fix = "Leave the stage out, or write another kl.estimator."
     else:

@@ -14,11 +14,11 @@ def check_urls(subject: Subject) -> Iterator[Problem]:
     data = subject.spec.data
     for kind, datasets in (("train", data.train), ("validation", data.validation)):
         for i, dataset in enumerate(datasets):
-            if scheme_of(dataset.path) is not None and (found := problem_of(dataset.path)):
-                yield problem(f"spec.data.{kind}[{i}].path", without_secrets(dataset.path), *found)
+            if scheme_of(dataset.path) is not None and (result := problem_of(dataset.path)):
+                yield problem(f"spec.data.{kind}[{i}].path", without_secrets(dataset.path), *result)
 
 
-def check_weights(subject: Subject) -> Iterator[Problem]:
+def check_dataset_weights(subject: Subject) -> Iterator[Problem]:
     """Shares of data sets."""
     data = subject.spec.data
     for i, dataset in enumerate(data.validation):
@@ -42,9 +42,9 @@ def check_stores(subject: Subject) -> Iterator[Problem]:
     spec = subject.spec
     places = [(f"spec.models[{i}].path", model.path) for i, model in enumerate(spec.models)]
     places.append(("spec.checkpoint.initFrom", spec.checkpoint.init_from or ""))
-    found = [(path, place) for path, place in places if scheme_of(place) is not None]
+    result = [(path, place) for path, place in places if scheme_of(place) is not None]
     if spec.object_store is not None:
-        found.append(("spec.storage.objectStore.uri", spec.object_store.uri))
-    for path, place in found:
+        result.append(("spec.storage.objectStore.uri", spec.object_store.uri))
+    for path, place in result:
         if wrong := folder_problem_of(place):
             yield problem(path, without_secrets(place), *wrong)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from rljob_api.catalogue.rollout_engines import ROLLOUT_ENGINES, DeclaredRolloutEngine
 from rljob_api.checks.subject import Subject, problem
-from rljob_api.pipeline.resolution import place
+from rljob_api.pipeline.resolution import assign_groups
 from rljob_api.v1alpha1 import RLJobSpec
 from rljob_api.vocabulary.problem import Problem
 
@@ -14,8 +14,8 @@ from rljob_api.vocabulary.problem import Problem
 def check_engine(subject: Subject) -> Iterator[Problem]:
     """That there is such an engine, and that it has what the job asks of it."""
     spec = subject.spec
-    if found := list(ROLLOUT_ENGINES.problems("spec.rollout.engine", spec.rollout.engine)):
-        yield from found
+    if problems := list(ROLLOUT_ENGINES.problems("spec.rollout.engine", spec.rollout.engine)):
+        yield from problems
         return
     engine = ROLLOUT_ENGINES[spec.rollout.engine]
     yield from _options(engine, subject)
@@ -29,16 +29,16 @@ def _options(engine: DeclaredRolloutEngine, subject: Subject) -> Iterator[Proble
     options = subject.spec.rollout.engine_options
     fields = type(options).model_fields
     for name, info in fields.items():
-        if (found := getattr(options, name)) is not None and name not in engine.options:
-            fix = f"Leave it out{_or_another(each for each in _built_in() if name in each.options)}."
+        if (result := getattr(options, name)) is not None and name not in engine.options:
+            fix = f"Leave it out{_or_another(item for item in _built_in() if name in item.options)}."
             path, message = (
                 f"spec.rollout.engineOptions.{info.alias}",
                 f"rollout.engine {engine.name} has no such option",
             )
-            yield problem(path, found, message, fix)
-    for each in engine.refused_options(options, _devices(subject), subject.spec.longest_row):
-        path = f"spec.rollout.engineOptions.{fields[each.option].alias}"
-        yield problem(path, getattr(options, each.option), each.message, each.fix)
+            yield problem(path, result, message, fix)
+    for refused_option in engine.refused_options(options, _devices(subject), subject.spec.longest_row):
+        path = f"spec.rollout.engineOptions.{fields[refused_option.option].alias}"
+        yield problem(path, getattr(options, refused_option.option), refused_option.message, refused_option.fix)
 
 
 def _parallelism(engine: DeclaredRolloutEngine, spec: RLJobSpec) -> Iterator[Problem]:
@@ -46,7 +46,7 @@ def _parallelism(engine: DeclaredRolloutEngine, spec: RLJobSpec) -> Iterator[Pro
     tensor = spec.rollout.parallelism.tensor
     if tensor > 1 and not engine.spreads:
         message = f"rollout.engine {engine.name} generates with a whole copy of the model on every worker"
-        fix = f"Write 1{_or_another(each for each in _built_in() if each.spreads)}."
+        fix = f"Write 1{_or_another(item for item in _built_in() if item.spreads)}."
         yield problem("spec.rollout.parallelism.tensor", tensor, message, fix)
 
 
@@ -55,7 +55,7 @@ def _routes(engine: DeclaredRolloutEngine, spec: RLJobSpec) -> Iterator[Problem]
     if spec.training.router_replay == "Rollout" and not engine.gives_routes:
         message = f"rollout.engine {engine.name} does not say here which experts computed a token"
         message += f": {engine.why_no_routes}" if engine.why_no_routes else ""
-        fix = f"Write None{_or_another(each for each in _built_in() if each.gives_routes)}."
+        fix = f"Write None{_or_another(item for item in _built_in() if item.gives_routes)}."
         yield problem("spec.training.routerReplay", "Rollout", message, fix)
 
 
@@ -65,7 +65,7 @@ def _sampling(engine: DeclaredRolloutEngine, spec: RLJobSpec) -> Iterator[Proble
     temperatures = (("rollout", spec.rollout.temperature), ("validation", spec.validation.temperature))
     for section, temperature in temperatures:
         path = f"spec.{section}.temperature"
-        other = _or_another(each for each in _built_in() if each.temperatures.have(temperature))
+        other = _or_another(item for item in _built_in() if item.temperatures.have(temperature))
         if temperature > known.highest:
             message = f"{engine.name} samples at temperatures up to {known.highest:g}"
             yield problem(path, temperature, message, f"Write less{other}.")
@@ -74,7 +74,7 @@ def _sampling(engine: DeclaredRolloutEngine, spec: RLJobSpec) -> Iterator[Proble
             yield problem(path, temperature, message, f"Write {known.lowest:g} or more{other}.")
     precision = spec.training.precision
     if precision != "Auto" and precision not in engine.precisions:
-        other = _or_another(each for each in _built_in() if precision in each.precisions)
+        other = _or_another(item for item in _built_in() if precision in item.precisions)
         fix = f"Write {' or '.join(engine.precisions)}{other}."
         message = f"{engine.name} generates in {' and '.join(engine.precisions)} only"
         yield problem("spec.training.precision", precision, message, fix)
@@ -86,13 +86,13 @@ def _built_in() -> Iterable[DeclaredRolloutEngine]:
 
 def _or_another(engines: Iterable[DeclaredRolloutEngine]) -> str:
     """The rest of a fix. engines: that have what the job asks for."""
-    names = " or ".join(each.name for each in engines)
+    names = " or ".join(engine.name for engine in engines)
     return f", or rollout.engine: {names}" if names else ""
 
 
 def _devices(subject: Subject) -> set[str]:
     """Device types of the groups that generate."""
-    placed = place(subject.resolution)
+    placed = assign_groups(subject.resolution)
     homes = {placed[name] for name, stage in subject.resolution.stages.items() if stage.generates}
     profiles = {group.name: group.accelerator.profile for group in subject.spec.worker_groups}
     known = (subject.profiles.get(profiles[home]) for home in homes if home in profiles)

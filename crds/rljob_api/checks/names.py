@@ -72,12 +72,12 @@ def check_references(subject: Subject) -> Iterator[Problem]:
                 "a stage of the catalogue writes a column of this name",
                 "Call the data's column something else.",
             )
-        for field, found in (("retries", reward.retries), ("backoffSeconds", reward.backoff_seconds)):
+        for field, result in (("retries", reward.retries), ("backoffSeconds", reward.backoff_seconds)):
             default = type(reward).model_fields["retries" if field == "retries" else "backoff_seconds"].default
-            if reward.on_error != "Retry" and found != default:
+            if reward.on_error != "Retry" and result != default:
                 message = f"with onError {reward.on_error} no call is made again"
                 fix = "Write onError: Retry, or leave it out."
-                yield problem(f"spec.rewards[{i}].{field}", found, message, fix)
+                yield problem(f"spec.rewards[{i}].{field}", result, message, fix)
     for i, name in enumerate(subject.spec.monitoring.trackers):
         yield from TRACKERS.problems(f"spec.monitoring.trackers[{i}]", name)
     for i, name in enumerate(subject.spec.success_policy.groups):
@@ -90,7 +90,7 @@ def check_references(subject: Subject) -> Iterator[Problem]:
 
 
 def _stage_references(subject: Subject, stage: StageSpec) -> Iterator[Problem]:
-    stage_names = [each.name for each in subject.resolution.declared]
+    stage_names = [item.name for item in subject.resolution.declared]
     if stage.run not in STAGES and USER_STAGE.match(stage.run) is None:
         fix = suggestion(stage.run, STAGES) + " Your own stage is written module:function."
         message = "the catalogue has no such stage"

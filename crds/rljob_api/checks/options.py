@@ -119,7 +119,7 @@ def check_validation(subject: Subject) -> Iterator[Problem]:
         yield problem("spec.checkpoint.keepBest", spec.checkpoint.keep_best, message, fix)
 
 
-def check_rewards(subject: Subject) -> Iterator[Problem]:
+def check_reward_stage(subject: Subject) -> Iterator[Problem]:
     """Reward functions and the stage that calls them come together."""
     stages = subject.resolution.stages.values()
     callers = [stage.name for stage in stages if stage.spec.run in ("Reward", "Sample")]

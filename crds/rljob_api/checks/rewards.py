@@ -18,7 +18,7 @@ _OF_CALLS = ("service", "url", "timeout_seconds", "on_error", "spread")
 """Fields that say something of functions and services alone."""
 
 
-def check_fields(subject: Subject) -> Iterator[Problem]:
+def check_reward_fields(subject: Subject) -> Iterator[Problem]:
     """What a reward says that is a model of the job's own."""
     asked: dict[str, int] = {}
     for i, reward in enumerate(subject.spec.rewards):
@@ -32,7 +32,7 @@ def check_fields(subject: Subject) -> Iterator[Problem]:
                 yield problem(f"{path}.model", reward.model, message, "Keep one of the two, with both weights added.")
 
 
-def check_weights(subject: Subject) -> Iterator[Problem]:
+def check_reward_weights(subject: Subject) -> Iterator[Problem]:
     """Something is rewarded. A DAG of the job's own may make rewards of others."""
     weights = [reward.weight for reward in subject.spec.rewards]
     if weights and not any(weights) and subject.spec.dag is None:
@@ -40,7 +40,7 @@ def check_weights(subject: Subject) -> Iterator[Problem]:
         yield problem("spec.rewards", weights, message, "Give at least one reward a weight other than 0.")
 
 
-def check_models(subject: Subject) -> Iterator[Problem]:
+def check_reward_models(subject: Subject) -> Iterator[Problem]:
     """Where models of rewards are computed, and what of the job cannot go without their word."""
     rewards = {reward.model: i for i, reward in enumerate(subject.spec.rewards) if reward.model is not None}
     for stage in subject.resolution.stages.values():
@@ -74,7 +74,7 @@ def check_spread(subject: Subject) -> Iterator[Problem]:
             continue
         path = f"spec.rewards[{i}].spread"
         if estimator is not None and not estimator.looks_at_tokens:
-            able = ", ".join(each.name for each in ESTIMATORS.values() if each.looks_at_tokens)
+            able = ", ".join(estimator.name for estimator in ESTIMATORS.values() if estimator.looks_at_tokens)
             message = f"the estimator {estimator.name} compares one number of each row with those of others"
             fix = f"Leave it out, and say how that number follows from the steps (`aggregate`); or use one of {able}."
             yield problem(path, reward.spread, message, fix)
@@ -99,12 +99,12 @@ def _of_model(path: str, reward: RewardSpec, subject: Subject) -> Iterator[Probl
         message = f"{reward.model} begins with random weights, and nobody trains it: what it says means nothing"
         yield problem(f"{path}.model", reward.model, message, "Name a model that was trained as a classifier.")
     for name in _OF_CALLS:
-        field, found = type(reward).model_fields[name], getattr(reward, name)
-        if found != field.default:
+        field, result = type(reward).model_fields[name], getattr(reward, name)
+        if result != field.default:
             message = "the workers compute a model of the job, for each row one number, and nobody is called"
-            yield problem(f"{path}.{field.alias or name}", found, message, "Leave it out.")
+            yield problem(f"{path}.{field.alias or name}", result, message, "Leave it out.")
     try:
         Classifier.model_validate(reward.options, by_alias=True, by_name=False)
     except ValidationError as error:
-        for each in error.errors(include_url=False):
-            yield option_problem(f"{path}.options", REWARD_MODEL, Classifier, each)
+        for item in error.errors(include_url=False):
+            yield option_problem(f"{path}.options", REWARD_MODEL, Classifier, item)

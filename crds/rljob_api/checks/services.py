@@ -61,33 +61,33 @@ def _application(path: str, service: ServiceSpec) -> Iterator[Problem]:
         try:
             SHIPPED[name].model_validate(service.options, by_alias=True, by_name=False)
         except ValidationError as error:
-            for each in error.errors(include_url=False):
-                yield option_problem(f"{path}.options", name, SHIPPED[name], each)
+            for item in error.errors(include_url=False):
+                yield option_problem(f"{path}.options", name, SHIPPED[name], item)
 
 
 def option_problem(path: str, owner: str, options: type[ApiModel], error: ErrorDetails) -> Problem:
     """The problem of an option that pydantic refuses; `owner` has these options."""
-    place, found, words = error["loc"], error["input"], error["msg"].removeprefix("Value error, ")
+    place, result, words = error["loc"], error["input"], error["msg"].removeprefix("Value error, ")
     where = ".".join([path, *map(str, place)])
     if error["type"] == "extra_forbidden":
         known = [field.alias or "" for field in options.model_fields.values()]
-        return problem(where, found, f"{owner} has no such option", suggestion(str(place[-1]), known))
+        return problem(where, result, f"{owner} has no such option", suggestion(str(place[-1]), known))
     if error["type"] == "missing":
         return problem(where, None, f"{owner} needs this option", f"Add {place[-1]}.")
-    return problem(where, found if place else None, f"{words[:1].lower()}{words[1:]}", "Change the value.")
+    return problem(where, result if place else None, f"{words[:1].lower()}{words[1:]}", "Change the value.")
 
 
 def _copies(path: str, service: ServiceSpec) -> Iterator[Problem]:
     replicas, bounds = service.worker_group.replicas, service.autoscaling
     if not service.run.startswith(PREFIX):
         fix = "Say it there, in num_replicas or autoscaling_config, and leave this out."
-        for field, found in (
+        for field, result in (
             ("workerGroup.replicas", None if replicas == 1 else replicas),
             ("autoscaling", None if bounds is None else bounds.to_json()),
         ):
-            if found is not None:
+            if result is not None:
                 message = "an application of your own says in @serve.deployment how many copies it has"
-                yield problem(f"{path}.{field}", found, message, fix)
+                yield problem(f"{path}.{field}", result, message, fix)
     elif bounds is not None:
         least, most = bounds.min_replicas, bounds.max_replicas
         if replicas != 1:
@@ -124,8 +124,8 @@ def _url(path: str, reward: RewardSpec) -> Iterator[Problem]:
         message = "an address with a password would be in every log"
         yield problem(f"{path}.url", parts.hostname, message, "Leave it out, and write tokenVariable or tokenFile.")
     if reward.token_variable is not None and reward.token_file is not None:
-        found = [reward.token_variable, reward.token_file]
-        yield problem(path, found, "a token comes from one place", "Keep one of tokenVariable and tokenFile.")
+        result = [reward.token_variable, reward.token_file]
+        yield problem(path, result, "a token comes from one place", "Keep one of tokenVariable and tokenFile.")
     if reward.token_file is not None and not reward.token_file.startswith("/"):
         fix = "Write an absolute path: workers have folders of their own."
         yield problem(f"{path}.tokenFile", reward.token_file, "the path is not absolute", fix)
@@ -139,8 +139,8 @@ def _without_service(path: str, reward: RewardSpec) -> Iterator[Problem]:
     fields = {} if reward.asks_service else _OF_CALLS
     fields |= {} if reward.url is not None else _OF_URLS
     for alias, name in fields.items():
-        found = getattr(reward, name)
-        if found != type(reward).model_fields[name].default:
+        result = getattr(reward, name)
+        if result != type(reward).model_fields[name].default:
             needed = "url" if alias in _OF_URLS else "service or url"
             message = f"without {needed} it says nothing"
-            yield problem(f"{path}.{alias}", found, message, f"Add {needed}, or leave it out.")
+            yield problem(f"{path}.{alias}", result, message, f"Add {needed}, or leave it out.")

@@ -51,37 +51,37 @@ def shape_problems(template: Mapping[str, Any], path: str) -> Iterator[Problem]:
     yield from _problems(template, _POD, path)
 
 
-def _problems(found: Any, shape: Shape, path: str) -> Iterator[Problem]:
+def _problems(result: Any, shape: Shape, path: str) -> Iterator[Problem]:
     if isinstance(shape, str):
-        yield from _value_problems(found, shape, path)
+        yield from _value_problems(result, shape, path)
     elif isinstance(shape, Mapping):
-        yield from _mapping_problems(found, shape, path)
-    elif not isinstance(found, list):
-        yield problem(path, found, "this is not a list", "Write it as in a Pod.")
+        yield from _mapping_problems(result, shape, path)
+    elif not isinstance(result, list):
+        yield problem(path, result, "this is not a list", "Write it as in a Pod.")
     else:
-        for i, each in enumerate(found):
-            yield from _problems(each, shape[0], f"{path}[{i}]")
+        for i, item in enumerate(result):
+            yield from _problems(item, shape[0], f"{path}[{i}]")
 
 
-def _mapping_problems(found: Any, shape: Mapping[str, Any], path: str) -> Iterator[Problem]:
-    if not isinstance(found, Mapping):
-        yield problem(path, found, "this is not a mapping", "Write it as in a Pod.")
+def _mapping_problems(result: Any, shape: Mapping[str, Any], path: str) -> Iterator[Problem]:
+    if not isinstance(result, Mapping):
+        yield problem(path, result, "this is not a mapping", "Write it as in a Pod.")
         return
-    for name, value in found.items():
+    for name, value in result.items():
         inner = shape.get(name, shape.get("*"))
         if inner is not None and value is not None:
             yield from _problems(value, inner, f"{path}.{name}")
 
 
-def _value_problems(found: Any, kind: str, path: str) -> Iterator[Problem]:
-    if kind == "text" and not isinstance(found, str):
-        yield problem(path, found, "this is not a text", "Write it in quotes.")
-    if kind == "number" and (isinstance(found, bool) or not isinstance(found, int)):
-        yield problem(path, found, "this is not a whole number", "Write it without quotes.")
+def _value_problems(result: Any, kind: str, path: str) -> Iterator[Problem]:
+    if kind == "text" and not isinstance(result, str):
+        yield problem(path, result, "this is not a text", "Write it in quotes.")
+    if kind == "number" and (isinstance(result, bool) or not isinstance(result, int)):
+        yield problem(path, result, "this is not a whole number", "Write it without quotes.")
     if kind == "quantity":
         try:
-            if isinstance(found, bool):
+            if isinstance(result, bool):
                 raise ValueError
-            amount(found)
+            amount(result)
         except ValueError:
-            yield problem(path, found, "this is not a quantity", "Write it as 500m, 2 or 16Gi.")
+            yield problem(path, result, "this is not a quantity", "Write it as 500m, 2 or 16Gi.")

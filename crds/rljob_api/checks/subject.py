@@ -10,7 +10,7 @@ from typing import Any
 
 from rljob_api.catalogue.profiles import AcceleratorProfile
 from rljob_api.catalogue.stages import STAGES
-from rljob_api.pipeline.resolution import Resolution, place
+from rljob_api.pipeline.resolution import Resolution, assign_groups
 from rljob_api.v1alpha1 import RLJobSpec, StageSpec
 from rljob_api.v1alpha1.infrastructure import AcceleratorSpec
 from rljob_api.vocabulary.problem import Problem, nearest
@@ -31,7 +31,7 @@ class Subject:
     @cached_property
     def placed(self) -> Mapping[str, str | None]:
         """The worker group of each stage."""
-        return place(self.resolution)
+        return assign_groups(self.resolution)
 
     @cached_property
     def model_names(self) -> tuple[str, ...]:
@@ -61,12 +61,12 @@ class Subject:
     @cached_property
     def accelerators(self) -> tuple[tuple[str, AcceleratorSpec], ...]:
         """Those of workers and of models beside the job, each with its place in the YAML."""
-        groups = [(f"spec.workerGroups[{i}]", each.accelerator) for i, each in enumerate(self.spec.worker_groups)]
+        groups = [(f"spec.workerGroups[{i}]", item.accelerator) for i, item in enumerate(self.spec.worker_groups)]
         served = [
-            (f"spec.services[{i}].workerGroup", each.worker_group.accelerator)
-            for i, each in enumerate(self.spec.services)
+            (f"spec.services[{i}].workerGroup", item.worker_group.accelerator)
+            for i, item in enumerate(self.spec.services)
         ]
-        return tuple((f"{path}.accelerator", each) for path, each in (*groups, *served))
+        return tuple((f"{path}.accelerator", item) for path, item in (*groups, *served))
 
     def stage_path(self, name: str, field: str = "") -> str:
         """Where a stage stands in the YAML; for the algorithm's own pipeline, what it is called."""
@@ -76,12 +76,12 @@ class Subject:
         return f"spec.dag.stages[{index}]" + (f".{field}" if field else "")
 
 
-def problem(path: str, found: Any, message: str, fix: str) -> Problem:
+def problem(path: str, result: Any, message: str, fix: str) -> Problem:
     """A Problem with `found` written as YAML; None for nothing."""
-    return Problem(path, "" if found is None else json.dumps(found, ensure_ascii=False), message, fix)
+    return Problem(path, "" if result is None else json.dumps(result, ensure_ascii=False), message, fix)
 
 
-def corrected(spec: RLJobSpec, model_names: tuple[str, ...]) -> RLJobSpec:
+def with_names_corrected(spec: RLJobSpec, model_names: tuple[str, ...]) -> RLJobSpec:
     """The spec with misspelt names of stages, models and groups replaced by what was probably meant.
 
     One misspelt name is one problem; without this, every check that follows it would report it again in its own words.

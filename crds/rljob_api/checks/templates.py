@@ -56,9 +56,9 @@ def template_problems(template: Mapping[str, Any], path: str, ours: Mapping[str,
             message = "a pod template has metadata and spec"
             yield problem(f"{path}.{name}", None, message, suggestion(name, _FIELDS))
     metadata, spec = template.get("metadata") or {}, template.get("spec") or {}
-    for name, found in (("metadata", metadata), ("spec", spec)):
-        if not isinstance(found, Mapping):
-            yield problem(f"{path}.{name}", found, "this is not a mapping", "Write it as in a Pod.")
+    for name, result in (("metadata", metadata), ("spec", spec)):
+        if not isinstance(result, Mapping):
+            yield problem(f"{path}.{name}", result, "this is not a mapping", "Write it as in a Pod.")
     yield from shape_problems(template, path)
     if isinstance(metadata, Mapping):
         yield from _metadata(metadata, f"{path}.metadata")
@@ -127,5 +127,5 @@ def _own_variable(path: str, name: str) -> Iterator[Problem]:
 
 
 def _entries(mapping: Mapping[str, Any], name: str) -> list[Any]:
-    found = mapping.get(name)
-    return found if isinstance(found, list) else []
+    result = mapping.get(name)
+    return result if isinstance(result, list) else []

@@ -18,8 +18,8 @@ from rljob_api.checks import (
     weights,
 )
 from rljob_api.checks.step import columns, memory, policies, sampling, sizes, stages
-from rljob_api.checks.subject import Subject, corrected
-from rljob_api.checks.unbuilt import check_unbuilt
+from rljob_api.checks.subject import Subject, with_names_corrected
+from rljob_api.checks.unsupported import check_unsupported
 from rljob_api.v1alpha1 import RLJob
 from rljob_api.vocabulary.problem import Problem
 
@@ -28,21 +28,21 @@ _AS_WRITTEN = (
     names.check_references,
     services.check_services,
     services.check_calls,
-    rewards.check_fields,
+    rewards.check_reward_fields,
     templates.check_templates,
     templates.check_own_variables,
-    check_unbuilt,
+    check_unsupported,
 )
 
 _CORRECTED = (
     stages.check_cycle,
     stages.check_purpose,
-    stages.check_models,
+    stages.check_stage_models,
     policies.check_generation,
-    policies.check_rows,
+    policies.check_policy_rows,
     policies.check_full_kl,
-    policies.check_rewards,
-    stages.check_fields,
+    policies.check_policy_rewards,
+    stages.check_stage_fields,
     stages.check_placement,
     algorithm.check_parts,
     algorithm.check_estimator,
@@ -59,18 +59,18 @@ _CORRECTED = (
     options.check_optimizer,
     options.check_profile,
     options.check_validation,
-    options.check_rewards,
-    rewards.check_weights,
-    rewards.check_models,
+    options.check_reward_stage,
+    rewards.check_reward_weights,
+    rewards.check_reward_models,
     rewards.check_spread,
     options.check_chat_template,
     data.check_urls,
-    data.check_weights,
+    data.check_dataset_weights,
     data.check_stores,
     options.check_one_of,
     options.check_failure_rules,
     sizes.check_mini_batches,
-    sizes.check_rows,
+    sizes.check_row_count,
     sizes.check_workers,
     sizes.check_accelerators,
     sizes.check_lengths,
@@ -85,7 +85,7 @@ _UPSTREAM = (stages.check_reachable, columns.check_produced, memory.check_data_b
 def problems_of(job: RLJob, profiles: Mapping[str, AcceleratorProfile] = built_in_profiles.DEFAULT) -> list[Problem]:
     """Every problem of the job, in the order of the checks; empty for a job that can run."""
     written = Subject(job.spec, profiles)
-    subject = Subject(corrected(job.spec, written.model_names), profiles)
+    subject = Subject(with_names_corrected(job.spec, written.model_names), profiles)
     checks = _CORRECTED + (_UPSTREAM if subject.makes_rows and not subject.resolution.graph.cycle() else ())
     problems = list(names.check_metadata(job.metadata))
     problems += (problem for check in _AS_WRITTEN for problem in check(written))

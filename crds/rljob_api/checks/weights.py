@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rljob_api.checks.subject import Subject, problem
-from rljob_api.pipeline.room import layouts_of, weight_edges
+from rljob_api.pipeline.buffer_capacity import layouts_of, weight_edges
 from rljob_api.vocabulary.problem import Problem
 
 BACKENDS = ("gloo", "nccl")
@@ -39,10 +39,11 @@ def check_transport(subject: Subject) -> Iterator[Problem]:
 def _backends(subject: Subject, apart: list[tuple[str, str]]) -> Iterator[Problem]:
     of_group = {group.name: group.accelerator.profile for group in subject.spec.worker_groups}
     for edge in apart:
-        found = [subject.profiles[of_group[group]].backend for group in edge if of_group[group] in subject.profiles]
-        if len(found) == 2 and (found[0] != found[1] or found[0] not in BACKENDS):
+        result = [subject.profiles[of_group[group]].backend for group in edge if of_group[group] in subject.profiles]
+        if len(result) == 2 and (result[0] != result[1] or result[0] not in BACKENDS):
             message = (
-                f"group {edge[0]} has collectives of {found[0]} and group {edge[1]} of {found[1]}; broadcasts between "
+                f"group {edge[0]} has collectives of {result[0]} and group {edge[1]} of {result[1]}; broadcasts "
+                "between "
                 f"groups need the same on both, one of {', '.join(BACKENDS)}"
             )
             yield problem("spec.weightSync.transport", "Collective", message, "Write Auto or DataBuffer.")

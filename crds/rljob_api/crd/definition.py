@@ -7,7 +7,7 @@ from typing import Any
 import yaml
 
 from rljob_api.crd.rules import add_rules
-from rljob_api.crd.structural import Schema, at, structural_schema, without_defaults
+from rljob_api.crd.structural import Schema, schema_at, structural_schema, without_defaults
 from rljob_api.v1alpha1 import RLJobSpec, RLJobStatus
 from rljob_api.vocabulary.keys import GROUP, KIND, PLURAL, SHORT_NAME, VERSION
 
@@ -142,8 +142,8 @@ _CHART_METADATA = """\
 def annotate(schema: Schema) -> None:
     """Put into the schema how the API server merges lists, and where it looks no further: types do not say it."""
     for path, key in LIST_KEYS.items():
-        at(schema, path).update({"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": [key]})
+        schema_at(schema, path).update({"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": [key]})
     for path in ("spec.workerGroups[].template", "spec.services[].workerGroup.template"):
-        template = at(schema, path)
+        template = schema_at(schema, path)
         template.pop("x-kubernetes-preserve-unknown-fields")
         template.update(TEMPLATE)

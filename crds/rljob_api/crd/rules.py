@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from rljob_api.catalogue.stages import STAGES
 from rljob_api.checks.names import MAX_NAME_LENGTH
 from rljob_api.checks.options import NEVER_RETRIED
-from rljob_api.crd.structural import Schema, at
+from rljob_api.crd.structural import Schema, schema_at
 from rljob_api.lifetime.changes import ENDED, IMMUTABLE, LISTED, MUTABLE, MUTABLE_WHILE_SUSPENDED, RAISABLE
 from rljob_api.v1alpha1.status import ENDED_PHASES
 from rljob_api.vocabulary.keys import ACTOR, CRITIC, REFERENCE, ROLLOUT_GROUP
@@ -43,8 +43,8 @@ class Rule:
 
 def add_rules(schema: Schema) -> None:
     """Put every rule where it belongs."""
-    for rule in (*RULES, ENDED_RULE, *immutability_rules(at(schema, "spec"))):
-        at(schema, rule.path).setdefault("x-kubernetes-validations", []).append(rule.to_schema())
+    for rule in (*RULES, ENDED_RULE, *immutability_rules(schema_at(schema, "spec"))):
+        schema_at(schema, rule.path).setdefault("x-kubernetes-validations", []).append(rule.to_schema())
 
 
 ENDED_RULE = Rule(
@@ -58,14 +58,14 @@ ENDED_RULE = Rule(
 
 def immutability_rules(spec: Schema, path: str = "") -> Iterator[Rule]:
     """One rule for every field that may not change: beside mutable ones field by field, elsewhere whole."""
-    for name in at(spec, path)["properties"]:
+    for name in schema_at(spec, path)["properties"]:
         place = f"{path}.{name}" if path else name
         if place in MUTABLE:
             continue
-        if any(each.startswith(f"{place}.") for each in LISTED):
+        if any(item.startswith(f"{place}.") for item in LISTED):
             yield from immutability_rules(spec, place)
         else:
-            same = _unchanged(at(spec, path), name, place)
+            same = _unchanged(schema_at(spec, path), name, place)
             yield Rule("spec", _unless_allowed(place, same), IMMUTABLE, field=place)
 
 
@@ -92,7 +92,7 @@ def _unchanged(holder: Schema, name: str, place: str) -> str:
     field = holder["properties"][name]
     below = field.get("properties", {})
     if _has_nullable(field):
-        same = " && ".join(_unchanged(field, each, f"{place}.{each}") for each in below)
+        same = " && ".join(_unchanged(field, item, f"{place}.{item}") for item in below)
     else:
         same = f"self.{place} == oldSelf.{place}"
     if name in holder.get("required", ()) or "default" in field:
@@ -101,7 +101,7 @@ def _unchanged(holder: Schema, name: str, place: str) -> str:
 
 
 def _has_nullable(schema: Schema) -> bool:
-    return any(each.get("nullable") or _has_nullable(each) for each in schema.get("properties", {}).values())
+    return any(item.get("nullable") or _has_nullable(item) for item in schema.get("properties", {}).values())
 
 
 # Messages are put together by format(): the API server takes the cost of `+` over texts of unknown length as boundless.

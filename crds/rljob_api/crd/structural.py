@@ -49,7 +49,7 @@ def without_defaults(schema: Schema) -> Schema:
 
 def _without_defaults_below(key: str, value: Any) -> Any:
     if key == "properties":
-        return {name: without_defaults(each) for name, each in value.items()}
+        return {name: without_defaults(item) for name, item in value.items()}
     return without_defaults(value) if key in ("items", "additionalProperties") and isinstance(value, dict) else value
 
 
@@ -74,7 +74,7 @@ class _Conversion:
             target = self._definitions[node["$ref"].rpartition("/")[2]]
             return {**self._resolved(target), **{key: value for key, value in node.items() if key != "$ref"}}
         if "anyOf" in node:
-            (other,) = (each for each in node["anyOf"] if each != {"type": "null"})
+            (other,) = (item for item in node["anyOf"] if item != {"type": "null"})
             outer = {key: value for key, value in node.items() if key != "anyOf" and (key, value) != ("default", None)}
             return {**self._resolved(other), **outer, "nullable": True}
         return node
@@ -82,7 +82,7 @@ class _Conversion:
     def _children(self, node: Schema) -> Schema:
         children: Schema = {}
         if "properties" in node:
-            children["properties"] = {name: self.convert(each) for name, each in node["properties"].items()}
+            children["properties"] = {name: self.convert(item) for name, item in node["properties"].items()}
             if "required" in node:
                 children["required"] = node["required"]
         elif isinstance(node.get("additionalProperties"), dict):
@@ -116,8 +116,8 @@ def _one_type(node: Schema) -> Schema:
 
 def _without_nulls(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: _without_nulls(each) for key, each in value.items() if each is not None}
-    return [_without_nulls(each) for each in value] if isinstance(value, list) else value
+        return {key: _without_nulls(item) for key, item in value.items() if item is not None}
+    return [_without_nulls(item) for item in value] if isinstance(value, list) else value
 
 
 def _described(node: Schema) -> Schema:
@@ -134,7 +134,7 @@ def _bounds(node: Schema) -> Schema:
     return bounds
 
 
-def at(schema: Schema, path: str) -> Schema:
+def schema_at(schema: Schema, path: str) -> Schema:
     """The schema at a path such as `spec.workerGroups[].template`; KeyError for a field that the types do not have."""
     for part in path.split(".") if path else ():
         name, _, of_items = part.partition("[]")

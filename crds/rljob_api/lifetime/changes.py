@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rljob_api.checks.subject import problem
-from rljob_api.pipeline.resolution import settled
+from rljob_api.pipeline.resolution import with_precision
 from rljob_api.v1alpha1 import RLJobSpec
 from rljob_api.vocabulary.problem import Problem
 
@@ -36,7 +36,7 @@ def immutable_changes(old: RLJobSpec, new: RLJobSpec) -> list[Problem]:
     """A problem for every field that `new` has otherwise than `old` and that may not change."""
     allowed = MUTABLE + (MUTABLE_WHILE_SUSPENDED if old.suspend else ()) + (RAISABLE if raises_steps(old, new) else ())
     changed = _changed(old.to_json(), new.to_json(), "", allowed)
-    return [problem(f"spec.{path}", found, IMMUTABLE, "Make a new job.") for path, found in changed]
+    return [problem(f"spec.{path}", result, IMMUTABLE, "Make a new job.") for path, result in changed]
 
 
 def raises_steps(old: RLJobSpec, new: RLJobSpec) -> bool:
@@ -49,9 +49,9 @@ def _changed(old: Any, new: Any, path: str, allowed: tuple[str, ...]) -> list[tu
     """(path, new value) of what differs; fields beside those that may change one by one, others whole."""
     if path in allowed or old == new:
         return []
-    if not path or any(each.startswith(f"{path}.") for each in LISTED):
+    if not path or any(item.startswith(f"{path}.") for item in LISTED):
         below = ((f"{path}.{name}" if path else name, name) for name in new)
-        return [found for place, name in below for found in _changed(old.get(name), new[name], place, allowed)]
+        return [result for place, name in below for result in _changed(old.get(name), new[name], place, allowed)]
     return [(path, new)]
 
 
@@ -101,7 +101,7 @@ class Change:
 
 def resume_changes(old: RLJobSpec, new: RLJobSpec) -> list[Change]:
     """Every field that differs, in the order of the spec."""
-    differences = _differences(settled(old).to_json(), settled(new).to_json(), "")
+    differences = _differences(with_precision(old).to_json(), with_precision(new).to_json(), "")
     return [Change(path, before, after, _refusal(path)) for path, before, after in differences]
 
 

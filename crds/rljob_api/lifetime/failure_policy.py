@@ -17,7 +17,7 @@ Because = Literal["ExitCode", "Rule", "Restarts", "Repetition"]
 
 
 @dataclass(frozen=True)
-class Restart:
+class RestartGang:
     """Start the gang again as a new attempt, from its last committed checkpoint."""
 
     reason: str
@@ -26,7 +26,7 @@ class Restart:
 
 
 @dataclass(frozen=True)
-class Stop:
+class StopJob:
     """The job ends here."""
 
     code: ExitCode
@@ -37,11 +37,11 @@ class Stop:
 
 
 @dataclass(frozen=True)
-class Done:
+class JobDone:
     """The job is done."""
 
 
-Decision = Restart | Stop | Done
+PolicyDecision = RestartGang | StopJob | JobDone
 
 # A gang's processes end for several reasons at once; the first of these that any of them gave is the cause. What
 # cannot work comes first, a wish to stop next, then failures, and a lost peer last, for it is only an echo.
@@ -57,43 +57,43 @@ _NEVER_RETRIED = (ExitCode.INVALID_JOB, ExitCode.BAD_DATA)
 _FINAL = (*_NEVER_RETRIED, ExitCode.STORAGE, ExitCode.STOPPED, ExitCode.INTERRUPTED)
 
 
-def decide(
+def apply_failure_policy(
     exit_codes: Collection[int],
     restarts: int,
     policy: FailurePolicySpec,
     pod_conditions: Iterable[str] = (),
     *,
     is_repeated: bool = False,
-) -> Decision:
+) -> PolicyDecision:
     """What follows from the exit codes of a gang's pods.
 
     exit_codes: of all pods that ended; -N or 128 + N is death by signal N.  restarts: counted ones so far.
     pod_conditions: conditions that are set on the pods that failed, such as DisruptionTarget.  is_repeated: the last
     attempt ended at the same step, with no checkpoint in between.
     """
-    code = gang_code(exit_codes)
+    code = gang_exit_code(exit_codes)
     if code == ExitCode.DONE:
-        return Done()
-    cause = describe(code)
+        return JobDone()
+    cause = describe_exit_code(code)
     if code in _NEVER_RETRIED:
-        return Stop(as_exit_code(code), cause)
+        return StopJob(as_exit_code(code), cause)
     # What the cluster does to a job is not charged to it, also where the user's own rules do not speak of it.
     rule = _matching((*policy.rules, DISRUPTION), code, frozenset(pod_conditions))
-    if rule is not None and rule.action == "Stop":
-        return Stop(as_exit_code(code), f"{cause}; a rule of failurePolicy stops the job", "Rule")
+    if rule is not None and rule.action == "StopJob":
+        return StopJob(as_exit_code(code), f"{cause}; a rule of failurePolicy stops the job", "Rule")
     if rule is not None and not rule.counted:
-        return Restart(f"{cause}; not counted, as failurePolicy says", counted=False)
+        return RestartGang(f"{cause}; not counted, as failurePolicy says", counted=False)
     if rule is None and code in _FINAL:
-        return Stop(as_exit_code(code), cause)
+        return StopJob(as_exit_code(code), cause)
     if rule is None and code == ExitCode.BUG and is_repeated:
-        return Stop(ExitCode.BUG, f"{cause}, twice at the same step with no checkpoint in between", "Repetition")
+        return StopJob(ExitCode.BUG, f"{cause}, twice at the same step with no checkpoint in between", "Repetition")
     if restarts >= policy.max_restarts:
         used_up = f"all {policy.max_restarts} restarts of failurePolicy are used up"
-        return Stop(as_exit_code(code), f"{cause}; {used_up}", "Restarts")
-    return Restart(f"{cause}; restart {restarts + 1} of {policy.max_restarts}")
+        return StopJob(as_exit_code(code), f"{cause}; {used_up}", "Restarts")
+    return RestartGang(f"{cause}; restart {restarts + 1} of {policy.max_restarts}")
 
 
-def gang_code(exit_codes: Collection[int]) -> int:
+def gang_exit_code(exit_codes: Collection[int]) -> int:
     """The code that speaks for a gang: any code other than 75 outranks 75, and any failure outranks success.
 
     But SIGABRT is outranked by every other failure, 75 too: collectives abort a process whose peer is lost.
@@ -115,7 +115,7 @@ def as_exit_code(code: int) -> ExitCode:
     return ExitCode(code) if code in set(ExitCode) else ExitCode.BUG
 
 
-def describe(code: int) -> str:
+def describe_exit_code(code: int) -> str:
     """`exit code 75: a peer was lost or a deadline passed`."""
     if code in set(ExitCode):
         return f"exit code {code}: {ExitCode(code).meaning}"

@@ -104,7 +104,7 @@ def depth_problem(value: Any) -> Problem | None:
     """What is wrong with a document that was not read here, however deep it is nested."""
     level = [value]
     for _ in range(MAX_DEPTH):
-        level = [below for each in level for below in _below(each) if isinstance(below, Mapping | list)]
+        level = [below for item in level for below in _below(item) if isinstance(below, Mapping | list)]
         if not level:
             return None
     return _TOO_DEEP
@@ -181,8 +181,8 @@ class _Builder:
             self._problem(path, node, node.value, f"it is no {node.tag.rpartition(':')[2]}", "Leave the tag out.")
             return node.value
 
-    def _problem(self, path: str, node: yaml.Node, found: str, message: str, fix: str) -> None:
-        self.problems.append(Problem(path, found, message, fix, node.start_mark.line + 1))
+    def _problem(self, path: str, node: yaml.Node, result: str, message: str, fix: str) -> None:
+        self.problems.append(Problem(path, result, message, fix, node.start_mark.line + 1))
 
 
 def _integer(text: str) -> int:

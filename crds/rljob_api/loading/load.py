@@ -40,8 +40,8 @@ def read_job(
     if document.value is None:
         return None, [*document.problems] or [_EMPTY]
     data, problems = apply_overrides(document.value, overrides)
-    job, found = _check(data, profiles)
-    return job, [*document.problems, *problems, *(with_source(each, document, overrides) for each in found)]
+    job, result = _check(data, profiles)
+    return job, [*document.problems, *problems, *(with_source(item, document, overrides) for item in result)]
 
 
 def job_from_object(body: Mapping[str, Any], profiles: Profiles = built_in_profiles.DEFAULT) -> RLJob:
@@ -51,8 +51,8 @@ def job_from_object(body: Mapping[str, Any], profiles: Profiles = built_in_profi
     """
     metadata = {key: body["metadata"][key] for key in _USER_METADATA if key in body["metadata"]}
     data = {**{key: value for key, value in body.items() if key != "status"}, "metadata": metadata}
-    if (found := depth_problem(data)) is not None:
-        raise InvalidJobError([found])
+    if (result := depth_problem(data)) is not None:
+        raise InvalidJobError([result])
     job, problems = _check(data, profiles)
     if problems or job is None:
         raise InvalidJobError(problems)
@@ -64,8 +64,10 @@ def _check(data: Any, profiles: Profiles) -> tuple[RLJob | None, list[Problem]]:
     job, problems = check_structure(data)
     if job is None:
         return None, problems
-    paths = tuple(each.path for each in problems)
-    return job, problems + [each for each in problems_of(job, profiles) if not each.path.startswith(paths or ("\n",))]
+    paths = tuple(problem.path for problem in problems)
+    return job, problems + [
+        problem for problem in problems_of(job, profiles) if not problem.path.startswith(paths or ("\n",))
+    ]
 
 
 def with_source(problem: Problem, document: Document, overrides: Sequence[str]) -> Problem:
@@ -77,7 +79,7 @@ def with_source(problem: Problem, document: Document, overrides: Sequence[str]) 
 _EMPTY = Problem("", "", "the file is empty", "Write apiVersion, kind, metadata and spec; see rljob new.")
 
 
-def by_todays_names(job: Any) -> Any:
+def with_current_names(job: Any) -> Any:
     """A document that may be a job as an earlier version wrote it, with every field that has moved at its
     place of today.
 

@@ -35,13 +35,13 @@ def apply_overrides(data: Any, overrides: Iterable[str]) -> tuple[Any, list[Prob
 def written_by(path: str, overrides: Iterable[str], in_file: Container[str]) -> str | None:
     """The last override that wrote what stands at `path`, as problems spell it, or a part of a field's options there;
     None where none did. in_file: paths of the document, of which an override changes a part and does not write it."""
-    found = None
+    result = None
     for override in overrides:
         place = _place(_segments(override))
         has_begun = path not in in_file or path.endswith(".options")
         if _holds(place, path) or (has_begun and _holds(path, place)):
-            found = override
-    return found
+            result = override
+    return result
 
 
 def _holds(place: str, path: str) -> bool:
@@ -63,7 +63,7 @@ def _segments(override: str) -> list[str]:
 
 def _place(segments: Sequence[str]) -> str:
     """As problems spell it."""
-    return "".join(f"[{each}]" if each.isdecimal() else f".{each}" for each in segments).lstrip(".")
+    return "".join(f"[{segment}]" if segment.isdecimal() else f".{segment}" for segment in segments).lstrip(".")
 
 
 def _set(data: Any, override: str) -> None:

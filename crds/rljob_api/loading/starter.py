@@ -77,7 +77,7 @@ spec:
 
 
 @dataclass(frozen=True, slots=True)
-class Beginning:
+class StarterInputs:
     """What a starter job says of model and data."""
 
     model: str = "Qwen/Qwen3-0.6B"
@@ -94,11 +94,11 @@ class Beginning:
     """Tokens of prompt and response together that the model reads, where that is known."""
 
 
-def starter_yaml(name: str, beginning: Beginning | None = None) -> str:
+def starter_yaml(name: str, beginning: StarterInputs | None = None) -> str:
     """The starter job called `name`.  Raises InvalidJobError for a name that a job cannot have."""
     if problems := list(check_metadata(Metadata(name=name))):
         raise InvalidJobError(problems)
-    begun = beginning or Beginning()
+    begun = beginning or StarterInputs()
     reads = f"        # the model reads {begun.max_positions} tokens, the prompt's among them"
     return _STARTER.format(
         name=name,

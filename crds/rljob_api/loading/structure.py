@@ -36,13 +36,13 @@ def check_structure(data: Any) -> tuple[RLJob | None, list[Problem]]:
         try:
             return RLJob.model_validate(guess, by_alias=True, by_name=False), problems
         except ValidationError as error:
-            details = [each for each in error.errors(include_url=False) if not _is_consequence(each)]
+            details = [item for item in error.errors(include_url=False) if not _is_consequence(item)]
         # What was left out as wrong comes back as missing: one path, one problem.
-        known = {each.path for each in problems}
-        problems += [found for found in map(_problem_of, details) if found.path not in known]
+        known = {problem.path for problem in problems}
+        problems += [result for result in map(_problem_of, details) if result.path not in known]
         before = copy.deepcopy(guess)
-        for each in details:
-            _repair(guess, each)
+        for detail in details:
+            _repair(guess, detail)
         if guess == before:
             return None, problems
 
@@ -72,8 +72,8 @@ def format_path(location: Location) -> str:
 def _problem_of(error: ErrorDetails) -> Problem:
     location, kind, value = error["loc"], error["type"], error["input"]
     message, fix = _explain(error, location)
-    found = "" if kind == "missing" else _shown({location[-1]: value} if kind == "extra_forbidden" else value)
-    return Problem(format_path(location), found, message, fix)
+    result = "" if kind == "missing" else _shown({location[-1]: value} if kind == "extra_forbidden" else value)
+    return Problem(format_path(location), result, message, fix)
 
 
 def _is_consequence(error: ErrorDetails) -> bool:
@@ -194,7 +194,7 @@ def model_in(annotation: Any) -> type[ApiModel] | None:
     """The model that an annotation is, may be, or lists: `X`, `X | None`, `tuple[X, ...]`."""
     if isinstance(annotation, type) and issubclass(annotation, ApiModel):
         return annotation
-    return next((found for each in get_args(annotation) if (found := model_in(each)) is not None), None)
+    return next((model for arg in get_args(annotation) if (model := model_in(arg)) is not None), None)
 
 
 def _shown(value: Any) -> str:

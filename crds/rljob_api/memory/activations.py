@@ -32,12 +32,14 @@ With T tokens of a micro-batch, L layers and c bytes of a computed number:
 
 from __future__ import annotations
 
-from rljob_api.memory.layout import Layout
 from rljob_api.memory.model_shape import ModelShape
+from rljob_api.memory.parallel_layout import ParallelLayout
 from rljob_api.memory.sizes import LOGITS_ELEMENTS, SCORES_ELEMENTS
 
 
-def activations(layout: Layout, tokens: int, *, recompute: bool, attended: int = 0, micro_batches: int = 1) -> int:
+def activations(
+    layout: ParallelLayout, tokens: int, *, recompute: bool, attended: int = 0, micro_batches: int = 1
+) -> int:
     """Bytes that forward passes keep of `micro_batches` micro-batches."""
     shape = layout.shape
     own = tokens * shape.hidden // layout.tensor
@@ -47,14 +49,14 @@ def activations(layout: Layout, tokens: int, *, recompute: bool, attended: int =
     return micro_batches * kept * layout.computed + visiting * tokens
 
 
-def _layer_elements(layout: Layout, tokens: int, attended: int = 0) -> int:
+def _layer_elements(layout: ParallelLayout, tokens: int, attended: int = 0) -> int:
     """What one layer keeps."""
     shape, again = layout.shape, max(0, attended - tokens)
     ahead = _attention_elements(layout) * tokens + 2 * (shape.query_width + shape.key_width) * again
     return ahead + _behind_attention_elements(layout) * tokens
 
 
-def layer_on_its_way_back(layout: Layout, tokens: int, attended: int, scores: int, *, recompute: bool) -> int:
+def layer_on_its_way_back(layout: ParallelLayout, tokens: int, attended: int, scores: int, *, recompute: bool) -> int:
     """Bytes of the layer that has most, beyond what forward passes keep. scores: bytes of those in one layer."""
     shape = layout.shape
     width = shape.intermediate if shape.experts is None else shape.experts.chosen * shape.experts.width
@@ -64,7 +66,7 @@ def layer_on_its_way_back(layout: Layout, tokens: int, attended: int, scores: in
     return again + max(in_mlp, scores - behind)
 
 
-def _attention_elements(layout: Layout) -> int:
+def _attention_elements(layout: ParallelLayout) -> int:
     """Elements that attention and the norm before it keep for one token."""
     shape, normed = layout.shape, _normed(layout)
     of_heads = normed * (shape.query_width + shape.key_width) if shape.family.query_key_norms else 0
@@ -72,7 +74,7 @@ def _attention_elements(layout: Layout) -> int:
     return norm + of_heads + 3 * shape.query_width + 2 * shape.key_width
 
 
-def _behind_attention_elements(layout: Layout) -> int:
+def _behind_attention_elements(layout: ParallelLayout) -> int:
     """Elements that the rest of the layer keeps for one token."""
     family, hidden = layout.shape.family, layout.shape.hidden
     norms = (family.norms - 1) * _normed(layout) * hidden // layout.tensor
@@ -80,7 +82,7 @@ def _behind_attention_elements(layout: Layout) -> int:
     return norms + read + _mlp_elements(layout.shape, layout.expert_ranks)
 
 
-def _normed(layout: Layout) -> int:
+def _normed(layout: ParallelLayout) -> int:
     """Numbers of `computed` bytes that a norm keeps of each that it norms, besides what is read of it."""
     family = layout.shape.family
     if layout.computed > 2 or family.norm_bias:
@@ -96,12 +98,12 @@ def _mlp_elements(shape: ModelShape, expert_ranks: int) -> int:
     return experts.chosen * (hidden + 4 * experts.width) + 3 * experts.count
 
 
-def one_layer(layout: Layout, tokens: int, attended: int = 0) -> int:
+def one_layer(layout: ParallelLayout, tokens: int, attended: int = 0) -> int:
     """Bytes that one layer keeps."""
     return _layer_elements(layout, tokens, attended) * layout.computed
 
 
-def scores_bytes(layout: Layout, tokens: int, longest: int, *, trained: bool) -> int:
+def scores_bytes(layout: ParallelLayout, tokens: int, longest: int, *, trained: bool) -> int:
     """Bytes of attention scores in one layer, forward, and backward where computed again. tokens: of all rows."""
     shape, wide = layout.shape, max(layout.computed, 4)
     if not shape.bounded or layout.ring:
@@ -110,7 +112,7 @@ def scores_bytes(layout: Layout, tokens: int, longest: int, *, trained: bool) ->
     return made * (layout.computed + (3 if trained else 2) * wide)
 
 
-def logits_bytes(layout: Layout, responses: int, *, trained: bool) -> int:
+def logits_bytes(layout: ParallelLayout, responses: int, *, trained: bool) -> int:
     """Bytes of a chunk of logits, forward (twice over) or backward (four times), each number of at least four bytes."""
     shape = layout.shape
     if not responses:
@@ -122,6 +124,6 @@ def logits_bytes(layout: Layout, responses: int, *, trained: bool) -> int:
     return chunk * wide * 4 + last_gradient(layout)
 
 
-def last_gradient(layout: Layout) -> int:
+def last_gradient(layout: ParallelLayout) -> int:
     """Bytes of the gradient of the last layer, before it is added to what there is."""
     return 0 if layout.adapter else layout.shape.embedding * max(layout.computed, 4)

@@ -8,7 +8,7 @@ from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
-class Family:
+class ModelFamily:
     """What the models of one architecture have in common."""
 
     norms: int
@@ -36,21 +36,21 @@ class Family:
     """Whether Megatron can train it."""
 
 
-FAMILIES: Mapping[str, Family] = {
-    "gemma2": Family(norms=4, norms_behind=2, tied=True, bounded=True),
-    "gemma3_text": Family(norms=4, norms_behind=2, query_key_norms=True, tied=True),
-    "gpt2": Family(
+FAMILIES: Mapping[str, ModelFamily] = {
+    "gemma2": ModelFamily(norms=4, norms_behind=2, tied=True, bounded=True),
+    "gemma3_text": ModelFamily(norms=4, norms_behind=2, query_key_norms=True, tied=True),
+    "gpt2": ModelFamily(
         norms=2, norm_bias=True, projections=2, query_bias=True, output_bias=True, mlp_bias=True, tied=True, fused=True
     ),
-    "llama": Family(norms=2, megatron=True),
-    "mistral": Family(norms=2),
-    "phi": Family(
+    "llama": ModelFamily(norms=2, megatron=True),
+    "mistral": ModelFamily(norms=2),
+    "phi": ModelFamily(
         norms=1, norm_bias=True, projections=2, query_bias=True, output_bias=True, mlp_bias=True, last_bias=True
     ),
-    "phi3": Family(norms=2, fused=True),
-    "qwen2": Family(norms=2, query_bias=True, megatron=True),
-    "qwen3": Family(norms=2, query_key_norms=True, megatron=True),
-    "qwen3_moe": Family(norms=2, query_key_norms=True, megatron=True),
+    "phi3": ModelFamily(norms=2, fused=True),
+    "qwen2": ModelFamily(norms=2, query_bias=True, megatron=True),
+    "qwen3": ModelFamily(norms=2, query_key_norms=True, megatron=True),
+    "qwen3_moe": ModelFamily(norms=2, query_key_norms=True, megatron=True),
 }
 """By the `model_type` of the config."""
 
@@ -84,7 +84,7 @@ class Experts:
 class ModelShape:
     """A decoder of equal layers, of which some may have one MLP where the others have experts."""
 
-    family: Family
+    family: ModelFamily
     vocabulary: int
     hidden: int
     intermediate: int
@@ -146,8 +146,8 @@ class ModelShape:
     @property
     def _mlp(self) -> int:
         family, hidden = self.family, self.hidden
-        matrices = family.projections * hidden * self.intermediate
-        return matrices + family.mlp_bias * ((family.projections - 1) * self.intermediate + hidden)
+        weight_elements = family.projections * hidden * self.intermediate
+        return weight_elements + family.mlp_bias * ((family.projections - 1) * self.intermediate + hidden)
 
     @property
     def _routed(self) -> int:
@@ -186,7 +186,7 @@ class ModelShape:
 
     def stage(self, index: int, count: int) -> ModelShape:
         """What one of some pipeline stages has."""
-        layers = layers_of(index, count, self.layers)
+        layers = pipeline_layers(index, count, self.layers)
         experts = None if self.experts is None else self.experts.of_layers(layers)
         return replace(self, layers=len(layers), experts=experts, begins=index == 0, ends=index == count - 1)
 
@@ -216,12 +216,12 @@ class ModelShape:
         return self.hidden * (1 + self.family.norm_bias)
 
 
-def layers_of(stage: int, num_stages: int, num_layers: int) -> range:
+def pipeline_layers(pipeline_stage: int, num_pipeline_stages: int, num_layers: int) -> range:
     """Layers of a pipeline stage: stages have equally many; where that does not go, the first ones have one more: the
     last one has the last layer."""
-    length, left = divmod(num_layers, num_stages)
-    start = stage * length + min(stage, left)
-    return range(start, start + length + (stage < left))
+    length, left = divmod(num_layers, num_pipeline_stages)
+    start = pipeline_stage * length + min(pipeline_stage, left)
+    return range(start, start + length + (pipeline_stage < left))
 
 
 def parse_shape(config: Mapping[str, Any]) -> ModelShape | None:
@@ -233,7 +233,7 @@ def parse_shape(config: Mapping[str, Any]) -> ModelShape | None:
         return None
 
 
-def _llama_like(family: Family, config: Mapping[str, Any]) -> ModelShape:
+def _llama_like(family: ModelFamily, config: Mapping[str, Any]) -> ModelShape:
     hidden, heads = int(config["hidden_size"]), int(config["num_attention_heads"])
     return ModelShape(
         family=_with_biases(family, config),
@@ -262,7 +262,7 @@ def _experts(config: Mapping[str, Any]) -> Experts:
     )
 
 
-def _with_biases(family: Family, config: Mapping[str, Any]) -> Family:
+def _with_biases(family: ModelFamily, config: Mapping[str, Any]) -> ModelFamily:
     """Where an architecture leaves its biases to the config."""
     attention, mlp = bool(config.get("attention_bias")), bool(config.get("mlp_bias"))
     return replace(
@@ -273,7 +273,7 @@ def _with_biases(family: Family, config: Mapping[str, Any]) -> Family:
     )
 
 
-def _gpt2(family: Family, config: Mapping[str, Any]) -> ModelShape:
+def _gpt2(family: ModelFamily, config: Mapping[str, Any]) -> ModelShape:
     hidden, heads = int(config["n_embd"]), int(config["n_head"])
     return ModelShape(
         family=family,

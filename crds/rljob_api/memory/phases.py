@@ -10,13 +10,13 @@ LEAST_ASLEEP_BYTES = 64 << 20
 """What sleeps has to be brought back: a quarter of a second for each GiB of pages on a CPU. To give back less than this
 does not help."""
 
-Phase = Literal["load", "generate", "train", "sync", "checkpoint"]
+MemoryPhase = Literal["load", "generate", "train", "sync", "checkpoint"]
 
 
 class PhaseMemory(ApiModel):
     """Bytes of one worker in one phase: each part where it is most, and the most of all together."""
 
-    phase: Phase
+    phase: MemoryPhase
     weights: int = 0
     """Of every model in the worker, and what of them is gathered to compute with."""
     optimizer: int = 0

@@ -18,11 +18,11 @@ from rljob_api.memory.activations import (
     one_layer,
     scores_bytes,
 )
-from rljob_api.memory.layout import Layout
+from rljob_api.memory.parallel_layout import ParallelLayout
 
 
 @dataclass(frozen=True, slots=True)
-class Update:
+class UpdateMemory:
     """What one optimizer step of a model takes at most, in bytes."""
 
     gradients: int
@@ -32,8 +32,8 @@ class Update:
     """Beyond shards, gathered weights and what is kept of the optimizer."""
 
 
-def update_of(
-    layout: Layout,
+def update_memory(
+    layout: ParallelLayout,
     tokens: int,
     responses: int,
     micro_batches: int,
@@ -42,7 +42,7 @@ def update_of(
     attended: int = 0,
     longest: int = 0,
     on_their_way: int = 1,
-) -> Update:
+) -> UpdateMemory:
     """tokens: of a micro-batch, of which `responses` are predicted; none by a critic. attended: of its rows, where that
     is more, as rows that share a prompt each attend over it; longest: of one row. on_their_way: micro-batches between
     their forward and their backward pass, if there are as many."""
@@ -61,7 +61,7 @@ def update_of(
         gradients.all + max(one_layer(layout, tokens) // 2, scores),
         gradients.all + layout.stepped,
     )
-    return Update(gradients.all, kept + layer, logits, max(peaks))
+    return UpdateMemory(gradients.all, kept + layer, logits, max(peaks))
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ class _Gradients:
     """Of the first of them, which has come back altogether when the second is there."""
 
     @staticmethod
-    def of(layout: Layout, *, several: bool) -> _Gradients:
+    def of(layout: ParallelLayout, *, several: bool) -> _Gradients:
         per_parameter = layout.trained / layout.shape.parameters
         if layout.is_whole or (layout.is_held and several):
             whole = int(per_parameter * layout.parameters_here)

@@ -33,7 +33,7 @@ A is an advantage, r a reward, π the current policy, π_old the one from before
 
 
 @dataclass(frozen=True)
-class Entry:
+class CatalogueEntry:
     """One row of a table, and its example."""
 
     name: str
@@ -46,12 +46,12 @@ class Entry:
 
 def algorithms_text(folder: Path) -> str:
     """The whole page, in Markdown. folder: the worker's algorithms."""
-    found = explanations(folder)
+    result = explanations(folder)
     tables = {
         "Algorithms": _presets(),
-        "Advantage estimators": _estimators(found),
-        "Policy losses": _losses(found),
-        "KL estimators": _kl(found),
+        "Advantage estimators": _estimators(result),
+        "Policy losses": _losses(result),
+        "KL estimators": _kl(result),
         "Aggregations": map(_of_note, AGGREGATIONS),
         "Corrections between rollout and training": map(_of_note, CORRECTIONS),
         "Sampling and lengths": map(_of_note, SAMPLING),
@@ -60,11 +60,11 @@ def algorithms_text(folder: Path) -> str:
     return "\n".join([HEADER, *(_section(title, entries) for title, entries in tables.items())])
 
 
-def _presets() -> Iterator[Entry]:
+def _presets() -> Iterator[CatalogueEntry]:
     for preset in ALGORITHMS.values():
         parts = (f"advantage.estimator: {preset.estimator}", f"loss.name: {preset.loss}")
         example = example_of({"name": preset.name}, needs_agents=preset.estimator == "MARFT")
-        yield Entry(preset.name, preset.purpose, parts, (preset.paper,), _preset_values(preset), example)
+        yield CatalogueEntry(preset.name, preset.purpose, parts, (preset.paper,), _preset_values(preset), example)
 
 
 def _preset_values(preset: presets.Preset) -> str:
@@ -84,40 +84,44 @@ def _differing(path: str, model: type[ApiModel], values: presets.Options, plain:
     return {f"{path}.{_alias(model, n)}": value for n, value in values.items() if n in plain and plain[n] != value}
 
 
-def _estimators(found: Mapping[Place, Explanation]) -> Iterator[Entry]:
+def _estimators(result: Mapping[Place, Explanation]) -> Iterator[CatalogueEntry]:
     for estimator in ESTIMATORS.values():
-        preset = next(each for each in ALGORITHMS.values() if each.estimator == estimator.name)
+        preset = next(algorithm for algorithm in ALGORITHMS.values() if algorithm.estimator == estimator.name)
         defaults = presets.advantage_defaults(preset, estimator.name)
         options = _defaults(AdvantageSpec, (*estimator.options, "whiten"), defaults)
         example = example_of(
             {"name": preset.name, "advantage": {"estimator": estimator.name, **options}},
             needs_agents=estimator.name == "MARFT",
         )
-        yield _explained(found["ADVANTAGES", estimator.name], estimator.name, options, example)
+        yield _explained(result["ADVANTAGES", estimator.name], estimator.name, options, example)
 
 
-def _losses(found: Mapping[Place, Explanation]) -> Iterator[Entry]:
+def _losses(result: Mapping[Place, Explanation]) -> Iterator[CatalogueEntry]:
     for loss in LOSSES.values():
-        preset = next((each for each in ALGORITHMS.values() if each.loss == loss.name), ALGORITHMS["GRPO"])
+        preset = next(
+            (algorithm for algorithm in ALGORITHMS.values() if algorithm.loss == loss.name), ALGORITHMS["GRPO"]
+        )
         defaults = presets.loss_defaults(preset, loss.name)
         options = _defaults(LossSpec, (*loss.options, "aggregation"), defaults)
         example = example_of({"name": preset.name, "loss": {"name": loss.name, **options}})
-        yield _explained(found["POLICY_LOSSES", loss.name], loss.name, options, example)
+        yield _explained(result["POLICY_LOSSES", loss.name], loss.name, options, example)
 
 
-def _kl(found: Mapping[Place, Explanation]) -> Iterator[Entry]:
+def _kl(result: Mapping[Place, Explanation]) -> Iterator[CatalogueEntry]:
     options = {"coefficient": 0.001, "placement": "Loss"}
     for name in KL_ESTIMATORS:
         example = example_of({"name": "GRPO", "kl": {"estimator": name, **options}})
-        yield _explained(found["KL_ESTIMATORS", name], name, options, example)
+        yield _explained(result["KL_ESTIMATORS", name], name, options, example)
 
 
-def _explained(told: Explanation, name: str, options: Mapping[str, Any], example: Mapping[str, Any]) -> Entry:
-    return Entry(name, told.sentence, told.formula, told.papers, _shown(options), example)
+def _explained(
+    explained: Explanation, name: str, options: Mapping[str, Any], example: Mapping[str, Any]
+) -> CatalogueEntry:
+    return CatalogueEntry(name, explained.sentence, explained.formula, explained.papers, _shown(options), example)
 
 
-def _of_note(note: Note) -> Entry:
-    return Entry(note.name, note.what, note.formula, note.papers, _shown(note.options), note.example)
+def _of_note(note: Note) -> CatalogueEntry:
+    return CatalogueEntry(note.name, note.what, note.formula, note.papers, _shown(note.options), note.example)
 
 
 def _defaults(model: type[ApiModel], names: Iterable[str], defaults: presets.Options) -> dict[str, Any]:
@@ -139,7 +143,7 @@ def _plain(value: Any) -> str:
     return yaml.safe_dump(value, default_flow_style=True).removesuffix("\n...\n").strip()
 
 
-def _section(title: str, entries: Iterable[Entry]) -> str:
+def _section(title: str, entries: Iterable[CatalogueEntry]) -> str:
     entries = list(entries)
     lines = [f"## {title}", "", "| name | what | formula | options and defaults | paper |", "|---|---|---|---|---|"]
     lines += [_row(entry) for entry in entries]
@@ -149,7 +153,7 @@ def _section(title: str, entries: Iterable[Entry]) -> str:
     return "\n".join([*lines, ""])
 
 
-def _row(entry: Entry) -> str:
+def _row(entry: CatalogueEntry) -> str:
     formula = "<br>".join(f"`{_as_in_yaml(line)}`" for line in entry.formula)
     cells = (f"`{entry.name}`", entry.what, formula, entry.options, "<br>".join(entry.papers))
     return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"

@@ -34,16 +34,16 @@ def explanations(folder: Path) -> Mapping[Place, Explanation]:
     files = [path for path in sorted(folder.rglob("*.py")) if "tests" not in path.parts]
     trees = [ast.parse(path.read_text(encoding="utf-8")) for path in files]
     docstrings = [dict(_docstrings(tree)) for tree in trees]
-    everywhere = {name: text for each in docstrings for name, text in each.items()}
-    found: dict[Place, Explanation] = {}
+    everywhere = {name: text for docstring in docstrings for name, text in docstring.items()}
+    result: dict[Place, Explanation] = {}
     for tree, here in zip(trees, docstrings, strict=True):
         for place, definition in _registered(tree):
             text = here[definition]
             handed_to = _HANDED_TO.match(text)
             if handed_to is not None:
                 text = {**everywhere, **here}[handed_to[1]]
-            found[place] = _explanation(text)
-    return found
+            result[place] = _explanation(text)
+    return result
 
 
 def _docstrings(tree: ast.Module) -> Iterator[tuple[str, str]]:
@@ -56,7 +56,7 @@ def _registered(tree: ast.Module) -> Iterator[tuple[Place, str]]:
     """What is registered, and the function or class that it is, decorated or called."""
     for node in tree.body:
         if isinstance(node, ast.FunctionDef):
-            yield from ((place, node.name) for each in node.decorator_list if (place := _place(each)) is not None)
+            yield from ((place, node.name) for item in node.decorator_list if (place := _place(item)) is not None)
         elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
             place, (part, *_) = _place(node.value.func), node.value.args
             if place is not None and isinstance(part, ast.Call) and isinstance(part.func, ast.Name):

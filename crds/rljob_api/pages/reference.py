@@ -13,7 +13,7 @@ from pydantic_core import PydanticUndefined
 from rljob_api.catalogue.algorithms import ALGORITHMS
 from rljob_api.catalogue.profiles import DEFAULT
 from rljob_api.catalogue.stages import STAGES
-from rljob_api.checks.unbuilt import UNBUILT
+from rljob_api.checks.unsupported import UNBUILT
 from rljob_api.loading.structure import model_in
 from rljob_api.v1alpha1 import Metadata, RLJobSpec, RLJobStatus
 from rljob_api.vocabulary.exit_codes import ExitCode
@@ -59,7 +59,7 @@ def _unbuilt(path: str) -> str:
 
 def _type_of(annotation: Any) -> str:
     """A type in the terms of YAML."""
-    arguments = [each for each in get_args(annotation) if each not in (type(None), Ellipsis)]
+    arguments = [arg for arg in get_args(annotation) if arg not in (type(None), Ellipsis)]
     if get_origin(annotation) is Literal:
         return " or ".join(f"`{value}`" for value in arguments)
     if _is_list(annotation):
@@ -86,7 +86,7 @@ def _default_of(field: FieldInfo) -> str:
 
 def _plain(value: Any) -> Any:
     if isinstance(value, tuple):
-        return [_plain(each) for each in value]
+        return [_plain(item) for item in value]
     return value.model_dump(mode="json", by_alias=True, exclude_defaults=True) if isinstance(value, ApiModel) else value
 
 

@@ -11,7 +11,7 @@ NUM_SWEEPS = 8
 
 
 @dataclass(frozen=True)
-class Layout:
+class GraphLayout:
     """Grid positions: column = level, row = place within the level, centred around 0."""
 
     positions: Mapping[str, tuple[int, float]]
@@ -19,7 +19,7 @@ class Layout:
     """For each edge its bends: where it passes the levels in between, and both ends."""
 
 
-def lay_out(graph: Graph, edges: Sequence[tuple[str, str]]) -> Layout:
+def lay_out(graph: Graph, edges: Sequence[tuple[str, str]]) -> GraphLayout:
     """The layered drawing of a DAG; bends of long edges take a place in each level they pass."""
     level = graph.levels()
     chains = {edge: _chain(edge, level) for edge in edges}
@@ -37,7 +37,7 @@ def lay_out(graph: Graph, edges: Sequence[tuple[str, str]]) -> Layout:
         for index, name in enumerate(names)
     }
     routes = {edge: [positions[name] for name in chain] for edge, chain in chains.items()}
-    return Layout({name: positions[name] for name in level}, routes)
+    return GraphLayout({name: positions[name] for name in level}, routes)
 
 
 def _chain(edge: tuple[str, str], level: Mapping[str, int]) -> list[str]:
@@ -62,6 +62,6 @@ def _sort_columns(columns: dict[int, list[str]], links: Sequence[tuple[str, str]
                 name: str, place: Mapping[str, float] = place, near: Mapping[str, list[str]] = neighbours
             ) -> float:
                 around = near.get(name, [])
-                return sum(place[each] for each in around) / len(around) if around else place[name]
+                return sum(place[item] for item in around) / len(around) if around else place[name]
 
             columns[column].sort(key=mean_place)

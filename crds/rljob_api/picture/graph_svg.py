@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
-from rljob_api.picture.graph_layout import Layout, lay_out
+from rljob_api.picture.graph_layout import GraphLayout, lay_out
 from rljob_api.picture.svg import INK, Point, clip, curve, label, marker, text, wrap
 from rljob_api.pipeline.dag import Graph
 from rljob_api.planning.plan import EdgePlan, Plan, StagePlan, WeightEdge
@@ -56,7 +56,7 @@ class _Picture:
         self.plan = plan
         self.traffic = expected_bytes(plan)
         graph = Graph({stage.name: [e.producer for e in plan.inputs(stage.name)] for stage in plan.stages})
-        self.layout: Layout = lay_out(graph, [(edge.producer, edge.consumer) for edge in plan.edges])
+        self.layout: GraphLayout = lay_out(graph, [(edge.producer, edge.consumer) for edge in plan.edges])
         places = [place for route in self.layout.routes.values() for place in route]
         places += self.layout.positions.values()
         self.top = min(row for _, row in places)
@@ -102,7 +102,7 @@ class _Picture:
     def edges(self) -> list[str]:
         """All lines, then all labels, so that no line runs over a label."""
         routes = [(edge, self._route(edge)) for edge in self.plan.edges]
-        return [self._line(*each) for each in routes] + [self._columns(*each) for each in routes]
+        return [self._line(*route) for route in routes] + [self._columns(*route) for route in routes]
 
     def _line(self, edge: EdgePlan, points: Sequence[Point]) -> str:
         colour, width = (LOCAL, 1.4) if edge.transport == "Local" else (BUFFER, 2.0)
@@ -127,10 +127,10 @@ class _Picture:
         """The points of an edge; edges that share a side of a box leave and enter it one below the other."""
         ends = edge.producer, edge.consumer
         points = [self.point(place) for place in self.layout.routes[ends]]
-        leaving = sorted((route[1][1], key) for key, route in self.layout.routes.items() if key[0] == ends[0])
+        outgoing = sorted((route[1][1], key) for key, route in self.layout.routes.items() if key[0] == ends[0])
         entering = sorted((route[-2][1], key) for key, route in self.layout.routes.items() if key[1] == ends[1])
         (x0, y0), (x1, y1) = points[0], points[-1]
-        points[0] = x0 + BOX_WIDTH / 2, y0 + _port([key for _, key in leaving], ends)
+        points[0] = x0 + BOX_WIDTH / 2, y0 + _port([key for _, key in outgoing], ends)
         points[-1] = x1 - BOX_WIDTH / 2 - 6, y1 + _port([key for _, key in entering], ends)
         return points
 

@@ -13,15 +13,15 @@ class Graph:
 
     def __init__(self, after: Mapping[str, Sequence[str]]) -> None:
         self.after = {
-            name: tuple(dict.fromkeys(each for each in before if each in after)) for name, before in after.items()
+            name: tuple(dict.fromkeys(item for item in before if item in after)) for name, before in after.items()
         }
 
     def cycle(self) -> tuple[str, ...]:
         """One cycle as `(a, b, ..., a)`, each after the one before it; empty when there is none."""
         state: dict[str, str] = {}
         for start in self.after:
-            if found := self._cycle_from(start, state):
-                return found
+            if result := self._cycle_from(start, state):
+                return result
         return ()
 
     def _cycle_from(self, start: str, state: dict[str, str]) -> tuple[str, ...]:
@@ -69,17 +69,17 @@ class Graph:
         """For each vertex, the vertices that come directly after it, in declaration order."""
         followers: dict[str, list[str]] = {name: [] for name in self.after}
         for name, before in self.after.items():
-            for each in before:
-                followers[each].append(name)
+            for item in before:
+                followers[item].append(name)
         return followers
 
     def ancestors(self, name: str) -> frozenset[str]:
         """Everything upstream of `name`; `name` itself only when it lies on a cycle."""
-        found: set[str] = set()
+        result: set[str] = set()
         pending = list(self.after[name])
         while pending:
-            each = pending.pop()
-            if each not in found:
-                found.add(each)
-                pending.extend(self.after[each])
-        return frozenset(found)
+            item = pending.pop()
+            if item not in result:
+                result.add(item)
+                pending.extend(self.after[item])
+        return frozenset(result)

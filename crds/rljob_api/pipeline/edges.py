@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from math import prod
 from typing import Protocol
 
-from rljob_api.pipeline.meshes import Kind, Mesh, mesh_of, num_replicas, num_workers_of, ranks_per_copy
+from rljob_api.pipeline.meshes import EngineKind, Mesh, mesh_of, num_replicas, num_workers_of, ranks_per_copy
 from rljob_api.pipeline.resolution import Resolution, ResolvedStage
 from rljob_api.v1alpha1 import Balance
 
 
-class Layout(Protocol):
+class RowLayout(Protocol):
     """How the rows of a stage are laid out."""
 
     @property
@@ -41,7 +41,7 @@ class StageLayout:
         return self.balance == "None" or self.needs_groups
 
 
-def layout_of(resolution: Resolution, stage: ResolvedStage, group: str) -> StageLayout:
+def stage_layout(resolution: Resolution, stage: ResolvedStage, group: str) -> StageLayout:
     """A stage's layout in `group`: its engine's mesh, or data parallelism over the whole group."""
     mesh = mesh_of(resolution.spec, group, _kind(resolution, stage))
     scatters_rows = stage.built_in is not None and stage.built_in.scatters_rows
@@ -65,14 +65,14 @@ def columns_by_producer(resolution: Resolution, stage: ResolvedStage) -> Mapping
     return {producer: tuple(names) for producer, names in columns.items()}
 
 
-def stays_in_place(producer: Layout, consumer: Layout) -> bool:
+def stays_in_place(producer: RowLayout, consumer: RowLayout) -> bool:
     """Whether every row is on the right worker already."""
     same_layout = producer.group == consumer.group and producer.mesh.lays_rows_like(consumer.mesh)
     in_place = producer.mesh.dp == 1 or not producer.scatters_rows
     return same_layout and in_place and producer.balance == consumer.balance == "None"
 
 
-def _kind(resolution: Resolution, stage: ResolvedStage) -> Kind | None:
+def _kind(resolution: Resolution, stage: ResolvedStage) -> EngineKind | None:
     if not resolution.engines_of(stage):
         return None
     return "Rollout" if stage.generates else "Train"

@@ -9,7 +9,7 @@ from pydantic import Field
 from rljob_api.v1alpha1 import RLJobSpec
 from rljob_api.vocabulary.model import ApiModel, Items
 
-Kind = Literal["Train", "Rollout"]
+EngineKind = Literal["Train", "Rollout"]
 ContextWay = Literal["Heads", "Ring"]
 """What ranks that share sequences do in attention: each has some of the heads of whole rows, or keys and values go
 round."""
@@ -116,7 +116,7 @@ def num_workers_of(spec: RLJobSpec, group: str) -> int:
     return next(g.replicas * g.accelerator.count for g in spec.worker_groups if g.name == group)
 
 
-def ranks_per_copy(spec: RLJobSpec, kind: Kind | None) -> tuple[int, int, int]:
+def ranks_per_copy(spec: RLJobSpec, kind: EngineKind | None) -> tuple[int, int, int]:
     """(tensor, context, pipeline) parallel degrees of an engine of this kind; 1 for a stage without an engine."""
     if kind == "Train":
         parallelism = spec.training.parallelism
@@ -124,7 +124,7 @@ def ranks_per_copy(spec: RLJobSpec, kind: Kind | None) -> tuple[int, int, int]:
     return (spec.rollout.parallelism.tensor, 1, 1) if kind == "Rollout" else (1, 1, 1)
 
 
-def expert_ranks(spec: RLJobSpec, kind: Kind | None) -> int:
+def expert_ranks(spec: RLJobSpec, kind: EngineKind | None) -> int:
     """Ranks that share the experts of a layer in an engine of this kind."""
     return spec.training.parallelism.expert if kind == "Train" else 1
 
@@ -134,12 +134,12 @@ def ranks_beside_experts(num_workers: int, replicas: int, pipeline: int) -> int:
     return num_workers // replicas // pipeline
 
 
-def num_replicas(spec: RLJobSpec, kind: Kind | None) -> int:
+def num_replicas(spec: RLJobSpec, kind: EngineKind | None) -> int:
     """How often an engine of this kind has its weights in a group."""
     return spec.training.parallelism.replicate if kind == "Train" else 1
 
 
-def mesh_of(spec: RLJobSpec, group: str, kind: Kind | None) -> Mesh:
+def mesh_of(spec: RLJobSpec, group: str, kind: EngineKind | None) -> Mesh:
     """The mesh of an engine of this kind in `group`; what parallelism leaves over is data parallel."""
     tensor, context, pipeline = ranks_per_copy(spec, kind)
     dp, left = divmod(num_workers_of(spec, group), tensor * context * pipeline)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from rljob_api.catalogue import profiles as built_in_profiles
-from rljob_api.catalogue.columns import Columns, full_kl
+from rljob_api.catalogue.columns import Columns, computes_full_kl
 from rljob_api.catalogue.profiles import AcceleratorProfile
 from rljob_api.catalogue.stages import STAGES, BuiltInStage, Use
 from rljob_api.pipeline.dag import Graph
@@ -83,9 +83,9 @@ class Resolution:
     def columns_of(self, stage: StageSpec, entry: BuiltInStage) -> Columns:
         """What a stage of the catalogue reads and writes, under its own names: with the rewards, and the models in
         training, of the rows that it sees."""
-        beside = [each for each in self.declared if self.shares_rows(each.name, stage.name)]
-        rewards = [name for each in beside for name in each.rewards]
-        trained = {model for each in beside if _use(each) == "Trains" for model in _models_of(each, STAGES[each.run])}
+        beside = [item for item in self.declared if self.shares_rows(item.name, stage.name)]
+        rewards = [name for item in beside for name in item.rewards]
+        trained = {model for item in beside if _use(item) == "Trains" for model in _models_of(item, STAGES[item.run])}
         models = _models_of(stage, entry)
         return entry.columns(self.spec.with_rewards(rewards), models, bool(trained.intersection(models)))
 
@@ -107,7 +107,7 @@ class Resolution:
         """The models it has engines for: its own, and the reference where the update compares whole distributions."""
         if stage.built_in is None:
             return ()
-        return stage.models + (REFERENCE,) * (stage.spec.run == UPDATE_POLICY and full_kl(self.spec))
+        return stage.models + (REFERENCE,) * (stage.spec.run == UPDATE_POLICY and computes_full_kl(self.spec))
 
     def reads_of(self, stage: ResolvedStage) -> tuple[str, ...]:
         """The columns it gets: those it must have, and the optional ones that are there."""
@@ -128,7 +128,7 @@ class Resolution:
         return ResolvedStage(stage, entry, _models_of(stage, entry), renamed)
 
 
-def place(resolution: Resolution) -> Mapping[str, str | None]:
+def assign_groups(resolution: Resolution) -> Mapping[str, str | None]:
     """The worker group of every stage; None where neither the job nor a rule says it.
 
     In this order: the group that the stage names; the only group there is; the group where another stage uses the
@@ -167,8 +167,8 @@ def _use(stage: StageSpec) -> Use:
 
 
 def _home(stage: ResolvedStage, homes: Mapping[tuple[str, bool], str | None]) -> str | None:
-    found = (homes.get((model, stage.generates)) for model in stage.models)
-    return next((group for group in found if group is not None), None)
+    result = (homes.get((model, stage.generates)) for model in stage.models)
+    return next((group for group in result if group is not None), None)
 
 
 def _by_rule(stage: ResolvedStage, groups: list[str]) -> str | None:
@@ -186,7 +186,9 @@ def _before(stage: ResolvedStage, placed: Mapping[str, str | None]) -> str | Non
     return next((placed[name] for name in stage.spec.after if placed.get(name) is not None), None)
 
 
-def settled(spec: RLJobSpec, profiles: Mapping[str, AcceleratorProfile] = built_in_profiles.DEFAULT) -> RLJobSpec:
+def with_precision(
+    spec: RLJobSpec, profiles: Mapping[str, AcceleratorProfile] = built_in_profiles.DEFAULT
+) -> RLJobSpec:
     """The spec with `training.precision` written out; a model has one number format wherever it is computed."""
     if spec.training.precision != "Auto":
         return spec
@@ -198,6 +200,6 @@ def settled(spec: RLJobSpec, profiles: Mapping[str, AcceleratorProfile] = built_
 def _devices_of_models(spec: RLJobSpec, profiles: Mapping[str, AcceleratorProfile]) -> set[str]:
     """Device types of the groups in which a stage computes with a model."""
     resolution = Resolution(spec)
-    placed = place(resolution)
+    placed = assign_groups(resolution)
     homes = {placed[name] for name, stage in resolution.stages.items() if stage.models}
     return {profiles[group.accelerator.profile].device for group in spec.worker_groups if group.name in homes}

@@ -112,8 +112,8 @@ def _precision(plan: Plan) -> Iterator[str]:
 def _offload(plan: Plan) -> Iterator[str]:
     asked = plan.spec.training.memory.offload
     training = [engine for engine in plan.engines if engine.kind == "Train"]
-    if (asked.optimizer or asked.parameters) and all(plan.group(each.group).device == "cpu" for each in training):
-        groups = ", ".join(sorted({each.group for each in training}))
+    if (asked.optimizer or asked.parameters) and all(plan.group(item.group).device == "cpu" for item in training):
+        groups = ", ".join(sorted({item.group for item in training}))
         yield (
             f"training.memory.offload changes nothing: {groups} trains on CPUs, whose memory is the host's; leave it "
             "out, or ask for accelerators"
@@ -124,8 +124,8 @@ def _recomputing(plan: Plan) -> Iterator[str]:
     """Advice on recomputing activations in groups for which nobody could say whether they need it."""
     if plan.spec.training.memory.activation_checkpointing != "Auto":
         return
-    unknown = {each.group: each.unknown for each in plan.memory if each.unknown}
-    for group in sorted({each.group for each in plan.engines if each.recomputes and each.group in unknown}):
+    unknown = {item.group: item.unknown for item in plan.memory if item.unknown}
+    for group in sorted({engine.group for engine in plan.engines if engine.recomputes and engine.group in unknown}):
         yield (
             f"training.memory.activationCheckpointing is Auto, and nobody knows how large {', '.join(unknown[group])} "
             f"is: {group} computes activations again, which takes about a third more of an update; write None where "
@@ -135,8 +135,8 @@ def _recomputing(plan: Plan) -> Iterator[str]:
 
 def _apart(plan: Plan) -> Iterator[str]:
     """Advice on tensor-parallel groups that span pods: they exchange sums in every layer."""
-    found = {(plan.group(engine.group).name, engine.mesh.tp) for engine in plan.engines}
-    for group, tensor in sorted(found):
+    result = {(plan.group(engine.group).name, engine.mesh.tp) for engine in plan.engines}
+    for group, tensor in sorted(result):
         count = plan.group(group).workers_per_host
         if count % tensor:
             yield (
@@ -148,8 +148,8 @@ def _apart(plan: Plan) -> Iterator[str]:
 
 def _experts_apart(plan: Plan) -> Iterator[str]:
     """Advice on expert-parallel groups that span pods: they exchange tokens in every layer."""
-    found = {(plan.group(each.group).name, each.mesh.ep, each.mesh.ranks_per_experts) for each in plan.engines}
-    for group, expert, together in sorted(found):
+    result = {(plan.group(engine.group).name, engine.mesh.ep, engine.mesh.ranks_per_experts) for engine in plan.engines}
+    for group, expert, together in sorted(result):
         count = plan.group(group).workers_per_host
         if count % together:
             yield (
@@ -161,8 +161,8 @@ def _experts_apart(plan: Plan) -> Iterator[str]:
 
 def _torn(plan: Plan) -> Iterator[str]:
     """Advice on replicas that share a pod with a part of another one."""
-    found = {(plan.group(engine.group).name, engine.mesh.ranks_per_replica, engine.mesh.rp) for engine in plan.engines}
-    for group, workers, replicas in sorted(found):
+    result = {(plan.group(engine.group).name, engine.mesh.ranks_per_replica, engine.mesh.rp) for engine in plan.engines}
+    for group, workers, replicas in sorted(result):
         count, pods = plan.group(group).workers_per_host, plan.group(group).replicas
         if replicas > 1 and workers % count and count % workers:
             yield (
@@ -174,10 +174,13 @@ def _torn(plan: Plan) -> Iterator[str]:
 
 def _waiting(plan: Plan) -> Iterator[str]:
     """Advice on pipeline stages that mostly wait for each other."""
-    waits, stages = max(((axis.waits or 0, mesh.mesh.pp) for mesh in plan.meshes for axis in mesh.axes), default=(0, 1))
+    waits, num_pipeline_stages = max(
+        ((axis.waits or 0, mesh.mesh.pp) for mesh in plan.meshes for axis in mesh.axes), default=(0, 1)
+    )
     if waits > 0.5:
         yield (
-            f"training.parallelism.pipeline {stages}: workers wait {waits / (1 + waits):.0%} of their time for other "
+            f"training.parallelism.pipeline {num_pipeline_stages}: workers wait {waits / (1 + waits):.0%} of their "
+            "time for other "
             "stages, which have too few micro-batches to work on meanwhile; lower training.tokensPerMicroBatch, or "
             "have more rows in an optimizer step"
         )

@@ -33,11 +33,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import ceil
 
-from rljob_api.memory.layout import Layout
 from rljob_api.memory.model_shape import ModelShape
+from rljob_api.memory.parallel_layout import ParallelLayout
 from rljob_api.pipeline.meshes import AxisCost, AxisWithCost, Mesh, MeshCost, context_way
 from rljob_api.planning.limits import Limits
-from rljob_api.planning.memory import Shapes, largest_of, layout_of, memory_of, packs_of
+from rljob_api.planning.memory import Shapes, largest_of, memory_of, packs_of, parallel_layout
 from rljob_api.planning.plan import EnginePlan, Plan
 
 AXES: tuple[AxisWithCost, ...] = ("dp", "rp", "pp", "cp", "tp", "ep")
@@ -46,10 +46,10 @@ AXES: tuple[AxisWithCost, ...] = ("dp", "rp", "pp", "cp", "tp", "ep")
 
 def mesh_costs(plan: Plan, shapes: Shapes, limits: Limits) -> tuple[MeshCost, ...]:
     """Costs of every mesh over which models of known shape are trained or scored."""
-    found: dict[tuple[str, Mesh], list[EnginePlan]] = {}
+    result: dict[tuple[str, Mesh], list[EnginePlan]] = {}
     for engine in plan.engines:
         if engine.kind == "Train":
-            found.setdefault((engine.group, engine.mesh), []).append(engine)
+            result.setdefault((engine.group, engine.mesh), []).append(engine)
     return tuple(
         MeshCost(
             group=group,
@@ -57,15 +57,15 @@ def mesh_costs(plan: Plan, shapes: Shapes, limits: Limits) -> tuple[MeshCost, ..
             operations=sum(operations_of(plan, engine, shapes[engine.path]) for engine in engines),
             axes=tuple(_axes(plan, engines, shapes, limits)),
         )
-        for (group, mesh), engines in found.items()
+        for (group, mesh), engines in result.items()
         if all(engine.path in shapes for engine in engines)
     )
 
 
 def _axes(plan: Plan, engines: list[EnginePlan], shapes: Shapes, limits: Limits) -> Iterator[AxisCost]:
     mesh, per_host = engines[0].mesh, plan.group(engines[0].group).workers_per_host
-    stages, together = largest_of(mesh.pp, [shapes[engine.path] for engine in engines]), mesh.tp * mesh.cp
-    sent = [[_sent(plan, engine, shapes, stage) for engine in engines] for stage in stages]
+    pipeline_stages, together = largest_of(mesh.pp, [shapes[engine.path] for engine in engines]), mesh.tp * mesh.cp
+    sent = [[_sent(plan, engine, shapes, stage) for engine in engines] for stage in pipeline_stages]
     spans = {"dp": mesh.ranks_per_replica, "rp": mesh.size, "pp": mesh.ranks_per_copy, "cp": together}
     spans |= {"tp": mesh.tp, "ep": mesh.ranks_per_experts}
     for axis in AXES:
@@ -75,9 +75,9 @@ def _axes(plan: Plan, engines: list[EnginePlan], shapes: Shapes, limits: Limits)
                 axis=axis,
                 way=None if axis != "cp" else "Ring" if "Ring" in ways else "Heads",
                 crosses_hosts=per_host % spans[axis] > 0,
-                sent=max(sum(each[axis] for each in of_stage) for of_stage in sent),
+                sent=max(sum(item[axis] for item in of_stage) for of_stage in sent),
                 without=None if axis == "dp" else _without(axis, plan, engines, shapes, limits),
-                waits=waiting(plan, engines, shapes) if axis == "pp" else None,
+                waits=pipeline_wait(plan, engines, shapes) if axis == "pp" else None,
             )
 
 
@@ -86,16 +86,16 @@ def _without(axis: str, plan: Plan, engines: list[EnginePlan], shapes: Shapes, l
     mesh = engines[0].mesh
     more = 1 if axis in ("ep", "rp") else getattr(mesh, axis)  # which reuse ranks of the others
     other = mesh.model_copy(update={axis: 1, "dp": mesh.dp * more})
-    changed = [each.model_copy(update={"mesh": other}) if each in engines else each for each in plan.engines]
+    changed = [engine.model_copy(update={"mesh": other}) if engine in engines else engine for engine in plan.engines]
     memory = memory_of(plan.model_copy(update={"engines": tuple(changed)}), shapes, limits)
-    (group,) = (each for each in memory if each.group == engines[0].group)
+    (group,) = (item for item in memory if item.group == engines[0].group)
     return max(phase.peak for phase in group.phases if phase.phase == "train")
 
 
-def _sent(plan: Plan, engine: EnginePlan, shapes: Shapes, stage: int) -> dict[str, int]:
+def _sent(plan: Plan, engine: EnginePlan, shapes: Shapes, pipeline_stage: int) -> dict[str, int]:
     """Bytes that a worker of a pipeline stage sends in a step, by axis; over `pp` one that sends both ways."""
-    mesh, layout = engine.mesh, layout_of(plan, engine, shapes[engine.path], stage)
-    asked, backwards = passes_of(plan, engine)
+    mesh, layout = engine.mesh, parallel_layout(plan, engine, shapes[engine.path], pipeline_stage)
+    asked, backwards = model_passes(plan, engine)
     forwards = asked + backwards * engine.recomputes
     tokens = ceil(plan.spec.num_rows / mesh.dp) * plan.spec.longest_row / mesh.cp
     shards, is_copy = _over_shards(plan, engine, layout, asked, backwards), mesh.dp == mesh.rp
@@ -103,15 +103,17 @@ def _sent(plan: Plan, engine: EnginePlan, shapes: Shapes, stage: int) -> dict[st
     sent = {
         "dp": 0 if is_copy else shards,
         "rp": _over_replicas(plan, mesh, layout, backwards),
-        "pp": _over_stages(plan, mesh, layout, tokens, asked, backwards),
+        "pp": _over_pipeline_stages(plan, mesh, layout, tokens, asked, backwards),
         "cp": _over_context(mesh, layout, tokens, forwards, backwards, way) + (shards if is_copy else 0),
-        "tp": _over_matrices(plan, engine, layout, tokens * (forwards + backwards), backwards > 0),
+        "tp": _over_tensor_parallel(plan, engine, layout, tokens * (forwards + backwards), backwards > 0),
         "ep": _over_experts(mesh, layout, tokens / mesh.tp * (forwards + backwards)),
     }
     return {axis: ceil(size) for axis, size in sent.items()}
 
 
-def _over_stages(plan: Plan, mesh: Mesh, layout: Layout, tokens: float, forwards: int, backwards: int) -> float:
+def _over_pipeline_stages(
+    plan: Plan, mesh: Mesh, layout: ParallelLayout, tokens: float, forwards: int, backwards: int
+) -> float:
     """The first sends forwards and the last backwards, and those between both."""
     shape = layout.shape
     one = tokens / mesh.tp * shape.hidden * layout.computed
@@ -120,7 +122,7 @@ def _over_stages(plan: Plan, mesh: Mesh, layout: Layout, tokens: float, forwards
     return max(max(forwards, backwards) * one + embedding, (forwards + backwards) * one if mesh.pp > 2 else 0)
 
 
-def _over_context(mesh: Mesh, layout: Layout, tokens: float, forwards: int, backwards: int, way: str) -> float:
+def _over_context(mesh: Mesh, layout: ParallelLayout, tokens: float, forwards: int, backwards: int, way: str) -> float:
     shape, ranks = layout.shape, mesh.cp
     if way == "Heads":
         width = 2 * (shape.query_width + shape.key_width) * (ranks - 1) / ranks
@@ -130,7 +132,9 @@ def _over_context(mesh: Mesh, layout: Layout, tokens: float, forwards: int, back
     return (forwards + backwards) * (ranks - 1) * block * layout.computed + gradients
 
 
-def _over_matrices(plan: Plan, engine: EnginePlan, layout: Layout, tokens: float, is_trained: bool) -> float:
+def _over_tensor_parallel(
+    plan: Plan, engine: EnginePlan, layout: ParallelLayout, tokens: float, is_trained: bool
+) -> float:
     """tokens: over all passes."""
     shape, ranks = layout.shape, engine.mesh.tp
     part = (ranks - 1) / ranks
@@ -138,7 +142,7 @@ def _over_matrices(plan: Plan, engine: EnginePlan, layout: Layout, tokens: float
     return part * (shape.layers * tokens * 4 * shape.hidden * layout.computed + gradients)
 
 
-def _over_experts(mesh: Mesh, layout: Layout, tokens: float) -> float:
+def _over_experts(mesh: Mesh, layout: ParallelLayout, tokens: float) -> float:
     """tokens: over all passes."""
     shape, experts = layout.shape, layout.shape.experts
     if experts is None:
@@ -147,13 +151,13 @@ def _over_experts(mesh: Mesh, layout: Layout, tokens: float) -> float:
     return visits * shape.hidden * layout.computed * (mesh.ep - 1) / mesh.ep
 
 
-def _over_replicas(plan: Plan, mesh: Mesh, layout: Layout, backwards: int) -> float:
+def _over_replicas(plan: Plan, mesh: Mesh, layout: ParallelLayout, backwards: int) -> float:
     """Gradients of a worker's shard are added up once in an optimizer step, as a ring does it."""
     steps = backwards * plan.spec.num_mini_batches
     return steps * 2 * layout.own_trained * (mesh.rp - 1) / mesh.rp
 
 
-def _over_shards(plan: Plan, engine: EnginePlan, layout: Layout, asked: int, backwards: int) -> float:
+def _over_shards(plan: Plan, engine: EnginePlan, layout: ParallelLayout, asked: int, backwards: int) -> float:
     """Weights on a CPU stay whole for a mini-batch where they are small, and so do gradients anywhere."""
     mini_batches, (all_tokens, pack) = plan.spec.num_mini_batches, packs_of(plan, engine)
     packs = mini_batches * ceil(all_tokens / pack)
@@ -164,7 +168,7 @@ def _over_shards(plan: Plan, engine: EnginePlan, layout: Layout, asked: int, bac
     return gathered * numbers * layout.computed + reduced * trained * layout.stored
 
 
-def passes_of(plan: Plan, engine: EnginePlan) -> tuple[int, int]:
+def model_passes(plan: Plan, engine: EnginePlan) -> tuple[int, int]:
     """Forward passes over all tokens of a step, except those that are computed again, and backward passes."""
     runs = [stage.run for stage in plan.stages if engine.name in stage.engines]
     updates = sum(run in ("UpdatePolicy", "UpdateCritic") for run in runs)
@@ -175,13 +179,13 @@ def passes_of(plan: Plan, engine: EnginePlan) -> tuple[int, int]:
 def operations_of(plan: Plan, engine: EnginePlan, shape: ModelShape) -> float:
     """Floating-point operations of one worker in a step, over all layers of the model."""
     mesh = engine.mesh
-    forwards, backwards = passes_of(plan, engine)
+    forwards, backwards = model_passes(plan, engine)
     tokens = ceil(plan.spec.num_rows / mesh.dp) * plan.spec.longest_row
     passes = forwards + backwards * (2 + engine.recomputes)
     return tokens * passes * _of_token(plan, engine, shape) / mesh.ranks_per_copy
 
 
-def waiting(plan: Plan, engines: list[EnginePlan], shapes: Shapes) -> float:
+def pipeline_wait(plan: Plan, engines: list[EnginePlan], shapes: Shapes) -> float:
     """Time in which a worker waits for other stages, by the time in which it computes; of engines of one mesh."""
     computed = [operations_of(plan, engine, shapes[engine.path]) for engine in engines]
     waited = (_waiting(plan, engine, shapes[engine.path]) for engine in engines)
@@ -191,9 +195,12 @@ def waiting(plan: Plan, engines: list[EnginePlan], shapes: Shapes) -> float:
 def _waiting(plan: Plan, engine: EnginePlan, shape: ModelShape) -> float:
     """Micro-batches are taken to be those of an optimizer step, whatever is done with them."""
     all_tokens, pack = packs_of(plan, engine)
-    micro_batches, stages = ceil(all_tokens / pack), engine.mesh.pp
-    times = [_of_token(plan, engine, shape.stage(stage, stages)) for stage in range(stages)]
-    return (sum(times) + (micro_batches - 1) * max(times)) * stages / (micro_batches * sum(times)) - 1
+    micro_batches, num_pipeline_stages = ceil(all_tokens / pack), engine.mesh.pp
+    times = [
+        _of_token(plan, engine, shape.stage(pipeline_stage, num_pipeline_stages))
+        for pipeline_stage in range(num_pipeline_stages)
+    ]
+    return (sum(times) + (micro_batches - 1) * max(times)) * num_pipeline_stages / (micro_batches * sum(times)) - 1
 
 
 def _of_token(plan: Plan, engine: EnginePlan, shape: ModelShape) -> float:

@@ -13,9 +13,9 @@ from rljob_api.checks.subject import problem
 from rljob_api.pipeline.meshes import Mesh, ranks_beside_experts
 from rljob_api.planning.limits import Limits, lacking_bytes, memory_problems
 from rljob_api.planning.memory import Shapes
+from rljob_api.planning.parallelism_problems import divisors, pipeline_stage_problems, split_sizes
 from rljob_api.planning.plan import EnginePlan, Plan
 from rljob_api.planning.planner import draft
-from rljob_api.planning.spreading import divisors, split_sizes, stage_problems
 from rljob_api.v1alpha1 import Checkpointing, OffloadSpec, RLJob, TrainingParallelism, TrainingSpec
 from rljob_api.vocabulary.problem import InvalidJobError, Problem
 
@@ -59,13 +59,17 @@ def fit(job: RLJob, shapes: Shapes, profiles: Mapping[str, AcceleratorProfile] =
         if least is None or least.problems:
             tried += [] if least is None else [least]
             continue
-        fits = (found for each in candidates if (found := _tried(each, shapes, profiles)) and not found.problems)
-        found = next(fits)
-        return Fit(found.job, _changes(job.spec.training, found.job.spec.training))
-    smallest = min(tried, key=lambda each: (each.lacking, each.peak))
+        fits = (
+            result
+            for candidate in candidates
+            if (result := _tried(candidate, shapes, profiles)) and not result.problems
+        )
+        result = next(fits)
+        return Fit(result.job, _changes(job.spec.training, result.job.spec.training))
+    smallest = min(tried, key=lambda item: (item.lacking, item.peak))
     hosts = _hosts(smallest.job, shapes, profiles)
     lacking = memory_problems(smallest.plan, smallest.limits, hosts_help=hosts is not None)
-    raise InvalidJobError([_refused(each, hosts) for each in lacking])
+    raise InvalidJobError([_refused(item, hosts) for item in lacking])
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,12 +105,12 @@ class _Tried:
 
 def _unknown(plan: Plan, limits: Limits) -> Iterator[Problem]:
     for index, group in enumerate(plan.groups):
-        found = next((each for each in plan.memory if each.group == group.name), None)
-        if found is not None and found.unknown:
-            listed = ", ".join(found.unknown)
+        result = next((item for item in plan.memory if item.group == group.name), None)
+        if result is not None and result.unknown:
+            listed = ", ".join(result.unknown)
             fix = "Give a directory that is here, with its config.json."
             yield problem("spec.models", listed, "nobody knows how large this model is", fix)
-        elif found is not None and group.name not in limits:
+        elif result is not None and group.name not in limits:
             message = f"nobody knows how much memory a worker of {group.name} has"
             fix = "Set limits.memory of the container worker in its template."
             yield problem(f"spec.workerGroups[{index}]", group.profile, message, fix)
@@ -117,27 +121,33 @@ def _spread(job: RLJob, shapes: Shapes, profiles: Mapping[str, AcceleratorProfil
     all of them with more that waits on the host."""
     yield job
     asked = job.spec.training
-    others = (_with(job, parallelism=each) for each in _parallelisms(job, plan, shapes) if each != asked.parallelism)
-    found = [tried for each in others if (tried := _tried(each, shapes, profiles)) is not None]
-    spread = [each.job for each in sorted(found, key=lambda each: each.cost)]
+    others = (
+        _with(job, parallelism=parallelism)
+        for parallelism in _parallelisms(job, plan, shapes)
+        if parallelism != asked.parallelism
+    )
+    result = [tried for other in others if (tried := _tried(other, shapes, profiles)) is not None]
+    spread = [item.job for item in sorted(result, key=lambda item: item.cost)]
     yield from spread
     for offload in _offloads(asked.memory.offload, plan):
         if offload != asked.memory.offload:
             memory = asked.memory.model_copy(update={"offload": offload})
-            yield from (_with(each, memory=memory) for each in (job, *spread))
+            yield from (_with(item, memory=memory) for item in (job, *spread))
 
 
 def _parallelisms(job: RLJob, plan: Plan, shapes: Shapes) -> Iterator[TrainingParallelism]:
     """Whatever divides workers and models, and is not less than the job asks for. Matrices are split within a pod, and
     replicas are whole pods; where the job asks for some, fewer may have room."""
-    asked, engines = job.spec.training.parallelism, [each for each in plan.engines if each.kind == "Train"]
-    models = [shapes[each.path] for each in engines]
-    groups = [plan.group(each.group) for each in engines]
-    workers, pods = (gcd(*(getattr(each, name) for each in groups)) for name in ("num_workers", "workers_per_host"))
-    experts = gcd(*(1 if each.experts is None else each.experts.count for each in models))
-    tensors = [size for size in divisors(pods) if all(size in split_sizes(each) for each in models)]
-    pipelines = [size for size in divisors(workers) if all(_has_stages(each, size, shapes) for each in engines)]
-    replicas = divisors(gcd(*(each.replicas for each in groups)))
+    asked, engines = job.spec.training.parallelism, [engine for engine in plan.engines if engine.kind == "Train"]
+    models = [shapes[engine.path] for engine in engines]
+    groups = [plan.group(engine.group) for engine in engines]
+    workers, pods = (gcd(*(getattr(item, name) for item in groups)) for name in ("num_workers", "workers_per_host"))
+    experts = gcd(*(1 if model.experts is None else model.experts.count for model in models))
+    tensors = [size for size in divisors(pods) if all(size in split_sizes(model) for model in models)]
+    pipelines = [
+        size for size in divisors(workers) if all(_has_pipeline_stages(engine, size, shapes) for engine in engines)
+    ]
+    replicas = divisors(gcd(*(item.replicas for item in groups)))
     for tensor, pipeline, expert in product(tensors, pipelines, divisors(gcd(workers, experts))):
         copies, left = divmod(workers, tensor * pipeline)
         for context, replicate in () if left else product(divisors(copies), replicas):
@@ -148,10 +158,10 @@ def _parallelisms(job: RLJob, plan: Plan, shapes: Shapes) -> Iterator[TrainingPa
                 yield asked.model_copy(update={**sizes, "replicate": replicate})
 
 
-def _has_stages(engine: EnginePlan, count: int, shapes: Shapes) -> bool:
+def _has_pipeline_stages(engine: EnginePlan, count: int, shapes: Shapes) -> bool:
     """Whether a model can be split into `count` pipeline stages."""
     cut = engine.model_copy(update={"mesh": Mesh(pp=count)})
-    return count == 1 or (engine.library == "Megatron" and not any(stage_problems(cut, shapes[engine.path])))
+    return count == 1 or (engine.library == "Megatron" and not any(pipeline_stage_problems(cut, shapes[engine.path])))
 
 
 def _candidates(job: RLJob) -> Iterator[RLJob]:
@@ -223,7 +233,7 @@ def _hosts(job: RLJob, shapes: Shapes, profiles: Mapping[str, AcceleratorProfile
             made, limits = draft(job, profiles, shapes)
         except InvalidJobError:
             return None
-        lacking = [each.path for each in memory_problems(made, limits)]
+        lacking = [memory_problem.path for memory_problem in memory_problems(made, limits)]
         groups = job.spec.worker_groups
         if not lacking:
             return {group.name: group.replicas for group in groups}

@@ -49,11 +49,15 @@ def limit_of(plan: Plan, group: GroupPlan, accelerator_memory: str | None) -> Li
 
 def _of_container(plan: Plan, group: GroupPlan) -> Limit | None:
     """A worker's part of what the template of its pod allows."""
-    template = next(each.template for each in plan.spec.worker_groups if each.name == group.name)
+    template = next(
+        worker_group.template for worker_group in plan.spec.worker_groups if worker_group.name == group.name
+    )
     containers = (template.get("spec") or {}).get("containers") or ()
-    resources = [each.get("resources") or {} for each in containers if each.get("name") == CONTAINER_WORKER]
+    resources = [
+        container.get("resources") or {} for container in containers if container.get("name") == CONTAINER_WORKER
+    ]
     # what is null in a template takes our default away, which is not a limit either
-    given = next((memory for each in resources if (memory := (each.get("limits") or {}).get("memory"))), None)
+    given = next((memory for resource in resources if (memory := (resource.get("limits") or {}).get("memory"))), None)
     if given is None:
         return None
     return Limit(
@@ -81,7 +85,7 @@ class _Need:
 
 
 def _needs(plan: Plan, limits: Limits) -> Iterator[_Need]:
-    phases = {each.group: each.phases for each in plan.memory if each.phases}
+    phases = {item.group: item.phases for item in plan.memory if item.phases}
     for index, group in enumerate(plan.groups):
         if group.name in phases:
             most = max(phases[group.name], key=lambda phase: phase.peak)
@@ -138,11 +142,11 @@ def _fix(plan: Plan, group: GroupPlan, phase: PhaseMemory, hosts_help: bool) -> 
     """The fields that would help, those that give most first."""
     if phase.phase == "generate" and phase.cache > phase.weights + phase.optimizer:
         return "Lower rollout.maxResponseTokens or data.maxPromptTokens: not one row of this length has room."
-    trained = [each for each in plan.engines if each.group == group.name and each.trainable]
+    trained = [engine for engine in plan.engines if engine.group == group.name and engine.trainable]
     helps = ["raise the limit"] * (group.device == "cpu")
     if 4 * phase.activations > phase.peak:
         helps.append("lower training.tokensPerMicroBatch")
-        helps += ["set training.memory.activationCheckpointing: Auto"] * (not any(each.recomputes for each in trained))
+        helps += ["set training.memory.activationCheckpointing: Auto"] * (not any(item.recomputes for item in trained))
         helps += ["share rows between workers (training.parallelism.context)"] * (group.num_workers > 1)
     if trained and trained[0].mesh.rp > 1 and 2 * (phase.weights + phase.optimizer) > phase.peak:
         helps.append("lower training.parallelism.replicate")
@@ -154,7 +158,7 @@ def _fix(plan: Plan, group: GroupPlan, phase: PhaseMemory, hosts_help: bool) -> 
         helps.append("leave checkpoint.everySteps out")
     if 4 * phase.delta > phase.peak:
         helps.append("leave weightSync.delta out")
-    copies = [each for each in plan.engines if each.group == group.name and each.kind == "Rollout"]
+    copies = [engine for engine in plan.engines if engine.group == group.name and engine.kind == "Rollout"]
     if copies and 2 * phase.weights > phase.peak and (phase.phase == "generate" or not hosts_help):
         helps.append(_smaller_copies(copies[0]))
     elif hosts_help:
@@ -167,6 +171,6 @@ def _fix(plan: Plan, group: GroupPlan, phase: PhaseMemory, hosts_help: bool) -> 
 
 def _smaller_copies(engine: EnginePlan) -> str:
     """Who generates has a whole copy of the model or, where the engine spreads it, a part of one in the same pod."""
-    can = [each.name for each in ROLLOUT_ENGINES.built_in.values() if each.spreads]
+    can = [item.name for item in ROLLOUT_ENGINES.built_in.values() if item.spreads]
     library = "" if ROLLOUT_ENGINES[engine.library].spreads else f"rollout.engine: {' or '.join(can)} and "
     return f"share the model that generates between the accelerators of a pod ({library}rollout.parallelism.tensor)"

@@ -11,12 +11,12 @@ from typing import Literal
 from rljob_api.catalogue.optimizers import OPTIMIZERS
 from rljob_api.catalogue.rollout_engines import ROLLOUT_ENGINES
 from rljob_api.memory.activations import logits_bytes, scores_bytes
-from rljob_api.memory.generating import draw_bytes, row_cache_bytes
-from rljob_api.memory.layout import Layout
+from rljob_api.memory.generation import draw_bytes, row_cache_bytes
 from rljob_api.memory.model_shape import ModelShape
+from rljob_api.memory.parallel_layout import ParallelLayout
 from rljob_api.memory.phases import LEAST_ASLEEP_BYTES, GroupMemory, PhaseMemory
 from rljob_api.memory.sizes import ATTENDED, BUCKET_BYTES
-from rljob_api.memory.training import Update, update_of
+from rljob_api.memory.training import UpdateMemory, update_memory
 from rljob_api.pipeline.meshes import context_way
 from rljob_api.planning.limits import Limit, Limits
 from rljob_api.planning.plan import EnginePlan, GroupPlan, Plan
@@ -30,30 +30,30 @@ NUMBER_BYTES = {"Float32": 4, "BFloat16": 2, "Float64": 8}
 
 def memory_of(plan: Plan, shapes: Shapes, limits: Limits) -> tuple[GroupMemory, ...]:
     """Every group that has engines, in the order of the plan."""
-    found = []
+    result = []
     for group in plan.groups:
         engines = [engine for engine in plan.engines if engine.group == group.name]
         unknown = tuple(dict.fromkeys(engine.path for engine in engines if engine.path not in shapes))
         if unknown:
-            found.append(GroupMemory(group=group.name, unknown=unknown))
+            result.append(GroupMemory(group=group.name, unknown=unknown))
         elif engines:
             stages = largest_of(max(engine.mesh.pp for engine in engines), [shapes[engine.path] for engine in engines])
             workers = [_Worker(plan, group, shapes, limits.get(group.name), stage) for stage in stages]
             phases = zip(*(worker.phases() for worker in workers), strict=True)
-            found.append(GroupMemory(group=group.name, phases=tuple(map(_most, phases))))
-    return tuple(found)
+            result.append(GroupMemory(group=group.name, phases=tuple(map(_most, phases))))
+    return tuple(result)
 
 
-def largest_of(num_stages: int, shapes: Iterable[ModelShape]) -> tuple[int, ...]:
+def largest_of(num_pipeline_stages: int, shapes: Iterable[ModelShape]) -> tuple[int, ...]:
     """The pipeline stages of which one has more than all others: the first, with the embedding and most micro-batches
     on their way, or the last, with what makes logits of hidden states; any, where not all layers have experts."""
     is_uneven = any(shape.experts is not None and shape.experts.dense for shape in shapes)
-    return tuple(range(num_stages)) if is_uneven else tuple(dict.fromkeys((0, num_stages - 1)))
+    return tuple(range(num_pipeline_stages)) if is_uneven else tuple(dict.fromkeys((0, num_pipeline_stages - 1)))
 
 
 def _most(phases: tuple[PhaseMemory, ...]) -> PhaseMemory:
     """One phase, of the worker that has most; with what waits on the host where that is most."""
-    return max(phases, key=lambda each: each.peak).model_copy(update={"host": max(each.host for each in phases)})
+    return max(phases, key=lambda item: item.peak).model_copy(update={"host": max(phase.host for phase in phases)})
 
 
 @dataclass(frozen=True)
@@ -107,14 +107,14 @@ class _Worker:
     def _last_version(self, flow: WeightFlow) -> int:
         """Bytes kept of the last version of a model that is sent as changes: a source keeps every n-th bucket, a worker
         that generates all of it."""
-        engine = next(each for each in self.plan.engines if each.model == flow.model)
+        engine = next(engine for engine in self.plan.engines if engine.model == flow.model)
         whole, bucket = self._whole(engine), self._bucket(engine)
         if flow.source.name == self.group.name:
             return min(whole, ceil(ceil(whole / bucket) / len(flow.source_ranks)) * bucket)
         return whole if any(target.name == self.group.name for target in flow.targets) else 0
 
-    def layout(self, engine: EnginePlan) -> Layout:
-        return layout_of(self.plan, engine, self.shapes[engine.path], self.stage)
+    def layout(self, engine: EnginePlan) -> ParallelLayout:
+        return parallel_layout(self.plan, engine, self.shapes[engine.path], self.stage)
 
     def _whole(self, engine: EnginePlan) -> int:
         return self.shapes[engine.path].parameters * NUMBER_BYTES[self.plan.precision]
@@ -131,12 +131,12 @@ class _Worker:
     @property
     def _training(self) -> list[EnginePlan]:
         """Those with weights of their own: a base is another engine's model with its adapter off."""
-        own = (each for each in self.plan.engines if each.kind == "Train" and each.base_of is None)
-        return [each for each in own if each.group == self.group.name]
+        own = (engine for engine in self.plan.engines if engine.kind == "Train" and engine.base_of is None)
+        return [item for item in own if item.group == self.group.name]
 
     @property
     def _generating(self) -> list[EnginePlan]:
-        return [each for each in self.plan.engines if each.group == self.group.name and each.kind == "Rollout"]
+        return [engine for engine in self.plan.engines if engine.group == self.group.name and engine.kind == "Rollout"]
 
     def _ends(self, *engines: str) -> set[str]:
         return {self.plan.engine(engine).group for engine in engines}
@@ -144,12 +144,12 @@ class _Worker:
     def _copy(self, engine: EnginePlan) -> int:
         """Weights of a model that generates: none of its own where the one that trains it is whole."""
         lends = (
-            each.model == engine.model
-            and each.library == "FSDP"
-            and each.adapter is None
-            and each.mesh.ranks_per_copy == 1
-            and self.layout(each).is_whole
-            for each in self._training
+            item.model == engine.model
+            and item.library == "FSDP"
+            and item.adapter is None
+            and item.mesh.ranks_per_copy == 1
+            and self.layout(item).is_whole
+            for item in self._training
         )
         is_lent = ROLLOUT_ENGINES[engine.library].borrows_weights and any(lends) and not self.plan.spec.training.compile
         return 0 if is_lent else ceil(self._whole(engine) / engine.mesh.tp)
@@ -159,7 +159,7 @@ class _Worker:
         if self.group.device == "cpu":
             return kept
         held = (self.layout(engine).optimizer_kept for engine in self._training if engine.trainable)
-        asleep = sum(each for each in held if each >= LEAST_ASLEEP_BYTES)
+        asleep = sum(item for item in held if item >= LEAST_ASLEEP_BYTES)
         without = {"optimizer": kept.optimizer - asleep, "host": kept.host + asleep, "peak": kept.peak - asleep}
         return kept.model_copy(update=without)
 
@@ -182,7 +182,7 @@ class _Worker:
         """Models come one after the other."""
         layouts = [(self.layout(engine), self._update(engine)) for engine in self._training]
         stepped = (self.layout(engine).host_gradients for engine in self._training if engine.trainable)
-        found = {
+        result = {
             "weights": kept.weights + max(layout.gathered for layout, _ in layouts),
             "optimizer": kept.optimizer + max(layout.stepped for layout, _ in layouts),
             "gradients": max(update.gradients for _, update in layouts),
@@ -191,9 +191,9 @@ class _Worker:
             "peak": kept.peak + max(layout.gathered + update.peak for layout, update in layouts),
             "host": kept.host + max(stepped, default=0),
         }
-        return kept.model_copy(update={"phase": "train", **found})
+        return kept.model_copy(update={"phase": "train", **result})
 
-    def _update(self, engine: EnginePlan) -> Update:
+    def _update(self, engine: EnginePlan) -> UpdateMemory:
         """Memory for the tokens of a pack that this worker computes; a model that is not trained takes logits."""
         layout, spec = self.layout(engine), self.plan.spec
         all_tokens, pack = packs_of(self.plan, engine)
@@ -202,7 +202,7 @@ class _Worker:
         if not engine.trainable:
             logits = logits_bytes(layout, predicted, trained=False)
             scores = scores_bytes(layout, ATTENDED * tokens, spec.longest_row, trained=False)
-            return Update(0, scores, logits, max(scores, logits))
+            return UpdateMemory(0, scores, logits, max(scores, logits))
         rows, prompt, response = (
             spec.algorithm.group_size,
             spec.data.max_prompt_tokens,
@@ -210,7 +210,7 @@ class _Worker:
         )
         # rows of a group are computed with one prompt and attend over one each, as far as packing lets them
         again = min(ATTENDED, rows * (prompt + response) / (prompt + rows * response))
-        return update_of(
+        return update_memory(
             layout,
             tokens,
             predicted,
@@ -222,17 +222,17 @@ class _Worker:
         )
 
 
-def layout_of(plan: Plan, engine: EnginePlan, shape: ModelShape, stage: int) -> Layout:
+def parallel_layout(plan: Plan, engine: EnginePlan, shape: ModelShape, pipeline_stage: int) -> ParallelLayout:
     """How a pipeline stage of an engine that trains or scores keeps its part of a model. shape: of the whole of it."""
     computed, mesh = NUMBER_BYTES[plan.precision], engine.mesh
     ring = context_way(shape.key_heads, mesh) == "Ring"
     if plan.has_value_head(engine):
         shape = replace(shape, has_words=False)
-    shape = shape.split(mesh.tp).stage(stage, mesh.pp)
+    shape = shape.split(mesh.tp).stage(pipeline_stage, mesh.pp)
     on_cpu, ranks = plan.group(engine.group).device == "cpu", mesh.shards
     optimizer = plan.spec.training.optimizer
     layout = partial(
-        Layout,
+        ParallelLayout,
         replicas=mesh.rp,
         offload=engine.offload,
         states=optimizer.states,

@@ -11,10 +11,10 @@ from rljob_api.catalogue.services import Classifier
 from rljob_api.checks.step.memory import check_data_buffer
 from rljob_api.checks.subject import Subject, problem
 from rljob_api.memory.model_shape import ModelShape
-from rljob_api.pipeline.room import LARGEST_WEIGHTS_PART
+from rljob_api.pipeline.buffer_capacity import LARGEST_WEIGHTS_PART
 from rljob_api.planning.memory import NUMBER_BYTES
+from rljob_api.planning.parallelism_problems import parallelism_problems
 from rljob_api.planning.plan import EnginePlan, Plan
-from rljob_api.planning.spreading import spreading_problems
 from rljob_api.planning.weights import buffered_flows, store_bytes, store_room
 from rljob_api.v1alpha1 import RLJobSpec
 from rljob_api.vocabulary.problem import Problem
@@ -34,9 +34,9 @@ def model_problems(
 
 def _spreading_problems(plan: Plan, shapes: Mapping[str, ModelShape]) -> Iterator[Problem]:
     """Once for each model that is trained or scored, and for each that generates."""
-    engines, states = sorted(plan.engines, key=lambda each: each.trainable), plan.spec.training.optimizer.states
-    known = {(each.path, each.kind): each for each in engines if each.path in shapes}
-    return chain.from_iterable(spreading_problems(each, shapes[each.path], states) for each in known.values())
+    engines, states = sorted(plan.engines, key=lambda item: item.trainable), plan.spec.training.optimizer.states
+    known = {(engine.path, engine.kind): engine for engine in engines if engine.path in shapes}
+    return chain.from_iterable(parallelism_problems(item, shapes[item.path], states) for item in known.values())
 
 
 def version_problems(plan: Plan, shapes: Mapping[str, ModelShape]) -> Iterator[Problem]:
@@ -62,13 +62,13 @@ def version_problems(plan: Plan, shapes: Mapping[str, ModelShape]) -> Iterator[P
 
 def ability_problems(plan: Plan, shapes: Mapping[str, ModelShape]) -> Iterator[Problem]:
     """Each once, of all engines whose models are known."""
-    found: list[Problem] = []
+    result: list[Problem] = []
     for engine in plan.engines:
         shape = shapes.get(engine.path)
         if shape is not None:
-            found += _of_tokens(plan.spec, engine, shape) if engine.kind == "Rollout" else ()
-            found += _without_experts(plan, engine) if shape.experts is None else _with_experts(plan.spec, engine)
-    yield from dict.fromkeys(found)
+            result += _of_tokens(plan.spec, engine, shape) if engine.kind == "Rollout" else ()
+            result += _without_experts(plan, engine) if shape.experts is None else _with_experts(plan.spec, engine)
+    yield from dict.fromkeys(result)
 
 
 def _without_experts(plan: Plan, engine: EnginePlan) -> Iterator[Problem]:
@@ -118,14 +118,14 @@ def _too_long(spec: RLJobSpec, path: str, limit: int) -> Problem:
     """Prompts give way, where responses alone have room."""
     prompt, response = spec.data.max_prompt_tokens, spec.rollout.max_response_tokens
     if response < limit:
-        field, found, fits = "data.maxPromptTokens", prompt, f"{limit - response} or less"
+        field, result, fits = "data.maxPromptTokens", prompt, f"{limit - response} or less"
     else:
-        field, found = "rollout.maxResponseTokens", response
+        field, result = "rollout.maxResponseTokens", response
         fits = f"{limit - prompt} or less" if prompt < limit else "less, and lower data.maxPromptTokens"
     both = f", or set rollout.maxSequenceTokens: {limit}, which shortens responses to long prompts"
     return problem(
         f"spec.{field}",
-        found,
+        result,
         f"prompts of up to {prompt} tokens and responses of up to {response} make rows of up to {spec.longest_row}, "
         f"and model {path} reads {limit} positions (max_position_embeddings)",
         f"Write {fits}{both if prompt < limit else ''}.",

@@ -207,18 +207,18 @@ class Plan(ApiModel):
 
     def trainer_of(self, model: str) -> EnginePlan:
         """The engine that trains a model of the job; KeyError when there is none."""
-        return {each.model: each for each in self.engines if each.trainable}[model]
+        return {engine.model: engine for engine in self.engines if engine.trainable}[model]
 
     def policy_of(self, stage: str) -> str:
         """The policy that a stage works for: the one it trains, or else the one that generates its rows."""
         if len(self.spec.policies) == 1:
             return self.spec.policies[0]
-        found = self.stage(stage)
-        if found.run == UPDATE_POLICY:
-            return found.models[0]
-        while found.after:  # all that comes before a stage has rows of one source
-            found = self.stage(found.after[0])
-        return found.models[0]
+        result = self.stage(stage)
+        if result.run == UPDATE_POLICY:
+            return result.models[0]
+        while result.after:  # all that comes before a stage has rows of one source
+            result = self.stage(result.after[0])
+        return result.models[0]
 
     def label_of(self, policy: str) -> str | None:
         """What metrics and samples of a policy have beside their names: its own, where there are several."""
@@ -228,7 +228,7 @@ class Plan(ApiModel):
         """The job with the rewards of this policy alone."""
         stages = self.spec.dag.stages if self.spec.dag is not None else ()
         chosen = [
-            name for each in stages if each.rewards and self.policy_of(each.name) == policy for name in each.rewards
+            name for stage in stages if stage.rewards and self.policy_of(stage.name) == policy for name in stage.rewards
         ]
         return self.spec.with_rewards(chosen)
 
@@ -272,7 +272,7 @@ class Plan(ApiModel):
 
     def begins_rewards(self, stage: str) -> bool:
         """Whether a stage that generates has rewards begun: its own, or those of a Reward stage."""
-        rewards = (each.name for each in self.stages if each.run == "Reward")
+        rewards = (stage.name for stage in self.stages if stage.run == "Reward")
         return self.stage(stage).run == "Sample" or stage in map(self.begun_in, rewards)
 
     def is_leased(self, stage: StagePlan) -> bool:
@@ -285,10 +285,10 @@ class Plan(ApiModel):
     def worker_offset(self, group: str) -> int:
         """The ordinal, over all groups, of rank 0 of `group`."""
         offset = 0
-        for each in self.groups:
-            if each.name == group:
+        for item in self.groups:
+            if item.name == group:
                 return offset
-            offset += each.num_workers
+            offset += item.num_workers
         raise KeyError(group)
 
     def hash(self) -> str:

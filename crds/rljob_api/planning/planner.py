@@ -10,9 +10,9 @@ from rljob_api.catalogue import profiles as built_in_profiles
 from rljob_api.catalogue.profiles import AcceleratorProfile
 from rljob_api.checks.validation import problems_of
 from rljob_api.memory.phases import GroupMemory
-from rljob_api.pipeline.edges import columns_by_producer, layout_of, stays_in_place
+from rljob_api.pipeline.edges import columns_by_producer, stage_layout, stays_in_place
 from rljob_api.pipeline.meshes import mesh_of
-from rljob_api.pipeline.resolution import Resolution, ResolvedStage, place, settled
+from rljob_api.pipeline.resolution import Resolution, ResolvedStage, assign_groups, with_precision
 from rljob_api.planning.costs import mesh_costs
 from rljob_api.planning.limits import Limit, Limits, limit_of, memory_problems
 from rljob_api.planning.memory import Shapes, memory_of
@@ -58,18 +58,18 @@ def _estimated(job: RLJob, profiles: Profiles, shapes: Shapes) -> tuple[Plan, Li
 
 
 def _limits(made: Plan, profiles: Profiles) -> Limits:
-    found = {group.name: limit_of(made, group, profiles[group.profile].memory) for group in made.groups}
-    return {name: limit for name, limit in found.items() if limit is not None}
+    result = {group.name: limit_of(made, group, profiles[group.profile].memory) for group in made.groups}
+    return {name: limit for name, limit in result.items() if limit is not None}
 
 
 class _Planner:
     """One planning; every property is built once, in the order of `build`."""
 
     def __init__(self, job: RLJob, profiles: Profiles) -> None:
-        self.job, self.spec, self.profiles = job, settled(job.spec, profiles), profiles
+        self.job, self.spec, self.profiles = job, with_precision(job.spec, profiles), profiles
         self.resolution = Resolution(self.spec)
         self.order = self._order()
-        self.group_of = {name: group for name, group in place(self.resolution).items() if group is not None}
+        self.group_of = {name: group for name, group in assign_groups(self.resolution).items() if group is not None}
 
     def _order(self) -> tuple[str, ...]:
         """By level, and within one a Reward last: what computes rewards goes on beside the other stages until then."""
@@ -137,7 +137,9 @@ class _Planner:
 
     def _offload(self, group: str, trainable: bool) -> OffloadSpec:
         """What of a model waits in the memory of the host, where that is not the memory it is computed in."""
-        profile = next(each.accelerator.profile for each in self.spec.worker_groups if each.name == group)
+        profile = next(
+            worker_group.accelerator.profile for worker_group in self.spec.worker_groups if worker_group.name == group
+        )
         asked = self.spec.training.memory.offload
         if self.profiles[profile].device == "cpu":
             return OffloadSpec()
@@ -146,7 +148,7 @@ class _Planner:
     def _adapted_engine(self, base: str, group: str) -> str | None:
         """The engine in this group that trains an adapter on the policy `base`."""
         stages = [stage for stage in self.resolution.stages.values() if self.group_of[stage.name] == group]
-        heads = (each for each in stages if each.built_in is not None and each.built_in.has_value_head)
+        heads = (stage for stage in stages if stage.built_in is not None and stage.built_in.has_value_head)
         if any(base in stage.models for stage in heads):
             return None  # it has a head of its own
         for stage in stages:
@@ -174,7 +176,7 @@ class _Planner:
 
     def _stage(self, stage: ResolvedStage, engines: Mapping[EngineKey, EnginePlan]) -> StagePlan:
         group = self.group_of[stage.name]
-        layout = layout_of(self.resolution, stage, group)
+        layout = stage_layout(self.resolution, stage, group)
         used = tuple(engines[_engine_key(stage, model, group)] for model in self.resolution.engines_of(stage))
         return StagePlan(
             name=stage.name,
@@ -242,9 +244,11 @@ def with_recomputing(plan: Plan, shapes: Shapes, limits: Limits) -> Plan:
     otherwise, and where nobody can tell whether it would."""
     if plan.spec.training.memory.activation_checkpointing != "Auto":
         return plan
-    memory = {each.group: each for each in memory_of(plan, shapes, limits)}
+    memory = {item.group: item for item in memory_of(plan, shapes, limits)}
     short = {group.name for group in plan.groups if not _fits(group, memory.get(group.name), limits.get(group.name))}
-    engines = (each.model_copy(update={"recomputes": each.trainable and each.group in short}) for each in plan.engines)
+    engines = (
+        engine.model_copy(update={"recomputes": engine.trainable and engine.group in short}) for engine in plan.engines
+    )
     return plan.model_copy(update={"engines": tuple(engines)})
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import ceil
 
-from rljob_api.catalogue.widths import OFFSET_BYTES, is_known, known_bytes, prompt_bytes
+from rljob_api.catalogue.column_widths import OFFSET_BYTES, is_known, known_bytes, prompt_bytes
 from rljob_api.planning.plan import EdgePlan, Plan
 
 TEXT_BYTES = 256
@@ -18,7 +18,7 @@ _USER_ROW_WIDTH = 8
 
 
 @dataclass(frozen=True)
-class Traffic:
+class EdgeTraffic:
     """Bytes in one step: at least, with half-full prompts and responses, and with every row at its longest."""
 
     least: int
@@ -26,20 +26,20 @@ class Traffic:
     worst: int
 
 
-def expected_bytes(plan: Plan) -> dict[str, Traffic]:
+def expected_bytes(plan: Plan) -> dict[str, EdgeTraffic]:
     """Bytes of every data edge in one step, over the whole job; 0 for an edge within a worker."""
     return {edge.name: edge_traffic(plan, edge) for edge in plan.edges}
 
 
-def edge_traffic(plan: Plan, edge: EdgePlan) -> Traffic:
+def edge_traffic(plan: Plan, edge: EdgePlan) -> EdgeTraffic:
     """Bytes of one data edge in one step."""
     if edge.transport == "Local":
-        return Traffic(0, 0, 0)
+        return EdgeTraffic(0, 0, 0)
     spec, consumer, text_columns = plan.spec, plan.stage(edge.consumer), _text_columns(plan)
     prompt, response = spec.data.max_prompt_tokens, spec.rollout.max_response_tokens
 
     def step(prompt_tokens: int, response_tokens: int, num_copies: int) -> int:
-        rows = spec.num_rows * row_bytes(edge.columns, response_tokens, text_columns)
+        rows = spec.num_rows * planned_row_bytes(edge.columns, response_tokens, text_columns)
         return rows + num_copies * group_bytes(edge.columns, prompt_tokens, text_columns)
 
     # rows that are dealt out one by one may all lie on different workers, each with its group's columns
@@ -47,10 +47,12 @@ def edge_traffic(plan: Plan, edge: EdgePlan) -> Traffic:
     most_copies = spec.data.batch_size if stays_together else spec.num_rows
     typical = step(ceil(prompt / 2), ceil(response / 2), spec.data.batch_size)
     worst = max(step(*tokens, most_copies) for tokens in spec.longest_rows)
-    return Traffic(step(1, 1, spec.data.batch_size), min(typical, worst), worst)
+    return EdgeTraffic(step(1, 1, spec.data.batch_size), min(typical, worst), worst)
 
 
-def row_bytes(columns: tuple[str, ...], response_tokens: int, text_columns: frozenset[str] = frozenset()) -> int:
+def planned_row_bytes(
+    columns: tuple[str, ...], response_tokens: int, text_columns: frozenset[str] = frozenset()
+) -> int:
     """Bytes of one row besides what is stored once for its group; a column of the user's own counts as one number."""
     unknown = [column for column in columns if not is_known(column, ROUTE_BYTES)]
     guessed = sum(OFFSET_BYTES if column in text_columns else _USER_ROW_WIDTH for column in unknown)

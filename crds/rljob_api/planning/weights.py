@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from math import ceil
 
 from rljob_api.memory.sizes import BUCKET_BYTES
-from rljob_api.pipeline.room import weights_share
+from rljob_api.pipeline.buffer_capacity import weights_share
 from rljob_api.planning.plan import GroupPlan, Plan, WeightTransport
 from rljob_api.v1alpha1 import WeightTransportChoice
 from rljob_api.vocabulary.quantity import parse_quantity

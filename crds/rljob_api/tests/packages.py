@@ -38,5 +38,5 @@ def installed(site: Path) -> Iterator[None]:
 
 def _forget() -> None:
     declarations: tuple[Declarations, ...] = (OPTIMIZERS, ROLLOUT_ENGINES, TRACKERS)
-    for each in declarations:
-        each.forget()
+    for declaration in declarations:
+        declaration.forget()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rljob_api.tests.patience import PATIENCE, PATIENCE_SECONDS, factor_of
+from rljob_api.tests.timeouts import TEST_TIMEOUT_SECONDS, TIMEOUT_FACTOR, factor_of
 
 
 @pytest.mark.parametrize("text, factor", [("1", 1.0), ("0.5", 0.5), ("20", 20.0)])
@@ -17,4 +17,4 @@ def test_a_factor_that_is_no_positive_number_is_refused_by_the_name_of_its_varia
 
 
 def test_a_wait_is_a_minute_times_the_factor() -> None:
-    assert PATIENCE_SECONDS == 60 * PATIENCE
+    assert TEST_TIMEOUT_SECONDS == 60 * TIMEOUT_FACTOR

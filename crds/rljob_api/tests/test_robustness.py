@@ -79,12 +79,12 @@ def damaged(draw):
 @given(damaged())
 def test_a_damaged_job_runs_or_says_what_is_wrong(data):
     try:
-        found = plan(parse_job(json.dumps(data)))
+        result = plan(parse_job(json.dumps(data)))
     except InvalidJobError as error:
         for problem in error.problems:
             assert problem.message
             assert problem.fix.endswith((".", "?")), problem
-        assert len({(each.path, each.message) for each in error.problems}) == len(error.problems)
+        assert len({(problem.path, problem.message) for problem in error.problems}) == len(error.problems)
     else:
-        assert render_svg(found)
-        warnings_of(found)
+        assert render_svg(result)
+        warnings_of(result)

@@ -156,14 +156,14 @@ class RLJobSpec(ApiModel):
 
         Raises KeyError for a model that the job does not have.
         """
-        listed = {each.name: each for each in self.models}
+        listed = {model.name: model for model in self.models}
         return listed[self.policies[0] if model in self.derived_models else model]
 
     def with_rewards(self, names: Sequence[str]) -> RLJobSpec:
         """The job with these of its rewards alone, in this order; itself without names."""
         if not names:
             return self
-        listed = {each.name: each for each in self.rewards}
+        listed = {reward.name: reward for reward in self.rewards}
         chosen = tuple(listed[name] for name in dict.fromkeys(names) if name in listed)
         return self.model_copy(update={"rewards": chosen})
 

@@ -79,7 +79,7 @@ def _docstrings_of(module: str) -> dict[str, dict[str, str]]:
 
 
 def _attribute_docstrings(node: ast.ClassDef) -> list[tuple[str, str]]:
-    found = []
+    result = []
     for field, below in zip(node.body, node.body[1:], strict=False):
         if (
             isinstance(field, ast.AnnAssign)
@@ -88,5 +88,5 @@ def _attribute_docstrings(node: ast.ClassDef) -> list[tuple[str, str]]:
             and isinstance(below.value, ast.Constant)
             and isinstance(below.value.value, str)
         ):
-            found.append((field.target.id, inspect.cleandoc(below.value.value)))
-    return found
+            result.append((field.target.id, inspect.cleandoc(below.value.value)))
+    return result

@@ -35,8 +35,8 @@ class Problem:
         place = self.path or "document"
         if self.source:
             place += f" ({self.source})"
-        found = f", found {self.found}" if self.found else ""
-        return f"{place}: {self.message}{found}. {self.fix}"
+        result = f", found {self.found}" if self.found else ""
+        return f"{place}: {self.message}{result}. {self.fix}"
 
 
 class InvalidJobError(ValueError):
@@ -53,7 +53,7 @@ class InvalidJobError(ValueError):
 
 def nearest(word: str, known: Sequence[str]) -> str | None:
     """The spelling in `known` that `word` was probably meant to be."""
-    lower = {each.lower(): each for each in known}
+    lower = {item.lower(): item for item in known}
     match = get_close_matches(word.lower().replace("_", ""), lower, n=1, cutoff=0.6)
     return lower[match[0]] if match else None
 

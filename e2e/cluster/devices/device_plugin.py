@@ -136,8 +136,8 @@ class Registration:
 def kubelet_life(folder: Path) -> tuple[int, int] | None:
     """Changes when a kubelet starts: it makes a new socket, and deletes those of all plugins."""
     with suppress(FileNotFoundError):
-        found = (folder / "kubelet.sock").stat()
-        return found.st_ino, found.st_ctime_ns
+        stat = (folder / "kubelet.sock").stat()
+        return stat.st_ino, stat.st_ctime_ns
     return None
 
 

@@ -10,14 +10,14 @@ from types import ModuleType
 
 from e2e.cluster.commands import run
 from e2e.cluster.go_programs import KUBERNETES_VERSION
-from rljob_worker.built_once import build_once, cache_root, digest
+from rljob_worker.built_once import build_once, cache_root, short_digest
 
 KUBELET_MODULE = f"k8s.io/kubelet@{KUBERNETES_VERSION.replace('v1.', 'v0.', 1)}"
 INTERFACE = "pkg/apis/deviceplugin/v1beta1/api.proto"
 
 
 def generated() -> Path:
-    key = digest(KUBELET_MODULE, INTERFACE, grpc_tools_version())
+    key = short_digest(KUBELET_MODULE, INTERFACE, grpc_tools_version())
     return build_once(cache_root() / "device-plugin-api" / key, generate)
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from e2e.cluster.commands import run
 from e2e.cluster.images.archive import image_config, write_image
 from e2e.cluster.system_packages import IMAGE_BUILDING, ensure_installed
-from rljob_worker.built_once import build_once, cache_root, digest
+from rljob_worker.built_once import build_once, cache_root, short_digest
 
 PAUSE_IMAGE = "localhost/pause:1"
 BUSYBOX_IMAGE = "localhost/busybox:1"
@@ -46,16 +46,16 @@ int main(void) {
 
 
 def pause_archive() -> Path:
-    return archive("pause", digest(PAUSE_SOURCE, FORMAT), build_pause)
+    return archive("pause", short_digest(PAUSE_SOURCE, FORMAT), build_pause)
 
 
 def busybox_archive() -> Path:
-    return archive("busybox", digest(FORMAT), build_busybox)
+    return archive("busybox", short_digest(FORMAT), build_busybox)
 
 
 def python_archive() -> Path:
     recipe = map(inspect.getsource, (like_dockers_python, forget_this_machine))
-    return archive("python-3.11", digest(RELEASE, *PYTHON_PACKAGES, *recipe, FORMAT), build_python)
+    return archive("python-3.11", short_digest(RELEASE, *PYTHON_PACKAGES, *recipe, FORMAT), build_python)
 
 
 def archive(name: str, key: str, build: Callable[[Path], None]) -> Path:
@@ -138,9 +138,9 @@ def empty(folder: Path) -> None:
 def mirror(apt_folder: Path = Path("/etc/apt")) -> str:
     """Where this machine's own packages come from."""
     for path in (apt_folder / "sources.list", *sorted(apt_folder.glob("sources.list.d/*"))):
-        found = path.is_file() and mirror_in(path.read_text())
-        if found:
-            return found
+        result = path.is_file() and mirror_in(path.read_text())
+        if result:
+            return result
     raise RuntimeError(
         f"{apt_folder} names no source of {RELEASE}: the base image is made from a Debian {RELEASE} mirror"
     )

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from e2e.cluster.commands import run
-from rljob_worker.built_once import digest
-from rljob_worker.tiny.provide import kept_at
+from rljob_worker.built_once import short_digest
+from rljob_worker.tiny.provide import cache_folder
 from rljob_worker.tiny.recipe import Recipe
 
 CHECKOUT = Path(__file__).parents[3]
@@ -42,13 +42,13 @@ class ImageRecipe:
         """`base` says what the base image is."""
         files = [self.checkout / ".dockerignore", *self.files()]
         contents = [part for path in files for part in (str(path.relative_to(self.checkout)), path.read_bytes())]
-        return digest(base, self.dockerfile.read_bytes(), *self.arguments, *contents)
+        return short_digest(base, self.dockerfile.read_bytes(), *self.arguments, *contents)
 
     def files(self) -> list[Path]:
         """What the image can hold, in a fixed order: not what .dockerignore leaves out."""
         places = [self.checkout / source for source in self.sources]
-        found = [path for place in places for path in (place, *place.rglob("*"))]
-        return sorted(path for path in found if path.is_file() and not is_ignored(path.relative_to(self.checkout)))
+        result = [path for place in places for path in (place, *place.rglob("*"))]
+        return sorted(path for path in result if path.is_file() and not is_ignored(path.relative_to(self.checkout)))
 
 
 def is_ignored(path: Path) -> bool:
@@ -65,7 +65,7 @@ def tiny_model() -> dict[str, Path]:
     with tempfile.TemporaryDirectory() as scratch:
         command = ("nice", "-n", "5", sys.executable, "-m", "rljob_worker.tiny", "--out", scratch)
         run(*command)
-    return {"tiny": kept_at(Recipe())}
+    return {"tiny": cache_folder(Recipe())}
 
 
 def recipes(tag: str, checkout: Path = CHECKOUT) -> tuple[ImageRecipe, ...]:

@@ -11,12 +11,12 @@ REMOVE_SECONDS = 30.0
 def hierarchies() -> list[Path]:
     """Mount points of cgroup v1's controllers and of v2 beside them."""
     rows = [line.split() for line in MOUNTS.read_text().splitlines()]
-    found = [Path(row[1]) for row in rows if row[2] in ("cgroup", "cgroup2")]
-    if not any(path.name == "freezer" for path in found):
+    result = [Path(row[1]) for row in rows if row[2] in ("cgroup", "cgroup2")]
+    if not any(path.name == "freezer" for path in result):
         raise RuntimeError(
             "no cgroup v1 freezer here: the local cluster needs cgroup v1; with a docker engine use CLUSTER=kind"
         )
-    return found
+    return result
 
 
 def create(name: str) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 from e2e.cluster import access
 from e2e.cluster.go_programs import module_folder, program
 from e2e.cluster.spec import ClusterSpec, RunDir
-from e2e.cluster.watching import Watch
+from e2e.cluster.watching import ClusterWatch
 
 DEVICE_RESOURCE = "nvidia.com/gpu"
 DEVICES_PER_NODE = 8
@@ -43,7 +43,7 @@ def start(spec: ClusterSpec, run_dir: RunDir, kubectl: Kubectl) -> None:
     nodes = [simulated_node(number) for number in range(spec.num_kwok_nodes)]
     kubectl("create", "-f", "-", input=json.dumps({"apiVersion": "v1", "kind": "List", "items": nodes}))
     all_ready = f"{spec.num_kwok_nodes} simulated nodes to be Ready"
-    watch = Watch(run_dir.processes)
+    watch = ClusterWatch(run_dir.processes)
     watch.wait_until(lambda: num_ready(kubectl) == spec.num_kwok_nodes, all_ready, READY_SECONDS, interval_seconds=3)
 
 

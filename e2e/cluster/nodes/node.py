@@ -14,11 +14,11 @@ from e2e.cluster.images import containerd
 from e2e.cluster.images.base_image import PAUSE_IMAGE
 from e2e.cluster.images.containerd import Containerd
 from e2e.cluster.images.image_store import ImageStore
-from e2e.cluster.network import Network, node_name
+from e2e.cluster.network import ClusterNetwork, node_name
 from e2e.cluster.nodes import cgroups, node_config
 from e2e.cluster.processes import only_child
 from e2e.cluster.spec import ClusterSpec, RunDir
-from e2e.cluster.watching import NodeLogs, Watch
+from e2e.cluster.watching import ClusterWatch, NodeLogs
 
 INIT = Path(__file__).with_name("node-init.sh")
 NAMESPACES = ("--net", "--mount", "--pid", "--uts", "--ipc")
@@ -35,7 +35,7 @@ class LocalNode:
         return node_name(self.number)
 
     @property
-    def network(self) -> Network:
+    def network(self) -> ClusterNetwork:
         return self.spec.network
 
     @property
@@ -67,7 +67,7 @@ class LocalNode:
         self.logs.forget_ends()
         command: list[str | Path] = ["unshare", *NAMESPACES, "--fork", "--kill-child", "bash", INIT]
         switch = self.run_dir.processes.start(self.name, command, self.init_environment())
-        watch = Watch(self.run_dir.processes)
+        watch = ClusterWatch(self.run_dir.processes)
         init = watch.wait_until(lambda: only_child(switch), f"the first process of {self.name}", timeout_seconds=60)
         cgroups.add(self.network.cgroup(self.number), init)
         self.lay_cable(init)
@@ -135,12 +135,12 @@ class LocalNode:
 
     def sandbox(self, pod_uid: str) -> str:
         kind = 'labels."io.cri-containerd.kind"==sandbox'
-        found = self.execute(
+        result = self.execute(
             "ctr", "-n", "k8s.io", "containers", "ls", "-q", f'{kind},labels."io.kubernetes.pod.uid"=={pod_uid}'
         )
-        if not found.strip():
+        if not result.strip():
             raise LookupError(f"{self.name} runs no pod {pod_uid}")
-        return found.split()[0]
+        return result.split()[0]
 
     def containerd(self) -> Containerd:
         """Reached through the node's own view of the file system."""

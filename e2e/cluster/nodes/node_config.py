@@ -4,10 +4,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-from e2e.cluster.network import Network, node_name
+from e2e.cluster.network import ClusterNetwork, node_name
 
 
-def kubelet(network: Network, node: int) -> dict[str, Any]:
+def kubelet(network: ClusterNetwork, node: int) -> dict[str, Any]:
     return {
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "kind": "KubeletConfiguration",
@@ -36,7 +36,7 @@ def kubelet(network: Network, node: int) -> dict[str, Any]:
     }
 
 
-def kube_proxy(network: Network, node: int, kubeconfig: Path) -> dict[str, Any]:
+def kube_proxy(network: ClusterNetwork, node: int, kubeconfig: Path) -> dict[str, Any]:
     return {
         "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
         "kind": "KubeProxyConfiguration",
@@ -50,7 +50,7 @@ def kube_proxy(network: Network, node: int, kubeconfig: Path) -> dict[str, Any]:
     }
 
 
-def pod_network(network: Network, node: int) -> str:
+def pod_network(network: ClusterNetwork, node: int) -> str:
     bridge = {
         "type": "bridge",
         "bridge": "cni0",

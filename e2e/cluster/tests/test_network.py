@@ -4,12 +4,12 @@ from ipaddress import ip_address, ip_network
 
 import pytest
 
-from e2e.cluster.network import MAX_CLUSTERS, MAX_NODES, Network
+from e2e.cluster.network import MAX_CLUSTERS, MAX_NODES, ClusterNetwork
 from e2e.cluster.spec import ClusterSpec
 
 
 def test_addresses_of_the_second_cluster() -> None:
-    network = Network(1)
+    network = ClusterNetwork(1)
     assert network.api_server == "https://172.30.1.1:6443"
     assert network.node_address(2) == "172.30.1.12"
     assert network.node_pod_subnet(2) == "10.245.2.0/24"
@@ -17,31 +17,36 @@ def test_addresses_of_the_second_cluster() -> None:
 
 
 def test_no_two_nodes_of_any_clusters_share_an_address_a_subnet_or_a_link() -> None:
-    nodes = [(Network(cluster), node) for cluster in range(MAX_CLUSTERS) for node in range(1, MAX_NODES + 1)]
-    for of_node in (Network.node_address, Network.node_pod_subnet, Network.node_link, Network.node_mac_address):
+    nodes = [(ClusterNetwork(cluster), node) for cluster in range(MAX_CLUSTERS) for node in range(1, MAX_NODES + 1)]
+    for of_node in (
+        ClusterNetwork.node_address,
+        ClusterNetwork.node_pod_subnet,
+        ClusterNetwork.node_link,
+        ClusterNetwork.node_mac_address,
+    ):
         values = {of_node(network, node) for network, node in nodes}
         assert len(values) == len(nodes), of_node.__name__
 
 
 def test_pods_of_a_node_lie_in_the_subnet_of_their_cluster_and_simulated_ones_in_none() -> None:
-    for network in map(Network, range(MAX_CLUSTERS)):
+    for network in map(ClusterNetwork, range(MAX_CLUSTERS)):
         assert ip_network(network.node_pod_subnet(MAX_NODES)).subnet_of(ip_network(network.pod_subnet))
         assert not any(
-            ip_network(network.fake_pod_subnet).overlaps(ip_network(Network(i).pod_subnet)) for i in range(8)
+            ip_network(network.fake_pod_subnet).overlaps(ip_network(ClusterNetwork(i).pod_subnet)) for i in range(8)
         )
 
 
 def test_what_only_this_machine_may_reach_listens_on_loopback() -> None:
-    assert all(ip_address(Network(index).loopback).is_loopback for index in range(MAX_CLUSTERS))
+    assert all(ip_address(ClusterNetwork(index).loopback).is_loopback for index in range(MAX_CLUSTERS))
 
 
 def test_link_names_fit_into_the_kernels_fifteen_characters() -> None:
-    assert max(len(Network(index).node_link(MAX_NODES)) for index in range(MAX_CLUSTERS)) <= 15
+    assert max(len(ClusterNetwork(index).node_link(MAX_NODES)) for index in range(MAX_CLUSTERS)) <= 15
 
 
 def test_a_cluster_out_of_range_is_refused() -> None:
     with pytest.raises(ValueError, match="cluster 8: .*0 to 7"):
-        Network(MAX_CLUSTERS)
+        ClusterNetwork(MAX_CLUSTERS)
 
 
 def test_devices_on_a_node_that_is_not_there_are_refused() -> None:

@@ -5,7 +5,7 @@ from itertools import count
 import pytest
 
 from e2e.cluster import waiting
-from rljob_api.tests.patience import PATIENCE
+from rljob_api.tests.timeouts import TIMEOUT_FACTOR
 
 
 class Clock:
@@ -26,5 +26,7 @@ def test_what_gets_on_is_waited_for_longer_than_what_stands_still(monkeypatch: p
     steps = iter(range(1000))
     # a hundred steps, each of which takes one or two looks at the clock
     waiting.wait_until(lambda: next(steps) >= 100, "step 100", 3, reached=lambda: next(steps))
-    with pytest.raises(TimeoutError, match=f"waited {3 * PATIENCE:.0f} s for step 1,000; the last answer was False"):
+    with pytest.raises(
+        TimeoutError, match=f"waited {3 * TIMEOUT_FACTOR:.0f} s for step 1,000; the last answer was False"
+    ):
         waiting.wait_until(lambda: False, "step 1,000", 3, reached=lambda: 7)

@@ -9,7 +9,7 @@ import pytest
 from e2e.cluster import waiting
 from e2e.cluster.commands import CommandFailed
 from e2e.cluster.processes import ProcessTable, remember, remembered
-from e2e.cluster.watching import MAX_ENDS, NodeLogs, ProcessEnded, Watch
+from e2e.cluster.watching import MAX_ENDS, ClusterWatch, NodeLogs, ProcessEnded
 
 NO_PID = 2**22 - 1
 
@@ -53,7 +53,7 @@ def node(tmp_path: Path) -> NodeLogs:
     return NodeLogs("node1", folder)
 
 
-def test_a_process_that_has_ended_is_told_at_once_with_its_log(processes: ProcessTable, clock: Clock) -> None:
+def test_a_process_that_has_ended_is_reported_at_once_with_its_log(processes: ProcessTable, clock: Clock) -> None:
     def ends_meanwhile() -> bool:
         if clock.now == 3:
             processes.record("node2").write_text(json.dumps({"pid": NO_PID, "started": 7, "command": []}))
@@ -61,7 +61,7 @@ def test_a_process_that_has_ended_is_told_at_once_with_its_log(processes: Proces
         return False
 
     with pytest.raises(ProcessEnded, match="waited for nodes, but node2 has ended; .*\nline 9: mount: exit status 1"):
-        Watch(processes).wait_until(ends_meanwhile, "nodes", timeout_seconds=720)
+        ClusterWatch(processes).wait_until(ends_meanwhile, "nodes", timeout_seconds=720)
     assert clock.now == 4
 
 
@@ -75,13 +75,13 @@ def test_a_program_of_a_node_may_be_started_again_but_not_for_ever(
     processes: ProcessTable, node: NodeLogs, clock: Clock
 ) -> None:
     (node.folder / "ended").write_text("kubelet 1\n" * (MAX_ENDS - 1) + "containerd 2\n")
-    assert Watch(processes, [node]).wait_until(lambda: clock.now > 5, "nodes", 720)
+    assert ClusterWatch(processes, [node]).wait_until(lambda: clock.now > 5, "nodes", 720)
     with (node.folder / "ended").open("a") as file:
         file.write("kubelet 255\n")
     with pytest.raises(ProcessEnded, match=f"kubelet of node1 has ended {MAX_ENDS} times.*\ncannot find filesystem"):
-        Watch(processes, [node]).wait_until(lambda: False, "nodes", 720)
+        ClusterWatch(processes, [node]).wait_until(lambda: False, "nodes", 720)
     node.forget_ends()
-    assert Watch(processes, [node]).wait_until(lambda: True, "nodes", 720)
+    assert ClusterWatch(processes, [node]).wait_until(lambda: True, "nodes", 720)
 
 
 def test_nodes_that_are_not_ready_say_why(processes: ProcessTable, node: NodeLogs, clock: Clock) -> None:
@@ -91,7 +91,7 @@ def test_nodes_that_are_not_ready_say_why(processes: ProcessTable, node: NodeLog
         {"metadata": {"name": name}, "status": {"conditions": [it]}} for name, it in (("node1", waits), ("n2", ready))
     ]
     (node.folder / "ended").write_text("kubelet 1\n")
-    watch = Watch(processes, [node, NodeLogs("n2", node.folder)], lambda *_: json.dumps({"items": rows}))
+    watch = ClusterWatch(processes, [node, NodeLogs("n2", node.folder)], lambda *_: json.dumps({"items": rows}))
     with pytest.raises(TimeoutError) as raised:
         watch.wait_until(lambda: False, "2 nodes to be Ready", 5)
     said = str(raised.value)
@@ -110,7 +110,7 @@ def test_an_api_server_that_fails_to_answer_is_asked_again(
     def slow() -> str:
         return "yes" if clock.now > 3 else refuses()
 
-    watch = Watch(processes, [node], refuses)
+    watch = ClusterWatch(processes, [node], refuses)
     assert watch.wait_until(slow, "an answer", 720) == "yes"
     with pytest.raises(TimeoutError, match="(?s)an answer.*connection refused.*node1 is not Ready.*cannot find"):
         watch.wait_until(refuses, "an answer", 5)

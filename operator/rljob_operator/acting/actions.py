@@ -12,8 +12,8 @@ from rljob_operator.acting.leftovers import drop_leftovers
 from rljob_operator.cluster.api import Cluster
 from rljob_operator.cluster.child_cache import PodCache
 from rljob_operator.cluster.kinds import POD, RLJOB, SECRET
-from rljob_operator.gangs.acting import GangActions, readiness_of
-from rljob_operator.gangs.reading import Gangs
+from rljob_operator.gangs.actions import GangActions, readiness_of
+from rljob_operator.gangs.providers import GangProviders
 from rljob_operator.manifests.children import static_children
 from rljob_operator.manifests.configmaps import rank_tables
 from rljob_operator.manifests.context import JobContext, Manifest
@@ -35,7 +35,7 @@ class Actions:
         cluster: Cluster,
         children: Children,
         pods: PodCache,
-        gangs: Gangs,
+        gangs: GangProviders,
         key: Key,
         uid: str,
         new_token: Callable[[], str],
@@ -82,12 +82,12 @@ class Actions:
             if context.spec.data_buffer.tls:
                 await self._issue_certificates(context, attempt)
         there = {pod["metadata"]["name"] for pod in self._pods.of(self._key) if is_child_of(pod, self._uid)}
-        missing = [each for each in await self._rendered(context, decision) if each["metadata"]["name"] not in there]
+        missing = [item for item in await self._rendered(context, decision) if item["metadata"]["name"] not in there]
         # What refuses one pod of a group, a LimitRange or a webhook, refuses most: then hardly any others were made.
-        firsts = {each["metadata"]["labels"].get(keys.LABEL_GROUP): each for each in reversed(missing)}
+        firsts = {item["metadata"]["labels"].get(keys.LABEL_GROUP): item for item in reversed(missing)}
         await for_each(reversed(firsts.values()), self._create_one, max_in_flight=1)
-        known = {each["metadata"]["name"] for each in firsts.values()}
-        await for_each((each for each in missing if each["metadata"]["name"] not in known), self._create_one)
+        known = {item["metadata"]["name"] for item in firsts.values()}
+        await for_each((item for item in missing if item["metadata"]["name"] not in known), self._create_one)
 
     async def _issue_certificates(self, context: JobContext, attempt: int) -> None:
         if await self._children.existing(SECRET, names.tls_secret_name(context.name, attempt)) is None:
@@ -99,7 +99,11 @@ class Actions:
         gang, attempt = self._gangs.of(context), decision.status.attempt
         objects = await self._gangs.objects(context, gang, attempt) if gang.is_queue else []
         placements = gang.admission(objects).placements
-        starts = {each.name: each.start for each in decision.status.services if each.name in decision.starts_services}
+        starts = {
+            service.name: service.start
+            for service in decision.status.services
+            if service.name in decision.starts_services
+        }
         served = ray_services if context.pods.ray_services else service_pods
         services = served(context, starts, placements=placements)
         gangs = pods(context, attempt, placements=placements) if decision.creates_pods else []

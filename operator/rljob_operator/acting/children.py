@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from rljob_operator.cluster.api import Cluster, Object
 from rljob_operator.cluster.errors import AlreadyExists, Forbidden
-from rljob_operator.cluster.kinds import POD, RAY_SERVICE, SECRET, Kind, kind_of
+from rljob_operator.cluster.kinds import POD, RAY_SERVICE, SECRET, ResourceKind, resource_kind_of
 from rljob_operator.manifests.context import Manifest
 from rljob_operator.manifests.metadata import is_child_of, is_of_predecessor
 from rljob_operator.states.situation.situation import Deletion
@@ -22,10 +22,10 @@ Item = TypeVar("Item")
 class NotOurs(Exception):
     """An object that another owner controls, or nobody, has the name of a child."""
 
-    def __init__(self, kind: Kind, child: Object, is_predecessors: bool) -> None:
+    def __init__(self, kind: ResourceKind, child: Object, is_predecessors: bool) -> None:
         name, namespace = child["metadata"]["name"], child["metadata"]["namespace"]
-        whose = "a deleted job of the same name" if is_predecessors else "somebody else"
-        super().__init__(f"{kind.kind} {name} in namespace {namespace} belongs to {whose}; delete or rename it")
+        owner = "a deleted job of the same name" if is_predecessors else "somebody else"
+        super().__init__(f"{kind.kind} {name} in namespace {namespace} belongs to {owner}; delete or rename it")
         self.is_predecessors = is_predecessors
 
 
@@ -43,29 +43,29 @@ class Children:
 
         Raises NotOurs.
         """
-        kind = kind_of(manifest)
+        kind = resource_kind_of(manifest)
         try:
             return await self._cluster.create(kind, self._namespace, manifest)
         except AlreadyExists:
-            found = await self._cluster.get(kind, self._namespace, manifest["metadata"]["name"])
-            if found is None:
+            result = await self._cluster.get(kind, self._namespace, manifest["metadata"]["name"])
+            if result is None:
                 raise
-            self._check(kind, found)
-            return await self._put_right(kind, manifest, found)
+            self._check(kind, result)
+            return await self._put_right(kind, manifest, result)
 
     async def heal(self, manifest: Manifest) -> bool:
         """As `make` of a child that should be there; whether it was not, or not as it should be."""
-        kind = kind_of(manifest)
-        found = await self._cluster.get(kind, self._namespace, manifest["metadata"]["name"])
-        if found is None:
+        kind = resource_kind_of(manifest)
+        result = await self._cluster.get(kind, self._namespace, manifest["metadata"]["name"])
+        if result is None:
             await self.make(manifest)
             return True
-        self._check(kind, found)
-        return await self._put_right(kind, manifest, found) is not found
+        self._check(kind, result)
+        return await self._put_right(kind, manifest, result) is not result
 
     async def make_once(self, manifest: Manifest) -> None:
         """Create it; one of ours that is there already stays as it is."""
-        kind = kind_of(manifest)
+        kind = resource_kind_of(manifest)
         try:
             await self._cluster.create(kind, self._namespace, manifest)
         except AlreadyExists:
@@ -76,65 +76,65 @@ class Children:
         try:
             return await self._cluster.create(POD, self._namespace, manifest)
         except AlreadyExists:
-            found = await self.existing(POD, manifest["metadata"]["name"])
-            if found is None:
+            existing = await self.existing(POD, manifest["metadata"]["name"])
+            if existing is None:
                 raise
-            return found
+            return existing
 
-    async def delete_job(self, kind: Kind) -> None:
+    async def delete_job(self, kind: ResourceKind) -> None:
         """Delete the job itself; garbage collection takes the children."""
         await self._cluster.delete(kind, self._namespace, self._job, uid=self._uid)
 
     async def delete(self, child: Object) -> None:
         """Delete this very object, unless it is somebody else's."""
-        await self.delete_of(kind_of(child), child)
+        await self.delete_of(resource_kind_of(child), child)
 
-    async def delete_of(self, kind: Kind, child: Object) -> None:
+    async def delete_of(self, kind: ResourceKind, child: Object) -> None:
         """As `delete`, of an item of a list, which does not say its kind."""
         if is_child_of(child, self._uid):
             name, uid = child["metadata"]["name"], child["metadata"]["uid"]
             await self._cluster.delete(kind, self._namespace, name, uid=uid)
 
-    async def existing(self, kind: Kind, name: str) -> Object | None:
+    async def existing(self, kind: ResourceKind, name: str) -> Object | None:
         """The child of this name; NotOurs when it is none. A Secret that may not be read is not looked at."""
         try:
-            found = await self._cluster.get(kind, self._namespace, name)
+            result = await self._cluster.get(kind, self._namespace, name)
         except Forbidden:
             if kind is not SECRET:
                 raise
             return None
-        if found is not None:
-            self._check(kind, found)
-        return found
+        if result is not None:
+            self._check(kind, result)
+        return result
 
     async def delete_pods(self, deletions: Iterable[Deletion]) -> None:
         """Delete each, that very one and no namesake."""
 
-        async def delete(each: Deletion) -> None:
-            kind, grace_seconds = (POD, each.grace_seconds) if each.kind == "Pod" else (RAY_SERVICE, None)
+        async def delete(item: Deletion) -> None:
+            kind, grace_seconds = (POD, item.grace_seconds) if item.kind == "Pod" else (RAY_SERVICE, None)
             await self._cluster.delete(
-                kind, self._namespace, each.name, grace_seconds=grace_seconds, uid=each.uid
+                kind, self._namespace, item.name, grace_seconds=grace_seconds, uid=item.uid
             )  # fmt: skip
 
         await for_each(deletions, delete)
 
-    async def _put_right(self, kind: Kind, manifest: Manifest, found: Object) -> Object:
-        return found if covers(found, manifest) else await self._cluster.apply(kind, self._namespace, manifest)
+    async def _put_right(self, kind: ResourceKind, manifest: Manifest, result: Object) -> Object:
+        return result if covers(result, manifest) else await self._cluster.apply(kind, self._namespace, manifest)
 
-    def _check(self, kind: Kind, found: Object) -> None:
-        if not is_child_of(found, self._uid):
-            raise NotOurs(kind, found, is_of_predecessor(found, self._job, self._uid))
+    def _check(self, kind: ResourceKind, result: Object) -> None:
+        if not is_child_of(result, self._uid):
+            raise NotOurs(kind, result, is_of_predecessor(result, self._job, self._uid))
 
 
-def covers(found: Any, wanted: Any) -> bool:
+def covers(result: Any, wanted: Any) -> bool:
     """Whether everything that is wanted is there; what the server or others added does not matter."""
     if isinstance(wanted, Mapping):
-        return isinstance(found, Mapping) and all(covers(found.get(key), value) for key, value in wanted.items())
+        return isinstance(result, Mapping) and all(covers(result.get(key), value) for key, value in wanted.items())
     if isinstance(wanted, list):
         return (
-            isinstance(found, list) and len(found) == len(wanted) and all(map(covers, found, wanted))
+            isinstance(result, list) and len(result) == len(wanted) and all(map(covers, result, wanted))
         )  # fmt: skip
-    return bool(found == wanted)
+    return bool(result == wanted)
 
 
 async def for_each(

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from rljob_api.vocabulary import keys
 from rljob_operator import names
 from rljob_operator.acting.children import Children
-from rljob_operator.cluster.api import Cluster, Object, pages
+from rljob_operator.cluster.api import Cluster, Object, list_pages
 from rljob_operator.cluster.errors import Forbidden
 from rljob_operator.cluster.kinds import CONFIG_MAP
 from rljob_operator.manifests.configmaps import rank_tables
@@ -36,12 +36,12 @@ async def drop_leftovers(cluster: Cluster, children: Children, context: JobConte
 
 async def _drop_config_maps(cluster: Cluster, children: Children, context: JobContext, attempt: int) -> None:
     wanted = {names.plan_config_map_name(context.name, context.plan_hash)}
-    wanted |= {each["metadata"]["name"] for each in rank_tables(context, attempt)}
-    async for page in pages(cluster, CONFIG_MAP, context.namespace, labels=f"{keys.LABEL_JOB}={context.name}"):
-        for each in page.items:
-            metadata = each["metadata"]
+    wanted |= {rank_table["metadata"]["name"] for rank_table in rank_tables(context, attempt)}
+    async for page in list_pages(cluster, CONFIG_MAP, context.namespace, labels=f"{keys.LABEL_JOB}={context.name}"):
+        for item in page.items:
+            metadata = item["metadata"]
             if metadata["labels"].get(keys.LABEL_COMPONENT) in _COMPONENTS and metadata["name"] not in wanted:
-                await children.delete_of(CONFIG_MAP, each)
+                await children.delete_of(CONFIG_MAP, item)
 
 
 def hastened(pods: Iterable[Object], job: str, living: str) -> Iterator[Deletion]:
@@ -50,7 +50,7 @@ def hastened(pods: Iterable[Object], job: str, living: str) -> Iterator[Deletion
     `living` is the uid of the one that is not; empty where there is none. A pod that nobody deletes yet is left to
     garbage collection: the job may have been deleted without its pods (`kubectl delete --cascade=orphan`).
     """
-    for pod in (facts_of_metadata(each) for each in pods if is_of_predecessor(each, job, living)):
+    for pod in (facts_of_metadata(pod) for pod in pods if is_of_predecessor(pod, job, living)):
         wanted = pod.deletion_grace_seconds
         if wanted is not None and wanted < (pod.grace_seconds or 0):
             yield Deletion(pod.name, pod.uid, wanted)

@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from rljob_operator.cluster.kinds import Kind
+from rljob_operator.cluster.kinds import ResourceKind
 
 Object = dict[str, Any]
 """An object of the API as JSON."""
@@ -33,13 +33,13 @@ class Page:
 class Cluster(Protocol):
     """Six verbs, each of which may raise any `ClusterError` of errors.py."""
 
-    async def get(self, kind: Kind, namespace: str | None, name: str) -> Object | None:
+    async def get(self, kind: ResourceKind, namespace: str | None, name: str) -> Object | None:
         """The object, or None when there is none."""
         ...
 
     async def list(
         self,
-        kind: Kind,
+        kind: ResourceKind,
         namespace: str | None = None,
         *,
         labels: str = "",
@@ -51,7 +51,7 @@ class Cluster(Protocol):
         ...
 
     def watch(
-        self, kind: Kind, namespace: str | None = None, *, labels: str = "", resource_version: str
+        self, kind: ResourceKind, namespace: str | None = None, *, labels: str = "", resource_version: str
     ) -> AsyncGenerator[tuple[str, Object], None]:
         """ADDED, MODIFIED, DELETED and BOOKMARK after `resource_version`, until the server ends the stream.
 
@@ -59,29 +59,35 @@ class Cluster(Protocol):
         """
         ...
 
-    async def create(self, kind: Kind, namespace: str | None, body: Object) -> Object:
+    async def create(self, kind: ResourceKind, namespace: str | None, body: Object) -> Object:
         """The object as stored."""
         ...
 
-    async def apply(self, kind: Kind, namespace: str | None, body: Object) -> Object:
+    async def apply(self, kind: ResourceKind, namespace: str | None, body: Object) -> Object:
         """Server-side apply as `FIELD_MANAGER`, by force; the object as stored."""
         ...
 
     async def apply_status(
-        self, kind: Kind, namespace: str | None, body: Object, *, manager: str = FIELD_MANAGER
+        self, kind: ResourceKind, namespace: str | None, body: Object, *, manager: str = FIELD_MANAGER
     ) -> Object:
         """As `apply`, of the status subresource; `NotFound` when the object is gone."""
         ...
 
     async def delete(
-        self, kind: Kind, namespace: str | None, name: str, *, grace_seconds: int | None = None, uid: str | None = None
+        self,
+        kind: ResourceKind,
+        namespace: str | None,
+        name: str,
+        *,
+        grace_seconds: int | None = None,
+        uid: str | None = None,
     ) -> bool:
         """Whether there was such an object; with `uid`, only that very one is deleted."""
         ...
 
 
-async def pages(
-    cluster: Cluster, kind: Kind, namespace: str | None = None, *, labels: str = ""
+async def list_pages(
+    cluster: Cluster, kind: ResourceKind, namespace: str | None = None, *, labels: str = ""
 ) -> AsyncGenerator[Page, None]:
     """Every page of a list; all are of one version."""
     page = await cluster.list(kind, namespace, labels=labels)

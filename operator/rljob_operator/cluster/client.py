@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rljob_operator.cluster.api import FIELD_MANAGER, MOST_ITEMS, Object, Page
-from rljob_operator.cluster.connection import Connection, Request
-from rljob_operator.cluster.errors import Conflict, NotFound, Unavailable, error_of
-from rljob_operator.cluster.kinds import API_GROUP, Kind
+from rljob_operator.cluster.connection import ApiConnection, ApiRequest
+from rljob_operator.cluster.errors import NotFound, Unavailable, UpdateConflict, api_error_of
+from rljob_operator.cluster.kinds import API_GROUP, ResourceKind
 from rljob_operator.cluster.rate_limit import RateLimit
-from rljob_operator.cluster.retry import Answer, RetryPolicy
+from rljob_operator.cluster.retry_policy import ApiResponse, RetryPolicy
 
 _APPLY = "application/apply-patch+yaml; charset=utf-8"  # with its charset the client library sends bytes as they are
 
@@ -30,15 +30,15 @@ _NOT_RAW_IN_YAML = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
 class ApiCluster:
     """Implements `rljob_operator.cluster.api.Cluster`.  Watches are not rate limited."""
 
-    connection: Connection
+    connection: ApiConnection
     rate_limit: RateLimit
     retry: RetryPolicy = field(default=RetryPolicy())
     watch_silence_seconds: float = 90.0
     most_page_bytes: int = 8 << 20
     """Of a list. An object may have megabytes, whoever made it, and five hundred of them more than our memory."""
 
-    async def get(self, kind: Kind, namespace: str | None, name: str) -> Object | None:
-        request = Request("get", "GET", kind.path(namespace, name))
+    async def get(self, kind: ResourceKind, namespace: str | None, name: str) -> Object | None:
+        request = ApiRequest("get", "GET", kind.path(namespace, name))
         try:
             return await self._object(request, kind, namespace)
         except NotFound:
@@ -46,7 +46,7 @@ class ApiCluster:
 
     async def list(
         self,
-        kind: Kind,
+        kind: ResourceKind,
         namespace: str | None = None,
         *,
         labels: str = "",
@@ -56,7 +56,7 @@ class ApiCluster:
         while True:
             query = (("labelSelector", labels), ("limit", str(limit)), ("continue", continue_ or ""))
             most = None if limit == 1 else self.most_page_bytes
-            request = Request("list", "GET", kind.path(namespace), query=_without_empty(query), most_bytes=most)
+            request = ApiRequest("list", "GET", kind.path(namespace), query=_without_empty(query), most_bytes=most)
             answer = await self._send(request)
             if not answer.is_cut:
                 break
@@ -72,7 +72,7 @@ class ApiCluster:
         )
 
     async def watch(
-        self, kind: Kind, namespace: str | None = None, *, labels: str = "", resource_version: str
+        self, kind: ResourceKind, namespace: str | None = None, *, labels: str = "", resource_version: str
     ) -> AsyncGenerator[tuple[str, Object], None]:
         query = (
             ("watch", "true"),
@@ -81,30 +81,36 @@ class ApiCluster:
             ("resourceVersion", resource_version),
             ("timeoutSeconds", str(_WATCH_SECONDS)),
         )
-        request = Request("watch", "GET", kind.path(namespace), query=_without_empty(query))
+        request = ApiRequest("watch", "GET", kind.path(namespace), query=_without_empty(query))
         async for part in self.connection.stream(request, self.watch_silence_seconds):
             if isinstance(part, bytes):
                 yield _event(part, kind, namespace)
             elif not part.is_success:
-                raise error_of(part, "watch", kind, namespace)
+                raise api_error_of(part, "watch", kind, namespace)
 
-    async def create(self, kind: Kind, namespace: str | None, body: Object) -> Object:
+    async def create(self, kind: ResourceKind, namespace: str | None, body: Object) -> Object:
         # strict: a misspelt field of a user's pod template is refused here, rather than dropped without a word
         query = (("fieldManager", FIELD_MANAGER), ("fieldValidation", "Strict"))
         return await self._object(
-            Request("create", "POST", kind.path(namespace), query=query, body=_complete(kind, body)), kind, namespace
+            ApiRequest("create", "POST", kind.path(namespace), query=query, body=_complete(kind, body)), kind, namespace
         )
 
-    async def apply(self, kind: Kind, namespace: str | None, body: Object) -> Object:
+    async def apply(self, kind: ResourceKind, namespace: str | None, body: Object) -> Object:
         return await self._apply(kind, namespace, body, subresource=None)
 
     async def apply_status(
-        self, kind: Kind, namespace: str | None, body: Object, *, manager: str = FIELD_MANAGER
+        self, kind: ResourceKind, namespace: str | None, body: Object, *, manager: str = FIELD_MANAGER
     ) -> Object:
         return await self._apply(kind, namespace, body, subresource="status", manager=manager)
 
     async def delete(
-        self, kind: Kind, namespace: str | None, name: str, *, grace_seconds: int | None = None, uid: str | None = None
+        self,
+        kind: ResourceKind,
+        namespace: str | None,
+        name: str,
+        *,
+        grace_seconds: int | None = None,
+        uid: str | None = None,
     ) -> bool:
         policy = "Foreground" if kind.stays_with_its_own else "Background"
         options: Object = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": policy}
@@ -113,10 +119,12 @@ class ApiCluster:
         if uid is not None:
             options["preconditions"] = {"uid": uid}
         try:
-            await self._object(Request("delete", "DELETE", kind.path(namespace, name), body=options), kind, namespace)
+            await self._object(
+                ApiRequest("delete", "DELETE", kind.path(namespace, name), body=options), kind, namespace
+            )
         except NotFound:
             return False
-        except Conflict:
+        except UpdateConflict:
             if uid is None:
                 raise
             return False  # another object bears the name by now
@@ -124,23 +132,28 @@ class ApiCluster:
 
     async def served_versions(self) -> frozenset[str]:
         """The versions of all API groups but the core's: `apps/v1`, `kueue.x-k8s.io/v1beta2`."""
-        answer = await self._object(Request("get", "GET", "/apis"), API_GROUP, None)
+        answer = await self._object(ApiRequest("get", "GET", "/apis"), API_GROUP, None)
         return frozenset(version["groupVersion"] for group in answer["groups"] for version in group["versions"])
 
     async def _apply(
-        self, kind: Kind, namespace: str | None, body: Object, subresource: str | None, manager: str = FIELD_MANAGER
+        self,
+        kind: ResourceKind,
+        namespace: str | None,
+        body: Object,
+        subresource: str | None,
+        manager: str = FIELD_MANAGER,
     ) -> Object:
         path = kind.path(namespace, body["metadata"]["name"], subresource)
         query = (("fieldManager", manager), ("force", "true"))
-        request = Request(
+        request = ApiRequest(
             "patch", "PATCH", path, query=query, body=apply_body(_complete(kind, body)), content_type=_APPLY
         )
         return await self._object(request, kind, namespace)
 
-    async def _object(self, request: Request, kind: Kind, namespace: str | None) -> Object:
+    async def _object(self, request: ApiRequest, kind: ResourceKind, namespace: str | None) -> Object:
         return _loaded(await self._send(request), request, kind, namespace)
 
-    async def _send(self, request: Request) -> Answer:
+    async def _send(self, request: ApiRequest) -> ApiResponse:
         num_sent = 0
         while True:
             await self.rate_limit.wait()
@@ -152,9 +165,9 @@ class ApiCluster:
             await asyncio.sleep(pause)
 
 
-def _loaded(answer: Answer, request: Request, kind: Kind, namespace: str | None) -> Object:
+def _loaded(answer: ApiResponse, request: ApiRequest, kind: ResourceKind, namespace: str | None) -> Object:
     if not answer.is_success:
-        raise error_of(answer, request.verb, kind, namespace)
+        raise api_error_of(answer, request.verb, kind, namespace)
     try:
         loaded: Object = json.loads(answer.body)
     except (ValueError, RecursionError) as error:
@@ -162,7 +175,7 @@ def _loaded(answer: Answer, request: Request, kind: Kind, namespace: str | None)
     return loaded
 
 
-def _complete(kind: Kind, body: Object) -> Object:
+def _complete(kind: ResourceKind, body: Object) -> Object:
     """A server-side apply must say apiVersion and kind; items of a list do not."""
     return {"apiVersion": kind.api_version, "kind": kind.kind, **body}
 
@@ -171,14 +184,14 @@ def _without_empty(query: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str],
     return tuple((name, value) for name, value in query if value)
 
 
-def _event(line: bytes, kind: Kind, namespace: str | None) -> tuple[str, Object]:
+def _event(line: bytes, kind: ResourceKind, namespace: str | None) -> tuple[str, Object]:
     try:
         event = json.loads(line)
     except (ValueError, RecursionError) as error:
         raise Unavailable("watch", kind, namespace, f"an event is not JSON: {error}") from error
     if event["type"] == "ERROR":
         status = event["object"]
-        raise error_of(Answer(status.get("code"), json.dumps(status).encode()), "watch", kind, namespace)
+        raise api_error_of(ApiResponse(status.get("code"), json.dumps(status).encode()), "watch", kind, namespace)
     return event["type"], event["object"]
 
 
@@ -188,5 +201,5 @@ def apply_body(body: Any) -> bytes:
     YAML has no surrogate pairs: an object with an emoji, which gloo's errors have, is refused in JSON's escapes.
     """
     text = json.dumps(body, ensure_ascii=False)
-    escaped = _NOT_RAW_IN_YAML.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    escaped = _NOT_RAW_IN_YAML.sub(lambda result: f"\\u{ord(result[0]):04x}", text)
     return escaped.encode("utf-8", "replace")

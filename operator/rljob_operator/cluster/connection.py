@@ -13,7 +13,7 @@ import aiohttp
 from kubernetes.aio.client import ApiClient, Configuration
 
 from rljob_operator.cluster.login import Login, NoLogin
-from rljob_operator.cluster.retry import Answer
+from rljob_operator.cluster.retry_policy import ApiResponse
 
 logger = logging.getLogger(__name__)
 
@@ -25,7 +25,7 @@ RequestObserver = Callable[[str, str], None]
 
 
 @dataclass(frozen=True)
-class Request:
+class ApiRequest:
     """One HTTP request to the API server."""
 
     verb: str
@@ -40,7 +40,7 @@ class Request:
 
 
 @dataclass
-class Connection:
+class ApiConnection:
     """Use as a context manager.
 
     The official client does what is delicate: TLS, kubeconfig with its plug-ins, and the token that the kubelet
@@ -75,7 +75,7 @@ class Connection:
         configuration: Configuration = self._client.configuration
         return configuration
 
-    async def send(self, request: Request) -> Answer:
+    async def send(self, request: ApiRequest) -> ApiResponse:
         """The answer; one with status None when there was none."""
         timeout = aiohttp.ClientTimeout(total=self.timeout_seconds, sock_connect=_CONNECT_SECONDS)
         num_logins = self._num_logins
@@ -85,18 +85,18 @@ class Connection:
             answer = await self._send_once(request, timeout)
         return answer
 
-    async def _send_once(self, request: Request, timeout: aiohttp.ClientTimeout) -> Answer:
+    async def _send_once(self, request: ApiRequest, timeout: aiohttp.ClientTimeout) -> ApiResponse:
         try:
             response = await self._call(request, timeout)
             async with response:
                 body = await _body(response.content, request.most_bytes)
-            answer = Answer(response.status, body or b"", response.headers.get("Retry-After"), is_cut=body is None)
+            answer = ApiResponse(response.status, body or b"", response.headers.get("Retry-After"), is_cut=body is None)
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            answer = Answer(None, _words(error, f"no answer within {timeout.total:g} s").encode())
+            answer = ApiResponse(None, _words(error, f"no answer within {timeout.total:g} s").encode())
         self.on_request(request.verb, answer.code)
         return answer
 
-    async def stream(self, request: Request, silence_seconds: float) -> AsyncGenerator[Answer | bytes, None]:
+    async def stream(self, request: ApiRequest, silence_seconds: float) -> AsyncGenerator[ApiResponse | bytes, None]:
         """First the answer's head, whose body is read only if it is not a success, then line by line what follows.
 
         Last comes an Answer with status None when the connection broke or nothing came for `silence_seconds`.
@@ -109,14 +109,14 @@ class Connection:
                 if response.status == _UNAUTHORIZED:
                     await self._login_again(num_logins)
                 is_success = 200 <= response.status < 300
-                yield Answer(response.status, b"" if is_success else await response.read())
+                yield ApiResponse(response.status, b"" if is_success else await response.read())
                 if is_success:
                     async for line in _lines(response.content):
                         yield line
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            yield Answer(None, _words(error, f"silent for {silence_seconds:g} s").encode())
+            yield ApiResponse(None, _words(error, f"silent for {silence_seconds:g} s").encode())
 
-    async def _call(self, request: Request, timeout: aiohttp.ClientTimeout) -> aiohttp.ClientResponse:
+    async def _call(self, request: ApiRequest, timeout: aiohttp.ClientTimeout) -> aiohttp.ClientResponse:
         serialized = await self._client.param_serialize(
             request.method,
             request.path,

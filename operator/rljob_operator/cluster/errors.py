@@ -15,16 +15,16 @@ from __future__ import annotations
 
 import json
 
-from rljob_operator.cluster.kinds import Kind
-from rljob_operator.cluster.retry import Answer
+from rljob_operator.cluster.kinds import ResourceKind
+from rljob_operator.cluster.retry_policy import ApiResponse
 
 _MAX_MESSAGE_CHARACTERS = 2000
 
 
-class ClusterError(Exception):
+class ApiError(Exception):
     """A request that did not succeed; says which."""
 
-    def __init__(self, verb: str, kind: Kind, namespace: str | None, message: str) -> None:
+    def __init__(self, verb: str, kind: ResourceKind, namespace: str | None, message: str) -> None:
         super().__init__(verb, kind, namespace, message)
         self.verb = verb
         self.kind = kind
@@ -42,47 +42,47 @@ class ClusterError(Exception):
         return f"cannot {self.what}: {self.message}"
 
 
-class AlreadyExists(ClusterError):
+class AlreadyExists(ApiError):
     """The name is taken.  After a lost connection it may be our own object, created by a request whose answer was
     lost."""
 
 
-class Conflict(ClusterError):
+class UpdateConflict(ApiError):
     """The object changed meanwhile."""
 
 
-class Forbidden(ClusterError):
+class Forbidden(ApiError):
     """RBAC does not grant the verb."""
 
     def __str__(self) -> str:
         return f"the operator may not {self.what}; grant its service account that verb: {self.message}"
 
 
-class QuotaExceeded(ClusterError):
+class QuotaExceeded(ApiError):
     """A ResourceQuota is used up."""
 
 
-class Rejected(ClusterError):
+class Rejected(ApiError):
     """The object is not acceptable, and will not be when sent again."""
 
 
-class NotFound(ClusterError):
+class NotFound(ApiError):
     """The namespace, the object or the kind is missing."""
 
 
-class Gone(ClusterError):
+class Gone(ApiError):
     """The resourceVersion is too old."""
 
 
-class Unavailable(ClusterError):
+class Unavailable(ApiError):
     """No useful answer after all retries."""
 
 
-_BY_STATUS: dict[int, type[ClusterError]] = {
+_BY_STATUS: dict[int, type[ApiError]] = {
     400: Rejected,
     404: NotFound,
     405: Rejected,
-    409: Conflict,
+    409: UpdateConflict,
     410: Gone,
     413: Rejected,
     415: Rejected,
@@ -90,13 +90,13 @@ _BY_STATUS: dict[int, type[ClusterError]] = {
 }
 
 
-def error_of(answer: Answer, verb: str, kind: Kind, namespace: str | None) -> ClusterError:
+def api_error_of(answer: ApiResponse, verb: str, kind: ResourceKind, namespace: str | None) -> ApiError:
     """The error of a request that finally failed."""
     reason, message = _status_of(answer)
     return _error_type(answer.status, reason, message)(verb, kind, namespace, message)
 
 
-def _error_type(status: int | None, reason: str, message: str) -> type[ClusterError]:
+def _error_type(status: int | None, reason: str, message: str) -> type[ApiError]:
     if status == 409 and reason == "AlreadyExists":
         return AlreadyExists
     if status == 410 or reason == "Expired":
@@ -106,7 +106,7 @@ def _error_type(status: int | None, reason: str, message: str) -> type[ClusterEr
     return _BY_STATUS.get(status or 0, Unavailable)
 
 
-def _type_of_refusal(message: str) -> type[ClusterError]:
+def _type_of_refusal(message: str) -> type[ApiError]:
     # 403 comes from RBAC ("... cannot create resource ..."), from a ResourceQuota, and from every other admission
     # plugin: Pod Security, LimitRange, a namespace that is being deleted. Only the text tells them apart.
     if " cannot " in message and " resource " in message:
@@ -114,7 +114,7 @@ def _type_of_refusal(message: str) -> type[ClusterError]:
     return QuotaExceeded if "exceeded quota" in message else Rejected
 
 
-def _status_of(answer: Answer) -> tuple[str, str]:
+def _status_of(answer: ApiResponse) -> tuple[str, str]:
     """Reason and message of the Status object that the API server answers; a proxy in between may answer anything."""
     text = answer.body.decode(errors="replace").strip()
     code = f"HTTP status {answer.status}"

@@ -9,8 +9,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
 from rljob_operator.cluster.api import Object
-from rljob_operator.cluster.errors import ClusterError
-from rljob_operator.cluster.kinds import Kind
+from rljob_operator.cluster.errors import ApiError
+from rljob_operator.cluster.kinds import ResourceKind
 from rljob_operator.cluster.reflector import Reflector
 from rljob_operator.vocabulary.key import Key
 
@@ -32,17 +32,17 @@ class ServedApis:
 
     async def refresh(self) -> None:
         """Read them now; raises what the reading does."""
-        found = await self._read()
-        if found != self.versions:
-            self.versions = found
+        result = await self._read()
+        if result != self.versions:
+            self.versions = result
             self._changed.set()
             self._changed = asyncio.Event()
 
     async def until(self, find: Callable[[], T | None]) -> T:
         """What `find` finds in `versions`, as soon as it does."""
-        while (found := find()) is None:
+        while (result := find()) is None:
             await self._changed.wait()
-        return found
+        return result
 
     async def run(self) -> None:
         """Keep them fresh until cancelled."""
@@ -50,7 +50,7 @@ class ServedApis:
             await asyncio.sleep(_REFRESH_SECONDS)
             try:
                 await self.refresh()
-            except ClusterError as error:
+            except ApiError as error:
                 logger.warning("%s", error)
 
 
@@ -58,14 +58,16 @@ class KindWatch:
     """`kinds` is one kind in the versions that will do, the one to be preferred first; `reflect` makes what watches
     one of them. Without any there is nothing to watch, ever."""
 
-    def __init__(self, served: ServedApis, kinds: Sequence[Kind], reflect: Callable[[Kind], Reflector]) -> None:
+    def __init__(
+        self, served: ServedApis, kinds: Sequence[ResourceKind], reflect: Callable[[ResourceKind], Reflector]
+    ) -> None:
         self._served = served
         self._kinds = kinds
         self._reflect = reflect
         self._current: Reflector | None = None
 
     @property
-    def kind(self) -> Kind | None:
+    def kind(self) -> ResourceKind | None:
         """As the cluster has it; None where it has none."""
         return next((kind for kind in self._kinds if kind.api_version in self._served.versions), None)
 
@@ -84,5 +86,5 @@ class KindWatch:
                 self._current = None
                 watching.cancel()
 
-    def _differs(self, kind: Kind) -> bool | None:
+    def _differs(self, kind: ResourceKind) -> bool | None:
         return self.kind != kind or None

@@ -8,7 +8,7 @@ from rljob_api.vocabulary import keys
 
 
 @dataclass(frozen=True)
-class Kind:
+class ResourceKind:
     """One kind of object.  `group` is empty for the core API; `plural` is the kind's spelling in paths and in RBAC."""
 
     group: str
@@ -39,36 +39,38 @@ class Kind:
         return "/".join(parts)
 
 
-RLJOB = Kind(keys.GROUP, keys.VERSION, keys.KIND, keys.PLURAL)
-POD = Kind("", "v1", "Pod", "pods")
-SERVICE = Kind("", "v1", "Service", "services")
-CONFIG_MAP = Kind("", "v1", "ConfigMap", "configmaps")
-SECRET = Kind("", "v1", "Secret", "secrets")
-PERSISTENT_VOLUME_CLAIM = Kind("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims")
-RESOURCE_QUOTA = Kind("", "v1", "ResourceQuota", "resourcequotas")
-NAMESPACE = Kind("", "v1", "Namespace", "namespaces", namespaced=False)
-STORAGE_CLASS = Kind("storage.k8s.io", "v1", "StorageClass", "storageclasses", namespaced=False)
-EVENT = Kind("", "v1", "Event", "events")
-LEASE = Kind("coordination.k8s.io", "v1", "Lease", "leases")
-NETWORK_POLICY = Kind("networking.k8s.io", "v1", "NetworkPolicy", "networkpolicies")
-POD_MONITOR = Kind("monitoring.coreos.com", "v1", "PodMonitor", "podmonitors")
-POD_GROUP_VOLCANO = Kind("scheduling.volcano.sh", "v1beta1", "PodGroup", "podgroups")
-POD_GROUP_COSCHEDULING = Kind("scheduling.x-k8s.io", "v1alpha1", "PodGroup", "podgroups")
-POD_GROUP_NATIVE = Kind("scheduling.k8s.io", "v1beta1", "PodGroup", "podgroups")
-RAY_SERVICE = Kind("ray.io", "v1", "RayService", "rayservices", stays_with_its_own=True)
-PRIORITY_CLASS = Kind("scheduling.k8s.io", "v1", "PriorityClass", "priorityclasses", namespaced=False)
-WORKLOAD_PRIORITY_CLASS = Kind(
+RLJOB = ResourceKind(keys.GROUP, keys.VERSION, keys.KIND, keys.PLURAL)
+POD = ResourceKind("", "v1", "Pod", "pods")
+SERVICE = ResourceKind("", "v1", "Service", "services")
+CONFIG_MAP = ResourceKind("", "v1", "ConfigMap", "configmaps")
+SECRET = ResourceKind("", "v1", "Secret", "secrets")
+PERSISTENT_VOLUME_CLAIM = ResourceKind("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims")
+RESOURCE_QUOTA = ResourceKind("", "v1", "ResourceQuota", "resourcequotas")
+NAMESPACE = ResourceKind("", "v1", "Namespace", "namespaces", namespaced=False)
+STORAGE_CLASS = ResourceKind("storage.k8s.io", "v1", "StorageClass", "storageclasses", namespaced=False)
+EVENT = ResourceKind("", "v1", "Event", "events")
+LEASE = ResourceKind("coordination.k8s.io", "v1", "Lease", "leases")
+NETWORK_POLICY = ResourceKind("networking.k8s.io", "v1", "NetworkPolicy", "networkpolicies")
+POD_MONITOR = ResourceKind("monitoring.coreos.com", "v1", "PodMonitor", "podmonitors")
+POD_GROUP_VOLCANO = ResourceKind("scheduling.volcano.sh", "v1beta1", "PodGroup", "podgroups")
+POD_GROUP_COSCHEDULING = ResourceKind("scheduling.x-k8s.io", "v1alpha1", "PodGroup", "podgroups")
+POD_GROUP_NATIVE = ResourceKind("scheduling.k8s.io", "v1beta1", "PodGroup", "podgroups")
+RAY_SERVICE = ResourceKind("ray.io", "v1", "RayService", "rayservices", stays_with_its_own=True)
+PRIORITY_CLASS = ResourceKind("scheduling.k8s.io", "v1", "PriorityClass", "priorityclasses", namespaced=False)
+WORKLOAD_PRIORITY_CLASS = ResourceKind(
     "kueue.x-k8s.io", "v1beta1", "WorkloadPriorityClass", "workloadpriorityclasses", namespaced=False
 )
-WORKLOAD_KUEUE = Kind("kueue.x-k8s.io", "v1beta1", "Workload", "workloads")
-WORKLOAD_KUEUE_V1BETA2 = Kind("kueue.x-k8s.io", "v1beta2", "Workload", "workloads")
-RESOURCE_FLAVOR = Kind("kueue.x-k8s.io", "v1beta1", "ResourceFlavor", "resourceflavors", namespaced=False)
-RESOURCE_FLAVOR_V1BETA2 = Kind("kueue.x-k8s.io", "v1beta2", "ResourceFlavor", "resourceflavors", namespaced=False)
+WORKLOAD_KUEUE = ResourceKind("kueue.x-k8s.io", "v1beta1", "Workload", "workloads")
+WORKLOAD_KUEUE_V1BETA2 = ResourceKind("kueue.x-k8s.io", "v1beta2", "Workload", "workloads")
+RESOURCE_FLAVOR = ResourceKind("kueue.x-k8s.io", "v1beta1", "ResourceFlavor", "resourceflavors", namespaced=False)
+RESOURCE_FLAVOR_V1BETA2 = ResourceKind(
+    "kueue.x-k8s.io", "v1beta2", "ResourceFlavor", "resourceflavors", namespaced=False
+)
 
-API_GROUP = Kind("", "", "APIGroup", "apis", namespaced=False)
+API_GROUP = ResourceKind("", "", "APIGroup", "apis", namespaced=False)
 """What the API server has; not stored anywhere."""
 
-ALL: tuple[Kind, ...] = (
+ALL: tuple[ResourceKind, ...] = (
     RLJOB,
     POD,
     SERVICE,
@@ -97,6 +99,6 @@ ALL: tuple[Kind, ...] = (
 _BY_NAME = {(kind.api_version, kind.kind): kind for kind in ALL}
 
 
-def kind_of(manifest: dict[str, object]) -> Kind:
+def resource_kind_of(manifest: dict[str, object]) -> ResourceKind:
     """The kind that `apiVersion` and `kind` of a manifest name; a KeyError for one that is not listed here."""
     return _BY_NAME[str(manifest["apiVersion"]), str(manifest["kind"])]

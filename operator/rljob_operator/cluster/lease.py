@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from rljob_operator.cluster.api import Cluster, Object
-from rljob_operator.cluster.errors import AlreadyExists, ClusterError, Conflict, NotFound
+from rljob_operator.cluster.errors import AlreadyExists, ApiError, NotFound, UpdateConflict
 from rljob_operator.cluster.kinds import LEASE
 
 logger = logging.getLogger(__name__)
@@ -113,16 +113,16 @@ class Elector:
             return
         try:
             await self._write("", self._seen, duration_seconds=1)
-        except ClusterError as error:
+        except ApiError as error:
             logger.warning("the Lease runs out by itself: %s", error)
 
     async def _tried(self) -> bool:
         """Whether we hold the Lease now."""
         try:
             return await self._renewed() or await self._taken()
-        except (AlreadyExists, Conflict):
+        except (AlreadyExists, UpdateConflict):
             return False  # another replica was faster
-        except ClusterError as error:
+        except ApiError as error:
             logger.warning("%s", error)
             return False
 
@@ -132,7 +132,7 @@ class Elector:
             return False
         try:
             await self._write(self._identity, self._seen, self._duration_seconds)
-        except (Conflict, NotFound):
+        except (UpdateConflict, NotFound):
             return False  # taken, deleted, or written by a renewal whose answer was lost
         return True
 

@@ -38,7 +38,7 @@ class Login:
 
 
 @dataclass(frozen=True)
-class Credentials:
+class ApiCredentials:
     """What it takes to log in."""
 
     server: str
@@ -51,12 +51,12 @@ class Credentials:
     token: str | None
 
 
-async def credentials(login: Login) -> Credentials:
+async def api_credentials(login: Login) -> ApiCredentials:
     """The credentials as they are now."""
     configuration = Configuration()
     await login.configure(configuration)
     scheme, _, token = configuration.api_key.get("BearerToken", "").partition(" ")
-    return Credentials(
+    return ApiCredentials(
         server=configuration.host,
         ca_path=configuration.ssl_ca_cert,
         certificate_path=configuration.cert_file,

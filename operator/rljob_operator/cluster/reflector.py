@@ -9,10 +9,10 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, aclosing
 from dataclasses import dataclass, field
 
-from rljob_operator.cluster.api import Cluster, Object, pages
+from rljob_operator.cluster.api import Cluster, Object, list_pages
 from rljob_operator.cluster.child_cache import ChildCache, job_of, version_of
-from rljob_operator.cluster.errors import ClusterError, Gone
-from rljob_operator.cluster.kinds import Kind
+from rljob_operator.cluster.errors import ApiError, Gone
+from rljob_operator.cluster.kinds import ResourceKind
 from rljob_operator.guard import Guard
 from rljob_operator.vocabulary.backoff import Backoff
 from rljob_operator.vocabulary.key import Key
@@ -62,13 +62,13 @@ class Reflector:
     def __init__(
         self,
         cluster: Cluster,
-        kind: Kind,
+        kind: ResourceKind,
         namespaces: Sequence[str],
         labels: str,
         on_change: Callable[[Key], None],
         *,
         pauses: Pauses = DEFAULT_PAUSES,
-        on_activity: Callable[[Kind], None] = lambda kind: None,
+        on_activity: Callable[[ResourceKind], None] = lambda kind: None,
         trim: Callable[[Object], None] = drop_bookkeeping,
         guard: Guard | None = None,
     ) -> None:
@@ -129,12 +129,12 @@ class _Feed:
     def __init__(
         self,
         cluster: Cluster,
-        kind: Kind,
+        kind: ResourceKind,
         namespace: str | None,
         labels: str,
         on_change: Callable[[Key], None],
         pauses: Pauses,
-        on_activity: Callable[[Kind], None],
+        on_activity: Callable[[ResourceKind], None],
         trim: Callable[[Object], None],
         guard: Guard,
     ) -> None:
@@ -159,7 +159,7 @@ class _Feed:
                 await self._list()
                 await self._watch(until=_now() + self._pauses.relist_seconds * random.uniform(0.9, 1.1))
                 num_failures = 0
-            except ClusterError as error:
+            except ApiError as error:
                 # A failure after a long good time is a fresh one, not one more in a row.
                 num_failures = 1 if _now() - began > self._pauses.after_failure.last_seconds else num_failures + 1
                 await self._pause(error, num_failures)
@@ -167,7 +167,7 @@ class _Feed:
     async def _list(self) -> None:
         items: list[Object] = []
         version = "0"
-        async for page in pages(self._cluster, self._kind, self._namespace, labels=self._labels):
+        async for page in list_pages(self._cluster, self._kind, self._namespace, labels=self._labels):
             for item in page.items:
                 with self._guarded(item):
                     self._trim(item)
@@ -205,7 +205,7 @@ class _Feed:
             f"watch of {self._kind.resource}", f"{metadata.get('namespace')}/{metadata.get('name')}"
         )
 
-    async def _pause(self, error: ClusterError, num_failures: int) -> None:
+    async def _pause(self, error: ApiError, num_failures: int) -> None:
         seconds = self._pauses.after_failure.seconds(num_failures, random.random())
         # That a watch is too old is everyday; that the cluster cannot be reached is not.
         level = logging.DEBUG if isinstance(error, Gone) else logging.WARNING

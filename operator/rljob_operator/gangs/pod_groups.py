@@ -7,7 +7,7 @@ from decimal import Decimal
 from rljob_api.vocabulary import keys
 from rljob_api.vocabulary.quantity import amount
 from rljob_operator import names
-from rljob_operator.gangs.gang import Ungrouped
+from rljob_operator.gangs.provider import Ungrouped
 from rljob_operator.manifests.context import JobContext, Manifest
 from rljob_operator.manifests.metadata import metadata
 from rljob_operator.manifests.pod.pods import pod, vendor_annotations
@@ -44,13 +44,13 @@ class Volcano(Ungrouped):
             spec["queue"] = scheduling.queue
         if scheduling.priority_class_name is not None:
             spec["priorityClassName"] = scheduling.priority_class_name
-        found = pod_group(context, attempt, VOLCANO_VERSION, spec)
+        result = pod_group(context, attempt, VOLCANO_VERSION, spec)
         # vendors' plugins read their labels and annotations from the group as well
         for group in context.plan.groups:
             profile = context.profile(group)
-            found["metadata"]["labels"] |= profile.labels
-            found["metadata"].setdefault("annotations", {}).update(vendor_annotations(profile, context.num_pods))
-        return [found]
+            result["metadata"]["labels"] |= profile.labels
+            result["metadata"].setdefault("annotations", {}).update(vendor_annotations(profile, context.num_pods))
+        return [result]
 
     def shape(self, context: JobContext, pod: Manifest) -> Manifest:
         labels, annotations = pod["metadata"]["labels"], pod["metadata"]["annotations"]
@@ -135,7 +135,7 @@ def total_requests(context: JobContext) -> dict[str, str]:
     totals: dict[str, Decimal] = {}
     for group in context.plan.groups:
         spec = pod(context, group, 0, 1)["spec"]
-        sidecars = (each for each in spec.get("initContainers", ()) if each.get("restartPolicy") == "Always")
+        sidecars = (item for item in spec.get("initContainers", ()) if item.get("restartPolicy") == "Always")
         for container in (*sidecars, *spec["containers"]):
             resources = container.get("resources", {})
             for name, quantity in {**resources.get("limits", {}), **resources.get("requests", {})}.items():

@@ -7,10 +7,10 @@ from collections.abc import Callable, Collection
 
 from rljob_operator.cluster.api import Cluster, Object
 from rljob_operator.cluster.errors import Forbidden
-from rljob_operator.cluster.kinds import PRIORITY_CLASS, WORKLOAD_PRIORITY_CLASS, Kind
-from rljob_operator.gangs.choosing import select
-from rljob_operator.gangs.gang import Gang
+from rljob_operator.cluster.kinds import PRIORITY_CLASS, WORKLOAD_PRIORITY_CLASS, ResourceKind
 from rljob_operator.gangs.kueue.workload import PRIORITY_LABEL, QueuePriority
+from rljob_operator.gangs.provider import GangProvider
+from rljob_operator.gangs.selection import select
 from rljob_operator.manifests.context import JobContext, is_queued
 
 logger = logging.getLogger(__name__)
@@ -25,9 +25,9 @@ class Recent:
     def __init__(self, cluster: Cluster, clock: Callable[[], float]) -> None:
         self._cluster = cluster
         self._clock = clock
-        self._known: dict[tuple[Kind, str], tuple[float, Object | None | Forbidden]] = {}
+        self._known: dict[tuple[ResourceKind, str], tuple[float, Object | None | Forbidden]] = {}
 
-    async def get(self, kind: Kind, name: str) -> Object | None:
+    async def get(self, kind: ResourceKind, name: str) -> Object | None:
         """The object as it was within the last minute; None when there was none.  A refusal is remembered as well."""
         known = self._known.get((kind, name))
         if known is None or self._clock() - known[0] >= _GOOD_SECONDS:
@@ -36,7 +36,7 @@ class Recent:
             raise known[1]
         return known[1]
 
-    async def _read(self, kind: Kind, name: str) -> Object | None | Forbidden:
+    async def _read(self, kind: ResourceKind, name: str) -> Object | None | Forbidden:
         try:
             return await self._cluster.get(kind, None, name)
         except Forbidden as error:
@@ -57,7 +57,7 @@ class Schedulers:
         if wanted is not None:
             self._priorities[wanted] = await self._priority(wanted)
 
-    def choose(self, context: JobContext) -> Gang:
+    def choose(self, context: JobContext) -> GangProvider:
         """The gang of a job; raises `Unserved` when the cluster lacks what the job needs."""
         wanted = _class_of(context)
         return select(context, self._served(), None if wanted is None else self._priorities.get(wanted))
@@ -66,14 +66,14 @@ class Schedulers:
         """None where there is no such class, or it may not be looked at."""
         kind, name = wanted
         try:
-            found = await self._recent.get(kind, name)
+            result = await self._recent.get(kind, name)
         except Forbidden as error:
             logger.info("the job queues without its priority: %s", error)
             return None
-        return None if found is None else QueuePriority(kind.kind, name, int(found["value"]))
+        return None if result is None else QueuePriority(kind.kind, name, int(result["value"]))
 
 
-_Class = tuple[Kind, str]
+_Class = tuple[ResourceKind, str]
 
 
 def _class_of(context: JobContext) -> _Class | None:

@@ -12,14 +12,14 @@ import kopf
 
 from rljob_api.v1alpha1.status import ENDED_PHASES
 from rljob_api.vocabulary import keys
-from rljob_operator.cluster.api import Cluster, pages
+from rljob_operator.cluster.api import Cluster, list_pages
 from rljob_operator.cluster.kinds import RLJOB
-from rljob_operator.cluster.login import Credentials, Login, credentials
+from rljob_operator.cluster.login import ApiCredentials, Login, api_credentials
 from rljob_operator.vocabulary.key import Key
 
 
 @dataclass(frozen=True)
-class News:
+class JobChange:
     """What an event reports of a job."""
 
     key: Key
@@ -29,7 +29,7 @@ class News:
     """Whether it is Succeeded or Failed: there is little to do for it."""
 
 
-OnEvent = Callable[[News], None]
+OnEvent = Callable[[JobChange], None]
 
 
 class _Pauses:
@@ -45,20 +45,20 @@ def kopf_registry(login: Login, on_event: OnEvent) -> kopf.OperatorRegistry:
 
     @kopf.on.login(registry=registry)
     async def log_in(**_: Any) -> kopf.ConnectionInfo:
-        return _connection_info(await credentials(login))
+        return _connection_info(await api_credentials(login))
 
     @kopf.on.event(keys.GROUP, keys.VERSION, keys.PLURAL, registry=registry)
     async def tell(type: str | None, body: kopf.Body, **_: Any) -> None:
-        on_event(news_of(body, is_deleted=type == "DELETED"))
+        on_event(change_of(body, is_deleted=type == "DELETED"))
 
     return registry
 
 
-def news_of(body: Mapping[str, Any], is_deleted: bool = False) -> News:
+def change_of(body: Mapping[str, Any], is_deleted: bool = False) -> JobChange:
     """What an RLJob says of itself."""
     metadata = body["metadata"]
     key, version = Key(metadata["namespace"], metadata["name"]), int(metadata["resourceVersion"])
-    return News(key, version, is_deleted, (body.get("status") or {}).get("phase") in ENDED_PHASES)
+    return JobChange(key, version, is_deleted, (body.get("status") or {}).get("phase") in ENDED_PHASES)
 
 
 class NothingToCompare(kopf.DiffBaseStorage):
@@ -117,27 +117,27 @@ async def run_kopf(login: Login, namespaces: Sequence[str], on_event: OnEvent, s
     await kopf.run_tasks(tasks, ignored=ours)
 
 
-def _connection_info(found: Credentials) -> kopf.ConnectionInfo:
+def _connection_info(result: ApiCredentials) -> kopf.ConnectionInfo:
     return kopf.ConnectionInfo(
-        server=found.server,
-        ca_path=found.ca_path,
-        insecure=not found.verify,
-        scheme=found.scheme,
-        token=found.token,
-        certificate_path=found.certificate_path,
-        private_key_path=found.private_key_path,
+        server=result.server,
+        ca_path=result.ca_path,
+        insecure=not result.verify,
+        scheme=result.scheme,
+        token=result.token,
+        certificate_path=result.certificate_path,
+        private_key_path=result.private_key_path,
     )
 
 
-async def call_roll(cluster: Cluster, namespaces: Sequence[str], on_event: OnEvent) -> None:
+async def announce_jobs(cluster: Cluster, namespaces: Sequence[str], on_event: OnEvent) -> None:
     """Tell of every job, of those that live as soon as their page is there, and of the others at the end.
 
     A page takes as long as kopf takes over a few jobs, of which it makes a task each.  Raises ClusterError.
     """
-    ended: list[News] = []
+    ended: list[JobChange] = []
     for namespace in namespaces or (None,):
-        async for page in pages(cluster, RLJOB, namespace):
-            for news in map(news_of, page.items):
+        async for page in list_pages(cluster, RLJOB, namespace):
+            for news in map(change_of, page.items):
                 if news.has_ended:
                     ended.append(news)
                 else:

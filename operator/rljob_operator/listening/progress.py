@@ -12,15 +12,15 @@ import aiohttp
 
 from rljob_operator.guard import Guard
 from rljob_operator.observing.progress import MAX_ANSWER_BYTES, progress_of
-from rljob_operator.observing.values import MAX_MESSAGE_LENGTH, Unreadable, words
-from rljob_operator.states.situation.facts import ProgressAnswer, Unreachable
-from rljob_operator.telling.logs import speaking_of
+from rljob_operator.observing.values import MAX_MESSAGE_LENGTH, Unreadable, text_value
+from rljob_operator.reporting.logs import log_context
+from rljob_operator.states.situation.facts import ProgressAnswer, UnreachableLead
 from rljob_operator.vocabulary.key import Key
 
 _SILENT_FACTOR = 3
 """How much more seldom a pod is asked that does not answer: it costs a time-out each time."""
 
-Read = Callable[[str], Awaitable[ProgressAnswer | Unreachable]]
+Read = Callable[[str], Awaitable[ProgressAnswer | UnreachableLead]]
 
 
 class ProgressReader:
@@ -46,20 +46,20 @@ class ProgressReader:
         assert self._session is not None
         await self._session.close()
 
-    async def read(self, address: str) -> ProgressAnswer | Unreachable:
+    async def read(self, address: str) -> ProgressAnswer | UnreachableLead:
         """What `address` (`host:port`) answers."""
         assert self._session is not None, "enter the context manager first"
         try:
             async with self._session.get(f"http://{address}/progress", allow_redirects=False) as response:
                 if response.status != 200:
-                    return Unreachable(f"http://{address}/progress answered {response.status}")
+                    return UnreachableLead(f"http://{address}/progress answered {response.status}")
                 body = await _whole(response)
         except TimeoutError:
-            return Unreachable(f"http://{address}/progress did not answer within {self._timeout_seconds:g} s")
+            return UnreachableLead(f"http://{address}/progress did not answer within {self._timeout_seconds:g} s")
         except (aiohttp.ClientError, OSError) as error:
-            return Unreachable(words(f"http://{address}/progress: {error}", MAX_MESSAGE_LENGTH))
+            return UnreachableLead(text_value(f"http://{address}/progress: {error}", MAX_MESSAGE_LENGTH))
         if body is None:
-            return Unreachable(f"http://{address}/progress answered more than {MAX_ANSWER_BYTES} bytes")
+            return UnreachableLead(f"http://{address}/progress answered more than {MAX_ANSWER_BYTES} bytes")
         return _parsed(address, body)
 
 
@@ -73,11 +73,11 @@ async def _whole(response: aiohttp.ClientResponse) -> bytes | None:
     return bytes(body)
 
 
-def _parsed(address: str, body: bytes) -> ProgressAnswer | Unreachable:
+def _parsed(address: str, body: bytes) -> ProgressAnswer | UnreachableLead:
     try:
         return progress_of(body)
     except Unreadable as error:
-        return Unreachable(f"http://{address}/progress answered something other than progress: {error}")
+        return UnreachableLead(f"http://{address}/progress answered something other than progress: {error}")
 
 
 class ProgressPolls:
@@ -107,7 +107,7 @@ class ProgressPolls:
         self._followed: dict[Key, _Followed] = {}
         self._due: asyncio.Queue[_Followed] = asyncio.Queue()
 
-    def follow(self, key: Key, address: str) -> ProgressAnswer | Unreachable | None:
+    def follow(self, key: Key, address: str) -> ProgressAnswer | UnreachableLead | None:
         """Ask `address` from now on; the answer that came since this was last called, if one did."""
         followed = self._followed.get(key)
         if followed is None or followed.address != address:
@@ -134,8 +134,10 @@ class ProgressPolls:
 
     async def _ask(self, followed: _Followed) -> None:
         """What goes wrong with one pod is an answer that did not come; the others are asked as ever."""
-        answer: ProgressAnswer | Unreachable = Unreachable(f"http://{followed.address}/progress could not be read")
-        with speaking_of(followed.key):
+        answer: ProgressAnswer | UnreachableLead = UnreachableLead(
+            f"http://{followed.address}/progress could not be read"
+        )
+        with log_context(followed.key):
             with self._guard.around("progress", followed.key):
                 answer = await self._read(followed.address)
             if self._is_current(followed):
@@ -145,8 +147,8 @@ class ProgressPolls:
     def _is_current(self, followed: _Followed) -> bool:
         return self._followed.get(followed.key) is followed
 
-    def _take(self, followed: _Followed, answer: ProgressAnswer | Unreachable) -> None:
-        followed.num_unanswered = followed.num_unanswered + 1 if isinstance(answer, Unreachable) else 0
+    def _take(self, followed: _Followed, answer: ProgressAnswer | UnreachableLead) -> None:
+        followed.num_unanswered = followed.num_unanswered + 1 if isinstance(answer, UnreachableLead) else 0
         # A worker that has just ended, or is about to listen, does not answer either.
         is_silent = followed.num_unanswered >= self._unanswered_polls
         pause = self._interval_seconds * (_SILENT_FACTOR if is_silent else 1)
@@ -160,5 +162,5 @@ class ProgressPolls:
 class _Followed:
     key: Key
     address: str
-    answer: ProgressAnswer | Unreachable | None = None
+    answer: ProgressAnswer | UnreachableLead | None = None
     num_unanswered: int = 0

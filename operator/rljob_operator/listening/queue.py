@@ -8,8 +8,8 @@ import random
 from collections.abc import Awaitable, Callable
 from typing import Literal, Protocol
 
-from rljob_operator.cluster.errors import ClusterError
-from rljob_operator.telling.logs import speaking_of
+from rljob_operator.cluster.errors import ApiError
+from rljob_operator.reporting.logs import log_context
 from rljob_operator.vocabulary.backoff import Backoff
 from rljob_operator.vocabulary.key import Key
 
@@ -151,7 +151,7 @@ class WorkQueue:
 
     async def _look_at(self, key: Key) -> None:
         began = _now()
-        with speaking_of(key):
+        with log_context(key):
             result, seconds = await self._guarded(key)
         if self._observer is not None:
             self._observer.reconciled(result, _now() - began)
@@ -161,7 +161,7 @@ class WorkQueue:
     async def _guarded(self, key: Key) -> tuple[Result, float | None]:
         try:
             seconds = await self._reconcile(key)
-        except ClusterError as error:
+        except ApiError as error:
             pause = self._next_pause(key)
             logger.warning("%s; again in %.1f s", error, pause)
             return "Error", pause

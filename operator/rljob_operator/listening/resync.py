@@ -7,8 +7,8 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from rljob_operator.cluster.api import Cluster, Object, pages
-from rljob_operator.cluster.errors import ClusterError
+from rljob_operator.cluster.api import Cluster, Object, list_pages
+from rljob_operator.cluster.errors import ApiError
 from rljob_operator.cluster.kinds import RLJOB
 from rljob_operator.vocabulary.key import Key
 
@@ -17,7 +17,7 @@ logger = logging.getLogger(__name__)
 GRACE_SECONDS = 5.0
 
 
-class Heard:
+class SeenVersions:
     """The newest version of each job that an event reported; jobs that were deleted are forgotten."""
 
     def __init__(self) -> None:
@@ -52,7 +52,7 @@ class Resync:
         self,
         cluster: Cluster,
         namespaces: Sequence[str],
-        heard: Heard,
+        heard: SeenVersions,
         add: Callable[[Key], None],
         *,
         interval_seconds: float = 300.0,
@@ -73,7 +73,7 @@ class Resync:
             await asyncio.sleep(self._interval_seconds)
             try:
                 await self.once()
-            except ClusterError as error:
+            except ApiError as error:
                 logger.warning("%s; the next resync is in %.0f s", error, self._interval_seconds)
 
     async def once(self) -> None:
@@ -100,7 +100,7 @@ class Resync:
         versions: dict[Key, int] = {}
         as_of: list[int] = []
         for namespace in self._namespaces:
-            async for page in pages(self._cluster, RLJOB, namespace):
+            async for page in list_pages(self._cluster, RLJOB, namespace):
                 versions |= {_key(item): int(item["metadata"]["resourceVersion"]) for item in page.items}
                 as_of.append(int(page.resource_version))
         return _Listing(versions, min(as_of))

@@ -9,7 +9,7 @@ from rljob_api.vocabulary import keys
 from rljob_operator.manifests.configmaps import plan_config_map, plan_size_problem
 from rljob_operator.manifests.context import JobContext, Manifest
 from rljob_operator.manifests.monitoring import pod_monitor
-from rljob_operator.manifests.network import network_policy, service, services_domain, services_network_policy
+from rljob_operator.manifests.network import network_policy, service, services_headless_service, services_network_policy
 from rljob_operator.manifests.pod.merge import without_nulls
 from rljob_operator.manifests.pod.pods import pod
 from rljob_operator.manifests.pod_security.standard import ENFORCE_LABEL, enforced, violations
@@ -21,7 +21,7 @@ def static_children(context: JobContext) -> list[Manifest]:
     """Plan, Service, and what monitoring and the network ask for; applied whenever they differ."""
     children = [plan_config_map(context), service(context)]
     if context.spec.services:
-        children.append(services_domain(context))
+        children.append(services_headless_service(context))
     if context.pods.network_policy.enabled:
         children.append(network_policy(context))
         if context.spec.services and context.pods.ray_services:
@@ -41,16 +41,16 @@ def pod_security_problem(context: JobContext, namespace_labels: Mapping[str, str
     """Why the namespace, or the job itself, would not admit the job's pods; None when both do."""
     for place, rendered in _each_pod(context):
         wished = context.spec.pod_security
-        if found := violations(rendered, wished.lower()):
+        if result := violations(rendered, wished.lower()):
             return (
-                f"{place} needs what spec.podSecurity {wished} forbids: {', '.join(found)}; "
+                f"{place} needs what spec.podSecurity {wished} forbids: {', '.join(result)}; "
                 f"set spec.podSecurity to {_level_for(rendered)}"
             )
         demanded = enforced(namespace_labels)
-        if found := violations(rendered, demanded.level, demanded.minor):
+        if result := violations(rendered, demanded.level, demanded.minor):
             return (
                 f"{place} needs what namespace {context.namespace} forbids ({ENFORCE_LABEL}={demanded.level}): "
-                f"{', '.join(found)}; run the job in a namespace that enforces {_level_for(rendered).lower()}"
+                f"{', '.join(result)}; run the job in a namespace that enforces {_level_for(rendered).lower()}"
             )
     return None
 
@@ -61,8 +61,8 @@ def _each_pod(context: JobContext) -> Iterator[tuple[str, Manifest]]:
         yield f"workerGroups[{index}] {group.name} with profile {group.profile}", pod(context, group, 0, 1)
     for index, served in enumerate(context.spec.services):
         profile = served.worker_group.accelerator.profile
-        for each in kinds_of_pods(context, served):
-            yield f"services[{index}] {served.name} with profile {profile}", each.pod
+        for kind in kinds_of_pods(context, served):
+            yield f"services[{index}] {served.name} with profile {profile}", kind.pod
 
 
 def _level_for(rendered: Manifest) -> str:
@@ -87,7 +87,7 @@ def _image_problems(context: JobContext) -> Iterator[str]:
 def _has_image(profile: AcceleratorProfile, template: Manifest, container: str) -> bool:
     """Whether ours runs on it, or the template names one."""
     containers = without_nulls(template).get("spec", {}).get("containers", ())
-    named = any(each.get("name") == container and each.get("image") for each in containers)
+    named = any(item.get("name") == container and item.get("image") for item in containers)
     return named or profile.device in ("cpu", "cuda")
 
 

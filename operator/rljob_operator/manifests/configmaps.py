@@ -32,7 +32,7 @@ def plan_size_problem(context: JobContext) -> str | None:
     size = len(context.written.text.encode())
     if size + METADATA_BYTES <= MAX_BYTES:
         return None
-    largest = max(((name, len(str(value))) for name, value in context.spec.to_json().items()), key=lambda each: each[1])
+    largest = max(((name, len(str(value))) for name, value in context.spec.to_json().items()), key=lambda item: item[1])
     return (
         f"the plan has {format_bytes(size)} ({size} bytes), and a ConfigMap holds {format_bytes(MAX_BYTES)}; "
         f"most of it is spec.{largest[0]} with {format_bytes(largest[1])}: make that shorter"
@@ -41,15 +41,15 @@ def plan_size_problem(context: JobContext) -> str | None:
 
 def rank_tables(context: JobContext, attempt: int) -> list[Manifest]:
     """One for each vendor of the job that fills such a table; created once for an attempt, then theirs."""
-    found = {}
+    result = {}
     for group in context.plan.groups:
         table = context.profile(group).rank_table
         if table is not None:
             name = rank_table_name(context, table.config_map, attempt)
-            found[name] = {
+            result[name] = {
                 "apiVersion": "v1",
                 "kind": "ConfigMap",
                 "metadata": metadata(context, name, "rank-table", table.labels),
                 "data": {table.key: table.initial},
             }
-    return list(found.values())
+    return list(result.values())

@@ -50,7 +50,7 @@ def selector(context: JobContext, component: str = keys.CONTAINER_WORKER, **more
 def controller(child: Object) -> Object:
     """The owner reference that controls the child; empty when nobody does."""
     owners = child["metadata"].get("ownerReferences") or ()
-    return next((each for each in owners if each.get("controller")), {})
+    return next((owner for owner in owners if owner.get("controller")), {})
 
 
 def is_child_of(child: Object, job_uid: str) -> bool:

@@ -17,11 +17,11 @@ TARGET_LABELS = {
 
 def pod_monitor(context: JobContext) -> Manifest:
     """Both ports of every pod of the job."""
-    found = metadata(context, context.name, "pod-monitor", context.pods.monitoring.labels)
+    result = metadata(context, context.name, "pod-monitor", context.pods.monitoring.labels)
     return {
         "apiVersion": "monitoring.coreos.com/v1",
         "kind": "PodMonitor",
-        "metadata": found,
+        "metadata": result,
         "spec": {
             "selector": {"matchLabels": selector(context)},
             "podMetricsEndpoints": [_endpoint(context, port) for port in ("metrics", "buffer-metrics")],

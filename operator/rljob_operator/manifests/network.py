@@ -24,7 +24,7 @@ def service(context: JobContext) -> Manifest:
     }
 
 
-def services_domain(context: JobContext) -> Manifest:
+def services_headless_service(context: JobContext) -> Manifest:
     """The name of a model resolves while its pod is ready: calls of one that starts again fail at once, and are made
     again."""
     port = {"name": "http", "port": keys.PORT_SERVICE, "protocol": "TCP", "targetPort": keys.PORT_SERVICE}

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from rljob_api.lifetime.failure_policy import describe
+from rljob_api.lifetime.failure_policy import describe_exit_code
 from rljob_api.vocabulary import keys
 from rljob_api.vocabulary.exit_codes import ExitCode
 from rljob_operator.names import parse_pod_name, parse_service_pod_name
@@ -19,12 +19,12 @@ from rljob_operator.observing.values import (
     mapping,
     mappings,
     moment,
-    parsed,
-    whole,
-    words,
+    parse_json,
+    text_value,
+    whole_number,
 )
 from rljob_operator.states.situation.conditions import Reason
-from rljob_operator.states.situation.facts import Ended, PodFacts, Stuck
+from rljob_operator.states.situation.facts import PodFacts, Stuck, Termination
 
 Object = Mapping[str, Any]
 
@@ -54,19 +54,19 @@ STUCK = {
 def pod_facts(pod: Object) -> PodFacts:
     """The facts of one pod of ours."""
     metadata, status = mapping(pod.get("metadata")), mapping(pod.get("status"))
-    conditions = {words(each.get("type")): each for each in mappings(status.get("conditions"))}
+    conditions = {text_value(item.get("type")): item for item in mappings(status.get("conditions"))}
     is_ready, ready_containers = _holds(conditions, "Ready"), _holds(conditions, "ContainersReady")
     buffer = _named(status.get("initContainerStatuses"), keys.CONTAINER_BUFFER)
     return replace(
         facts_of_metadata(pod),
-        group=words(mapping(metadata.get("labels")).get(keys.LABEL_GROUP)),
-        plan_hash=words(mapping(metadata.get("annotations")).get(keys.ANNOTATION_PLAN_HASH)),
-        node=words(mapping(pod.get("spec")).get("nodeName")),
+        group=text_value(mapping(metadata.get("labels")).get(keys.LABEL_GROUP)),
+        plan_hash=text_value(mapping(metadata.get("annotations")).get(keys.ANNOTATION_PLAN_HASH)),
+        node=text_value(mapping(pod.get("spec")).get("nodeName")),
         address=_address(status.get("podIP")),
         is_ready=is_ready,
         is_cut_off=ready_containers and not is_ready,
         ended=_ended(status),
-        num_buffer_restarts=whole(buffer.get("restartCount"), most=MAX_INT32) or 0,
+        num_buffer_restarts=whole_number(buffer.get("restartCount"), most=MAX_INT32) or 0,
         buffer_ended=_terminated(buffer, "lastState"),
         stuck=_stuck(status),
         unschedulable=_unschedulable(conditions.get("PodScheduled")),
@@ -77,19 +77,19 @@ def pod_facts(pod: Object) -> PodFacts:
 def facts_of_metadata(pod: Object) -> PodFacts:
     """What no container of the pod has a say in: which pod it is, and whether it goes or is over."""
     metadata = mapping(pod.get("metadata"))
-    name = words(metadata.get("name"))
+    name = text_value(metadata.get("name"))
     known, served = parse_pod_name(name), parse_service_pod_name(name)
     ends_at = moment(metadata.get("deletionTimestamp"))
     return PodFacts(
         name=name,
-        uid=words(metadata.get("uid")),
+        uid=text_value(metadata.get("uid")),
         group="",
         attempt=known.attempt if known is not None else 0,
         service=served.service if served is not None else "",
         start=served.start if served is not None else 0,
         is_over=mapping(pod.get("status")).get("phase") in ("Succeeded", "Failed"),
         ends_at=ends_at,
-        grace_seconds=None if ends_at is None else whole(metadata.get("deletionGracePeriodSeconds")) or 0,
+        grace_seconds=None if ends_at is None else whole_number(metadata.get("deletionGracePeriodSeconds")) or 0,
         deletion_grace_seconds=_said_seconds(mapping(metadata.get("annotations")).get(keys.ANNOTATION_DELETION_GRACE)),
         finalizers=finalizers_of(metadata),
     )
@@ -97,76 +97,76 @@ def facts_of_metadata(pod: Object) -> PodFacts:
 
 def _said_seconds(said: Any) -> int | None:
     """As many as an annotation says; at least one, for none would be a deletion by force."""
-    found = re.fullmatch("[0-9]{1,9}", words(said))
-    return None if found is None else max(1, int(found[0]))
+    fullmatch = re.fullmatch("[0-9]{1,9}", text_value(said))
+    return None if fullmatch is None else max(1, int(fullmatch[0]))
 
 
 def finalizers_of(metadata: Object) -> tuple[str, ...]:
     """Names of those who must let go before the object is gone."""
-    found = metadata.get("finalizers")
-    return tuple(map(words, found[:_MAX_FINALIZERS])) if isinstance(found, list) else ()
+    result = metadata.get("finalizers")
+    return tuple(map(text_value, result[:_MAX_FINALIZERS])) if isinstance(result, list) else ()
 
 
 def _address(said: Any) -> str:
     try:
-        return str(ipaddress.ip_address(words(said)))
+        return str(ipaddress.ip_address(text_value(said)))
     except ValueError:
         return ""
 
 
-def _ended(status: Object) -> Ended | None:
+def _ended(status: Object) -> Termination | None:
     worker = _named(status.get("containerStatuses"), keys.CONTAINER_WORKER)
     if (ended := _terminated(worker, "state")) is not None:
         return ended
     if status.get("phase") == "Failed":
-        reason, message = words(status.get("reason")), words(status.get("message"), MAX_MESSAGE_LENGTH)
-        return _first_failure(status) or Ended("", int(ExitCode.RETRY), reason or "Failed", message)
-    return Ended(keys.CONTAINER_WORKER, 0, "Completed", "") if status.get("phase") == "Succeeded" else None
+        reason, message = text_value(status.get("reason")), text_value(status.get("message"), MAX_MESSAGE_LENGTH)
+        return _first_failure(status) or Termination("", int(ExitCode.RETRY), reason or "Failed", message)
+    return Termination(keys.CONTAINER_WORKER, 0, "Completed", "") if status.get("phase") == "Succeeded" else None
 
 
-def _first_failure(status: Object) -> Ended | None:
-    ends = (_terminated(each, "state") for each in _containers(status))
-    return next((each for each in ends if each is not None and each.exit_code != 0), None)
+def _first_failure(status: Object) -> Termination | None:
+    ends = (_terminated(container, "state") for container in _containers(status))
+    return next((end for end in ends if end is not None and end.exit_code != 0), None)
 
 
-def _terminated(container: Object, state: str) -> Ended | None:
-    found = mapping(mapping(container.get(state)).get("terminated"))
-    if not found:
+def _terminated(container: Object, state: str) -> Termination | None:
+    result = mapping(mapping(container.get(state)).get("terminated"))
+    if not result:
         return None
-    code, message = whole(found.get("exitCode"), -MAX_INT32, MAX_INT32) or 0, found.get("message")
-    said = last_words(message if isinstance(message, str) else "")
-    return Ended(
-        container=words(container.get("name")),
+    code, message = whole_number(result.get("exitCode"), -MAX_INT32, MAX_INT32) or 0, result.get("message")
+    said = termination_message_of(message if isinstance(message, str) else "")
+    return Termination(
+        container=text_value(container.get("name")),
         exit_code=code,
-        reason=words(found.get("reason")),
-        message=said.cause or (describe(code) if code else ""),
+        reason=text_value(result.get("reason")),
+        message=said.cause or (describe_exit_code(code) if code else ""),
         step=said.step,
         checkpoint=said.checkpoint,
-        at=moment(found.get("finishedAt")),
+        at=moment(result.get("finishedAt")),
     )
 
 
 def _stuck(status: Object) -> Stuck | None:
-    for each in _containers(status):
-        waiting = mapping(mapping(each.get("state")).get("waiting"))
-        word = words(waiting.get("reason"))
+    for container in _containers(status):
+        waiting = mapping(mapping(container.get("state")).get("waiting"))
+        word = text_value(waiting.get("reason"))
         if (reason := STUCK.get(word)) is not None:
-            image, message = words(each.get("image")), words(waiting.get("message"), MAX_MESSAGE_LENGTH)
-            return Stuck(words(each.get("name")), reason, f"{word}, image {image}: {message}")
+            image, message = text_value(container.get("image")), text_value(waiting.get("message"), MAX_MESSAGE_LENGTH)
+            return Stuck(text_value(container.get("name")), reason, f"{word}, image {image}: {message}")
     return None
 
 
 def _disruption(status: Object, condition: Object | None) -> str:
     if condition is not None and condition.get("status") == "True":
-        return words(condition.get("reason")) or "DisruptionTarget"
-    reason = words(status.get("reason"))
+        return text_value(condition.get("reason")) or "DisruptionTarget"
+    reason = text_value(status.get("reason"))
     return reason if status.get("phase") == "Failed" and reason in REFUSED_BY_KUBELET else ""
 
 
 def _unschedulable(condition: Object | None) -> str:
     if condition is None or condition.get("status") == "True":
         return ""
-    return words(condition.get("message"), MAX_MESSAGE_LENGTH) or words(condition.get("reason"))
+    return text_value(condition.get("message"), MAX_MESSAGE_LENGTH) or text_value(condition.get("reason"))
 
 
 def _holds(conditions: Mapping[str, Object], name: str) -> bool:
@@ -178,11 +178,11 @@ def _containers(status: Object) -> list[Object]:
 
 
 def _named(containers: Any, name: str) -> Object:
-    return next((each for each in mappings(containers) if each.get("name") == name), {})
+    return next((item for item in mappings(containers) if item.get("name") == name), {})
 
 
 @dataclass(frozen=True)
-class LastWords:
+class TerminationMessage:
     """Why a worker ended, and how far it was, where it says so."""
 
     cause: str = ""
@@ -190,16 +190,18 @@ class LastWords:
     checkpoint: int | None = None
 
 
-def last_words(message: str) -> LastWords:
+def termination_message_of(message: str) -> TerminationMessage:
     """The launcher's JSON; any other text is the cause."""
     try:
-        found = parsed(message)
+        result = parse_json(message)
     except Unreadable:
-        found = None
-    if not isinstance(found, dict):
-        return LastWords(words(message.strip(), MAX_MESSAGE_LENGTH))
-    worker = words(found.get("worker"))
-    cause = words(found.get("cause"), MAX_MESSAGE_LENGTH - len(worker) - 2)
-    return LastWords(
-        f"{worker}: {cause}" if cause and worker else cause, whole(found.get("step")), whole(found.get("checkpoint"))
+        result = None
+    if not isinstance(result, dict):
+        return TerminationMessage(text_value(message.strip(), MAX_MESSAGE_LENGTH))
+    worker = text_value(result.get("worker"))
+    cause = text_value(result.get("cause"), MAX_MESSAGE_LENGTH - len(worker) - 2)
+    return TerminationMessage(
+        f"{worker}: {cause}" if cause and worker else cause,
+        whole_number(result.get("step")),
+        whole_number(result.get("checkpoint")),
     )

@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rljob_operator.observing.values import MAX_WORD_LENGTH, Unreadable, mapping, number, parsed, whole, words
+from rljob_operator.observing.values import (
+    MAX_WORD_LENGTH,
+    Unreadable,
+    finite_number,
+    mapping,
+    parse_json,
+    text_value,
+    whole_number,
+)
 from rljob_operator.states.situation.facts import ProgressAnswer
 
 MAX_ANSWER_BYTES = 1 << 20
@@ -16,19 +24,19 @@ _MAX_STEP_SECONDS = 1e9
 def progress_of(body: bytes) -> ProgressAnswer:
     """The answer in `body`, numbers and texts within their bounds; what it says beyond our fields is passed over, so
     that a newer worker may say more.  Raises Unreadable."""
-    said = parsed(body)
+    said = parse_json(body)
     if not isinstance(said, dict):
         raise Unreadable("it is not an object")
     metrics = said.get("metrics")
     if metrics is not None and not isinstance(metrics, dict):
         raise Unreadable("metrics is not an object")
-    step_seconds = number(said.get("stepSeconds"))
+    step_seconds = finite_number(said.get("stepSeconds"))
     return ProgressAnswer(
-        phase=words(said.get("phase")) or "Starting",
+        phase=text_value(said.get("phase")) or "Starting",
         attempt=_count(said, "attempt") or 0,
         step=_count(said, "step") or 0,
         total_steps=_count(said, "totalSteps") or 0,
-        reward=number(said.get("reward")),
+        reward=finite_number(said.get("reward")),
         step_seconds=None if step_seconds is None else min(max(step_seconds, 0.0), _MAX_STEP_SECONDS),
         checkpoint_step=_count(said, "checkpointStep"),
         metrics=_metrics(mapping(metrics)),
@@ -37,13 +45,15 @@ def progress_of(body: bytes) -> ProgressAnswer:
 
 def _count(said: Mapping[str, Any], name: str) -> int | None:
     value = said.get(name)
-    found = whole(value)
-    if found is None and value is not None:
+    result = whole_number(value)
+    if result is None and value is not None:
         raise Unreadable(f"{name} is not a whole number")
-    return found
+    return result
 
 
 def _metrics(said: Mapping[str, Any]) -> dict[str, float]:
     """A loss that is NaN is not a reason not to believe the rest."""
-    found = ((words(name, MAX_WORD_LENGTH), number(value)) for name, value in list(said.items())[:_MAX_METRICS])
-    return {name: value for name, value in found if name and value is not None}
+    result = (
+        (text_value(name, MAX_WORD_LENGTH), finite_number(value)) for name, value in list(said.items())[:_MAX_METRICS]
+    )
+    return {name: value for name, value in result if name and value is not None}

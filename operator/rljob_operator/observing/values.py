@@ -37,12 +37,12 @@ class Unreadable(ValueError):
     """Text that is not JSON, or nested more than 200 deep."""
 
 
-def parsed(text: bytes | str) -> Any:
+def parse_json(text: bytes | str) -> Any:
     """The JSON in `text`; half a surrogate pair is spelt out, as `clean` does it.  Raises Unreadable."""
     encoded = text if isinstance(text, bytes) else text.encode("utf-8", "backslashreplace")
     known = encoded.decode("utf-8", "replace")
     try:
-        return from_json(_ESCAPE.sub(lambda found: f"\\\\{found[1]}" if found[1] else found[0], known))
+        return from_json(_ESCAPE.sub(lambda result: f"\\\\{result[1]}" if result[1] else result[0], known))
     except ValueError as error:
         raise Unreadable(clean(str(error), MAX_WORD_LENGTH)) from None
 
@@ -54,15 +54,15 @@ def mapping(value: Any) -> Mapping[str, Any]:
 
 def mappings(value: Any) -> list[Mapping[str, Any]]:
     """The mappings of a list, at most n of them."""
-    return [each for each in value[:_MAX_ITEMS] if isinstance(each, dict)] if isinstance(value, list | tuple) else []
+    return [item for item in value[:_MAX_ITEMS] if isinstance(item, dict)] if isinstance(value, list | tuple) else []
 
 
-def words(value: Any, max_length: int = MAX_WORD_LENGTH) -> str:
+def text_value(value: Any, max_length: int = MAX_WORD_LENGTH) -> str:
     """Text; empty where it is none."""
     return clean(value, max_length) if isinstance(value, str) else ""
 
 
-def whole(value: Any, least: int = 0, most: int = MAX_INT64) -> int | None:
+def whole_number(value: Any, least: int = 0, most: int = MAX_INT64) -> int | None:
     """A whole number from `least` to `most`, the nearest of them; None where it is none."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
@@ -71,15 +71,15 @@ def whole(value: Any, least: int = 0, most: int = MAX_INT64) -> int | None:
     return min(max(int(value), least), most)
 
 
-def number(value: Any) -> float | None:
+def finite_number(value: Any) -> float | None:
     """A finite number; None where it is none."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     try:
-        found = float(value)
+        result = float(value)
     except OverflowError:
         return None
-    return found if math.isfinite(found) else None
+    return result if math.isfinite(result) else None
 
 
 def moment(value: Any) -> float | None:

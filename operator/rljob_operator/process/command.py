@@ -12,10 +12,10 @@ from pathlib import Path
 from rljob_operator.cluster.lease import LeaseLost
 from rljob_operator.cluster.login import Login, NoLogin
 from rljob_operator.guard import EndedByItself
-from rljob_operator.process.leader import Reconcile, Surroundings
+from rljob_operator.process.leader import Reconcile, ReconcilerContext
 from rljob_operator.process.run import Operator
-from rljob_operator.process.settings import BadSettings, Settings, load_settings
-from rljob_operator.telling.logs import setup_logs
+from rljob_operator.process.settings import BadSettings, OperatorSettings, load_settings
+from rljob_operator.reporting.logs import setup_logs
 
 logger = logging.getLogger("rljob_operator")
 
@@ -24,7 +24,7 @@ _RECURSION_LIMIT = 12_000
 client may fail to read a list because of one.  json recurses once a level, which takes less than 2 MiB of stack."""
 
 
-def run_command(make_reconcile: Callable[[Surroundings], Reconcile], argv: Sequence[str] | None = None) -> int:
+def run_command(make_reconcile: Callable[[ReconcilerContext], Reconcile], argv: Sequence[str] | None = None) -> int:
     """The exit code: 0 after a stop that was asked for, 2 for bad input, 1 when the process must not go on."""
     parser = argparse.ArgumentParser(prog="rljob_operator", description="Runs RLJobs on a Kubernetes cluster.")
     parser.add_argument("--config", type=Path, help="settings, as YAML; without it, every default")
@@ -40,18 +40,20 @@ def run_command(make_reconcile: Callable[[Surroundings], Reconcile], argv: Seque
     return asyncio.run(_run(settings, Login(arguments.kubeconfig), make_reconcile))
 
 
-async def _run(settings: Settings, login: Login, make_reconcile: Callable[[Surroundings], Reconcile]) -> int:
+async def _run(
+    settings: OperatorSettings, login: Login, make_reconcile: Callable[[ReconcilerContext], Reconcile]
+) -> int:
     code = 0
     try:
         await Operator(settings, login, make_reconcile).run()
     except* NoLogin as group:
-        code = _told(group, 2)
+        code = _log_errors(group, 2)
     except* (LeaseLost, EndedByItself) as group:
-        code = _told(group, 1)
+        code = _log_errors(group, 1)
     return code
 
 
-def _told(group: BaseExceptionGroup[Exception], code: int) -> int:
+def _log_errors(group: BaseExceptionGroup[Exception], code: int) -> int:
     for error in group.exceptions:
         logger.error("%s", error)
     return code

@@ -28,7 +28,7 @@ def metrics_application(registry: CollectorRegistry) -> web.Application:
 
 
 @asynccontextmanager
-async def serving(application: web.Application, address: str, port: int) -> AsyncIterator[int]:
+async def serve_application(application: web.Application, address: str, port: int) -> AsyncIterator[int]:
     """Serve within this block; yields the port that was bound."""
     runner = web.AppRunner(application, handle_signals=False, access_log=None, shutdown_timeout=1.0)
     await runner.setup()

@@ -13,21 +13,21 @@ from typing import Any
 from rljob_api.vocabulary import keys
 from rljob_operator.cluster.api import Object
 from rljob_operator.cluster.client import ApiCluster
-from rljob_operator.cluster.errors import ClusterError
+from rljob_operator.cluster.errors import ApiError
 from rljob_operator.cluster.kind_watch import KindWatch, ServedApis
-from rljob_operator.cluster.kinds import POD, RAY_SERVICE, RLJOB, Kind
+from rljob_operator.cluster.kinds import POD, RAY_SERVICE, RLJOB, ResourceKind
 from rljob_operator.cluster.login import Login
 from rljob_operator.cluster.reflector import Pauses, Reflector, drop_spec, keep_node_of_pod
-from rljob_operator.gangs.reading import WORKLOADS, drop_pod_sets
+from rljob_operator.gangs.providers import WORKLOADS, drop_pod_sets
 from rljob_operator.guard import EndedByItself, Guard
-from rljob_operator.listening.handlers import News, call_roll, run_kopf
+from rljob_operator.listening.handlers import JobChange, announce_jobs, run_kopf
 from rljob_operator.listening.progress import ProgressPolls, ProgressReader
 from rljob_operator.listening.queue import WorkQueue
-from rljob_operator.listening.resync import Heard, Resync
+from rljob_operator.listening.resync import Resync, SeenVersions
 from rljob_operator.process.metrics import Metrics
 from rljob_operator.process.probes import Health, LoopLag, Vitals
-from rljob_operator.process.settings import Settings
-from rljob_operator.telling.teller import Teller
+from rljob_operator.process.settings import OperatorSettings
+from rljob_operator.reporting.event_writer import EventWriter
 from rljob_operator.vocabulary.backoff import Backoff
 from rljob_operator.vocabulary.key import Key
 
@@ -42,19 +42,19 @@ Reconcile = Callable[[Key], Awaitable[float | None]]
 
 
 @dataclass(frozen=True)
-class Surroundings:
+class ReconcilerContext:
     """What a reconciler works with."""
 
-    settings: Settings
+    settings: OperatorSettings
     cluster: ApiCluster
-    heard: Heard
+    heard: SeenVersions
     pods: Reflector
     progress: ProgressPolls
     metrics: Metrics
     served: ServedApis
     queue_watch: KindWatch
     ray_watch: KindWatch
-    teller: Teller
+    teller: EventWriter
 
 
 class Leader:
@@ -62,13 +62,13 @@ class Leader:
 
     def __init__(
         self,
-        settings: Settings,
+        settings: OperatorSettings,
         login: Login,
         metrics: Metrics,
         cluster: ApiCluster,
         direct: ApiCluster,
         progress: ProgressReader,
-        make_reconcile: Callable[[Surroundings], Reconcile],
+        make_reconcile: Callable[[ReconcilerContext], Reconcile],
     ) -> None:
         """`direct` has no rate limit and no retries: probes use it."""
         self._settings = settings
@@ -76,7 +76,7 @@ class Leader:
         self._metrics = metrics
         self._cluster = cluster
         self._direct = direct
-        self._heard = Heard()
+        self._heard = SeenVersions()
         self._guard = Guard(metrics.failed, begin=metrics.begun)
         self._pods = Reflector(
             cluster,
@@ -93,7 +93,7 @@ class Leader:
         self._queue_watch = KindWatch(self._served, WORKLOADS, self._reflector_of(drop_pod_sets))
         rays = (RAY_SERVICE,) if settings.pods.ray_services else ()
         self._ray_watch = KindWatch(self._served, rays, self._reflector_of(drop_spec))
-        self._teller = Teller(cluster, time.time, self._guard)
+        self._teller = EventWriter(cluster, time.time, self._guard)
         self._polls = ProgressPolls(
             progress.read,
             lambda key: self._queue.hint(key),
@@ -102,7 +102,7 @@ class Leader:
             guard=self._guard,
         )
         self._queue = WorkQueue(
-            make_reconcile(self._surroundings()),
+            make_reconcile(self._reconciler_context()),
             settings.queue.workers,
             backoff=Backoff(settings.queue.first_retry_seconds, settings.queue.last_retry_seconds),
             observer=metrics,
@@ -121,8 +121,8 @@ class Leader:
         """Why /readyz fails, or None."""
         metrics.follow(lambda: self._queue.depth, lambda: self._queue.oldest_seconds, lambda: self._lag.seconds)
 
-    def _surroundings(self) -> Surroundings:
-        return Surroundings(
+    def _reconciler_context(self) -> ReconcilerContext:
+        return ReconcilerContext(
             self._settings,
             self._cluster,
             self._heard,
@@ -162,7 +162,7 @@ class Leader:
             start(self._pods.run, "pods")
             start(self._lag.run, "loop lag")
             start(self._health.run, "health")
-            if await is_done_before(stop, self._ready()):
+            if await first_done(stop, self._ready()):
                 work = group.create_task(self._queue.run(), name="queue")
                 start(self._teller.run, "events")
                 start(self._polls.run, "progress")
@@ -185,14 +185,14 @@ class Leader:
     async def _meet_jobs(self) -> None:
         """Living jobs are looked at before kopf reports all, living and ended, as they come, and is busy with that."""
         try:
-            await call_roll(self._cluster, self._settings.namespaces, self._job_changed)
-        except ClusterError as error:
+            await announce_jobs(self._cluster, self._settings.namespaces, self._job_changed)
+        except ApiError as error:
             logger.warning("%s; jobs are looked at as kopf reports them", error)
         with suppress(TimeoutError):
             async with asyncio.timeout(_FIRST_LOOKS_SECONDS):
                 await self._queue.until_calm()
 
-    def _job_changed(self, news: News) -> None:
+    def _job_changed(self, news: JobChange) -> None:
         self._metrics.watched(RLJOB)
         if self._heard.take(news.key, news.version, news.is_deleted):
             # At a start all jobs are heard of at once, and most of them may have ended long ago.
@@ -203,7 +203,7 @@ class Leader:
         self._metrics.watched(RLJOB)
         self._metrics.missed(num_missed)
 
-    def _reflector_of(self, trim: Callable[[Object], None]) -> Callable[[Kind], Reflector]:
+    def _reflector_of(self, trim: Callable[[Object], None]) -> Callable[[ResourceKind], Reflector]:
         return lambda kind: Reflector(
             self._cluster,
             kind,
@@ -230,7 +230,7 @@ class Leader:
     async def _problem_at_start(self) -> str | None:
         try:
             await self._served.refresh()
-        except ClusterError as error:
+        except ApiError as error:
             return str(error)
         return await self._read_problem()
 
@@ -239,7 +239,7 @@ class Leader:
         try:
             for namespace in self._settings.namespaces or (None,):
                 await self._direct.list(RLJOB, namespace, limit=1)
-        except ClusterError as error:
+        except ApiError as error:
             return str(error)
         return None
 
@@ -268,7 +268,7 @@ async def _for_ever(part: Callable[[], Awaitable[None]], name: str) -> None:
     raise EndedByItself(f"{name} ended")
 
 
-async def is_done_before(stop: asyncio.Event, part: Coroutine[Any, Any, None]) -> bool:
+async def first_done(stop: asyncio.Event, part: Coroutine[Any, Any, None]) -> bool:
     """Run `part`; whether it ended before `stop` was set, which cancels it.  What it raises is raised."""
     working, stopping = asyncio.create_task(part), asyncio.create_task(stop.wait())
     try:

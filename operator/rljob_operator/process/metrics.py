@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
 
-from rljob_operator.cluster.kinds import Kind
-from rljob_operator.telling.job_metrics import JobMetrics
+from rljob_operator.cluster.kinds import ResourceKind
+from rljob_operator.reporting.job_metrics import JobMetrics
 
 _RECONCILE_BUCKETS = (0.005, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 
@@ -64,7 +64,7 @@ class Metrics:
         """A request was answered, or not."""
         self._requests.labels(verb, code).inc()
 
-    def watched(self, kind: Kind) -> None:
+    def watched(self, kind: ResourceKind) -> None:
         """A watch, or the LIST before it, said something."""
         self._watch_last_event.labels(kind.plural).set(time.time())
 

@@ -11,16 +11,16 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack
 
 from rljob_operator.cluster.client import ApiCluster
-from rljob_operator.cluster.connection import Connection
+from rljob_operator.cluster.connection import ApiConnection
 from rljob_operator.cluster.lease import Elector
 from rljob_operator.cluster.login import Login, own_namespace
 from rljob_operator.cluster.rate_limit import RateLimit, TokenBucket
-from rljob_operator.cluster.retry import RetryPolicy
+from rljob_operator.cluster.retry_policy import RetryPolicy
 from rljob_operator.listening.progress import ProgressReader
-from rljob_operator.process.endpoints import metrics_application, probe_application, serving
-from rljob_operator.process.leader import Leader, Reconcile, Surroundings, is_done_before
+from rljob_operator.process.endpoints import metrics_application, probe_application, serve_application
+from rljob_operator.process.leader import Leader, Reconcile, ReconcilerContext, first_done
 from rljob_operator.process.metrics import Metrics
-from rljob_operator.process.settings import Settings
+from rljob_operator.process.settings import OperatorSettings
 from rljob_operator.vocabulary.backoff import Backoff
 
 logger = logging.getLogger(__name__)
@@ -31,7 +31,9 @@ _RELEASE_SECONDS = 3.0
 class Operator:
     """`run` returns after SIGTERM or SIGINT, and raises when the process must not go on."""
 
-    def __init__(self, settings: Settings, login: Login, make_reconcile: Callable[[Surroundings], Reconcile]) -> None:
+    def __init__(
+        self, settings: OperatorSettings, login: Login, make_reconcile: Callable[[ReconcilerContext], Reconcile]
+    ) -> None:
         self._settings = settings
         self._login = login
         self._make_reconcile = make_reconcile
@@ -46,7 +48,7 @@ class Operator:
         async with AsyncExitStack() as stack:
             await self._serve_pages(stack)
             connection = await stack.enter_async_context(
-                Connection(self._login, self._metrics.requested, self._settings.api.timeout_seconds)
+                ApiConnection(self._login, self._metrics.requested, self._settings.api.timeout_seconds)
             )
             # A renewal or a probe must neither wait behind a thousand creates nor be tried again out of sight.
             direct = ApiCluster(connection, RateLimit(None), RetryPolicy(attempts=1))
@@ -56,12 +58,12 @@ class Operator:
                 return
             elector = self._elector(direct)
             try:
-                if await is_done_before(self._stop, elector.acquire()):
+                if await first_done(self._stop, elector.acquire()):
                     await self._lead(connection, direct, elector)
             finally:
                 await _release(elector)
 
-    async def _lead(self, connection: Connection, direct: ApiCluster, elector: Elector | None) -> None:
+    async def _lead(self, connection: ApiConnection, direct: ApiCluster, elector: Elector | None) -> None:
         api = self._settings.api
         cluster = ApiCluster(
             connection,
@@ -80,9 +82,9 @@ class Operator:
     async def _serve_pages(self, stack: AsyncExitStack) -> None:
         address = self._settings.bind_address
         probes = probe_application(self._ailment, self._unready)
-        probe_port = await stack.enter_async_context(serving(probes, address, self._settings.probe_port))
+        probe_port = await stack.enter_async_context(serve_application(probes, address, self._settings.probe_port))
         metrics = metrics_application(self._metrics.registry)
-        metrics_port = await stack.enter_async_context(serving(metrics, address, self._settings.metrics_port))
+        metrics_port = await stack.enter_async_context(serve_application(metrics, address, self._settings.metrics_port))
         logger.info("probes on port %d, metrics on port %d", probe_port, metrics_port)
 
     def _ailment(self) -> str | None:

@@ -109,7 +109,7 @@ class ProbeSettings(ApiModel):
     """The event loop may be late by so much."""
 
 
-class Settings(ApiModel):
+class OperatorSettings(ApiModel):
     """The operator's settings.  Every field has a default; an unknown one is an error."""
 
     namespaces: Items[str] = ()
@@ -159,13 +159,13 @@ class BadSettings(ValueError):
     """The settings file cannot be used; the message names the file, the field, and what is wrong with it."""
 
 
-def load_settings(path: Path | None) -> Settings:
+def load_settings(path: Path | None) -> OperatorSettings:
     """The settings in `path`, or the defaults when there is no file to read."""
     if path is None:
-        return Settings()
+        return OperatorSettings()
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
-        return Settings.model_validate(content or {})
+        return OperatorSettings.model_validate(content or {})
     except OSError as error:
         raise BadSettings(f"{path}: {error.strerror}; give --config a readable file") from error
     except yaml.YAMLError as error:

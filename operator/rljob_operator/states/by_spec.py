@@ -8,7 +8,7 @@ from dataclasses import replace
 from rljob_api.v1alpha1.status import Phase
 from rljob_operator.states import deadlines, ending, finished, living, waiting
 from rljob_operator.states.report import obstructed, reported
-from rljob_operator.states.services import beside
+from rljob_operator.states.services import with_service_pods
 from rljob_operator.states.situation.situation import Decision, Refusal, Situation
 
 
@@ -23,12 +23,14 @@ def decide_by_spec(situation: Situation) -> Decision:
     decision = _PHASES[situation.status.phase](situation)
     if decision is None:
         return Decision(obstructed(situation.status, obstacle, situation.now))
-    return reported(situation, beside(situation, decision))
+    return reported(situation, with_service_pods(situation, decision))
 
 
 def _live(situation: Situation) -> Decision | None:
-    decisions = (rule(situation) for rule in (living.suspend, deadlines.active, deadlines.pending))
-    return next((each for each in decisions if each is not None), None)
+    decisions = (
+        rule(situation) for rule in (living.suspend_attempt, deadlines.active_deadline, deadlines.pending_deadline)
+    )
+    return next((decision for decision in decisions if decision is not None), None)
 
 
 def _end(situation: Situation) -> Decision:

@@ -15,8 +15,8 @@ STUCK_SECONDS = 900
 
 def overrun(situation: Situation) -> Decision | None:
     """The first deadline that has passed decides; None when none has."""
-    decisions = (rule(situation) for rule in (active, _stuck, pending, _gang))
-    return next((each for each in decisions if each is not None), None)
+    decisions = (rule(situation) for rule in (active_deadline, _stuck, pending_deadline, _gang))
+    return next((decision for decision in decisions if decision is not None), None)
 
 
 def next_deadline_seconds(situation: Situation) -> float:
@@ -34,48 +34,50 @@ def next_deadline_seconds(situation: Situation) -> float:
     return min((left for left in lefts if left > 0), default=float("inf"))
 
 
-def active(situation: Situation) -> Decision | None:
+def active_deadline(situation: Situation) -> Decision | None:
     """lifecycle.activeSeconds."""
     limit = situation.spec.lifecycle.active_seconds
     if limit is None or settled_seconds(situation.status, situation.now) < limit:
         return None
     message = f"the job ran for lifecycle.activeSeconds, {limit} s, over all attempts"
-    return finished.fail(situation, Reason.ACTIVE_DEADLINE_EXCEEDED, message)
+    return finished.fail_job(situation, Reason.ACTIVE_DEADLINE_EXCEEDED, message)
 
 
 def _stuck(situation: Situation) -> Decision | None:
-    if (found := _first_stuck(situation)) is None or (waited := _stuck_seconds(situation, found)) < STUCK_SECONDS:
+    if (first_stuck := _first_stuck(situation)) is None or (
+        waited := _stuck_seconds(situation, first_stuck)
+    ) < STUCK_SECONDS:
         return None
-    pod, stuck = found
+    pod, stuck = first_stuck
     message = f"pod {pod.name}, container {stuck.container}, cannot start since {int(waited)} s: {stuck.message}"
-    return finished.fail(situation, stuck.reason, message)
+    return finished.fail_job(situation, stuck.reason, message)
 
 
 def _first_stuck(situation: Situation) -> tuple[PodFacts, Stuck] | None:
     return next(((pod, pod.stuck) for pod in situation.current if pod.stuck is not None), None)
 
 
-def _stuck_seconds(situation: Situation, found: tuple[PodFacts, Stuck]) -> float:
+def _stuck_seconds(situation: Situation, result: tuple[PodFacts, Stuck]) -> float:
     """Seconds since it was reported: a pod may have waited for hours before its image was wanted."""
-    told = condition(situation.status.conditions, "Degraded")
-    if told is None or (told.status, told.reason) != ("True", found[1].reason):
+    degraded = condition(situation.status.conditions, "Degraded")
+    if degraded is None or (degraded.status, degraded.reason) != ("True", result[1].reason):
         return 0.0
-    since_told = seconds_since(told.last_transition_time, situation.now)
-    return min(since_told, seconds_since(situation.status.pods_created_time, situation.now))
+    degraded_seconds = seconds_since(degraded.last_transition_time, situation.now)
+    return min(degraded_seconds, seconds_since(situation.status.pods_created_time, situation.now))
 
 
-def pending(situation: Situation) -> Decision | None:
+def pending_deadline(situation: Situation) -> Decision | None:
     """lifecycle.pendingSeconds."""
     status, limit = situation.status, situation.spec.lifecycle.pending_seconds
     if status.ready_time is not None or seconds_since(status.pending_time, situation.now) < limit:
         return None
-    if not situation.current and (unhealthy := services.unhealthy(situation)):
+    if not situation.current and (unhealthy := services.unhealthy_services(situation)):
         message = f"not all services were healthy within lifecycle.pendingSeconds, {limit} s: {', '.join(unhealthy)}"
-        return finished.fail(situation, Reason.PENDING_TIMEOUT, message)
+        return finished.fail_job(situation, Reason.PENDING_TIMEOUT, message)
     unready = sorted(pod.name for pod in situation.current if not pod.is_ready)
     why = next((f": {pod.unschedulable}" for pod in situation.current if pod.unschedulable), "")
     message = f"not all pods were ready within lifecycle.pendingSeconds, {limit} s; {len(unready)} are not{why}"
-    return finished.fail(situation, Reason.PENDING_TIMEOUT, message)
+    return finished.fail_job(situation, Reason.PENDING_TIMEOUT, message)
 
 
 def _gang(situation: Situation) -> Decision | None:

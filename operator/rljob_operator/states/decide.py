@@ -7,17 +7,17 @@ from dataclasses import replace
 
 from rljob_api.v1alpha1.status import Phase
 from rljob_operator.states import ending, finished, living, waiting
-from rljob_operator.states.advance import with_progress
 from rljob_operator.states.healing import healed
+from rljob_operator.states.progress import with_progress
 from rljob_operator.states.report import reported
-from rljob_operator.states.services import beside, with_services
+from rljob_operator.states.services import with_service_pods, with_services
 from rljob_operator.states.situation.situation import Decision, Situation
 from rljob_operator.states.strays import without_strays
 
 _PHASES: Mapping[Phase, Callable[[Situation], Decision]] = {
     "Pending": waiting.pending,
-    "Starting": living.live,
-    "Running": living.live,
+    "Starting": living.run_attempt,
+    "Running": living.run_attempt,
     "Restarting": ending.end,
     "Suspending": ending.end,
     "Suspended": waiting.suspended,
@@ -34,7 +34,7 @@ def decide(situation: Situation) -> Decision:
     """
     seen = with_services(with_progress(healed(situation)))
     decision = without_strays(seen, _gone_on(seen, _PHASES[seen.status.phase](seen)))
-    return reported(seen, beside(seen, decision))
+    return reported(seen, with_service_pods(seen, decision))
 
 
 def _gone_on(situation: Situation, decision: Decision) -> Decision:

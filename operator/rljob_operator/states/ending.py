@@ -58,7 +58,7 @@ def with_stuck_pods(situation: Situation, pods: tuple[PodFacts, ...], decision: 
 
 def _words(overdue: list[PodFacts], force_after: int) -> str:
     names = ", ".join(sorted(pod.name for pod in overdue)[:5])
-    held = sorted({each for pod in overdue if not pod.grace_seconds for each in pod.finalizers})
+    held = sorted({finalizer for pod in overdue if not pod.grace_seconds for finalizer in pod.finalizers})
     if held:
         return f"{names} should be gone; whoever put finalizer {', '.join(held)} on must take it off"
     return f"{names} should be gone; deleted by force after {force_after} s"

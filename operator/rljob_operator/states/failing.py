@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from rljob_api.lifetime.failure_policy import DISRUPTION_TARGET, Because, Restart, Stop, decide
+from rljob_api.lifetime.failure_policy import DISRUPTION_TARGET, Because, RestartGang, StopJob, apply_failure_policy
 from rljob_api.v1alpha1.status import BugStatus, FailureStatus, ProgressStatus, SuspectNode
 from rljob_api.vocabulary.exit_codes import ExitCode
 from rljob_operator.states import ending, finished
-from rljob_operator.states.faults import Fault, cause, faults, noted
+from rljob_operator.states.faults import PodFault, cause, faults, noted
 from rljob_operator.states.situation.conditions import Claim, Reason, yes
 from rljob_operator.states.situation.situation import Decision, Situation
 from rljob_operator.states.suspects import avoided, blamed, may_be_the_nodes
@@ -35,19 +35,19 @@ _REASON_OF_LIMIT: Mapping[Because, Reason] = {
 }
 
 
-def fail(situation: Situation) -> Decision | None:
+def fail_attempt(situation: Situation) -> Decision | None:
     """What follows from the faults of the current attempt; None when there are none."""
-    found = faults(situation)
-    if not found:
+    result = faults(situation)
+    if not result:
         return None
-    worst = cause(found)
+    worst = cause(result)
     noticed = _noticed(situation)
     failure = noted(worst, situation.status.attempt, noticed or situation.timestamp)
     status = situation.with_status(last_failure=failure)
-    left = seconds_of(failure.time) + _settle_seconds(situation, found) - situation.now
+    left = seconds_of(failure.time) + _settle_seconds(situation, result) - situation.now
     if noticed is None or left > 0:
         return Decision(status.status, look_again_seconds=max(left, 0.0)).claiming("Degraded", _claim(worst))
-    return _decided(status, found, worst)
+    return _decided(status, result, worst)
 
 
 def restart(situation: Situation, claim: Claim, **changes: Any) -> Decision:
@@ -72,21 +72,21 @@ def _given_up(situation: Situation, **changes: Any) -> Situation:
     )
 
 
-def _decided(situation: Situation, found: Sequence[Fault], worst: Fault) -> Decision:
+def _decided(situation: Situation, result: Sequence[PodFault], worst: PodFault) -> Decision:
     status, policy = situation.status, situation.spec.failure_policy
-    conditions = [DISRUPTION_TARGET] if any(fault.disruption for fault in found) else []
+    conditions = [DISRUPTION_TARGET] if any(fault.disruption for fault in result) else []
     bug = _bug(situation, worst)
-    decision = decide(
-        [fault.weight for fault in found],
+    decision = apply_failure_policy(
+        [fault.weight for fault in result],
         status.counted_restarts,
         policy,
         conditions,
         is_repeated=bug is not None and _is_same(status.last_bug, bug),
     )
-    if isinstance(decision, Stop):
+    if isinstance(decision, StopJob):
         reason = _REASON_OF_LIMIT.get(decision.because) or _REASON_OF_CODE.get(decision.code, Reason.POD_FAILED)
-        return finished.fail(situation, reason, f"{_place(worst)}: {worst.message} ({decision.reason})")
-    assert isinstance(decision, Restart), "a gang with a fault is not done"
+        return finished.fail_job(situation, reason, f"{_place(worst)}: {worst.message} ({decision.reason})")
+    assert isinstance(decision, RestartGang), "a gang with a fault is not done"
     suspects = _suspects(situation, worst)
     return restart(
         situation,
@@ -98,7 +98,7 @@ def _decided(situation: Situation, found: Sequence[Fault], worst: Fault) -> Deci
     )
 
 
-def _bug(situation: Situation, worst: Fault) -> BugStatus | None:
+def _bug(situation: Situation, worst: PodFault) -> BugStatus | None:
     if worst.weight != ExitCode.BUG:
         return None
     progress = situation.status.progress or ProgressStatus()
@@ -114,7 +114,7 @@ def _is_same(before: BugStatus | None, bug: BugStatus) -> bool:
     return before is not None and (before.step, before.checkpoint_step) == (bug.step, bug.checkpoint_step)
 
 
-def _suspects(situation: Situation, worst: Fault) -> Sequence[SuspectNode]:
+def _suspects(situation: Situation, worst: PodFault) -> Sequence[SuspectNode]:
     node = next((pod.node for pod in situation.current if pod.name == worst.pod), "")
     known = situation.status.suspect_nodes
     return blamed(known, node, situation.now) if node and may_be_the_nodes(worst) else known
@@ -124,11 +124,11 @@ def _avoiding(nodes: Sequence[str]) -> str:
     return f"; the next attempt avoids {', '.join(nodes)}, where workers failed repeatedly" if nodes else ""
 
 
-def _claim(fault: Fault, more: str = "") -> Claim:
+def _claim(fault: PodFault, more: str = "") -> Claim:
     return yes(fault.reason, f"{_place(fault)}: {fault.message}{more}")
 
 
-def _place(fault: Fault) -> str:
+def _place(fault: PodFault) -> str:
     container = f", container {fault.container}" if fault.container else ""
     code = f", exit code {fault.exit_code}" if fault.container else ""
     return f"pod {fault.pod}{container}{code}"
@@ -139,9 +139,9 @@ def _noticed(situation: Situation) -> str | None:
     return failure.time if failure is not None and failure.attempt == situation.status.attempt else None
 
 
-def _settle_seconds(situation: Situation, found: Sequence[Fault]) -> float:
-    stops = any(fault.exit_code == ExitCode.STOPPED for fault in found)
-    if stops and all(fault.weight == ExitCode.RETRY for fault in found) and _may_say_more(situation):
+def _settle_seconds(situation: Situation, result: Sequence[PodFault]) -> float:
+    stops = any(fault.exit_code == ExitCode.STOPPED for fault in result)
+    if stops and all(fault.weight == ExitCode.RETRY for fault in result) and _may_say_more(situation):
         return STOPPING_SETTLE_SECONDS
     # One more: the time of the first failure is written in whole seconds.
     return SETTLE_SECONDS + 1.0 if _may_say_more(situation) else 0.0

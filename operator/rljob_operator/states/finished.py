@@ -7,7 +7,7 @@ from typing import Any
 from rljob_api.v1alpha1.status import RLJobStatus
 from rljob_operator.states import ending
 from rljob_operator.states.situation.conditions import Reason, no, yes
-from rljob_operator.states.situation.facts import Ended, PodFacts
+from rljob_operator.states.situation.facts import PodFacts, Termination
 from rljob_operator.states.situation.situation import END_GRACE_SECONDS, Decision, QueueAction, Situation, earliest
 from rljob_operator.vocabulary.timestamps import seconds_of, seconds_since
 
@@ -19,7 +19,7 @@ def succeed(situation: Situation) -> Decision:
     return decision.claiming("Complete", complete).claiming("Failed", no(Reason.ENDED_OTHERWISE))
 
 
-def fail(situation: Situation, reason: Reason, message: str) -> Decision:
+def fail_job(situation: Situation, reason: Reason, message: str) -> Decision:
     """The job ends here, without having done its work."""
     decision = finished(_ended(situation, phase="Failed"))
     return decision.claiming("Failed", yes(reason, message)).claiming("Complete", no(Reason.ENDED_OTHERWISE))
@@ -33,7 +33,7 @@ def finished(situation: Situation) -> Decision:
     decision = ending.with_stuck_pods(situation, unwanted, decision)
     if situation.spec.lifecycle.clean_pod_policy != "None":
         rests = [pod.ended for pod in situation.pods if pod.ended is not None and not pod.is_over]
-        lefts = (_linger_seconds(situation, each) for each in rests)
+        lefts = (_linger_seconds(situation, rest) for rest in rests)
         decision = decision.again_within(earliest(left for left in lefts if left > 0))
     return _expiring(situation, decision)
 
@@ -67,7 +67,7 @@ def _leaves(situation: Situation, pod: PodFacts) -> bool:
     return pod.ended is not None and _linger_seconds(situation, pod.ended) > 0
 
 
-def _linger_seconds(situation: Situation, ended: Ended) -> float:
+def _linger_seconds(situation: Situation, ended: Termination) -> float:
     """How long the rest of a pod may still take."""
     since = ended.at if ended.at is not None else seconds_of(situation.status.completion_time or situation.timestamp)
     return since + situation.spec.lifecycle.termination_grace_seconds - situation.now

@@ -11,21 +11,21 @@ UNPLACEABLE_LOOK_SECONDS = 15.0
 """How often it is looked again where an admitted gang may run."""
 
 
-def live(situation: Situation) -> Decision:
+def run_attempt(situation: Situation) -> Decision:
     """The first of these that has something to say decides; when none has, the attempt goes on."""
     rules = (
         _refuse,
         _go_further,
         _succeed,
-        suspend,
+        suspend_attempt,
         _give_quota_back,
         _obstruct,
-        failing.fail,
+        failing.fail_attempt,
         _stop,
         deadlines.overrun,
     )
     decisions = (rule(situation) for rule in rules)
-    return next((each for each in decisions if each is not None), None) or _go_on(situation)
+    return next((decision for decision in decisions if decision is not None), None) or _go_on(situation)
 
 
 def _refuse(situation: Situation) -> Decision | None:
@@ -33,7 +33,7 @@ def _refuse(situation: Situation) -> Decision | None:
     refusal = situation.refusal
     if refusal is None or situation.expected:
         return None
-    return finished.fail(situation, refusal.reason, refusal.message)
+    return finished.fail_job(situation, refusal.reason, refusal.message)
 
 
 def _go_further(situation: Situation) -> Decision | None:
@@ -49,7 +49,7 @@ def _succeed(situation: Situation) -> Decision | None:
     return finished.succeed(situation) if wanted <= done else None
 
 
-def suspend(situation: Situation) -> Decision | None:
+def suspend_attempt(situation: Situation) -> Decision | None:
     """Somebody asks for it, and the pods get their grace."""
     return _checkpointing(situation) if situation.spec.suspend else None
 
@@ -89,10 +89,10 @@ def _obstruct(situation: Situation) -> Decision | None:
 
 def _stop(situation: Situation) -> Decision | None:
     """Without a model that no other start would help, the gang would only use up its own."""
-    service = services.stopped(situation)
+    service = services.failed_service(situation)
     if service is None:
         return None
-    return finished.fail(situation, Reason.SERVICE_FAILED, f"service {service.name}: {service.message}")
+    return finished.fail_job(situation, Reason.SERVICE_FAILED, f"service {service.name}: {service.message}")
 
 
 def _go_on(situation: Situation) -> Decision:

@@ -7,8 +7,17 @@ from dataclasses import replace
 
 from rljob_api.v1alpha1.status import ConditionType, Phase, RLJobStatus, WorkerGroupStatus
 from rljob_operator.states.faults import is_going
-from rljob_operator.states.situation.conditions import Claim, Claims, Reason, condition, merged, no, unknown, yes
-from rljob_operator.states.situation.facts import AdmissionState, Unreachable
+from rljob_operator.states.situation.conditions import (
+    Claim,
+    Claims,
+    Reason,
+    condition,
+    merged_conditions,
+    no,
+    unknown,
+    yes,
+)
+from rljob_operator.states.situation.facts import AdmissionState, UnreachableLead
 from rljob_operator.states.situation.situation import Decision, Obstacle, Situation
 
 _NAMES_SHOWN = 5
@@ -24,7 +33,7 @@ def reported(situation: Situation, decision: Decision) -> Decision:
         claims["Degraded"] = yes(Reason.SPEC_CHANGED, situation.spec_changes)
     status = after.with_status(
         observed_generation=situation.generation,
-        conditions=merged(after.status.conditions, claims, situation.now, situation.generation),
+        conditions=merged_conditions(after.status.conditions, claims, situation.now, situation.generation),
         worker_groups=_groups(after),
         ready=f"{sum(pod.is_ready for pod in after.current)}/{len(after.expected)}",
     ).status
@@ -34,7 +43,7 @@ def reported(situation: Situation, decision: Decision) -> Decision:
 def obstructed(status: RLJobStatus, obstacle: Obstacle, now: float) -> RLJobStatus:
     """`status`, saying what kept a look from any decision."""
     claims: Claims = {"Degraded": _obstacle(obstacle)}
-    conditions = merged(status.conditions, claims, now, status.observed_generation)
+    conditions = merged_conditions(status.conditions, claims, now, status.observed_generation)
     return status.model_copy(update={"conditions": conditions})
 
 
@@ -179,7 +188,7 @@ def _progressing(situation: Situation) -> Claim:
     progress, step_of = situation.status.progress, condition(situation.status.conditions, "Progressing")
     if situation.status.phase != "Running":
         return no(Reason.NOT_RUNNING)
-    if isinstance(situation.progress, Unreachable):
+    if isinstance(situation.progress, UnreachableLead):
         return unknown(Reason.PROGRESS_UNREACHABLE, situation.progress.reason)
     # Nobody was asked just now, so what the last answer, or its absence, said still holds.
     if situation.progress is None and step_of is not None and step_of.reason == Reason.PROGRESS_UNREACHABLE:

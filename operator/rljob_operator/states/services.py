@@ -12,14 +12,14 @@ from dataclasses import replace
 from enum import Enum, auto
 from typing import Any
 
-from rljob_api.lifetime.failure_policy import DISRUPTION_TARGET, Restart, Stop, decide
+from rljob_api.lifetime.failure_policy import DISRUPTION_TARGET, RestartGang, StopJob, apply_failure_policy
 from rljob_api.v1alpha1.status import ENDED_PHASES, LIVING_PHASES, ServiceStatus
 from rljob_api.vocabulary.exit_codes import ExitCode
 from rljob_operator import names
 from rljob_operator.states import ending
 from rljob_operator.states.service_claims import claim, unready
 from rljob_operator.states.situation.conditions import Reason, no
-from rljob_operator.states.situation.facts import AdmissionState, Ended, PodFacts
+from rljob_operator.states.situation.facts import AdmissionState, PodFacts, Termination
 from rljob_operator.states.situation.situation import END_GRACE_SECONDS, Decision, QueueAction, Situation, earliest
 from rljob_operator.vocabulary.timestamps import seconds_of
 
@@ -31,23 +31,23 @@ RAY_START_SECONDS = 300
 
 def with_services(situation: Situation) -> Situation:
     """The situation with what became of the services' pods written down."""
-    known = {each.name: each for each in situation.status.services}
-    wanted = [each.name for each in situation.spec.services]
-    found = (_seen(situation, known.get(name) or _unknown(situation, name)) for name in wanted)
-    return situation.with_status(services=tuple(found))
+    known = {service.name: service for service in situation.status.services}
+    wanted = [service.name for service in situation.spec.services]
+    result = (_seen(situation, known.get(name) or _unknown(situation, name)) for name in wanted)
+    return situation.with_status(services=tuple(result))
 
 
-def stopped(situation: Situation) -> ServiceStatus | None:
+def failed_service(situation: Situation) -> ServiceStatus | None:
     """A service without which the job cannot go on, and that no other start would help."""
-    return next((each for each in situation.status.services if each.stopped), None)
+    return next((service for service in situation.status.services if service.stopped), None)
 
 
-def unhealthy(situation: Situation) -> list[str]:
+def unhealthy_services(situation: Situation) -> list[str]:
     """Names of the services that do not answer."""
-    return [each.name for each in situation.status.services if not each.ready]
+    return [service.name for service in situation.status.services if not service.ready]
 
 
-def beside(situation: Situation, decision: Decision) -> Decision:
+def with_service_pods(situation: Situation, decision: Decision) -> Decision:
     """`decision`, with what is done about the services: they are made before the gang, live as long as the job holds
     its place, and give theirs back before that is given up."""
     if not situation.spec.services and not situation.service_pods:
@@ -113,12 +113,12 @@ def _in_time(situation: Situation, known: ServiceStatus, pod: PodFacts) -> PodFa
     """A pod of ours counts healthSeconds itself; KubeRay waits for ever, so a RayService ends here."""
     if pod.kind == "Pod" or known.start_time is None or known.ready_time is not None:
         return pod
-    seconds = next(each.health_seconds for each in situation.spec.services if each.name == known.name)
+    seconds = next(service.health_seconds for service in situation.spec.services if service.name == known.name)
     is_waiting = pod.unschedulable or pod.stuck is not None or pod.ended is not None
     if is_waiting or situation.now - seconds_of(known.start_time) <= RAY_START_SECONDS + seconds:
         return pod
     words = f"not healthy after healthSeconds {seconds:g}: {pod.says or 'it says nothing'}"
-    return replace(pod, is_ready=False, ended=Ended("", int(ExitCode.RETRY), "", words))
+    return replace(pod, is_ready=False, ended=Termination("", int(ExitCode.RETRY), "", words))
 
 
 def _ended(situation: Situation, known: ServiceStatus, pod: PodFacts | None) -> ServiceStatus:
@@ -128,16 +128,16 @@ def _ended(situation: Situation, known: ServiceStatus, pod: PodFacts | None) -> 
     code = (None if ended is None else ended.exit_code) or int(ExitCode.RETRY)  # a service has no good end
     if code == ExitCode.INVALID_JOB and known.ready_time is not None:
         code = int(ExitCode.RETRY)  # it has been healthy once, and may be again
-    verdict = decide([code], known.failures, policy, [DISRUPTION_TARGET] if disruption else [])
-    is_counted = not isinstance(verdict, Restart) or verdict.counted
+    verdict = apply_failure_policy([code], known.failures, policy, [DISRUPTION_TARGET] if disruption else [])
+    is_counted = not isinstance(verdict, RestartGang) or verdict.counted
     futile = 0 if known.ready_time is not None else known.futile_starts + 1
-    words = f"{_words(ended, disruption)}{f' ({verdict.reason})' if isinstance(verdict, Stop) else ''}"
+    words = f"{_words(ended, disruption)}{f' ({verdict.reason})' if isinstance(verdict, StopJob) else ''}"
     return _next_start(
         known,
         failures=known.failures + is_counted,
         futile_starts=futile,
         next_start_time=situation.after_a_pause(futile) if futile else None,
-        stopped=isinstance(verdict, Stop),
+        stopped=isinstance(verdict, StopJob),
         message=words[:_MAX_MESSAGE_LENGTH],
     )
 
@@ -150,7 +150,7 @@ def _disruption(pod: PodFacts | None) -> str:
     return pod.disruption or deleted
 
 
-def _words(ended: Ended | None, disruption: str) -> str:
+def _words(ended: Termination | None, disruption: str) -> str:
     if disruption or ended is None:
         return f"its pod went ({disruption})"
     return f"it ended with exit code {ended.exit_code}: {ended.message or ended.reason or 'no last words'}"
@@ -171,14 +171,15 @@ def _pod(situation: Situation, known: ServiceStatus) -> PodFacts | None:
 
 def _given_up(decision: Decision) -> Decision:
     given_up = (
-        _next_start(each, futile_starts=0) if each.start_time is not None else each for each in decision.status.services
+        _next_start(service, futile_starts=0) if service.start_time is not None else service
+        for service in decision.status.services
     )
     return replace(decision, status=decision.status.model_copy(update={"services": tuple(given_up)}))
 
 
 def _without_strays(situation: Situation, decision: Decision, wish: _Wish) -> Decision:
     """Pods of other starts than the one that is meant to be go, whatever the phase; quota goes back after them."""
-    meant = {(each.name, each.start) for each in decision.status.services if wish is not _Wish.NONE}
+    meant = {(service.name, service.start) for service in decision.status.services if wish is not _Wish.NONE}
     strays = tuple(pod for pod in situation.service_pods if (pod.service, pod.start) not in meant)
     if decision.status.phase in ENDED_PHASES and situation.spec.lifecycle.clean_pod_policy != "All":
         strays = tuple(pod for pod in strays if not pod.is_over)  # they have logs
@@ -196,20 +197,22 @@ def _started(situation: Situation, decision: Decision) -> Decision:
     services = decision.status.services
     due = [] if situation.refusal or situation.admission.unplaceable else list(_due(situation, services))
     decision = replace(decision, starts_services=tuple(due), keeps_children=decision.keeps_children or bool(due))
-    pauses = (seconds_of(each.next_start_time) for each in services if each.next_start_time and not each.stopped)
+    pauses = (
+        seconds_of(service.next_start_time) for service in services if service.next_start_time and not service.stopped
+    )
     next_start = earliest(pause for pause in pauses if pause > situation.now)
     decision = decision.again_within(None if next_start is None else next_start - situation.now)
-    if not decision.creates_pods or situation.current or all(each.ready for each in services):
+    if not decision.creates_pods or situation.current or all(service.ready for service in services):
         return decision
     waiting = replace(decision, creates_pods=False, keeps_children=True)
     return waiting.claiming("Scheduled", no(Reason.WAITING_FOR_SERVICES, unready(services)))
 
 
 def _due(situation: Situation, services: Sequence[ServiceStatus]) -> Iterator[str]:
-    for each in services:
-        pods = [pod for pod in situation.service_pods if pod.service == each.name]
-        is_absent = not any(pod.start == each.start for pod in pods)
-        pause = each.next_start_time
+    for service in services:
+        pods = [pod for pod in situation.service_pods if pod.service == service.name]
+        is_absent = not any(pod.start == service.start for pod in pods)
+        pause = service.next_start_time
         is_over = pause is None or seconds_of(pause) <= situation.now
-        if is_absent and is_over and not each.stopped and all(pod.is_over for pod in pods):
-            yield each.name
+        if is_absent and is_over and not service.stopped and all(pod.is_over for pod in pods):
+            yield service.name

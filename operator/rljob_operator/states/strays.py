@@ -15,8 +15,10 @@ def without_strays(situation: Situation, decision: Decision) -> Decision:
     They bear the host names of those that are meant to be, so none is made beside one that may still run.
     """
     strays = tuple(pod for pod in situation.pods if pod.attempt != decision.status.attempt)
-    known = {each.uid for each in decision.deletions}
-    news = (each for each in ending.deletions(situation, strays, END_GRACE_SECONDS) if each.uid not in known)
+    known = {deletion.uid for deletion in decision.deletions}
+    news = (
+        deletion for deletion in ending.deletions(situation, strays, END_GRACE_SECONDS) if deletion.uid not in known
+    )
     decision = replace(decision, deletions=(*decision.deletions, *news))
     alive = [pod.name for pod in strays if not pod.is_over]
     if not (decision.creates_pods and alive):

@@ -20,7 +20,7 @@ def pending(situation: Situation) -> Decision:
     situation = _clocked(situation)
     rules = (_end_leftovers, _suspend, _refuse_for_ever, _expire, _refuse, _wait_for_predecessor, _queue, _pause)
     decisions = (rule(situation) for rule in rules)
-    return next((each for each in decisions if each is not None), None) or _begin(situation)
+    return next((decision for decision in decisions if decision is not None), None) or _begin(situation)
 
 
 def suspended(situation: Situation) -> Decision:
@@ -60,7 +60,7 @@ def _refuse_for_ever(situation: Situation) -> Decision | None:
     refusal = situation.refusal
     if refusal is None or not refusal.is_final:
         return None
-    return finished.fail(situation, refusal.reason, refusal.message).claiming(
+    return finished.fail_job(situation, refusal.reason, refusal.message).claiming(
         "Accepted", no(refusal.reason, refusal.message)
     )
 
@@ -71,7 +71,7 @@ def _expire(situation: Situation) -> Decision | None:
         return None
     why = f": {situation.refusal.message}" if situation.refusal else ""
     message = f"the job could not start within lifecycle.pendingSeconds, {limit} s{why}"
-    return finished.fail(situation, Reason.PENDING_TIMEOUT, message)
+    return finished.fail_job(situation, Reason.PENDING_TIMEOUT, message)
 
 
 def _refuse(situation: Situation) -> Decision | None:

@@ -11,12 +11,12 @@ from typing import Any
 import yaml
 from aiohttp import web
 
-from rljob_api.tests.patience import PATIENCE_SECONDS
+from rljob_api.tests.timeouts import TEST_TIMEOUT_SECONDS
 from rljob_operator.cluster.client import ApiCluster
-from rljob_operator.cluster.connection import Connection
+from rljob_operator.cluster.connection import ApiConnection
 from rljob_operator.cluster.login import Login
 from rljob_operator.cluster.rate_limit import RateLimit
-from rljob_operator.cluster.retry import RetryPolicy
+from rljob_operator.cluster.retry_policy import RetryPolicy
 from rljob_operator.vocabulary.backoff import Backoff
 
 Object = dict[str, Any]
@@ -175,11 +175,11 @@ async def cluster_of(
     folder: Path,
     *,
     attempts: int = 3,
-    timeout_seconds: float = PATIENCE_SECONDS,
-    silence_seconds: float = PATIENCE_SECONDS,
+    timeout_seconds: float = TEST_TIMEOUT_SECONDS,
+    silence_seconds: float = TEST_TIMEOUT_SECONDS,
     requests: Requests | None = None,
 ) -> AsyncIterator[ApiCluster]:
     """The client under test, with pauses of milliseconds."""
     login = Login(write_kubeconfig(folder / "kubeconfig", server))
-    async with Connection(login, requests or Requests(), timeout_seconds) as connection:
+    async with ApiConnection(login, requests or Requests(), timeout_seconds) as connection:
         yield ApiCluster(connection, RateLimit(None), RetryPolicy(attempts, Backoff(0.001, 0.01)), silence_seconds)

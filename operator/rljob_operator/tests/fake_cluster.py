@@ -14,8 +14,8 @@ from pydantic import ValidationError
 
 from rljob_api.v1alpha1.status import RLJobStatus
 from rljob_operator.cluster.api import FIELD_MANAGER, Object, Page
-from rljob_operator.cluster.errors import AlreadyExists, ClusterError, Conflict, NotFound, Rejected
-from rljob_operator.cluster.kinds import ALL, EVENT, POD, RLJOB, WORKLOAD_KUEUE, WORKLOAD_KUEUE_V1BETA2, Kind
+from rljob_operator.cluster.errors import AlreadyExists, ApiError, NotFound, Rejected, UpdateConflict
+from rljob_operator.cluster.kinds import ALL, EVENT, POD, RLJOB, WORKLOAD_KUEUE, WORKLOAD_KUEUE_V1BETA2, ResourceKind
 from rljob_operator.vocabulary.key import Key
 from rljob_operator.vocabulary.timestamps import seconds_of, timestamp
 
@@ -43,18 +43,18 @@ class FakeCluster:
         self.operator_is_dead = False
         self.kill_after_write: int | None = None
         """The operator dies when the write of this number, counted from 1, is done."""
-        self.refuse: Callable[[str, Kind, str], ClusterError | None] = lambda verb, kind, name: None
+        self.refuse: Callable[[str, ResourceKind, str], ApiError | None] = lambda verb, kind, name: None
         """Tests may refuse requests."""
         self.node_is_dead: Callable[[Object], bool] = lambda pod: False
         """Whether a pod's node ends no pod."""
 
-    async def get(self, kind: Kind, namespace: str | None, name: str) -> Object | None:
+    async def get(self, kind: ResourceKind, namespace: str | None, name: str) -> Object | None:
         self._asked("get", kind, name)
         return copy.deepcopy(self._objects.get(_name(kind, namespace, name)))
 
     async def list(
         self,
-        kind: Kind,
+        kind: ResourceKind,
         namespace: str | None = None,
         *,
         labels: str = "",
@@ -63,17 +63,17 @@ class FakeCluster:
     ) -> Page:
         self._asked("list", kind, labels)
         start = int(continue_ or 0)
-        found = self.all(kind, namespace, labels)
-        rest = str(start + limit) if len(found) > start + limit else None
-        return Page(tuple(found[start : start + limit]), str(self._version), rest)
+        result = self.all(kind, namespace, labels)
+        rest = str(start + limit) if len(result) > start + limit else None
+        return Page(tuple(result[start : start + limit]), str(self._version), rest)
 
     async def watch(
-        self, kind: Kind, namespace: str | None = None, *, labels: str = "", resource_version: str
+        self, kind: ResourceKind, namespace: str | None = None, *, labels: str = "", resource_version: str
     ) -> AsyncGenerator[tuple[str, Object], None]:
         raise AssertionError("tests read the fake directly")
         yield "", {}
 
-    async def create(self, kind: Kind, namespace: str | None, body: Object) -> Object:
+    async def create(self, kind: ResourceKind, namespace: str | None, body: Object) -> Object:
         name = str(body["metadata"]["name"])
         self._asked("create", kind, name)
         if _name(kind, namespace, name) in self._objects:
@@ -81,95 +81,101 @@ class FakeCluster:
         _check_sent(body, kind, namespace)
         return self._written(self._store(kind, namespace, body))
 
-    async def apply(self, kind: Kind, namespace: str | None, body: Object) -> Object:
+    async def apply(self, kind: ResourceKind, namespace: str | None, body: Object) -> Object:
         name = str(body["metadata"]["name"])
         self._asked("patch", kind, name)
-        found = self._objects.get(_name(kind, namespace, name))
-        if found is None:
+        result = self._objects.get(_name(kind, namespace, name))
+        if result is None:
             return self._written(self._store(kind, namespace, body))
-        return self._written(self._change(kind, found, _merged(found, {**body, "metadata": found["metadata"]})))
+        return self._written(self._change(kind, result, _merged(result, {**body, "metadata": result["metadata"]})))
 
     async def apply_status(
-        self, kind: Kind, namespace: str | None, body: Object, *, manager: str = FIELD_MANAGER
+        self, kind: ResourceKind, namespace: str | None, body: Object, *, manager: str = FIELD_MANAGER
     ) -> Object:
         metadata = body["metadata"]
         self._asked("patch status", kind, metadata["name"])
-        found = self._objects.get(_name(kind, namespace, metadata["name"]))
-        if found is None:
+        result = self._objects.get(_name(kind, namespace, metadata["name"]))
+        if result is None:
             raise NotFound("patch", kind, namespace, f"{metadata['name']} not found")
         if (
-            metadata.get("resourceVersion", found["metadata"]["resourceVersion"])
-            != found["metadata"]["resourceVersion"]
+            metadata.get("resourceVersion", result["metadata"]["resourceVersion"])
+            != result["metadata"]["resourceVersion"]
         ):
-            raise Conflict("patch", kind, namespace, "the object has been modified")
+            raise UpdateConflict("patch", kind, namespace, "the object has been modified")
         status = copy.deepcopy(body["status"])
         _check_sent(body, kind, namespace)
         if kind == RLJOB:
             _check_status(status, namespace)
         if kind in (WORKLOAD_KUEUE, WORKLOAD_KUEUE_V1BETA2) and manager == FIELD_MANAGER:
-            status = _beside_kueue(found.get("status") or {}, status)
-        return self._written(self._change(kind, found, {**found, "status": status}))
+            status = _beside_kueue(result.get("status") or {}, status)
+        return self._written(self._change(kind, result, {**result, "status": status}))
 
     async def delete(
-        self, kind: Kind, namespace: str | None, name: str, *, grace_seconds: int | None = None, uid: str | None = None
+        self,
+        kind: ResourceKind,
+        namespace: str | None,
+        name: str,
+        *,
+        grace_seconds: int | None = None,
+        uid: str | None = None,
     ) -> bool:
         self._asked("delete", kind, name)
-        found = self._objects.get(_name(kind, namespace, name))
-        if found is None or (uid is not None and found["metadata"]["uid"] != uid):
+        result = self._objects.get(_name(kind, namespace, name))
+        if result is None or (uid is not None and result["metadata"]["uid"] != uid):
             return False
-        self.remove(kind, found, grace_seconds)
-        self._written(found)
+        self.remove(kind, result, grace_seconds)
+        self._written(result)
         return True
 
     # ---- what tests and the world do --------------------------------------------------------------
 
-    def put(self, kind: Kind, namespace: str | None, body: Object) -> Object:
+    def put(self, kind: ResourceKind, namespace: str | None, body: Object) -> Object:
         """Make an object as somebody else would."""
         return self._store(kind, namespace, body)
 
-    def edit(self, kind: Kind, namespace: str | None, name: str, **fields: Any) -> Object:
+    def edit(self, kind: ResourceKind, namespace: str | None, name: str, **fields: Any) -> Object:
         """Replace top-level fields of an object, as somebody else would."""
-        found = self._objects[_name(kind, namespace, name)]
-        if "spec" in fields and fields["spec"] != found.get("spec"):
-            found["metadata"]["generation"] += 1
-        return self._change(kind, found, {**found, **fields})
+        objects = self._objects[_name(kind, namespace, name)]
+        if "spec" in fields and fields["spec"] != objects.get("spec"):
+            objects["metadata"]["generation"] += 1
+        return self._change(kind, objects, {**objects, **fields})
 
-    def peek(self, kind: Kind, namespace: str | None, name: str) -> Object | None:
+    def peek(self, kind: ResourceKind, namespace: str | None, name: str) -> Object | None:
         """The object, without a request."""
         return copy.deepcopy(self._objects.get(_name(kind, namespace, name)))
 
-    def all(self, kind: Kind, namespace: str | None = None, labels: str = "") -> list[Object]:
+    def all(self, kind: ResourceKind, namespace: str | None = None, labels: str = "") -> list[Object]:
         """Every object of a kind, by name, without a request."""
-        wanted = dict(each.split("=") for each in labels.split(",") if each)
+        wanted = dict(word.split("=") for word in labels.split(",") if word)
         return [
-            copy.deepcopy(found)
-            for (plural, where, _), found in sorted(self._objects.items(), key=lambda each: each[0][2])
+            copy.deepcopy(result)
+            for (plural, where, _), result in sorted(self._objects.items(), key=lambda item: item[0][2])
             if plural == kind.resource
             and namespace in (None, where)
-            and wanted.items() <= (found["metadata"].get("labels") or {}).items()
+            and wanted.items() <= (result["metadata"].get("labels") or {}).items()
         ]
 
-    def remove(self, kind: Kind, found: Object, grace_seconds: int | None = None) -> None:
+    def remove(self, kind: ResourceKind, objects: Object, grace_seconds: int | None = None) -> None:
         """Delete as the server does: a pod that runs stays for its grace; what it owns goes with an owner."""
-        found = self._objects[_name(kind, found["metadata"].get("namespace"), found["metadata"]["name"])]
-        if kind == POD and grace_seconds != 0 and _is_bound(found):
-            grace = found["spec"].get("terminationGracePeriodSeconds", 30) if grace_seconds is None else grace_seconds
-            self._end_in(kind, found, grace)
+        objects = self._objects[_name(kind, objects["metadata"].get("namespace"), objects["metadata"]["name"])]
+        if kind == POD and grace_seconds != 0 and _is_bound(objects):
+            grace = objects["spec"].get("terminationGracePeriodSeconds", 30) if grace_seconds is None else grace_seconds
+            self._end_in(kind, objects, grace)
             return
         if kind.stays_with_its_own:
-            self._end_in(kind, found, 0)
+            self._end_in(kind, objects, 0)
             return
-        self._drop_unless_held(kind, found)
+        self._drop_unless_held(kind, objects)
 
     def end_pods(self) -> None:
         """Kubelets that live let go of pods whose deletion was asked for, and what owned them goes."""
         for pod in self.all(POD):
             if "deletionTimestamp" in pod["metadata"] and not self.node_is_dead(pod):
                 self._drop_unless_held(POD, pod)
-        for kind in (each for each in ALL if each.stays_with_its_own):
-            for found in self.all(kind):
-                if "deletionTimestamp" in found["metadata"]:
-                    self._drop(kind, found)
+        for kind in (item for item in ALL if item.stays_with_its_own):
+            for result in self.all(kind):
+                if "deletionTimestamp" in result["metadata"]:
+                    self._drop(kind, result)
 
     def peek_job(self) -> Object | None:
         """The only job, if it is still there."""
@@ -182,30 +188,30 @@ class FakeCluster:
 
     def events(self, reason: str | None = None) -> list[Object]:
         """Events, oldest first."""
-        found = sorted(self.all(EVENT), key=lambda each: int(each["metadata"]["resourceVersion"]))
-        return [each for each in found if reason in (None, each["reason"])]
+        result = sorted(self.all(EVENT), key=lambda item: int(item["metadata"]["resourceVersion"]))
+        return [item for item in result if reason in (None, item["reason"])]
 
     # ---- inside -----------------------------------------------------------------------------------
 
-    def _asked(self, verb: str, kind: Kind, name: str) -> None:
+    def _asked(self, verb: str, kind: ResourceKind, name: str) -> None:
         if self.operator_is_dead:
             raise Killed
         self.requests.append((verb, kind.kind, name))
         if (error := self.refuse(verb, kind, name)) is not None:
             raise error
 
-    def _written(self, found: Object) -> Object:
+    def _written(self, result: Object) -> Object:
         self.done.append(self.requests[-1])
         self.num_writes += 1
         if self.num_writes == self.kill_after_write:
             self.operator_is_dead = True
             raise Killed
-        return copy.deepcopy(found)
+        return copy.deepcopy(result)
 
-    def _store(self, kind: Kind, namespace: str | None, body: Object) -> Object:
+    def _store(self, kind: ResourceKind, namespace: str | None, body: Object) -> Object:
         self._version += 1
-        found = copy.deepcopy(body)
-        found["metadata"] |= {
+        result = copy.deepcopy(body)
+        result["metadata"] |= {
             "namespace": namespace,
             "uid": f"uid-{self._version}",
             "resourceVersion": str(self._version),
@@ -213,45 +219,45 @@ class FakeCluster:
             "generation": 1,
         }
         name = _name(kind, namespace, body["metadata"]["name"])
-        self._objects[name] = found
+        self._objects[name] = result
         self.dropped.pop(name, None)  # what is known of a name is of the last object that had it
-        return found
+        return result
 
-    def _change(self, kind: Kind, found: Object, after: Object) -> Object:
-        if after == found:
-            return found
+    def _change(self, kind: ResourceKind, result: Object, after: Object) -> Object:
+        if after == result:
+            return result
         self._version += 1
         after = copy.deepcopy(after)
         after["metadata"]["resourceVersion"] = str(self._version)
-        self._objects[_name(kind, found["metadata"]["namespace"], found["metadata"]["name"])] = after
+        self._objects[_name(kind, result["metadata"]["namespace"], result["metadata"]["name"])] = after
         return after
 
-    def _end_in(self, kind: Kind, found: Object, grace: int) -> None:
+    def _end_in(self, kind: ResourceKind, result: Object, grace: int) -> None:
         """A grace only ever becomes shorter, and is counted from the first deletion."""
-        metadata = found["metadata"]
+        metadata = result["metadata"]
         before, begun = metadata.get("deletionGracePeriodSeconds"), self._clock()
         if before is not None:
             if grace >= before:
                 return
             begun = seconds_of(metadata["deletionTimestamp"]) - before
         marks = {"deletionTimestamp": timestamp(begun + grace), "deletionGracePeriodSeconds": grace}
-        self._change(kind, found, {**found, "metadata": {**metadata, **marks}})
+        self._change(kind, result, {**result, "metadata": {**metadata, **marks}})
 
-    def _drop_unless_held(self, kind: Kind, found: Object) -> None:
-        if found["metadata"].get("finalizers"):
-            self._end_in(kind, found, 0)
+    def _drop_unless_held(self, kind: ResourceKind, result: Object) -> None:
+        if result["metadata"].get("finalizers"):
+            self._end_in(kind, result, 0)
         else:
-            self._drop(kind, found)
+            self._drop(kind, result)
 
-    def _drop(self, kind: Kind, found: Object) -> None:
-        metadata = found["metadata"]
+    def _drop(self, kind: ResourceKind, result: Object) -> None:
+        metadata = result["metadata"]
         self._version += 1
         name = _name(kind, metadata.get("namespace"), metadata["name"])
         self.dropped[name] = self._objects.pop(name)
         for (plural, _, _), child in list(self._objects.items()):
             owners = child["metadata"].get("ownerReferences") or ()
             if any(owner["uid"] == metadata["uid"] for owner in owners):
-                child_kind = next(each for each in ALL if each.resource == plural)
+                child_kind = next(item for item in ALL if item.resource == plural)
                 self.remove(child_kind, child)
 
 
@@ -292,7 +298,7 @@ class LateCache:
         self._known = {pod["metadata"]["name"]: pod for pod in self._live.of(key)}
 
 
-def _check_sent(body: Object, kind: Kind, namespace: str | None) -> None:
+def _check_sent(body: Object, kind: ResourceKind, namespace: str | None) -> None:
     """A body is UTF-8 and has numbers of 64 bits, or the server answers 400."""
     json.dumps(body, ensure_ascii=False).encode()
     if any(not -(2**63) <= number < 2**63 for number in _whole_numbers(body)):
@@ -301,8 +307,8 @@ def _check_sent(body: Object, kind: Kind, namespace: str | None) -> None:
 
 def _whole_numbers(value: Any) -> Iterator[int]:
     if isinstance(value, dict | list | tuple):
-        for each in value.values() if isinstance(value, dict) else value:
-            yield from _whole_numbers(each)
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _whole_numbers(item)
     elif isinstance(value, int):
         yield value
 
@@ -315,25 +321,25 @@ def _check_status(status: Object, namespace: str | None) -> None:
         raise Rejected("patch", RLJOB, namespace, str(error)) from None
 
 
-def _beside_kueue(found: Object, ours: Object) -> Object:
+def _beside_kueue(result: Object, ours: Object) -> Object:
     """A Workload's status has two writers, and its conditions are a list by type."""
-    conditions = {each["type"]: each for each in (*found.get("conditions", ()), *ours.get("conditions", ()))}
-    return {**found, **ours, **({"conditions": list(conditions.values())} if conditions else {})}
+    conditions = {item["type"]: item for item in (*result.get("conditions", ()), *ours.get("conditions", ()))}
+    return {**result, **ours, **({"conditions": list(conditions.values())} if conditions else {})}
 
 
-def _merged(found: Any, body: Any) -> Any:
+def _merged(result: Any, body: Any) -> Any:
     """As server-side apply does it, of mappings."""
-    if not (isinstance(found, dict) and isinstance(body, dict)):
+    if not (isinstance(result, dict) and isinstance(body, dict)):
         return body
-    return {**found, **{name: _merged(found.get(name), value) for name, value in body.items()}}
+    return {**result, **{name: _merged(result.get(name), value) for name, value in body.items()}}
 
 
 def names(objects: Iterable[Object]) -> list[str]:
     """The objects' names, in order."""
-    return [str(each["metadata"]["name"]) for each in objects]
+    return [str(item["metadata"]["name"]) for item in objects]
 
 
-def _name(kind: Kind, namespace: str | None, name: str) -> Name:
+def _name(kind: ResourceKind, namespace: str | None, name: str) -> Name:
     return kind.resource, namespace if kind.namespaced else None, name
 
 

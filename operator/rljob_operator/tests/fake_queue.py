@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from rljob_operator.cluster.api import Object
 from rljob_operator.cluster.kinds import WORKLOAD_KUEUE
-from rljob_operator.gangs.gang import Readiness, Reference
+from rljob_operator.gangs.provider import ClusterObjectReference, Readiness
 from rljob_operator.manifests.context import JobContext, Manifest
 from rljob_operator.manifests.metadata import metadata
 from rljob_operator.states.situation.facts import Admission, AdmissionState
@@ -31,7 +31,7 @@ class FakeQueue:
     def renewed(self, objects: Sequence[Manifest], wanted: Sequence[Manifest]) -> list[Manifest]:
         return []
 
-    def references(self, objects: Sequence[Manifest]) -> list[Reference]:
+    def references(self, objects: Sequence[Manifest]) -> list[ClusterObjectReference]:
         return []
 
     def shape(self, context: JobContext, pod: Manifest) -> Manifest:
@@ -50,10 +50,10 @@ class FakeQueue:
         return []
 
     def release(self, objects: Sequence[Manifest]) -> list[Manifest]:
-        return [_saying(each, "Waiting") for each in objects]
+        return [_saying(item, "Waiting") for item in objects]
 
     def finish(self, objects: Sequence[Manifest], message: str) -> list[Manifest]:
-        return [_saying(each, "Finished") for each in objects]
+        return [_saying(item, "Finished") for item in objects]
 
     @staticmethod
     def is_finished(workload: Object) -> bool:

@@ -49,16 +49,16 @@ def body(chance: Random, attempt: int) -> bytes:
 def status(chance: Random) -> dict[str, Any]:
     """A pod's status: one of a pod that runs or has ended, some of whose values, at any depth, are others."""
     code = chance.choice((0, 64, 65, 70, 75, 137))
-    found = running() if chance.random() < 0.3 else ended(code, chance.choice(TEXTS), chance.choice(TEXTS))
+    result = running() if chance.random() < 0.3 else ended(code, chance.choice(TEXTS), chance.choice(TEXTS))
     last = {"terminated": {"exitCode": code, "message": chance.choice(TEXTS), "finishedAt": chance.choice(TEXTS)}}
-    found["initContainerStatuses"][0] |= {"lastState": last, "restartCount": chance.choice((0, 0, 0, 2))}
-    found |= {"reason": chance.choice(TEXTS), "message": chance.choice(TEXTS)} if chance.random() < 0.3 else {}
-    return {name: _bent(chance, each) for name, each in found.items()}
+    result["initContainerStatuses"][0] |= {"lastState": last, "restartCount": chance.choice((0, 0, 0, 2))}
+    result |= {"reason": chance.choice(TEXTS), "message": chance.choice(TEXTS)} if chance.random() < 0.3 else {}
+    return {name: _bent(chance, item) for name, item in result.items()}
 
 
-def _bent(chance: Random, found: Any) -> Any:
+def _bent(chance: Random, result: Any) -> Any:
     if chance.random() < 0.04:
         return value(chance)
-    if isinstance(found, dict):
-        return {name: _bent(chance, each) for name, each in found.items()}
-    return [_bent(chance, each) for each in found] if isinstance(found, list) else found
+    if isinstance(result, dict):
+        return {name: _bent(chance, item) for name, item in result.items()}
+    return [_bent(chance, item) for item in result] if isinstance(result, list) else result

@@ -17,8 +17,8 @@ GROUP = {
 
 def resources(version: str, plural: str, kind: str, namespaced: bool) -> dict[str, Any]:
     """What the server says it has; kopf asks before it watches."""
-    found = {"name": plural, "singularName": kind.lower(), "namespaced": namespaced, "kind": kind, "verbs": VERBS}
-    return {"kind": "APIResourceList", "groupVersion": version, "resources": [found]}
+    result = {"name": plural, "singularName": kind.lower(), "namespaced": namespaced, "kind": kind, "verbs": VERBS}
+    return {"kind": "APIResourceList", "groupVersion": version, "resources": [result]}
 
 
 def job(name: str, version: int) -> dict[str, Any]:

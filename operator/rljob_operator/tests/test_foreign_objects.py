@@ -9,12 +9,12 @@ import pytest
 
 from rljob_api.vocabulary import keys
 from rljob_operator.cluster.api import Object
-from rljob_operator.cluster.kinds import CONFIG_MAP, POD, SECRET, SERVICE, WORKLOAD_KUEUE, Kind
+from rljob_operator.cluster.kinds import CONFIG_MAP, POD, SECRET, SERVICE, WORKLOAD_KUEUE, ResourceKind
 from rljob_operator.tests.fake_cluster import names
 from rljob_operator.tests.fake_queue import FakeQueue
 from rljob_operator.tests.world import KEY, TWO_PODS, World
 
-FOREIGN: dict[Kind, dict[str, Any]] = {
+FOREIGN: dict[ResourceKind, dict[str, Any]] = {
     CONFIG_MAP: {"data": {"theirs": "1"}},
     SERVICE: {"spec": {"ports": []}},
     SECRET: {"data": {"token": "dGhlaXJz"}},
@@ -29,7 +29,7 @@ OWNERS = {
 LABELS = {"rljob.dev/job": KEY.name, "rljob.dev/group": "train", "rljob.dev/attempt": "1"}
 
 
-def wanted_name(kind: Kind) -> str:
+def wanted_name(kind: ResourceKind) -> str:
     """The name of the job's first child of a kind, in a world without others."""
     world = World()
     world.submit(**TWO_PODS)
@@ -37,7 +37,7 @@ def wanted_name(kind: Kind) -> str:
     return names(world.cluster.all(kind, KEY.namespace))[0]
 
 
-def put_foreign(world: World, kind: Kind, owner: str) -> Object:
+def put_foreign(world: World, kind: ResourceKind, owner: str) -> Object:
     """One that even has the labels of a child."""
     metadata = {"name": wanted_name(kind), "labels": LABELS, "ownerReferences": OWNERS[owner]}
     return world.cluster.put(kind, KEY.namespace, {"metadata": metadata, **FOREIGN[kind]})
@@ -45,7 +45,7 @@ def put_foreign(world: World, kind: Kind, owner: str) -> Object:
 
 @pytest.mark.parametrize("owner", OWNERS)
 @pytest.mark.parametrize("kind", FOREIGN, ids=lambda kind: kind.kind)
-def test_object_of_somebody_else_is_in_the_way_and_stays_as_it_is(kind: Kind, owner: str) -> None:
+def test_object_of_somebody_else_is_in_the_way_and_stays_as_it_is(kind: ResourceKind, owner: str) -> None:
     world = World()
     foreign = put_foreign(world, kind, owner)
     name = foreign["metadata"]["name"]

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from rljob_api.tests.patience import PATIENCE_SECONDS
+from rljob_api.tests.timeouts import TEST_TIMEOUT_SECONDS
 from rljob_operator.cluster.kinds import POD
 from rljob_operator.observing.progress import progress_of
 from rljob_operator.observing.values import Unreadable
-from rljob_operator.states.situation.facts import Unreachable
+from rljob_operator.states.situation.facts import UnreachableLead
 from rljob_operator.tests import hostile
 from rljob_operator.tests.world import KEY, TWO_PODS, World
 
@@ -22,7 +22,7 @@ def test_nothing_that_pods_say_hurts_the_operator_or_wedges_the_job(seed: int) -
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(120 * PATIENCE_SECONDS)
+@pytest.mark.timeout(120 * TEST_TIMEOUT_SECONDS)
 @pytest.mark.parametrize("seed", range(100, 110))
 def test_nothing_that_pods_say_hurts_the_operator_or_wedges_the_job_at_length(seed: int) -> None:
     """10 seeds of 10,000 bodies and statuses are 100,000."""
@@ -53,7 +53,7 @@ def _read(body: bytes) -> Any:
     try:
         return progress_of(body)
     except Unreadable as error:
-        return Unreachable(str(error))
+        return UnreachableLead(str(error))
 
 
 def _report(world: World, pod: dict[str, Any], status: Any) -> None:

@@ -13,7 +13,7 @@ from rljob_operator.cluster.api import Object
 from rljob_operator.cluster.kinds import WORKLOAD_KUEUE
 from rljob_operator.states.situation.conditions import is_true
 from rljob_operator.tests.fake_queue import FakeQueue
-from rljob_operator.tests.happenings import (
+from rljob_operator.tests.random_events import (
     OPERATIONS,
     SPEC,
     WITH_SERVICES,
@@ -85,7 +85,7 @@ def check(spec: dict[str, Any], steps: list[Step]) -> None:
         for one, other in zip(before.services, after.services, strict=False):
             assert one.start <= other.start and one.failures <= other.failures <= 2 + other.stopped, "maxRestarts"
         if after.phase in ("Succeeded", "Failed"):
-            assert all(FakeQueue.is_finished(each) for each in world.cluster.all(WORKLOAD_KUEUE)), "quota goes back"
+            assert all(FakeQueue.is_finished(item) for item in world.cluster.all(WORKLOAD_KUEUE)), "quota goes back"
         if after.phase in ENDED_PHASES:
             assert all("deletionTimestamp" in pod["metadata"] for pod in world.pods if not is_over(pod)), "work ends"
         assert after.attempt <= before.attempt + 1
@@ -95,7 +95,7 @@ def check(spec: dict[str, Any], steps: list[Step]) -> None:
 
 def unwanted(world: EventfulWorld, status: RLJobStatus) -> list[Object]:
     """Pods of other lives than the ones that are meant to be; of a model that ended with the job, the logs stay."""
-    lives = {str(each.start) for each in status.services}
+    lives = {str(service.start) for service in status.services}
     gang = [pod for pod in world.pods if not is_of_service(pod) and life_of(pod) != str(status.attempt)]
     models = [pod for pod in world.pods if is_of_service(pod) and life_of(pod) not in lives]
     return [*gang, *(pod for pod in models if not (status.phase in ENDED_PHASES and is_over(pod)))]

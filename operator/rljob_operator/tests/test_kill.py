@@ -135,14 +135,14 @@ def outcome(world: World) -> dict[str, object]:
         "status": job.get("status") if job else None,
         "pods": names(cluster.all(POD)),
         "others": [names(cluster.all(kind, KEY.namespace)) for kind in (SERVICE, CONFIG_MAP, SECRET)],
-        "tokens": [each["stringData"] for each in cluster.all(SECRET)],
+        "tokens": [item["stringData"] for item in cluster.all(SECRET)],
         "pods ever made": sorted(name for verb, kind, name in cluster.done if (verb, kind) == ("create", "Pod")),
     }
 
 
 def events(world: World) -> Counter[tuple[str, str]]:
     """Events that were reported; an operator that dies between writing the status and reporting leaves some out."""
-    return Counter((each["reason"], each["message"]) for each in world.cluster.events())
+    return Counter((event["reason"], event["message"]) for event in world.cluster.events())
 
 
 def run(script: Script, kill_after_write: int | None = None) -> HuntedWorld:
@@ -169,7 +169,7 @@ def certificates(world: HuntedWorld) -> dict[str, list[str]]:
     """Hosts that have a certificate, by Secret; each Secret was made once."""
     made = [name for verb, kind, name in world.cluster.done if (verb, kind) == ("create", "Secret")]
     assert len(made) == len(set(made))
-    return {each["metadata"]["name"]: sorted(each["stringData"]) for each in world.cluster.all(SECRET)}
+    return {item["metadata"]["name"]: sorted(item["stringData"]) for item in world.cluster.all(SECRET)}
 
 
 @pytest.mark.parametrize("stride", [4, pytest.param(1, marks=pytest.mark.slow)])

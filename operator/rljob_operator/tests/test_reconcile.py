@@ -10,7 +10,7 @@ from rljob_operator.cluster.kinds import (
     RLJOB,
     SERVICE,
 )
-from rljob_operator.states.situation.facts import ProgressAnswer, Unreachable
+from rljob_operator.states.situation.facts import ProgressAnswer, UnreachableLead
 from rljob_operator.tests.fake_cluster import names
 from rljob_operator.tests.world import KEY, TWO_PODS, World
 
@@ -205,7 +205,7 @@ def test_silence_is_a_condition_and_no_stall(world: World) -> None:
     world.to_running(lifecycle={"stallSeconds": 100})
     world.progress.answer = ProgressAnswer(attempt=1, step=4, total_steps=10)
     world.wait(10)
-    world.progress.answer = Unreachable("connection refused")
+    world.progress.answer = UnreachableLead("connection refused")
     world.wait(10)
     world.wait(10)
     assert world.reason("Progressing") == ("True", "StepAdvancing")
@@ -229,7 +229,7 @@ def test_service_edited_or_deleted_by_hand_is_healed(world: World) -> None:
     world.cluster.remove(SERVICE, healed)
     world.settle()
     assert world.cluster.peek(SERVICE, KEY.namespace, "small") is not None
-    assert {each["message"] for each in world.cluster.events("ChildHealed")} == {"Service small"}
+    assert {event["message"] for event in world.cluster.events("ChildHealed")} == {"Service small"}
 
 
 def test_lost_status_is_found_again_from_the_pods(world: World) -> None:
@@ -301,8 +301,8 @@ def test_events_tell_the_story_once(world: World) -> None:
     world.cluster.remove(POD, world.pods[0], grace_seconds=0)
     world.settle()
     world.wait(3)
-    told = [(each["type"], each["reason"]) for each in world.cluster.events()]
-    assert told == [
+    events = [(event["type"], event["reason"]) for event in world.cluster.events()]
+    assert events == [
         ("Normal", "AttemptStarted"),
         ("Normal", "Running"),
         ("Warning", "PodDeleted"),
@@ -321,9 +321,9 @@ def test_events_are_in_order_by_what_kubectl_sorts_them_by(world: World) -> None
     world.edit(suspend=True)
     for _ in range(3):
         world.wait(1)
-    found = world.cluster.events()
-    listed = sorted(found, key=lambda each: each["metadata"]["name"])
-    described = sorted(listed, key=lambda each: each["lastTimestamp"])
-    assert [each["reason"] for each in described] == [each["reason"] for each in found]
-    assert {"AttemptStarted", "Running", "Suspending", "Suspended"} <= {each["reason"] for each in described}
-    assert all(each["count"] == 1 and each["firstTimestamp"] == each["lastTimestamp"] for each in found)
+    events = world.cluster.events()
+    listed = sorted(events, key=lambda item: item["metadata"]["name"])
+    described = sorted(listed, key=lambda item: item["lastTimestamp"])
+    assert [item["reason"] for item in described] == [item["reason"] for item in events]
+    assert {"AttemptStarted", "Running", "Suspending", "Suspended"} <= {item["reason"] for item in described}
+    assert all(item["count"] == 1 and item["firstTimestamp"] == item["lastTimestamp"] for item in events)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from rljob_operator.cluster.errors import (
-    ClusterError,
+    ApiError,
     Forbidden,
     Gone,
     NotFound,
@@ -30,9 +30,9 @@ from rljob_operator.cluster.kinds import (
     SERVICE,
     STORAGE_CLASS,
     WORKLOAD_KUEUE,
-    Kind,
+    ResourceKind,
 )
-from rljob_operator.gangs.gang import Gang, Ungrouped
+from rljob_operator.gangs.provider import GangProvider, Ungrouped
 from rljob_operator.manifests.ceilings import Ceilings
 from rljob_operator.manifests.context import JobContext
 from rljob_operator.observing.progress import progress_of
@@ -255,8 +255,8 @@ def test_pods_of_a_deleted_job_of_the_same_name_are_waited_for(world: World) -> 
     assert world.status.attempt == 1 and len(world.pods) == 1
 
 
-def refusing(error: type[ClusterError], verb: str, kind: Kind, message: str) -> Any:
-    def refuse(asked: str, of: Kind, name: str) -> ClusterError | None:
+def refusing(error: type[ApiError], verb: str, kind: ResourceKind, message: str) -> Any:
+    def refuse(asked: str, of: ResourceKind, name: str) -> ApiError | None:
         return error(verb, kind, KEY.namespace, message) if (asked, of) == (verb, kind) else None
 
     return refuse
@@ -265,8 +265,8 @@ def refusing(error: type[ClusterError], verb: str, kind: Kind, message: str) -> 
 @pytest.mark.parametrize(
     ("error", "reason"), [(QuotaExceeded, "QuotaExceeded"), (Forbidden, "Forbidden"), (Rejected, "Rejected")]
 )
-def test_pods_that_are_refused_leave_no_half_gang(world: World, error: type[ClusterError], reason: str) -> None:
-    def refuse(verb: str, kind: Kind, name: str) -> ClusterError | None:
+def test_pods_that_are_refused_leave_no_half_gang(world: World, error: type[ApiError], reason: str) -> None:
+    def refuse(verb: str, kind: ResourceKind, name: str) -> ApiError | None:
         is_second = (verb, kind) == ("create", POD) and "train-1" in name
         return error(verb, kind, KEY.namespace, "exceeded quota: few") if is_second else None
 
@@ -307,7 +307,7 @@ def test_quotas_that_may_not_be_read_are_left_to_the_api_server(world: World) ->
 
 
 def test_what_refuses_a_pod_of_a_group_is_met_before_the_others_are_made(world: World) -> None:
-    def refuse(verb: str, kind: Kind, name: str) -> ClusterError | None:
+    def refuse(verb: str, kind: ResourceKind, name: str) -> ApiError | None:
         is_refused = (verb, kind) == ("create", POD) and "rollout" in name
         return Rejected(verb, kind, KEY.namespace, "maximum memory usage per Pod is 1Gi") if is_refused else None
 
@@ -353,7 +353,7 @@ REQUESTS = [
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: error.__name__)
 @pytest.mark.parametrize(("verb", "kind"), REQUESTS, ids=str)
 def test_whatever_the_cluster_answers_is_said_and_got_over(
-    world: World, verb: str, kind: Kind, error: type[ClusterError]
+    world: World, verb: str, kind: ResourceKind, error: type[ApiError]
 ) -> None:
     """A missing CRD, a webhook that fails, a right that is not there."""
     world.cluster.refuse = refusing(error, verb, kind, "the server's own words")
@@ -364,7 +364,7 @@ def test_whatever_the_cluster_answers_is_said_and_got_over(
             world.reconcile()
         world.clock.now += 1
     if not world.pods:
-        said = {each.message for each in world.status.conditions}
+        said = {condition.message for condition in world.status.conditions}
         assert any("the server's own words" in message for message in said), said
     world.cluster.refuse = lambda verb, kind, name: None
     for _ in range(3):
@@ -387,7 +387,7 @@ def test_what_merely_fails_gives_no_attempt_up(world: World) -> None:
 
 
 def test_bug_of_ours_is_said_of_the_job_it_was_met_at() -> None:
-    def select(context: JobContext) -> Gang:
+    def select(context: JobContext) -> GangProvider:
         raise KeyError("worker")
 
     world = World(select=select)
@@ -455,8 +455,8 @@ def test_end_is_not_forgotten_for_the_sake_of_a_time(world: World) -> None:
     world.to_running()
     world.end_worker(0, 0)
     status = world.job["status"]
-    for each in status["conditions"]:
-        each["lastTransitionTime"] = "never"
+    for item in status["conditions"]:
+        item["lastTransitionTime"] = "never"
     world.cluster.edit(RLJOB, KEY.namespace, KEY.name, status={**status, "phase": "Strange"})
     world.wait(3)
     assert world.status.phase == "Succeeded" and world.status.attempt == 1

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rljob_operator.gangs.gang import Gang
+from rljob_operator.gangs.provider import GangProvider
 from rljob_operator.manifests.context import JobContext
 from rljob_operator.tests.world import TWO_PODS, World
 
@@ -19,7 +19,7 @@ class Broken(World):
         super().__init__(select=self._select)
         self.is_broken = False
 
-    def _select(self, context: JobContext) -> Gang:
+    def _select(self, context: JobContext) -> GangProvider:
         if self.is_broken:
             raise RecursionError("a bug of ours")
         return World().select(context)

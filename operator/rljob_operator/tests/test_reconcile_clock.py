@@ -40,7 +40,7 @@ def test_time_that_was_spent_is_not_taken_back_with_the_clock() -> None:
 
 
 @pytest.mark.parametrize("jump", [-DAY, -HOUR])
-def test_what_waits_for_a_moment_waits_no_longer_than_told_after_the_clock_was_put_back(jump: float) -> None:
+def test_what_waits_for_a_moment_waits_no_longer_than_asked_after_the_clock_was_put_back(jump: float) -> None:
     world = World()
     world.to_running()
     world.end_worker(0, 75)

@@ -13,7 +13,7 @@ from rljob_operator.tests.world import KEY, TWO_PODS, World
 
 
 def graces(world: World) -> list[int | None]:
-    return [each["metadata"].get("deletionGracePeriodSeconds") for each in world.pods]
+    return [pod["metadata"].get("deletionGracePeriodSeconds") for pod in world.pods]
 
 
 @pytest.mark.parametrize(

@@ -49,7 +49,7 @@ def away_from(pod: Object) -> list[str]:
     """Nodes that a pod should not have."""
     affinity = pod["spec"].get("affinity", {}).get("nodeAffinity", {})
     terms = affinity.get("preferredDuringSchedulingIgnoredDuringExecution", [])
-    return [node for term in terms for each in term["preference"]["matchFields"] for node in each["values"]]
+    return [node for term in terms for item in term["preference"]["matchFields"] for node in item["values"]]
 
 
 def test_a_node_on_which_workers_failed_twice_is_avoided_for_an_hour(world: World) -> None:
@@ -63,12 +63,14 @@ def test_a_node_on_which_workers_failed_twice_is_avoided_for_an_hour(world: Worl
         seen.append(away_from(world.pods[0]))
     assert seen == [[], ["node1"]]
     assert "the next attempt avoids node1" in next(
-        each["message"] for each in world.cluster.events() if "avoids" in each.get("message", "")
+        event["message"] for event in world.cluster.events() if "avoids" in event.get("message", "")
     )
     world.clock.now += 3600
     world.end_worker(0, 137)
     world.wait(6)
-    assert away_from(world.pods[0]) == [] and [each.failures for each in world.status.suspect_nodes] == [1]
+    assert away_from(world.pods[0]) == [] and [
+        suspect_node.failures for suspect_node in world.status.suspect_nodes
+    ] == [1]
 
 
 def test_restarts_are_used_up(world: World) -> None:
@@ -139,7 +141,7 @@ def test_drained_pod_has_time_for_a_checkpoint_of_the_gang(world: World) -> None
     ],
 )
 def test_pod_that_ends_and_goes_between_two_looks_is_judged_by_its_last_state(
-    world: World, last: Object, told: tuple[str, str, int, int]
+    world: World, last: Object, reported: tuple[str, str, int, int]
 ) -> None:
     """A busy operator may look next when a drained pod is gone."""
     world.to_running()
@@ -148,7 +150,7 @@ def test_pod_that_ends_and_goes_between_two_looks_is_judged_by_its_last_state(
     world.settle()
     failure = world.status.last_failure
     assert failure is not None
-    assert (failure.cause, failure.disruption, failure.exit_code, world.status.counted_restarts) == told
+    assert (failure.cause, failure.disruption, failure.exit_code, world.status.counted_restarts) == reported
 
 
 def test_pod_deleted_by_hand_restarts_the_gang_uncounted(world: World) -> None:
@@ -187,7 +189,7 @@ def test_data_buffer_that_was_started_again_is_noticed_and_counted(world: World)
     assert world.status.counted_restarts == 1
 
 
-def test_silent_node_is_not_waited_for_longer_than_told(world: World) -> None:
+def test_silent_node_is_not_waited_for_longer_than_configured(world: World) -> None:
     """Its node is marked, the pod is evicted with 600 s of grace, and nothing ends it."""
     world.to_running(lifecycle={"forceDeleteSeconds": 5})
     cut_off = running()
@@ -203,7 +205,7 @@ def test_silent_node_is_not_waited_for_longer_than_told(world: World) -> None:
     assert names(world.pods) == ["small-train-0-a1"] and world.reason("Degraded")[1] == "PodStuckTerminating"
     world.wait(1)
     assert names(world.pods) == ["small-train-0-a2"], "2 s of grace and 5 s more, since it was evicted"
-    assert [each["message"] for each in world.cluster.events("PodForceDeleted")] == ["small-train-0-a1"]
+    assert [event["message"] for event in world.cluster.events("PodForceDeleted")] == ["small-train-0-a1"]
 
 
 def test_pod_that_a_finalizer_holds_costs_nothing_while_it_is_waited_for(world: World) -> None:

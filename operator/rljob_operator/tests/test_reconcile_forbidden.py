@@ -6,7 +6,7 @@ import contextlib
 
 import pytest
 
-from rljob_operator.cluster.errors import ClusterError, Forbidden
+from rljob_operator.cluster.errors import ApiError, Forbidden
 from rljob_operator.cluster.kinds import (
     CONFIG_MAP,
     EVENT,
@@ -18,7 +18,7 @@ from rljob_operator.cluster.kinds import (
     SERVICE,
     STORAGE_CLASS,
     WORKLOAD_KUEUE,
-    Kind,
+    ResourceKind,
 )
 from rljob_operator.tests.fake_queue import FakeQueue, let_in
 from rljob_operator.tests.world import KEY, World, ended
@@ -49,11 +49,11 @@ DISPENSABLE = [
 class Without:
     """Refuses one right, and counts how often it was asked for."""
 
-    def __init__(self, verb: str, kind: Kind) -> None:
+    def __init__(self, verb: str, kind: ResourceKind) -> None:
         self.right = (verb, kind)
         self.num_asked = 0
 
-    def __call__(self, verb: str, kind: Kind, name: str) -> ClusterError | None:
+    def __call__(self, verb: str, kind: ResourceKind, name: str) -> ApiError | None:
         if (verb, kind) != self.right:
             return None
         self.num_asked += 1
@@ -71,8 +71,8 @@ def look(world: World, seconds: float) -> set[str]:
         world.run_pods()
         world.cluster.end_pods()
         world.clock.now += seconds / 8
-        said |= {each.message for each in world.status.conditions}
-    return said | {each["message"] for each in world.cluster.events()}
+        said |= {condition.message for condition in world.status.conditions}
+    return said | {event["message"] for event in world.cluster.events()}
 
 
 def live(world: World) -> set[str]:
@@ -109,16 +109,18 @@ def granted(world: World) -> World:
 
 
 @pytest.mark.parametrize(("verb", "kind"), NEEDED, ids=str)
-def test_right_that_a_job_needs_is_named_and_it_goes_on_when_it_is_granted(world: World, verb: str, kind: Kind) -> None:
+def test_right_that_a_job_needs_is_named_and_it_goes_on_when_it_is_granted(
+    world: World, verb: str, kind: ResourceKind
+) -> None:
     world.cluster.refuse = without = Without(verb, kind)
     said = live(world)
-    assert without.num_asked and any(f"may not {verb} {kind.plural}" in each for each in said), said
+    assert without.num_asked and any(f"may not {verb} {kind.plural}" in item for item in said), said
     assert without.num_asked <= 32, "a look asks once"
     assert granted(world).status.phase == "Succeeded"
 
 
 @pytest.mark.parametrize(("verb", "kind"), UNSAID, ids=str)
-def test_job_that_can_not_be_read_or_written_makes_no_pods(world: World, verb: str, kind: Kind) -> None:
+def test_job_that_can_not_be_read_or_written_makes_no_pods(world: World, verb: str, kind: ResourceKind) -> None:
     world.cluster.refuse = without = Without(verb, kind)
     live(world)
     assert without.num_asked and not world.cluster.done, "what is not written down is not done"
@@ -126,7 +128,7 @@ def test_job_that_can_not_be_read_or_written_makes_no_pods(world: World, verb: s
 
 
 @pytest.mark.parametrize(("verb", "kind"), DISPENSABLE, ids=str)
-def test_right_that_is_dispensable_is_done_without(world: World, verb: str, kind: Kind) -> None:
+def test_right_that_is_dispensable_is_done_without(world: World, verb: str, kind: ResourceKind) -> None:
     world.cluster.refuse = without = Without(verb, kind)
     live(world)
     assert without.num_asked

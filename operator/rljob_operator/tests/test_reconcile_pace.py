@@ -10,16 +10,16 @@ import pytest
 from rljob_operator.acting.children import NotOurs
 from rljob_operator.cluster.api import Object
 from rljob_operator.cluster.errors import (
-    Conflict,
     Forbidden,
     Gone,
     NotFound,
     QuotaExceeded,
     Rejected,
     Unavailable,
+    UpdateConflict,
 )
 from rljob_operator.cluster.kinds import CONFIG_MAP, POD, RLJOB, SERVICE
-from rljob_operator.gangs.gang import Gang
+from rljob_operator.gangs.provider import GangProvider
 from rljob_operator.manifests.context import JobContext
 from rljob_operator.reconcile import obstacle_of
 from rljob_operator.states.situation.conditions import Reason
@@ -140,7 +140,7 @@ def test_an_attempt_that_cannot_be_made_is_given_up_at_once() -> None:
     assert world.reconcile() == 0.0
 
 
-def test_all_children_that_were_healed_are_told_in_one_event() -> None:
+def test_all_children_that_were_healed_are_reported_in_one_event() -> None:
     world = paced()
     world.to_running()
     service = world.cluster.peek(SERVICE, KEY.namespace, "small")
@@ -149,14 +149,14 @@ def test_all_children_that_were_healed_are_told_in_one_event() -> None:
     world.cluster.remove(SERVICE, service)
     world.cluster.remove(CONFIG_MAP, plan)
     world.wait(30)
-    notes = [each["message"] for each in world.cluster.events("ChildHealed")]
+    notes = [event["message"] for event in world.cluster.events("ChildHealed")]
     assert notes == [f"ConfigMap {plan['metadata']['name']}, Service small"]
 
 
 def failing_once(world: World, meanwhile: Any) -> None:
     """While a job is looked at, something happens to it, and then the look fails for a bug of ours."""
 
-    def select(context: JobContext) -> Gang:
+    def select(context: JobContext) -> GangProvider:
         meanwhile()
         raise KeyError("worker")
 
@@ -201,14 +201,14 @@ def test_the_server_is_asked_for_pods_before_every_attempt_but_the_first() -> No
     world = World()
     world.submit()
     world.reconcile()
-    assert [each for each in world.cluster.requests if each[:2] == ("list", "Pod")] == []
+    assert [request for request in world.cluster.requests if request[:2] == ("list", "Pod")] == []
     world.run_pods()
     world.settle()
     world.end_worker(0, 75)
     world.wait(3)
     world.wait(3)
     assert world.status.attempt == 2
-    assert [each for each in world.cluster.requests if each[:2] == ("list", "Pod")] != []
+    assert [request for request in world.cluster.requests if request[:2] == ("list", "Pod")] != []
 
 
 CHILD = {"metadata": {"name": "small", "namespace": "team"}}
@@ -237,7 +237,7 @@ OTHERS = "belongs to somebody else; delete or rename it"
         (Rejected(*ARGUMENTS), Obstacle(Reason.REJECTED, "cannot create pods in namespace team: words")),
         *(
             (error(*ARGUMENTS), Obstacle(Reason.CLUSTER_FAILS, "cannot create pods in namespace team: words", False))
-            for error in (Unavailable, Gone, Conflict)
+            for error in (Unavailable, Gone, UpdateConflict)
         ),
         (ValueError("no"), Obstacle(Reason.OPERATOR_ERROR, "ValueError: no", False)),
     ],

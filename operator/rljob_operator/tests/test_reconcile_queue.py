@@ -10,7 +10,7 @@ import pytest
 from rljob_operator.cluster.api import Object
 from rljob_operator.cluster.kinds import POD_GROUP_VOLCANO, PRIORITY_CLASS, RESOURCE_FLAVOR, RLJOB, WORKLOAD_KUEUE
 from rljob_operator.gangs.pod_groups import Volcano
-from rljob_operator.gangs.reading import Gangs
+from rljob_operator.gangs.providers import GangProviders
 from rljob_operator.gangs.schedulers import Recent, Schedulers
 from rljob_operator.manifests.ceilings import Ceilings, QueueCeilings
 from rljob_operator.tests.fake_cluster import names
@@ -23,10 +23,10 @@ V1BETA1 = "kueue.x-k8s.io/v1beta1"
 class QueueWorld(World):
     """With the real adapter of Kueue, whose scheduler is the test."""
 
-    def gangs(self) -> Gangs:
+    def gangs(self) -> GangProviders:
         recent = Recent(self.cluster, self.clock)
         schedulers = Schedulers(recent, lambda: {V1BETA1})
-        return Gangs(self.cluster, recent, schedulers, WatchedWorkloads(self))
+        return GangProviders(self.cluster, recent, schedulers, WatchedWorkloads(self))
 
     def label(self, **labels: str) -> None:
         metadata = {
@@ -38,17 +38,17 @@ class QueueWorld(World):
 
     @property
     def workload(self) -> Object:
-        found = self.cluster.peek(WORKLOAD_KUEUE, KEY.namespace, "rljob-small")
-        assert found is not None
-        return found
+        peek = self.cluster.peek(WORKLOAD_KUEUE, KEY.namespace, "rljob-small")
+        assert peek is not None
+        return peek
 
     def admit(self, **assignment: Any) -> None:
         conditions = [
-            {"type": each, "status": "True", "reason": "x", "lastTransitionTime": "2027-01-01T00:00:00Z"}
-            for each in ("QuotaReserved", "Admitted")
+            {"type": item, "status": "True", "reason": "x", "lastTransitionTime": "2027-01-01T00:00:00Z"}
+            for item in ("QuotaReserved", "Admitted")
         ]
-        asked = [each["name"] for each in self.workload["spec"]["podSets"]]
-        admission = {"clusterQueue": "rl", "podSetAssignments": [{"name": each, **assignment} for each in asked]}
+        asked = [item["name"] for item in self.workload["spec"]["podSets"]]
+        admission = {"clusterQueue": "rl", "podSetAssignments": [{"name": item, **assignment} for item in asked]}
         self.cluster.edit(
             WORKLOAD_KUEUE, KEY.namespace, "rljob-small", status={"conditions": conditions, "admission": admission}
         )
@@ -84,7 +84,7 @@ def test_job_that_runs_asks_its_queue_nothing(world: QueueWorld) -> None:
     world.cluster.requests.clear()
     for _ in range(6):
         world.wait(10)
-    assert not [each for each in world.cluster.requests if each[1] == "Workload"], world.cluster.requests
+    assert not [request for request in world.cluster.requests if request[1] == "Workload"], world.cluster.requests
 
 
 def test_queue_relabelled_while_waiting_is_followed_and_later_not(world: QueueWorld) -> None:
@@ -241,7 +241,7 @@ def test_pod_groups_are_not_asked_for_at_every_look() -> None:
     world.cluster.requests.clear()
     for _ in range(6):
         world.wait(10)
-    assert not [each for each in world.cluster.requests if each[1] == "PodGroup"]
+    assert not [request for request in world.cluster.requests if request[1] == "PodGroup"]
 
 
 def test_time_in_the_queue_of_a_gang_scheduler_does_not_count() -> None:

@@ -30,7 +30,7 @@ def starts(world: World) -> list[str]:
     return [name.rpartition("-")[2] for name in names(rays(world))]
 
 
-def told(world: World, status: str, message: str = "") -> None:
+def ray_status(world: World, status: str, message: str = "") -> None:
     """KubeRay writes how the application is, and the operator looks."""
     (ray,) = rays(world)
     applications = {"judge": {"status": status, "message": message}}
@@ -44,7 +44,7 @@ def to_running(world: World, **spec: Any) -> None:
     """The model gets healthy, then the gang is made and runs."""
     world.submit(**JUDGE, **spec)
     world.settle()
-    told(world, "RUNNING")
+    ray_status(world, "RUNNING")
     world.run_pods()
     world.settle()
     assert world.status.phase == "Running", world.status
@@ -56,12 +56,12 @@ def test_a_ray_service_is_made_in_a_pods_place_and_then_the_gang(world: World) -
     made = [kind for verb, kind, _ in world.cluster.done if verb == "create" and kind != "Event"]
     assert made[-2:] == ["Secret", "RayService"] and not world.pods
     assert world.reason("Scheduled") == ("False", "WaitingForServices")
-    told(world, "DEPLOYING", "loading")
+    ray_status(world, "DEPLOYING", "loading")
     assert world.condition("ServicesReady").message == "not healthy yet: judge (DEPLOYING: loading)"
-    told(world, "RUNNING")
+    ray_status(world, "RUNNING")
     assert world.reason("ServicesReady") == ("True", "ServicesHealthy")
     assert names(world.pods) == [GANG]
-    env = {each["name"]: each.get("value") for each in world.pods[0]["spec"]["containers"][0]["env"]}
+    env = {pod["name"]: pod.get("value") for pod in world.pods[0]["spec"]["containers"][0]["env"]}
     assert json.loads(env["RLJOB_SERVICES"]) == {"judge": "http://judge.rljob-services-small.team.svc:8816/judge"}
     assert world.cluster.peek(SERVICE, KEY.namespace, "rljob-services-small") is not None
 
@@ -73,23 +73,23 @@ def test_looks_at_a_job_that_runs_ask_nothing(world: World) -> None:
     for _ in range(3):
         world.reconcile()
     asked = {(verb, kind) for verb, kind, _ in world.cluster.requests[before:]}
-    assert not {each for each in asked if each[1] == "RayService" or each == ("list", "Pod")}
+    assert not {item for item in asked if item[1] == "RayService" or item == ("list", "Pod")}
 
 
 def test_a_model_that_dies_is_said_and_is_kube_rays_to_start_again(world: World) -> None:
     to_running(world)
-    told(world, "UNHEALTHY", "CUDA is gone")
+    ray_status(world, "UNHEALTHY", "CUDA is gone")
     assert world.reason("ServicesReady") == ("False", "ServiceUnhealthy")
     assert "CUDA is gone" in world.condition("ServicesReady").message and starts(world) == ["r1"]
     assert (world.status.phase, world.status.restarts) == ("Running", 0)
-    told(world, "RUNNING")
+    ray_status(world, "RUNNING")
     assert world.reason("ServicesReady")[0] == "True"
 
 
 def test_a_model_that_cannot_be_served_fails_the_job_and_gives_its_pods_back(world: World) -> None:
     world.submit(**JUDGE)
     world.settle()
-    told(world, "DEPLOY_FAILED", "no module named 'mine'")
+    ray_status(world, "DEPLOY_FAILED", "no module named 'mine'")
     assert world.reason("Failed") == ("True", "ServiceFailed")
     assert "no module named 'mine'" in world.condition("ServicesReady").message
     world.wait(5)
@@ -120,7 +120,7 @@ def test_suspend_gives_everything_back_the_model_after_the_gang(world: World) ->
     assert not rays(world), "a model is part of what waits for quota"
     let_in(world.cluster, world.cluster.all(WORKLOAD_KUEUE)[0])
     world.settle()
-    told(world, "RUNNING")
+    ray_status(world, "RUNNING")
     world.run_pods()
     world.settle()
     world.edit(suspend=True)

@@ -62,7 +62,7 @@ def test_a_model_that_dies_is_replaced_and_the_gang_goes_on(world: World) -> Non
     assert names(world.pods) == ["small-judge-r2", GANG]
     assert (world.status.phase, world.status.attempt, world.status.restarts) == ("Running", 1, 0)
     assert "RuntimeError: out of memory" in world.condition("ServicesReady").message
-    assert [each["type"] for each in world.cluster.events("ServiceFailed")] == ["Warning"]
+    assert [event["type"] for event in world.cluster.events("ServiceFailed")] == ["Warning"]
     world.run_pods()
     world.settle()
     assert world.reason("ServicesReady")[0] == "True" and world.status.services[0].failures == 1
@@ -196,7 +196,7 @@ def test_the_end_of_the_job_is_that_of_its_model(world: World) -> None:
 def test_what_workers_ask_is_what_resolves(world: World) -> None:
     to_running(world)
     model, gang = world.pods
-    env = {each["name"]: each.get("value") for each in gang["spec"]["containers"][0]["env"]}
+    env = {item["name"]: item.get("value") for item in gang["spec"]["containers"][0]["env"]}
     url = "http://judge.rljob-services-small.team.svc:8816/judge"
     assert json.loads(env["RLJOB_SERVICES"]) == {"judge": url}
     assert env["RLJOB_SERVICES_TOKEN_FILE"] == "/etc/rljob/token/token"
@@ -209,14 +209,14 @@ def test_what_workers_ask_is_what_resolves(world: World) -> None:
 
 
 def _secret_of(pod: dict[str, Any]) -> str:
-    return next(each["secret"]["secretName"] for each in pod["spec"]["volumes"] if each["name"] == "token")
+    return next(item["secret"]["secretName"] for item in pod["spec"]["volumes"] if item["name"] == "token")
 
 
 def test_a_deleted_domain_of_models_is_healed(world: World) -> None:
     to_running(world)
-    found = world.cluster.peek(SERVICE, KEY.namespace, "rljob-services-small")
-    assert found is not None
-    world.cluster.remove(SERVICE, found)
+    peek = world.cluster.peek(SERVICE, KEY.namespace, "rljob-services-small")
+    assert peek is not None
+    world.cluster.remove(SERVICE, peek)
     world.wait(31)
     assert world.cluster.peek(SERVICE, KEY.namespace, "rljob-services-small") is not None
 
@@ -227,7 +227,7 @@ def test_only_workers_of_the_job_reach_its_models(world: World) -> None:
     (policy,) = rules.cluster.all(NETWORK_POLICY, KEY.namespace)
     model, gang = rules.pods
     assert policy["spec"]["podSelector"]["matchLabels"].items() <= model["metadata"]["labels"].items()
-    ((peer,),) = ([each["podSelector"]["matchLabels"] for each in rule["from"]] for rule in policy["spec"]["ingress"])
+    ((peer,),) = ([item["podSelector"]["matchLabels"] for item in rule["from"]] for rule in policy["spec"]["ingress"])
     assert peer.items() <= gang["metadata"]["labels"].items()
     assert not peer.items() <= model["metadata"]["labels"].items()
 

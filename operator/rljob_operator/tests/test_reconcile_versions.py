@@ -38,7 +38,7 @@ def write_plan_as_another_version(world: World) -> str:
 
 
 def plans(world: World) -> list[str]:
-    return [each["metadata"]["name"] for each in world.cluster.all(CONFIG_MAP, KEY.namespace)]
+    return [item["metadata"]["name"] for item in world.cluster.all(CONFIG_MAP, KEY.namespace)]
 
 
 def test_attempt_that_runs_keeps_the_plan_of_the_version_that_began_it(world: World) -> None:
@@ -72,7 +72,7 @@ def test_gang_that_another_version_began_to_make_is_made_with_one_plan(world: Wo
     world.settle()
     made = world.pods[1]
     assert made["metadata"]["annotations"][keys.ANNOTATION_PLAN_HASH] == world.status.plan_hash
-    assert name in [(each.get("configMap") or {}).get("name") for each in made["spec"]["volumes"]]
+    assert name in [(item.get("configMap") or {}).get("name") for item in made["spec"]["volumes"]]
     assert plans(world) == [name] and world.status.attempt == 1
 
 

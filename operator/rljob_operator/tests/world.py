@@ -16,20 +16,20 @@ from rljob_api.tests.builders import SMALL
 from rljob_api.v1alpha1.status import Condition, RLJobStatus
 from rljob_operator.cluster.api import Object
 from rljob_operator.cluster.child_cache import PodCache
-from rljob_operator.cluster.errors import Conflict
+from rljob_operator.cluster.errors import UpdateConflict
 from rljob_operator.cluster.kind_watch import KindWatch
-from rljob_operator.cluster.kinds import NAMESPACE, POD, RAY_SERVICE, RLJOB, WORKLOAD_KUEUE, Kind
-from rljob_operator.gangs.gang import Gang, Ungrouped
-from rljob_operator.gangs.reading import Gangs
+from rljob_operator.cluster.kinds import NAMESPACE, POD, RAY_SERVICE, RLJOB, WORKLOAD_KUEUE, ResourceKind
+from rljob_operator.gangs.provider import GangProvider, Ungrouped
+from rljob_operator.gangs.providers import GangProviders
 from rljob_operator.gangs.schedulers import Recent, Schedulers
+from rljob_operator.inspection.job_store import JobStore, read_status
 from rljob_operator.manifests.context import JobContext
 from rljob_operator.reconcile import Reconciler
+from rljob_operator.reporting.event_writer import EventWriter
+from rljob_operator.reporting.job_metrics import JobMetrics
 from rljob_operator.rules import Rules
 from rljob_operator.states.situation.conditions import condition
-from rljob_operator.states.situation.facts import ProgressAnswer, Unreachable
-from rljob_operator.surveying.job import Jobs, read_status
-from rljob_operator.telling.job_metrics import JobMetrics
-from rljob_operator.telling.teller import Teller
+from rljob_operator.states.situation.facts import ProgressAnswer, UnreachableLead
 from rljob_operator.tests.fake_cluster import FakeCluster, LiveCache
 from rljob_operator.vocabulary.key import Key
 
@@ -72,7 +72,7 @@ class Progress:
     """What the lead pod answers, asked at every look that comes an interval after the one before."""
 
     def __init__(self, clock: Clock, interval_seconds: float, unanswered_polls: int) -> None:
-        self.answer: ProgressAnswer | Unreachable = Unreachable("nobody listens")
+        self.answer: ProgressAnswer | UnreachableLead = UnreachableLead("nobody listens")
         self.asked: list[str] = []
         self.followed: set[Key] = set()
         self._clock = clock
@@ -86,20 +86,20 @@ class Progress:
         self._num_unanswered = 0
         self.followed.clear()
 
-    def follow(self, key: Key, address: str) -> ProgressAnswer | Unreachable | None:
+    def follow(self, key: Key, address: str) -> ProgressAnswer | UnreachableLead | None:
         self.followed.add(key)
         if self._clock() - self._asked_at < self._interval_seconds:
             return None
         self._asked_at = self._clock()
         self.asked.append(address)
-        self._num_unanswered = self._num_unanswered + 1 if isinstance(self.answer, Unreachable) else 0
+        self._num_unanswered = self._num_unanswered + 1 if isinstance(self.answer, UnreachableLead) else 0
         return None if 0 < self._num_unanswered < self._unanswered_polls else self.answer
 
     def leave(self, key: Key) -> None:
         self.followed.discard(key)
 
 
-Select = Callable[[JobContext], Gang]
+Select = Callable[[JobContext], GangProvider]
 
 
 class Chosen(Schedulers):
@@ -111,7 +111,7 @@ class Chosen(Schedulers):
     async def learn(self, context: JobContext) -> None:
         pass
 
-    def choose(self, context: JobContext) -> Gang:
+    def choose(self, context: JobContext) -> GangProvider:
         return self._select(context)
 
 
@@ -142,10 +142,10 @@ class World:
         """A fresh one, which remembers nothing."""
         self.progress.forget()
         tokens = (f"token-{number}" for number in itertools.count())
-        self.teller = Teller(self.cluster, self.clock)
+        self.teller = EventWriter(self.cluster, self.clock)
         self.operator = Reconciler(
             self.cluster,
-            Jobs(self.cluster, self.heard, self.steady),
+            JobStore(self.cluster, self.heard, self.steady),
             self.cache,
             self.progress,
             self.rules,
@@ -158,15 +158,15 @@ class World:
             self.steady,
         )
 
-    def gangs(self) -> Gangs:
+    def gangs(self) -> GangProviders:
         """Who reads queues."""
         recent = Recent(self.cluster, self.steady)
-        return Gangs(self.cluster, recent, Chosen(self.select), WatchedWorkloads(self))
+        return GangProviders(self.cluster, recent, Chosen(self.select), WatchedWorkloads(self))
 
     def watched(self, key: Key) -> list[Object]:
         """Workloads as a watch that is never late reports them."""
-        found = self.cluster.all(WORKLOAD_KUEUE, key.namespace, f"rljob.dev/job={key.name}")
-        return [{name: each[name] for name in ("metadata", "spec", "status") if name in each} for each in found]
+        result = self.cluster.all(WORKLOAD_KUEUE, key.namespace, f"rljob.dev/job={key.name}")
+        return [{name: item[name] for name in ("metadata", "spec", "status") if name in item} for item in result]
 
     def heard(self, key: Key) -> int | None:
         """What a watch reported of the job; once it is late, nothing newer than `late_since`."""
@@ -189,7 +189,7 @@ class World:
         """One look, or the try of one, which the queue makes again."""
         try:
             return asyncio.run(self._look())
-        except Conflict:
+        except UpdateConflict:
             assert self.late_since is not None, "only a late watch shows what is no longer so"
             return 0.0
 
@@ -242,9 +242,9 @@ class World:
 
     @property
     def job(self) -> Object:
-        found = self.cluster.peek(RLJOB, KEY.namespace, KEY.name)
-        assert found is not None
-        return found
+        peek = self.cluster.peek(RLJOB, KEY.namespace, KEY.name)
+        assert peek is not None
+        return peek
 
     @property
     def status(self) -> RLJobStatus:
@@ -258,18 +258,18 @@ class World:
     def attempts_alive(self) -> set[str]:
         """Attempts that have a pod which may run."""
         alive = (pod for pod in self.pods if (pod.get("status") or {}).get("phase") not in ("Succeeded", "Failed"))
-        found = (pod["metadata"]["labels"].get("rljob.dev/attempt") for pod in alive)
-        return {attempt for attempt in found if attempt is not None}
+        result = (pod["metadata"]["labels"].get("rljob.dev/attempt") for pod in alive)
+        return {attempt for attempt in result if attempt is not None}
 
     def condition(self, type_: Any) -> Condition:
-        found = condition(self.status.conditions, type_)
-        assert found is not None, f"no condition {type_}"
-        return found
+        result = condition(self.status.conditions, type_)
+        assert result is not None, f"no condition {type_}"
+        return result
 
     def reason(self, type_: Any) -> tuple[str, str]:
         """Status and reason of a condition."""
-        found = self.condition(type_)
-        return found.status, found.reason
+        result = self.condition(type_)
+        return result.status, result.reason
 
 
 class WatchedWorkloads(KindWatch):
@@ -279,7 +279,7 @@ class WatchedWorkloads(KindWatch):
         self._world = world
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> ResourceKind:
         return WORKLOAD_KUEUE
 
     def of(self, key: Key) -> list[Object]:
@@ -293,12 +293,12 @@ class WatchedRayServices(KindWatch):
         self._world = world
 
     @property
-    def kind(self) -> Kind | None:
+    def kind(self) -> ResourceKind | None:
         return RAY_SERVICE if self._world.has_kube_ray and self._world.rules.pods.ray_services else None
 
     def of(self, key: Key) -> list[Object]:
-        found = self._world.cluster.all(RAY_SERVICE, key.namespace, f"rljob.dev/job={key.name}")
-        return [{name: each[name] for name in ("metadata", "status") if name in each} for each in found]
+        result = self._world.cluster.all(RAY_SERVICE, key.namespace, f"rljob.dev/job={key.name}")
+        return [{name: item[name] for name in ("metadata", "status") if name in item} for item in result]
 
 
 TWO_PODS: dict[str, Any] = {"workerGroups": [{"name": "train", "replicas": 2}]}
@@ -306,7 +306,7 @@ TWO_PODS: dict[str, Any] = {"workerGroups": [{"name": "train", "replicas": 2}]}
 
 def running(**more: Any) -> Object:
     """The status of a pod whose containers are ready."""
-    true = [{"type": each, "status": "True"} for each in ("PodScheduled", "Initialized", "ContainersReady", "Ready")]
+    true = [{"type": item, "status": "True"} for item in ("PodScheduled", "Initialized", "ContainersReady", "Ready")]
     return {
         "phase": "Running",
         "podIP": "10.0.0.1",

@@ -17,7 +17,7 @@ class Key(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Subject:
+class EventSubject:
     """The job that events are about, as it was when they happened."""
 
     namespace: str

@@ -26,10 +26,10 @@ from rljob_worker.metrics.scalars import Scalar
 
 from .advantages import Reduce, no_reduce
 from .masking import action_positions, scatter_actions
-from .mismatch import tally_mismatch
+from .metric_accumulator import MetricAccumulator
+from .mismatch import add_mismatch_metrics
 from .ratios import LOG_LIMIT
 from .segments import segment_mean, segment_sum
-from .tally import Tally
 
 if TYPE_CHECKING:
     from rljob_api.v1alpha1.algorithm import CorrectionSpec
@@ -67,7 +67,7 @@ def correct(
     """
     at = action_positions(mask)
     action_row = row.index_select(0, at)
-    old, rollout = (each.detach().index_select(0, at).double() for each in (old_log_probs, rollout_log_probs))
+    old, rollout = (item.detach().index_select(0, at).double() for item in (old_log_probs, rollout_log_probs))
     ratio = _LEVELS[spec.level](old - rollout, action_row, num_rows)
     inside = (ratio >= spec.lower) & (ratio <= spec.upper)
     weights, keep = _METHODS[spec.method](ratio, inside, action_row, num_rows, spec)
@@ -75,9 +75,9 @@ def correct(
         scatter_actions(weights, at, len(mask)).to(old_log_probs.dtype),
         scatter_actions(keep, at, len(mask)),
     )
-    tally = Tally()
-    tally_mismatch(tally, old, rollout, ratio)
-    return correction, tally.scalars() | _metrics(inside, weights * keep, reduce)
+    totals = MetricAccumulator()
+    add_mismatch_metrics(totals, old, rollout, ratio)
+    return correction, totals.scalars() | _metrics(inside, weights * keep, reduce)
 
 
 def _bounded(log_ratio: Tensor) -> Tensor:
@@ -132,11 +132,11 @@ def _metrics(inside: Tensor, effective: Tensor, reduce: Reduce) -> dict[str, Sca
 
     (Σ w)² / (N · Σ w²), 1 where all weigh the same
     """
-    tally = Tally()
-    tally.mean_of("mismatch/fraction_truncated", ~inside & (effective > 0.0))
-    tally.mean_of("mismatch/fraction_masked", effective == 0.0)
-    tally.mean_of("mismatch/weight", effective)
+    totals = MetricAccumulator()
+    totals.mean_of("mismatch/fraction_truncated", ~inside & (effective > 0.0))
+    totals.mean_of("mismatch/fraction_masked", effective == 0.0)
+    totals.mean_of("mismatch/weight", effective)
     moments = torch.stack([effective.new_tensor(len(effective)), effective.sum(), effective.square().sum()])
     count, total, squares = reduce(moments).tolist()
     size = total * total / (count * squares) if squares > 0.0 else 0.0
-    return tally.scalars() | {"mismatch/effective_sample_size": scalars.mean(size)}
+    return totals.scalars() | {"mismatch/effective_sample_size": scalars.mean(size)}

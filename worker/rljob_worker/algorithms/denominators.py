@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from torch import Tensor
 
 from .aggregation import Aggregation
-from .masking import action_positions, row_of, tensor_of
+from .masking import action_positions, row_of_token, tensor_of
 from .segments import segment_count
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class CountedRows:
 
 def count_actions(aggregation: Aggregation, batch: Batch, mask: str, reads: Collection[str]) -> float:
     """This rank's denominator of one mini-batch. batch: its rows. reads: columns that the objective reads."""
-    row = row_of(batch[mask])[action_positions(tensor_of(batch[mask]))]
+    row = row_of_token(batch[mask])[action_positions(tensor_of(batch[mask]))]
     columns = {name: tensor_of(batch[name]) for name in (TRAJECTORY_TOKENS, ROW_WEIGHTS) if name in reads}
     return float(CountedRows.of(row, len(batch), columns).count(aggregation))
 

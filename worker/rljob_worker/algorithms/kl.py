@@ -20,7 +20,7 @@ from .ratios import bounded_exp
 from .registry import Registry
 
 if TYPE_CHECKING:
-    from .tally import Tally
+    from .metric_accumulator import MetricAccumulator
 
 
 class KLEstimator(Protocol):
@@ -155,7 +155,9 @@ def k3_unclamped(log_probs: Tensor, ref_log_probs: Tensor) -> Tensor:
     return torch.expm1(log_r) - log_r
 
 
-def tally_reference_kl(tally: Tally, log_probs: Tensor, ref_log_probs: Tensor, num_trajectories: Tensor) -> None:
+def add_reference_kl_metrics(
+    totals: MetricAccumulator, log_probs: Tensor, ref_log_probs: Tensor, num_trajectories: Tensor
+) -> None:
     """Report `kl/reference` in nats per token and `kl/reference_row` in nats per trajectory.
 
     mean over tokens, and mean over trajectories of the sum over one, of `k3_unclamped`
@@ -163,13 +165,13 @@ def tally_reference_kl(tally: Tally, log_probs: Tensor, ref_log_probs: Tensor, n
     http://joschu.net/blog/kl-approx.html
     log_probs, ref_log_probs: [actions]. num_trajectories: those with an action, a scalar.
     """
-    tally_kl(tally, k3_unclamped(log_probs, ref_log_probs), num_trajectories)
+    add_kl_metrics(totals, k3_unclamped(log_probs, ref_log_probs), num_trajectories)
 
 
-def tally_kl(tally: Tally, kl: Tensor, num_trajectories: Tensor) -> None:
+def add_kl_metrics(totals: MetricAccumulator, kl: Tensor, num_trajectories: Tensor) -> None:
     """Report a divergence that is already computed. kl: [actions]."""
-    tally.mean_of("kl/reference", kl)
-    tally.mean("kl/reference_row", kl.sum(dtype=torch.float64), num_trajectories)
+    totals.mean_of("kl/reference", kl)
+    totals.mean("kl/reference_row", kl.sum(dtype=torch.float64), num_trajectories)
 
 
 @dataclass(frozen=True)

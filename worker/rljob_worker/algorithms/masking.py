@@ -48,7 +48,7 @@ def tensor_of(column: Column) -> Tensor:
     return values.view(torch.bfloat16) if column.dtype == "bfloat16" else values
 
 
-def row_of(column: Column) -> Tensor:
+def row_of_token(column: Column) -> Tensor:
     """The row each value of a ragged column belongs to, int64 [tokens], ascending."""
     lengths = torch.tensor(column.lengths)
     return torch.repeat_interleave(torch.arange(len(lengths)), lengths)

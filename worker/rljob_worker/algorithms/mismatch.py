@@ -9,13 +9,15 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from .metric_accumulator import MetricAccumulator
 from .ratios import LOG_LIMIT
-from .tally import Tally
 
 ROLLOUT_LOG_PROBS = "rollout_log_probs"
 
 
-def tally_mismatch(tally: Tally, old_log_probs: Tensor, rollout_log_probs: Tensor, ratio: Tensor | None = None) -> None:
+def add_mismatch_metrics(
+    totals: MetricAccumulator, old_log_probs: Tensor, rollout_log_probs: Tensor, ratio: Tensor | None = None
+) -> None:
     """`mismatch/k1` and `k3`, which estimate KL(μ ‖ π_old) per token, the largest ratio, and |π_old - μ| of a token.
 
     x = log π_old - log μ
@@ -28,8 +30,8 @@ def tally_mismatch(tally: Tally, old_log_probs: Tensor, rollout_log_probs: Tenso
     log_ratio = old - rollout
     bounded = log_ratio.clamp(-LOG_LIMIT, LOG_LIMIT)
     difference = (old.clamp(max=0.0).exp() - rollout.clamp(max=0.0).exp()).abs()
-    tally.mean_of("mismatch/k1", -log_ratio)
-    tally.mean_of("mismatch/k3", torch.expm1(bounded) - bounded)
-    tally.maximum("mismatch/ratio_max", bounded.exp() if ratio is None else ratio)
-    tally.mean_of("mismatch/probs_diff", difference)
-    tally.maximum("mismatch/probs_diff_max", difference)
+    totals.mean_of("mismatch/k1", -log_ratio)
+    totals.mean_of("mismatch/k3", torch.expm1(bounded) - bounded)
+    totals.maximum("mismatch/ratio_max", bounded.exp() if ratio is None else ratio)
+    totals.mean_of("mismatch/probs_diff", difference)
+    totals.maximum("mismatch/probs_diff_max", difference)

@@ -23,12 +23,12 @@ from rljob_worker.trajectories import TRAJECTORY_ID
 
 from .aggregation import AGGREGATIONS, Aggregation, aggregate, numerator
 from .denominators import ROW_WEIGHTS, TRAJECTORY_TOKENS, CountedRows, count_actions
-from .kl import KL_ESTIMATORS, KLEstimator, k3_unclamped, tally_kl, tally_reference_kl
+from .kl import KL_ESTIMATORS, KLEstimator, add_kl_metrics, add_reference_kl_metrics, k3_unclamped
 from .masking import LOSS_MASK, action_positions, mask_column
-from .mismatch import ROLLOUT_LOG_PROBS, tally_mismatch
+from .metric_accumulator import MetricAccumulator
+from .mismatch import ROLLOUT_LOG_PROBS, add_mismatch_metrics
 from .policy_losses import POLICY_LOSSES, PolicyLoss, PolicyTokens
 from .registry import resolve
-from .tally import Tally
 
 if TYPE_CHECKING:
     from rljob_api.v1alpha1.algorithm import AlgorithmSpec, LossSpec
@@ -91,13 +91,13 @@ class PolicyObjective:
         entropy = "entropy" if "entropy" in self._terms else "entropy_figure"
         self.outputs: frozenset[str] = frozenset({"log_probs", entropy, *full_kl})
 
-    def telling_mismatch(self) -> PolicyObjective:
+    def reporting_mismatch(self) -> PolicyObjective:
         """This objective, also reporting `mismatch/*` of what the model says of the tokens: for weights that drew
         them."""
-        telling = copy(self)
-        telling.columns = tuple(dict.fromkeys([*self.columns, ROLLOUT_LOG_PROBS]))
-        telling._tells_mismatch = True
-        return telling
+        reporting = copy(self)
+        reporting.columns = tuple(dict.fromkeys([*self.columns, ROLLOUT_LOG_PROBS]))
+        reporting._tells_mismatch = True
+        return reporting
 
     def counts(self, batch: Batch) -> dict[str, float]:
         """This rank's denominators of one mini-batch, by term. batch: its rows, with `columns`."""
@@ -169,26 +169,26 @@ class PolicyObjective:
         losses: Tensor,
         indicators: Mapping[str, Tensor],
     ) -> dict[str, Scalar]:
-        tally = Tally()
+        totals = MetricAccumulator()
         aggregation = self._terms["policy"][1]
-        tally.mean("loss/policy", numerator(aggregation, losses, rows.row, rows.lengths), rows.count(aggregation))
+        totals.mean("loss/policy", numerator(aggregation, losses, rows.row, rows.lengths), rows.count(aggregation))
         log_probs = actions.log_probs.detach()
         ratio = (log_probs - actions.old_log_probs).exp()
-        tally.mean_of("kl/old", k3_unclamped(actions.old_log_probs, log_probs))
-        tally.mean_of("policy/ratio", ratio)
-        tally.maximum("policy/ratio_max", ratio)
+        totals.mean_of("kl/old", k3_unclamped(actions.old_log_probs, log_probs))
+        totals.mean_of("policy/ratio", ratio)
+        totals.maximum("policy/ratio_max", ratio)
         for name, indicator in indicators.items():
-            tally.mean_of(f"policy/{name}", indicator)
+            totals.mean_of(f"policy/{name}", indicator)
         if tokens.entropy is not None:
-            tally.mean_of("policy/entropy", tokens.entropy.index_select(0, at))
+            totals.mean_of("policy/entropy", tokens.entropy.index_select(0, at))
         if self._tells_mismatch:
-            tally_mismatch(tally, log_probs, tokens.columns[ROLLOUT_LOG_PROBS].index_select(0, at))
+            add_mismatch_metrics(totals, log_probs, tokens.columns[ROLLOUT_LOG_PROBS].index_select(0, at))
         if tokens.full_kl is not None:
-            tally_kl(tally, tokens.full_kl.detach().index_select(0, at), rows.num_trajectories)
+            add_kl_metrics(totals, tokens.full_kl.detach().index_select(0, at), rows.num_trajectories)
         elif self._kl is not None:
             ref_log_probs = tokens.columns["ref_log_probs"].index_select(0, at)
-            tally_reference_kl(tally, log_probs, ref_log_probs, rows.num_trajectories)
-        return tally.scalars()
+            add_reference_kl_metrics(totals, log_probs, ref_log_probs, rows.num_trajectories)
+        return totals.scalars()
 
 
 def policy_objective(

@@ -21,19 +21,19 @@ from rljob_worker.trajectories import TRAJECTORY_ID, Trajectories
 from .advantages import Reduce, no_reduce
 from .corrections import correct
 from .denominators import TRAJECTORY_TOKENS, trajectory_tokens
-from .masking import LOSS_MASK, action_positions, mask_column, row_of, scatter_actions, tensor_of, trajectory_of
-from .mismatch import ROLLOUT_LOG_PROBS, tally_mismatch
+from .masking import LOSS_MASK, action_positions, mask_column, row_of_token, scatter_actions, tensor_of, trajectory_of
+from .metric_accumulator import MetricAccumulator
+from .mismatch import ROLLOUT_LOG_PROBS, add_mismatch_metrics
 from .objectives import IMPORTANCE_WEIGHTS
 from .policy_losses import POLICY_LOSSES, MiniBatchTokens, PreparedPolicyLoss
 from .registry import resolve
 from .segments import segment_count
-from .tally import Tally
 
 if TYPE_CHECKING:
     from rljob_api.v1alpha1.algorithm import AlgorithmSpec, LossSpec
 
 
-def check_reads(batch: Batch, loss: LossSpec) -> None:
+def require_loss_columns(batch: Batch, loss: LossSpec) -> None:
     """Raises InvalidJob where a loss of the user's own reads a column that is not one number per response token."""
     for name in loss.reads:
         if not batch[name].is_ragged:
@@ -43,7 +43,7 @@ def check_reads(batch: Batch, loss: LossSpec) -> None:
             )
 
 
-def corrected(
+def with_corrections(
     batch: Batch, algorithm: AlgorithmSpec, reduce: Reduce = no_reduce, *, rows_per_trajectory: int = 1
 ) -> tuple[Batch, dict[str, Scalar]]:
     """A step's rows with `importance_weights` and a `loss_mask` without what was rejected; and `mismatch/*`.
@@ -54,19 +54,19 @@ def corrected(
     if "old_log_probs" not in batch or ROLLOUT_LOG_PROBS not in batch:
         return batch, {}
     mask = batch[mask_column(algorithm)]
-    old, rollout, actions = (tensor_of(each) for each in (batch["old_log_probs"], batch[ROLLOUT_LOG_PROBS], mask))
+    old, rollout, actions = (tensor_of(item) for item in (batch["old_log_probs"], batch[ROLLOUT_LOG_PROBS], mask))
     if algorithm.correction is None:
-        tally, at = Tally(), action_positions(actions)
-        tally_mismatch(tally, old[at], rollout[at])
-        return batch, tally.scalars()
+        totals, at = MetricAccumulator(), action_positions(actions)
+        add_mismatch_metrics(totals, old[at], rollout[at])
+        return batch, totals.scalars()
     trajectories = Trajectories(batch.row_ids, rows_per_trajectory)
     trajectory = trajectory_of(mask, trajectories)
-    found, metrics = correct(old, rollout, actions, trajectory, len(trajectories), algorithm.correction, reduce)
-    columns = {IMPORTANCE_WEIGHTS: _column(found.weights, mask), LOSS_MASK: _column(found.keep.to(torch.uint8), mask)}
+    result, metrics = correct(old, rollout, actions, trajectory, len(trajectories), algorithm.correction, reduce)
+    columns = {IMPORTANCE_WEIGHTS: _column(result.weights, mask), LOSS_MASK: _column(result.keep.to(torch.uint8), mask)}
     return batch.with_columns(columns), metrics
 
 
-def told_of_trajectories(batch: Batch, algorithm: AlgorithmSpec, rows_per_trajectory: int) -> Batch:
+def with_trajectory_columns(batch: Batch, algorithm: AlgorithmSpec, rows_per_trajectory: int) -> Batch:
     """A step's rows with `trajectory_tokens`, and with `trajectory_id` where the loss needs all rows of a trajectory in
     one micro-batch; unchanged where every trajectory has one row.
 
@@ -97,7 +97,7 @@ def prepared(
         return batch
     mask = batch[LOSS_MASK if LOSS_MASK in batch else "response_mask"]
     assert mask.offsets is not None, "a mask is ragged"
-    at, row = action_positions(tensor_of(mask)), row_of(mask)
+    at, row = action_positions(tensor_of(mask)), row_of_token(mask)
     row_ids, positions = _places(batch, mask, at, row, rows_per_trajectory)
     tokens = MiniBatchTokens(
         old_log_probs=tensor_of(batch["old_log_probs"]).double()[at],
@@ -105,9 +105,9 @@ def prepared(
         row_ids=row_ids,
         positions=positions,
     )
-    found = loss.prepare(tokens, algorithm.loss, reduce, seed)
+    prepare = loss.prepare(tokens, algorithm.loss, reduce, seed)
     return batch.with_columns(
-        {name: _column(scatter_actions(values, at, len(row)), mask) for name, values in found.items()}
+        {name: _column(scatter_actions(values, at, len(row)), mask) for name, values in prepare.items()}
     )
 
 

@@ -17,7 +17,7 @@ from rljob_worker.checkpoint.manifest import Committed, committed, damage
 from rljob_worker.checkpoint.writer import engine_folder
 from rljob_worker.errors import InvalidJob, RLJobError, StorageError
 from rljob_worker.rundir.plan import read_plan
-from rljob_worker.storage.place import Place, place_of, upload
+from rljob_worker.storage.paths import StoragePath, storage_path, upload
 
 log = logging.getLogger("rljob_worker.checkpoint.export")  # also where this is a process of its own
 
@@ -26,7 +26,7 @@ CONFIGURATIONS = ("config.json", "adapter_config.json")
 """By one of these a folder is known for a model, or for an adapter."""
 
 
-def export(run_dir: Place, out: Place, step: int, *, merged: bool, model: str | None = None) -> None:
+def export_run(run_dir: StoragePath, out: StoragePath, step: int, *, merged: bool, model: str | None = None) -> None:
     """Write what a model was at `step`, for any number of ranks that wrote the checkpoint: weights, configuration and
     tokenizer, or where it trains an adapter that one with the tokenizer, unless it is to be merged into the model.
     model: None for the policy of a run with one.
@@ -49,7 +49,9 @@ def export(run_dir: Place, out: Place, step: int, *, merged: bool, model: str | 
             raise StorageError(f"cannot write {out}: {error.strerror or error}") from error
 
 
-def export_plan(plan: Plan, run_dir: Place, out: Path, step: int, *, merged: bool, model: str | None = None) -> None:
+def export_plan(
+    plan: Plan, run_dir: StoragePath, out: Path, step: int, *, merged: bool, model: str | None = None
+) -> None:
     """Export a run by a plan whose models are on this machine."""
     engine = _engine_of(plan, chosen_model(plan, model))
     if merged and engine.adapter is None:
@@ -91,34 +93,34 @@ def _engine_of(plan: Plan, model: str) -> EnginePlan:
     return trained[model]
 
 
-def export_model(plan: Plan, engine: EnginePlan, checkpoint: Place, out: Path) -> None:
+def export_model(plan: Plan, engine: EnginePlan, checkpoint: StoragePath, out: Path) -> None:
     """Weights, with an adapter merged into them, in the precision of the job, and configuration."""
     import torch
 
-    from rljob_worker.engines.fsdp.export.directory import export
+    from rljob_worker.engines.fsdp.export.directory import export_directory
     from rljob_worker.engines.fsdp.settings import DTYPES
     from rljob_worker.engines.models import Adapter, DrawnWeights, WeightFiles
-    from rljob_worker.engines.of_job import empty_model, layers_of
+    from rljob_worker.engines.planned_model import empty_model, layer_library_of
 
     dtype, adapter = DTYPES[plan.precision], Adapter.of(engine)
-    model, layers = empty_model(plan, engine, engine.path, dtype), layers_of(engine, torch.device("cpu"))
+    model, layers = empty_model(plan, engine, engine.path, dtype), layer_library_of(engine, torch.device("cpu"))
     base: WeightFiles | DrawnWeights | None = None
     if adapter is not None:
         is_drawn = engine.initialise == "Random"
         base = DrawnWeights.of(model, plan.spec.seed) if is_drawn else WeightFiles.find(engine.path)
-    export(model, checkpoint, out, dtype, adapter=adapter, base=base, layers=layers)
+    export_directory(model, checkpoint, out, dtype, adapter=adapter, base=base, layers=layers)
     copy_generation_config(engine.path, out)
 
 
-def checkpoint_of(run_dir: Place, step: int) -> Committed:
+def checkpoint_of(run_dir: StoragePath, step: int) -> Committed:
     """The whole checkpoint of a step."""
-    found = next((each for each in committed(run_dir / "checkpoints") if each.step == step), None)
-    if found is None:
+    result = next((item for item in committed(run_dir / "checkpoints") if item.step == step), None)
+    if result is None:
         raise InvalidJob(f"{run_dir} has no checkpoint of step {step}")
-    problem = damage(found)
+    problem = damage(result)
     if problem is not None:
         raise StorageError(f"the checkpoint of step {step} is damaged: {problem}; export another step")
-    return found
+    return result
 
 
 def copy_tokenizer(model_path: str, out: Path) -> None:
@@ -132,15 +134,15 @@ def copy_generation_config(model_path: str, out: Path) -> None:
     """As it is: what people give theirs, transformers may read and would refuse to write."""
     from transformers.utils import cached_file
 
-    found = cached_file(model_path, GENERATION_CONFIG, _raise_exceptions_for_missing_entries=False)
-    if found is not None:
-        shutil.copyfile(found, out / GENERATION_CONFIG)
+    result = cached_file(model_path, GENERATION_CONFIG, _raise_exceptions_for_missing_entries=False)
+    if result is not None:
+        shutil.copyfile(result, out / GENERATION_CONFIG)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser()
-    parser.add_argument("run", type=place_of)
-    parser.add_argument("out", type=place_of)
+    parser.add_argument("run", type=storage_path)
+    parser.add_argument("out", type=storage_path)
     parser.add_argument("--step", type=int, required=True)
     parser.add_argument("--merged", action="store_true")
     parser.add_argument("--model")
@@ -149,7 +151,7 @@ def main() -> int:
     logging.basicConfig(format="%(message)s")
     logging.getLogger("rljob_worker").setLevel(logging.INFO)
     try:
-        export(options.run, options.out, options.step, merged=options.merged, model=options.model)
+        export_run(options.run, options.out, options.step, merged=options.merged, model=options.model)
     except RLJobError as error:
         print(f"rljob: {error}", file=sys.stderr)
         return int(error.exit_code)

@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from rljob_worker.checkpoint.manifest import Committed, committed, damage, read_manifest
 from rljob_worker.checkpoint.writer import engine_folder
 from rljob_worker.errors import InvalidJob, StorageError
-from rljob_worker.storage.place import Place
+from rljob_worker.storage.paths import StoragePath
 
 
-def initial_weights(source: Place, engines: Iterable[str]) -> dict[str, Place]:
+def initial_weights(source: StoragePath, engines: Iterable[str]) -> dict[str, StoragePath]:
     """Where the weights are of every one of these engines that the checkpoint also has, by name.
 
     `source`: a run directory (its newest checkpoint is taken) or one checkpoint's directory. Raises InvalidJob when it
@@ -18,14 +18,14 @@ def initial_weights(source: Place, engines: Iterable[str]) -> dict[str, Place]:
     """
     checkpoint = find_checkpoint(source)
     folders = {name: checkpoint / "engines" / engine_folder(name) for name in engines}
-    found = {name: folder for name, folder in folders.items() if folder.is_dir()}
-    if folders and not found:
+    result = {name: folder for name, folder in folders.items() if folder.is_dir()}
+    if folders and not result:
         there = sorted(path.name for path in (checkpoint / "engines").glob("*"))
         raise InvalidJob(f"checkpoint.initFrom: {checkpoint} holds {there}, none of this job's {sorted(folders)}")
-    return found
+    return result
 
 
-def find_checkpoint(source: Place) -> Place:
+def find_checkpoint(source: StoragePath) -> StoragePath:
     """The checkpoint directory that `source` names or contains."""
     manifest = read_manifest(source)
     candidates = [Committed(source, manifest)] if manifest else committed(source / "checkpoints")

@@ -15,7 +15,7 @@ from pydantic.alias_generators import to_camel
 from rljob_worker.rundir.ownership import Owner
 from rljob_worker.storage.files import read_if_there
 from rljob_worker.storage.object_path import ObjectPath
-from rljob_worker.storage.place import Place
+from rljob_worker.storage.paths import StoragePath
 
 MANIFEST = "manifest.json"
 _CHUNK_BYTES = 1 << 22
@@ -52,7 +52,7 @@ class Manifest(BaseModel):
 class Committed:
     """A checkpoint directory with a readable manifest."""
 
-    path: Place
+    path: StoragePath
     manifest: Manifest
 
     @property
@@ -65,15 +65,15 @@ def directory_name(step: int, owner: Owner) -> str:
     return f"step-{step:08d}-{owner.mark}"
 
 
-def committed(checkpoints: Place) -> list[Committed]:
+def committed(checkpoints: StoragePath) -> list[Committed]:
     """Checkpoints with a manifest, oldest first; of one step the newest attempt."""
     read = ((path, read_manifest(path)) for path in checkpoints.glob("step-*"))
-    found = [Committed(path, manifest) for path, manifest in read if manifest is not None]
-    newest = {each.step: each for each in sorted(found, key=lambda each: each.manifest.attempt)}
+    result = [Committed(path, manifest) for path, manifest in read if manifest is not None]
+    newest = {item.step: item for item in sorted(result, key=lambda item: item.manifest.attempt)}
     return [newest[step] for step in sorted(newest)]
 
 
-def read_manifest(path: Place) -> Manifest | None:
+def read_manifest(path: StoragePath) -> Manifest | None:
     """The manifest, or None where there is none or it is torn or something else: such a directory is not a checkpoint.
 
     Raises StorageError when it cannot be read: a checkpoint out of reach is not one that is not there.
@@ -120,7 +120,7 @@ def _file_damage(directory: Path, name: str, entry: FileEntry) -> str | None:
         return f"{path}: {error.strerror}"
 
 
-def file_entry(path: Place) -> FileEntry:
+def file_entry(path: StoragePath) -> FileEntry:
     """Size and checksum of a file."""
     crc, size = 0, 0
     with path.open("rb") as file:

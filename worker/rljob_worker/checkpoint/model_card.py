@@ -50,8 +50,8 @@ def model_card(plan: Plan, policy: str, step: int, records: Sequence[Mapping[str
 
 def _at(records: Sequence[Mapping[str, Any]], step: int, name: str) -> float | None:
     """The newest value up to a step."""
-    found = [record[name] for record in records if record["step"] <= step and record.get(name) is not None]
-    return found[-1] if found else None
+    result = [record[name] for record in records if record["step"] <= step and record.get(name) is not None]
+    return result[-1] if result else None
 
 
 def _block(section: ApiModel, name: str) -> str:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from rljob_api.lifetime.changes import Change, resume_changes
 from rljob_api.loading.document import read_document
-from rljob_api.loading.load import by_todays_names
+from rljob_api.loading.load import with_current_names
 from rljob_api.loading.structure import check_structure
 from rljob_api.v1alpha1 import RLJobSpec
 from rljob_worker.checkpoint.manifest import committed
@@ -27,7 +27,7 @@ class Existing:
 
 
 @dataclass(frozen=True, slots=True)
-class Begin:
+class StartFrom:
     """Run from `resume` (what workers get: never, auto or a step)."""
 
     resume: str
@@ -46,7 +46,7 @@ def existing_run(directory: RunDirectory) -> Existing | None:
     text = read_if_there(directory.document)
     if text is None:
         return None
-    job, problems = check_structure(by_todays_names(read_document(text).value))
+    job, problems = check_structure(with_current_names(read_document(text).value))
     if job is None or problems:
         raise InvalidJob(
             f"{directory.home} holds a run whose job this version does not understand "
@@ -63,14 +63,14 @@ def checkpoint_steps(directory: RunDirectory) -> list[int]:
     return [checkpoint.step for checkpoint in committed(directory.checkpoints)]
 
 
-def decide_start(wanted: str, spec: RLJobSpec, existing: Existing | None) -> Begin | Finished:
+def decide_start(wanted: str, spec: RLJobSpec, existing: Existing | None) -> StartFrom | Finished:
     """What follows from `wanted` (auto, never or a step's number); InvalidJob, with the fix, for what cannot be."""
     if wanted not in ("auto", "never") and not wanted.isdecimal():
         raise InvalidJob(f"--resume {wanted} is neither auto, never nor the number of a step; correct it")
     if existing is None:
         if wanted not in ("auto", "never"):
             raise InvalidJob(f"--resume {wanted}: there is no run to go on with; leave --resume out to begin one")
-        return Begin("never", "")
+        return StartFrom("never", "")
     if wanted == "never":
         raise InvalidJob(
             f"{existing.path} holds a run already and resume is never; use --resume auto to go on with it, another "
@@ -80,14 +80,14 @@ def decide_start(wanted: str, spec: RLJobSpec, existing: Existing | None) -> Beg
     if wanted != "auto":
         _check_step(wanted, existing)
         _check_changes(changes, existing)
-        return Begin(wanted, f"going on from the checkpoint of step {wanted}{_described(changes)}")
+        return StartFrom(wanted, f"going on from the checkpoint of step {wanted}{_described(changes)}")
     if existing.steps:
         _check_changes(changes, existing)
     if _is_finished(existing, spec):
         return Finished(f"{existing.path} is finished: {existing.steps[-1]} steps; raise stop.steps to train on")
     if not existing.steps:
-        return Begin("never", f"starting over in {existing.path}: the run there left no checkpoint")
-    return Begin("auto", f"going on from the checkpoint of step {existing.steps[-1]}{_described(changes)}")
+        return StartFrom("never", f"starting over in {existing.path}: the run there left no checkpoint")
+    return StartFrom("auto", f"going on from the checkpoint of step {existing.steps[-1]}{_described(changes)}")
 
 
 def _is_finished(existing: Existing, spec: RLJobSpec) -> bool:

@@ -7,9 +7,9 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from rljob_worker.checkpoint.writer import read_json
-from rljob_worker.data.listing import DataIdentity, changes, from_json, named
+from rljob_worker.data.listing import DataIdentity, changes, listing_from_json, named_changes
 from rljob_worker.errors import BadData, StorageError
-from rljob_worker.storage.place import Place
+from rljob_worker.storage.paths import StoragePath
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class GroupState:
         return asdict(self)
 
     @staticmethod
-    def read(checkpoint: Place, group: str) -> GroupState:
+    def read(checkpoint: StoragePath, group: str) -> GroupState:
         """Raises StorageError when the checkpoint has none for this group."""
         raw = read_json(checkpoint / f"state-{group}.json")
         if raw is None:
@@ -44,7 +44,9 @@ class GroupState:
         have moved."""
         if self.dataset is not None and data.fingerprint is not None and self.dataset != data.fingerprint:
             same = "its files have not, but what is read of them has, or data.train[].weight"
-            what = f": {named(changes(from_json(self.files), data.files)) or same}" if self.files else ""
+            what = (
+                f": {named_changes(changes(listing_from_json(self.files), data.files)) or same}" if self.files else ""
+            )
             raise BadData(
                 f"the training data has changed since the checkpoint was written{what}. The order of prompts would not "
                 "be that of one run; restore the data, or start a new run with checkpoint.initFrom"

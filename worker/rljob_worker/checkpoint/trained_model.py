@@ -11,7 +11,7 @@ from rljob_worker.checkpoint.writer import engine_folder
 from rljob_worker.engines.protocols import TrainedModel
 from rljob_worker.errors import InvalidJob, StorageError
 from rljob_worker.rundir.plan import read_plan
-from rljob_worker.storage.place import Place, place_of
+from rljob_worker.storage.paths import StoragePath, storage_path
 
 
 def trained_elsewhere(plan: Plan, engine: EnginePlan) -> TrainedModel | None:
@@ -24,7 +24,7 @@ def trained_model(path: str, name: str) -> TrainedModel | None:
     """The policy of the newest checkpoint of a run directory, or of one checkpoint's directory; None for a path that is
     neither. name: of the policy, where the run trained several. Raises StorageError when the checkpoint is damaged,
     InvalidJob when it holds an adapter alone, and when none of several has the name."""
-    source = place_of(path)
+    source = storage_path(path)
     checkpoint = _checkpoint(source)
     if checkpoint is None:
         return None
@@ -51,9 +51,9 @@ def _chosen(policies: Sequence[str], path: str, name: str) -> str:
     return name
 
 
-def _checkpoint(source: Place) -> Committed | None:
+def _checkpoint(source: StoragePath) -> Committed | None:
     if not source.is_dir():
         return None
     manifest = read_manifest(source)
-    found = [Committed(source, manifest)] if manifest else committed(source / "checkpoints")
-    return found[-1] if found else None
+    result = [Committed(source, manifest)] if manifest else committed(source / "checkpoints")
+    return result[-1] if result else None

@@ -27,11 +27,11 @@ from rljob_worker.checkpoint.manifest import (
     file_entry,
     to_delete,
 )
-from rljob_worker.checkpoint.restore import delete
+from rljob_worker.checkpoint.restore import delete_checkpoint
 from rljob_worker.errors import DeadlineExceeded, StorageError
 from rljob_worker.rundir.ownership import Owner, owner_of
 from rljob_worker.storage.files import read_if_there, write_atomically, write_draft
-from rljob_worker.storage.place import Place, delete_tree, files_below
+from rljob_worker.storage.paths import StoragePath, delete_tree, files_below
 
 if TYPE_CHECKING:
     from rljob_worker.engines.protocols import Shards, TrainEngine
@@ -43,7 +43,7 @@ _STORE_POLL_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class HeldRows:
+class StageRows:
     """What a stage holds on one data-parallel rank."""
 
     stage: str
@@ -51,7 +51,7 @@ class HeldRows:
     rows: Batch
 
 
-def packed_rows(held: HeldRows) -> tuple[str, bytes]:
+def packed_rows(held: StageRows) -> tuple[str, bytes]:
     """Name and content of the file for one rank's rows of a stage."""
     record = to_arrow(held.rows)
     sink = pa.BufferOutputStream()
@@ -60,13 +60,13 @@ def packed_rows(held: HeldRows) -> tuple[str, bytes]:
     return _name(held.stage, held.dp_rank), sink.getvalue().to_pybytes()
 
 
-def read_rows(checkpoint: Place, stage: str, dp_rank: int, dp_size: int) -> list[Batch]:
+def read_rows(checkpoint: StoragePath, stage: str, dp_rank: int, dp_size: int) -> list[Batch]:
     """The rows that fall to a rank: of its own file, and with fewer ranks than before of those that are gone."""
-    found = []
+    result = []
     while (path := checkpoint / _name(stage, dp_rank)).exists():
-        found.append(from_arrow(pa.ipc.open_file(path.read_bytes()).get_batch(0)))
+        result.append(from_arrow(pa.ipc.open_file(path.read_bytes()).get_batch(0)))
         dp_rank += dp_size
-    return found
+    return result
 
 
 def _name(stage: str, dp_rank: int) -> str:
@@ -85,7 +85,7 @@ class RankPart:
     """That stages hold, by file name."""
 
     @staticmethod
-    def copy(engines: Mapping[str, TrainEngine], state: Mapping[str, Any], rows: Iterable[HeldRows] = ()) -> RankPart:
+    def copy(engines: Mapping[str, TrainEngine], state: Mapping[str, Any], rows: Iterable[StageRows] = ()) -> RankPart:
         """Takes host memory for what the engines have here."""
         shards = {name: engine.copy_shards() for name, engine in engines.items()}
         return RankPart(shards, json.dumps(state), dict(map(packed_rows, rows)))
@@ -95,7 +95,7 @@ class RankPart:
 class RankFiles:
     """Writes one rank's part of a checkpoint."""
 
-    run_dir: Place
+    run_dir: StoragePath
     owner: Owner
     group: str
     rank: int
@@ -103,7 +103,7 @@ class RankFiles:
     def write(self, step: int, part: RankPart) -> None:
         """Shards, the group's stage state (rank 0 only), rows, then the done file. Raises StorageError."""
         directory = self.run_dir / "checkpoints" / directory_name(step, self.owner)
-        with storage_errors(directory):
+        with checkpoint_errors(directory):
             for name, shards in part.shards.items():
                 shards.write(directory / "engines" / engine_folder(name))
             directory.mkdir(parents=True, exist_ok=True)
@@ -115,7 +115,7 @@ class RankFiles:
                 directory / done_name(self.group, self.rank), json.dumps(self._own_files(directory, part.shards))
             )
 
-    def _own_files(self, directory: Place, engines: Iterable[str]) -> dict[str, list[int]]:
+    def _own_files(self, directory: StoragePath, engines: Iterable[str]) -> dict[str, list[int]]:
         folders = [directory / "engines" / engine_folder(name) for name in engines]
         own = [path for folder in folders for path in folder.glob(f"__{self.rank}_*")]
         entries = {f"{path.parent.parent.name}/{path.parent.name}/{path.name}": file_entry(path) for path in own}
@@ -127,7 +127,7 @@ class Committer:
     """The lead's part: waits for every rank's done file, makes one index of the ranks' own, then writes the manifest,
     then applies retention."""
 
-    run_dir: Place
+    run_dir: StoragePath
     owner: Owner
     plan_hash: str
     ranks: tuple[tuple[str, int], ...]
@@ -136,26 +136,28 @@ class Committer:
     keep_best: int
     deadline_seconds: float
 
-    def commit(self, step: int, *, score: float | None) -> Place:
+    def commit(self, step: int, *, score: float | None) -> StoragePath:
         """Returns the committed directory. Raises DeadlineExceeded naming the late ranks, StorageError when a later
         attempt owns the run or the disk is full."""
         directory = self.run_dir / "checkpoints" / directory_name(step, self.owner)
         done = self._wait_for_all(directory)
-        with storage_errors(directory):
+        with checkpoint_errors(directory):
             merge_all_indexes(directory)
             draft = write_draft(directory / MANIFEST, self._manifest(step, score, directory, done).to_json())
         # looked at last: an attempt that takes the run over from here on withdraws the draft (`restore.delete`), so
         # that there is no moment in which this one commits behind its back
         self._check_owner(step)
-        with storage_errors(directory):
+        with checkpoint_errors(directory):
             draft.publish()
         for old in to_delete(
             committed(self.run_dir / "checkpoints"), keep_last=self.keep_last, keep_best=self.keep_best
         ):
-            delete(old.path)
+            delete_checkpoint(old.path)
         return directory
 
-    def _manifest(self, step: int, score: float | None, directory: Place, done: Mapping[str, FileEntry]) -> Manifest:
+    def _manifest(
+        self, step: int, score: float | None, directory: StoragePath, done: Mapping[str, FileEntry]
+    ) -> Manifest:
         return Manifest(
             step=step,
             attempt=self.owner.attempt,
@@ -169,7 +171,7 @@ class Committer:
         if owner != self.owner:
             raise StorageError(f"{self.owner} may not commit step {step}: the run belongs to {owner}")
 
-    def _wait_for_all(self, directory: Place) -> dict[str, FileEntry]:
+    def _wait_for_all(self, directory: StoragePath) -> dict[str, FileEntry]:
         missing = set(self.ranks)
         entries: dict[str, FileEntry] = {}
         end = time.monotonic() + self.deadline_seconds
@@ -187,15 +189,15 @@ class Committer:
         return entries
 
 
-def all_files(directory: Place, known: Mapping[str, FileEntry]) -> dict[str, FileEntry]:
+def all_files(directory: StoragePath, known: Mapping[str, FileEntry]) -> dict[str, FileEntry]:
     """Every file of a checkpoint with size and checksum; checksums that a rank has computed are not computed again."""
-    below = (each for each in files_below(directory) if each[0] != MANIFEST)
+    below = (item for item in files_below(directory) if item[0] != MANIFEST)
     return {name: known.get(name) or file_entry(path) for name, path in below}
 
 
-def merge_all_indexes(directory: Place) -> None:
+def merge_all_indexes(directory: StoragePath) -> None:
     """Merge the indexes of every engine of a checkpoint, after all ranks have written theirs. Raises OSError."""
-    folders: list[Place] = sorted((directory / "engines").glob("*"), key=str)
+    folders: list[StoragePath] = sorted((directory / "engines").glob("*"), key=str)
     for folder in folders:
         from rljob_worker.engines.fsdp.checkpoint.shard_index import merge_indexes  # torch comes in here
 
@@ -210,23 +212,23 @@ def done_name(group: str, rank: int) -> str:
     return f"done-{group}-{rank}.json"
 
 
-def _written(directory: Place, missing: Set[tuple[str, int]]) -> list[tuple[str, int]]:
+def _written(directory: StoragePath, missing: Set[tuple[str, int]]) -> list[tuple[str, int]]:
     """The ranks whose done files are read: in an object store those that one listing shows, instead of a request for
     each rank."""
     if isinstance(directory, Path):
         return sorted(missing)
     there = {path.name for path in directory.glob("done-*")}
-    return sorted(each for each in missing if done_name(*each) in there)
+    return sorted(item for item in missing if done_name(*item) in there)
 
 
-def read_json(path: Place) -> dict[str, Any] | None:
+def read_json(path: StoragePath) -> dict[str, Any] | None:
     """What a rank wrote, None where it has not. Raises StorageError."""
     text = read_if_there(path)
     return None if text is None else json.loads(text)
 
 
 @contextmanager
-def storage_errors(directory: Place) -> Iterator[None]:
+def checkpoint_errors(directory: StoragePath) -> Iterator[None]:
     """Turn a failed write into a StorageError that names the place; what was written so far goes, to free the space."""
     try:
         yield
@@ -234,22 +236,23 @@ def storage_errors(directory: Place) -> Iterator[None]:
         delete_tree(directory)
         kept = "; the previous checkpoint is intact" if committed(directory.parent) else ", and there is no earlier one"
         raise StorageError(
-            f"cannot write the checkpoint {directory}: {reason_of(error)}{kept}: free space or fix permissions, then "
+            f"cannot write the checkpoint {directory}: {storage_reason(error)}{kept}: free space or fix "
+            "permissions, then "
             "resume"
         ) from error
 
 
-def reason_of(error: BaseException) -> str:
+def storage_reason(error: BaseException) -> str:
     """What the operating system said, wherever a library hid it; else the last line of the error.
 
     torch answers a failed write with an error of its own whose context is the OSError.
     """
     waiting, seen = [error], set()
     while waiting:
-        each = waiting.pop()
-        if isinstance(each, OSError) and each.strerror:
-            return each.strerror
-        seen.add(id(each))
-        waiting += [one for one in (each.__cause__, each.__context__) if one and id(one) not in seen]
+        item = waiting.pop()
+        if isinstance(item, OSError) and item.strerror:
+            return item.strerror
+        seen.add(id(item))
+        waiting += [one for one in (item.__cause__, item.__context__) if one and id(one) not in seen]
     lines = str(error).strip().splitlines()
     return lines[-1] if lines else type(error).__name__

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rljob.commands import COMMANDS, jobs_of, of_a_cluster
+from rljob.commands import COMMANDS, cluster_options, jobs_of
 
 if TYPE_CHECKING:
     from rljob_worker.local.pods.pods import Commands
@@ -139,7 +139,7 @@ def validate(jobs: tuple[Path, ...], as_json: bool, no_data: bool, overrides: tu
 @click.argument("run", required=False, shell_complete=_run_names)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @RUNS_DIR
-@of_a_cluster
+@cluster_options
 def status(run: str | None, as_json: bool, runs_dir: Path, **cluster: Any) -> int:
     """Show what runs or ran here, or one RUN in detail; with --context or --namespace the jobs of a cluster, too."""
     from rljob_worker.cli.status import show_status
@@ -160,9 +160,9 @@ def status(run: str | None, as_json: bool, runs_dir: Path, **cluster: Any) -> in
 @RUNS_DIR
 def samples(run: str, runs_dir: Path, tokens: bool, as_json: bool, **question: Any) -> int:
     """Read what RUN asked and answered: prompts, responses, rewards, tokens."""
-    from rljob_worker.cli.samples import Question, show_samples
+    from rljob_worker.cli.samples import SampleQuery, show_samples
 
-    return show_samples(run, runs_dir, Question(**question), as_json=as_json, tokens=tokens)
+    return show_samples(run, runs_dir, SampleQuery(**question), as_json=as_json, tokens=tokens)
 
 
 @app.command()
@@ -234,11 +234,11 @@ def completion(shell: str) -> int:
     """Print what completes commands and options: source <(rljob completion bash)."""
     from click.shell_completion import get_completion_class
 
-    found = get_completion_class(shell)
-    assert found is not None, "click knows these shells"
-    click.echo(found(app, {}, "rljob", "_RLJOB_COMPLETE").source())
+    completion_class = get_completion_class(shell)
+    assert completion_class is not None, "click knows these shells"
+    click.echo(completion_class(app, {}, "rljob", "_RLJOB_COMPLETE").source())
     return 0
 
 
-for each in COMMANDS:
-    app.add_command(each)
+for command in COMMANDS:
+    app.add_command(command)

@@ -14,14 +14,14 @@ from rljob_worker.cli.extras import require_extra
 from rljob_worker.cli.status import find_run
 from rljob_worker.errors import InvalidJob, StorageError
 from rljob_worker.local.watching.progress import MetricsTail
-from rljob_worker.metrics.lines import storage_errors
+from rljob_worker.metrics.lines import line_file_errors
 from rljob_worker.rundir.directory import RunDirectory
 from rljob_worker.rundir.home import home_of_directory
-from rljob_worker.storage.place import Place, place_of
-from rljob_worker.storage.trouble import is_for_good
+from rljob_worker.storage.paths import StoragePath, storage_path
+from rljob_worker.storage.store_errors import is_for_good
 
 CARD = "README.md"
-PATIENCE_SECONDS = 20.0
+STORE_TIMEOUT_SECONDS = 20.0
 """With a store in which something is to be written: somebody waits."""
 
 
@@ -59,11 +59,11 @@ def export_checkpoint(
     return code
 
 
-def _target(out: str) -> Place:
+def _target(out: str) -> StoragePath:
     """Where to, empty. A store is asked before anything is computed."""
     if scheme_of(out) is not None and (problem := folder_problem_of(out)):
         raise InvalidJob(f"{out}: {'. '.join(problem)}")
-    target = place_of(out, PATIENCE_SECONDS)
+    target = storage_path(out, STORE_TIMEOUT_SECONDS)
     try:
         is_taken = _is_taken(target)
     except OSError as error:
@@ -73,7 +73,7 @@ def _target(out: str) -> Place:
     return target
 
 
-def _is_taken(target: Place) -> bool:
+def _is_taken(target: StoragePath) -> bool:
     if isinstance(target, Path):
         return target.exists() and (not target.is_dir() or any(target.iterdir()))
     return target.is_dir() or (bool(target.key) and target.is_file())
@@ -82,7 +82,7 @@ def _is_taken(target: Place) -> bool:
 def _directory(run: str, runs_dir: Path) -> RunDirectory:
     """The directory of a run on this machine, or of one in a store, such as `s3://bucket/runs/NAME`, whose metrics are
     here if it ran here."""
-    place = place_of(run)
+    place = storage_path(run)
     if not isinstance(place, Path):
         return RunDirectory(runs_dir / place.name, place)
     path = find_run(run, runs_dir).path
@@ -99,7 +99,7 @@ def _step(directory: RunDirectory, step: int | None) -> int:
     return steps[-1] if step is None else step
 
 
-def write_card(directory: RunDirectory, out: Place, step: int, model: str | None) -> None:
+def write_card(directory: RunDirectory, out: StoragePath, step: int, model: str | None) -> None:
     """Write the model card of a policy; a critic has none. model: None for the policy of a run with one."""
     from rljob_worker.rundir.plan import read_plan  # a plain install lacks what it stands on
 
@@ -111,7 +111,7 @@ def write_card(directory: RunDirectory, out: Place, step: int, model: str | None
     tail.poll()
     is_adapter = (out / "adapter_config.json").exists()
     text = model_card(plan, policy, step, tail.records, is_adapter=is_adapter)
-    with storage_errors(out / CARD):
+    with line_file_errors(out / CARD):
         (out / CARD).write_bytes(text.encode())
 
 

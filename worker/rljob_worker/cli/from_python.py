@@ -16,7 +16,7 @@ from rljob_api.v1alpha1 import RLJob
 from rljob_api.vocabulary.problem import Problem
 from rljob_worker.cli.extras import require_extra
 from rljob_worker.cli.jobfile import JobFile, examine, job_of_text, open_job
-from rljob_worker.cli.run import Running, of_this_machine, supervise
+from rljob_worker.cli.run import LocalRun, of_this_machine, supervise
 from rljob_worker.databuffer.routes.hosts import hosts_of
 from rljob_worker.errors import RLJobError
 from rljob_worker.local.pods.pods import Commands
@@ -29,7 +29,7 @@ AnyJob = RLJob | Mapping[str, Any] | str | Path
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class RunCallbacks:
     """What is called while a job runs, in the thread that runs it; an exception ends the run."""
 
     on_step: Callable[[int, Mapping[str, float]], object] | None = None
@@ -76,10 +76,10 @@ def validate(job: AnyJob, *, folder: str | Path = ".", looks_at_data: bool = Tru
 
 def plan(job: AnyJob, *, folder: str | Path = ".") -> Plan:
     """What would run where. Raises InvalidJobError with every problem."""
-    found, findings = examine(_file_of(job, folder), looks_at_data=False)
+    result, findings = examine(_file_of(job, folder), looks_at_data=False)
     findings.raise_found()
-    assert found is not None, "what keeps a job from being planned was found"
-    return found
+    assert result is not None, "what keeps a job from being planned was found"
+    return result
 
 
 def run(
@@ -97,7 +97,7 @@ def run(
     Call it from the main thread: signals that stop the run arrive there. Raises InvalidJobError, or RunFailed.
     """
     require_extra("worker", "rljob.run")
-    progress = Progress(on_step, on_phase, on_message)
+    progress = RunCallbacks(on_step, on_phase, on_message)
 
     @contextmanager
     def viewed(directory: RunDirectory, plan: Plan) -> Iterator[CallbackView]:
@@ -107,7 +107,7 @@ def run(
 
     file = _file_of(job, folder)
     gangs = of_this_machine(file, Commands())
-    running = Running(file, Path(runs_dir), resume, viewed, hosts_of, gangs, tell=progress.on_message)
+    running = LocalRun(file, Path(runs_dir), resume, viewed, hosts_of, gangs, tell=progress.on_message)
     directory, note = supervise(running)
     if note is not None and note.phase == "Failed":
         raise RunFailed(note)
@@ -117,7 +117,7 @@ def run(
 class CallbackView:
     """A view of a run that calls functions."""
 
-    def __init__(self, directory: RunDirectory, progress: Progress) -> None:
+    def __init__(self, directory: RunDirectory, progress: RunCallbacks) -> None:
         self._tail = MetricsTail(directory.metrics)
         self._tail.poll()  # an earlier run's steps are not news
         self._progress = progress
@@ -161,4 +161,4 @@ def _file_of(job: AnyJob, folder: str | Path) -> JobFile:
     text = yaml.safe_dump(json.loads(json.dumps(body)), sort_keys=False)
     file = job_of_text(text, Path(folder) / "the job", ())
     # lines of a text that nobody wrote say nothing
-    return replace(file, text="{}", problems=tuple(replace(each, line=None) for each in file.problems))
+    return replace(file, text="{}", problems=tuple(replace(problem, line=None) for problem in file.problems))

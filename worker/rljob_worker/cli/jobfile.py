@@ -49,11 +49,11 @@ class JobFile:
     def located(self, problems: Iterable[Problem]) -> list[Problem]:
         """Problems with who wrote what they are about."""
         document = read_document(self.text)
-        return [with_source(each, document, self.overrides) for each in problems]
+        return [with_source(problem, document, self.overrides) for problem in problems]
 
     def located_findings(self, findings: Sequence[Finding]) -> tuple[Finding, ...]:
-        problems = self.located(each.problem for each in findings)
-        return tuple(replace(each, problem=problem) for each, problem in zip(findings, problems, strict=True))
+        problems = self.located(finding.problem for finding in findings)
+        return tuple(replace(item, problem=problem) for item, problem in zip(findings, problems, strict=True))
 
 
 def open_job(path: Path, overrides: Sequence[str]) -> JobFile:
@@ -70,7 +70,7 @@ def job_of_text(text: str, path: Path, overrides: Sequence[str]) -> JobFile:
     return JobFile(path, text, tuple(overrides), job, tuple(problems))
 
 
-def read_job(path: Path, overrides: Sequence[str]) -> RLJob:
+def job_of_file(path: Path, overrides: Sequence[str]) -> RLJob:
     """The checked job; InvalidJobError with every problem, files it names that are not there included."""
     file = open_job(path, overrides)
     if problems := [*file.problems, *file.located(missing_files(file.job, file.folder))]:
@@ -83,12 +83,12 @@ def examine(file: JobFile, *, looks_at_data: bool = True) -> tuple[Plan | None, 
     Of what this machine lacks it has models alone."""
     missing = missing_files(file.job, file.folder, with_data=looks_at_data)
     plan, problems = (None, file.problems) if file.problems else planned(file)
-    told = [Finding(each) for each in (*problems, *file.located(missing))]
+    own = [Finding(item) for item in (*problems, *file.located(missing))]
     rehearsal = _rehearsed(file, looks_at_data=looks_at_data)
-    paths = {each.problem.path for each in told}
-    found = [each for each in rehearsal.found if each.problem.path not in paths]
+    paths = {item.problem.path for item in own}
+    result = [item for item in rehearsal.found if item.problem.path not in paths]
     lacking = file.located_findings(rehearsal.lacking)
-    return plan, Findings((*told, *file.located_findings(found)), rehearsal.unseen, lacking)
+    return plan, Findings((*own, *file.located_findings(result)), rehearsal.unseen, lacking)
 
 
 def planned(file: JobFile) -> tuple[Plan | None, Sequence[Problem]]:

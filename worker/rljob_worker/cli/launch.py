@@ -15,7 +15,7 @@ from rljob_api.vocabulary.exit_codes import ExitCode
 from rljob_api.vocabulary.problem import InvalidJobError
 from rljob_worker.cli.jobfile import JobFile, missing_files, open_job, planned, read_text
 from rljob_worker.cli.output import say
-from rljob_worker.cli.run import Running, command_line, supervise, told, view_of
+from rljob_worker.cli.run import LocalRun, command_line, report_end, supervise, view_of
 from rljob_worker.databuffer.routes.job_tree import JobTree
 from rljob_worker.errors import RLJobError
 from rljob_worker.forkserver.client import Root
@@ -28,7 +28,7 @@ from rljob_worker.rehearsal.machine.machine import findings_here
 from rljob_worker.rundir.directory import RunDirectory
 from rljob_worker.rundir.home import home_of
 from rljob_worker.supervision.compatibility import Expected, sections_of
-from rljob_worker.supervision.gang import Gangs, Hosts
+from rljob_worker.supervision.gang import GangFactory, Hosts
 from rljob_worker.supervision.host_0 import Orders, host_0_process
 from rljob_worker.supervision.machine import is_here
 from rljob_worker.supervision.member import Member, host_context, pod_at
@@ -87,19 +87,19 @@ def _led(asked: Launching, met: Rendezvous, stack: contextlib.ExitStack) -> tupl
     """Exit code, and why."""
     file = asked.open()
     gangs = _gangs_of(asked, file, met, stack)
-    run = Running(file, asked.runs_dir, asked.resume, view_of, lambda plan: [pod_at(met.membership, plan)], gangs)
+    run = LocalRun(file, asked.runs_dir, asked.resume, view_of, lambda plan: [pod_at(met.membership, plan)], gangs)
     directory, note = supervise(run)
-    code = told(directory, note, command_line("launch", asked.path, asked.overrides, asked.runs_dir))
+    code = report_end(directory, note, command_line("launch", asked.path, asked.overrides, asked.runs_dir))
     return code, (note.cause if note else "") or ExitCode(code).meaning
 
 
 def _gangs_of(
     asked: Launching, file: JobFile, met: Rendezvous, stack: contextlib.ExitStack
-) -> Callable[[RunDirectory, Plan], contextlib.AbstractContextManager[Gangs]]:
+) -> Callable[[RunDirectory, Plan], contextlib.AbstractContextManager[GangFactory]]:
     """Once all hosts are there. stack: what stays until they have been dismissed."""
 
     @contextlib.contextmanager
-    def gangs(directory: RunDirectory, plan: Plan) -> Iterator[Gangs]:
+    def gangs(directory: RunDirectory, plan: Plan) -> Iterator[GangFactory]:
         hello = _hello(met.membership, file, plan, ())
         home = directory.home_elsewhere
         mark = secrets.token_hex(16)
@@ -118,7 +118,7 @@ def _gangs_of(
         with _services(asked, file, met, directory, plan) as services:
             tree = JobTree.of(plan)
             pods = [(tree.host(number),) for number in range(met.membership.num_hosts)]
-            yield Gangs(Hosts(met.connections, pods, met.called), plan, "" if home else mark, services)
+            yield GangFactory(Hosts(met.connections, pods, met.called), plan, "" if home else mark, services)
 
     return gangs
 
@@ -161,15 +161,15 @@ def _take_part(asked: Launching, membership: Membership, token: str) -> int:
 def _planned(file: JobFile) -> Plan:
     """What host 0 rehearses for all is not rehearsed here. Raises InvalidJobError."""
     problems = [*file.problems, *file.located(missing_files(file.job, file.folder))]
-    plan, found = (None, ()) if problems else planned(file)
+    plan, result = (None, ()) if problems else planned(file)
     if plan is None:
-        raise InvalidJobError([*problems, *found])
+        raise InvalidJobError([*problems, *result])
     return plan
 
 
 def _flaws(file: JobFile, runs_dir: Path, membership: Membership, plan: Plan) -> tuple[str, ...]:
-    found = findings_here(plan, [pod_at(membership, plan)], os.environ, runs_dir / file.job.name, serves=False)
-    return tuple(str(each.problem) for each in found)
+    findings = findings_here(plan, [pod_at(membership, plan)], os.environ, runs_dir / file.job.name, serves=False)
+    return tuple(str(item.problem) for item in findings)
 
 
 def _hello(membership: Membership, file: JobFile | None, plan: Plan | None, flaws: tuple[str, ...]) -> Hello:

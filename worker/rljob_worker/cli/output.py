@@ -45,11 +45,11 @@ def run_and_exit(app: click.Command, commands: object = None) -> NoReturn:
         silence()
         code = 0
     except Exception as error:
-        code = report(error)
+        code = report_error(error)
     sys.exit(code or 0)
 
 
-def report(error: Exception) -> int:
+def report_error(error: Exception) -> int:
     """Say what went wrong; returns the exit code. A bug of ours goes to a file with its traceback."""
     known = getattr(error, "exit_code", None)
     if isinstance(known, ExitCode) and known != ExitCode.BUG:

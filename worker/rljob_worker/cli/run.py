@@ -24,11 +24,11 @@ from rljob_worker.cli.views.plain import PlainView, summary
 from rljob_worker.databuffer.routes.hosts import Host, hosts_of
 from rljob_worker.errors import InvalidJob, StorageError
 from rljob_worker.job_paths import moved_to
-from rljob_worker.local.pods.environment import job_variables, missing_variables, spills_here
+from rljob_worker.local.pods.environment import job_variables, missing_variables, spills_to_run_directory
 from rljob_worker.local.pods.pods import Commands
-from rljob_worker.local.watching.progress import MetricsTail, Progress
-from rljob_worker.rehearsal.machine.accounts import unreachable_trackers
+from rljob_worker.local.watching.progress import MetricsTail, RunProgress
 from rljob_worker.rehearsal.machine.machine import findings_here
+from rljob_worker.rehearsal.machine.tracker_logins import unreachable_trackers
 from rljob_worker.run_page.page import write_page
 from rljob_worker.rundir.directory import RunDirectory, RunLock, RunNote
 from rljob_worker.rundir.home import home_of
@@ -36,7 +36,7 @@ from rljob_worker.supervision.record import View
 from rljob_worker.supervision.supervisor import Launch, Supervisor
 
 if TYPE_CHECKING:
-    from rljob_worker.supervision.gang import Gangs
+    from rljob_worker.supervision.gang import GangFactory
 
 
 def run_job(
@@ -45,11 +45,11 @@ def run_job(
     """Run the job to its end; returns the exit code of `rljob run`. `commands` None: the real processes."""
     require_extra("worker", "rljob run")
     file = open_job(path, overrides)
-    run = Running(file, runs_dir, resume, view_of, hosts_of, of_this_machine(file, commands or Commands()))
-    return told(*supervise(run), command_line("run", path, overrides, runs_dir))
+    run = LocalRun(file, runs_dir, resume, view_of, hosts_of, of_this_machine(file, commands or Commands()))
+    return report_end(*supervise(run), command_line("run", path, overrides, runs_dir))
 
 
-def told(directory: RunDirectory, note: RunNote | None, command: str) -> int:
+def report_end(directory: RunDirectory, note: RunNote | None, command: str) -> int:
     """Sum a run up, and say how to go on; its exit code."""
     if note is None:
         return int(ExitCode.DONE)
@@ -61,11 +61,11 @@ def told(directory: RunDirectory, note: RunNote | None, command: str) -> int:
 
 
 Views = Callable[[RunDirectory, Plan], contextlib.AbstractContextManager[View]]
-GangsOf = Callable[[RunDirectory, Plan], contextlib.AbstractContextManager["Gangs"]]
+GangsOf = Callable[[RunDirectory, Plan], contextlib.AbstractContextManager["GangFactory"]]
 
 
 @dataclass(frozen=True, slots=True)
-class Running:
+class LocalRun:
     """What is to run, and where."""
 
     file: JobFile
@@ -86,7 +86,7 @@ def of_this_machine(file: JobFile, commands: Commands) -> GangsOf:
     return lambda directory, plan: local_gangs(directory, plan, file.code, commands)
 
 
-def supervise(run: Running) -> tuple[RunDirectory, RunNote | None]:
+def supervise(run: LocalRun) -> tuple[RunDirectory, RunNote | None]:
     """Run the job to its end, and write its report; no note where it was finished before. Raises InvalidJob and
     InvalidJobError before anything is started."""
     job, tell = run.file.job, run.tell
@@ -95,7 +95,7 @@ def supervise(run: Running) -> tuple[RunDirectory, RunNote | None]:
     plan = _rehearsed(run, directory)
     for warning in _warnings(plan):
         say(f"warning: {warning}", err=True) if tell is None else tell(f"warning: {warning}")
-    directory.prepare(spills_here(plan))
+    directory.prepare(spills_to_run_directory(plan))
     with RunLock(directory.lock):
         start = decide_start(run.resume or job.spec.checkpoint.resume.lower(), plan.spec, existing_run(directory))
         if start.say:
@@ -109,7 +109,7 @@ def supervise(run: Running) -> tuple[RunDirectory, RunNote | None]:
     return directory, note
 
 
-def _rehearsed(run: Running, directory: RunDirectory) -> Plan:
+def _rehearsed(run: LocalRun, directory: RunDirectory) -> Plan:
     """The plan of a job that nothing is known to keep from running here. Raises Unfit with everything that is."""
     plan, findings = examine(run.file)
     if plan is not None:
@@ -179,4 +179,4 @@ def _write_report(directory: RunDirectory) -> None:
 def _summary(note: RunNote, directory: RunDirectory, command: str) -> str:
     tail = MetricsTail(directory.metrics)
     tail.poll()
-    return summary(note, Progress(tail.records, note.total_steps), directory, checkpoint_steps(directory), command)
+    return summary(note, RunProgress(tail.records, note.total_steps), directory, checkpoint_steps(directory), command)

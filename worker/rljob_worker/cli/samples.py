@@ -19,7 +19,7 @@ from rich.text import Text
 
 from rljob.columns import terminal_width
 from rljob_worker.cli.status import find_run
-from rljob_worker.cli.views.figures import MISSING, number
+from rljob_worker.cli.views.figures import MISSING, format_number
 from rljob_worker.errors import InvalidJob
 from rljob_worker.metrics.lines import records_in
 
@@ -42,7 +42,7 @@ _FORM = re.compile(r"\s*([\w.\->]*?\w)\s*(<=|>=|!=|==|<|>|=|~)\s*(.*?)\s*", re.D
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class SampleQuery:
     """Which samples, in which order, and how many."""
 
     step: int | None
@@ -60,42 +60,42 @@ class Question:
     def answer(self, records: Iterable[Record]) -> list[Record]:
         """Without an order: those of the newest steps, in the order in which they were written."""
         conditions = [parse_condition(text) for text in self.where]
-        found = (
+        result = (
             record
             for record in records
             if self.step in (None, record["step"]) and all(condition.holds(record) for condition in conditions)
         )
         if self.sort is None:
-            return last(found, self.limit)
+            return last(result, self.limit)
         field = self.sort.removeprefix("-")
-        comparable = (record for record in found if isinstance(value_at(record, field), int | float))
+        comparable = (record for record in result if isinstance(value_at(record, field), int | float))
         pick = heapq.nlargest if self.sort.startswith("-") else heapq.nsmallest
         return pick(self.limit, comparable, key=lambda record: value_at(record, field))
 
 
-def show_samples(run: str, runs_dir: Path, question: Question, *, as_json: bool, tokens: bool) -> int:
+def show_samples(run: str, runs_dir: Path, question: SampleQuery, *, as_json: bool, tokens: bool) -> int:
     """Through a pager on a terminal; an object per line as JSON. Raises InvalidJob where there is nothing, which is an
     answer as JSON, unless it was asked for a field that no sample has."""
     directory = find_run(run, runs_dir)
-    found = question.answer(records_in(directory.samples))
-    if not found:
+    result = question.answer(records_in(directory.samples))
+    if not result:
         _raise_why(directory.samples, question, may_be_none=as_json)
     width = terminal_width() or WIDTH_OF_FILES
     if as_json:
-        for record in found:
+        for record in result:
             click.echo(json.dumps(record))
     elif sys.stdout.isatty():
-        click.echo_via_pager(f"{pages(found, width, tokens=tokens, colour=True)}\n")
+        click.echo_via_pager(f"{sample_pages(result, width, tokens=tokens, colour=True)}\n")
     else:
-        click.echo(pages(found, width, tokens=tokens, colour=False))
+        click.echo(sample_pages(result, width, tokens=tokens, colour=False))
     return 0
 
 
-def last(found: Iterable[Record], limit: int) -> list[Record]:
+def last(result: Iterable[Record], limit: int) -> list[Record]:
     """The newest steps first, rows of one step by policy and number, those of its validation behind: as many as fit in
     the limit."""
     kept: list[Record] = []
-    for record in found:
+    for record in result:
         kept.append(record)
         if len(kept) >= 4 * limit:
             kept = _newest(kept, limit)
@@ -111,7 +111,7 @@ def _place(record: Record) -> tuple[int, bool, bool, str, int]:
     return -record["step"], *kind, record.get("policy", ""), record.get("row", 0)
 
 
-def _raise_why(path: Path, question: Question, *, may_be_none: bool) -> None:
+def _raise_why(path: Path, question: SampleQuery, *, may_be_none: bool) -> None:
     there: set[str] = set()
     steps: set[int] = set()
     for record in records_in(path):
@@ -139,7 +139,7 @@ def _names(record: Record, of: str = "") -> Iterator[str]:
             yield from _names(value, f"{of}{name}.")
 
 
-def pages(records: Iterable[Record], width: int, *, tokens: bool, colour: bool) -> str:
+def sample_pages(records: Iterable[Record], width: int, *, tokens: bool, colour: bool) -> str:
     """All of them as text. tokens: with a line for each token of the rows that have them."""
     console = Console(
         file=io.StringIO(), width=width, force_terminal=colour, color_system="standard" if colour else None
@@ -151,7 +151,7 @@ def pages(records: Iterable[Record], width: int, *, tokens: bool, colour: bool) 
 
 
 def _print_sample(console: Console, record: Record, *, tokens: bool) -> None:
-    console.rule(Text(headline(record)), align="left", characters="─")
+    console.rule(Text(sample_heading(record)), align="left", characters="─")
     for name, value in record.items():
         if isinstance(value, str) and name not in ("source", "policy"):
             console.print(Text(f"{name}:", style="bold"), Text(value), sep="\n")
@@ -160,13 +160,13 @@ def _print_sample(console: Console, record: Record, *, tokens: bool) -> None:
     console.print()
 
 
-def headline(record: Record) -> str:
+def sample_heading(record: Record) -> str:
     """`step 3  row 17  reward 0.5  (correct 0, format 0.5)  gsm8k  validation`."""
     words = [f"step {record['step']}", *([record["policy"]] if "policy" in record else [])]
     words.append(f"row {record.get('row', MISSING)}")
     if "reward" in record:
-        words.append(f"reward {number(record['reward'])}")
-    parts = ", ".join(f"{name} {number(value)}" for name, value in record.get("rewards", {}).items())
+        words.append(f"reward {format_number(record['reward'])}")
+    parts = ", ".join(f"{name} {format_number(value)}" for name, value in record.get("rewards", {}).items())
     words += [f"({parts})"] * bool(parts) + ([record["source"]] if "source" in record else [])
     words += [name for name in ("validation", "dropped") if record.get(name)]
     return "  ".join(words)
@@ -186,11 +186,11 @@ def token_table(tokens: dict[str, list[Any]]) -> Table:
 
 
 def _cell(value: Any) -> str:
-    return repr(value)[1:-1] if isinstance(value, str) else number(value)
+    return repr(value)[1:-1] if isinstance(value, str) else format_number(value)
 
 
 @dataclass(frozen=True, slots=True)
-class Condition:
+class SampleCondition:
     """A field, how it is compared, and with what."""
 
     field: str
@@ -200,16 +200,16 @@ class Condition:
     def holds(self, record: Mapping[str, Any]) -> bool:
         """Never for a record that lacks the field. Numbers are compared as numbers, everything else as text; `~` looks
         for a text inside. Raises InvalidJob where the field is a number and what it is compared with is none."""
-        found = value_at(record, self.field)
-        if found is None:
+        value = value_at(record, self.field)
+        if value is None:
             return False
         if self.sign == "~":
-            return self.value in str(found)
-        if isinstance(found, bool):
-            return _OPERATORS[self.sign](str(found).lower(), self.value.lower())
-        if isinstance(found, int | float):
-            return _OPERATORS[self.sign](found, self._number())
-        return _OPERATORS[self.sign](str(found), self.value)
+            return self.value in str(value)
+        if isinstance(value, bool):
+            return _OPERATORS[self.sign](str(value).lower(), self.value.lower())
+        if isinstance(value, int | float):
+            return _OPERATORS[self.sign](value, self._number())
+        return _OPERATORS[self.sign](str(value), self.value)
 
     def _number(self) -> float:
         try:
@@ -221,7 +221,7 @@ class Condition:
             raise InvalidJob(f"{message}; write one, or {self.field}~{self.value} for a text inside") from None
 
 
-def parse_condition(text: str) -> Condition:
+def parse_condition(text: str) -> SampleCondition:
     """Raises InvalidJob for what is not a condition."""
     match = _FORM.fullmatch(text)
     if match is None:
@@ -229,14 +229,14 @@ def parse_condition(text: str) -> Condition:
             f"--where {text!r} is not a condition; write FIELD, one of < <= > >= = != ~, and a value: 'reward<0.5', "
             "'rewards.correct=1' or 'response~answer' (~ looks for a text inside)"
         )
-    return Condition(*match.groups())
+    return SampleCondition(*match.groups())
 
 
 def value_at(record: Mapping[str, Any], field: str) -> Any:
     """The value of `rewards.correct`, None where there is none."""
-    found: Any = record
+    result: Any = record
     for name in field.split("."):
-        if not isinstance(found, Mapping) or name not in found:
+        if not isinstance(result, Mapping) or name not in result:
             return None
-        found = found[name]
-    return found
+        result = result[name]
+    return result

@@ -11,11 +11,11 @@ import click
 
 from rljob.columns import in_columns, terminal_width
 from rljob.commands import age_text
-from rljob.commands import table as job_table
+from rljob.commands import jobs_table as job_table
 from rljob.job import Job
-from rljob_worker.cli.views.figures import duration, number
+from rljob_worker.cli.views.figures import duration, format_number
 from rljob_worker.errors import InvalidJob
-from rljob_worker.local.watching.progress import MetricsTail, Progress
+from rljob_worker.local.watching.progress import MetricsTail, RunProgress
 from rljob_worker.rundir.directory import RUNNING_PHASES, RunDirectory, RunNote, runs_in
 
 HEADS = ("NAME", "PHASE", "STEP", "REWARD", "VALIDATION", "RESTARTS", "PID", "DURATION", "AGE", "CAUSE")
@@ -28,8 +28,8 @@ _NOTHING_RUNS = {"pid": None, "metrics_url": "", "doing": ""}
 
 def show_status(run: str | None, runs_dir: Path, as_json: bool, jobs: list[Job] | None = None) -> int:
     """All runs as a table, or one in detail; below them the jobs of a cluster."""
-    found = [find_run(run, runs_dir)] if run else list(runs_in(runs_dir))
-    rows = [row for row in map(row_of, found) if row is not None]
+    result = [find_run(run, runs_dir)] if run else list(runs_in(runs_dir))
+    rows = [row for row in map(status_row, result) if row is not None]
     rows.sort(key=lambda row: row["started_seconds"], reverse=True)
     if as_json:
         shown = rows[0] if run else rows if jobs is None else rows + [job.to_json() for job in jobs]
@@ -37,7 +37,7 @@ def show_status(run: str | None, runs_dir: Path, as_json: bool, jobs: list[Job] 
     elif run:
         click.echo(detail(rows[0]))
     elif rows:
-        click.echo(table(rows, terminal_width()))
+        click.echo(status_table(rows, terminal_width()))
     else:
         click.echo(f"no runs in {runs_dir}")
     if jobs is not None and not as_json:
@@ -54,14 +54,14 @@ def find_run(run: str, runs_dir: Path) -> RunDirectory:
     raise InvalidJob(f"no run {run} in {runs_dir}; there are: {there}. --runs-dir looks elsewhere")
 
 
-def row_of(directory: RunDirectory) -> dict[str, Any] | None:
+def status_row(directory: RunDirectory) -> dict[str, Any] | None:
     """The figures of one run."""
     note = directory.read_note()
     if note is None:
         return None
     tail = MetricsTail(directory.metrics)
     tail.poll()
-    progress = Progress(tail.records, note.total_steps)
+    progress = RunProgress(tail.records, note.total_steps)
     of_its_end = {} if note.phase in RUNNING_PHASES else _NOTHING_RUNS
     return (
         asdict(note)
@@ -83,7 +83,7 @@ def _duration_seconds(note: RunNote) -> float:
     return end - note.started_seconds
 
 
-def table(rows: list[dict[str, Any]], width: int | None = None) -> str:
+def status_table(rows: list[dict[str, Any]], width: int | None = None) -> str:
     """A line a run, under HEADS, within the width."""
     return in_columns([HEADS, *map(_cells, rows)], width, LEAST_NEEDED)
 
@@ -93,8 +93,8 @@ def _cells(row: dict[str, Any]) -> tuple[str, ...]:
         row["name"],
         row["phase"],
         f"{row['step']}/{row['total_steps']}",
-        number(row["reward"]),
-        number(row["validation"]),
+        format_number(row["reward"]),
+        format_number(row["validation"]),
         str(row["restarts"]),
         str(row["pid"] or "–"),
         duration(row["duration_seconds"]),

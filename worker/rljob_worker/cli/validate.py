@@ -22,15 +22,15 @@ def validate_jobs(
     """0 if all are valid, else 64. as_json: every file with its problems on standard output, for programs."""
     verdicts = [verdict_on(path, overrides, looks_at_data=looks_at_data) for path in paths]
     if as_json:
-        click.echo(json.dumps([asdict(each) for each in verdicts], indent=1))
+        click.echo(json.dumps([asdict(verdict) for verdict in verdicts], indent=1))
     else:
-        for each in verdicts:
-            click.echo(each.text(), err=bool(each.problems))
-    return int(ExitCode.INVALID_JOB if any(each.problems for each in verdicts) else ExitCode.DONE)
+        for verdict in verdicts:
+            click.echo(verdict.text(), err=bool(verdict.problems))
+    return int(ExitCode.INVALID_JOB if any(verdict.problems for verdict in verdicts) else ExitCode.DONE)
 
 
 @dataclass(frozen=True)
-class Verdict:
+class ValidationResult:
     """On one file."""
 
     file: str
@@ -43,39 +43,39 @@ class Verdict:
     """What keeps a job from running on this machine; on another it may run."""
 
     def text(self) -> str:
-        lacking = [f"not on this machine: {each}" for each in self.lacking]
+        lacking = [f"not on this machine: {item}" for item in self.lacking]
         if self.problems:
             return "\n\n  ".join([problem_list(self.file, self.problems), *lacking])
-        notes = [f"not looked at: {each}" for each in self.unseen]
+        notes = [f"not looked at: {item}" for item in self.unseen]
         return "\n  ".join([f"{self.file}: {self.job} is valid", *notes, *lacking])
 
 
-def verdict_on(path: Path, overrides: Sequence[str], *, looks_at_data: bool = True) -> Verdict:
+def verdict_on(path: Path, overrides: Sequence[str], *, looks_at_data: bool = True) -> ValidationResult:
     """Everything that is wrong with a job, its plan and what it names, or with the file."""
     try:
         file = open_job(path, overrides)
     except InvalidJobError as error:
-        return Verdict(str(path), None, error.problems)
+        return ValidationResult(str(path), None, error.problems)
     except InvalidJob as error:
-        return Verdict(str(path), None, (Problem("", "", str(error), "Name a readable YAML file."),))
+        return ValidationResult(str(path), None, (Problem("", "", str(error), "Name a readable YAML file."),))
     plan, findings = examine(file, looks_at_data=looks_at_data)
     if plan is None or findings.found:
-        lacking = tuple(each.problem for each in findings.lacking)
-        return Verdict(str(path), None, findings.problems, findings.unseen, lacking)
+        lacking = tuple(item.problem for item in findings.lacking)
+        return ValidationResult(str(path), None, findings.problems, findings.unseen, lacking)
     here, uncounted = seen_here(plan) if has_worker() else ((), ())
-    lacking = tuple(each.problem for each in (*findings.lacking, *file.located_findings(here)))
-    return Verdict(str(path), file.job.name, (), (*findings.unseen, *uncounted), lacking)
+    lacking = tuple(item.problem for item in (*findings.lacking, *file.located_findings(here)))
+    return ValidationResult(str(path), file.job.name, (), (*findings.unseen, *uncounted), lacking)
 
 
 def seen_here(plan: Plan) -> tuple[Sequence[Finding], Sequence[str]]:
     """What `rljob run` would miss in this folder of this machine; what of it only workers can see."""
     from rljob_worker.databuffer.routes.hosts import hosts_of  # a plain install lacks what it stands on
     from rljob_worker.local.pods.environment import job_variables
-    from rljob_worker.rehearsal.machine.accounts import unreachable_trackers
     from rljob_worker.rehearsal.machine.machine import findings_here
+    from rljob_worker.rehearsal.machine.tracker_logins import unreachable_trackers
     from rljob_worker.visible_devices import uncounted_groups, uncounted_services
 
-    found = findings_here(plan, hosts_of(plan), os.environ, Path("runs", plan.job))
+    findings = findings_here(plan, hosts_of(plan), os.environ, Path("runs", plan.job))
     uncounted = [
         f"how many accelerators ({group.profile}) worker group {group.name} finds here: its workers count them"
         for group in uncounted_groups(plan, os.environ)
@@ -84,7 +84,7 @@ def seen_here(plan: Plan) -> tuple[Sequence[Finding], Sequence[str]]:
         for service in uncounted_services(plan, os.environ)
     ]
     trackers = unreachable_trackers(plan.spec.monitoring.trackers, {**os.environ, **job_variables(plan.spec)})
-    return found, [*uncounted, *(f"whether a tracker is reached: {each}" for each in trackers)]
+    return findings, [*uncounted, *(f"whether a tracker is reached: {tracker}" for tracker in trackers)]
 
 
 def problem_list(path: Path | str, problems: Sequence[Problem]) -> str:
@@ -96,6 +96,6 @@ def problem_list(path: Path | str, problems: Sequence[Problem]) -> str:
 def _paragraph(problem: Problem) -> str:
     place = problem.path or "the file"
     source = f" ({problem.source})" if problem.source else ""
-    found = f", found {problem.found}" if problem.found else ""
+    result = f", found {problem.found}" if problem.found else ""
     fix = f"\n    {problem.fix}" if problem.fix else ""
-    return f"\n  {place}{source}\n    {problem.message}{found}{fix}"
+    return f"\n  {place}{source}\n    {problem.message}{result}{fix}"

@@ -23,18 +23,18 @@ from numpy.typing import ArrayLike, NDArray
 from rljob_api.vocabulary.data_url import scheme_of
 from rljob_worker.batch import Column
 from rljob_worker.data.disk_source import open_on_disk
-from rljob_worker.data.listing import DataIdentity, Listing, changes, named
+from rljob_worker.data.listing import DataIdentity, Listing, changes, named_changes
 from rljob_worker.data.mixture import Mixture
 from rljob_worker.data.objects.opening import open_objects
 from rljob_worker.data.order import Order
 from rljob_worker.data.prompts import PromptEncoder, TokenIds
 from rljob_worker.data.read_ahead import ReadAhead
-from rljob_worker.data.source import DataAccess, DatasetSpec, Source
-from rljob_worker.data.survey import Survey, survey, text_of
+from rljob_worker.data.source import DataAccess, DataSource, SourceSpec
+from rljob_worker.data.survey import Survey, column_text, survey
 from rljob_worker.errors import BadData
 
 
-class DataSpec(Protocol):
+class PromptDataSpec(Protocol):
     """The data of a job as it states them."""
 
     @property
@@ -79,9 +79,9 @@ class PromptDataset:
 
     def __init__(
         self,
-        data: DataSpec,
+        data: PromptDataSpec,
         *,
-        sources: Sequence[DatasetSpec],
+        sources: Sequence[SourceSpec],
         columns: Sequence[str],
         tokenizer: Any,
         access: DataAccess,
@@ -100,7 +100,7 @@ class PromptDataset:
         )
         needed = [self._prompt, *self._columns]
 
-        def opened(spec: DatasetSpec) -> Source:
+        def opened(spec: SourceSpec) -> DataSource:
             if scheme_of(spec.path) is None:
                 return open_on_disk(spec, needed, access.cache_dir)
             return open_objects(spec, needed, access)
@@ -110,14 +110,14 @@ class PromptDataset:
             self._survey(source, data.max_prompt_tokens, max_rows, access.cache_dir) for source in self._sources
         ]
         # rows of source i have the numbers [starts[i], starts[i + 1]) of the whole list
-        self._starts = np.cumsum([0, *(len(found.places) for found in self._surveys)])
+        self._starts = np.cumsum([0, *(len(result.places) for result in self._surveys)])
         weights = [spec.weight for spec in sources if spec.weight is not None]
         self._order = self._order_of(weights, seed if data.shuffle else None, data.max_prompt_tokens)
         self._ahead = ReadAhead(self._rows)
 
     def _order_of(self, weights: Sequence[float], seed: int | None, max_tokens: int) -> Order | Mixture:
         """The order of the whole list, or of a mixture. Raises BadData where there is nothing to put in order."""
-        num_rows = [len(found.places) for found in self._surveys]
+        num_rows = [len(result.places) for result in self._surveys]
         paths = [source.path for source in self._sources]
         if not weights:
             if not any(num_rows):
@@ -135,7 +135,7 @@ class PromptDataset:
     @property
     def num_filtered(self) -> int:
         """Prompts left out for being longer than `maxPromptTokens`."""
-        return sum(found.num_filtered for found in self._surveys)
+        return sum(result.num_filtered for result in self._surveys)
 
     @property
     def fingerprint(self) -> str:
@@ -144,8 +144,8 @@ class PromptDataset:
         It follows the content, not the files: a copy of the data elsewhere, or in another format, has the same.
         """
         parts = [
-            (source.name, found.digest, len(found.places))
-            for source, found in zip(self._sources, self._surveys, strict=True)
+            (source.name, result.digest, len(result.places))
+            for source, result in zip(self._sources, self._surveys, strict=True)
         ]
         shares = (self._order.places,) if isinstance(self._order, Mixture) else ()
         return hashlib.sha256(repr((self._columns, parts, *shares)).encode()).hexdigest()
@@ -208,17 +208,18 @@ class PromptDataset:
         if not ((ordinals > 0) & (ordinals % len(self) == 0)).any():
             return
         for source in self._sources:
-            if found := changes(source.files, source.list_files()):
-                raise BadData(_changed(source.path, found))
+            if result := changes(source.files, source.list_files()):
+                raise BadData(_changed(source.path, result))
 
     def _prompts(self, rows: list[_Row], sources: list[str]) -> Prompts:
         ids, texts = self._encoder.encode([values[self._prompt] for _, values in rows], lambda i: rows[i][0])
         columns = {
-            name: Column.strings(text_of(values[name], name, where) for where, values in rows) for name in self._columns
+            name: Column.strings(column_text(values[name], name, where) for where, values in rows)
+            for name in self._columns
         }
         return Prompts(ids, texts, columns, Column.strings(sources))
 
-    def _survey(self, source: Source, max_tokens: int, max_rows: int | None, cache_dir: Path) -> Survey:
+    def _survey(self, source: DataSource, max_tokens: int, max_rows: int | None, cache_dir: Path) -> Survey:
         return survey(
             source,
             self._encoder,
@@ -234,8 +235,9 @@ def _all_too_long(paths: str, max_tokens: int) -> str:
     return f"every prompt of {paths} is longer than maxPromptTokens: {max_tokens}; raise it or shorten the prompts"
 
 
-def _changed(path: str, found: Sequence[str]) -> str:
+def _changed(path: str, result: Sequence[str]) -> str:
     return (
-        f"the data set {path} is no longer what this run began with: {named(found)}; put the files back and go on, "
+        f"the data set {path} is no longer what this run began with: {named_changes(result)}; put the files back "
+        "and go on, "
         "or start a new run with checkpoint.initFrom"
     )

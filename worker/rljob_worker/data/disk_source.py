@@ -23,13 +23,13 @@ from numpy.typing import NDArray
 
 from rljob_worker.data.files import DataFiles, data_files, first_bad_line, no_rows
 from rljob_worker.data.find_or_make import Beat, find_or_make
-from rljob_worker.data.listing import Listing, to_json
+from rljob_worker.data.listing import Listing, listing_to_json
 from rljob_worker.data.source import (
     BATCH_ROWS,
-    DatasetSpec,
     NoColumn,
     Places,
-    Rows,
+    ScannedRows,
+    SourceSpec,
     no_text,
     stem,
     top_of,
@@ -53,7 +53,7 @@ class DiskSource:
     table: Dataset
     columns: tuple[str, ...]
 
-    def scan(self) -> Iterator[Rows]:
+    def scan(self) -> Iterator[ScannedRows]:
         for start in range(0, len(self.table), BATCH_ROWS):
             yield self._rows(start, min(start + BATCH_ROWS, len(self.table)))
 
@@ -66,7 +66,7 @@ class DiskSource:
     def list_files(self) -> Listing:
         return data_files(self.path).listing
 
-    def _rows(self, start: int, stop: int) -> Rows:
+    def _rows(self, start: int, stop: int) -> ScannedRows:
         def where(i: int) -> str:
             return f"row {start + i + 1} of {self.path}"
 
@@ -74,14 +74,14 @@ class DiskSource:
             values = self._values(self.table[start:stop])
         except UnicodeDecodeError as error:
             raise no_text(error, stop - start, lambda i: self.table[start + i], where) from error
-        return Rows(np.arange(start, stop, dtype=np.int64)[:, None], values, where)
+        return ScannedRows(np.arange(start, stop, dtype=np.int64)[:, None], values, where)
 
-    def _values(self, found: Mapping[str, list[Any]]) -> dict[str, list[Any]]:
+    def _values(self, result: Mapping[str, list[Any]]) -> dict[str, list[Any]]:
         tops = {name: top_of(name, self.table.column_names) for name in self.columns}
-        return {name: [value_of({top: value}, name) for value in found[top]] for name, top in tops.items()}
+        return {name: [value_of({top: value}, name) for value in result[top]] for name, top in tops.items()}
 
 
-def open_on_disk(spec: DatasetSpec, columns: Sequence[str], cache_dir: Path) -> DiskSource:
+def open_on_disk(spec: SourceSpec, columns: Sequence[str], cache_dir: Path) -> DiskSource:
     """Open one data set of the job.
 
     Raises BadData: nothing at the path, an unknown kind of file, an unreadable file, no rows, no such column.
@@ -125,7 +125,7 @@ def _tables(data: DataFiles, columns: Sequence[str], cache_dir: Path) -> list[Pa
     import datasets
 
     kept = None if data.kind == "json" else sorted(columns)
-    identity = json.dumps([datasets.__version__, kept, to_json(data.listing)])
+    identity = json.dumps([datasets.__version__, kept, listing_to_json(data.listing)])
     place = cache_dir / "tables" / f"{hashlib.sha256(identity.encode()).hexdigest()[:32]}.tables"
 
     def make(beat: Beat) -> Iterator[bytes]:

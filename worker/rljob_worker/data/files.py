@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from rljob_worker.data.listing import DataFile, Listing
-from rljob_worker.data.source import nearest_of, record_of
+from rljob_worker.data.source import json_record, nearest_of
 from rljob_worker.errors import BadData
 
 Kind = Literal["parquet", "json", "saved"]
@@ -32,8 +32,8 @@ class DataFiles:
     @property
     def listing(self) -> Listing:
         """As they are now."""
-        found = ((file, file.stat()) for file in self.files)
-        return tuple(DataFile(str(file.absolute()), stat.st_size, str(stat.st_mtime_ns)) for file, stat in found)
+        result = ((file, file.stat()) for file in self.files)
+        return tuple(DataFile(str(file.absolute()), stat.st_size, str(stat.st_mtime_ns)) for file, stat in result)
 
 
 def data_files(path: str) -> DataFiles:
@@ -49,9 +49,9 @@ def data_files(path: str) -> DataFiles:
     data = tuple(file for file in files if _kind(file) is not None)
     kinds = {kind for file in data if (kind := _kind(file)) is not None}
     if len(kinds) != 1:
-        found = f"holds {' and '.join(sorted(kinds))} files" if kinds else "is none of them"
+        result = f"holds {' and '.join(sorted(kinds))} files" if kinds else "is none of them"
         raise BadData(
-            f"a data set is parquet files, JSON-lines files, or a folder that save_to_disk wrote; {path} {found}"
+            f"a data set is parquet files, JSON-lines files, or a folder that save_to_disk wrote; {path} {result}"
         )
     for file in data:
         if not file.stat().st_size:
@@ -67,7 +67,7 @@ def first_bad_line(file: Path) -> str | None:
         with file.open("rb") as lines:
             for number, line in enumerate(lines, start=1):
                 if line.strip():
-                    record_of(line, f"line {number} of {file}")
+                    json_record(line, f"line {number} of {file}")
     except BadData as problem:
         return str(problem)
     return None
@@ -94,7 +94,7 @@ def _files(path: str) -> tuple[Path, ...]:
 def _saved(folder: Path) -> tuple[Path, ...]:
     try:
         state = json.loads((folder / "state.json").read_text())
-        return tuple(folder / each["filename"] for each in state["_data_files"])
+        return tuple(folder / item["filename"] for item in state["_data_files"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise BadData(
             f"{folder}/state.json is not what save_to_disk writes: {type(error).__name__}: {error}"

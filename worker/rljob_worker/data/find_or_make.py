@@ -58,7 +58,7 @@ class Beat:
                 os.utime(self._lock)
 
 
-class Watch:
+class LockWatch:
     """How long a lock's file has not changed, as this process saw it."""
 
     def __init__(self, lock: Path) -> None:
@@ -83,28 +83,28 @@ def find_or_make(place: Path, make: Make) -> memoryview:
     """
     with _storage(place):
         place.parent.mkdir(parents=True, exist_ok=True)
-        found = _read(place)
-    if found is None:
+        await_or_make = _read(place)
+    if await_or_make is None:
         with _alone_on_host(place):
-            found = _await_or_make(place, make)
-    return found
+            await_or_make = _await_or_make(place, make)
+    return await_or_make
 
 
 def _await_or_make(place: Path, make: Make) -> memoryview:
     lock = Path(f"{place}.lock")
-    watch, beat = Watch(lock), Beat(lock)
+    watch, beat = LockWatch(lock), Beat(lock)
     while True:
         with _tried(lock) as ours:
             with _storage(place):
                 os.listdir(place.parent)  # a network file system remembers what was absent until the folder is read
-                found, alone = _read(place), ours or watch.is_silent()
-            if found is None and alone:
+                result, alone = _read(place), ours or watch.is_silent()
+            if result is None and alone:
                 beat()
                 _write(place, make(beat))
                 with _storage(place):
-                    found = _read(place)
-            if found is not None:
-                return found
+                    result = _read(place)
+            if result is not None:
+                return result
         time.sleep(LOOK_SECONDS)
 
 

@@ -35,20 +35,20 @@ class DataIdentity:
     """These say what happened where the content is another."""
 
 
-def joined(identities: Sequence[DataIdentity]) -> DataIdentity:
+def joined_identity(identities: Sequence[DataIdentity]) -> DataIdentity:
     """What several data sets are together that read the same files; one alone is what it was."""
     if len(identities) == 1:
         return identities[0]
-    fingerprints = [each.fingerprint for each in identities]
+    fingerprints = [identity.fingerprint for identity in identities]
     together = hashlib.sha256(repr(fingerprints).encode()).hexdigest() if fingerprints else None
     return DataIdentity(together, identities[0].files if identities else ())
 
 
-def to_json(files: Listing) -> list[list[str | int]]:
+def listing_to_json(files: Listing) -> list[list[str | int]]:
     return [list(astuple(file)) for file in files]
 
 
-def from_json(rows: Iterable[Sequence[str | int]]) -> Listing:
+def listing_from_json(rows: Iterable[Sequence[str | int]]) -> Listing:
     return tuple(DataFile(str(path), int(size), str(version)) for path, size, version in rows)
 
 
@@ -70,7 +70,7 @@ def _changes(before: Mapping[str, DataFile], now: Mapping[str, DataFile]) -> Ite
             yield f"{path} was written again ({old.version}, now {new.version})"
 
 
-def named(found: Sequence[str]) -> str:
+def named_changes(result: Sequence[str]) -> str:
     """Changes as one clause; of many, the first few and how many more."""
-    more = f", and {len(found) - MAX_NAMED} more" if len(found) > MAX_NAMED else ""
-    return ", ".join(found[:MAX_NAMED]) + more
+    more = f", and {len(result) - MAX_NAMED} more" if len(result) > MAX_NAMED else ""
+    return ", ".join(result[:MAX_NAMED]) + more

@@ -37,7 +37,7 @@ class Mixture:
     """
 
     def __init__(self, weights: Sequence[float], num_rows: Sequence[int], seed: int | None) -> None:
-        self.places = places_of(weights)
+        self.places = places_per_round(weights)
         self._turns = turns_of(self.places)
         self._draws = np.zeros_like(self._turns)
         for source, count in enumerate(self.places):
@@ -63,15 +63,15 @@ class Mixture:
         return rows
 
 
-def places_of(weights: Sequence[float]) -> tuple[int, ...]:
+def places_per_round(weights: Sequence[float]) -> tuple[int, ...]:
     """Places in a round of each source, the fewest that have the weights' shares: 0.7, 0.2, 0.1 -> 7, 2, 1.
 
     Where those are too many, the largest remainders of `LONGEST_ROUND`, and at least one for a weight above 0.
     """
     exact = [Fraction(str(weight)) for weight in weights]
     assert any(exact) and min(exact) >= 0, "a mixture draws from something"
-    scale = lcm(*(each.denominator for each in exact))
-    counts = [int(each * scale) for each in exact]
+    scale = lcm(*(item.denominator for item in exact))
+    counts = [int(item * scale) for item in exact]
     counts = [count // gcd(*counts) for count in counts]
     return tuple(counts) if sum(counts) <= LONGEST_ROUND else _rounded(counts)
 

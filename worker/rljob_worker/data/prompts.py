@@ -61,8 +61,8 @@ class PromptEncoder:
         ids: list[TokenIds] = [np.empty(0, np.int64)] * len(texts)
         for bare in (True, False):
             chosen = [i for i, prompt in enumerate(prompts) if self._is_bare(prompt) == bare]
-            for i, found in zip(chosen, self._tokenize([texts[i] for i in chosen], bare), strict=True):
-                ids[i] = np.asarray(found, np.int64)
+            for i, result in zip(chosen, self._tokenize([texts[i] for i in chosen], bare), strict=True):
+                ids[i] = np.asarray(result, np.int64)
         for i, tokens in enumerate(ids):
             if not len(tokens) or not texts[i].strip():
                 raise BadData(f"{where(i)}: the prompt is empty")

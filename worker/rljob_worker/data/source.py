@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rljob_worker.data.listing import Listing
-from rljob_worker.data.patience import PATIENCE, Patience
+from rljob_worker.data.store_retry import DEFAULT_RETRY_POLICY, StoreRetryPolicy
 from rljob_worker.errors import BadData
 
 Places = NDArray[np.int64]
@@ -22,7 +22,7 @@ Places = NDArray[np.int64]
 BATCH_ROWS = 1024
 
 
-class DatasetSpec(Protocol):
+class SourceSpec(Protocol):
     """A data set as the job states it."""
 
     @property
@@ -34,7 +34,7 @@ class DatasetSpec(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class ScannedRows:
     """Neighbouring rows of a scan."""
 
     places: Places
@@ -55,10 +55,10 @@ class DataAccess:
 
     cache_dir: Path
     attempt: str = ""
-    patience: Patience = PATIENCE
+    retry_policy: StoreRetryPolicy = DEFAULT_RETRY_POLICY
 
 
-class Source(Protocol):
+class DataSource(Protocol):
     """One opened data set, and the columns of it that a job reads."""
 
     @property
@@ -69,7 +69,7 @@ class Source(Protocol):
     def files(self) -> Listing:
         """As they were when the data set was opened; every row comes from these."""
 
-    def scan(self) -> Iterator[Rows]:
+    def scan(self) -> Iterator[ScannedRows]:
         """All rows in order, a batch at a time. Raises BadData naming what is wrong, and a column that is not there."""
         ...
 
@@ -101,7 +101,7 @@ def top_of(column: str, there: Sequence[str]) -> str:
     return column if column in there else column.split(".")[0]
 
 
-def record_of(line: bytes, where: str) -> dict[str, Any]:
+def json_record(line: bytes, where: str) -> dict[str, Any]:
     """A line of JSON as a row. Raises BadData for anything but an object."""
     try:
         value = json.loads(line)
@@ -121,8 +121,8 @@ def no_text(
     for i in range(num_rows):
         try:
             look(i)
-        except UnicodeDecodeError as found:
-            return BadData(f"{where(i)} holds text that is not UTF-8: {found.reason}")
+        except UnicodeDecodeError as result:
+            return BadData(f"{where(i)} holds text that is not UTF-8: {result.reason}")
     return error
 
 

@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 
 from rljob_worker.data.find_or_make import Beat, find_or_make
-from rljob_worker.data.listing import to_json
+from rljob_worker.data.listing import listing_to_json
 from rljob_worker.data.prompts import PromptEncoder
-from rljob_worker.data.source import Places, Rows, Source
+from rljob_worker.data.source import DataSource, Places, ScannedRows
 from rljob_worker.errors import BadData
 
 VERSION = 3
@@ -53,7 +53,7 @@ class Survey:
 
 
 def survey(
-    source: Source,
+    source: DataSource,
     encoder: PromptEncoder,
     *,
     prompt: str,
@@ -63,7 +63,7 @@ def survey(
     cache_dir: Path,
 ) -> Survey:
     """Look at the prompts of a source, or read what was seen. Raises BadData naming a bad row, StorageError."""
-    identity = [VERSION, encoder.identity, prompt, list(columns), max_tokens, max_rows, to_json(source.files)]
+    identity = [VERSION, encoder.identity, prompt, list(columns), max_tokens, max_rows, listing_to_json(source.files)]
     name = hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:32]
     place = cache_dir / "surveys" / f"{name}.survey"
 
@@ -79,7 +79,7 @@ def survey(
     return Survey.from_bytes(find_or_make(place, make))
 
 
-def text_of(value: Any, column: str, where: str) -> str:
+def column_text(value: Any, column: str, where: str) -> str:
     """A column's value as the text that travels: a text as it is, anything else as JSON. Raises BadData for none."""
     if isinstance(value, str):
         return value
@@ -109,14 +109,14 @@ class _Look:
     def is_full(self) -> bool:
         return self._num_kept == self._max_rows
 
-    def at(self, rows: Rows) -> Places:
+    def at(self, rows: ScannedRows) -> Places:
         """The places of the rows to keep."""
         ids, _ = self._encoder.encode(rows.values[self._prompt], rows.where)
         kept = []
         for i, tokens in enumerate(ids):
             if self.is_full:
                 break
-            texts = [text_of(rows.values[name][i], name, rows.where(i)) for name in self._columns]
+            texts = [column_text(rows.values[name][i], name, rows.where(i)) for name in self._columns]
             self._num_seen += 1
             if len(tokens) <= self._max_tokens:
                 kept.append(i)

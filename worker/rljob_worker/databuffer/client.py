@@ -15,18 +15,18 @@ from typing import Any, TypeVar
 import numpy as np
 
 from rljob_worker.batch import Batch
+from rljob_worker.databuffer.links.buffer_connection import BufferConnection
 from rljob_worker.databuffer.links.fencing import Identity
-from rljob_worker.databuffer.links.own import OwnBuffer
 from rljob_worker.databuffer.protocol import worker_side as say
 from rljob_worker.databuffer.rows import segment
 from rljob_worker.databuffer.rows.segment import Views
-from rljob_worker.databuffer.rows.stream import ROW_BYTES, row_bytes
-from rljob_worker.databuffer.store.places import Place, mapped
+from rljob_worker.databuffer.rows.stream import ROW_BYTES, bytes_per_row
+from rljob_worker.databuffer.store.segment_files import SegmentFile, mapped
 from rljob_worker.databuffer.weights.client import ReceivedChunk, SendingStream, WeightsClient
 from rljob_worker.errors import BadData
 from rljob_worker.row_index import row_number
 
-A = TypeVar("A", bound=say.Answer)
+A = TypeVar("A", bound=say.WorkerReply)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,19 +46,19 @@ class BufferClient:
 
     def __init__(self, socket_path: str | Path, identity: Identity) -> None:
         self.identity = identity
-        self._own = OwnBuffer(socket_path, identity)
+        self._own = BufferConnection(socket_path, identity)
         self._lock = threading.Lock()
         self._leases: dict[int, _Lease] = {}
         self._figures: dict[str, float] = defaultdict(float)
         try:
-            hello = self._ask(say.Hello(), say.Welcome)
+            hello = self._ask(say.WorkerHello(), say.Welcome)
         except BaseException:
             self.close()
             raise
         self._own.expect(hello.life)
         self._edges = hello.edges
         self._deadline_seconds = hello.deadline_seconds
-        places = [Place(Path(path), num_bytes) for path, num_bytes in hello.places]
+        places = [SegmentFile(Path(path), num_bytes) for path, num_bytes in hello.places]
         self._write_memory = mapped(places, writable=True)
         self._read_memory = mapped(places, writable=False)
         self._weights = WeightsClient(
@@ -85,7 +85,7 @@ class BufferClient:
         if contents.num_bytes > ROW_BYTES:  # else no row can be too long
             _refuse_long_rows(chosen, edge)
         reserve = partial(say.ReserveRows, edge=edge, step=step, num_bytes=contents.num_bytes)
-        room = self._poll(reserve, say.Room, deadline_seconds)
+        room = self._poll(reserve, say.Reservation, deadline_seconds)
         segment.write(self._write_memory, room.offset, contents, chosen)
         self._ask(say.SealRows(edge=edge, step=step, offset=room.offset, contents=contents), say.Done)
         self._count(edge, put_bytes=contents.num_bytes, put_rows=len(chosen), put_seconds=time.perf_counter() - start)
@@ -94,17 +94,17 @@ class BufferClient:
         """The rows of this rank's data-parallel coordinate, ascending by row_id; read-only views of shared memory."""
         self._release_before(edge, step)
         start = time.perf_counter()
-        found = self._poll(partial(say.GetRows, edge=edge, step=step), say.Rows, deadline_seconds)
-        batch = segment.views(self._read_memory, found.offset, found.contents).as_batch()
+        poll = self._poll(partial(say.GetRows, edge=edge, step=step), say.ShareLocation, deadline_seconds)
+        batch = segment.views(self._read_memory, poll.offset, poll.contents).as_batch()
         with self._lock:
             self._leases[id(batch)] = _Lease(edge, step, batch)
         self._count(
             edge,
-            get_bytes=found.contents.num_bytes,
+            get_bytes=poll.contents.num_bytes,
             get_rows=len(batch),
             get_seconds=time.perf_counter() - start,
-            producer_seconds=found.producer_seconds,
-            transfer_seconds=found.transfer_seconds,
+            producer_seconds=poll.producer_seconds,
+            transfer_seconds=poll.transfer_seconds,
         )
         return batch
 
@@ -150,7 +150,7 @@ class BufferClient:
 
     def report(self, step: int, payload: bytes) -> None:
         """What this worker has to say at the end of a step; merged with everybody's on its way to the lead."""
-        self._ask(say.Report(step=step, payload=payload), say.Done)
+        self._ask(say.SendReport(step=step, payload=payload), say.Done)
 
     def collect(self, step: int) -> bytes:
         """The lead's: the merged reports of all workers."""
@@ -174,9 +174,9 @@ class BufferClient:
 
     # ---- the rest
 
-    def post(self, status: dict[str, Any]) -> None:
+    def set_status(self, status: dict[str, Any]) -> None:
         """Say what this worker does (stage, step, anything): it appears in the errors of peers that wait for us."""
-        self._ask(say.Post(status=status), say.Done)
+        self._ask(say.SetStatus(status=status), say.Done)
 
     def peer_status(self, group: str, host: int, *, rank: int | None = None) -> dict[Any, Any]:
         """Last posts of the workers of a host by rank, or of one rank, with their age in `age_seconds`."""
@@ -204,12 +204,12 @@ class BufferClient:
             for name, value in figures.items():
                 self._figures[f"{name}/{edge}"] += value
 
-    def _ask(self, request: say.Request, kind: type[A]) -> A:
+    def _ask(self, request: say.WorkerCall, kind: type[A]) -> A:
         answer = self._own.call(request)
         assert isinstance(answer, kind), f"{answer} is not an answer to {request}"
         return answer
 
-    def _poll(self, request: Callable[..., say.Waiting], kind: type[A], deadline_seconds: float | None) -> A:
+    def _poll(self, request: Callable[..., say.WaitingCall], kind: type[A], deadline_seconds: float | None) -> A:
         seconds = self._deadline_seconds if deadline_seconds is None else deadline_seconds
         answer = self._own.poll(lambda waited: request(waited=waited, seconds=seconds), seconds)
         assert isinstance(answer, kind), f"{answer} is not a {kind.__name__}"
@@ -221,8 +221,8 @@ class StageLeases:
     """Leases of one stage, for the leader of a copy. Rounds of a step are numbered from 0."""
 
     _stage: str
-    _ask: Callable[[say.Request, type[say.Done]], say.Done]
-    _poll: Callable[[Callable[..., say.Waiting], type[Any], float | None], Any]
+    _ask: Callable[[say.WorkerCall, type[say.Done]], say.Done]
+    _poll: Callable[[Callable[..., say.WaitingCall], type[Any], float | None], Any]
 
     def take(self, step: int, number: int, num_leases: int) -> int | None:
         """A lease of a round of `num_leases`, by number; None when all are taken. Waits while an owner holds the
@@ -243,7 +243,7 @@ class StageLeases:
 
 
 def _refuse_long_rows(batch: Batch, edge: str) -> None:
-    sizes = row_bytes(Views(batch.index, dict(batch.columns)))
+    sizes = bytes_per_row(Views(batch.index, dict(batch.columns)))
     if len(sizes) and sizes.max() > ROW_BYTES:
         row = int(np.argmax(sizes))
         largest = max(batch.columns, key=lambda name: batch.columns[name].nbytes)

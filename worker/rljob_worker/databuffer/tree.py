@@ -94,7 +94,7 @@ class Topic:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class Announcement:
     """What comes down."""
 
     name: str
@@ -104,7 +104,7 @@ class Told:
     """On every host of the audience; None: kept until a worker asks. Runs in the background when it hears much."""
 
 
-class Tree:
+class MessageTree:
     """Gatherings by topic and step, and announcements."""
 
     def __init__(
@@ -112,7 +112,7 @@ class Tree:
         here: Host,
         shape: JobTree,
         topics: Sequence[Topic],
-        tells: Sequence[Told],
+        tells: Sequence[Announcement],
         *,
         monitor: Monitor,
         links: Links,
@@ -123,11 +123,11 @@ class Tree:
         self._here, self._position = here, shape.position(here)
         self._parent, self._children = shape.parent(here), shape.children(here)
         self._topics = {topic.name: topic for topic in topics}
-        self._tells = {told.name: told for told in tells}
+        self._tells = {announcement.name: announcement for announcement in tells}
         self._monitor, self._links, self._work = monitor, links, work
         self._kept_steps = kept_steps
         self._gatherings: dict[tuple[str, int], Gathering] = {}
-        self._told: dict[tuple[str, int], bytes] = {}
+        self._announced: dict[tuple[str, int], bytes] = {}
         self._is_stop_requested = False
 
     # ---- up
@@ -171,7 +171,7 @@ class Tree:
     def unfinished(self) -> list[tuple[str, int]]:
         """Topics and steps to which members of this host have contributed, and which have not gone up; under the
         lock."""
-        return sorted(key for key, each in self._gatherings.items() if each.has_begun and not each.is_over)
+        return sorted(key for key, item in self._gatherings.items() if item.has_begun and not item.is_over)
 
     def _go_on(self, topic: str, step: int, payloads: list[bytes] | None, *, is_message: bool) -> None:
         if payloads is not None and len(payloads) == 1:  # nothing to merge
@@ -208,7 +208,7 @@ class Tree:
     def _gathering(self, topic: str, step: int) -> Gathering:
         if (topic, step) not in self._gatherings:
             self._forget_over(topic, step - self._kept_steps)
-            num_open = sum(key[0] == topic and not each.is_over for key, each in self._gatherings.items())
+            num_open = sum(key[0] == topic and not item.is_over for key, item in self._gatherings.items())
             if num_open >= MAX_OPEN_STEPS:
                 raise OutOfOrder(f"step {step} of {topic}, while {num_open} others are being gathered")
             self._gatherings[topic, step] = self._empty(topic)
@@ -219,7 +219,7 @@ class Tree:
         return Gathering(topic.members, frozenset(c for c in self._children if self._shape.reaches(c, topic.sources)))
 
     def _forget_over(self, topic: str, before: int) -> None:
-        over = [key for key, each in self._gatherings.items() if key[0] == topic and key[1] < before and each.is_over]
+        over = [key for key, item in self._gatherings.items() if key[0] == topic and key[1] < before and item.is_over]
         for key in over:
             del self._gatherings[key]
 
@@ -230,12 +230,12 @@ class Tree:
         self._tell(name, step, payload, self._children)
 
     def _tell(self, name: str, step: int, payload: bytes, children: Iterable[Host]) -> None:
-        told = self._tells[name]
+        announcement = self._tells[name]
         for child in children:
-            if self._shape.reaches(child, told.audience):
+            if self._shape.reaches(child, announcement.audience):
                 self._links.send(child, Down(name, step, payload))
-        if self._position in told.audience:
-            self._take(told, step, payload)
+        if self._position in announcement.audience:
+            self._take(announcement, step, payload)
 
     def hear_down(self, sender: Host, message: Down) -> None:
         """From the parent."""
@@ -243,22 +243,24 @@ class Tree:
         require(message.topic in self._tells, f"nobody tells {message.topic!r}")
         self.tell(message.topic, message.step, message.payload)
 
-    def told(self, name: str, step: int) -> bytes | None:
+    def announced(self, name: str, step: int) -> bytes | None:
         """Called under the lock."""
-        return self._told.get((name, step))
+        return self._announced.get((name, step))
 
     def keep(self, name: str, step: int, payload: bytes) -> None:
         """Keep something for the workers of this host, as if it had come down."""
         with self._monitor.change():
-            self._told[name, step] = payload
-            _forget(self._told, name, step - self._kept_steps)
+            self._announced[name, step] = payload
+            _forget(self._announced, name, step - self._kept_steps)
 
-    def _take(self, told: Told, step: int, payload: bytes) -> None:
-        if told.heard is None:
-            self.keep(told.name, step, payload)
+    def _take(self, announcement: Announcement, step: int, payload: bytes) -> None:
+        if announcement.heard is None:
+            self.keep(announcement.name, step, payload)
             return
-        heard = told.heard
-        self._work.do(f"{told.name} of step {step}", lambda: heard(step, payload), is_small=len(payload) <= SMALL_BYTES)
+        heard = announcement.heard
+        self._work.do(
+            f"{announcement.name} of step {step}", lambda: heard(step, payload), is_small=len(payload) <= SMALL_BYTES
+        )
 
 
 def _forget(table: dict[tuple[str, int], T], name: str, before: int) -> None:

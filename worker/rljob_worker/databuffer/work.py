@@ -39,7 +39,7 @@ class Threads:
 THREADS = Threads()
 
 
-def run(what: str, job: Job, fails: Fails) -> None:
+def run_guarded(what: str, job: Job, fails: Fails) -> None:
     """Run `job`; anything it raises goes to `fails`: somebody waits for it."""
     try:
         job()
@@ -61,14 +61,14 @@ class Work:
     def submit(self, what: str, job: Job) -> None:
         """Run `job` when a thread is free. After `close` nothing is run."""
         try:
-            self._pool.submit(run, what, job, self._fails)
+            self._pool.submit(run_guarded, what, job, self._fails)
         except RuntimeError:  # shut down: nobody waits for this any more; or no new thread: an older one will run it
             return
 
     def do(self, what: str, job: Job, *, is_small: bool) -> None:
         """Run a small `job` here and now: handing it over takes longer. Others when a thread is free."""
         if is_small:
-            run(what, job, self._fails)
+            run_guarded(what, job, self._fails)
         else:
             self.submit(what, job)
 
@@ -102,7 +102,7 @@ class Timer:
 
     def _run(self) -> None:
         while (call := self._next()) is not None:
-            run("what was due later", call, self._fails)
+            run_guarded("what was due later", call, self._fails)
 
     def _next(self) -> Job | None:
         with self._changed:
@@ -114,7 +114,7 @@ class Timer:
             return None
 
 
-class Lane:
+class CallThreadPool:
     """A few threads for calls that may hang. Once half of them are out, calls should be short: those that hang then
     give their threads back soon."""
 

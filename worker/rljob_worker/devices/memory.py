@@ -48,11 +48,11 @@ def host_free(meminfo: Path = Path("/proc/meminfo")) -> int:
 
 def container_free(root: Path = CGROUP) -> list[int]:
     """What is left up to the limit of each control group there is one in; pages of files that nobody uses are free."""
-    found = []
+    result = []
     for limit, usage, statistics in _VERSIONS:
         if not (root / limit).is_file() or (most := (root / limit).read_text().strip()) == "max":
             continue
         fields = dict(line.split() for line in (root / statistics).read_text().splitlines())
         unused_pages = int(fields.get("total_inactive_file", fields.get("inactive_file", 0)))
-        found.append(max(0, int(most) - int((root / usage).read_text()) + unused_pages))
-    return found
+        result.append(max(0, int(most) - int((root / usage).read_text()) + unused_pages))
+    return result

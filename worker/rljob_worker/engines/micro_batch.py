@@ -60,7 +60,7 @@ class MicroBatch:
         own = replace(
             rows,
             token_ids=split.own(rows.token_ids),
-            positions=split.of_matrices(rows.positions),
+            positions=split.of_tensor_group(rows.positions),
             predicts=predicts,
             targets=places.own(rows.targets),
             routes=None if rows.routes is None else split.own(rows.routes),
@@ -84,8 +84,8 @@ class MicroBatch:
 
 def _routes(batch: Batch, rows: Indices, prompts: Column, responses: Column) -> tuple[Column, Column]:
     of_prompts, of_responses = (batch.column_of(name, rows) for name in ROUTES)
-    for name, found, tokens in zip(ROUTES, (of_prompts, of_responses), (prompts, responses), strict=True):
-        if not found.is_ragged or not found.has_rows_like(tokens):
+    for name, result, tokens in zip(ROUTES, (of_prompts, of_responses), (prompts, responses), strict=True):
+        if not result.is_ragged or not result.has_rows_like(tokens):
             raise BadData(
                 f"column {name!r} does not have one value per token of its rows, and training.routerReplay: Rollout "
                 "takes routes from it; a stage that changes prompts or responses must change their routes, too"
@@ -127,8 +127,8 @@ def _on_device(rows: PackedRows, device: torch.device, layout: AttentionLayout |
 
 def response_last_layer(model: torch.nn.Module, rows: MicroBatch) -> LastLayer:
     """What a causal LM makes the logits of this rank's response tokens of."""
-    found: LastLayer = model(**rows.inputs, last_layer_at=rows.predicts)
-    return found
+    result: LastLayer = model(**rows.inputs, last_layer_at=rows.predicts)
+    return result
 
 
 def response_log_probs(

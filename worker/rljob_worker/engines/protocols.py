@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from rljob_worker.batch import Batch, Column
 from rljob_worker.metrics.scalars import Scalar
-from rljob_worker.storage.place import Place
+from rljob_worker.storage.paths import StoragePath
 
 if TYPE_CHECKING:
     import torch
@@ -105,14 +105,14 @@ class TrainedModel:
 
     path: str
     """Of its configuration: what the run began with."""
-    state: Place
+    state: StoragePath
     """What the engine that trained it wrote."""
 
 
 class Shards(Protocol):
     """One rank's part of an engine as it was when it was copied."""
 
-    def write(self, directory: Place) -> None:
+    def write(self, directory: StoragePath) -> None:
         """Make the directory and write it with an index of it (torch.distributed.checkpoint), once, and give its memory
         back. Any thread may, while the engine goes on. Raises StorageError."""
         ...
@@ -151,7 +151,7 @@ class TrainEngine(ScoringEngine, Protocol):
         collective."""
         ...
 
-    def load(self, directory: Place, *, weights_only: bool = False) -> None:
+    def load(self, directory: StoragePath, *, weights_only: bool = False) -> None:
         """Read the shards of all ranks, whose indexes were merged, on any number of ranks; `weights_only` leaves
         optimizer and schedule at their start. Raises StorageError when it is missing, damaged or of another model."""
         ...

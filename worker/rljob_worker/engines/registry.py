@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from rljob_api.catalogue.rollout_engines import ROLLOUT_ENGINES
 from rljob_api.memory.model_shape import parse_shape
+from rljob_api.planning.parallelism_problems import parallelism_problems
 from rljob_api.planning.plan import EnginePlan, Plan
-from rljob_api.planning.spreading import spreading_problems
 from rljob_worker.engines.parallel.mesh_ranks import Axis
 from rljob_worker.engines.protocols import ScoringEngine, TrainedModel, TrainEngine
 from rljob_worker.engines.rollout.protocol import RolloutEngine
@@ -141,11 +141,11 @@ def _sharded(
     from rljob_worker.engines.fsdp import FSDPEngine
     from rljob_worker.engines.models import Adapter, DrawnWeights, WeightFiles
     from rljob_worker.engines.models.mirror import small_files
-    from rljob_worker.engines.of_job import empty_model, layers_of
+    from rljob_worker.engines.planned_model import empty_model, layer_library_of
 
     _require_shareable(plan, engine)
     is_loaded_next = is_loaded_next and engine.adapter is None  # else what is loaded leaves the model itself out
-    settings, layers = train_settings(plan, engine), layers_of(engine, device)
+    settings, layers = train_settings(plan, engine), layer_library_of(engine, device)
     if trained is not None:
         with small_files(trained.path) as path:
             model = empty_model(plan, engine, path, settings.dtype)
@@ -211,7 +211,7 @@ def vllm_engine(
     import torch
 
     from rljob_worker.engines.rollout.vllm.library import load_start
-    from rljob_worker.engines.rollout.vllm.planned import settings_of
+    from rljob_worker.engines.rollout.vllm.plan_settings import settings_of
 
     _refuse_unbuilt_parallelism(engine, "tp")
     _require_shareable(plan, engine)
@@ -270,8 +270,8 @@ def _require_shareable(plan: Plan, engine: EnginePlan) -> None:
     is_limited = engine.mesh.ranks_per_copy > 1 or engine.mesh.ep > 1 or engine.library == "Megatron"
     shape = parse_shape(model_config(engine.path).to_dict()) if is_limited else None
     states = plan.spec.training.optimizer.states
-    for found in () if shape is None else spreading_problems(engine, shape, states):
-        raise InvalidJob(str(found))
+    for result in () if shape is None else parallelism_problems(engine, shape, states):
+        raise InvalidJob(str(result))
 
 
 TrainBuilder = Callable[

@@ -23,9 +23,9 @@ from rljob_worker.errors import InvalidJob
 
 
 def replace_routers(model: torch.nn.Module) -> None:
-    found = routers(model)
-    for layer, router in enumerate(found):
-        router.routing = found[0].routing if layer else Routing(len(found), router.num_experts, router.top_k)
+    result = routers(model)
+    for layer, router in enumerate(result):
+        router.routing = result[0].routing if layer else Routing(len(result), router.num_experts, router.top_k)
         router.forward = partial(_forward, router, layer)
 
 
@@ -36,13 +36,13 @@ def routers(model: torch.nn.Module) -> list[torch.nn.Module]:
 
 def routing_of(model: torch.nn.Module) -> Routing:
     """The routing of a model whose routers were replaced. Raises InvalidJob where it has none."""
-    found = routers(model)
-    if not found:
+    result = routers(model)
+    if not result:
         raise InvalidJob(
             f"training.routerReplay: Rollout is for models with experts, and {type(model).__name__} has none; leave it "
             "out"
         )
-    routing: Routing = found[0].routing
+    routing: Routing = result[0].routing
     return routing
 
 

@@ -16,8 +16,8 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from rljob_worker.forkserver.preloading import preload
-from rljob_worker.forkserver.server import Server
-from rljob_worker.process.family import end_family
+from rljob_worker.forkserver.server import ForkingServer
+from rljob_worker.process.marked_processes import end_marked_processes
 from rljob_worker.process.stop_requests import hold_signals
 
 
@@ -25,7 +25,7 @@ def main(arguments: Sequence[str]) -> NoReturn:
     options = _parser().parse_args(arguments)
 
     def end(*_: object) -> NoReturn:
-        ended = [end_family(mark) for mark in options.marks]
+        ended = [end_marked_processes(mark) for mark in options.marks]
         if options.scratch:
             shutil.rmtree(options.scratch, ignore_errors=True)
         os._exit(0 if all(ended) else 1)
@@ -37,7 +37,7 @@ def main(arguments: Sequence[str]) -> NoReturn:
     if refusal is not None:
         print(f"fork server: workers import for themselves: {refusal}", file=sys.stderr, flush=True)
     with socket.socket(fileno=options.listen) as listener:
-        Server(listener, options.key, forks=bool(options.preload) and refusal is None).serve(sys.stdin.fileno())
+        ForkingServer(listener, options.key, forks=bool(options.preload) and refusal is None).serve(sys.stdin.fileno())
     end()
 
 

@@ -42,11 +42,11 @@ class ForkServer:
         wanted = "" if self._any_environment else key(request.environment)
         # a root that is gone: the end of the channel tells it
         with contextlib.suppress(ConnectionError):
-            wire.send(self._channel, {**request.message(), "key": wanted}, request.descriptors)
+            wire.send_with_descriptors(self._channel, {**request.message(), "key": wanted}, request.descriptors)
 
     def receive(self) -> wire.Message | None:
         """The next message (see `Server`); None once the root is gone."""
-        received = wire.receive(self._channel)
+        received = wire.receive_with_descriptors(self._channel)
         return None if received is None else received[0]
 
     def close(self) -> None:

@@ -82,7 +82,7 @@ def _of_a_pod() -> frozenset[str | None]:
     # fork servers and reward processes, which ask for no key, start in half the time without pydantic
     from rljob_api.catalogue.profiles import DEFAULT
 
-    return frozenset({"PYTHONPATH", "GLOO_SOCKET_IFNAME", *(each.visible_devices_env for each in DEFAULT.values())})
+    return frozenset({"PYTHONPATH", "GLOO_SOCKET_IFNAME", *(item.visible_devices_env for item in DEFAULT.values())})
 
 
 def search_path(current: Sequence[str], server: Mapping[str, str], fork: Mapping[str, str]) -> list[str]:

@@ -14,8 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn, Self
 
-from rljob_worker.forkserver.appearance import appear_as
 from rljob_worker.forkserver.environment import search_path, shadowed
+from rljob_worker.forkserver.process_title import appear_as
 from rljob_worker.forkserver.wire import Message
 from rljob_worker.process.lifeline import die_with
 from rljob_worker.process.stop_requests import HELD_BACK, release_signals
@@ -152,8 +152,8 @@ def _become(parent: int, request: ForkRequest, drop: Sequence[Callable[[], objec
 def _execute(command: tuple[str, ...], environment: Mapping[str, str]) -> int:
     """Returns only when there is no such program."""
     release_signals()
-    for each in RESTORED:
-        signal.signal(each, signal.SIG_DFL)
+    for item in RESTORED:
+        signal.signal(item, signal.SIG_DFL)
     try:
         os.execvpe(command[0], command, environment)
     except OSError as error:

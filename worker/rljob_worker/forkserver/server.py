@@ -20,7 +20,7 @@ REQUEST_SECONDS = 5.0
 """How long a caller may take over one request, while others wait."""
 
 
-class Server:
+class ForkingServer:
     """Single-threaded, and the parent of what it forks. Over the channel of one caller:
 
     <- a ForkRequest with its descriptors, and the key of its environment
@@ -62,7 +62,7 @@ class Server:
     def _hear(self, channel: socket.socket, selector: selectors.BaseSelector, drop: list[Callable[[], None]]) -> None:
         """One request, or the end of the channel. No matter what the caller does, the next one is heard."""
         others = (key.fileobj for key in selector.get_map().values())
-        sockets = [each.close for each in others if isinstance(each, socket.socket)]
+        sockets = [other.close for other in others if isinstance(other, socket.socket)]
         try:
             goes_on = self._obey(channel, [*sockets, *drop])
         except Exception as error:
@@ -77,7 +77,7 @@ class Server:
 
     def _obey(self, channel: socket.socket, drop: list[Callable[[], None]]) -> bool:
         """False at the end of the channel. `drop` rids a fork of what is the server's alone."""
-        received = wire.receive(channel)
+        received = wire.receive_with_descriptors(channel)
         if received is None:
             return False
         message, descriptors = received
@@ -87,13 +87,13 @@ class Server:
             pid = fork(request, self._forks and fits, drop)
         except OSError as error:  # no process or no memory left here and now
             print(f"fork server: cannot fork {message['name']}: {error.strerror}", file=sys.stderr, flush=True)
-            wire.send(channel, {"ended": message["name"], "status": int(ExitCode.RETRY)})
+            wire.send_with_descriptors(channel, {"ended": message["name"], "status": int(ExitCode.RETRY)})
             return True
         finally:
             for descriptor in descriptors:
                 os.close(descriptor)
         self._children[pid] = channel, request.name
-        wire.send(channel, {"forked": request.name, "pid": pid})
+        wire.send_with_descriptors(channel, {"forked": request.name, "pid": pid})
         return True
 
     def _reap(self) -> None:
@@ -102,4 +102,4 @@ class Server:
             if ended:
                 channel, name = self._children.pop(pid)
                 with contextlib.suppress(OSError):  # the caller is gone
-                    wire.send(channel, {"ended": name, "status": os.waitstatus_to_exitcode(status)})
+                    wire.send_with_descriptors(channel, {"ended": name, "status": os.waitstatus_to_exitcode(status)})

@@ -13,7 +13,7 @@ Message = dict[str, Any]
 _MAX_DESCRIPTORS = 8
 
 
-def send(channel: socket.socket, message: Message, descriptors: Sequence[int] = ()) -> None:
+def send_with_descriptors(channel: socket.socket, message: Message, descriptors: Sequence[int] = ()) -> None:
     """Blocks until the whole message is on its way. Raises OSError when the other side is gone."""
     body = json.dumps(message).encode()
     # descriptors travel with the first byte; four bytes are never split
@@ -21,7 +21,7 @@ def send(channel: socket.socket, message: Message, descriptors: Sequence[int] = 
     channel.sendall(body)
 
 
-def receive(channel: socket.socket) -> tuple[Message, list[int]] | None:
+def receive_with_descriptors(channel: socket.socket) -> tuple[Message, list[int]] | None:
     """The next message and its descriptors, which are the caller's to close; None at the end of the channel.
 
     Raises TimeoutError where the channel has a time limit, ValueError for what is not a message; nothing stays open.

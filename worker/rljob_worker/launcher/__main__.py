@@ -4,10 +4,10 @@ import os
 import signal
 import sys
 
-from rljob_worker.process.stop_requests import leave, release_signals
+from rljob_worker.process.stop_requests import exit_on_signal, release_signals
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, leave)
+    signal.signal(signal.SIGTERM, exit_on_signal)
     release_signals()
     from rljob_worker.forkserver.forking import flush_output
     from rljob_worker.launcher.launching import main  # takes a moment, in which a request to stop is heard

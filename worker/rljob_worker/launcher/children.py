@@ -15,7 +15,7 @@ from rljob_api.vocabulary.exit_codes import ExitCode
 from rljob_worker.forkserver.environment import ROOT
 from rljob_worker.forkserver.forking import ForkRequest, fork
 from rljob_worker.last_words import TERMINATION_FILE
-from rljob_worker.launcher.pod import Pod
+from rljob_worker.launcher.pod import PodIdentity
 from rljob_worker.metrics.reporter import METRICS_FD
 from rljob_worker.process.child import command_of, signal_group
 from rljob_worker.process.lifeline import LIFELINE_FD
@@ -25,7 +25,7 @@ RUNTIME = "rljob_worker.runtime"
 
 
 @dataclass(slots=True)
-class Worker:
+class WorkerProcess:
     """A worker that this process started, and the read end of its metrics pipe."""
 
     name: str
@@ -73,10 +73,10 @@ def worker_environment(own: Mapping[str, str]) -> dict[str, str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
+class PodLaunch:
     """How the workers of a pod are started."""
 
-    pod: Pod
+    pod: PodIdentity
     environment: Mapping[str, str]
     command: Sequence[str] | None
     """In place of the worker's own program."""
@@ -88,15 +88,15 @@ class Start:
     """Called in a fork: rids it of what is this process's alone."""
 
 
-def start_workers(start: Start) -> list[Worker]:
+def start_workers(start: PodLaunch) -> list[WorkerProcess]:
     """All workers of the pod, each in a process group of its own; they die with this process."""
-    workers: list[Worker] = []
+    workers: list[WorkerProcess] = []
     for local_rank in range(start.pod.num_workers):
-        workers.append(_start_worker(start, local_rank, [partial(os.close, each.pipe) for each in workers]))
+        workers.append(_start_worker(start, local_rank, [partial(os.close, worker.pipe) for worker in workers]))
     return workers
 
 
-def _start_worker(start: Start, local_rank: int, drop: Sequence[Callable[[], object]]) -> Worker:
+def _start_worker(start: PodLaunch, local_rank: int, drop: Sequence[Callable[[], object]]) -> WorkerProcess:
     name = start.pod.worker_name(local_rank)
     last_words = start.words / f"termination-{name}.json"
     last_words.unlink(missing_ok=True)
@@ -120,7 +120,7 @@ def _start_worker(start: Start, local_rank: int, drop: Sequence[Callable[[], obj
         )
         pid = _forked(request, start.forks, [*start.drop, *drop, partial(os.close, read_end)])
     os.set_blocking(read_end, False)
-    return Worker(name, start.pod.rank(local_rank), read_end, last_words, pid)
+    return WorkerProcess(name, start.pod.rank(local_rank), read_end, last_words, pid)
 
 
 def _forked(request: ForkRequest, forks: bool, drop: Sequence[Callable[[], object]]) -> int | None:

@@ -12,7 +12,7 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from prometheus_client.registry import Collector
 
 from rljob_api.vocabulary import keys
-from rljob_worker.launcher.board import Board
+from rljob_worker.launcher.pod_state import PodState
 from rljob_worker.metrics.names import prometheus_name
 from rljob_worker.process.ports import named_port
 
@@ -25,36 +25,36 @@ _PROGRESS = {
 }
 
 
-class BoardCollector(Collector):
+class PodStateCollector(Collector):
     """The pod's own state, and every worker's latest values as gauges labelled with its rank."""
 
-    def __init__(self, board: Board) -> None:
-        self._board = board
+    def __init__(self, pod_state: PodState) -> None:
+        self._pod_state = pod_state
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        yield GaugeMetricFamily("rljob_workers_alive", "workers of this pod that run", value=self._board.num_alive)
-        progress = self._board.progress()
+        yield GaugeMetricFamily("rljob_workers_alive", "workers of this pod that run", value=self._pod_state.num_alive)
+        progress = self._pod_state.progress()
         for field, name in _PROGRESS.items():
             if isinstance(progress.get(field), int):
                 yield GaugeMetricFamily(name, f"{field} of /progress", value=progress[field])
-        yield from self._workers_families()
+        yield from self._worker_gauges()
 
-    def _workers_families(self) -> Iterable[GaugeMetricFamily]:
-        families: dict[str, GaugeMetricFamily] = {}
+    def _worker_gauges(self) -> Iterable[GaugeMetricFamily]:
+        gauges: dict[str, GaugeMetricFamily] = {}
         taken = {"rljob_workers_alive", *_PROGRESS.values()}
         series: set[tuple[str, ...]] = set()
-        for rank, values in sorted(self._board.metrics().items()):
+        for rank, values in sorted(self._pod_state.metrics().items()):
             for name, value in sorted(values.items()):
                 spelt = prometheus_name(name)
                 labels = ("rank", *(label for label, _ in spelt.labels))
                 texts = (str(rank), *(text for _, text in spelt.labels))
-                family = families.setdefault(spelt.family, GaugeMetricFamily(spelt.family, name, labels=labels))
+                gauge = gauges.setdefault(spelt.family, GaugeMetricFamily(spelt.family, name, labels=labels))
                 # names that differ may be spelt alike here; Prometheus refuses a page that says a thing twice
-                if spelt.family in taken or family._labelnames != labels or (spelt.family, *texts) in series:
+                if spelt.family in taken or gauge._labelnames != labels or (spelt.family, *texts) in series:
                     continue
                 series.add((spelt.family, *texts))
-                family.add_metric(texts, value)
-        return [family for family in families.values() if family.samples]
+                gauge.add_metric(texts, value)
+        return [gauge for gauge in gauges.values() if gauge.samples]
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -72,11 +72,11 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer(200, CONTENT_TYPE_PLAIN_0_0_4, generate_latest(self.server.registry))
 
     def _healthz(self) -> None:
-        ailment = self.server.board.ailment()
+        ailment = self.server.pod_state.ailment()
         self._answer(503 if ailment else 200, "text/plain", (ailment or "ok").encode() + b"\n")
 
     def _progress(self) -> None:
-        self._answer(200, "application/json", json.dumps(self.server.board.progress()).encode() + b"\n")
+        self._answer(200, "application/json", json.dumps(self.server.pod_state.progress()).encode() + b"\n")
 
     def _answer(self, status: int, content_type: str, body: bytes) -> None:
         self.send_response(status)
@@ -94,15 +94,15 @@ CLOSE_SECONDS = 0.05
 
 
 class Endpoint(ThreadingHTTPServer):
-    """Serves a board until `close()`; `port` is the one really bound."""
+    """Serves the state of a pod until `close()`; `port` is the one really bound."""
 
     daemon_threads = True
 
-    def __init__(self, board: Board, port: int) -> None:
+    def __init__(self, pod_state: PodState, port: int) -> None:
         """Listen on every address, or on this machine only when the system chooses the port (0)."""
-        self.board = board
+        self.pod_state = pod_state
         self.registry = CollectorRegistry()
-        self.registry.register(BoardCollector(board))
+        self.registry.register(PodStateCollector(pod_state))
         super().__init__(("", port), _Handler, bind_and_activate=False)
         self.socket.close()
         with named_port("the launcher's metrics", port, keys.ENV_METRICS_PORT):

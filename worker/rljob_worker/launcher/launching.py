@@ -15,14 +15,14 @@ from rljob_worker.forkserver.environment import are_forked, server_environment
 from rljob_worker.forkserver.forking import take_environment
 from rljob_worker.forkserver.preloading import preload
 from rljob_worker.last_words import LastWords, read_last_words, termination_log
-from rljob_worker.launcher.board import Board
-from rljob_worker.launcher.children import Start, Worker, start_workers, worker_environment
+from rljob_worker.launcher.children import PodLaunch, WorkerProcess, start_workers, worker_environment
 from rljob_worker.launcher.dress_rehearsal import rehearse_once
 from rljob_worker.launcher.endpoint import Endpoint
-from rljob_worker.launcher.pod import Pod, environment, pod_from
+from rljob_worker.launcher.pod import PodIdentity, environment_copy, pod_from
+from rljob_worker.launcher.pod_exit import Exit, first_cause
+from rljob_worker.launcher.pod_state import PodState
 from rljob_worker.launcher.rank_table import await_rank_table
-from rljob_worker.launcher.verdict import Exit, first_cause
-from rljob_worker.launcher.watch import HEARD, Watch
+from rljob_worker.launcher.watchdog import HEARD, WorkerWatchdog
 from rljob_worker.process.lifeline import lifeline_fd
 from rljob_worker.process.signal_pipe import SignalPipe
 
@@ -31,37 +31,37 @@ def main(arguments: Sequence[str]) -> int:
     """Exit with the code of the worker that explains the end."""
     command = arguments[1:] if arguments[:1] == ["--"] else None
     try:
-        pod = pod_from(environment())
-        await_rank_table(environment())
+        pod = pod_from(environment_copy())
+        await_rank_table(environment_copy())
         if command is None:
-            rehearse_once(pod, environment())
-        return launch(pod, command)
+            rehearse_once(pod, environment_copy())
+        return run_pod(pod, command)
     except RLJobError as error:
         print(f"launcher: {error}", file=sys.stderr)
-        leave(LastWords(int(error.exit_code), cause=str(error)))
+        write_termination_log(LastWords(int(error.exit_code), cause=str(error)))
         return int(error.exit_code)
 
 
-def launch(pod: Pod, command: Sequence[str] | None) -> int:
+def run_pod(pod: PodIdentity, command: Sequence[str] | None) -> int:
     """Start the workers, serve their metrics, wait; returns the pod's exit code. `command`: in place of the workers."""
-    own, lifeline = environment(), lifeline_fd()
-    board = Board(pod.attempt, pod.num_workers)
+    own, lifeline = environment_copy(), lifeline_fd()
+    pod_state = PodState(pod.attempt, pod.num_workers)
     with SignalPipe(HEARD) as signals, _words_directory(pod) as words_dir:
         drop: list[Callable[[], object]] = [signals.close]
         if lifeline is not None:
             drop.append(partial(os.close, lifeline))
         forks = command is None and are_forked(pod.device, own) and _can_be_forked(pod, own)
         # workers first: a fork next to the endpoint's threads could inherit a held lock
-        workers = start_workers(Start(pod, worker_environment(own), command, words_dir, forks, drop))
-        watch = Watch(workers, signals, board, lifeline)
-        with contextlib.closing(Endpoint(board, pod.metrics_port)) as endpoint:
+        workers = start_workers(PodLaunch(pod, worker_environment(own), command, words_dir, forks, drop))
+        watch = WorkerWatchdog(workers, signals, pod_state, lifeline)
+        with contextlib.closing(Endpoint(pod_state, pod.metrics_port)) as endpoint:
             print(json.dumps({"ready": "launcher", "metricsPort": endpoint.port}), flush=True)
             code = watch.until_the_end()
-        leave(pod_words(code, watch.exits, workers))
+        write_termination_log(pod_words(code, watch.exits, workers))
     return code
 
 
-def _can_be_forked(pod: Pod, own: Mapping[str, str]) -> bool:
+def _can_be_forked(pod: PodIdentity, own: Mapping[str, str]) -> bool:
     """Import what workers need, unless this process is a fork of one that has."""
     take_environment(server_environment(own))
     refusal = preload(pod.preload)
@@ -71,7 +71,7 @@ def _can_be_forked(pod: Pod, own: Mapping[str, str]) -> bool:
 
 
 @contextlib.contextmanager
-def _words_directory(pod: Pod) -> Iterator[Path]:
+def _words_directory(pod: PodIdentity) -> Iterator[Path]:
     """Where workers leave their last words: next to their logs, or in a directory of this pod's own."""
     if pod.log_dir is not None:
         yield pod.log_dir
@@ -80,7 +80,7 @@ def _words_directory(pod: Pod) -> Iterator[Path]:
             yield Path(directory)
 
 
-def pod_words(code: int, exits: Sequence[Exit], workers: Sequence[Worker]) -> LastWords:
+def pod_words(code: int, exits: Sequence[Exit], workers: Sequence[WorkerProcess]) -> LastWords:
     """The last words of the worker that explains `code`, or what is known of it when it left none."""
     cause = first_cause(exits)
     by_name = {child.name: child for child in workers}
@@ -92,7 +92,7 @@ def pod_words(code: int, exits: Sequence[Exit], workers: Sequence[Worker]) -> La
     return LastWords(code, words.step, words.checkpoint, words.cause, worker=name)
 
 
-def leave(words: LastWords) -> None:
+def write_termination_log(words: LastWords) -> None:
     """Write the pod's last words where Kubernetes or the supervisor reads them; a full disk leaves the exit code."""
     path = termination_log()
     if path:

@@ -15,7 +15,7 @@ LOG_DIR = "RLJOB_LOG_DIR"
 
 
 @dataclass(frozen=True, slots=True)
-class Pod:
+class PodIdentity:
     """One host of one worker group."""
 
     group: str
@@ -40,15 +40,15 @@ class Pod:
         return f"{self.group}-{self.host}-{self.rank(local_rank)}"
 
 
-def pod_from(environment: Mapping[str, str]) -> Pod:
+def pod_from(environment: Mapping[str, str]) -> PodIdentity:
     """The pod that `environment` describes; raises InvalidJob naming the variable that is missing or wrong."""
     group = _required(environment, keys.ENV_GROUP)
     # a launcher needs two words of it: `Plan` would be three quarters of its imports
     plan = json.loads(Path(_required(environment, keys.ENV_PLAN)).read_bytes())
-    (planned,) = (each for each in plan["groups"] if each["name"] == group)
-    libraries = {each["library"] for each in plan["engines"] if each["group"] == group}
+    (planned,) = (item for item in plan["groups"] if item["name"] == group)
+    libraries = {item["library"] for item in plan["engines"] if item["group"] == group}
     log_dir = environment.get(LOG_DIR)
-    return Pod(
+    return PodIdentity(
         group=group,
         host=_number(environment, keys.ENV_HOST_INDEX),
         num_workers=planned["workersPerHost"],
@@ -73,6 +73,6 @@ def _number(environment: Mapping[str, str], name: str) -> int:
     return int(text)
 
 
-def environment() -> dict[str, str]:
+def environment_copy() -> dict[str, str]:
     """A copy of this process's environment, to hand on with additions."""
     return dict(os.environ)

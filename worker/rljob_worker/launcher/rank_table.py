@@ -26,18 +26,18 @@ def await_rank_table(
     named = environment.get(keys.ENV_RANK_TABLE)
     if not named:
         return
-    path, patience_seconds = Path(named), _patience_seconds(environment)
-    end = clock() + patience_seconds
-    while (status := status_of(path)) != COMPLETED:
+    path, timeout_seconds = Path(named), _timeout_seconds(environment)
+    end = clock() + timeout_seconds
+    while (status := rank_table_status(path)) != COMPLETED:
         if clock() >= end:
             raise DeadlineExceeded(
-                f"the rank table {path} is {status} after {patience_seconds:.0f} s, expected {COMPLETED}: "
+                f"the rank table {path} is {status} after {timeout_seconds:.0f} s, expected {COMPLETED}: "
                 "not every pod has its devices, or the controller that writes it does not run"
             )
         sleep(POLL_SECONDS)
 
 
-def status_of(path: Path) -> str:
+def rank_table_status(path: Path) -> str:
     """What the table says of itself; `missing` or `unreadable` where it says nothing."""
     try:
         table = json.loads(path.read_text())
@@ -48,7 +48,7 @@ def status_of(path: Path) -> str:
     return str(table.get("status", "without a status")) if isinstance(table, dict) else "unreadable"
 
 
-def _patience_seconds(environment: Mapping[str, str]) -> float:
+def _timeout_seconds(environment: Mapping[str, str]) -> float:
     text = environment.get(keys.ENV_RANK_TABLE_SECONDS, str(DEFAULT_SECONDS))
     try:
         return float(text)

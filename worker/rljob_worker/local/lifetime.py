@@ -15,7 +15,7 @@ from rljob_worker.forkserver.client import Root
 from rljob_worker.forkserver.environment import ROOT, are_forked
 from rljob_worker.launcher.preloading import preload_for
 from rljob_worker.local.pods.environment import RunContext, pod_environment, usable_cores
-from rljob_worker.process.family import FAMILY
+from rljob_worker.process.marked_processes import ENV_MARK
 
 MAX_TEMPORARY_PATH = 60
 """Of 107 bytes for a socket's path, `/rljob-abcdefgh/abcdefghijkl-12345-123.sock` takes 44."""
@@ -63,11 +63,11 @@ def rooted(context: RunContext, forks: bool, marks: tuple[str, ...], log: Path |
     inherited = os.environ.get(ROOT, "")
     preload: tuple[str, ...] = ()
     if forks and not inherited and are_forked(context.plan.group(pod.group).device, environment):
-        groups = {each.group for each in context.here}
+        groups = {item.group for item in context.here}
         libraries = {engine.library for engine in context.plan.engines if engine.group in groups}
         preload = preload_for({context.plan.group(name).device for name in groups}, libraries)
     # a fork shows its own mark in the place of this one, and the root is of no attempt
-    unmarked = {**environment, FAMILY: "0" * len(context.mark)}
+    unmarked = {**environment, ENV_MARK: "0" * len(context.mark)}
     root = Root(unmarked, preload, context.scratch / "fork.sock", log, context.scratch, marks)
     with contextlib.closing(root):
         yield replace(context, root=root, inherited_root=inherited)

@@ -17,8 +17,8 @@ from rljob_worker.local.lifetime import Lifetime
 from rljob_worker.local.pods.environment import LOOPBACK, job_variables
 from rljob_worker.local.pods.pods import GangEnd
 from rljob_worker.process.child import LoggedChild
-from rljob_worker.process.family import FAMILY, end_family
 from rljob_worker.process.lifeline import LIFELINE_FD
+from rljob_worker.process.marked_processes import ENV_MARK, end_marked_processes
 from rljob_worker.rundir.directory import RunDirectory
 from rljob_worker.visible_devices import service_variables
 
@@ -155,7 +155,7 @@ class Services:
     def _end_processes(self) -> None:
         if self._process is not None:
             self._process.kill()
-            end_family(self._place.mark, grace_seconds=0.0)
+            end_marked_processes(self._place.mark, grace_seconds=0.0)
         self._process = None
 
 
@@ -191,7 +191,7 @@ def services_environment(base: Mapping[str, str], place: ServicesPlace, token: P
         keys.ENV_LISTEN: place.address,
         TERMINATION_FILE: str(words),
         LIFELINE_FD: str(place.lifeline),
-        FAMILY: place.mark,
+        ENV_MARK: place.mark,
         keys.ENV_SERVICES_SCRATCH: str(place.scratch),
         "PYTHONUNBUFFERED": "1",
         "SPT_NOENV": "1",  # Ray's workers change their titles, and would write over the mark by which they are found

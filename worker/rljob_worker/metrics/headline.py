@@ -38,13 +38,13 @@ _THEN = ("reward/", "training/", "validation/")
 def headline(metrics: Mapping[str, float]) -> dict[str, float]:
     """At most MAX_METRICS of them, the most telling first; only finite ones, for JSON knows no others."""
     places = {name: place for place, name in enumerate(_FIRST)}
-    found = [
+    result = [
         (policy or "", places[bare], name)
         for name in metrics
         for policy, bare in (label_and_name(name),)
         if bare in places
     ]
-    names = [name for policy, place, name in sorted(found, key=lambda each: (each[0] != "", each[1], each[0]))]
+    names = [name for policy, place, name in sorted(result, key=lambda item: (item[0] != "", item[1], item[0]))]
     names += [name for name in sorted(metrics) if name.startswith(_THEN) and name not in _FIRST]
     finite = [name for name in names if math.isfinite(metrics[name])]
     return {name: metrics[name] for name in finite[:MAX_METRICS]}

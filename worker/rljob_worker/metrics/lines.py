@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rljob_worker.errors import StorageError
-from rljob_worker.storage.place import Place
+from rljob_worker.storage.paths import StoragePath
 
 
 class LinesFile:
@@ -17,14 +17,14 @@ class LinesFile:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        with storage_errors(path):
+        with line_file_errors(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             self._file = path.open("ab", buffering=0)
 
     def write(self, records: Iterable[Mapping[str, Any]]) -> None:
         """Append one line per record. JSON has no NaN or infinity: they become null."""
         data = b"".join(json.dumps(finite(record)).encode() + b"\n" for record in records)
-        with storage_errors(self._path):
+        with line_file_errors(self._path):
             while data:
                 data = data[self._file.write(data) :]
             os.fsync(self._file.fileno())
@@ -32,9 +32,9 @@ class LinesFile:
     def cut_back(self, step: int) -> None:
         """Drop lines of steps after `step`, and what a crash left unfinished."""
         rest = self._path.with_name(f".{self._path.name}.cut")
-        with storage_errors(self._path):
+        with line_file_errors(self._path):
             with rest.open("wb") as out, self._path.open("rb") as file:
-                out.writelines(line for line, record in parsed(file) if record["step"] <= step)
+                out.writelines(line for line, record in parsed_lines(file) if record["step"] <= step)
                 out.flush()
                 os.fsync(out.fileno())
             rest.replace(self._path)
@@ -42,7 +42,7 @@ class LinesFile:
             self._file = self._path.open("ab", buffering=0)
 
     def close(self) -> None:
-        with storage_errors(self._path):
+        with line_file_errors(self._path):
             self._file.close()
 
 
@@ -50,10 +50,10 @@ def records_in(path: Path) -> Iterator[dict[str, Any]]:
     """Those of the whole lines of a file, as they are read: it may be larger than memory, or not there."""
     if path.exists():
         with path.open("rb") as file:
-            yield from (record for _, record in parsed(file))
+            yield from (record for _, record in parsed_lines(file))
 
 
-def parsed(lines: Iterable[bytes]) -> Iterator[tuple[bytes, dict[str, Any]]]:
+def parsed_lines(lines: Iterable[bytes]) -> Iterator[tuple[bytes, dict[str, Any]]]:
     """Whole lines with their records; torn ones, and ones that are not a record of a step, are left out."""
     for line in lines:
         if not line.endswith(b"\n"):
@@ -71,14 +71,14 @@ def finite(value: Any) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
-        return {name: finite(each) for name, each in value.items()}
+        return {name: finite(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
-        return [finite(each) for each in value]
+        return [finite(item) for item in value]
     return value
 
 
 @contextlib.contextmanager
-def storage_errors(path: Place) -> Iterator[None]:
+def line_file_errors(path: StoragePath) -> Iterator[None]:
     """Turn the system's errors about `path` into StorageError."""
     try:
         yield

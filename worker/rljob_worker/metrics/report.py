@@ -42,7 +42,7 @@ Record = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class StepReport:
     """What one worker, or all of them, say at the end of a step."""
 
     metrics: Scalars = field(default_factory=dict)
@@ -73,7 +73,7 @@ class _Message(msgspec.Struct, array_like=True):
 _decoder = msgspec.msgpack.Decoder(_Message)
 
 
-def report_to_bytes(report: Report, ordinal: int) -> bytes:
+def report_to_bytes(report: StepReport, ordinal: int) -> bytes:
     """The report of the worker with this number over all groups."""
     metrics = {
         name: _Metric(
@@ -101,12 +101,12 @@ def merge_reports(parts: Sequence[bytes]) -> bytes:
     return _encode(_Message(metrics, *_shown(samples, min(cuts, default=None))))
 
 
-def report_from_bytes(payload: bytes) -> Report:
+def report_from_bytes(payload: bytes) -> StepReport:
     """What `report_to_bytes` or `merge_reports` gave; each sum rounded once. Raises BadData for anything else."""
     message = _decode(payload)
     metrics = {name: Scalar(m.kind, m.sum[0], m.count[0], m.max) for name, m in message.metrics.items()}
     try:
-        return Report(metrics, [json.loads(sample.text) for sample in message.samples])
+        return StepReport(metrics, [json.loads(sample.text) for sample in message.samples])
     except ValueError as error:
         raise _no_report(payload, error) from error
 
@@ -179,7 +179,7 @@ def _no_report(payload: bytes, error: Exception) -> BadData:
     return BadData(f"{len(payload)} bytes that came as a report of metrics are none: {error}")
 
 
-def joined(samples: Iterable[Mapping[str, Any]]) -> list[Record]:
+def joined_samples(samples: Iterable[Mapping[str, Any]]) -> list[Record]:
     """Records about one row as one, in the order in which rows first come up; its `tokens` get the columns of all.
 
     [{row_id: 1, response: "4"}, {row_id: 1, tokens: {text: ["4"]}}, {row_id: 1, tokens: {advantages: [0.5]}}]

@@ -117,4 +117,4 @@ def means_by_source(name: str, values: NDArray[np.float64], sources: Sequence[st
     """
     homes = np.array(sources, dtype=object)
     mine = {source: values[homes == source] for source in sorted(set(sources))}
-    return {f"{name}/{source}": mean_of(found) for source, found in mine.items()}
+    return {f"{name}/{source}": mean_of(result) for source, result in mine.items()}

@@ -10,10 +10,10 @@ from typing import Any
 
 from rljob_worker.errors import StorageError
 from rljob_worker.metrics.lines import LinesFile
-from rljob_worker.metrics.trackers.tracker import FAILED_SECONDS, Run
+from rljob_worker.metrics.trackers.tracker import FAILED_SECONDS, TrackedRun
 from rljob_worker.metrics.trackers.trackers import open_trackers
 from rljob_worker.rundir.directory import METRICS, REPORT, SAMPLES
-from rljob_worker.storage.place import Place
+from rljob_worker.storage.paths import StoragePath
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +41,7 @@ class RunFiles:
         Raises InvalidJob for a tracker that is not installed and StorageError for an unwritable directory.
         """
         self._run_dir, self._artifacts, self._write_report = run_dir, artifacts, write_report
-        self._trackers = open_trackers(trackers, Run(run_dir, name, config or {}, failed_seconds))
+        self._trackers = open_trackers(trackers, TrackedRun(run_dir, name, config or {}, failed_seconds))
         self._metrics = LinesFile(run_dir / METRICS)
         self._samples = LinesFile(run_dir / SAMPLES)
 
@@ -55,7 +55,7 @@ class RunFiles:
         for tracker in self._trackers:
             tracker.log(step, points, shown)
 
-    def write_checkpoint(self, place: Place) -> None:
+    def write_checkpoint(self, place: StoragePath) -> None:
         """A committed checkpoint, for the trackers that are to have it: they take files of this machine only."""
         if "Checkpoints" not in self._artifacts:
             return

@@ -107,13 +107,13 @@ class Child:
         self._process.wait()
         self.end_lifeline()
 
-    def end_lifeline(self, patience_seconds: float = 0.0) -> None:
+    def end_lifeline(self, timeout_seconds: float = 0.0) -> None:
         """Say that it is not wanted any more, and wait so long for its end at most."""
         if self._process.stdin is not None:
             self._process.stdin.close()
-        if patience_seconds:
+        if timeout_seconds:
             with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(patience_seconds)
+                self._process.wait(timeout_seconds)
 
 
 class LoggedChild(Child, Log):
@@ -144,7 +144,7 @@ def ready_line(text: str) -> dict[str, Any] | None:
     for line in text.splitlines(keepends=True):
         if line.endswith("\n") and line.startswith("{"):
             with contextlib.suppress(ValueError):
-                found = json.loads(line)
-                if "ready" in found:
-                    return dict(found)
+                result = json.loads(line)
+                if "ready" in result:
+                    return dict(result)
     return None

@@ -22,7 +22,7 @@ def release_signals() -> None:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, HELD_BACK)
 
 
-def leave(number: int, _frame: object) -> None:
+def exit_on_signal(number: int, _frame: object) -> None:
     """A handler for a process that does not listen yet. Process 1 of a container has no default: without one it would
     not hear SIGTERM, and a pod that is deleted meanwhile would use all its grace."""
     raise SystemExit(128 + number)

@@ -31,7 +31,7 @@ class Findings:
 
     @property
     def problems(self) -> tuple[Problem, ...]:
-        return tuple(each.problem for each in self.found)
+        return tuple(item.problem for item in self.found)
 
     def raise_found(self) -> None:
         """Raises Unfit when anything was found."""
@@ -42,10 +42,10 @@ class Findings:
 class Unfit(InvalidJobError):
     """The job cannot run: 64, or 65 where data and files of models alone are to blame."""
 
-    def __init__(self, found: Iterable[Finding]) -> None:
-        found = tuple(found)
-        super().__init__(each.problem for each in found)
-        codes = {each.code for each in found}
+    def __init__(self, result: Iterable[Finding]) -> None:
+        result = tuple(result)
+        super().__init__(item.problem for item in result)
+        codes = {item.code for item in result}
         self.exit_code = codes.pop() if len(codes) == 1 else ExitCode.INVALID_JOB
 
 

@@ -12,10 +12,10 @@ from rljob_api.vocabulary.problem import Problem
 from rljob_worker.rehearsal.finding import Finding, Findings
 from rljob_worker.rehearsal.functions.imports import IMPORT_SECONDS, Imports
 from rljob_worker.rehearsal.functions.references import references_of, without_column
-from rljob_worker.rehearsal.inputs.far import LOOK_SECONDS, look_far
-from rljob_worker.rehearsal.inputs.glance import glance_at
+from rljob_worker.rehearsal.inputs.input_check import check_inputs
 from rljob_worker.rehearsal.inputs.model_files import beginning_findings, misplaced, model_findings, models_here
-from rljob_worker.rehearsal.inputs.reach import far_paths, is_at_hand
+from rljob_worker.rehearsal.inputs.remote_check import LOOK_SECONDS, check_remote_inputs
+from rljob_worker.rehearsal.inputs.remote_paths import is_at_hand, remote_paths
 
 _NO_DATA = "the data, as --no-data says"
 
@@ -39,20 +39,20 @@ def rehearse(
             seen = _seen(spec, folder, environment, look_seconds)
         else:
             seen = Findings(tuple(model_findings(spec, dict(models_here(spec, folder)))), (_NO_DATA,))
-        found = [*(_no_column(path) for path in without_column(spec)), *misplaced(spec, folder)]
-        found += [*beginning_findings(spec, folder), *seen.found]
-        return Findings((*_once(found), *imports.findings()), seen.unseen, seen.lacking)
+        result = [*(_no_column(path) for path in without_column(spec)), *misplaced(spec, folder)]
+        result += [*beginning_findings(spec, folder), *seen.found]
+        return Findings((*_once(result), *imports.findings()), seen.unseen, seen.lacking)
 
 
 def _seen(spec: RLJobSpec, folder: Path, environment: Mapping[str, str], look_seconds: float) -> Findings:
     """What is seen of models and data. A store is asked only by those that have credentials."""
-    if not any(is_at_hand(path, environment) for path in far_paths(spec, folder)):
-        return glance_at(spec, folder)
-    found = look_far(spec, folder, environment, look_seconds)
-    if isinstance(found, Findings):
-        return found
-    here = glance_at(spec, folder)
-    return replace(here, unseen=(*here.unseen, found))
+    if not any(is_at_hand(path, environment) for path in remote_paths(spec, folder)):
+        return check_inputs(spec, folder)
+    result = check_remote_inputs(spec, folder, environment, look_seconds)
+    if isinstance(result, Findings):
+        return result
+    here = check_inputs(spec, folder)
+    return replace(here, unseen=(*here.unseen, result))
 
 
 def _no_column(path: str) -> Finding:
@@ -60,6 +60,6 @@ def _no_column(path: str) -> Finding:
     return Finding(Problem(path, "", message, "Write column: and the name of the column that holds the right answer."))
 
 
-def _once(found: list[Finding]) -> list[Finding]:
+def _once(result: list[Finding]) -> list[Finding]:
     """Two rooms may meet the same damaged file."""
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(result))

@@ -26,7 +26,7 @@ def combine(rewards: Rewards, weights: Sequence[float]) -> Rewards:
     return combined
 
 
-def joined(parts: Mapping[int, Rewards], num_rows: int) -> Rewards:
+def joined_rewards(parts: Mapping[int, Rewards], num_rows: int) -> Rewards:
     """Rewards of rows as the job lists them: the place of each reward and its [rows] -> [rows, num_rewards]."""
     columns = [parts[place] for place in sorted(parts)]
     return np.stack(columns, axis=1) if columns else np.zeros((num_rows, 0))
@@ -59,8 +59,8 @@ class Miss(Protocol):
 def misses(missed: Sequence[Miss], num_retries: Mapping[str, int]) -> dict[str, Scalar]:
     """`reward/timeouts_total` of all rewards; of a reward that had any also `reward/<name>/timeouts_total`,
     `…/errors_total` and `…/retries_total`."""
-    scalars = {"reward/timeouts_total": total(sum(each.kind == "timeouts" for each in missed))}
-    for (name, kind), count in Counter((each.reward, each.kind) for each in missed).items():
+    scalars = {"reward/timeouts_total": total(sum(item.kind == "timeouts" for item in missed))}
+    for (name, kind), count in Counter((item.reward, item.kind) for item in missed).items():
         scalars[f"reward/{name}/{kind}_total"] = total(count)
     return scalars | {f"reward/{name}/retries_total": total(count) for name, count in num_retries.items()}
 

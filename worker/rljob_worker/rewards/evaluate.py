@@ -99,7 +99,7 @@ def _step_rewards(value: Any, row: Row) -> list[tuple[int, float]]:
     """Steps in the order of the response, each of which ends within it."""
     wanted, longest = "[end, reward] of each step as `step_rewards`", len(row["response"])
     listed = isinstance(value, list | tuple)
-    if not listed or not all(isinstance(each, list | tuple) and len(each) == 2 for each in value):
+    if not listed or not all(isinstance(item, list | tuple) and len(item) == 2 for item in value):
         raise BadAnswer(f"returned {_short(value)}, not {wanted}")
     steps, last = list[tuple[int, float]](), 0
     for end, reward in value:

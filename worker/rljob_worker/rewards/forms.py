@@ -73,7 +73,7 @@ def columns_by_name(function: Function, columns: Collection[str], options: Colle
     parameters = _parameters(function)
     if _form_of(parameters) is None:
         return ByName(next(iter(parameters)), frozenset({*columns, *_TEXTS})) if parameters else None
-    rest = (name for name, each in parameters.items() if each.kind is inspect.Parameter.VAR_KEYWORD)
+    rest = (name for name, item in parameters.items() if item.kind is inspect.Parameter.VAR_KEYWORD)
     return next((ByName(name, frozenset({*columns, *options, "prompts", _TRL})) for name in rest), None)
 
 
@@ -97,7 +97,7 @@ def _parameters(function: Function) -> Parameters:
 
 
 def _taken(parameters: Parameters, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    takes_all = any(each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters.values())
+    takes_all = any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values())
     return {name: value for name, value in arguments.items() if takes_all or name in parameters}
 
 

@@ -34,10 +34,10 @@ def final_number(row: Mapping[str, Any], *, needs_mark: bool = True) -> Judgemen
     With `needs_mark=False` a response without the mark is judged by its last number.
     """
     response = row["response"]
-    found = None if needs_mark and MARK not in response else number_of(response)
-    if found is None:
+    result = None if needs_mark and MARK not in response else number_of(response)
+    if result is None:
         return {"reward": 0.0, "answer": None}
-    return {"reward": float(found == number_of(row["reference"])), "answer": f"{found.normalize():f}"}
+    return {"reward": float(result == number_of(row["reference"])), "answer": f"{result.normalize():f}"}
 
 
 def matches_format(row: Mapping[str, Any], *, pattern: str) -> float:

@@ -43,11 +43,11 @@ def load(reward: Description) -> Loaded:
     Raises InvalidJob: which reward, and why not.
     """
     owner, access = f'reward "{reward["name"]}"', reward["access"]
-    found = load_function(owner, reward["run"])
+    result = load_function(owner, reward["run"])
     service = None if access is None else Service(access)
     columns = row_columns(reward["column"], reward["columns"])
-    check_reward(owner, reward["run"], found, columns, reward["options"], asks_service=service is not None)
-    function = in_row_form(found)
+    check_reward(owner, reward["run"], result, columns, reward["options"], asks_service=service is not None)
+    function = in_row_form(result)
     return Loaded(function if service is None else partial(function, service=service), service)
 
 

@@ -27,10 +27,10 @@ def math_answer(row: Mapping[str, Any]) -> Judgement:
     `row["reference"]` may be the bare answer, LaTeX, or a worked solution that ends in `#### answer`.
     """
     gold = _gold(row["reference"])
-    found = parse(_answer_text(row["response"]), parsing_timeout=None)
-    if not found:
+    result = parse(_answer_text(row["response"]), parsing_timeout=None)
+    if not result:
         return {"reward": 0.0, "answer": None}
-    return {"reward": float(bool(verify(list(gold), found, timeout_seconds=None))), "answer": _written(found[0])}
+    return {"reward": float(bool(verify(list(gold), result, timeout_seconds=None))), "answer": _written(result[0])}
 
 
 def _written(value: Any) -> str:

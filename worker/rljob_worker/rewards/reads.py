@@ -18,7 +18,7 @@ _COMPREHENSIONS = (ast.GeneratorExp, ast.ListComp, ast.SetComp, ast.DictComp)
 _SIMPLE = (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Return, ast.Expr)
 
 
-def check_reads(
+def check_row_reads(
     owner: str, run: str, function: Callable[..., Any], columns: Collection[str], options: Collection[str]
 ) -> None:
     """Raises InvalidJob for `row["name"]`, or `kwargs["name"]` of a function in another trainer's form, that is read of
@@ -48,14 +48,18 @@ def certain_reads(function: Callable[..., Any], parameter: str) -> Iterator[tupl
 def _always_computed(body: list[ast.stmt], parameter: str) -> Iterator[ast.expr]:
     """Up to the first branch, or until the parameter may be another thing or have other entries."""
     for statement in body:
-        found = [each for each in ast.iter_child_nodes(statement) if isinstance(each, ast.expr)]
+        result = [
+            iter_child_node
+            for iter_child_node in ast.iter_child_nodes(statement)
+            if isinstance(iter_child_node, ast.expr)
+        ]
         if not isinstance(statement, _SIMPLE):
             # of a loop or a branch, what decides whether it is entered
             heads = [getattr(statement, name, None) for name in ("iter", "test")]
-            found = [head for head in heads if isinstance(head, ast.expr)]
-        if any(_may_change(each, parameter) for each in found):
+            result = [head for head in heads if isinstance(head, ast.expr)]
+        if any(_may_change(item, parameter) for item in result):
             return
-        yield from found
+        yield from result
         if not isinstance(statement, _SIMPLE):
             return
 
@@ -63,13 +67,13 @@ def _always_computed(body: list[ast.stmt], parameter: str) -> Iterator[ast.expr]
 def _may_change(expression: ast.expr, parameter: str) -> bool:
     """Whether it does more than read entries: a function that is given the parameter itself may read others."""
     read = {
-        id(each.value)
-        for each in ast.walk(expression)
-        if (isinstance(each, ast.Subscript) and isinstance(each.ctx, ast.Load))
-        or (isinstance(each, ast.Attribute) and each.attr == "get")
+        id(node.value)
+        for node in ast.walk(expression)
+        if (isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load))
+        or (isinstance(node, ast.Attribute) and node.attr == "get")
     }
     return any(
-        isinstance(each, ast.Name) and each.id == parameter and id(each) not in read for each in ast.walk(expression)
+        isinstance(node, ast.Name) and node.id == parameter and id(node) not in read for node in ast.walk(expression)
     )
 
 

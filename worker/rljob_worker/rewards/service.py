@@ -55,7 +55,7 @@ class _Asked:
 
     def abandon(self) -> None:
         """Nobody waits for it any more; a call of which that holds for every row makes room for another."""
-        if self.call is not None and all(each.answer.done() for each in self.shares):
+        if self.call is not None and all(share.answer.done() for share in self.shares):
             self.call.cancel()
 
 
@@ -131,8 +131,8 @@ class Service:
             rows = [self._waiting.popleft() for _ in range(min(self._batch_rows, len(self._waiting)))]
             if rows := _open(rows):
                 call = asyncio.ensure_future(self._ask(rows))
-                for each in rows:
-                    each.shares, each.call = rows, call
+                for row in rows:
+                    row.shares, row.call = rows, call
                 self._calls.add(call)
                 call.add_done_callback(self._ended)
 
@@ -142,14 +142,14 @@ class Service:
 
     async def _ask(self, asked: Sequence[_Asked]) -> None:
         try:
-            rewards = self._rewards(await self.post({"rows": [dict(each.row) for each in asked]}), len(asked))
+            rewards = self._rewards(await self.post({"rows": [dict(item.row) for item in asked]}), len(asked))
         except ServiceError as error:
-            for each in _open(asked):
-                each.answer.set_exception(ServiceError(str(error)))
+            for item in _open(asked):
+                item.answer.set_exception(ServiceError(str(error)))
             return
-        for each, reward in zip(asked, rewards, strict=True):
-            if not each.answer.done():
-                each.answer.set_result(reward)
+        for item, reward in zip(asked, rewards, strict=True):
+            if not item.answer.done():
+                item.answer.set_result(reward)
 
     def _rewards(self, answer: Any, num_rows: int) -> Sequence[Any]:
         """Raises ServiceError unless there is one for each row."""
@@ -194,7 +194,7 @@ async def served(row: Row, *, service: Service) -> Any:
 
 def _open(asked: Sequence[_Asked]) -> list[_Asked]:
     """Those whose time is not up."""
-    return [each for each in asked if not each.answer.done()]
+    return [item for item in asked if not item.answer.done()]
 
 
 def _short(text: str) -> str:

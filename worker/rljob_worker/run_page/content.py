@@ -94,10 +94,10 @@ def _state(note: RunNote | None, plan: Mapping[str, Any], steps: list[float]) ->
     """note: None where no supervisor is, as on a cluster."""
     done = int(steps[-1]) if steps else 0
     total = note.total_steps if note else plan.get("spec", {}).get("stop", {}).get("steps")
-    far = f"{done} of {total} steps" if total else f"{done} steps"
+    progress = f"{done} of {total} steps" if total else f"{done} steps"
     if note is None:
-        return far
-    return f"{note.phase} after {far}" + f": {note.cause}" * bool(note.cause)
+        return progress
+    return f"{note.phase} after {progress}" + f": {note.cause}" * bool(note.cause)
 
 
 def _short(value: Any) -> Any:
@@ -112,15 +112,15 @@ def _number(value: Any) -> float | None:
 
 def _json(path: Path) -> dict[str, Any]:
     try:
-        found = json.loads(path.read_text())
+        result = json.loads(path.read_text())
     except (FileNotFoundError, ValueError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return result if isinstance(result, dict) else {}
 
 
 def _job(path: Path) -> dict[str, Any]:
     try:
-        found = yaml.safe_load(path.read_text())
+        result = yaml.safe_load(path.read_text())
     except (FileNotFoundError, yaml.YAMLError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return result if isinstance(result, dict) else {}

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
 
-from rljob_worker.metrics.lines import storage_errors
+from rljob_worker.metrics.lines import line_file_errors
 from rljob_worker.run_page.content import page_data, read_content
 
 
@@ -26,7 +26,7 @@ def page(directories: Sequence[Path], *, live: bool = False) -> str:
 def write_page(directories: Sequence[Path], path: Path) -> None:
     """Readers see the old page or the new one. Raises StorageError."""
     partial = path.with_name(f".{path.name}.partial")
-    with storage_errors(path):
+    with line_file_errors(path):
         partial.write_text(page(directories), encoding="utf-8")
         partial.replace(path)
 

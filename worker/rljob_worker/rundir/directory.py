@@ -13,9 +13,9 @@ from typing import Self
 from rljob_api.vocabulary import keys
 from rljob_worker.errors import InvalidJob, StorageError
 from rljob_worker.rundir.ownership import owner_of
-from rljob_worker.storage.place import Place
+from rljob_worker.storage.paths import StoragePath
 
-PATIENCE_SECONDS = 1.0
+LOCK_WAIT_SECONDS = 1.0
 """A `rljob status` holds the lock for the blink of an eye."""
 
 METRICS = "metrics.jsonl"
@@ -34,7 +34,7 @@ class RunLock:
 
     def __enter__(self) -> Self:
         self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        deadline = time.monotonic() + PATIENCE_SECONDS
+        deadline = time.monotonic() + LOCK_WAIT_SECONDS
         while not _try_lock(self._fd):
             if time.monotonic() > deadline:
                 owner = os.pread(self._fd, 32, 0).decode().strip() or "unknown"
@@ -109,7 +109,7 @@ class RunNote:
 class RunDirectory:
     """Paths of one run. Nothing is created before `prepare`."""
 
-    def __init__(self, path: Path, home: Place | None = None) -> None:
+    def __init__(self, path: Path, home: StoragePath | None = None) -> None:
         """home: what holds checkpoints and says to whom the run belongs, where it is not this directory."""
         self.path = path.absolute()
         self.home = home or self.path
@@ -150,12 +150,12 @@ class RunDirectory:
         return "" if self.home == self.path else str(self.home)
 
     @property
-    def document(self) -> Place:
+    def document(self) -> StoragePath:
         """The job that the checkpoints are of."""
         return self.home / self.job.name
 
     @property
-    def checkpoints(self) -> Place:
+    def checkpoints(self) -> StoragePath:
         return self.home / "checkpoints"
 
     @property
@@ -191,8 +191,8 @@ class RunDirectory:
     def prepare(self, spills: bool = False) -> None:
         """Create the directory; StorageError when that is impossible. spills: whether rows may go to its disk."""
         try:
-            for each in (self.path, self.checkpoints, self.supervisor_log.parent, *[self.spill] * spills):
-                each.mkdir(parents=True, exist_ok=True)
+            for item in (self.path, self.checkpoints, self.supervisor_log.parent, *[self.spill] * spills):
+                item.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise StorageError(
                 f"cannot create {self.path}: {error.strerror}; free space, fix permissions or choose another --runs-dir"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from rljob_worker.errors import StorageError
 from rljob_worker.storage.files import read_if_there, write_atomically
-from rljob_worker.storage.place import Place
+from rljob_worker.storage.paths import StoragePath
 
 FILE = "attempt"
 
@@ -30,7 +30,7 @@ class Owner:
         return f"attempt-{self.attempt}{f'-{self.run_id[:8]}' if self.run_id else ''}"
 
 
-def claim_run(home: Place, claimant: Owner) -> None:
+def claim_run(home: StoragePath, claimant: Owner) -> None:
     """Note that the run belongs to `claimant` from now on; StorageError when a later attempt of the same job has it.
 
     A new job of the same name takes the run over from any attempt of the old job.
@@ -41,7 +41,7 @@ def claim_run(home: Place, claimant: Owner) -> None:
     write_atomically(home / FILE, f"{claimant.attempt} {claimant.run_id}".strip())
 
 
-def owner_of(home: Place) -> Owner:
+def owner_of(home: StoragePath) -> Owner:
     """The last owner that claimed the run. Raises StorageError."""
     attempt, _, run_id = (read_if_there(home / FILE) or "0").partition(" ")
     return Owner(int(attempt), run_id.strip())

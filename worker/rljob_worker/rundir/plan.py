@@ -6,18 +6,18 @@ from pydantic import ValidationError
 
 from rljob_api.planning.plan import Plan
 from rljob_worker.errors import InvalidJob
-from rljob_worker.storage.place import Place
+from rljob_worker.storage.paths import StoragePath
 
 _NAMED = 5
 """Unknown fields, in a message."""
 
 
-def read_plan(path: Place) -> Plan:
+def read_plan(path: StoragePath) -> Plan:
     """The Plan a planner wrote; a version this worker does not know is refused."""
     try:
         return Plan.model_validate_json(_text(path))
     except ValidationError as error:
-        if unknown := [_place(each["loc"]) for each in error.errors() if each["type"] == "extra_forbidden"]:
+        if unknown := [_place(item["loc"]) for item in error.errors() if item["type"] == "extra_forbidden"]:
             raise InvalidJob(
                 f"RLJOB_PLAN: {path} was written by another version of rljob: this one does not know "
                 f"{', '.join(unknown[:_NAMED])}; take operator and images of one version"
@@ -30,7 +30,7 @@ def _place(steps: tuple[int | str, ...]) -> str:
     return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in steps).removeprefix(".")
 
 
-def _text(path: Place) -> str:
+def _text(path: StoragePath) -> str:
     try:
         return path.read_text()
     except OSError as error:

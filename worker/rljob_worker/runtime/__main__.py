@@ -42,11 +42,11 @@ def main() -> int:
     except Exception as error:
         said = traceback.format_exc()
         words = LastWords(int(ExitCode.BUG), cause=f"{type(error).__name__}: {error}", worker=name)
-    leave(words, said)
+    report_exit(words, said)
     return words.code
 
 
-def leave(words: LastWords, said: str) -> None:
+def report_exit(words: LastWords, said: str) -> None:
     """To the log and to the launcher, as far as the disk takes it: when it is full, the exit code still speaks."""
     with contextlib.suppress(OSError):
         write_last_words(words)

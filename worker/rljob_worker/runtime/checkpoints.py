@@ -11,25 +11,25 @@ from rljob_api.planning.plan import StagePlan
 from rljob_worker.checkpoint.background import Background
 from rljob_worker.checkpoint.init_from import initial_weights
 from rljob_worker.checkpoint.state import GroupState
-from rljob_worker.checkpoint.writer import HeldRows, RankFiles, RankPart, engine_folder, read_rows
-from rljob_worker.data.listing import DataIdentity, to_json
+from rljob_worker.checkpoint.writer import RankFiles, RankPart, StageRows, engine_folder, read_rows
+from rljob_worker.data.listing import DataIdentity, listing_to_json
 from rljob_worker.engines.protocols import TrainEngine
 from rljob_worker.errors import InvalidJob
 from rljob_worker.runtime.control import Opening
 from rljob_worker.runtime.setup.environment import WorkerEnvironment
 from rljob_worker.stages.stage import RowKeepingStage, Stage, StatefulStage
-from rljob_worker.storage.place import Place, place_of
+from rljob_worker.storage.paths import StoragePath, storage_path
 
 log = logging.getLogger(__name__)
 
 
-def weights_to_load(opening: Opening, init_from: str | None, engines: Sequence[str]) -> dict[str, Place]:
+def weights_to_load(opening: Opening, init_from: str | None, engines: Sequence[str]) -> dict[str, StoragePath]:
     """By name, from where those of the trainable engines are loaded that do not begin with their model's files: from
     the checkpoint where the job goes on, or from that of another run when this one begins. Raises InvalidJob and
     StorageError."""
     if opening.checkpoint is not None:
-        return {name: place_of(opening.checkpoint) / "engines" / engine_folder(name) for name in engines}
-    return {} if init_from is None else initial_weights(place_of(init_from), engines)
+        return {name: storage_path(opening.checkpoint) / "engines" / engine_folder(name) for name in engines}
+    return {} if init_from is None else initial_weights(storage_path(init_from), engines)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class Checkpoints:
     schedule: Sequence[tuple[StagePlan, Stage]]
     data: DataIdentity
     """What the group trains on; empty in a group that reads no data."""
-    weights: Mapping[str, Place] = field(default_factory=dict)
+    weights: Mapping[str, StoragePath] = field(default_factory=dict)
     """As `weights_to_load` has it."""
     writing: Background = field(default_factory=lambda: Background("checkpoint"))
     """Of the checkpoint before."""
@@ -55,7 +55,7 @@ class Checkpoints:
             return GroupState()
         for name, folder in self.weights.items():
             self.trainable[name].load(folder)
-        checkpoint = place_of(opening.checkpoint)
+        checkpoint = storage_path(opening.checkpoint)
         state = GroupState.read(checkpoint, self.environment.group)
         state.check_dataset(self.data)
         for plan, stage in self.schedule:
@@ -80,16 +80,16 @@ class Checkpoints:
         self.writing.wait()
         environment = self.environment
         stages = {plan.name: stage.state() for plan, stage in self.schedule if isinstance(stage, StatefulStage)}
-        state = GroupState(stages, self.data.fingerprint, active_seconds, to_json(self.data.files))
+        state = GroupState(stages, self.data.fingerprint, active_seconds, listing_to_json(self.data.files))
         part = RankPart.copy(self.trainable, state.to_json(), self._held_rows())
         files = RankFiles(environment.home, environment.owner, environment.group, environment.rank)
         self.writing.start(partial(files.write, step, part))
 
-    def _held_rows(self) -> Iterator[HeldRows]:
+    def _held_rows(self) -> Iterator[StageRows]:
         """Rows that stages hold; of tensor-parallel peers one writes."""
         rank = self.environment.rank
         for plan, stage in self.schedule:
             if isinstance(stage, RowKeepingStage) and plan.mesh.is_row_leader(rank):
                 rows = stage.rows()
                 if rows is not None:
-                    yield HeldRows(plan.name, plan.mesh.dp_rank(rank), rows)
+                    yield StageRows(plan.name, plan.mesh.dp_rank(rank), rows)

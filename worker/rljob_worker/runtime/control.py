@@ -15,11 +15,11 @@ from typing import Protocol
 
 from rljob_api.v1alpha1 import RLJobSpec, StopSpec
 from rljob_worker.databuffer.routes.job_tree import OPENING, VERDICT
-from rljob_worker.metrics.report import Report, report_to_bytes
+from rljob_worker.metrics.report import StepReport, report_to_bytes
 from rljob_worker.metrics.reporter import Reporter
 
 
-class Board(Protocol):
+class ControlChannel(Protocol):
     """The part of the data buffer client that control uses: one tree of all hosts, reports up, announcements down.
 
     Waits are bounded and raise DeadlineExceeded naming who is late, PeerLost when there is no one to wait for.
@@ -87,7 +87,7 @@ class Control(Protocol):
         """Seconds of running, earlier attempts included; 0 where nobody counts them."""
         ...
 
-    def report(self, step: int, report: Report) -> None:
+    def report(self, step: int, report: StepReport) -> None:
         """Hand it in; the launcher of this worker is shown what is for it."""
 
     def verdict(self, step: int) -> Verdict:
@@ -98,7 +98,7 @@ class Control(Protocol):
         """The worker ends by an error, which the lead reports to trackers. Raises nothing."""
 
 
-def decide(
+def next_verdict(
     step: int,
     earlier: Verdict,
     *,
@@ -150,7 +150,7 @@ def is_nth(step: int, every_steps: int) -> bool:
 class Follower:
     """Every worker but the lead."""
 
-    board: Board
+    channel: ControlChannel
     ordinal: int
     """Number of the worker over all groups."""
     reporter: Reporter
@@ -158,17 +158,17 @@ class Follower:
     active_seconds: float = 0.0
 
     def open(self) -> Opening:
-        return Opening(**json.loads(self.board.await_announcement(OPENING, 0)))
+        return Opening(**json.loads(self.channel.await_announcement(OPENING, 0)))
 
     def attend(self, step: int, active_seconds: float) -> AbstractContextManager[None]:
         return nullcontext()
 
-    def report(self, step: int, report: Report) -> None:
-        self.board.report(step, report_to_bytes(report, self.ordinal))
+    def report(self, step: int, report: StepReport) -> None:
+        self.channel.report(step, report_to_bytes(report, self.ordinal))
         self.reporter.send({name: scalar.value for name, scalar in report.metrics.items()})
 
     def verdict(self, step: int) -> Verdict:
-        return Verdict(**json.loads(self.board.await_announcement(VERDICT, step)))
+        return Verdict(**json.loads(self.channel.await_announcement(VERDICT, step)))
 
     def fail(self) -> None:
         """Nobody follows the run here."""

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any, Protocol
 
 from rljob_worker.metrics.by_policy import labelled
-from rljob_worker.metrics.report import Report
+from rljob_worker.metrics.report import StepReport
 from rljob_worker.metrics.scalars import Scalars, mean, merge_all, total
 
 PRODUCTIVE = (
@@ -51,7 +51,7 @@ class StepFigures:
     def add(self, metrics: Scalars, samples: Sequence[dict[str, Any]] = (), policy: str | None = None) -> None:
         """policy: whose they are, in a job with several."""
         self._metrics.append(labelled(metrics, policy))
-        self._samples.extend(samples if policy is None else ({"policy": policy, **each} for each in samples))
+        self._samples.extend(samples if policy is None else ({"policy": policy, **sample} for sample in samples))
 
     @contextmanager
     def watched(self, name: str) -> Iterator[dict[str, float]]:
@@ -77,7 +77,7 @@ class StepFigures:
         yield
         self._started += self._clock() - started
 
-    def take(self, *, is_step: bool) -> Report:
+    def take(self, *, is_step: bool) -> StepReport:
         """Everything since the last report. What is not a step, the validation before the first, has no length."""
         metrics = add_up_times(merge_all(self._metrics))
         if is_step:
@@ -85,7 +85,7 @@ class StepFigures:
             seconds, self._started = now - self._started, now
             metrics["time/step_seconds"] = mean(seconds)
             metrics["time/overhead_fraction"] = mean(max(0.0, 1.0 - productive_seconds(metrics) / seconds))
-        report = Report(metrics, self._samples)
+        report = StepReport(metrics, self._samples)
         self._metrics, self._samples = [], []
         return report
 

@@ -11,7 +11,7 @@ from rljob_worker.batch import Batch
 from rljob_worker.metrics.scalars import Scalars, mean
 
 
-class Buffer(Protocol):
+class EdgeBuffer(Protocol):
     """The part of the data buffer client that edges use."""
 
     def put(self, step: int, edge: str, batch: Batch, *, deadline_seconds: float) -> None: ...
@@ -24,7 +24,7 @@ class Buffer(Protocol):
 class Handover:
     """Inputs and outputs of one rank's stages. Holds a local batch only until its last consumer has run."""
 
-    def __init__(self, plan: Plan, group: str, rank: int, buffer: Buffer, deadline_seconds: float) -> None:
+    def __init__(self, plan: Plan, group: str, rank: int, buffer: EdgeBuffer, deadline_seconds: float) -> None:
         self._buffer = buffer
         self._rank = rank
         self._deadline_seconds = deadline_seconds

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 import torch
 
 from rljob_api.planning.plan import WeightTransport
-from rljob_worker.data.listing import joined
+from rljob_worker.data.listing import joined_identity
 from rljob_worker.databuffer.client import BufferClient
-from rljob_worker.databuffer.links.book import AddressBook
+from rljob_worker.databuffer.links.address_book import AddressBook
 from rljob_worker.databuffer.links.fencing import Identity
 from rljob_worker.databuffer.routes.hosts import Host
 from rljob_worker.devices.modules import use
@@ -31,8 +31,8 @@ from rljob_worker.runtime.status import StatusPoster, StopSignal
 from rljob_worker.runtime.worker import Worker
 from rljob_worker.stages import build_stage
 from rljob_worker.start_phases import phase
-from rljob_worker.weights.buffers import Buffers
-from rljob_worker.weights.collective import Collective
+from rljob_worker.weights.buffers import BufferTransport
+from rljob_worker.weights.collective import CollectiveTransport
 from rljob_worker.weights.sync import Transport, build_weight_sync
 
 
@@ -50,14 +50,14 @@ def run_worker(environment: WorkerEnvironment, stop: StopSignal) -> LastWords:
         rank=environment.rank,
     )
     client = BufferClient(environment.buffer_socket, identity)
-    with failure_told() as controls, contextlib.closing(client), stop.passed_on(client.request_stop):
+    with reported_failure() as controls, contextlib.closing(client), stop.passed_on(client.request_stop):
         host = wait_for_address(AddressBook(environment.peers, plan.job), Host(environment.group, 0), deadline)
         attempt = environment.attempt
         joining = world(client, group, environment.rank, host=host, attempt=attempt, deadline_seconds=deadline)
         with contextlib.ExitStack() as stack:
-            with phase("world") as told:
+            with phase("world") as progress:
                 meeting = stack.enter_context(joining)
-                told.found = f"{group.num_workers} workers of group {group.name}"
+                progress.found = f"{group.num_workers} workers of group {group.name}"
             controls.append(control := build_control(environment, client, meeting))
             words = build_worker(environment, client, control).run()
         client.drain(deadline)
@@ -65,7 +65,7 @@ def run_worker(environment: WorkerEnvironment, stop: StopSignal) -> LastWords:
 
 
 @contextlib.contextmanager
-def failure_told() -> Iterator[list[Control]]:
+def reported_failure() -> Iterator[list[Control]]:
     """Controls that get to know of an error, once nobody else waits for this worker to let go of anything."""
     controls: list[Control] = []
     try:
@@ -95,7 +95,7 @@ def build_worker(environment: WorkerEnvironment, client: BufferClient, control: 
     stages = [plan.stage(name) for name in group.schedule]
     schedule = tuple((stage, build_stage(stage, resources)) for stage in stages)
     trainable = {engine.name: resources.train_engines[engine.model] for engine in engines}
-    data = joined([dataset.identity for dataset in resources.datasets.values()])
+    data = joined_identity([dataset.identity for dataset in resources.datasets.values()])
     transports = weight_transports(environment, client, device)
     figures = StepFigures()
     return Worker(
@@ -113,7 +113,7 @@ def build_worker(environment: WorkerEnvironment, client: BufferClient, control: 
         opening=opening,
         figures=figures,
         profiler=build_profiler(environment, figures, device),
-        status=StatusPoster(client.post),
+        status=StatusPoster(client.set_status),
     )
 
 
@@ -123,4 +123,7 @@ def weight_transports(
     """The ways of weights between worker groups, for this worker."""
     deadline = environment.plan.spec.data_buffer.deadline_seconds
     backend = environment.group_plan.backend
-    return {"DataBuffer": Buffers(client), "Collective": Collective(environment.attempt, backend, device, deadline)}
+    return {
+        "DataBuffer": BufferTransport(client),
+        "CollectiveTransport": CollectiveTransport(environment.attempt, backend, device, deadline),
+    }

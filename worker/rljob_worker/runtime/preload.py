@@ -8,7 +8,7 @@ import importlib
 import rljob_worker.engines.fsdp
 import rljob_worker.engines.fsdp.optimizer.adamw
 import rljob_worker.engines.models
-import rljob_worker.engines.of_job
+import rljob_worker.engines.planned_model
 import rljob_worker.engines.rollout.transformers
 import rljob_worker.metrics.trackers.tensorboard
 import rljob_worker.runtime.joining  # noqa: F401

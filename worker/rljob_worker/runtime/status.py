@@ -19,8 +19,8 @@ class StatusPoster:
     """Posts the latest status from a thread of its own. Those that wait for this worker read it in the error
     message."""
 
-    def __init__(self, post: Callable[[Status], None], interval_seconds: float = INTERVAL_SECONDS) -> None:
-        self._post, self._interval_seconds = post, interval_seconds
+    def __init__(self, send: Callable[[Status], None], interval_seconds: float = INTERVAL_SECONDS) -> None:
+        self._post, self._interval_seconds = send, interval_seconds
         self._latest: Status = {}
         self._changed, self._closed = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._run, name="status", daemon=True)

@@ -13,7 +13,7 @@ from rljob_api.v1alpha1 import RLJobSpec
 from rljob_worker.batch import Batch, Column
 from rljob_worker.data.dataset import PromptDataset
 from rljob_worker.engines.rollout.generate import generate
-from rljob_worker.engines.rollout.of_job import max_tokens_of, validation_sampling
+from rljob_worker.engines.rollout.job_sampling import max_tokens_of, validation_sampling
 from rljob_worker.engines.rollout.protocol import RolloutEngine
 from rljob_worker.metrics.pass_at_k import maj_at_k, pass_at_k, sizes
 from rljob_worker.metrics.scalars import Scalars, mean, mean_of, means_by_source, merge_all
@@ -69,8 +69,8 @@ class Validation:
                 self._engine, prompts.prompt_ids, self._sampling, row_ids, self._num_samples, max_tokens, begin
             )
             if self._rewards is not None:
-                found, rows = self._judged(self._rewards, rollout_batch(asked, responses, self._engine.version))
-                metrics, shown = [*metrics, found], shown or rows
+                result, rows = self._judged(self._rewards, rollout_batch(asked, responses, self._engine.version))
+                metrics, shown = [*metrics, result], shown or rows
         return merge_all([*metrics, {"time/validation_seconds": mean(time.perf_counter() - started)}]), shown
 
     def _pieces(self) -> Iterator[np.ndarray]:
@@ -118,10 +118,10 @@ def of_several(correct: Rewards, answers: Sequence[str | None], sources: Sequenc
     """pass@k and maj@k of prompts with `num_samples` rows each, overall and per source; a row whose first reward is 1
     or more is right. answers: of each row, None where it has none."""
     right = correct.reshape(-1, num_samples) >= 1
-    found = {f"pass@{k}": pass_at_k(right, k) for k in sizes(num_samples)}
-    found |= {f"maj@{k}": maj_at_k(right, answers, k) for k in sizes(num_samples) if k > 1}
+    result = {f"pass@{k}": pass_at_k(right, k) for k in sizes(num_samples)}
+    result |= {f"maj@{k}": maj_at_k(right, answers, k) for k in sizes(num_samples) if k > 1}
     metrics = Scalars()
-    for name, values in found.items():
+    for name, values in result.items():
         metrics[f"validation/{name}"] = mean_of(values)
         metrics |= means_by_source(f"validation/{name}", values, sources[::num_samples])
     return metrics

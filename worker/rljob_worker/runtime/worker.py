@@ -20,7 +20,7 @@ from rljob_worker.runtime.checkpoints import Checkpoints
 from rljob_worker.runtime.control import Control, Opening, StepEnd, Verdict, end_of, governing
 from rljob_worker.runtime.figures import StepFigures, data_metrics, times_of
 from rljob_worker.runtime.handover import Handover
-from rljob_worker.runtime.lead.lead import LEAVING_SECONDS
+from rljob_worker.runtime.lead.lead import WRITE_GRACE_SECONDS
 from rljob_worker.runtime.memory_phases import begin_generation, end_generation
 from rljob_worker.runtime.profiling.profiler import Profiler
 from rljob_worker.runtime.setup.environment import WorkerEnvironment
@@ -59,7 +59,7 @@ class Worker:
         """Go on from where the lead says, to the last step."""
         state = self.checkpoints.restore(self.opening)
         attending = self.control.attend(self.opening.step, state.active_seconds)
-        with attending, self.checkpoints.writing.finished_within(LEAVING_SECONDS):
+        with attending, self.checkpoints.writing.finished_within(WRITE_GRACE_SECONDS):
             step, verdict = self.train(self.opening)
         self.weights.close()
         self.status.close()

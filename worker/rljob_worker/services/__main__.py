@@ -22,8 +22,8 @@ from rljob_api.vocabulary import keys
 from rljob_api.vocabulary.exit_codes import ExitCode
 from rljob_worker.errors import RLJobError
 from rljob_worker.last_words import TERMINATION_FILE, LastWords, termination_log, write_last_words
-from rljob_worker.process.family import FAMILY
 from rljob_worker.process.lifeline import lifeline_fd
+from rljob_worker.process.marked_processes import ENV_MARK
 from rljob_worker.services.gate import healthy_file
 from rljob_worker.services.health import changes_of_health
 from rljob_worker.services.host import LOOPBACK, application_of, deploy, ray_environment, start_serve
@@ -59,15 +59,15 @@ def serve_job(port: int, names: Collection[str]) -> None:
     os.environ |= ray_environment(Path(os.environ[keys.ENV_SERVICES_TOKEN_FILE]).read_text().strip(), scratch)
     with phase("applications"):
         # what is wrong with them is known soon
-        applications = {each.name: application_of(service, each) for service, each in zip(services, plans, strict=True)}
+        applications = {item.name: application_of(service, item) for service, item in zip(services, plans, strict=True)}
     port = start_serve(plans, scratch, os.environ.get(keys.ENV_LISTEN, LOOPBACK), port)
-    with phase("services") as told:
+    with phase("services") as start_phase:
         from ray import serve
 
         deploy(applications)
         changes = changes_of_health(services, lambda: serve.status().applications)
         next(changes)
-        told.found = ", ".join(service.name for service in services)
+        start_phase.found = ", ".join(service.name for service in services)
     healthy_file(scratch).touch()
     print(json.dumps({"ready": "services", "port": port}), flush=True)
     _tell_gate(changes, healthy_file(scratch))
@@ -86,7 +86,7 @@ def _live_in_a_container() -> None:
     """Which dies as a whole: as its process 1 this one has no default for SIGTERM, and nobody has made what a
     supervisor makes."""
     signal.signal(signal.SIGTERM, lambda number, _: os._exit(128 + number))
-    os.environ.setdefault(FAMILY, secrets.token_hex(8))
+    os.environ.setdefault(ENV_MARK, secrets.token_hex(8))
     if (log := termination_log()) is not None:
         os.environ.setdefault(TERMINATION_FILE, str(log))
 

@@ -19,21 +19,21 @@ from starlette.responses import JSONResponse
 from rljob_api.catalogue.services import SHIPPED
 from rljob_worker.bounded import HUB_SECONDS, within
 from rljob_worker.errors import InvalidJob
-from rljob_worker.services.joining import Joined
 from rljob_worker.services.models import MODELS
-from rljob_worker.services.place import ON_CPU, Place
-from rljob_worker.services.requests import BadRequest, rows_of
+from rljob_worker.services.placement import ON_CPU, ModelPlacement
+from rljob_worker.services.request_batching import RequestBatcher
+from rljob_worker.services.requests import BadRequest, rows_of_body
 
 
 class Answering:
     """One copy of a shipped model: rewards of rows at its route, everything else the model answers below it."""
 
-    def __init__(self, name: str, options: Mapping[str, Any], place: Place) -> None:
+    def __init__(self, name: str, options: Mapping[str, Any], place: ModelPlacement) -> None:
         module, _, model = MODELS[name].partition(":")
-        found = importlib.import_module(f"rljob_worker.services.models.{module}")
-        self._model = getattr(found, model)(SHIPPED[name].model_validate(options), place)
+        import_module = importlib.import_module(f"rljob_worker.services.models.{module}")
+        self._model = getattr(import_module, model)(SHIPPED[name].model_validate(options), place)
         self._one_at_a_time = asyncio.Lock()
-        self._rewards = Joined(lambda rows: self._computed(self._model.rewards, rows))
+        self._rewards = RequestBatcher(lambda rows: self._computed(self._model.rewards, rows))
 
     async def __call__(self, request: Request) -> JSONResponse:
         path = request.scope["path"].removeprefix(request.scope.get("root_path", "")).rstrip("/")
@@ -44,7 +44,7 @@ class Answering:
                 raise BadRequest(f"the request is not JSON: {error}") from error
             if path:
                 return JSONResponse(await self._computed(self._model.answer, path, body))
-            return JSONResponse({"rewards": await self._rewards.of(rows_of(body))})
+            return JSONResponse({"rewards": await self._rewards.of(rows_of_body(body))})
         except BadRequest as error:
             return JSONResponse({"error": str(error)}, status_code=400)
 
@@ -77,27 +77,27 @@ def _no_model(path: str, error: Exception) -> InvalidJob:
     return InvalidJob(f"options.path: there is no directory {path}, and the Hub did not give it: {reason}")
 
 
-def reward_model(options: Mapping[str, Any], place: Place = ON_CPU, **copies: Any) -> Application:
+def reward_model(options: Mapping[str, Any], place: ModelPlacement = ON_CPU, **copies: Any) -> Application:
     """A sequence classifier with one output. copies: `num_replicas` or `autoscaling_config`, and `ray_actor_options`,
     as Ray Serve has them."""
     return _serving("reward_model", options, place, copies)
 
 
-def process_reward_model(options: Mapping[str, Any], place: Place = ON_CPU, **copies: Any) -> Application:
+def process_reward_model(options: Mapping[str, Any], place: ModelPlacement = ON_CPU, **copies: Any) -> Application:
     """A token classifier that is read at the end of each step."""
     return _serving("process_reward_model", options, place, copies)
 
 
-def judge(options: Mapping[str, Any], place: Place = ON_CPU, **copies: Any) -> Application:
+def judge(options: Mapping[str, Any], place: ModelPlacement = ON_CPU, **copies: Any) -> Application:
     """A generating model that is asked a rubric."""
     return _serving("judge", options, place, copies)
 
 
-def embedding(options: Mapping[str, Any], place: Place = ON_CPU, **copies: Any) -> Application:
+def embedding(options: Mapping[str, Any], place: ModelPlacement = ON_CPU, **copies: Any) -> Application:
     """A model that turns texts into vectors."""
     return _serving("embedding", options, place, copies)
 
 
-def _serving(name: str, options: Mapping[str, Any], place: Place, copies: Mapping[str, Any]) -> Application:
+def _serving(name: str, options: Mapping[str, Any], place: ModelPlacement, copies: Mapping[str, Any]) -> Application:
     require_model(SHIPPED[name].model_validate(options).path)
     return ANSWERING.options(**copies).bind(name, dict(options), place)

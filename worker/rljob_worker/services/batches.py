@@ -24,14 +24,14 @@ def batches_by_length(lengths: Sequence[int], max_tokens: int) -> list[list[int]
     return batches
 
 
-def in_batches(
+def map_in_batches(
     read: Sequence[Read],
     lengths: Sequence[int],
     max_tokens: int,
     find: Callable[[list[Read]], Sequence[Found]],
 ) -> list[Found]:
     """What `find` makes of some at a time, in the order of `read`. lengths: of each, in tokens."""
-    found: dict[int, Found] = {}
+    result: dict[int, Found] = {}
     for batch in batches_by_length(lengths, max_tokens):
-        found |= zip(batch, find([read[i] for i in batch]), strict=True)
-    return [found[i] for i in range(len(read))]
+        result |= zip(batch, find([read[i] for i in batch]), strict=True)
+    return [result[i] for i in range(len(read))]

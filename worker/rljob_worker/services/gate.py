@@ -32,8 +32,8 @@ class TokenGate:
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         path = scope.get("path")
         if scope["type"] == "http" and path == keys.PATH_SERVICE_HEALTHY:
-            found = self._healthy.exists()
-            await _answer(send, 200 if found else 503, {"healthy": found})
+            exists = self._healthy.exists()
+            await _answer(send, 200 if exists else 503, {"healthy": exists})
         elif scope["type"] == "lifespan" or path == keys.PATH_SERVICE_ALIVE or self._is_known(scope):
             await self._app(scope, receive, send)
         elif scope["type"] == "websocket":
@@ -42,8 +42,8 @@ class TokenGate:
             await _answer(send, 401, {"error": "the token of the job is missing or is another's"})
 
     def _is_known(self, scope: Message) -> bool:
-        found = [value for name, value in scope.get("headers", ()) if name == b"authorization"]
-        return len(found) == 1 and hmac.compare_digest(found[0], self._wanted)
+        result = [value for name, value in scope.get("headers", ()) if name == b"authorization"]
+        return len(result) == 1 and hmac.compare_digest(result[0], self._wanted)
 
 
 async def _answer(send: Send, status: int, words: Mapping[str, Any]) -> None:

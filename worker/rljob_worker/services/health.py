@@ -38,20 +38,20 @@ def changes_of_health(
     PeerLost: Ray Serve has given one up that was healthy, or says nothing.
     """
     watched = [_Watched(service, clock()) for service in services]
-    told, heard = False, clock()
+    reported, heard = False, clock()
     while True:
         try:
-            found = applications()
+            result = applications()
         except Exception as error:  # Ray has many, and its controller comes back
             if clock() - heard > SILENCE_SECONDS:
                 raise PeerLost(f"Ray Serve does not say how its applications are: {error}") from error
         else:
             heard = clock()
-            is_healthy = all([each.look(found.get(each.name), heard) for each in watched])
-            if is_healthy is not told:
-                told = is_healthy
-                yield told
-        pause(CALM_SECONDS if told else LOOK_SECONDS)
+            is_healthy = all([item.look(result.get(item.name), heard) for item in watched])
+            if is_healthy is not reported:
+                reported = is_healthy
+                yield reported
+        pause(CALM_SECONDS if reported else LOOK_SECONDS)
 
 
 class _Watched:
@@ -65,11 +65,15 @@ class _Watched:
 
     def look(self, application: Any, now: float) -> bool:
         """Whether it is healthy; raises as `changes_of_health`."""
-        status = "NOT_STARTED" if application is None else status_of(application)
+        status = "NOT_STARTED" if application is None else application_status(application)
         if status == "RUNNING" or (self._was_healthy and application is not None and answers(application)):
             self._was_healthy, self._unhealthy_since = True, None
             return True
-        said = "it says nothing" if application is None else shortened(message_of(application)) or "it says nothing"
+        said = (
+            "it says nothing"
+            if application is None
+            else shortened(application_message(application)) or "it says nothing"
+        )
         if self._unhealthy_since is None:
             self._unhealthy_since = now
             _log.warning('service "%s" was healthy, and is %s: %s', self.name, status, said)
@@ -93,7 +97,7 @@ class _Watched:
         return f'service "{self.name}" ({self._service.run})'
 
 
-def status_of(application: Any) -> str:
+def application_status(application: Any) -> str:
     """As Ray Serve spells it."""
     return str(getattr(application.status, "value", application.status))
 
@@ -101,12 +105,12 @@ def status_of(application: Any) -> str:
 def answers(application: Any) -> bool:
     """Whether a copy of each deployment runs: the others are started again meanwhile."""
     deployments = list(application.deployments.values())
-    return bool(deployments) and all(each.replica_states.get("RUNNING", 0) for each in deployments)
+    return bool(deployments) and all(deployment.replica_states.get("RUNNING", 0) for deployment in deployments)
 
 
-def message_of(application: Any) -> str:
+def application_message(application: Any) -> str:
     """What its deployments say, where the errors of their constructors are; else what is said of it as a whole."""
-    said = [each.message for each in application.deployments.values() if each.message]
+    said = [deployment.message for deployment in application.deployments.values() if deployment.message]
     return "\n".join(said) or str(application.message)
 
 

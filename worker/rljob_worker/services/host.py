@@ -12,12 +12,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rljob_api.catalogue.services import PREFIX, RAY_GATE, RAY_GPU, RAY_PATIENCE
+from rljob_api.catalogue.services import PREFIX, RAY_GATE, RAY_GPU, RAY_TIMEOUTS
 from rljob_api.planning.serving import ServicePlan
 from rljob_api.v1alpha1 import ServiceSpec
 from rljob_worker.errors import InvalidJob, PeerLost
-from rljob_worker.process.family import FAMILY, end_family
-from rljob_worker.services.place import Place
+from rljob_worker.process.marked_processes import ENV_MARK, end_marked_processes
+from rljob_worker.services.placement import ModelPlacement
 from rljob_worker.services.ray_ports import RayPorts, free_ports, is_free
 from rljob_worker.start_phases import phase
 from rljob_worker.users_code.function import load_value
@@ -50,7 +50,7 @@ def ray_environment(token: str, scratch: Path) -> dict[str, str]:
         "RAY_raylet_start_wait_time_s": "300",  # else 10, which a machine that is very busy exceeds
         "RAY_prestart_worker_first_driver": "0",  # else an idle process for every core
         "RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH": RAY_GATE,
-        **RAY_PATIENCE,
+        **RAY_TIMEOUTS,
         # Ray starts processes of its own, which find the job's modules last, as all of ours do
         "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
     }
@@ -62,13 +62,13 @@ def start_serve(services: Sequence[ServicePlan], scratch: Path, address: str, po
     port = free_port(port, address)
     from ray import serve
 
-    with phase("ray") as told:
+    with phase("ray") as start_phase:
         ports = start_ray(
-            lambda ports: _init_ray(ports, scratch / "ray", resources_of(services, os.cpu_count() or 1)),
-            lambda: end_family(os.environ[FAMILY], grace_seconds=0.0),
-            lambda: free_ports(sum(each.copies for each in services)),
+            lambda ports: _init_ray(ports, scratch / "ray", ray_resources(services, os.cpu_count() or 1)),
+            lambda: end_marked_processes(os.environ[ENV_MARK], grace_seconds=0.0),
+            lambda: free_ports(sum(service.copies for service in services)),
         )
-        told.found = f"ports {ports.first} to {ports.arguments['max_worker_port']}"
+        start_phase.found = f"ports {ports.first} to {ports.arguments['max_worker_port']}"
     serve.start(proxy_location="HeadOnly", http_options={"host": address, "port": port}, logging_config=LOGGING)
     return port
 
@@ -134,8 +134,8 @@ def deploy(applications: Mapping[str, Any]) -> None:
     from ray import serve
 
     targets = [
-        serve.RunTarget(each, name=name, route_prefix=f"/{name}", logging_config=LOGGING)
-        for name, each in applications.items()
+        serve.RunTarget(item, name=name, route_prefix=f"/{name}", logging_config=LOGGING)
+        for name, item in applications.items()
     ]
     serve.run_many(targets, wait_for_ingress_deployment_creation=False, wait_for_applications_running=False)
 
@@ -145,26 +145,26 @@ def application_of(service: ServiceSpec, plan: ServicePlan) -> Any:
     from ray.serve import Application
 
     owner = f'service "{service.name}"'
-    found = load_value(owner, service.run)
-    if callable(found):
-        ours = {"place": place_of(plan), **copies_of(service, plan)} if service.run.startswith(PREFIX) else {}
+    value = load_value(owner, service.run)
+    if callable(value):
+        ours = {"place": placement_of(plan), **copies_of(service, plan)} if service.run.startswith(PREFIX) else {}
         try:
-            found = found(dict(service.options), **ours)
+            value = value(dict(service.options), **ours)
         except Exception as error:  # user code: the job's owner must read anything it raises
             raise InvalidJob(f"{owner}: {service.run} raised {type(error).__name__}: {error}") from error
     elif service.options:
         raise InvalidJob(f"{owner}: {service.run} is not a function, and so takes no options; leave them out")
-    if not isinstance(found, Application):
+    if not isinstance(value, Application):
         raise InvalidJob(
-            f"{owner}: {service.run} is a {type(found).__name__}, not an application of Ray Serve: that is what "
+            f"{owner}: {service.run} is a {type(value).__name__}, not an application of Ray Serve: that is what "
             "`YourDeployment.bind()` returns"
         )
-    return found
+    return value
 
 
-def place_of(plan: ServicePlan) -> Place:
+def placement_of(plan: ServicePlan) -> ModelPlacement:
     """Where a copy of a shipped model lies."""
-    return Place(plan.device, plan.accelerators, plan.profile)
+    return ModelPlacement(plan.device, plan.accelerators, plan.profile)
 
 
 def copies_of(service: ServiceSpec, plan: ServicePlan) -> dict[str, Any]:
@@ -188,14 +188,14 @@ def copies_of(service: ServiceSpec, plan: ServicePlan) -> dict[str, Any]:
     }
 
 
-def resources_of(services: Sequence[ServicePlan], cores: int) -> dict[str, Any]:
+def ray_resources(services: Sequence[ServicePlan], cores: int) -> dict[str, Any]:
     """What Ray shares out to copies, in its words. A CPU for each, so that they take turns on the cores rather than
     wait for ever; of accelerators those that copies ask for, and none where they ask for none."""
     accelerators: Counter[str] = Counter()
-    for each in services:
-        if each.ray_resource is not None:
-            accelerators[each.ray_resource] += each.num_accelerators
-    num_cpus = max(cores, sum(each.copies for each in services))
+    for service in services:
+        if service.ray_resource is not None:
+            accelerators[service.ray_resource] += service.num_accelerators
+    num_cpus = max(cores, sum(service.copies for service in services))
     return {"num_cpus": num_cpus, "num_gpus": 0, **in_rays_words(accelerators)}
 
 

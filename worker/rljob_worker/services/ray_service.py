@@ -15,5 +15,5 @@ def application(arguments: dict[str, Any]) -> Application:
     """arguments: `service`, as in the job's spec, and `plan`, as in its plan. Raises InvalidJob, which Ray Serve shows
     as the application's message."""
     service, plan = ServiceSpec.model_validate(arguments["service"]), ServicePlan.model_validate(arguments["plan"])
-    found: Application = application_of(service, plan)
-    return found
+    result: Application = application_of(service, plan)
+    return result

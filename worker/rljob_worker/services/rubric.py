@@ -14,8 +14,8 @@ def number_after(text: str, mark: str) -> float | None:
 
     "2 of 3 steps hold. #### 0.5" -> 0.5        "#### 7/10" -> 7.0        "#### good" -> None
     """
-    _, found, after = text.rpartition(mark)
-    match = _NUMBER.match(after) if found else None
+    _, result, after = text.rpartition(mark)
+    match = _NUMBER.match(after) if result else None
     return None if match is None else float(match[1])
 
 
@@ -30,16 +30,16 @@ def verdict(text: str, mark: str, lowest: float, highest: float) -> float | None
     return (number - lowest) / (highest - lowest)
 
 
-def of_votes(votes: Sequence[float | None], unparsed: float) -> dict[str, float]:
+def reward_of_votes(votes: Sequence[float | None], unparsed: float) -> dict[str, float]:
     """The reward of a row, and what its votes were: `unparsed`, the share of those without a number; `disagreement`,
     the standard deviation of the others.
 
     [1.0, 0.0, None] -> reward 0.5, unparsed 1/3, disagreement 0.5
     """
-    found = [vote for vote in votes if vote is not None]
-    missing = 1 - len(found) / len(votes)
-    if not found:
+    result = [vote for vote in votes if vote is not None]
+    missing = 1 - len(result) / len(votes)
+    if not result:
         return {"reward": unparsed, "unparsed": missing}
-    mean = math.fsum(found) / len(found)
-    spread = math.sqrt(math.fsum((vote - mean) ** 2 for vote in found) / len(found))
+    mean = math.fsum(result) / len(result)
+    spread = math.sqrt(math.fsum((vote - mean) ** 2 for vote in result) / len(result))
     return {"reward": mean, "unparsed": missing, "disagreement": spread}

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from rljob_worker.errors import InvalidJob
-from rljob_worker.services.requests import Row, filled
+from rljob_worker.services.requests import Row, fill_template
 
 PROBE = "2 + 2 = 4, as everybody knows."
 """A text that every tokenizer has tokens for."""
 
 
-def load_tokenizer(path: str) -> Any:
+def load_grading_tokenizer(path: str) -> Any:
     """The tokenizer of a directory or of a Hugging Face name. Raises InvalidJob."""
     from transformers import AutoTokenizer
 
@@ -49,12 +49,12 @@ def graded_texts(
     """template: with names in braces; None stands for the tokenizer's chat template over prompt and response, which
     gets the arguments, or where it has none, for one after the other."""
     read = [_tokens(tokenizer, row, template, template_arguments or {}) for row in rows]
-    return [Text(each[-max_tokens:] or [tokenizer.pad_token_id], len(each) > max_tokens) for each in read]
+    return [Text(item[-max_tokens:] or [tokenizer.pad_token_id], len(item) > max_tokens) for item in read]
 
 
 def _tokens(tokenizer: Any, row: Row, template: str | None, arguments: Mapping[str, Any]) -> list[int]:
     if template is not None:
-        return list(tokenizer(filled(template, row), add_special_tokens=False)["input_ids"])
+        return list(tokenizer(fill_template(template, row), add_special_tokens=False)["input_ids"])
     if tokenizer.chat_template is None:
         return list(tokenizer(row["prompt"] + row["response"])["input_ids"])
     messages = [{"role": "user", "content": row["prompt"]}, {"role": "assistant", "content": row["response"]}]

@@ -20,7 +20,7 @@ from rljob_worker.batch import Batch, Column
 from rljob_worker.errors import BadData
 from rljob_worker.finite import first_not_finite
 from rljob_worker.metrics.scalars import Scalars, mean
-from rljob_worker.stages.kept import Filter, Flags
+from rljob_worker.stages.row_filter import Filter, Flags
 from rljob_worker.stages.stage import Reduce, Resources, StageContext, StageResult, token_column
 from rljob_worker.trajectories import Trajectories
 
@@ -48,7 +48,7 @@ class Advantage:
             kept = self._filter.flags(batch)
         rows = batch if kept is None else batch.take(np.flatnonzero(kept))
         self._require_finite_rewards(rows)
-        found, metrics = estimate_advantages(
+        result, metrics = estimate_advantages(
             rows,
             self._algorithm,
             max_response_tokens=self._max_response_tokens,
@@ -57,9 +57,9 @@ class Advantage:
             reduce=context.reduce,
         )
         mask = batch["response_mask"]
-        columns = {"advantages": spread(found.advantages, mask, kept)}
-        if found.returns is not None:
-            columns["returns"] = spread(found.returns, mask, kept)
+        columns = {"advantages": as_token_column(result.advantages, mask, kept)}
+        if result.returns is not None:
+            columns["returns"] = as_token_column(result.returns, mask, kept)
         if "loss_mask" in self._writes:
             columns["loss_mask"] = loss_mask(batch, trajectories)
         if has_reward_kl(self._algorithm):
@@ -68,8 +68,8 @@ class Advantage:
         return StageResult(batch.select([]).with_columns(columns), metrics)
 
     def _require_finite_rewards(self, rows: Batch) -> None:
-        if found := first_not_finite(rows["rewards"], rows.row_ids):
-            where, reward = found
+        if result := first_not_finite(rows["rewards"], rows.row_ids):
+            where, reward = result
             raise BadData(
                 f"stage {self._name}: the reward of {where} is {reward}, and rewards are finite numbers; look at what "
                 "wrote the column rewards"
@@ -82,7 +82,7 @@ class Advantage:
         self._controller = self._controller.with_state(dict(state))
 
 
-def spread(values: torch.Tensor, like: Column, kept: Flags | None) -> Column:
+def as_token_column(values: torch.Tensor, like: Column, kept: Flags | None) -> Column:
     """A column with one value per token of `like`, from values of the kept rows' tokens; 0 in the other rows."""
     if kept is None:
         return token_column(values.numpy(), like)

@@ -72,8 +72,8 @@ def outcomes_of(
         (overlong, Outcome.OVERLONG),
         (wrong, Outcome.ALL_WRONG),
     ]
-    holds, found = zip(*first_that_holds, strict=True)
-    outcomes: Int64 = np.select(holds, found, Outcome.ALL_SAME).astype(np.int64)
+    holds, result = zip(*first_that_holds, strict=True)
+    outcomes: Int64 = np.select(holds, result, Outcome.ALL_SAME).astype(np.int64)
     return outcomes
 
 

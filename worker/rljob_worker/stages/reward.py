@@ -17,9 +17,9 @@ from rljob_api.catalogue.columns import STEP_REWARDS, model_rewards
 from rljob_api.planning.plan import StagePlan
 from rljob_api.v1alpha1 import RLJobSpec
 from rljob_worker.batch import Batch, Column
-from rljob_worker.engines.rollout.requests import Ended
+from rljob_worker.engines.rollout.requests import EndedRequests
 from rljob_worker.metrics.scalars import Scalars, maximum, mean, mean_of, means_by_source
-from rljob_worker.rewards.combine import Rewards, combine, joined
+from rljob_worker.rewards.combine import Rewards, combine, joined_rewards
 from rljob_worker.rewards.results import RewardResult
 from rljob_worker.rewards.running.runner import RewardRunner
 from rljob_worker.stages.stage import Resources, StageContext, StageResult
@@ -102,17 +102,17 @@ class Reward:
             self._runner.begin(reward_rows(batch, decode))
         return self._runner.collect(batch.row_ids.tolist())
 
-    def _with_models(self, found: RewardResult, batch: Batch) -> RewardResult:
+    def _with_models(self, result: RewardResult, batch: Batch) -> RewardResult:
         """[rows, num_rewards], with what models of the job say."""
         if not self._columns:
-            return found
+            return result
         specs = self._spec.rewards
         of_models = {place: np.asarray(batch[column].values, np.float64) for place, column in self._columns.items()}
-        rewards = joined(dict(zip(self._functions, found.rewards.T, strict=True)) | of_models, len(batch))
+        rewards = joined_rewards(dict(zip(self._functions, result.rewards.T, strict=True)) | of_models, len(batch))
         total = combine(rewards, [reward.weight for reward in specs])
         metrics = {f"reward/{specs[i].name}": mean_of(values) for i, values in of_models.items()}
-        steps = {self._functions[place]: of_rows for place, of_rows in found.steps.items()}
-        return replace(found, rewards=rewards, total=total, metrics=found.metrics | metrics, steps=steps)
+        steps = {self._functions[place]: of_rows for place, of_rows in result.steps.items()}
+        return replace(result, rewards=rewards, total=total, metrics=result.metrics | metrics, steps=steps)
 
     def _weighted_steps(self, result: RewardResult) -> list[list[tuple[int, float]]]:
         """For each trajectory, the steps of all rewards that are spread, times their weights."""
@@ -125,15 +125,17 @@ class Reward:
 
     def _sample(self, row: dict[str, Any], result: RewardResult, index: int) -> dict[str, Any]:
         """One row for a person to read."""
-        each = {reward.name: float(result.rewards[index, i]) for i, reward in enumerate(self._spec.rewards)}
-        return {**shown_row(row, self._spec), "reward": float(result.total[index]), "rewards": each}
+        item = {reward.name: float(result.rewards[index, i]) for i, reward in enumerate(self._spec.rewards)}
+        return {**shown_row(row, self._spec), "reward": float(result.total[index]), "rewards": item}
 
 
-def begins_rewards(runner: RewardRunner, asked: Batch, decode: Callable[[np.ndarray], str]) -> Callable[[Ended], None]:
+def begins_rewards(
+    runner: RewardRunner, asked: Batch, decode: Callable[[np.ndarray], str]
+) -> Callable[[EndedRequests], None]:
     """What begins rewards of rows that have ended; asked: all rows, with what their prompts give to rewards."""
     texts: dict[int, str] = {}
 
-    def begin(ended: Ended) -> None:
+    def begin(ended: EndedRequests) -> None:
         order = np.argsort(ended.row_ids)
         rows = asked.take(np.searchsorted(asked.row_ids, ended.row_ids[order]))
         rows = rows.with_columns({"response_ids": ended.response_ids.take(order)})
@@ -213,9 +215,9 @@ def tokens_at(ids: NDArray[np.int64], ends: Sequence[int], decode: Decode) -> li
     """
     if not ends or not len(ids):
         return [0] * len(ends)
-    reach = np.cumsum(_characters(ids, decode))
-    if reach[-1] == len(decode(ids)):
-        return [int(token) for token in np.searchsorted(reach, ends)]
+    text_lengths = np.cumsum(_characters(ids, decode))
+    if text_lengths[-1] == len(decode(ids)):
+        return [int(token) for token in np.searchsorted(text_lengths, ends)]
     # characters that several tokens make together: how far a text reaches is known of its beginnings alone
     return [bisect_left(range(len(ids) - 1), end, key=lambda last: len(decode(ids[: last + 1]))) for end in ends]
 

@@ -14,7 +14,7 @@ from rljob_worker.batch import Batch, Column
 from rljob_worker.errors import BadData
 from rljob_worker.finite import first_not_finite
 from rljob_worker.metrics.scalars import mean
-from rljob_worker.services.texts import Text, graded_texts, load_tokenizer
+from rljob_worker.services.texts import Text, graded_texts, load_grading_tokenizer
 from rljob_worker.stages.reward import reward_rows
 from rljob_worker.stages.stage import Resources, StageContext, StageResult
 
@@ -33,8 +33,8 @@ class RewardModel:
         self._options = Classifier.model_validate(self._reward.options)
         source = spec.source_of(model)
         self._template_arguments = source.chat_template
-        self._tokenizer = load_tokenizer(self._options.tokenizer or source.path)
-        self._is_told = False
+        self._tokenizer = load_grading_tokenizer(self._options.tokenizer or source.path)
+        self._has_warned = False
 
     def run(self, batch: Batch | None, context: StageContext) -> StageResult:
         assert batch is not None
@@ -61,8 +61,8 @@ class RewardModel:
 
     def _require_numbers(self, numbers: np.ndarray, batch: Batch) -> None:
         """Raises BadData for a number that is none."""
-        if found := first_not_finite(Column.fixed(numbers), batch.row_ids):
-            where, number = found
+        if result := first_not_finite(Column.fixed(numbers), batch.row_ids):
+            where, number = result
             raise BadData(
                 f'reward "{self._reward.name}" on {where}: model {self._reward.model} says {number}; look at its '
                 "weights, or set training.precision: Float32"
@@ -70,8 +70,8 @@ class RewardModel:
 
     def _tell(self, num_truncated: int, num_rows: int) -> None:
         """Once: the metric says how many of each step."""
-        if num_truncated and not self._is_told:
-            self._is_told = True
+        if num_truncated and not self._has_warned:
+            self._has_warned = True
             _log.warning(
                 'reward "%s": %d of %d rows are longer than maxTokens %d and are read without their beginning',
                 self._reward.name,

@@ -11,7 +11,7 @@ from rljob_api.planning.plan import StagePlan
 from rljob_worker.batch import Batch, Column
 from rljob_worker.data.dataset import PromptDataset, Prompts
 from rljob_worker.engines.rollout.generate import Responses, generate
-from rljob_worker.engines.rollout.of_job import max_tokens_of, training_sampling
+from rljob_worker.engines.rollout.job_sampling import max_tokens_of, training_sampling
 from rljob_worker.engines.rollout.protocol import RolloutEngine
 from rljob_worker.engines.rollout.requests import Sampling
 from rljob_worker.metrics.scalars import Scalars, maximum, mean, mean_of, total

@@ -26,7 +26,7 @@ from rljob_worker.batch import Batch, Column
 from rljob_worker.errors import BadData
 from rljob_worker.metrics.scalars import Scalars, mean, mean_of, merge_all
 from rljob_worker.stages.assembly import REJECTED, Assembly, Int64, Outcome, outcomes_of
-from rljob_worker.stages.deal import deal_of
+from rljob_worker.stages.draw_assignment import draw_assignment_of
 from rljob_worker.stages.reward import Reward, reward_metrics
 from rljob_worker.stages.rollout import Rollout, staleness_metrics
 from rljob_worker.stages.stage import Resources, StageContext, StageResult
@@ -67,21 +67,21 @@ class Sample:
     def run(self, batch: Batch | None, context: StageContext) -> StageResult:
         first = self._first_number(context.step)
         assembly = Assembly(self._spec.data.batch_size, first, self._carried)
-        rounds, deal = list[_Drawn](), deal_of(context)
+        rounds, assignment = list[_Drawn](), draw_assignment_of(context)
         while assembly.num_missing:
             if assembly.num_rounds == self._sampling.max_rounds:
                 raise BadData(assembly.explain(context.step))
             numbers = assembly.draw(self._oversampling)
-            shares = deal.shares(numbers, assembly.num_rounds)
-            found = [self._draw(share, first, context) for share in shares]
-            assembly = assembly.after(deal.outcomes(known_outcomes(numbers, found), assembly.num_rounds))
-            rounds += found
+            shares = assignment.shares(numbers, assembly.num_rounds)
+            result = [self._draw(share, first, context) for share in shares]
+            assembly = assembly.after(assignment.outcomes(known_outcomes(numbers, result), assembly.num_rounds))
+            rounds += result
         held = self._held(rounds, first, context)
         metrics = sampling_metrics(assembly, num_before=len(self._carried))
         metrics |= self._keep_surplus(assembly, held, context.step)
         # the first round of the next step, read while this one trains
         coming = Assembly(assembly.batch_size, assembly.next_number, self._carried).draw(self._oversampling)
-        self._rollout.read_ahead(deal.likely(coming))
+        self._rollout.read_ahead(assignment.likely(coming))
         first_group = (context.step - 1) * assembly.batch_size
         out = numbered(held, assembly.batch, first_group=first_group, rows_per_group=self._rows_per_group)
         if "row_weights" in self._writes:
@@ -90,9 +90,9 @@ class Sample:
             of_trajectories = weights[Trajectories(out.row_ids, self._rows_per_trajectory).first]
             metrics["sampling/rows_drawn_fraction"] = mean(int(np.count_nonzero(of_trajectories)), len(of_trajectories))
         metrics |= staleness_metrics(out, policy_version(self._spec, context.step - 1))
-        drawn = (sample for found in rounds for sample in found.samples)
-        samples = [renumbered(each, assembly.batch, first_group, self._rows_per_group) for each in drawn]
-        metrics |= deal.merged([found.metrics for found in rounds])
+        drawn = (sample for result in rounds for sample in result.samples)
+        samples = [renumbered(item, assembly.batch, first_group, self._rows_per_group) for item in drawn]
+        metrics |= assignment.merged([result.metrics for result in rounds])
         out = out.select(name for name in out.columns if name in self._writes)
         return StageResult(out, context.counted(metrics), samples)
 
@@ -110,8 +110,8 @@ class Sample:
         outcomes = self._outcomes(trajectories.any_row(batch["truncated"].values), scored.total, scored.correct)
         columns = {"rewards": Column.fixed(trajectories.on_rows(scored.total))}
         if "baseline_rewards" in self._writes:
-            columns["baseline_rewards"], found = self._baseline(batch, context)
-            metrics = merge_all([metrics, found])
+            columns["baseline_rewards"], result = self._baseline(batch, context)
+            metrics = merge_all([metrics, result])
         return _Drawn(numbers, batch.with_columns(columns), outcomes, metrics, scored.samples)
 
     def _outcomes(self, truncated: np.ndarray, rewards: np.ndarray, correct: np.ndarray) -> Int64:
@@ -138,7 +138,7 @@ class Sample:
 
     def _held(self, rounds: Sequence[_Drawn], first: int, context: StageContext) -> Batch:
         """This rank's rows of all groups that were accepted, in the order of their draw numbers."""
-        parts = [*self._rows, *(accepted_rows(found) for found in rounds)]
+        parts = [*self._rows, *(accepted_rows(result) for result in rounds)]
         # a rank that held nothing back and drew nothing still says which columns there are
         return Batch.concat(parts or [self._draw(np.empty(0, np.int64), first, context).batch])
 
@@ -184,11 +184,11 @@ class Sample:
         self._rows = [with_versions(part) for part in parts]
 
 
-def known_outcomes(numbers: Int64, found: Sequence[_Drawn]) -> Int64:
+def known_outcomes(numbers: Int64, result: Sequence[_Drawn]) -> Int64:
     """What became of the draw numbers of a round, as far as one rank drew them: [numbers], 0 for others."""
     known = np.zeros(len(numbers), np.int64)
-    for each in found:
-        known[each.numbers - numbers[0]] = each.outcomes
+    for item in result:
+        known[item.numbers - numbers[0]] = item.outcomes
     return known
 
 

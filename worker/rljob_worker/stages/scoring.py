@@ -49,8 +49,8 @@ class Values:
 
 def require_finite(stage: StagePlan, kind: str, scores: Column, batch: Batch) -> None:
     """Raises BadData for a score that is not a number, with the model and the token."""
-    if found := first_not_finite(scores, batch.row_ids):
-        where, score = found
+    if result := first_not_finite(scores, batch.row_ids):
+        where, score = result
         raise BadData(
             f"stage {stage.name}: model {stage.models[0]} gives {where} the {kind} {score}; look at its weights, set "
             "training.precision: Float32, or where it is in training go on from a checkpoint before that, with a lower "

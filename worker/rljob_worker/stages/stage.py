@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from rljob_worker.engines.protocols import ScoringEngine, TrainEngine
     from rljob_worker.engines.rollout.protocol import RolloutEngine
     from rljob_worker.rewards.running.runner import RewardRunner
-    from rljob_worker.stages.deal import Leases
+    from rljob_worker.stages.draw_assignment import LeaseProtocol
 
 Reduce = Callable[["torch.Tensor"], "torch.Tensor"]
 Rest = TypeVar("Rest")
@@ -77,7 +77,7 @@ class StageContext:
     dp_rank: int
     dp_size: int
     copy: Copy = Alone()
-    leases: Leases | None = None
+    leases: LeaseProtocol | None = None
     """Of a stage whose ranks take what they draw as leases."""
 
     def counted(self, metrics: Scalars) -> Scalars:

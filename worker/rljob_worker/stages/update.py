@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from rljob_api.catalogue.columns import full_kl
+from rljob_api.catalogue.columns import computes_full_kl
 from rljob_api.planning.plan import StagePlan
 from rljob_api.v1alpha1 import RLJobSpec
 from rljob_api.vocabulary.keys import REFERENCE
@@ -21,7 +21,12 @@ from rljob_worker.algorithms.advantages.estimation import has_reward_kl
 from rljob_worker.algorithms.denominators import ROW_WEIGHTS
 from rljob_worker.algorithms.mismatch import ROLLOUT_LOG_PROBS
 from rljob_worker.algorithms.objectives import policy_objective
-from rljob_worker.algorithms.preparation import check_reads, corrected, prepared, told_of_trajectories
+from rljob_worker.algorithms.preparation import (
+    prepared,
+    require_loss_columns,
+    with_corrections,
+    with_trajectory_columns,
+)
 from rljob_worker.algorithms.values.objective import value_objective
 from rljob_worker.batch import Batch
 from rljob_worker.engines.protocols import Objective, ScoringEngine, TrainEngine
@@ -29,7 +34,7 @@ from rljob_worker.errors import BadData
 from rljob_worker.metrics.scalars import Scalars, mean, merge_all
 from rljob_worker.minibatches import mini_batch_of
 from rljob_worker.stages.advantage import kl_controller, updated
-from rljob_worker.stages.kept import Filter
+from rljob_worker.stages.row_filter import Filter
 from rljob_worker.stages.stage import Resources, StageContext, StageResult
 from rljob_worker.stages.warm_up import is_warm_up
 
@@ -41,7 +46,7 @@ class UpdatePolicy:
         self._spec = resources.plan.spec
         self._algorithm = self._spec.algorithm
         self._engine = resources.train_engines[stage.models[0]]
-        self._reference = resources.scoring_engines[REFERENCE] if full_kl(self._spec) else None
+        self._reference = resources.scoring_engines[REFERENCE] if computes_full_kl(self._spec) else None
         self._num_trajectories = self._spec.num_rows
         self._rows_per_trajectory = resources.plan.rows_per_trajectory
         self._filter = Filter.before(stage, resources.plan)
@@ -52,14 +57,14 @@ class UpdatePolicy:
         assert batch is not None
         if is_warm_up(self._spec, context.step):
             return StageResult(batch.select([]), context.counted({"update/warmup_total": mean(1.0)}))
-        check_reads(batch, self._algorithm.loss)
+        require_loss_columns(batch, self._algorithm.loss)
         kept = batch if self._filter is None else self._filter.rows(batch)
         several = self._rows_per_trajectory
-        rows, mismatch = corrected(kept, self._algorithm, context.reduce, rows_per_trajectory=several)
-        rows = told_of_trajectories(rows, self._algorithm, several)
+        rows, mismatch = with_corrections(kept, self._algorithm, context.reduce, rows_per_trajectory=several)
+        rows = with_trajectory_columns(rows, self._algorithm, several)
         parts = [
             prepared(part, self._algorithm, reduce=context.reduce, seed=context.seed, rows_per_trajectory=several)
-            for part in filled(mini_batches(rows, self._spec, context.step), self._filter, context)
+            for part in not_empty(mini_batches(rows, self._spec, context.step), self._filter, context)
         ]
         objective = policy_objective(
             self._algorithm,
@@ -70,10 +75,10 @@ class UpdatePolicy:
         )
         # before the first optimizer step the weights are those that drew the rows
         tells = ROLLOUT_LOG_PROBS in batch and "old_log_probs" not in batch
-        objectives = chain([objective.telling_mismatch() if tells else objective], repeat(objective))
+        objectives = chain([objective.reporting_mismatch() if tells else objective], repeat(objective))
         updates = run_updates(self._engine, objectives, parts, self._algorithm.update_epochs, self._reference)
-        found, self._skipped = watched(updates, self._skipped, context.step)
-        metrics = found | mismatch
+        result, self._skipped = watched(updates, self._skipped, context.step)
+        metrics = result | mismatch
         if not has_reward_kl(self._algorithm):
             self._controller = updated(self._controller, metrics, self._num_trajectories, context.reduce)
             metrics["kl/coefficient"] = mean(self._controller.coefficient)
@@ -100,7 +105,7 @@ class UpdateCritic:
         assert batch is not None
         objective = value_objective(self._spec.algorithm)
         kept = batch if self._filter is None else self._filter.rows(batch)
-        parts = filled(mini_batches(kept, self._spec, context.step), self._filter, context)
+        parts = not_empty(mini_batches(kept, self._spec, context.step), self._filter, context)
         updates = run_updates(self._engine, repeat(objective), parts, self._spec.algorithm.update_epochs)
         metrics, self._skipped = watched(updates, self._skipped, context.step)
         named = {critic_name(name): scalar for name, scalar in metrics.items()}
@@ -140,7 +145,7 @@ def mini_batches(batch: Batch, spec: RLJobSpec, step: int) -> list[Batch]:
     return [batch.take(np.flatnonzero(member == index)) for index in range(number)]
 
 
-def filled(parts: list[Batch], filtered: Filter | None, context: StageContext) -> list[Batch]:
+def not_empty(parts: list[Batch], filtered: Filter | None, context: StageContext) -> list[Batch]:
     """Mini-batches of which some rank has a row after a filter; an optimizer step on none would move a model by its
     momentum alone. Raises BadData where nothing is left of a step. Collective, where there is a filter."""
     if filtered is None:
@@ -182,11 +187,11 @@ class SkippedSteps:
 
 def watched(updates: Iterable[Scalars], skipped: SkippedSteps, step: int) -> tuple[Scalars, SkippedSteps]:
     """The metrics of all updates of a step, and the count after them. Raises BadData as soon as it is at its limit."""
-    found = []
+    result = []
     for update in updates:
-        found.append(update)
+        result.append(update)
         skipped = skipped.after(update, step)
-    return merge_all(found), skipped
+    return merge_all(result), skipped
 
 
 def skipped_state(skipped: SkippedSteps) -> dict[str, Any]:

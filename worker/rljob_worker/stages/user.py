@@ -35,7 +35,7 @@ class UserStage:
         try:
             written = self._function(batch, context, **self._stage.options)
         except Exception as error:  # the user's code may raise anything; the message names it and where
-            raise BadData(f"stage {self._stage.name}: {self._stage.run} raised {describe(error)}") from error
+            raise BadData(f"stage {self._stage.name}: {self._stage.run} raised {describe_user_error(error)}") from error
         columns = checked_columns(self._stage, written, batch)
         metrics = {
             f"stage/{self._stage.name}/{name}": mean_of(column.values)
@@ -48,9 +48,9 @@ class UserStage:
 def checked_columns(stage: StagePlan, written: object, batch: Batch) -> dict[str, Column]:
     """The returned columns, exactly those declared in `writes`, one value per row each."""
     if not isinstance(written, Mapping) or set(written) != set(stage.writes):
-        found = sorted(written) if isinstance(written, Mapping) else type(written).__name__
+        result = sorted(written) if isinstance(written, Mapping) else type(written).__name__
         raise BadData(
-            f"stage {stage.name}: {stage.run} returned {found}, but the job declares writes: {sorted(stage.writes)}"
+            f"stage {stage.name}: {stage.run} returned {result}, but the job declares writes: {sorted(stage.writes)}"
         )
     columns = {name: as_column(value) for name, value in written.items()}
     for name, column in columns.items():
@@ -71,7 +71,7 @@ def as_column(value: Any) -> Column:
     return Column.fixed(np.asarray(value))
 
 
-def describe(error: BaseException) -> str:
+def describe_user_error(error: BaseException) -> str:
     """The exception and the line of the user's file it came from."""
     import traceback
 

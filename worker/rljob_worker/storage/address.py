@@ -52,10 +52,10 @@ class Address:
         """The keys below `prefix` that this address stands for, sorted; hidden ones only by name."""
         pattern = re.compile(translated(self.key)) if self.is_pattern else None
         below = f"{self.prefix}/" if self.prefix else ""
-        found = (key for key in keys if not key.rpartition("/")[2].startswith(".") and not key.endswith("/"))
+        result = (key for key in keys if not key.rpartition("/")[2].startswith(".") and not key.endswith("/"))
         if pattern is None:
-            return sorted(key for key in found if key.startswith(below))
-        return sorted(key for key in found if pattern.fullmatch(key))
+            return sorted(key for key in result if key.startswith(below))
+        return sorted(key for key in result if pattern.fullmatch(key))
 
 
 def translated(pattern: str) -> str:

@@ -10,9 +10,9 @@ from typing import Any
 
 from rljob_worker.storage.address import Address
 from rljob_worker.storage.connection import connected
-from rljob_worker.storage.trouble import Conflict, failure_of, is_of_store
+from rljob_worker.storage.store_errors import VersionConflict, failure_of, is_of_store
 
-PATIENCE_SECONDS = 300.0
+REQUEST_TIMEOUT_SECONDS = 300.0
 """How long a store that does not answer is asked again. Half of the time that workers wait for each other by default,
 so that the one which waits for the store says why before those that wait for it give up."""
 
@@ -22,13 +22,13 @@ class Bucket:
     """Opens its connections at the first request, so that it may be made before a fork."""
 
     address: Address
-    patience_seconds: float = PATIENCE_SECONDS
+    timeout_seconds: float = REQUEST_TIMEOUT_SECONDS
     _client: Any = field(default=None, repr=False)
 
     @property
     def client(self) -> Any:
         if self._client is None:
-            self._client = connected(self.address, self.patience_seconds)
+            self._client = connected(self.address, self.timeout_seconds)
         return self._client
 
     def size(self, key: str) -> int | None:
@@ -68,20 +68,20 @@ class Bucket:
         try:
             with self.errors(key):
                 return str(obstore.put(self.client, key, body, mode=mode, use_multipart=False)["e_tag"])
-        except (Conflict, FileNotFoundError) as error:
-            found = self._found(key)
-            if found is None or found[0] != body:
-                raise Conflict(self.address.url_of(key)) from error
-            return found[1]
+        except (VersionConflict, FileNotFoundError) as error:
+            result = self._found(key)
+            if result is None or result[0] != body:
+                raise VersionConflict(self.address.url_of(key)) from error
+            return result[1]
 
     def heeds_conditions(self, key: str) -> bool:
         """Whether the store knows conditional puts, tried on an object of our own that goes again: one that does
         not takes them as plain ones, without a word."""
-        with suppress(Conflict):  # left by one that was killed here
+        with suppress(VersionConflict):  # left by one that was killed here
             self.put_if(key, secrets.token_bytes(16), None)
         try:
             self.put_if(key, secrets.token_bytes(16), None)
-        except Conflict:
+        except VersionConflict:
             return self._refuses_another_version(key)
         finally:
             self.delete([key])
@@ -90,7 +90,7 @@ class Bucket:
     def _refuses_another_version(self, key: str) -> bool:
         try:
             self.put_if(key, secrets.token_bytes(16), '"0123456789abcdef0123456789abcdef"')
-        except Conflict:
+        except VersionConflict:
             return True
         return False
 
@@ -107,8 +107,8 @@ class Bucket:
         import obstore
 
         with self.errors(prefix):
-            found = obstore.list_with_delimiter(self.client, prefix or None)
-        return sorted([*found["common_prefixes"], *(meta["path"] for meta in found["objects"])])
+            with_delimiter = obstore.list_with_delimiter(self.client, prefix or None)
+        return sorted([*with_delimiter["common_prefixes"], *(meta["path"] for meta in with_delimiter["objects"])])
 
     def delete(self, keys: list[str]) -> None:
         """Objects that are not there are passed over."""

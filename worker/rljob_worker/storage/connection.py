@@ -31,7 +31,7 @@ _VARIABLES = {
 }
 
 
-def connected(address: Address, patience_seconds: float = 0.0) -> Any:
+def connected(address: Address, timeout_seconds: float = 0.0) -> Any:
     """An obstore client of `address.root`. patience_seconds: for so long it asks again, by itself, a store that answers
     5xx, 429 or not at all; 0 leaves that to the caller. Raises InvalidJob when the library is not installed."""
     try:
@@ -39,7 +39,7 @@ def connected(address: Address, patience_seconds: float = 0.0) -> Any:
     except ImportError as error:
         raise InvalidJob(f"reading {address.root} needs the package obstore: {INSTALL}") from error
     options: Any = {
-        "retry_config": _retries(patience_seconds),
+        "retry_config": _retries(timeout_seconds),
         "client_options": {
             "allow_http": _is_plain(address),
             "timeout": LONGEST_REQUEST,
@@ -47,8 +47,8 @@ def connected(address: Address, patience_seconds: float = 0.0) -> Any:
         },
     }
     if address.scheme == "az":  # the library takes the first part of such a URL for the container
-        account, _, container = address.root.removeprefix("az://").partition("/")
-        return AzureStore(container, account_name=account, **options)
+        azure_name, _, container = address.root.removeprefix("az://").partition("/")
+        return AzureStore(container, account_name=azure_name, **options)
     return from_url(address.root, **options)
 
 
@@ -65,8 +65,8 @@ def _is_plain(address: Address) -> bool:
     return address.scheme == "http" or next(endpoints, "").startswith("http://")
 
 
-def _retries(patience_seconds: float) -> Any:
-    if not patience_seconds:
+def _retries(timeout_seconds: float) -> Any:
+    if not timeout_seconds:
         return {"max_retries": 0}
     backoff = {"init_backoff": timedelta(seconds=0.25), "max_backoff": timedelta(seconds=15), "base": 2.0}
-    return {"max_retries": 1000, "retry_timeout": timedelta(seconds=patience_seconds), "backoff": backoff}
+    return {"max_retries": 1000, "retry_timeout": timedelta(seconds=timeout_seconds), "backoff": backoff}

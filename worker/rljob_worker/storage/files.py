@@ -10,7 +10,7 @@ from typing import Protocol
 
 from rljob_worker.errors import StorageError
 from rljob_worker.storage.object_path import ObjectPath
-from rljob_worker.storage.place import Place
+from rljob_worker.storage.paths import StoragePath
 
 RESERVED = ""
 """Text of an object whose real one is not published yet."""
@@ -53,7 +53,7 @@ class ObjectDraft:
             self.path.bucket.put_if(self.path.key, self.text.encode(), self.version)
 
 
-def write_draft(path: Place, text: str) -> Draft:
+def write_draft(path: StoragePath, text: str) -> Draft:
     """A draft of a file that is not there yet. Raises StorageError."""
     with _storage_errors(path):
         if isinstance(path, ObjectPath):
@@ -63,14 +63,14 @@ def write_draft(path: Place, text: str) -> Draft:
         return draft
 
 
-def withdraw(path: Place) -> None:
+def withdraw(path: StoragePath) -> None:
     """Remove the file and its draft: the writer of a draft has nothing left to publish."""
     if isinstance(path, Path):
         FileDraft(path).file.unlink(missing_ok=True)
     path.unlink(missing_ok=True)
 
 
-def write_atomically(path: Place, text: str) -> None:
+def write_atomically(path: StoragePath, text: str) -> None:
     """Write a small file so that a reader sees the old or the new text, never a part. Raises StorageError."""
     with _storage_errors(path):
         if isinstance(path, ObjectPath):
@@ -81,7 +81,7 @@ def write_atomically(path: Place, text: str) -> None:
     draft.publish()
 
 
-def read_if_there(path: Place) -> str | None:
+def read_if_there(path: StoragePath) -> str | None:
     """The text of a file, None where there is none. Raises StorageError: a file that cannot be read is not absent."""
     try:
         return path.read_text()
@@ -92,7 +92,7 @@ def read_if_there(path: Place) -> str | None:
 
 
 @contextmanager
-def _storage_errors(path: Place) -> Iterator[None]:
+def _storage_errors(path: StoragePath) -> Iterator[None]:
     try:
         yield
     except OSError as error:

@@ -44,15 +44,15 @@ class RangedFile(io.RawIOBase):
         stop = self._size if size < 0 else min(self._at + size, self._size)
         if stop <= self._at:
             return b""
-        found = self._read_range(self._at, stop)
-        self._at += len(found)
-        return found
+        result = self._read_range(self._at, stop)
+        self._at += len(result)
+        return result
 
     def readinto(self, into: Any) -> int:
         view = memoryview(into).cast("B")
-        found = self.read(len(view))
-        view[: len(found)] = found
-        return len(found)
+        result = self.read(len(view))
+        view[: len(result)] = result
+        return len(result)
 
 
 class ObjectStat(NamedTuple):
@@ -122,8 +122,8 @@ class ObjectPath:
 
     def rglob(self, pattern: str) -> Iterator[ObjectPath]:
         """All objects below that match."""
-        found = (ObjectPath(self.bucket, key) for key, _ in self.bucket.objects(self.key))
-        return (path for path in found if fnmatchcase(path.name, pattern))
+        result = (ObjectPath(self.bucket, key) for key, _ in self.bucket.objects(self.key))
+        return (path for path in result if fnmatchcase(path.name, pattern))
 
     def sizes(self) -> dict[str, int]:
         """Bytes of every object below, by its relative name."""

@@ -65,7 +65,7 @@ def _flaws(hello: Hello, expected: Expected) -> list[str]:
     return []
 
 
-def missing(membership: Membership, here: Collection[int]) -> str:
+def absent_hosts(membership: Membership, here: Collection[int]) -> str:
     """`2 of 16 hosts: host 3 (gpu04), host 9 (gpu10)`; empty where nobody is missing."""
     absent = [host for host in range(membership.num_hosts) if host not in here]
     if not absent:
@@ -75,7 +75,7 @@ def missing(membership: Membership, here: Collection[int]) -> str:
     return f"{len(absent)} of {membership.num_hosts} hosts: {named}{more}"
 
 
-def listed(flaws: Collection[str]) -> str:
+def flaw_lines(flaws: Collection[str]) -> str:
     """At most as many as a person reads."""
     shown = list(flaws)[:MAX_NAMED]
     more = [f"and {len(flaws) - MAX_NAMED} more hosts"] if len(flaws) > MAX_NAMED else []

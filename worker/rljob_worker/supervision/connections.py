@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import msgspec
 
 from rljob_api.vocabulary.exit_codes import ExitCode
-from rljob_worker.supervision.messages import Finish, Hello, OfHost, OfHost0, encode, read_of_host
+from rljob_worker.supervision.messages import Finish, Hello, OfHost, OfHost0, encode_message, read_of_host
 from rljob_worker.supervision.secret import NONCE_BYTES, Foreign, Seals
 from rljob_worker.supervision.stream import FrameStream
 
@@ -32,25 +32,25 @@ HELLO_SECONDS = 10.0
 MAX_UNKNOWN = 4096
 """Callers that have not said yet who they are."""
 BACKLOG = 4096
-MAX_TOLD = 5
+MAX_REPORTED = 5
 """Strangers that are reported on the console."""
 
 
 @dataclass(slots=True)
-class Lost:
+class HostLost:
     """A host that is not there any more."""
 
     why: str
 
 
 @dataclass(slots=True)
-class Refused:
+class HostRefused:
     """A host came that cannot be taken; it was notified."""
 
     why: str
 
 
-Event = tuple[int, OfHost | Lost | Refused]
+Event = tuple[int, OfHost | HostLost | HostRefused]
 """A host's number, and what came of it."""
 
 
@@ -91,16 +91,16 @@ class HostConnections:
             if mask & selectors.EVENT_WRITE:
                 caller.stream.flush()
             events += self._heard(caller)
-        for caller in [each for each in self._unknown if time.monotonic() - each.since > HELLO_SECONDS]:
+        for caller in [item for item in self._unknown if time.monotonic() - item.since > HELLO_SECONDS]:
             self._turn_away(caller, f"did not say who it is within {HELLO_SECONDS:.0f} s")
         return events
 
     def send(self, host: int, message: OfHost0) -> None:
         """To one host; to one that is lost it goes nowhere."""
-        self._send(host, encode(message))
+        self._send(host, encode_message(message))
 
     def send_all(self, message: OfHost0) -> None:
-        body = encode(message)
+        body = encode_message(message)
         for host in list(self._hosts):
             self._send(host, body)
 
@@ -176,9 +176,9 @@ class HostConnections:
             return []
         self._unknown.discard(caller)
         if why := self._refusal(message):
-            self._answer(caller, encode(Finish(int(ExitCode.INVALID_JOB), why)))
+            self._answer(caller, encode_message(Finish(int(ExitCode.INVALID_JOB), why)))
             self._forget(caller)
-            return [(message.host, Refused(why))]
+            return [(message.host, HostRefused(why))]
         caller.host = message.host
         self._hosts[message.host] = caller
         return [(message.host, message)]
@@ -200,14 +200,14 @@ class HostConnections:
             self._unknown.discard(caller)
             return []
         del self._hosts[host]
-        return [(host, Lost(why))]
+        return [(host, HostLost(why))]
 
     def _turn_away(self, caller: _Caller, why: str) -> None:
         self._unknown.discard(caller)
         if caller.host is not None:
             del self._hosts[caller.host]
         self._num_strangers += 1
-        if self._num_strangers <= MAX_TOLD:
+        if self._num_strangers <= MAX_REPORTED:
             self._tell(f"a caller from {caller.stream.peer_address} was turned away: it {why}")
         caller.stream.send(OTHER_TOKEN)
         self._forget(caller)

@@ -14,21 +14,21 @@ from rljob_api.planning.plan import Plan
 from rljob_api.vocabulary.exit_codes import ExitCode, is_failure
 from rljob_worker.databuffer.routes.hosts import Host
 from rljob_worker.last_words import LastWords
-from rljob_worker.launcher.verdict import Exit, first_cause, gang_code
+from rljob_worker.launcher.pod_exit import Exit, first_cause, pod_exit_code
 from rljob_worker.local.pods.pods import GANG_SETTLE_SECONDS, READY_SECONDS, AddressLists, GangEnd
 from rljob_worker.local.services import Services
-from rljob_worker.supervision.connections import HostConnections, Lost, Refused
+from rljob_worker.supervision.connections import HostConnections, HostLost, HostRefused
 from rljob_worker.supervision.messages import (
     Asked,
-    Begin,
-    Book,
+    AttemptEnded,
+    BeginAttempt,
     Clear,
     Cleared,
-    Ended,
+    MetricsReady,
     OfHost,
-    Running,
+    PeersReady,
     Serving,
-    Stop,
+    StopWorkers,
 )
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class Attempt:
     """Where those of the job answer, by name."""
 
 
-class Gang:
+class AttemptGang:
     """Pods of one attempt on all hosts: `start`, `poll` until it returns a GangEnd, `end`; `stop` asks for a
     checkpoint."""
 
@@ -107,9 +107,9 @@ class Gang:
                 continue
             self._connections.send(host, self._begin(host, addresses[host], issued))
 
-    def _begin(self, host: int, address: str, issued: Issued | None) -> Begin:
+    def _begin(self, host: int, address: str, issued: Issued | None) -> BeginAttempt:
         attempt = self._attempt
-        begin = Begin(attempt.number, attempt.resume, address, attempt.mark, services=dict(attempt.services))
+        begin = BeginAttempt(attempt.number, attempt.resume, address, attempt.mark, services=dict(attempt.services))
         if issued is None:
             return begin
         pairs = {name: issued.hosts[name] for name in map(str, self._known.pods[host])}
@@ -129,7 +129,7 @@ class Gang:
         return self._with_lost(self._end)
 
     def stop(self) -> None:
-        self._connections.send_all(Stop(self._attempt.number))
+        self._connections.send_all(StopWorkers(self._attempt.number))
 
     def end(self) -> None:
         """Bounded: a host that does not answer is left to itself, and notices that host 0 is gone."""
@@ -143,11 +143,11 @@ class Gang:
 
     def _hear(self, seconds: float) -> None:
         for host, event in self._connections.pump(seconds):
-            if isinstance(event, Lost):
+            if isinstance(event, HostLost):
                 self._lost[host] = event.why
             elif isinstance(event, Asked):
                 self._asked[host] = event.times
-            elif not isinstance(event, Refused) and getattr(event, "attempt", None) == self._attempt.number:
+            elif not isinstance(event, HostRefused) and getattr(event, "attempt", None) == self._attempt.number:
                 self._note(host, event)
 
     def _note(self, host: int, event: OfHost) -> None:
@@ -155,22 +155,22 @@ class Gang:
             self._serving[host] = event.addresses
             if len(self._serving) == len(self._hosts):
                 self.serving_seconds = time.monotonic() - self._started
-                self._connections.send_all(Book(self._attempt.number, self._book()))
-        elif isinstance(event, Running):
+                self._connections.send_all(PeersReady(self._attempt.number, self._address_book()))
+        elif isinstance(event, MetricsReady):
             self._metrics_url = event.metrics_url
-        elif isinstance(event, Ended):
+        elif isinstance(event, AttemptEnded):
             self._ended[host] = event.end
             self._exits.append(Exit(str(host), event.end.code, time.monotonic()))
         elif isinstance(event, Cleared):
             self._cleared.add(host)
 
-    def _book(self) -> AddressLists:
+    def _address_book(self) -> AddressLists:
         """Pods of a group are on its hosts in their order."""
-        book: AddressLists = {}
+        by_host: AddressLists = {}
         for host in self._hosts:
             for group, addresses in self._serving[host].items():
-                book.setdefault(group, []).extend(addresses)
-        return book
+                by_host.setdefault(group, []).extend(addresses)
+        return by_host
 
     def _verdict(self) -> GangEnd | None:
         """Pure except for the clock: whether the attempt has ended, and by whom."""
@@ -184,7 +184,7 @@ class Gang:
         if len(self._ended) < len(self._hosts) and (self._settle_at is None or now < self._settle_at):
             return None
         cause = first_cause(self._exits, GANG_SETTLE_SECONDS)
-        return GangEnd(gang_code(self._exits)) if cause is None else self._end_of(int(cause.name))
+        return GangEnd(pod_exit_code(self._exits)) if cause is None else self._end_of(int(cause.name))
 
     def _end_of(self, host: int) -> GangEnd:
         end = self._ended[host]
@@ -228,7 +228,7 @@ class Gang:
         return issue(self._plan.job, self._attempt.number, hosts, datetime.now(UTC))
 
 
-class Gangs:
+class GangFactory:
     """Makes the gang of every attempt, of the same hosts."""
 
     def __init__(self, hosts: Hosts, plan: Plan, mark: str, services: Services) -> None:
@@ -247,7 +247,7 @@ class Gangs:
                 self._asked[host] = event.times
         return max(self._asked.values(), default=0)
 
-    def gang(self, attempt: int, resume: str) -> Gang:
+    def gang(self, attempt: int, resume: str) -> AttemptGang:
         """resume: what workers start from: auto, never, or a step."""
         begun = Attempt(attempt, resume, self._mark, self.services.urls)
-        return Gang(self._hosts, self._plan, begun, self._asked)
+        return AttemptGang(self._hosts, self._plan, begun, self._asked)

@@ -19,14 +19,14 @@ from rljob_api.planning.plan import Plan
 from rljob_worker.local.pods.pods import Commands
 from rljob_worker.process.child import Child, command_of
 from rljob_worker.rundir.directory import RunDirectory
-from rljob_worker.storage.place import place_of
+from rljob_worker.storage.paths import storage_path
 from rljob_worker.supervision.member import Member, host_context
 from rljob_worker.supervision.membership import Membership
 from rljob_worker.supervision.messages import Hello
 from rljob_worker.supervision.secret import launch_token
 
 MODULE = "rljob_worker.supervision.host_0"
-LEAVING_SECONDS = 30.0
+EXIT_SECONDS = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,13 +53,13 @@ def host_0_process(orders: Orders, log: Path, was_dismissed: Callable[[], bool])
     finally:
         if not was_dismissed():
             process.signal(signal.SIGTERM)
-        process.end_lifeline(LEAVING_SECONDS)
+        process.end_lifeline(EXIT_SECONDS)
         process.kill()
 
 
 def main(arguments: list[str]) -> int:
     orders = msgspec.json.decode(arguments[0], type=Orders)
-    directory = RunDirectory(Path(orders.run_dir), place_of(orders.home) if orders.home else None)
+    directory = RunDirectory(Path(orders.run_dir), storage_path(orders.home) if orders.home else None)
     plan = Plan.model_validate_json(directory.plan.read_bytes())
     token = launch_token(os.environ)
     member = Member(orders.membership, orders.hello, token, orders.seconds)

@@ -21,7 +21,7 @@ from rljob_worker.local.services import TOKEN_FILE, most_start_seconds, write_to
 from rljob_worker.process.signal_pipe import SignalPipe
 from rljob_worker.process.stop_requests import REQUESTS, heeded
 from rljob_worker.rundir.directory import RunDirectory
-from rljob_worker.supervision.client import Connection, Interrupted, call
+from rljob_worker.supervision.client import Host0Connection, Interrupted, call
 from rljob_worker.supervision.membership import Membership
 from rljob_worker.supervision.messages import Asked, Finish, Hello
 from rljob_worker.supervision.rendezvous import LATECOMERS_SECONDS
@@ -101,7 +101,7 @@ class Member:
                 finally:
                     session.clear()
 
-    def _until_the_end(self, connection: Connection, session: HostSession, signals: SignalPipe) -> Finish:
+    def _until_the_end(self, connection: Host0Connection, session: HostSession, signals: SignalPipe) -> Finish:
         """How this host is to end, and what is said of it."""
         while True:
             _wait(connection, signals)
@@ -121,15 +121,15 @@ class Member:
                 if time.monotonic() > session.awaits.since + seconds:
                     return Finish(int(ExitCode.RETRY), f"host 0 {session.awaits.what} within {seconds:.0f} s")
 
-    def _heed(self, connection: Connection, signals: SignalPipe) -> None:
+    def _heed(self, connection: Host0Connection, signals: SignalPipe) -> None:
         num_new = sum(number in REQUESTS for number in signals.read())
         if num_new:
             self._num_requests += num_new
             connection.send(Asked(self._num_requests))
 
 
-def _wait(connection: Connection, signals: SignalPipe) -> None:
-    reads: list[Connection | int] = [connection, signals.fd]
+def _wait(connection: Host0Connection, signals: SignalPipe) -> None:
+    reads: list[Host0Connection | int] = [connection, signals.fd]
     writes = [connection] if connection.has_to_write else []
     _, writable, _ = select.select(reads, writes, [], TICK_SECONDS)
     if writable:

@@ -56,22 +56,22 @@ def membership_of(environment: Mapping[str, str], hosts: Sequence[str], is_here:
 
 def hosts_in(text: str, path: str) -> tuple[str, ...]:
     """The lines of a rank file: a host's name or address each; `#` begins a comment. Raises InvalidJob."""
-    found: dict[str, int] = {}
+    result: dict[str, int] = {}
     for number, line in enumerate(text.splitlines(), 1):
         words = line.partition("#")[0].split()
         if not words:
             continue
         if len(words) > 1:
             raise InvalidJob(f"{path}, line {number}: {line.strip()!r}; write one name or address on a line")
-        if words[0] in found:
+        if words[0] in result:
             raise InvalidJob(
-                f"{path}, line {number}: {words[0]} is on line {found[words[0]]} already; a host has one launcher, "
+                f"{path}, line {number}: {words[0]} is on line {result[words[0]]} already; a host has one launcher, "
                 "which starts a worker for each accelerator"
             )
-        found[words[0]] = number
-    if not found:
+        result[words[0]] = number
+    if not result:
         raise InvalidJob(f"{path} names no host; {LINES}")
-    return tuple(found)
+    return tuple(result)
 
 
 def _from_hosts(environment: Mapping[str, str], hosts: Sequence[str], is_here: Callable[[str], bool]) -> Membership:

@@ -29,7 +29,7 @@ class Hello(_Message, frozen=True):
     """What keeps its pod from running there."""
 
 
-class Begin(_Message, frozen=True):
+class BeginAttempt(_Message, frozen=True):
     """An attempt begins: start your data buffers."""
 
     attempt: int
@@ -53,14 +53,14 @@ class Serving(_Message, frozen=True):
     addresses: AddressLists
 
 
-class Book(_Message, frozen=True):
+class PeersReady(_Message, frozen=True):
     """All of them serve: start your workers."""
 
     attempt: int
-    book: AddressLists
+    address_book: AddressLists
 
 
-class Running(_Message, frozen=True):
+class MetricsReady(_Message, frozen=True):
     """The lead's launcher answers Prometheus."""
 
     attempt: int
@@ -73,13 +73,13 @@ class Asked(_Message, frozen=True):
     times: int
 
 
-class Stop(_Message, frozen=True):
+class StopWorkers(_Message, frozen=True):
     """Have your workers checkpoint and end."""
 
     attempt: int
 
 
-class Ended(_Message, frozen=True):
+class AttemptEnded(_Message, frozen=True):
     """The pods of the host have come to their end."""
 
     attempt: int
@@ -105,15 +105,15 @@ class Finish(_Message, frozen=True):
     words: str
 
 
-OfHost = Hello | Serving | Running | Asked | Ended | Cleared
-OfHost0 = Begin | Book | Stop | Clear | Finish
+OfHost = Hello | Serving | MetricsReady | Asked | AttemptEnded | Cleared
+OfHost0 = BeginAttempt | PeersReady | StopWorkers | Clear | Finish
 
 _ENCODER = msgspec.msgpack.Encoder()
 _OF_HOST: msgspec.msgpack.Decoder[OfHost] = msgspec.msgpack.Decoder(OfHost)
 _OF_HOST_0: msgspec.msgpack.Decoder[OfHost0] = msgspec.msgpack.Decoder(OfHost0)
 
 
-def encode(message: OfHost | OfHost0) -> bytes:
+def encode_message(message: OfHost | OfHost0) -> bytes:
     return _ENCODER.encode(message)
 
 

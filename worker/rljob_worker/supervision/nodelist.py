@@ -22,13 +22,13 @@ def expanded(nodes: str) -> tuple[str, ...]:
     parts = _PART.findall(nodes)
     if not nodes or ",".join(parts) != nodes:
         raise _malformed(nodes)
-    found = []
+    result = []
     for part in parts:
         for name in _names(part, nodes):
-            found.append(name)
-            if len(found) > MAX_NODES:
+            result.append(name)
+            if len(result) > MAX_NODES:
                 raise InvalidJob(f"the list of nodes {nodes[:80]!r} has more than {MAX_NODES:,} of them")
-    return tuple(found)
+    return tuple(result)
 
 
 def _names(part: str, nodes: str) -> Iterator[str]:
@@ -43,11 +43,11 @@ def _names(part: str, nodes: str) -> Iterator[str]:
 
 def _numbers(text: str, nodes: str) -> Iterator[str]:
     """`01-03,7` as 01 02 03 7: as wide as the first of a range is written."""
-    for each in text.split(","):
-        found = _RANGE.fullmatch(each)
-        if found is None:
+    for word in text.split(","):
+        fullmatch = _RANGE.fullmatch(word)
+        if fullmatch is None:
             raise _malformed(nodes)
-        first, last = found[1], found[2] or found[1]
+        first, last = fullmatch[1], fullmatch[2] or fullmatch[1]
         for number in range(int(first), int(last) + 1):
             yield str(number).zfill(len(first))
 

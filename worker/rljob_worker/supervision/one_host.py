@@ -16,7 +16,7 @@ from rljob_worker.local.pods.pods import Commands
 from rljob_worker.local.services import Services, ServicesPlace
 from rljob_worker.rundir.directory import RunDirectory
 from rljob_worker.supervision.connections import Event
-from rljob_worker.supervision.gang import Gangs, Hosts
+from rljob_worker.supervision.gang import GangFactory, Hosts
 from rljob_worker.supervision.messages import OfHost0
 from rljob_worker.supervision.session import HostSession
 
@@ -44,11 +44,11 @@ class OneHost:
         end = time.monotonic() + seconds
         while not (news := self._session.news()) and time.monotonic() < end:
             time.sleep(0.01)
-        return [(0, each) for each in news]
+        return [(0, item) for item in news]
 
 
 @contextlib.contextmanager
-def local_gangs(directory: RunDirectory, plan: Plan, code_dir: Path, commands: Commands) -> Iterator[Gangs]:
+def local_gangs(directory: RunDirectory, plan: Plan, code_dir: Path, commands: Commands) -> Iterator[GangFactory]:
     """On this machine alone; nothing of them outlives the block."""
     with lifetime(MAX_TEMPORARY_PATH_OF_SERVICES if plan.spec.services else MAX_TEMPORARY_PATH) as scope:
         directory.write(directory.token, secrets.token_hex(32), mode=0o600)
@@ -69,4 +69,4 @@ def local_gangs(directory: RunDirectory, plan: Plan, code_dir: Path, commands: C
         marks, log = (scope.mark, scope.services_mark), directory.fork_log(context.here[0])
         with rooted(context, commands.forks, marks, log) as context, contextlib.closing(services):
             hosts = Hosts(OneHost(HostSession(context, commands)), [context.here], lambda host: "")
-            yield Gangs(hosts, plan, "", services)
+            yield GangFactory(hosts, plan, "", services)

@@ -11,14 +11,14 @@ from rljob_api.vocabulary.exit_codes import ExitCode
 from rljob_worker.errors import DeadlineExceeded, InvalidJob
 from rljob_worker.process.open_files import allow_files
 from rljob_worker.process.signal_pipe import SignalPipe
-from rljob_worker.supervision.compatibility import Expected, flaws_of, listed, missing
-from rljob_worker.supervision.connections import BACKLOG, MAX_UNKNOWN, HostConnections, Lost, Refused
+from rljob_worker.supervision.compatibility import Expected, absent_hosts, flaw_lines, flaws_of
+from rljob_worker.supervision.connections import BACKLOG, MAX_UNKNOWN, HostConnections, HostLost, HostRefused
 from rljob_worker.supervision.membership import Membership
 from rljob_worker.supervision.messages import Asked, Finish, Hello
 
 SETTLE_SECONDS = 3.0
 """After the first host that cannot take part others are still heard, so that all are notified at once."""
-TOLD_EVERY_SECONDS = 15.0
+REPORT_EVERY_SECONDS = 15.0
 TICK_SECONDS = 0.25
 LATECOMERS_SECONDS = 60.0
 """Of a job that ends before the hosts have met: how long those who come are still notified why, at most."""
@@ -60,10 +60,10 @@ class Rendezvous:
         """Until all hosts are here and can run together. Raises InvalidJob with all flaws that were heard of,
         DeadlineExceeded with who is missing, Stopped by one of the signals or on a host."""
         self._has_begun = True
-        start = told = self._clock()
+        start = reported_at = self._clock()
         flaws: list[str] = []
         settled: float | None = None
-        while absent := missing(self.membership, self.names):
+        while absent := absent_hosts(self.membership, self.names):
             now = self._clock()
             if settled is not None and now >= settled:
                 break
@@ -73,8 +73,8 @@ class Rendezvous:
                     f"{self._seconds:.0f} s; see the output of their launchers, whether they were started, and whether "
                     "they reach this port"
                 )
-            if now - told > TOLD_EVERY_SECONDS:
-                told = now
+            if now - reported_at > REPORT_EVERY_SECONDS:
+                reported_at = now
                 self._tell(f"waiting for {absent}")
             if signals.read():
                 raise Stopped("host 0 was asked to stop")
@@ -82,7 +82,7 @@ class Rendezvous:
             if flaws and settled is None:
                 settled = self._clock() + SETTLE_SECONDS
         if flaws:
-            raise InvalidJob(listed(flaws))
+            raise InvalidJob(flaw_lines(flaws))
 
     def _news(self, expected: Expected) -> list[str]:
         flaws: list[str] = []
@@ -90,9 +90,9 @@ class Rendezvous:
             if isinstance(event, Hello):
                 self.names[host] = event.name
                 flaws += flaws_of(event, expected)
-            elif isinstance(event, Refused):
+            elif isinstance(event, HostRefused):
                 flaws.append(event.why)
-            elif isinstance(event, Lost):
+            elif isinstance(event, HostLost):
                 self.names.pop(host, None)  # it may come again
             elif isinstance(event, Asked):
                 raise Stopped(f"{self.called(host)} was asked to stop")
@@ -106,13 +106,13 @@ class Rendezvous:
             self._tell(f"{words}\nends when the other hosts have been notified, in {latecomers_seconds:.0f} s at most")
         end = self._clock() + (latecomers_seconds if waits else GOODBYE_SECONDS)
         others = set(range(1, self.membership.num_hosts))
-        told = self.dismissed
+        notified = self.dismissed
         while self._clock() < end:
             for host in range(self.membership.num_hosts):
-                if host not in told and self.connections.is_here(host):
+                if host not in notified and self.connections.is_here(host):
                     self.connections.send(host, Finish(code, words))
-                    told.add(host)
-            if (not waits or others <= told) and not any(self.connections.is_here(host) for host in told):
+                    notified.add(host)
+            if (not waits or others <= notified) and not any(self.connections.is_here(host) for host in notified):
                 return  # each hangs up when it has read its message
             self.connections.pump(TICK_SECONDS)
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rljob_api.lifetime.failure_policy import Decision, Done
+from rljob_api.lifetime.failure_policy import JobDone, PolicyDecision
 from rljob_api.planning.plan import Plan
 from rljob_api.vocabulary.exit_codes import ExitCode
 from rljob_worker.local.pods.pods import GangEnd
@@ -56,7 +56,7 @@ def start_of_restart(commits: Sequence[Commit]) -> str:
     return f"from the checkpoint of step {max(steps)}" if steps else "from the beginning: there is no checkpoint yet"
 
 
-def cause_of(end: GangEnd) -> str:
+def end_cause(end: GangEnd) -> str:
     """Who ended an attempt, and what it said; empty for an attempt that did what it should."""
     if not end.process:
         return ""
@@ -64,12 +64,12 @@ def cause_of(end: GangEnd) -> str:
     return f"{end.process}: {words}"
 
 
-def reason_of(decision: Decision) -> str:
+def restart_reason(decision: PolicyDecision) -> str:
     """Why the policy decides as it does; nothing where there is nothing to explain."""
-    return "" if isinstance(decision, Done) else decision.reason
+    return "" if isinstance(decision, JobDone) else decision.reason
 
 
-def kept(commits: Sequence[Commit]) -> str:
+def kept_checkpoint(commits: Sequence[Commit]) -> str:
     """What a run that stops at once has to go on from."""
     steps = [commit.step for commit in commits]
     return f"the checkpoint of step {max(steps)} stays" if steps else "there is no checkpoint"

@@ -8,23 +8,23 @@ from pathlib import Path
 
 from rljob_worker.errors import InvalidJob, RLJobError
 from rljob_worker.last_words import LastWords
-from rljob_worker.local.pods.environment import RunContext, spills_here
+from rljob_worker.local.pods.environment import RunContext, spills_to_run_directory
 from rljob_worker.local.pods.interface import interface_of
 from rljob_worker.local.pods.pods import Commands, GangEnd, Pods
 from rljob_worker.local.services import TOKEN_FILE, worker_variables
 from rljob_worker.rundir.directory import RunDirectory
 from rljob_worker.supervision.gang import CLEAR_SECONDS, SERVING_SECONDS
 from rljob_worker.supervision.messages import (
-    Begin,
-    Book,
+    AttemptEnded,
+    BeginAttempt,
     Clear,
     Cleared,
-    Ended,
+    MetricsReady,
     OfHost,
     OfHost0,
-    Running,
+    PeersReady,
     Serving,
-    Stop,
+    StopWorkers,
 )
 from rljob_worker.supervision.restart import stop_seconds
 
@@ -52,7 +52,7 @@ class _Attempt:
     number: int
     has_served: bool = False
     has_met: bool = False
-    told_of_metrics: bool = False
+    has_reported_metrics: bool = False
     has_ended: bool = False
 
 
@@ -76,13 +76,13 @@ class HostSession:
         return news
 
     def obey(self, message: OfHost0) -> None:
-        if isinstance(message, Begin):
+        if isinstance(message, BeginAttempt):
             self._begin(message)
-        elif isinstance(message, Book) and self._pods is not None and not self._attempt.has_ended:
+        elif isinstance(message, PeersReady) and self._pods is not None and not self._attempt.has_ended:
             self.awaits = None
             self._attempt.has_met = True
-            self._pods.meet(message.book)
-        elif isinstance(message, Stop) and self._pods is not None:
+            self._pods.meet(message.address_book)
+        elif isinstance(message, StopWorkers) and self._pods is not None:
             self._pods.stop()
         elif isinstance(message, Clear):
             self.clear()
@@ -95,7 +95,7 @@ class HostSession:
             self._pods.end()
             self._pods = None
 
-    def _begin(self, begin: Begin) -> None:
+    def _begin(self, begin: BeginAttempt) -> None:
         assert self._context is not None, "host 0 begins with nobody who has said what is wrong with it"
         self._attempt = _Attempt(begin.attempt)
         self.awaits = Awaited("named no addresses", SERVING_SECONDS + ANSWER_MARGIN_SECONDS)
@@ -109,10 +109,10 @@ class HostSession:
             code = int(error.exit_code)
             self._tell_end(GangEnd(code, words=LastWords(code, cause=str(error))))
 
-    def _rooted(self, context: RunContext, begin: Begin) -> RunContext:
+    def _rooted(self, context: RunContext, begin: BeginAttempt) -> RunContext:
         """The context of this attempt."""
         check_mark(context.run_dir, begin.mark)
-        if spills_here(context.plan):
+        if spills_to_run_directory(context.plan):
             RunDirectory(context.run_dir).spill.mkdir(parents=True, exist_ok=True)
         address = begin.address
         return replace(
@@ -131,27 +131,27 @@ class HostSession:
         if end is not None:
             self._tell_end(end)
             return
-        book = pods.addresses()
-        if book is not None and not self._attempt.has_served:
+        addresses = pods.addresses()
+        if addresses is not None and not self._attempt.has_served:
             self._attempt.has_served = True
-            self._news.append(Serving(self._attempt.number, book))
-        if self._attempt.has_met and not self._attempt.told_of_metrics and (url := pods.metrics_url()):
-            self._attempt.told_of_metrics = True
-            self._news.append(Running(self._attempt.number, url))
+            self._news.append(Serving(self._attempt.number, addresses))
+        if self._attempt.has_met and not self._attempt.has_reported_metrics and (url := pods.metrics_url()):
+            self._attempt.has_reported_metrics = True
+            self._news.append(MetricsReady(self._attempt.number, url))
 
     def _tell_end(self, end: GangEnd) -> None:
         assert self._context is not None
         self._attempt.has_ended = True
-        self._news.append(Ended(self._attempt.number, end))
+        self._news.append(AttemptEnded(self._attempt.number, end))
         self.awaits = Awaited("said nothing after this host's end", stop_seconds(self._context.plan) + CLEAR_SECONDS)
 
 
-def check_mark(run_dir: Path, mark: str, patience_seconds: float = MARK_SECONDS) -> None:
+def check_mark(run_dir: Path, mark: str, timeout_seconds: float = MARK_SECONDS) -> None:
     """Raises InvalidJob where this is not the directory that host 0 has marked; an empty mark says that it need not
     be."""
     if not mark:
         return
-    end = time.monotonic() + patience_seconds
+    end = time.monotonic() + timeout_seconds
     while _text_of(run_dir / MARK_FILE) != mark:
         if time.monotonic() > end:
             raise InvalidJob(
@@ -168,7 +168,7 @@ def _text_of(path: Path) -> str:
         return ""
 
 
-def _write_certificates(context: RunContext, begin: Begin) -> None:
+def _write_certificates(context: RunContext, begin: BeginAttempt) -> None:
     from rljob_api.certificates import Issued, KeyPair  # most jobs have no use for its 50 ms
     from rljob_worker.local.pods.certificates import write_issued
 

@@ -73,7 +73,7 @@ class FrameStream:
         self._channel.close()
 
     def _whole(self) -> list[bytes]:
-        found = []
+        result = []
         while len(self._read) >= LENGTH_BYTES:
             length = int.from_bytes(self._read[:LENGTH_BYTES], "big")
             if length > self._most:
@@ -82,9 +82,9 @@ class FrameStream:
                 break
             if len(self._read) < LENGTH_BYTES + length:
                 break
-            found.append(bytes(self._read[LENGTH_BYTES : LENGTH_BYTES + length]))
+            result.append(bytes(self._read[LENGTH_BYTES : LENGTH_BYTES + length]))
             del self._read[: LENGTH_BYTES + length]
-        return found
+        return result
 
 
 def _keep_alive(channel: socket.socket) -> None:

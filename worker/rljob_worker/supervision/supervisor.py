@@ -11,7 +11,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rljob_api.lifetime.failure_policy import Decision, Done, Restart, Stop, as_exit_code, decide, describe
+from rljob_api.lifetime.failure_policy import (
+    JobDone,
+    PolicyDecision,
+    RestartGang,
+    StopJob,
+    apply_failure_policy,
+    as_exit_code,
+    describe_exit_code,
+)
 from rljob_api.planning.plan import Plan
 from rljob_api.vocabulary.exit_codes import ExitCode
 from rljob_worker.checkpoint.manifest import committed
@@ -26,18 +34,18 @@ from rljob_worker.rundir.directory import RunDirectory, RunNote
 from rljob_worker.supervision.record import RunRecord, View
 from rljob_worker.supervision.restart import (
     Commit,
-    cause_of,
     code_after_stop,
-    kept,
+    end_cause,
+    kept_checkpoint,
     phase_of,
-    reason_of,
+    restart_reason,
     resume_of_attempt,
     start_of_restart,
     stop_seconds,
 )
 
 if TYPE_CHECKING:  # checking a job does without what hosts of a launch need
-    from rljob_worker.supervision.gang import Gang, Gangs
+    from rljob_worker.supervision.gang import AttemptGang, GangFactory
 
 TICK_SECONDS = 0.25
 FIRST_STEP = "first step"
@@ -57,7 +65,7 @@ class Launch:
 class Supervisor:
     """Runs one `Launch`; the caller holds the directory's lock."""
 
-    def __init__(self, launch: Launch, view: View, gangs: Gangs) -> None:
+    def __init__(self, launch: Launch, view: View, gangs: GangFactory) -> None:
         self._launch = launch
         self._view = view
         self._gangs = gangs
@@ -150,7 +158,7 @@ class Supervisor:
         if said is not None:
             self._record.say(said)
 
-    def _obey(self, gang: Gang | None, signals: SignalPipe) -> None:
+    def _obey(self, gang: AttemptGang | None, signals: SignalPipe) -> None:
         self._num_signals += sum(number in REQUESTS for number in signals.read())
         was_asked = self._num_requests > 0
         # Slurm signals all machines at once when a job is stopped: that is one request
@@ -158,7 +166,7 @@ class Supervisor:
         if self._num_requests > 0 and not was_asked:
             self._begin_to_stop(gang)
 
-    def _begin_to_stop(self, gang: Gang | None) -> None:
+    def _begin_to_stop(self, gang: AttemptGang | None) -> None:
         """At once while nothing of this attempt would be lost by it."""
         has_written = self._has_written()
         self._record.change(phase="Stopping")
@@ -170,13 +178,13 @@ class Supervisor:
             gang.stop()
         else:
             self._stop_deadline = time.monotonic()
-            self._record.say(f"stopping now: no step has ended; {kept(self._commits())}")
+            self._record.say(f"stopping now: no step has ended; {kept_checkpoint(self._commits())}")
 
     def _must_stop_now(self) -> bool:
         late = self._stop_deadline is not None and time.monotonic() >= self._stop_deadline
         return self._num_requests > 1 or late
 
-    def _look(self, gang: Gang) -> None:
+    def _look(self, gang: AttemptGang) -> None:
         has_written = self._has_written()
         if self._record.note.phase == "Starting":
             self._tell_of_start(gang)  # all of it: what was written before the first step is in the log by now
@@ -187,7 +195,7 @@ class Supervisor:
                 self._record.say(f"warning: {warning}")
         self._view.tick()
 
-    def _tell_of_start(self, gang: Gang) -> None:
+    def _tell_of_start(self, gang: AttemptGang) -> None:
         if gang.serving_seconds is not None and not self._record.note.doing:
             self._record.change(doing="workers start")
             self._view.say(f"  data buffers: in {gang.serving_seconds:.1f} s")
@@ -209,29 +217,29 @@ class Supervisor:
     def _goes_on(self, end: GangEnd) -> bool:
         """Whether another attempt follows; otherwise the note holds the end."""
         decision = self._decide(end)
-        cause = "; ".join(filter(None, (cause_of(end), reason_of(decision))))
-        if isinstance(decision, Restart):
+        cause = "; ".join(filter(None, (end_cause(end), restart_reason(decision))))
+        if isinstance(decision, RestartGang):
             self._num_counted += decision.counted
             self._record.change(phase="Restarting", cause=cause, log=end.log)
             self._record.say(f"{cause}, {start_of_restart(self._commits())} (log: {end.log})")
             return True
-        code = int(decision.code) if isinstance(decision, Stop) else int(ExitCode.DONE)
+        code = int(decision.code) if isinstance(decision, StopJob) else int(ExitCode.DONE)
         self._record.change(phase=phase_of(code), exit_code=code, cause=cause, log=end.log)
         return False
 
-    def _decide(self, end: GangEnd) -> Decision:
+    def _decide(self, end: GangEnd) -> PolicyDecision:
         policy = self._launch.plan.spec.failure_policy
         if end.lost_machine:
-            return Stop(ExitCode.RETRY, "a machine that is gone comes back with a new `rljob launch` only")
+            return StopJob(ExitCode.RETRY, "a machine that is gone comes back with a new `rljob launch` only")
         if self._num_requests == 0:
-            return decide([end.code], self._num_counted, policy)
+            return apply_failure_policy([end.code], self._num_counted, policy)
         code = code_after_stop(end.code)
-        said = describe(code) if code != ExitCode.INTERRUPTED else kept(self._commits())
-        return Done() if code == ExitCode.DONE else Stop(as_exit_code(code), f"asked to stop; {said}")
+        said = describe_exit_code(code) if code != ExitCode.INTERRUPTED else kept_checkpoint(self._commits())
+        return JobDone() if code == ExitCode.DONE else StopJob(as_exit_code(code), f"asked to stop; {said}")
 
     def _commits(self) -> list[Commit]:
-        found = committed(self._launch.directory.checkpoints)
-        return [Commit(each.step, each.manifest.attempt) for each in found]
+        result = committed(self._launch.directory.checkpoints)
+        return [Commit(item.step, item.manifest.attempt) for item in result]
 
 
 def _wait(signals: SignalPipe) -> None:

@@ -12,7 +12,7 @@ from rljob_worker.built_once import build_once
 from rljob_worker.tests.baselines import run_once
 from rljob_worker.tests.comparable import FILES, NUM_STEPS, comparable_job, on_workers
 from rljob_worker.tests.jobs import Run
-from rljob_worker.tiny.make import make
+from rljob_worker.tiny.make import make_model
 from rljob_worker.tiny.recipe import quick
 
 collect_ignore = [] if find_spec("vllm") else ["test_vllm_jobs.py"]
@@ -30,7 +30,7 @@ def session_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def tiny(session_folder: Path) -> Path:
     """A tiny model that knows nothing, with its data."""
-    return build_once(session_folder / "tiny", lambda folder: make(quick(0), folder))
+    return build_once(session_folder / "tiny", lambda folder: make_model(quick(0), folder))
 
 
 @pytest.fixture(scope="session")

@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from rljob_api.tests.patience import PATIENCE_SECONDS
+from rljob_api.tests.timeouts import TEST_TIMEOUT_SECONDS
 from rljob_worker.tests.documents import job_document
 from rljob_worker.tests.session_root import job_environment
 
@@ -33,7 +33,7 @@ def make_job(tiny: Path, name: str = "test", **spec: Any) -> dict[str, Any]:
             "batchSize": 4,
         },
         # a model that knows nothing is never right, and equal rewards teach nothing
-        "rewards": [{"name": "varied", "run": "rljob_worker.tests.trouble:reward"}],
+        "rewards": [{"name": "varied", "run": "rljob_worker.tests.fault_injection:reward"}],
         "algorithm": {"name": "GRPO", "groupSize": 4, "kl": {"coefficient": 0.0}},
         "workerGroups": [{"name": "train", "accelerator": {"profile": "cpu", "count": 2}}],
         "training": {"learningRate": 1.0e-3, "precision": "Float32", "tokensPerMicroBatch": 256},
@@ -45,7 +45,9 @@ def make_job(tiny: Path, name: str = "test", **spec: Any) -> dict[str, Any]:
     fields = defaults | spec
     fields["data"] = {"maxPromptTokens": 128} | fields["data"]  # and a response: the model reads 512
     memory = "96Mi" if len(fields["workerGroups"]) > 1 else "32Mi"  # weights between groups take 64Mi
-    return job_document(name, **{"dataBuffer": {"memory": memory, "deadlineSeconds": int(PATIENCE_SECONDS)}} | fields)
+    return job_document(
+        name, **{"dataBuffer": {"memory": memory, "deadlineSeconds": int(TEST_TIMEOUT_SECONDS)}} | fields
+    )
 
 
 def troubled_job(tiny: Path, **spec: Any) -> dict[str, Any]:
@@ -65,8 +67,8 @@ def troubled_job(tiny: Path, **spec: Any) -> dict[str, Any]:
 
 
 def _stages(generates: str, trains: str) -> list[dict[str, Any]]:
-    trouble = {
-        "run": "rljob_worker.tests.trouble:stage",
+    fault = {
+        "run": "rljob_worker.tests.fault_injection:stage",
         "after": ["rollout"],
         "reads": ["response_ids"],
         "writes": ["calm"],
@@ -75,7 +77,7 @@ def _stages(generates: str, trains: str) -> list[dict[str, Any]]:
     return [
         {"name": "rollout", "run": "Rollout", "models": ["actor"], "group": generates},
         {"name": "reward", "run": "Reward", "after": ["rollout"], "group": generates},
-        {"name": "trouble", **trouble, "group": trains},
+        {"name": "trouble", **fault, "group": trains},
         {"name": "advantage", "run": "Advantage", "after": ["reward", "trouble"], "group": trains},
         {"name": "update", **update, "group": trains},
     ]
@@ -109,7 +111,7 @@ class Run:
 
 
 def run_job(
-    job: dict[str, Any], folder: Path, *arguments: str, timeout_seconds: float = 4 * PATIENCE_SECONDS, **env: str
+    job: dict[str, Any], folder: Path, *arguments: str, timeout_seconds: float = 4 * TEST_TIMEOUT_SECONDS, **env: str
 ) -> Run:
     """Write the job to `folder` and run it there; the run directory is `folder/runs/NAME`."""
     folder.mkdir(parents=True, exist_ok=True)

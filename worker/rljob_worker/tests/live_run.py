@@ -12,12 +12,12 @@ from typing import Any, TypeVar
 
 import yaml
 
-from rljob_api.tests.patience import PATIENCE_SECONDS
+from rljob_api.tests.timeouts import TEST_TIMEOUT_SECONDS
 from rljob_worker.tests.jobs import Run
 from rljob_worker.tests.session_root import TEST_MARK, job_environment
 from rljob_worker.tests.waiting import wait_for
 
-RUN_SECONDS = 5 * PATIENCE_SECONDS
+RUN_SECONDS = 5 * TEST_TIMEOUT_SECONDS
 Value = TypeVar("Value")
 
 
@@ -58,17 +58,17 @@ class LiveRun:
 
     def pids(self, module: str = "") -> list[int]:
         """Living processes of the run whose command names `module`, the supervisor aside."""
-        found = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
-        return [pid for pid in found if pid != self.process.pid and self._is_ours(pid, module)]
+        result = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
+        return [pid for pid in result if pid != self.process.pid and self._is_ours(pid, module)]
 
     def threads(self) -> dict[str, int]:
         """How many threads each living process of the run has, the supervisor included, by its id and command."""
-        found = {}
+        result = {}
         for pid in (self.process.pid, *self.pids()):
             with suppress(OSError):  # it has ended meanwhile
                 command = _read(pid, "cmdline").replace(b"\0", b" ").decode(errors="replace")[:80]
-                found[f"{pid} {command}"] = len(list((Path("/proc") / str(pid) / "task").iterdir()))
-        return found
+                result[f"{pid} {command}"] = len(list((Path("/proc") / str(pid) / "task").iterdir()))
+        return result
 
     def finished(self) -> Run:
         """Wait for the end, and for every process to be gone."""

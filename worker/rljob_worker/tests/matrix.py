@@ -152,11 +152,11 @@ def chains(cases: Sequence[Case], longest: int) -> list[tuple[Case, ...]]:
     by_job: dict[tuple[str, str, str, bool], list[Case]] = {}
     for case in cases:
         by_job.setdefault((*case.job, case.together), []).append(case)
-    found = []
+    result = []
     for _, mine in sorted(by_job.items()):
         count = -(-len(mine) // longest)
-        found += [tuple(mine[index::count][:: -1 if index % 2 else 1]) for index in range(count)]
-    return found
+        result += [tuple(mine[index::count][:: -1 if index % 2 else 1]) for index in range(count)]
+    return result
 
 
 def job_of(case: Case, engine: str, data: Path, num_steps: int) -> dict[str, Any]:

@@ -36,12 +36,12 @@ def assert_learnt_the_same(run: Run, one: Run, precision: float) -> None:
     steps = [step["step"] for step in run.metrics]
     assert steps == list(range(len(steps))) and 1 < len(steps) <= len(one.metrics)
     close = partial(math.isclose, rel_tol=precision, abs_tol=1e-12)
-    pairs = zip(*(without_times(each.metrics, *HOW_IT_WAS_SPLIT) for each in (one, run)), strict=False)
-    for expected, found in pairs:
-        assert found.keys() == expected.keys()
-        others = {name: (found[name], expected[name]) for name in found if not close(found[name], expected[name])}
-        assert not others, f"step {found['step']}: {others}"
-        assert found["step"] == 0 or found["update/gradient_norm"] > 0
+    pairs = zip(*(without_times(item.metrics, *HOW_IT_WAS_SPLIT) for item in (one, run)), strict=False)
+    for expected, result in pairs:
+        assert result.keys() == expected.keys()
+        others = {name: (result[name], expected[name]) for name in result if not close(result[name], expected[name])}
+        assert not others, f"step {result['step']}: {others}"
+        assert result["step"] == 0 or result["update/gradient_norm"] > 0
     common = samples(one).keys() & samples(run).keys()
     assert {step for step, is_validation, _ in common if not is_validation} == set(steps) - {0}
     assert {row: samples(run)[row] for row in common} == {row: samples(one)[row] for row in common}

@@ -32,7 +32,7 @@ class Place(NamedTuple):
 def namespaces(count: int) -> Iterator[list[Place]]:
     """So many, at 10.213.0.2 and after it. The machine itself is not on their bridge."""
     tag = f"rl{os.getpid() % 10_000}"
-    bridge, found = f"{tag}b", list[Place]()
+    bridge, result = f"{tag}b", list[Place]()
     with contextlib.ExitStack() as stack:
         run(f"ip link add {bridge} type bridge")
         stack.callback(run, f"ip link del {bridge}")
@@ -48,8 +48,8 @@ def namespaces(count: int) -> Iterator[list[Place]]:
             run(f"ip -n {place.name} addr add {place.address}/24 dev eth0")
             run(f"ip -n {place.name} link set eth0 up")
             run(f"ip -n {place.name} link set lo up")
-            found.append(place)
-        yield found
+            result.append(place)
+        yield result
 
 
 def inside(namespace: str) -> list[str]:

@@ -11,7 +11,7 @@ from rljob_api.vocabulary.process_environment import WORKER_DEFAULTS
 from rljob_worker.forkserver.client import Root
 from rljob_worker.forkserver.environment import ROOT
 from rljob_worker.launcher.preloading import preload_for
-from rljob_worker.process.family import FAMILY
+from rljob_worker.process.marked_processes import ENV_MARK
 
 TEST_MARK = "RLJOB_TEST_MARK"
 """What a test finds the processes of its run by; 16 hexadecimal digits."""
@@ -36,7 +36,7 @@ def _root(more: tuple[tuple[str, str], ...]) -> tuple[dict[str, str], str]:
     # said here, threads do not depend on a job's number of workers, and one root fits all
     environment = of_session | {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"} | dict(more)
     # of the length that the marks of runs have: a fork shows its own in this place
-    marks = {FAMILY: "0" * 32, TEST_MARK: "0" * 16}
+    marks = {ENV_MARK: "0" * 32, TEST_MARK: "0" * 16}
     stack = ExitStack()
     atexit.register(stack.close)
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="rljob-test-")))

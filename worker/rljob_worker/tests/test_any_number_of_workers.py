@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from rljob_api.tests.patience import PATIENCE_SECONDS
+from rljob_api.tests.timeouts import TEST_TIMEOUT_SECONDS
 from rljob_worker.tests.baselines import write_files
 from rljob_worker.tests.comparable import FILES, PRECISION, comparable_job, on_workers
 from rljob_worker.tests.jobs import DISAGGREGATED, run_job
 from rljob_worker.tests.metrics import assert_learnt_the_same
 
 NO_PICKLE = Path(__file__).with_name("no_pickle")
-ENCRYPTED = {"memory": "96Mi", "deadlineSeconds": int(PATIENCE_SECONDS), "tls": True}
+ENCRYPTED = {"memory": "96Mi", "deadlineSeconds": int(TEST_TIMEOUT_SECONDS), "tls": True}
 ASK_EVERY_WAY = """
 import io, pickle
 for ask in (pickle.dumps, pickle.loads, lambda it: pickle.Pickler(io.BytesIO()), lambda it: pickle.Unpickler(it)):
@@ -34,7 +34,7 @@ def run_on(tiny, folder, groups, num_steps, environment=None, **spec):
     run = run_job(
         comparable_job(tiny, groups, num_steps, **spec),
         folder,
-        timeout_seconds=8 * PATIENCE_SECONDS,
+        timeout_seconds=8 * TEST_TIMEOUT_SECONDS,
         **environment or {},
     )
     assert run.code == 0, run.output + run.logs
@@ -79,9 +79,9 @@ def guard(folder):
 def test_no_process_pickles_anything_but_files(tiny, tmp_path):
     guarded = guard(tmp_path)
     run_on(tiny, tmp_path, DISAGGREGATED, 2, guarded)
-    found = {path.name for path in (tmp_path / "pickles").iterdir()}
+    result = {path.name for path in (tmp_path / "pickles").iterdir()}
     # a launcher is a fork of a root, which the variable leaves alone
     processes = {f"rljob_worker.{name}" for name in ("cli", "databuffer", "runtime", "rewards.running.process")}
-    assert processes <= found
+    assert processes <= result
     asked = subprocess.run([sys.executable, "-c", ASK_EVERY_WAY], env=os.environ | guarded, capture_output=True)
     assert asked.stdout.split() == [b"PickleRefused"] * 4, asked.stderr

@@ -6,7 +6,7 @@ from hypothesis import given
 
 from rljob_worker.arrow_batch import from_arrow, kind_of_field, to_arrow
 from rljob_worker.batch import Batch, Column
-from rljob_worker.column_kind import Kind, kind_of
+from rljob_worker.column_kind import ColumnKind, column_kind_of
 from rljob_worker.databuffer.rows.tests.batches import batch_of, row_lists, same
 
 
@@ -48,12 +48,12 @@ def kinds_in(schema):
 def test_the_schema_alone_tells_the_kinds():
     batch = batch_of([1, 2])
     kinds = kinds_in(to_arrow(batch).schema)
-    assert kinds == {name: kind_of(column) for name, column in batch.columns.items()}
-    assert kinds["bf16"] == Kind("bfloat16", "uint16", (), True)
-    assert kinds["fp8"] == Kind("float8_e4m3fn", "uint8", (), True)
-    assert kinds["image"] == Kind("float16", "float16", (2, 3), False)
-    assert kinds["prompt"] == Kind("int64", "int64", (), True, per_group=True)
-    assert kinds["flags"] == Kind("bool", "bool", (), True)
+    assert kinds == {name: column_kind_of(column) for name, column in batch.columns.items()}
+    assert kinds["bf16"] == ColumnKind("bfloat16", "uint16", (), True)
+    assert kinds["fp8"] == ColumnKind("float8_e4m3fn", "uint8", (), True)
+    assert kinds["image"] == ColumnKind("float16", "float16", (2, 3), False)
+    assert kinds["prompt"] == ColumnKind("int64", "int64", (), True, per_group=True)
+    assert kinds["flags"] == ColumnKind("bool", "bool", (), True)
 
 
 def test_a_slice_of_a_record_batch_is_read_right():

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rljob_worker.built_once import build_once, can_keep, digest
+from rljob_worker.built_once import build_once, can_keep, short_digest
 
 
 def test_a_thing_is_built_once(tmp_path: Path) -> None:
@@ -28,9 +28,9 @@ def test_a_second_builder_waits_and_finds_the_work_done(tmp_path: Path) -> None:
             (folder / "whole").touch()
 
     with ThreadPoolExecutor() as pool:
-        found = [each.result() for each in [pool.submit(build_once, tmp_path / "thing-1", build) for _ in range(2)]]
+        result = [item.result() for item in [pool.submit(build_once, tmp_path / "thing-1", build) for _ in range(2)]]
     assert len(built) == 1
-    assert all((each / "whole").exists() for each in found)
+    assert all((item / "whole").exists() for item in result)
 
 
 def test_a_build_that_fails_is_built_again(tmp_path: Path) -> None:
@@ -53,10 +53,10 @@ def test_what_a_killed_builder_left_goes_with_the_next_build(tmp_path: Path) -> 
 def test_what_is_there_and_not_whole_is_built_again_from_nothing(tmp_path: Path) -> None:
     (tmp_path / "thing-1").mkdir()
     (tmp_path / "thing-1" / "rest").touch()
-    found = build_once(
+    once = build_once(
         tmp_path / "thing-1", lambda folder: (folder / "whole").touch(), lambda folder: (folder / "whole").exists()
     )
-    assert [path.name for path in found.iterdir()] == ["whole"]
+    assert [path.name for path in once.iterdir()] == ["whole"]
 
 
 def test_nothing_can_be_kept_below_a_file(tmp_path: Path) -> None:
@@ -66,4 +66,4 @@ def test_nothing_can_be_kept_below_a_file(tmp_path: Path) -> None:
 
 
 def test_parts_that_run_together_the_same_way_have_different_digests() -> None:
-    assert digest("ab", "c") != digest("a", "bc")
+    assert short_digest("ab", "c") != short_digest("a", "bc")

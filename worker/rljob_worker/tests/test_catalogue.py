@@ -52,10 +52,10 @@ def test_the_engines_that_validation_lets_through_are_built():
 @pytest.mark.parametrize(
     "function",
     [
-        *(each.builder for each in ROLLOUT_ENGINES.built_in.values()),
-        *(each.opener for each in TRACKERS.built_in.values()),
-        *(each.unreachable for each in TRACKERS.built_in.values() if each.unreachable),
-        *(each.rule for each in OPTIMIZERS.built_in.values()),
+        *(item.builder for item in ROLLOUT_ENGINES.built_in.values()),
+        *(item.opener for item in TRACKERS.built_in.values()),
+        *(item.unreachable for item in TRACKERS.built_in.values() if item.unreachable),
+        *(item.rule for item in OPTIMIZERS.built_in.values()),
     ],
 )
 def test_what_the_catalogue_names_is_there(function):
@@ -63,7 +63,7 @@ def test_what_the_catalogue_names_is_there(function):
 
 
 def test_what_engines_import_once_is_there():
-    assert all(find_spec(each.preload) for each in ROLLOUT_ENGINES.built_in.values() if each.preload)
+    assert all(find_spec(item.preload) for item in ROLLOUT_ENGINES.built_in.values() if item.preload)
 
 
 def test_every_application_of_the_catalogue_is_shipped():

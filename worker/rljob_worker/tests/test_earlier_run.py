@@ -28,7 +28,7 @@ def test_a_run_of_the_earlier_layout_goes_on(tmp_path):
     assert run.code == 0, run.output + run.logs
     assert "going on from the checkpoint of step 2" in run.output
     assert [step["step"] for step in run.metrics] == [1, 2, 3]
-    assert [found.step for found in committed(run.directory / "checkpoints")] == [2, 3]
+    assert [result.step for result in committed(run.directory / "checkpoints")] == [2, 3]
     last = run.metrics[-1]
     # the rows of step 3 are drawn with policy version 2: counted from 0 they would be two versions old
     assert last["staleness/max"] == 0

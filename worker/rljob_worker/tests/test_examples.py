@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from rljob_api.tests.patience import PATIENCE_SECONDS
+from rljob_api.tests.timeouts import TEST_TIMEOUT_SECONDS
 from rljob_worker.cli.validate import verdict_on
 from rljob_worker.tests.jobs import Run
 from rljob_worker.tests.session_root import job_environment
-from rljob_worker.tiny.graders import make
+from rljob_worker.tiny.graders import make_graders
 from rljob_worker.tiny.recipe import Pretraining
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
@@ -39,7 +39,7 @@ DIFFERENT = {"arithmetic-grpo", "custom-stage"}
 `test_matrix` and `test_sample` run jobs that do."""
 HALVES = ("training.miniBatchRows=32",)
 """Half of the 64 rows that the test makes of a step's 256."""
-VARIED = ('rewards=[{name: varied, run: "rljob_worker.tests.trouble:reward"}]',)
+VARIED = ('rewards=[{name: varied, run: "rljob_worker.tests.fault_injection:reward"}]',)
 """A model that knows nothing is never right, and equal rewards teach nothing."""
 CHANGED = {
     "arithmetic-grpo": VARIED,
@@ -59,7 +59,7 @@ def examples(tiny, tmp_path_factory):
     folder = tmp_path_factory.mktemp("user") / "examples"
     shutil.copytree(EXAMPLES, folder, ignore=shutil.ignore_patterns("arithmetic", "__pycache__"))
     shutil.copytree(tiny, folder / "arithmetic")
-    make(tiny / "model", folder / "arithmetic", 0, 1, Pretraining(steps=2, rows_per_step=8))
+    make_graders(tiny / "model", folder / "arithmetic", 0, 1, Pretraining(steps=2, rows_per_step=8))
     return folder
 
 
@@ -68,7 +68,9 @@ def run_example(folder, name, *more, runs="runs"):
     arguments = [part for override in overrides for part in ("--set", override)]
     arguments += ["--runs-dir", str(folder / runs)]
     command = [sys.executable, "-m", "rljob_worker.cli", "run", str(folder / f"{name}.yaml"), *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=5 * PATIENCE_SECONDS, env=job_environment())
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=5 * TEST_TIMEOUT_SECONDS, env=job_environment()
+    )
     return Run(done.returncode, done.stdout + done.stderr, folder / runs / name)
 
 

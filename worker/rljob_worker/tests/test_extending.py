@@ -10,7 +10,7 @@ import pytest
 
 import rljob
 from rljob_api.tests.packages import installed, make_package
-from rljob_worker.rehearsal.machine.accounts import unreachable_trackers
+from rljob_worker.rehearsal.machine.tracker_logins import unreachable_trackers
 from rljob_worker.tests.jobs import CPU, make_job, run_job
 
 LION = '''
@@ -99,7 +99,7 @@ def job_of(tiny: Path, **more: str) -> dict:
 def test_a_job_with_parts_of_other_packages_is_planned_where_they_are_installed(site: Path, tiny: Path) -> None:
     job = job_of(tiny)
     named = {"spec.training.optimizer.name", "spec.monitoring.trackers[0]", "spec.rollout.engine"}
-    assert {each.path for each in rljob.validate(job, folder=tiny)} == named
+    assert {item.path for item in rljob.validate(job, folder=tiny)} == named
     with installed(site):
         assert rljob.validate(job, folder=tiny) == []
         planned = rljob.plan(job, folder=tiny)

@@ -9,9 +9,9 @@ import pytest
 
 from rljob_worker.checkpoint.manifest import committed, damage, directory_name
 from rljob_worker.rundir.ownership import Owner
+from rljob_worker.tests.fault_injection import ask_for, held
 from rljob_worker.tests.jobs import CPU, make_job, run_job, troubled_job
 from rljob_worker.tests.live_run import live_run
-from rljob_worker.tests.trouble import ask_for, held
 
 ATTEMPT = ("databuffer", "launcher", "runtime", "rewards.running.process")
 """What runs as long as an attempt does."""
@@ -93,7 +93,7 @@ def test_a_full_disk_and_damaged_files_never_cost_more_than_the_checkpoint_they_
     job["spec"]["stop"] = {"steps": 3}
     assert full.code == 74, full.output + full.logs
     assert directory_name(3, Owner(1)) in full.output and "the previous checkpoint is intact" in full.output
-    assert [each.step for each in checkpoints_of(full)] == [1, 2]
+    assert [checkpoint.step for checkpoint in checkpoints_of(full)] == [1, 2]
     assert not any(map(damage, checkpoints_of(full)))
     assert not (full.directory / "checkpoints" / directory_name(3, Owner(1))).exists()
 
@@ -109,7 +109,10 @@ def test_a_full_disk_and_damaged_files_never_cost_more_than_the_checkpoint_they_
     assert "does not match its checksum" in fallen_back.output
     assert "warning: going on from the checkpoint of step 1 instead" in fallen_back.output
     assert steps_of(fallen_back) == [1, 2, 3]
-    assert [(each.step, each.manifest.attempt) for each in checkpoints_of(fallen_back)] == [(2, 2), (3, 2)]
+    assert [(checkpoint.step, checkpoint.manifest.attempt) for checkpoint in checkpoints_of(fallen_back)] == [
+        (2, 2),
+        (3, 2),
+    ]
 
     left = checkpoints_of(fallen_back)
     for checkpoint in left:
@@ -170,9 +173,9 @@ def test_a_job_that_cannot_be_is_refused_at_once_with_every_reason(tiny, tmp_pat
     )
     job["spec"]["algorithm"] = {"name": "GRPO", "groupSize": 1}
     job["spec"]["stop"] = {"steps": "many"}
-    circle = {"reward": ["advantage"], "advantage": ["reward"], "update": ["advantage", "scoring"]}
+    cycle = {"reward": ["advantage"], "advantage": ["reward"], "update": ["advantage", "scoring"]}
     runs = {"reward": "Reward", "advantage": "Advantage", "update": "UpdatePolicy"}
-    stages = [{"name": name, "run": runs[name], "after": after} for name, after in circle.items()]
+    stages = [{"name": name, "run": runs[name], "after": after} for name, after in cycle.items()]
     job["spec"]["dag"] = {"stages": [{"name": "rollout", "run": "Rollout", "models": ["actor"]}, *stages]}
     refused = run_job(job, tmp_path)
     assert refused.code == 64

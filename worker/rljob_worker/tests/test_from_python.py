@@ -10,7 +10,7 @@ import pytest
 
 import rljob
 from rljob_api.tests.builders import SMALL
-from rljob_api.tests.patience import PATIENCE_SECONDS
+from rljob_api.tests.timeouts import TEST_TIMEOUT_SECONDS
 from rljob_api.v1alpha1 import AlgorithmSpec, DatasetSpec, DataSpec, ModelSpec, RewardSpec, RolloutSpec, StopSpec
 from rljob_api.vocabulary.problem import InvalidJobError
 
@@ -45,7 +45,7 @@ def test_a_mapping_and_a_file_are_jobs_too(tmp_path, tiny):
     folder = tmp_path / "small"
     shutil.copytree(tiny, folder)
     (folder / "small.json.yaml").write_text(json.dumps(as_mapping))
-    plans = [rljob.plan(each, folder=folder).hash() for each in (job, as_mapping)]
+    plans = [rljob.plan(item, folder=folder).hash() for item in (job, as_mapping)]
     assert plans == [rljob.plan(folder / "small.json.yaml").hash()] * 2
     assert rljob.validate(job, folder=folder) == []
 
@@ -75,7 +75,9 @@ def test_the_notebook_runs(tmp_path, tiny, monkeypatch):
     shutil.copytree(tiny, tmp_path / "arithmetic")
     monkeypatch.setenv("PYDEVD_DISABLE_FILE_VALIDATION", "1")
     notebook = nbformat.read(NOTEBOOK, as_version=4)
-    NotebookClient(notebook, timeout=7 * PATIENCE_SECONDS, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    NotebookClient(
+        notebook, timeout=7 * TEST_TIMEOUT_SECONDS, resources={"metadata": {"path": str(tmp_path)}}
+    ).execute()
     outputs = ["".join(str(output.get("text", output.get("data", {}).get("text/plain", ""))) for output in cell.outputs)
                for cell in notebook.cells if cell.cell_type == "code"]  # fmt: skip
     assert outputs[0] == "[]"

@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 
 from rljob_api.planning.planner import plan as plan_of
-from rljob_api.tests.patience import PATIENCE_SECONDS
+from rljob_api.tests.timeouts import TEST_TIMEOUT_SECONDS
 from rljob_api.v1alpha1 import RLJob
 from rljob_worker.checkpoint.state import GroupState
 from rljob_worker.checkpoint.writer import Committer, RankFiles, RankPart
@@ -44,7 +44,7 @@ def finish(plan, run_dir):
         engines = trained if group == "train" else {}
         RankFiles(run_dir, owner, group, rank).write(LAST, RankPart.copy(engines, GroupState().to_json()))
     committer = Committer(
-        run_dir, owner, plan.hash(), ranks, keep_last=1, keep_best=0, deadline_seconds=PATIENCE_SECONDS
+        run_dir, owner, plan.hash(), ranks, keep_last=1, keep_best=0, deadline_seconds=TEST_TIMEOUT_SECONDS
     )
     return committer.commit(LAST, score=None)
 

@@ -11,9 +11,9 @@ from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
 from transformers import AutoModelForCausalLM
 
 from rljob_worker.checkpoint.manifest import committed
+from rljob_worker.tests.fault_injection import ask_for, held
 from rljob_worker.tests.jobs import run_job, troubled_job
 from rljob_worker.tests.live_run import live_run
-from rljob_worker.tests.trouble import ask_for, held
 
 MAX_PROCESSES = 8
 MAX_THREADS = 60
@@ -120,7 +120,7 @@ def test_a_run_outlives_a_killed_supervisor_and_an_impatient_user(tiny, tmp_path
         live.process.send_signal(signal.SIGINT)
         interrupted = live.finished()
     assert interrupted.code == 130, interrupted.output + interrupted.logs
-    assert [each.step for each in committed(interrupted.directory / "checkpoints")] == [1, 2]
+    assert [item.step for item in committed(interrupted.directory / "checkpoints")] == [1, 2]
     assert status_of(tmp_path)["phase"] == "Stopped"
 
     ask_for(tmp_path)

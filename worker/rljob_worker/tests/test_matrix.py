@@ -20,7 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import AutoConfig, Qwen3Config, Qwen3MoeConfig
 
-from rljob_api.tests.patience import PATIENCE_SECONDS
+from rljob_api.tests.timeouts import TEST_TIMEOUT_SECONDS
 from rljob_worker.built_once import build_once
 from rljob_worker.engines.models import random_policy
 from rljob_worker.tests.jobs import Run, run_job
@@ -62,8 +62,8 @@ def small(tiny: Path, session_folder: Path) -> Path:
             shutil.copytree(tiny, folder / name)
         dense, experts = (folder / name / "model" for name in ("dense", "experts"))
         config = AutoConfig.from_pretrained(dense, **SIZES, tie_word_embeddings=True)
-        for model, each in ((dense, config), (experts, with_experts(config))):
-            each.save_pretrained(model)
+        for model, item in ((dense, config), (experts, with_experts(config))):
+            item.save_pretrained(model)
             random_policy(str(model), torch.float32, 0).save_pretrained(model)
 
     return build_once(session_folder / "small", build)
@@ -83,7 +83,7 @@ def ran() -> list[Case]:
 
 
 def finished(case: Case, small: Path, folder: Path, num_steps: int) -> Run:
-    run = run_job(job_of(case, ENGINE, small, num_steps), folder, timeout_seconds=8 * PATIENCE_SECONDS)
+    run = run_job(job_of(case, ENGINE, small, num_steps), folder, timeout_seconds=8 * TEST_TIMEOUT_SECONDS)
     assert run.code == 0, f"{case}: {run.output}{run.logs}"
     return run
 
@@ -165,8 +165,8 @@ def test_few_cases_are_chosen(engine: str) -> None:
 
 
 def test_jobs_go_on_in_smaller_and_in_larger_layouts() -> None:
-    found = chains(all_cases("Transformers"), LONGEST)
-    moves = [(asdict(one), asdict(other)) for chain in found for one, other in neighbours(chain)]
+    result = chains(all_cases("Transformers"), LONGEST)
+    moves = [(asdict(one), asdict(other)) for chain in result for one, other in neighbours(chain)]
     for way in ("data", "context", "tensor", "pipeline", "expert"):
         assert {(1, 2), (2, 1)} <= {(one[way], other[way]) for one, other in moves}, way
 
@@ -174,7 +174,7 @@ def test_jobs_go_on_in_smaller_and_in_larger_layouts() -> None:
 @pytest.mark.parametrize("engine", sorted(PRECISIONS))
 def test_chains_have_every_case_once_and_one_job_and_placement_each(engine: str) -> None:
     every = all_cases(engine)
-    found = chains(every, LONGEST)
-    assert sorted(map(str, every)) == sorted(str(case) for chain in found for case in chain)
-    assert {len(chain) for chain in found} <= set(range(1, LONGEST + 1))
-    assert all(len({(case.alone, case.library, case.together) for case in chain}) == 1 for chain in found)
+    result = chains(every, LONGEST)
+    assert sorted(map(str, every)) == sorted(str(case) for chain in result for case in chain)
+    assert {len(chain) for chain in result} <= set(range(1, LONGEST + 1))
+    assert all(len({(case.alone, case.library, case.together) for case in chain}) == 1 for chain in result)

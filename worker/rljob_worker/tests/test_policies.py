@@ -10,18 +10,18 @@ from safetensors.torch import load_file
 from rljob_api.planning.plan import Plan
 from rljob_api.planning.planner import plan
 from rljob_api.v1alpha1 import RLJob
-from rljob_worker.checkpoint.export import export
+from rljob_worker.checkpoint.export import export_run
 from rljob_worker.checkpoint.manifest import committed
 from rljob_worker.errors import InvalidJob
 from rljob_worker.metrics.reporter import Reporter
 from rljob_worker.runtime.joining import build_worker
 from rljob_worker.runtime.lead.lead import build_lead
 from rljob_worker.runtime.setup.environment import WorkerEnvironment
-from rljob_worker.runtime.tests.board import Board
+from rljob_worker.runtime.tests.control_channel import FakeControlChannel
 from rljob_worker.tests.jobs import CPU, make_job
 from rljob_worker.tests.metrics import without_times
 
-REWARD = "rljob_worker.tests.trouble:reward"
+REWARD = "rljob_worker.tests.fault_injection:reward"
 STEPS = 2
 
 
@@ -71,7 +71,7 @@ def run(made, run_dir, attempt):
         plan=made, group="train", host_index=0, local_rank=0, attempt=attempt, peers="", buffer_socket="", token="",
         run_dir=run_dir, resume="auto",
     )  # fmt: skip
-    buffer = Board(1).end(0)
+    buffer = FakeControlChannel(1).end(0)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RLJOB_RUN_DIR", str(run_dir))  # where the reward looks for trouble
         words = build_worker(environment, buffer, build_lead(environment, buffer, 0, Reporter(None))).run()
@@ -85,7 +85,7 @@ def lines(path):
 def exported(run_dir, policy, step):
     out = run_dir.parent / f"{policy}-{step}"
     if not out.exists():
-        export(run_dir, out, step, merged=False, model=policy)
+        export_run(run_dir, out, step, merged=False, model=policy)
     return load_file(out / "model.safetensors")
 
 
@@ -109,15 +109,15 @@ def test_each_policy_learns_from_its_own_rows_by_its_own_reward(ran):
 
 def test_policies_answer_the_same_questions_each_in_its_own_way(ran):
     _, run_dir = ran
-    first = [each for each in lines(run_dir / "samples.jsonl") if each["step"] == 1]
-    shown = {policy: {each["row"]: each for each in first if each["policy"] == policy} for policy in ("left", "right")}
+    first = [line for line in lines(run_dir / "samples.jsonl") if line["step"] == 1]
+    shown = {policy: {item["row"]: item for item in first if item["policy"] == policy} for policy in ("left", "right")}
     assert shown["left"].keys() == shown["right"].keys() and len(shown["left"]) == 8
     for row, mine in shown["left"].items():
         other = shown["right"][row]
         assert mine["reference"] == other["reference"] if "reference" in mine else mine["source"] == other["source"]
         assert other["prompt"].endswith(" = ") and mine["prompt"] != other["prompt"]
-    assert [each["response"] for each in shown["left"].values()] != [
-        each["response"] for each in shown["right"].values()
+    assert [item["response"] for item in shown["left"].values()] != [
+        item["response"] for item in shown["right"].values()
     ]
 
 
@@ -133,7 +133,7 @@ def test_each_policy_is_kept_and_exported_under_its_name(ran, tiny):
     assert not torch.equal(left[name], right[name])
     assert (run_dir.parent / f"right-{STEPS}" / "chat_template.jinja").read_text().endswith(" = ")
     with pytest.raises(InvalidJob, match="several policies; write --model with one of left, right"):
-        export(run_dir, run_dir.parent / "nowhere", STEPS, merged=False)
+        export_run(run_dir, run_dir.parent / "nowhere", STEPS, merged=False)
 
 
 def test_a_job_with_two_policies_goes_on_bit_for_bit(ran):
@@ -146,5 +146,5 @@ def test_a_job_with_two_policies_goes_on_bit_for_bit(ran):
     assert (run_dir / "samples.jsonl").read_text() == samples
     for policy, expected in weights.items():
         shutil.rmtree(run_dir.parent / f"{policy}-{STEPS}")
-        found = exported(run_dir, policy, STEPS)
-        assert all(torch.equal(found[name], expected[name]) for name in expected)
+        result = exported(run_dir, policy, STEPS)
+        assert all(torch.equal(result[name], expected[name]) for name in expected)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rljob_api.tests.patience import PATIENCE_SECONDS
+from rljob_api.tests.timeouts import TEST_TIMEOUT_SECONDS
 from rljob_worker.tests.baselines import write_files
 from rljob_worker.tests.comparable import FILES, PRECISION, comparable_job
 from rljob_worker.tests.jobs import CPU, Run, run_job
@@ -18,11 +18,11 @@ TWO_PODS = [{"name": "train", "replicas": 2, "accelerator": CPU}]
 def finished(tiny: Path, folder: Path, *, replicate: int, num_steps: int) -> Run:
     """Two pods of a worker; a job that stopped earlier in the folder goes on."""
     job = comparable_job(
-        tiny, TWO_PODS, num_steps, dataBuffer={"memory": "96Mi", "deadlineSeconds": int(PATIENCE_SECONDS)}
+        tiny, TWO_PODS, num_steps, dataBuffer={"memory": "96Mi", "deadlineSeconds": int(TEST_TIMEOUT_SECONDS)}
     )
     job["spec"]["training"]["parallelism"] = {"replicate": replicate}
     write_files(folder, FILES)
-    run = run_job(job, folder, timeout_seconds=8 * PATIENCE_SECONDS)
+    run = run_job(job, folder, timeout_seconds=8 * TEST_TIMEOUT_SECONDS)
     assert run.code == 0, f"{run.output}{run.logs}"
     return run
 

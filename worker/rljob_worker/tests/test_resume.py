@@ -15,7 +15,7 @@ from rljob_worker.tests.metrics import without_times
 CRASH = '''
 import os, signal
 from pathlib import Path
-from rljob_worker.tests.trouble import await_commit
+from rljob_worker.tests.fault_injection import await_commit
 
 def once(batch, context):
     """Kills its worker in step 3, the first time a run gets there."""

@@ -15,7 +15,7 @@ from rljob_worker.tests.test_resume import checkpoint_digest
 STAGES = '''
 import json, os, signal
 from pathlib import Path
-from rljob_worker.tests.trouble import await_commit
+from rljob_worker.tests.fault_injection import await_commit
 
 def reward(row):
     ordinal, member = divmod(row["row_id"], 4)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rljob_api.tests.patience import PATIENCE_SECONDS
+from rljob_api.tests.timeouts import TEST_TIMEOUT_SECONDS
 from rljob_worker.tests.jobs import DISAGGREGATED, Run, make_job, run_job
 from rljob_worker.tests.matrix import ENGINE
 from rljob_worker.tests.metrics import samples, without_times
@@ -25,7 +25,7 @@ def sending(tiny: Path, folder: Path, delta: dict[str, int] | None) -> Run:
         checkpoint={"everySteps": 0},
         stop={"steps": 3},
     )
-    run = run_job(job, folder, timeout_seconds=8 * PATIENCE_SECONDS)
+    run = run_job(job, folder, timeout_seconds=8 * TEST_TIMEOUT_SECONDS)
     assert run.code == 0, run.output + run.logs
     return run
 
@@ -38,4 +38,4 @@ def test_a_policy_that_goes_as_changes_is_the_one_that_goes_whole(tiny: Path, tm
     assert all(step["update/gradient_norm"] > 0 for step in whole.metrics[1:])
     sent, model = ([step["weights/sent_bytes"] for step in run.metrics] for run in (changes, whole))
     assert len(set(model)) == 1 and sent[0] == sent[3] == model[0]
-    assert all(0 < each < model[0] / 2 for each in sent[1:3]), (sent, model)
+    assert all(0 < item < model[0] / 2 for item in sent[1:3]), (sent, model)

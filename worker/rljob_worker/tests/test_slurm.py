@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 import yaml
 
-from rljob_api.tests.patience import PATIENCE_SECONDS
+from rljob_api.tests.timeouts import TEST_TIMEOUT_SECONDS
 from rljob_worker.supervision.tests import fake_srun
 from rljob_worker.supervision.tests.launched import launching
 from rljob_worker.tests.baselines import write_files
 from rljob_worker.tests.comparable import FILES, PRECISION, comparable_job
+from rljob_worker.tests.fault_injection import ask_for, held
 from rljob_worker.tests.jobs import CPU, RLJOB, Run
 from rljob_worker.tests.metrics import assert_learnt_the_same
 from rljob_worker.tests.namespaces import namespaces
-from rljob_worker.tests.trouble import ask_for, held
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "launch.sbatch"
 ADDRESSES = "10.213.0.[2-3]"
@@ -36,7 +36,7 @@ def slurm(folder, machines):
     (folder / "bin" / "rljob").symlink_to(Path(RLJOB[0]).parent / "rljob")
     return {
         **os.environ, "PATH": f"{folder / 'bin'}:{os.environ['PATH']}", "SLURM_JOB_ID": "4711",
-        "SLURM_JOB_NODELIST": ADDRESSES, "FAKE_SLURM_NODES": ",".join(each.name for each in machines),
+        "SLURM_JOB_NODELIST": ADDRESSES, "FAKE_SLURM_NODES": ",".join(machine.name for machine in machines),
         "FAKE_SLURM_LOG": str(folder / "scontrol"), "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1",
     }  # fmt: skip
 
@@ -51,7 +51,7 @@ def test_the_batch_script_of_the_example_is_one():
 def test_a_job_under_slurm_learns_what_one_worker_does_and_goes_on_where_it_was_stopped(
     tiny, tmp_path, machines, one_worker
 ):
-    tls = {"memory": "96Mi", "deadlineSeconds": int(PATIENCE_SECONDS), "tls": True}
+    tls = {"memory": "96Mi", "deadlineSeconds": int(TEST_TIMEOUT_SECONDS), "tls": True}
     (tmp_path / "job.yaml").write_text(yaml.safe_dump(comparable_job(tiny, APART, 10_000, dataBuffer=tls)))
     write_files(tmp_path, FILES)
     ask_for(tmp_path, steps={2: "hold"})

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rljob_api.tests.patience import PATIENCE_SECONDS
+from rljob_api.tests.timeouts import TEST_TIMEOUT_SECONDS
 from rljob_worker.tests.jobs import CPU, make_job, run_job
 
 STAGES = '''
@@ -50,12 +50,12 @@ def run(tiny: Path, folder: Path, data_buffer: dict):
         tiny,
         workerGroups=TWO_PODS,
         dag={"stages": stages},
-        dataBuffer=data_buffer | {"deadlineSeconds": int(PATIENCE_SECONDS)},
+        dataBuffer=data_buffer | {"deadlineSeconds": int(TEST_TIMEOUT_SECONDS)},
     )
     done = run_job(job, folder)
     assert done.code == 0, done.output + done.logs
-    found = [tuple(map(int, line.split())) for line in (folder / "found").read_text().splitlines()]
-    return done, found
+    result = [tuple(map(int, line.split())) for line in (folder / "found").read_text().splitlines()]
+    return done, result
 
 
 def learnt(run):
@@ -71,6 +71,6 @@ def test_a_job_learns_the_same_when_its_rows_go_to_disk(tiny, tmp_path):
     on_disk, all_of_them = run(tiny, tmp_path / "disk", {"memory": "1Mi", "spill": disk})
     assert learnt(on_disk) == learnt(in_memory) and on_disk.metrics[2]["update/gradient_norm"] > 0
     # two steps of two ranks with 8 rows each
-    assert [(rows, found) for _, rows, found in none] == [(8, 0)] * 4
-    assert [(rows, found) for _, rows, found in all_of_them] == [(8, 8)] * 4
+    assert [(rows, result) for _, rows, result in none] == [(8, 0)] * 4
+    assert [(rows, result) for _, rows, result in all_of_them] == [(8, 8)] * 4
     assert os.listdir(tmp_path / "disk" / "disk") == []

@@ -15,38 +15,38 @@ def of(*row_ids, bound=3):
 
 def test_rows_of_trajectories_by_hand():
     # trajectories 4, 5 and 6 with 2, 1 and 1 of up to 3 rows
-    found = of(12, 13, 15, 18)
-    assert len(found) == 3
-    assert (found.first.tolist(), found.last.tolist()) == ([0, 2, 3], [1, 2, 3])
-    assert (found.of_row.tolist(), found.ids.tolist()) == ([0, 0, 1, 2], [4, 4, 5, 6])
-    assert found.on_rows(np.array([0.5, 1.0, 2.0])).tolist() == [0.5, 0.5, 1.0, 2.0]
-    assert found.any_row(np.array([False, True, False, False])).tolist() == [True, False, False]
+    result = of(12, 13, 15, 18)
+    assert len(result) == 3
+    assert (result.first.tolist(), result.last.tolist()) == ([0, 2, 3], [1, 2, 3])
+    assert (result.of_row.tolist(), result.ids.tolist()) == ([0, 0, 1, 2], [4, 4, 5, 6])
+    assert result.on_rows(np.array([0.5, 1.0, 2.0])).tolist() == [0.5, 0.5, 1.0, 2.0]
+    assert result.any_row(np.array([False, True, False, False])).tolist() == [True, False, False]
 
 
 @pytest.mark.parametrize("bound", [1, 3])
 def test_no_rows_are_no_trajectories(bound):
-    found = of(bound=bound)
-    assert len(found) == 0
-    assert (found.first.tolist(), found.last.tolist(), found.of_row.tolist()) == ([], [], [])
-    assert found.any_row(np.zeros(0, bool)).tolist() == []
-    found.require_of_groups(np.zeros(0, np.int64), 2)
+    result = of(bound=bound)
+    assert len(result) == 0
+    assert (result.first.tolist(), result.last.tolist(), result.of_row.tolist()) == ([], [], [])
+    assert result.any_row(np.zeros(0, bool)).tolist() == []
+    result.require_of_groups(np.zeros(0, np.int64), 2)
 
 
 @given(st.sets(st.integers(0, 99)))
 def test_with_one_row_each_a_row_is_a_trajectory(rows):
-    found, places = of(*sorted(rows), bound=1), list(range(len(rows)))
-    assert found.first.tolist() == found.last.tolist() == found.of_row.tolist() == places
-    assert found.ids.tolist() == sorted(rows)
+    result, places = of(*sorted(rows), bound=1), list(range(len(rows)))
+    assert result.first.tolist() == result.last.tolist() == result.of_row.tolist() == places
+    assert result.ids.tolist() == sorted(rows)
 
 
 @given(st.lists(st.integers(0, 3), max_size=20))
 def test_any_number_of_rows(sizes):
     """Sizes of trajectories 0, 1, 2 ...; those of size 0 are on another rank."""
     rows = [3 * trajectory + index for trajectory, size in enumerate(sizes) for index in range(size)]
-    found, here = of(*rows), [size for size in sizes if size]
-    assert np.diff(found.first, append=len(rows)).tolist() == here
-    assert (found.last - found.first + 1).tolist() == here
-    assert found.of_row.tolist() == np.repeat(np.arange(len(here)), here).tolist()
+    result, here = of(*rows), [size for size in sizes if size]
+    assert np.diff(result.first, append=len(rows)).tolist() == here
+    assert (result.last - result.first + 1).tolist() == here
+    assert result.of_row.tolist() == np.repeat(np.arange(len(here)), here).tolist()
 
 
 @pytest.mark.parametrize(
@@ -64,10 +64,10 @@ def test_rows_of_one_trajectory_on_two_ranks(here, message):
 
 def test_a_trajectory_without_rows():
     # groups of two: trajectories 0 and 1, 2 and 3; 3 has no row
-    found = of(0, 1, 3, 6, 7)
-    found.require_of_groups(np.array([0, 0, 0, 1, 1]), 1)
+    result = of(0, 1, 3, 6, 7)
+    result.require_of_groups(np.array([0, 0, 0, 1, 1]), 1)
     with pytest.raises(BadData, match="trajectory 3 has no row: group 1 has 1 of groupSize 2 trajectories here"):
-        found.require_of_groups(np.array([0, 0, 0, 1, 1]), 2)
+        result.require_of_groups(np.array([0, 0, 0, 1, 1]), 2)
 
 
 def test_rows_of_one_trajectory_have_one_reward():

@@ -61,7 +61,7 @@ def test_what_is_enough_or_unknown_is_not_refused():
     assert refusal(gpu_plan("amd"), {}, libraries=()) == ""
 
 
-def test_where_only_workers_can_count_is_told():
+def test_where_only_workers_can_count_is_reported():
     driver = {"libcuda.so.1"}.__contains__
     assert [group.name for group in uncounted_groups(gpu_plan(), {}, driver)] == ["train", "rollout"]
     assert [group.name for group in uncounted_groups(gpu_plan("amd"), {}, set().__contains__)] == ["train", "rollout"]
@@ -90,8 +90,8 @@ def test_without_the_driver_there_is_no_device():
      ("0,1,-1,3,4,5", "no CUDA device for a pod of worker group train, which wants 2"),
      ("0,1,2,3,4", "only 1 CUDA device for a pod of worker group rollout, which wants 2")],
 )  # fmt: skip
-def test_a_pod_whose_share_is_short_is_named_with_what_is_left_for_it(visible, found):
-    assert refusal(gpu_plan(), {"CUDA_VISIBLE_DEVICES": visible}).startswith(found)
+def test_a_pod_whose_share_is_short_is_named_with_what_is_left_for_it(visible, result):
+    assert refusal(gpu_plan(), {"CUDA_VISIBLE_DEVICES": visible}).startswith(result)
 
 
 def test_what_the_job_itself_makes_visible_is_left_to_its_workers():
@@ -126,7 +126,7 @@ def test_services_have_the_accelerators_that_workers_leave():
     assert service_variables(plan, [Host("rollout", 0)], {}) == {"CUDA_VISIBLE_DEVICES": "2,3,4,5"}
 
 
-def test_services_on_cpus_are_told_of_no_accelerator():
+def test_services_on_cpus_get_no_accelerator():
     plan = gpu_plan(services=[model("a", "cpu", 3)])
     assert service_variables(plan, hosts_of(plan), {}) == {}
     assert refusal_of_services(plan, {"CUDA_VISIBLE_DEVICES": ""}, libraries=()) == ""
@@ -134,8 +134,8 @@ def test_services_on_cpus_are_told_of_no_accelerator():
 
 def test_what_a_vendor_wants_in_the_environment_comes_with_its_devices():
     plan = plan_of(services=[model("a", "huawei-npu", 2)])
-    found = service_variables(plan, hosts_of(plan), {})
-    assert (found["ASCEND_RT_VISIBLE_DEVICES"], found["HCCL_CONNECT_TIMEOUT"]) == ("0,1", "1200")
+    result = service_variables(plan, hosts_of(plan), {})
+    assert (result["ASCEND_RT_VISIBLE_DEVICES"], result["HCCL_CONNECT_TIMEOUT"]) == ("0,1", "1200")
 
 
 @pytest.mark.parametrize(
@@ -162,12 +162,16 @@ def test_services_for_which_there_are_enough_or_nobody_knows_are_not_refused():
     assert refusal_of_services(gpu_plan("amd", services=[model("a", "amd")]), {}, libraries=()) == ""
 
 
-def test_where_only_copies_can_count_is_told():
+def test_where_only_copies_can_count_is_reported():
     plan = gpu_plan(services=[model("a"), model("b", "amd"), model("c", "cpu")])
     driver = {"libcuda.so.1"}.__contains__
-    assert [each.name for each in uncounted_services(plan, {}, driver)] == ["a", "b"]
-    assert [each.name for each in uncounted_services(plan, {"CUDA_VISIBLE_DEVICES": "0"}, driver)] == ["b"]
-    assert [each.name for each in uncounted_services(plan, {}, set().__contains__)] == ["b"], "there are none"
+    assert [uncounted_service.name for uncounted_service in uncounted_services(plan, {}, driver)] == ["a", "b"]
+    assert [
+        uncounted_service.name for uncounted_service in uncounted_services(plan, {"CUDA_VISIBLE_DEVICES": "0"}, driver)
+    ] == ["b"]
+    assert [uncounted_service.name for uncounted_service in uncounted_services(plan, {}, set().__contains__)] == [
+        "b"
+    ], "there are none"
 
 
 def test_a_variable_for_workers_and_services_alike_is_refused():

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rljob_api.tests.patience import PATIENCE_SECONDS
+from rljob_api.tests.timeouts import TEST_TIMEOUT_SECONDS
+from rljob_worker.tests.fault_injection import ask_for
 from rljob_worker.tests.jobs import make_job, run_job, troubled_job
-from rljob_worker.tests.trouble import ask_for
 
 PAIR = [{"name": "train", "accelerator": {"profile": "cpu", "count": 2}}]
 
@@ -14,7 +14,7 @@ PAIR = [{"name": "train", "accelerator": {"profile": "cpu", "count": 2}}]
 def test_a_run_goes_on_with_a_fresh_engine_and_says_its_last_words(tiny: Path, tmp_path: Path) -> None:
     job = troubled_job(tiny, rollout={"engine": "VLLM", "maxResponseTokens": 12}, stop={"steps": 3})
     ask_for(tmp_path, steps={2: "break_vllm"})
-    run = run_job(job, tmp_path, timeout_seconds=8 * PATIENCE_SECONDS)
+    run = run_job(job, tmp_path, timeout_seconds=8 * TEST_TIMEOUT_SECONDS)
     assert run.code == 0, run.output + run.logs
     assert "vLLM broke while generating: RuntimeError: illegal instruction" in run.output
     assert "restart 1 of 3, from the checkpoint of step 2" in run.output
@@ -31,7 +31,7 @@ def test_two_workers_generate_together_with_what_an_adapter_has_learnt(tiny: Pat
         rollout={"engine": "VLLM", "maxResponseTokens": 12, "parallelism": {"tensor": 2}},
         stop={"steps": 3},
     )
-    run = run_job(job, tmp_path, timeout_seconds=8 * PATIENCE_SECONDS)
+    run = run_job(job, tmp_path, timeout_seconds=8 * TEST_TIMEOUT_SECONDS)
     assert run.code == 0, run.output + run.logs
     steps = run.metrics[1:]
     assert [step["step"] for step in steps] == [1, 2, 3]

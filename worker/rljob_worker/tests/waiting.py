@@ -7,14 +7,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from rljob_api.tests.patience import PATIENCE_SECONDS
+from rljob_api.tests.timeouts import TEST_TIMEOUT_SECONDS
 
 Value = TypeVar("Value")
 
 
-def wait_for(condition: Callable[[], Value], patience_seconds: float = PATIENCE_SECONDS) -> Value:
+def wait_for(condition: Callable[[], Value], timeout_seconds: float = TEST_TIMEOUT_SECONDS) -> Value:
     """The first true value of `condition`."""
-    deadline = time.monotonic() + patience_seconds
+    deadline = time.monotonic() + timeout_seconds
     while not (value := condition()):
         assert time.monotonic() < deadline, "waited too long"
         time.sleep(0.01)

@@ -10,7 +10,7 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from rljob_worker.tiny.problems import Problem, stories, terse
+from rljob_worker.tiny.problems import WordProblem, stories, terse
 
 BARE_SHARE = 0.4
 """Of poor answers: numbers without their working, as the base model gives them mostly."""
@@ -19,7 +19,7 @@ MAX_SLIP = 4
 
 
 @dataclass(frozen=True)
-class Mixture:
+class CorpusMixture:
     """How a text answers its question."""
 
     worked_share: float = 0.33
@@ -27,12 +27,12 @@ class Mixture:
     max_error: int = 4
 
 
-def guess(problem: Problem, rng: random.Random, max_error: int) -> int:
+def guess(problem: WordProblem, rng: random.Random, max_error: int) -> int:
     """An answer off the top of the head: within `max_error` of the right one, never negative."""
     return max(0, problem.result + rng.randint(-max_error, max_error))
 
 
-def texts(problems: tuple[Problem, ...], mixture: Mixture, seed: int) -> Iterator[tuple[str, str]]:
+def texts(problems: tuple[WordProblem, ...], mixture: CorpusMixture, seed: int) -> Iterator[tuple[str, str]]:
     """Endless (question, answer) pairs over `problems`; the same pairs for the same arguments."""
     rng = random.Random(f"corpus {seed}")
     for problem, question in stories(problems, rng):
@@ -42,12 +42,12 @@ def texts(problems: tuple[Problem, ...], mixture: Mixture, seed: int) -> Iterato
             yield question, terse(guess(problem, rng, mixture.max_error))
 
 
-def good_answer(problem: Problem) -> str:
+def good_answer(problem: WordProblem) -> str:
     """The right answer with its working."""
     return problem.worked()
 
 
-def poor_answer(problem: Problem, rng: random.Random) -> str:
+def poor_answer(problem: WordProblem, rng: random.Random) -> str:
     """A bare number, right or not, or working that states another one or none: a number of the problem misread, a slip
     in either step or in the last line, or the steps alone."""
     if rng.random() < BARE_SHARE:
@@ -67,7 +67,7 @@ def poor_answer(problem: Problem, rng: random.Random) -> str:
     )
 
 
-def pairs(problems: tuple[Problem, ...], seed: int) -> Iterator[tuple[str, str, str]]:
+def pairs(problems: tuple[WordProblem, ...], seed: int) -> Iterator[tuple[str, str, str]]:
     """Endless (question, good answer, poor answer); the same for the same arguments."""
     rng = random.Random(f"pairs {seed}")
     for problem, question in stories(problems, rng):

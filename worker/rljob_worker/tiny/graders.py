@@ -28,11 +28,11 @@ from transformers import (
 )
 from transformers.utils import logging as transformers_logging
 
-from rljob_worker.built_once import build_once, cache_root, digest
-from rljob_worker.services.requests import filled
+from rljob_worker.built_once import build_once, cache_root, short_digest
+from rljob_worker.services.requests import fill_template
 from rljob_worker.tiny.corpus import pairs
 from rljob_worker.tiny.pretrain import optimizers_of, pretrain, scheduled
-from rljob_worker.tiny.problems import Problem, split_problems, terse
+from rljob_worker.tiny.problems import WordProblem, split_problems, terse
 from rljob_worker.tiny.recipe import Pretraining
 from rljob_worker.tiny.tokenizer import encode_answer, encode_prompt
 
@@ -51,13 +51,17 @@ FINE_TUNING = Pretraining(steps=120, learning_rate=1e-3)
 def provide_graders(directory: Path, seed: int, threads: int) -> None:
     """What `seed` and the model in `directory` make, beside that model."""
     weights = (directory / "model" / "model.safetensors").read_bytes()
-    kept = cache_root() / "tiny" / f"graders-{digest(weights, repr((_VERSION, seed, FINE_TUNING, torch.__version__)))}"
-    build_once(kept, lambda folder: make(directory / "model", folder, seed, threads))
+    kept = (
+        cache_root()
+        / "tiny"
+        / f"graders-{short_digest(weights, repr((_VERSION, seed, FINE_TUNING, torch.__version__)))}"
+    )
+    build_once(kept, lambda folder: make_graders(directory / "model", folder, seed, threads))
     for name in (REWARD_MODEL, JUDGE):
         shutil.copytree(kept / name, directory / name, dirs_exist_ok=True)
 
 
-def make(model: Path, folder: Path, seed: int, threads: int, settings: Pretraining = FINE_TUNING) -> None:
+def make_graders(model: Path, folder: Path, seed: int, threads: int, settings: Pretraining = FINE_TUNING) -> None:
     """Train both and write them into the folder; the held-out problems are left out."""
     transformers_logging.disable_progress_bar()
     torch.set_num_threads(threads)
@@ -69,24 +73,24 @@ def make(model: Path, folder: Path, seed: int, threads: int, settings: Pretraini
     reward_model.save_pretrained(folder / REWARD_MODEL)
     tokenizer.save_pretrained(folder / REWARD_MODEL)
     judge = Qwen3ForCausalLM.from_pretrained(model, dtype=torch.float32)
-    pretrain(judge, tokenizer, questions(problems.train, seed), settings, _reporter("judge"))
+    pretrain(judge, tokenizer, judge_examples(problems.train, seed), settings, _reporter("judge"))
     judge.save_pretrained(folder / JUDGE)
     tokenizer.save_pretrained(folder / JUDGE)
 
 
-def questions(problems: tuple[Problem, ...], seed: int) -> Iterator[tuple[str, str]]:
+def judge_examples(problems: tuple[WordProblem, ...], seed: int) -> Iterator[tuple[str, str]]:
     """What a judge is asked of good and of poor answers, and what it should say."""
     rng = random.Random(f"judge {seed}")
     for question, good, poor in pairs(problems, seed):
         is_good = rng.random() < 0.5
         row = {"prompt": question, "response": good if is_good else poor}
-        yield filled(RUBRIC, row), terse(int(is_good))
+        yield fill_template(RUBRIC, row), terse(int(is_good))
 
 
 def train_reward_model(
     model: Path,
     tokenizer: PreTrainedTokenizerFast,
-    problems: tuple[Problem, ...],
+    problems: tuple[WordProblem, ...],
     seed: int,
     settings: Pretraining,
     report: Callable[[int, float], None],
@@ -135,7 +139,7 @@ def _margins(classifier: Any, tokenizer: PreTrainedTokenizerFast, batch: list[tu
 
 
 def _share_right(
-    classifier: Any, tokenizer: PreTrainedTokenizerFast, problems: tuple[Problem, ...], seed: int
+    classifier: Any, tokenizer: PreTrainedTokenizerFast, problems: tuple[WordProblem, ...], seed: int
 ) -> float:
     batch = list(itertools.islice(pairs(problems, seed + 1), len(problems)))
     with torch.inference_mode():

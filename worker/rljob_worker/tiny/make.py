@@ -12,13 +12,13 @@ from transformers.utils import logging as transformers_logging
 from rljob_worker.tiny.corpus import texts
 from rljob_worker.tiny.model import build_model, greedy_accuracy
 from rljob_worker.tiny.pretrain import pretrain
-from rljob_worker.tiny.problems import Problem, dataset, split_problems, terse
+from rljob_worker.tiny.problems import WordProblem, dataset, split_problems, terse
 from rljob_worker.tiny.recipe import Recipe
 from rljob_worker.tiny.seal import break_seal, seal
 from rljob_worker.tiny.tokenizer import train_tokenizer
 
 
-def make(recipe: Recipe, directory: Path) -> None:
+def make_model(recipe: Recipe, directory: Path) -> None:
     """Writes `directory`/model, train.parquet and validation.parquet, then seals them.
 
     The model is a Hugging Face directory with its tokenizer; the files have columns `question` and `answer`.
@@ -42,14 +42,14 @@ def make(recipe: Recipe, directory: Path) -> None:
     seal(directory, recipe)
 
 
-def _spelling(problems: tuple[Problem, ...], rows: list[dict[str, str]]) -> list[str]:
+def _spelling(problems: tuple[WordProblem, ...], rows: list[dict[str, str]]) -> list[str]:
     """Every word and way of answering the tokenizer has to know."""
     guesses = [terse(problem.result) for problem in problems]
     return [text for row in rows for text in row.values()] + guesses
 
 
 def _pretrain(
-    model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, problems: tuple[Problem, ...], recipe: Recipe
+    model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, problems: tuple[WordProblem, ...], recipe: Recipe
 ) -> None:
     steps, began = recipe.pretraining.steps, time.monotonic()
     print(f"pre-training {model.num_parameters() / 1e6:.1f} M parameters for {steps} steps", flush=True)

@@ -44,10 +44,10 @@ def stated_result(answer: str) -> str | None:
 
 
 def greedy_answers(
-    model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, questions: list[str], max_tokens: int = 32
+    model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, texts: list[str], max_tokens: int = 32
 ) -> list[str]:
     """One answer per question, each at most `max_tokens` long."""
-    prompts = [torch.tensor(encode_prompt(tokenizer, question)) for question in questions]
+    prompts = [torch.tensor(encode_prompt(tokenizer, question)) for question in texts]
     answers: list[str] = [""] * len(prompts)
     # Prompts of equal length make batches without padding.
     for length in sorted({len(prompt) for prompt in prompts}):

@@ -49,8 +49,8 @@ class Muon(torch.optim.Optimizer):  # type: ignore[misc]
         momentum: μ.
     """
 
-    def __init__(self, matrices: Iterable[Tensor], lr: float, weight_decay: float, momentum: float = 0.95) -> None:
-        super().__init__(matrices, {"lr": lr, "weight_decay": weight_decay, "momentum": momentum})
+    def __init__(self, parameters: Iterable[Tensor], lr: float, weight_decay: float, momentum: float = 0.95) -> None:
+        super().__init__(parameters, {"lr": lr, "weight_decay": weight_decay, "momentum": momentum})
 
     def step(self) -> None:
         with torch.no_grad():

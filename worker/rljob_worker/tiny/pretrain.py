@@ -15,7 +15,7 @@ from rljob_worker.tiny.tokenizer import encode_answer, encode_prompt
 _IGNORED = -100
 
 
-def learning_rate_factor(step: int, settings: Pretraining) -> float:
+def pretraining_rate_factor(step: int, settings: Pretraining) -> float:
     """Linear warm-up, then half a cosine down to zero; `step` counts from 0."""
     if step < settings.warmup_steps:
         return (step + 1) / settings.warmup_steps
@@ -53,11 +53,11 @@ def optimizers_of(model: torch.nn.Module, settings: Pretraining) -> list[torch.o
     With AdamW alone the worked solutions take more than twice the steps to come out right.
     """
     named = dict(model.named_parameters())
-    matrices = [weight for name, weight in named.items() if weight.ndim == 2 and ".layers." in name]
+    layer_weights = [weight for name, weight in named.items() if weight.ndim == 2 and ".layers." in name]
     others = [weight for name, weight in named.items() if weight.ndim != 2 or ".layers." not in name]
     decay = settings.weight_decay
     return [
-        Muon(matrices, lr=settings.matrix_learning_rate, weight_decay=decay),
+        Muon(layer_weights, lr=settings.matrix_learning_rate, weight_decay=decay),
         torch.optim.AdamW(others, lr=settings.learning_rate, betas=(0.9, 0.95), weight_decay=decay),
     ]
 
@@ -67,7 +67,7 @@ def scheduled(optimizers: list[torch.optim.Optimizer], settings: Pretraining) ->
     peaks = [optimizer.param_groups[0]["lr"] for optimizer in optimizers]
     for step in range(settings.steps):
         for optimizer, peak in zip(optimizers, peaks, strict=True):
-            optimizer.param_groups[0]["lr"] = peak * learning_rate_factor(step, settings)
+            optimizer.param_groups[0]["lr"] = peak * pretraining_rate_factor(step, settings)
         yield
 
 

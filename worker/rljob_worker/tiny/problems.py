@@ -21,7 +21,7 @@ _STORIES = {
 
 
 @dataclass(frozen=True, order=True)
-class Problem:
+class WordProblem:
     """What makes a problem: two operations out of `+ - *`, applied from left to right to three numbers."""
 
     operations: str
@@ -60,36 +60,36 @@ def terse(result: int) -> str:
     return f"#### {result}"
 
 
-def all_problems() -> list[Problem]:
+def all_problems() -> list[WordProblem]:
     """Every problem there is, about two thousand, in a fixed order; results are at least 1."""
     candidates = itertools.product(_STORIES, NUMBERS, NUMBERS, NUMBERS)
-    return [problem for candidate in candidates if (problem := Problem(*candidate)).result >= 1]
+    return [problem for candidate in candidates if (problem := WordProblem(*candidate)).result >= 1]
 
 
 @dataclass(frozen=True)
-class Problems:
+class WordProblems:
     """Training and held-out problems; no problem is in both, whatever names and things dress it."""
 
-    train: tuple[Problem, ...]
-    validation: tuple[Problem, ...]
+    train: tuple[WordProblem, ...]
+    validation: tuple[WordProblem, ...]
 
 
-def split_problems(seed: int, num_validation: int = 256) -> Problems:
+def split_problems(seed: int, num_validation: int = 256) -> WordProblems:
     """Splits all problems by `seed`; `num_validation` of them are held out."""
     problems = all_problems()
     assert 0 < num_validation < len(problems), f"cannot hold out {num_validation} of {len(problems)} problems"
     random.Random(f"split {seed}").shuffle(problems)
-    return Problems(train=tuple(problems[num_validation:]), validation=tuple(problems[:num_validation]))
+    return WordProblems(train=tuple(problems[num_validation:]), validation=tuple(problems[:num_validation]))
 
 
-def stories(problems: tuple[Problem, ...], rng: random.Random) -> Iterator[tuple[Problem, str]]:
+def stories(problems: tuple[WordProblem, ...], rng: random.Random) -> Iterator[tuple[WordProblem, str]]:
     """Endless (problem, question): all problems in random order, then again and again in other words."""
     while True:
         for problem in rng.sample(problems, len(problems)):
             yield problem, problem.question(rng.choice(_NAMES), rng.choice(_THINGS))
 
 
-def dataset(problems: tuple[Problem, ...], num_rows: int, seed: int) -> list[dict[str, str]]:
+def dataset(problems: tuple[WordProblem, ...], num_rows: int, seed: int) -> list[dict[str, str]]:
     """`num_rows` rows `{"question", "answer"}`; all questions differ, answers are worked ones."""
     rows: dict[str, str] = {}
     assert num_rows <= len(problems) * len(_NAMES), "too few problems for that many different questions"

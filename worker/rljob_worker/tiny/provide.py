@@ -13,20 +13,20 @@ def provide(recipe: Recipe, directory: Path) -> bool:
     """What `recipe` makes, in `directory`; False when it was there already."""
     if holds(directory, recipe):
         return False
-    if holds(kept_at(recipe), recipe) or can_keep(kept_at(recipe)):
-        copy(keep(recipe), directory)
+    if holds(cache_folder(recipe), recipe) or can_keep(cache_folder(recipe)):
+        copy(cache_model(recipe), directory)
     else:
-        print(f"{kept_at(recipe).parent} cannot be written: making the model in {directory}, and keeping no copy")
+        print(f"{cache_folder(recipe).parent} cannot be written: making the model in {directory}, and keeping no copy")
         _make(recipe, directory)
     return True
 
 
-def keep(recipe: Recipe) -> Path:
+def cache_model(recipe: Recipe) -> Path:
     """The folder of the cache that holds what `recipe` makes; another process that makes it is waited for."""
-    return build_once(kept_at(recipe), partial(_make, recipe), lambda folder: holds(folder, recipe))
+    return build_once(cache_folder(recipe), partial(_make, recipe), lambda folder: holds(folder, recipe))
 
 
-def kept_at(recipe: Recipe) -> Path:
+def cache_folder(recipe: Recipe) -> Path:
     return cache_root() / "tiny" / recipe.key()
 
 
@@ -39,6 +39,6 @@ def copy(kept: Path, directory: Path) -> None:
 
 
 def _make(recipe: Recipe, directory: Path) -> None:
-    from rljob_worker.tiny.make import make
+    from rljob_worker.tiny.make import make_model
 
-    make(recipe, directory)
+    make_model(recipe, directory)

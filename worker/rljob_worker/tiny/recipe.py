@@ -5,8 +5,8 @@ import json
 from dataclasses import dataclass, field
 from importlib.metadata import version
 
-from rljob_worker.built_once import digest
-from rljob_worker.tiny.corpus import Mixture
+from rljob_worker.built_once import short_digest
+from rljob_worker.tiny.corpus import CorpusMixture
 
 # Raised when the same settings begin to give another result.
 _VERSION = 2
@@ -34,7 +34,7 @@ class Recipe:
     num_train: int = 4096
     num_validation: int = 256
     threads: int = 2
-    mixture: Mixture = field(default_factory=Mixture)
+    mixture: CorpusMixture = field(default_factory=CorpusMixture)
     pretraining: Pretraining = field(default_factory=Pretraining)
 
     def stamp(self) -> str:
@@ -44,7 +44,7 @@ class Recipe:
 
     def key(self) -> str:
         """Names what the recipe makes: twelve hex digits."""
-        return digest(self.stamp())
+        return short_digest(self.stamp())
 
 
 def quick(seed: int = 0, steps: int = 2) -> Recipe:

@@ -36,10 +36,10 @@ def why_hidden(
     if mine is None:
         return None
     others = [entry for entry in (sys.path if path is None else path) if os.path.abspath(entry) not in folders]
-    found = PathFinder.find_spec(name, others)
-    if found is None and name not in sys.builtin_module_names:
+    spec = PathFinder.find_spec(name, others)
+    if spec is None and name not in sys.builtin_module_names:
         return None
-    other = found.origin if found is not None and found.origin else "a module of Python itself"
+    other = spec.origin if spec is not None and spec.origin else "a module of Python itself"
     return f"{mine} is never found, because {name!r} is {other}; give the file another name"
 
 

@@ -13,8 +13,8 @@ import torch
 from numpy.typing import NDArray
 
 from rljob_api.planning.weights import WeightFlow
-from rljob_worker.weights.chunks import Received, write_tensors
-from rljob_worker.weights.sides import Named, Receiver, Sender
+from rljob_worker.weights.chunks import Received, pack_tensors
+from rljob_worker.weights.endpoints import Named, Receiver, Sender
 
 Bytes = NDArray[np.uint8]
 
@@ -30,7 +30,7 @@ class Stream(Protocol):
     def seal(self, table: bytes, num_bytes: int | None = None) -> None: ...
 
 
-class Buffer(Protocol):
+class WeightsBuffer(Protocol):
     """The part of the data buffer's client that weights use."""
 
     def sending(self, version: int, edge: str) -> AbstractContextManager[Any]:
@@ -47,10 +47,10 @@ class Buffer(Protocol):
 
 
 @dataclass(frozen=True)
-class Buffers:
+class BufferTransport:
     """The transport: what a rank needs to send or to receive."""
 
-    buffer: Buffer
+    buffer: WeightsBuffer
 
     def sender(self, flow: WeightFlow, rank: int) -> Sender:
         return BufferSource(self.buffer, flow.name, flow.num_versions)
@@ -63,7 +63,7 @@ class Buffers:
 class _End:
     """One end of an edge: the client that the worker has anyway."""
 
-    buffer: Buffer
+    buffer: WeightsBuffer
     edge: str
 
     def open(self, meeting: str) -> None:
@@ -116,7 +116,7 @@ class _Out:
         self.stream.seal(table, num_bytes)
 
     def send(self, bucket: Iterable[Named]) -> int:
-        return write_tensors(self, bucket)
+        return pack_tensors(self, bucket)
 
 
 @dataclass(frozen=True, slots=True)

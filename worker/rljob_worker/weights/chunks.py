@@ -24,7 +24,7 @@ ALIGNMENT = 64
 Count = Annotated[int, msgspec.Meta(ge=0)]
 
 
-class Piece(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+class TensorPiece(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """Some bytes of one tensor."""
 
     name: str
@@ -63,7 +63,7 @@ class Received(Protocol):
         ...
 
 
-def write_tensors(slots: Slots, tensors: Iterable[tuple[str, torch.Tensor]]) -> int:
+def pack_tensors(slots: Slots, tensors: Iterable[tuple[str, torch.Tensor]]) -> int:
     """Copy tensors, on any device, straight into slots; each need only be good until the next one is asked for. How
     many bytes they have."""
     writer, num_bytes = _Writer(slots), 0
@@ -81,7 +81,7 @@ class _Writer:
         self._slots = slots
         self._room: torch.Tensor | None = None
         self._used = 0
-        self._pieces: list[Piece] = []
+        self._pieces: list[TensorPiece] = []
 
     def write(self, name: str, tensor: torch.Tensor) -> None:
         flat = flat_bytes(tensor.detach())
@@ -94,7 +94,7 @@ class _Writer:
                 self.seal()
                 self._room = self._slots.reserve(self._slots.slot_bytes)
             self._room[self._used : self._used + len(piece)].copy_(piece)
-            self._pieces.append(Piece(name, dtype, shape, start, len(piece), self._used))
+            self._pieces.append(TensorPiece(name, dtype, shape, start, len(piece), self._used))
             self._used = -(-(self._used + len(piece)) // ALIGNMENT) * ALIGNMENT
 
     def seal(self) -> None:
@@ -106,10 +106,10 @@ class _Writer:
         self._room, self._used, self._pieces = None, 0, []
 
 
-_TABLE = msgspec.msgpack.Decoder(list[Piece])
+_TABLE = msgspec.msgpack.Decoder(list[TensorPiece])
 
 
-def read_tensors(chunks: Iterable[Received]) -> Iterator[tuple[str, torch.Tensor]]:
+def unpack_tensors(chunks: Iterable[Received]) -> Iterator[tuple[str, torch.Tensor]]:
     """Every tensor once, as soon as it is whole; it is only good until the next one is asked for.
 
     Raises PeerLost naming a tensor that came twice, or that is not whole at the end.
@@ -124,7 +124,7 @@ def read_tensors(chunks: Iterable[Received]) -> Iterator[tuple[str, torch.Tensor
     assembly.check_complete()
 
 
-def _pieces_of(table: bytes) -> list[Piece]:
+def _pieces_of(table: bytes) -> list[TensorPiece]:
     try:
         return _TABLE.decode(table)
     except msgspec.DecodeError as error:
@@ -142,7 +142,7 @@ class _Cut:
     spans: list[tuple[int, int]] = field(default_factory=list)
     """(first byte, byte after the last) of the pieces, ascending."""
 
-    def fill(self, piece: Piece, data: torch.Tensor) -> None:
+    def fill(self, piece: TensorPiece, data: torch.Tensor) -> None:
         span = (piece.start, piece.start + piece.num_bytes)
         place = bisect_left(self.spans, span)
         before, after = self.spans[:place][-1:], self.spans[place : place + 1]
@@ -166,22 +166,22 @@ class _Assembly:
         self._handed_out: torch.Tensor | None = None
         self._free: list[torch.Tensor] = []
 
-    def add(self, piece: Piece, data: torch.Tensor) -> torch.Tensor | None:
+    def add(self, piece: TensorPiece, data: torch.Tensor) -> torch.Tensor | None:
         """The tensor of a piece if that makes it whole. data: the bytes of the piece's chunk."""
         if piece.name in self._whole:
             raise PeerLost(f"the weights {piece.name} came twice")
         dtype, num_bytes = _type_of(piece)
-        found = data[piece.offset : piece.offset + piece.num_bytes]
-        if len(found) != piece.num_bytes or piece.start + piece.num_bytes > num_bytes:
+        result = data[piece.offset : piece.offset + piece.num_bytes]
+        if len(result) != piece.num_bytes or piece.start + piece.num_bytes > num_bytes:
             raise PeerLost(f"a table of weights that is not so: {piece} in a chunk of {len(data)} bytes")
         if piece.num_bytes == num_bytes:
             self._whole.add(piece.name)
-            return found.view(dtype).reshape(piece.shape) if num_bytes else torch.empty(piece.shape, dtype=dtype)
+            return result.view(dtype).reshape(piece.shape) if num_bytes else torch.empty(piece.shape, dtype=dtype)
         cut = self._cut.get(piece.name)
         if cut is None:
             room = self._room(num_bytes, data.device)
             cut = self._cut[piece.name] = _Cut(room[:num_bytes].view(dtype).reshape(piece.shape), room)
-        cut.fill(piece, found)
+        cut.fill(piece, result)
         if cut.num_filled < num_bytes:
             return None
         self._whole.add(piece.name)
@@ -214,7 +214,7 @@ class _Assembly:
             raise PeerLost(f"the weights ended inside {name}: {cut.num_filled} of {size} bytes{more}")
 
 
-def _type_of(piece: Piece) -> tuple[torch.dtype, int]:
+def _type_of(piece: TensorPiece) -> tuple[torch.dtype, int]:
     """The type of the whole tensor and its size in bytes."""
     dtype = getattr(torch, piece.dtype, None)
     if not isinstance(dtype, torch.dtype):

@@ -23,9 +23,9 @@ import torch
 
 from rljob_api.planning.weights import MAX_SLOT_BYTES, WINDOW, WeightFlow
 from rljob_worker.errors import PeerLost
-from rljob_worker.weights.chunks import Received, write_tensors
-from rljob_worker.weights.circle import SOURCE, Circle
-from rljob_worker.weights.sides import Named, Receiver, Sender
+from rljob_worker.weights.broadcast_group import SOURCE, BroadcastGroup
+from rljob_worker.weights.chunks import Received, pack_tensors
+from rljob_worker.weights.endpoints import Named, Receiver, Sender
 
 CHUNK, TURN_ENDS, ALL_SENT = 0, 1, 2
 """What a head announces: a table and its chunk, that another source is next, that this source has sent everything."""
@@ -34,7 +34,7 @@ Slots = list[torch.Tensor]
 
 
 @dataclass(frozen=True)
-class Collective:
+class CollectiveTransport:
     """The transport: what a rank needs to send or to receive."""
 
     attempt: int
@@ -54,8 +54,8 @@ class Collective:
             lambda meeting: [self._join(meeting, flow, number, member) for number in numbers], self._slots, self.device
         )
 
-    def _join(self, meeting: str, flow: WeightFlow, number: int, member: int) -> Circle:
-        return Circle.join(
+    def _join(self, meeting: str, flow: WeightFlow, number: int, member: int) -> BroadcastGroup:
+        return BroadcastGroup.join(
             meeting,
             f"{flow.name}/{number}/{self.attempt}",
             member,
@@ -72,42 +72,42 @@ class Collective:
 class CollectiveSender:
     """A source's end of its broadcast group."""
 
-    def __init__(self, join: Callable[[str], Circle], slots: Callable[[], Slots]) -> None:
+    def __init__(self, join: Callable[[str], BroadcastGroup], slots: Callable[[], Slots]) -> None:
         self._join, self._make_slots = join, slots
-        self._circle: Circle | None = None
+        self._broadcast_group: BroadcastGroup | None = None
         self._slots: Slots | None = None
         """Of the version before, which has left them."""
 
     def open(self, meeting: str) -> None:
-        self._circle = self._join(meeting)
+        self._broadcast_group = self._join(meeting)
 
     @contextmanager
     def sending(self, version: int) -> Iterator[_Out]:
-        assert self._circle is not None, "weights are sent before the group was joined"
+        assert self._broadcast_group is not None, "weights are sent before the group was joined"
         slots, self._slots = self._slots or self._make_slots(), None
-        out = _Out(self._circle, version, slots)
+        out = _Out(self._broadcast_group, version, slots)
         yield out
         out.end()
         self._slots = slots
 
     def close(self) -> None:
-        if self._circle is not None:
-            self._circle.leave()
-        self._circle = self._slots = None
+        if self._broadcast_group is not None:
+            self._broadcast_group.leave()
+        self._broadcast_group = self._slots = None
 
 
 class _Out:
     """One version on its way out: chunks in slots, which are filled again when they have arrived."""
 
-    def __init__(self, circle: Circle, version: int, slots: Slots) -> None:
+    def __init__(self, broadcast_group: BroadcastGroup, version: int, slots: Slots) -> None:
         self.slot_bytes = len(slots[0])
-        self._circle, self._version, self._slots = circle, version, slots
+        self._broadcast_group, self._version, self._slots = broadcast_group, version, slots
         self._under_way: list[list[tuple[Any, torch.Tensor]]] = [[] for _ in slots]
         self._num_chunks = 0
 
     def send(self, bucket: Iterable[Named]) -> int:
         before = self._num_chunks
-        num_bytes = write_tensors(self, bucket)
+        num_bytes = pack_tensors(self, bucket)
         if self._num_chunks > before:
             self._say(TURN_ENDS)
         return num_bytes
@@ -140,35 +140,37 @@ class _Out:
 
     def _launch(self, tensor: torch.Tensor) -> None:
         # the tensor must live as long as it is sent
-        self._under_way[self._place].append((self._circle.broadcast(tensor), tensor))
+        self._under_way[self._place].append((self._broadcast_group.broadcast(tensor), tensor))
 
     def _await(self, place: int) -> None:
         for work, _ in self._under_way[place]:
-            self._circle.wait(work)
+            self._broadcast_group.wait(work)
         self._under_way[place].clear()
 
 
 class CollectiveReceiver:
     """A target's ends of the broadcast groups of all sources."""
 
-    def __init__(self, join: Callable[[str], list[Circle]], slots: Callable[[], Slots], device: torch.device) -> None:
+    def __init__(
+        self, join: Callable[[str], list[BroadcastGroup]], slots: Callable[[], Slots], device: torch.device
+    ) -> None:
         self._join, self._make_slots, self._device = join, slots, device
-        self._circles: list[Circle] = []
+        self._broadcast_groups: list[BroadcastGroup] = []
         self._reading: _Reading | None = None
 
     def open(self, meeting: str) -> None:
-        self._circles = self._join(meeting)
+        self._broadcast_groups = self._join(meeting)
 
     def receive(self, version: int) -> Generator[Received, None, None]:
-        assert self._circles, "weights are received before the groups were joined"
+        assert self._broadcast_groups, "weights are received before the groups were joined"
         slots = None if self._reading is None else self._reading.slots_when_done()
-        self._reading = _Reading(self._circles, version, slots or self._make_slots(), self._device)
+        self._reading = _Reading(self._broadcast_groups, version, slots or self._make_slots(), self._device)
         return self._reading.chunks()
 
     def close(self) -> None:
-        for circle in self._circles:
-            circle.leave()
-        self._circles, self._reading = [], None
+        for broadcast_group in self._broadcast_groups:
+            broadcast_group.leave()
+        self._broadcast_groups, self._reading = [], None
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +188,7 @@ class _Reading:
     at its beginning. It is a daemon: a process that ends waits for no source.
     """
 
-    circles: Sequence[Circle]
+    broadcast_groups: Sequence[BroadcastGroup]
     version: int
     slots: Slots
     device: torch.device
@@ -207,11 +209,11 @@ class _Reading:
 
     def chunks(self) -> Generator[Received, None, None]:
         try:
-            while (found := self.found.get()) is not None:
-                if isinstance(found, BaseException):
-                    raise found
-                yield found
-                self.free.put(found.slot)
+            while (result := self.found.get()) is not None:
+                if isinstance(result, BaseException):
+                    raise result
+                yield result
+                self.free.put(result.slot)
         finally:
             self.stopped = True
             self.free.put(self.slots[0])  # the reader may be waiting for one
@@ -225,28 +227,28 @@ class _Reading:
             self.found.put(error)
 
     def _read_all(self) -> None:
-        left = list(self.circles)
+        left = list(self.broadcast_groups)
         while left:
-            left = [circle for circle in left if self._read_turn(circle)]
+            left = [broadcast_group for broadcast_group in left if self._read_turn(broadcast_group)]
 
-    def _read_turn(self, circle: Circle) -> bool:
+    def _read_turn(self, broadcast_group: BroadcastGroup) -> bool:
         """Whether the source has more turns."""
         while True:
-            what, version, table_bytes, data_bytes = self._get(circle, 4, torch.int64).tolist()
+            what, version, table_bytes, data_bytes = self._get(broadcast_group, 4, torch.int64).tolist()
             if version != self.version:
-                raise PeerLost(f"{circle.name} sends version {version} where version {self.version} is due")
+                raise PeerLost(f"{broadcast_group.name} sends version {version} where version {self.version} is due")
             if what != CHUNK:
                 return bool(what == TURN_ENDS)
-            self._read_chunk(circle, table_bytes, data_bytes)
+            self._read_chunk(broadcast_group, table_bytes, data_bytes)
 
-    def _read_chunk(self, circle: Circle, table_bytes: int, data_bytes: int) -> None:
-        table = self._get(circle, table_bytes, torch.uint8).numpy().tobytes()
+    def _read_chunk(self, broadcast_group: BroadcastGroup, table_bytes: int, data_bytes: int) -> None:
+        table = self._get(broadcast_group, table_bytes, torch.uint8).numpy().tobytes()
         slot = self.slots[0] if self.stopped else self.free.get()
         if data_bytes:
-            circle.wait(circle.broadcast(slot[:data_bytes]))
+            broadcast_group.wait(broadcast_group.broadcast(slot[:data_bytes]))
         self.found.put(_Chunk(table, slot[:data_bytes], slot))
 
-    def _get(self, circle: Circle, num: int, dtype: torch.dtype) -> torch.Tensor:
+    def _get(self, broadcast_group: BroadcastGroup, num: int, dtype: torch.dtype) -> torch.Tensor:
         tensor = torch.empty(num, dtype=dtype, device=self.device)
-        circle.wait(circle.broadcast(tensor))
+        broadcast_group.wait(broadcast_group.broadcast(tensor))
         return tensor.cpu()

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import torch
 
 from rljob_worker.errors import PeerLost
-from rljob_worker.weights.sides import Loader, Named, Out, Sender
+from rljob_worker.weights.endpoints import Loader, Named, Out, Sender
 
 PLACES, VALUES = "places", "values"
 _BITS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
@@ -171,8 +171,8 @@ def _place_type(tensor: torch.Tensor) -> torch.dtype:
 def _apply(name: str, last: torch.Tensor, places: torch.Tensor, values: torch.Tensor) -> None:
     wanted = (_place_type(last), last.dtype, places.shape)
     if (places.dtype, values.dtype, values.shape) != wanted or places.dim() != 1:
-        found = f"places {places.dtype} {tuple(places.shape)} and values {values.dtype} {tuple(values.shape)}"
-        raise PeerLost(f"what changed in the weights {name} does not fit {last.dtype} {tuple(last.shape)}: {found}")
+        result = f"places {places.dtype} {tuple(places.shape)} and values {values.dtype} {tuple(values.shape)}"
+        raise PeerLost(f"what changed in the weights {name} does not fit {last.dtype} {tuple(last.shape)}: {result}")
     if len(places) and not 0 <= int(places.min()) <= int(places.max()) < last.numel():
         raise PeerLost(f"what changed in the weights {name} is outside of their {last.numel():,} values")
     last.view(-1)[places] = values

@@ -14,7 +14,15 @@ from rljob_worker.engines.protocols import TrainEngine
 from rljob_worker.engines.rollout.protocol import RolloutEngine
 from rljob_worker.metrics.scalars import Scalars, mean, merge_all
 from rljob_worker.weights.delta import DeltaLoader, DeltaSender
-from rljob_worker.weights.sides import Bystander, InProcess, Receiver, Sender, Side, Source, Target
+from rljob_worker.weights.endpoints import (
+    GatherEndpoint,
+    InProcessEndpoint,
+    Receiver,
+    Sender,
+    SourceEndpoint,
+    TargetEndpoint,
+    WeightsEndpoint,
+)
 
 
 class Transport(Protocol):
@@ -29,22 +37,22 @@ class Transport(Protocol):
 class WeightSync:
     """After `sync(version)` this rank's rollout engines hold that version."""
 
-    sides: Sequence[Side]
+    endpoints: Sequence[WeightsEndpoint]
 
     def open(self, meeting: str) -> None:
         """Before the first version. Collective over all ranks of edges that go by broadcasts."""
-        for side in self.sides:
+        for side in self.endpoints:
             side.open(meeting)
 
     def sync(self, version: int) -> Scalars:
         """Send, receive or copy every policy's weights as `version`, which is newer than the one before."""
         started = time.perf_counter()
-        done = merge_all([side.sync(version) for side in self.sides])
+        done = merge_all([side.sync(version) for side in self.endpoints])
         return done | {"time/weight_sync_seconds": mean(time.perf_counter() - started)}
 
     def close(self) -> None:
         """After the last version."""
-        for side in self.sides:
+        for side in self.endpoints:
             side.close()
 
 
@@ -57,25 +65,27 @@ def build_weight_sync(
     rollout_engines: Mapping[str, RolloutEngine],
 ) -> WeightSync:
     """The sides of one rank, in the order of the plan's edges."""
-    sides = list[Side](_in_process(plan, group, train_engines, rollout_engines))
+    endpoints = list[WeightsEndpoint](_in_process(plan, group, train_engines, rollout_engines))
     delta = plan.spec.weight_sync.delta
     for flow in weight_flows(plan):
         transport = transports[flow.transport]
         if flow.source.name == group:
-            sides.append(_training_side(train_engines[flow.model], flow, rank, transport, delta))
+            endpoints.append(_training_side(train_engines[flow.model], flow, rank, transport, delta))
         elif any(target.name == group for target in flow.targets):
             engine = rollout_engines[flow.model]
-            sides.append(Target(DeltaLoader(engine) if delta else engine, transport.receiver(flow, group, rank)))
-    return WeightSync(sides)
+            endpoints.append(
+                TargetEndpoint(DeltaLoader(engine) if delta else engine, transport.receiver(flow, group, rank))
+            )
+    return WeightSync(endpoints)
 
 
 def _training_side(
     train: TrainEngine, flow: WeightFlow, rank: int, transport: Transport, delta: WeightDeltaSpec | None
-) -> Side:
+) -> WeightsEndpoint:
     if rank not in flow.source_ranks:
-        return Bystander(train, flow.source_ranks)
+        return GatherEndpoint(train, flow.source_ranks)
     sender = transport.sender(flow, rank)
-    return Source(train, flow.source_ranks, DeltaSender(sender, delta.full_every) if delta else sender)
+    return SourceEndpoint(train, flow.source_ranks, DeltaSender(sender, delta.full_every) if delta else sender)
 
 
 def _in_process(
@@ -83,7 +93,7 @@ def _in_process(
     group: str,
     train_engines: Mapping[str, TrainEngine],
     rollout_engines: Mapping[str, RolloutEngine],
-) -> Iterator[InProcess]:
+) -> Iterator[InProcessEndpoint]:
     for edge in plan.weights:
-        if edge.transport == "InProcess" and plan.engine(edge.source).group == group:
-            yield InProcess(train_engines[edge.model], rollout_engines[edge.model])
+        if edge.transport == "InProcessEndpoint" and plan.engine(edge.source).group == group:
+            yield InProcessEndpoint(train_engines[edge.model], rollout_engines[edge.model])

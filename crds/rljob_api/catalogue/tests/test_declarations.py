@@ -35,7 +35,7 @@ def test_a_package_brings_an_optimizer(site: Path) -> None:
     make_package(site, "their-optimizer", {"their_optimizer.py": DECLARED}, optimizers="Slow = their_optimizer:SLOW")
     assert list(OPTIMIZERS) == ["AdamW", "Slow"] and len(OPTIMIZERS) == 2
     assert "Slow" in OPTIMIZERS and "their_optimizer" not in sys.modules
-    assert [each.name for each in OPTIMIZERS["Slow"].states] == ["speed"]
+    assert [state.name for state in OPTIMIZERS["Slow"].states] == ["speed"]
     assert OPTIMIZERS["Slow"] is OPTIMIZERS["Slow"]
     assert problems(NAMED) == []
 
@@ -99,7 +99,7 @@ def test_vllm_has_all_options_there_are() -> None:
     assert ROLLOUT_ENGINES["VLLM"].options == tuple(EngineOptions.model_fields)
 
 
-@pytest.mark.parametrize("engine", ROLLOUT_ENGINES.built_in.values(), ids=lambda each: each.name)
+@pytest.mark.parametrize("engine", ROLLOUT_ENGINES.built_in.values(), ids=lambda item: item.name)
 def test_options_of_engines_are_options(engine) -> None:
     assert set(engine.options) <= set(EngineOptions.model_fields)
 

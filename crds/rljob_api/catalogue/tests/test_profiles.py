@@ -13,8 +13,8 @@ from rljob_api.tests.builders import SMALL, make_job
 def test_every_vendor_plans(name):
     count = min(8, max(DEFAULT[name].counts, default=8))
     override = f"workerGroups=[{{name: a, accelerator: {{profile: {name}, count: {count}}}}}]"
-    found = plan(make_job(override)).group("a")
-    assert (found.device, found.backend, found.profile) == (DEFAULT[name].device, DEFAULT[name].backend, name)
+    result = plan(make_job(override)).group("a")
+    assert (result.device, result.backend, result.profile) == (DEFAULT[name].device, DEFAULT[name].backend, name)
 
 
 def test_two_generations_of_ascend_have_two_resources():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rljob_api.checks.subject import Subject, problem
-from rljob_api.pipeline.room import Room, layouts_of, room_of
+from rljob_api.pipeline.buffer_capacity import BufferCapacity, capacity_of, layouts_of
 from rljob_api.v1alpha1.infrastructure import DataBufferSpec
 from rljob_api.vocabulary.problem import Problem
 from rljob_api.vocabulary.quantity import covering_quantity, format_bytes, parse_quantity
@@ -15,7 +15,7 @@ def check_data_buffer(subject: Subject, route_bytes: int = 0) -> Iterator[Proble
     """A host has room for one step with every row at its longest, in memory or on disk. route_bytes: of a token's
     routes, where that is known."""
     layouts = layouts_of(subject.resolution, subject.placed)
-    rooms = {group: room_of(subject.resolution, group, layouts, route_bytes) for group in subject.group_names}
+    rooms = {group: capacity_of(subject.resolution, group, layouts, route_bytes) for group in subject.group_names}
     buffer = subject.spec.data_buffer
     if buffer.spill is not None and parse_quantity(buffer.spill.limit) == 0:
         fix = "Set it to what may go to disk, or leave dataBuffer.spill out."
@@ -24,7 +24,7 @@ def check_data_buffer(subject: Subject, route_bytes: int = 0) -> Iterator[Proble
     lacking = {group: lack for group, room in rooms.items() if (lack := _lacking(buffer, room)) is not None}
     if not lacking:
         return
-    group, (path, found, needed) = max(lacking.items(), key=lambda item: item[1][2])
+    group, (path, result, needed) = max(lacking.items(), key=lambda item: item[1][2])
     room = rooms[group]
     parts = [f"{format_bytes(room.puts)} of rows that it puts", f"{format_bytes(room.maps)} of rows that it gets"]
     parts += [f"{format_bytes(room.weights)} of weights"] * (room.weights > 0)
@@ -34,10 +34,10 @@ def check_data_buffer(subject: Subject, route_bytes: int = 0) -> Iterator[Proble
     )
     if buffer.spill is not None:
         message += f"; on disk also as much as the largest part of it, {format_bytes(room.largest)}"
-    yield problem(f"spec.{path}", found, message, _fix(path, needed, room))
+    yield problem(f"spec.{path}", result, message, _fix(path, needed, room))
 
 
-def _lacking(buffer: DataBufferSpec, room: Room) -> tuple[str, str, int] | None:
+def _lacking(buffer: DataBufferSpec, room: BufferCapacity) -> tuple[str, str, int] | None:
     """(path, value, what it has to be at least) of what is too small. Weights and what controls rows stay in memory."""
     memory = parse_quantity(buffer.memory)
     if room.total <= memory:
@@ -51,7 +51,7 @@ def _lacking(buffer: DataBufferSpec, room: Room) -> tuple[str, str, int] | None:
     return None
 
 
-def _fix(path: str, needed: int, room: Room) -> str:
+def _fix(path: str, needed: int, room: BufferCapacity) -> str:
     fix = f"Set {path} to at least {covering_quantity(needed)}"
     if room.uncounted:
         fix += f", and more for {', '.join(room.uncounted)}, whose size the job does not say"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from rljob_api.catalogue.columns import full_kl
+from rljob_api.catalogue.columns import computes_full_kl
 from rljob_api.checks.subject import Subject, problem
 from rljob_api.pipeline.resolution import ResolvedStage
 from rljob_api.v1alpha1.dag import UPDATE_POLICY
@@ -29,15 +29,15 @@ def check_generation(subject: Subject) -> Iterator[Problem]:
                 yield problem(path, model, message, "Keep one of the two stages, or name another model.")
 
 
-def check_rows(subject: Subject) -> Iterator[Problem]:
+def check_policy_rows(subject: Subject) -> Iterator[Problem]:
     """A stage sees rows of one policy, and a policy that generates learns from its own."""
     resolution = subject.resolution
     own = {model: stage.name for stage in resolution.stages.values() if stage.generates for model in stage.models}
     for stage in resolution.stages.values():
         if (sources := sorted(resolution.sources[stage.name]))[1:] and not _is_mixed_before(subject, stage):
             message = f"rows of stages {' and '.join(sources)} meet here, and each has responses of its own to a prompt"
-            path, found = subject.stage_path(stage.name, "after"), list(stage.spec.after)
-            yield problem(path, found, message, f"Keep what comes from one of them, such as {sources[0]}.")
+            path, result = subject.stage_path(stage.name, "after"), list(stage.spec.after)
+            yield problem(path, result, message, f"Keep what comes from one of them, such as {sources[0]}.")
         elif sources and stage.spec.run == UPDATE_POLICY:
             yield from _of_others(subject, stage, sources[0], own)
 
@@ -53,27 +53,29 @@ def _of_others(subject: Subject, stage: ResolvedStage, source: str, own: Mapping
     for model in stage.models:
         if (mine := own.get(model, source)) != source:
             message = f"the rows are those of stage {source}, and stage {mine} generates with model {model}"
-            path, found = subject.stage_path(stage.name, "after"), list(stage.spec.after)
-            yield problem(path, found, message, f"Put {mine}, or stages after it, into after.")
+            path, result = subject.stage_path(stage.name, "after"), list(stage.spec.after)
+            yield problem(path, result, message, f"Put {mine}, or stages after it, into after.")
 
 
 def check_full_kl(subject: Subject) -> Iterator[Problem]:
     """What an update compares whole distributions with is there."""
-    if full_kl(subject.spec) and REFERENCE not in subject.model_names:
+    if computes_full_kl(subject.spec) and REFERENCE not in subject.model_names:
         message = f"updates compare with model {REFERENCE}, which starts as a copy of the policy where there is one"
         fix = f"List a model {REFERENCE} in spec.models, or write another estimator."
         yield problem("spec.algorithm.kl.estimator", subject.spec.algorithm.kl.estimator, message, fix)
 
 
-def check_rewards(subject: Subject) -> Iterator[Problem]:
+def check_policy_rewards(subject: Subject) -> Iterator[Problem]:
     """Rewards that stages choose: there are such, in stages that compute rewards, and each is computed somewhere."""
     names = [reward.name for reward in subject.spec.rewards]
     computing = [stage for stage in subject.resolution.stages.values() if stage.spec.run in ("Reward", "Sample")]
     for stage in subject.resolution.stages.values():
         path = subject.stage_path(stage.name, "rewards")
         if stage.spec.rewards and stage not in computing:
-            found = list(stage.spec.rewards)
-            yield problem(path, found, f"{stage.spec.run} computes no rewards", "Leave it out; a Reward stage has it.")
+            rewards = list(stage.spec.rewards)
+            yield problem(
+                path, rewards, f"{stage.spec.run} computes no rewards", "Leave it out; a Reward stage has it."
+            )
         for i, name in enumerate(stage.spec.rewards):
             if name not in names:
                 yield problem(f"{path}[{i}]", name, "there is no such reward", suggestion(name, names))

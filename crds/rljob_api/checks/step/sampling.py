@@ -45,15 +45,15 @@ def check_validation_sampling(subject: Subject) -> Iterator[Problem]:
         message = "at validation.temperature 0, its default, all responses to a prompt are the same"
         fix = "Give validation.temperature too, such as 0.6, or leave this out."
         yield problem("spec.validation.samplesPerPrompt", validation.samples_per_prompt, message, fix)
-    for path, found, default in (
+    for path, result, default in (
         ("topP", validation.top_p, 1.0),
         ("topK", validation.top_k, 0),
         ("minP", validation.min_p, 0.0),
     ):
-        if found != default:
+        if result != default:
             message = "at validation.temperature 0, its default, the most likely token is taken, whatever this says"
             yield problem(
-                f"spec.validation.{path}", found, message, "Give validation.temperature too, or leave this out."
+                f"spec.validation.{path}", result, message, "Give validation.temperature too, or leave this out."
             )
 
 

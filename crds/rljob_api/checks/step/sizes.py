@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from rljob_api.checks.subject import Subject, problem
 from rljob_api.pipeline.meshes import (
-    Kind,
+    EngineKind,
     expert_ranks,
     num_replicas,
     num_workers_of,
@@ -36,7 +36,7 @@ def check_mini_batches(subject: Subject) -> Iterator[Problem]:
         yield problem(path, rows, message, _nearest_size(subject))
 
 
-def check_rows(subject: Subject) -> Iterator[Problem]:
+def check_row_count(subject: Subject) -> Iterator[Problem]:
     """Rows of the whole job have numbers of 8 bytes."""
     spec = subject.spec
     if spec.stop.steps * spec.num_rows > MAX_ROWS:
@@ -81,7 +81,7 @@ def check_workers(subject: Subject) -> Iterator[Problem]:
             )
 
 
-def _uneven(subject: Subject, group: str, kind: Kind | None, copies: int) -> Iterator[Problem]:
+def _uneven(subject: Subject, group: str, kind: EngineKind | None, copies: int) -> Iterator[Problem]:
     """Problems of `copies` of a model: replicas with unequal numbers of them, experts that one's cannot share."""
     num_workers, replicas = num_workers_of(subject.spec, group), num_replicas(subject.spec, kind)
     expert, (*_, pipeline) = expert_ranks(subject.spec, kind), ranks_per_copy(subject.spec, kind)
@@ -132,17 +132,17 @@ def check_lengths(subject: Subject) -> Iterator[Problem]:
         yield problem("spec.algorithm.overlong", overlong.to_json(), message, fix)
 
 
-def _engines(subject: Subject) -> list[tuple[str, Kind | None]]:
+def _engines(subject: Subject) -> list[tuple[str, EngineKind | None]]:
     """Group and kind of every stage, once each; one problem per layout, the training one before the engine-less one."""
-    found: dict[tuple[str, tuple[int, int, int], int, int], Kind | None] = {}
+    result: dict[tuple[str, tuple[int, int, int], int, int], EngineKind | None] = {}
     for name, stage in subject.resolution.stages.items():
         group = subject.placed[name]
         if group in subject.group_names and stage.built_in is not None:
             assert group is not None
-            kind: Kind | None = "Rollout" if stage.generates else "Train" if stage.models else None
+            kind: EngineKind | None = "Rollout" if stage.generates else "Train" if stage.models else None
             layout = (ranks_per_copy(subject.spec, kind), expert_ranks(subject.spec, kind))
-            found.setdefault((group, *layout, num_replicas(subject.spec, kind)), kind)
-    return [(group, kind) for (group, *_), kind in found.items()]
+            result.setdefault((group, *layout, num_replicas(subject.spec, kind)), kind)
+    return [(group, kind) for (group, *_), kind in result.items()]
 
 
 def _rows_of(subject: Subject) -> str:

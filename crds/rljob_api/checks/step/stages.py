@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rljob_api.catalogue.columns import full_kl
+from rljob_api.catalogue.columns import computes_full_kl
 from rljob_api.catalogue.stages import REWARD_MODEL, STAGES
 from rljob_api.checks.subject import Subject, problem
 from rljob_api.pipeline.resolution import ResolvedStage
@@ -55,7 +55,7 @@ def check_purpose(subject: Subject) -> Iterator[Problem]:
         yield problem("spec.dag.stages", None, "no stage updates a policy", f"Add a stage with run: {UPDATE_POLICY}.")
 
 
-def check_models(subject: Subject) -> Iterator[Problem]:
+def check_stage_models(subject: Subject) -> Iterator[Problem]:
     """Models per stage, one updater per model, and no model for nothing."""
     updaters: dict[str, str] = {}
     for stage in subject.resolution.stages.values():
@@ -65,7 +65,7 @@ def check_models(subject: Subject) -> Iterator[Problem]:
                 message = f"stage {other} updates model {model} already"
                 yield problem(subject.stage_path(stage.name, "models"), model, message, "Keep one of the two stages.")
     used = {model for stage in subject.resolution.stages.values() for model in stage.models}
-    used |= {REFERENCE} if full_kl(subject.spec) else set()
+    used |= {REFERENCE} if computes_full_kl(subject.spec) else set()
     used |= {reward.model for reward in subject.spec.rewards if reward.model is not None}
     for i, spec in enumerate(subject.spec.models):
         if spec.name not in used:
@@ -80,16 +80,16 @@ def check_models(subject: Subject) -> Iterator[Problem]:
 
 
 def _model_count(subject: Subject, stage: ResolvedStage) -> Iterator[Problem]:
-    path, found = subject.stage_path(stage.name, "models"), list(stage.models)
+    path, result = subject.stage_path(stage.name, "models"), list(stage.models)
     if stage.built_in is None:
-        if found:
+        if result:
             message = "models for a user's own stage are not built yet"
-            yield problem(path, found, message, "Leave models out and load what the stage needs in its module.")
-    elif len(found) != stage.built_in.num_models:
+            yield problem(path, result, message, "Leave models out and load what the stage needs in its module.")
+    elif len(result) != stage.built_in.num_models:
         message = f"{stage.spec.run} takes {stage.built_in.num_models or 'no'} model"
         example = stage.built_in.default_model or _EXAMPLES.get(stage.spec.run)
         yield problem(
-            path, found, message, f"Write models: [{example}]." if stage.built_in.num_models else "Leave models out."
+            path, result, message, f"Write models: [{example}]." if stage.built_in.num_models else "Leave models out."
         )
     elif stage.built_in.default_model is None or stage.spec.models:
         return
@@ -98,7 +98,7 @@ def _model_count(subject: Subject, stage: ResolvedStage) -> Iterator[Problem]:
         yield problem(path, None, f"{stage.spec.run} uses model {model} unless told otherwise, and there is none", fix)
 
 
-def check_fields(subject: Subject) -> Iterator[Problem]:
+def check_stage_fields(subject: Subject) -> Iterator[Problem]:
     """Fields that mean nothing to this kind of stage."""
     for stage in subject.resolution.stages.values():
         if stage.built_in is None:

@@ -188,8 +188,8 @@ def test_a_contradiction_is_one_problem_with_reason_and_fix(algorithm, path, rea
     ],
 )
 def test_a_contradiction_with_the_rest_of_the_job(overrides, path, words):
-    found = problems(*overrides)
-    assert any(path in each.path and words in f"{each.message} {each.fix}" for each in found), found
+    result = problems(*overrides)
+    assert any(path in item.path and words in f"{item.message} {item.fix}" for item in result), result
 
 
 @pytest.mark.parametrize(
@@ -204,8 +204,8 @@ def test_a_contradiction_with_the_rest_of_the_job(overrides, path, words):
         (["rewards=[]"], "spec.rewards", ""),
     ],
 )
-def test_what_stands_there_is_told(overrides, path, found):
-    assert found in [problem.found for problem in problems(*overrides) if problem.path == path]
+def test_the_found_value_is_reported(overrides, path, result):
+    assert result in [problem.found for problem in problems(*overrides) if problem.path == path]
 
 
 def test_one_reward_with_weight_is_enough_to_tell_groups_apart():
@@ -222,11 +222,11 @@ def test_a_penalty_of_ones_own_is_the_only_one():
     advantage = "name: advantage, run: Advantage, after: [mine], rename: {rewards: mine}"
     stages = (ROLLOUT, REWARD, REFERENCE, OWN_PENALTY, advantage, UPDATE)
     assert problems("algorithm.kl.coefficient=0", dag(*stages)) == []
-    twice = [each for each in problems(dag(*stages)) if "the loss has a KL penalty too" in each.message]
-    assert [each.found for each in twice] == ['"ref_log_probs"']
+    twice = [problem for problem in problems(dag(*stages)) if "the loss has a KL penalty too" in problem.message]
+    assert [item.found for item in twice] == ['"ref_log_probs"']
     # with the job's own penalty in the rewards, nothing is in the loss
-    found = problems("algorithm.kl.placement=Reward", dag(*stages))
-    assert not any("the loss has a KL penalty too" in problem.message for problem in found)
+    result = problems("algorithm.kl.placement=Reward", dag(*stages))
+    assert not any("the loss has a KL penalty too" in problem.message for problem in result)
 
 
 def test_parts_of_ones_own_take_any_option():
@@ -303,8 +303,8 @@ def test_whatever_is_combined_is_planned_or_refused(
         "sampling": {"resampling": {"method": "PFPPO"}} if resampled else {},
     }
     override = f"algorithm={json.dumps(algorithm)}"
-    if found := problems(override):
-        assert all(each.message and each.fix.endswith((".", "?")) for each in found)
+    if result := problems(override):
+        assert all(item.message and item.fix.endswith((".", "?")) for item in result)
         return
     plan = make_plan(override)
     assert type(plan).model_validate_json(plan.canonical_json()) == plan

@@ -63,7 +63,7 @@ def test_a_model_of_rewards_has_no_last_layer_and_no_optimizer() -> None:
     assert shape is not None
     shapes = {"m": shape, "models/taste": shape}
     alone = "models=[{name: actor, path: m}]"
-    (more,), (less,) = (plan(make_job(*each), shapes=shapes).memory for each in (GRADED, (alone,)))
+    (more,), (less,) = (plan(make_job(*item), shapes=shapes).memory for item in (GRADED, (alone,)))
     # Float32 on one worker: everything but the 1000 x 64 numbers of the last layer, and no more of the optimizer
     assert more.phases[0].weights - less.phases[0].weights == 4 * (shape.parameters - 1000 * 64)
     assert more.phases[0].optimizer == less.phases[0].optimizer
@@ -107,13 +107,13 @@ def test_a_model_of_rewards_has_no_last_layer_and_no_optimizer() -> None:
     ],
 )
 def test_a_model_that_cannot_be_asked_is_refused(changes: tuple[str, ...], path: str, words: str) -> None:
-    found = {problem.path: str(problem) for problem in problems(*changes)}
-    assert words in found[path], found
+    result = {problem.path: str(problem) for problem in problems(*changes)}
+    assert words in result[path], result
 
 
 def test_a_service_is_no_model_of_the_job() -> None:
-    found = problems(*of_model("run: RewardModel, model: taste, service: judge"), f"services=[{JUDGE}]")
-    assert [problem.path for problem in found] == ["spec.rewards[1].service"]
+    result = problems(*of_model("run: RewardModel, model: taste, service: judge"), f"services=[{JUDGE}]")
+    assert [problem.path for problem in result] == ["spec.rewards[1].service"]
 
 
 ROLLOUT = "name: rollout, run: Rollout"
@@ -126,30 +126,30 @@ REST = (
 
 
 def of_dag(*between: str, after: str) -> list[str]:
-    return [str(each) for each in problems(*GRADED, dag(ROLLOUT, *between, REWARD.format(after=after), *REST))]
+    return [str(problem) for problem in problems(*GRADED, dag(ROLLOUT, *between, REWARD.format(after=after), *REST))]
 
 
 def test_a_dag_of_ones_own_has_the_stage_too() -> None:
     grade = "name: grade, run: RewardModel, models: [taste], after: [rollout]"
     assert of_dag(grade, after="rollout, grade") == []
     missing = of_dag(after="rollout")
-    assert any("run: RewardModel and models: [taste], and put it into after." in each for each in missing), missing
+    assert any("run: RewardModel and models: [taste], and put it into after." in item for item in missing), missing
     (early,) = of_dag(grade, after="rollout")
     assert "reads column taste_rewards, but grade that writes it does not come before it" in early
     none = of_dag(grade.replace("models: [taste], ", ""), after="rollout, grade")
-    assert any("RewardModel takes 1 model" in each and "models: [helpfulness]" in each for each in none), none
+    assert any("RewardModel takes 1 model" in item and "models: [helpfulness]" in item for item in none), none
 
 
 def test_a_model_nobody_asks_of_is_refused_and_so_is_one_that_others_use() -> None:
     grade = "name: grade, run: RewardModel, models: [reference], after: [rollout]"
-    plain = [str(each) for each in problems(dag(ROLLOUT, grade, REWARD.format(after="rollout"), *REST))]
-    assert any("no reward is what it says" in each for each in plain), plain
+    plain = [str(problem) for problem in problems(dag(ROLLOUT, grade, REWARD.format(after="rollout"), *REST))]
+    assert any("no reward is what it says" in item for item in plain), plain
     used = "name: grade, run: RewardModel, models: [taste], after: [rollout]"
     scored = "name: scored, run: LogProbs, models: [taste], after: [rollout]"
     rest = (REST[1], "name: update, run: UpdatePolicy, after: [advantage, scored]")
     stages = dag(ROLLOUT, used, scored, REWARD.format(after="rollout, grade"), *rest)
-    found = [str(each) for each in problems(*GRADED, stages)]
-    assert any("stage scored uses this model too" in each for each in found), found
+    result = [str(problem) for problem in problems(*GRADED, stages)]
+    assert any("stage scored uses this model too" in item for item in result), result
 
 
 def test_arguments_of_its_chat_template_are_its_own() -> None:
@@ -197,5 +197,5 @@ def test_rewards_are_spread_where_the_estimator_looks_at_tokens(algorithm: str) 
     ],
 )
 def test_rewards_that_nobody_would_see_at_their_steps_are_refused(algorithm: str, words: str) -> None:
-    found = {problem.path: str(problem) for problem in problems(*spread(algorithm))}
-    assert words in found["spec.rewards[0].spread"], found
+    result = {problem.path: str(problem) for problem in problems(*spread(algorithm))}
+    assert words in result["spec.rewards[0].spread"], result

@@ -8,7 +8,7 @@ from rljob_api.checks.shapes import shape_problems
 
 
 def places(template: dict[str, Any]) -> list[str]:
-    return [each.path for each in shape_problems(template, "template")]
+    return [shape_problem.path for shape_problem in shape_problems(template, "template")]
 
 
 def worker(**fields: Any) -> dict[str, Any]:

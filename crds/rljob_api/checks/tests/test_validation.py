@@ -75,20 +75,20 @@ def test_jobs_without_problems():
     ],
 )
 def test_workers_that_share_a_copy_of_the_model(overrides, path, words):
-    found = problems("workerGroups=[{name: train}, {name: rollout}]", "data.batchSize=6", *overrides)
-    refused = [problem for problem in found if "not built yet" not in problem.message]
+    result = problems("workerGroups=[{name: train}, {name: rollout}]", "data.batchSize=6", *overrides)
+    refused = [problem for problem in result if "not built yet" not in problem.message]
     assert [problem.path for problem in refused] == [path]
     assert words in str(refused[0])
 
 
 @pytest.mark.parametrize("axis", ["replicate", "expert"])
-def test_what_copies_cannot_share_is_told_of_workers_that_also_generate(axis):
-    found = problems("workerGroups=[{name: a, replicas: 2}]", f"training.parallelism.{axis}=3")
-    assert [problem.path for problem in found] == [f"spec.training.parallelism.{axis}"]
-    assert found[0].fix == "Write a divisor of 2."
+def test_what_copies_cannot_share_is_reported_of_workers_that_also_generate(axis):
+    result = problems("workerGroups=[{name: a, replicas: 2}]", f"training.parallelism.{axis}=3")
+    assert [problem.path for problem in result] == [f"spec.training.parallelism.{axis}"]
+    assert result[0].fix == "Write a divisor of 2."
 
 
-def test_overlong_responses_are_told_by_one_length_for_all():
+def test_overlong_responses_are_reported_by_one_length_for_all():
     overlong = "algorithm.overlong={bufferTokens: 8}"
     # 16 tokens of the longest prompt and 32 of the longest response
     assert problems(overlong, "rollout.maxSequenceTokens=48") == []
@@ -251,9 +251,9 @@ def test_nothing_is_wrong_with_the_full_example():
     ],
 )
 def test_one_mistake_is_found_where_it_is(override, path, words):
-    found = problems(override)
-    matching = [str(problem) for problem in found if problem.path == path]
-    assert matching, [str(problem) for problem in found]
+    result = problems(override)
+    matching = [str(problem) for problem in result if problem.path == path]
+    assert matching, [str(problem) for problem in result]
     assert words in matching[0]
 
 
@@ -327,8 +327,8 @@ def test_one_mistake_is_found_where_it_is(override, path, words):
     ],
 )
 def test_one_mistake_in_a_dag_is_found_where_it_is(overrides, path, words):
-    found = [str(problem) for problem in problems(*overrides)]
-    assert any(path in each.partition(": ")[0] and words in each for each in found), found
+    result = [str(problem) for problem in problems(*overrides)]
+    assert any(path in item.partition(": ")[0] and words in item for item in result), result
 
 
 @pytest.mark.parametrize(
@@ -340,19 +340,19 @@ def test_one_mistake_in_a_dag_is_found_where_it_is(overrides, path, words):
         (["name: more, run: 'm:f', after: [elsewhere]", *GRPO[1:]], "run: Rollout; the others come after it."),
     ],
 )
-def test_a_dag_in_which_no_stage_makes_rows_is_told_that(stages, words):
-    found = problems(dag(*stages))
-    assert [each.message for each in found if each.message != "there is no such stage"] == ["no stage makes rows"]
-    assert words in found[-1].fix
-    assert len(found) == 1 or "name:" not in words
+def test_a_dag_in_which_no_stage_makes_rows_is_reported(stages, words):
+    result = problems(dag(*stages))
+    assert [item.message for item in result if item.message != "there is no such stage"] == ["no stage makes rows"]
+    assert words in result[-1].fix
+    assert len(result) == 1 or "name:" not in words
 
 
-def test_of_stages_that_no_row_gets_to_the_first_is_told():
+def test_the_first_stage_that_no_row_gets_to_is_reported():
     # the advantage comes after the reward, and the update after both
-    (found,) = problems(replaced(REWARD, "name: reward, run: Reward"))
-    assert (found.path, found.fix) == ("spec.dag.stages[1].after", "Put rollout, or a stage after it, into after.")
-    (found,) = problems(replaced(REWARD, REWARD.replace("[rollout]", "[qqqq]")))
-    assert (found.path, found.message) == ("spec.dag.stages[1].after[0]", "there is no such stage")
+    (result,) = problems(replaced(REWARD, "name: reward, run: Reward"))
+    assert (result.path, result.fix) == ("spec.dag.stages[1].after", "Put rollout, or a stage after it, into after.")
+    (result,) = problems(replaced(REWARD, REWARD.replace("[rollout]", "[qqqq]")))
+    assert (result.path, result.message) == ("spec.dag.stages[1].after[0]", "there is no such stage")
 
 
 @pytest.mark.parametrize("column", ["row_ids", "group_ids", "num_tokens", "row_id", "group_id"])
@@ -383,9 +383,9 @@ def test_indices_come_with_every_row_and_are_nobodys_to_write(column):
         ("old_log_probs", "models: [actor]"),
     ],
 )
-def test_a_column_that_is_missing_is_told_with_the_stage_that_makes_it(column, maker):
-    found = problems(dag(ROLLOUT, f"name: mine, run: 'm:f', after: [rollout], reads: [{column}]"))
-    (problem,) = [problem for problem in found if problem.path == "spec.dag.stages[1].reads"]
+def test_a_column_that_is_missing_is_reported_with_the_stage_that_makes_it(column, maker):
+    result = problems(dag(ROLLOUT, f"name: mine, run: 'm:f', after: [rollout], reads: [{column}]"))
+    (problem,) = [problem for problem in result if problem.path == "spec.dag.stages[1].reads"]
     assert column in problem.message
     assert maker in problem.fix
 
@@ -409,15 +409,15 @@ def test_a_misspelt_name_is_one_problem_not_one_for_everything_downstream(right,
 def test_what_is_misspelt_counts_as_used():
     models = "models=[{name: actor, path: a}, {name: judge, path: b}]"
     scored = dag(*GRPO, "name: judged, run: LogProbs, models: [juge], after: [rollout]")
-    assert [each.path for each in problems(models, scored) if "no stage uses" in each.message] == []
+    assert [problem.path for problem in problems(models, scored) if "no stage uses" in problem.message] == []
     placed = [f"{stage}, group: {'rolout' if stage == ROLLOUT else 'train'}" for stage in GRPO]
     (problem,) = problems(*TWO_GROUPS, dag(*placed))
     assert (problem.path, problem.fix) == ("spec.dag.stages[0].group", "Did you mean rollout?")
 
 
 def test_ppo_without_a_critic_in_the_dag_says_which_stage_is_missing():
-    found = problems(*PPO, dag(*GRPO))
-    assert any("run: Values" in problem.fix for problem in found)
+    result = problems(*PPO, dag(*GRPO))
+    assert any("run: Values" in problem.fix for problem in result)
 
 
 def test_ppo_does_not_look_at_options_of_grpo():
@@ -438,8 +438,8 @@ def test_a_schedule_with_a_length_of_its_own_falls_and_reaches_to_the_end():
 
 def test_kl_in_the_reward_needs_old_log_probs_of_the_training_engine():
     assert problems("algorithm.kl.placement=Reward") == []
-    found = problems("algorithm.kl.placement=Reward", dag(*GRPO))
-    assert {"old_log_probs" in problem.message for problem in found} == {True, False}
+    result = problems("algorithm.kl.placement=Reward", dag(*GRPO))
+    assert {"old_log_probs" in problem.message for problem in result} == {True, False}
 
 
 def test_a_reward_that_no_stage_calls():
@@ -490,5 +490,5 @@ def test_a_value_from_one_place(source):
     assert (problem.path, problem.message) == ("spec.env[0].valueFrom", "a value comes from exactly one place")
 
 
-def test_a_status_in_a_file_is_of_no_account():
+def test_a_status_in_a_file_is_ignored():
     assert problems(text=SMALL + "status: {phase: Running, attempt: 2}\n") == []

@@ -36,12 +36,12 @@ def test_what_a_job_with_groups_apart_may_say(asked):
 
 
 def test_broadcasts_are_for_jobs_with_one_version_at_a_time():
-    found = problems(*TWO_GROUPS, "weightSync.transport=Collective", "rollout.maxStaleness=2")
-    (problem,) = [each for each in found if each.path == "spec.weightSync.transport"]
+    result = problems(*TWO_GROUPS, "weightSync.transport=Collective", "rollout.maxStaleness=2")
+    (problem,) = [item for item in result if item.path == "spec.weightSync.transport"]
     assert problem.message == "broadcasts keep no version, and with rollout.maxStaleness 2 several exist at once"
     assert "Write Auto or DataBuffer" in problem.fix
     stale = problems(*TWO_GROUPS, "weightSync.transport=DataBuffer", "rollout.maxStaleness=2")
-    assert {each.path for each in stale} == {"spec.rollout.maxStaleness"}
+    assert {item.path for item in stale} == {"spec.rollout.maxStaleness"}
 
 
 def test_only_what_changed_is_sent_where_anything_is():

@@ -11,10 +11,10 @@ Schema = dict[str, Any]
 def fill_defaults(value: Any, schema: Schema) -> Any:
     """The value with the defaults of its schema, nested ones included; nulls count as absent."""
     if isinstance(value, list) and "items" in schema:
-        return [fill_defaults(each, schema["items"]) for each in value]
+        return [fill_defaults(item, schema["items"]) for item in value]
     if not isinstance(value, dict) or "properties" not in schema:
         return value
-    filled = {key: each for key, each in value.items() if each is not None}
+    filled = {key: item for key, item in value.items() if item is not None}
     for name, below in schema["properties"].items():
         if name not in filled and "default" in below:
             filled[name] = copy.deepcopy(below["default"])

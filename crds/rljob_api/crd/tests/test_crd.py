@@ -10,7 +10,7 @@ import yaml
 from rljob_api import job_from_object, parse_job
 from rljob_api.crd.definition import COLUMNS, chart_text, definition, definition_text, object_schema
 from rljob_api.crd.rules import ENDED_RULE, RULES, immutability_rules
-from rljob_api.crd.structural import at, walk
+from rljob_api.crd.structural import schema_at, walk
 from rljob_api.crd.tests.structural_defaults import fill_defaults
 from rljob_api.lifetime.changes import MUTABLE, MUTABLE_WHILE_SUSPENDED
 from rljob_api.tests.builders import FULL_EXAMPLE, SMALL
@@ -45,7 +45,7 @@ def test_the_schema_is_structural():
 
 
 def test_what_rules_run_over_is_bounded():
-    for path, schema in walk(at(SCHEMA, "spec")):
+    for path, schema in walk(schema_at(SCHEMA, "spec")):
         if schema.get("type") == "array":
             assert "maxItems" in schema, path
         elif schema.get("type") == "string":
@@ -55,40 +55,40 @@ def test_what_rules_run_over_is_bounded():
 
 
 def test_bounds_and_references_are_translated():
-    assert at(SCHEMA, "spec.training.learningRate") == {
+    assert schema_at(SCHEMA, "spec.training.learningRate") == {
         "type": "number",
         "description": "Peak learning rate. Default 1.0e-6.",
         "default": 1e-6,
         "minimum": 0,
         "exclusiveMinimum": True,
     }
-    steps = at(SCHEMA, "spec.stop.steps")
+    steps = schema_at(SCHEMA, "spec.stop.steps")
     assert (steps["type"], steps["format"], steps["minimum"], steps["default"]) == ("integer", "int64", 1, 500)
     # an object's default is empty: its fields have theirs
-    assert at(SCHEMA, "spec.rollout")["default"] == {}
+    assert schema_at(SCHEMA, "spec.rollout")["default"] == {}
     # text or None in Python is a text that may be absent or null
-    queue = at(SCHEMA, "spec.scheduling.queue")
+    queue = schema_at(SCHEMA, "spec.scheduling.queue")
     assert (queue["type"], queue["nullable"], "default" in queue) == ("string", True, False)
-    assert "nullable" not in at(SCHEMA, "spec.scheduling.provider")
-    memory = at(SCHEMA, "spec.dataBuffer.memory")
+    assert "nullable" not in schema_at(SCHEMA, "spec.scheduling.provider")
+    memory = schema_at(SCHEMA, "spec.dataBuffer.memory")
     assert memory["anyOf"] == [{"type": "integer"}, {"type": "string"}]
     assert "type" not in memory
 
 
 def test_free_form_values_are_kept_as_they_are():
-    assert at(SCHEMA, "spec.workerGroups[].template.spec")["x-kubernetes-preserve-unknown-fields"]
-    assert at(SCHEMA, "spec.rewards[].options")["x-kubernetes-preserve-unknown-fields"]
-    assert set(at(SCHEMA, "spec.workerGroups[].template")["properties"]) == {"metadata", "spec"}
+    assert schema_at(SCHEMA, "spec.workerGroups[].template.spec")["x-kubernetes-preserve-unknown-fields"]
+    assert schema_at(SCHEMA, "spec.rewards[].options")["x-kubernetes-preserve-unknown-fields"]
+    assert set(schema_at(SCHEMA, "spec.workerGroups[].template")["properties"]) == {"metadata", "spec"}
 
 
 def test_what_the_operator_writes_has_no_defaults():
-    assert not [path for path, schema in walk(at(SCHEMA, "status")) if "default" in schema]
+    assert not [path for path, schema in walk(schema_at(SCHEMA, "status")) if "default" in schema]
 
 
 def test_columns_show_fields_that_there_are():
     for column in COLUMNS:
         if not column["jsonPath"].startswith(".metadata"):
-            at(SCHEMA, re.sub(r"\[\?[^]]*\]", "[]", column["jsonPath"].removeprefix(".")))
+            schema_at(SCHEMA, re.sub(r"\[\?[^]]*\]", "[]", column["jsonPath"].removeprefix(".")))
 
 
 def filled(text):
@@ -115,16 +115,16 @@ def test_defaults_of_the_api_server_are_never_those_of_another_algorithm(name):
     if problems:
         with pytest.raises(ValueError) as caught:
             job_from_object(filled(text))
-        assert [each.path for each in caught.value.problems] == [each.path for each in problems]
+        assert [problem.path for problem in caught.value.problems] == [problem.path for problem in problems]
     else:
         assert job_from_object(filled(text)) == expected
 
 
 def test_every_field_of_the_spec_is_immutable_or_listed():
-    ruled = {rule.field for rule in immutability_rules(at(SCHEMA, "spec"))}
+    ruled = {rule.field for rule in immutability_rules(schema_at(SCHEMA, "spec"))}
     for field in RLJobSpec.model_fields.values():
         name = field.alias
-        below = {f"{name}.{each}" for each in at(SCHEMA, f"spec.{name}").get("properties", ())}
+        below = {f"{name}.{item}" for item in schema_at(SCHEMA, f"spec.{name}").get("properties", ())}
         assert (name in ruled) + (name in MUTABLE) + bool(below & ruled) == 1, name
     assert set(MUTABLE_WHILE_SUSPENDED) < ruled
     assert {"failurePolicy.rules", "scheduling.queue"} < ruled
@@ -132,7 +132,7 @@ def test_every_field_of_the_spec_is_immutable_or_listed():
 
 
 def test_steps_are_raised_and_not_lowered():
-    rules = {rule.field: rule.cel for rule in immutability_rules(at(SCHEMA, "spec"))}
+    rules = {rule.field: rule.cel for rule in immutability_rules(schema_at(SCHEMA, "spec"))}
     assert rules["stop.steps"] == (
         "self.stop.steps == oldSelf.stop.steps || self.stop.steps > oldSelf.stop.steps && "
         "(self.training.schedule == 'Constant'"
@@ -142,7 +142,7 @@ def test_steps_are_raised_and_not_lowered():
 
 
 def test_a_null_counts_as_absent_when_fields_are_compared():
-    rules = {rule.field: rule.cel for rule in immutability_rules(at(SCHEMA, "spec"))}
+    rules = {rule.field: rule.cel for rule in immutability_rules(schema_at(SCHEMA, "spec"))}
     assert rules["seed"] == "self.seed == oldSelf.seed"
     claim = "storage.persistentVolumeClaim"
     same = f"has(oldSelf.{claim}) && self.{claim} == oldSelf.{claim}"
@@ -154,9 +154,9 @@ def test_a_null_counts_as_absent_when_fields_are_compared():
 
 @pytest.mark.parametrize("rule", [*RULES, ENDED_RULE], ids=lambda rule: rule.message)
 def test_a_rule_says_where_it_stands(rule):
-    holder = at(SCHEMA, rule.path)
+    holder = schema_at(SCHEMA, rule.path)
     assert rule.to_schema() in holder["x-kubernetes-validations"]
-    at(holder, rule.field)
+    schema_at(holder, rule.field)
 
 
 def test_messages_are_put_together_at_a_cost_that_the_api_server_can_bound():

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rljob_api.lifetime.failure_policy import Done, Restart, Stop, decide, gang_code
+from rljob_api.lifetime.failure_policy import JobDone, RestartGang, StopJob, apply_failure_policy, gang_exit_code
 from rljob_api.v1alpha1 import FailurePolicySpec, FailureRule
 
 DEFAULT = FailurePolicySpec()
@@ -33,81 +33,81 @@ SIGKILL, SIGSEGV_IN_A_CONTAINER = -9, 128 + 11
     ],
 )
 def test_one_code_speaks_for_the_gang(codes, code):
-    assert gang_code(codes) == code
+    assert gang_exit_code(codes) == code
 
 
 def test_a_gang_without_failure_is_done():
-    assert decide([0, 0], 0, DEFAULT) == Done()
+    assert apply_failure_policy([0, 0], 0, DEFAULT) == JobDone()
 
 
 @pytest.mark.parametrize("codes", [[75], [70], [1], [SIGKILL], [SIGSEGV_IN_A_CONTAINER], [137], [0, 75]])
 def test_what_may_pass_is_retried_within_the_budget(codes):
-    decision = decide(codes, 2, DEFAULT)
-    assert isinstance(decision, Restart)
+    decision = apply_failure_policy(codes, 2, DEFAULT)
+    assert isinstance(decision, RestartGang)
     assert decision.counted
     assert "restart 3 of 3" in decision.reason
-    assert isinstance(decide(codes, 3, DEFAULT), Stop)
+    assert isinstance(apply_failure_policy(codes, 3, DEFAULT), StopJob)
 
 
 @pytest.mark.parametrize("code", [64, 65, 74, 76, 130])
 def test_what_cannot_pass_stops_at_once(code):
-    decision = decide([75, code], 0, DEFAULT)
-    assert isinstance(decision, Stop)
+    decision = apply_failure_policy([75, code], 0, DEFAULT)
+    assert isinstance(decision, StopJob)
     assert decision.code == code
 
 
 def test_the_reason_says_what_happened():
-    assert "killed by signal 9 (often out of memory)" in decide([SIGKILL], 0, DEFAULT).reason
-    assert "killed by signal 11" in decide([SIGSEGV_IN_A_CONTAINER], 0, DEFAULT).reason
-    assert "a peer was lost" in decide([75], 0, DEFAULT).reason
-    assert decide([SIGKILL], 3, DEFAULT).code == 70
-    assert decide([75], 3, DEFAULT).code == 75
-    assert "all 3 restarts" in decide([75], 3, DEFAULT).reason
+    assert "killed by signal 9 (often out of memory)" in apply_failure_policy([SIGKILL], 0, DEFAULT).reason
+    assert "killed by signal 11" in apply_failure_policy([SIGSEGV_IN_A_CONTAINER], 0, DEFAULT).reason
+    assert "a peer was lost" in apply_failure_policy([75], 0, DEFAULT).reason
+    assert apply_failure_policy([SIGKILL], 3, DEFAULT).code == 70
+    assert apply_failure_policy([75], 3, DEFAULT).code == 75
+    assert "all 3 restarts" in apply_failure_policy([75], 3, DEFAULT).reason
 
 
 def test_a_disruption_restarts_for_free():
-    decision = decide([75, 143], 3, DEFAULT, ["DisruptionTarget"])
-    assert decision == Restart(decision.reason, counted=False)
+    decision = apply_failure_policy([75, 143], 3, DEFAULT, ["DisruptionTarget"])
+    assert decision == RestartGang(decision.reason, counted=False)
 
 
 def test_a_disruption_does_not_hide_bad_data():
-    assert isinstance(decide([65], 0, DEFAULT, ["DisruptionTarget"]), Stop)
+    assert isinstance(apply_failure_policy([65], 0, DEFAULT, ["DisruptionTarget"]), StopJob)
 
 
 def test_rules_of_ones_own_do_not_make_a_disruption_count_unless_they_speak_of_it():
-    others = FailurePolicySpec(max_restarts=0, rules=(FailureRule(on_exit_codes=(70,), action="Stop"),))
-    counted = FailurePolicySpec(rules=(FailureRule(on_pod_conditions=("DisruptionTarget",), action="Restart"),))
-    assert decide([137], 0, others, ["DisruptionTarget"]).counted is False
-    assert decide([137], 0, counted, ["DisruptionTarget"]).counted is True
+    others = FailurePolicySpec(max_restarts=0, rules=(FailureRule(on_exit_codes=(70,), action="StopJob"),))
+    counted = FailurePolicySpec(rules=(FailureRule(on_pod_conditions=("DisruptionTarget",), action="RestartGang"),))
+    assert apply_failure_policy([137], 0, others, ["DisruptionTarget"]).counted is False
+    assert apply_failure_policy([137], 0, counted, ["DisruptionTarget"]).counted is True
 
 
 def test_a_stop_says_what_ended_the_job():
-    rule = FailurePolicySpec(rules=(FailureRule(on_exit_codes=(70,), action="Stop"),))
-    assert decide([65], 0, DEFAULT).because == "ExitCode"
-    assert decide([70], 0, rule).because == "Rule"
-    assert decide([70], 3, DEFAULT).because == "Restarts"
+    rule = FailurePolicySpec(rules=(FailureRule(on_exit_codes=(70,), action="StopJob"),))
+    assert apply_failure_policy([65], 0, DEFAULT).because == "ExitCode"
+    assert apply_failure_policy([70], 0, rule).because == "Rule"
+    assert apply_failure_policy([70], 3, DEFAULT).because == "Restarts"
 
 
 def test_the_first_rule_that_matches_decides():
     policy = FailurePolicySpec(
         max_restarts=1,
         rules=(
-            FailureRule(on_exit_codes=(70,), action="Stop"),
-            FailureRule(on_exit_codes=(74, 75), on_pod_conditions=("Flaky",), action="Restart", counted=False),
-            FailureRule(on_exit_codes=(74,), action="Restart"),
+            FailureRule(on_exit_codes=(70,), action="StopJob"),
+            FailureRule(on_exit_codes=(74, 75), on_pod_conditions=("Flaky",), action="RestartGang", counted=False),
+            FailureRule(on_exit_codes=(74,), action="RestartGang"),
         ),
     )
-    assert isinstance(decide([70], 0, policy), Stop)
-    assert decide([74], 0, policy, ["Flaky"]).counted is False
-    assert decide([74], 0, policy).counted is True
-    assert isinstance(decide([74], 1, policy), Stop)
+    assert isinstance(apply_failure_policy([70], 0, policy), StopJob)
+    assert apply_failure_policy([74], 0, policy, ["Flaky"]).counted is False
+    assert apply_failure_policy([74], 0, policy).counted is True
+    assert isinstance(apply_failure_policy([74], 1, policy), StopJob)
 
 
 @given(st.lists(st.sampled_from([0, 1, 64, 65, 70, 74, 75, 76, 130, -9, -15, 134, 137]), min_size=1), st.integers(0, 5))
 def test_the_decision_does_not_depend_on_the_order_or_number_of_pods(codes, restarts):
-    decision = decide(codes, restarts, DEFAULT)
-    assert decision == decide(sorted(codes) * 2, restarts, DEFAULT)
-    assert gang_code(codes) in codes
+    decision = apply_failure_policy(codes, restarts, DEFAULT)
+    assert decision == apply_failure_policy(sorted(codes) * 2, restarts, DEFAULT)
+    assert gang_exit_code(codes) in codes
     if set(codes) - {0, 75, 134}:
-        assert gang_code(codes) not in (0, 75)
-    assert isinstance(decision, Done) == (set(codes) == {0})
+        assert gang_exit_code(codes) not in (0, 75)
+    assert isinstance(decision, JobDone) == (set(codes) == {0})

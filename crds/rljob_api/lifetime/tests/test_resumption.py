@@ -72,9 +72,9 @@ def test_the_engine_must_stay():
     ],
 )
 def test_what_may_change(override):
-    found = changes(override)
-    assert found
-    assert all(change.allowed for change in found)
+    result = changes(override)
+    assert result
+    assert all(change.allowed for change in result)
 
 
 def test_another_algorithm_is_refused():

@@ -33,9 +33,9 @@ from rljob_api.loading.document import depth_problem, read_document, read_value
     ],
 )
 def test_scalars_follow_yaml_1_2(text, value):
-    found = read_value(text)
-    assert found == value
-    assert type(found) is type(value)
+    result = read_value(text)
+    assert result == value
+    assert type(result) is type(value)
 
 
 def test_lines_of_fields_and_of_what_is_inside_them():
@@ -74,9 +74,9 @@ def test_what_cannot_be_printed_has_no_place():
 @pytest.mark.parametrize(
     ("text", "found"), [("a: 1\n---\nb: 2\n", "2 documents"), ("", "0 documents"), ("# hi", "0 documents")]
 )
-def test_a_file_holds_one_document(text, found):
+def test_a_file_holds_one_document(text, result):
     (problem,) = read_document(text).problems
-    assert problem.found == found
+    assert problem.found == result
 
 
 def test_an_empty_second_document_is_no_document():

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from rljob_api import ExitCode, InvalidJobError, job_from_object, parse_job
-from rljob_api.loading.load import by_todays_names
+from rljob_api.loading.load import with_current_names
 from rljob_api.loading.structure import check_structure
 from rljob_api.tests.builders import FULL_EXAMPLE, SMALL, make_job
 
@@ -62,17 +62,17 @@ def test_a_field_that_has_moved_is_read_where_it_is_now(written, means):
     job = make_job().to_json()
     training = {**job["spec"].get("training", {}), "activationCheckpointing": written, "learningRate": 0.5}
     training.pop("memory", None)
-    found, problems = check_structure(by_todays_names({**job, "spec": {**job["spec"], "training": training}}))
-    assert problems == [] and found is not None
-    assert found.spec.training.memory.activation_checkpointing == means
-    assert found.spec.training.learning_rate == 0.5
+    result, problems = check_structure(with_current_names({**job, "spec": {**job["spec"], "training": training}}))
+    assert problems == [] and result is not None
+    assert result.spec.training.memory.activation_checkpointing == means
+    assert result.spec.training.learning_rate == 0.5
 
 
 @pytest.mark.parametrize("document", [None, "text", {}, {"spec": 3}, {"spec": {"training": None}}])
 def test_what_is_no_job_stays_what_it_is(document):
-    assert by_todays_names(document) is document
+    assert with_current_names(document) is document
 
 
 def test_todays_jobs_stay_as_they_are():
     job = make_job().to_json()
-    assert by_todays_names(job) is job
+    assert with_current_names(job) is job

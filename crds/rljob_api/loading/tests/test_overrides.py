@@ -25,9 +25,9 @@ DATA = {"spec": {"stop": {"steps": 5}, "models": [{"name": "actor"}]}}
     ],
 )
 def test_an_override_sets_one_value(override, spec):
-    changed, found = apply_overrides(DATA, [override])
+    changed, result = apply_overrides(DATA, [override])
     assert changed == {"spec": spec}
-    assert found == []
+    assert result == []
 
 
 def test_the_document_itself_is_left_alone():
@@ -101,7 +101,7 @@ def test_who_wrote_what_stands_at_a_path(path, override):
     assert written_by(path, overrides, in_file) == override
 
 
-def test_a_mistake_of_an_override_is_told_as_one():
+def test_a_mistake_of_an_override_is_reported_as_one():
     (problem,) = problems("stop.steps=many")
     assert str(problem).startswith("spec.stop.steps (--set stop.steps=many): ")
     (problem,) = problems("nosuch.field=1")
@@ -111,4 +111,4 @@ def test_a_mistake_of_an_override_is_told_as_one():
 def test_an_override_of_something_that_is_no_mapping():
     _, (problem,) = apply_overrides([1], ["seed=1"])
     assert "list" in problem.message
-    assert [each.path for each in problems("seed=1", text="just a text")] == ["--set seed=1", ""]
+    assert [problem.path for problem in problems("seed=1", text="just a text")] == ["--set seed=1", ""]

@@ -129,11 +129,11 @@ def test_paths():
     [("data.maxPromptTokens", "spec.data.maxPromptTokens"), ("rollout.stopTokenIds.0", "spec.rollout.stopTokenIds[0]")],
 )
 def test_a_whole_number_that_needs_more_than_64_bits_is_a_problem_of_its_field(field, path, number):
-    found = [each for each in problems("rollout.stopTokenIds=[1]", f"{field}={number}") if each.path == path]
-    assert [(each.message, each.fix) for each in found] == [("the number is out of range", "It must fit in 64 bits.")]
-    assert len(found[0].found) <= 80
+    result = [problem for problem in problems("rollout.stopTokenIds=[1]", f"{field}={number}") if problem.path == path]
+    assert [(item.message, item.fix) for item in result] == [("the number is out of range", "It must fit in 64 bits.")]
+    assert len(result[0].found) <= 80
 
 
 @pytest.mark.parametrize("number", [(1 << 63) - 1, -(1 << 63)])
 def test_whole_numbers_of_64_bits_are_judged_by_their_field(number):
-    assert not [each for each in problems(f"data.maxPromptTokens={number}") if "64 bits" in each.fix]
+    assert not [problem for problem in problems(f"data.maxPromptTokens={number}") if "64 bits" in problem.fix]

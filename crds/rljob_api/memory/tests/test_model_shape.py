@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rljob_api.memory.activations import activations
-from rljob_api.memory.layout import Layout
-from rljob_api.memory.model_shape import layers_of, parse_shape
+from rljob_api.memory.model_shape import parse_shape, pipeline_layers
+from rljob_api.memory.parallel_layout import ParallelLayout
 
 QWEN3_8B = {
     "model_type": "qwen3",
@@ -51,7 +51,7 @@ def test_experts_are_counted_all_in_memory_and_those_chosen_in_activations():
     # experts 8 x (2 x 2048 + 4 x 768) + 3 x 128
     layer = 8192 + (4096 + 512) + 13312 + 8 * 7168 + 384
     outside = 4 * 2048 + 2 * 128
-    layout = Layout(shape, ranks=1, stored=4, computed=4, on_cpu=True)
+    layout = ParallelLayout(shape, ranks=1, stored=4, computed=4, on_cpu=True)
     assert activations(layout, 1, recompute=False) == (48 * layer + outside) * 4
     # and where ranks share experts, once more what 8 of them made, as it came back
     shared = replace(layout, ranks=8, expert_ranks=8)
@@ -60,7 +60,7 @@ def test_experts_are_counted_all_in_memory_and_those_chosen_in_activations():
 
 def test_experts_that_ranks_share_are_never_all_on_one():
     shape = parse_shape(QWEN3_30B_A3B)
-    spread = Layout(shape, ranks=16, stored=4, computed=2, on_cpu=False, expert_ranks=8)
+    spread = ParallelLayout(shape, ranks=16, stored=4, computed=2, on_cpu=False, expert_ranks=8)
     # 48 layers of 603,979,776 in experts, of which 7 / 8 are elsewhere
     assert spread.parameters_here == 30_532_122_624 - 48 * 603_979_776 * 7 // 8
     assert spread.unit == 18_878_720 + 262_144 + 603_979_776 // 8
@@ -109,7 +109,7 @@ def test_what_is_not_understood_has_no_shape(change):
 @given(st.integers(1, 9), st.integers(0, 40))
 def test_stages_have_all_layers_in_order_and_nearly_as_many(num_stages, more):
     num_layers = num_stages + more
-    stages = [layers_of(stage, num_stages, num_layers) for stage in range(num_stages)]
+    stages = [pipeline_layers(stage, num_stages, num_layers) for stage in range(num_stages)]
     assert [layer for stage in stages for layer in stage] == list(range(num_layers))
     assert len(stages[-1]) == num_layers // num_stages > 0
     assert {len(stage) - len(stages[-1]) for stage in stages} <= {0, 1}
@@ -147,8 +147,8 @@ def test_a_stage_has_the_experts_of_its_layers():
 
 def test_a_token_meets_all_matrices_but_the_embedding_and_experts_that_it_did_not_choose():
     # 36 layers and the words at the end, twice; in each layer scores of 32 heads of 128 against 100 tokens, and sums
-    matrices = 36 * 192_946_432 + 622_329_856
-    assert parse_shape(QWEN3_8B).operations(100, predicts=True) == 2 * matrices + 36 * 4 * 4096 * 100
+    weights = 36 * 192_946_432 + 622_329_856
+    assert parse_shape(QWEN3_8B).operations(100, predicts=True) == 2 * weights + 36 * 4 * 4096 * 100
     assert parse_shape(QWEN3_8B).operations(0, predicts=False) == 2 * 36 * 192_946_432
     shape = parse_shape(QWEN3_30B_A3B)
     # 8 of 128 experts of 3 x 2048 x 768 in each of 48 layers

@@ -5,12 +5,12 @@ from dataclasses import dataclass, replace
 import pytest
 
 from rljob_api.memory import activations as passing
-from rljob_api.memory import layout as lying
+from rljob_api.memory import parallel_layout as lying
 from rljob_api.memory.activations import activations, logits_bytes, scores_bytes
-from rljob_api.memory.generating import draw_bytes, row_cache_bytes
-from rljob_api.memory.layout import Layout
+from rljob_api.memory.generation import draw_bytes, row_cache_bytes
 from rljob_api.memory.model_shape import FAMILIES, ModelShape
-from rljob_api.memory.training import update_of
+from rljob_api.memory.parallel_layout import ParallelLayout
+from rljob_api.memory.training import update_memory
 
 SHAPE = ModelShape(
     FAMILIES["llama"], vocabulary=10, hidden=4, intermediate=6, layers=2, heads=2, key_heads=1, head_dim=2, tied=True
@@ -19,7 +19,7 @@ SHAPE = ModelShape(
 
 
 def layout(**changes):
-    return Layout(**{"shape": SHAPE, "ranks": 1, "stored": 4, "computed": 4, "on_cpu": True, **changes})
+    return ParallelLayout(**{"shape": SHAPE, "ranks": 1, "stored": 4, "computed": 4, "on_cpu": True, **changes})
 
 
 def test_weights_are_divided_and_gathered_to_compute_with():
@@ -50,23 +50,23 @@ def test_a_layer_keeps_what_its_backward_pass_needs():
 )
 def test_a_norm_keeps_what_it_reads_and_what_is_read_of_it(family, computed, adapter, norms):
     shape = replace(SHAPE, family=replace(FAMILIES[family], projections=3))
-    found = activations(layout(shape=shape, computed=computed, adapter=adapter), 10, recompute=False)
-    assert found == (2 * (norms + 16 + 24) + 20) * 10 * computed
+    result = activations(layout(shape=shape, computed=computed, adapter=adapter), 10, recompute=False)
+    assert result == (2 * (norms + 16 + 24) + 20) * 10 * computed
 
 
 def test_on_its_way_back_a_layer_has_gradients_in_its_mlp_and_may_be_computed_again():
-    kept, again = (update_of(layout(), 10, 0, 2, recompute=recompute) for recompute in (False, True))
+    kept, again = (update_memory(layout(), 10, 0, 2, recompute=recompute) for recompute in (False, True))
     # of gate and up 6 each
     assert kept.activations == (2 * 56 + 20 + 2 * 6) * 10 * 4
     # inputs of both layers, and one layer's 56
     assert again.activations == (2 * 4 + 20 + 56 + 2 * 6) * 10 * 4
     assert again.peak == 1200 + again.activations
     plain = layout(shape=replace(SHAPE, family=replace(SHAPE.family, projections=2)))
-    assert update_of(plain, 10, 0, 2, recompute=False).activations == (2 * (56 - 12) + 20 + 6) * 10 * 4
+    assert update_memory(plain, 10, 0, 2, recompute=False).activations == (2 * (56 - 12) + 20 + 6) * 10 * 4
 
 
 def test_logits_are_gone_when_a_layer_is_on_its_way_back():
-    few, many = (update_of(layout(), 10, responses, 2, recompute=True) for responses in (1, 100))
+    few, many = (update_memory(layout(), 10, responses, 2, recompute=True) for responses in (1, 100))
     # the gradient of the last layer, 40, waits for that of the embedding
     assert few.logits == (4 * 10 + 40) * 4 and few.peak == 1200 + few.activations + 40 * 4
     assert many.peak == 1200 + (2 * 4 + 20) * 10 * 4 + many.logits
@@ -74,11 +74,11 @@ def test_logits_are_gone_when_a_layer_is_on_its_way_back():
 
 def test_micro_batches_that_are_on_their_way_keep_theirs_and_one_layer_is_computed_again():
     assert activations(layout(), 10, recompute=False, micro_batches=3) == 3 * (2 * 56 + 20) * 10 * 4
-    found = update_of(layout(), 10, 0, 3, recompute=True, on_their_way=3)
+    result = update_memory(layout(), 10, 0, 3, recompute=True, on_their_way=3)
     # inputs of both layers and what is around them, thrice, and one layer's 56 and 12
-    assert found.activations == (3 * (2 * 4 + 20) + 56 + 12) * 10 * 4
-    found = update_of(layout(), 10, 0, 2, recompute=False, on_their_way=3)  # of two there are no three
-    assert found.activations == (2 * (2 * 56 + 20) + 12) * 10 * 4
+    assert result.activations == (3 * (2 * 4 + 20) + 56 + 12) * 10 * 4
+    result = update_memory(layout(), 10, 0, 2, recompute=False, on_their_way=3)  # of two there are no three
+    assert result.activations == (2 * (2 * 56 + 20) + 12) * 10 * 4
 
 
 def test_ranks_that_split_matrices_share_the_tokens_outside_of_them():
@@ -90,15 +90,15 @@ def test_ranks_that_split_matrices_share_the_tokens_outside_of_them():
 def test_gradients_of_layers_that_are_reduced_are_there_when_what_they_kept_is_gone(monkeypatch):
     monkeypatch.setattr(lying, "MIN_UNIT_BYTES", 1)  # each layer, of 128 parameters, is reduced by itself
     sharded = layout(ranks=4, held_bytes=0)
-    found = update_of(sharded, 10, 0, 2, recompute=False)
-    assert found.gradients == 300 + 2 * 128 * 4
+    result = update_memory(sharded, 10, 0, 2, recompute=False)
+    assert result.gradients == 300 + 2 * 128 * 4
     # 300 of earlier micro-batches, beside what all layers keep: two of 128 are less than one layer's 56 x 10
-    assert found.peak == 300 + (2 * 56 + 20 + 12) * 10 * 4
-    assert update_of(sharded, 10, 50, 2, recompute=False).peak == (
+    assert result.peak == 300 + (2 * 56 + 20 + 12) * 10 * 4
+    assert update_memory(sharded, 10, 50, 2, recompute=False).peak == (
         300 + (2 * 56 + 20) * 10 * 4 + logits_bytes(sharded, 50, trained=True)
     )
     # where layers keep their inputs alone, both are there
-    assert update_of(sharded, 10, 0, 2, recompute=True).peak == 300 + 2 * 128 * 4 + (2 * 4 + 20 + 56 + 12) * 10 * 4
+    assert update_memory(sharded, 10, 0, 2, recompute=True).peak == 300 + 2 * 128 * 4 + (2 * 4 + 20 + 56 + 12) * 10 * 4
 
 
 def test_a_prompt_that_rows_share_is_attended_over_by_each():
@@ -127,11 +127,11 @@ def test_scores_that_are_bounded_are_there_for_one_layer_and_never_more_than_som
     assert scores_bytes(bounded, 10, 5, trained=True) == 2 * 10 * 5 * (4 + 3 * 4)
     assert scores_bytes(bounded, 10, 5, trained=False) == 2 * 10 * 5 * (4 + 2 * 4)
     assert scores_bytes(replace(bounded, computed=2), 10, 5, trained=True) == 2 * 10 * 5 * (2 + 3 * 4)
-    assert all(scores_bytes(each, 10, 5, trained=True) == 0 for each in (layout(), replace(bounded, ring=True)))
-    found, without = (update_of(each, 10, 0, 2, recompute=True, longest=50) for each in (bounded, layout()))
+    assert all(scores_bytes(item, 10, 5, trained=True) == 0 for item in (layout(), replace(bounded, ring=True)))
+    result, without = (update_memory(item, 10, 0, 2, recompute=True, longest=50) for item in (bounded, layout()))
     # in place of 12 of the MLP's gradients, and of what is kept behind attention: a norm's 2 x 4, and 4 x 6
-    assert found.activations - without.activations == 1000 * 16 - (12 + 8 + 24) * 10 * 4
-    assert found.peak - without.peak == found.activations - without.activations
+    assert result.activations - without.activations == 1000 * 16 - (12 + 8 + 24) * 10 * 4
+    assert result.peak - without.peak == result.activations - without.activations
     monkeypatch.setattr(passing, "SCORES_ELEMENTS", 60)
     assert scores_bytes(bounded, 10, 5, trained=True) == 60 * 16
 
@@ -146,17 +146,17 @@ def test_scores_that_are_bounded_are_there_for_one_layer_and_never_more_than_som
     ],
 )
 def test_gradients_add_up_whole_or_in_parts(ranks, held_bytes, micro_batches, gradients):
-    update = update_of(layout(ranks=ranks, held_bytes=held_bytes), 10, 5, micro_batches, recompute=False)
+    update = update_memory(layout(ranks=ranks, held_bytes=held_bytes), 10, 5, micro_batches, recompute=False)
     assert update.gradients == gradients
 
 
 def test_gradients_are_there_from_the_second_micro_batch_on():
-    one, several = (update_of(layout(), 10, 5, count, recompute=False) for count in (1, 2))
+    one, several = (update_memory(layout(), 10, 5, count, recompute=False) for count in (1, 2))
     together = (2 * 56 + 20) * 10 * 4 + one.logits
     assert one.peak == max(together, 1200 + 56 * 10 * 4 // 2) and several.peak == together + 1200
     bounded = layout(shape=replace(SHAPE, bounded=True))
     # in the first layer all gradients are there, too, and scores of 2 heads x 1 x 500
-    assert update_of(bounded, 1, 0, 1, recompute=True, longest=500).peak == 1200 + 2 * 1 * 500 * 16
+    assert update_memory(bounded, 1, 0, 1, recompute=True, longest=500).peak == 1200 + 2 * 1 * 500 * 16
 
 
 def test_large_models_are_gathered_in_units_of_layers():
@@ -168,9 +168,9 @@ def test_large_models_are_gathered_in_units_of_layers():
         layer_experts = all_experts = 0
         parameters = layers * layer + rest
 
-    found = layout(shape=Large(), ranks=8, held_bytes=0)
+    result = layout(shape=Large(), ranks=8, held_bytes=0)
     # two layers of 16 MiB make a unit of 32; three of those beside the rest
-    assert found.unit == 8 << 20 and found.gathered == (10 + 3 * 8) * 4 << 20
+    assert result.unit == 8 << 20 and result.gathered == (10 + 3 * 8) * 4 << 20
 
 
 def test_a_cache_has_keys_and_values_of_every_token():

@@ -20,7 +20,7 @@ EXAMPLES = [block.partition("```")[0] for block in TEXT.split("```yaml\n")[1:]]
 
 
 @pytest.mark.parametrize(
-    ("page", "text"), [("rljob-reference.md", reference_text()), ("algorithms.md", TEXT)], ids=lambda each: each[:20]
+    ("page", "text"), [("rljob-reference.md", reference_text()), ("algorithms.md", TEXT)], ids=lambda item: item[:20]
 )
 def test_the_page_is_up_to_date(page, text):
     assert (ROOT / "docs" / page).read_text() == text, "run `make docs`"
@@ -39,11 +39,11 @@ def test_every_name_of_the_catalogue_has_a_row_and_an_example():
 
 
 def test_every_registered_function_is_explained_by_sentence_formula_and_paper():
-    found = explanations(FUNCTIONS)
+    result = explanations(FUNCTIONS)
     for registry, names in (("ADVANTAGES", ESTIMATORS), ("POLICY_LOSSES", LOSSES), ("KL_ESTIMATORS", KL_ESTIMATORS)):
         for name in names:
-            told = found[registry, name]
-            assert told.sentence.endswith(".") and told.formula and told.papers, (registry, name)
+            explained = result[registry, name]
+            assert explained.sentence.endswith(".") and explained.formula and explained.papers, (registry, name)
 
 
 def test_formulas_follow_a_function_that_hands_options_on(tmp_path):
@@ -69,9 +69,9 @@ class Whole:
 LOSSES.register("Whole", reads=("x",))(Whole())
 '''
     )
-    found = explanations(tmp_path)
-    assert set(found) == {("LOSSES", "Plain"), ("LOSSES", "Whole")}
-    told = found["LOSSES", "Plain"]
-    assert told == found["LOSSES", "Whole"]
-    assert (told.sentence, told.formula) == ("The mean.", ("L = x / n", "x = y"))
-    assert told.papers == ("https://arxiv.org/abs/1", "https://arxiv.org/abs/2")
+    result = explanations(tmp_path)
+    assert set(result) == {("LOSSES", "Plain"), ("LOSSES", "Whole")}
+    explained = result["LOSSES", "Plain"]
+    assert explained == result["LOSSES", "Whole"]
+    assert (explained.sentence, explained.formula) == ("The mean.", ("L = x / n", "x = y"))
+    assert explained.papers == ("https://arxiv.org/abs/1", "https://arxiv.org/abs/2")

@@ -7,7 +7,7 @@ import pytest
 from rljob_api.catalogue.algorithms import ALGORITHMS
 from rljob_api.catalogue.profiles import DEFAULT
 from rljob_api.catalogue.stages import STAGES
-from rljob_api.checks.unbuilt import UNBUILT
+from rljob_api.checks.unsupported import UNBUILT
 from rljob_api.pages.reference import reference_text
 from rljob_api.tests.builders import problems
 from rljob_api.vocabulary.exit_codes import ExitCode
@@ -50,8 +50,8 @@ def test_what_is_refused_because_it_is_not_built_is_marked(override):
         "training.compile=true": ["training.parallelism.expert=2"],
     }
     said = problems(override, *beside.get(override, []), "workerGroups=[{name: train, accelerator: {count: 2}}]")
-    (found,) = [each for each in said if "not built" in each.message]
-    path = re.sub(r"\d+", "", found.path)
+    (result,) = [item for item in said if "not built" in item.message]
+    path = re.sub(r"\d+", "", result.path)
     assert path.removeprefix("spec.") in UNBUILT
     parent, _, field = path.rpartition(".")
     section = TEXT.partition(f"## `{parent}`\n")[2].partition("\n## ")[0]

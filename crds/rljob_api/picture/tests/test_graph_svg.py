@@ -28,14 +28,14 @@ def test_every_stage_group_and_weight_edge_is_in_the_picture():
 
 
 def test_lines_are_drawn_from_a_place_to_another():
-    lines = [each.get("d") for each in ElementTree.fromstring(render_svg(make_plan())).iter(f"{SVG}path")]
+    lines = [item.get("d") for item in ElementTree.fromstring(render_svg(make_plan())).iter(f"{SVG}path")]
     bends = [line for line in lines if line is not None and " C " in line]
     assert len(bends) >= len(make_plan().edges)
     assert all(line.startswith("M ") for line in bends)
 
 
 def test_lines_tell_columns_transport_and_bytes():
-    titles = [each.text for each in ElementTree.fromstring(render_svg(make_plan())).iter(f"{SVG}title")]
+    titles = [item.text for item in ElementTree.fromstring(render_svg(make_plan())).iter(f"{SVG}title")]
     assert "rollout->reference: prompt_ids, response_ids (local)" in titles
     assert "advantage->update: advantages (buffer, up to 5.0 KiB a step)" in titles
 

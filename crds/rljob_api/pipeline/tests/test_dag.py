@@ -70,7 +70,7 @@ def test_the_order_puts_everything_after_what_it_comes_after(graph):
     assert graph.cycle() == ()
     assert sorted(order) == sorted(graph.after)
     for name in order:
-        assert all(order.index(each) < order.index(name) for each in graph.ancestors(name))
+        assert all(order.index(ancestor) < order.index(name) for ancestor in graph.ancestors(name))
         assert name not in graph.ancestors(name)
 
 
@@ -78,7 +78,7 @@ def test_the_order_puts_everything_after_what_it_comes_after(graph):
 def test_each_level_is_one_more_than_the_highest_before_it(graph):
     levels = graph.levels()
     for name, before in graph.after.items():
-        assert levels[name] == max((levels[each] + 1 for each in before), default=0)
+        assert levels[name] == max((levels[item] + 1 for item in before), default=0)
 
 
 @given(graphs())

@@ -21,14 +21,14 @@ def problems(config, *overrides):
         ("training.routerAuxLossCoefficient", "0.01", "0.01", DENSE | EXPERTS),
     ],
 )
-def test_what_asks_for_experts_or_for_none(path, value, found, fits):
+def test_what_asks_for_experts_or_for_none(path, value, result, fits):
     override = f"{path.replace('[0]', '.0')}={value}"
     other = DENSE | EXPERTS if fits is DENSE else DENSE
     assert problems(fits, override) == []
     # several engines have the model, and are one problem
-    (told,) = problems(other, override)
-    assert (told.path, told.found) == (f"spec.{path}", found)
-    assert told.fix == ("Write false." if path == "training.compile" else "Leave it out.")
+    (messages,) = problems(other, override)
+    assert (messages.path, messages.found) == (f"spec.{path}", result)
+    assert messages.fix == ("Write false." if path == "training.compile" else "Leave it out.")
 
 
 @pytest.mark.parametrize("override", ["rollout.engineOptions.enforceEager=true", "training.routerAuxLossCoefficient=0"])
@@ -40,8 +40,12 @@ def test_steps_that_are_recorded_are_of_models_without_experts():
     recorded = "rollout.engineOptions.enforceEager=false"
     on_devices = "workerGroups=[{name: train, accelerator: {profile: nvidia, count: 1}}]"
     assert problems(DENSE, recorded, on_devices) == []
-    (found,) = problems(DENSE | EXPERTS, recorded, on_devices)
-    assert (found.path, found.found, found.fix) == ("spec.rollout.engineOptions.enforceEager", "false", "Leave it out.")
+    (result,) = problems(DENSE | EXPERTS, recorded, on_devices)
+    assert (result.path, result.found, result.fix) == (
+        "spec.rollout.engineOptions.enforceEager",
+        "false",
+        "Leave it out.",
+    )
     assert problems(DENSE | EXPERTS, recorded, on_devices, "rollout.engine=VLLM") == []
 
 
@@ -55,9 +59,9 @@ def test_a_critic_without_experts_is_no_policy_without_experts():
 def test_stop_tokens_are_of_the_model():
     # 128 tokens are 0 to 127
     assert problems(DENSE, *TWO_GROUPS, "rollout.stopTokenIds=[5, 127]") == []
-    (found,) = problems(DENSE, *TWO_GROUPS, "rollout.stopTokenIds=[5, 128]")
-    assert found.path == "spec.rollout.stopTokenIds[1]" and "are 0 to 127" in found.message
-    assert found.fix == "Write one of them, or leave it out."
+    (result,) = problems(DENSE, *TWO_GROUPS, "rollout.stopTokenIds=[5, 128]")
+    assert result.path == "spec.rollout.stopTokenIds[1]" and "are 0 to 127" in result.message
+    assert result.fix == "Write one of them, or leave it out."
 
 
 def test_nothing_is_asked_of_models_that_are_not_known():
@@ -68,16 +72,16 @@ def test_versions_that_exist_at_once_must_fit_where_they_are_sent_from():
     plan = make_plan(*TWO_GROUPS)
     shapes = {engine.path: parse_shape(DENSE) for engine in plan.engines}
 
-    def found(memory, staleness, shapes):
+    def result(memory, staleness, shapes):
         buffer = plan.spec.data_buffer.model_copy(update={"memory": memory})
         rollout = plan.spec.rollout.model_copy(update={"max_staleness": staleness})
         spec = plan.spec.model_copy(update={"data_buffer": buffer, "rollout": rollout})
-        told = model_problems(plan.model_copy(update={"spec": spec}), {}, shapes)
-        return [each for each in told if each.path == "spec.dataBuffer.memory"]
+        messages = model_problems(plan.model_copy(update={"spec": spec}), {}, shapes)
+        return [message for message in messages if message.path == "spec.dataBuffer.memory"]
 
-    assert found("1Gi", 0, shapes) == found("16Gi", 1, shapes) == found("1Gi", 1, {}) == []
-    (told,) = found("1Gi", 1, shapes)
-    assert "with rollout.maxStaleness 1 up to 4 versions of" in told.message
-    assert "where weights have 128.0 MiB" in told.message
-    assert "Set dataBuffer.memory to at least 3Gi" in told.fix
-    assert found("3Gi", 1, shapes) == []
+    assert result("1Gi", 0, shapes) == result("16Gi", 1, shapes) == result("1Gi", 1, {}) == []
+    (messages,) = result("1Gi", 1, shapes)
+    assert "with rollout.maxStaleness 1 up to 4 versions of" in messages.message
+    assert "where weights have 128.0 MiB" in messages.message
+    assert "Set dataBuffer.memory to at least 3Gi" in messages.fix
+    assert result("3Gi", 1, shapes) == []

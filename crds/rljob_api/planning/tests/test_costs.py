@@ -5,7 +5,7 @@ import pytest
 from rljob_api.memory.model_shape import parse_shape
 from rljob_api.pipeline.meshes import Mesh
 from rljob_api.planning.advice import warnings_of
-from rljob_api.planning.costs import passes_of
+from rljob_api.planning.costs import model_passes
 from rljob_api.planning.planner import plan
 from rljob_api.planning.tests.test_memory import TINY
 from rljob_api.tests.builders import make_job, make_plan
@@ -25,9 +25,9 @@ def plan_of(parallelism, *overrides, count=2, replicas=1, config=TINY | KEYS):
 def costs(*arguments, **changes):
     """By axis, of one mesh."""
     made = plan_of(*arguments, **changes)
-    (found,) = made.meshes
-    assert found.mesh == made.engine("train/actor").mesh
-    return {each.axis: each for each in found.axes}
+    (result,) = made.meshes
+    assert result.mesh == made.engine("train/actor").mesh
+    return {axis.axis: axis for axis in result.axes}
 
 
 def shards(num_ranks):
@@ -36,17 +36,17 @@ def shards(num_ranks):
 
 
 def test_heads_are_exchanged_for_tokens():
-    found = costs("{context: 2}")["cp"]
+    result = costs("{context: 2}")["cp"]
     # half of 1,536 tokens, forth and back, in 2 layers; of queries, keys, values and output the other half
-    assert found.way == "Heads" and found.sent - shards(2) == 768 * 2 * 2 * (2 * 64 + 2 * 16) * 4 // 2
+    assert result.way == "Heads" and result.sent - shards(2) == 768 * 2 * 2 * (2 * 64 + 2 * 16) * 4 // 2
     copies = costs("{context: 2}", count=4)  # which share weights over all four
-    assert copies["cp"].sent == (found.sent - shards(2)) / 2 and copies["dp"].sent == shards(4)
+    assert copies["cp"].sent == (result.sent - shards(2)) / 2 and copies["dp"].sent == shards(4)
 
 
 def test_keys_and_their_gradients_go_round():
-    found = costs("{context: 4}", count=4)["cp"]
+    result = costs("{context: 4}", count=4)["cp"]
     # 384 tokens of keys and values, to three others, forth and back; gradients to three others and home
-    assert found.way == "Ring" and found.sent - shards(4) == 384 * 2 * 2 * 16 * 4 * (3 + 3 + 4)
+    assert result.way == "Ring" and result.sent - shards(4) == 384 * 2 * 2 * 16 * 4 * (3 + 3 + 4)
 
 
 def test_passes_that_are_computed_again_and_those_that_score_send_as_much():
@@ -61,17 +61,17 @@ def test_passes_that_are_computed_again_and_those_that_score_send_as_much():
 
 
 def test_tokens_are_gathered_and_shared_out_twice_in_a_layer():
-    found = costs("{tensor: 2}")["tp"]
+    result = costs("{tensor: 2}")["tp"]
     # 1,536 tokens, forth and back, in 2 layers, half of each of four times 64; and once the gradients of what each has
     # whole: two embeddings of 100 words and a norm, sent to be added up and sent again
-    assert found.sent == 1536 * 2 * 2 * 4 * 64 * 4 // 2 + (2 * 100 * 64 + 64) * 4
-    assert found.way is None
+    assert result.sent == 1536 * 2 * 2 * 4 * 64 * 4 // 2 + (2 * 100 * 64 + 64) * 4
+    assert result.way is None
 
 
 def test_tokens_visit_the_experts_that_they_chose():
-    found = costs("{expert: 2}", config=TINY | KEYS | EXPERTS)
+    result = costs("{expert: 2}", config=TINY | KEYS | EXPERTS)
     # 16 rows of a worker, forth and back, in 2 layers, two experts each, to and fro, every second one elsewhere
-    assert found["ep"].sent == 16 * 48 * 2 * 2 * 2 * 2 * 64 * 4 // 2
+    assert result["ep"].sent == 16 * 48 * 2 * 2 * 2 * 2 * 64 * 4 // 2
 
 
 MEGATRON = "training.engine=Megatron"
@@ -80,9 +80,9 @@ LAYER = 64 * (64 + 2 * 16) + 64 * 64 + 3 * 64 * 128 + 2 * 64 + 2 * 8
 
 
 def test_hidden_states_go_to_the_next_stage_and_gradients_back():
-    found = costs("{pipeline: 2}", MEGATRON)["pp"]
+    result = costs("{pipeline: 2}", MEGATRON)["pp"]
     # the first sends 1,536 tokens of 64 on, the last their gradients back; one between others both
-    assert (found.sent, found.crosses_hosts, found.way) == (1536 * 64 * 4, False, None)
+    assert (result.sent, result.crosses_hosts, result.way) == (1536 * 64 * 4, False, None)
     deep = TINY | KEYS | {"num_hidden_layers": 4}
     assert costs("{pipeline: 4}", MEGATRON, count=4, config=deep)["pp"].sent == 2 * 1536 * 64 * 4
     both = costs("{pipeline: 2, tensor: 2}", MEGATRON, "training.miniBatchRows=16", count=2, replicas=2)
@@ -113,8 +113,8 @@ def test_workers_that_share_experts_are_as_far_apart_as_their_stages():
 
 def test_a_reference_that_is_asked_in_the_update_learns_nothing():
     made = make_plan("algorithm.kl.estimator=Full")
-    assert passes_of(made, made.engine("reference")) == (1, 0)
-    assert passes_of(made, made.engine("train/actor")) == (1, 1)
+    assert model_passes(made, made.engine("reference")) == (1, 0)
+    assert model_passes(made, made.engine("train/actor")) == (1, 1)
 
 
 def test_what_ranks_do_over_other_axes_they_do_with_a_stage():
@@ -133,13 +133,15 @@ def test_stages_wait_for_each_other_at_both_ends_and_for_the_slowest():
     assert costs("{tensor: 2}")["tp"].waits is None
 
 
-def test_stages_that_have_too_few_micro_batches_are_told_of():
-    def told(*overrides):
-        return [each for each in warnings_of(plan_of("{pipeline: 2}", MEGATRON, *overrides)) if "pipeline" in each]
+def test_pipeline_stages_with_too_few_micro_batches_are_reported():
+    def warnings(*overrides):
+        return [
+            warning for warning in warnings_of(plan_of("{pipeline: 2}", MEGATRON, *overrides)) if "pipeline" in warning
+        ]
 
-    (warning,) = told()
+    (warning,) = warnings()
     assert warning.startswith("training.parallelism.pipeline 2: workers wait 50% of their time for other stages")
-    assert told("training.tokensPerMicroBatch=48") == []  # of 32 micro-batches
+    assert warnings("training.tokensPerMicroBatch=48") == []  # of 32 micro-batches
 
 
 def test_a_worker_computes_its_part_of_the_layers_and_of_the_tokens():
@@ -156,22 +158,22 @@ def test_weights_are_gathered_and_gradients_reduced():
 
 
 def test_replicas_gather_weights_in_their_hosts_and_send_gradients_once_from_host_to_host():
-    alone, found = (costs("{}", count=2, replicas=2), costs("{replicate: 2}", count=2, replicas=2))
+    alone, result = (costs("{}", count=2, replicas=2), costs("{replicate: 2}", count=2, replicas=2))
     assert alone["dp"].crosses_hosts and alone["dp"].sent == shards(4)
     # weights and gradients between two; half of the gradients to the other host added up, half of the sums back
-    assert not found["dp"].crosses_hosts and found["dp"].sent == shards(2)
+    assert not result["dp"].crosses_hosts and result["dp"].sent == shards(2)
     half = parse_shape(TINY | KEYS).parameters * 4 // 2
-    assert found["rp"].crosses_hosts and found["rp"].sent == half
-    assert found["rp"].without == train_peak("{}", count=2, replicas=2)
+    assert result["rp"].crosses_hosts and result["rp"].sent == half
+    assert result["rp"].without == train_peak("{}", count=2, replicas=2)
     # two epochs of two mini-batches; weights of packs that are smaller are gathered no more often from host to host
     steps = ("algorithm.updateEpochs=2", "training.miniBatchRows=16", "training.tokensPerMicroBatch=48")
     assert costs("{replicate: 2}", *steps, count=2, replicas=2)["rp"].sent == 4 * half
 
 
 def test_replicas_of_one_copy_share_out_weights_over_those_that_share_its_sequences():
-    found = costs("{context: 2, replicate: 2}", count=2, replicas=2)
+    result = costs("{context: 2, replicate: 2}", count=2, replicas=2)
     exchanged = costs("{context: 2}", count=2, replicas=2)["cp"].sent  # of as many rows
-    assert (found["dp"].sent, found["cp"].sent) == (0, exchanged + shards(2))
+    assert (result["dp"].sent, result["cp"].sent) == (0, exchanged + shards(2))
 
 
 def train_peak(*arguments, **changes):
@@ -180,24 +182,24 @@ def train_peak(*arguments, **changes):
     return next(phase.peak for phase in group.phases if phase.phase == "train")
 
 
-def test_an_axis_that_leaves_its_host_is_told_from_one_that_does_not():
-    found = costs("{tensor: 2, context: 2}", count=2, replicas=4)
-    assert {axis: each.crosses_hosts for axis, each in found.items()} == {"dp": True, "cp": True, "tp": False}
+def test_an_axis_that_leaves_its_host_is_distinguished_from_one_that_does_not():
+    result = costs("{tensor: 2, context: 2}", count=2, replicas=4)
+    assert {axis: item.crosses_hosts for axis, item in result.items()} == {"dp": True, "cp": True, "tp": False}
     assert costs("{tensor: 2}", "data.batchSize=6", count=3, replicas=2)["tp"].crosses_hosts  # ranks 2 and 3
 
 
 def test_what_a_worker_would_have_without_an_axis_is_what_it_has_with_more_copies():
     long = ("data.maxPromptTokens=4096", "dataBuffer.memory=1Gi")
-    found = costs("{context: 2, tensor: 2, pipeline: 2}", *long, MEGATRON, count=8)
+    result = costs("{context: 2, tensor: 2, pipeline: 2}", *long, MEGATRON, count=8)
     peaks = {}
     others = {"pp": "{context: 2, tensor: 2}", "cp": "{tensor: 2, pipeline: 2}", "tp": "{context: 2, pipeline: 2}"}
     for axis, parallelism in others.items():
         (group,) = plan_of(parallelism, *long, MEGATRON, count=8).memory
         peaks[axis] = next(phase.peak for phase in group.phases if phase.phase == "train")
-    assert {axis: found[axis].without for axis in peaks} == peaks
+    assert {axis: result[axis].without for axis in peaks} == peaks
 
 
 @pytest.mark.parametrize("overrides", [(), ("training.parallelism.context=2",)])
-def test_of_a_model_whose_config_is_not_at_hand_nothing_is_told(overrides):
+def test_nothing_is_reported_of_a_model_without_a_config(overrides):
     made = make_plan("workerGroups=[{name: train, accelerator: {profile: cpu, count: 2}}]", *overrides)
     assert made.meshes == () and made.engine("train/actor").mesh != Mesh()

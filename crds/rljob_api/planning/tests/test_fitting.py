@@ -28,12 +28,12 @@ def test_a_job_that_fits_is_left_as_it_is():
 
 def test_micro_batches_are_made_smaller_first():
     medium = (gpus(4), "data.maxPromptTokens=4000")
-    found = fitted(*medium, "training.tokensPerMicroBatch=32768")
-    assert found.changes == {"training.tokensPerMicroBatch": "4096"}  # the largest half of a half that fits
-    assert found.overrides == ("training.tokensPerMicroBatch=4096",)
-    assert plan(found.job, shapes=SHAPES).memory
+    result = fitted(*medium, "training.tokensPerMicroBatch=32768")
+    assert result.changes == {"training.tokensPerMicroBatch": "4096"}  # the largest half of a half that fits
+    assert result.overrides == ("training.tokensPerMicroBatch=4096",)
+    assert plan(result.job, shapes=SHAPES).memory
     twice = fitted(*medium, "training.tokensPerMicroBatch=8192")
-    assert twice.overrides == found.overrides
+    assert twice.overrides == result.overrides
 
 
 LONG = ("data.maxPromptTokens=32000", "training.tokensPerMicroBatch=32768")
@@ -41,33 +41,33 @@ LONG = ("data.maxPromptTokens=32000", "training.tokensPerMicroBatch=32768")
 
 def test_then_activations_are_computed_again_and_then_sequences_are_shared():
     assert fitted(gpus(4), *LONG).overrides == ("training.memory.activationCheckpointing=Full",)
-    found = fitted(gpus(4), *LONG, "data.maxPromptTokens=400000")
-    assert set(found.changes) >= {"training.memory.activationCheckpointing", "training.parallelism.context"}
-    assert not any("offload" in path for path in found.changes)
-    assert plan(found.job, shapes=SHAPES).memory
+    result = fitted(gpus(4), *LONG, "data.maxPromptTokens=400000")
+    assert set(result.changes) >= {"training.memory.activationCheckpointing", "training.parallelism.context"}
+    assert not any("offload" in path for path in result.changes)
+    assert plan(result.job, shapes=SHAPES).memory
 
 
 AUTO = "training.memory.activationCheckpointing=Auto"
 
 
-def test_a_job_that_leaves_activations_to_the_plan_is_not_told_what_it_decides():
+def test_a_job_that_leaves_activations_to_the_plan_gets_no_advice_on_them():
     assert fitted(gpus(4), *LONG, AUTO).changes == {}
     # a row of 64,032 tokens alone: activations computed again, and shared by two workers
-    found = fitted(gpus(4), *LONG, "data.maxPromptTokens=400000", AUTO)
-    assert "training.memory.activationCheckpointing" not in found.changes and found.changes
+    result = fitted(gpus(4), *LONG, "data.maxPromptTokens=400000", AUTO)
+    assert "training.memory.activationCheckpointing" not in result.changes and result.changes
 
 
 def test_an_optimizer_waits_on_the_host_before_parameters_do():
     # on two, half of 12 bytes of each parameter and of 4 more of gradients, and 2 that generate: 76 GiB of 79.6
     # on one, weights and gradients in 4 bytes, 2 that generate and 2 gathered: more than 80 without the optimizer
-    found = fitted(gpus(1, count=2), "training.tokensPerMicroBatch=1024")
-    assert found.overrides == ("training.memory.offload.optimizer=true",)
-    found = fitted(gpus(1, count=1), "training.tokensPerMicroBatch=1024")
-    assert found.overrides == (
+    result = fitted(gpus(1, count=2), "training.tokensPerMicroBatch=1024")
+    assert result.overrides == ("training.memory.offload.optimizer=true",)
+    result = fitted(gpus(1, count=1), "training.tokensPerMicroBatch=1024")
+    assert result.overrides == (
         "training.memory.offload.optimizer=true",
         "training.memory.offload.parameters=true",
     )
-    assert plan(found.job, shapes=SHAPES).memory
+    assert plan(result.job, shapes=SHAPES).memory
 
 
 LIMITED = "{spec: {containers: [{name: worker, resources: {limits: {memory: 100Gi}}}]}}"
@@ -170,9 +170,9 @@ ROWS = ("data.maxPromptTokens=100000", "training.memory.activationCheckpointing=
 
 def test_of_layouts_that_fit_one_that_gathers_weights_in_its_hosts_costs_least():
     # rows are too long for one worker, and two that share sequences have room for weights on each of four hosts
-    found = fitted(gpus(4), *ROWS)
-    assert found.changes == {"training.parallelism.context": "2", "training.parallelism.replicate": "4"}
-    (mesh,) = plan(found.job, shapes=SHAPES).meshes
+    result = fitted(gpus(4), *ROWS)
+    assert result.changes == {"training.parallelism.context": "2", "training.parallelism.replicate": "4"}
+    (mesh,) = plan(result.job, shapes=SHAPES).meshes
     assert [axis.axis for axis in mesh.axes if axis.crosses_hosts] == ["rp"]
     # on one host memory is worth more than bytes within it, however much there is
     roomy = DEFAULT["nvidia-h100"].model_copy(update={"memory": "200Gi"})
@@ -219,7 +219,7 @@ def test_what_is_proposed_fits_as_it_is(count, replicas, tokens, checkpointing, 
         gpus(replicas, count), "data.maxPromptTokens=16000", f"training.tokensPerMicroBatch={tokens}",
         f"training.memory.activationCheckpointing={checkpointing}", f"training.optimizer.states={states}",
     )  # fmt: skip
-    found = fitted(*overrides)
-    again = fitted(*overrides, *found.overrides)
+    result = fitted(*overrides)
+    again = fitted(*overrides, *result.overrides)
     assert again.changes == {}
-    assert again.job.spec.training == found.job.spec.training
+    assert again.job.spec.training == result.job.spec.training

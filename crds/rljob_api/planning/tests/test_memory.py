@@ -26,8 +26,8 @@ def planned(config, *overrides):
 
 
 def phases(config, *overrides, group="train"):
-    found = next(each for each in planned(config, *overrides).memory if each.group == group)
-    return {phase.phase: phase for phase in found.phases}
+    result = next(item for item in planned(config, *overrides).memory if item.group == group)
+    return {phase.phase: phase for phase in result.phases}
 
 
 def gpus(replicas, count=8):
@@ -42,13 +42,13 @@ def test_a_model_without_its_config_at_hand_is_said_to_be_unknown():
 
 
 def test_weights_and_optimizer_are_divided_over_workers():
-    found = phases(QWEN3_8B, gpus(1), "algorithm.kl.coefficient=0", "data.batchSize=8")
+    result = phases(QWEN3_8B, gpus(1), "algorithm.kl.coefficient=0", "data.batchSize=8")
     parameters = 8_190_735_360
     # in BFloat16 masters of 4 bytes and two states of 4, an eighth of each, and a whole copy of 2 bytes that generates
-    assert found["load"].optimizer == parameters
-    assert found["load"].weights == parameters // 2 + 2 * parameters
+    assert result["load"].optimizer == parameters
+    assert result["load"].weights == parameters // 2 + 2 * parameters
     # gradients: an eighth of 4 bytes each, and two layers on their way
-    assert found["train"].gradients == parameters // 2 + 2 * 4 * 192_946_432
+    assert result["train"].gradients == parameters // 2 + 2 * 4 * 192_946_432
 
 
 def test_replicas_have_everything_once_each():
@@ -61,18 +61,18 @@ def test_replicas_have_everything_once_each():
 
 def test_a_replica_of_one_worker_has_a_copy_of_weights_to_compute_with():
     pair = "workerGroups=[{name: train, accelerator: {profile: cpu, count: 2}}]"
-    alone, found = (phases(TINY, "algorithm.kl.coefficient=0", *more) for more in ((), replicated(pair)))
+    alone, result = (phases(TINY, "algorithm.kl.coefficient=0", *more) for more in ((), replicated(pair)))
     # what generates on one worker has the weights of what trains; two that add up gradients keep theirs apart
-    assert found["load"].weights == 2 * alone["load"].weights
-    assert found["load"].optimizer == alone["load"].optimizer
-    assert found["checkpoint"].checkpoint == alone["checkpoint"].checkpoint // 2  # of which each writes half
+    assert result["load"].weights == 2 * alone["load"].weights
+    assert result["load"].optimizer == alone["load"].optimizer
+    assert result["checkpoint"].checkpoint == alone["checkpoint"].checkpoint // 2  # of which each writes half
 
 
 def replicated(workers):
     return (workers, "training.parallelism.replicate=2")
 
 
-def test_a_job_that_has_no_room_for_replicas_is_told_to_have_fewer():
+def test_a_job_without_memory_for_replicas_is_advised_to_have_fewer():
     with pytest.raises(InvalidJobError, match="Lower training.parallelism.replicate, or set training.memory.offload"):
         phases(QWEN3_8B, gpus(2, count=2), "data.batchSize=16", LITTLE, "training.parallelism.replicate=2")
 
@@ -81,9 +81,9 @@ def test_workers_that_split_matrices_keep_the_rest_whole():
     wide = ("algorithm.kl.coefficient=0", "data.batchSize=64", LITTLE, "data.maxPromptTokens=128")
     alone, split = (phases(QWEN3_8B, gpus(1), *wide, f"training.parallelism.tensor={size}") for size in (1, 2))
     # a layer has matrices of 192,937,984 and norms of 2 x 4096 + 2 x 128; beside the layers: 2 embeddings and a norm
-    matrices, norms, rest = 192_937_984, 8448, 2 * 151_936 * 4096 + 4096
-    part = 36 * (matrices // 2 + norms) + rest
-    assert alone["load"].optimizer == 36 * (matrices + norms) + rest  # 8 bytes over 8 ranks
+    weights, norms, rest = 192_937_984, 8448, 2 * 151_936 * 4096 + 4096
+    part = 36 * (weights // 2 + norms) + rest
+    assert alone["load"].optimizer == 36 * (weights + norms) + rest  # 8 bytes over 8 ranks
     assert split["load"].optimizer == 2 * part  # over the 4 pairs of ranks
     assert split["train"].activations < 0.7 * alone["train"].activations
 
@@ -136,28 +136,28 @@ def test_a_stage_between_may_have_most_where_not_all_layers_have_experts():
     job = ("algorithm.kl.coefficient=0", "training.engine=Megatron", "training.parallelism.pipeline=3")
     pod = "workerGroups=[{name: train, accelerator: {profile: cpu, count: 3}}]"
     # 64 experts of 3 x 64 x 512 numbers of 4 bytes, on the second of three stages; the rest is less than a hundredth
-    found = phases(config, *job, pod, "data.batchSize=6")["load"].optimizer
-    assert found == pytest.approx(2 * 64 * 3 * 64 * 512 * 4, rel=0.02)
+    optimizer = phases(config, *job, pod, "data.batchSize=6")["load"].optimizer
+    assert optimizer == pytest.approx(2 * 64 * 3 * 64 * 512 * 4, rel=0.02)
 
 
 def test_one_worker_in_float32_generates_with_the_weights_it_trains():
-    found = phases(TINY, "algorithm.kl.coefficient=0")
+    result = phases(TINY, "algorithm.kl.coefficient=0")
     assert phases(TINY, "algorithm.kl.coefficient=0", "training.engine=Megatron")["load"].weights == (
-        2 * found["load"].weights  # Megatron's layers are nobody else's
+        2 * result["load"].weights  # Megatron's layers are nobody else's
     )
-    assert found["load"].weights * 2 == found["load"].optimizer
-    assert phases(TINY)["load"].weights == 2 * found["load"].weights  # with a reference
+    assert result["load"].weights * 2 == result["load"].optimizer
+    assert phases(TINY)["load"].weights == 2 * result["load"].weights  # with a reference
 
 
 def test_an_adapter_is_all_that_has_gradients_and_its_base_is_the_reference():
-    found = phases(QWEN3_8B, gpus(1), "data.batchSize=8", "models.0.adapter={rank: 16}", LITTLE)
+    result = phases(QWEN3_8B, gpus(1), "data.batchSize=8", "models.0.adapter={rank: 16}", LITTLE)
     # beside each layer: q, o (4096 + 4096), k, v (4096 + 1024), and three of 4096 + 12288
     adapter = 36 * 16 * (2 * 8192 + 2 * 5120 + 3 * 16384)
-    assert found["load"].optimizer == 2 * adapter * 4 // 8
+    assert result["load"].optimizer == 2 * adapter * 4 // 8
     # an eighth of the model in 2 bytes and of the adapter in 4, and the copy that generates; no reference
-    assert found["load"].weights == 8_190_735_360 * 2 // 8 + adapter * 4 // 8 + 8_190_735_360 * 2
+    assert result["load"].weights == 8_190_735_360 * 2 // 8 + adapter * 4 // 8 + 8_190_735_360 * 2
     # an eighth, and what two of the layers have of it on their way
-    assert found["train"].gradients == adapter * 4 // 8 + 2 * 192_946_432 * adapter * 4 // 8_190_735_360
+    assert result["train"].gradients == adapter * 4 // 8 + 2 * 192_946_432 * adapter * 4 // 8_190_735_360
 
 
 def test_a_critic_is_trained_beside_the_policy():
@@ -177,10 +177,10 @@ def test_a_copy_that_generates_is_shared_by_its_workers():
     job = ("rollout.engine=VLLM", "training.precision=Float32", "rollout.parallelism.tensor=2")
     for replicas, rows in ((1, 32), (4, 8)):
         groups = f"workerGroups=[{{name: train, replicas: 1}}, {pods.format(replicas)}]"
-        found = phases(TINY | {"num_key_value_heads": 2}, *job, groups, group="rollout")
-        assert found["generate"].cache == rows * one_row
+        result = phases(TINY | {"num_key_value_heads": 2}, *job, groups, group="rollout")
+        assert result["generate"].cache == rows * one_row
         alone = phases(TINY | {"num_key_value_heads": 2}, *job[:2], groups, group="rollout")
-        assert 2 * found["load"].weights == alone["load"].weights > 0
+        assert 2 * result["load"].weights == alone["load"].weights > 0
 
 
 CPUS = "workerGroups=[{name: train, accelerator: {count: 4}}]"
@@ -202,9 +202,9 @@ def test_steps_go_on_beside_the_copy_of_a_checkpoint_that_is_written():
 
 
 def test_the_copy_of_an_adapter_is_that_of_its_own_and_on_accelerators_it_lies_elsewhere():
-    found = phases(TINY, CPUS, "models.0.adapter={rank: 16}")
+    result = phases(TINY, CPUS, "models.0.adapter={rank: 16}")
     # beside each layer: q, o (64 + 256), k, v (64 + 64), and three of 64 + 128
-    assert found["checkpoint"].checkpoint == 3 * 4 * (2 * 16 * (2 * 320 + 2 * 128 + 3 * 192)) // 4
+    assert result["checkpoint"].checkpoint == 3 * 4 * (2 * 16 * (2 * 320 + 2 * 128 + 3 * 192)) // 4
     assert "checkpoint" not in phases(TINY, gpus(1), "data.batchSize=8", "checkpoint.everySteps=1")
 
 
@@ -295,8 +295,8 @@ def on_two_hosts(*overrides):
 
 def test_a_cache_takes_its_fraction_of_what_is_free():
     one_row = (16 + 4096) * 36 * 2 * 1024 * 2
-    found = phases(QWEN3_8B, *on_two_hosts("rollout.maxResponseTokens=4096"), group="rollout")
-    assert found["generate"].cache == 32 * one_row  # 256 rows on 8 workers: all of them
+    result = phases(QWEN3_8B, *on_two_hosts("rollout.maxResponseTokens=4096"), group="rollout")
+    assert result["generate"].cache == 32 * one_row  # 256 rows on 8 workers: all of them
     few = phases(
         QWEN3_8B, *on_two_hosts("rollout.maxResponseTokens=4096", "rollout.memoryFraction=0.1"), group="rollout"
     )
@@ -307,8 +307,8 @@ def test_a_cache_takes_its_fraction_of_what_is_free():
 def test_a_row_that_alone_has_no_room_is_refused():
     with pytest.raises(InvalidJobError) as caught:
         planned(QWEN3_8B, *on_two_hosts("rollout.maxResponseTokens=600000", "dataBuffer.memory=64Gi"))
-    found = next(problem for problem in caught.value.problems if "to generate" in problem.message)
-    assert found.path == "spec.workerGroups[1]" and found.fix.startswith("Lower rollout.maxResponseTokens")
+    result = next(problem for problem in caught.value.problems if "to generate" in problem.message)
+    assert result.path == "spec.workerGroups[1]" and result.fix.startswith("Lower rollout.maxResponseTokens")
 
 
 ONE = (gpus(1), "data.batchSize=8", LITTLE, "algorithm.kl.coefficient=0")
@@ -342,19 +342,21 @@ def test_parameters_on_the_host_come_back_a_few_layers_at_a_time():
 
 
 def test_optimizers_sleep_while_the_same_accelerators_generate():
-    found = phases(QWEN3_8B, *ONE)
-    assert (found["load"].optimizer, found["generate"].optimizer) == (NUMBERS, 0)
-    assert (found["load"].host, found["generate"].host) == (0, NUMBERS)
-    assert found["generate"].peak == found["load"].peak - NUMBERS + found["generate"].cache + found["generate"].logits
+    result = phases(QWEN3_8B, *ONE)
+    assert (result["load"].optimizer, result["generate"].optimizer) == (NUMBERS, 0)
+    assert (result["load"].host, result["generate"].host) == (0, NUMBERS)
+    assert (
+        result["generate"].peak == result["load"].peak - NUMBERS + result["generate"].cache + result["generate"].logits
+    )
     for stays in (phases(TINY, *ONE), phases(TINY, CPUS)):  # too little to be worth it, and no other memory to go to
         assert stays["generate"].optimizer == stays["load"].optimizer > 0 and stays["generate"].host == 0
 
 
 def test_weights_come_while_optimizers_of_the_same_accelerators_sleep():
-    found = phases(QWEN3_8B, gpus(1), "algorithm.kl.coefficient=0", "data.batchSize=8")
-    assert (found["sync"].optimizer, found["sync"].host) == (0, NUMBERS)
+    result = phases(QWEN3_8B, gpus(1), "algorithm.kl.coefficient=0", "data.batchSize=8")
+    assert (result["sync"].optimizer, result["sync"].host) == (0, NUMBERS)
     # two buckets as large as the largest tensor, 151,936 x 4096 of 2 bytes
-    assert found["sync"].peak == found["load"].weights + 2 * 151_936 * 4096 * 2
+    assert result["sync"].peak == result["load"].weights + 2 * 151_936 * 4096 * 2
     apart = phases(QWEN3_8B, *on_two_hosts("algorithm.kl.coefficient=0"))
     assert apart["sync"].optimizer == apart["load"].optimizer > 0
 
@@ -370,12 +372,12 @@ def test_states_of_fewer_bytes_are_counted():
 
 def test_offloading_changes_nothing_on_cpus_and_is_said_to():
     made = [planned(TINY, CPUS, *more) for more in ((), (OPTIMIZER,), (PARAMETERS,))]
-    assert all(each.memory == made[0].memory for each in made)
-    assert [[each for each in warnings_of(found) if "offload" in each] for found in made[:1]] == [[]]
-    for found in made[1:]:
-        (warning,) = [each for each in warnings_of(found) if "offload" in each]
+    assert all(item.memory == made[0].memory for item in made)
+    assert [[warning for warning in warnings_of(result) if "offload" in warning] for result in made[:1]] == [[]]
+    for result in made[1:]:
+        (warning,) = [warning for warning in warnings_of(result) if "offload" in warning]
         assert "changes nothing: train trains on CPUs, whose memory is the host's" in warning
-    assert not [each for each in warnings_of(planned(QWEN3_8B, *ONE, PARAMETERS)) if "offload" in each]
+    assert not [warning for warning in warnings_of(planned(QWEN3_8B, *ONE, PARAMETERS)) if "offload" in warning]
 
 
 def test_a_host_needs_room_for_what_waits_there():
@@ -390,7 +392,7 @@ def test_a_host_needs_room_for_what_waits_there():
     assert limited("160Gi").memory
 
 
-def test_what_does_not_fit_is_told_what_may_wait_on_the_host():
+def test_what_does_not_fit_is_advised_what_may_be_offloaded():
     with pytest.raises(InvalidJobError) as caught:
         planned(QWEN3_8B, gpus(1, count=1), "data.batchSize=8")
     assert "offload.optimizer: true, or set training.memory.offload.parameters: true" in caught.value.problems[0].fix

@@ -39,22 +39,22 @@ def test_properties_of_every_plan(stages, replicas, count, is_split):
     ]
     dag_spec = {"stages": [stage.model_dump(by_alias=True) for stage in stages]}
     spec = {**job.spec.to_json(), "dag": dag_spec, "workerGroups": [group.to_json() for group in groups]}
-    found = plan(RLJob.model_validate({**job.to_json(), "spec": spec}))
+    result = plan(RLJob.model_validate({**job.to_json(), "spec": spec}))
 
-    scheduled = [name for group in found.groups for name in group.schedule]
+    scheduled = [name for group in result.groups for name in group.schedule]
     assert sorted(scheduled) == sorted(stage.name for stage in stages)
-    order = [stage.name for stage in found.stages]
-    for group in found.groups:
-        assert list(group.schedule) == [name for name in order if found.stage(name).group == group.name]
-    for edge in found.edges:
-        producer, consumer = found.stage(edge.producer), found.stage(edge.consumer)
+    order = [stage.name for stage in result.stages]
+    for group in result.groups:
+        assert list(group.schedule) == [name for name in order if result.stage(name).group == group.name]
+    for edge in result.edges:
+        producer, consumer = result.stage(edge.producer), result.stage(edge.consumer)
         assert order.index(edge.producer) < order.index(edge.consumer)
         assert set(edge.columns) <= set(producer.writes) & set(consumer.reads)
         is_local = producer.group == consumer.group and {producer.balance, consumer.balance} == {"None"}
         assert (edge.transport == "Local") == is_local
-    for stage in found.stages:
-        columns = [column for edge in found.inputs(stage.name) for column in edge.columns]
+    for stage in result.stages:
+        columns = [column for edge in result.inputs(stage.name) for column in edge.columns]
         assert sorted(columns) == sorted(stage.reads)
-        assert set(stage.after) <= {edge.producer for edge in found.inputs(stage.name)}
-        assert stage.mesh.size == found.group(stage.group).num_workers
-    assert found.hash() == plan(RLJob.model_validate({**job.to_json(), "spec": spec})).hash()
+        assert set(stage.after) <= {edge.producer for edge in result.inputs(stage.name)}
+        assert stage.mesh.size == result.group(stage.group).num_workers
+    assert result.hash() == plan(RLJob.model_validate({**job.to_json(), "spec": spec})).hash()

@@ -178,9 +178,9 @@ def test_weights_stay_in_the_process_when_colocated():
 
 
 def test_weights_go_between_groups_as_the_job_says():
-    for asked, found in [("Auto", "DataBuffer"), ("DataBuffer", "DataBuffer"), ("Collective", "Collective")]:
+    for asked, result in [("Auto", "DataBuffer"), ("DataBuffer", "DataBuffer"), ("Collective", "Collective")]:
         plan = make_plan(*TWO_GROUPS, f"weightSync.transport={asked}")
-        assert [edge.transport for edge in plan.weights] == [found]
+        assert [edge.transport for edge in plan.weights] == [result]
     assert [edge.transport for edge in make_plan("weightSync.transport=InProcess").weights] == ["InProcess"]
 
 

@@ -61,29 +61,29 @@ SHORTER = "or set rollout.maxSequenceTokens: 512, which shortens responses to lo
     ],
 )
 def test_the_field_that_gives_way_is_named_with_what_would_fit(prompt, response, field, fix):
-    (found,) = problems(f"rollout.maxResponseTokens={response}", f"data.maxPromptTokens={prompt}")
-    assert found.path == f"spec.{field}" and found.fix == fix
-    assert f"rows of up to {prompt + response}, and model models/tiny reads 512 positions" in found.message
+    (result,) = problems(f"rollout.maxResponseTokens={response}", f"data.maxPromptTokens={prompt}")
+    assert result.path == f"spec.{field}" and result.fix == fix
+    assert f"rows of up to {prompt + response}, and model models/tiny reads 512 positions" in result.message
 
 
 def test_a_reference_reads_the_same_rows():
     plan = make_plan("models=[{name: actor, path: a}, {name: reference, path: b}]", "data.maxPromptTokens=481")
-    (found,) = position_problems(plan, {"a": replace(SHAPE, max_positions=4096), "b": SHAPE})
-    assert "model b reads 512" in found.message
+    (result,) = position_problems(plan, {"a": replace(SHAPE, max_positions=4096), "b": SHAPE})
+    assert "model b reads 512" in result.message
 
 
 def test_texts_that_may_be_longer_than_a_model_of_rewards_reads_are_refused():
     models = "models=[{name: actor, path: a}, {name: taste, path: t}]"
     first = "{name: first, run: 'rljob_worker.rewards:exact_match', column: answer}"
 
-    def found(longest):
+    def result(longest):
         taste = f"{{name: good, run: RewardModel, model: taste, options: {{maxTokens: {longest}}}}}"
         return list(position_problems(make_plan(models, f"rewards=[{first}, {taste}]"), {"t": SHAPE}))
 
-    assert found(512) == []
-    (told,) = found(513)
-    assert (told.path, told.found) == ("spec.rewards[1].options.maxTokens", "513")
-    assert told.message.startswith("model t reads 512 positions") and told.fix == "Write 512 or less."
+    assert result(512) == []
+    (problem,) = result(513)
+    assert (problem.path, problem.found) == ("spec.rewards[1].options.maxTokens", "513")
+    assert problem.message.startswith("model t reads 512 positions") and problem.fix == "Write 512 or less."
 
 
 def test_models_of_which_nothing_is_known_are_left_to_their_engines():

@@ -25,8 +25,8 @@ def planned(*overrides, shapes=SHAPES):
     return plan(make_job(*SMALL, *overrides), shapes=shapes)
 
 
-def recomputing(found):
-    return [engine.name for engine in found.engines if engine.recomputes]
+def recomputing(result):
+    return [engine.name for engine in result.engines if engine.recomputes]
 
 
 def test_what_a_job_asks_for_is_what_it_gets():
@@ -36,9 +36,9 @@ def test_what_a_job_asks_for_is_what_it_gets():
 
 def test_auto_computes_again_only_what_has_no_room():
     assert recomputing(planned(gpus(4), AUTO)) == []
-    found = planned(gpus(4), AUTO, *LONG)
-    assert recomputing(found) == ["train/actor"]  # and not the reference, which has no backward pass
-    assert found.memory == planned(gpus(4), "training.memory.activationCheckpointing=Full", *LONG).memory
+    result = planned(gpus(4), AUTO, *LONG)
+    assert recomputing(result) == ["train/actor"]  # and not the reference, which has no backward pass
+    assert result.memory == planned(gpus(4), "training.memory.activationCheckpointing=Full", *LONG).memory
     with pytest.raises(InvalidJobError, match="activationCheckpointing: Auto"):
         planned(gpus(4), *LONG)
 
@@ -46,7 +46,7 @@ def test_auto_computes_again_only_what_has_no_room():
 def test_auto_computes_again_where_nobody_knows_whether_there_is_room():
     unknown = planned(gpus(4), AUTO, shapes={})
     assert recomputing(unknown) == ["train/actor"]
-    (warning,) = [each for each in warnings_of(unknown) if "activationCheckpointing" in each]
+    (warning,) = [warning for warning in warnings_of(unknown) if "activationCheckpointing" in warning]
     assert "nobody knows how large models/tiny is: train computes activations again" in warning
     sizeless = DEFAULT | {"nvidia-h100": DEFAULT["nvidia-h100"].model_copy(update={"memory": None})}
     assert recomputing(plan(make_job(*SMALL, gpus(4), AUTO), sizeless, SHAPES)) == ["train/actor"]
@@ -54,7 +54,7 @@ def test_auto_computes_again_where_nobody_knows_whether_there_is_room():
 
 def test_a_worker_on_cpus_that_nobody_limits_has_room():
     assert recomputing(planned(AUTO)) == recomputing(planned(AUTO, shapes={})) == []
-    assert not [each for each in warnings_of(planned(AUTO, shapes={})) if "activationCheckpointing" in each]
+    assert not [warning for warning in warnings_of(planned(AUTO, shapes={})) if "activationCheckpointing" in warning]
 
 
 def test_the_decision_is_one_of_each_group():
@@ -71,12 +71,12 @@ def test_the_decision_is_one_of_each_group():
         "{name: learn, run: UpdateCritic, models: [critic], after: [advantage], group: critic}",
         "{name: update, run: UpdatePolicy, models: [actor], after: [advantage, reference], group: policy}",
     ]
-    found = planned(
+    result = planned(
         f"workerGroups=[{policy}, {critic}]", "algorithm={name: PPO}", f"dag={{stages: [{', '.join(dag)}]}}", AUTO,
         "models=[{name: actor, path: models/tiny}, {name: critic, path: models/small}]", "data.maxPromptTokens=8000",
         shapes=SHAPES | {"models/small": parse_shape(QWEN3_8B | {"num_hidden_layers": 2})},
     )  # fmt: skip
-    assert recomputing(found) == ["train/actor"]
+    assert recomputing(result) == ["train/actor"]
 
 
 @given(st.sampled_from([1, 2, 4]), st.sampled_from([1024, 8192, 32768]), st.sampled_from(["None", "Full"]))
@@ -89,7 +89,7 @@ def test_auto_is_none_where_that_fits_and_else_full(replicas, tokens, other):
     limits = {group.name: limit_of(drawn, group, DEFAULT[group.profile].memory) for group in drawn.groups}
     decided = memory_of(with_recomputing(drawn, SHAPES, limits), SHAPES, limits)
     written = memory_of(plan(asked), SHAPES, limits)
-    kept, again = (max(phase.peak for phase in each[0].phases) for each in (decided, written))
+    kept, again = (max(phase.peak for phase in item[0].phases) for item in (decided, written))
     if other == "Full":
         assert kept >= again
     else:

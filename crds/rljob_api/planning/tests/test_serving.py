@@ -35,8 +35,8 @@ def planned(**fields: Any) -> ServicePlan:
 def test_a_copy_has_the_accelerators_of_its_profile(
     profile: str, device: str, accelerators: int, ray_resource: str | None
 ) -> None:
-    found = planned(workerGroup={"accelerator": {"profile": profile, "count": 2}})
-    assert found == ServicePlan(
+    result = planned(workerGroup={"accelerator": {"profile": profile, "count": 2}})
+    assert result == ServicePlan(
         name="judge", profile=profile, copies=1, device=device, accelerators=accelerators, ray_resource=ray_resource
     )
 
@@ -51,8 +51,8 @@ def test_a_copy_has_the_accelerators_of_its_profile(
 )
 def test_every_copy_is_counted(fields: dict[str, Any], copies: int) -> None:
     group = {**fields.pop("workerGroup", {}), "accelerator": {"profile": "nvidia", "count": 2}}
-    found = planned(workerGroup=group, **fields)
-    assert (found.copies, found.num_accelerators) == (copies, 2 * copies)
+    result = planned(workerGroup=group, **fields)
+    assert (result.copies, result.num_accelerators) == (copies, 2 * copies)
 
 
 def test_a_job_without_services_plans_none() -> None:

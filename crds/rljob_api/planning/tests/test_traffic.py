@@ -2,9 +2,9 @@
 
 import pytest
 
-from rljob_api.catalogue.widths import INDEX_BYTES
+from rljob_api.catalogue.column_widths import INDEX_BYTES
 from rljob_api.planning.advice import warnings_of
-from rljob_api.planning.traffic import Traffic, expected_bytes, group_bytes, row_bytes
+from rljob_api.planning.traffic import EdgeTraffic, expected_bytes, group_bytes, planned_row_bytes
 from rljob_api.tests.builders import ROLLOUT, TWO_GROUPS, dag, make_plan
 from rljob_api.vocabulary.quantity import covering_quantity, format_bytes, parse_quantity
 
@@ -12,19 +12,19 @@ from rljob_api.vocabulary.quantity import covering_quantity, format_bytes, parse
 def test_bytes_of_a_row_and_of_a_group():
     columns = ("prompt_ids", "response_ids", "response_mask", "rewards")
     # index 24 + offset of the prompt 8 + response (8 + 32 x 8) + mask (8 + 32 x 1) + reward 4
-    assert row_bytes(columns, 32) == 24 + 8 + 264 + 40 + 4
+    assert planned_row_bytes(columns, 32) == 24 + 8 + 264 + 40 + 4
     assert group_bytes(columns, 16) == 16 * 8
-    assert row_bytes((), 32) == INDEX_BYTES
+    assert planned_row_bytes((), 32) == INDEX_BYTES
     assert group_bytes((), 16) == 0
     # text of the data: an offset a row, 256 guessed a group; a column nobody knows: 8
-    assert row_bytes(("answer", "style"), 1, frozenset({"answer"})) == 24 + 8 + 8
+    assert planned_row_bytes(("answer", "style"), 1, frozenset({"answer"})) == 24 + 8 + 8
     assert group_bytes(("answer", "style"), 1, frozenset({"answer"})) == 256
 
 
 def test_routes_are_guessed_by_the_token():
     # 48 layers of 8 experts: of each response token and, once for a group, of each of its prompt
     columns = ("prompt_routed_experts", "routed_experts")
-    assert row_bytes(columns, 32) == INDEX_BYTES + 8 + 8 + 384 * 32
+    assert planned_row_bytes(columns, 32) == INDEX_BYTES + 8 + 8 + 384 * 32
     assert group_bytes(columns, 16) == 384 * 16
     plan = make_plan("training.routerReplay=Rollout", *TWO_GROUPS)
     assert set(columns) <= set(plan.stage("rollout").writes)
@@ -33,25 +33,25 @@ def test_routes_are_guessed_by_the_token():
 
 
 def test_local_edges_move_nothing():
-    assert expected_bytes(make_plan())["rollout->reward"] == Traffic(0, 0, 0)
+    assert expected_bytes(make_plan())["rollout->reward"] == EdgeTraffic(0, 0, 0)
 
 
 def test_a_buffer_edge_counts_every_row_of_the_step():
     # 8 prompts x 4 responses; ref_log_probs: 24 + 8 + 4 x tokens, with 1, 16 and 32 response tokens
     traffic = expected_bytes(make_plan())["reference->update"]
-    assert traffic == Traffic(32 * 36, 32 * 96, 32 * 160)
+    assert traffic == EdgeTraffic(32 * 36, 32 * 96, 32 * 160)
 
 
 def test_a_prompt_crosses_once_for_its_group_where_groups_stay_together():
     # 8 prompts of up to 16 tokens x 4 responses of up to 32; a row: 24 + offset of the prompt 8 + 8 + 8 x tokens
     traffic = expected_bytes(make_plan(*TWO_GROUPS))["rollout->reference"]
-    assert traffic == Traffic(32 * 48 + 8 * 8, 32 * (40 + 128) + 8 * 64, 32 * (40 + 256) + 8 * 128)
+    assert traffic == EdgeTraffic(32 * 48 + 8 * 8, 32 * (40 + 128) + 8 * 64, 32 * (40 + 256) + 8 * 128)
 
 
 def test_rows_that_are_dealt_out_one_by_one_may_each_take_their_prompt_along():
     # the same, the response mask, 8 + tokens, and rollout_log_probs, 8 + 4 x tokens; at worst 32 copies of a prompt
     traffic = expected_bytes(make_plan(*TWO_GROUPS))["rollout->update"]
-    assert traffic == Traffic(32 * 69 + 8 * 8, 32 * (56 + 208) + 8 * 64, 32 * (56 + 416) + 32 * 128)
+    assert traffic == EdgeTraffic(32 * 69 + 8 * 8, 32 * (56 + 208) + 8 * 64, 32 * (56 + 416) + 32 * 128)
 
 
 def test_warnings_name_what_was_probably_not_meant():
@@ -105,8 +105,8 @@ def test_quantities(text, count):
 
 
 def test_a_quantity_that_covers_so_many_bytes():
-    found = [covering_quantity(n) for n in (0, 1, 2**20, 2**20 + 1, 1023 * 2**20, 1023 * 2**20 + 1, 2**30 + 1, 2**41)]
-    assert found == ["0Mi", "1Mi", "1Mi", "2Mi", "1023Mi", "1Gi", "2Gi", "2048Gi"]
+    result = [covering_quantity(n) for n in (0, 1, 2**20, 2**20 + 1, 1023 * 2**20, 1023 * 2**20 + 1, 2**30 + 1, 2**41)]
+    assert result == ["0Mi", "1Mi", "1Mi", "2Mi", "1023Mi", "1Gi", "2Gi", "2048Gi"]
 
 
 @pytest.mark.parametrize("text", ["", "Gi", "16gi", "1 Gi", "-1Gi", "1e3"])

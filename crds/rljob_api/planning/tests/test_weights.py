@@ -2,7 +2,7 @@
 
 import pytest
 
-from rljob_api.pipeline.room import memory_beside_weights, weights_share
+from rljob_api.pipeline.buffer_capacity import memory_beside_weights, weights_share
 from rljob_api.planning.plan import Plan, WeightEdge
 from rljob_api.planning.weights import (
     MIN_SLOT_BYTES,
@@ -116,5 +116,5 @@ def test_the_smallest_memory_for_weights():
 
 def test_the_share_of_weights():
     # half of a small arena, 64 MiB of a larger one, one byte in eight from 512 MiB on
-    assert [weights_share(each * MI) for each in (16, 128, 512, 1024)] == [8 * MI, 64 * MI, 64 * MI, 128 * MI]
-    assert [memory_beside_weights(each * MI) for each in (1, 448, 896)] == [65 * MI, 512 * MI, 1024 * MI]
+    assert [weights_share(item * MI) for item in (16, 128, 512, 1024)] == [8 * MI, 64 * MI, 64 * MI, 128 * MI]
+    assert [memory_beside_weights(item * MI) for item in (1, 448, 896)] == [65 * MI, 512 * MI, 1024 * MI]

@@ -45,7 +45,7 @@ def test_defaults_are_named_like_the_fields_they_fill():
         CorrectionSpec: presets.CORRECTION_OPTIONS.values(),
     }
     for model, defaults in fields.items():
-        assert {name for each in defaults for name in each} <= set(model.model_fields)
+        assert {name for default in defaults for name in default} <= set(model.model_fields)
     assert set(presets.ESTIMATOR_OPTIONS) <= set(ESTIMATORS) and set(presets.LOSS_OPTIONS) <= set(LOSSES)
 
 
@@ -69,10 +69,10 @@ def test_defaults_are_named_like_the_fields_they_fill():
 def test_values_of_the_papers(name, values):
     algorithm = AlgorithmSpec(name=name)
     for path, expected in values.items():
-        found = algorithm
+        result = algorithm
         for part in path.split("."):
-            found = getattr(found, part)
-        assert found == expected, path
+            result = getattr(result, part)
+        assert result == expected, path
 
 
 def test_a_loss_of_ones_own_choice_brings_its_own_bounds():

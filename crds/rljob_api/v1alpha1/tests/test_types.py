@@ -12,7 +12,7 @@ from rljob_api.tests.builders import FULL_EXAMPLE, make_job, make_plan
 from rljob_api.v1alpha1 import AlgorithmSpec, RLJob
 from rljob_api.vocabulary.model import ApiModel, field_descriptions
 
-SPECS = [each for each in vars(v1alpha1).values() if isinstance(each, type) and issubclass(each, ApiModel)]
+SPECS = [var for var in vars(v1alpha1).values() if isinstance(var, type) and issubclass(var, ApiModel)]
 
 
 def read(text):
@@ -53,7 +53,7 @@ def test_defaults_that_depend_on_the_algorithm_are_not_in_the_schema():
 def test_every_field_is_described(model):
     assert set(field_descriptions(model)) == set(model.model_fields)
     properties = model.model_json_schema()["properties"]
-    assert all(each.get("description") for each in properties.values())
+    assert all(item.get("description") for item in properties.values())
 
 
 def test_no_union_of_models_so_that_a_structural_schema_exists():
@@ -68,7 +68,7 @@ def test_no_union_of_models_so_that_a_structural_schema_exists():
                 yield from unions(value)
 
     for union in unions(RLJob.model_json_schema()):
-        assert len([each for each in union if each != {"type": "null"}]) == 1
+        assert len([item for item in union if item != {"type": "null"}]) == 1
 
 
 def test_values_are_frozen_and_survive_json():

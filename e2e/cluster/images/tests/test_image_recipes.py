@@ -66,8 +66,10 @@ def test_what_a_dockerfile_copies_is_let_in_and_changes_the_key() -> None:
     let_in = [line[1:] for line in (CHECKOUT / ".dockerignore").read_text().splitlines() if line.startswith("!")]
     for recipe in ALL:
         for path in copied(recipe):
-            assert any(overlap(path, each) for each in let_in), f"{recipe.image}: .dockerignore leaves out {path}"
-            assert any(overlap(path, each) for each in recipe.sources), f"{recipe.image}: its key does not see {path}"
+            assert any(overlap(path, item) for item in let_in), f"{recipe.image}: .dockerignore leaves out {path}"
+            assert any(overlap(path, source) for source in recipe.sources), (
+                f"{recipe.image}: its key does not see {path}"
+            )
 
 
 def copied(recipe: ImageRecipe) -> list[str]:
@@ -111,12 +113,12 @@ def test_a_context_that_a_builder_does_not_give_is_an_empty_stage() -> None:
     assert any(line.startswith("COPY --from=tiny ") for line in lines)
 
 
-def test_builders_are_told_which_of_several_images_a_dockerfile_is_to_make() -> None:
+def test_builders_get_the_target_of_a_dockerfile_with_several_images() -> None:
     assert build_arguments(WITH_VLLM.arguments) == ["--build-arg", "PACKAGES=worker-vllm-cpu"]
     assert WITH_VLLM.dockerfile in {recipe.dockerfile for recipe in RECIPES}
 
 
-def test_builders_are_told_where_a_dockerfile_takes_from() -> None:
+def test_builders_get_the_contexts_of_a_dockerfile() -> None:
     contexts = {"tiny": Path("/kept/1"), "more": Path("/kept/2")}
     assert build_contexts(contexts) == ["--build-context", "tiny=/kept/1", "--build-context", "more=/kept/2"]
     assert buildctl_contexts({"tiny": Path("/kept/1")}) == [

@@ -10,7 +10,7 @@ import pytest
 from rljob_operator.acting.children import Children, NotOurs, covers
 from rljob_operator.cluster.api import Object
 from rljob_operator.cluster.errors import AlreadyExists, Forbidden
-from rljob_operator.cluster.kinds import CONFIG_MAP, POD, RLJOB, SECRET, SERVICE, Kind
+from rljob_operator.cluster.kinds import CONFIG_MAP, POD, RLJOB, SECRET, SERVICE, ResourceKind
 from rljob_operator.states.situation.situation import Deletion
 from rljob_operator.tests.fake_cluster import FakeCluster, names
 
@@ -34,7 +34,7 @@ def children(cluster: FakeCluster) -> Children:
     return Children(cluster, "team", "small", UID)
 
 
-def manifest(kind: Kind, name: str = "x", owners: list[Object] = OURS, **fields: Any) -> Object:
+def manifest(kind: ResourceKind, name: str = "x", owners: list[Object] = OURS, **fields: Any) -> Object:
     metadata = {"name": name, "namespace": "team", "ownerReferences": owners}
     return {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata, **fields}
 
@@ -85,7 +85,7 @@ def test_a_pod_that_is_there_is_taken_and_never_changed(cluster: FakeCluster) ->
 def test_a_name_that_was_taken_and_is_free_again_is_tried_another_time(cluster: FakeCluster) -> None:
     """Between the answer and the look somebody deleted it."""
 
-    def taken(verb: str, kind: Kind, name: str) -> AlreadyExists | None:
+    def taken(verb: str, kind: ResourceKind, name: str) -> AlreadyExists | None:
         return AlreadyExists(verb, kind, "team", "taken") if verb == "create" else None
 
     cluster.refuse = taken
@@ -136,10 +136,10 @@ def test_what_is_ours_goes_by_its_own_kind(cluster: FakeCluster) -> None:
 def test_pods_go_by_name_and_uid_with_the_grace_they_are_given(cluster: FakeCluster) -> None:
     for name in ("a", "b", "c"):
         cluster.put(POD, "team", manifest(POD, name, spec={"nodeName": "node1"}))
-    uids = {each["metadata"]["name"]: each["metadata"]["uid"] for each in cluster.all(POD)}
+    uids = {item["metadata"]["name"]: item["metadata"]["uid"] for item in cluster.all(POD)}
     deletions = [Deletion("a", uids["a"], 30), Deletion("b", uids["b"], 0), Deletion("c", "uid-of-another", 0)]
     asyncio.run(children(cluster).delete_pods(deletions))
-    left = {each["metadata"]["name"]: each["metadata"] for each in cluster.all(POD)}
+    left = {item["metadata"]["name"]: item["metadata"] for item in cluster.all(POD)}
     assert left["a"]["deletionGracePeriodSeconds"] == 30
     assert "b" not in left and "deletionTimestamp" not in left["c"]
 
@@ -172,5 +172,5 @@ def test_a_secret_that_may_not_be_read_is_believed_to_be_ours(cluster: FakeClust
         ({"a": {"b": 1}}, {"a": [1]}, False),
     ],
 )
-def test_what_covers_what_is_wanted(found: Object, wanted: Object, is_covered: bool) -> None:
-    assert covers(found, wanted) is is_covered
+def test_what_covers_what_is_wanted(result: Object, wanted: Object, is_covered: bool) -> None:
+    assert covers(result, wanted) is is_covered

@@ -77,7 +77,7 @@ def test_bookmarks_and_strangers_move_the_version_only() -> None:
     assert cache.version == 8
 
 
-def test_what_was_created_is_known_before_the_watch_tells_and_told_only_once() -> None:
+def test_what_was_created_is_known_before_the_watch_and_reported_once() -> None:
     cache = ChildCache()
     cache.replace([], "5")
     cache.note(pod("a", 6))

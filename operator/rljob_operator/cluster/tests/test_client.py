@@ -14,13 +14,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rljob_operator.cluster import errors
-from rljob_operator.cluster.api import pages
+from rljob_operator.cluster.api import list_pages
 from rljob_operator.cluster.client import ApiCluster, apply_body
-from rljob_operator.cluster.connection import Request
-from rljob_operator.cluster.kinds import NAMESPACE, POD, RAY_SERVICE, RLJOB, WORKLOAD_KUEUE, kind_of
+from rljob_operator.cluster.connection import ApiRequest
+from rljob_operator.cluster.kinds import NAMESPACE, POD, RAY_SERVICE, RLJOB, WORKLOAD_KUEUE, resource_kind_of
 from rljob_operator.cluster.login import Login, NoLogin
 from rljob_operator.cluster.rate_limit import RateLimit
-from rljob_operator.cluster.retry import Answer, RetryPolicy
+from rljob_operator.cluster.retry_policy import ApiResponse, RetryPolicy
 from rljob_operator.tests import virtual_time
 from rljob_operator.tests.api_server import (
     ApiServer,
@@ -58,7 +58,7 @@ def test_paths_of_kinds() -> None:
     assert POD.path() == "/api/v1/pods"
     assert RLJOB.path("team-a", "job", "status") == f"{JOBS}/job/status"
     assert NAMESPACE.path("ignored", "team-a") == "/api/v1/namespaces/team-a"
-    assert kind_of({"apiVersion": "kueue.x-k8s.io/v1beta1", "kind": "Workload"}) is WORKLOAD_KUEUE
+    assert resource_kind_of({"apiVersion": "kueue.x-k8s.io/v1beta1", "kind": "Workload"}) is WORKLOAD_KUEUE
 
 
 def test_a_page_that_is_too_large_is_asked_for_in_halves(tmp_path: Path) -> None:
@@ -75,8 +75,10 @@ def test_a_page_that_is_too_large_is_asked_for_in_halves(tmp_path: Path) -> None
 
     async def scene(server: ApiServer, cluster: ApiCluster) -> None:
         server.on("GET", "/api/v1/pods", answer)
-        found = [item async for page in pages(replace(cluster, most_page_bytes=100_000), POD) for item in page.items]
-        assert found == pods
+        result = [
+            item async for page in list_pages(replace(cluster, most_page_bytes=100_000), POD) for item in page.items
+        ]
+        assert result == pods
         limits = [seen.query["limit"] for seen in server.seen]
         assert limits[:9] == ["500", "250", "125", "62", "31", "15", "7", "3", "1"]
         assert limits[9:] == ["1", "1", "1", "1", "1", "1", "2", "4", "8", "16", "32"]
@@ -141,7 +143,7 @@ def test_what_stays_with_its_own_is_deleted_after_it(tmp_path: Path) -> None:
         server.on("DELETE", f"{PODS}/a", say({}))
         await cluster.delete(RAY_SERVICE, "team-a", "a")
         await cluster.delete(POD, "team-a", "a")
-        assert [each.body["propagationPolicy"] for each in server.seen] == ["Foreground", "Background"]
+        assert [item.body["propagationPolicy"] for item in server.seen] == ["Foreground", "Background"]
 
     play(scene, tmp_path)
 
@@ -160,7 +162,7 @@ def test_a_passing_refusal_is_tried_again_and_every_request_counted(tmp_path: Pa
 def test_retry_after_is_read(tmp_path: Path) -> None:
     async def scene(server: ApiServer, cluster: ApiCluster) -> None:
         server.on("GET", f"{PODS}/a", refuse(429, "TooManyRequests", **{"Retry-After": "7"}))
-        answer = await cluster.connection.send(Request("get", "GET", f"{PODS}/a"))
+        answer = await cluster.connection.send(ApiRequest("get", "GET", f"{PODS}/a"))
         assert (answer.status, answer.retry_after) == (429, "7")
 
     play(scene, tmp_path)
@@ -169,10 +171,10 @@ def test_retry_after_is_read(tmp_path: Path) -> None:
 class Scripted:
     """A connection whose answers are known."""
 
-    def __init__(self, *answers: Answer) -> None:
+    def __init__(self, *answers: ApiResponse) -> None:
         self.answers = list(answers)
 
-    async def send(self, request: Request) -> Answer:
+    async def send(self, request: ApiRequest) -> ApiResponse:
         return self.answers.pop(0)
 
 
@@ -180,7 +182,7 @@ def test_pauses_between_attempts_are_waited_for() -> None:
     """Our own back-off is 1 s, and the server asks for 7."""
 
     async def scene() -> float:
-        connection = Scripted(Answer(503), Answer(429, retry_after="7"), Answer(200, b"{}"))
+        connection = Scripted(ApiResponse(503), ApiResponse(429, retry_after="7"), ApiResponse(200, b"{}"))
         await ApiCluster(connection, RateLimit(None), RetryPolicy(3, Backoff(1, 1))).get(POD, "team-a", "a")  # type: ignore[arg-type]
         return virtual_time.now()
 
@@ -276,7 +278,7 @@ def test_an_event_larger_than_any_buffer_arrives(tmp_path: Path) -> None:
     ],
 )
 def test_a_watch_that_fails_says_how(
-    responder: Any, error_type: type[errors.ClusterError], words: str, tmp_path: Path
+    responder: Any, error_type: type[errors.ApiError], words: str, tmp_path: Path
 ) -> None:
     async def scene(server: ApiServer, cluster: ApiCluster) -> None:
         server.on("WATCH", PODS, responder)

@@ -5,13 +5,15 @@ import json
 import pytest
 
 from rljob_operator.cluster import errors
-from rljob_operator.cluster.errors import error_of
+from rljob_operator.cluster.errors import api_error_of
 from rljob_operator.cluster.kinds import POD, RLJOB
-from rljob_operator.cluster.retry import Answer
+from rljob_operator.cluster.retry_policy import ApiResponse
 
 
-def refused(code: int, reason: str, message: str) -> Answer:
-    return Answer(code, json.dumps({"kind": "Status", "code": code, "reason": reason, "message": message}).encode())
+def refused(code: int, reason: str, message: str) -> ApiResponse:
+    return ApiResponse(
+        code, json.dumps({"kind": "Status", "code": code, "reason": reason, "message": message}).encode()
+    )
 
 
 RBAC = (
@@ -27,7 +29,7 @@ ENDING = 'pods "a" is forbidden: unable to create new content in namespace team-
     ("answer", "error_type"),
     [
         (refused(409, "AlreadyExists", 'pods "a" already exists'), errors.AlreadyExists),
-        (refused(409, "Conflict", "the object has been modified"), errors.Conflict),
+        (refused(409, "Conflict", "the object has been modified"), errors.UpdateConflict),
         (refused(403, "Forbidden", RBAC), errors.Forbidden),
         (refused(403, "Forbidden", QUOTA), errors.QuotaExceeded),
         (refused(403, "Forbidden", SECURITY), errors.Rejected),
@@ -40,26 +42,26 @@ ENDING = 'pods "a" is forbidden: unable to create new content in namespace team-
         (refused(413, "RequestEntityTooLarge", "limit is 3145728"), errors.Rejected),
         (refused(500, "InternalError", "failed calling webhook"), errors.Unavailable),
         (refused(401, "Unauthorized", "Unauthorized"), errors.Unavailable),
-        (Answer(502, b"<html>Bad Gateway</html>"), errors.Unavailable),
-        (Answer(None, b"Connection refused"), errors.Unavailable),
+        (ApiResponse(502, b"<html>Bad Gateway</html>"), errors.Unavailable),
+        (ApiResponse(None, b"Connection refused"), errors.Unavailable),
     ],
 )
-def test_type(answer: Answer, error_type: type[errors.ClusterError]) -> None:
-    assert type(error_of(answer, "create", POD, "team-a")) is error_type
+def test_type(answer: ApiResponse, error_type: type[errors.ApiError]) -> None:
+    assert type(api_error_of(answer, "create", POD, "team-a")) is error_type
 
 
 def test_a_missing_right_is_named_with_verb_resource_and_namespace() -> None:
-    text = str(error_of(refused(403, "Forbidden", RBAC), "create", POD, "team-a"))
+    text = str(api_error_of(refused(403, "Forbidden", RBAC), "create", POD, "team-a"))
     assert text.startswith("the operator may not create pods in namespace team-a; grant its service account that verb")
 
 
 def test_the_group_is_named_where_there_is_one_and_the_namespace_where_there_is_one() -> None:
-    text = str(error_of(refused(404, "NotFound", "not here"), "list", RLJOB, None))
+    text = str(api_error_of(refused(404, "NotFound", "not here"), "list", RLJOB, None))
     assert text == "cannot list rljobs.rljob.dev: not here"
 
 
 def test_words_that_are_no_json_are_kept() -> None:
-    text = str(error_of(Answer(502, b"<html>Bad Gateway</html>"), "get", POD, "a"))
+    text = str(api_error_of(ApiResponse(502, b"<html>Bad Gateway</html>"), "get", POD, "a"))
     assert text == "cannot get pods in namespace a: HTTP status 502: <html>Bad Gateway</html>"
-    assert str(error_of(Answer(503, b""), "get", POD, "a")).endswith("HTTP status 503: ")
-    assert str(error_of(Answer(None, b"silent for 90 s"), "watch", POD, "a")).endswith(": silent for 90 s")
+    assert str(api_error_of(ApiResponse(503, b""), "get", POD, "a")).endswith("HTTP status 503: ")
+    assert str(api_error_of(ApiResponse(None, b"silent for 90 s"), "watch", POD, "a")).endswith(": silent for 90 s")

@@ -6,7 +6,7 @@ import asyncio
 
 from rljob_operator.cluster.api import Object
 from rljob_operator.cluster.kind_watch import KindWatch, ServedApis
-from rljob_operator.cluster.kinds import WORKLOAD_KUEUE, WORKLOAD_KUEUE_V1BETA2, Kind
+from rljob_operator.cluster.kinds import WORKLOAD_KUEUE, WORKLOAD_KUEUE_V1BETA2, ResourceKind
 from rljob_operator.cluster.reflector import Reflector
 from rljob_operator.vocabulary.key import Key
 
@@ -19,7 +19,7 @@ KEY = Key("team", "small")
 class Reflected(Reflector):
     """What a reflector of a kind does, in a diary."""
 
-    def __init__(self, kind: Kind, diary: list[str]) -> None:
+    def __init__(self, kind: ResourceKind, diary: list[str]) -> None:
         self.kind = kind
         self._diary = diary
         self.is_synced = False
@@ -45,7 +45,7 @@ def test_watch_follows_what_the_cluster_serves() -> None:
     diary: list[str] = []
     reflected: list[Reflected] = []
 
-    def reflect(kind: Kind) -> Reflected:
+    def reflect(kind: ResourceKind) -> Reflected:
         reflected.append(Reflected(kind, diary))
         return reflected[-1]
 
@@ -61,8 +61,8 @@ def test_watch_follows_what_the_cluster_serves() -> None:
             for _ in range(10):
                 await asyncio.sleep(0)
             assert watch.of(KEY) is None, "not known yet"
-            for each in reflected:
-                each.is_synced = True
+            for item in reflected:
+                item.is_synced = True
             diary.append("refreshed" if watch.of(KEY) is None else "known")
         running.cancel()
 

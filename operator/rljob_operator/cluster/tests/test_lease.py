@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from rljob_operator.cluster.errors import AlreadyExists, Conflict, Unavailable
-from rljob_operator.cluster.kinds import LEASE, Kind
+from rljob_operator.cluster.errors import AlreadyExists, Unavailable, UpdateConflict
+from rljob_operator.cluster.kinds import LEASE, ResourceKind
 from rljob_operator.cluster.lease import Elector, Holding, LeaseLost
 from rljob_operator.tests.virtual_time import now, run
 
 
-class Leases:
+class LeaseServer:
     """The one Lease of an API server; `away` makes it unreachable."""
 
     def __init__(self) -> None:
@@ -21,21 +21,21 @@ class Leases:
         self.hangs = False
         self.num_reads = 0
 
-    async def get(self, kind: Kind, namespace: str | None, name: str) -> dict[str, Any] | None:
+    async def get(self, kind: ResourceKind, namespace: str | None, name: str) -> dict[str, Any] | None:
         self.num_reads += 1
         await self._reach("get")
         return self.lease
 
-    async def create(self, kind: Kind, namespace: str | None, body: dict[str, Any]) -> dict[str, Any]:
+    async def create(self, kind: ResourceKind, namespace: str | None, body: dict[str, Any]) -> dict[str, Any]:
         await self._reach("create")
         if self.lease is not None:
             raise AlreadyExists("create", LEASE, namespace, "taken")
         return self.store(body)
 
-    async def apply(self, kind: Kind, namespace: str | None, body: dict[str, Any]) -> dict[str, Any]:
+    async def apply(self, kind: ResourceKind, namespace: str | None, body: dict[str, Any]) -> dict[str, Any]:
         await self._reach("patch")
         if body["metadata"]["resourceVersion"] != str(self.version):
-            raise Conflict("patch", LEASE, namespace, "modified")
+            raise UpdateConflict("patch", LEASE, namespace, "modified")
         return self.store(body)
 
     @property
@@ -55,13 +55,13 @@ class Leases:
             raise Unavailable(verb, LEASE, "default", "connection refused")
 
 
-def elector(leases: Leases, identity: str) -> Elector:
+def elector(leases: LeaseServer, identity: str) -> Elector:
     return Elector(leases, namespace="default", name="rljob-operator", identity=identity)  # type: ignore[arg-type]
 
 
 def test_of_two_candidates_one_leads_and_the_other_waits_while_it_renews() -> None:
     async def scene() -> None:
-        leases = Leases()
+        leases = LeaseServer()
         first, second = elector(leases, "one"), elector(leases, "two")
         await first.acquire()
         holding = asyncio.create_task(first.hold())
@@ -77,7 +77,7 @@ def test_of_two_candidates_one_leads_and_the_other_waits_while_it_renews() -> No
 
 def test_two_candidates_at_the_same_moment_do_not_both_lead() -> None:
     async def scene() -> None:
-        leases = Leases()
+        leases = LeaseServer()
         candidates = [asyncio.create_task(elector(leases, name).acquire()) for name in ("one", "two", "three")]
         await asyncio.sleep(1)
         assert sum(task.done() for task in candidates) == 1
@@ -89,7 +89,7 @@ def test_two_candidates_at_the_same_moment_do_not_both_lead() -> None:
 
 def test_a_leader_that_dies_is_replaced_after_its_time_and_not_before() -> None:
     async def scene() -> None:
-        leases = Leases()
+        leases = LeaseServer()
         await elector(leases, "dead").acquire()
         died_at = now()
         second = elector(leases, "two")
@@ -104,7 +104,7 @@ def test_a_leader_that_dies_is_replaced_after_its_time_and_not_before() -> None:
 
 def test_a_lease_given_back_is_taken_at_once() -> None:
     async def scene() -> None:
-        leases = Leases()
+        leases = LeaseServer()
         first, second = elector(leases, "one"), elector(leases, "two")
         await first.acquire()
         waiting = asyncio.create_task(second.acquire())
@@ -120,7 +120,7 @@ def test_a_lease_given_back_is_taken_at_once() -> None:
 
 def test_an_outage_shorter_than_the_deadline_is_survived() -> None:
     async def scene() -> None:
-        leases = Leases()
+        leases = LeaseServer()
         leader = elector(leases, "one")
         await leader.acquire()
         holding = asyncio.create_task(leader.hold())
@@ -138,7 +138,7 @@ def test_an_outage_shorter_than_the_deadline_is_survived() -> None:
 @pytest.mark.parametrize("how", ["away", "hangs"])
 def test_a_leader_cut_off_ends_before_another_may_lead(how: str) -> None:
     async def scene() -> None:
-        leases = Leases()
+        leases = LeaseServer()
         leader = elector(leases, "one")
         await leader.acquire()
         holding = asyncio.create_task(leader.hold())
@@ -154,7 +154,7 @@ def test_a_leader_cut_off_ends_before_another_may_lead(how: str) -> None:
 
 def test_a_leader_whose_lease_was_stolen_ends() -> None:
     async def scene() -> None:
-        leases = Leases()
+        leases = LeaseServer()
         leader = elector(leases, "one")
         await leader.acquire()
         holding = asyncio.create_task(leader.hold())
@@ -172,7 +172,7 @@ def test_a_leader_whose_lease_was_stolen_ends() -> None:
 
 def test_a_leader_renews_with_one_request_and_survives_a_lost_answer_and_a_deleted_lease() -> None:
     async def scene() -> None:
-        leases = Leases()
+        leases = LeaseServer()
         leader = elector(leases, "one")
         await leader.acquire()
         holding = asyncio.create_task(leader.hold())
@@ -193,7 +193,7 @@ def test_a_leader_renews_with_one_request_and_survives_a_lost_answer_and_a_delet
 
 def test_a_candidate_waits_while_the_server_is_away() -> None:
     async def scene() -> None:
-        leases = Leases()
+        leases = LeaseServer()
         leases.away = True
         waiting = asyncio.create_task(elector(leases, "one").acquire())
         await asyncio.sleep(100)
@@ -215,7 +215,7 @@ def test_who_may_take_a_lease() -> None:
 def test_times_that_cannot_work_are_refused_with_their_names() -> None:
     with pytest.raises(ValueError, match=r"retrySeconds \(2\) < renewDeadlineSeconds \(20\) < durationSeconds \(15\)"):
         Elector(
-            Leases(),  # type: ignore[arg-type]
+            LeaseServer(),  # type: ignore[arg-type]
             namespace="default",
             name="x",
             identity="one",

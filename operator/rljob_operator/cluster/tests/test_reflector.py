@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from rljob_api.tests.patience import PATIENCE_SECONDS
+from rljob_api.tests.timeouts import TEST_TIMEOUT_SECONDS
 from rljob_operator.cluster.client import ApiCluster
 from rljob_operator.cluster.kinds import POD
 from rljob_operator.cluster.reflector import Pauses, Reflector, keep_node_of_pod
@@ -61,7 +61,7 @@ def play(
     *,
     namespaces: tuple[str, ...] = (),
     relist: float = 300.0,
-    silence: float = PATIENCE_SECONDS,
+    silence: float = TEST_TIMEOUT_SECONDS,
 ) -> None:
     async def stage() -> None:
         async with api_server() as server, cluster_of(server, folder, silence_seconds=silence) as cluster:
@@ -69,7 +69,7 @@ def play(
             acting = Play(server, cluster, namespaces, relist)
             running = asyncio.create_task(acting.reflector.run())
             try:
-                async with asyncio.timeout(PATIENCE_SECONDS):
+                async with asyncio.timeout(TEST_TIMEOUT_SECONDS):
                     await scene(acting)
             finally:
                 running.cancel()

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from rljob_operator.gangs.gang import Reference
-from rljob_operator.gangs.kueue.conditions import is_true, message_of
+from rljob_operator.gangs.kueue.conditions import condition_message, holds_in
 from rljob_operator.gangs.kueue.workload import GROUP
+from rljob_operator.gangs.provider import ClusterObjectReference
 from rljob_operator.manifests.context import Manifest, Placement
 from rljob_operator.states.situation.facts import Admission, AdmissionState
 
@@ -19,35 +19,35 @@ TOPOLOGY_GATE = f"{GROUP}/topology"
 def admission_of(workload: Manifest, flavors: Sequence[Manifest]) -> Admission:
     """As of now; `flavors` are those that could be read."""
     holds_quota = "admission" in workload.get("status", {})
-    if is_true(workload, "Evicted") and holds_quota:
-        return Admission(AdmissionState.EVICTED, message_of(workload, "Evicted"))
-    if is_true(workload, "Finished"):
+    if holds_in(workload, "Evicted") and holds_quota:
+        return Admission(AdmissionState.EVICTED, condition_message(workload, "Evicted"))
+    if holds_in(workload, "Finished"):
         return Admission(AdmissionState.SPENT, "Kueue's Workload is finished")
-    if not is_true(workload, "Admitted"):
-        said = message_of(workload, "Admitted" if is_true(workload, "QuotaReserved") else "QuotaReserved")
+    if not holds_in(workload, "Admitted"):
+        said = condition_message(workload, "Admitted" if holds_in(workload, "QuotaReserved") else "QuotaReserved")
         return Admission(AdmissionState.WAITING, said or "waiting for quota")
-    return _placed(workload, {each["metadata"]["name"]: each for each in flavors})
+    return _placed(workload, {flavor["metadata"]["name"]: flavor for flavor in flavors})
 
 
-def flavors_of(workload: Manifest) -> list[Reference]:
+def flavors_of(workload: Manifest) -> list[ClusterObjectReference]:
     """The flavors of the admission, which say which nodes were meant."""
-    found = (name for each in assignments(workload) for name in each.get("flavors", {}).values())
-    return [Reference(workload["apiVersion"], "ResourceFlavor", name) for name in dict.fromkeys(found)]
+    result = (name for assignment in assignments(workload) for name in assignment.get("flavors", {}).values())
+    return [ClusterObjectReference(workload["apiVersion"], "ResourceFlavor", name) for name in dict.fromkeys(result)]
 
 
 def assignments(workload: Manifest) -> list[Manifest]:
     """What each worker group got; empty without quota."""
-    found: list[Manifest] = workload.get("status", {}).get("admission", {}).get("podSetAssignments", [])
-    return found
+    result: list[Manifest] = workload.get("status", {}).get("admission", {}).get("podSetAssignments", [])
+    return result
 
 
 def _placed(workload: Manifest, flavors: dict[str, Manifest]) -> Admission:
-    said = message_of(workload, "Admitted")
-    missing = [each.name for each in flavors_of(workload) if each.name not in flavors]
+    said = condition_message(workload, "Admitted")
+    missing = [flavor.name for flavor in flavors_of(workload) if flavor.name not in flavors]
     if missing:
         message = f"cannot read ResourceFlavor {', '.join(missing)}, which says where pods may run"
         return Admission(AdmissionState.ADMITTED, said, unplaceable=message)
-    placements = {each["name"]: _placement(workload, each, flavors) for each in assignments(workload)}
+    placements = {assignment["name"]: _placement(workload, assignment, flavors) for assignment in assignments(workload)}
     return Admission(AdmissionState.ADMITTED, said, placements)
 
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
-from rljob_operator.gangs.gang import Readiness, Reference, Ungrouped
 from rljob_operator.gangs.kueue.admission import admission_of, assignments, flavors_of
-from rljob_operator.gangs.kueue.conditions import is_true
+from rljob_operator.gangs.kueue.conditions import holds_in
 from rljob_operator.gangs.kueue.status import finished_status, readiness_status, released_status
 from rljob_operator.gangs.kueue.workload import API_VERSIONS, QueuePriority, renewal, workload
+from rljob_operator.gangs.provider import ClusterObjectReference, Readiness, Ungrouped
 from rljob_operator.manifests.context import JobContext, Manifest
 from rljob_operator.states.situation.facts import Admission, AdmissionState
 
@@ -50,7 +50,7 @@ class Kueue(Ungrouped):
         live = _workload(objects)
         return [] if live is None else _listed(renewal(live, wanted[0]))
 
-    def references(self, objects: Sequence[Manifest]) -> list[Reference]:
+    def references(self, objects: Sequence[Manifest]) -> list[ClusterObjectReference]:
         live = _workload(objects)
         return [] if live is None else flavors_of(live)
 
@@ -58,13 +58,13 @@ class Kueue(Ungrouped):
         live = _workload(objects)
         if live is None:
             return Admission(AdmissionState.WAITING, "Kueue has no Workload of the job yet")
-        return admission_of(live, [each for each in objects if each["kind"] == "ResourceFlavor"])
+        return admission_of(live, [item for item in objects if item["kind"] == "ResourceFlavor"])
 
     def waits_for_all(self, objects: Sequence[Manifest]) -> bool:
         """Only where Kueue itself chooses the nodes; elsewhere the scheduler may place half a gang."""
         live = _workload(objects)
-        found = [] if live is None else assignments(live)
-        return bool(found) and all("topologyAssignment" in each for each in found)
+        result = [] if live is None else assignments(live)
+        return bool(result) and all("topologyAssignment" in item for item in result)
 
     def report(self, objects: Sequence[Manifest], readiness: Readiness) -> list[Manifest]:
         live = _unfinished(objects)
@@ -80,12 +80,12 @@ class Kueue(Ungrouped):
 
 
 def _workload(objects: Sequence[Manifest]) -> Manifest | None:
-    return next((each for each in objects if each["kind"] == "Workload"), None)
+    return next((item for item in objects if item["kind"] == "Workload"), None)
 
 
 def _unfinished(objects: Sequence[Manifest]) -> Manifest | None:
-    found = _workload(objects)
-    return None if found is None or is_true(found, "Finished") else found
+    result = _workload(objects)
+    return None if result is None or holds_in(result, "Finished") else result
 
 
 def _listed(manifest: Manifest | None) -> list[Manifest]:

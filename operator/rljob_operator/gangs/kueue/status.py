@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from rljob_operator.gangs.gang import Readiness
-from rljob_operator.gangs.kueue.conditions import condition, message_of, with_condition
+from rljob_operator.gangs.kueue.conditions import condition_manifest, condition_message, with_condition
+from rljob_operator.gangs.provider import Readiness
 from rljob_operator.manifests.context import Manifest
 
 _ADMISSION_CONDITIONS = (
@@ -34,7 +34,7 @@ _REQUEUED_AT_ONCE = ("Preempted", "NodeFailures")
 
 def readiness_status(workload: Manifest, readiness: Readiness, now: str) -> Manifest | None:
     """How far the pods are; None where Kueue knows."""
-    ready = condition(
+    ready = condition_manifest(
         "PodsReady",
         readiness.pods_ready,
         "Started" if readiness.pods_ready else "WaitForStart",
@@ -48,23 +48,23 @@ def readiness_status(workload: Manifest, readiness: Readiness, now: str) -> Mani
 def finished_status(workload: Manifest, message: str, now: str) -> Manifest | None:
     """The job has ended; None where Kueue knows."""
     reason = "Succeeded" if "succeeded" in message else "Failed"
-    finished = condition("Finished", True, reason, message, workload, now)
+    finished = condition_manifest("Finished", True, reason, message, workload, now)
     return _changed(workload, finished, workload.get("status", {}).get("reclaimablePods", []))
 
 
 def released_status(workload: Manifest, now: str) -> Manifest:
     """The admission taken back, as the manager that gave it: everything else that it wrote stays."""
     status = workload["status"]
-    reason = next((each["reason"] for each in status["conditions"] if each["type"] == "Evicted"), "Released")
-    message = message_of(workload, "Evicted") or "the job has given its pods back"
-    conditions = [each for each in status["conditions"] if each["type"] in _ADMISSION_CONDITIONS]
+    reason = next((item["reason"] for item in status["conditions"] if item["type"] == "Evicted"), "Released")
+    message = condition_message(workload, "Evicted") or "the job has given its pods back"
+    conditions = [item for item in status["conditions"] if item["type"] in _ADMISSION_CONDITIONS]
     news = (
-        condition("Requeued", reason in _REQUEUED_AT_ONCE, reason, message, workload, now),
-        condition("QuotaReserved", False, "Pending", message, workload, now),
-        condition("Admitted", False, "NoReservation", "the workload has no reservation", workload, now),
+        condition_manifest("Requeued", reason in _REQUEUED_AT_ONCE, reason, message, workload, now),
+        condition_manifest("QuotaReserved", False, "Pending", message, workload, now),
+        condition_manifest("Admitted", False, "NoReservation", "the workload has no reservation", workload, now),
     )
-    for each in news:
-        conditions = with_condition(conditions, each)
+    for item in news:
+        conditions = with_condition(conditions, item)
     kept = {name: status[name] for name in _ADMISSION_FIELDS if name in status}
     return _status(workload, {**kept, "conditions": conditions}, versioned=True)
 
@@ -72,7 +72,7 @@ def released_status(workload: Manifest, now: str) -> Manifest:
 def _changed(workload: Manifest, news: Manifest, reclaimable: list[Manifest]) -> Manifest | None:
     """Our part of the status, all of it: what an apply leaves out, it takes away."""
     status = workload.get("status", {})
-    own = [each for each in status.get("conditions", []) if each["type"] in ("PodsReady", "Finished")]
+    own = [item for item in status.get("conditions", []) if item["type"] in ("PodsReady", "Finished")]
     conditions = with_condition(own, news)
     if conditions == own and reclaimable == status.get("reclaimablePods", []):
         return None
@@ -92,7 +92,7 @@ def _reclaimable(workload: Manifest, readiness: Readiness) -> list[Manifest]:
     """Pods that ended well and whose quota others may have; while there is quota, Kueue lets the count only grow."""
     if "admission" not in workload.get("status", {}):
         return []
-    said = {each["name"]: each["count"] for each in workload.get("status", {}).get("reclaimablePods", [])}
+    said = {item["name"]: item["count"] for item in workload.get("status", {}).get("reclaimablePods", [])}
     counts = {
         name: max(said.get(name, 0), readiness.finished_pods.get(name, 0))
         for name in dict.fromkeys((*said, *readiness.finished_pods))

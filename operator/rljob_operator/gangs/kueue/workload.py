@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from rljob_api.planning.plan import GroupPlan
 from rljob_api.vocabulary import keys
 from rljob_operator import names
-from rljob_operator.gangs.kueue.conditions import is_true
+from rljob_operator.gangs.kueue.conditions import holds_in
 from rljob_operator.manifests.context import JobContext, Manifest, queue_of
 from rljob_operator.manifests.metadata import metadata
 from rljob_operator.manifests.pod.pods import pod
@@ -37,8 +37,8 @@ class QueuePriority:
 
 def workload(context: JobContext, api_version: str, priority: QueuePriority | None) -> Manifest:
     """It follows the job and not its attempts: quota is held while the gang restarts."""
-    kinds = (each for service in context.spec.services for each in kinds_of_pods(context, service))
-    services = (_pod_set(each.pod_set, each.count, each.pod) for each in kinds)
+    kinds = (kind for service in context.spec.services for kind in kinds_of_pods(context, service))
+    services = (_pod_set(kind.pod_set, kind.count, kind.pod) for kind in kinds)
     spec: Manifest = {"podSets": [*(pod_set(context, group) for group in context.plan.groups), *services]}
     queue = queue_of(context)
     if queue is not None:
@@ -56,7 +56,7 @@ def workload(context: JobContext, api_version: str, priority: QueuePriority | No
 
 def renewal(live: Manifest, wanted: Manifest) -> Manifest | None:
     """What to apply over a live Workload: its priority at any time, its queue until there is quota.  None: nothing."""
-    if is_true(live, "Finished"):
+    if holds_in(live, "Finished"):
         return None
     fields = _PRIORITY_FIELDS if "admission" in live.get("status", {}) else (*_PRIORITY_FIELDS, "queueName")
     changed = {name: wanted["spec"][name] for name in fields if name in wanted["spec"]}
@@ -68,12 +68,12 @@ def renewal(live: Manifest, wanted: Manifest) -> Manifest | None:
 
 def pod_set(context: JobContext, group: GroupPlan) -> Manifest:
     """A worker group as Kueue counts it: the template is the same for every host and attempt."""
-    found = _pod_set(group.name, group.replicas, pod(context, group, 0, 1))
+    result = _pod_set(group.name, group.replicas, pod(context, group, 0, 1))
     topology = context.group(group.name).topology
     if topology is not None and (topology.required or topology.preferred):
         kind, key = ("required", topology.required) if topology.required else ("preferred", topology.preferred)
-        found["topologyRequest"] = {kind: label_key(context, str(key)), "podIndexLabel": keys.LABEL_HOST_INDEX}
-    return found
+        result["topologyRequest"] = {kind: label_key(context, str(key)), "podIndexLabel": keys.LABEL_HOST_INDEX}
+    return result
 
 
 def _pod_set(name: str, count: int, rendered: Manifest) -> Manifest:

@@ -4,9 +4,9 @@ import copy
 
 import pytest
 
-from rljob_operator.gangs.gang import Readiness, Reference
 from rljob_operator.gangs.kueue.gang import Kueue
 from rljob_operator.gangs.kueue.workload import QueuePriority
+from rljob_operator.gangs.provider import ClusterObjectReference, Readiness
 from rljob_operator.manifests import pods
 from rljob_operator.manifests.tests.builders import TWO_GROUPS, UID, make_context, one_group
 from rljob_operator.states.situation.facts import Admission, AdmissionState
@@ -63,9 +63,9 @@ def test_models_beside_the_job_are_part_of_what_is_asked_for():
 def test_a_ray_service_asks_for_its_head_and_a_pod_for_each_copy():
     judge = "{name: judge, run: 'rljob_worker.services:reward_model', options: {path: m}, workerGroup: {replicas: 3}}"
     (made,) = kueue().objects(make_context(f"services=[{judge}]", settings={"rayServices": True}), 1)
-    found = {each["name"]: each for each in made["spec"]["podSets"][1:]}
-    assert {name: each["count"] for name, each in found.items()} == {"service-judge--head": 1, "service-judge": 3}
-    requests = [each["template"]["spec"]["containers"][0]["resources"]["requests"]["cpu"] for each in found.values()]
+    result = {item["name"]: item for item in made["spec"]["podSets"][1:]}
+    assert {name: item["count"] for name, item in result.items()} == {"service-judge--head": 1, "service-judge": 3}
+    requests = [item["template"]["spec"]["containers"][0]["resources"]["requests"]["cpu"] for item in result.values()]
     assert requests == ["500m", "1000m"]
 
 
@@ -76,7 +76,7 @@ def test_the_workload_asks_for_every_group_and_belongs_to_the_job():
     assert made["metadata"]["name"] == "rljob-small"
     assert made["metadata"]["ownerReferences"][0]["uid"] == UID == made["metadata"]["labels"]["kueue.x-k8s.io/job-uid"]
     assert made["spec"]["queueName"] == "rl"
-    assert [(each["name"], each["count"]) for each in made["spec"]["podSets"]] == [("train", 2), ("rollout", 4)]
+    assert [(item["name"], item["count"]) for item in made["spec"]["podSets"]] == [("train", 2), ("rollout", 4)]
     template = made["spec"]["podSets"][1]["template"]
     assert template["spec"]["containers"][0]["resources"]["requests"]["cpu"] == "1000m"
     assert "rljob.dev/attempt" not in template["metadata"]["labels"]
@@ -127,8 +127,8 @@ def test_topology_is_asked_of_kueue():
     ],
 )
 def test_what_kueue_says_decides_whether_pods_are_made(objects, state, words):
-    found = kueue().admission(objects)
-    assert found.state is state and words in found.message
+    admission = kueue().admission(objects)
+    assert admission.state is state and words in admission.message
 
 
 def test_a_flavor_that_is_not_there_is_said():
@@ -138,12 +138,14 @@ def test_a_flavor_that_is_not_there_is_said():
 
 def test_admission_says_where_each_group_goes():
     checks = [{"name": "x", "podSetUpdates": [{"name": "train", "nodeSelector": {"slice": "1"}}]}]
-    found = kueue().admission([admitted(admissionChecks=checks), FLAVOR])
-    assert kueue().references([admitted()]) == [Reference("kueue.x-k8s.io/v1beta2", "ResourceFlavor", "spot")]
-    train, rollout = found.placements["train"], found.placements["rollout"]
+    admission = kueue().admission([admitted(admissionChecks=checks), FLAVOR])
+    assert kueue().references([admitted()]) == [
+        ClusterObjectReference("kueue.x-k8s.io/v1beta2", "ResourceFlavor", "spot")
+    ]
+    train, rollout = admission.placements["train"], admission.placements["rollout"]
     assert train.node_selector == {"pool": "spot", "slice": "1"} and rollout.node_selector == {"pool": "spot"}
     assert train.tolerations == ({"key": "spot", "operator": "Exists"},)
-    rendered = pods(make_context(TWO_GROUPS), 1, placements=found.placements)
+    rendered = pods(make_context(TWO_GROUPS), 1, placements=admission.placements)
     assert rendered[0]["spec"]["nodeSelector"] == train.node_selector
     assert rendered[0]["metadata"]["labels"]["kueue.x-k8s.io/podset"] == "train"
     assert "schedulingGates" not in rendered[0]["spec"]
@@ -152,9 +154,9 @@ def test_admission_says_where_each_group_goes():
 def test_an_admission_check_may_bring_tolerations_for_its_own_group():
     slice_of = {"key": "slice", "operator": "Exists"}
     checks = [{"name": "x", "podSetUpdates": [{"name": "train", "tolerations": [slice_of]}]}]
-    found = kueue().admission([admitted(admissionChecks=checks), FLAVOR])
+    admission = kueue().admission([admitted(admissionChecks=checks), FLAVOR])
     spot = FLAVOR["spec"]["tolerations"][0]
-    assert (found.placements["train"].tolerations, found.placements["rollout"].tolerations) == (
+    assert (admission.placements["train"].tolerations, admission.placements["rollout"].tolerations) == (
         (spot, slice_of),
         (spot,),
     )
@@ -175,9 +177,9 @@ def test_pods_that_kueue_places_itself_wait_behind_its_gate():
 
 def test_readiness_is_reported_once():
     (status,) = kueue().report([admitted()], READY)
-    (found,) = status["status"]["conditions"]
-    assert (found["type"], found["status"], found["reason"]) == ("PodsReady", "True", "Started")
-    assert kueue().report([admitted(found)], READY) == []
+    (result,) = status["status"]["conditions"]
+    assert (result["type"], result["status"], result["reason"]) == ("PodsReady", "True", "Started")
+    assert kueue().report([admitted(result)], READY) == []
 
 
 def test_groups_that_end_early_give_their_quota_back_and_never_take_it_again():
@@ -201,8 +203,8 @@ def test_a_release_takes_the_admission_back_and_keeps_what_else_kueue_wrote(reas
     assert kueue().release_manager == "kueue-admission"
     assert status["metadata"]["resourceVersion"] == "7"
     assert "admission" not in status["status"] and status["status"]["requeueState"] == {"count": 1}
-    found = {each["type"]: each["status"] for each in status["status"]["conditions"]}
-    assert found == {"QuotaReserved": "False", "Admitted": "False", "Evicted": "True", "Requeued": requeued}
+    result = {item["type"]: item["status"] for item in status["status"]["conditions"]}
+    assert result == {"QuotaReserved": "False", "Admitted": "False", "Evicted": "True", "Requeued": requeued}
     live["status"] = status["status"]
     assert kueue().admission([live]).state is AdmissionState.WAITING
     assert kueue().release([live]) == []
@@ -212,8 +214,8 @@ def test_a_release_takes_the_admission_back_and_keeps_what_else_kueue_wrote(reas
 def test_a_finished_job_gives_its_quota_back_once_and_keeps_what_we_said_before(reason):
     live, message = admitted(condition("PodsReady")), f"the job has {reason.lower()}"
     (status,) = kueue().finish([live], message)
-    found = {each["type"]: each for each in status["status"]["conditions"]}
-    assert set(found) == {"PodsReady", "Finished"} and found["Finished"]["reason"] == reason
+    result = {item["type"]: item for item in status["status"]["conditions"]}
+    assert set(result) == {"PodsReady", "Finished"} and result["Finished"]["reason"] == reason
     live["status"]["conditions"] = status["status"]["conditions"]
     assert kueue().finish([live], message) == [] and kueue().report([live], READY) == []
 

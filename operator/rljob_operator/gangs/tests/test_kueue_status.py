@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from rljob_operator.cluster.api import Object
-from rljob_operator.gangs.gang import Readiness
 from rljob_operator.gangs.kueue.status import finished_status, readiness_status, released_status
+from rljob_operator.gangs.provider import Readiness
 
 EARLIER, NOW = "2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z"
 NOT_READY = Readiness(False, {})
@@ -72,49 +72,49 @@ def test_what_kueue_wrote_beside_the_admission_stays_and_nothing_else_does() -> 
     )
     status = released_status(live, NOW)["status"]
     assert set(status) == {"conditions", *KUEUES_FIELDS}
-    kept = [each for each in status["conditions"] if each["type"] in KUEUES_CONDITIONS]
+    kept = [item for item in status["conditions"] if item["type"] in KUEUES_CONDITIONS]
     assert kept == live["status"]["conditions"][:-1], "as they were"
-    news = {each["type"]: each for each in status["conditions"] if each["type"] not in KUEUES_CONDITIONS}
+    news = {item["type"]: item for item in status["conditions"] if item["type"] not in KUEUES_CONDITIONS}
     assert set(news) == {"Requeued", "QuotaReserved", "Admitted"}
 
 
 def test_a_second_release_finds_its_own_conditions() -> None:
     live = workload(condition("Requeued", "True"), condition("Evicted", reason="PodsReadyTimeout", message="late"))
-    found = {each["type"]: each for each in released_status(live, NOW)["status"]["conditions"]}
-    assert len(found) == 4 and (found["Requeued"]["status"], found["Requeued"]["reason"]) == (
+    result = {item["type"]: item for item in released_status(live, NOW)["status"]["conditions"]}
+    assert len(result) == 4 and (result["Requeued"]["status"], result["Requeued"]["reason"]) == (
         "False",
         "PodsReadyTimeout",
     )
-    assert (found["QuotaReserved"]["reason"], found["QuotaReserved"]["message"]) == ("Pending", "late")
-    assert found["Admitted"]["reason"] == "NoReservation"
+    assert (result["QuotaReserved"]["reason"], result["QuotaReserved"]["message"]) == ("Pending", "late")
+    assert result["Admitted"]["reason"] == "NoReservation"
 
 
 def test_what_a_second_release_says_again_keeps_its_time() -> None:
     live = workload(condition("Requeued", "False", "Other"), condition("Evicted", reason="Other"))
-    found = {each["type"]: each for each in released_status(live, NOW)["status"]["conditions"]}
-    assert (found["Requeued"]["lastTransitionTime"], found["Admitted"]["lastTransitionTime"]) == (EARLIER, NOW)
+    result = {item["type"]: item for item in released_status(live, NOW)["status"]["conditions"]}
+    assert (result["Requeued"]["lastTransitionTime"], result["Admitted"]["lastTransitionTime"]) == (EARLIER, NOW)
 
 
 def test_a_job_that_was_not_evicted_gives_its_place_back_in_words_of_ours() -> None:
-    found = {each["type"]: each for each in released_status(workload(), NOW)["status"]["conditions"]}
-    assert found["Requeued"]["reason"] == "Released" and found["Requeued"]["status"] == "False"
-    assert found["QuotaReserved"]["message"] == "the job has given its pods back"
+    result = {item["type"]: item for item in released_status(workload(), NOW)["status"]["conditions"]}
+    assert result["Requeued"]["reason"] == "Released" and result["Requeued"]["status"] == "False"
+    assert result["QuotaReserved"]["message"] == "the job has given its pods back"
 
 
 @pytest.mark.parametrize(("reason", "status"), [("Preempted", "True"), ("NodeFailures", "True"), ("Other", "False")])
 def test_after_some_evictions_a_job_may_queue_again_at_once(reason: str, status: str) -> None:
     live = workload(condition("Evicted", reason=reason))
-    assert {each["type"]: each["status"] for each in released_status(live, NOW)["status"]["conditions"]}[
+    assert {item["type"]: item["status"] for item in released_status(live, NOW)["status"]["conditions"]}[
         "Requeued"
     ] == status
 
 
-def test_pods_that_ended_are_told_once_and_never_fewer() -> None:
+def test_pods_that_ended_are_reported_once_and_never_fewer() -> None:
     live = workload(admission={}, reclaimablePods=[{"name": "train", "count": 2}])
     manifest = readiness_status(live, Readiness(True, {"train": 1, "rollout": 3, "other": 0}), NOW)
     assert manifest is not None
-    told = [{"name": "train", "count": 2}, {"name": "rollout", "count": 3}]
-    assert manifest["status"]["reclaimablePods"] == told
+    reported = [{"name": "train", "count": 2}, {"name": "rollout", "count": 3}]
+    assert manifest["status"]["reclaimablePods"] == reported
     after = applied(live, manifest)
     assert readiness_status(after, Readiness(True, {"train": 1, "rollout": 3}), NOW) is None
     more = readiness_status(after, Readiness(True, {"rollout": 4}), NOW)
@@ -140,7 +140,7 @@ def test_an_end_keeps_what_was_said_of_pods() -> None:
     live = workload(condition("PodsReady"), admission={}, reclaimablePods=[{"name": "train", "count": 2}])
     manifest = finished_status(live, "the job has failed", NOW)
     assert manifest is not None
-    assert [each["type"] for each in manifest["status"]["conditions"]] == ["PodsReady", "Finished"]
+    assert [item["type"] for item in manifest["status"]["conditions"]] == ["PodsReady", "Finished"]
     assert manifest["status"]["reclaimablePods"] == [{"name": "train", "count": 2}]
     assert finished_status(applied(live, manifest), "the job has failed", NOW) is None
 
@@ -149,14 +149,14 @@ def test_readiness_beside_an_end_leaves_the_end() -> None:
     live = workload(condition("Finished"))
     manifest = readiness_status(live, NOT_READY, NOW)
     assert manifest is not None
-    assert [each["type"] for each in manifest["status"]["conditions"]] == ["Finished", "PodsReady"]
+    assert [item["type"] for item in manifest["status"]["conditions"]] == ["Finished", "PodsReady"]
 
 
 def test_other_words_of_the_same_state_keep_its_time() -> None:
     live = workload(condition("PodsReady", "False", "WaitForStart", "other words"))
     manifest = readiness_status(live, NOT_READY, NOW)
     assert manifest is not None
-    (found,) = manifest["status"]["conditions"]
-    assert (found["message"], found["lastTransitionTime"]) == ("not all pods are ready", EARLIER)
+    (result,) = manifest["status"]["conditions"]
+    assert (result["message"], result["lastTransitionTime"]) == ("not all pods are ready", EARLIER)
     changed = readiness_status(live, Readiness(True, {}), NOW)
     assert changed is not None and changed["status"]["conditions"][0]["lastTransitionTime"] == NOW

@@ -69,7 +69,7 @@ def test_a_pod_group_is_the_jobs_and_of_one_attempt():
         "spec": {"minMember": 6},
     }
     assert context.num_pods == 6
-    assert [attempt_of(each) for each in (pods(context, 3)[0], pod_group(context, 12, "v1", {}))] == [3, 12]
+    assert [attempt_of(item) for item in (pods(context, 3)[0], pod_group(context, 12, "v1", {}))] == [3, 12]
 
 
 def test_requests_add_up_over_groups_and_count_what_runs_beside_a_worker():

@@ -24,7 +24,7 @@ def priority_of(cluster, *overrides, labels=None):
     return spec.get("priorityClassRef", {}).get("name"), spec.get("priority")
 
 
-def test_kueue_is_told_what_a_priority_class_is_worth():
+def test_the_value_of_a_priority_class_is_reported_to_kueue():
     cluster = FakeCluster(Clock())
     cluster.put(PRIORITY_CLASS, None, {"metadata": {"name": "high"}, "value": 1000})
     cluster.put(WORKLOAD_PRIORITY_CLASS, None, {"metadata": {"name": "urgent"}, "value": 7})
@@ -71,8 +71,8 @@ def test_an_object_is_read_again_after_a_minute() -> None:
     recent = Recent(cluster, clock)
 
     def value() -> object:
-        found = asyncio.run(recent.get(PRIORITY_CLASS, "high"))
-        return None if found is None else found["value"]
+        result = asyncio.run(recent.get(PRIORITY_CLASS, "high"))
+        return None if result is None else result["value"]
 
     assert value() is None
     cluster.put(PRIORITY_CLASS, None, {"metadata": {"name": "high"}, "value": 7})

@@ -165,9 +165,9 @@ def service_context() -> JobContext:
 
 
 def test_a_model_is_a_set_of_one_pod_whichever_start_it_is() -> None:
-    found = workload(service_context(), V1BETA2, None)["spec"]["podSets"][1]
-    assert (found["name"], found["count"], set(found)) == ("service-my-judge", 1, {"name", "count", "template"})
-    assert "rljob.dev/attempt" not in found["template"]["metadata"]["labels"]
+    result = workload(service_context(), V1BETA2, None)["spec"]["podSets"][1]
+    assert (result["name"], result["count"], set(result)) == ("service-my-judge", 1, {"name", "count", "template"})
+    assert "rljob.dev/attempt" not in result["template"]["metadata"]["labels"]
 
 
 @pytest.mark.parametrize(
@@ -183,8 +183,8 @@ def test_accelerators_of_models_are_quota(settings: dict[str, Any], sets: dict[s
     context = make_context(
         f"services=[{{name: my_judge, run: 'rljob_worker.services:reward_model', {fields}}}]", settings=settings
     )
-    found = {}
-    for each in workload(context, V1BETA2, None)["spec"]["podSets"][1:]:
-        (container,) = each["template"]["spec"]["containers"]
-        found[each["name"]] = (each["count"], container["resources"]["requests"].get("nvidia.com/gpu"))
-    assert found == sets
+    result = {}
+    for item in workload(context, V1BETA2, None)["spec"]["podSets"][1:]:
+        (container,) = item["template"]["spec"]["containers"]
+        result[item["name"]] = (item["count"], container["resources"]["requests"].get("nvidia.com/gpu"))
+    assert result == sets

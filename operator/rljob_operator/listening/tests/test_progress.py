@@ -10,9 +10,9 @@ from contextlib import asynccontextmanager
 import pytest
 from aiohttp import web
 
-from rljob_api.tests.patience import PATIENCE_SECONDS
+from rljob_api.tests.timeouts import TEST_TIMEOUT_SECONDS
 from rljob_operator.listening.progress import ProgressReader
-from rljob_operator.states.situation.facts import ProgressAnswer, Unreachable
+from rljob_operator.states.situation.facts import ProgressAnswer, UnreachableLead
 
 Page = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -37,8 +37,8 @@ def saying(text: str, status: int = 200) -> Page:
     return page
 
 
-def read(page: Page, timeout_seconds: float = PATIENCE_SECONDS) -> ProgressAnswer | Unreachable:
-    async def scene() -> ProgressAnswer | Unreachable:
+def read(page: Page, timeout_seconds: float = TEST_TIMEOUT_SECONDS) -> ProgressAnswer | UnreachableLead:
+    async def scene() -> ProgressAnswer | UnreachableLead:
         async with pod(page) as address, ProgressReader(timeout_seconds) as reader:
             return await reader.read(address)
 
@@ -86,7 +86,7 @@ def test_what_is_packed_is_not_unpacked() -> None:
         return web.Response(body=gzip.compress(b"[" * 10_000_000), headers={"Content-Encoding": "gzip"})
 
     answer = read(page)
-    assert isinstance(answer, Unreachable) and "answered something other than progress" in answer.reason
+    assert isinstance(answer, UnreachableLead) and "answered something other than progress" in answer.reason
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_what_is_packed_is_not_unpacked() -> None:
 )
 def test_a_pod_that_misbehaves_is_unreachable_and_says_why(page: Page, words: str) -> None:
     answer = read(page)
-    assert isinstance(answer, Unreachable) and words in answer.reason
+    assert isinstance(answer, UnreachableLead) and words in answer.reason
 
 
 def test_a_pod_that_is_silent_is_left_after_the_time_out() -> None:
@@ -114,18 +114,18 @@ def test_a_pod_that_is_silent_is_left_after_the_time_out() -> None:
         raise AssertionError
 
     answer = read(silent, timeout_seconds=0.1)
-    assert isinstance(answer, Unreachable) and answer.reason.endswith("did not answer within 0.1 s")
+    assert isinstance(answer, UnreachableLead) and answer.reason.endswith("did not answer within 0.1 s")
 
 
 def test_a_pod_that_is_not_there_says_so() -> None:
-    async def scene() -> ProgressAnswer | Unreachable:
+    async def scene() -> ProgressAnswer | UnreachableLead:
         async with pod(saying("{}")) as address:
             pass
         async with ProgressReader() as reader:
             return await reader.read(address)
 
     answer = asyncio.run(scene())
-    assert isinstance(answer, Unreachable) and "/progress: " in answer.reason
+    assert isinstance(answer, UnreachableLead) and "/progress: " in answer.reason
 
 
 def test_an_answer_in_segments_is_read_to_its_end() -> None:
@@ -151,4 +151,4 @@ def test_an_answer_without_end_is_not_kept() -> None:
             await response.write(b" " * 65536)
 
     answer = read(page)
-    assert isinstance(answer, Unreachable) and "more than 1048576 bytes" in answer.reason
+    assert isinstance(answer, UnreachableLead) and "more than 1048576 bytes" in answer.reason

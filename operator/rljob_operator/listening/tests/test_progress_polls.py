@@ -8,35 +8,35 @@ from typing import Any
 
 from rljob_operator.guard import Guard
 from rljob_operator.listening.progress import ProgressPolls
-from rljob_operator.states.situation.facts import ProgressAnswer, Unreachable
+from rljob_operator.states.situation.facts import ProgressAnswer, UnreachableLead
 from rljob_operator.tests.virtual_time import now, run
 from rljob_operator.vocabulary.key import Key
 
 KEY = Key("team", "small")
 STEP = ProgressAnswer(step=1)
-SILENCE = Unreachable("no answer")
+SILENCE = UnreachableLead("no answer")
 
 
 class Pods:
     """What pods answer, and when each was asked."""
 
-    def __init__(self, answer: Callable[[str], ProgressAnswer | Unreachable] = lambda address: STEP) -> None:
+    def __init__(self, answer: Callable[[str], ProgressAnswer | UnreachableLead] = lambda address: STEP) -> None:
         self.answer = answer
         self.asked: list[tuple[str, float]] = []
-        self.told: list[tuple[Key, float]] = []
+        self.announced: list[tuple[Key, float]] = []
         self.num_at_once = self.most_at_once = 0
 
-    async def read(self, address: str) -> ProgressAnswer | Unreachable:
+    async def read(self, address: str) -> ProgressAnswer | UnreachableLead:
         self.asked.append((address, now()))
         self.num_at_once += 1
         self.most_at_once = max(self.most_at_once, self.num_at_once)
         answer = self.answer(address)
-        await asyncio.sleep(2.0 if isinstance(answer, Unreachable) else 0.0)
+        await asyncio.sleep(2.0 if isinstance(answer, UnreachableLead) else 0.0)
         self.num_at_once -= 1
         return answer
 
     def tell(self, key: Key) -> None:
-        self.told.append((key, now()))
+        self.announced.append((key, now()))
 
     @property
     def times(self) -> list[float]:
@@ -61,10 +61,10 @@ def test_a_pod_is_asked_at_once_and_then_at_every_interval() -> None:
 
     pods = Pods()
     watch(pods, scene)
-    assert pods.times == [0.0, 10.0, 20.0] and [key for key, _ in pods.told] == [KEY] * 3
+    assert pods.times == [0.0, 10.0, 20.0] and [key for key, _ in pods.announced] == [KEY] * 3
 
 
-def test_silence_is_told_when_it_lasts_and_then_asked_for_more_seldom() -> None:
+def test_silence_is_reported_when_it_lasts_and_then_polled_less_often() -> None:
     async def scene(polls: ProgressPolls) -> None:
         polls.follow(KEY, "a")
         await asyncio.sleep(30)
@@ -74,7 +74,7 @@ def test_silence_is_told_when_it_lasts_and_then_asked_for_more_seldom() -> None:
     pods = Pods(lambda address: SILENCE)
     watch(pods, scene)
     # 2 s for each answer that does not come, 10 s between them, 30 s from the third on
-    assert pods.times == [0.0, 12.0, 24.0, 56.0, 88.0] and [time for _, time in pods.told] == [26.0, 58.0]
+    assert pods.times == [0.0, 12.0, 24.0, 56.0, 88.0] and [time for _, time in pods.announced] == [26.0, 58.0]
 
 
 def test_a_job_that_is_left_is_asked_no_more() -> None:
@@ -112,7 +112,7 @@ def test_an_answer_that_comes_after_the_job_was_left_is_dropped() -> None:
 
     pods = Pods(lambda address: SILENCE)
     watch(pods, scene, unanswered_polls=1)
-    assert pods.told == []
+    assert pods.announced == []
 
 
 def test_only_so_many_are_asked_at_once_and_those_that_answer_get_their_turn() -> None:
@@ -144,7 +144,7 @@ def test_a_pod_over_which_the_reader_fails_costs_the_others_nothing() -> None:
             polls.follow(Key("team", f"good-{number}"), "good")
         await asyncio.sleep(79)
         hostile = polls.follow(KEY, "hostile")
-        assert isinstance(hostile, Unreachable) and "could not be read" in hostile.reason
+        assert isinstance(hostile, UnreachableLead) and "could not be read" in hostile.reason
         assert polls.follow(Key("team", "good-39"), "good") == STEP
 
     counted: list[str] = []

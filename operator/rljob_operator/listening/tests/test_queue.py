@@ -199,7 +199,7 @@ def test_stop_ends_what_is_under_way_and_begins_nothing() -> None:
 
 
 def test_log_lines_of_a_reconcile_name_its_job(caplog: pytest.LogCaptureFixture) -> None:
-    from rljob_operator.telling.logs import TextFormatter
+    from rljob_operator.reporting.logs import TextFormatter
 
     lines: list[str] = []
 
@@ -272,7 +272,7 @@ def test_ten_jobs_are_looked_at_at_once_where_nobody_says_how_many() -> None:
     assert diary.most_at_once == 10 and [when for when, _ in diary.entries] == [0] * 10 + [1]
 
 
-def test_it_is_told_how_long_a_look_took() -> None:
+def test_the_observer_is_notified_how_long_a_reconcile_took() -> None:
     results = Results()
 
     async def script(queue: WorkQueue) -> None:
@@ -312,7 +312,7 @@ def test_a_failure_that_repeats_waits_by_chance_and_no_more_than_two_minutes() -
     looks = [when for when, _ in diary.entries]
     pauses = [later - earlier for earlier, later in zip(looks, looks[1:], strict=False)]
     # 0.5 s and twice as long every time, up to 120 s, and three quarters of that at this chance
-    assert pauses == pytest.approx([0.375 * 2**each for each in range(8)] + [90, 90, 90], abs=0.002)
+    assert pauses == pytest.approx([0.375 * 2**index for index in range(8)] + [90, 90, 90], abs=0.002)
 
 
 def test_a_hint_is_looked_into_and_waits_for_the_pause_of_a_look_that_failed() -> None:

@@ -6,8 +6,8 @@ from typing import Any
 
 from rljob_operator.cluster.api import Page
 from rljob_operator.cluster.errors import Unavailable
-from rljob_operator.cluster.kinds import RLJOB, Kind
-from rljob_operator.listening.resync import Heard, Resync
+from rljob_operator.cluster.kinds import RLJOB, ResourceKind
+from rljob_operator.listening.resync import Resync, SeenVersions
 from rljob_operator.tests.virtual_time import run
 from rljob_operator.vocabulary.key import Key
 
@@ -23,7 +23,13 @@ class Jobs:
         self.away = False
 
     async def list(
-        self, kind: Kind, namespace: str | None = None, *, labels: str = "", limit: int = 500, continue_: Any = None
+        self,
+        kind: ResourceKind,
+        namespace: str | None = None,
+        *,
+        labels: str = "",
+        limit: int = 500,
+        continue_: Any = None,
     ) -> Page:
         assert kind is RLJOB
         if self.away:
@@ -35,17 +41,17 @@ class Jobs:
         return Page(items, str(self.as_of))
 
 
-def play(scene: Callable[[Jobs, Resync, Heard, list[Key]], Awaitable[None]]) -> None:
+def play(scene: Callable[[Jobs, Resync, SeenVersions, list[Key]], Awaitable[None]]) -> None:
     async def stage() -> None:
-        jobs, heard, added = Jobs(), Heard(), list[Key]()
+        jobs, heard, added = Jobs(), SeenVersions(), list[Key]()
         resync = Resync(jobs, (), heard, added.append, interval_seconds=300)  # type: ignore[arg-type]
         await scene(jobs, resync, heard, added)
 
     run(stage())
 
 
-def test_what_events_told_of_is_not_looked_at_again() -> None:
-    async def scene(jobs: Jobs, resync: Resync, heard: Heard, added: list[Key]) -> None:
+def test_what_events_reported_is_not_looked_at_again() -> None:
+    async def scene(jobs: Jobs, resync: Resync, heard: SeenVersions, added: list[Key]) -> None:
         jobs.versions, jobs.as_of = {A: 3, B: 4}, 9
         heard.take(A, 3, False)
         heard.take(B, 6, False)  # of something newer than the list shows
@@ -55,8 +61,8 @@ def test_what_events_told_of_is_not_looked_at_again() -> None:
     play(scene)
 
 
-def test_a_change_that_no_event_told_of_is_looked_at_once() -> None:
-    async def scene(jobs: Jobs, resync: Resync, heard: Heard, added: list[Key]) -> None:
+def test_a_change_that_no_event_reported_is_looked_at_once() -> None:
+    async def scene(jobs: Jobs, resync: Resync, heard: SeenVersions, added: list[Key]) -> None:
         heard.take(A, 3, False)
         jobs.versions, jobs.as_of = {A: 5, B: 4}, 9
         await resync.once()
@@ -68,7 +74,7 @@ def test_a_change_that_no_event_told_of_is_looked_at_once() -> None:
 
 
 def test_a_job_deleted_unheard_is_looked_at_although_no_job_is_left() -> None:
-    async def scene(jobs: Jobs, resync: Resync, heard: Heard, added: list[Key]) -> None:
+    async def scene(jobs: Jobs, resync: Resync, heard: SeenVersions, added: list[Key]) -> None:
         heard.take(A, 3, False)
         jobs.as_of = 9
         await resync.once()
@@ -80,7 +86,7 @@ def test_a_job_deleted_unheard_is_looked_at_although_no_job_is_left() -> None:
 
 
 def test_an_event_that_is_late_by_seconds_is_waited_for() -> None:
-    async def scene(jobs: Jobs, resync: Resync, heard: Heard, added: list[Key]) -> None:
+    async def scene(jobs: Jobs, resync: Resync, heard: SeenVersions, added: list[Key]) -> None:
         jobs.versions, jobs.as_of = {A: 5}, 9
         heard.take(B, 2, False)
         listing = asyncio.create_task(resync.once())
@@ -94,7 +100,7 @@ def test_an_event_that_is_late_by_seconds_is_waited_for() -> None:
 
 
 def test_a_job_created_after_the_list_is_not_taken_for_deleted() -> None:
-    async def scene(jobs: Jobs, resync: Resync, heard: Heard, added: list[Key]) -> None:
+    async def scene(jobs: Jobs, resync: Resync, heard: SeenVersions, added: list[Key]) -> None:
         jobs.as_of = 9
         heard.take(A, 12, False)
         await resync.once()
@@ -104,7 +110,7 @@ def test_a_job_created_after_the_list_is_not_taken_for_deleted() -> None:
 
 
 def test_an_outage_is_outlived() -> None:
-    async def scene(jobs: Jobs, resync: Resync, heard: Heard, added: list[Key]) -> None:
+    async def scene(jobs: Jobs, resync: Resync, heard: SeenVersions, added: list[Key]) -> None:
         jobs.away = True
         running = asyncio.create_task(resync.run())
         await asyncio.sleep(1000)

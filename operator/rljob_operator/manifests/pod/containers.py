@@ -34,7 +34,7 @@ def data_buffer(context: JobContext, group: GroupPlan, host: int, attempt: int, 
         "livenessProbe": {**healthz, "periodSeconds": 20, "timeoutSeconds": 10, "failureThreshold": 6},
         "securityContext": container_security_context(),
         "terminationMessagePolicy": "FallbackToLogsOnError",
-        "volumeMounts": [each.mount for each in volumes if each.buffer],
+        "volumeMounts": [volume.mount for volume in volumes if volume.buffer],
     }
 
 
@@ -56,23 +56,23 @@ def worker(context: JobContext, group: GroupPlan, host: int, attempt: int, volum
             "timeoutSeconds": 5,
             "failureThreshold": 3,
         },
-        "securityContext": container_security_context(capabilities(context, group)),
+        "securityContext": container_security_context(needed_capabilities(context, group)),
         "terminationMessagePolicy": "FallbackToLogsOnError",
-        "volumeMounts": [each.mount for each in volumes if each.worker],
+        "volumeMounts": [volume.mount for volume in volumes if volume.worker],
     }
 
 
 def worker_image(context: JobContext, group: GroupPlan) -> str:
     """The profile's image, or that of the engine with which the group generates, or the operator's own."""
-    generating = (each for each in context.plan.engines if each.group == group.name and each.kind == "Rollout")
-    named = (ROLLOUT_ENGINES[each.library].image for each in generating)
+    generating = (engine for engine in context.plan.engines if engine.group == group.name and engine.kind == "Rollout")
+    named = (ROLLOUT_ENGINES[item.library].image for item in generating)
     own = next((image for image in named if image is not None), "worker")
     setting = f"{own}_cpu" if group.device == "cpu" else own
     ours: str = getattr(context.pods.images, setting, own)
     return context.profile(group).image or ours
 
 
-def capabilities(context: JobContext, group: GroupPlan) -> tuple[str, ...]:
+def needed_capabilities(context: JobContext, group: GroupPlan) -> tuple[str, ...]:
     """What the accelerator needs; where anything is allowed, RDMA may lock the memory that devices read."""
     needed = context.profile(group).capabilities
     locks_memory = context.group(group.name).rdma is not None and context.spec.pod_security == "Privileged"

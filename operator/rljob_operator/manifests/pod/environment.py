@@ -12,7 +12,7 @@ from rljob_api.vocabulary import keys
 from rljob_api.vocabulary.process_environment import WORKER_DEFAULTS
 from rljob_operator import names
 from rljob_operator.manifests.context import JobContext, Manifest
-from rljob_operator.manifests.pod.resources import spills_here, threads_per_worker
+from rljob_operator.manifests.pod.resources import spills_to_pod_volume, threads_per_worker
 from rljob_operator.manifests.pod.volumes import (
     ARENA,
     CODE,
@@ -62,7 +62,7 @@ def buffer_env(context: JobContext, group: GroupPlan, host: int, attempt: int) -
         keys.ENV_METRICS_PORT: str(keys.PORT_BUFFER_METRICS),
         keys.ENV_BUFFER_PORT: str(keys.PORT_BUFFER),
         keys.ENV_ARENA_DIR: ARENA,
-        **({keys.ENV_SPILL_DIR: SPILL} if spills_here(context) else {}),
+        **({keys.ENV_SPILL_DIR: SPILL} if spills_to_pod_volume(context) else {}),
         "PYTHONUNBUFFERED": "1",
         "PYTHONDONTWRITEBYTECODE": "1",
     }
@@ -91,10 +91,10 @@ def by_name(variables: EnvList) -> EnvList:
 
 def _services(context: JobContext) -> dict[str, str]:
     """Where the models beside the job answer, and the token that they ask for."""
-    found = [service.name for service in context.spec.services]
-    if not found:
+    result = [service.name for service in context.spec.services]
+    if not result:
         return {}
-    urls = {name: names.service_url(context.name, context.namespace, name, keys.PORT_SERVICE) for name in found}
+    urls = {name: names.service_url(context.name, context.namespace, name, keys.PORT_SERVICE) for name in result}
     return {keys.ENV_SERVICES: json.dumps(urls), keys.ENV_SERVICES_TOKEN_FILE: TOKEN_FILE}
 
 
@@ -174,5 +174,5 @@ def as_list(variables: Mapping[str, str]) -> EnvList:
 
 def _without_none(value: Manifest) -> Manifest:
     return {
-        key: _without_none(each) if isinstance(each, dict) else each for key, each in value.items() if each is not None
+        key: _without_none(item) if isinstance(item, dict) else item for key, item in value.items() if item is not None
     }

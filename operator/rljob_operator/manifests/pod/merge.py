@@ -40,9 +40,9 @@ def merge(ours: Any, theirs: Any, field: str = "") -> Any:
 def without_nulls(value: Any) -> Any:
     """A copy in which nothing is null: a field that is written and left empty is one that is not there."""
     if isinstance(value, dict):
-        return {name: without_nulls(each) for name, each in value.items() if each is not None}
+        return {name: without_nulls(item) for name, item in value.items() if item is not None}
     if isinstance(value, list):
-        return [without_nulls(each) for each in value if each is not None]
+        return [without_nulls(item) for item in value if item is not None]
     return deepcopy(value)
 
 

@@ -13,7 +13,7 @@ from rljob_operator.manifests.metadata import metadata
 from rljob_operator.manifests.pod.containers import data_buffer, worker
 from rljob_operator.manifests.pod.merge import merge
 from rljob_operator.manifests.pod.security import pod_security_context
-from rljob_operator.manifests.pod.topology import affinity, spread
+from rljob_operator.manifests.pod.topology import affinity, spread_constraint
 from rljob_operator.manifests.pod.volumes import mounted_volumes
 
 ANYWHERE = Placement()
@@ -82,9 +82,9 @@ def _spec(context: JobContext, group: GroupPlan, host: int, attempt: int) -> Man
         "securityContext": pod_security_context(context, profile),
         "initContainers": [data_buffer(context, group, host, attempt, volumes)],
         "containers": [worker(context, group, host, attempt, volumes)],
-        "volumes": [each.volume for each in volumes],
+        "volumes": [volume.volume for volume in volumes],
         "tolerations": tolerations(context, profile),
-        "topologySpreadConstraints": [spread(context, group, attempt)],
+        "topologySpreadConstraints": [spread_constraint(context, group, attempt)],
         **{field: value for field, value in optional.items() if value},
     }
 
@@ -107,12 +107,12 @@ def tolerations(context: JobContext, profile: AcceleratorProfile) -> list[Manife
     which the whole gang would wait for one dead node."""
     failing = [
         {
-            "key": f"node.kubernetes.io/{trouble}",
+            "key": f"node.kubernetes.io/{condition}",
             "operator": "Exists",
             "effect": "NoExecute",
             "tolerationSeconds": context.pods.node_failure_seconds,
         }
-        for trouble in ("not-ready", "unreachable")
+        for condition in ("not-ready", "unreachable")
     ]
     return [*profile.tolerations, *failing]
 
@@ -132,5 +132,5 @@ def placed(pod: Manifest, placement: Placement) -> Manifest:
         spec["schedulingGates"] = [*spec.get("schedulingGates", []), *gates]
     if placement.node_selector:
         spec["nodeSelector"] = {**spec.get("nodeSelector", {}), **placement.node_selector}
-    spec["tolerations"] = [*spec.get("tolerations", []), *(dict(each) for each in placement.tolerations)]
+    spec["tolerations"] = [*spec.get("tolerations", []), *(dict(toleration) for toleration in placement.tolerations)]
     return pod

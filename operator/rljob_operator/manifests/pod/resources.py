@@ -13,7 +13,7 @@ from rljob_api.vocabulary import keys
 from rljob_api.vocabulary.quantity import amount, parse_quantity
 from rljob_operator.manifests.context import JobContext, Manifest
 from rljob_operator.manifests.pod.merge import without_nulls
-from rljob_operator.manifests.pod_security.pod import at, entries
+from rljob_operator.manifests.pod_security.pod import entries, field_at
 
 ZERO = Decimal(0)
 
@@ -41,12 +41,12 @@ def buffer_resources(context: JobContext) -> Manifest:
     arena = parse_quantity(context.spec.data_buffer.memory)
     memory = mebibytes(arena + parse_quantity(settings.memory_overhead))
     requests = {"cpu": settings.cpu, "memory": memory}
-    if spills_here(context):
+    if spills_to_pod_volume(context):
         requests["ephemeral-storage"] = mebibytes(spill_volume_bytes(context))
     return {"requests": requests, "limits": {"memory": memory}}
 
 
-def spills_here(context: JobContext) -> bool:
+def spills_to_pod_volume(context: JobContext) -> bool:
     """Whether rows may go to a volume of the pod's own."""
     spill = context.spec.data_buffer.spill
     return spill is not None and spill.directory is None
@@ -74,8 +74,8 @@ def template_cpu(template: dict[str, Any], name: str) -> str | None:
     for container in without_nulls(template).get("spec", {}).get("containers", ()):
         if container.get("name") == name:
             resources = container.get("resources", {})
-            found = resources.get("requests", {}).get("cpu", resources.get("limits", {}).get("cpu"))
-            return None if found is None else str(found)
+            result = resources.get("requests", {}).get("cpu", resources.get("limits", {}).get("cpu"))
+            return None if result is None else str(result)
     return None
 
 
@@ -96,38 +96,38 @@ def effective(spec: Mapping[str, Any], asked: Callable[[Mapping[str, Any]], Deci
     Init containers run one after the other, beside the sidecars that were started before them.
     """
     sidecars = peak = ZERO
-    for each in entries(spec, "initContainers"):
-        number = asked(each)
-        is_sidecar = each.get("restartPolicy") == "Always"
+    for entry in entries(spec, "initContainers"):
+        number = asked(entry)
+        is_sidecar = entry.get("restartPolicy") == "Always"
         sidecars += number if is_sidecar else ZERO
         peak = max(peak, sidecars if is_sidecar else sidecars + number)
-    together = sidecars + sum((asked(each) for each in entries(spec, "containers")), ZERO)
+    together = sidecars + sum((asked(entry) for entry in entries(spec, "containers")), ZERO)
     return max(peak, together, asked(spec))
 
 
-def in_words_of_quotas(spec: Mapping[str, Any]) -> dict[str, Decimal]:
+def quota_requests(spec: Mapping[str, Any]) -> dict[str, Decimal]:
     """By each name under which a ResourceQuota may bound it: `pods`, `cpu`, `requests.cpu`, `limits.memory`."""
-    found = {"pods": Decimal(1), "count/pods": Decimal(1)}
+    result = {"pods": Decimal(1), "count/pods": Decimal(1)}
     for name in resource_names(spec):
         requested = effective(spec, partial(_request, name=name))
         limited = effective(spec, partial(_number, kind="limits", name=name))
-        found |= {name: requested, f"requests.{name}": requested, f"limits.{name}": limited}
-    return found
+        result |= {name: requested, f"requests.{name}": requested, f"limits.{name}": limited}
+    return result
 
 
 def resource_names(spec: Mapping[str, Any]) -> Iterable[str]:
     """Each resource that a container, or the pod as a whole, requests or limits; once, in the order of the pod."""
     askers = (*entries(spec, "initContainers"), *entries(spec, "containers"), spec)
-    found = (at(asker, "resources", kind) or () for asker in askers for kind in ("requests", "limits"))
-    return dict.fromkeys(str(name) for names in found for name in names)
+    result = (field_at(asker, "resources", kind) or () for asker in askers for kind in ("requests", "limits"))
+    return dict.fromkeys(str(name) for names in result for name in names)
 
 
 def _request(asker: Mapping[str, Any], name: str) -> Decimal:
     """The API server takes a limit for the request that is not there."""
-    kind = "limits" if at(asker, "resources", "requests", name) is None else "requests"
+    kind = "limits" if field_at(asker, "resources", "requests", name) is None else "requests"
     return _number(asker, kind, name)
 
 
 def _number(asker: Mapping[str, Any], kind: str, name: str) -> Decimal:
-    quantity: Any = at(asker, "resources", kind, name)
+    quantity: Any = field_at(asker, "resources", kind, name)
     return ZERO if quantity is None else amount(str(quantity))

@@ -40,7 +40,7 @@ def _near_each_other(context: JobContext, group: GroupPlan, attempt: int) -> Man
     return {}
 
 
-def spread(context: JobContext, group: GroupPlan, attempt: int) -> Manifest:
+def spread_constraint(context: JobContext, group: GroupPlan, attempt: int) -> Manifest:
     """One pod per host where there are enough hosts."""
     return {
         "maxSkew": 1,

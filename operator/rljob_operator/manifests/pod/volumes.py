@@ -9,7 +9,7 @@ from rljob_api.planning.plan import GroupPlan
 from rljob_api.vocabulary import keys
 from rljob_operator import names
 from rljob_operator.manifests.context import JobContext, Manifest
-from rljob_operator.manifests.pod.resources import mebibytes, spill_volume_bytes, spills_here
+from rljob_operator.manifests.pod.resources import mebibytes, spill_volume_bytes, spills_to_pod_volume
 from rljob_operator.manifests.secrets import TOKEN_KEY, tls_items
 
 PLAN_DIRECTORY = "/etc/rljob/plan"
@@ -85,7 +85,9 @@ def token_volume(context: JobContext) -> Mounted:
 def _meeting_place(context: JobContext) -> list[Mounted]:
     """Where workers and data buffer meet."""
     arena = {"emptyDir": {"medium": "Memory", "sizeLimit": context.spec.data_buffer.memory}}
-    spill = {"emptyDir": {"sizeLimit": mebibytes(spill_volume_bytes(context))}} if spills_here(context) else None
+    spill = (
+        {"emptyDir": {"sizeLimit": mebibytes(spill_volume_bytes(context))}} if spills_to_pod_volume(context) else None
+    )
     return [
         _mounted("socket", {"emptyDir": {}}, SOCKET_DIRECTORY, buffer=True),
         _mounted("arena", arena, ARENA, buffer=True),
@@ -113,27 +115,27 @@ def scratch_volumes(context: JobContext) -> list[Mounted]:
 
 def users_volumes(context: JobContext) -> list[Mounted]:
     """Storage and code. Without a claim, results go beside what the image carries under /workspace, on the node."""
-    spec, found = context.spec, []
+    spec, result = context.spec, []
     if spec.claim is not None:
         claim = {"persistentVolumeClaim": {"claimName": spec.claim}}
-        found.append(_mounted("workspace", claim, keys.WORKSPACE))
+        result.append(_mounted("workspace", claim, keys.WORKSPACE))
     else:
-        found.append(_mounted("runs", {"emptyDir": {}}, RUNS))
+        result.append(_mounted("runs", {"emptyDir": {}}, RUNS))
     if spec.code is not None and spec.code.config_map is not None:
-        found.append(_mounted("code", {"configMap": {"name": spec.code.config_map}}, CODE, read_only=True))
+        result.append(_mounted("code", {"configMap": {"name": spec.code.config_map}}, CODE, read_only=True))
     elif spec.code is not None and spec.code.persistent_volume_claim is not None:
         claim = {"persistentVolumeClaim": {"claimName": spec.code.persistent_volume_claim}}
-        found.append(_mounted("code", claim, CODE, read_only=True))
-    return found
+        result.append(_mounted("code", claim, CODE, read_only=True))
+    return result
 
 
 def host_volumes(profile: AcceleratorProfile) -> list[Mounted]:
     """What the accelerator's software needs of its node."""
-    found = []
+    result = []
     for host in profile.host_paths:
         source = {"hostPath": {"path": host.path, "type": host.type}}
-        found.append(_mounted(host.name, source, host.mount_path or host.path, read_only=host.read_only))
-    return found
+        result.append(_mounted(host.name, source, host.mount_path or host.path, read_only=host.read_only))
+    return result
 
 
 def _rank_table(context: JobContext, profile: AcceleratorProfile, attempt: int) -> list[Mounted]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rljob_operator.manifests.pod_security.pod import Pod, at, entries, strings
+from rljob_operator.manifests.pod_security.pod import CheckedPod, entries, field_at, strings
 
 CAPABILITIES = (
     "AUDIT_WRITE", "CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "MKNOD", "NET_BIND_SERVICE", "SETFCAP",
@@ -48,64 +48,66 @@ _SECCOMP_OF_CONTAINER = "container.seccomp.security.alpha.kubernetes.io/"
 
 def allowed(since: dict[int, tuple[str, ...]], minor: int) -> list[str]:
     """What is allowed in a minor version."""
-    return [each for first, names in since.items() if first <= minor for each in names]
+    return [name for first, names in since.items() if first <= minor for name in names]
 
 
-def host_namespaces(pod: Pod) -> Iterator[str]:
-    yield from (f"{field}: true" for field in ("hostNetwork", "hostPID", "hostIPC") if at(pod.spec, field))
+def host_namespaces(pod: CheckedPod) -> Iterator[str]:
+    yield from (f"{field}: true" for field in ("hostNetwork", "hostPID", "hostIPC") if field_at(pod.spec, field))
 
 
-def host_process(pod: Pod) -> Iterator[str]:
+def host_process(pod: CheckedPod) -> Iterator[str]:
     for owner, is_set in pod.settings("windowsOptions", "hostProcess"):
         if is_set:
             yield f"hostProcess: true of {owner}"
 
 
-def privileged(pod: Pod) -> Iterator[str]:
+def privileged(pod: CheckedPod) -> Iterator[str]:
     for name, container in pod.containers:
-        if at(container, "securityContext", "privileged"):
+        if field_at(container, "securityContext", "privileged"):
             yield f"container {name} is privileged"
 
 
-def capabilities(pod: Pod) -> Iterator[str]:
+def capabilities(pod: CheckedPod) -> Iterator[str]:
     yield from added(pod, CAPABILITIES)
 
 
-def added(pod: Pod, admitted: tuple[str, ...]) -> Iterator[str]:
+def added(pod: CheckedPod, admitted: tuple[str, ...]) -> Iterator[str]:
     """Capabilities that containers add beyond these."""
     for name, container in pod.containers:
-        for each in strings(container, "securityContext", "capabilities", "add"):
-            if each not in admitted:
-                yield f"capability {each} of container {name}"
+        for string in strings(container, "securityContext", "capabilities", "add"):
+            if string not in admitted:
+                yield f"capability {string} of container {name}"
 
 
-def host_path_volumes(pod: Pod) -> Iterator[str]:
+def host_path_volumes(pod: CheckedPod) -> Iterator[str]:
     for volume in entries(pod.spec, "volumes"):
-        if at(volume, "hostPath") is not None:
+        if field_at(volume, "hostPath") is not None:
             yield f"hostPath volume {volume.get('name')}"
 
 
-def host_ports(pod: Pod) -> Iterator[str]:
+def host_ports(pod: CheckedPod) -> Iterator[str]:
     for name, container in pod.containers:
         for port in entries(container, "ports"):
             if port.get("hostPort"):
                 yield f"hostPort {port['hostPort']} of container {name}"
 
 
-def host_probes(pod: Pod) -> Iterator[str]:
+def host_probes(pod: CheckedPod) -> Iterator[str]:
     """A kubelet would connect to any host for the pod."""
     for name, container in pod.containers:
-        handlers = [at(container, probe) for probe in PROBES] + [at(container, "lifecycle", hook) for hook in HOOKS]
+        handlers = [field_at(container, probe) for probe in PROBES] + [
+            field_at(container, "lifecycle", hook) for hook in HOOKS
+        ]
         for handler in handlers:
             for action in ("httpGet", "tcpSocket"):
-                if host := at(handler, action, "host"):
+                if host := field_at(handler, action, "host"):
                     yield f"host {host} of a probe or lifecycle hook of container {name}"
 
 
-def app_armor(pod: Pod) -> Iterator[str]:
+def app_armor(pod: CheckedPod) -> Iterator[str]:
     for owner, profile in pod.settings("appArmorProfile"):
-        if at(profile, "type") not in PROFILES:
-            yield f"AppArmor profile {at(profile, 'type')} of {owner}"
+        if field_at(profile, "type") not in PROFILES:
+            yield f"AppArmor profile {field_at(profile, 'type')} of {owner}"
     for name, value in pod.annotations.items():
         if name.startswith(_APP_ARMOR) and not (
             value in ("", "runtime/default") or str(value).startswith("localhost/")
@@ -113,36 +115,36 @@ def app_armor(pod: Pod) -> Iterator[str]:
             yield f"annotation {name}: {value}"
 
 
-def selinux(pod: Pod) -> Iterator[str]:
+def selinux(pod: CheckedPod) -> Iterator[str]:
     types = allowed(SELINUX_TYPES, pod.minor)
     for owner, options in pod.settings("seLinuxOptions"):
-        if at(options, "type") not in (None, *types):
-            yield f"SELinux type {at(options, 'type')} of {owner}"
-        yield from (f"SELinux {field} of {owner}" for field in ("user", "role") if at(options, field))
+        if field_at(options, "type") not in (None, *types):
+            yield f"SELinux type {field_at(options, 'type')} of {owner}"
+        yield from (f"SELinux {field} of {owner}" for field in ("user", "role") if field_at(options, field))
 
 
-def proc_mount(pod: Pod) -> Iterator[str]:
+def proc_mount(pod: CheckedPod) -> Iterator[str]:
     if not pod.has_own_users:
         yield from masked_proc_mount(pod)
 
 
-def masked_proc_mount(pod: Pod) -> Iterator[str]:
+def masked_proc_mount(pod: CheckedPod) -> Iterator[str]:
     for name, container in pod.containers:
-        found = at(container, "securityContext", "procMount")
-        if found not in (None, "Default"):
-            yield f"procMount {found} of container {name}"
+        field = field_at(container, "securityContext", "procMount")
+        if field not in (None, "Default"):
+            yield f"procMount {field} of container {name}"
 
 
-def seccomp(pod: Pod) -> Iterator[str]:
+def seccomp(pod: CheckedPod) -> Iterator[str]:
     if pod.minor < 19:
         yield from _seccomp_annotations(pod)
         return
     for owner, profile in pod.settings("seccompProfile"):
-        if at(profile, "type") not in PROFILES:
-            yield f"seccomp profile {at(profile, 'type')} of {owner}"
+        if field_at(profile, "type") not in PROFILES:
+            yield f"seccomp profile {field_at(profile, 'type')} of {owner}"
 
 
-def _seccomp_annotations(pod: Pod) -> Iterator[str]:
+def _seccomp_annotations(pod: CheckedPod) -> Iterator[str]:
     """How profiles were named before v1.19."""
     for name in (_SECCOMP_OF_POD, *(f"{_SECCOMP_OF_CONTAINER}{name}" for name, _ in pod.containers)):
         value = pod.annotations.get(name)
@@ -150,8 +152,8 @@ def _seccomp_annotations(pod: Pod) -> Iterator[str]:
             yield f"annotation {name}: {value}"
 
 
-def sysctls(pod: Pod) -> Iterator[str]:
+def sysctls(pod: CheckedPod) -> Iterator[str]:
     names = allowed(SYSCTLS, pod.minor)
-    for each in entries(pod.spec, "securityContext", "sysctls"):
-        if each.get("name") not in names:
-            yield f"sysctl {each.get('name')}"
+    for entry in entries(pod.spec, "securityContext", "sysctls"):
+        if entry.get("name") not in names:
+            yield f"sysctl {entry.get('name')}"

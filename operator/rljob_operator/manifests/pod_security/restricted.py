@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rljob_operator.manifests.pod_security import baseline
-from rljob_operator.manifests.pod_security.pod import Pod, at, entries, strings
+from rljob_operator.manifests.pod_security.pod import CheckedPod, entries, field_at, strings
 
 CAPABILITIES = ("NET_BIND_SERVICE",)
 """Capabilities that a container may add once it has dropped all."""
@@ -16,30 +16,30 @@ VOLUMES = (
 """Kinds of volumes that are allowed."""
 
 
-def volume_types(pod: Pod) -> Iterator[str]:
+def volume_types(pod: CheckedPod) -> Iterator[str]:
     for volume in entries(pod.spec, "volumes"):
         kinds = [name for name in volume if name != "name"]
         if kinds and not any(kind in VOLUMES for kind in kinds):  # a volume of no kind is an emptyDir
             yield f"{' and '.join(kinds)} volume {volume.get('name')}"
 
 
-def privilege_escalation(pod: Pod) -> Iterator[str]:
+def privilege_escalation(pod: CheckedPod) -> Iterator[str]:
     for name, container in () if pod.is_windows else pod.containers:
-        if at(container, "securityContext", "allowPrivilegeEscalation") is not False:
+        if field_at(container, "securityContext", "allowPrivilegeEscalation") is not False:
             yield f"container {name} does not set allowPrivilegeEscalation: false"
 
 
-def non_root(pod: Pod) -> Iterator[str]:
+def non_root(pod: CheckedPod) -> Iterator[str]:
     if pod.has_own_users:
         return
-    if at(pod.spec, "securityContext", "runAsNonRoot") is False:
+    if field_at(pod.spec, "securityContext", "runAsNonRoot") is False:
         yield "the pod sets runAsNonRoot: false"
     for owner, is_non_root in pod.inherited("runAsNonRoot"):
         if is_non_root is not True:
             yield f"{owner} does not set runAsNonRoot: true"
 
 
-def user(pod: Pod) -> Iterator[str]:
+def user(pod: CheckedPod) -> Iterator[str]:
     if pod.has_own_users:
         return
     for owner, number in pod.settings("runAsUser"):
@@ -47,7 +47,7 @@ def user(pod: Pod) -> Iterator[str]:
             yield f"{owner} runs as root"
 
 
-def seccomp(pod: Pod) -> Iterator[str]:
+def required_seccomp(pod: CheckedPod) -> Iterator[str]:
     if pod.is_windows:
         return
     yield from baseline.seccomp(pod)
@@ -56,7 +56,7 @@ def seccomp(pod: Pod) -> Iterator[str]:
             yield f"{owner} has no seccomp profile"
 
 
-def capabilities(pod: Pod) -> Iterator[str]:
+def dropped_capabilities(pod: CheckedPod) -> Iterator[str]:
     if pod.is_windows:
         return
     yield from baseline.added(pod, CAPABILITIES)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from rljob_operator.manifests.pod_security import baseline, restricted
-from rljob_operator.manifests.pod_security.pod import Manifest, Pod
+from rljob_operator.manifests.pod_security.pod import CheckedPod, Manifest
 
 ENFORCE_LABEL = "pod-security.kubernetes.io/enforce"
 VERSION_LABEL = "pod-security.kubernetes.io/enforce-version"
@@ -19,7 +19,7 @@ NEWEST_MINOR = 37
 DEFAULT_MINOR = 34
 """The last one that takes no pod's word that the node keeps its users apart (`hostUsers: false`)."""
 
-Find = Callable[[Pod], Iterator[str]]
+Find = Callable[[CheckedPod], Iterator[str]]
 
 
 @dataclass(frozen=True)
@@ -49,19 +49,19 @@ BASELINE = (
 )
 RESTRICTED = (
     Check(restricted.privilege_escalation, since=8),
-    Check(restricted.capabilities, since=22, replaces=baseline.capabilities),
+    Check(restricted.dropped_capabilities, since=22, replaces=baseline.capabilities),
     Check(restricted.volume_types, replaces=baseline.host_path_volumes),
     Check(baseline.masked_proc_mount, since=35, replaces=baseline.proc_mount),
     Check(restricted.non_root),
     Check(restricted.user, since=23),
-    Check(restricted.seccomp, since=19, replaces=baseline.seccomp),
+    Check(restricted.required_seccomp, since=19, replaces=baseline.seccomp),
 )
 
 
 def violations(pod: Manifest, level: str, minor: int = DEFAULT_MINOR) -> list[str]:
     """What in `pod` the standard `level` of version v1.`minor` forbids; empty when the pod is admitted."""
-    subject = Pod(pod, minor)
-    return list(dict.fromkeys(found for check in _checks(level, minor) for found in check.find(subject)))
+    subject = CheckedPod(pod, minor)
+    return list(dict.fromkeys(result for check in _checks(level, minor) for result in check.find(subject)))
 
 
 def _checks(level: str, minor: int) -> list[Check]:

@@ -30,7 +30,7 @@ from rljob_operator.manifests.serving.template import (
     image_of,
     name_in_domain,
     pod_spec,
-    resources_of,
+    serving_resources,
     threads_per_copy,
 )
 
@@ -79,7 +79,7 @@ def service_pod(context: JobContext, service: ServiceSpec, start: int, placement
 def _container(
     context: JobContext, service: ServiceSpec, profile: AcceleratorProfile, volumes: list[Mounted]
 ) -> Manifest:
-    patience = math.ceil((START_SECONDS + service.health_seconds) / PROBE_SECONDS)
+    probe_seconds = math.ceil((START_SECONDS + service.health_seconds) / PROBE_SECONDS)
     return container_spec(
         context,
         profile,
@@ -88,8 +88,8 @@ def _container(
         command=[*PYTHON, "rljob_worker.services", str(keys.PORT_SERVICE), service.name],
         env=_env(context, service, profile),
         ports=[{"name": "http", "containerPort": keys.PORT_SERVICE}],
-        resources=resources_of(context, service, profile, service.num_copies),
-        startupProbe={**HEALTHY, "periodSeconds": PROBE_SECONDS, "failureThreshold": patience},
+        resources=serving_resources(context, service, profile, service.num_copies),
+        startupProbe={**HEALTHY, "periodSeconds": PROBE_SECONDS, "failureThreshold": probe_seconds},
         readinessProbe={**HEALTHY, "periodSeconds": 5, "failureThreshold": 3},
         livenessProbe={**ALIVE, "periodSeconds": 20, "failureThreshold": 6},
     )

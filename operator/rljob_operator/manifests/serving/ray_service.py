@@ -12,7 +12,7 @@ from copy import deepcopy
 from types import MappingProxyType
 
 from rljob_api.catalogue.profiles import AcceleratorProfile
-from rljob_api.catalogue.services import PREFIX, RAY_APPLICATION, RAY_GATE, RAY_GPU, RAY_PATIENCE, RAY_VERSION
+from rljob_api.catalogue.services import PREFIX, RAY_APPLICATION, RAY_GATE, RAY_GPU, RAY_TIMEOUTS, RAY_VERSION
 from rljob_api.planning.serving import ServicePlan, service_plan
 from rljob_api.v1alpha1 import ServiceSpec
 from rljob_api.vocabulary import keys
@@ -35,7 +35,7 @@ from rljob_operator.manifests.serving.template import (
     image_of,
     name_in_domain,
     pod_spec,
-    resources_of,
+    serving_resources,
     threads_per_copy,
 )
 
@@ -192,7 +192,7 @@ def _copy(context: JobContext, service: ServiceSpec, profile: AcceleratorProfile
             {"name": "serve", "containerPort": keys.PORT_SERVICE},
             {"name": "agent", "containerPort": PORT_AGENT},
         ],
-        resources=resources_of(context, service, profile, 1),
+        resources=serving_resources(context, service, profile, 1),
         readinessProbe={**ALIVE, "httpGet": {**ALIVE["httpGet"], "port": "serve"}, "periodSeconds": 5},
         livenessProbe={
             "httpGet": {"path": "/api/local_raylet_healthz", "port": "agent"},
@@ -216,8 +216,8 @@ def _template(
     own_labels: Mapping[str, str] = MappingProxyType({}),
     annotations: Mapping[str, str] = MappingProxyType({}),
 ) -> Manifest:
-    found = {**labels(context, component), keys.LABEL_SERVICE: service.name, **own_labels}
-    return {"metadata": {"labels": found, "annotations": dict(annotations)}, "spec": spec}
+    result = {**labels(context, component), keys.LABEL_SERVICE: service.name, **own_labels}
+    return {"metadata": {"labels": result, "annotations": dict(annotations)}, "spec": spec}
 
 
 def _env(context: JobContext, profile: AcceleratorProfile, num_threads: int) -> EnvList:
@@ -227,7 +227,7 @@ def _env(context: JobContext, profile: AcceleratorProfile, num_threads: int) -> 
         "RAY_DEDUP_LOGS": "0",
         "RAY_COLOR_PREFIX": "0",
         "RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH": RAY_GATE,
-        **RAY_PATIENCE,
+        **RAY_TIMEOUTS,
         "PYTHONPATH": CODE_PATH,
         keys.ENV_CODE: CODE_PATH,
         **GATE_ENVIRONMENT,
@@ -237,8 +237,8 @@ def _env(context: JobContext, profile: AcceleratorProfile, num_threads: int) -> 
 
 def _without_resources(template: Manifest) -> Manifest:
     """The user's template, of whose containers the head has everything but what a copy asks for."""
-    found = deepcopy(template)
-    for container in (found.get("spec") or {}).get("containers") or ():
+    result = deepcopy(template)
+    for container in (result.get("spec") or {}).get("containers") or ():
         if container is not None:
             container.pop("resources", None)
-    return found
+    return result

@@ -32,7 +32,7 @@ def pod_spec(context: JobContext, profile: AcceleratorProfile, volumes: list[Mou
         "terminationGracePeriodSeconds": GRACE_SECONDS,
         "securityContext": pod_security_context(context, profile),
         "containers": [container],
-        "volumes": [each.volume for each in volumes],
+        "volumes": [volume.volume for volume in volumes],
         "tolerations": tolerations(context, profile),
         **{field: value for field, value in place_of_pod(context, profile).items() if value},
     }
@@ -56,7 +56,7 @@ def container_spec(
         **more,
         "securityContext": container_security_context(profile.capabilities),
         "terminationMessagePolicy": "FallbackToLogsOnError",
-        "volumeMounts": [each.mount for each in volumes],
+        "volumeMounts": [volume.mount for volume in volumes],
     }
 
 
@@ -65,7 +65,7 @@ def name_in_domain(context: JobContext, service: ServiceSpec) -> Manifest:
     return {"hostname": names.service_host(service.name), "subdomain": names.services_domain(context.name)}
 
 
-def resources_of(context: JobContext, service: ServiceSpec, profile: AcceleratorProfile, copies: int) -> Manifest:
+def serving_resources(context: JobContext, service: ServiceSpec, profile: AcceleratorProfile, copies: int) -> Manifest:
     """Resources of `copies` of a model: what as many workers would request."""
     settings = context.pods.worker
     count = copies * service.worker_group.accelerator.count

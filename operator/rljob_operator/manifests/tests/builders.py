@@ -46,7 +46,7 @@ def vendor_context(profile):
 
 def named(entries, name):
     """The entry of this name."""
-    return next(each for each in entries if each["name"] == name)
+    return next(entry for entry in entries if entry["name"] == name)
 
 
 def worker_of(pod):
@@ -59,4 +59,4 @@ def buffer_of(pod):
 
 def env_of(container):
     """Plain variables by name."""
-    return {each["name"]: each.get("value") for each in container["env"]}
+    return {item["name"]: item.get("value") for item in container["env"]}

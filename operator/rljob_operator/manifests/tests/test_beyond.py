@@ -8,13 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rljob_operator.manifests import pods
-from rljob_operator.manifests.beyond import beyond
-from rljob_operator.manifests.beyond.job import devices
-from rljob_operator.manifests.beyond.pods import FIELDS, of_pod
 from rljob_operator.manifests.ceilings import Ceilings, QueueCeilings
 from rljob_operator.manifests.context import QUEUE_LABEL
 from rljob_operator.manifests.tests.builders import make_context, one_group, vendor_context
 from rljob_operator.manifests.tests.hostile_templates import CLOSED, HOSTILE, secured, volume, worker
+from rljob_operator.manifests.violations import job_violations
+from rljob_operator.manifests.violations.job import devices
+from rljob_operator.manifests.violations.pods import FIELDS, pod_violations
 
 
 def job_of(**spec):
@@ -62,7 +62,7 @@ ETC = {"volumes": [{"name": "node", "hostPath": {"path": "/etc"}}]}
     ],
 )
 def test_what_goes_beyond_is_named_with_what_is_allowed(ceiling, template, words):
-    assert beyond(Ceilings.model_validate(ceiling), job_of(**template)) == [f"worker group train: {words}"]
+    assert job_violations(Ceilings.model_validate(ceiling), job_of(**template)) == [f"worker group train: {words}"]
 
 
 @pytest.mark.parametrize(
@@ -77,19 +77,19 @@ def test_what_goes_beyond_is_named_with_what_is_allowed(ceiling, template, words
     ],
 )
 def test_what_stays_below_is_admitted(ceiling, template):
-    assert beyond(Ceilings.model_validate(ceiling), job_of(**template)) == []
+    assert job_violations(Ceilings.model_validate(ceiling), job_of(**template)) == []
 
 
 def test_a_gang_has_one_priority():
     job = make_context("scheduling.priorityClassName=system-node-critical")
-    found = beyond(Ceilings.model_validate({"priorityClasses": ["low"]}), job)
-    assert found == ["worker group train: priority class system-node-critical: allowed are low (priorityClasses)"]
+    result = job_violations(Ceilings.model_validate({"priorityClasses": ["low"]}), job)
+    assert result == ["worker group train: priority class system-node-critical: allowed are low (priorityClasses)"]
 
 
 @pytest.mark.parametrize(("most", "is_admitted"), [(15, False), (16, True), (17, True)])
 def test_accelerators_are_counted_over_all_pods(most, is_admitted):
-    found = beyond(Ceilings(accelerators=most), vendor_context("nvidia"))  # two pods of 8
-    assert found == (
+    result = job_violations(Ceilings(accelerators=most), vendor_context("nvidia"))  # two pods of 8
+    assert result == (
         [] if is_admitted else ["16 accelerators (16 nvidia.com/gpu), and a job may have 15 (accelerators)"]
     )
 
@@ -115,16 +115,16 @@ def test_accelerators_of_templates_and_of_models_count_too():
     # two pods of 3 + 1, and a pod with 3 for both copies; as RayServices, a pod with 3 for each copy
     for used, asked in ((None, 11), ({"rayServices": True}, 14)):
         context = make_context("data.batchSize=4", *overrides, settings=used)
-        assert beyond(Ceilings(accelerators=asked), context) == []
+        assert job_violations(Ceilings(accelerators=asked), context) == []
         words = f"{asked} accelerators ({asked} nvidia.com/gpu), and a job may have {asked - 1} (accelerators)"
-        assert beyond(Ceilings(accelerators=asked - 1), context) == [words]
+        assert job_violations(Ceilings(accelerators=asked - 1), context) == [words]
 
 
 def test_what_a_profile_needs_counts_like_what_a_job_asks_for():
-    found = beyond(
+    result = job_violations(
         Ceilings.model_validate({"hostPaths": ["/usr/local/Ascend/driver/lib64"]}), vendor_context("ascend-910")
     )
-    assert found and all("ascend-driver" in each or "hostPaths" in each for each in found)
+    assert result and all("ascend-driver" in item or "hostPaths" in item for item in result)
 
 
 def test_every_group_and_container_is_looked_at():
@@ -132,8 +132,10 @@ def test_every_group_and_container_is_looked_at():
         {"name": "train", "replicas": 2, "template": {"spec": {"initContainers": [{"name": "mine", "image": "a:1"}]}}},
         {"name": "rollout", "template": {"spec": worker(image="b:1")}},
     ]
-    found = beyond(Ceilings.model_validate({"images": ["rljob-"]}), make_context(f"workerGroups={json.dumps(groups)}"))
-    assert found == [
+    result = job_violations(
+        Ceilings.model_validate({"images": ["rljob-"]}), make_context(f"workerGroups={json.dumps(groups)}")
+    )
+    assert result == [
         "worker group train: image a:1 of container mine: allowed are rljob- (images)",
         "worker group rollout: image b:1 of container worker: allowed are rljob- (images)",
     ]
@@ -143,14 +145,14 @@ def test_every_group_and_container_is_looked_at():
 def test_a_template_that_reaches_beyond_its_pod_is_refused(name):
     case = HOSTILE[name]
     context = make_context(one_group(template=case.template), "podSecurity=Privileged")
-    found = beyond(Ceilings.model_validate(case.ceilings), context)
-    assert found and all(case.ceiling in each for each in found)
-    assert beyond(Ceilings(), context) == []
+    result = job_violations(Ceilings.model_validate(case.ceilings), context)
+    assert result and all(case.ceiling in item for item in result)
+    assert job_violations(Ceilings(), context) == []
 
 
 def test_an_ordinary_job_stays_below_every_ceiling():
     overrides = ("dataBuffer.tls=true", "storage={persistentVolumeClaim: data}")
-    assert beyond(Ceilings.model_validate(CLOSED), make_context(*overrides)) == []
+    assert job_violations(Ceilings.model_validate(CLOSED), make_context(*overrides)) == []
 
 
 @pytest.mark.parametrize(
@@ -172,8 +174,8 @@ def test_an_ordinary_job_stays_below_every_ceiling():
     ],
 )  # fmt: skip
 def test_what_else_goes_beyond_a_ceiling(ceiling, template, words):
-    found = beyond(Ceilings.model_validate(ceiling), job_of(**template))
-    assert any(words in each for each in found)
+    result = job_violations(Ceilings.model_validate(ceiling), job_of(**template))
+    assert any(words in item for item in result)
 
 
 @pytest.mark.parametrize(
@@ -191,12 +193,12 @@ def test_what_else_goes_beyond_a_ceiling(ceiling, template, words):
     ],
 )
 def test_what_an_administrator_lists_is_admitted(ceiling, template):
-    assert beyond(Ceilings.model_validate(ceiling), job_of(**template)) == []
+    assert job_violations(Ceilings.model_validate(ceiling), job_of(**template)) == []
 
 
 def test_a_queue_alone_is_no_ceiling_over_pods():
     rules = Ceilings.model_validate({"queues": {"default": "main"}, "extraFields": ["x"], "notAccelerators": []})
-    assert beyond(rules, job_of(nodeName="a", hostPID=True)) == []
+    assert job_violations(rules, job_of(nodeName="a", hostPID=True)) == []
 
 
 @pytest.mark.parametrize(
@@ -215,11 +217,11 @@ def test_a_queue_alone_is_no_ceiling_over_pods():
         ({"names": ["batch"]}, {"provider": "Volcano", "queue": "prod"}, {}, []),
     ],
 )
-def test_which_queues_jobs_wait_in(queues, scheduling, labels, found):
+def test_which_queues_jobs_wait_in(queues, scheduling, labels, result):
     rules = QueueCeilings.model_validate(queues)
     context = replace(make_context(f"scheduling={json.dumps(scheduling)}", labels=labels), queues=rules)
-    said = beyond(Ceilings(queues=rules), context)
-    assert len(said) == len(found) and all(words in each for words, each in zip(found, said, strict=True))
+    said = job_violations(Ceilings(queues=rules), context)
+    assert len(said) == len(result) and all(words in item for words, item in zip(result, said, strict=True))
 
 
 NAMES = sorted({name for names in FIELDS.values() for name in names} | {"a", "sources", "secretRef", "limits", "type"})
@@ -237,7 +239,10 @@ def test_whatever_a_template_says_it_is_judged(spec):
     context = make_context()
     (pod,) = pods(context, 1)
     ceilings = Ceilings.model_validate(CLOSED)
-    assert all(isinstance(each, str) for each in of_pod(ceilings, context, {**pod, "spec": {**pod["spec"], **spec}}))
+    assert all(
+        isinstance(pod_violation, str)
+        for pod_violation in pod_violations(ceilings, context, {**pod, "spec": {**pod["spec"], **spec}})
+    )
 
 
 def one(count, *, always=False, name="nvidia.com/gpu", kind="limits"):

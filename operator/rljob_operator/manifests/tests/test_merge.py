@@ -52,7 +52,7 @@ def test_tolerations_of_other_keys_are_added_and_plain_lists_replaced():
     ours = {"tolerations": [{"key": "gpu", "effect": "NoSchedule"}], "args": ["a", "b"]}
     theirs = {"tolerations": [{"key": "spot", "effect": "NoSchedule"}], "args": ["c"]}
     merged = merge(ours, theirs)
-    assert [each["key"] for each in merged["tolerations"]] == ["gpu", "spot"] and merged["args"] == ["c"]
+    assert [item["key"] for item in merged["tolerations"]] == ["gpu", "spot"] and merged["args"] == ["c"]
 
 
 def test_ports_are_the_same_without_and_with_their_default_protocol():
@@ -66,10 +66,12 @@ def test_what_is_merged_shares_nothing_with_the_template():
     assert theirs == {"a": {"b": [1]}}
 
 
-@pytest.mark.parametrize(("field", "key"), [(field, key) for field, found in MERGE_KEYS.items() for key in found])
+@pytest.mark.parametrize(("field", "key"), [(field, key) for field, result in MERGE_KEYS.items() for key in result])
 def test_what_entries_are_merged_by_is_checked_before(field: str, key: str) -> None:
     """A list or a mapping names nothing."""
     entries = {field: [{"name": "a", key: ["x"]}]}
     container = {"name": "worker", "resources": entries} if field == "claims" else {"name": "worker", **entries}
     templates = ({"spec": entries}, {"spec": {"containers": [container]}})
-    assert any('["x"]' in problem.found for each in templates for problem in template_problems(each, "template", {}))
+    assert any(
+        '["x"]' in problem.found for template in templates for problem in template_problems(template, "template", {})
+    )

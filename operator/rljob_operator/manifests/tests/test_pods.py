@@ -40,7 +40,7 @@ def test_one_pod_per_host_of_each_group():
     assert last["metadata"]["ownerReferences"][0]["uid"] == UID
 
 
-def test_both_containers_are_told_who_they_are():
+def test_both_containers_get_their_identity():
     pod = pods(make_context(TWO_GROUPS), 2)[1]
     worker, data_buffer = env_of(worker_of(pod)), env_of(buffer_of(pod))
     for env in (worker, data_buffer):
@@ -78,7 +78,7 @@ def test_workers_get_the_store_its_credentials_and_a_folder_of_their_own_and_dat
     assert env_of(worker_of(pod))["RLJOB_RUN_HOME"] == "s3://bucket/runs/team/small"
     assert worker_of(pod)["envFrom"] == [{"secretRef": {"name": "store"}}]
     assert "envFrom" not in buffer_of(pod) and "RLJOB_RUN_HOME" not in env_of(buffer_of(pod))
-    mounts = {each["name"] for each in worker_of(pod)["volumeMounts"]}
+    mounts = {item["name"] for item in worker_of(pod)["volumeMounts"]}
     assert "runs" in mounts and "workspace" not in mounts
 
 
@@ -87,10 +87,10 @@ def test_a_store_that_knows_the_pods_needs_no_secret():
 
 
 def test_without_storage_results_go_beside_what_the_image_carries():
-    mounts = {each["name"]: each["mountPath"] for each in worker_of(only_pod())["volumeMounts"]}
+    mounts = {item["name"]: item["mountPath"] for item in worker_of(only_pod())["volumeMounts"]}
     assert mounts["runs"] == "/workspace/runs" and "workspace" not in mounts
     stored = worker_of(only_pod("storage={persistentVolumeClaim: team-a}"))
-    mounts = {each["name"]: each["mountPath"] for each in stored["volumeMounts"]}
+    mounts = {item["name"]: item["mountPath"] for item in stored["volumeMounts"]}
     assert mounts["workspace"] == "/workspace" and "runs" not in mounts
     assert env_of(stored)["HF_HOME"].startswith("/workspace/")
 
@@ -183,7 +183,7 @@ def test_pull_secrets_priority_grace_and_node_failure_reach_the_pod():
     spec = only_pod(*overrides, "lifecycle.terminationGraceSeconds=99", settings=settings)["spec"]
     assert spec["imagePullSecrets"] == [{"name": "site"}, {"name": "mine"}]
     assert (spec["priorityClassName"], spec["terminationGracePeriodSeconds"]) == ("high", 99)
-    assert {each["tolerationSeconds"] for each in spec["tolerations"]} == {7}
+    assert {item["tolerationSeconds"] for item in spec["tolerations"]} == {7}
 
 
 def test_topology_is_an_affinity_to_pods_of_the_same_attempt_and_may_be_an_alias():
@@ -207,7 +207,7 @@ def test_a_template_changes_ours_and_may_add_a_container():
     }
     pod = only_pod(one_group(template=template))
     assert pod["metadata"]["labels"]["team"] == "rl" and keys.LABEL_JOB in pod["metadata"]["labels"]
-    assert [each["name"] for each in pod["spec"]["containers"]] == ["worker", "profiler"]
+    assert [item["name"] for item in pod["spec"]["containers"]] == ["worker", "profiler"]
     worker = worker_of(pod)
     assert worker["image"] == "mine:1" and env_of(worker)["NCCL_DEBUG"] == "INFO"
     assert env_of(worker)["RLJOB_GROUP"] == "train" and worker["resources"]["requests"]["cpu"] == "1000m"
@@ -274,7 +274,7 @@ def test_monitoring_and_network_are_made_when_asked_for():
     }
     _, _, policy, monitor = static_children(make_context("monitoring.podMonitor=true", settings=settings))
     inside, outside = policy["spec"]["ingress"]
-    assert "ports" not in inside and [each["port"] for each in outside["ports"]] == [9400, 9401]
+    assert "ports" not in inside and [item["port"] for item in outside["ports"]] == [9400, 9401]
     assert monitor["metadata"]["labels"]["release"] == "prom"
     relabelings = monitor["spec"]["podMetricsEndpoints"][0]["relabelings"]
     assert {"sourceLabels": ["__meta_kubernetes_pod_label_rljob_dev_job"], "targetLabel": "rljob"} in relabelings

@@ -6,12 +6,12 @@ import shlex
 import pytest
 
 from rljob_api.vocabulary import keys
-from rljob_operator.manifests.beyond import beyond
 from rljob_operator.manifests.ceilings import Ceilings
 from rljob_operator.manifests.children import pod_security_problem, static_children
 from rljob_operator.manifests.context import Placement
 from rljob_operator.manifests.serving.ray_service import PLACES, ray_services
 from rljob_operator.manifests.tests.builders import env_of, make_context, named
+from rljob_operator.manifests.violations import job_violations
 
 SHIPPED = {"run": "rljob_worker.services:reward_model", "options": {"path": "m"}}
 
@@ -24,8 +24,8 @@ def context_of(*overrides, settings=None, **fields):
 
 
 def made(context, placements=None):
-    (found,) = ray_services(context, {"my_judge": 2}, placements=placements)
-    return found
+    (result,) = ray_services(context, {"my_judge": 2}, placements=placements)
+    return result
 
 
 def cluster_of(context, **more):
@@ -53,7 +53,7 @@ def container_of(template):
 )
 def test_every_copy_of_a_shipped_model_has_a_pod(fields, copies, places):
     (group,) = cluster_of(context_of(**fields))["workerGroupSpecs"]
-    assert [group[each] for each in ("replicas", "minReplicas", "maxReplicas")] == [copies] * 3
+    assert [group[item] for item in ("replicas", "minReplicas", "maxReplicas")] == [copies] * 3
     assert group["rayStartParams"]["num-cpus"] == places
 
 
@@ -71,15 +71,15 @@ def test_the_users_template_is_over_both_but_only_a_copy_has_its_resources():
     spec = {"containers": [container], "nodeSelector": {"x": "y"}}
     template = {"metadata": {"annotations": {"a": "b"}}, "spec": spec}
     head, copy = pods_of(context_of(**SHIPPED, workerGroup={"replicas": 2, "template": template}))
-    for each in (head, copy):
-        assert each["spec"]["nodeSelector"] == {"x": "y"} and each["metadata"]["annotations"] == {"a": "b"}
-        assert container_of(each)["image"] == "mine:1"
+    for item in (head, copy):
+        assert item["spec"]["nodeSelector"] == {"x": "y"} and item["metadata"]["annotations"] == {"a": "b"}
+        assert container_of(item)["image"] == "mine:1"
     assert container_of(copy)["resources"]["requests"]["cpu"] == "4"
     assert container_of(head)["resources"]["requests"]["cpu"] == "500m"
     assert env_of(container_of(copy))["OMP_NUM_THREADS"] == "4", "a template asks for one copy here"
 
 
-def test_ray_serve_is_told_all_that_the_service_says():
+def test_ray_serve_is_configured_with_the_whole_service():
     context = context_of(options={"scale": 2.0}, healthSeconds=30.0)
     config = json.loads(made(context)["spec"]["serveConfigV2"])
     assert config["http_options"] == {"host": "0.0.0.0", "port": keys.PORT_SERVICE}
@@ -92,21 +92,25 @@ def test_copies_are_found_where_workers_ask_and_the_head_is_not():
     context = context_of(**SHIPPED)
     head, copy = pods_of(context)
     assert (copy["spec"]["hostname"], copy["spec"]["subdomain"]) == ("my-judge", "rljob-services-small")
-    (domain,) = (each for each in static_children(context) if each["metadata"]["name"] == "rljob-services-small")
+    (domain,) = (
+        static_child
+        for static_child in static_children(context)
+        if static_child["metadata"]["name"] == "rljob-services-small"
+    )
     assert domain["spec"]["selector"].items() <= copy["metadata"]["labels"].items()
     assert not domain["spec"]["selector"].items() <= head["metadata"]["labels"].items()
-    for each in (head, copy):
-        assert each["metadata"]["labels"][keys.LABEL_MANAGED_BY] == keys.MANAGED_BY_VALUE, "policies look at it"
+    for item in (head, copy):
+        assert item["metadata"]["labels"][keys.LABEL_MANAGED_BY] == keys.MANAGED_BY_VALUE, "policies look at it"
 
 
 def test_strangers_meet_the_gate_in_every_pod_and_no_plan_is_needed():
-    for each in pods_of(context_of(**SHIPPED)):
-        container = container_of(each)
+    for pod in pods_of(context_of(**SHIPPED)):
+        container = container_of(pod)
         env = env_of(container)
         assert env["RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH"] == "rljob_worker.services.gate:middlewares"
         for name in (keys.ENV_SERVICES_TOKEN_FILE, keys.ENV_SERVICES_SCRATCH):
             assert any(env[name].startswith(mount["mountPath"]) for mount in container["volumeMounts"]), name
-        assert not any("configMap" in volume for volume in each["spec"]["volumes"]), "one that may be gone by then"
+        assert not any("configMap" in volume for volume in pod["spec"]["volumes"]), "one that may be gone by then"
     assert cluster_of(context_of(**SHIPPED))["authOptions"] == {"mode": "token"}
 
 
@@ -121,26 +125,26 @@ def test_a_queue_says_where_head_and_copies_run():
 
 
 def test_one_with_a_changed_text_gets_no_second_ray_beside_it():
-    found = made(context_of(**SHIPPED))
-    assert found["spec"]["upgradeStrategy"] == {"type": "None"}
-    assert found["metadata"]["labels"][keys.LABEL_SERVICE] == "my_judge"
-    assert found["metadata"]["ownerReferences"][0]["kind"] == "RLJob"
+    result = made(context_of(**SHIPPED))
+    assert result["spec"]["upgradeStrategy"] == {"type": "None"}
+    assert result["metadata"]["labels"][keys.LABEL_SERVICE] == "my_judge"
+    assert result["metadata"]["ownerReferences"][0]["kind"] == "RLJob"
 
 
 def test_pods_of_models_reach_each_other_and_kube_ray_reaches_them():
     peer = {"podSelector": {"matchLabels": {"app.kubernetes.io/name": "kuberay-operator"}}}
     policy = {"enabled": True, "kubeRayFrom": [peer]}
     context = context_of(settings={"networkPolicy": policy}, **SHIPPED)
-    policies = [each for each in static_children(context) if each["kind"] == "NetworkPolicy"]
-    assert [each["metadata"]["name"] for each in policies] == ["small", "rljob-services-small"]
+    policies = [static_child for static_child in static_children(context) if static_child["kind"] == "NetworkPolicy"]
+    assert [policy["metadata"]["name"] for policy in policies] == ["small", "rljob-services-small"]
     inside, outside = policies[1]["spec"]["ingress"]
     assert inside == {"from": [{"podSelector": policies[1]["spec"]["podSelector"]}]}
-    assert outside["from"] == [peer] and [each["port"] for each in outside["ports"]] == [8265, 8816]
+    assert outside["from"] == [peer] and [item["port"] for item in outside["ports"]] == [8265, 8816]
     (choice,) = policies[1]["spec"]["podSelector"]["matchExpressions"]
-    components = [each["metadata"]["labels"][keys.LABEL_COMPONENT] for each in pods_of(context)]
+    components = [pod["metadata"]["labels"][keys.LABEL_COMPONENT] for pod in pods_of(context)]
     assert sorted(components) == sorted(choice["values"])
     closed = context_of(settings={"networkPolicy": {"enabled": True}}, **SHIPPED)
-    (_, only) = (each for each in static_children(closed) if each["kind"] == "NetworkPolicy")
+    (_, only) = (static_child for static_child in static_children(closed) if static_child["kind"] == "NetworkPolicy")
     assert len(only["spec"]["ingress"]) == 1
 
 
@@ -148,7 +152,7 @@ def test_what_keeps_pods_out_holds_for_those_that_kube_ray_makes():
     root = {"spec": {"containers": [{"name": "service", "securityContext": {"runAsUser": 0}}]}}
     context = context_of("podSecurity=Privileged", **SHIPPED, workerGroup={"template": root})
     words = "service my_judge: container service runs as root, which podSecurity: Restricted forbids"
-    assert beyond(Ceilings(pod_security="Restricted"), context) == [words], "once, for head and copies"
+    assert job_violations(Ceilings(pod_security="Restricted"), context) == [words], "once, for head and copies"
     problem = pod_security_problem(context, {"pod-security.kubernetes.io/enforce": "restricted"})
     assert problem is not None and problem.startswith("services[0] my_judge with profile cpu needs what namespace team")
     assert pod_security_problem(context_of(**SHIPPED), {"pod-security.kubernetes.io/enforce": "restricted"}) is None
@@ -171,7 +175,7 @@ def test_each_copy_has_its_accelerators_and_the_head_none():
     assert "num-gpus" not in cluster_of(context)["headGroupSpec"]["rayStartParams"]
 
 
-def test_ray_is_told_of_other_accelerators_by_its_own_name_in_a_shells_quotes():
+def test_ray_is_started_with_its_name_of_other_accelerators_in_shell_quotes():
     site = {"gaudi": {"serveImage": "hpu:1"}}
     service = {"name": "my_judge", **SHIPPED, "workerGroup": on("gaudi", 4)}
     overrides = (f"services={json.dumps([service])}", "podSecurity=Privileged")
@@ -182,7 +186,7 @@ def test_ray_is_told_of_other_accelerators_by_its_own_name_in_a_shells_quotes():
     assert container_of(group["template"])["resources"]["limits"]["habana.ai/gaudi"] == "4"
 
 
-def test_a_copy_is_told_what_it_runs_on_where_there_is_no_plan():
+def test_a_copy_is_configured_with_its_device_where_there_is_no_plan():
     context = context_of(**SHIPPED, workerGroup=on("nvidia-h100", 2))
     (application,) = json.loads(made(context)["spec"]["serveConfigV2"])["applications"]
     assert application["args"]["plan"] == context.plan.service("my_judge").to_json()

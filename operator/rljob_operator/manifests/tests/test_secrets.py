@@ -44,13 +44,13 @@ def test_a_pod_sees_its_own_key_of_its_own_attempt_and_only_the_data_buffer_does
     mount = {"name": "tls", "mountPath": "/etc/rljob/tls", "readOnly": True}
     assert named(buffer_of(pod)["volumeMounts"], "tls") == mount
     assert env_of(buffer_of(pod))["RLJOB_TLS_DIR"] == "/etc/rljob/tls"
-    assert "tls" not in [each["name"] for each in worker_of(pod)["volumeMounts"]]
+    assert "tls" not in [item["name"] for item in worker_of(pod)["volumeMounts"]]
     assert "RLJOB_TLS_DIR" not in env_of(worker_of(pod))
 
 
 def test_without_tls_there_is_nothing_of_it():
     pod = pods(make_context(TWO_GROUPS), 1)[0]
-    assert "tls" not in [each["name"] for each in pod["spec"]["volumes"]]
+    assert "tls" not in [item["name"] for item in pod["spec"]["volumes"]]
     assert "RLJOB_TLS_DIR" not in env_of(buffer_of(pod))
 
 

@@ -60,7 +60,7 @@ def test_what_a_template_adds_counts_too():
 )
 def test_a_standard_names_what_it_forbids(spec, words):
     (pod,) = pods(make_context(one_group(template={"spec": spec})), 1)
-    assert any(words in each for each in violations(pod, "restricted"))
+    assert any(words in violation for violation in violations(pod, "restricted"))
 
 
 def test_rdma_locks_memory_only_where_anything_is_allowed():

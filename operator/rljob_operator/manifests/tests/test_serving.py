@@ -5,12 +5,12 @@ import json
 import pytest
 
 from rljob_api.vocabulary import keys
-from rljob_operator.manifests.beyond import beyond
 from rljob_operator.manifests.ceilings import Ceilings
 from rljob_operator.manifests.children import child_problems, pod_security_problem, static_children
 from rljob_operator.manifests.context import Placement
 from rljob_operator.manifests.serving.pod import service_pods
 from rljob_operator.manifests.tests.builders import env_of, make_context, named, one_group
+from rljob_operator.manifests.violations import job_violations
 
 ROOT = {"spec": {"containers": [{"name": "service", "securityContext": {"runAsUser": 0}}]}}
 
@@ -56,7 +56,7 @@ def test_a_copy_has_the_threads_of_its_share(requests, threads):
     assert env_of(container_of(context_of(**shipped(workerGroup=group))))["OMP_NUM_THREADS"] == threads
 
 
-def test_a_models_container_is_told_what_the_supervisor_tells_on_one_machine():
+def test_a_models_container_gets_the_environment_that_the_supervisor_sets_on_one_machine():
     container = container_of(context_of("env=[{name: HF_ENDPOINT, value: 'https://mirror.example'}]"))
     assert container["command"][-3:] == ["rljob_worker.services", "8816", "judge"]
     env = env_of(container)
@@ -82,17 +82,25 @@ def test_a_queue_says_where_a_model_runs():
 
 
 def test_a_job_without_services_has_no_domain_for_them():
-    kinds = [each["metadata"]["name"] for each in static_children(make_context()) if each["kind"] == "Service"]
+    kinds = [
+        static_child["metadata"]["name"]
+        for static_child in static_children(make_context())
+        if static_child["kind"] == "Service"
+    ]
     assert kinds == ["small"]
-    kinds = [each["metadata"]["name"] for each in static_children(context_of()) if each["kind"] == "Service"]
+    kinds = [
+        static_child["metadata"]["name"]
+        for static_child in static_children(context_of())
+        if static_child["kind"] == "Service"
+    ]
     assert kinds == ["small", "rljob-services-small"]
 
 
 def test_ceilings_hold_for_models_too():
     context = context_of("podSecurity=Privileged", workerGroup={"template": ROOT})
     words = "service judge: container service runs as root, which podSecurity: Restricted forbids"
-    assert beyond(Ceilings(pod_security="Restricted"), context) == [words]
-    assert beyond(Ceilings(images=("rljob-worker", "rljob-databuffer")), context) == [
+    assert job_violations(Ceilings(pod_security="Restricted"), context) == [words]
+    assert job_violations(Ceilings(images=("rljob-worker", "rljob-databuffer")), context) == [
         "service judge: image rljob-serve:dev of container service: allowed are rljob-worker, rljob-databuffer (images)"
     ]
 
@@ -136,18 +144,18 @@ def test_a_model_on_a_device_for_which_we_have_no_image_needs_one():
     service = {"name": "judge", "run": "mine:app", "workerGroup": on("gaudi", 2)}
     own = {"spec": {"containers": [{"name": "service", "image": "mine:1"}]}}
 
-    def found(profiles=None, **group):
+    def result(profiles=None, **group):
         given = {**service, "workerGroup": {**service["workerGroup"], **group}}
         return child_problems(make_context(f"services={json.dumps([given])}", profiles=profiles))
 
-    assert found() == [
+    assert result() == [
         "spec.services[0].workerGroup.accelerator.profile gaudi: no service image for hpu; set "
         "acceleratorProfiles.gaudi.serveImage in the chart's values, or image of container service in the group's "
         "template"
     ]
     # that of workers has no Ray
-    assert len(found({"gaudi": {"image": "hpu:1"}})) == 1
-    assert found({"gaudi": {"serveImage": "hpu:1"}}) == found(template=own) == []
+    assert len(result({"gaudi": {"image": "hpu:1"}})) == 1
+    assert result({"gaudi": {"serveImage": "hpu:1"}}) == result(template=own) == []
 
 
 def test_accelerators_of_models_count_against_the_ceiling_like_those_of_workers():
@@ -155,6 +163,6 @@ def test_accelerators_of_models_count_against_the_ceiling_like_those_of_workers(
     overrides = (one_group("nvidia", 4), f"services={json.dumps([service])}")
     for settings in ({}, {"rayServices": True}):
         context = make_context(*overrides, settings=settings)
-        assert beyond(Ceilings(accelerators=8), context) == []
-        (found,) = beyond(Ceilings(accelerators=7), context)
-        assert found == "8 accelerators (8 nvidia.com/gpu), and a job may have 7 (accelerators)"
+        assert job_violations(Ceilings(accelerators=8), context) == []
+        (result,) = job_violations(Ceilings(accelerators=7), context)
+        assert result == "8 accelerators (8 nvidia.com/gpu), and a job may have 7 (accelerators)"

@@ -8,7 +8,7 @@ import pytest
 
 from rljob_operator.observing.pods import pod_facts
 from rljob_operator.states.situation.conditions import Reason
-from rljob_operator.states.situation.facts import Ended, PodFacts, Stuck
+from rljob_operator.states.situation.facts import PodFacts, Stuck, Termination
 from rljob_operator.tests.world import disrupted, ended, running
 
 
@@ -19,14 +19,14 @@ def facts(status: dict[str, Any], **metadata: Any) -> PodFacts:
 
 
 def test_pod_that_runs() -> None:
-    found = facts(running())
-    assert (found.group, found.attempt, found.node, found.address) == ("train", 3, "node1", "10.0.0.1")
-    assert found.is_ready and not found.is_cut_off and not found.is_over and found.ended is None
+    result = facts(running())
+    assert (result.group, result.attempt, result.node, result.address) == ("train", 3, "node1", "10.0.0.1")
+    assert result.is_ready and not result.is_cut_off and not result.is_over and result.ended is None
 
 
 def test_pod_that_nobody_has_looked_at_yet() -> None:
-    found = pod_facts({"metadata": {"name": "a", "uid": "u"}, "spec": {}})
-    assert found == PodFacts(name="a", uid="u", group="", attempt=0)
+    result = pod_facts({"metadata": {"name": "a", "uid": "u"}, "spec": {}})
+    assert result == PodFacts(name="a", uid="u", group="", attempt=0)
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ def test_pod_that_nobody_has_looked_at_yet() -> None:
     ],
 )
 def test_last_words(message: str, words: str, step: int | None) -> None:
-    assert facts(ended(70, message)).ended == Ended("worker", 70, "Error", words, step)
+    assert facts(ended(70, message)).ended == Termination("worker", 70, "Error", words, step)
 
 
 def test_done_says_nothing_more() -> None:
@@ -50,7 +50,7 @@ def test_done_says_nothing_more() -> None:
 def test_container_of_the_users_that_fails_before_the_worker_starts() -> None:
     terminated = {"exitCode": 3, "reason": "Error", "message": "no network"}
     status = {"phase": "Failed", "initContainerStatuses": [{"name": "fetch", "state": {"terminated": terminated}}]}
-    assert facts(status).ended == Ended("fetch", 3, "Error", "no network")
+    assert facts(status).ended == Termination("fetch", 3, "Error", "no network")
 
 
 @pytest.mark.parametrize(
@@ -77,14 +77,14 @@ def test_everything_that_is_known_of_a_pod() -> None:
     terminated = {"exitCode": 137, "reason": "OOMKilled", "finishedAt": "2027-01-15T07:59:00Z"}
     status = running()
     status["initContainerStatuses"][0] |= {"restartCount": 2, "lastState": {"terminated": terminated}}
-    found = facts(
+    result = facts(
         status,
         annotations={"rljob.dev/plan-hash": "abc"},
         deletionTimestamp="2027-01-15T08:00:00Z",
         deletionGracePeriodSeconds=30,
         finalizers=["example.com/held"],
     )
-    assert found == PodFacts(
+    assert result == PodFacts(
         name="small-train-0-a3",
         uid="u",
         group="train",
@@ -97,7 +97,7 @@ def test_everything_that_is_known_of_a_pod() -> None:
         grace_seconds=30,
         finalizers=("example.com/held",),
         num_buffer_restarts=2,
-        buffer_ended=Ended(
+        buffer_ended=Termination(
             "data-buffer", 137, "OOMKilled", "killed by signal 9 (often out of memory)", at=1_799_999_940.0
         ),
     )
@@ -107,13 +107,13 @@ def test_counts_of_a_container_have_32_bits() -> None:
     """A group adds them up, and the sum must still fit into a status."""
     status = ended(2**63 - 1)
     status["initContainerStatuses"][0]["restartCount"] = 10**25
-    found = facts(status)
-    assert (found.num_buffer_restarts, found.ended and found.ended.exit_code) == (2**31 - 1, 2**31 - 1)
+    result = facts(status)
+    assert (result.num_buffer_restarts, result.ended and result.ended.exit_code) == (2**31 - 1, 2**31 - 1)
 
 
 def test_the_pod_of_a_service_is_known_by_its_name() -> None:
-    found = facts(running(), name="small-my.model-r2", labels={})
-    assert (found.service, found.start, found.group, found.attempt) == ("my_model", 2, "", 0)
+    result = facts(running(), name="small-my.model-r2", labels={})
+    assert (result.service, result.start, result.group, result.attempt) == ("my_model", 2, "", 0)
 
 
 @pytest.mark.parametrize(
@@ -138,36 +138,36 @@ def container(name: str, code: int, **terminated: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("status", "ended"),
     [
-        ({"phase": "Succeeded"}, Ended("worker", 0, "Completed", "")),
+        ({"phase": "Succeeded"}, Termination("worker", 0, "Completed", "")),
         ({"phase": "Running"}, None),
-        ({"phase": "Failed"}, Ended("", 75, "Failed", "")),
-        ({"phase": "Failed", "reason": "Evicted", "message": "disk"}, Ended("", 75, "Evicted", "disk")),
+        ({"phase": "Failed"}, Termination("", 75, "Failed", "")),
+        ({"phase": "Failed", "reason": "Evicted", "message": "disk"}, Termination("", 75, "Evicted", "disk")),
         (
             {
                 "phase": "Failed",
                 "initContainerStatuses": [container("fetch", 0)],
                 "containerStatuses": [{"name": "logger", "state": {"running": {}}}, container("proxy", 1)],
             },
-            Ended("proxy", 1, "Error", "exit code 1: rljob or the user's code has a bug"),
+            Termination("proxy", 1, "Error", "exit code 1: rljob or the user's code has a bug"),
         ),
         (
             {"phase": "Running", "containerStatuses": [container("logger", 1), container("worker", 0)]},
-            Ended("worker", 0, "Error", ""),
+            Termination("worker", 0, "Error", ""),
         ),
         (
             {"phase": "Failed", "containerStatuses": [container("worker", 65), container("logger", 1)]},
-            Ended("worker", 65, "Error", "exit code 65: the data cannot be used"),
+            Termination("worker", 65, "Error", "exit code 65: the data cannot be used"),
         ),
     ],
     ids=["done", "runs", "unknown", "evicted", "another container", "a worker that is done", "the worker first"],
 )
-def test_how_a_pod_ended(status: dict[str, Any], ended: Ended | None) -> None:
+def test_how_a_pod_ended(status: dict[str, Any], ended: Termination | None) -> None:
     assert facts(status).ended == ended
 
 
 def test_an_end_of_which_kubernetes_says_little() -> None:
     silent = {"name": "worker", "state": {"terminated": {"message": None, "finishedAt": None, "startedAt": "x"}}}
-    assert facts({"phase": "Running", "containerStatuses": [silent]}).ended == Ended("worker", 0, "", "")
+    assert facts({"phase": "Running", "containerStatuses": [silent]}).ended == Termination("worker", 0, "", "")
 
 
 @pytest.mark.parametrize(
@@ -190,8 +190,8 @@ def test_an_end_of_which_kubernetes_says_little() -> None:
     ],
 )
 def test_words_that_are_not_quite_as_agreed(message: str, words: str) -> None:
-    found = facts(ended(70, message)).ended
-    assert found is not None and found.message == words
+    result = facts(ended(70, message)).ended
+    assert result is not None and result.message == words
 
 
 @pytest.mark.parametrize(
@@ -206,8 +206,8 @@ def test_words_that_are_not_quite_as_agreed(message: str, words: str) -> None:
     ],
 )
 def test_steps_are_whole_numbers(words: str, step: int | None, checkpoint: int | None) -> None:
-    found = facts(ended(0, words)).ended
-    assert found is not None and (found.step, found.checkpoint) == (step, checkpoint)
+    result = facts(ended(0, words)).ended
+    assert result is not None and (result.step, result.checkpoint) == (step, checkpoint)
 
 
 IMAGE = ("ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName", "ImageInspectError")
@@ -230,8 +230,8 @@ def test_a_container_that_seldom_starts_by_itself(where: str, word: str, reason:
 
 def test_a_container_that_says_less_and_one_that_merely_waits() -> None:
     silent = {"name": "worker", "state": {"waiting": {"reason": "ErrImagePull", "message": None}}}
-    found = facts({"phase": "Pending", "containerStatuses": [silent]}).stuck
-    assert found is not None and found.message == "ErrImagePull, image : "
+    stuck = facts({"phase": "Pending", "containerStatuses": [silent]}).stuck
+    assert stuck is not None and stuck.message == "ErrImagePull, image : "
     waits = {"name": "worker", "state": {"waiting": {"reason": "PodInitializing"}}}
     assert facts({"phase": "Pending", "containerStatuses": [waits, {"name": "x", "state": None}]}).stuck is None
 
@@ -280,8 +280,8 @@ def test_why_a_pod_has_no_node(condition: dict[str, str], why: str) -> None:
 )
 def test_a_pod_is_cut_off_where_only_its_node_no_longer_says_so(containers: str, ready: str, is_cut_off: bool) -> None:
     conditions = [{"type": "ContainersReady", "status": containers}, {"type": "Ready", "status": ready}]
-    found = facts({"phase": "Running", "conditions": conditions})
-    assert (found.is_cut_off, found.is_ready) == (is_cut_off, ready == "True")
+    result = facts({"phase": "Running", "conditions": conditions})
+    assert (result.is_cut_off, result.is_ready) == (is_cut_off, ready == "True")
 
 
 @pytest.mark.parametrize(

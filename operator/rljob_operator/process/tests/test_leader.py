@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from rljob_api.tests.patience import PATIENCE_SECONDS
+from rljob_api.tests.timeouts import TEST_TIMEOUT_SECONDS
 from rljob_operator.cluster.client import ApiCluster
 from rljob_operator.cluster.kinds import POD
 from rljob_operator.cluster.login import Login
@@ -23,9 +23,9 @@ from rljob_operator.guard import EndedByItself
 from rljob_operator.listening import resync
 from rljob_operator.listening.progress import ProgressReader
 from rljob_operator.process import leader, probes
-from rljob_operator.process.leader import Leader, Reconcile, Surroundings
+from rljob_operator.process.leader import Leader, Reconcile, ReconcilerContext
 from rljob_operator.process.metrics import Metrics
-from rljob_operator.process.settings import Settings
+from rljob_operator.process.settings import OperatorSettings
 from rljob_operator.tests.api_server import ApiServer, api_server, cluster_of, page, refuse, say, watch
 from rljob_operator.tests.rljob_apis import GROUP, JOBS, PODS, job, serve_rljobs
 from rljob_operator.vocabulary.key import Key
@@ -47,16 +47,16 @@ Script = Callable[[ApiServer], None]
 
 
 @dataclass
-class Diary:
+class RecordingReconciler:
     """A reconcile that writes down what it looks at, and takes as long as it should."""
 
     begun: asyncio.Queue[str] = field(default_factory=asyncio.Queue)
     ended: list[str] = field(default_factory=list)
     may_end: asyncio.Event = field(default_factory=asyncio.Event)
-    surroundings: Surroundings | None = None
+    reconciler_context: ReconcilerContext | None = None
 
-    def make(self, surroundings: Surroundings) -> Reconcile:
-        self.surroundings = surroundings
+    def make(self, surroundings: ReconcilerContext) -> Reconcile:
+        self.reconciler_context = surroundings
         return self.reconcile
 
     async def reconcile(self, key: Key) -> None:
@@ -71,7 +71,7 @@ class Scene:
     cluster: ApiCluster
     leader: Leader
     metrics: Metrics
-    diary: Diary
+    diary: RecordingReconciler
     stop: asyncio.Event
     work: asyncio.Task[None]
 
@@ -92,9 +92,9 @@ async def leading(folder: Path, script: Script, guards: list[Guard], settings: d
     async with api_server() as server, cluster_of(server, folder) as cluster, ProgressReader() as progress:
         serve_rljobs(server)
         script(server)
-        diary, metrics, stop = Diary(), Metrics(), asyncio.Event()
+        diary, metrics, stop = RecordingReconciler(), Metrics(), asyncio.Event()
         login = Login(folder / "kubeconfig")
-        leader = Leader(Settings(**settings), login, metrics, cluster, cluster, progress, diary.make)
+        leader = Leader(OperatorSettings(**settings), login, metrics, cluster, cluster, progress, diary.make)
         work = asyncio.create_task(leader.run(guards, stop, lambda: None))
         try:
             yield Scene(server, cluster, leader, metrics, diary, stop, work)
@@ -112,7 +112,7 @@ def play(
     **settings: Any,
 ) -> None:
     async def stage() -> None:
-        async with asyncio.timeout(PATIENCE_SECONDS), leading(folder, script, guards or [], settings) as acting:
+        async with asyncio.timeout(TEST_TIMEOUT_SECONDS), leading(folder, script, guards or [], settings) as acting:
             await scene(acting)
 
     asyncio.run(stage())
@@ -199,7 +199,7 @@ def test_jobs_that_cannot_be_listed_at_once_are_heard_of_one_by_one(
 
 
 @pytest.mark.parametrize("path", [JOBS, "/apis"])
-def test_a_cluster_without_the_crd_is_waited_for_until_one_is_told_to_stop(
+def test_a_cluster_without_the_crd_is_waited_for_until_a_stop_is_requested(
     path: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def scene(acting: Scene) -> None:
@@ -255,10 +255,10 @@ def test_changes_of_pods_and_of_places_in_a_queue_are_reasons_to_look(tmp_path: 
         ours = "app.kubernetes.io/managed-by=rljob-operator,rljob.dev/job"
         for path in (PODS, WORKLOADS):
             assert {seen.query["labelSelector"] for seen in acting.server.requests("WATCH", path)} == {ours}
-        surroundings = acting.diary.surroundings
+        surroundings = acting.diary.reconciler_context
         assert surroundings is not None
         # of a pod's spec nothing else is read, and there are many pods
-        assert [each["spec"] for each in surroundings.pods.of(Key("default", "mine"))] == [{"nodeName": "node1"}]
+        assert [item["spec"] for item in surroundings.pods.of(Key("default", "mine"))] == [{"nodeName": "node1"}]
         assert last_heard(acting, "pods") and last_heard(acting, "workloads")
 
     play(tmp_path, scene, script)
@@ -273,7 +273,7 @@ def test_a_job_is_heard_of_with_its_version_until_it_is_deleted(tmp_path: Path) 
 
     async def scene(acting: Scene) -> None:
         acting.diary.may_end.set()
-        surroundings = acting.diary.surroundings
+        surroundings = acting.diary.reconciler_context
         assert surroundings is not None
         # kopf reports each job in its own time
         while surroundings.heard.versions != {Key("default", "mine"): 6, Key("default", "x"): 8}:
@@ -283,7 +283,7 @@ def test_a_job_is_heard_of_with_its_version_until_it_is_deleted(tmp_path: Path) 
     play(tmp_path, scene, script)
 
 
-def test_a_change_that_no_event_told_of_is_found_and_counted(tmp_path: Path) -> None:
+def test_a_change_that_no_event_reported_is_found_and_counted(tmp_path: Path) -> None:
     async def listing(request: web.Request) -> web.StreamResponse:
         items = [job("unheard", 8)] if request.query.get("limit") == "500" and watched.is_set() else []
         return web.json_response({"metadata": {"resourceVersion": "9"}, "items": items})

@@ -5,7 +5,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from rljob_operator.cluster.kinds import POD
 from rljob_operator.process.metrics import Metrics
-from rljob_operator.telling.job_metrics import JobFacts, JobMetrics
+from rljob_operator.reporting.job_metrics import JobFacts, JobMetrics
 from rljob_operator.vocabulary.key import Key
 
 JOB = Key("team-a", "job")

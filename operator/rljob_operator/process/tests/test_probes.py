@@ -26,8 +26,8 @@ LIMITS = ProbeSettings()  # 300 s of silence, 600 s of waiting, 5 s of lag
     ],
 )
 def test_ailment(vitals: Vitals, words: str | None) -> None:
-    found = ailment(vitals, LIMITS)
-    assert (found is None) if words is None else (found is not None and found.startswith(words))
+    result = ailment(vitals, LIMITS)
+    assert (result is None) if words is None else (result is not None and result.startswith(words))
 
 
 def test_the_api_is_read_only_when_watches_are_silent() -> None:

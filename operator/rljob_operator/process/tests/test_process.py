@@ -15,7 +15,7 @@ import pytest
 import yaml
 from aiohttp import web
 
-from rljob_api.tests.patience import PATIENCE_SECONDS
+from rljob_api.tests.timeouts import TEST_TIMEOUT_SECONDS
 from rljob_operator.tests.api_server import ApiServer, api_server, page, refuse, status, watch, write_kubeconfig
 from rljob_operator.tests.rljob_apis import JOBS, PODS, job, serve_rljobs
 
@@ -101,7 +101,7 @@ async def replica(
         }
         config.write_text(yaml.safe_dump(local | settings))
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "rljob_operator.tests.diary_operator",
+            sys.executable, "-m", "rljob_operator.tests.recording_operator",
             "--config", config, "--kubeconfig", write_kubeconfig(folder / "kubeconfig", server),
             stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
         )  # fmt: skip
@@ -122,7 +122,10 @@ def play(
     **settings: Any,
 ) -> None:
     async def stage() -> None:
-        async with asyncio.timeout(4 * PATIENCE_SECONDS), replica(folder, script, Lease(holder), settings) as acting:
+        async with (
+            asyncio.timeout(4 * TEST_TIMEOUT_SECONDS),
+            replica(folder, script, Lease(holder), settings) as acting,
+        ):
             await scene(acting)
 
     asyncio.run(stage())

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from rljob_api.catalogue.profiles import profiles_from
-from rljob_operator.process.settings import BadSettings, Settings, load_settings
+from rljob_operator.process.settings import BadSettings, OperatorSettings, load_settings
 
 
 def write(folder: Path, text: str) -> Path:
@@ -15,8 +15,8 @@ def write(folder: Path, text: str) -> Path:
 
 
 def test_no_file_and_an_empty_file_mean_the_defaults(tmp_path: Path) -> None:
-    assert load_settings(None) == load_settings(write(tmp_path, "")) == Settings()
-    assert (Settings().api.requests_per_second, Settings().api.burst) == (50, 100)
+    assert load_settings(None) == load_settings(write(tmp_path, "")) == OperatorSettings()
+    assert (OperatorSettings().api.requests_per_second, OperatorSettings().api.burst) == (50, 100)
 
 
 def test_fields_are_spelt_as_in_yaml(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from rljob_operator.process.leader import is_done_before
+from rljob_operator.process.leader import first_done
 from rljob_operator.tests.virtual_time import now, run
 
 
@@ -21,7 +21,7 @@ def test_the_first_to_end_decides(stop_at: float, answer: bool, end: str) -> Non
         ended: list[str] = []
         stop = asyncio.Event()
         asyncio.get_running_loop().call_later(stop_at, stop.set)
-        assert await is_done_before(stop, wait_for(5, ended)) is answer
+        assert await first_done(stop, wait_for(5, ended)) is answer
         await asyncio.sleep(0)
         assert ended == [end]
 
@@ -34,6 +34,6 @@ def test_an_error_comes_out() -> None:
 
     async def scene() -> None:
         with pytest.raises(ValueError, match="no"):
-            await is_done_before(asyncio.Event(), fail())
+            await first_done(asyncio.Event(), fail())
 
     run(scene())

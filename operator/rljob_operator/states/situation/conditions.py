@@ -13,7 +13,7 @@ from rljob_operator.vocabulary.timestamps import timestamp
 MAX_MESSAGE_LENGTH = 4096
 
 
-class Word(StrEnum):
+class ReasonText(StrEnum):
     """A stable word, with its sentence in docs/conditions.md. Members are written `NAME = "Word", "What it means."`."""
 
     meaning: str
@@ -26,7 +26,7 @@ class Word(StrEnum):
         return member
 
 
-class Reason(Word):
+class Reason(ReasonText):
     """Why a condition is as it is."""
 
     # Accepted
@@ -222,22 +222,24 @@ def unknown(reason: Reason, message: str = "") -> Claim:
 TYPES: tuple[ConditionType, ...] = get_args(ConditionType)
 
 
-def merged(before: Iterable[Condition], claims: Claims, now: float, generation: int) -> tuple[Condition, ...]:
+def merged_conditions(
+    before: Iterable[Condition], claims: Claims, now: float, generation: int
+) -> tuple[Condition, ...]:
     """The conditions after `claims`; what nothing is claimed of stays, and a time moves only when a status does."""
-    known = {each.type: each for each in before}
+    known = {item.type: item for item in before}
     after = (_merged(known.get(type_), type_, claims.get(type_), now, generation) for type_ in TYPES)
-    return tuple(each for each in after if each is not None)
+    return tuple(item for item in after if item is not None)
 
 
 def condition(conditions: Iterable[Condition], type_: ConditionType) -> Condition | None:
     """The condition of this type."""
-    return next((each for each in conditions if each.type == type_), None)
+    return next((item for item in conditions if item.type == type_), None)
 
 
 def is_true(conditions: Iterable[Condition], type_: ConditionType) -> bool:
     """Whether the condition is there and holds."""
-    found = condition(conditions, type_)
-    return found is not None and found.status == "True"
+    result = condition(conditions, type_)
+    return result is not None and result.status == "True"
 
 
 def clipped(message: str) -> str:

@@ -15,7 +15,7 @@ Server = Literal["Pod", "RayService"]
 
 
 @dataclass(frozen=True)
-class Ended:
+class Termination:
     """A container that ended."""
 
     container: str
@@ -76,10 +76,10 @@ class PodFacts:
     """Whether somebody took the label off by which it is found: it is there, and nobody but its name leads to it."""
     finalizers: tuple[str, ...] = ()
     """What must be taken off before it goes, by whoever put it on."""
-    ended: Ended | None = None
+    ended: Termination | None = None
     """How its worker ended, or whatever else ended the pod."""
     num_buffer_restarts: int = 0
-    buffer_ended: Ended | None = None
+    buffer_ended: Termination | None = None
     """How its data buffer last ended, when that was started again."""
     stuck: Stuck | None = None
     says: str = ""
@@ -125,7 +125,7 @@ class ProgressAnswer:
 
 
 @dataclass(frozen=True)
-class Unreachable:
+class UnreachableLead:
     """The pod did not answer."""
 
     reason: str

@@ -18,7 +18,7 @@ from rljob_operator.states.situation.facts import (
     PodFacts,
     ProgressAnswer,
     Server,
-    Unreachable,
+    UnreachableLead,
 )
 from rljob_operator.vocabulary.backoff import Backoff
 from rljob_operator.vocabulary.timestamps import timestamp
@@ -89,7 +89,7 @@ class Situation:
     waits_for_all: bool = False
     """Whether the scheduler itself starts all pods or none."""
     is_predecessor_ending: bool = False
-    progress: ProgressAnswer | Unreachable | None = None
+    progress: ProgressAnswer | UnreachableLead | None = None
     """What the lead pod just answered.  None: it was not asked."""
     spec_changes: str = ""
     """Changes of fields that do not change."""
@@ -111,16 +111,16 @@ class Situation:
     @cached_property
     def missing(self) -> tuple[str, ...]:
         """Names of pods of the current attempt that are not there."""
-        found = {pod.name for pod in self.pods}
-        return tuple(name for name in self.expected if name not in found)
+        result = {pod.name for pod in self.pods}
+        return tuple(name for name in self.expected if name not in result)
 
     @cached_property
     def missing_services(self) -> tuple[str, ...]:
         """Names of pods of services that were there, and are not now."""
-        found = {(pod.service, pod.start) for pod in self.service_pods}
-        there = (each for each in self.status.services if each.start_time is not None)
-        missing = (each for each in there if (each.name, each.start) not in found)
-        return tuple(names.service_pod_name(self.name, each.name, each.start) for each in missing)
+        result = {(pod.service, pod.start) for pod in self.service_pods}
+        there = (service for service in self.status.services if service.start_time is not None)
+        missing = (item for item in there if (item.name, item.start) not in result)
+        return tuple(names.service_pod_name(self.name, item.name, item.start) for item in missing)
 
     @property
     def is_outgrown(self) -> bool:
@@ -129,8 +129,8 @@ class Situation:
 
     def with_pods(self, pods: Iterable[PodFacts]) -> Situation:
         """A copy with these pods of the job."""
-        found = tuple(pods)
-        gang, services = (tuple(pod for pod in found if bool(pod.service) is wanted) for wanted in (False, True))
+        result = tuple(pods)
+        gang, services = (tuple(pod for pod in result if bool(pod.service) is wanted) for wanted in (False, True))
         return replace(self, pods=gang, service_pods=services)
 
     def with_status(self, **changes: Any) -> Situation:

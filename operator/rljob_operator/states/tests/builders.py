@@ -10,7 +10,7 @@ from rljob_api.v1alpha1.infrastructure import WorkerGroupSpec
 from rljob_api.v1alpha1.status import ConditionType, FailureStatus, RLJobStatus
 from rljob_operator.states import Decision, Situation
 from rljob_operator.states.situation.conditions import condition
-from rljob_operator.states.situation.facts import Admission, AdmissionState, Ended, PodFacts
+from rljob_operator.states.situation.facts import Admission, AdmissionState, PodFacts, Termination
 from rljob_operator.states.situation.situation import PlanName
 from rljob_operator.vocabulary.timestamps import timestamp
 
@@ -38,7 +38,7 @@ def dead(
     code: int, host: int = 0, message: str = "", reason: str = "Error", step: int | None = None, **facts: Any
 ) -> PodFacts:
     """A pod whose worker has ended."""
-    ended = Ended("worker", code, reason, message, step)
+    ended = Termination("worker", code, reason, message, step)
     return pod(host, is_ready=False, is_over=True, ended=ended, **facts)
 
 
@@ -75,6 +75,6 @@ def changed(situation: Situation, decision: Decision) -> dict[str, Any]:
 
 def said(decision: Decision, type_: ConditionType) -> tuple[str, str, str]:
     """(status, reason, message) of a condition."""
-    found = condition(decision.status.conditions, type_)
-    assert found is not None, f"no condition {type_}"
-    return found.status, found.reason, found.message
+    result = condition(decision.status.conditions, type_)
+    assert result is not None, f"no condition {type_}"
+    return result.status, result.reason, result.message

@@ -7,7 +7,7 @@ from typing import Any
 
 from rljob_api.v1alpha1.status import ServiceStatus
 from rljob_operator.states import Decision, Situation
-from rljob_operator.states.situation.facts import Ended, PodFacts
+from rljob_operator.states.situation.facts import PodFacts, Termination
 from rljob_operator.states.tests.builders import ago, alive, pending, pod
 
 JUDGE = "services=[{name: judge, run: 'mine:app'}]"
@@ -25,7 +25,7 @@ def model(start: int = 1, service: str = "judge", **facts: Any) -> PodFacts:
 
 def broken(code: int = 1, message: str = "", start: int = 1, **facts: Any) -> PodFacts:
     """The pod of a service that ended."""
-    ended = Ended("service", code, "Error", message)
+    ended = Termination("service", code, "Error", message)
     return model(start, is_ready=False, is_over=True, ended=ended, **facts)
 
 
@@ -50,4 +50,4 @@ def training(*models: PodFacts, services: tuple[ServiceStatus, ...] = (), **chan
 
 def service_of(decision: Decision, name: str = "judge") -> ServiceStatus:
     """What is written of it."""
-    return next(each for each in decision.status.services if each.name == name)
+    return next(service for service in decision.status.services if service.name == name)

@@ -29,7 +29,7 @@ def starting(*pods: PodFacts, created: int, pending: int = 0, overrides: tuple[s
     return alive(*pods, phase="Starting", overrides=(TWO_PODS, *overrides), **known)
 
 
-def told(situation: Situation, seconds: float, reason: Reason = Reason.IMAGE_PULL_FAILED) -> Situation:
+def degraded_for(situation: Situation, seconds: float, reason: Reason = Reason.IMAGE_PULL_FAILED) -> Situation:
     """As if Degraded had said so for n seconds."""
     degraded = Condition(type="Degraded", status="True", reason=str(reason), last_transition_time=ago(seconds))
     return situation.with_status(conditions=(degraded,))
@@ -56,25 +56,25 @@ def test_a_job_is_looked_at_when_its_active_seconds_are_over() -> None:
 
 def test_a_container_that_cannot_start_fails_the_job_in_the_end() -> None:
     stuck = pod(1, is_ready=False, stuck=NO_IMAGE)
-    decision = decide(told(starting(pod(0), stuck, created=4000), 900))
+    decision = decide(degraded_for(starting(pod(0), stuck, created=4000), 900))
     message = "pod small-train-1-a1, container worker, cannot start since 900 s: no such image"
     assert said(decision, "Failed") == ("True", "ImagePullFailed", message)
-    early = decide(told(starting(pod(0), stuck, created=4000), 899))
+    early = decide(degraded_for(starting(pod(0), stuck, created=4000), 899))
     assert (early.status.phase, early.look_again_seconds) == ("Starting", 1.0)
-    assert decide(told(starting(pod(0), pod(1, is_ready=False), created=4000), 900)).status.phase == "Starting"
+    assert decide(degraded_for(starting(pod(0), pod(1, is_ready=False), created=4000), 900)).status.phase == "Starting"
 
 
 @pytest.mark.parametrize("reason", [Reason.POD_TERMINATING, None])
 def test_what_was_said_of_something_else_is_not_how_long_a_container_cannot_start(reason: Reason | None) -> None:
     """After an hour in a queue one transient error of a registry is not a reason to fail."""
     situation = starting(pod(0), pod(1, is_ready=False, stuck=NO_IMAGE), created=4000)
-    decision = decide(situation if reason is None else told(situation, 4000, reason))
+    decision = decide(situation if reason is None else degraded_for(situation, 4000, reason))
     assert decision.status.phase == "Starting" and said(decision, "Degraded")[1] == "ImagePullFailed"
 
 
 def test_a_container_cannot_have_been_stuck_before_its_pod_was_made() -> None:
     stuck = pod(1, is_ready=False, stuck=NO_IMAGE)
-    assert decide(told(starting(pod(0), stuck, created=899), 4000)).status.phase == "Starting"
+    assert decide(degraded_for(starting(pod(0), stuck, created=899), 4000)).status.phase == "Starting"
 
 
 @pytest.mark.parametrize(("nodes", "counted"), [(0, False), (1, True)])

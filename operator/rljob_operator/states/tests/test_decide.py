@@ -81,7 +81,7 @@ def test_missing_pod_of_a_gang_that_was_whole_is_not_made_again() -> None:
 )
 def test_grace_of_what_is_deleted(phase: Any, grace_seconds: int) -> None:
     decision = decide(alive(pod(0), pod(1), phase=phase))
-    assert [each.grace_seconds for each in decision.deletions] == [grace_seconds] * 2
+    assert [deletion.grace_seconds for deletion in decision.deletions] == [grace_seconds] * 2
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_grace_of_what_is_deleted(phase: Any, grace_seconds: int) -> None:
 def test_pods_that_go_too_slowly(seconds_left: float, grace: int, deleted: list[int]) -> None:
     """A longer grace is cut short, and 120 s after its end a pod is deleted by force, once."""
     decision = decide(alive(pod(0, ends_at=NOW + seconds_left, grace_seconds=grace), phase="Restarting"))
-    assert [each.grace_seconds for each in decision.deletions] == deleted
+    assert [deletion.grace_seconds for deletion in decision.deletions] == deleted
 
 
 @pytest.mark.parametrize(("num_futile", "shortest", "longest"), [(0, 2.5, 5), (1, 5, 10), (3, 20, 40), (9, 150, 300)])
@@ -125,7 +125,7 @@ def test_attempt_that_ran_is_followed_without_pause() -> None:
         (replace(pending(), refusal=Refusal(Reason.INVALID_SPEC, "no", True)), QueueAction.FINISH),
     ],
 )
-def test_what_the_queue_is_told(situation: Situation, queue: QueueAction) -> None:
+def test_what_is_reported_to_the_queue(situation: Situation, queue: QueueAction) -> None:
     assert decide(situation).queue is queue
 
 
@@ -134,7 +134,7 @@ def test_clock_of_pending_stands_while_the_job_queues() -> None:
     assert decision.status.pending_time is None and said(decision, "QuotaReserved")[1] == "QuotaPending"
 
 
-def test_lost_node_is_told_from_a_drained_one() -> None:
+def test_lost_node_is_distinguished_from_a_drained_one() -> None:
     """Both have their grace; a node that is cut off will not use it."""
     drained, lost = pod(0, ends_at=NOW + 60), pod(0, ends_at=NOW + 60, is_cut_off=True, is_ready=False)
     assert decide(alive(drained, pod(1))).status.last_failure is None

@@ -13,7 +13,7 @@ from rljob_operator.vocabulary.timestamps import timestamp
 QUICK = (TWO_PODS, "lifecycle={forceDeleteSeconds: 4}")
 
 
-def is_told(seconds: float, overrides: tuple[str, ...]) -> bool:
+def is_reported(seconds: float, overrides: tuple[str, ...]) -> bool:
     """Whether a pod that should have been gone for n seconds is worth a condition."""
     decision = decide(alive(pod(0, ends_at=NOW - seconds), phase="Restarting", overrides=overrides))
     return "Degraded" in decision.claims
@@ -45,20 +45,20 @@ def test_a_pod_that_only_a_finalizer_holds_needs_no_look_and_no_deletion() -> No
 @pytest.mark.parametrize("phase", ["Starting", "Running", "Suspending", "Succeeded"])
 def test_a_pod_of_another_attempt_goes_wherever_it_turns_up(phase: Any) -> None:
     situation = alive(pod(0, 2), pod(1, 2), pod(0), attempt=2, phase=phase)
-    assert "uid-small-train-0-a1" in {each.uid for each in decide(situation).deletions}
+    assert "uid-small-train-0-a1" in {deletion.uid for deletion in decide(situation).deletions}
 
 
 def test_no_pod_is_made_beside_one_of_another_attempt_that_may_run() -> None:
     creating: dict[str, Any] = {"attempt": 2, "phase": "Starting", "pods_created_time": None, "ready_time": None}
     decision = decide(alive(pod(0), **creating))
-    assert not decision.creates_pods and [each.grace_seconds for each in decision.deletions] == [2]
+    assert not decision.creates_pods and [deletion.grace_seconds for deletion in decision.deletions] == [2]
     assert said(decision, "Scheduled") == (
         "False",
         "PodsEnding",
         "small-train-0-a1 of another attempt must be gone first",
     )
     over = decide(alive(dead(75), **creating))
-    assert over.creates_pods and [each.name for each in over.deletions] == ["small-train-0-a1"]
+    assert over.creates_pods and [deletion.name for deletion in over.deletions] == ["small-train-0-a1"]
 
 
 def test_the_next_look_is_when_the_first_pod_is_to_be_deleted_by_force() -> None:
@@ -87,5 +87,7 @@ def test_pods_that_should_be_gone_are_named() -> None:
         (2.5, QUICK, True),
     ],
 )
-def test_how_late_a_pod_is_before_it_is_told(seconds: float, overrides: tuple[str, ...], worth_telling: bool) -> None:
-    assert is_told(seconds, overrides) == worth_telling
+def test_how_late_a_pod_is_before_it_is_reported(
+    seconds: float, overrides: tuple[str, ...], worth_telling: bool
+) -> None:
+    assert is_reported(seconds, overrides) == worth_telling

@@ -103,19 +103,19 @@ def test_one_disrupted_pod_among_others_makes_a_restart_uncounted() -> None:
 )
 def test_what_ends_the_job(code: int, policy: str, reason: str) -> None:
     known: dict[str, Any] = {"last_failure": failing(code), "overrides": (TWO_PODS, f"failurePolicy={policy}")}
-    status, found, message = said(decide(alive(dead(code), dead(code, 1), **known)), "Failed")
-    assert (status, found) == ("True", reason)
+    status, result, message = said(decide(alive(dead(code), dead(code, 1), **known)), "Failed")
+    assert (status, result) == ("True", reason)
     assert message.startswith(f"pod small-train-0-a1, container worker, exit code {code}: ")
 
 
-def test_why_it_ended_is_told_before_how_its_pods_go() -> None:
+def test_why_it_ended_is_reported_before_how_its_pods_go() -> None:
     late = dead(75, 1, ends_at=NOW - 60)
     decision = decide(alive(dead(75), late, last_failure=failing(75, message="lost train-1")))
     message = "pod small-train-0-a1, container worker, exit code 75: lost train-1"
     assert said(decision, "Degraded") == ("True", "PodFailed", message)
 
 
-def test_of_a_pod_that_is_gone_no_container_is_told() -> None:
+def test_no_container_is_reported_of_a_pod_that_is_gone() -> None:
     decision = decide(alive(pod(0)))
     message = "pod small-train-1-a1: the pod is gone; somebody deleted it"
     assert said(decision, "Degraded") == ("True", "PodDeleted", message)

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from rljob_api.v1alpha1.status import FailureStatus, ProgressStatus
-from rljob_operator.states.faults import Fault, cause, faults, is_going, lead_pod, noted
+from rljob_operator.states.faults import PodFault, cause, faults, is_going, lead_pod, noted
 from rljob_operator.states.situation.conditions import Reason
-from rljob_operator.states.situation.facts import Ended, PodFacts, ProgressAnswer, Unreachable
+from rljob_operator.states.situation.facts import PodFacts, ProgressAnswer, Termination, UnreachableLead
 from rljob_operator.states.tests.builders import NOW, TWO_PODS, ago, alive, dead, pod, with_groups
 
 FIRST = "small-train-0-a1"
@@ -19,22 +19,22 @@ STALLS = (TWO_PODS, "lifecycle={stallSeconds: 100, pendingSeconds: 300}")
 EVICTION = "EvictionByEvictionAPI"
 
 
-def only(first: PodFacts) -> list[Fault]:
+def only(first: PodFacts) -> list[PodFault]:
     """What is wrong with the first of two pods, of which the other is well."""
     return faults(alive(first, pod(1)))
 
 
-def gone(last: PodFacts | None) -> list[Fault]:
+def gone(last: PodFacts | None) -> list[PodFault]:
     """Faults once that pod is gone, having last been seen like this."""
     return faults(replace(alive(pod(1)), departed={} if last is None else {FIRST: last}))
 
 
-def disruption(why: str, message: str = "") -> Fault:
+def disruption(why: str, message: str = "") -> PodFault:
     said = message or f"the pod is being deleted ({why})"
-    return Fault(Reason.POD_DISRUPTED, FIRST, "", 75, said, disruption=why)
+    return PodFault(Reason.POD_DISRUPTED, FIRST, "", 75, said, disruption=why)
 
 
-DELETED = Fault(Reason.POD_DELETED, FIRST, "", 75, "the pod is gone; somebody deleted it", disruption="PodDeleted")
+DELETED = PodFault(Reason.POD_DELETED, FIRST, "", 75, "the pod is gone; somebody deleted it", disruption="PodDeleted")
 
 
 @pytest.mark.parametrize("first", [pod(0), dead(0), dead(0, ends_at=NOW - 5), pod(0, ends_at=NOW + 30)])
@@ -55,23 +55,23 @@ def test_pods_that_run_or_are_done_or_have_time_for_a_checkpoint_are_well(first:
 def test_a_container_that_failed(first: PodFacts, reason: Reason, done_to_it: str) -> None:
     ended = first.ended
     assert ended is not None
-    fault = Fault(reason, FIRST, "worker", ended.exit_code, "words", said=ended.reason, disruption=done_to_it)
+    fault = PodFault(reason, FIRST, "worker", ended.exit_code, "words", said=ended.reason, disruption=done_to_it)
     assert only(first) == [fault]
     assert gone(first) == [fault], "the same where it went between two looks"
 
 
 def test_a_data_buffer_that_was_started_again_has_lost_its_rows() -> None:
-    ended = Ended("data-buffer", 137, "OOMKilled", "too many rows")
-    fault = Fault(Reason.DATA_BUFFER_RESTARTED, FIRST, "data-buffer", 137, "too many rows", said="OOMKilled")
+    ended = Termination("data-buffer", 137, "OOMKilled", "too many rows")
+    fault = PodFault(Reason.DATA_BUFFER_RESTARTED, FIRST, "data-buffer", 137, "too many rows", said="OOMKilled")
     assert only(pod(0, num_buffer_restarts=1, buffer_ended=ended)) == [fault]
 
 
-def test_of_a_data_buffer_that_says_nothing_of_its_end_as_much_is_told() -> None:
-    unknown = Fault(Reason.DATA_BUFFER_RESTARTED, FIRST, "data-buffer", 75, "it was started again")
+def test_a_data_buffer_that_says_nothing_of_its_end_is_reported_so() -> None:
+    unknown = PodFault(Reason.DATA_BUFFER_RESTARTED, FIRST, "data-buffer", 75, "it was started again")
     assert only(pod(0, num_buffer_restarts=2)) == [unknown]
-    silent = pod(0, num_buffer_restarts=1, buffer_ended=Ended("data-buffer", 0, "Completed", ""))
+    silent = pod(0, num_buffer_restarts=1, buffer_ended=Termination("data-buffer", 0, "Completed", ""))
     words = "it ended and was started again, without its rows"
-    fault = Fault(Reason.DATA_BUFFER_RESTARTED, FIRST, "data-buffer", 75, words, said="Completed")
+    fault = PodFault(Reason.DATA_BUFFER_RESTARTED, FIRST, "data-buffer", 75, words, said="Completed")
     assert only(silent) == [fault]
 
 
@@ -81,7 +81,7 @@ def test_a_worker_that_is_done_needs_its_data_buffer_no_more() -> None:
 
 def test_a_pod_that_nobody_finds_any_more_is_a_pod_that_was_deleted() -> None:
     message = "somebody took label rljob.dev/job off the pod"
-    fault = Fault(Reason.POD_DELETED, FIRST, "", 75, message, disruption="PodDeleted")
+    fault = PodFault(Reason.POD_DELETED, FIRST, "", 75, message, disruption="PodDeleted")
     assert only(pod(0, is_out_of_sight=True)) == [fault]
 
 
@@ -108,7 +108,7 @@ def test_a_pod_that_has_no_time_left_is_a_fault(facts: dict[str, Any], why: str)
     ],
     ids=["never seen", "well", "done", "disrupted"],
 )
-def test_a_pod_that_is_gone_is_told_by_its_last_state(last: PodFacts | None, fault: Fault) -> None:
+def test_a_pod_that_is_gone_is_reported_by_its_last_state(last: PodFacts | None, fault: PodFault) -> None:
     assert gone(last) == [fault]
 
 
@@ -116,7 +116,7 @@ def test_pods_that_are_not_made_yet_are_not_missed() -> None:
     assert faults(alive(pod(1), pods_created_time=None)) == []
 
 
-def stalling(step_ago: float | None, ready_ago: float, phase: str = "Running", stall: int = 100) -> list[Fault]:
+def stalling(step_ago: float | None, ready_ago: float, phase: str = "Running", stall: int = 100) -> list[PodFault]:
     """A lead pod answers that the last step, the third, was finished so long ago."""
     progress = ProgressStatus(step=3, last_step_time=None if step_ago is None else ago(step_ago))
     overrides = (TWO_PODS, f"lifecycle={{stallSeconds: {stall}, pendingSeconds: 300}}")
@@ -131,7 +131,7 @@ def stalling(step_ago: float | None, ready_ago: float, phase: str = "Running", s
 )
 def test_a_step_that_stands_still(step_ago: float | None, ready_ago: float, field: str, limit: int) -> None:
     message = f"step 3 stood still for lifecycle.{field}, {limit} s"
-    assert stalling(step_ago, ready_ago) == [Fault(Reason.STALLED, FIRST, "worker", 75, message, "", "")]
+    assert stalling(step_ago, ready_ago) == [PodFault(Reason.STALLED, FIRST, "worker", 75, message, "", "")]
 
 
 @pytest.mark.parametrize(("step_ago", "ready_ago"), [(99, 500), (500, 99), (None, 99)])
@@ -149,8 +149,8 @@ def test_what_loads_has_the_longer_of_two_times() -> None:
     assert fault.message == "step 3 stood still for lifecycle.stallSeconds, 300 s"
 
 
-@pytest.mark.parametrize("answer", [None, Unreachable("connection refused")])
-def test_silence_is_no_step_that_stands_still(answer: Unreachable | None) -> None:
+@pytest.mark.parametrize("answer", [None, UnreachableLead("connection refused")])
+def test_silence_is_no_step_that_stands_still(answer: UnreachableLead | None) -> None:
     seen = alive(pod(0), pod(1), overrides=STALLS, ready_time=ago(5000), progress=ProgressStatus(step=3))
     assert faults(replace(seen, progress=answer)) == []
 
@@ -169,7 +169,7 @@ def test_the_lead_pod_is_the_first_of_the_group_that_serves_progress() -> None:
     assert (lead_pod(seen), lead_pod(replace(seen, lead_group="rollout"))) == (FIRST, "small-rollout-0-a1")
 
 
-def remembered(**changes: Any) -> list[Fault]:
+def remembered(**changes: Any) -> list[PodFault]:
     """Both pods are well by now; of the attempt was noted what is not `changes`."""
     known: dict[str, Any] = {"attempt": 1, "pod": FIRST, "container": "worker", "exit_code": 137, "time": ago(1)}
     words = {"reason": "OOMKilled", "cause": "OOMKilled", "message": "words", "disruption": EVICTION}
@@ -177,14 +177,14 @@ def remembered(**changes: Any) -> list[Fault]:
 
 
 def test_what_was_noted_of_this_attempt_is_known_though_its_pod_is_gone() -> None:
-    fault = Fault(Reason.OUT_OF_MEMORY, FIRST, "worker", 137, "words", said="OOMKilled", disruption=EVICTION)
+    fault = PodFault(Reason.OUT_OF_MEMORY, FIRST, "worker", 137, "words", said="OOMKilled", disruption=EVICTION)
     assert remembered() == [fault]
-    assert [each.exit_code for each in remembered(exit_code=None)] == [75]
-    assert [each.exit_code for each in remembered(exit_code=0)] == [0]
+    assert [item.exit_code for item in remembered(exit_code=None)] == [75]
+    assert [item.exit_code for item in remembered(exit_code=0)] == [0]
 
 
 def test_the_word_of_another_version_is_a_pod_that_failed() -> None:
-    assert [each.reason for each in remembered(cause="Melted")] == [Reason.POD_FAILED]
+    assert [item.reason for item in remembered(cause="Melted")] == [Reason.POD_FAILED]
 
 
 @pytest.mark.parametrize("changes", [{"attempt": 0}, {"attempt": 2}, {"cause": ""}])
@@ -194,12 +194,12 @@ def test_what_was_noted_of_another_attempt_or_by_nobody_is_no_fault_of_this_one(
 
 def test_every_fault_is_found_and_what_was_noted_comes_first() -> None:
     failure = FailureStatus(attempt=1, pod="noted", cause="PodFailed", time=ago(1))
-    found = faults(with_groups(alive(dead(75), dead(1, 2), last_failure=failure), train=3))
-    assert [each.pod for each in found] == ["noted", FIRST, "small-train-2-a1", SECOND]
+    result = faults(with_groups(alive(dead(75), dead(1, 2), last_failure=failure), train=3))
+    assert [item.pod for item in result] == ["noted", FIRST, "small-train-2-a1", SECOND]
 
 
-def fault(code: int, name: str) -> Fault:
-    return Fault(Reason.POD_FAILED, name, "worker", code, "")
+def fault(code: int, name: str) -> PodFault:
+    return PodFault(Reason.POD_FAILED, name, "worker", code, "")
 
 
 @pytest.mark.parametrize(
@@ -208,14 +208,14 @@ def fault(code: int, name: str) -> Fault:
     ids=["no echo", "the first of equals", "a stop is a lost peer", "what cannot work", "a bug", "no signal"],
 )
 def test_the_fault_that_explains_the_others(codes: list[int], explains: int) -> None:
-    found = [fault(code, f"pod{index}") for index, code in enumerate(codes)]
-    assert cause(iter(found)) is found[explains]
+    result = [fault(code, f"pod{index}") for index, code in enumerate(codes)]
+    assert cause(iter(result)) is result[explains]
 
 
 @pytest.mark.parametrize(("said", "reason"), [("OOMKilled", "OOMKilled"), ("", "PodFailed")])
 def test_a_fault_as_the_status_keeps_it(said: str, reason: str) -> None:
-    found = Fault(Reason.POD_FAILED, FIRST, "worker", 137, "x" * 4097, said, EVICTION)
-    assert noted(found, 3, ago(0)) == FailureStatus(
+    pod_fault = PodFault(Reason.POD_FAILED, FIRST, "worker", 137, "x" * 4097, said, EVICTION)
+    assert noted(pod_fault, 3, ago(0)) == FailureStatus(
         attempt=3,
         pod=FIRST,
         container="worker",

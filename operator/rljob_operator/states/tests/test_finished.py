@@ -8,9 +8,9 @@ import pytest
 
 from rljob_api.v1alpha1.status import ProgressStatus, RLJobStatus
 from rljob_operator.states import Deletion, QueueAction, Situation
-from rljob_operator.states.finished import fail, finished, settled_seconds, succeed
+from rljob_operator.states.finished import fail_job, finished, settled_seconds, succeed
 from rljob_operator.states.situation.conditions import Reason, no, yes
-from rljob_operator.states.situation.facts import Ended, PodFacts
+from rljob_operator.states.situation.facts import PodFacts, Termination
 from rljob_operator.states.tests.builders import NOW, TWO_PODS, ago, alive, changed, dead, pod
 
 OF_THE_ATTEMPT: dict[str, Any] = {"active_seconds": 7, "pending_time": ago(200), "next_attempt_time": ago(150)}
@@ -30,14 +30,14 @@ def over(*pods: PodFacts, lifecycle: str = "", completed: float | None = 50) -> 
     return alive(*pods, overrides=overrides, completion_time=None if completed is None else ago(completed), **known)
 
 
-def leaving(host: int, seconds_ago: float | None) -> PodFacts:
+def terminating(host: int, seconds_ago: float | None) -> PodFacts:
     """A pod whose worker ended so long ago, while its data buffer goes on."""
     at = None if seconds_ago is None else NOW - seconds_ago
-    return pod(host, is_ready=False, ended=Ended("worker", 0, "Completed", "", at=at))
+    return pod(host, is_ready=False, ended=Termination("worker", 0, "Completed", "", at=at))
 
 
 def deleted(situation: Situation) -> list[str]:
-    return [each.name for each in finished(situation).deletions]
+    return [deletion.name for deletion in finished(situation).deletions]
 
 
 FIRST, SECOND = "small-train-0-a1", "small-train-1-a1"
@@ -56,7 +56,7 @@ def test_a_success_is_written_down_with_its_step() -> None:
 
 def test_a_failure_is_written_down_with_its_reason() -> None:
     situation = alive(dead(65), dead(75, 1), **OF_THE_ATTEMPT)
-    decision = fail(situation, Reason.BAD_DATA, "no rows")
+    decision = fail_job(situation, Reason.BAD_DATA, "no rows")
     assert changed(situation, decision) == {"phase": "Failed", **AT_THE_END}
     assert decision.claims == {"Failed": yes(Reason.BAD_DATA, "no rows"), "Complete": no(Reason.ENDED_OTHERWISE)}
 
@@ -70,7 +70,7 @@ def test_seconds_of_a_gang_are_those_with_all_pods_ready() -> None:
 def test_which_pods_go_at_the_end(policy: str, goes: list[str]) -> None:
     """A pod that is over has logs, and keeps no node."""
     decision = finished(over(dead(0), pod(1), lifecycle=f"cleanPodPolicy: {policy}"))
-    assert [each.name for each in decision.deletions] == goes
+    assert [deletion.name for deletion in decision.deletions] == goes
     assert decision.queue is QueueAction.FINISH and not decision.deletes_job
 
 
@@ -90,17 +90,17 @@ def test_what_goes_has_no_time_for_a_checkpoint() -> None:
 def test_the_rest_of_a_pod_whose_worker_ended_has_as_long_as_a_checkpoint(
     ended_ago: float | None, left: float | None, goes: list[str]
 ) -> None:
-    situation = over(leaving(0, ended_ago), dead(0, 1))
+    situation = over(terminating(0, ended_ago), dead(0, 1))
     assert (finished(situation).look_again_seconds, deleted(situation)) == (left, goes)
 
 
 def test_a_job_that_ends_just_now_counts_from_now() -> None:
-    decision = finished(over(leaving(0, None), completed=None))
+    decision = finished(over(terminating(0, None), completed=None))
     assert (decision.look_again_seconds, decision.deletions) == (100.0, ())
 
 
 def test_the_first_pod_that_has_had_its_time_is_when_to_look_again() -> None:
-    assert finished(over(leaving(0, 60), leaving(1, 70))).look_again_seconds == 30.0
+    assert finished(over(terminating(0, 60), terminating(1, 70))).look_again_seconds == 30.0
 
 
 @pytest.mark.parametrize("first", [dead(0), pod(0)], ids=["over", "running"])
@@ -109,7 +109,7 @@ def test_of_pods_that_are_over_or_go_at_once_nothing_is_awaited(first: PodFacts)
 
 
 def test_where_no_pod_is_deleted_none_is_looked_at() -> None:
-    assert finished(over(leaving(0, 60), lifecycle="cleanPodPolicy: None")).look_again_seconds is None
+    assert finished(over(terminating(0, 60), lifecycle="cleanPodPolicy: None")).look_again_seconds is None
 
 
 def test_a_pod_that_does_not_go_is_deleted_by_force_after_the_end_of_the_job_too() -> None:
@@ -136,6 +136,6 @@ def test_a_job_without_such_a_time_stays() -> None:
 
 def test_why_a_job_ended_is_said_also_where_it_is_deleted_at_once() -> None:
     situation = alive(dead(65), dead(65, 1), overrides=(TWO_PODS, "lifecycle={ttlSecondsAfterFinished: 0}"))
-    decision = fail(situation, Reason.BAD_DATA, "no rows")
+    decision = fail_job(situation, Reason.BAD_DATA, "no rows")
     assert decision.deletes_job and decision.status.phase == "Failed"
     assert decision.claims["Failed"] == yes(Reason.BAD_DATA, "no rows")

@@ -49,7 +49,7 @@ def test_an_attempt_that_is_taken_back_counts_as_no_failure(by_the_queue: bool) 
         "next_attempt_time": None,
         "futile_attempts": 0,
     }
-    assert [each.grace_seconds for each in decision.deletions] == [600, 600]
+    assert [deletion.grace_seconds for deletion in decision.deletions] == [600, 600]
 
 
 def test_an_eviction_is_said_in_the_queues_words() -> None:
@@ -63,7 +63,7 @@ def test_an_attempt_with_fewer_steps_than_the_job_makes_room_for_another(pods: t
     message = "stop.steps was 5 and is 10; 2 pods have 600 s for a checkpoint"
     assert decision.status.phase == "Suspending"
     assert said(decision, "Suspended") == ("False", "StepsRaised", message)
-    assert [each.grace_seconds for each in decision.deletions] == [600, 600]
+    assert [deletion.grace_seconds for deletion in decision.deletions] == [600, 600]
     assert decide(replace(alive(*pods), planned_steps=10)).status.phase in ("Running", "Succeeded")
 
 

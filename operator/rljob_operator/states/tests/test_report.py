@@ -17,7 +17,7 @@ from rljob_operator.states.situation.facts import (
     PodFacts,
     ProgressAnswer,
     Stuck,
-    Unreachable,
+    UnreachableLead,
 )
 from rljob_operator.states.situation.situation import Obstacle
 from rljob_operator.states.tests.builders import (
@@ -57,8 +57,8 @@ def claims(situation: Situation, made: dict[ConditionType, Claim] | None = None)
 def known(*types: ConditionType, reason: str = "PodFailed", message: str = "") -> tuple[Condition, ...]:
     """Conditions that were said before."""
     return tuple(
-        Condition(type=each, status="True", reason=reason, message=message, last_transition_time=ago(9))
-        for each in types
+        Condition(type=item, status="True", reason=reason, message=message, last_transition_time=ago(9))
+        for item in types
     )
 
 
@@ -190,7 +190,7 @@ BEFORE = known("Progressing", reason="ProgressUnreachable", message="timed out")
         (STEP, 3, BEFORE, yes(Reason.STEP_ADVANCING)),
         (STEP, 0, (), unknown(Reason.NO_STEP_YET)),
         (STEP, None, (), unknown(Reason.NO_STEP_YET)),
-        (Unreachable("refused"), 3, BEFORE, unknown(Reason.PROGRESS_UNREACHABLE, "refused")),
+        (UnreachableLead("refused"), 3, BEFORE, unknown(Reason.PROGRESS_UNREACHABLE, "refused")),
         (None, 3, BEFORE, unknown(Reason.PROGRESS_UNREACHABLE, "timed out")),
         (None, 3, (), yes(Reason.STEP_ADVANCING)),
         (None, 3, known("Progressing", reason="StepAdvancing"), yes(Reason.STEP_ADVANCING)),
@@ -247,16 +247,16 @@ def test_the_status_counts_pods_of_the_attempt_that_was_decided() -> None:
     )
     situation = replace(with_groups(alive(*pods), train=3, rollout=1), generation=7)
     decision = Decision(situation.with_status(attempt=2).status, keeps_children=True)
-    found = reported(situation, decision)
-    assert found.status.worker_groups == (
+    result = reported(situation, decision)
+    assert result.status.worker_groups == (
         WorkerGroupStatus(name="train", desired=3, scheduled=2, ready=1, failed=1, buffer_restarts=3),
         WorkerGroupStatus(name="rollout", desired=1, scheduled=1, ready=0, failed=0),
     )
-    assert (found.status.ready, found.status.attempt, found.keeps_children) == ("1/4", 2, True)
-    assert found.status.observed_generation == 7
-    assert {each.observed_generation for each in found.status.conditions} == {7}
-    assert {each.type: (each.status, each.reason) for each in found.status.conditions} == {
-        type_: (claim.status, claim.reason) for type_, claim in found.claims.items()
+    assert (result.status.ready, result.status.attempt, result.keeps_children) == ("1/4", 2, True)
+    assert result.status.observed_generation == 7
+    assert {condition.observed_generation for condition in result.status.conditions} == {7}
+    assert {condition.type: (condition.status, condition.reason) for condition in result.status.conditions} == {
+        type_: (claim.status, claim.reason) for type_, claim in result.claims.items()
     }
 
 
@@ -275,6 +275,6 @@ def test_what_keeps_a_look_from_any_decision_is_said_of_what_was_known() -> None
 
 
 def test_groups_of_a_job_that_never_began() -> None:
-    found = reported(pending(TWO_PODS), Decision(RLJobStatus()))
-    assert (found.status.ready, found.status.worker_groups) == ("0/2", (WorkerGroupStatus(name="train", desired=2),))
-    assert found.status.observed_generation == 1
+    result = reported(pending(TWO_PODS), Decision(RLJobStatus()))
+    assert (result.status.ready, result.status.worker_groups) == ("0/2", (WorkerGroupStatus(name="train", desired=2),))
+    assert result.status.observed_generation == 1

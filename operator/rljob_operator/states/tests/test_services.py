@@ -6,7 +6,7 @@ import pytest
 
 from rljob_operator.states import decide
 from rljob_operator.states.situation.conditions import Reason
-from rljob_operator.states.situation.facts import Admission, AdmissionState, Ended, Stuck
+from rljob_operator.states.situation.facts import Admission, AdmissionState, Stuck, Termination
 from rljob_operator.states.situation.situation import Deletion, Obstacle, QueueAction, Refusal
 from rljob_operator.states.tests.builders import EVICTED, NOW, WAITING, ago, alive, pending, pod, said
 from rljob_operator.states.tests.services import (
@@ -51,8 +51,8 @@ def test_a_model_that_ends_is_made_again_at_once_and_the_gang_goes_on():
     assert (decision.status.phase, decision.status.restarts) == ("Running", 0)
     assert decision.starts_services == ("judge",)
     assert decision.deletions == (Deletion("small-judge-r1", "uid-small-judge-r1", 2),)
-    found = service_of(decision)
-    assert (found.start, found.failures, found.futile_starts, found.start_time) == (2, 1, 0, None)
+    service = service_of(decision)
+    assert (service.start, service.failures, service.futile_starts, service.start_time) == (2, 1, 0, None)
     message = "service judge: it ended with exit code 1: CUDA is gone; start 2 follows"
     assert said(decision, "ServicesReady") == ("False", "ServiceFailed", message)
 
@@ -72,10 +72,10 @@ def test_its_last_words_stay_until_the_next_is_healthy():
 def test_one_that_was_never_healthy_pauses_longer_each_time():
     fresh = {"ready": False, "ready_time": None, "message": "x", "failures": 1}
     seen = training(broken(75, start=3), services=(status(3, futile_starts=1, **fresh),))
-    found = service_of(decide(seen))
+    service = service_of(decide(seen))
     # the second in a row: 10 s, shortened by a quarter at this chance, and rounded up
-    assert (found.futile_starts, found.next_start_time) == (2, ago(-8.5))
-    waits = replace(seen, service_pods=()).with_status(services=(found,))
+    assert (service.futile_starts, service.next_start_time) == (2, ago(-8.5))
+    waits = replace(seen, service_pods=()).with_status(services=(service,))
     decision = decide(waits)
     assert decision.starts_services == () and decision.look_again_seconds == pytest.approx(8.0)
     assert "start 4 not before" in said(decision, "ServicesReady")[2]
@@ -94,14 +94,14 @@ def test_one_that_was_never_healthy_pauses_longer_each_time():
 )
 def test_what_is_done_to_its_pod_is_not_its_failure(gone, words):
     seen = training(*([gone] if gone else []), services=(status(),))
-    found = service_of(decide(seen))
-    assert (found.start, found.failures, found.message) == (2, 0, f"its pod went ({words})")
+    service = service_of(decide(seen))
+    assert (service.start, service.failures, service.message) == (2, 0, f"its pod went ({words})")
 
 
 def test_of_a_pod_that_ended_and_went_between_two_looks_the_last_state_counts():
     seen = replace(training(services=(status(),)), departed={"small-judge-r1": broken(70, "ValueError: no head")})
-    found = service_of(decide(seen))
-    assert (found.failures, found.message) == (1, "it ended with exit code 70: ValueError: no head")
+    service = service_of(decide(seen))
+    assert (service.failures, service.message) == (1, "it ended with exit code 70: ValueError: no head")
 
 
 def test_another_is_made_when_the_one_before_cannot_run_any_more():
@@ -158,15 +158,15 @@ def test_a_suspended_job_gives_its_models_back_after_the_gang():
     seen = replace(alive(pod(0), overrides=suspended, services=(status(),)), service_pods=(model(),))
     decision = decide(seen)
     assert decision.status.phase == "Suspending"
-    assert [each.name for each in decision.deletions] == ["small-train-0-a1"], "its last step may still ask"
+    assert [deletion.name for deletion in decision.deletions] == ["small-train-0-a1"], "its last step may still ask"
     assert said(decision, "ServicesReady")[0] == "True"
 
     after = replace(seen, pods=()).with_status(phase="Suspending")
     decision = decide(after)
     assert (decision.status.phase, decision.queue) == ("Suspending", QueueAction.NONE)
     assert decision.deletions == (Deletion("small-judge-r1", "uid-small-judge-r1", 2),)
-    found = service_of(decision)
-    assert (found.start, found.start_time, found.ready) == (2, None, False)
+    service = service_of(decision)
+    assert (service.start, service.start_time, service.ready) == (2, None, False)
 
     given_up = after.with_status(services=decision.status.services)
     over = replace(given_up, service_pods=(broken(143, ends_at=NOW + 2, grace_seconds=2),))
@@ -180,14 +180,18 @@ def test_a_suspended_job_gives_its_models_back_after_the_gang():
 def test_a_job_with_a_model_that_may_run_is_not_suspended_yet(phase):
     seen = replace(pending(JUDGE, "suspend=true", phase=phase, attempt=1), service_pods=(model(),))
     decision = decide(seen)
-    assert decision.status.phase == "Suspending" and [each.name for each in decision.deletions] == ["small-judge-r1"]
+    assert decision.status.phase == "Suspending" and [deletion.name for deletion in decision.deletions] == [
+        "small-judge-r1"
+    ]
 
 
 def test_quota_goes_back_when_no_model_holds_it():
     paused = {"phase": "Pending", "attempt": 1, "next_attempt_time": ago(-20), "services": (status(),)}
     seen = replace(pending(JUDGE, **paused), admission=EVICTED, has_queue=True, service_pods=(model(),))
     decision = decide(seen)
-    assert decision.queue is QueueAction.NONE and [each.name for each in decision.deletions] == ["small-judge-r1"]
+    assert decision.queue is QueueAction.NONE and [deletion.name for deletion in decision.deletions] == [
+        "small-judge-r1"
+    ]
     assert decide(replace(seen, service_pods=())).queue is QueueAction.RELEASE
 
 
@@ -201,7 +205,7 @@ def test_a_refused_job_gets_no_model_and_keeps_none():
     refusal = Refusal(Reason.STORAGE_CLAIM_MISSING, "no claim")
     paused = {"phase": "Pending", "attempt": 1, "next_attempt_time": ago(-20), "services": (status(),)}
     seen = replace(pending(JUDGE, **paused), refusal=refusal, service_pods=(model(),))
-    assert [each.name for each in decide(seen).deletions] == ["small-judge-r1"]
+    assert [deletion.name for deletion in decide(seen).deletions] == ["small-judge-r1"]
     assert decide(replace(training(services=(status(),)), refusal=refusal)).starts_services == ()
 
 
@@ -211,17 +215,17 @@ def test_nothing_is_made_where_it_is_not_known_where_it_may_run():
 
 
 def test_the_end_of_a_job_is_that_of_its_models():
-    ended = Ended("worker", 0, "Completed", "")
+    ended = Termination("worker", 0, "Completed", "")
     seen = training(model(), services=(status(),))
     decision = decide(replace(seen, pods=(pod(0, is_ready=False, is_over=True, ended=ended),)))
     assert decision.status.phase == "Succeeded"
-    assert [each.name for each in decision.deletions] == ["small-judge-r1"]
+    assert [deletion.name for deletion in decision.deletions] == ["small-judge-r1"]
 
 
 def test_strays_of_other_starts_go_in_whatever_phase():
     seen = training(model(1), model(3), model(2), services=(status(2),))
     decision = decide(seen)
-    assert sorted(each.name for each in decision.deletions) == ["small-judge-r1", "small-judge-r3"]
+    assert sorted(deletion.name for deletion in decision.deletions) == ["small-judge-r1", "small-judge-r3"]
     assert service_of(decision).start == 2 and said(decision, "ServicesReady")[0] == "True"
 
 
@@ -248,14 +252,14 @@ def test_the_condition_says_why_a_model_does_not_start():
     assert said(decision, "ServicesReady")[2] == "not healthy yet: judge (0/2 nodes: insufficient cpu)"
 
 
-def test_a_model_that_answered_and_does_not_now_is_told_from_one_that_starts():
+def test_a_model_that_stopped_answering_is_distinguished_from_one_that_starts():
     seen = training(model(is_ready=False), services=(status(),))
     decision = decide(seen)
     assert said(decision, "ServicesReady") == ("False", "ServiceUnhealthy", "answered, and not now: judge")
     assert decision.starts_services == () == decision.deletions, "Ray Serve starts it again in its pod"
-    found = service_of(decision)
-    assert (found.ready, found.ready_time) == (False, ago(90))
-    back = replace(seen, service_pods=(model(),)).with_status(services=(found,))
+    service = service_of(decision)
+    assert (service.ready, service.ready_time) == (False, ago(90))
+    back = replace(seen, service_pods=(model(),)).with_status(services=(service,))
     assert said(decide(back), "ServicesReady")[:2] == ("True", "ServicesHealthy")
 
 
@@ -297,10 +301,10 @@ def test_one_that_answered_once_is_kube_rays_to_start_again():
 
 
 def test_an_application_that_ran_once_may_run_again():
-    failed = Ended("", 64, "DEPLOY_FAILED", "no such head")
+    failed = Termination("", 64, "DEPLOY_FAILED", "no such head")
     decision = decide(training(ray_service(ended=failed), services=(status(),)))
-    found = service_of(decision)
-    assert (decision.status.phase, found.start, found.stopped) == ("Running", 2, False)
+    service = service_of(decision)
+    assert (decision.status.phase, service.start, service.stopped) == ("Running", 2, False)
     fresh = status(ready=False, ready_time=None)
     assert decide(begun(ray_service(ended=failed), services=(fresh,))).status.phase == "Failed"
 

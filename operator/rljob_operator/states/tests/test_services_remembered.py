@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from rljob_operator.states import Situation, decide
-from rljob_operator.states.situation.facts import Ended, PodFacts
+from rljob_operator.states.situation.facts import PodFacts, Termination
 from rljob_operator.states.situation.situation import QueueAction
 from rljob_operator.states.tests.builders import EVICTED, NOW, ago, alive, pending, pod, said
 from rljob_operator.states.tests.services import JUDGE, TWO, begun, broken, model, service_of, status, training
@@ -54,8 +54,8 @@ def test_a_pod_that_was_not_made_yet_is_not_missed() -> None:
 
 def test_what_is_written_of_an_end() -> None:
     known = status(failures=1, futile_starts=3, next_start_time=ago(60))
-    found = service_of(decide(training(broken(70, "no head"), services=(known,))))
-    assert found == status(
+    service = service_of(decide(training(broken(70, "no head"), services=(known,))))
+    assert service == status(
         2,
         start_time=None,
         ready=False,
@@ -66,27 +66,27 @@ def test_what_is_written_of_an_end() -> None:
 
 
 def test_a_service_has_no_good_end() -> None:
-    found = service_of(decide(training(broken(0, "bye"), services=(status(),))))
-    assert (found.start, found.failures, found.stopped) == (2, 1, False)
-    assert found.message == "it ended with exit code 0: bye"
+    service = service_of(decide(training(broken(0, "bye"), services=(status(),))))
+    assert (service.start, service.failures, service.stopped) == (2, 1, False)
+    assert service.message == "it ended with exit code 0: bye"
 
 
 @pytest.mark.parametrize(("reason", "words"), [("OOMKilled", "OOMKilled"), ("", "no last words")])
-def test_an_end_without_words_is_told_as_far_as_it_is_known(reason: str, words: str) -> None:
-    silent = replace(broken(137), ended=Ended("service", 137, reason, ""))
+def test_an_end_without_a_message_is_reported_as_far_as_it_is_known(reason: str, words: str) -> None:
+    silent = replace(broken(137), ended=Termination("service", 137, reason, ""))
     assert service_of(decide(training(silent, services=(status(),)))).message == f"it ended with exit code 137: {words}"
 
 
 def test_last_words_are_cut_where_the_api_takes_no_more() -> None:
-    found = service_of(decide(training(broken(1, "x" * 3000), services=(status(),))))
-    assert len(found.message) == 2048 and found.message.endswith("x")
+    service = service_of(decide(training(broken(1, "x" * 3000), services=(status(),))))
+    assert len(service.message) == 2048 and service.message.endswith("x")
 
 
 def test_the_pause_after_many_futile_starts_is_five_minutes() -> None:
     known = status(9, ready=False, ready_time=None, futile_starts=8)
-    found = service_of(decide(replace(training(broken(75, start=9), services=(known,)), chance=0.0)))
+    service = service_of(decide(replace(training(broken(75, start=9), services=(known,)), chance=0.0)))
     # the ninth in a row: 300 s at most, by chance not shortened, and rounded up
-    assert (found.futile_starts, found.next_start_time) == (9, ago(-301))
+    assert (service.futile_starts, service.next_start_time) == (9, ago(-301))
 
 
 def test_a_pause_is_over_to_the_second() -> None:
@@ -121,8 +121,8 @@ def test_the_children_that_a_model_needs_are_kept_with_it() -> None:
 def test_a_lost_status_is_read_off_the_latest_pod_of_the_very_service() -> None:
     seen = training_beside_two(model(3), model(7), model(9, service="my_model")).with_status(services=())
     decision = decide(seen)
-    assert [(each.name, each.start) for each in decision.status.services] == [("judge", 7), ("my_model", 9)]
-    assert [each.name for each in decision.deletions] == ["small-judge-r3"]
+    assert [(service.name, service.start) for service in decision.status.services] == [("judge", 7), ("my_model", 9)]
+    assert [deletion.name for deletion in decision.deletions] == ["small-judge-r3"]
 
 
 def test_a_job_that_has_no_place_yet_gets_no_model() -> None:
@@ -135,7 +135,7 @@ def test_models_of_an_attempt_that_ends_stay_where_the_queue_takes_its_quota_bac
     """The gang may still ask them; none is made anew."""
     seen = replace(training(model(), services=(status(),), phase="Restarting"), admission=EVICTED)
     decision = decide(seen)
-    assert [each.name for each in decision.deletions] == ["small-train-0-a1"]
+    assert [deletion.name for deletion in decision.deletions] == ["small-train-0-a1"]
     assert service_of(decision) == status()
     ended = replace(seen, service_pods=(broken(1),))
     assert decide(ended).starts_services == ()
@@ -159,21 +159,21 @@ def test_one_that_was_never_made_keeps_its_number() -> None:
 
 def test_strays_take_no_quota_away_from_a_job_that_holds_it() -> None:
     decision = decide(begun(model(1), model(2), services=(status(2),)))
-    assert [each.name for each in decision.deletions] == ["small-judge-r1"]
+    assert [deletion.name for deletion in decision.deletions] == ["small-judge-r1"]
     assert decision.queue is QueueAction.HOLD and decision.creates_pods
 
 
 def test_pods_of_a_service_that_the_job_has_no_more_go_without_a_word() -> None:
     decision = decide(replace(alive(pod(0), overrides=()), service_pods=(model(),)))
-    assert [each.name for each in decision.deletions] == ["small-judge-r1"]
+    assert [deletion.name for deletion in decision.deletions] == ["small-judge-r1"]
     assert "ServicesReady" not in decision.claims and decision.status.services == ()
 
 
 @pytest.mark.parametrize(("policy", "goes"), [("All", ["small-judge-r1"]), ("Running", [])])
 def test_logs_of_models_stay_after_the_end_unless_all_pods_go(policy: str, goes: list[str]) -> None:
-    ended = pod(0, is_ready=False, is_over=True, ended=Ended("worker", 0, "Completed", ""))
+    ended = pod(0, is_ready=False, is_over=True, ended=Termination("worker", 0, "Completed", ""))
     overrides = (JUDGE, f"lifecycle={{cleanPodPolicy: {policy}}}")
     seen = replace(alive(ended, overrides=overrides, services=(status(),)), service_pods=(broken(1),))
     decision = decide(seen)
     assert decision.status.phase == "Succeeded"
-    assert [each.name for each in decision.deletions if "judge" in each.name] == goes
+    assert [deletion.name for deletion in decision.deletions if "judge" in deletion.name] == goes

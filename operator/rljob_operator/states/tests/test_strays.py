@@ -46,22 +46,22 @@ def test_strays_go_after_what_was_to_go_anyway_and_each_once() -> None:
 
 def test_no_pod_is_made_beside_a_stray_that_may_run() -> None:
     situation, decision = beginning(*(pod(host) for host in (5, 0, 1, 2, 3, 4)))
-    found = without_strays(situation, decision)
+    result = without_strays(situation, decision)
     first = ", ".join(f"small-train-{host}-a1" for host in range(5))
-    assert not found.creates_pods
-    assert found.claims == {"Scheduled": no(Reason.PODS_ENDING, f"{first} of another attempt must be gone first")}
+    assert not result.creates_pods
+    assert result.claims == {"Scheduled": no(Reason.PODS_ENDING, f"{first} of another attempt must be gone first")}
 
 
 def test_one_that_is_over_is_in_nobodys_way() -> None:
     situation, decision = beginning(dead(75))
-    found = without_strays(situation, decision)
-    assert found.creates_pods and found.claims == {} and found.deletions == (stray(0),)
+    result = without_strays(situation, decision)
+    assert result.creates_pods and result.claims == {} and result.deletions == (stray(0),)
 
 
 @pytest.mark.parametrize("creates_pods", [True, False])
 def test_what_does_not_go_is_said_where_it_is_waited_for(creates_pods: bool) -> None:
     situation, decision = beginning(pod(0, ends_at=NOW - 30), creates_pods=creates_pods)
-    found = without_strays(situation, decision)
-    assert ("Degraded" in found.claims, "Scheduled" in found.claims) == (creates_pods, creates_pods)
+    result = without_strays(situation, decision)
+    assert ("Degraded" in result.claims, "Scheduled" in result.claims) == (creates_pods, creates_pods)
     # 120 s after its end it is deleted by force
-    assert found.look_again_seconds == (90.0 if creates_pods else None)
+    assert result.look_again_seconds == (90.0 if creates_pods else None)

@@ -6,7 +6,7 @@ import pytest
 
 from rljob_api.v1alpha1.status import SuspectNode
 from rljob_operator.states import decide
-from rljob_operator.states.faults import Fault
+from rljob_operator.states.faults import PodFault
 from rljob_operator.states.situation.conditions import Reason
 from rljob_operator.states.suspects import SECONDS, avoided, blamed, may_be_the_nodes
 from rljob_operator.states.tests.builders import NOW, ago, alive, dead, failing, pod, said
@@ -37,7 +37,7 @@ def test_failures_add_up_and_the_forgotten_begin_anew() -> None:
 
 def test_the_status_keeps_the_latest() -> None:
     known = tuple(suspect(f"n{number}", 1, 16 - number) for number in range(16))
-    assert [each.name for each in blamed(known, "new", NOW)] == [f"n{number}" for number in range(1, 16)] + ["new"]
+    assert [item.name for item in blamed(known, "new", NOW)] == [f"n{number}" for number in range(1, 16)] + ["new"]
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def test_a_node_is_blamed_for_what_may_be_its_fault(code: int, is_blamed: bool) 
     assert decision.status.suspect_nodes == ((suspect("a", 1),) if is_blamed else ())
 
 
-def test_a_node_that_is_avoided_from_now_on_is_told() -> None:
+def test_a_node_that_is_avoided_from_now_on_is_reported() -> None:
     once = (suspect("a", 1, 60),)
     decision = decide(alive(dead(KILLED, node="a"), pod(1), last_failure=failing(KILLED), suspect_nodes=once))
     assert decision.status.suspect_nodes == (SuspectNode(name="a", failures=2, last_time=timestamp(NOW)),)
@@ -61,12 +61,12 @@ def test_a_node_that_is_avoided_from_now_on_is_told() -> None:
 @pytest.mark.parametrize(
     ("fault", "may_be"),
     [
-        (Fault(Reason.POD_FAILED, "p", "worker", 74, ""), True),
-        (Fault(Reason.POD_FAILED, "p", "worker", 76, ""), False),
-        (Fault(Reason.POD_FAILED, "p", "worker", 64, ""), False),
-        (Fault(Reason.POD_DISRUPTED, "p", "worker", 137, "", disruption="EvictionByEvictionAPI"), False),
-        (Fault(Reason.POD_DELETED, "p", "", 137, ""), False),
+        (PodFault(Reason.POD_FAILED, "p", "worker", 74, ""), True),
+        (PodFault(Reason.POD_FAILED, "p", "worker", 76, ""), False),
+        (PodFault(Reason.POD_FAILED, "p", "worker", 64, ""), False),
+        (PodFault(Reason.POD_DISRUPTED, "p", "worker", 137, "", disruption="EvictionByEvictionAPI"), False),
+        (PodFault(Reason.POD_DELETED, "p", "", 137, ""), False),
     ],
 )
-def test_disks_may_fail_and_what_was_done_to_a_pod_is_no_nodes_fault(fault: Fault, may_be: bool) -> None:
+def test_disks_may_fail_and_what_was_done_to_a_pod_is_no_nodes_fault(fault: PodFault, may_be: bool) -> None:
     assert may_be_the_nodes(fault) is may_be

@@ -93,7 +93,7 @@ def test_pods_of_a_suspended_job_end_with_all_their_grace() -> None:
 def test_pods_that_run_though_no_attempt_does_go_first() -> None:
     decision = decide(alive(pod(0), dead(75, 1), phase="Pending"))
     assert decision.status.phase == "Restarting" and not decision.creates_pods
-    assert [each.name for each in decision.deletions] == ["small-train-0-a1", "small-train-1-a1"]
+    assert [deletion.name for deletion in decision.deletions] == ["small-train-0-a1", "small-train-1-a1"]
 
 
 def test_pods_that_are_over_are_in_nobodys_way() -> None:

@@ -17,11 +17,11 @@ from rljob_worker.errors import BadData
 from rljob_worker.finite import first_not_finite
 from rljob_worker.trajectories import Trajectories
 
-from ..kl import KL_ESTIMATORS, tally_reference_kl
+from ..kl import KL_ESTIMATORS, add_reference_kl_metrics
 from ..masking import tensor_of, trajectory_of
+from ..metric_accumulator import MetricAccumulator
 from ..registry import resolve
 from ..segments import segment_count, segment_sum
-from ..tally import Tally
 from .group import group_spread
 from .overlong import soft_overlong_penalty
 from .samples import ADVANTAGES, Advantages, Reduce, Samples, no_reduce
@@ -55,16 +55,16 @@ def estimate_advantages(
     `ref_log_probs`. kl_coefficient: the controller's; None means the job's. Collective through `reduce`. Raises BadData
     for an advantage that is not finite, and for a trajectory of which a row is missing.
     """
-    tally = Tally()
+    totals = MetricAccumulator()
     trajectories = Trajectories(batch.row_ids, rows_per_trajectory)
     trajectories.require_alike(batch["rewards"].values, "reward")
-    samples = _samples(batch, trajectories, algorithm, max_response_tokens, kl_coefficient, tally)
-    found = resolve(ADVANTAGES, algorithm.advantage.estimator)(samples, algorithm.advantage, reduce)
-    _require_finite(found.advantages, batch, algorithm.advantage)  # whitening would spread it over all rows
+    samples = _samples(batch, trajectories, algorithm, max_response_tokens, kl_coefficient, totals)
+    result = resolve(ADVANTAGES, algorithm.advantage.estimator)(samples, algorithm.advantage, reduce)
+    _require_finite(result.advantages, batch, algorithm.advantage)  # whitening would spread it over all rows
     if algorithm.advantage.whiten:
-        found = replace(found, advantages=whiten(found.advantages, samples.mask, reduce, kinds=found.kinds))
-    returns = None if found.returns is None else found.returns.float()
-    return Advantages(found.advantages.float(), returns), tally.scalars()
+        result = replace(result, advantages=whiten(result.advantages, samples.mask, reduce, kinds=result.kinds))
+    returns = None if result.returns is None else result.returns.float()
+    return Advantages(result.advantages.float(), returns), totals.scalars()
 
 
 def _samples(
@@ -73,16 +73,16 @@ def _samples(
     algorithm: AlgorithmSpec,
     max_response_tokens: int,
     kl_coefficient: float | None,
-    tally: Tally,
+    totals: MetricAccumulator,
 ) -> Samples:
     row, mask = trajectory_of(batch["response_mask"], trajectories), tensor_of(batch["response_mask"]).bool()
     first = torch.tensor(trajectories.first)
     group_ids = torch.tensor(batch.group_ids)[first]
     lengths = segment_count(row[mask], len(first))
-    rewards = _shaped(tensor_of(batch["rewards"]).double()[first], lengths, algorithm, max_response_tokens, tally)
+    rewards = _shaped(tensor_of(batch["rewards"]).double()[first], lengths, algorithm, max_response_tokens, totals)
     if algorithm.group_size > 1:
-        tally.mean_of("reward/zero_variance_groups", group_spread(rewards, group_ids) == 0.0)
-    penalty = _kl_penalty(batch, algorithm, kl_coefficient, mask, lengths, tally)
+        totals.mean_of("reward/zero_variance_groups", group_spread(rewards, group_ids) == 0.0)
+    penalty = _kl_penalty(batch, algorithm, kl_coefficient, mask, lengths, totals)
     return Samples(
         rewards=rewards if penalty is None else rewards - segment_sum(penalty, row, len(first)),
         token_level_rewards=token_level_rewards(rewards, penalty, 1.0, row, mask, _steps(batch)),
@@ -101,8 +101,8 @@ def _of_trajectories(column: Column, first: Tensor) -> Tensor:
 
 def _require_finite(advantages: Tensor, batch: Batch, options: AdvantageSpec) -> None:
     of_tokens = Column.from_lengths(advantages.float().numpy(), batch["response_mask"].lengths)
-    if found := first_not_finite(of_tokens, batch.row_ids):
-        where, advantage = found
+    if result := first_not_finite(of_tokens, batch.row_ids):
+        where, advantage = result
         raise BadData(
             f"the estimator {options.estimator} gives {where} the advantage {advantage}; look at it and at the columns "
             "that it reads"
@@ -121,7 +121,7 @@ def _reads(advantage: AdvantageSpec) -> tuple[str, ...]:
 
 
 def _shaped(
-    rewards: Tensor, lengths: Tensor, algorithm: AlgorithmSpec, max_response_tokens: int, tally: Tally
+    rewards: Tensor, lengths: Tensor, algorithm: AlgorithmSpec, max_response_tokens: int, totals: MetricAccumulator
 ) -> Tensor:
     """Rewards with the penalty for overlong responses, [trajectories]."""
     if algorithm.overlong is None:
@@ -132,18 +132,23 @@ def _shaped(
         buffer_tokens=algorithm.overlong.buffer_tokens,
         penalty=algorithm.overlong.penalty,
     )
-    tally.mean_of("reward/overlong", overlong)
+    totals.mean_of("reward/overlong", overlong)
     return rewards + overlong
 
 
 def _kl_penalty(
-    batch: Batch, algorithm: AlgorithmSpec, coefficient: float | None, mask: Tensor, lengths: Tensor, tally: Tally
+    batch: Batch,
+    algorithm: AlgorithmSpec,
+    coefficient: float | None,
+    mask: Tensor,
+    lengths: Tensor,
+    totals: MetricAccumulator,
 ) -> Tensor | None:
     """β · kl at actions and 0 elsewhere, float64 [tokens]; None where the reward carries no KL."""
     if not has_reward_kl(algorithm):
         return None
     old, ref = tensor_of(batch["old_log_probs"]).double(), tensor_of(batch["ref_log_probs"]).double()
-    tally_reference_kl(tally, old[mask], ref[mask], (lengths > 0).sum())
+    add_reference_kl_metrics(totals, old[mask], ref[mask], (lengths > 0).sum())
     estimate = resolve(KL_ESTIMATORS, algorithm.kl.estimator)(old, ref, old)
     beta = algorithm.kl.coefficient if coefficient is None else coefficient
     return beta * torch.where(mask, estimate, 0.0)

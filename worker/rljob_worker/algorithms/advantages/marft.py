@@ -39,7 +39,7 @@ def marft_gae(
     Returns advantages and returns, [tokens] in the dtype of `values`, 0 at observations; in float64 inside.
     """
     order = _order_of_acting(row, turn_ids, agent_ids)
-    found = gae(
+    result = gae(
         token_level_rewards[order],
         values[order],
         row,
@@ -48,7 +48,7 @@ def marft_gae(
         gamma=gamma,
         lam=lam,
     )
-    advantages, returns = (torch.empty_like(column).index_copy(0, order, column) for column in found)
+    advantages, returns = (torch.empty_like(column).index_copy(0, order, column) for column in result)
     return advantages, returns
 
 

@@ -60,9 +60,9 @@ def clip_cov(
     log_probs, old_log_probs, advantages: [tokens]; only log_probs carries a gradient. held_back: bool [tokens].
     Returns losses [tokens], the indicators of `ppo_clip` and `held_back`.
     """
-    found = ppo_clip(log_probs, old_log_probs, advantages, clip_low=clip_low, clip_high=clip_high)
-    losses = torch.where(held_back, 0.0, found.losses)
-    return PolicyTokenLosses(losses, {**found.indicators, HELD_BACK: held_back})
+    result = ppo_clip(log_probs, old_log_probs, advantages, clip_low=clip_low, clip_high=clip_high)
+    losses = torch.where(held_back, 0.0, result.losses)
+    return PolicyTokenLosses(losses, {**result.indicators, HELD_BACK: held_back})
 
 
 def kl_cov(

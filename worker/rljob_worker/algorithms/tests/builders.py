@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from rljob_api.v1alpha1.algorithm import AlgorithmSpec
-from rljob_worker.algorithms.masking import row_of, tensor_of
+from rljob_worker.algorithms.masking import row_of_token, tensor_of
 from rljob_worker.batch import Batch, Column
 
 
@@ -78,7 +78,7 @@ class Policy(torch.nn.Module):
         self.baseline = torch.nn.Parameter(torch.randn(7, generator=generator, dtype=torch.float64))
 
     def pack(self, batch: Batch, columns: Sequence[str]) -> Packed:
-        ids, row = tensor_of(batch["response_ids"]), row_of(batch["response_ids"])
+        ids, row = tensor_of(batch["response_ids"]), row_of_token(batch["response_ids"])
         log_p = torch.log_softmax(self.logits[(3 * ids + 1) % 7], -1)
         return Packed(
             log_probs=log_p.gather(1, ids[:, None]).squeeze(1),

@@ -10,7 +10,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from rljob_api.tests.patience import PATIENCE_SECONDS
+from rljob_api.tests.timeouts import TEST_TIMEOUT_SECONDS
 
 Result = TypeVar("Result")
 
@@ -18,7 +18,7 @@ Result = TypeVar("Result")
 def on_ranks(num_ranks: int, work: Callable[[int, Callable[[Tensor], Tensor]], Result]) -> list[Result]:
     """`work(rank, reduce)` in a thread per rank; `reduce` waits for all and returns the sum in the order of ranks."""
     slots: list[Tensor] = [torch.empty(0)] * num_ranks
-    meet = Barrier(num_ranks, timeout=PATIENCE_SECONDS)
+    meet = Barrier(num_ranks, timeout=TEST_TIMEOUT_SECONDS)
 
     def run(rank: int) -> Result:
         def reduce(local: Tensor) -> Tensor:

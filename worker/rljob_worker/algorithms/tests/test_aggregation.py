@@ -24,9 +24,9 @@ VALUES, ROW, LENGTHS = double(1, 2, 3, 10), rows_of([3, 0, 1]), ints(3, 0, 1)
 )
 def test_trap_5_aggregations_by_hand_with_a_fully_masked_row(name, count, expected):
     aggregation = AGGREGATIONS[name](100)
-    found = aggregation.units(LENGTHS).sum().item()
-    assert found == count
-    assert aggregate(aggregation, VALUES, ROW, LENGTHS, found).item() == pytest.approx(expected, abs=1e-12)
+    result = aggregation.units(LENGTHS).sum().item()
+    assert result == count
+    assert aggregate(aggregation, VALUES, ROW, LENGTHS, result).item() == pytest.approx(expected, abs=1e-12)
 
 
 @pytest.mark.parametrize("name", AGGREGATIONS.names())

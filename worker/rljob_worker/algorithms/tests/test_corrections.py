@@ -28,9 +28,9 @@ def run(ratios, lengths, correction, mask=None):
 
 
 def test_truncated_importance_by_hand():
-    found, metrics = run([0.25, 1, 3], [3], spec("TruncatedImportance", lower=0.5, upper=2))
-    assert torch.allclose(found.weights, double(0.5, 1, 2))
-    assert found.keep.tolist() == [True, True, True]
+    result, metrics = run([0.25, 1, 3], [3], spec("TruncatedImportance", lower=0.5, upper=2))
+    assert torch.allclose(result.weights, double(0.5, 1, 2))
+    assert result.keep.tolist() == [True, True, True]
     assert metrics["mismatch/fraction_truncated"].value == pytest.approx(2 / 3)
     assert metrics["mismatch/fraction_masked"].value == 0.0
     assert metrics["mismatch/ratio_max"].value == pytest.approx(3)
@@ -39,32 +39,32 @@ def test_truncated_importance_by_hand():
 
 
 def test_masked_importance_takes_tokens_out_of_the_loss():
-    found, metrics = run([0.25, 1, 3], [3], spec("MaskedImportance"))
-    assert found.keep.tolist() == [False, True, False]
-    assert found.weights[1] == 1.0
+    result, metrics = run([0.25, 1, 3], [3], spec("MaskedImportance"))
+    assert result.keep.tolist() == [False, True, False]
+    assert result.weights[1] == 1.0
     assert metrics["mismatch/fraction_masked"].value == pytest.approx(2 / 3)
 
 
 def test_icepop_gives_weight_zero_and_keeps_the_token_in_the_denominator():
-    found, metrics = run([0.25, 1.5, 3], [3], spec("ICEPOP"))
-    assert torch.allclose(found.weights, double(0, 1.5, 0))
-    assert found.keep.tolist() == [True, True, True]
+    result, metrics = run([0.25, 1.5, 3], [3], spec("ICEPOP"))
+    assert torch.allclose(result.weights, double(0, 1.5, 0))
+    assert result.keep.tolist() == [True, True, True]
     assert metrics["mismatch/fraction_masked"].value == pytest.approx(2 / 3)
 
 
-def test_icepop_judges_tokens_one_by_one_unless_told_otherwise():
+def test_icepop_judges_tokens_one_by_one_unless_configured_otherwise():
     # product and geometric mean of the row are 1, and its tokens are all outside
-    found, _ = run([10, 0.1], [2], CorrectionSpec.model_validate({"method": "ICEPOP"}))
-    assert found.weights.tolist() == [0, 0]
+    result, _ = run([10, 0.1], [2], CorrectionSpec.model_validate({"method": "ICEPOP"}))
+    assert result.weights.tolist() == [0, 0]
 
 
 @pytest.mark.parametrize("bounds", [(1.0, 2.0), (0.5, 1.0)], ids=["lower", "upper"])
 @pytest.mark.parametrize("method", METHODS)
 def test_a_ratio_on_a_bound_is_inside(method, bounds):
     # two tokens with w = 1, which is exact
-    found, metrics = run([1, 1], [2], spec(method, "Token", *bounds))
-    assert found.weights.tolist() == [1, 1]
-    assert found.keep.tolist() == [True, True]
+    result, metrics = run([1, 1], [2], spec(method, "Token", *bounds))
+    assert result.weights.tolist() == [1, 1]
+    assert result.keep.tolist() == [True, True]
     assert metrics["mismatch/fraction_truncated"].value == metrics["mismatch/fraction_masked"].value == 0.0
 
 
@@ -77,17 +77,17 @@ def test_trap_19_levels_by_hand():
         ("Sequence", double(2, 2, 0.125)),
         ("SequenceGeometric", double(2**0.5, 2**0.5, 0.125)),
     ):
-        found, _ = run(ratios, lengths, spec("TruncatedImportance", level, **wide))
-        assert torch.allclose(found.weights, expected)
+        result, _ = run(ratios, lengths, spec("TruncatedImportance", level, **wide))
+        assert torch.allclose(result.weights, expected)
 
 
 def test_sequence_rejection_drops_whole_rows_and_weighs_nothing():
-    found, _ = run([4, 0.5, 0.125, 1], [2, 1, 1], spec("SequenceRejection", "SequenceGeometric"))
-    assert found.keep.tolist() == [True, True, False, True]
-    assert found.weights.tolist() == [1, 1, 1, 1]
+    result, _ = run([4, 0.5, 0.125, 1], [2, 1, 1], spec("SequenceRejection", "SequenceGeometric"))
+    assert result.keep.tolist() == [True, True, False, True]
+    assert result.weights.tolist() == [1, 1, 1, 1]
     # by its tokens' own ratios the first row goes too
-    found, _ = run([4, 0.5, 0.125, 1], [2, 1, 1], spec("SequenceRejection", "Token"))
-    assert found.keep.tolist() == [False, False, False, True]
+    result, _ = run([4, 0.5, 0.125, 1], [2, 1, 1], spec("SequenceRejection", "Token"))
+    assert result.keep.tolist() == [False, False, False, True]
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -106,8 +106,8 @@ def test_trap_28_observations_have_log_ratio_zero_whatever_they_hold(method, lev
 @pytest.mark.parametrize("method", METHODS)
 def test_trap_19_weights_are_detached(method):
     old = double(-1, -2).requires_grad_()
-    found, _ = correct(old, double(-1.1, -2.2), ints(1, 1), rows_of([2]), 1, spec(method))
-    assert not found.weights.requires_grad
+    result, _ = correct(old, double(-1.1, -2.2), ints(1, 1), rows_of([2]), 1, spec(method))
+    assert not result.weights.requires_grad
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -116,17 +116,17 @@ def test_trap_19_weights_are_detached(method):
 def test_finite_for_extreme_ratios_masked_rows_and_nothing(method, level, dtype):
     old = torch.tensor([-20, 20, 1000, -1000, 0], dtype=dtype)
     row, mask = rows_of([2, 2, 1]), ints(1, 1, 1, 1, 0)
-    found, metrics = correct(old, torch.zeros(5, dtype=dtype), mask, row, 3, spec(method, level))
-    assert found.weights.dtype == dtype
-    assert torch.isfinite(found.weights).all()
+    result, metrics = correct(old, torch.zeros(5, dtype=dtype), mask, row, 3, spec(method, level))
+    assert result.weights.dtype == dtype
+    assert torch.isfinite(result.weights).all()
     assert all(math.isfinite(scalar.value) for scalar in metrics.values())
     empty, _ = correct(double(), double(), ints(), ints(), 0, spec(method, level))
     assert empty.weights.tolist() == empty.keep.tolist() == []
 
 
 def test_equal_engines_change_nothing():
-    found, metrics = run([1, 1, 1], [2, 1], spec("TruncatedImportance"))
-    assert found.weights.tolist() == [1, 1, 1]
+    result, metrics = run([1, 1, 1], [2, 1], spec("TruncatedImportance"))
+    assert result.weights.tolist() == [1, 1, 1]
     assert metrics["mismatch/k1"].value == metrics["mismatch/k3"].value == 0.0
     assert metrics["mismatch/effective_sample_size"].value == 1.0
 
@@ -160,9 +160,9 @@ def test_ranks_see_the_same_weights_and_effective_sample_size(lengths, method, l
         part = (old[mine], rollout[mine], mask[mine], rows[row[mine]])
         return correct(*part, int((owner == rank).sum()), correction, reduce)
 
-    for rank, (found, measured) in enumerate(on_ranks(2, work)):
+    for rank, (result, measured) in enumerate(on_ranks(2, work)):
         mine = owner[row] == rank
-        assert torch.allclose(found.weights, whole.weights[mine], rtol=0, atol=1e-12)
-        assert torch.equal(found.keep, whole.keep[mine])
+        assert torch.allclose(result.weights, whole.weights[mine], rtol=0, atol=1e-12)
+        assert torch.equal(result.keep, whole.keep[mine])
         name = "mismatch/effective_sample_size"
         assert measured[name].value == pytest.approx(metrics[name].value, abs=1e-12)

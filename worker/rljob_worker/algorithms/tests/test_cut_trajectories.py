@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from rljob_api.catalogue.algorithms import CORRECTIONS, ESTIMATORS, LOSSES, needs_whole_trajectories
 from rljob_worker.algorithms import AGGREGATIONS, estimate_advantages, policy_objective, value_objective
 from rljob_worker.algorithms.advantages import no_reduce
-from rljob_worker.algorithms.preparation import corrected, prepared, told_of_trajectories
+from rljob_worker.algorithms.preparation import prepared, with_corrections, with_trajectory_columns
 from rljob_worker.algorithms.tests.builders import Policy, algorithm, ragged_batch
 from rljob_worker.batch import Batch, Column
 from rljob_worker.metrics.scalars import merge_all
@@ -42,14 +42,14 @@ def cut(batch: Batch, cuts: list[list[int]]) -> Batch:
     action."""
     lengths = batch["response_ids"].lengths
     ends = [[*sorted(min(at, length) for at in of_one), length] for of_one, length in zip(cuts, lengths, strict=True)]
-    trajectory = np.repeat(np.arange(len(batch)), [len(each) for each in ends])
-    row_ids = np.concatenate([row_id + np.arange(len(each)) for row_id, each in zip(batch.row_ids, ends, strict=True)])
+    trajectory = np.repeat(np.arange(len(batch)), [len(end) for end in ends])
+    row_ids = np.concatenate([row_id + np.arange(len(item)) for row_id, item in zip(batch.row_ids, ends, strict=True)])
     columns = {}
     for name, column in batch.columns.items():
         if not column.is_ragged:
             columns[name] = column.take(trajectory)
             continue
-        rows = [part for run, each in zip(column.to_list(), ends, strict=True) for part in np.split(run, each[:-1])]
+        rows = [part for run, item in zip(column.to_list(), ends, strict=True) for part in np.split(run, item[:-1])]
         begun = row_ids % BOUND > 0
         junk = 0 if name in ("response_mask", "response_ids", "agent_ids") else JUNK
         rows = [np.append(junk, part) if again else part for again, part in zip(begun, rows, strict=True)]
@@ -73,8 +73,8 @@ def specs_of(estimator):
     options = [{"normalizeStd": False}] if "normalize_std" in ESTIMATORS[estimator].options else [{}]
     options += [{"weighting": name} for name in ("ClipFilter", "Uniform")] * (estimator == "CPGD")
     kl = {"placement": "Reward", "coefficient": 0.1, "estimator": "K1"}
-    for each in options:
-        fields = {"advantage": {"estimator": estimator, "whiten": True, **each}, "groupSize": 2}
+    for option in options:
+        fields = {"advantage": {"estimator": estimator, "whiten": True, **option}, "groupSize": 2}
         yield algorithm("PPO" if ESTIMATORS[estimator].has_critic else "GRPO", **fields, kl=kl)
 
 
@@ -85,13 +85,13 @@ def test_no_estimator_sees_how_a_trajectory_was_cut(estimator, lengths, data, se
     batch = whole_trajectories(lengths, seed)
     rows = cut(batch, drawn(data, lengths))
     for spec in specs_of(estimator):
-        expected, told = estimate_advantages(batch, spec, max_response_tokens=7, rows_per_trajectory=BOUND)
-        found, metrics = estimate_advantages(rows, spec, max_response_tokens=7, rows_per_trajectory=BOUND)
-        assert torch.equal(at_actions(rows, found.advantages), at_actions(batch, expected.advantages))
+        expected, reported = estimate_advantages(batch, spec, max_response_tokens=7, rows_per_trajectory=BOUND)
+        result, metrics = estimate_advantages(rows, spec, max_response_tokens=7, rows_per_trajectory=BOUND)
+        assert torch.equal(at_actions(rows, result.advantages), at_actions(batch, expected.advantages))
         if expected.returns is not None:
-            assert torch.equal(at_actions(rows, found.returns), at_actions(batch, expected.returns))
-        assert {name: each.value for name, each in metrics.items()} == pytest.approx(
-            {name: each.value for name, each in told.items()}, abs=1e-12, nan_ok=True
+            assert torch.equal(at_actions(rows, result.returns), at_actions(batch, expected.returns))
+        assert {name: item.value for name, item in metrics.items()} == pytest.approx(
+            {name: item.value for name, item in reported.items()}, abs=1e-12, nan_ok=True
         )
 
 
@@ -104,20 +104,20 @@ def spec_of(loss, aggregation, **fields):
 
 def run(spec, batch, owner_of):
     """Loss, gradient and metrics of an update whose micro-batches are the rows of one owner each."""
-    rows, mismatch = corrected(batch, spec, rows_per_trajectory=BOUND)
-    rows = told_of_trajectories(rows, spec, BOUND)
+    rows, mismatch = with_corrections(batch, spec, rows_per_trajectory=BOUND)
+    rows = with_trajectory_columns(rows, spec, BOUND)
     rows = prepared(rows, spec, reduce=no_reduce, seed=3, rows_per_trajectory=BOUND)
     made = set(rows.columns) - set(batch.columns)
     objective = policy_objective(spec, max_response_tokens=7, has_old_log_probs=True, made=made)
     owner = owner_of(rows, spec)
-    policy, counts, found = Policy(), objective.counts(rows), []
-    for each in np.unique(owner):
-        part = rows.take(np.flatnonzero(owner == each))
-        found.append(objective(policy.pack(part, objective.columns), counts))
-    torch.stack([loss for loss, _ in found]).sum().backward()
-    metrics = {name: each.value for name, each in merge_all([each for _, each in found]).items()}
-    loss = sum(loss.item() for loss, _ in found)
-    return loss, policy.gradient(), metrics | {name: each.value for name, each in mismatch.items()}
+    policy, counts, result = Policy(), objective.counts(rows), []
+    for item in np.unique(owner):
+        part = rows.take(np.flatnonzero(owner == item))
+        result.append(objective(policy.pack(part, objective.columns), counts))
+    torch.stack([loss for loss, _ in result]).sum().backward()
+    metrics = {name: item.value for name, item in merge_all([item for _, item in result]).items()}
+    loss = sum(loss.item() for loss, _ in result)
+    return loss, policy.gradient(), metrics | {name: item.value for name, item in mismatch.items()}
 
 
 def one_owner(rows, spec):
@@ -129,10 +129,10 @@ def two_owners(rows, spec):
     return (rows.row_ids // BOUND if needs_whole_trajectories(spec.loss.name) else np.arange(len(rows))) % 2
 
 
-def assert_same(found, expected):
-    assert found[0] == pytest.approx(expected[0], abs=1e-12)
-    assert torch.allclose(found[1], expected[1], rtol=0, atol=1e-12)
-    assert found[2] == pytest.approx(expected[2], abs=1e-12, nan_ok=True)
+def assert_same(result, expected):
+    assert result[0] == pytest.approx(expected[0], abs=1e-12)
+    assert torch.allclose(result[1], expected[1], rtol=0, atol=1e-12)
+    assert result[2] == pytest.approx(expected[2], abs=1e-12, nan_ok=True)
 
 
 CORRECTED = st.one_of(
@@ -164,13 +164,13 @@ def test_no_loss_sees_how_a_trajectory_was_cut(loss, aggregation, lengths, data,
 def test_no_critic_sees_how_a_trajectory_was_cut(lengths, data, seed):
     batch = whole_trajectories(lengths, seed)
     rows, objective = cut(batch, drawn(data, lengths)), value_objective(algorithm("PPO"))
-    found = []
-    for each in (batch, rows):
+    result = []
+    for item in (batch, rows):
         policy = Policy()
-        loss, _ = objective(policy.pack(each, objective.columns), objective.counts(each))
+        loss, _ = objective(policy.pack(item, objective.columns), objective.counts(item))
         loss.backward()
-        found.append((loss.item(), policy.gradient(), {}))
-    assert_same(found[1], found[0])
+        result.append((loss.item(), policy.gradient(), {}))
+    assert_same(result[1], result[0])
 
 
 def test_a_trajectory_of_three_rows_counts_once_in_its_group():
@@ -184,8 +184,8 @@ def test_a_trajectory_of_three_rows_counts_once_in_its_group():
         },
     )
     spec = algorithm(advantage={"normalizeStd": False})
-    found, metrics = estimate_advantages(batch, spec, max_response_tokens=4, rows_per_trajectory=3)
-    assert found.advantages.tolist() == [0.5, 0.5, 0.5, -0.5]
+    result, metrics = estimate_advantages(batch, spec, max_response_tokens=4, rows_per_trajectory=3)
+    assert result.advantages.tolist() == [0.5, 0.5, 0.5, -0.5]
     assert metrics["reward/zero_variance_groups"].value == 0.0
 
 
@@ -193,9 +193,9 @@ def test_rows_know_of_their_trajectory_only_where_it_may_have_several():
     # two actions of four tokens in the rows of the first trajectory, one in the second
     columns = {"response_mask": Column.from_lengths(np.array([1, 0, 0, 1, 1], np.uint8), [2, 2, 1])}
     batch = Batch.build([0, 1, 3], [0, 0, 0], columns)
-    assert told_of_trajectories(batch, algorithm(), 1) is batch
-    told = told_of_trajectories(batch, algorithm(), 3)
-    assert told["trajectory_tokens"].values.tolist() == [2, 2, 1]
-    assert "trajectory_id" not in told
-    of_sequences = told_of_trajectories(batch, algorithm(loss={"name": "GSPO"}), 3)
+    assert with_trajectory_columns(batch, algorithm(), 1) is batch
+    reported = with_trajectory_columns(batch, algorithm(), 3)
+    assert reported["trajectory_tokens"].values.tolist() == [2, 2, 1]
+    assert "trajectory_id" not in reported
+    of_sequences = with_trajectory_columns(batch, algorithm(loss={"name": "GSPO"}), 3)
     assert of_sequences["trajectory_id"].values.tolist() == [0, 0, 1]

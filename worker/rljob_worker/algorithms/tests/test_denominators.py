@@ -25,9 +25,9 @@ def run(objective, parts):
     policy = Policy()
     counts = [objective.counts(part) for part in parts]
     over_all = {name: sum(count[name] for count in counts) for name in counts[0]}
-    found = [objective(policy.pack(part, objective.columns), over_all) for part in parts]
-    torch.stack([loss for loss, _ in found]).sum().backward()
-    return policy.gradient(), [metrics for _, metrics in found]
+    result = [objective(policy.pack(part, objective.columns), over_all) for part in parts]
+    torch.stack([loss for loss, _ in result]).sum().backward()
+    return policy.gradient(), [metrics for _, metrics in result]
 
 
 @settings(max_examples=40)
@@ -37,7 +37,7 @@ def run(objective, parts):
     cut=st.integers(0, 8),
 )
 def test_a_weight_is_as_many_rows(rows, aggregation, cut):
-    lengths, weights = (np.array(each) for each in zip(*rows, strict=True))
+    lengths, weights = (np.array(item) for item in zip(*rows, strict=True))
     batch = ragged_batch(lengths)
     drawn = np.repeat(np.arange(len(rows)), weights)
     copies = {name: column.take(drawn) for name, column in batch.columns.items()}
@@ -46,8 +46,8 @@ def test_a_weight_is_as_many_rows(rows, aggregation, cut):
     parts = [weighted.take(np.arange(len(rows))[:cut]), weighted.take(np.arange(len(rows))[cut:])]
     for plain, counted in zip(objectives(aggregation), objectives(aggregation, **WEIGHTED), strict=True):
         expected, _ = run(plain, [repeated])
-        found, _ = run(counted, parts)
-        assert torch.allclose(found, expected, rtol=0, atol=1e-10)
+        result, _ = run(counted, parts)
+        assert torch.allclose(result, expected, rtol=0, atol=1e-10)
 
 
 @pytest.mark.parametrize(("aggregation", "loss"), [("TokenMean", 8 / 5), ("SequenceMeanTokenMean", 7 / 4)])

@@ -17,9 +17,9 @@ def test_entropy_by_hand():
 
 def test_excluded_entries_carry_no_entropy_and_no_gradient():
     logits = double(1, 1, -torch.inf)[None].requires_grad_()
-    found = token_entropy(logits)
-    found.sum().backward()
-    assert found.item() == pytest.approx(math.log(2))
+    result = token_entropy(logits)
+    result.sum().backward()
+    assert result.item() == pytest.approx(math.log(2))
     assert torch.allclose(logits.grad, torch.zeros_like(logits))
 
 

@@ -27,9 +27,9 @@ LN2 = math.log(2)
 
 def value_and_gradient(estimator, log_prob, ref, old):
     log_probs = double(log_prob).requires_grad_()
-    found = estimator(log_probs, double(ref), double(old))
-    found.sum().backward()
-    return found.item(), log_probs.grad.item()
+    result = estimator(log_probs, double(ref), double(old))
+    result.sum().backward()
+    return result.item(), log_probs.grad.item()
 
 
 def test_k1_by_hand():
@@ -92,9 +92,9 @@ def test_trap_12_reports_are_not_clamped():
 def test_trap_12_far_from_the_reference_losses_are_finite_and_keep_a_gradient(estimator, gap, dtype):
     log_probs = torch.tensor([gap], dtype=dtype, requires_grad=True)
     zero = torch.zeros(1, dtype=dtype)
-    found = estimator(log_probs, zero, log_probs.detach())
-    found.sum().backward()
-    assert torch.isfinite(found).all()
+    result = estimator(log_probs, zero, log_probs.detach())
+    result.sum().backward()
+    assert torch.isfinite(result).all()
     assert torch.isfinite(log_probs.grad).all()
     assert torch.sign(log_probs.grad).item() == (1 if estimator is k1 else math.copysign(1, gap))
 
@@ -109,9 +109,9 @@ def test_the_weighted_gradient_does_not_drown_in_float32(log_r):
 
 @given(st.floats(-15, 15))
 def test_k3_is_never_negative_and_equals_its_formula(log_r):
-    found = k3(double(-log_r), double(0), double(0)).item()
-    assert found >= 0
-    assert found == pytest.approx(math.expm1(log_r) - log_r, rel=1e-12)
+    result = k3(double(-log_r), double(0), double(0)).item()
+    assert result >= 0
+    assert result == pytest.approx(math.expm1(log_r) - log_r, rel=1e-12)
 
 
 def test_k3_keeps_its_digits_near_zero():
@@ -187,9 +187,9 @@ def test_trap_11_full_is_what_the_others_estimate():
 def test_every_estimator_is_finite_at_extreme_ratios_and_without_tokens(name, dtype):
     log_probs = torch.tensor([-1000, -20, 0, 20, 1000], dtype=dtype, requires_grad=True)
     zero = torch.zeros(5, dtype=dtype)
-    found = KL_ESTIMATORS[name](log_probs, zero, zero)
-    found.sum().backward()
-    assert torch.isfinite(found).all()
+    result = KL_ESTIMATORS[name](log_probs, zero, zero)
+    result.sum().backward()
+    assert torch.isfinite(result).all()
     assert log_probs.grad is not None
     assert torch.isfinite(log_probs.grad).all()
     assert KL_ESTIMATORS[name](zero[:0], zero[:0], zero[:0]).tolist() == []

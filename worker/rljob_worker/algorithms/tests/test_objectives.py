@@ -179,15 +179,15 @@ def test_a_loss_from_outside_gets_the_columns_that_the_job_says_it_reads(monkeyp
 
 def test_an_objective_may_tell_how_far_the_model_is_from_what_drew_the_tokens():
     objective = grpo(has_old_log_probs=False)
-    telling = objective.telling_mismatch()
-    assert telling.columns == (*objective.columns, "rollout_log_probs")
+    reporting = objective.reporting_mismatch()
+    assert reporting.columns == (*objective.columns, "rollout_log_probs")
     # the actions' probabilities are 1/2 and 1/8 to the trainer, 1/4 and 1/2 to the rollout: ratios 2 and 1/4
     half = math.log(2)
     rollout = double(-2 * half, 5, -half)
     tokens = two_rows(double(-half, 0, -3 * half), advantages=double(1, 1, 1), rollout_log_probs=rollout)
-    loss, metrics = telling(tokens, {"policy": 2.0})
-    told = {name: scalar.value for name, scalar in metrics.items() if name.startswith("mismatch/")}
-    assert told == pytest.approx(
+    loss, metrics = reporting(tokens, {"policy": 2.0})
+    reported = {name: scalar.value for name, scalar in metrics.items() if name.startswith("mismatch/")}
+    assert reported == pytest.approx(
         {
             "mismatch/k1": half / 2,
             "mismatch/k3": (2 + 1 / 4 - 2 + half) / 2,
@@ -197,7 +197,7 @@ def test_an_objective_may_tell_how_far_the_model_is_from_what_drew_the_tokens():
         }
     )
     plain, silent = objective(tokens, {"policy": 2.0})
-    assert plain == loss and silent == {name: scalar for name, scalar in metrics.items() if name not in told}
+    assert plain == loss and silent == {name: scalar for name, scalar in metrics.items() if name not in reported}
 
 
 def test_the_controllers_coefficient_replaces_the_jobs():

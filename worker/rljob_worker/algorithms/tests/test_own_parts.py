@@ -50,8 +50,8 @@ def test_an_estimator_gets_the_columns_and_options_of_the_job(mine):
     }
     own = {"estimator": "mine:scaled_bonus", "reads": ["bonus"], "options": {"scale": 2.0}}
     spec = algorithm("GRPO", advantage=own, kl={"coefficient": 0.0})
-    found, _ = estimate_advantages(Batch.build([0, 1], [0, 0], columns), spec, max_response_tokens=4)
-    assert found.advantages.tolist() == [2.0, 2.0, 1.0]  # 1 + 2·½ on two tokens, 2 - 2·½
+    result, _ = estimate_advantages(Batch.build([0, 1], [0, 0], columns), spec, max_response_tokens=4)
+    assert result.advantages.tolist() == [2.0, 2.0, 1.0]  # 1 + 2·½ on two tokens, 2 - 2·½
 
 
 def test_loss_kl_and_aggregation_get_theirs(mine):

@@ -8,7 +8,7 @@ import torch
 
 from rljob_worker.algorithms import policy_objective
 from rljob_worker.algorithms.advantages import no_reduce
-from rljob_worker.algorithms.preparation import check_reads, corrected, prepared
+from rljob_worker.algorithms.preparation import prepared, require_loss_columns, with_corrections
 from rljob_worker.algorithms.tests.builders import Packed, algorithm, double, ints, rows_of
 from rljob_worker.batch import Batch, Column
 from rljob_worker.errors import InvalidJob
@@ -33,7 +33,7 @@ def correcting(**correction):
 
 def test_a_job_without_a_correction_keeps_its_rows_and_knows_how_far_they_are_off():
     batch = mismatched()
-    rows, metrics = corrected(batch, algorithm("GRPO"))
+    rows, metrics = with_corrections(batch, algorithm("GRPO"))
     assert rows is batch
     # x = ln (1, 4, 1, ¼), the observation left out; probabilities e^-1 · (1, 4, 1, ¼), none above 1, against e^-1
     assert {name: scalar.value for name, scalar in metrics.items()} == pytest.approx(
@@ -48,7 +48,7 @@ def test_a_job_without_a_correction_keeps_its_rows_and_knows_how_far_they_are_of
 
 
 def test_rows_that_were_cut_off_are_not_compared_where_they_are_not_learnt_from():
-    _, metrics = corrected(mismatched(loss_mask=[1, 0, 1, 0, 1]), algorithm("GRPO", maskTruncated=True))
+    _, metrics = with_corrections(mismatched(loss_mask=[1, 0, 1, 0, 1]), algorithm("GRPO", maskTruncated=True))
     assert metrics["mismatch/ratio_max"].value == pytest.approx(1.0)
     assert metrics["mismatch/k1"].value == pytest.approx(math.log(4) / 3)
 
@@ -56,11 +56,11 @@ def test_rows_that_were_cut_off_are_not_compared_where_they_are_not_learnt_from(
 @pytest.mark.parametrize("name", ["old_log_probs", "rollout_log_probs"])
 def test_nothing_is_compared_before_both_are_there(name):
     batch = batch_of(**{name: np.zeros(5)})
-    assert corrected(batch, algorithm("GRPO")) == (batch, {})
+    assert with_corrections(batch, algorithm("GRPO")) == (batch, {})
 
 
 def test_weights_and_mask_reach_the_rows_and_the_mismatch_the_metrics():
-    rows, metrics = corrected(mismatched(), correcting(method="MaskedImportance", lower=0.5, upper=2.0))
+    rows, metrics = with_corrections(mismatched(), correcting(method="MaskedImportance", lower=0.5, upper=2.0))
     assert rows["loss_mask"].values.tolist() == [1, 0, 1, 0, 0]
     assert rows["importance_weights"].values[[0, 2]].tolist() == pytest.approx([1.0, 1.0])
     assert rows["importance_weights"].lengths.tolist() == LENGTHS
@@ -72,7 +72,7 @@ def test_weights_and_mask_reach_the_rows_and_the_mismatch_the_metrics():
 
 def test_a_row_that_was_cut_off_stays_out():
     spec = algorithm("GRPO", maskTruncated=True, correction={"method": "TruncatedImportance"})
-    rows, _ = corrected(mismatched(loss_mask=[1, 1, 0, 0, 0]), spec)
+    rows, _ = with_corrections(mismatched(loss_mask=[1, 1, 0, 0, 0]), spec)
     assert rows["loss_mask"].values.tolist() == [1, 1, 0, 0, 0]
 
 
@@ -103,7 +103,7 @@ def test_importance_weights_multiply_the_policy_loss_and_nothing_else():
 def test_a_loss_of_ones_own_cannot_read_a_number_per_row():
     loss = algorithm("GRPO", loss={"name": "m:f", "reads": ["truncated"]}).loss
     with pytest.raises(InvalidJob, match=r"m:f reads column 'truncated', which has one value per row"):
-        check_reads(batch_of().with_columns({"truncated": Column.fixed([True, False])}), loss)
+        require_loss_columns(batch_of().with_columns({"truncated": Column.fixed([True, False])}), loss)
 
 
 def test_what_a_loss_prepares_reaches_it_on_every_token():

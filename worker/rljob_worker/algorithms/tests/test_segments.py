@@ -83,8 +83,8 @@ def _by_loop(values: list[float], lengths: list[int], discount: float) -> list[f
 def test_suffix_sums_equal_the_loop(lengths, discount, seed):
     values = torch.randn(sum(lengths), generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
     expected = double(*_by_loop(values.tolist(), lengths, discount))
-    found = discounted_suffix_sum(values, torch.tensor(lengths, dtype=torch.int64), discount)
-    assert torch.allclose(found, expected, rtol=0, atol=1e-9)
+    result = discounted_suffix_sum(values, torch.tensor(lengths, dtype=torch.int64), discount)
+    assert torch.allclose(result, expected, rtol=0, atol=1e-9)
 
 
 def test_suffix_sums_of_float32_are_as_good_as_float64():

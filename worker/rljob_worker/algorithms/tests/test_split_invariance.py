@@ -19,7 +19,7 @@ def policy_terms(aggregation: str, estimator: str = "K3"):
         loss={"aggregation": aggregation, "entropyCoefficient": 0.05, "dualClip": 3.0},
         kl={"coefficient": 0.2, "estimator": estimator},
     )
-    return policy_objective(spec, max_response_tokens=5, has_old_log_probs=True).telling_mismatch()
+    return policy_objective(spec, max_response_tokens=5, has_old_log_probs=True).reporting_mismatch()
 
 
 def run(objective, micro_batches: list[Batch]):
@@ -36,10 +36,10 @@ def run(objective, micro_batches: list[Batch]):
     return torch.stack(losses).sum(), policy.gradient(), merge_all(metrics)
 
 
-def assert_same(found, expected):
-    assert torch.allclose(found[0], expected[0], rtol=0, atol=1e-10)
-    assert torch.allclose(found[1], expected[1], rtol=0, atol=1e-10)
-    assert {n: s.value for n, s in found[2].items()} == pytest.approx(
+def assert_same(result, expected):
+    assert torch.allclose(result[0], expected[0], rtol=0, atol=1e-10)
+    assert torch.allclose(result[1], expected[1], rtol=0, atol=1e-10)
+    assert {n: s.value for n, s in result[2].items()} == pytest.approx(
         {n: s.value for n, s in expected[2].items()}, abs=1e-10, nan_ok=True
     )
 

@@ -15,8 +15,8 @@ from rljob_worker.algorithms.tests.builders import double, ints, rows_of
 
 def test_trap_01_the_constant_of_dr_grpo_is_not_the_width_of_the_batch():
     # rows of 2 and 1 tokens, sums 2 and 1, constant 10: (2 + 1) / 10 / 2 rows, however wide the micro-batch is
-    found = aggregate(SequenceMeanTokenSumNorm(10.0), double(1, 1, 1), rows_of([2, 1]), ints(2, 1), 2.0)
-    assert found.item() == pytest.approx(0.15)
+    result = aggregate(SequenceMeanTokenSumNorm(10.0), double(1, 1, 1), rows_of([2, 1]), ints(2, 1), 2.0)
+    assert result.item() == pytest.approx(0.15)
 
 
 def test_trap_03_ranks_that_share_a_row_would_count_it_twice():
@@ -35,10 +35,10 @@ def test_trap_05_fully_masked_sequence_in_a_seq_mean():
 
 def test_trap_12_metrics_are_of_the_unclamped_divergence():
     # r = e^25: the loss goes on as a tangent, the metric is e^25 - 1 - 25
-    far = double(-25.0)
+    distant = double(-25.0)
     exact = math.expm1(25) - 25
-    assert k3_unclamped(far, double(0)).item() == pytest.approx(exact)
-    assert k3(far, double(0), double(0)).item() < exact
+    assert k3_unclamped(distant, double(0)).item() == pytest.approx(exact)
+    assert k3(distant, double(0), double(0)).item() < exact
 
 
 def test_trap_13_a_penalty_in_the_reward_is_there_once():
@@ -62,16 +62,16 @@ def test_trap_23_a_row_out_of_the_loss_stays_in_the_baseline_of_its_group():
 def test_trap_18_the_ratio_is_taken_against_the_old_policy_alone():
     """The mismatch with the rollout is a factor of its own: at π = π_old the loss is -A whatever the rollout said."""
     log_probs = double(-1.0, -2.0)
-    found = ppo_clip(log_probs, log_probs, double(2, -1), clip_low=0.2, clip_high=0.2)
-    assert found.losses.tolist() == [-2, 1]
+    result = ppo_clip(log_probs, log_probs, double(2, -1), clip_low=0.2, clip_high=0.2)
+    assert result.losses.tolist() == [-2, 1]
 
 
 def test_trap_35_each_term_has_a_denominator_of_its_own():
     """A KL or entropy term aggregated over the same rows is not diluted by how the policy term counts."""
     row, lengths = rows_of([1, 3]), ints(1, 3)
     per_token, per_row = (
-        aggregate(each, double(4, 0, 0, 0), row, lengths, float(each.units(lengths).sum()))
-        for each in (TokenMean(), SequenceMeanTokenMean())
+        aggregate(item, double(4, 0, 0, 0), row, lengths, float(item.units(lengths).sum()))
+        for item in (TokenMean(), SequenceMeanTokenMean())
     )
     assert (per_token.item(), per_row.item()) == (1.0, 2.0)
 

@@ -22,7 +22,7 @@ from rljob_worker.algorithms import (
     value_objective,
 )
 from rljob_worker.algorithms.masking import tensor_of
-from rljob_worker.algorithms.preparation import corrected, prepared
+from rljob_worker.algorithms.preparation import prepared, with_corrections
 from rljob_worker.algorithms.tests.builders import Policy, algorithm, ragged_batch
 from rljob_worker.batch import Batch, Column
 from rljob_worker.engines.tests.ranks import run_ranks
@@ -58,13 +58,13 @@ def losses() -> Iterator[tuple[str, AlgorithmSpec]]:
 
 def objectives_on(batch: Batch, reduce) -> dict[str, torch.Tensor]:
     """Losses and gradients of every objective, summed over ranks by `reduce`."""
-    found = {}
+    result = {}
     for name, spec in losses():
         ready = prepared(batch, spec, reduce=reduce, seed=3)
         made = set(ready.columns) - set(batch.columns)
         objective = policy_objective(spec, max_response_tokens=5, has_old_log_probs=True, made=made)
-        found |= _summed(name, objective, ready, reduce)
-    return found | _summed("value", value_objective(algorithm("PPO")), batch, reduce)
+        result |= _summed(name, objective, ready, reduce)
+    return result | _summed("value", value_objective(algorithm("PPO")), batch, reduce)
 
 
 def _summed(name: str, objective, batch: Batch, reduce) -> dict[str, torch.Tensor]:
@@ -77,19 +77,19 @@ def _summed(name: str, objective, batch: Batch, reduce) -> dict[str, torch.Tenso
 
 def per_token_on(batch: Batch, reduce) -> dict[str, torch.Tensor]:
     """What a rank makes for its own tokens with sums over all."""
-    found = {}
+    result = {}
     for name in ADVANTAGES.names():
         for whiten in (False, True):
             spec = algorithm(advantage={"estimator": name, "whiten": whiten})
             estimates, _ = estimate_advantages(batch, spec, max_response_tokens=5, reduce=reduce)
-            found[f"{name} whiten={whiten}"] = estimates.advantages
+            result[f"{name} whiten={whiten}"] = estimates.advantages
     for weighting in ("ClipFilter", "Uniform"):
         spec = algorithm(advantage={"estimator": "CPGD", "weighting": weighting})
-        found[weighting] = estimate_advantages(batch, spec, max_response_tokens=5, reduce=reduce)[0].advantages
+        result[weighting] = estimate_advantages(batch, spec, max_response_tokens=5, reduce=reduce)[0].advantages
     for method in CORRECTIONS:
-        ready, _ = corrected(batch, algorithm(correction={"method": method}), reduce)
-        found[method] = tensor_of(ready["importance_weights"]) * tensor_of(ready["loss_mask"])
-    return found
+        ready, _ = with_corrections(batch, algorithm(correction={"method": method}), reduce)
+        result[method] = tensor_of(ready["importance_weights"]) * tensor_of(ready["loss_mask"])
+    return result
 
 
 def _sum_over_ranks(local: torch.Tensor) -> torch.Tensor:

@@ -19,8 +19,8 @@ from rljob_worker.metrics.scalars import Scalar
 from ..aggregation import TokenMean, aggregate
 from ..denominators import ROW_WEIGHTS, CountedRows, count_actions
 from ..masking import action_positions, mask_column
+from ..metric_accumulator import MetricAccumulator
 from ..registry import resolve
-from ..tally import Tally
 from .losses import VALUE_LOSSES, ValueLoss, ValueTokenLosses
 
 if TYPE_CHECKING:
@@ -60,15 +60,15 @@ class ValueObjective:
 
 
 def _value_metrics(values: Tensor, returns: Tensor, outcome: ValueTokenLosses) -> dict[str, Scalar]:
-    tally = Tally()
+    totals = MetricAccumulator()
     residuals = returns - values
-    tally.mean_of("loss/value", outcome.losses)
-    tally.mean_of("value/clip_fraction", outcome.clipped)
-    tally.mean_of("value/residual", residuals)
-    tally.mean_of("value/residual_square", residuals.double().square())
-    tally.mean_of("value/return", returns)
-    tally.mean_of("value/return_square", returns.double().square())
-    return tally.scalars()
+    totals.mean_of("loss/value", outcome.losses)
+    totals.mean_of("value/clip_fraction", outcome.clipped)
+    totals.mean_of("value/residual", residuals)
+    totals.mean_of("value/residual_square", residuals.double().square())
+    totals.mean_of("value/return", returns)
+    totals.mean_of("value/return_square", returns.double().square())
+    return totals.scalars()
 
 
 def with_explained_variance(metrics: Mapping[str, Scalar]) -> dict[str, Scalar]:

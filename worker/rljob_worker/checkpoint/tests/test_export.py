@@ -76,8 +76,8 @@ def test_an_empty_directory_is_filled(monkeypatch, run, tmp_path):
 
 def test_whoever_waits_sees_file_after_file(monkeypatch, caplog, run, tmp_path):
     assert export(monkeypatch, run, tmp_path, 4) == 0
-    told = [record.getMessage() for record in caplog.records if record.name.startswith("rljob_worker.")]
-    assert told == [f"exporting step 4 of {run}", "  model.safetensors"]
+    reported = [record.getMessage() for record in caplog.records if record.name.startswith("rljob_worker.")]
+    assert reported == [f"exporting step 4 of {run}", "  model.safetensors"]
 
 
 def test_weights_are_in_the_precision_of_the_job(monkeypatch, run, tmp_path):
@@ -124,17 +124,17 @@ def test_a_generation_config_is_copied_as_it_is_also_one_that_transformers_would
 
 
 def test_every_failure_is_one_line_with_its_exit_code(monkeypatch, capsys, run, tmp_path):
-    def told(out, step):
+    def reported(out, step):
         code = export(monkeypatch, run, out, step)
         return code, capsys.readouterr().err.replace(str(run), "RUN")
 
-    assert told(tmp_path / "out", 3) == (64, "rljob: RUN has no checkpoint of step 3\n")
+    assert reported(tmp_path / "out", 3) == (64, "rljob: RUN has no checkpoint of step 3\n")
     (tmp_path / "file").touch()
-    assert told(tmp_path / "file", 4) == (74, f"rljob: cannot write {tmp_path / 'file'}: File exists\n")
+    assert reported(tmp_path / "file", 4) == (74, f"rljob: cannot write {tmp_path / 'file'}: File exists\n")
     shard = next(committed(run / "checkpoints")[-1].path.rglob("*.distcp"))
     whole = shard.read_bytes()
     shard.write_bytes(whole[:-1])
-    code, words = told(tmp_path / "out", 4)
+    code, words = reported(tmp_path / "out", 4)
     shard.write_bytes(whole)
     assert code == 74
     assert words.startswith("rljob: the checkpoint of step 4 is damaged: ") and "export another step" in words

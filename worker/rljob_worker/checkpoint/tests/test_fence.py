@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import pytest
 
 from rljob_worker.checkpoint.manifest import MANIFEST, committed, directory_name
-from rljob_worker.checkpoint.restore import delete, discard_after
+from rljob_worker.checkpoint.restore import delete_checkpoint, discard_after
 from rljob_worker.checkpoint.tests.builders import committer
 from rljob_worker.checkpoint.writer import RankFiles, RankPart, done_name
 from rljob_worker.errors import StorageError
@@ -69,8 +69,8 @@ def test_a_deletion_cut_short_leaves_nothing_that_can_become_or_look_like_a_chec
     directory.symlink_to(tmp_path / "elsewhere")  # rmtree leaves a linked directory alone
     (directory / MANIFEST).write_text("{}")
     draft = write_draft(directory / MANIFEST, "{}")
-    delete(directory)
+    delete_checkpoint(directory)
     assert list(directory.iterdir()) == []
     with pytest.raises(StorageError, match=f"cannot write {directory / MANIFEST}: No such file"):
         draft.publish()
-    delete(directory)  # and again, where there is nothing
+    delete_checkpoint(directory)  # and again, where there is nothing

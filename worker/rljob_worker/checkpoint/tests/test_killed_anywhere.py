@@ -76,11 +76,11 @@ def test_whenever_it_is_killed_the_checkpoint_before_is_there_and_the_next_attem
         claim_run(run_dir, OWNER)
         write_and_commit(run_dir, 2)
         died = killed_at(number, run_dir, 4)
-        found = committed(run_dir / "checkpoints")
-        assert [damage(each) for each in found] == [None] * len(found)
+        result = committed(run_dir / "checkpoints")
+        assert [damage(item) for item in result] == [None] * len(result)
         starts.append(choose_start(run_dir / "checkpoints", "auto").step)
         discard_after(run_dir / "checkpoints", starts[-1])
-        assert [each.step for each in committed(run_dir / "checkpoints")] == [2, 4][: starts[-1] // 2]
+        assert [item.step for item in committed(run_dir / "checkpoints")] == [2, 4][: starts[-1] // 2]
     # 3 directories; 4 shards; 2 indexes, a state and 2 done files, written and renamed; the one index, written and
     # renamed, and 2 that are removed; the manifest, written and renamed: only that makes it a checkpoint
     assert len(starts) > 3 + 4 + 10 + 4 + 2 and starts == [2] * (len(starts) - 1) + [4]

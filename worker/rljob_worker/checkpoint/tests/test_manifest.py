@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rljob_api.tests.patience import PATIENCE_SECONDS
+from rljob_api.tests.timeouts import TEST_TIMEOUT_SECONDS
 from rljob_worker.checkpoint.manifest import (
     MANIFEST,
     Committed,
@@ -18,8 +18,8 @@ from rljob_worker.checkpoint.manifest import (
     file_entry,
     to_delete,
 )
-from rljob_worker.checkpoint.restore import Start, choose_start, discard_after
-from rljob_worker.checkpoint.writer import Committer, RankFiles, RankPart, reason_of
+from rljob_worker.checkpoint.restore import ResumePoint, choose_start, discard_after
+from rljob_worker.checkpoint.writer import Committer, RankFiles, RankPart, storage_reason
 from rljob_worker.errors import DeadlineExceeded, StorageError
 from rljob_worker.rundir.ownership import Owner, claim_run
 
@@ -38,7 +38,7 @@ class FakeEngine:
         (directory / f"__{self.rank}_0.distcp").write_bytes(self.content)
 
 
-def committer(run_dir, attempt=1, ranks=(("train", 0),), deadline_seconds=PATIENCE_SECONDS, **options):
+def committer(run_dir, attempt=1, ranks=(("train", 0),), deadline_seconds=TEST_TIMEOUT_SECONDS, **options):
     options = {"keep_last": 2, "keep_best": 0, **options}
     return Committer(run_dir, Owner(attempt), "plan", ranks, deadline_seconds=deadline_seconds, **options)
 
@@ -53,11 +53,11 @@ def write(run_dir, step, attempt=1, score=None, **options):
 
 def test_what_is_committed_is_found_and_whole(tmp_path, caplog):
     path = write(tmp_path, 4, score=0.5)
-    (found,) = committed(tmp_path / "checkpoints")
-    assert (found.path, found.step, found.manifest.score) == (path, 4, 0.5)
-    assert set(found.manifest.files) == {"engines/train-actor/__0_0.distcp", "state-train.json", "done-train-0.json"}
-    assert damage(found) is None
-    assert choose_start(tmp_path / "checkpoints", "auto") == Start(4, path)
+    (result,) = committed(tmp_path / "checkpoints")
+    assert (result.path, result.step, result.manifest.score) == (path, 4, 0.5)
+    assert set(result.manifest.files) == {"engines/train-actor/__0_0.distcp", "state-train.json", "done-train-0.json"}
+    assert damage(result) is None
+    assert choose_start(tmp_path / "checkpoints", "auto") == ResumePoint(4, path)
     assert caplog.text == ""
 
 
@@ -111,9 +111,9 @@ def changed(text, **fields):
 def test_a_manifest_of_another_shape_makes_no_checkpoint(tmp_path, spoil):
     path = write(tmp_path, 8)
     manifest = path / MANIFEST
-    assert choose_start(tmp_path / "checkpoints", "auto") == Start(8, path)
+    assert choose_start(tmp_path / "checkpoints", "auto") == ResumePoint(8, path)
     manifest.write_text(spoil(manifest.read_text()))
-    assert choose_start(tmp_path / "checkpoints", "auto") == Start()
+    assert choose_start(tmp_path / "checkpoints", "auto") == ResumePoint()
 
 
 def test_a_checksum_is_of_every_byte_of_a_file_however_large(tmp_path):
@@ -129,15 +129,15 @@ def test_a_file_that_is_4_gib_longer_is_damaged_and_not_read(tmp_path):
     path = write(tmp_path, 4)
     with (path / "engines/train-actor/__0_0.distcp").open("r+b") as file:
         file.truncate((1 << 32) + 7)  # sparse; what is missing are zeros
-    (found,) = committed(tmp_path / "checkpoints")
-    assert "__0_0.distcp has 4294967303 bytes, its manifest says 7" in damage(found)
+    (result,) = committed(tmp_path / "checkpoints")
+    assert "__0_0.distcp has 4294967303 bytes, its manifest says 7" in damage(result)
 
 
 @pytest.mark.parametrize("content, words", [(b"weightz", "checksum"), (b"weigh", "5 bytes, its manifest says 7")])
 def test_a_damaged_checkpoint_is_passed_over_but_never_forgotten(tmp_path, caplog, content, words):
     good, bad = write(tmp_path, 4), write(tmp_path, 8)
     (bad / "engines/train-actor/__0_0.distcp").write_bytes(content)
-    assert choose_start(tmp_path / "checkpoints", "auto") == Start(4, good)
+    assert choose_start(tmp_path / "checkpoints", "auto") == ResumePoint(4, good)
     assert words in caplog.text and "going on from the checkpoint of step 4 instead" in caplog.text
     with pytest.raises(StorageError, match="step 8 is damaged"):
         choose_start(tmp_path / "checkpoints", "8")
@@ -151,15 +151,15 @@ def test_a_step_can_be_asked_for_and_one_that_is_not_there_names_those_that_are(
     with pytest.raises(StorageError, match="no checkpoint of step 5 .* there are: none"):
         choose_start(checkpoints, "5")
     older, _ = write(tmp_path, 4), write(tmp_path, 8)
-    assert choose_start(checkpoints, "4") == Start(4, older)
+    assert choose_start(checkpoints, "4") == ResumePoint(4, older)
     with pytest.raises(StorageError, match="no checkpoint of step 5 .* there are: 4, 8"):
         choose_start(checkpoints, "5")
 
 
 def test_without_a_checkpoint_or_never_resuming_a_run_starts_at_step_0(tmp_path):
     write(tmp_path, 4)
-    assert choose_start(tmp_path / "checkpoints", "never") == Start(0, None)
-    assert choose_start(tmp_path / "nothing", "auto") == Start(0, None)
+    assert choose_start(tmp_path / "checkpoints", "never") == ResumePoint(0, None)
+    assert choose_start(tmp_path / "nothing", "auto") == ResumePoint(0, None)
 
 
 def test_the_newest_attempt_of_a_step_counts(tmp_path):
@@ -223,8 +223,8 @@ def test_what_the_system_said_is_found_wherever_a_library_hid_it():
     answer.__context__ = OSError(28, "No space left on device")
     wrapped = StorageError("cannot be written")
     wrapped.__cause__ = answer
-    assert reason_of(wrapped) == "No space left on device"
-    assert reason_of(StorageError("Traceback\n  File\nRuntimeError: unexpected pos 704\n")).endswith("pos 704")
+    assert storage_reason(wrapped) == "No space left on device"
+    assert storage_reason(StorageError("Traceback\n  File\nRuntimeError: unexpected pos 704\n")).endswith("pos 704")
 
 
 def checkpoint_of(step, score):

@@ -3,13 +3,13 @@
 import pytest
 
 from rljob_worker.checkpoint.manifest import MANIFEST, committed, damage, directory_name
-from rljob_worker.checkpoint.restore import Start, choose_start, delete, discard_after
+from rljob_worker.checkpoint.restore import ResumePoint, choose_start, delete_checkpoint, discard_after
 from rljob_worker.checkpoint.tests.builders import commit, committer
 from rljob_worker.checkpoint.writer import RankFiles, RankPart
 from rljob_worker.errors import StorageError
 from rljob_worker.rundir.ownership import FILE, Owner, claim_run, owner_of
 from rljob_worker.storage.files import write_draft
-from rljob_worker.storage.place import place_of
+from rljob_worker.storage.paths import storage_path
 from rljob_worker.storage.tests.s3_server import s3_bucket
 
 PART = RankPart.copy({}, {})
@@ -24,7 +24,7 @@ def s3(monkeypatch):
 
 @pytest.fixture
 def home(s3):
-    return place_of("s3://runs/team/tiny")
+    return storage_path("s3://runs/team/tiny")
 
 
 def test_a_committed_checkpoint_is_found_whole_and_the_newest_are_kept(home):
@@ -32,11 +32,11 @@ def test_a_committed_checkpoint_is_found_whole_and_the_newest_are_kept(home):
     for step in (2, 4, 6):  # the builder keeps two
         path = commit(home, OLD, step)
 
-    found = committed(home / "checkpoints")
-    assert [each.step for each in found] == [4, 6]
+    result = committed(home / "checkpoints")
+    assert [item.step for item in result] == [4, 6]
     assert str(path) == "s3://runs/team/tiny/checkpoints/step-00000006-attempt-1-1111aaaa"
-    assert [damage(each) for each in found] == [None, None]
-    assert choose_start(home / "checkpoints", "auto") == Start(6, found[-1].path)
+    assert [damage(item) for item in result] == [None, None]
+    assert choose_start(home / "checkpoints", "auto") == ResumePoint(6, result[-1].path)
     assert not any("step-00000002" in key for key in home.sizes())
 
 
@@ -75,7 +75,7 @@ def test_a_deletion_that_breaks_off_leaves_no_half_of_a_checkpoint_that_looks_go
 
     s3.fail_write = break_off
     with pytest.raises(PermissionError):
-        delete(path)
+        delete_checkpoint(path)
     assert committed(home / "checkpoints") == [] and (path / "state-train.json").is_file()
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rljob_worker.checkpoint.resume import Begin, Existing, Finished, decide_start
+from rljob_worker.checkpoint.resume import Existing, Finished, StartFrom, decide_start
 from rljob_worker.errors import InvalidJob
 from rljob_worker.supervision.restart import Commit, code_after_stop, resume_of_attempt, stop_seconds
 from rljob_worker.tests.documents import job, plan_of
@@ -21,16 +21,23 @@ def existing(*steps, phase="Lost", spec=OLD):
 @pytest.mark.parametrize(
     ("wanted", "spec", "there", "start"),
     [
-        ("auto", OLD, None, Begin("never", "")),
-        ("never", OLD, None, Begin("never", "")),
-        ("auto", OLD, existing(), Begin("never", "starting over in runs/tiny: the run there left no checkpoint")),
-        ("auto", RESEEDED, existing(), Begin("never", "starting over in runs/tiny: the run there left no checkpoint")),
-        ("auto", OLD, existing(3, 6), Begin("auto", "going on from the checkpoint of step 6")),
-        ("3", OLD, existing(3, 6), Begin("3", "going on from the checkpoint of step 3")),
-        ("3", OLD, existing(3, 10, phase="Succeeded"), Begin("3", "going on from the checkpoint of step 3")),
+        ("auto", OLD, None, StartFrom("never", "")),
+        ("never", OLD, None, StartFrom("never", "")),
+        ("auto", OLD, existing(), StartFrom("never", "starting over in runs/tiny: the run there left no checkpoint")),
+        (
+            "auto",
+            RESEEDED,
+            existing(),
+            StartFrom("never", "starting over in runs/tiny: the run there left no checkpoint"),
+        ),
+        ("auto", OLD, existing(3, 6), StartFrom("auto", "going on from the checkpoint of step 6")),
+        ("3", OLD, existing(3, 6), StartFrom("3", "going on from the checkpoint of step 3")),
+        ("3", OLD, existing(3, 10, phase="Succeeded"), StartFrom("3", "going on from the checkpoint of step 3")),
         (
             "auto", SLOWER, existing(6),
-            Begin("auto", "going on from the checkpoint of step 6, with changes: training.learningRate 1e-06 -> 1e-05"),
+            StartFrom(
+                "auto", "going on from the checkpoint of step 6, with changes: training.learningRate 1e-06 -> 1e-05"
+            ),
         ),
         (
             "auto", OLD, existing(5, 10, phase="Succeeded"),
@@ -42,9 +49,9 @@ def existing(*steps, phase="Lost", spec=OLD):
         ),
         (
             "auto", LONGER, existing(5, 10, phase="Succeeded"),
-            Begin("auto", "going on from the checkpoint of step 10, with changes: stop.steps 10 -> 20"),
+            StartFrom("auto", "going on from the checkpoint of step 10, with changes: stop.steps 10 -> 20"),
         ),
-        ("auto", OLD, existing(4, phase="Failed"), Begin("auto", "going on from the checkpoint of step 4")),
+        ("auto", OLD, existing(4, phase="Failed"), StartFrom("auto", "going on from the checkpoint of step 4")),
     ],
 )  # fmt: skip
 def test_what_can_go_on(wanted, spec, there, start):

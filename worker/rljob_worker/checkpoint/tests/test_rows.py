@@ -4,7 +4,7 @@ import numpy as np
 
 from rljob_worker.batch import Batch, Column
 from rljob_worker.checkpoint.manifest import directory_name
-from rljob_worker.checkpoint.writer import HeldRows, RankFiles, RankPart, packed_rows, read_rows
+from rljob_worker.checkpoint.writer import RankFiles, RankPart, StageRows, packed_rows, read_rows
 from rljob_worker.rundir.ownership import Owner
 
 
@@ -20,7 +20,7 @@ def rows_of(dp_rank, count=2):
 
 def written(directory, num_ranks):
     for dp_rank in range(num_ranks):
-        name, content = packed_rows(HeldRows("sample", dp_rank, rows_of(dp_rank)))
+        name, content = packed_rows(StageRows("sample", dp_rank, rows_of(dp_rank)))
         (directory / name).write_bytes(content)
 
 
@@ -38,7 +38,7 @@ def test_as_many_ranks_read_their_own_rows(tmp_path):
 
 def test_rows_that_stages_hold_are_part_of_a_ranks_checkpoint(tmp_path):
     files = RankFiles(tmp_path, Owner(1), "train", 1)
-    files.write(4, RankPart.copy({}, {}, [HeldRows("sample", 1, rows_of(1)), HeldRows("another", 1, rows_of(3))]))
+    files.write(4, RankPart.copy({}, {}, [StageRows("sample", 1, rows_of(1)), StageRows("another", 1, rows_of(3))]))
     checkpoint = tmp_path / "checkpoints" / directory_name(4, Owner(1))
     assert ids_read(checkpoint, 1, 2) == [[10, 11]]
     assert [part.row_ids.tolist() for part in read_rows(checkpoint, "another", 1, 2)] == [[30, 31]]

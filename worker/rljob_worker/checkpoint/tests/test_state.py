@@ -53,7 +53,7 @@ def test_other_data_than_the_run_began_with_are_refused(tmp_path):
 def test_the_same_files_in_other_shares_are_refused(tmp_path):
     checkpoint = saved(tmp_path, STATE, 0)
     state = GroupState.read(checkpoint, "train")
-    same = DataIdentity("of other shares", tuple(DataFile(*each) for each in state.files))
+    same = DataIdentity("of other shares", tuple(DataFile(*file) for file in state.files))
     with pytest.raises(BadData, match="written: its files have not, but what is read of them has, or data.train"):
         state.check_dataset(same)
 

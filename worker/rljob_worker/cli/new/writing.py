@@ -28,7 +28,7 @@ def write_starter(name: str, model: str | None, data: str | None, validation: st
         if model is None or data is None:
             raise InvalidJob("--model and --data go together: the data are looked at as prompts of the model")
         require_extra("worker", "rljob new --model --data")
-        from rljob_worker.cli.new.beginning import beginning_of  # a plain install lacks what it reads with
+        from rljob_worker.cli.new.starter_job import beginning_of  # a plain install lacks what it reads with
 
         beginning = beginning_of(model, data, validation)
     path = Path(f"{name}.yaml")
@@ -72,7 +72,7 @@ def write_example(name: str) -> int:
 def absent_data(text: str) -> list[str]:
     """Data sets of a job in the current directory that are not there."""
     data = parse_job(text).spec.data
-    return [each.path for each in (*data.train, *data.validation) if not Path(each.path).exists()]
+    return [item.path for item in (*data.train, *data.validation) if not Path(item.path).exists()]
 
 
 def files_beside(folder: Path, text: str) -> list[Path]:

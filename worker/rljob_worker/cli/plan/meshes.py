@@ -47,8 +47,8 @@ def mesh_sheets(plan: Plan) -> Iterator[Sheet]:
         engines.setdefault((engine.group, engine.mesh), []).append(engine.name)
     for (group, mesh), names in engines.items():
         if axes := tuple(_axes(mesh)):
-            known = next((each.axes for each in plan.meshes if (each.group, each.mesh) == (group, mesh)), ())
-            costs: dict[Axis, AxisCost] = {each.axis: each for each in known}
+            known = next((item.axes for item in plan.meshes if (item.group, item.mesh) == (group, mesh)), ())
+            costs: dict[Axis, AxisCost] = {item.axis: item for item in known}
             shown = len(_HEADERS) if "pp" in costs else 6 if costs else 4
             rows = tuple(_axis_cells(mesh, axis, costs.get(axis))[:shown] for axis in axes)
             yield Sheet(f"Mesh of {', '.join(names)}: {mesh_text(mesh)}", _HEADERS[:shown], rows)

@@ -7,14 +7,14 @@ from collections.abc import Iterator, Sequence
 from rljob_api.memory.phases import GroupMemory
 from rljob_api.planning.limits import PARTS
 from rljob_api.planning.plan import EnginePlan, Plan, StagePlan
-from rljob_api.planning.traffic import Traffic, expected_bytes
+from rljob_api.planning.traffic import EdgeTraffic, expected_bytes
 from rljob_api.planning.weights import WeightFlow, slot_bytes, slots_per_source, weight_flows
 from rljob_api.vocabulary.quantity import format_bytes
 from rljob_worker.cli.plan.meshes import mesh_sheets, mesh_text
 from rljob_worker.cli.plan.sheet import NOTHING, Sheet
 
 
-def headline(plan: Plan) -> str:
+def plan_heading(plan: Plan) -> str:
     """What a step is, and how many there are."""
     spec = plan.spec
     rows = f"{spec.data.batch_size} prompts x {spec.algorithm.group_size} responses = {spec.num_rows} rows"
@@ -102,12 +102,12 @@ def _edges(plan: Plan) -> Sheet:
         (edge.name, edge.transport, _listed(edge.columns), *_byte_cells(traffic[edge.name], edge.transport))
         for edge in plan.edges
     ]
-    total, worst = (sum(getattr(each, name) for each in traffic.values()) for name in ("typical", "worst"))
+    total, worst = (sum(getattr(item, name) for item in traffic.values()) for name in ("typical", "worst"))
     rows.append(("all", "", "", f"about {format_bytes(total)}", format_bytes(worst)))
     return Sheet("Edges", ("edge", "transport", "columns", "bytes per step", "at most"), tuple(rows))
 
 
-def _byte_cells(traffic: Traffic, transport: str) -> tuple[str, str]:
+def _byte_cells(traffic: EdgeTraffic, transport: str) -> tuple[str, str]:
     if transport == "Local":
         return "none", "none"
     return f"about {format_bytes(traffic.typical)}", format_bytes(traffic.worst)
@@ -139,7 +139,7 @@ def _memory(memory: GroupMemory) -> Sheet:
     if memory.unknown:
         return Sheet(title, (), ((f"unknown: no config.json at hand of {', '.join(memory.unknown)}",),))
     sizes = {part: [getattr(phase, part) for phase in memory.phases] for part in (*PARTS, "peak", "host")}
-    rows = tuple((part, *map(_bytes_or_none, each)) for part, each in sizes.items() if any(each))
+    rows = tuple((part, *map(_bytes_or_none, item)) for part, item in sizes.items() if any(item))
     return Sheet(title, ("", *(phase.phase for phase in memory.phases)), rows)
 
 

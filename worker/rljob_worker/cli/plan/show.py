@@ -16,7 +16,7 @@ from rljob_api.planning.plan import Plan
 from rljob_api.planning.planner import plan as plan_of
 from rljob_worker.cli.jobfile import read_text
 from rljob_worker.cli.plan.sheet import paragraph
-from rljob_worker.cli.plan.sheets import headline, sheets_of
+from rljob_worker.cli.plan.sheets import plan_heading, sheets_of
 from rljob_worker.errors import StorageError
 from rljob_worker.model_shapes import shapes_of
 
@@ -29,9 +29,9 @@ def show_plan(path: Path, overrides: Sequence[str], svg: Path | None, *, as_json
     job = parse_job(read_text(path), overrides)
     shapes = shapes_of(job, path.absolute().parent)
     if fits:
-        found = fit(job, shapes)
-        job = found.job
-        _say(found)
+        result = fit(job, shapes)
+        job = result.job
+        _say(result)
     plan = plan_of(job, shapes=shapes)
     if svg is not None:
         _write(svg, render_svg(plan))
@@ -46,20 +46,20 @@ def show_plan(path: Path, overrides: Sequence[str], svg: Path | None, *, as_json
     return 0
 
 
-def _say(found: Fit) -> None:
+def _say(result: Fit) -> None:
     """What to set, besides what is printed for others to read."""
-    if not found.changes:
+    if not result.changes:
         click.echo("the job fits as it is", err=True)
         return
     click.echo("the job fits with", err=True)
-    for path, value in found.changes.items():
+    for path, value in result.changes.items():
         click.echo(f"  {path}: {value}", err=True)
-    click.echo("that is  " + " ".join(f"--set {each}" for each in found.overrides), err=True)
+    click.echo("that is  " + " ".join(f"--set {override}" for override in result.overrides), err=True)
 
 
 def written(plan: Plan, width: int, title: Callable[[str], str] = str) -> str:
     """A plan as text in lines of `width` characters; title: how titles are set."""
-    lines = [title(line) for line in paragraph(headline(plan), width)]
+    lines = [title(line) for line in paragraph(plan_heading(plan), width)]
     for sheet in sheets_of(plan):
         lines += ["", *([title(sheet.title)] if sheet.title else []), *sheet.lines(width)]
     return "\n".join(lines)

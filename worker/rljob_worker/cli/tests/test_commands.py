@@ -13,7 +13,7 @@ import pytest
 import yaml
 from click.shell_completion import ShellComplete
 
-from rljob_api.tests.patience import PATIENCE_SECONDS
+from rljob_api.tests.timeouts import TEST_TIMEOUT_SECONDS
 from rljob_worker.cli.app import app
 from rljob_worker.cli.validate import seen_here
 from rljob_worker.rehearsal.tests import good_job
@@ -28,7 +28,7 @@ def rljob(*arguments, cwd, **variables):
     """The command in a process of its own. variables: of its environment; None takes one away."""
     wide = os.environ | {"COLUMNS": "160", "HF_HUB_OFFLINE": "1"} | variables
     environment = {name: value for name, value in wide.items() if value is not None}
-    return run_warm("rljob_worker.cli", *arguments, folder=cwd, environment=environment, timeout=PATIENCE_SECONDS)
+    return run_warm("rljob_worker.cli", *arguments, folder=cwd, environment=environment, timeout=TEST_TIMEOUT_SECONDS)
 
 
 def write_job(folder, file="job.yaml", **options):
@@ -50,7 +50,7 @@ FAKE = "rljob_worker.cli.tests.run_fake_pods"
 
 def run_fake(folder, script, *arguments, job="job.yaml"):
     """`rljob run job.yaml` whose workers play a script."""
-    return run_warm(FAKE, json.dumps(script), "run", job, *arguments, folder=folder, timeout=PATIENCE_SECONDS)
+    return run_warm(FAKE, json.dumps(script), "run", job, *arguments, folder=folder, timeout=TEST_TIMEOUT_SECONDS)
 
 
 TRAINS = {"*": [["metrics", {"step": 1, "reward/mean": 0.25}], ["checkpoint", 10]]}
@@ -146,7 +146,7 @@ def test_programs_read_what_is_wrong_as_json(tmp_path):
     assert (bad["job"], problem["path"], problem["found"]) == (None, "spec.seed", '"seven"') and problem["line"]
 
 
-def test_a_valid_job_is_told_what_this_machine_lacks_for_it(tmp_path):
+def test_a_valid_job_learns_what_this_machine_lacks_for_it(tmp_path):
     """It may be meant for another."""
     groups = [{"name": "train", "accelerator": {"profile": "nvidia-h100", "count": 2}}]
     write_job(tmp_path, workerGroups=groups)
@@ -154,13 +154,13 @@ def test_a_valid_job_is_told_what_this_machine_lacks_for_it(tmp_path):
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     assert lines[0] == "job.yaml: tiny is valid"
-    (told,) = [line for line in lines if line.startswith("  not on this machine: ")]
-    assert "spec.workerGroups (line " in told and "no CUDA device for a pod of worker group train" in told
+    (reported,) = [line for line in lines if line.startswith("  not on this machine: ")]
+    assert "spec.workerGroups (line " in reported and "no CUDA device for a pod of worker group train" in reported
     done = rljob("run", "job.yaml", cwd=tmp_path, CUDA_VISIBLE_DEVICES="")
     assert done.returncode == 64 and "no CUDA device for a pod of worker group train" in done.stderr
 
 
-def test_accelerators_that_only_who_runs_on_them_can_count_are_told(monkeypatch):
+def test_accelerators_that_only_who_runs_on_them_can_count_are_reported(monkeypatch):
     monkeypatch.delenv("HIP_VISIBLE_DEVICES", raising=False)
     judge = {"name": "judge", "run": "mine:app", "workerGroup": {"accelerator": {"profile": "amd"}}}
     plan = plan_of(workerGroups=[{"name": "train", "accelerator": {"profile": "amd"}}], services=[judge])
@@ -186,14 +186,14 @@ def test_a_shell_completes_what_it_is_given(tmp_path):
         (["samples", "--runs-dir", "elsewhere", ""], ["there"]),
     ],
 )
-def test_a_shell_completes_names_of_examples_and_runs(tmp_path, monkeypatch, words, found):
+def test_a_shell_completes_names_of_examples_and_runs(tmp_path, monkeypatch, words, result):
     for folder in ("runs/sums", "runs/products", "runs/not-a-run", "elsewhere/there"):
         (tmp_path / folder).mkdir(parents=True)
         if "not" not in folder:
             (tmp_path / folder / "run.json").write_text("{}")
     monkeypatch.chdir(tmp_path)
     completed = ShellComplete(app, {}, "rljob", "_RLJOB_COMPLETE").get_completions(words[:-1], words[-1])
-    assert [each.value for each in completed] == found
+    assert [item.value for item in completed] == result
 
 
 @pytest.mark.parametrize(
@@ -274,8 +274,8 @@ def test_plan_says_what_to_set_so_that_a_job_fits(tmp_path):
     done = rljob("plan", "job.yaml", "--fit", *long, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "the job fits with" in done.stderr and "Memory of a worker of train" in done.stdout
-    told = next(line for line in done.stderr.splitlines() if line.startswith("that is"))
-    again = rljob("plan", "job.yaml", "--fit", *long, *told.split()[2:], cwd=tmp_path)
+    reported = next(line for line in done.stderr.splitlines() if line.startswith("that is"))
+    again = rljob("plan", "job.yaml", "--fit", *long, *reported.split()[2:], cwd=tmp_path)
     assert "the job fits as it is" in again.stderr
 
 
@@ -378,7 +378,7 @@ def test_the_list_of_runs_tells_how_long_they_took_and_since_when_they_are(ran):
     detail = rljob("status", "tiny", cwd=ran).stdout
     assert "duration   2h00m\nage        3h\n" in detail and cause in detail
     narrow = rljob("status", cwd=ran, COLUMNS="80")
-    assert [len(each) <= 80 for each in narrow.stdout.splitlines()] == [True, True] and "…" in narrow.stdout
+    assert [len(line) <= 80 for line in narrow.stdout.splitlines()] == [True, True] and "…" in narrow.stdout
     assert cause in rljob("status", cwd=ran, COLUMNS=None).stdout
 
 
@@ -399,7 +399,7 @@ def test_status_recognises_a_dead_supervisor(tmp_path):
         assert second.returncode == 64 and f"is in use by process {process.pid}" in second.stderr
     finally:
         process.kill()
-        process.wait(PATIENCE_SECONDS)
+        process.wait(TEST_TIMEOUT_SECONDS)
     lost = json.loads(rljob("status", "tiny", "--json", cwd=tmp_path).stdout)
     assert (lost["phase"], lost["pid"], lost["metrics_url"]) == ("Lost", None, "")
     assert "died without a word" in rljob("status", "tiny", cwd=tmp_path).stdout
@@ -409,8 +409,8 @@ def test_a_run_that_ended_has_no_process_and_nobody_who_tells_its_metrics(succee
     folder, _ = succeeded
     note = note_of(folder)
     assert note["pid"] and note["metrics_url"], "of the process that ended"
-    (told,) = json.loads(rljob("status", "--json", cwd=folder).stdout)
-    assert (told["phase"], told["pid"], told["metrics_url"]) == ("Succeeded", None, "")
+    (reported,) = json.loads(rljob("status", "--json", cwd=folder).stdout)
+    assert (reported["phase"], reported["pid"], reported["metrics_url"]) == ("Succeeded", None, "")
 
 
 def test_a_directory_that_is_no_run_is_left_alone(tmp_path):
@@ -475,7 +475,7 @@ def test_a_command_that_is_ended_before_its_run_has_processes_says_130(tmp_path,
         try:
             child = pid_in(importing)
             process.send_signal(number)
-            assert process.wait(PATIENCE_SECONDS) == 130 and is_gone(child)
+            assert process.wait(TEST_TIMEOUT_SECONDS) == 130 and is_gone(child)
         finally:
             process.kill()
         assert (tmp_path / "errors").read_text().strip() == ""

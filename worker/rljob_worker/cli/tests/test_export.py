@@ -10,14 +10,14 @@ import yaml
 from click.testing import CliRunner
 
 from rljob_api.tests.builders import TWO_POLICIES, dag, make_plan, pipeline
-from rljob_api.tests.patience import PATIENCE_SECONDS
+from rljob_api.tests.timeouts import TEST_TIMEOUT_SECONDS
 from rljob_worker.checkpoint.model_card import model_card
 from rljob_worker.cli.app import app
 from rljob_worker.cli.export import write_card
-from rljob_worker.cli.tests.fake_hub import serving
+from rljob_worker.cli.tests.fake_hugging_face import serving
 from rljob_worker.errors import InvalidJob
 from rljob_worker.rundir.directory import RunDirectory
-from rljob_worker.storage.place import place_of
+from rljob_worker.storage.paths import storage_path
 from rljob_worker.storage.tests.s3_server import s3_bucket
 
 PUSH = """
@@ -86,8 +86,8 @@ def test_a_card_goes_to_a_store_beside_the_model(tmp_path, monkeypatch):
     directory.prepare()
     directory.write(directory.plan, make_plan().canonical_json())
     with s3_bucket("models", monkeypatch):
-        write_card(directory, place_of("s3://models/mine"), 1, None)
-        assert "# " in place_of("s3://models/mine/README.md").read_text()
+        write_card(directory, storage_path("s3://models/mine"), 1, None)
+        assert "# " in storage_path("s3://models/mine/README.md").read_text()
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,7 @@ def pushed(tmp_path, endpoint):
         "HF_HUB_OFFLINE": "0", "HF_HUB_DISABLE_XET": "1",
     }  # fmt: skip
     command = [sys.executable, "-c", PUSH, str(folder)]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=5 * PATIENCE_SECONDS)
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=5 * TEST_TIMEOUT_SECONDS)
 
 
 def test_a_model_is_pushed_whole_with_the_users_token(tmp_path):

@@ -6,7 +6,7 @@ import pytest
 from click.testing import CliRunner
 
 from rljob_worker.cli.app import app
-from rljob_worker.cli.samples import Condition, Question, headline, pages, parse_condition
+from rljob_worker.cli.samples import SampleCondition, SampleQuery, parse_condition, sample_heading, sample_pages
 from rljob_worker.errors import InvalidJob
 
 RECORDS = [
@@ -18,7 +18,7 @@ RECORDS = [
 
 
 def question(*where, step=None, sort=None, limit=50):
-    return Question(step, where, sort, limit)
+    return SampleQuery(step, where, sort, limit)
 
 
 def rows(asked):
@@ -36,8 +36,8 @@ def test_newest_steps_come_first_and_rows_of_a_step_in_their_order():
 def test_rows_of_a_step_come_by_number_and_those_of_its_validation_behind():
     # as two ranks of a validation write them
     records = [{"step": 1, "row": row, "validation": True} for row in (1, 3, 2)] + [{"step": 1, "row": 9}]
-    found = question().answer(records)
-    assert [(record["row"], "validation" in record) for record in found] == [
+    result = question().answer(records)
+    assert [(record["row"], "validation" in record) for record in result] == [
         (9, False),
         (1, True),
         (2, True),
@@ -76,11 +76,11 @@ def test_one_condition(text, record, holds):
 
 
 def test_the_longer_sign_is_meant():
-    assert parse_condition("a<=1") == Condition("a", "<=", "1")
+    assert parse_condition("a<=1") == SampleCondition("a", "<=", "1")
 
 
 @pytest.mark.parametrize("text", ["reward", "<0.5", "", "reward 5"])
-def test_what_is_no_condition_is_told_with_what_is(text):
+def test_what_is_no_condition_is_reported_with_what_is(text):
     with pytest.raises(InvalidJob, match="is not a condition; write FIELD"):
         parse_condition(text)
 
@@ -94,15 +94,15 @@ def test_a_number_is_compared_with_a_number(text):
 
 def test_a_sample_as_text_with_its_tokens():
     record = RECORDS[1] | {"tokens": {"rollout_log_probs": [-0.25, -1.5], "text": ["it\n", "[b]"], "loss_mask": [1, 0]}}
-    assert headline(record) == "step 1  row 5  reward 1.25  (correct 1)"
-    assert headline(record | {"policy": "solver"}) == "step 1  solver  row 5  reward 1.25  (correct 1)"
-    said = headline({"step": 0, "source": "gsm8k", "validation": True})
+    assert sample_heading(record) == "step 1  row 5  reward 1.25  (correct 1)"
+    assert sample_heading(record | {"policy": "solver"}) == "step 1  solver  row 5  reward 1.25  (correct 1)"
+    said = sample_heading({"step": 0, "source": "gsm8k", "validation": True})
     assert said == "step 0  row –  gsm8k  validation"
-    text = pages([record], 100, tokens=True, colour=False)
+    text = sample_pages([record], 100, tokens=True, colour=False)
     lines = [line.split() for line in text.splitlines()]
     assert ["#", "text", "loss_mask", "rollout_log_probs"] in lines
     assert ["1", "it\\n", "1", "-0.25"] in lines and ["2", "[b]", "0", "-1.5"] in lines
-    assert "rollout_log_probs" not in pages([record], 100, tokens=False, colour=False)
+    assert "rollout_log_probs" not in sample_pages([record], 100, tokens=False, colour=False)
 
 
 def run_with_samples(tmp_path):
@@ -115,10 +115,10 @@ def run_with_samples(tmp_path):
 
 def test_the_command_prints_lines_of_json_and_text(tmp_path):
     where = run_with_samples(tmp_path)
-    found = CliRunner().invoke(app, ["samples", "sums", "--json", "--step", "2", *where], catch_exceptions=False)
-    assert [json.loads(line) for line in found.stdout.splitlines()] == RECORDS[2:4]
-    found = CliRunner().invoke(app, ["samples", "sums", "--where", "reward<1.1", *where], catch_exceptions=False)
-    assert "step 1  row 4" in found.stdout and "4+4=" in found.stdout and "row 5" not in found.stdout
+    invoke = CliRunner().invoke(app, ["samples", "sums", "--json", "--step", "2", *where], catch_exceptions=False)
+    assert [json.loads(line) for line in invoke.stdout.splitlines()] == RECORDS[2:4]
+    invoke = CliRunner().invoke(app, ["samples", "sums", "--where", "reward<1.1", *where], catch_exceptions=False)
+    assert "step 1  row 4" in invoke.stdout and "4+4=" in invoke.stdout and "row 5" not in invoke.stdout
 
 
 def test_no_sample_says_which_there_are(tmp_path):
@@ -130,7 +130,7 @@ def test_no_sample_says_which_there_are(tmp_path):
             CliRunner().invoke(app, ["samples", "sums", *asked, *where], catch_exceptions=False)
     with pytest.raises(InvalidJob, match="no sample has a field foo"):
         CliRunner().invoke(app, ["samples", "sums", "--json", "--where", "foo<1", *where], catch_exceptions=False)
-    found = CliRunner().invoke(app, ["samples", "sums", "--json", "--where", "reward>99", *where])
-    assert (found.exit_code, found.stdout) == (0, "")
+    invoke = CliRunner().invoke(app, ["samples", "sums", "--json", "--where", "reward>99", *where])
+    assert (invoke.exit_code, invoke.stdout) == (0, "")
     with pytest.raises(InvalidJob, match="--where leaves none"):
         CliRunner().invoke(app, ["samples", "sums", "--where", "reward>99", *where], catch_exceptions=False)

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 
-from rljob_api.tests.patience import PATIENCE_SECONDS
+from rljob_api.tests.timeouts import TEST_TIMEOUT_SECONDS
 from rljob_worker.cli.tests import run_fake_pods
 from rljob_worker.cli.tests.test_commands import write_job
 from rljob_worker.tests.waiting import is_gone, pid_in, wait_for
@@ -74,7 +74,7 @@ def test_the_table_grows_and_the_summary_follows(tmp_path):
         go.touch()
         text = rest_of(terminal)
         assert "tiny: succeeded after 1 of 10 steps" in text
-        assert process.wait(PATIENCE_SECONDS) == 0
+        assert process.wait(TEST_TIMEOUT_SECONDS) == 0
 
 
 def test_control_c_once_checkpoints_and_stops(tmp_path):
@@ -86,7 +86,7 @@ def test_control_c_once_checkpoints_and_stops(tmp_path):
         read_until(terminal, "0.125")
         os.write(terminal, CONTROL_C)
         text = rest_of(terminal)
-        assert process.wait(PATIENCE_SECONDS) == 76
+        assert process.wait(TEST_TIMEOUT_SECONDS) == 76
         assert "stopping after this step or the next, with a checkpoint" in text
         assert "go on       rljob run job.yaml" in text
 
@@ -101,7 +101,7 @@ def test_control_c_twice_stops_now(tmp_path):
         read_until(terminal, "stopping after this step")
         os.write(terminal, CONTROL_C)
         rest_of(terminal)
-        assert process.wait(PATIENCE_SECONDS) == 130
+        assert process.wait(TEST_TIMEOUT_SECONDS) == 130
         assert is_gone(worker)
 
 
@@ -113,5 +113,5 @@ def test_a_closed_terminal_is_a_request_to_stop(tmp_path):
         worker = pid_in(ready)
         read_until(terminal, "0.125")
         os.close(terminal)
-        assert process.wait(PATIENCE_SECONDS) == 76
+        assert process.wait(TEST_TIMEOUT_SECONDS) == 76
         wait_for(lambda: is_gone(worker))

@@ -16,7 +16,7 @@ _NONE = re.compile(r"reward/([^/]+)/none_fraction")
 _WORDS = {"timeouts": "timed out", "errors": "failed", "retries": "called again"}
 
 
-def number(value: float | None, digits: int = 3) -> str:
+def format_number(value: float | None, digits: int = 3) -> str:
     """Significant digits without exponents for everyday sizes: 0.512, 0.00021, 12.3, 1.2e-07."""
     if value is None:
         return MISSING
@@ -67,10 +67,10 @@ def misses_of(records: Iterable[Mapping[str, Any]]) -> list[str]:
     nones: dict[str, float] = {}
     for record in records:
         for name, value in record.items():
-            if (found := _MISSES.fullmatch(name)) and value:
-                counts.setdefault(found[1], Counter())[found[2]] += int(value)
-            elif found := _NONE.fullmatch(name):
-                nones[found[1]] = min(value, nones.get(found[1], 1.0))
+            if (fullmatch := _MISSES.fullmatch(name)) and value:
+                counts.setdefault(fullmatch[1], Counter())[fullmatch[2]] += int(value)
+            elif fullmatch := _NONE.fullmatch(name):
+                nones[fullmatch[1]] = min(value, nones.get(fullmatch[1], 1.0))
     silent = sorted(name for name, fraction in nones.items() if fraction == 1)
     missed = [f"reward {name}: {_counted(kinds)}" for name, kinds in sorted(counts.items())]
     return [*missed, *(f"reward {name}: None for every row, which counts 0" for name in silent)]

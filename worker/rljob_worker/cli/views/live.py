@@ -14,8 +14,8 @@ from rich.table import Table
 from rich.text import Text
 
 from rljob_worker.cli.output import silence
-from rljob_worker.cli.views.figures import count, duration, misses_of, number, size
-from rljob_worker.local.watching.progress import MetricsTail, Progress
+from rljob_worker.cli.views.figures import count, duration, format_number, misses_of, size
+from rljob_worker.local.watching.progress import MetricsTail, RunProgress
 from rljob_worker.rundir.directory import RUNNING_PHASES, RunDirectory, RunNote
 
 NUM_ROWS = 12
@@ -23,13 +23,13 @@ NUM_ROWS = 12
 
 # title, metric, how it is written
 COLUMNS = (
-    ("reward", "reward/mean", number),
-    ("validation", "validation/accuracy", number),
-    ("loss", "loss/policy", number),
-    ("KL", "kl/reference", number),
-    ("entropy", "policy/entropy", number),
-    ("clip", "policy/clip_fraction", number),
-    ("length", "response_length/mean", number),
+    ("reward", "reward/mean", format_number),
+    ("validation", "validation/accuracy", format_number),
+    ("loss", "loss/policy", format_number),
+    ("KL", "kl/reference", format_number),
+    ("entropy", "policy/entropy", format_number),
+    ("clip", "policy/clip_fraction", format_number),
+    ("length", "response_length/mean", format_number),
     ("tok/s", "throughput/tokens_per_second", count),
     ("time", "time/step_seconds", duration),
     ("data", "data/bytes_total", size),
@@ -76,7 +76,7 @@ class LiveView:
                 for miss in misses_of([record]):
                     self.say(f"warning: step {record['step']}: {miss}")
         if self._note is not None:
-            progress = Progress(self._tail.records, self._total_steps, self._stages)
+            progress = RunProgress(self._tail.records, self._total_steps, self._stages)
             waited_seconds = time.monotonic() - self._moved_seconds
             with self._on_terminal():
                 self._live.update(picture(self._note, progress, waited_seconds), refresh=True)
@@ -95,12 +95,12 @@ class LiveView:
             silence()
 
 
-def picture(note: RunNote, progress: Progress, waited_seconds: float) -> RenderableType:
+def picture(note: RunNote, progress: RunProgress, waited_seconds: float) -> RenderableType:
     """Head, recent steps, the step under way, and where the time of the last step went."""
     return Group(_head(note, progress), StepTable(note, progress, waited_seconds), _stages(progress))
 
 
-def _head(note: RunNote, progress: Progress) -> RenderableType:
+def _head(note: RunNote, progress: RunProgress) -> RenderableType:
     head = Table.grid(padding=(0, 2))
     bar = ProgressBar(total=max(1, note.total_steps), completed=progress.step, width=24)
     doing = f": {note.doing}" if note.doing and note.phase == "Starting" else ""
@@ -116,7 +116,7 @@ class StepTable:
     """Recent steps and the one under way, with as many columns as the terminal has room for."""
 
     note: RunNote
-    progress: Progress
+    progress: RunProgress
     waited_seconds: float
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
@@ -142,7 +142,7 @@ class StepTable:
         return table
 
 
-def _stages(progress: Progress) -> Text:
+def _stages(progress: RunProgress) -> Text:
     """Seconds per stage of the last step, the longest first."""
     if not progress.records:
         return Text("loading models and data", style="dim")
@@ -150,5 +150,5 @@ def _stages(progress: Progress) -> Text:
     best = progress.best("reward/mean")
     said = [f"{name} {duration(seconds)}" for name, seconds in stages]
     if best:
-        said.append(f"best reward {number(best[1])} at step {best[0]}")
+        said.append(f"best reward {format_number(best[1])} at step {best[0]}")
     return Text(" · ".join(said), style="dim")

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from rljob_worker.cli.output import say
-from rljob_worker.cli.views.figures import count, duration, misses_of, number, size
-from rljob_worker.local.watching.progress import MetricsTail, Progress
+from rljob_worker.cli.views.figures import count, duration, format_number, misses_of, size
+from rljob_worker.local.watching.progress import MetricsTail, RunProgress
 from rljob_worker.rundir.directory import RunDirectory, RunNote
-from rljob_worker.storage.place import Place
+from rljob_worker.storage.paths import StoragePath
 
 LONG_SECONDS = 5.0
 """After which the phase of a start is reported although it has not ended, and again whenever that has doubled."""
@@ -33,11 +33,11 @@ class PlainView:
         self._total_steps = total_steps
         self._stages = stages
         self._phase = self._doing = ""
-        self._clock, self._began, self._told_seconds = clock, clock(), LONG_SECONDS
+        self._clock, self._began, self._report_seconds = clock, clock(), LONG_SECONDS
 
     def note(self, note: RunNote) -> None:
         if note.doing != self._doing:
-            self._doing, self._began, self._told_seconds = note.doing, self._clock(), LONG_SECONDS
+            self._doing, self._began, self._report_seconds = note.doing, self._clock(), LONG_SECONDS
         if note.phase != self._phase:
             self._phase = note.phase
             if note.phase in ("Restarting", "Stopping"):
@@ -48,12 +48,12 @@ class PlainView:
         say(text)
 
     def tick(self) -> None:
-        if self._phase == "Starting" and self._doing and self._clock() - self._began >= self._told_seconds:
-            say(f"  {self._doing} ... {self._told_seconds:.0f} s so far")
-            self._told_seconds *= 2
+        if self._phase == "Starting" and self._doing and self._clock() - self._began >= self._report_seconds:
+            say(f"  {self._doing} ... {self._report_seconds:.0f} s so far")
+            self._report_seconds *= 2
         for record in self._tail.poll():
-            earlier = [each for each in self._tail.records if each["step"] <= record["step"]]
-            say(step_line(record, Progress(earlier, self._total_steps, self._stages)))
+            earlier = [item for item in self._tail.records if item["step"] <= record["step"]]
+            say(format_step(record, RunProgress(earlier, self._total_steps, self._stages)))
             for miss in misses_of([record]):
                 say(f"warning: step {record['step']}: {miss}")
 
@@ -61,20 +61,20 @@ class PlainView:
         self.tick()
 
 
-def step_line(record: Mapping[str, Any], progress: Progress) -> str:
+def format_step(record: Mapping[str, Any], progress: RunProgress) -> str:
     """One step in one line; figures that the step does not have are left out."""
     stages = progress.stage_seconds(record)
     times = ", ".join(f"{name} {duration(seconds)}" for name, seconds in stages.items())
     seconds = record.get("time/step_seconds")
     parts = [
         f"step {record['step']}/{progress.total_steps}",
-        _figure("reward", number(record.get("reward/mean"))),
-        _figure("validation", number(record.get("validation/accuracy"))),
-        _figure("loss", number(record.get("loss/policy"))),
-        _figure("kl", number(record.get("kl/reference"))),
-        _figure("entropy", number(record.get("policy/entropy"))),
-        _figure("clip", number(record.get("policy/clip_fraction"))),
-        _figure("length", number(record.get("response_length/mean"))),
+        _figure("reward", format_number(record.get("reward/mean"))),
+        _figure("validation", format_number(record.get("validation/accuracy"))),
+        _figure("loss", format_number(record.get("loss/policy"))),
+        _figure("kl", format_number(record.get("kl/reference"))),
+        _figure("entropy", format_number(record.get("policy/entropy"))),
+        _figure("clip", format_number(record.get("policy/clip_fraction"))),
+        _figure("length", format_number(record.get("response_length/mean"))),
         _figure("tokens/s", count(record.get("throughput/tokens_per_second"))),
         "" if seconds is None else f"{duration(seconds)}{f' ({times})' if times else ''}",
         _figure("data", size(record.get("data/bytes_total"))),
@@ -87,7 +87,7 @@ def _figure(name: str, text: str) -> str:
     return "" if text == "–" else f"{name} {text}"
 
 
-def summary(note: RunNote, progress: Progress, directory: RunDirectory, steps: list[int], command: str) -> str:
+def summary(note: RunNote, progress: RunProgress, directory: RunDirectory, steps: list[int], command: str) -> str:
     """Several lines; `steps` are those of committed checkpoints, `command` is what began the run."""
     took = duration(note.updated_seconds - note.started_seconds)
     lines = [f"{note.name}: {note.phase.lower()} after {progress.step} of {note.total_steps} steps, in {took}"]
@@ -98,7 +98,7 @@ def summary(note: RunNote, progress: Progress, directory: RunDirectory, steps: l
     return "\n".join(lines)
 
 
-def _rises(progress: Progress) -> list[str]:
+def _rises(progress: RunProgress) -> list[str]:
     lines = []
     window = min(WINDOW, max(1, progress.step // 2))
     first, last = progress.mean_of_first("reward/mean", window), progress.mean_of_last("reward/mean", window)
@@ -106,23 +106,27 @@ def _rises(progress: Progress) -> list[str]:
     if first is not None and best is not None:
         averaged = f" (mean of {window} steps)" if window > 1 else ""
         lines.append(
-            f"  reward      {number(first)} -> {number(last)}{averaged}, best {number(best[1])} at step {best[0]}"
+            f"  reward      {format_number(first)} -> {format_number(last)}{averaged}, best "
+            f"{format_number(best[1])} at step {best[0]}"
         )
     best = progress.best("validation/accuracy")
     if best is not None:
         first, last = progress.first("validation/accuracy"), progress.latest("validation/accuracy")
-        lines.append(f"  validation  {number(first)} -> {number(last)}, best {number(best[1])} at step {best[0]}")
+        lines.append(
+            f"  validation  {format_number(first)} -> {format_number(last)}, best {format_number(best[1])} at step "
+            f"{best[0]}"
+        )
     return lines
 
 
 def _places(directory: RunDirectory, steps: list[int]) -> list[str]:
-    found = [
+    result = [
         ("metrics", directory.metrics),
         ("samples", directory.samples),
         ("report", directory.report),
         ("logs", directory.path / "logs"),
     ]
-    lines = [f"  {name:<11} {shortest(path)}" for name, path in found if path.exists()]
+    lines = [f"  {name:<11} {shortest(path)}" for name, path in result if path.exists()]
     if steps:
         listed = ", ".join(map(str, steps))
         lines.append(f"  {'checkpoints':<11} {shortest(directory.checkpoints)} (steps {listed})")
@@ -140,7 +144,7 @@ def _next_steps(note: RunNote, directory: RunDirectory, steps: list[int], comman
     return lines
 
 
-def shortest(place: Place) -> str:
+def shortest(place: StoragePath) -> str:
     """Relative to the current directory if it is below it."""
     here = Path.cwd()
     return str(place.relative_to(here)) if isinstance(place, Path) and place.is_relative_to(here) else str(place)

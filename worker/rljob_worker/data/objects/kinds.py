@@ -15,7 +15,7 @@ _KINDS = {".parquet": PARQUET, ".jsonl": LINES, ".ndjson": LINES, ".json": LINES
 _NOT_ROWS = ("dataset_info.json", "dataset_infos.json", "dataset_dict.json", "state.json")
 
 
-def rows_of(path: str, listing: Listing) -> tuple[str, Listing]:
+def row_objects(path: str, listing: Listing) -> tuple[str, Listing]:
     """The files of a listing that hold rows, and their one kind. Raises BadData."""
     if not listing:
         raise BadData(f"nothing is at {path}: no object matches it")
@@ -24,8 +24,8 @@ def rows_of(path: str, listing: Listing) -> tuple[str, Listing]:
     files = tuple(file for file in listing if _kind(file) is not None)
     kinds = Counter(_kind(file) for file in files)
     if len(kinds) != 1:
-        found = f"holds {' and '.join(sorted(map(str, kinds)))} files" if kinds else f"holds {_others(listing)}"
-        raise BadData(f"a data set in a store is Parquet files or JSON-lines files; {path} {found}")
+        result = f"holds {' and '.join(sorted(map(str, kinds)))} files" if kinds else f"holds {_others(listing)}"
+        raise BadData(f"a data set in a store is Parquet files or JSON-lines files; {path} {result}")
     for file in files:
         if not file.size:
             raise BadData(f"{file.path} is empty")

@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rljob_worker.data.listing import DataFile, Listing
-from rljob_worker.data.objects.kinds import rows_of
-from rljob_worker.data.objects.store import Span, Store, joined
-from rljob_worker.data.source import BATCH_ROWS, NoColumn, Places, Rows, record_of, top_of, value_of
+from rljob_worker.data.objects.kinds import row_objects
+from rljob_worker.data.objects.store import Span, Store, coalesced_spans
+from rljob_worker.data.source import BATCH_ROWS, NoColumn, Places, ScannedRows, json_record, top_of, value_of
 from rljob_worker.errors import BadData
 
 SCAN_BYTES = 4 << 20
@@ -35,7 +35,7 @@ class LineSource:
     columns: tuple[str, ...]
     store: Store
 
-    def scan(self) -> Iterator[Rows]:
+    def scan(self) -> Iterator[ScannedRows]:
         batch: list[_Line] = []
         is_first = True
         for line in self._lines():
@@ -50,7 +50,7 @@ class LineSource:
 
     def read(self, places: Places) -> dict[str, list[Any]]:
         spans = [Span(self.files[file], start, start + size) for file, start, size in places.tolist()]
-        requests, home = joined(spans)
+        requests, home = coalesced_spans(spans)
         blocks = self.store.read(requests)
         lines = (
             blocks[at][span.start - requests[at].start : span.stop - requests[at].start]
@@ -62,7 +62,7 @@ class LineSource:
         return f"the line at byte {place[1]} of {self.files[place[0]].path}"
 
     def list_files(self) -> Listing:
-        return rows_of(self.path, self.store.list_files())[1]
+        return row_objects(self.path, self.store.list_files())[1]
 
     def _lines(self) -> Iterator[_Line]:
         """All lines that are not blank."""
@@ -87,15 +87,15 @@ class LineSource:
                 raise BadData(f"line {number} of {file.path} is longer than {MAX_LINE_BYTES >> 20} MiB")
         yield rest
 
-    def _rows(self, lines: Sequence[_Line], is_first: bool) -> Rows:
+    def _rows(self, lines: Sequence[_Line], is_first: bool) -> ScannedRows:
         def where(i: int) -> str:
             return f"line {lines[i][2]} of {self.files[lines[i][0]].path}"
 
-        records = [record_of(line[3], where(i)) for i, line in enumerate(lines)]
+        records = [json_record(line[3], where(i)) for i, line in enumerate(lines)]
         if is_first:
             self._check_columns(list(records[0]))
         places = np.array([(index, at, len(line)) for index, at, _, line in lines], np.int64)
-        return Rows(places, self._values(records), where)
+        return ScannedRows(places, self._values(records), where)
 
     def _check_columns(self, there: Sequence[str]) -> None:
         for name in self.columns:

@@ -8,17 +8,17 @@ from collections.abc import Iterator, Sequence
 
 from rljob_api.vocabulary.data_url import problem_of
 from rljob_worker.data.find_or_make import Beat, find_or_make
-from rljob_worker.data.listing import Listing, from_json, to_json
-from rljob_worker.data.objects.kinds import PARQUET, rows_of
+from rljob_worker.data.listing import Listing, listing_from_json, listing_to_json
+from rljob_worker.data.objects.kinds import PARQUET, row_objects
 from rljob_worker.data.objects.lines import LineSource
 from rljob_worker.data.objects.row_groups import RowGroupSource
 from rljob_worker.data.objects.store import Store
-from rljob_worker.data.source import DataAccess, DatasetSpec, Source, stem
+from rljob_worker.data.source import DataAccess, DataSource, SourceSpec, stem
 from rljob_worker.errors import InvalidJob
 from rljob_worker.storage.address import Address
 
 
-def open_objects(spec: DatasetSpec, columns: Sequence[str], access: DataAccess) -> Source:
+def open_objects(spec: SourceSpec, columns: Sequence[str], access: DataAccess) -> DataSource:
     """Open one data set of the job: list its files, and nothing more.
 
     One rank of an attempt lists, and the others read what it found: a store that changes while they start cannot give
@@ -28,18 +28,20 @@ def open_objects(spec: DatasetSpec, columns: Sequence[str], access: DataAccess) 
     """
     if problem := problem_of(spec.path):
         raise InvalidJob(f"{spec.path}: {'. '.join(problem)}")
-    store = Store(Address.of(spec.path), access.patience)
+    store = Store(Address.of(spec.path), access.retry_policy)
     name = hashlib.sha256(json.dumps([access.attempt, spec.path]).encode()).hexdigest()[:32]
 
     def make(beat: Beat) -> Iterator[bytes]:
-        yield json.dumps(to_json(store.list_files())).encode()
+        yield json.dumps(listing_to_json(store.list_files())).encode()
 
-    everything = from_json(json.loads(bytes(find_or_make(access.cache_dir / "listings" / f"{name}.json", make))))
+    everything = listing_from_json(
+        json.loads(bytes(find_or_make(access.cache_dir / "listings" / f"{name}.json", make)))
+    )
     return source_of(spec.name, spec.path, everything, columns, store)
 
 
-def source_of(name: str | None, path: str, listing: Listing, columns: Sequence[str], store: Store) -> Source:
+def source_of(name: str | None, path: str, listing: Listing, columns: Sequence[str], store: Store) -> DataSource:
     """The rows of a listing's files. Raises BadData for files of an unknown kind."""
-    kind, files = rows_of(path, listing)
+    kind, files = row_objects(path, listing)
     of_kind = RowGroupSource if kind == PARQUET else LineSource
     return of_kind(name or stem(path), path, files, tuple(columns), store)

@@ -21,9 +21,9 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from rljob_worker.data.listing import DataFile, Listing
-from rljob_worker.data.objects.kinds import rows_of
+from rljob_worker.data.objects.kinds import row_objects
 from rljob_worker.data.objects.store import Span, Store
-from rljob_worker.data.source import BATCH_ROWS, NoColumn, Places, Rows, no_text, top_of, value_of
+from rljob_worker.data.source import BATCH_ROWS, NoColumn, Places, ScannedRows, no_text, top_of, value_of
 from rljob_worker.errors import BadData, RLJobError
 from rljob_worker.storage.object_path import RangedFile
 
@@ -50,7 +50,7 @@ class RowGroupSource:
     store: Store
     cache: ByteCache = field(default_factory=lambda: ByteCache(CACHE_BYTES))
 
-    def scan(self) -> Iterator[Rows]:
+    def scan(self) -> Iterator[ScannedRows]:
         num_rows, largest = 0, 0
         for index, file in enumerate(self.files):
             first = 0
@@ -82,8 +82,8 @@ class RowGroupSource:
         # the rows of a shuffled step are in as many groups, and one request after the other would wait for each
         with ThreadPoolExecutor(max(1, min(MAX_GROUPS_AT_ONCE, len(groups)))) as pool:
             for chosen, table in pool.map(rows_of_group, range(len(groups))):
-                for name, found in self._values(table).items():
-                    for at, value in zip(chosen, found, strict=True):
+                for name, result in self._values(table).items():
+                    for at, value in zip(chosen, result, strict=True):
                         values[name][at] = value
         return values
 
@@ -91,9 +91,9 @@ class RowGroupSource:
         return f"row {place[2] + 1} of row group {place[1] + 1} of {self.files[place[0]].path}"
 
     def list_files(self) -> Listing:
-        return rows_of(self.path, self.store.list_files())[1]
+        return row_objects(self.path, self.store.list_files())[1]
 
-    def _rows(self, file: DataFile, place: tuple[int, int, int], first: int, table: pa.Table) -> Rows:
+    def _rows(self, file: DataFile, place: tuple[int, int, int], first: int, table: pa.Table) -> ScannedRows:
         """first: number of the first row in its file."""
 
         def where(i: int) -> str:
@@ -102,7 +102,7 @@ class RowGroupSource:
         index, group, start = place
         places = np.array([(index, group, start + i) for i in range(len(table))], np.int64).reshape(-1, 3)
         try:
-            return Rows(places, self._values(table), where)
+            return ScannedRows(places, self._values(table), where)
         except UnicodeDecodeError as error:
             raise no_text(error, len(table), lambda i: self._values(table.slice(i, 1)), where) from error
 
@@ -112,7 +112,7 @@ class RowGroupSource:
 
     def _footer(self, index: int) -> pq.FileMetaData:
         key = ("footer", index)
-        return self.cache.find_or_make(key, lambda: self._open(index).metadata, lambda found: found.serialized_size)
+        return self.cache.find_or_make(key, lambda: self._open(index).metadata, lambda result: result.serialized_size)
 
     def _read_group(self, index: int, group: int) -> pa.Table:
         file = self._open(index, self._footer(index))
@@ -128,8 +128,8 @@ class RowGroupSource:
         file = self.files[index]
 
         def read_range(start: int, stop: int) -> bytes:
-            (found,) = self.store.read([Span(file, start, stop)])
-            return found
+            (result,) = self.store.read([Span(file, start, stop)])
+            return result
 
         opened = pa.PythonFile(RangedFile(file.size, read_range), mode="r")
         with _readable(file):

@@ -8,11 +8,18 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rljob_worker.data.listing import DataFile, Listing
-from rljob_worker.data.patience import Patience
+from rljob_worker.data.store_retry import StoreRetryPolicy
 from rljob_worker.errors import BadData, InvalidJob
 from rljob_worker.storage.address import Address
 from rljob_worker.storage.connection import connected
-from rljob_worker.storage.trouble import Conflict, Trouble, failure_of, is_for_good, is_of_store, trouble_of
+from rljob_worker.storage.store_errors import (
+    StoreErrorKind,
+    VersionConflict,
+    error_kind_of,
+    failure_of,
+    is_for_good,
+    is_of_store,
+)
 
 if TYPE_CHECKING:
     from obstore import ObjectMeta
@@ -43,7 +50,7 @@ class Store:
     """Opens its connections at the first request, so that it may be made before a fork."""
 
     address: Address
-    patience: Patience
+    retry_policy: StoreRetryPolicy
     _client: Any = field(default=None, repr=False)
 
     def list_files(self) -> Listing:
@@ -66,8 +73,8 @@ class Store:
         if self.address.is_web:
             raise BadData(f"there is no file at {self.address.url_of(self.address.key)}")
         where = self.address.url_of(self.address.prefix)
-        found = await self._asked(where, self._collect)
-        by_key = {meta["path"]: meta for meta in found}
+        asked = await self._asked(where, self._collect)
+        by_key = {meta["path"]: meta for meta in asked}
         return tuple(self._file(by_key[key]) for key in self.address.chosen(by_key))
 
     async def _collect(self) -> Sequence[ObjectMeta]:
@@ -82,9 +89,9 @@ class Store:
             return None
         url = self.address.url_of(key)
         try:
-            return self._file(await self.patience.outlast(url, lambda: self.client.head_async(key)))
+            return self._file(await self.retry_policy.with_retries(url, lambda: self.client.head_async(key)))
         except Exception as error:
-            if trouble_of(error) is Trouble.ABSENT:
+            if error_kind_of(error) is StoreErrorKind.ABSENT:
                 return None
             raise self._explained(url, error) from error
 
@@ -114,7 +121,7 @@ class Store:
 
     async def _asked(self, what: str, ask: Callable[[], Awaitable[Answer]]) -> Answer:
         try:
-            return await self.patience.outlast(what, ask)
+            return await self.retry_policy.with_retries(what, ask)
         except Exception as error:
             raise self._explained(what, error) from error
 
@@ -123,7 +130,7 @@ class Store:
         if not is_of_store(error):
             return error
         failure = failure_of(error, self.address, what)
-        if isinstance(failure, Conflict):
+        if isinstance(failure, VersionConflict):
             return BadData(_replaced(what))
         return (InvalidJob if is_for_good(failure) else BadData)(f"{what}: {failure.strerror}")
 
@@ -143,19 +150,19 @@ def _replaced(path: str) -> str:
     return f"{path} was replaced while the job read it: put the file back and go on, or start a new run"
 
 
-def joined(spans: Sequence[Span]) -> tuple[list[Span], list[int]]:
+def coalesced_spans(spans: Sequence[Span]) -> tuple[list[Span], list[int]]:
     """Fewer spans that cover all, and in which of them each of the given ones lies."""
     order = sorted(range(len(spans)), key=lambda i: (spans[i].file.path, spans[i].start))
-    found: list[Span] = []
+    result: list[Span] = []
     home = [0] * len(spans)
     for i in order:
         span = spans[i]
-        if found and _fits(found[-1], span):
-            found[-1] = Span(span.file, found[-1].start, max(found[-1].stop, span.stop))
+        if result and _fits(result[-1], span):
+            result[-1] = Span(span.file, result[-1].start, max(result[-1].stop, span.stop))
         else:
-            found.append(span)
-        home[i] = len(found) - 1
-    return found, home
+            result.append(span)
+        home[i] = len(result) - 1
+    return result, home
 
 
 def _fits(before: Span, span: Span) -> bool:

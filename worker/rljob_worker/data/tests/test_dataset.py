@@ -217,9 +217,9 @@ def test_ranks_that_find_everything_never_take_a_lock(tmp_path, plain, monkeypat
         raise AssertionError("a lock, though everything is there")
 
     monkeypatch.setattr(fcntl, "flock", unwanted)
-    found = open_data(tmp_path, plain, path)
-    assert (len(found), found.fingerprint) == (len(made), made.fingerprint)
-    assert found.fetch(np.arange(6)).texts == made.fetch(np.arange(6)).texts
+    result = open_data(tmp_path, plain, path)
+    assert (len(result), result.fingerprint) == (len(made), made.fingerprint)
+    assert result.fetch(np.arange(6)).texts == made.fetch(np.arange(6)).texts
 
 
 def test_a_file_that_changed_is_converted_anew_and_so_is_what_somebody_removed(tmp_path, plain):
@@ -236,8 +236,8 @@ def test_a_long_survey_shows_life_with_every_batch(tmp_path, plain, monkeypatch)
     monkeypatch.setattr(disk_source, "BATCH_ROWS", 2)
     monkeypatch.setattr(Beat, "__call__", lambda beat: touched.append(beat))
     open_data(tmp_path, plain, make_lines(tmp_path, numbered(5)))
-    converting, *surveying = touched
-    assert len(surveying) == 1 + 3 and set(surveying) == {surveying[0]} != {converting}
+    converting, *survey_thread = touched
+    assert len(survey_thread) == 1 + 3 and set(survey_thread) == {survey_thread[0]} != {converting}
 
 
 def test_only_so_many_rows_of_each_source(tmp_path, plain):
@@ -463,7 +463,7 @@ def fingerprint_in_process(arguments):
 def test_ranks_that_start_together_share_the_cache(tmp_path, plain):
     path = make_parquet(tmp_path, numbered(500))
     with forking().Pool(2) as ranks:
-        found = ranks.map(fingerprint_in_process, [(tmp_path, path)] * 2, chunksize=1)
-    assert set(found) == {open_data(tmp_path, plain, path).fingerprint}
+        result = ranks.map(fingerprint_in_process, [(tmp_path, path)] * 2, chunksize=1)
+    assert set(result) == {open_data(tmp_path, plain, path).fingerprint}
     leftover = [name for name in os.listdir(tmp_path / "cache" / "surveys") if "partial" in name]
     assert leftover == []

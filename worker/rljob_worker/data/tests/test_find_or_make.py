@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from rljob_api.tests.patience import PATIENCE_SECONDS
+from rljob_api.tests.timeouts import TEST_TIMEOUT_SECONDS
 from rljob_worker.data import find_or_make as module
 from rljob_worker.data.find_or_make import find_or_make
 from rljob_worker.errors import StorageError
@@ -155,13 +155,13 @@ def test_one_process_of_a_host_asks_the_shared_storage_for_its_lock(place, monke
 
     def make(beat):
         begun.set()
-        assert end.wait(PATIENCE_SECONDS)
+        assert end.wait(TEST_TIMEOUT_SECONDS)
         return [b"answer"]
 
     monkeypatch.setattr(fcntl, "flock", recording)
     with ThreadPoolExecutor(2) as ranks:
         first = ranks.submit(find_or_make, place, make)
-        assert begun.wait(PATIENCE_SECONDS)
+        assert begun.wait(TEST_TIMEOUT_SECONDS)
         second = ranks.submit(find_or_make, place, unwanted)
         wait_for(lambda: len(asked) == 3)
         assert asked == [EXCLUSIVE, TRY, EXCLUSIVE], "the second waits on its own host"

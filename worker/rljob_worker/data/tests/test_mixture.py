@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rljob_worker.data.mixture import LONGEST_ROUND, Mixture, places_of
+from rljob_worker.data.mixture import LONGEST_ROUND, Mixture, places_per_round
 from rljob_worker.stages.assembly import share_of_rank
 
 weights = st.lists(st.sampled_from([0, 0.1, 0.25, 1, 1.5, 2, 3, 7, 40]), min_size=1, max_size=7).filter(any)
@@ -97,12 +97,12 @@ def test_sources_of_the_same_length_have_orders_of_their_own():
     ],
 )
 def test_a_round_has_the_fewest_places_that_tell_the_weights_apart(given, places):
-    assert places_of(given) == places
+    assert places_per_round(given) == places
 
 
 @given(st.lists(st.floats(0, 1e300), min_size=1, max_size=64).filter(any))
 def test_a_round_of_any_weights_is_bounded_and_leaves_nobody_out(given):
-    places = places_of(given)
+    places = places_per_round(given)
     assert sum(places) <= LONGEST_ROUND
     assert [count > 0 for count in places] == [weight > 0 for weight in given]
 

@@ -5,7 +5,7 @@ import threading
 import numpy as np
 import pytest
 
-from rljob_api.tests.patience import PATIENCE_SECONDS
+from rljob_api.tests.timeouts import TEST_TIMEOUT_SECONDS
 from rljob_worker.data.read_ahead import ReadAhead
 from rljob_worker.tests.waiting import wait_for
 
@@ -18,7 +18,7 @@ class Reader:
         self.read = []
 
     def __call__(self, ordinals):
-        assert self.gate.wait(PATIENCE_SECONDS)
+        assert self.gate.wait(TEST_TIMEOUT_SECONDS)
         self.read.append((ordinals.tolist(), threading.current_thread() is threading.main_thread()))
         if (ordinals < 0).any():
             raise ValueError(f"cannot read {ordinals.tolist()}")

@@ -11,7 +11,7 @@ from rljob_worker.databuffer.links.links import Links
 from rljob_worker.databuffer.protocol.errors import OutOfOrder, require
 from rljob_worker.databuffer.protocol.peer_side import LeaseAsked, LeaseGranted
 from rljob_worker.databuffer.protocol.worker_side import Lease, TakeLease
-from rljob_worker.databuffer.routes.hosts import Host, Worker
+from rljob_worker.databuffer.routes.hosts import Host, WorkerId
 from rljob_worker.databuffer.routes.lease_route import LeaseRoute
 from rljob_worker.databuffer.store.monitor import Monitor
 
@@ -41,7 +41,7 @@ class Leases:
 
     # ---- of a generator
 
-    def ask(self, worker: Worker, request: TakeLease) -> None:
+    def ask(self, worker: WorkerId, request: TakeLease) -> None:
         """Ask for a worker's next lease, unless that is done; under no lock. Raises OutOfOrder for a question while
         another one is open."""
         route = self.routes[request.stage]
@@ -55,7 +55,7 @@ class Leases:
         elif before != asked:
             raise OutOfOrder(f"{worker} asks for a lease of {asked} while it waits for one of {before}")
 
-    def granted(self, worker: Worker, stage: str) -> Lease | None:
+    def granted(self, worker: WorkerId, stage: str) -> Lease | None:
         """The answer if it is there, once; under the lock."""
         generator = self.routes[stage].generator_of(worker)
         assert generator is not None

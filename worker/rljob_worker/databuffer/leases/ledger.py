@@ -56,17 +56,17 @@ class Ledger:
             require(step > self._forgotten, f"step {step} is over: no lease of it is asked for any more")
             self._rounds[step, number] = _Round(num_leases, self._owner)
             self._forget(step - self._lag - 1)
-        found = self._rounds[step, number]
-        words = f"round {number} of step {step} has {found.num_leases} leases, and not {num_leases}"
-        require(found.num_leases == num_leases, words)
-        if found.next_lease >= num_leases:
+        rounds = self._rounds[step, number]
+        words = f"round {number} of step {step} has {rounds.num_leases} leases, and not {num_leases}"
+        require(rounds.num_leases == num_leases, words)
+        if rounds.next_lease >= num_leases:
             return None
-        lease, found.next_lease = found.next_lease, found.next_lease + self._num_owners
+        lease, rounds.next_lease = rounds.next_lease, rounds.next_lease + self._num_owners
         return lease
 
     def _forget(self, last: int) -> None:
         self._forgotten = max(self._forgotten, last)
-        self._rounds = {key: each for key, each in self._rounds.items() if key[0] > self._forgotten}
+        self._rounds = {key: item for key, item in self._rounds.items() if key[0] > self._forgotten}
 
 
 def merge_outcomes(payloads: Sequence[bytes]) -> bytes:

@@ -14,18 +14,18 @@ from typing import TYPE_CHECKING
 import msgspec
 import pyarrow.flight as flight
 
-from rljob_worker.databuffer.links.book import AddressBook
+from rljob_worker.databuffer.links.address_book import AddressBook
 from rljob_worker.databuffer.links.faults import errors_of
 from rljob_worker.databuffer.links.fencing import Headers, Identity, headers_of
 from rljob_worker.databuffer.protocol.codec import encode, opened, sealed
 from rljob_worker.databuffer.protocol.errors import Away, Damaged, Elsewhere, Malformed, Refused
-from rljob_worker.databuffer.protocol.peer_side import Answer, Question, Take
+from rljob_worker.databuffer.protocol.peer_side import PeerAnswer, Question, Take
 from rljob_worker.databuffer.routes.hosts import Host
 from rljob_worker.databuffer.work import THREADS, Threads
 from rljob_worker.errors import PeerLost
 
 if TYPE_CHECKING:
-    from rljob_worker.databuffer.links.credentials import Credentials
+    from rljob_worker.databuffer.links.credentials import TlsCredentials
 
 
 MAX_BYTES = 256 << 20
@@ -58,25 +58,25 @@ RENEW_SECONDS = 2.0
 HANDSHAKE_SECONDS = 2.0
 """How long finding out why a peer does not answer may take."""
 
-_read_answer = msgspec.msgpack.Decoder(Answer)
+_read_answer = msgspec.msgpack.Decoder(PeerAnswer)
 
 
-class Connection:
+class PeerConnection:
     """Calls may come from several threads; what goes wrong is raised as an error of ours that names the peer."""
 
     def __init__(
         self,
         host: Host,
-        book: AddressBook,
+        address_book: AddressBook,
         identity: Identity,
         life: str,
         clock: Callable[[], float] = time.monotonic,
-        credentials: Credentials | None = None,
+        credentials: TlsCredentials | None = None,
     ) -> None:
         """credentials: for mutual TLS; None speaks plain text."""
-        self.whom = f"the data buffer of host {host}"
+        self.peer_name = f"the data buffer of host {host}"
         self._host = host
-        self._book = book
+        self._address_book = address_book
         self._identity = identity
         self._own_life = life
         self._credentials = credentials
@@ -95,14 +95,14 @@ class Connection:
                 self._life = life
                 self._headers = headers_of(self._identity, self._host, self._own_life, life)
             if self._life != life:
-                raise Refused(f"{self.whom} has restarted, and the rows it held are lost")
+                raise Refused(f"{self.peer_name} has restarted, and the rows it held are lost")
 
     def act(self, action: str, body: bytes, seconds: float) -> bytes:
         """Call an action; returns its one answer."""
         with self._errors(seconds):
             answers = self._open().do_action(flight.Action(action, sealed(body)), self._options(seconds))
             answer = b"".join(part.body.to_pybytes() for part in answers)
-        return bytes(opened(answer, f"{self.whom}: an answer"))
+        return bytes(opened(answer, f"{self.peer_name}: an answer"))
 
     def stream(self, ticket: bytes, seconds: float, take: Take) -> None:
         """Hand out the record batches under a ticket, which may take up to `seconds` to the last."""
@@ -141,9 +141,9 @@ class Connection:
     def _open(self, *, for_streams: bool = False) -> flight.FlightClient:
         with self._lock:
             if for_streams not in self._clients:
-                address = self._book.find(self._host)
+                address = self._address_book.find(self._host)
                 if address is None:
-                    raise Elsewhere(f"{self.whom} is not in the address book yet")
+                    raise Elsewhere(f"{self.peer_name} is not in the address book yet")
                 self._clients[for_streams] = self._client_to(address, STREAM_OPTIONS if for_streams else OPTIONS)
                 self._made = self._clock()
             return self._clients[for_streams]
@@ -158,21 +158,21 @@ class Connection:
         """What goes wrong in the block as an error of ours; Elsewhere or Refused if somebody is there, but has another
         certificate than the peer should or does not take ours."""
         try:
-            with errors_of(self.whom):
+            with errors_of(self.peer_name):
                 yield
         except Away as error:
-            if self._credentials is None or error.timed_out or (address := self._book.find(self._host)) is None:
+            if self._credentials is None or error.timed_out or (address := self._address_book.find(self._host)) is None:
                 raise
-            found = self._credentials.disagreement(address, min(seconds, HANDSHAKE_SECONDS))
-            if found is None:
+            disagreement = self._credentials.disagreement(address, min(seconds, HANDSHAKE_SECONDS))
+            if disagreement is None:
                 raise
-            kind, reason = found
-            raise kind(f"{self.whom} {reason}") from error
+            kind, reason = disagreement
+            raise kind(f"{self.peer_name} {reason}") from error
 
 
 def ask_all(
-    connections: Mapping[Host, Connection], question: Question, seconds: float, threads: Threads = THREADS
-) -> dict[Host, Answer | PeerLost]:
+    connections: Mapping[Host, PeerConnection], question: Question, seconds: float, threads: Threads = THREADS
+) -> dict[Host, PeerAnswer | PeerLost]:
     """What each answers within `seconds`; PeerLost for those that do not, or whose answer is an error.
 
     Every peer gets a thread of its own: of many that hang, none keeps another from being asked.
@@ -184,25 +184,25 @@ def ask_all(
     futures = {host: pool.submit(_ask, connection, body, seconds) for host, connection in connections.items()}
     threads.wait(futures.values(), seconds)
     pool.shutdown(wait=False)
-    return {host: _told(connections[host].whom, future, seconds) for host, future in futures.items()}
+    return {host: _result_of(connections[host].peer_name, future, seconds) for host, future in futures.items()}
 
 
-def _ask(connection: Connection, body: bytes, seconds: float) -> Answer:
+def _ask(connection: PeerConnection, body: bytes, seconds: float) -> PeerAnswer:
     try:
         data = connection.act("ask", body, seconds)
     except Damaged:  # messages are repeated by their link, streams by who fetches
         data = connection.act("ask", body, seconds)
     try:
-        answer: Answer = _read_answer.decode(data)
+        answer: PeerAnswer = _read_answer.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise Malformed(f"{connection.whom} gave {len(data):,} bytes that are not an answer: {error}") from error
+        raise Malformed(f"{connection.peer_name} gave {len(data):,} bytes that are not an answer: {error}") from error
     return answer
 
 
-def _told(whom: str, future: Future[Answer], seconds: float) -> Answer | PeerLost:
+def _result_of(peer_name: str, future: Future[PeerAnswer], seconds: float) -> PeerAnswer | PeerLost:
     if not future.done():
-        return PeerLost(f"{whom} did not answer in {seconds:.1f} s")
+        return PeerLost(f"{peer_name} did not answer in {seconds:.1f} s")
     error = future.exception()
     if error is None:
         return future.result()
-    return error if isinstance(error, PeerLost) else PeerLost(f"{whom}: {error}")
+    return error if isinstance(error, PeerLost) else PeerLost(f"{peer_name}: {error}")

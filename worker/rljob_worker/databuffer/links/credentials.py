@@ -33,8 +33,8 @@ def disagreement(address: str, directory: Path, authority: x509.Certificate, sec
 
     Asked twice: who dies in the middle of a handshake is as silent as who refuses us, and is gone the next time.
     """
-    found = _looked(address, directory, authority, seconds)
-    return found and _looked(address, directory, authority, seconds)
+    looked = _looked(address, directory, authority, seconds)
+    return looked and _looked(address, directory, authority, seconds)
 
 
 def _looked(address: str, directory: Path, authority: x509.Certificate, seconds: float) -> Disagreement | None:
@@ -69,10 +69,10 @@ def _context(directory: Path) -> ssl.SSLContext:
 
 
 def _flaw(shown: x509.Certificate, authority: x509.Certificate, host: str) -> Disagreement | None:
-    if found := strangeness_of(shown, authority) or misnaming_of(shown, [host]):
-        return Elsewhere, f"shows a certificate that {found}"
-    found = lateness_of(shown, datetime.now(UTC))
-    return (Refused, f"shows a certificate that {found}") if found else None
+    if lateness := strangeness_of(shown, authority) or misnaming_of(shown, [host]):
+        return Elsewhere, f"shows a certificate that {lateness}"
+    lateness = lateness_of(shown, datetime.now(UTC))
+    return (Refused, f"shows a certificate that {lateness}") if lateness else None
 
 
 def _silence(shaken: ssl.SSLSocket) -> Disagreement | None:
@@ -117,15 +117,15 @@ def misnaming_of(certificate: x509.Certificate, names: Collection[str]) -> str |
 def names_in(certificate: x509.Certificate) -> list[str]:
     """Names and addresses, the host's own first."""
     try:
-        found = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        value = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except x509.ExtensionNotFound:
         return []
-    return [str(name.value) for name in found]
+    return [str(name.value) for name in value]
 
 
 def _common_name(name: x509.Name) -> str:
-    found = name.get_attributes_for_oid(NameOID.COMMON_NAME)
-    return str(found[0].value) if found else name.rfc4514_string()
+    attributes = name.get_attributes_for_oid(NameOID.COMMON_NAME)
+    return str(attributes[0].value) if attributes else name.rfc4514_string()
 
 
 def _shown(moment: datetime) -> str:
@@ -133,7 +133,7 @@ def _shown(moment: datetime) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Credentials:
+class TlsCredentials:
     """PEM, and where it was read."""
 
     directory: Path
@@ -155,7 +155,7 @@ class Credentials:
         return disagreement(address, self.directory, x509.load_pem_x509_certificate(self.authority), seconds)
 
 
-def read_credentials(directory: Path, names: Sequence[str], now: datetime | None = None) -> Credentials:
+def read_credentials(directory: Path, names: Sequence[str], now: datetime | None = None) -> TlsCredentials:
     """The files of a directory, for a host that is called by these names.
 
     Raises InvalidJob for a file that is missing, unreadable, or of something else, and NotValidNow.
@@ -169,7 +169,7 @@ def read_credentials(directory: Path, names: Sequence[str], now: datetime | None
         raise InvalidJob(f"the certificate {path} {flaw}; {_FIX}")
     if flaw := lateness_of(certificate, now or datetime.now(UTC)):
         raise NotValidNow(f"the certificate {path} {flaw}; a new attempt gets new ones")
-    return Credentials(directory, read[TLS_AUTHORITY], read[TLS_CERTIFICATE], read[TLS_KEY])
+    return TlsCredentials(directory, read[TLS_AUTHORITY], read[TLS_CERTIFICATE], read[TLS_KEY])
 
 
 def _read(path: Path) -> bytes:

@@ -49,9 +49,9 @@ def failed_by(error: RLJobError) -> Failed:
     return Failed(kind=type(error).__name__, words=_cut(str(error)))
 
 
-def cause_of(told: Broken | Failed) -> RLJobError:
+def error_from(report: Broken | Failed) -> RLJobError:
     """The error that somebody reported: of the same class, and a Bug when that is none of ours."""
-    return _error(told.kind, told.words)
+    return _error(report.kind, report.words)
 
 
 def to_flight(error: RLJobError) -> flight.FlightServerError:
@@ -59,52 +59,52 @@ def to_flight(error: RLJobError) -> flight.FlightServerError:
     return flight.FlightServerError(_cut(str(error)), extra_info=type(error).__name__.encode())
 
 
-def from_flight(error: Exception, whom: str) -> RLJobError:
+def from_flight(error: Exception, peer_name: str) -> RLJobError:
     """The error that a call to `whom` means: what that side raised, by name; a lost peer for any other error.
 
     Away where the same call may succeed in a moment.
     """
     if isinstance(error, flight.FlightTimedOutError):
-        return too_late(whom, _first_line(error))
+        return too_late(peer_name, _first_line(error))
     if isinstance(error, (flight.FlightUnavailableError, flight.FlightCancelledError)):
-        return silent(whom, _first_line(error))
+        return silent(peer_name, _first_line(error))
     name = bytes(getattr(error, "extra_info", None) or b"").decode(errors="replace")
     if isinstance(error, (flight.FlightUnauthorizedError, flight.FlightUnauthenticatedError)):
         # final only if the peer says so: who is at a stale address may serve another job, in another version
         kind = Refused if name == Refused.__name__ else Elsewhere
-        return kind(f"{whom} refused the call: {_first_line(error)}")
+        return kind(f"{peer_name} refused the call: {_first_line(error)}")
     if name:
-        told = _error(name, _first_line(error))
-        return type(told)(f"{whom}: {told}") if isinstance(told, Away) else told
-    return PeerLost(f"{whom} cannot be reached: {_first_line(error)}")
+        remote_error = _error(name, _first_line(error))
+        return type(remote_error)(f"{peer_name}: {remote_error}") if isinstance(remote_error, Away) else remote_error
+    return PeerLost(f"{peer_name} cannot be reached: {_first_line(error)}")
 
 
 @contextmanager
-def errors_of(whom: str) -> Iterator[None]:
+def errors_of(peer_name: str) -> Iterator[None]:
     """What Flight raises in the block comes out as an error of ours."""
     try:
         yield
     except RLJobError:
         raise
     except (flight.FlightError, pa.ArrowException, OSError) as error:  # a status "IOError" is an OSError here
-        raise from_flight(error, whom) from error
+        raise from_flight(error, peer_name) from error
 
 
 @contextmanager
-def socket_errors_of(whom: str, seconds: float) -> Iterator[None]:
+def socket_errors_of(peer_name: str, seconds: float) -> Iterator[None]:
     """What sockets raise in a block that may take so long comes out as an error of ours."""
     try:
         yield
     except RLJobError:  # some of ours are errors of the system as well
         raise
     except TimeoutError as error:
-        raise too_late(whom, f"{seconds:g} s") from error
+        raise too_late(peer_name, f"{seconds:g} s") from error
     except (EOFError, ConnectionResetError, BrokenPipeError) as error:  # which it is, is a matter of what was unread
-        raise silent(whom, "it hung up") from error
+        raise silent(peer_name, "it hung up") from error
     except OSError as error:
-        raise silent(whom, str(error)) from error
+        raise silent(peer_name, str(error)) from error
     except frames.TooLong as error:
-        raise Malformed(f"{whom} gave an answer of {error}") from error
+        raise Malformed(f"{peer_name} gave an answer of {error}") from error
 
 
 def _error(name: str, words: str) -> RLJobError:
@@ -116,21 +116,21 @@ def _cut(words: str) -> str:
     return data.decode() if len(data) <= MAX_WORDS_BYTES else data[:MAX_WORDS_BYTES].decode(errors="ignore") + " ..."
 
 
-def too_late(whom: str, why: str) -> Away:
+def too_late(peer_name: str, why: str) -> Away:
     """A call lasted as long as it could."""
-    error = Away(f"{whom} did not answer in time: {why}")
+    error = Away(f"{peer_name} did not answer in time: {why}")
     error.timed_out = True
     return error
 
 
-def silent(whom: str, why: str) -> Away:
+def silent(peer_name: str, why: str) -> Away:
     """Nobody is there."""
-    return Away(f"{whom} does not answer: {why}")
+    return Away(f"{peer_name} does not answer: {why}")
 
 
-def turned_away(whom: str, why: str) -> Refused:
+def turned_away(peer_name: str, why: str) -> Refused:
     """The peer does not let us in."""
-    return Refused(f"{whom} refused the call: {why}")
+    return Refused(f"{peer_name} refused the call: {why}")
 
 
 def _first_line(error: Exception) -> str:

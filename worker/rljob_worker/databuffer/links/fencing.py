@@ -14,7 +14,7 @@ from rljob_api.vocabulary.keys import ENV_TOKEN_FILE
 from rljob_worker.databuffer.links.token import MAX_CHARACTERS, check_token, is_visible
 from rljob_worker.databuffer.protocol.codec import encode
 from rljob_worker.databuffer.protocol.errors import Elsewhere, Refused
-from rljob_worker.databuffer.routes.hosts import Host, Worker
+from rljob_worker.databuffer.routes.hosts import Host, WorkerId
 from rljob_worker.errors import PeerLost
 
 DATA_BUFFER = -1
@@ -40,15 +40,15 @@ class Identity:
     rank: int = DATA_BUFFER
 
     @property
-    def worker(self) -> Worker:
-        return Worker(self.group, self.rank)
+    def worker(self) -> WorkerId:
+        return WorkerId(self.group, self.rank)
 
     @property
     def pod(self) -> Host:
         return Host(self.group, self.host)
 
 
-class Side(Enum):
+class BufferService(Enum):
     """The two services of a data buffer."""
 
     PEERS = "other data buffers"
@@ -95,7 +95,9 @@ def read_headers(headers: Mapping[str, Sequence[Any]]) -> Identity:
     return Identity(texts["token"], numbers["attempt"], texts["plan"], texts["group"], numbers["host"], numbers["rank"])
 
 
-def check_caller(caller: Identity, to: str, ours: Identity, side: Side, groups: Mapping[str, GroupPlan]) -> None:
+def check_caller(
+    caller: Identity, to: str, ours: Identity, side: BufferService, groups: Mapping[str, GroupPlan]
+) -> None:
     """Raises Lie if `caller` may not talk to us. The token is compared in constant time and never shown.
 
     A name may lead to a data buffer of another job, of the attempt before or of another host for as long as addresses
@@ -117,14 +119,14 @@ def check_caller(caller: Identity, to: str, ours: Identity, side: Side, groups: 
         raise Lie(reason)
 
 
-def _misplaced(caller: Identity, ours: Identity, side: Side, groups: Mapping[str, GroupPlan]) -> str | None:
+def _misplaced(caller: Identity, ours: Identity, side: BufferService, groups: Mapping[str, GroupPlan]) -> str | None:
     group = groups.get(caller.group)
     if group is None or not 0 <= caller.host < group.replicas:
         return f"the plan has no host {caller.group}-{caller.host}"
     who = f"the data buffer of host {caller.pod}" if caller.rank == DATA_BUFFER else str(caller.worker)
-    if (caller.rank == DATA_BUFFER) != (side is Side.PEERS):
+    if (caller.rank == DATA_BUFFER) != (side is BufferService.PEERS):
         return f"{who} speaks to the side for {side.value}"
-    if side is Side.PEERS:
+    if side is BufferService.PEERS:
         return f"a second data buffer of host {caller.pod}" if caller.pod == ours.pod else None
     if not 0 <= caller.rank < group.num_workers or caller.rank // group.workers_per_host != caller.host:
         return f"the plan has no {caller.worker} on host {caller.pod}"
@@ -146,7 +148,7 @@ class Fence:
     a client that knew the one before must hear of it instead of waiting for them.
     """
 
-    def __init__(self, ours: Identity, life: str, side: Side, groups: Sequence[GroupPlan]) -> None:
+    def __init__(self, ours: Identity, life: str, side: BufferService, groups: Sequence[GroupPlan]) -> None:
         check_token(ours.token)
         self._ours = ours
         self._life = life

@@ -28,7 +28,7 @@ Hears = Callable[[Host, PeerMessage], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
+class StartCall:
     """Call the peer with `envelope`, then call `carried` or `failed`."""
 
     suspect: bool
@@ -43,13 +43,13 @@ class Wait:
 
 
 @dataclass(frozen=True, slots=True)
-class Lost:
+class LinkLost:
     """The peer has been away for too long; the link is over."""
 
     since: float
 
 
-Effect = Start | Wait | Lost | None
+Effect = StartCall | Wait | LinkLost | None
 
 
 class _State(Enum):
@@ -160,7 +160,7 @@ class Link:
         if now - self._away_since >= window_seconds:
             if self._spared or self._heard is None or self._heard <= self._called_at:
                 self.end()
-                return Lost(self._away_since)
+                return LinkLost(self._away_since)
             self._spared = True
         self._state = _State.AWAY
         seconds, self._retry_seconds = self._retry_seconds, min(2 * self._retry_seconds, LAST_RETRY_SECONDS)
@@ -179,9 +179,9 @@ class Link:
         self._state = _State.OVER
         self._outbox.clear()
 
-    def _start(self) -> Start:
+    def _start(self) -> StartCall:
         self._state = _State.SENDING
-        return Start(self._suspect)
+        return StartCall(self._suspect)
 
 
 def size_of(message: PeerMessage) -> int:
@@ -205,7 +205,7 @@ class _Line:
         self.next = 0
 
 
-class Inbox:
+class MessageReceiver:
     """Hands messages to `hears`, those of one sender one after the other; what that raises goes to `fails`."""
 
     def __init__(self, hears: Hears, fails: Fails) -> None:

@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from rljob_worker.databuffer.links.book import AddressBook
-from rljob_worker.databuffer.links.connection import MAX_BYTES, Connection, ask_all
+from rljob_worker.databuffer.links.address_book import AddressBook
+from rljob_worker.databuffer.links.connection import MAX_BYTES, PeerConnection, ask_all
 from rljob_worker.databuffer.links.fencing import Identity
-from rljob_worker.databuffer.links.link import Effect, Hears, Inbox, Link, Lost, Start, Wait, size_of
+from rljob_worker.databuffer.links.link import Effect, Hears, Link, LinkLost, MessageReceiver, StartCall, Wait, size_of
 from rljob_worker.databuffer.protocol.codec import encode
 from rljob_worker.databuffer.protocol.errors import Away, Bug, Elsewhere, Malformed
-from rljob_worker.databuffer.protocol.peer_side import Answer, Envelope, PeerMessage, Question, Take, Ticket
+from rljob_worker.databuffer.protocol.peer_side import Envelope, PeerAnswer, PeerMessage, Question, Take, Ticket
 from rljob_worker.databuffer.routes.hosts import Host
-from rljob_worker.databuffer.work import THREADS, Fails, Lane, Threads, Timer
+from rljob_worker.databuffer.work import THREADS, CallThreadPool, Fails, Threads, Timer
 from rljob_worker.errors import PeerLost, RLJobError
 
 if TYPE_CHECKING:
-    from rljob_worker.databuffer.links.credentials import Credentials
+    from rljob_worker.databuffer.links.credentials import TlsCredentials
 
 CALL_SECONDS = 5.0
 HURRIED_SECONDS = 0.5
@@ -28,11 +28,11 @@ MAX_LIFE_BYTES = 100
 NUM_THREADS = 64
 NUM_SUSPECT_THREADS = 16
 
-Connects = Callable[[Host, AddressBook, Identity, str, Callable[[], float], "Credentials | None"], Connection]
+Connects = Callable[[Host, AddressBook, Identity, str, Callable[[], float], "TlsCredentials | None"], PeerConnection]
 
 
 class _Peer:
-    def __init__(self, host: Host, connection: Connection) -> None:
+    def __init__(self, host: Host, connection: PeerConnection) -> None:
         self.host = host
         self.connection = connection
         self.link = Link()
@@ -60,7 +60,7 @@ class Links:
     def __init__(
         self,
         *,
-        book: AddressBook,
+        address_book: AddressBook,
         identity: Identity,
         life: str,
         hears: Hears,
@@ -71,14 +71,14 @@ class Links:
         start_seconds: float,
         call_seconds: float = CALL_SECONDS,
         threads: Threads = THREADS,
-        connects: Connects = Connection,
-        credentials: Credentials | None = None,
+        connects: Connects = PeerConnection,
+        credentials: TlsCredentials | None = None,
     ) -> None:
-        self._book = book
+        self._address_book = address_book
         self._credentials = credentials
         self._identity = identity
         self._life = life
-        self._inbox = Inbox(hears, fails)
+        self._receiver = MessageReceiver(hears, fails)
         self._lost = lost
         self._fails = fails
         self._timer = timer
@@ -91,8 +91,8 @@ class Links:
         self._peers: dict[Host, _Peer] = {}
         self._watched: dict[Host, None] = {}
         self._closed = False
-        self._calls = Lane("messages", NUM_THREADS, fails, threads)
-        self._suspects = Lane("messages-to-suspects", NUM_SUSPECT_THREADS, fails, threads)
+        self._calls = CallThreadPool("messages", NUM_THREADS, fails, threads)
+        self._suspects = CallThreadPool("messages-to-suspects", NUM_SUSPECT_THREADS, fails, threads)
         timer.after(SWEEP_SECONDS, self._sweep)
 
     # ---- messages
@@ -128,7 +128,7 @@ class Links:
         with self._changed:
             return host in self._peers and self._peers[host].link.has_left
 
-    def leaving(self, host: Host) -> None:
+    def peer_leaves(self, host: Host) -> None:
         """The peer said that it ends: its silence means nothing from now on."""
         with self._changed:
             peer = self._peer(host)
@@ -143,7 +143,7 @@ class Links:
             peer.link.hear(self._clock())
         try:
             peer.connection.expect(life)
-            self._inbox.take(sender, life, envelope)
+            self._receiver.take(sender, life, envelope)
         except PeerLost as error:
             self._give_up(peer, error)
             raise
@@ -174,7 +174,7 @@ class Links:
 
     # ---- questions and streams
 
-    def ask(self, hosts: Sequence[Host], question: Question, seconds: float) -> dict[Host, Answer | PeerLost]:
+    def ask(self, hosts: Sequence[Host], question: Question, seconds: float) -> dict[Host, PeerAnswer | PeerLost]:
         """What each peer answers, all asked at once and bounded in all by `seconds`: for error messages only."""
         with self._changed:
             connections = {host: self._peer(host).connection for host in hosts}
@@ -202,15 +202,17 @@ class Links:
     def _peer(self, host: Host) -> _Peer:
         assert host != self._identity.pod, "a data buffer does not call itself"
         if host not in self._peers:
-            connection = self._connects(host, self._book, self._identity, self._life, self._clock, self._credentials)
+            connection = self._connects(
+                host, self._address_book, self._identity, self._life, self._clock, self._credentials
+            )
             self._peers[host] = _Peer(host, connection)
         return self._peers[host]
 
     def _do(self, peer: _Peer, effect: Effect) -> None:
         match effect:
-            case Start(suspect=suspect):
-                lane = self._suspects if suspect else self._calls
-                lane.submit(f"messages to host {peer.host}", lambda hurried: self._call(peer, hurried))
+            case StartCall(suspect=suspect):
+                pool = self._suspects if suspect else self._calls
+                pool.submit(f"messages to host {peer.host}", lambda hurried: self._call(peer, hurried))
             case Wait(seconds=seconds):
                 self._timer.after(seconds, lambda: self._due(peer))
 
@@ -258,7 +260,7 @@ class Links:
             effect = peer.link.failed(now, self._window(peer, error), timed_out=error.timed_out)
             self._do(peer, effect)
             heard = peer.link.heard
-        if isinstance(effect, Lost):
+        if isinstance(effect, LinkLost):
             last = "it has never been heard" if heard is None else f"it was last heard {now - heard:.1f} s ago"
             # who is cut off finds all others away: the words name both ends
             by = f"by host {self._identity.pod}"
@@ -287,7 +289,7 @@ class Links:
     def _window(self, peer: _Peer, error: Away) -> float:
         """A peer that calls us may have a name that still leads elsewhere: then it counts only if it has answered."""
         is_known = peer.has_answered if isinstance(error, Elsewhere) else peer.link.heard is not None
-        return self._retry_seconds if is_known or self._book.lists_the_living else self._start_seconds
+        return self._retry_seconds if is_known or self._address_book.lists_the_living else self._start_seconds
 
     def _is_drained(self) -> bool:
         return all(peer.link.is_drained for peer in self._peers.values())

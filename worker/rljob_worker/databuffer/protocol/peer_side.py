@@ -13,9 +13,9 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from rljob_worker.column_kind import Kind
+from rljob_worker.column_kind import ColumnKind
 
-Answer = dict[str, Any]
+PeerAnswer = dict[str, Any]
 
 Take = Callable[[pa.RecordBatch, bytes], None]
 """Copies a record batch, which came with this checksum, to where it belongs; the memory is not kept."""
@@ -33,7 +33,7 @@ class RowsOffered(Message, frozen=True):
     share: int
     header: bytes
     """Numbers and lengths of the rows, `Header.to_bytes`."""
-    kinds: dict[str, Kind]
+    kinds: dict[str, ColumnKind]
     """What each column is made of."""
     rows: bytes = b""
     """The rows themselves where they are few, `rows.stream.packed`; empty: to be fetched."""
@@ -145,12 +145,12 @@ class Broken(Message, frozen=True):
     words: str
 
 
-class Leaving(Message, frozen=True):
+class Departure(Message, frozen=True):
     """The sender's workers are done and it ends: its silence means nothing."""
 
 
 WeightsMessage = ChunkOffered | ChunkTaken | SourceClosed | VersionWanted | VersionGone
-PeerMessage = RowsOffered | RowsTaken | Up | Down | WeightsMessage | LeaseAsked | LeaseGranted | Broken | Leaving
+PeerMessage = RowsOffered | RowsTaken | Up | Down | WeightsMessage | LeaseAsked | LeaseGranted | Broken | Departure
 
 
 class Envelope(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from rljob_worker.column_kind import Kind
+from rljob_worker.column_kind import ColumnKind
 
 HELD_SECONDS = 1.0
 """Longest that a data buffer holds a call of a worker."""
@@ -22,7 +22,7 @@ class Field:
     """Where one column lies, in bytes from the start of the segment; `offsets_at` is None for a fixed column."""
 
     name: str
-    kind: Kind
+    kind: ColumnKind
     num_values: int
     values_at: int
     offsets_at: int | None
@@ -37,11 +37,11 @@ class Contents:
     num_bytes: int
 
 
-class Request(msgspec.Struct, frozen=True, tag=True, forbid_unknown_fields=True, kw_only=True):
+class WorkerCall(msgspec.Struct, frozen=True, tag=True, forbid_unknown_fields=True, kw_only=True):
     """One question of a worker; who asks has been said when the connection was made."""
 
 
-class Waiting(Request, frozen=True, kw_only=True):
+class WaitingCall(WorkerCall, frozen=True, kw_only=True):
     """A request that may have to wait."""
 
     waited: float
@@ -55,24 +55,24 @@ class Waiting(Request, frozen=True, kw_only=True):
         return max(0.0, min(HELD_SECONDS, self.seconds - self.waited))
 
 
-class Hello(Request, frozen=True, kw_only=True):
+class WorkerHello(WorkerCall, frozen=True, kw_only=True):
     """First of all: answered by `Welcome`."""
 
 
-class Post(Request, frozen=True, kw_only=True):
+class SetStatus(WorkerCall, frozen=True, kw_only=True):
     """What this worker does, for peers that wait for it."""
 
     status: dict[str, Any]
 
 
-class AskStatus(Request, frozen=True, kw_only=True):
+class AskStatus(WorkerCall, frozen=True, kw_only=True):
     """Last posts of the workers of a host: answered by `Statuses`."""
 
     group: str
     host: int
 
 
-class ReserveRows(Waiting, frozen=True, kw_only=True):
+class ReserveRows(WaitingCall, frozen=True, kw_only=True):
     """Room for this worker's part of an edge: `Room`."""
 
     edge: str
@@ -80,7 +80,7 @@ class ReserveRows(Waiting, frozen=True, kw_only=True):
     num_bytes: int
 
 
-class SealRows(Request, frozen=True, kw_only=True):
+class SealRows(WorkerCall, frozen=True, kw_only=True):
     """The part is written: `Done`."""
 
     edge: str
@@ -90,39 +90,39 @@ class SealRows(Request, frozen=True, kw_only=True):
     contents: Contents
 
 
-class GetRows(Waiting, frozen=True, kw_only=True):
+class GetRows(WaitingCall, frozen=True, kw_only=True):
     """This worker's share: `Rows`."""
 
     edge: str
     step: int
 
 
-class ReleaseRows(Request, frozen=True, kw_only=True):
+class ReleaseRows(WorkerCall, frozen=True, kw_only=True):
     """The worker does not look at its share any more: `Done`."""
 
     edge: str
     step: int
 
 
-class Drain(Waiting, frozen=True, kw_only=True):
+class Drain(WaitingCall, frozen=True, kw_only=True):
     """Wait until everything this worker put, sent and said has arrived: `Done`."""
 
 
-class OpenVersion(Request, frozen=True, kw_only=True):
+class OpenVersion(WorkerCall, frozen=True, kw_only=True):
     """This source begins to send a version: `Done`."""
 
     edge: str
     version: int
 
 
-class ReserveChunk(Waiting, frozen=True, kw_only=True):
+class ReserveChunk(WaitingCall, frozen=True, kw_only=True):
     """A slot for the next chunk: `Room`."""
 
     edge: str
     version: int
 
 
-class SealChunk(Request, frozen=True, kw_only=True):
+class SealChunk(WorkerCall, frozen=True, kw_only=True):
     """The chunk is written: `Done`."""
 
     edge: str
@@ -133,28 +133,28 @@ class SealChunk(Request, frozen=True, kw_only=True):
     checksum: int
 
 
-class CloseVersion(Request, frozen=True, kw_only=True):
+class CloseVersion(WorkerCall, frozen=True, kw_only=True):
     """This source has sent everything of the version: `Done`."""
 
     edge: str
     version: int
 
 
-class ReleaseVersion(Request, frozen=True, kw_only=True):
+class ReleaseVersion(WorkerCall, frozen=True, kw_only=True):
     """Nobody will ask this source for the version or an older one any more: `Done`."""
 
     edge: str
     version: int
 
 
-class NextChunk(Waiting, frozen=True, kw_only=True):
+class NextChunk(WaitingCall, frozen=True, kw_only=True):
     """Any chunk of the version that this worker has not had: `Chunk`, or `Complete` after the last."""
 
     edge: str
     version: int
 
 
-class ReleaseChunk(Request, frozen=True, kw_only=True):
+class ReleaseChunk(WorkerCall, frozen=True, kw_only=True):
     """The worker has copied a chunk: `Done`."""
 
     edge: str
@@ -163,14 +163,14 @@ class ReleaseChunk(Request, frozen=True, kw_only=True):
     index: int
 
 
-class SkipVersion(Request, frozen=True, kw_only=True):
+class SkipVersion(WorkerCall, frozen=True, kw_only=True):
     """The worker wants no more of a version: `Done`."""
 
     edge: str
     version: int
 
 
-class TakeLease(Waiting, frozen=True, kw_only=True):
+class TakeLease(WaitingCall, frozen=True, kw_only=True):
     """What to draw next of a round of a generating stage: `Lease`."""
 
     stage: str
@@ -181,7 +181,7 @@ class TakeLease(Waiting, frozen=True, kw_only=True):
     """Of the round, as every generator knows."""
 
 
-class TellOutcomes(Request, frozen=True, kw_only=True):
+class TellOutcomes(WorkerCall, frozen=True, kw_only=True):
     """What became of the draw numbers of a round, a byte each, 0 for what this worker did not draw: `Done`."""
 
     stage: str
@@ -190,7 +190,7 @@ class TellOutcomes(Request, frozen=True, kw_only=True):
     payload: bytes
 
 
-class HearOutcomes(Waiting, frozen=True, kw_only=True):
+class HearOutcomes(WaitingCall, frozen=True, kw_only=True):
     """What became of the rounds of all workers, once each has reported it: `Said`."""
 
     stage: str
@@ -198,20 +198,20 @@ class HearOutcomes(Waiting, frozen=True, kw_only=True):
     number: int
 
 
-class Report(Request, frozen=True, kw_only=True):
+class SendReport(WorkerCall, frozen=True, kw_only=True):
     """This worker's report of a step: `Done`."""
 
     step: int
     payload: bytes
 
 
-class Collect(Waiting, frozen=True, kw_only=True):
+class Collect(WaitingCall, frozen=True, kw_only=True):
     """The lead's: the merged reports of all workers, `Said`."""
 
     step: int
 
 
-class Announce(Request, frozen=True, kw_only=True):
+class Announce(WorkerCall, frozen=True, kw_only=True):
     """The lead's: tell everyone, `Done`."""
 
     topic: str
@@ -219,37 +219,37 @@ class Announce(Request, frozen=True, kw_only=True):
     payload: bytes
 
 
-class Await(Waiting, frozen=True, kw_only=True):
+class Await(WaitingCall, frozen=True, kw_only=True):
     """What the lead announced: `Said`."""
 
     topic: str
     step: int
 
 
-class RequestStop(Request, frozen=True, kw_only=True):
+class RequestStop(WorkerCall, frozen=True, kw_only=True):
     """Somebody asked this worker to stop; the lead hears of it at once: `Done`."""
 
 
-class IsStopRequested(Request, frozen=True, kw_only=True):
+class IsStopRequested(WorkerCall, frozen=True, kw_only=True):
     """The lead's: whether any worker was asked to stop, `Flag`."""
 
 
 WorkerRequest = (
-    Hello | Post | AskStatus | ReserveRows | SealRows | GetRows | ReleaseRows | Drain
+    WorkerHello | SetStatus | AskStatus | ReserveRows | SealRows | GetRows | ReleaseRows | Drain
     | OpenVersion | ReserveChunk | SealChunk | CloseVersion | ReleaseVersion | NextChunk | ReleaseChunk | SkipVersion
-    | TakeLease | TellOutcomes | HearOutcomes | Report | Collect | Announce | Await | RequestStop | IsStopRequested
+    | TakeLease | TellOutcomes | HearOutcomes | SendReport | Collect | Announce | Await | RequestStop | IsStopRequested
 )  # fmt: skip
 
 
-class Answer(msgspec.Struct, frozen=True, tag=True, forbid_unknown_fields=True, kw_only=True):
+class WorkerReply(msgspec.Struct, frozen=True, tag=True, forbid_unknown_fields=True, kw_only=True):
     """Answer to a request of a worker."""
 
 
-class Done(Answer, frozen=True, kw_only=True):
+class Done(WorkerReply, frozen=True, kw_only=True):
     """Acknowledged."""
 
 
-class NotYet(Answer, frozen=True, kw_only=True):
+class NotYet(WorkerReply, frozen=True, kw_only=True):
     """Retry."""
 
 
@@ -271,7 +271,7 @@ class WeightsOfWorker(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     """Room of a chunk."""
 
 
-class Welcome(Answer, frozen=True, kw_only=True):
+class Welcome(WorkerReply, frozen=True, kw_only=True):
     """What a client must know."""
 
     places: list[tuple[str, int]]
@@ -283,19 +283,19 @@ class Welcome(Answer, frozen=True, kw_only=True):
     deadline_seconds: float
 
 
-class Statuses(Answer, frozen=True, kw_only=True):
+class Statuses(WorkerReply, frozen=True, kw_only=True):
     """By rank; empty while the host has not started."""
 
     by_rank: dict[int, dict[str, Any]]
 
 
-class Room(Answer, frozen=True, kw_only=True):
+class Reservation(WorkerReply, frozen=True, kw_only=True):
     """Where to write, in bytes from the start of what is mapped."""
 
     offset: int
 
 
-class Rows(Answer, frozen=True, kw_only=True):
+class ShareLocation(WorkerReply, frozen=True, kw_only=True):
     """Where a share lies."""
 
     offset: int
@@ -304,7 +304,7 @@ class Rows(Answer, frozen=True, kw_only=True):
     transfer_seconds: float
 
 
-class Chunk(Answer, frozen=True, kw_only=True):
+class ChunkLocation(WorkerReply, frozen=True, kw_only=True):
     """Where a chunk lies."""
 
     source: int
@@ -314,41 +314,43 @@ class Chunk(Answer, frozen=True, kw_only=True):
     table: bytes
 
 
-class Complete(Answer, frozen=True, kw_only=True):
+class Complete(WorkerReply, frozen=True, kw_only=True):
     """All chunks of all sources have been had."""
 
     num_chunks: int
 
 
-class Lease(Answer, frozen=True, kw_only=True):
+class Lease(WorkerReply, frozen=True, kw_only=True):
     """Number of a lease among those of its round; None: there are none left."""
 
     lease: int | None
 
 
-class Said(Answer, frozen=True, kw_only=True):
+class Said(WorkerReply, frozen=True, kw_only=True):
     """Bytes that others said."""
 
     payload: bytes
 
 
-class Flag(Answer, frozen=True, kw_only=True):
+class Flag(WorkerReply, frozen=True, kw_only=True):
     """Yes or no."""
 
     value: bool
 
 
-WorkerAnswer = Done | NotYet | Welcome | Statuses | Room | Rows | Chunk | Complete | Lease | Said | Flag
+WorkerAnswer = (
+    Done | NotYet | Welcome | Statuses | Reservation | ShareLocation | ChunkLocation | Complete | Lease | Said | Flag
+)
 
 
-class Failed(Answer, frozen=True, kw_only=True):
+class Failed(WorkerReply, frozen=True, kw_only=True):
     """An error of ours instead: its class and its words."""
 
     kind: str
     words: str
 
 
-class TurnedAway(Answer, frozen=True, kw_only=True):
+class TurnedAway(WorkerReply, frozen=True, kw_only=True):
     """The caller is not let in."""
 
     reason: str

@@ -15,15 +15,15 @@ import numpy as np
 from rljob_worker.databuffer.links.links import Links
 from rljob_worker.databuffer.protocol.errors import OutOfOrder, require
 from rljob_worker.databuffer.protocol.peer_side import RowsTaken
-from rljob_worker.databuffer.pull.edges import EdgeStep, Phase, Share
+from rljob_worker.databuffer.pull.edges import ConsumerShare, EdgeStep, SharePhase
 from rljob_worker.databuffer.pull.producing import Producing
-from rljob_worker.databuffer.pull.transfer import Patience, Transfer
+from rljob_worker.databuffer.pull.transfer import Transfer, TransferTimeouts
 from rljob_worker.databuffer.routes.hosts import Host
 from rljob_worker.databuffer.rows.arrangement import Arrangement, Header, arrange
 from rljob_worker.databuffer.rows.segment import Bytes
 from rljob_worker.databuffer.rows.stream import header_of
 from rljob_worker.databuffer.store.monitor import Monitor
-from rljob_worker.databuffer.store.segments import Item, Reader, Segment, Segments
+from rljob_worker.databuffer.store.segments import Item, Segment, SegmentReader, Segments
 from rljob_worker.databuffer.work import Work
 
 SMALL_BYTES = 1 << 20
@@ -44,8 +44,8 @@ class Consuming:
         work: Work,
         streams: Work,
         later: Callable[[float, Callable[[], None]], None],
-        patience: Patience,
-        received: Callable[[str, Share], None],
+        timeouts: TransferTimeouts,
+        received: Callable[[str, ConsumerShare], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._here = here
@@ -62,7 +62,7 @@ class Consuming:
             links=links,
             streams=streams,
             later=later,
-            patience=patience,
+            timeouts=timeouts,
             in_place=self._in_place,
             clock=clock,
         )
@@ -70,7 +70,7 @@ class Consuming:
 
     # ---- events
 
-    def want(self, state: EdgeStep, number: int) -> Share:
+    def want(self, state: EdgeStep, number: int) -> ConsumerShare:
         """A worker asks for a share, perhaps not for the first time."""
         with self._monitor.change():
             share = state.share(number)
@@ -93,7 +93,7 @@ class Consuming:
             _check_offer(state, number, host, header)
         with self._monitor.change():
             share = state.share(number)
-            require(host not in share.offers and share.phase is Phase.OFFERS, f"{host} offered {what} twice")
+            require(host not in share.offers and share.phase is SharePhase.OFFERS, f"{host} offered {what} twice")
             share.offers[host], share.offered_at = header, self._clock()
             if rows:
                 share.brought[host] = rows
@@ -108,12 +108,12 @@ class Consuming:
         for share in due:
             self._begin(state, share)
 
-    def readable(self, state: EdgeStep, share: Share, rank: int) -> Segment | None:
+    def readable(self, state: EdgeStep, share: ConsumerShare, rank: int) -> Segment | None:
         """The share's segment once it can be read; under the lock. OutOfOrder for a rank that has released it."""
-        if share.phase not in (Phase.READY, Phase.OVER):
+        if share.phase not in (SharePhase.READY, SharePhase.OVER):
             return None
         readers = share.segment.readers if share.segment is not None else None
-        if not readers or Reader.rank(rank) not in readers:
+        if not readers or SegmentReader.rank(rank) not in readers:
             raise OutOfOrder(f"rank {rank} asks for share {share.number} of {state.name} again, which it has released")
         return share.segment
 
@@ -122,28 +122,28 @@ class Consuming:
         with self._monitor.change():
             share = state.share(number)
             assert share.segment is not None, f"share {number} of {state.name} was never read"
-            self._segments.release(share.segment, Reader.rank(rank))
+            self._segments.release(share.segment, SegmentReader.rank(rank))
             if not any(reader.is_rank for reader in share.segment.readers or ()):
-                share.phase = Phase.OVER
+                share.phase = SharePhase.OVER
             self.own.forget_read(state)
 
     # ---- offers
 
-    def _is_due(self, state: EdgeStep, share: Share) -> bool:
+    def _is_due(self, state: EdgeStep, share: ConsumerShare) -> bool:
         """Whether all offers have come just now; under the lock."""
         expected = state.expected(share.number)
-        if share.phase is not Phase.OFFERS or not share.is_wanted or expected is None:
+        if share.phase is not SharePhase.OFFERS or not share.is_wanted or expected is None:
             return False
         if not expected.keys() <= share.offers.keys():
             return False
         strays = sorted(map(str, share.offers.keys() - expected.keys()))
         require(not strays, f"{strays} offered rows of share {share.number} of {state.name}, and have none")
-        share.phase = Phase.LAY_OUT
+        share.phase = SharePhase.LAY_OUT
         return True
 
     # ---- lay-out
 
-    def _begin(self, state: EdgeStep, share: Share) -> None:
+    def _begin(self, state: EdgeStep, share: ConsumerShare) -> None:
         offered = sum(header.num_bytes for header in share.offers.values() if header is not None)
         with self._monitor.look():
             own = sum(part.segment.num_bytes for part in state.feeding(share.number))
@@ -152,7 +152,7 @@ class Consuming:
         is_small = offered + own <= most
         self._work.do(f"lay-out of {state.name}", lambda: self._lay_out(state, share), is_small=is_small)
 
-    def _lay_out(self, state: EdgeStep, share: Share) -> None:
+    def _lay_out(self, state: EdgeStep, share: ConsumerShare) -> None:
         if list(share.offers) == [self._here] and self._map_whole(state, share):
             return
         hosts = sorted(share.offers)
@@ -162,7 +162,7 @@ class Consuming:
         with self._monitor.change():
             share.arrangement = arrangement
             share.places = dict(zip(hosts, arrangement.targets, strict=True))
-            share.phase = Phase.ROOM
+            share.phase = SharePhase.ROOM
             own = [part.segment for part in state.feeding(share.number)]
             item, num_bytes = _item(state, share), arrangement.contents.num_bytes
             self._segments.refuse_hopeless(item, num_bytes, own, "hold rows of it and are kept until it is there")
@@ -172,18 +172,18 @@ class Consuming:
         if has_room:
             self._transfer.begin(state, share)
 
-    def _own_header(self, state: EdgeStep, share: Share) -> Header:
+    def _own_header(self, state: EdgeStep, share: ConsumerShare) -> Header:
         share.own = self.own.selections(state.route.name, state.step, share.number)
         return header_of(share.own, state.route.name)
 
-    def _begin_later(self, state: EdgeStep, share: Share, arrangement: Arrangement) -> bool:
+    def _begin_later(self, state: EdgeStep, share: ConsumerShare, arrangement: Arrangement) -> bool:
         """Under the lock, which the thread that freed memory holds."""
         has_room = self._take_room(state, share, arrangement)
         if has_room:
             self._work.submit(f"index of {state.name}", lambda: self._transfer.begin(state, share))
         return has_room
 
-    def _map_whole(self, state: EdgeStep, share: Share) -> bool:
+    def _map_whole(self, state: EdgeStep, share: ConsumerShare) -> bool:
         """A part of this host that is exactly the share is mapped as it is, without a copy."""
         with self._monitor.change():
             parts = state.feeding(share.number)
@@ -191,34 +191,34 @@ class Consuming:
                 return False
             share.segment = parts[0].segment
             readers = state.route.readers(self._here, share.number)
-            self._segments.add_readers(share.segment, map(Reader.rank, readers))
+            self._segments.add_readers(share.segment, map(SegmentReader.rank, readers))
             self._become_ready(state, share)
             return True
 
-    def _take_room(self, state: EdgeStep, share: Share, arrangement: Arrangement) -> bool:
+    def _take_room(self, state: EdgeStep, share: ConsumerShare, arrangement: Arrangement) -> bool:
         """Under the lock."""
         segment = self._segments.try_reserve(_item(state, share), arrangement.contents.num_bytes)
         if segment is None:
             return False
         segment.contents, share.segment = arrangement.contents, segment
-        share.phase, share.left = Phase.DATA, set(share.offers)
+        share.phase, share.left = SharePhase.DATA, set(share.offers)
         return True
 
     # ---- ready
 
-    def _in_place(self, state: EdgeStep, share: Share, host: Host) -> None:
+    def _in_place(self, state: EdgeStep, share: ConsumerShare, host: Host) -> None:
         with self._monitor.change():
             share.left.discard(host)
             if not share.left:
                 assert share.segment is not None
                 self._segments.set_readers(
-                    share.segment, map(Reader.rank, state.route.readers(self._here, share.number))
+                    share.segment, map(SegmentReader.rank, state.route.readers(self._here, share.number))
                 )
                 self._become_ready(state, share)
 
-    def _become_ready(self, state: EdgeStep, share: Share) -> None:
+    def _become_ready(self, state: EdgeStep, share: ConsumerShare) -> None:
         """Under the lock: its workers may read, its producers need not keep it."""
-        share.phase, share.ready_at = Phase.READY, self._clock()
+        share.phase, share.ready_at = SharePhase.READY, self._clock()
         for host in share.offers:
             if host == self._here:
                 self.own.release(state, share.number, host)
@@ -244,23 +244,25 @@ def _check_layout(state: EdgeStep, share: int, headers: Mapping[Host, Header]) -
     """Raises Malformed for rows other than those in the layout."""
     if state.assignment is None:
         return
-    told, expected = state.assignment.of_share(share), state.expected(share) or {}
+    layout, expected = state.assignment.of_share(share), state.expected(share) or {}
     for host, header in headers.items():
-        index = told.index.take(np.flatnonzero(np.isin(told.parts, expected[host])))
+        index = layout.index.take(np.flatnonzero(np.isin(layout.parts, expected[host])))
         is_right = np.array_equal(list(index.columns().values()), list(header.index.columns().values()))
         require(is_right, f"{host} offered other rows for share {share} of {state.name} than its layout says")
 
 
-def _item(state: EdgeStep, share: Share) -> Item:
+def _item(state: EdgeStep, share: ConsumerShare) -> Item:
     return Item(state.route.name, state.step, "share", share.number)
 
 
-def why_not_ready(state: EdgeStep, share: Share, segments: Segments, seconds: float, missing: Sequence[str]) -> str:
+def why_not_ready(
+    state: EdgeStep, share: ConsumerShare, segments: Segments, seconds: float, missing: Sequence[str]
+) -> str:
     """What a share waits for, by its phase; `missing` are the words of those who have not offered. Under the lock."""
     head = f"stage {state.route.consumer_stage.name} waited {seconds:.1f} s for rows of {state.name}. "
-    if share.phase in (Phase.OFFERS, Phase.LAY_OUT):
+    if share.phase in (SharePhase.OFFERS, SharePhase.LAY_OUT):
         return head + ("Missing: " + "; ".join(missing) if missing else "Everything has been offered")
-    if share.phase is Phase.ROOM:
+    if share.phase is SharePhase.ROOM:
         assert share.arrangement is not None
         return head + segments.explain_full(_item(state, share), share.arrangement.contents.num_bytes, seconds)
     hosts = ", ".join(sorted(map(str, share.left)))

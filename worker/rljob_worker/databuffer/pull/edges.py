@@ -24,7 +24,7 @@ MAX_OPEN_STEPS = 64
 """Steps of an edge that are not over: who is further ahead than that is wrong."""
 
 
-class Phase(enum.Enum):
+class SharePhase(enum.Enum):
     """How far a share is."""
 
     OFFERS = "its rows are being offered"
@@ -36,7 +36,7 @@ class Phase(enum.Enum):
 
 
 @dataclass(slots=True, eq=False)
-class Part:
+class ProducerPart:
     """What one producer of this host has put."""
 
     segment: Segment
@@ -50,11 +50,11 @@ class Part:
 
 
 @dataclass(slots=True, eq=False)
-class Share:
+class ConsumerShare:
     """What one data-parallel rank of this host gets."""
 
     number: int
-    phase: Phase = Phase.OFFERS
+    phase: SharePhase = SharePhase.OFFERS
     is_wanted: bool = False
     offers: dict[Host, Header | None] = field(default_factory=dict)
     """What each host has of it; None for this host, whose parts can be looked at."""
@@ -97,11 +97,11 @@ class EdgeStep:
     route: StageRoute
     step: int
     here: Host
-    parts: dict[int, Part] = field(default_factory=dict)
+    parts: dict[int, ProducerPart] = field(default_factory=dict)
     """Sealed, and not yet read by everybody."""
     sealed: set[int] = field(default_factory=set)
     assignment: Assignment | None = None
-    shares: dict[int, Share] = field(default_factory=dict)
+    shares: dict[int, ConsumerShare] = field(default_factory=dict)
     _expected: dict[int, dict[Host, tuple[int, ...]]] = field(default_factory=dict)
 
     @property
@@ -120,7 +120,7 @@ class EdgeStep:
         return (
             not self.parts
             and not self.unsealed
-            and all(share in self.shares and self.shares[share].phase is Phase.OVER for share in shares)
+            and all(share in self.shares and self.shares[share].phase is SharePhase.OVER for share in shares)
         )
 
     @property
@@ -128,9 +128,9 @@ class EdgeStep:
         """Parts of this host that have not been put."""
         return [part for part in self.route.parts_on(self.here) if part not in self.sealed]
 
-    def share(self, number: int) -> Share:
+    def share(self, number: int) -> ConsumerShare:
         if number not in self.shares:
-            self.shares[number] = Share(number)
+            self.shares[number] = ConsumerShare(number)
         return self.shares[number]
 
     def expected(self, share: int) -> dict[Host, tuple[int, ...]] | None:
@@ -141,7 +141,7 @@ class EdgeStep:
             self._expected[share] = by_host(self.route, self.route.parts_of(share, self.assignment))
         return self._expected[share]
 
-    def feeding(self, share: int) -> list[Part]:
+    def feeding(self, share: int) -> list[ProducerPart]:
         """Parts held here that have rows of a share, or tell its types."""
         held = (self.parts[number] for number in sorted(self.parts))
         return [part for part in held if part.rows_of is not None and share in part.rows_of]

@@ -11,16 +11,16 @@ from numpy.typing import NDArray
 from rljob_worker.databuffer.links.links import Links
 from rljob_worker.databuffer.protocol.errors import Malformed, OutOfOrder, require
 from rljob_worker.databuffer.protocol.peer_side import RowsOffered, RowsTaken
-from rljob_worker.databuffer.protocol.worker_side import NotYet, ReserveRows, Room, SealRows
-from rljob_worker.databuffer.pull.edges import Edges, EdgeStep, Part
-from rljob_worker.databuffer.routes.assignment import Assignment, Layout
-from rljob_worker.databuffer.routes.hosts import Host, Worker
+from rljob_worker.databuffer.protocol.worker_side import NotYet, Reservation, ReserveRows, SealRows
+from rljob_worker.databuffer.pull.edges import Edges, EdgeStep, ProducerPart
+from rljob_worker.databuffer.routes.assignment import Assignment, ProducerLayout
+from rljob_worker.databuffer.routes.hosts import Host, WorkerId
 from rljob_worker.databuffer.routes.stage_route import StageRoute
 from rljob_worker.databuffer.rows.segment import Bytes, views
 from rljob_worker.databuffer.rows.stream import FEW_BYTES, Selection, few_bytes_for, header_of, packed
 from rljob_worker.databuffer.store.monitor import Monitor
-from rljob_worker.databuffer.store.places import rounded
-from rljob_worker.databuffer.store.segments import Item, Reader, Segment, Segments, explain_late
+from rljob_worker.databuffer.store.segment_files import rounded
+from rljob_worker.databuffer.store.segments import Item, Segment, SegmentReader, Segments, explain_late
 from rljob_worker.databuffer.work import Work
 from rljob_worker.errors import DeadlineExceeded
 
@@ -73,7 +73,7 @@ class Producing:
 
     # ---- putting
 
-    def reserve(self, worker: Worker, request: ReserveRows) -> Room | NotYet:
+    def reserve(self, worker: WorkerId, request: ReserveRows) -> Reservation | NotYet:
         """Room for a worker's part. Raises DeadlineExceeded when time is up, or at once when waiting cannot help;
         OutOfOrder for a part that another process of the worker puts or has put."""
         route = self._edges.routes[request.edge]
@@ -90,7 +90,7 @@ class Producing:
             lambda: self._no_room(item, request),
         )
 
-    def seal(self, worker: Worker, request: SealRows) -> None:
+    def seal(self, worker: WorkerId, request: SealRows) -> None:
         """A part is written: tell who it is for, or tell the others what is in it.
 
         Raises OutOfOrder for other room than `reserve` gave, or when it was sealed before.
@@ -108,10 +108,10 @@ class Producing:
                 )
             del self._leased[item]
             segment.contents, rows = contents, views(self._memory, segment.offset, contents)
-            state.parts[number] = Part(segment, rows)
+            state.parts[number] = ProducerPart(segment, rows)
             state.sealed.add(number)
         self._counts(edge, contents.num_rows, contents.num_bytes)
-        layout = Layout.of_part(number, rows.index)
+        layout = ProducerLayout.of_part(number, rows.index)
         assert route.is_of_step(step, rows.index), f"{item} has rows of another step, or of no group"
         if route.needs_layouts:
             self._gathers(layout_topic(edge), step, number, layout.to_bytes())
@@ -122,7 +122,7 @@ class Producing:
 
     def assigned(self, edge: str, step: int, payload: bytes) -> None:
         """The layout of a step is complete: every host works out alike who gets which row."""
-        route, layout = self._edges.routes[edge], Layout.from_bytes(payload)
+        route, layout = self._edges.routes[edge], ProducerLayout.from_bytes(payload)
         is_part = (layout.parts >= 0) & (layout.parts < route.num_parts)
         is_right = is_part.all() and route.is_of_step(step, layout.index)
         require(bool(is_right), f"the layout of edge {edge}, step {step}, has rows of another step, group or part")
@@ -149,7 +149,7 @@ class Producing:
         with self._monitor.change():
             state = self._edges.find(message.edge, message.step)
             for share in message.shares:
-                reader = Reader(str(host), share)
+                reader = SegmentReader(str(host), share)
                 parts = [] if state is None else state.feeding(share)
                 offered = any(reader in (part.segment.readers or ()) for part in parts)
                 if state is None or not offered:
@@ -159,7 +159,7 @@ class Producing:
     def release(self, state: EdgeStep, share: int, host: Host) -> None:
         """Release a share for a data buffer that may be our own; under the lock."""
         for part in state.feeding(share):
-            self._segments.release(part.segment, Reader(str(host), share))
+            self._segments.release(part.segment, SegmentReader(str(host), share))
         self.forget_read(state)
 
     @staticmethod
@@ -167,16 +167,16 @@ class Producing:
         """Parts that everybody has read are not here any more; under the lock."""
         state.parts = {number: part for number, part in state.parts.items() if part.segment.readers != set()}
 
-    def unread(self, worker: Worker) -> list[Segment]:
+    def unread(self, worker: WorkerId) -> list[Segment]:
         """What a worker has put and somebody has not read; under the lock."""
         return [segment for segment in self._segments.held() if self._is_from(segment, worker)]
 
-    def readers(self, worker: Worker) -> set[Host]:
+    def readers(self, worker: WorkerId) -> set[Host]:
         """Other hosts that have still to read what a worker has put; under the lock."""
-        names = {reader.where for each in self.unread(worker) for reader in each.readers or () if not reader.is_rank}
+        names = {reader.where for item in self.unread(worker) for reader in item.readers or () if not reader.is_rank}
         return {Host.named(name) for name in names} - {self._here}
 
-    def late_readers(self, worker: Worker, seconds: float) -> DeadlineExceeded:
+    def late_readers(self, worker: WorkerId, seconds: float) -> DeadlineExceeded:
         """Why a worker cannot leave: who has not read what it put."""
         late = "; ".join(explain_late(segment) for segment in self.unread(worker)[:8])
         return DeadlineExceeded(f"{worker} waited {seconds:.1f} s for what it put to be read: {late or 'nothing'}")
@@ -188,7 +188,7 @@ class Producing:
             for number, rows_of in fed.items():
                 part = state.parts[number]
                 part.rows_of = rows_of
-                readers = [Reader(str(h), share) for share in rows_of for h in state.route.consumer_hosts(share)]
+                readers = [SegmentReader(str(h), share) for share in rows_of for h in state.route.consumer_hosts(share)]
                 self._segments.set_readers(part.segment, readers)
             self.forget_read(state)
             shares = sorted({share for rows_of in fed.values() for share in rows_of})
@@ -230,13 +230,13 @@ class Producing:
         return RowsOffered(state.route.name, state.step, share, header.to_bytes(), header.kinds, rows)
 
     @staticmethod
-    def _selection(part: Part, share: int) -> Selection:
+    def _selection(part: ProducerPart, share: int) -> Selection:
         assert part.rows_of is not None
         return part.views, part.rows_of[share]
 
     # ---- room
 
-    def _try_reserve(self, worker: Worker, item: Item, num_bytes: int) -> Room | None:
+    def _try_reserve(self, worker: WorkerId, item: Item, num_bytes: int) -> Reservation | None:
         if item in self._leased or item.number in self._edges.at(item.edge, item.step).sealed:
             raise OutOfOrder(f"{item} was put before, or is being put: {_ONE_PROCESS.format(worker)}")
         self._largest[item.edge] = max(num_bytes, self._largest.get(item.edge, 0))
@@ -247,7 +247,7 @@ class Producing:
         if segment is None:
             return None
         self._leased[item] = segment
-        return Room(offset=segment.offset)
+        return Reservation(offset=segment.offset)
 
     def _owed_bytes(self, item: Item) -> int:
         """Room that parts of earlier steps will need, as large as the largest of their edge so far. Without it ranks
@@ -280,7 +280,7 @@ class Producing:
             waited = f"{item} waited {request.waited:.1f} s for readers {self._staleness + 2} steps behind"
             return DeadlineExceeded(f"{waited}: {explain_late(behind)}")
 
-    def _outlasts(self, route: StageRoute, worker: Worker, item: Item, segment: Segment) -> bool:
+    def _outlasts(self, route: StageRoute, worker: WorkerId, item: Item, segment: Segment) -> bool:
         """Whether a segment is certainly held until after the put of `item`."""
         other = self._edges.routes[segment.item.edge]
         if segment.item.step < item.step:
@@ -290,7 +290,7 @@ class Producing:
             return route.in_step or worker.rank in ranks
         return segment.item.what == "part" and segment.item != item and route.is_later(other)
 
-    def _is_from(self, segment: Segment, worker: Worker) -> bool:
+    def _is_from(self, segment: Segment, worker: WorkerId) -> bool:
         route = self._edges.routes[segment.item.edge]
         return segment.item.what == "part" and route.producer(segment.item.number) == worker
 

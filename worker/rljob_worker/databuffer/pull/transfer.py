@@ -11,9 +11,9 @@ import pyarrow as pa
 from rljob_worker.databuffer.links.links import Links
 from rljob_worker.databuffer.protocol.errors import Elsewhere
 from rljob_worker.databuffer.protocol.peer_side import RowsTicket
-from rljob_worker.databuffer.pull.edges import EdgeStep, Share
+from rljob_worker.databuffer.pull.edges import ConsumerShare, EdgeStep
 from rljob_worker.databuffer.routes.hosts import Host
-from rljob_worker.databuffer.rows.arrangement import place
+from rljob_worker.databuffer.rows.arrangement import write_rows
 from rljob_worker.databuffer.rows.segment import Bytes, Views, views
 from rljob_worker.databuffer.rows.stream import Landing, batch_bytes_for, unpacked
 from rljob_worker.databuffer.store.monitor import Monitor
@@ -22,7 +22,7 @@ from rljob_worker.errors import PeerLost
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class TransferTimeouts:
     """How long things may take, in seconds."""
 
     stream_seconds: float
@@ -43,8 +43,8 @@ class Transfer:
         links: Links,
         streams: Work,
         later: Callable[[float, Callable[[], None]], None],
-        patience: Patience,
-        in_place: Callable[[EdgeStep, Share, Host], None],
+        timeouts: TransferTimeouts,
+        in_place: Callable[[EdgeStep, ConsumerShare, Host], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._here = here
@@ -53,11 +53,11 @@ class Transfer:
         self._links = links
         self._streams = streams
         self._later = later
-        self._patience = patience
+        self._timeouts = timeouts
         self._in_place = in_place
         self._clock = clock
 
-    def begin(self, state: EdgeStep, share: Share) -> None:
+    def begin(self, state: EdgeStep, share: ConsumerShare) -> None:
         """Everything known before the values arrive is written; then every host's rows come to their places."""
         assert share.arrangement is not None and share.segment is not None and share.segment.contents is not None
         share.target = views(self._memory, share.segment.offset, share.segment.contents)
@@ -72,14 +72,14 @@ class Transfer:
         if self._here in share.offers:
             self._place_own(state, share)
 
-    def _place_own(self, state: EdgeStep, share: Share) -> None:
+    def _place_own(self, state: EdgeStep, share: ConsumerShare) -> None:
         target, done, places = _target(share), 0, share.places[self._here]
         for part, rows in share.own:
-            place(target, places[done : done + len(rows)], part, rows)
+            write_rows(target, places[done : done + len(rows)], part, rows)
             done += len(rows)
         self._in_place(state, share, self._here)
 
-    def _fetch(self, state: EdgeStep, share: Share, host: Host, since: float | None = None) -> None:
+    def _fetch(self, state: EdgeStep, share: ConsumerShare, host: Host, since: float | None = None) -> None:
         what = f"rows of {state.name} from host {host}"
 
         def run() -> None:
@@ -97,11 +97,11 @@ class Transfer:
         self._monitor.check()
         first = self._clock() if since is None else since
         # links know when looking for an address takes too long
-        if self._clock() - first >= self._patience.retry_seconds and not isinstance(error, Elsewhere):
+        if self._clock() - first >= self._timeouts.retry_seconds and not isinstance(error, Elsewhere):
             raise error
         self._later(0.05, lambda: fetch(first))
 
-    def _receive(self, state: EdgeStep, share: Share, host: Host) -> None:
+    def _receive(self, state: EdgeStep, share: ConsumerShare, host: Host) -> None:
         """All rows of a host, in the order of its offer."""
         ticket = RowsTicket(state.route.name, state.step, share.number, batch_bytes_for(len(share.offers)))
         landing = _landing(state, share, host)
@@ -110,10 +110,10 @@ class Transfer:
             landing.take(record, checksum)
             share.remote_bytes += record.nbytes
 
-        self._links.stream(host, ticket, self._patience.stream_seconds, take)
+        self._links.stream(host, ticket, self._timeouts.stream_seconds, take)
         landing.end()
 
-    def _place_brought(self, state: EdgeStep, share: Share, host: Host) -> None:
+    def _place_brought(self, state: EdgeStep, share: ConsumerShare, host: Host) -> None:
         """Rows that came with the offer."""
         header, landing = share.offers[host], _landing(state, share, host)
         assert header is not None
@@ -124,12 +124,12 @@ class Transfer:
         self._in_place(state, share, host)
 
 
-def _target(share: Share) -> Views:
+def _target(share: ConsumerShare) -> Views:
     assert share.target is not None, "it has been laid out"
     return share.target
 
 
-def _landing(state: EdgeStep, share: Share, host: Host) -> Landing:
+def _landing(state: EdgeStep, share: ConsumerShare, host: Host) -> Landing:
     """For the rows of a host, in the order of its offer."""
     header = share.offers[host]
     assert header is not None, "this host places its own rows from its parts"

@@ -20,22 +20,22 @@ PLAIN_ROWS = 512
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Layout:
+class ProducerLayout:
     """Rows of some parts: parts int64 [rows], ascending, and the index of as many rows; within a part rows ascend."""
 
     parts: Int64
     index: RowIndex
 
     @staticmethod
-    def of_part(part: int, index: RowIndex) -> Layout:
-        return Layout(np.full(len(index), part, np.int64), index)
+    def of_part(part: int, index: RowIndex) -> ProducerLayout:
+        return ProducerLayout(np.full(len(index), part, np.int64), index)
 
     @staticmethod
-    def merge(layouts: Sequence[Layout]) -> Layout:
+    def merge(layouts: Sequence[ProducerLayout]) -> ProducerLayout:
         """All rows; parts in ascending order, so that the result does not depend on who arrived first."""
         parts = np.concatenate([layout.parts for layout in layouts])
         order = np.argsort(parts, kind="stable")
-        return Layout(parts[order], RowIndex.concat([layout.index for layout in layouts]).take(order))
+        return ProducerLayout(parts[order], RowIndex.concat([layout.index for layout in layouts]).take(order))
 
     def to_bytes(self) -> bytes:
         """Number of rows, then parts and index, int64 [4, rows]; many rows compressed: ids that count up leave a
@@ -47,7 +47,7 @@ class Layout:
         return num_rows.to_bytes(8, "little") + table
 
     @staticmethod
-    def from_bytes(data: bytes) -> Layout:
+    def from_bytes(data: bytes) -> ProducerLayout:
         """Raises Malformed."""
         num_rows, table = int.from_bytes(data[:8], "little"), data[8:]
         require(len(data) >= 8, f"{len(data)} bytes are not a layout")
@@ -57,19 +57,19 @@ class Layout:
             parts, *index = np.frombuffer(table, np.int64).reshape(4, num_rows)
         except (pa.ArrowException, MemoryError, OSError, OverflowError, ValueError) as error:
             raise Malformed(f"{len(data):,} bytes are not a layout: {error}") from error
-        return Layout(parts, RowIndex(*index))
+        return ProducerLayout(parts, RowIndex(*index))
 
 
 def merge_layouts(payloads: Sequence[bytes]) -> bytes:
     """What a host of the tree does with the layouts of its own parts and of those below it."""
-    return Layout.merge([Layout.from_bytes(payload) for payload in payloads]).to_bytes()
+    return ProducerLayout.merge([ProducerLayout.from_bytes(payload) for payload in payloads]).to_bytes()
 
 
 @dataclass(frozen=True, eq=False)
 class Assignment:
     """A complete layout, and the share of every row of it."""
 
-    layout: Layout
+    layout: ProducerLayout
     shares: Int64
     num_shares: int
 
@@ -78,10 +78,10 @@ class Assignment:
         first, last = np.searchsorted(self.layout.parts, [part, part + 1])
         return self.shares[first:last]
 
-    def of_share(self, share: int) -> Layout:
+    def of_share(self, share: int) -> ProducerLayout:
         """The rows of one share."""
         rows = np.flatnonzero(self.shares == share)
-        return Layout(self.layout.parts[rows], self.layout.index.take(rows))
+        return ProducerLayout(self.layout.parts[rows], self.layout.index.take(rows))
 
     @cached_property
     def _pairs(self) -> Int64:
@@ -96,8 +96,8 @@ class Assignment:
 
     def parts_of(self, share: int) -> tuple[int, ...]:
         """Parts that feed a share."""
-        found = self._pairs[self._pairs[:, 1] == share, 0].tolist()
-        return tuple(found) or (0,)
+        pairs = self._pairs[self._pairs[:, 1] == share, 0].tolist()
+        return tuple(pairs) or (0,)
 
     def shares_fed_by(self, part: int) -> tuple[int, ...]:
         """The other way round."""

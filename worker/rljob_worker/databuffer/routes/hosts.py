@@ -31,7 +31,7 @@ def hosts_of(plan: Plan) -> tuple[Host, ...]:
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Worker:
+class WorkerId:
     """One worker by its rank in its group."""
 
     group: str
@@ -68,7 +68,7 @@ class Members:
         """Hosts that the ranks of one copy span, in order."""
         return list(dict.fromkeys(self.host(rank) for rank in self.ranks(copy)))
 
-    def copy_of(self, worker: Worker) -> int | None:
+    def copy_of(self, worker: WorkerId) -> int | None:
         if worker.group != self.group or worker.rank >= self.num_copies * self.ranks_per_copy:
             return None
         return worker.rank // self.ranks_per_copy

@@ -78,7 +78,7 @@ class JobTree:
 
     def children(self, host: Host) -> tuple[Host, ...]:
         first = self.position(host) * self.fan_out + 1
-        return tuple(self.host(each) for each in range(first, min(first + self.fan_out, self.size)))
+        return tuple(self.host(index) for index in range(first, min(first + self.fan_out, self.size)))
 
     def neighbours(self, host: Host) -> tuple[Host, ...]:
         """Parent and children."""
@@ -99,8 +99,8 @@ class JobTree:
 
     def _num_within(self, host: Host, positions: Sequence[int]) -> int:
         """How many of them, level by level."""
-        found, first, last = 0, self.position(host), self.position(host) + 1
+        result, first, last = 0, self.position(host), self.position(host) + 1
         while first < self.size:
-            found += bisect_left(positions, last) - bisect_left(positions, first)
+            result += bisect_left(positions, last) - bisect_left(positions, first)
             first, last = first * self.fan_out + 1, last * self.fan_out + 1
-        return found
+        return result

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rljob_api.planning.plan import Plan
-from rljob_worker.databuffer.routes.hosts import Host, Members, Worker
+from rljob_worker.databuffer.routes.hosts import Host, Members, WorkerId
 
 
 def outcomes_topic(stage: str) -> str:
@@ -38,13 +38,13 @@ class LeaseRoute:
     def num_generators(self) -> int:
         return self.generators.num_copies
 
-    def generator_of(self, worker: Worker) -> int | None:
+    def generator_of(self, worker: WorkerId) -> int | None:
         """None for a worker that leads no copy."""
         copy = self.generators.copy_of(worker)
         return copy if copy is not None and self.leader(copy) == worker else None
 
-    def leader(self, generator: int) -> Worker:
-        return Worker(self.generators.group, self.generators.ranks(generator)[0])
+    def leader(self, generator: int) -> WorkerId:
+        return WorkerId(self.generators.group, self.generators.ranks(generator)[0])
 
     def host_of(self, generator: int) -> Host:
         return self.generators.host(self.leader(generator).rank)

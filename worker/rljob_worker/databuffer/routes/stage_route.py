@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from rljob_api.planning.plan import Plan, StagePlan
 from rljob_worker.databuffer.routes import repartition
-from rljob_worker.databuffer.routes.assignment import Assignment, Layout
-from rljob_worker.databuffer.routes.hosts import Host, Members, Worker
+from rljob_worker.databuffer.routes.assignment import Assignment, ProducerLayout
+from rljob_worker.databuffer.routes.hosts import Host, Members, WorkerId
 from rljob_worker.minibatches import mini_batch_of
 from rljob_worker.row_index import RowIndex
 
@@ -82,9 +82,9 @@ class StageRoute:
 
     # ---- who
 
-    def producer(self, part: int) -> Worker:
+    def producer(self, part: int) -> WorkerId:
         """The row leader that puts a part."""
-        return Worker(self.producers.group, self.producers.ranks(part)[0])
+        return WorkerId(self.producers.group, self.producers.ranks(part)[0])
 
     def producer_host(self, part: int) -> Host:
         return self.producers.host(self.producers.ranks(part)[0])
@@ -112,11 +112,11 @@ class StageRoute:
         consuming = (host for share in range(self.num_shares) for host in self.consumer_hosts(share))
         return tuple(dict.fromkeys((*self.producer_hosts, *consuming)))
 
-    def part_of(self, worker: Worker) -> int | None:
+    def part_of(self, worker: WorkerId) -> int | None:
         copy = self.producers.copy_of(worker)
         return copy if copy is not None and worker.rank == self.producers.ranks(copy)[0] else None
 
-    def share_of(self, worker: Worker) -> int | None:
+    def share_of(self, worker: WorkerId) -> int | None:
         return self.consumers.copy_of(worker)
 
     def readers(self, host: Host, share: int) -> list[int]:
@@ -146,7 +146,7 @@ class StageRoute:
             fed += tuple(share for share in range(self.num_shares) if share not in fed and self._is_empty(share))
         return fed
 
-    def assign(self, step: int, layout: Layout) -> Int64:
+    def assign(self, step: int, layout: ProducerLayout) -> Int64:
         """Share of every row, [rows]; the same on every host, in any order of the rows."""
         balance = self.consumer_stage.balance
         if balance == "None":
@@ -204,8 +204,8 @@ def stage_routes(plan: Plan) -> dict[str, StageRoute]:
 
 def by_host(route: StageRoute, parts: Iterable[int]) -> dict[Host, tuple[int, ...]]:
     """Parts by the host they are put on."""
-    found: dict[Host, tuple[int, ...]] = {}
+    result: dict[Host, tuple[int, ...]] = {}
     for part in parts:
         host = route.producer_host(part)
-        found[host] = (*found.get(host, ()), part)
-    return found
+        result[host] = (*result.get(host, ()), part)
+    return result

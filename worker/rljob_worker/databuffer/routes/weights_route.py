@@ -21,18 +21,18 @@ from rljob_api.planning.plan import GroupPlan, Plan
 from rljob_api.planning.weights import WINDOW, WeightFlow, buffered_flows, least_memory, slot_bytes, slots_per_source
 from rljob_api.vocabulary.quantity import format_bytes
 from rljob_worker.databuffer.protocol.worker_side import WeightsOfWorker
-from rljob_worker.databuffer.routes.hosts import Host, Worker
+from rljob_worker.databuffer.routes.hosts import Host, WorkerId
 from rljob_worker.errors import InvalidJob
 
 FAN_OUT = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class SourceRank:
     """A rank that sends its part of a model."""
 
     number: int
-    worker: Worker
+    worker: WorkerId
     host: Host
 
 
@@ -41,7 +41,7 @@ class WeightsRoute:
     """One model from the ranks that train it to every rank that samples with it."""
 
     name: str
-    sources: tuple[Source, ...]
+    sources: tuple[SourceRank, ...]
     targets: tuple[GroupPlan, ...] = field(repr=False)
     slot_bytes: int
     num_versions: int = 1
@@ -53,7 +53,7 @@ class WeightsRoute:
     def of(flow: WeightFlow, slot_bytes: int, slots: Mapping[str, int] | None = None) -> WeightsRoute:
         group = flow.source
         sources = tuple(
-            Source(number, Worker(group.name, rank), Host(group.name, rank // group.workers_per_host))
+            SourceRank(number, WorkerId(group.name, rank), Host(group.name, rank // group.workers_per_host))
             for number, rank in enumerate(flow.source_ranks)
         )
         return WeightsRoute(flow.name, sources, flow.targets, slot_bytes, flow.num_versions, slots or {})
@@ -67,7 +67,7 @@ class WeightsRoute:
         """Hosts that receive."""
         return sum(group.replicas for group in self.targets)
 
-    def source_of(self, worker: Worker) -> Source | None:
+    def source_of(self, worker: WorkerId) -> SourceRank | None:
         return next((source for source in self.sources if source.worker == worker), None)
 
     def readers(self, host: Host) -> list[int]:
@@ -78,13 +78,13 @@ class WeightsRoute:
                 return list(range(first, first + group.workers_per_host))
         return []
 
-    def sources_through(self, host: Host) -> list[Source]:
+    def sources_through(self, host: Host) -> list[SourceRank]:
         """Those whose chunks pass through the host."""
         if self._ordinal(host) is not None:
             return list(self.sources)
         return [source for source in self.sources if source.host == host]
 
-    def parent(self, source: Source, host: Host) -> Host | None:
+    def parent(self, source: SourceRank, host: Host) -> Host | None:
         """Who gives the source's chunks to a host that receives; None for the source's own host."""
         ordinal = self._ordinal(host)
         if ordinal is None:
@@ -92,7 +92,7 @@ class WeightsRoute:
         position = self._position(source, ordinal)
         return source.host if position == 0 else self._at(source, (position - 1) // FAN_OUT)
 
-    def children(self, source: Source, host: Host) -> list[Host]:
+    def children(self, source: SourceRank, host: Host) -> list[Host]:
         """Whom a host gives the source's chunks to."""
         ordinal = self._ordinal(host)
         if ordinal is None:
@@ -100,14 +100,14 @@ class WeightsRoute:
         first = self._position(source, ordinal) * FAN_OUT + 1
         return [self._at(source, child) for child in range(first, min(first + FAN_OUT, self.num_targets))]
 
-    def _position(self, source: Source, ordinal: int) -> int:
+    def _position(self, source: SourceRank, ordinal: int) -> int:
         """Place of a target in the source's tree, whose places are numbered level by level."""
         return (ordinal - self._rotation(source)) % self.num_targets
 
-    def _rotation(self, source: Source) -> int:
+    def _rotation(self, source: SourceRank) -> int:
         return source.number * self.num_targets // len(self.sources)
 
-    def _at(self, source: Source, position: int) -> Host:
+    def _at(self, source: SourceRank, position: int) -> Host:
         """The host at a place of the source's tree."""
         ordinal = (position + self._rotation(source)) % self.num_targets
         for group in self.targets:
@@ -144,7 +144,7 @@ class WeightsRoutes:
         slots = {group.name: slots_per_source(plan, group.name) for group in plan.groups}
         return WeightsRoutes({flow.name: WeightsRoute.of(flow, size, slots) for flow in flows})
 
-    def of_worker(self, worker: Worker, host: Host) -> dict[str, WeightsOfWorker]:
+    def of_worker(self, worker: WorkerId, host: Host) -> dict[str, WeightsOfWorker]:
         """What a worker must know of its ends, by edge; edges that it has no end of are left out."""
         ends = {}
         for name, route in self.by_edge.items():
@@ -156,14 +156,14 @@ class WeightsRoutes:
 
     def slots(self, host: Host, start: int = 0) -> dict[tuple[str, int], list[int]]:
         """Offsets of the slots of a host by (edge, source), laid side by side from byte `start` of its arena."""
-        found: dict[tuple[str, int], list[int]] = {}
+        result: dict[tuple[str, int], list[int]] = {}
         offset = start
         for name, route in self.by_edge.items():
             num_bytes = route.num_slots(host) * route.slot_bytes
             for source in route.sources_through(host):
-                found[name, source.number] = list(range(offset, offset + num_bytes, route.slot_bytes))
+                result[name, source.number] = list(range(offset, offset + num_bytes, route.slot_bytes))
                 offset += num_bytes
-        return found
+        return result
 
     def num_bytes(self, host: Host) -> int:
         """What the slots of a host take of its arena."""

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rljob_worker.batch import Batch
-from rljob_worker.column_kind import Kind
+from rljob_worker.column_kind import ColumnKind
 from rljob_worker.databuffer.protocol.errors import require
 from rljob_worker.databuffer.protocol.worker_side import Contents
 from rljob_worker.databuffer.rows.segment import Views, plan_contents
@@ -33,7 +33,7 @@ class Header:
 
     index: RowIndex
     lengths: dict[str, Int64]
-    kinds: dict[str, Kind]
+    kinds: dict[str, ColumnKind]
 
     @staticmethod
     def of(views: Views, rows: Int64) -> Header:
@@ -81,7 +81,7 @@ class Header:
         return b"".join(values.tobytes() for values in (*self.index.columns().values(), *lengths))
 
     @staticmethod
-    def from_bytes(data: bytes, kinds: dict[str, Kind]) -> Header:
+    def from_bytes(data: bytes, kinds: dict[str, ColumnKind]) -> Header:
         """What a peer says. Raises Malformed for kinds, lengths or numbers of tokens that cannot be so."""
         ragged = _ragged(kinds)
         for name, kind in kinds.items():
@@ -145,7 +145,7 @@ def arrange(headers: Sequence[Header], edge: str) -> Arrangement:
     return Arrangement(plan_contents(num_rows, sizes), ordered, tuple(targets))
 
 
-def place(target: Views, rows: Int64, source: Views | Batch, source_rows: Int64) -> None:
+def write_rows(target: Views, rows: Int64, source: Views | Batch, source_rows: Int64) -> None:
     """Copy the values of some rows of a part to rows `rows` of the segment. They are as long as the header said."""
     offsets = {name: column.offsets for name, column in source.columns.items()}
     for name, stretches in moves(target, rows, source.index, offsets, source_rows).items():
@@ -162,15 +162,15 @@ def moves(
         groups = Runs.of(of_source.source, target.index.head_of(rows[of_source.target]))
     # most columns of a batch have rows as long as another's: what is worked out for one is right for both
     known: list[tuple[bool, Int64 | None, Int64 | None, Stretches]] = []
-    found = {}
+    result = {}
     for name, into in target.columns.items():
         shape = (into.per_group, into.offsets, offsets[name])
-        stretches = next((each for *other, each in known if _are_alike(shape, other)), None)
+        stretches = next((item for *other, item in known if _are_alike(shape, other)), None)
         if stretches is None:
             stretches = Stretches.of(into.offsets, offsets[name], groups if into.per_group else runs)
             known.append((*shape, stretches))
-        found[name] = stretches
-    return found
+        result[name] = stretches
+    return result
 
 
 def _are_alike(left: Sequence[Any], right: Sequence[Any]) -> bool:
@@ -213,11 +213,11 @@ def check_kinds(headers: Sequence[Header], edge: str) -> None:
             )
 
 
-def _ragged(kinds: Mapping[str, Kind]) -> list[str]:
+def _ragged(kinds: Mapping[str, ColumnKind]) -> list[str]:
     return [name for name, kind in kinds.items() if kind.ragged]
 
 
-def _shown(kinds: dict[str, Kind], names: Sequence[str]) -> str:
+def _shown(kinds: dict[str, ColumnKind], names: Sequence[str]) -> str:
     return ", ".join(
         f"{name} {kinds[name].dtype}{list(kinds[name].tail) or ''}{' per group' if kinds[name].per_group else ''}"
         if name in kinds

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rljob_worker.batch import Batch, Column
-from rljob_worker.column_kind import Kind, kind_of
+from rljob_worker.column_kind import ColumnKind, column_kind_of
 from rljob_worker.databuffer.protocol.worker_side import Contents, Field
 from rljob_worker.row_index import INDEX_COLUMNS, RowIndex
 
@@ -36,8 +36,8 @@ class Views:
     columns: dict[str, Column]
 
     @property
-    def kinds(self) -> dict[str, Kind]:
-        return {name: kind_of(column) for name, column in self.columns.items()}
+    def kinds(self) -> dict[str, ColumnKind]:
+        return {name: column_kind_of(column) for name, column in self.columns.items()}
 
     def write_index(self, index: RowIndex) -> None:
         """Copy the index of as many rows into the segment."""
@@ -48,7 +48,7 @@ class Views:
         return Batch.of(self.index, self.columns)
 
 
-def plan_contents(num_rows: int, columns: Mapping[str, tuple[Kind, int]]) -> Contents:
+def plan_contents(num_rows: int, columns: Mapping[str, tuple[ColumnKind, int]]) -> Contents:
     """Lay out columns given as name -> (kind, number of values over all rows)."""
     at = NUM_INDEX_COLUMNS * _aligned(8 * num_rows)
     fields = []
@@ -64,7 +64,7 @@ def plan_contents(num_rows: int, columns: Mapping[str, tuple[Kind, int]]) -> Con
 def contents_of(batch: Batch) -> Contents:
     """Layout of a segment that holds `batch`."""
     return plan_contents(
-        len(batch), {name: (kind_of(column), len(column.values)) for name, column in batch.columns.items()}
+        len(batch), {name: (column_kind_of(column), len(column.values)) for name, column in batch.columns.items()}
     )
 
 

@@ -13,13 +13,13 @@ import pyarrow as pa
 import xxhash
 from numpy.typing import NDArray
 
-from rljob_worker.arrow_batch import columns_of, record_of, schema_of
+from rljob_worker.arrow_batch import columns_of_record, schema_of, to_record
 from rljob_worker.batch import Column
-from rljob_worker.column_kind import Kind
+from rljob_worker.column_kind import ColumnKind
 from rljob_worker.databuffer.protocol.codec import encode, read_packed
 from rljob_worker.databuffer.protocol.errors import Bug, Damaged, Malformed
 from rljob_worker.databuffer.protocol.peer_side import RecordStream
-from rljob_worker.databuffer.rows.arrangement import Header, check_kinds, place
+from rljob_worker.databuffer.rows.arrangement import Header, check_kinds, write_rows
 from rljob_worker.databuffer.rows.segment import Views
 from rljob_worker.errors import PeerLost
 from rljob_worker.gather import Runs, Taking, bytes_of
@@ -74,19 +74,22 @@ def stream(
 
 
 def _records(
-    selections: Iterable[Selection], kinds: Mapping[str, Kind], gathered: Callable[[float], None], batch_bytes: int
+    selections: Iterable[Selection],
+    kinds: Mapping[str, ColumnKind],
+    gathered: Callable[[float], None],
+    batch_bytes: int,
 ) -> Iterator[tuple[pa.RecordBatch, bytes]]:
     for views, rows in selections:
         for piece in pieces(views, rows, batch_bytes):
             start = time.perf_counter()
             index, columns = piece.gather()
-            checksum = checksum_of(index, columns)
-            record = record_of(index, columns, kinds)
+            checksum = rows_checksum(index, columns)
+            record = to_record(index, columns, kinds)
             gathered(time.perf_counter() - start)
             yield record, checksum
 
 
-def checksum_of(index: RowIndex, columns: Mapping[str, Column]) -> bytes:
+def rows_checksum(index: RowIndex, columns: Mapping[str, Column]) -> bytes:
     """XXH3 (64 bits) of everything that rows consist of, columns by name."""
     digest = xxhash.xxh3_64()
     for values in index.columns().values():
@@ -104,7 +107,7 @@ def packed(selections: Sequence[Selection]) -> bytes:
     return encode([(record.serialize().to_pybytes(), checksum) for record, checksum in records])
 
 
-def unpacked(data: bytes, kinds: Mapping[str, Kind]) -> Iterator[tuple[pa.RecordBatch, bytes]]:
+def unpacked(data: bytes, kinds: Mapping[str, ColumnKind]) -> Iterator[tuple[pa.RecordBatch, bytes]]:
     """The other way round. Raises Malformed."""
     schema = schema_of(kinds)
     for record, checksum in read_packed(data):
@@ -115,7 +118,7 @@ def unpacked(data: bytes, kinds: Mapping[str, Kind]) -> Iterator[tuple[pa.Record
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Piece:
+class RowPiece:
     """Some rows of a part for one record batch: by row, and the groups whose own columns come with these rows."""
 
     views: Views
@@ -139,19 +142,19 @@ class Piece:
         runs = self.by_group if column.per_group else self.by_row
         if column.offsets is None:
             return column.gather(runs, len(self), may_view=True)
-        taking = next((each for other, each in known if other.has_rows_like(column)), None)
+        taking = next((item for other, item in known if other.has_rows_like(column)), None)
         if taking is None:
             taking = Taking(column.offsets, runs, len(self))
             known.append((column, taking))
         return replace(column, values=taking.values(column.values, may_view=True), offsets=taking.offsets)
 
 
-def pieces(views: Views, rows: Int64, batch_bytes: int = BATCH_BYTES) -> list[Piece]:
+def pieces(views: Views, rows: Int64, batch_bytes: int = BATCH_BYTES) -> list[RowPiece]:
     """The rows at `rows` cut so that a piece has at most `batch_bytes`, or is one row."""
     groups = views.index.group_runs(rows)
     return [
-        Piece(views, Runs.taking(rows[first:stop]), groups.within(first, stop))
-        for first, stop in _cuts(row_bytes(views, rows), batch_bytes)
+        RowPiece(views, Runs.taking(rows[first:stop]), groups.within(first, stop))
+        for first, stop in _cuts(bytes_per_row(views, rows), batch_bytes)
     ]
 
 
@@ -166,7 +169,7 @@ def _cuts(sizes: Int64, batch_bytes: int) -> list[tuple[int, int]]:
     return list(itertools.pairwise(cuts))
 
 
-def row_bytes(views: Views, rows: Int64 | None = None) -> Int64:
+def bytes_per_row(views: Views, rows: Int64 | None = None) -> Int64:
     """Bytes of each of the rows at `rows` (None: of all) when these are sent together, [rows]."""
     return Header.of(views, np.arange(len(views.index)) if rows is None else rows).row_bytes
 
@@ -189,7 +192,7 @@ class Landing:
         if stop > len(self._rows):
             raise PeerLost(f"more rows came of {self._what} than the {len(self._rows)} that were offered")
         self._check(self._header.take(np.arange(self._done, stop)), index, columns)
-        place(self._target, self._rows[self._done : stop], Views(index, columns), np.arange(len(index)))
+        write_rows(self._target, self._rows[self._done : stop], Views(index, columns), np.arange(len(index)))
         self._done = stop
 
     def end(self) -> None:
@@ -202,13 +205,13 @@ class Landing:
             # not named: a damaged name may be no text
             raise Damaged(f"{self._what}: other columns came than were offered, or of other types")
         try:
-            index, columns = columns_of(record, self._header.kinds)
-            found = checksum_of(index, columns)
+            index, columns = columns_of_record(record, self._header.kinds)
+            result = rows_checksum(index, columns)
         except (ValueError, IndexError, pa.ArrowException) as error:  # offsets or lengths that lead nowhere
             raise Damaged(f"{self._what}: rows came damaged: {error}") from error
-        if found != checksum:
+        if result != checksum:
             raise Damaged(
-                f"{self._what}: rows came damaged: checksum {found.hex()}, sent was {checksum.hex() or 'none'}"
+                f"{self._what}: rows came damaged: checksum {result.hex()}, sent was {checksum.hex() or 'none'}"
             )
         return index, columns
 

@@ -9,38 +9,38 @@ from typing import TYPE_CHECKING, Any
 from rljob_api.planning.plan import Plan
 from rljob_worker.databuffer.leases.leases import Leases
 from rljob_worker.databuffer.leases.ledger import merge_outcomes
-from rljob_worker.databuffer.links.book import AddressBook
-from rljob_worker.databuffer.links.connection import Connection
+from rljob_worker.databuffer.links.address_book import AddressBook
+from rljob_worker.databuffer.links.connection import PeerConnection
 from rljob_worker.databuffer.links.faults import broken_by
 from rljob_worker.databuffer.links.fencing import Identity
 from rljob_worker.databuffer.links.links import Connects, Links
 from rljob_worker.databuffer.protocol.errors import Away
-from rljob_worker.databuffer.protocol.peer_side import Leaving, WhatTheyPosted
+from rljob_worker.databuffer.protocol.peer_side import Departure, WhatTheyPosted
 from rljob_worker.databuffer.pull.consuming import Consuming
-from rljob_worker.databuffer.pull.edges import Edges, EdgeStep, Share
+from rljob_worker.databuffer.pull.edges import ConsumerShare, Edges, EdgeStep
 from rljob_worker.databuffer.pull.producing import Producing, layout_topic
-from rljob_worker.databuffer.pull.transfer import Patience
+from rljob_worker.databuffer.pull.transfer import TransferTimeouts
 from rljob_worker.databuffer.routes.assignment import merge_layouts
-from rljob_worker.databuffer.routes.hosts import Host, Worker
+from rljob_worker.databuffer.routes.hosts import Host, WorkerId
 from rljob_worker.databuffer.routes.job_tree import OPENING, REPORT, VERDICT, JobTree
 from rljob_worker.databuffer.routes.lease_route import LeaseRoute, lease_routes, outcomes_topic
 from rljob_worker.databuffer.routes.stage_route import StageRoute, stage_routes
 from rljob_worker.databuffer.routes.weights_route import WeightsRoutes
 from rljob_worker.databuffer.rows.segment import Bytes
-from rljob_worker.databuffer.server.lateness import Lateness, Posts
 from rljob_worker.databuffer.server.metrics import BufferMetrics
 from rljob_worker.databuffer.server.peer_side import PeerSide
+from rljob_worker.databuffer.server.stragglers import StragglerReport, WorkerStatuses
 from rljob_worker.databuffer.store.monitor import Monitor
-from rljob_worker.databuffer.store.places import Allocator, Place, start_of_spill
+from rljob_worker.databuffer.store.segment_files import Allocator, SegmentFile, start_of_spill
 from rljob_worker.databuffer.store.segments import Segments
-from rljob_worker.databuffer.tree import Told, Topic, Tree
+from rljob_worker.databuffer.tree import Announcement, MessageTree, Topic
 from rljob_worker.databuffer.weights.weights import Weights
 from rljob_worker.databuffer.work import THREADS, Threads, Timer, Work
 from rljob_worker.errors import PeerLost, RLJobError
 from rljob_worker.metrics.report import merge_reports
 
 if TYPE_CHECKING:
-    from rljob_worker.databuffer.links.credentials import Credentials
+    from rljob_worker.databuffer.links.credentials import TlsCredentials
 
 NUM_WORK_THREADS = 4
 NUM_STREAM_THREADS = 32
@@ -53,29 +53,29 @@ class DataBuffer:
         self,
         plan: Plan,
         identity: Identity,
-        places: Sequence[Place],
+        places: Sequence[SegmentFile],
         memory: Bytes,
-        book: AddressBook,
+        address_book: AddressBook,
         metrics: BufferMetrics,
         *,
         fan_out: int,
         retry_seconds: float,
         start_seconds: float,
-        credentials: Credentials | None = None,
+        credentials: TlsCredentials | None = None,
         threads: Threads = THREADS,
-        connects: Connects = Connection,
+        connects: Connects = PeerConnection,
     ) -> None:
         """threads, connects: time, background work and ways to peers, which a simulation has of its own."""
         self.plan, self.here = plan, identity.pod
         self.places, self.memory, self.metrics = places, memory, metrics
         self.life = places[0].path.name
         self.shape = JobTree.of(plan, fan_out)
-        self.monitor, self.posts = Monitor(threads), Posts(threads.clock)
+        self.monitor, self.worker_statuses = Monitor(threads), WorkerStatuses(threads.clock)
         self._clock, self._timer = threads.clock, Timer(self.break_down, threads)
         self._work = Work("work", NUM_WORK_THREADS, self.break_down, threads)
         self._streams = Work("stream", NUM_STREAM_THREADS, self.break_down, threads)
         self.links = Links(
-            book=book,
+            address_book=address_book,
             identity=identity,
             life=self.life,
             hears=lambda sender, message: self.peer_side.hears(sender, message),
@@ -100,7 +100,7 @@ class DataBuffer:
         self.consuming.own = self.producing
         self.weights = self._build_weights(retry_seconds)
         self.peer_side = self._build_peer_side()
-        self.lateness = Lateness(self.here, self.shape, self.links, self.peer_side.answer)
+        self.lateness = StragglerReport(self.here, self.shape, self.links, self.peer_side.answer)
         metrics.watch("rows", lambda: self._used_bytes(self.segments.memory), self.segments.memory.capacity)
         if self.weights_routes.num_bytes(self.here):
             metrics.watch("weights", self._weights_bytes, self.weights_routes.num_bytes(self.here))
@@ -113,7 +113,7 @@ class DataBuffer:
     def close(self) -> None:
         """Tell everybody we spoke with that our silence means nothing, or what broke us; start no more work."""
         cause = self.monitor.cause
-        last = [Leaving()] if cause is None else [broken_by(cause), Leaving()]
+        last = [Departure()] if cause is None else [broken_by(cause), Departure()]
         for host in self.links.peers:
             self.links.send(host, *last)
         self.links.flush(0.5)
@@ -130,14 +130,14 @@ class DataBuffer:
             for host in self.shape.neighbours(self.here):
                 self.links.send(host, broken_by(cause))
 
-    def ordinal(self, worker: Worker) -> int:
+    def ordinal(self, worker: WorkerId) -> int:
         """Number of a worker over all groups."""
         return self.plan.worker_offset(worker.group) + worker.rank
 
     def statuses_of(self, host: Host) -> dict[int, dict[str, Any]]:
         """What the workers of a host last posted; empty while it does not answer."""
         if host == self.here:
-            return {rank: self.posts.status(rank) for rank in self.posts.ranks()}
+            return {rank: self.worker_statuses.status(rank) for rank in self.worker_statuses.ranks()}
         self.monitor.check()
         answer = self.links.ask([host], WhatTheyPosted(), 2.0)[host]
         return {} if isinstance(answer, PeerLost) else {int(rank): status for rank, status in answer.items()}
@@ -150,7 +150,7 @@ class DataBuffer:
         with self.monitor.look():
             return self.weights.used_bytes
 
-    def _last_words(self, worker: Worker, host: Host) -> str:
+    def _last_words(self, worker: WorkerId, host: Host) -> str:
         return self.lateness.last_words(host, worker.rank)
 
     # ---- putting together
@@ -187,7 +187,7 @@ class DataBuffer:
             work=self._work,
             streams=self._streams,
             later=self._timer.after,
-            patience=Patience(self.plan.spec.data_buffer.deadline_seconds, retry_seconds),
+            timeouts=TransferTimeouts(self.plan.spec.data_buffer.deadline_seconds, retry_seconds),
             received=self._received,
             clock=self._clock,
         )
@@ -214,7 +214,7 @@ class DataBuffer:
             first_worker=self.plan.worker_offset(self.here.group),
             monitor=self.monitor,
             links=self.links,
-            posts=self.posts,
+            worker_statuses=self.worker_statuses,
             edges=self.edges,
             producing=self.producing,
             consuming=self.consuming,
@@ -225,7 +225,7 @@ class DataBuffer:
             break_down=self.break_down,
         )
 
-    def _build_tree(self) -> Tree:
+    def _build_tree(self) -> MessageTree:
         everybody = tuple(range(self.shape.size))
         group = self.plan.group(self.here.group)
         offset = self.plan.worker_offset(group.name) + self.here.index * group.workers_per_host
@@ -233,32 +233,32 @@ class DataBuffer:
         report = Topic(REPORT, merge_reports, members, everybody, self._collected)
         spread = [self._layout(route) for route in self.edges.routes.values() if route.needs_layouts]
         spread += [self._outcomes(route) for route in self.leases.routes.values()]
-        verdict = Told(VERDICT, everybody, self._judged if self.leases.is_owner else None)
-        return Tree(
+        verdict = Announcement(VERDICT, everybody, self._judged if self.leases.is_owner else None)
+        return MessageTree(
             self.here,
             self.shape,
             [report, *(topic for topic, _ in spread)],
-            [Told(OPENING, everybody), verdict, *(told for _, told in spread)],
+            [Announcement(OPENING, everybody), verdict, *(announcement for _, announcement in spread)],
             monitor=self.monitor,
             links=self.links,
             work=self._work,
             kept_steps=self.plan.staleness + 3,
         )
 
-    def _layout(self, route: StageRoute) -> tuple[Topic, Told]:
+    def _layout(self, route: StageRoute) -> tuple[Topic, Announcement]:
         """Layouts of an edge: merged on their way up from its producers, then sent to both ends."""
         name = layout_topic(route.name)
         sources = tuple(sorted({self.shape.position(host) for host in route.producer_hosts}))
         audience = tuple(sorted({self.shape.position(host) for host in route.hosts}))
         members = frozenset(route.parts_on(self.here))
         topic = Topic(name, merge_layouts, members, sources, None)
-        return topic, Told(name, audience, partial(self._assigned, route.name))
+        return topic, Announcement(name, audience, partial(self._assigned, route.name))
 
-    def _outcomes(self, route: LeaseRoute) -> tuple[Topic, Told]:
+    def _outcomes(self, route: LeaseRoute) -> tuple[Topic, Announcement]:
         """What became of the rounds of a stage: merged on its way up from its generators, then sent to all of them."""
         name, members = outcomes_topic(route.stage), frozenset(route.generators.copies_led_on(self.here))
         hosts = tuple(sorted({self.shape.position(host) for host in route.generating_hosts}))
-        return Topic(name, merge_outcomes, members, hosts, None), Told(name, hosts)
+        return Topic(name, merge_outcomes, members, hosts, None), Announcement(name, hosts)
 
     # ---- events between the parts
 
@@ -279,6 +279,6 @@ class DataBuffer:
     def _collected(self, step: int, payload: bytes) -> None:
         self.tree.keep(REPORT, step, payload)
 
-    def _received(self, edge: str, share: Share) -> None:
+    def _received(self, edge: str, share: ConsumerShare) -> None:
         timing = {"producer_seconds": share.producer_seconds, "transfer_seconds": share.transfer_seconds}
         self.metrics.got(edge, timing, share.remote_bytes)

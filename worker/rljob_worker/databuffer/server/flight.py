@@ -14,7 +14,15 @@ import pyarrow.flight as flight
 from rljob_api.planning.plan import GroupPlan
 from rljob_worker.databuffer.links.connection import MAX_BYTES
 from rljob_worker.databuffer.links.faults import to_flight
-from rljob_worker.databuffer.links.fencing import Caller, Fence, Identity, Lie, Side, check_certificate, is_reader
+from rljob_worker.databuffer.links.fencing import (
+    BufferService,
+    Caller,
+    Fence,
+    Identity,
+    Lie,
+    check_certificate,
+    is_reader,
+)
 from rljob_worker.databuffer.protocol.codec import (
     encode,
     opened,
@@ -25,13 +33,13 @@ from rljob_worker.databuffer.protocol.codec import (
     sealed,
 )
 from rljob_worker.databuffer.protocol.errors import Away, Bug, Malformed
-from rljob_worker.databuffer.protocol.peer_side import Answer, Envelope, PartTicket, Question, RecordStream, Ticket
+from rljob_worker.databuffer.protocol.peer_side import Envelope, PartTicket, PeerAnswer, Question, RecordStream, Ticket
 from rljob_worker.databuffer.routes.hosts import Host
-from rljob_worker.databuffer.server.readers import PartInfo, Readers
+from rljob_worker.databuffer.server.readers import PartInfo, ReadableParts
 from rljob_worker.errors import RLJobError
 
 if TYPE_CHECKING:
-    from rljob_worker.databuffer.links.credentials import Credentials
+    from rljob_worker.databuffer.links.credentials import TlsCredentials
 
 READING = (flight.FlightMethod.LIST_FLIGHTS, flight.FlightMethod.GET_FLIGHT_INFO, flight.FlightMethod.DO_GET)
 """What a client may call that is not a host of the job."""
@@ -46,20 +54,20 @@ SHOWN_CHARACTERS = 40
 Action = Callable[[Caller, memoryview], bytes]
 
 
-class PeerSide(Protocol):
+class PeerHandler(Protocol):
     """What answers the other data buffers. Errors of ours reach the caller by name."""
 
     def take(self, sender: Host, life: str, envelope: Envelope) -> str:
         """Hear messages; returns the life of this process."""
 
-    def answer(self, question: Question) -> Answer:
+    def answer(self, question: Question) -> PeerAnswer:
         """At once, for an error message."""
 
     def stream(self, ticket: Ticket) -> RecordStream:
         """What is there now: never waits."""
 
     @property
-    def readers(self) -> Readers:
+    def readers(self) -> ReadableParts:
         """What clients that are not hosts of the job may read."""
 
 
@@ -126,8 +134,8 @@ class PeerServer(flight.FlightServerBase):  # type: ignore[misc]
         ours: Identity,
         life: str,
         groups: Sequence[GroupPlan],
-        side: PeerSide,
-        credentials: Credentials | None = None,
+        side: PeerHandler,
+        credentials: TlsCredentials | None = None,
         max_bytes: int = MAX_BYTES,
         refused: Callable[[str], None] = lambda kind: None,
     ) -> None:
@@ -140,7 +148,7 @@ class PeerServer(flight.FlightServerBase):  # type: ignore[misc]
         scheme, tls = ("grpc+tcp", {}) if credentials is None else ("grpc+tls", credentials.of_server())
         self._refused = refused
         self._streams = OpenStreams()
-        gate = _Gate(Fence(ours, life, Side.PEERS, groups), refused)
+        gate = _Gate(Fence(ours, life, BufferService.PEERS, groups), refused)
         super().__init__(f"{scheme}://{address}", middleware={_GATE: gate}, **tls)
 
     def do_action(self, context: flight.ServerCallContext, action: flight.Action) -> list[pa.Buffer]:
@@ -157,11 +165,11 @@ class PeerServer(flight.FlightServerBase):  # type: ignore[misc]
         with self._by_name("a stream"):
             _check_size("a ticket", len(ticket.ticket), MAX_TICKET_BYTES)
             if caller is None:
-                found = self._side.readers.stream(read_part_ticket(ticket.ticket))
-                return flight.GeneratorStream(found.schema, self._sent(found, "readers", MAX_READERS))
-            found = self._side.stream(read_ticket(opened(ticket.ticket, "a ticket")))
-            sent = self._sent(found, f"host {caller.identity.pod}", MAX_STREAMS)
-            return flight.GeneratorStream(found.schema, sent)
+                stream = self._side.readers.stream(read_part_ticket(ticket.ticket))
+                return flight.GeneratorStream(stream.schema, self._sent(stream, "readers", MAX_READERS))
+            stream = self._side.stream(read_ticket(opened(ticket.ticket, "a ticket")))
+            sent = self._sent(stream, f"host {caller.identity.pod}", MAX_STREAMS)
+            return flight.GeneratorStream(stream.schema, sent)
 
     def list_flights(self, context: flight.ServerCallContext, criteria: bytes) -> Iterator[flight.FlightInfo]:
         """The parts that lie here, or those of the edge that `criteria` names."""
@@ -227,8 +235,8 @@ def _info(part: PartInfo) -> flight.FlightInfo:
 
 
 def _ticket_at(descriptor: flight.FlightDescriptor) -> PartTicket:
-    path = [each.decode(errors="replace") for each in descriptor.path or ()]
-    if len(path) != 3 or not all(each.isdecimal() and each.isascii() for each in path[1:]):
+    path = [item.decode(errors="replace") for item in descriptor.path or ()]
+    if len(path) != 3 or not all(item.isdecimal() and item.isascii() for item in path[1:]):
         raise Malformed(f"path {path} is not an edge, a step and a part")
     return PartTicket(path[0], int(path[1]), int(path[2]))
 

@@ -14,9 +14,9 @@ from pathlib import Path
 
 from rljob_api.planning.plan import GroupPlan
 from rljob_worker import frames
+from rljob_worker.databuffer.links.buffer_connection import MAX_BYTES
 from rljob_worker.databuffer.links.faults import failed_by
-from rljob_worker.databuffer.links.fencing import Fence, Identity, Lie, Side
-from rljob_worker.databuffer.links.own import MAX_BYTES
+from rljob_worker.databuffer.links.fencing import BufferService, Fence, Identity, Lie
 from rljob_worker.databuffer.protocol.codec import encode, read_introduction, read_request
 from rljob_worker.databuffer.protocol.errors import Bug, Malformed
 from rljob_worker.databuffer.protocol.worker_side import Done, TurnedAway, WorkerAnswer, WorkerRequest
@@ -34,7 +34,7 @@ WorkerSide = Callable[[Identity, WorkerRequest], WorkerAnswer]
 
 def serve_workers(path: Path, ours: Identity, life: str, groups: Sequence[GroupPlan], side: WorkerSide) -> LocalServer:
     """The side for the workers of this host."""
-    return LocalServer(path, Fence(ours, life, Side.WORKERS, groups), side)
+    return LocalServer(path, Fence(ours, life, BufferService.WORKERS, groups), side)
 
 
 class LocalServer:
@@ -101,7 +101,7 @@ class LocalServer:
         try:
             caller = self._admitted(channel)
             while caller is not None and (body := self._next(channel)) is not None:
-                frames.send(channel, self._answer(caller, body))
+                frames.send_frame(channel, self._answer(caller, body))
         except (OSError, EOFError):
             pass  # a worker that ends hangs up
         finally:
@@ -116,21 +116,21 @@ class LocalServer:
         """Whose connection this is; None for somebody who has been turned away."""
         channel.settimeout(INTRODUCTION_SECONDS)
         try:
-            shown = read_introduction(frames.receive(channel, MAX_INTRODUCTION_BYTES))
+            shown = read_introduction(frames.receive_frame(channel, MAX_INTRODUCTION_BYTES))
             identity = self._fence.admit(shown).identity
         except (Lie, Malformed, frames.TooLong) as error:
-            frames.send(channel, encode(TurnedAway(reason=str(error))))
+            frames.send_frame(channel, encode(TurnedAway(reason=str(error))))
             return None
-        frames.send(channel, encode(Done()))
+        frames.send_frame(channel, encode(Done()))
         channel.settimeout(None)
         return identity
 
     def _next(self, channel: socket.socket) -> bytes | None:
         """The next request; None after one that is too long to be read, with which its connection ends."""
         try:
-            return frames.receive(channel, self._max_bytes)
+            return frames.receive_frame(channel, self._max_bytes)
         except frames.TooLong as error:
-            frames.send(channel, encode(failed_by(Malformed(f"a request of {error}"))))
+            frames.send_frame(channel, encode(failed_by(Malformed(f"a request of {error}"))))
             return None
 
     def _answer(self, caller: Identity, body: bytes) -> bytes:

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from rljob_worker.databuffer.leases.leases import Leases
-from rljob_worker.databuffer.links.faults import cause_of
+from rljob_worker.databuffer.links.faults import error_from
 from rljob_worker.databuffer.links.links import Links
 from rljob_worker.databuffer.protocol import peer_side as say
 from rljob_worker.databuffer.protocol.errors import require
@@ -21,11 +21,11 @@ from rljob_worker.databuffer.routes.job_tree import REPORT
 from rljob_worker.databuffer.routes.lease_route import outcomes_topic
 from rljob_worker.databuffer.rows import stream as rows
 from rljob_worker.databuffer.rows.arrangement import Header
-from rljob_worker.databuffer.server.lateness import Posts
 from rljob_worker.databuffer.server.metrics import BufferMetrics
-from rljob_worker.databuffer.server.readers import Readers
+from rljob_worker.databuffer.server.readers import ReadableParts
+from rljob_worker.databuffer.server.stragglers import WorkerStatuses
 from rljob_worker.databuffer.store.monitor import Monitor
-from rljob_worker.databuffer.tree import Tree
+from rljob_worker.databuffer.tree import MessageTree
 from rljob_worker.databuffer.weights.chunk import stream_of
 from rljob_worker.databuffer.weights.weights import Weights
 from rljob_worker.errors import RLJobError
@@ -43,19 +43,19 @@ class PeerSide:
     """Of this host's group, among the workers of all groups."""
     monitor: Monitor
     links: Links
-    posts: Posts
+    worker_statuses: WorkerStatuses
     edges: Edges
     producing: Producing
     consuming: Consuming
-    tree: Tree
+    tree: MessageTree
     leases: Leases
     weights: Weights
     metrics: BufferMetrics
     break_down: Callable[[RLJobError], None]
 
     @property
-    def readers(self) -> Readers:
-        return Readers(self.edges, self.monitor)
+    def readers(self) -> ReadableParts:
+        return ReadableParts(self.edges, self.monitor)
 
     def hears(self, sender: Host, message: say.PeerMessage) -> None:
         """One message, in order; what it raises breaks the data plane."""
@@ -66,13 +66,13 @@ class PeerSide:
         self.monitor.check()
         return own_life
 
-    def answer(self, question: say.Question) -> say.Answer:
+    def answer(self, question: say.Question) -> say.PeerAnswer:
         """For the error message of somebody whose wait has run out."""
         self.monitor.check()
         if isinstance(question, say.WhatDoTheyDo):
-            return {str(rank): self.posts.last_words(rank) for rank in self.posts.ranks()}
+            return {str(rank): self.worker_statuses.last_words(rank) for rank in self.worker_statuses.ranks()}
         if isinstance(question, say.WhatTheyPosted):
-            return {str(rank): self.posts.status(rank) for rank in self.posts.ranks()}
+            return {str(rank): self.worker_statuses.status(rank) for rank in self.worker_statuses.ranks()}
         return self._missing(question.edge, question.step)
 
     def stream(self, ticket: say.Ticket) -> RecordStream:
@@ -108,7 +108,7 @@ class PeerSide:
         self.tree.hear_down(sender, message)
 
     def _weights(self, sender: Host, message: say.WeightsMessage) -> None:
-        self.weights.told(sender, message)
+        self.weights.announced(sender, message)
 
     def _lease_asked(self, sender: Host, message: say.LeaseAsked) -> None:
         self.leases.hear_asked(sender, message)
@@ -117,14 +117,14 @@ class PeerSide:
         self.leases.hear_granted(sender, message)
 
     def _broken(self, sender: Host, message: say.Broken) -> None:
-        self.break_down(cause_of(message))
+        self.break_down(error_from(message))
 
-    def _leaving(self, sender: Host, message: say.Leaving) -> None:
-        self.links.leaving(sender)
+    def _peer_leaves(self, sender: Host, message: say.Departure) -> None:
+        self.links.peer_leaves(sender)
 
     # ---- who is missing
 
-    def _missing(self, topic: str, step: int) -> say.Answer:
+    def _missing(self, topic: str, step: int) -> say.PeerAnswer:
         """Who is missing. Edge: producers of this host; gathering: workers of this host, and hosts below."""
         if topic in self.edges.routes:
             with self.monitor.look():
@@ -148,7 +148,7 @@ class PeerSide:
         return route.producer(member).rank
 
     def _said(self, ranks: list[int]) -> dict[str, str]:
-        return {f"rank {rank} of group {self.here.group}": self.posts.last_words(rank) for rank in ranks}
+        return {f"rank {rank} of group {self.here.group}": self.worker_statuses.last_words(rank) for rank in ranks}
 
 
 _HEARS: Mapping[type, Callable[[PeerSide, Host, Any], None]] = {
@@ -164,5 +164,5 @@ _HEARS: Mapping[type, Callable[[PeerSide, Host, Any], None]] = {
     say.LeaseAsked: PeerSide._lease_asked,
     say.LeaseGranted: PeerSide._lease_granted,
     say.Broken: PeerSide._broken,
-    say.Leaving: PeerSide._leaving,
+    say.Departure: PeerSide._peer_leaves,
 }

@@ -18,7 +18,7 @@ from rljob_api.planning.plan import Plan
 from rljob_api.vocabulary import keys
 from rljob_api.vocabulary.exit_codes import ExitCode
 from rljob_api.vocabulary.quantity import parse_quantity
-from rljob_worker.databuffer.links.book import AddressBook
+from rljob_worker.databuffer.links.address_book import AddressBook
 from rljob_worker.databuffer.links.fencing import Identity
 from rljob_worker.databuffer.links.token import read_token
 from rljob_worker.databuffer.routes.hosts import Host
@@ -28,7 +28,7 @@ from rljob_worker.databuffer.server.flight import PeerServer
 from rljob_worker.databuffer.server.local import serve_workers
 from rljob_worker.databuffer.server.metrics import BufferMetrics, MetricsServer
 from rljob_worker.databuffer.server.worker_side import WorkerSide
-from rljob_worker.databuffer.store.places import ARENA, SPILL, created, mapped
+from rljob_worker.databuffer.store.segment_files import ARENA, SPILL, created, mapped
 from rljob_worker.errors import InvalidJob, RLJobError
 from rljob_worker.process.lifeline import die_with, ignore_what_means_workers, lifeline_fd
 from rljob_worker.process.open_files import allow_files
@@ -36,7 +36,7 @@ from rljob_worker.process.ports import check_free
 from rljob_worker.process.signal_pipe import SignalPipe
 
 if TYPE_CHECKING:
-    from rljob_worker.databuffer.links.credentials import Credentials
+    from rljob_worker.databuffer.links.credentials import TlsCredentials
 
 MAX_SOCKET_PATH = 107
 ENDS: tuple[signal.Signals, ...] = (signal.SIGHUP, signal.SIGTERM, signal.SIGINT)
@@ -47,7 +47,7 @@ SWITCH_SECONDS = 0.0005
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class BufferSettings:
     """The environment of a data buffer, parsed once.
 
     Besides what every process of a pod gets: RLJOB_TLS_DIR (where the job has dataBuffer.tls), RLJOB_BUFFER_PORT (0:
@@ -59,7 +59,7 @@ class Settings:
     plan: Plan
     identity: Identity
     peers: AddressBook
-    credentials: Credentials | None
+    credentials: TlsCredentials | None
     """None: the job has no dataBuffer.tls."""
     socket: Path
     arena_directory: Path
@@ -74,7 +74,7 @@ class Settings:
     fan_out: int
 
 
-def settings_from(environment: Mapping[str, str]) -> Settings:
+def settings_from(environment: Mapping[str, str]) -> BufferSettings:
     """Raises InvalidJob naming the variable that is missing or means nothing."""
 
     def required(name: str) -> str:
@@ -94,7 +94,7 @@ def settings_from(environment: Mapping[str, str]) -> Settings:
     tls_directory = Path(required(keys.ENV_TLS_DIR)) if plan.spec.data_buffer.tls else None
     port = int(environment.get(keys.ENV_BUFFER_PORT, "0"))
     spill = plan.spec.data_buffer.spill
-    return Settings(
+    return BufferSettings(
         plan=plan,
         identity=identity,
         peers=peers,
@@ -118,15 +118,15 @@ def _number(environment: Mapping[str, str], name: str, default: float, *, least:
     """What a job's `env` may set."""
     text = environment.get(name) or str(default)
     try:
-        found = float(text)
+        nan = float(text)
     except ValueError:
-        found = math.nan
-    if not least <= found < math.inf:
+        nan = math.nan
+    if not least <= nan < math.inf:
         raise InvalidJob(f"{name} is {text!r}, and has to be a number of at least {least:g}; unset, it is {default:g}")
-    return found
+    return nan
 
 
-def _credentials(directory: Path, peers: AddressBook, here: Host) -> Credentials:
+def _credentials(directory: Path, peers: AddressBook, here: Host) -> TlsCredentials:
     """Checked against the name by which the others call this host, where that is known before they do."""
     from rljob_worker.databuffer.links.credentials import read_credentials  # most jobs have no use for its 50 ms
 
@@ -142,7 +142,7 @@ def _socket(path: str) -> Path:
 
 
 @contextlib.contextmanager
-def serving(settings: Settings) -> Iterator[dict[str, int]]:
+def serve_buffer(settings: BufferSettings) -> Iterator[dict[str, int]]:
     """A data buffer with its servers up; yields the ports. Its files and its socket are gone at the end."""
     plan, identity = settings.plan, settings.identity
     metrics = BufferMetrics()
@@ -200,7 +200,7 @@ def main() -> int:
         with SignalPipe(ends) as signals:
             settings = settings_from(os.environ)
             allow_files(FILES + FILES_OF_A_HOST * sum(group.replicas for group in settings.plan.groups))
-            with serving(settings) as ports:
+            with serve_buffer(settings) as ports:
                 line = {"ready": "databuffer", "address": f"127.0.0.1:{ports['port']}", **ports}
                 print(json.dumps(line), flush=True)
                 _until_stopped(signals, lifeline)

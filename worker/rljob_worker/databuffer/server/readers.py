@@ -9,12 +9,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
-from rljob_worker.arrow_batch import record_of, schema_of
-from rljob_worker.column_kind import Kind
+from rljob_worker.arrow_batch import schema_of, to_record
+from rljob_worker.column_kind import ColumnKind
 from rljob_worker.databuffer.protocol.errors import OutOfOrder
 from rljob_worker.databuffer.protocol.peer_side import PartTicket, RecordStream
-from rljob_worker.databuffer.pull.edges import Edges, Part
-from rljob_worker.databuffer.rows.stream import Piece, checksum_of, pieces
+from rljob_worker.databuffer.pull.edges import Edges, ProducerPart
+from rljob_worker.databuffer.rows.stream import RowPiece, pieces, rows_checksum
 from rljob_worker.databuffer.store.monitor import Monitor
 from rljob_worker.errors import DeadlineExceeded
 
@@ -32,7 +32,7 @@ class PartInfo:
     num_bytes: int
 
 
-class Readers:
+class ReadableParts:
     """A reader keeps nothing alive and holds nobody up: what it gets is copied, a piece at a time, while it is here."""
 
     def __init__(self, edges: Edges, monitor: Monitor, clock: Callable[[], float] = time.monotonic) -> None:
@@ -44,7 +44,7 @@ class Readers:
         """All that lie here now."""
         with self._monitor.look():
             return [
-                _told(PartTicket(edge, state.step, number), part)
+                _info_of(PartTicket(edge, state.step, number), part)
                 for edge in self._edges.routes
                 for state in self._edges.steps(edge)
                 for number, part in sorted(state.parts.items())
@@ -53,7 +53,7 @@ class Readers:
     def part(self, ticket: PartTicket) -> PartInfo:
         """Raises OutOfOrder where it is not here."""
         with self._monitor.look():
-            return _told(ticket, self._find(ticket))
+            return _info_of(ticket, self._find(ticket))
 
     def stream(self, ticket: PartTicket) -> RecordStream:
         """Raises OutOfOrder where it is not here, also in the middle: once its consumers have it, it is given back."""
@@ -64,7 +64,7 @@ class Readers:
         return RecordStream(schema_of(kinds), self._records(ticket, cut, kinds))
 
     def _records(
-        self, ticket: PartTicket, cut: list[Piece], kinds: Mapping[str, Kind]
+        self, ticket: PartTicket, cut: list[RowPiece], kinds: Mapping[str, ColumnKind]
     ) -> Iterator[tuple[pa.RecordBatch, bytes]]:
         end = self._clock() + READER_SECONDS
         for piece in cut:
@@ -74,9 +74,9 @@ class Readers:
                 self._find(ticket)
                 index, columns = piece.gather()
                 columns = {name: replace(column, values=column.values.copy()) for name, column in columns.items()}
-            yield record_of(index, columns, kinds), checksum_of(index, columns)
+            yield to_record(index, columns, kinds), rows_checksum(index, columns)
 
-    def _find(self, ticket: PartTicket) -> Part:
+    def _find(self, ticket: PartTicket) -> ProducerPart:
         """Under the lock."""
         if ticket.edge not in self._edges.routes:
             known = ", ".join(self._edges.routes) or "none"
@@ -87,5 +87,5 @@ class Readers:
         return state.parts[ticket.part]
 
 
-def _told(ticket: PartTicket, part: Part) -> PartInfo:
+def _info_of(ticket: PartTicket, part: ProducerPart) -> PartInfo:
     return PartInfo(ticket, schema_of(part.views.kinds), len(part.views.index), part.segment.num_bytes)

@@ -10,12 +10,12 @@ from rljob_worker.databuffer.links.fencing import Identity
 from rljob_worker.databuffer.protocol import worker_side as say
 from rljob_worker.databuffer.protocol.errors import Bug
 from rljob_worker.databuffer.pull.consuming import why_not_ready
-from rljob_worker.databuffer.pull.edges import EdgeStep, Phase, Share
-from rljob_worker.databuffer.routes.hosts import Host, Worker
+from rljob_worker.databuffer.pull.edges import ConsumerShare, EdgeStep, SharePhase
+from rljob_worker.databuffer.routes.hosts import Host, WorkerId
 from rljob_worker.databuffer.routes.job_tree import REPORT, VERDICT
 from rljob_worker.databuffer.routes.lease_route import outcomes_topic
 from rljob_worker.databuffer.server.buffer import DataBuffer
-from rljob_worker.databuffer.server.lateness import SHOWN, WAITED
+from rljob_worker.databuffer.server.stragglers import SHOWN, WAITED
 from rljob_worker.databuffer.weights.weights import Weights
 from rljob_worker.errors import DeadlineExceeded, PeerLost, RLJobError
 
@@ -34,8 +34,8 @@ class WorkerSide:
         try:
             if not isinstance(request, _ANSWERED_BY_STATE):
                 self._buffer.monitor.check()
-            found: say.WorkerAnswer = answer(self, caller, request)
-            return found
+            result: say.WorkerAnswer = answer(self, caller, request)
+            return result
         except RLJobError:
             raise
         except Exception as error:
@@ -45,7 +45,7 @@ class WorkerSide:
 
     # ---- about workers
 
-    def _hello(self, caller: Identity, request: say.Hello) -> say.Welcome:
+    def _hello(self, caller: Identity, request: say.WorkerHello) -> say.Welcome:
         buffer = self._buffer
         edges = {
             name: say.EdgeOfWorker(
@@ -61,8 +61,8 @@ class WorkerSide:
             deadline_seconds=buffer.plan.spec.data_buffer.deadline_seconds,
         )
 
-    def _post(self, caller: Identity, request: say.Post) -> say.Done:
-        self._buffer.posts.post(caller.rank, request.status)
+    def _set_status(self, caller: Identity, request: say.SetStatus) -> say.Done:
+        self._buffer.worker_statuses.set(caller.rank, request.status)
         return say.Done()
 
     def _ask_status(self, caller: Identity, request: say.AskStatus) -> say.Statuses:
@@ -72,14 +72,14 @@ class WorkerSide:
 
     # ---- rows
 
-    def _reserve_rows(self, caller: Identity, request: say.ReserveRows) -> say.Room | say.NotYet:
+    def _reserve_rows(self, caller: Identity, request: say.ReserveRows) -> say.Reservation | say.NotYet:
         return self._buffer.producing.reserve(caller.worker, request)
 
     def _seal_rows(self, caller: Identity, request: say.SealRows) -> say.Done:
         self._buffer.producing.seal(caller.worker, request)
         return say.Done()
 
-    def _get_rows(self, caller: Identity, request: say.GetRows) -> say.Rows | say.NotYet:
+    def _get_rows(self, caller: Identity, request: say.GetRows) -> say.ShareLocation | say.NotYet:
         buffer, consuming = self._buffer, self._buffer.consuming
         number = buffer.edges.routes[request.edge].share_of(caller.worker)
         assert number is not None, f"{caller.worker} reads nothing from edge {request.edge}"
@@ -88,12 +88,12 @@ class WorkerSide:
         share = consuming.want(state, number)
         self._refuse_those_who_left(state, share)
 
-        def rows() -> say.Rows | None:
+        def rows() -> say.ShareLocation | None:
             segment = consuming.readable(state, share, caller.rank)
             if segment is None:
                 return None
             assert segment.contents is not None
-            return say.Rows(
+            return say.ShareLocation(
                 offset=segment.offset,
                 contents=segment.contents,
                 producer_seconds=share.producer_seconds,
@@ -102,10 +102,10 @@ class WorkerSide:
 
         return buffer.monitor.poll(request, rows, lambda: self._late_rows(state, share, request.waited))
 
-    def _refuse_those_who_left(self, state: EdgeStep, share: Share) -> None:
+    def _refuse_those_who_left(self, state: EdgeStep, share: ConsumerShare) -> None:
         """A data buffer that has ended will not offer anything."""
         with self._buffer.monitor.look():
-            expected = state.expected(share.number) if share.phase is Phase.OFFERS else None
+            expected = state.expected(share.number) if share.phase is SharePhase.OFFERS else None
             absent = [] if expected is None else share.missing(expected)
         left = [str(host) for host in absent if host != self._buffer.here and self._buffer.links.has_left(host)]
         if left:
@@ -113,7 +113,7 @@ class WorkerSide:
             self._buffer.break_down(lost)
             self._buffer.monitor.check()
 
-    def _late_rows(self, state: EdgeStep, share: Share, seconds: float) -> RLJobError:
+    def _late_rows(self, state: EdgeStep, share: ConsumerShare, seconds: float) -> RLJobError:
         """Why a share is not there; asks other hosts, so not under the lock."""
         edge, step, lateness = state.route.name, state.step, self._buffer.lateness
         missing, kind = list[str](), WAITED
@@ -198,11 +198,11 @@ class WorkerSide:
                 f"waited {request.waited:.1f} s for {which}. Missing: {'; '.join(late) or 'none, all have reported'}"
             )
 
-        return self._buffer.monitor.poll(request, partial(self._told, topic, key), late_outcomes)
+        return self._buffer.monitor.poll(request, partial(self._announced, topic, key), late_outcomes)
 
     # ---- reports and what the lead says
 
-    def _report(self, caller: Identity, request: say.Report) -> say.Done:
+    def _report(self, caller: Identity, request: say.SendReport) -> say.Done:
         self._buffer.tree.contribute(REPORT, request.step, self._buffer.ordinal(caller.worker), request.payload)
         return say.Done()
 
@@ -211,10 +211,10 @@ class WorkerSide:
             late, kind = self._buffer.lateness.of_gathering(REPORT, request.step)
             return kind(_late_reports(request.step, request.waited, late))
 
-        return self._buffer.monitor.poll(request, lambda: self._told(REPORT, request.step), late_reports)
+        return self._buffer.monitor.poll(request, lambda: self._announced(REPORT, request.step), late_reports)
 
-    def _told(self, topic: str, step: int) -> say.Said | None:
-        payload = self._buffer.tree.told(topic, step)
+    def _announced(self, topic: str, step: int) -> say.Said | None:
+        payload = self._buffer.tree.announced(topic, step)
         return None if payload is None else say.Said(payload=payload)
 
     def _announce(self, caller: Identity, request: say.Announce) -> say.Done:
@@ -223,8 +223,8 @@ class WorkerSide:
         return say.Done()
 
     def _await(self, caller: Identity, request: say.Await) -> say.Said | say.NotYet:
-        told = partial(self._told, request.topic, request.step)
-        return self._buffer.monitor.poll(request, told, lambda: self._late_announcement(request))
+        announced = partial(self._announced, request.topic, request.step)
+        return self._buffer.monitor.poll(request, announced, lambda: self._late_announcement(request))
 
     def _late_announcement(self, request: say.Await) -> RLJobError:
         lateness, root = self._buffer.lateness, self._buffer.shape.root
@@ -244,7 +244,7 @@ class WorkerSide:
         return say.Flag(value=self._buffer.tree.is_stop_requested)
 
 
-def _of_weights(answer: Callable[[Weights, Worker, Any], Any]) -> Callable[[WorkerSide, Identity, Any], Any]:
+def _of_weights(answer: Callable[[Weights, WorkerId, Any], Any]) -> Callable[[WorkerSide, Identity, Any], Any]:
     return lambda side, caller, request: answer(side._buffer.weights, caller.worker, request)
 
 
@@ -259,8 +259,8 @@ _ANSWERED_BY_STATE = (
 """Waits, which raise the cause themselves unless what they wait for is ready; and what is given back."""
 
 _ANSWERS: Mapping[type, Callable[[WorkerSide, Identity, Any], Any]] = {
-    say.Hello: WorkerSide._hello,
-    say.Post: WorkerSide._post,
+    say.WorkerHello: WorkerSide._hello,
+    say.SetStatus: WorkerSide._set_status,
     say.AskStatus: WorkerSide._ask_status,
     say.ReserveRows: WorkerSide._reserve_rows,
     say.SealRows: WorkerSide._seal_rows,
@@ -270,7 +270,7 @@ _ANSWERS: Mapping[type, Callable[[WorkerSide, Identity, Any], Any]] = {
     say.TakeLease: WorkerSide._take_lease,
     say.TellOutcomes: WorkerSide._tell_outcomes,
     say.HearOutcomes: WorkerSide._hear_outcomes,
-    say.Report: WorkerSide._report,
+    say.SendReport: WorkerSide._report,
     say.Collect: WorkerSide._collect,
     say.Announce: WorkerSide._announce,
     say.Await: WorkerSide._await,

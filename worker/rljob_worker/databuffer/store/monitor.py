@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from rljob_worker.databuffer.protocol.worker_side import NotYet, Waiting
+from rljob_worker.databuffer.protocol.worker_side import NotYet, WaitingCall
 from rljob_worker.databuffer.work import THREADS, Threads
 from rljob_worker.errors import RLJobError
 
@@ -96,12 +96,12 @@ class Monitor:
             value: T = waiter.result()
             return value
 
-    def poll(self, request: Waiting, ready: Callable[[], T | None], late: Callable[[], RLJobError]) -> T | NotYet:
+    def poll(self, request: WaitingCall, ready: Callable[[], T | None], late: Callable[[], RLJobError]) -> T | NotYet:
         """Wait for a worker's request: NotYet while it is to be retried, then raises what `late` returns."""
-        found = self.wait(ready, request.held_seconds)
-        if found is None and request.waited >= request.seconds:
+        result = self.wait(ready, request.held_seconds)
+        if result is None and request.waited >= request.seconds:
             raise late()
-        return NotYet() if found is None else found
+        return NotYet() if result is None else result
 
     def _wake(self) -> None:
         for waiter in self._waiting:

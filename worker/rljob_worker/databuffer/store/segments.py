@@ -14,20 +14,20 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from rljob_worker.databuffer.protocol.worker_side import Contents
-from rljob_worker.databuffer.store.places import Allocator, rounded
+from rljob_worker.databuffer.store.segment_files import Allocator, rounded
 from rljob_worker.errors import DeadlineExceeded
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Reader:
+class SegmentReader:
     """Somebody who must still read a segment: a rank of this host, or the data buffer of a host for a share."""
 
     where: str
     share: int
 
     @staticmethod
-    def rank(rank: int) -> Reader:
-        return Reader("rank", rank)
+    def rank(rank: int) -> SegmentReader:
+        return SegmentReader("rank", rank)
 
     @property
     def is_rank(self) -> bool:
@@ -61,7 +61,7 @@ class Segment:
     num_bytes: int
     since: float
     contents: Contents | None = None
-    readers: set[Reader] | None = None
+    readers: set[SegmentReader] | None = None
 
 
 class Segments:
@@ -129,16 +129,16 @@ class Segments:
 
     # ---- readers
 
-    def set_readers(self, segment: Segment, readers: Iterable[Reader]) -> None:
+    def set_readers(self, segment: Segment, readers: Iterable[SegmentReader]) -> None:
         """Decide who reads a segment; with nobody it goes at once."""
         segment.readers = set(readers)
         self._drop_when_read(segment)
 
-    def add_readers(self, segment: Segment, readers: Iterable[Reader]) -> None:
+    def add_readers(self, segment: Segment, readers: Iterable[SegmentReader]) -> None:
         assert segment.readers, f"{segment.item} has already gone"
         segment.readers |= set(readers)
 
-    def release(self, segment: Segment, reader: Reader) -> None:
+    def release(self, segment: Segment, reader: SegmentReader) -> None:
         """One reader is done."""
         if segment.readers is not None:
             segment.readers.discard(reader)

@@ -11,7 +11,7 @@ from rljob_worker.databuffer.protocol.peer_side import Down, PeerMessage, Up
 from rljob_worker.databuffer.routes.hosts import Host
 from rljob_worker.databuffer.routes.job_tree import JobTree
 from rljob_worker.databuffer.store.monitor import Monitor
-from rljob_worker.databuffer.tree import Told, Topic, Tree
+from rljob_worker.databuffer.tree import Announcement, MessageTree, Topic
 
 COUNT, NOTE, ORDER = "count", "note", "order"
 """What is gathered; what is announced and kept; what is announced and acted on."""
@@ -50,20 +50,20 @@ class Forest:
         self.monitors = {host: Monitor() for host in self.hosts}
         self.trees = {host: self._tree(host) for host in self.hosts}
 
-    def _tree(self, host: Host) -> Tree:
+    def _tree(self, host: Host) -> MessageTree:
         sources = tuple(sorted(position for position, members in self.members.items() if members))
         own = frozenset(self.members.get(self.shape.position(host), ()))
 
         def complete(step: int, everything: bytes) -> None:
             self.complete.append((host, step, everything))
 
-        return Tree(
+        return MessageTree(
             host,
             self.shape,
             [Topic(name, self.merge, own, sources, None if name == ORDER else complete) for name in self.topics],
             [
-                Told(NOTE, self.audience),
-                Told(ORDER, self.audience, lambda step, payload: self.heard.append((host, step, payload))),
+                Announcement(NOTE, self.audience),
+                Announcement(ORDER, self.audience, lambda step, payload: self.heard.append((host, step, payload))),
             ],
             monitor=self.monitors[host],
             links=_Sends(self, host),
@@ -76,10 +76,10 @@ class Forest:
         return merged(payloads)
 
     @property
-    def root(self) -> Tree:
+    def root(self) -> MessageTree:
         return self.trees[self.shape.root]
 
-    def at(self, position: int) -> Tree:
+    def at(self, position: int) -> MessageTree:
         return self.trees[self.hosts[position]]
 
     def contribute(self, member: int, step: int = 1) -> None:
@@ -125,10 +125,10 @@ class Forest:
             assert isinstance(message, Down)
             self.trees[receiver].hear_down(sender, message)
 
-    def told(self, position: int, step: int, name: str = NOTE) -> bytes | None:
+    def announced(self, position: int, step: int, name: str = NOTE) -> bytes | None:
         host = self.hosts[position]
         with self.monitors[host].look():
-            return self.trees[host].told(name, step)
+            return self.trees[host].announced(name, step)
 
 
 @dataclass

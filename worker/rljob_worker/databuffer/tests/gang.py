@@ -16,12 +16,12 @@ import numpy as np
 
 from rljob_api.pipeline.meshes import Mesh
 from rljob_api.planning.plan import EdgePlan, EnginePlan, GroupPlan, Plan, StagePlan, WeightEdge, WeightTransport
-from rljob_api.tests.patience import PATIENCE_SECONDS
+from rljob_api.tests.timeouts import TEST_TIMEOUT_SECONDS
 from rljob_api.v1alpha1 import RLJobSpec
 from rljob_worker.batch import Batch, Column
 from rljob_worker.databuffer.client import BufferClient
 from rljob_worker.databuffer.links.fencing import Identity
-from rljob_worker.databuffer.server.process import serving, settings_from
+from rljob_worker.databuffer.server.process import serve_buffer, settings_from
 from rljob_worker.process.lifeline import LIFELINE_FD
 from rljob_worker.tests.certificates import issue_here
 from rljob_worker.tests.documents import job
@@ -76,7 +76,7 @@ def plan_of(
     group_size: int = 2,
     memory: str = "4Mi",
     spill: dict[str, str] | None = None,
-    deadline_seconds: float = PATIENCE_SECONDS,
+    deadline_seconds: float = TEST_TIMEOUT_SECONDS,
     mini_batch_rows: int | None = None,
     weights: tuple[str, str] | None = None,
     transport: WeightTransport = "DataBuffer",
@@ -213,7 +213,7 @@ def in_process(plan: Plan, directory: Path, **more: str) -> Iterator[Gang]:
     """Every data buffer in this process, on real sockets. None of them dies, so a slow one is waited for."""
     gang = Gang(plan, directory)
     gang.write_files()
-    windows = dict.fromkeys(("RLJOB_BUFFER_RETRY_SECONDS", "RLJOB_BUFFER_START_SECONDS"), str(PATIENCE_SECONDS))
+    windows = dict.fromkeys(("RLJOB_BUFFER_RETRY_SECONDS", "RLJOB_BUFFER_START_SECONDS"), str(TEST_TIMEOUT_SECONDS))
     with serving_some(gang, gang.hosts(), **windows | more), contextlib.closing(gang):
         gang.write_book()
         yield gang
@@ -224,7 +224,7 @@ def serving_some(gang: Gang, hosts: Sequence[tuple[str, int]], **more: str) -> I
     """The data buffers of some hosts in this process; their ports are in `gang.ready`."""
     with contextlib.ExitStack() as stack:
         for name, host in hosts:
-            ports = stack.enter_context(serving(settings_from(gang.environment(name, host) | more)))
+            ports = stack.enter_context(serve_buffer(settings_from(gang.environment(name, host) | more)))
             gang.ready[f"{name}-{host}"] = ports
         yield
 

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from rljob_api.pipeline.meshes import Mesh
-from rljob_api.tests.patience import PATIENCE_SECONDS
+from rljob_api.tests.timeouts import TEST_TIMEOUT_SECONDS
 from rljob_worker.databuffer import client
 from rljob_worker.databuffer.client import BufferClient
 from rljob_worker.databuffer.protocol.errors import Refused
 from rljob_worker.databuffer.rows.stream import ROW_BYTES
 from rljob_worker.databuffer.rows.tests.batches import same
-from rljob_worker.databuffer.store.places import ARENA
+from rljob_worker.databuffer.store.segment_files import ARENA
 from rljob_worker.databuffer.tests.gang import (
     Gang,
     group,
@@ -44,7 +44,7 @@ def test_a_killed_peer_is_a_named_error_and_not_a_hang(tmp_path: Path, balance: 
         gang.processes["rollout-1"].wait()
         with pytest.raises(PeerLost, match="the data buffer of host rollout-1 does not answer"):
             producers[0].put(2, "a->b", part(plan, 2, 0, 2))  # raises, too, once it is known
-            consumer.get(2, "a->b", deadline_seconds=PATIENCE_SECONDS)
+            consumer.get(2, "a->b", deadline_seconds=TEST_TIMEOUT_SECONDS)
 
 
 def test_a_client_hears_at_once_that_its_own_data_buffer_is_gone(tmp_path: Path):
@@ -55,7 +55,7 @@ def test_a_client_hears_at_once_that_its_own_data_buffer_is_gone(tmp_path: Path)
         with pytest.raises(PeerLost, match="own sidecar"):
             waiting.result()
         with pytest.raises(PeerLost, match="own sidecar"):
-            client.post({"stage": "b"})
+            client.set_status({"stage": "b"})
 
 
 def test_a_restarted_data_buffer_does_not_pass_for_the_one_before(tmp_path: Path):
@@ -75,7 +75,7 @@ def test_a_peer_that_has_not_started_says_nothing_yet(tmp_path: Path):
         (tmp_path / "peers.json").unlink()
         assert gang.client("train", 0).peer_status("rollout", 0, rank=0) == {}
         gang.write_book()
-        gang.client("rollout", 0).post({"store_port": 7})
+        gang.client("rollout", 0).set_status({"store_port": 7})
         assert gang.client("train", 0).peer_status("rollout", 0, rank=0)["store_port"] == 7
 
 
@@ -97,7 +97,7 @@ def test_a_time_out_names_the_late_rank_and_what_it_does(tmp_path: Path, balance
     plan = two_stages((2, 1), (1, 1), balance=balance)
     with in_process(plan, tmp_path) as gang:
         gang.client("rollout", 0).put(3, "a->b", part(plan, 3, 0, 2))
-        gang.client("rollout", 1).post({"stage": "a", "step": 3, "rows": "5 of 8"})
+        gang.client("rollout", 1).set_status({"stage": "a", "step": 3, "rows": "5 of 8"})
         with pytest.raises(DeadlineExceeded) as caught:
             gang.client("train", 0).get(3, "a->b", deadline_seconds=0.3)
     message = str(caught.value)
@@ -133,7 +133,7 @@ def test_space_that_only_a_later_stage_could_free_is_an_error_at_once(tmp_path: 
         in_process(plan, tmp_path) as gang,
         pytest.raises(DeadlineExceeded, match="this step needs at least 1,601,536"),
     ):
-        gang.client("train", 0).put(1, "a->b", rows([0], 1, [200_000]), deadline_seconds=60 * PATIENCE_SECONDS)
+        gang.client("train", 0).put(1, "a->b", rows([0], 1, [200_000]), deadline_seconds=60 * TEST_TIMEOUT_SECONDS)
 
 
 def test_drain_returns_when_all_is_read_and_else_names_the_reader(tmp_path: Path):

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from rljob_api.planning.plan import Plan
-from rljob_api.tests.patience import PATIENCE_SECONDS
+from rljob_api.tests.timeouts import TEST_TIMEOUT_SECONDS
 from rljob_worker.databuffer.protocol import worker_side as say
-from rljob_worker.databuffer.routes.hosts import Worker
+from rljob_worker.databuffer.routes.hosts import WorkerId
 from rljob_worker.databuffer.routes.job_tree import VERDICT
 from rljob_worker.databuffer.tests.gang import in_process, two_stages
 from rljob_worker.databuffer.tests.simulation.job import Own, SimulatedJob
@@ -36,26 +36,26 @@ def test_a_fast_generator_draws_more_and_all_hear_the_same(tmp_path: Path) -> No
         def draw(rank: int, step: int, number: int, num_leases: int) -> tuple[list[int], bytes]:
             taken = list[int]()
             if rank != 1:
-                slow_began.wait(PATIENCE_SECONDS)
+                slow_began.wait(TEST_TIMEOUT_SECONDS)
             while (lease := leases[rank].take(step, number, num_leases)) is not None:
                 taken.append(lease)
                 if rank == 1:
                     slow_began.set()
-                    for each in (others_ended[0], others_ended[2]):
-                        each.wait(PATIENCE_SECONDS)
+                    for item in (others_ended[0], others_ended[2]):
+                        item.wait(TEST_TIMEOUT_SECONDS)
             slow_began.set()
             others_ended[rank].set()
-            leases[rank].tell(step, number, bytes(int(each in taken) * (each + 1) for each in range(num_leases)))
+            leases[rank].tell(step, number, bytes(int(index in taken) * (index + 1) for index in range(num_leases)))
             return taken, leases[rank].hear(step, number)
 
         for step, number, num_leases in [(1, 0, 7), (1, 1, 1), (2, 0, 3), (2, 1, 0)]:
             slow_began.clear()
-            for each in others_ended:
-                each.clear()
-            found = list(pool.map(lambda rank: draw(rank, step, number, num_leases), range(3)))  # noqa: B023
-            assert sorted(lease for taken, _ in found for lease in taken) == list(range(num_leases))
-            assert [heard for _, heard in found] == [bytes(range(1, num_leases + 1))] * 3
-            assert len(found[1][0]) <= 1
+            for item in others_ended:
+                item.clear()
+            result = list(pool.map(lambda rank: draw(rank, step, number, num_leases), range(3)))  # noqa: B023
+            assert sorted(lease for taken, _ in result for lease in taken) == list(range(num_leases))
+            assert [heard for _, heard in result] == [bytes(range(1, num_leases + 1))] * 3
+            assert len(result[1][0]) <= 1
 
 
 class Simulated:
@@ -66,18 +66,18 @@ class Simulated:
         self.errors: dict[str, RLJobError] = {}
         self.num_running = 0
 
-    def own(self, worker: Worker) -> Own:
+    def own(self, worker: WorkerId) -> Own:
         return Own(self.job.pod_of(worker), worker)
 
-    def poll(self, worker: Worker, request: Callable[..., say.Waiting]) -> Any:
+    def poll(self, worker: WorkerId, request: Callable[..., say.WaitingCall]) -> Any:
         return self.own(worker).poll(lambda waited: request(waited=waited, seconds=self.deadline), self.deadline)
 
-    def take(self, worker: Worker, step: int, number: int, num_leases: int) -> int | None:
+    def take(self, worker: WorkerId, step: int, number: int, num_leases: int) -> int | None:
         request = partial(say.TakeLease, stage="a", step=step, number=number, num_leases=num_leases)
         lease: int | None = self.poll(worker, request).lease
         return lease
 
-    def begin(self, worker: Worker, does: Callable[[Worker], None]) -> None:
+    def begin(self, worker: WorkerId, does: Callable[[WorkerId], None]) -> None:
         def run() -> None:
             try:
                 does(worker)
@@ -99,8 +99,8 @@ class Simulated:
         assert not self.num_running, "somebody waits for ever"
 
 
-def generators(plan: Plan) -> list[Worker]:
-    return [Worker("rollout", rank) for rank in range(plan.group("rollout").num_workers)]
+def generators(plan: Plan) -> list[WorkerId]:
+    return [WorkerId("rollout", rank) for rank in range(plan.group("rollout").num_workers)]
 
 
 @pytest.mark.parametrize("hosts, owners, num_leases", [(3, 1, 7), (2, 3, 2), (4, 2, 9), (3, 3, 0)])
@@ -110,7 +110,7 @@ def test_every_lease_is_taken_once_whatever_the_order(hosts: int, owners: int, n
         simulated = Simulated(plan, seed)
         taken, heard = list[int](), list[bytes]()
 
-        def draw(worker: Worker) -> None:
+        def draw(worker: WorkerId) -> None:
             loop, mine = simulated.job.loop, list[int]()  # noqa: B023
             while (lease := simulated.take(worker, 5, 1, num_leases)) is not None:  # noqa: B023
                 mine.append(lease)
@@ -133,8 +133,8 @@ def test_a_generator_that_stalls_is_named_at_the_deadline() -> None:
     plan = leased(3, 2, deadline_seconds=DEADLINE_SECONDS, memory="1Mi")
     simulated = Simulated(plan, 0)
 
-    def draw(worker: Worker) -> None:
-        simulated.own(worker).call(say.Post(status={"stage": "a", "state": "running"}))
+    def draw(worker: WorkerId) -> None:
+        simulated.own(worker).call(say.SetStatus(status={"stage": "a", "state": "running"}))
         while simulated.take(worker, 1, 0, 5) is not None:
             if worker.rank == 1:
                 return  # it works on it for ever
@@ -156,25 +156,25 @@ def braked(reports_in_time: bool) -> Simulated:
     """Generator 0 asks for step 3 while the lead is still in step 1, on which everybody else has reported."""
     plan = leased(1, 2, deadline_seconds=DEADLINE_SECONDS, memory="1Mi")
     simulated = Simulated(plan, 0)
-    lead = Worker("train", 0)
+    lead = WorkerId("train", 0)
 
-    def report(worker: Worker) -> None:
-        simulated.own(worker).call(say.Report(step=1, payload=b"\x93\x80\x90\xc0"))
+    def report(worker: WorkerId) -> None:
+        simulated.own(worker).call(say.SendReport(step=1, payload=b"\x93\x80\x90\xc0"))
 
-    def generate(worker: Worker) -> None:
+    def generate(worker: WorkerId) -> None:
         assert simulated.take(worker, 1, 0, 1) == 0
         report(worker)
         assert simulated.take(worker, 3, 0, 1) == 0
         assert simulated.job.loop.now > 1009.0
 
-    def train(worker: Worker) -> None:
+    def train(worker: WorkerId) -> None:
         simulated.job.loop.sleep(9.0 if reports_in_time else 100.0)
         report(worker)
         if worker == lead:
             simulated.own(worker).call(say.Announce(topic=VERDICT, step=1, payload=b"go on"))
 
-    simulated.begin(Worker("rollout", 0), generate)
-    simulated.begin(Worker("train", 1), report)
+    simulated.begin(WorkerId("rollout", 0), generate)
+    simulated.begin(WorkerId("train", 1), report)
     simulated.begin(lead, train)
     simulated.go()
     return simulated

@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow.flight as flight
 import pytest
 
-from rljob_api.tests.patience import PATIENCE_SECONDS
+from rljob_api.tests.timeouts import TEST_TIMEOUT_SECONDS
 from rljob_worker.arrow_batch import from_arrow
 from rljob_worker.databuffer.rows.tests.batches import same
 from rljob_worker.databuffer.server import flight as server
@@ -24,7 +24,7 @@ PART = ["a->b", "1", "0"]
 
 def options(**shown: str) -> flight.FlightCallOptions:
     headers = [(f"x-rljob-{name}".encode(), value.encode()) for name, value in (SHOWN | shown).items() if value]
-    return flight.FlightCallOptions(timeout=PATIENCE_SECONDS, headers=headers)
+    return flight.FlightCallOptions(timeout=TEST_TIMEOUT_SECONDS, headers=headers)
 
 
 @pytest.fixture
@@ -61,10 +61,10 @@ def test_an_edge_is_listed_and_read(gang: Gang):
         infos = list(client.list_flights(options=options(plan=gang.plan.hash())))
         assert [info.descriptor.path for info in infos] == [[b"a->b", b"1", b"0"], [b"a->b", b"1", b"1"]]
         for rank, info in enumerate(infos):
-            found = client.do_get(info.endpoints[0].ticket, options()).read_all()
-            assert found.schema == info.schema and found.num_rows == info.total_records
+            result = client.do_get(info.endpoints[0].ticket, options()).read_all()
+            assert result.schema == info.schema and result.num_rows == info.total_records
             expected = part(gang.plan, 1, rank, 2).select(COLUMNS)
-            assert same(from_arrow(found.combine_chunks().to_batches()[0]), expected)
+            assert same(from_arrow(result.combine_chunks().to_batches()[0]), expected)
         assert list(client.list_flights(b"x->y", options())) == []
         assert ticket(client) == infos[0].endpoints[0].ticket
 
@@ -122,26 +122,26 @@ def test_a_reader_takes_no_action(gang: Gang):
 def test_readers_that_do_not_go_on_are_few(gang: Gang, monkeypatch: pytest.MonkeyPatch):
     """They stop at their first row."""
     reached, go_on = threading.Semaphore(0), threading.Event()
-    taken = readers.checksum_of
+    taken = readers.rows_checksum
 
     def stops(*rows: object) -> bytes:
         reached.release()
-        go_on.wait(PATIENCE_SECONDS)
+        go_on.wait(TEST_TIMEOUT_SECONDS)
         return taken(*rows)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(readers, "checksum_of", stops)
+    monkeypatch.setattr(readers, "rows_checksum", stops)
     monkeypatch.setattr(readers, "pieces", lambda views, rows: taken_apart(views, rows, 1))
     with reader(gang) as client:
         wanted = ticket(client)
         slow = [client.do_get(wanted, options()) for _ in range(server.MAX_READERS)]
         for _ in slow:
-            assert reached.acquire(timeout=PATIENCE_SECONDS)
+            assert reached.acquire(timeout=TEST_TIMEOUT_SECONDS)
         for _ in range(3):
             with pytest.raises(flight.FlightServerError, match="readers: 4 streams are open, and more are not served"):
                 client.do_get(wanted, options()).read_all()
         assert refused_calls(gang, "Away") == 3
         go_on.set()
-        assert [each.read_all().num_rows for each in slow] == [8] * server.MAX_READERS
+        assert [item.read_all().num_rows for item in slow] == [8] * server.MAX_READERS
 
         def read() -> bool:
             with contextlib.suppress(flight.FlightServerError):  # the server has not seen yet that the others ended
@@ -159,14 +159,14 @@ def test_a_reader_ends_with_its_time(gang: Gang, monkeypatch: pytest.MonkeyPatch
 
 
 def test_rows_that_are_given_back_while_they_are_read_are_named(gang: Gang, monkeypatch: pytest.MonkeyPatch):
-    taken = readers.checksum_of
+    taken = readers.rows_checksum
 
     def meanwhile(*rows: object) -> bytes:
         gang.client("train", 0).get(1, "a->b")
         gang.client("rollout", 0).drain()
         return taken(*rows)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(readers, "checksum_of", meanwhile)
+    monkeypatch.setattr(readers, "rows_checksum", meanwhile)
     monkeypatch.setattr(readers, "pieces", lambda views, rows: taken_apart(views, rows, 1))
     with reader(gang) as client, pytest.raises(flight.FlightServerError, match="is not here: .* taken by all"):
         client.do_get(ticket(client), options()).read_all()

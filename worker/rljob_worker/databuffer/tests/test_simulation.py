@@ -15,7 +15,7 @@ NUM_PARTS = 40
 def failures(runs: Iterable[Run]) -> list[str]:
     """For each run that is not right: how to repeat it and what is wrong."""
     problems = [(run, run.go().problems()) for run in runs]
-    return [f"run_of({run.seed!r}), {run.fault}: {'; '.join(found)}" for run, found in problems if found]
+    return [f"run_of({run.seed!r}), {run.fault}: {'; '.join(result)}" for run, result in problems if result]
 
 
 def part(number: int) -> range:

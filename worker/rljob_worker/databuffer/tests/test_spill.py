@@ -10,7 +10,7 @@ import pytest
 from rljob_api.planning.plan import Plan
 from rljob_worker.batch import Batch
 from rljob_worker.databuffer.rows.tests.batches import same
-from rljob_worker.databuffer.store.places import ARENA, SPILL
+from rljob_worker.databuffer.store.segment_files import ARENA, SPILL
 from rljob_worker.databuffer.tests.gang import Gang, in_process, rows, two_stages
 from rljob_worker.databuffer.tests.warm import BufferProcess, warm_processes
 from rljob_worker.errors import DeadlineExceeded

@@ -12,7 +12,7 @@ from rljob_worker.batch import Batch
 from rljob_worker.databuffer.client import BufferClient
 from rljob_worker.databuffer.links.fencing import Identity
 from rljob_worker.databuffer.rows.tests.batches import same
-from rljob_worker.databuffer.server.process import serving, settings_from
+from rljob_worker.databuffer.server.process import serve_buffer, settings_from
 from rljob_worker.databuffer.tests.gang import (
     TOKEN,
     Gang,
@@ -46,7 +46,7 @@ def stranger(gang: Gang, name: str, host: int, lie: str) -> Iterator[BufferClien
         "RLJOB_BUFFER": str(place / "sock"),
     }
     settings = settings_from(environment)
-    with serving(settings), contextlib.closing(_worker_of(settings.identity, place / "sock")) as client:
+    with serve_buffer(settings), contextlib.closing(_worker_of(settings.identity, place / "sock")) as client:
         yield client
 
 

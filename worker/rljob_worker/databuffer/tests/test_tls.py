@@ -12,12 +12,12 @@ import pytest
 
 from rljob_api.certificates import issue
 from rljob_api.planning.plan import Plan
-from rljob_api.tests.patience import PATIENCE_SECONDS
+from rljob_api.tests.timeouts import TEST_TIMEOUT_SECONDS
 from rljob_worker.batch import Batch
 from rljob_worker.databuffer.client import BufferClient
 from rljob_worker.databuffer.links.fencing import Identity
 from rljob_worker.databuffer.rows.tests.batches import same
-from rljob_worker.databuffer.server.process import serving, settings_from
+from rljob_worker.databuffer.server.process import serve_buffer, settings_from
 from rljob_worker.databuffer.tests.gang import TOKEN, Gang, in_process, part, two_stages
 from rljob_worker.databuffer.tests.warm import BufferProcess, warm_processes
 from rljob_worker.errors import InvalidJob, PeerLost
@@ -57,7 +57,7 @@ def test_every_byte_between_hosts_is_encrypted(tmp_path: Path):
                 [sys.executable, "-c", _PLAIN, str(ports["port"])],
                 capture_output=True,
                 text=True,
-                timeout=PATIENCE_SECONDS,
+                timeout=TEST_TIMEOUT_SECONDS,
             )
             assert shown.stdout.strip() == "FlightUnavailableError", host
 
@@ -81,7 +81,7 @@ def stranger(gang: Gang, certificates: Path) -> Iterator[BufferClient]:
         "RLJOB_TLS_DIR": str(certificates / "train-0"),
     }
     worker = Identity(TOKEN, 1, gang.plan.hash(), "train", 0, rank=0)
-    with serving(settings_from(environment)), closing(BufferClient(socket, worker)) as client:
+    with serve_buffer(settings_from(environment)), closing(BufferClient(socket, worker)) as client:
         yield client
 
 
@@ -120,13 +120,13 @@ def test_what_is_left_of_an_attempt_does_not_get_into_the_next(tmp_path: Path):
         assert json.loads(again.stdout.readline())["port"] == int(port)
         words = "host rollout-0 shows a certificate that was issued by 'rljob testing attempt 2', and this attempt has"
         with pytest.raises(PeerLost, match=words):
-            reader.get(2, "a->b", deadline_seconds=PATIENCE_SECONDS)
+            reader.get(2, "a->b", deadline_seconds=TEST_TIMEOUT_SECONDS)
 
 
 def started(gang: Gang, **more: str) -> tuple[int, str]:
     """Exit code of a data buffer that cannot start, and what it says."""
     environment = gang.environment("train", 0) | more
-    ended = run_warm("rljob_worker.databuffer", environment=environment, timeout=PATIENCE_SECONDS)
+    ended = run_warm("rljob_worker.databuffer", environment=environment, timeout=TEST_TIMEOUT_SECONDS)
     return ended.returncode, ended.stderr
 
 

@@ -64,7 +64,7 @@ def test_every_contribution_reaches_the_root_exactly_once(data, shape, rng):
     counts = {position: data.draw(st.integers(1, 8)) for position in sources}
     members = {position: range(100 * position, 100 * position + count) for position, count in counts.items()}
     job = Forest(shape, members, rng=rng)
-    speakers = [member for each in members.values() for member in each]
+    speakers = [member for item in members.values() for member in item]
     rng.shuffle(speakers)
     for member in speakers:
         assert job.complete == []
@@ -89,7 +89,7 @@ def test_what_the_root_gets_does_not_depend_on_who_was_first(shape, rng):
     def everything(order: random.Random) -> bytes:
         members = {position: [10 * position, 10 * position + 1] for position in range(shape.size)}
         job = Forest(shape, members, rng=order)
-        speakers = [member for each in members.values() for member in each]
+        speakers = [member for item in members.values() for member in item]
         order.shuffle(speakers)
         for member in speakers:
             job.contribute(member)
@@ -307,7 +307,7 @@ def test_what_is_told_reaches_exactly_its_audience(data, shape, rng):
     job.root.tell(NOTE, 1, b"note")
     job.root.tell(ORDER, 2, b"order")
     job.go_on()
-    everywhere = {position: job.told(position, 1) for position in range(shape.size)}
+    everywhere = {position: job.announced(position, 1) for position in range(shape.size)}
     assert everywhere == {position: b"note" if position in audience else None for position in range(shape.size)}
     assert sorted(job.heard) == sorted((shape.host(position), 2, b"order") for position in audience)
     # a host without anybody of the audience at or below it hears nothing, any other one message from its parent
@@ -323,15 +323,15 @@ def test_what_is_acted_on_happens_in_the_background_and_is_not_kept():
     assert job.heard == []
     job.go_on()
     assert job.heard == [(train(0)[0], 3, b"go")] and job.done == ["order of step 3"]
-    assert job.told(0, 3, ORDER) is None
+    assert job.announced(0, 3, ORDER) is None
 
 
 def test_what_is_kept_is_there_at_once_and_by_name_and_step():
     job = forest(1, audience=(0,))
     job.root.tell(NOTE, 3, b"third")
     job.root.keep("other", 3, b"of this host")
-    assert job.told(0, 3) == b"third" and job.told(0, 3, "other") == b"of this host"
-    assert job.told(0, 2) is None and job.told(0, 4) is None
+    assert job.announced(0, 3) == b"third" and job.announced(0, 3, "other") == b"of this host"
+    assert job.announced(0, 2) is None and job.announced(0, 4) is None
     assert job.work == []
 
 
@@ -339,7 +339,7 @@ def test_a_host_in_the_middle_tells_only_those_below_it():
     job = forest(7, audience=(0, 2, 3, 6))
     job.at(1).tell(NOTE, 1, b"note")
     job.go_on()
-    assert [position for position in range(7) if job.told(position, 1)] == [3]
+    assert [position for position in range(7) if job.announced(position, 1)] == [3]
 
 
 def test_the_last_steps_of_each_name_are_kept():
@@ -349,10 +349,10 @@ def test_the_last_steps_of_each_name_are_kept():
         job.root.tell(NOTE, step, b"%d" % step)
     job.go_on()
     for position in (0, 1):
-        assert [job.told(position, step) for step in range(1, 7)] == [None, b"2", b"3", b"4", b"5", None]
-    assert job.told(0, 1, "other") == b"old"
+        assert [job.announced(position, step) for step in range(1, 7)] == [None, b"2", b"3", b"4", b"5", None]
+    assert job.announced(0, 1, "other") == b"old"
     job.root.tell(NOTE, 3, b"again")
-    assert job.told(0, 5) == b"5" and job.told(0, 3) == b"again"
+    assert job.announced(0, 5) == b"5" and job.announced(0, 3) == b"again"
 
 
 def test_nothing_is_told_that_the_job_does_not_have_nor_by_anybody_but_the_parent():
@@ -364,7 +364,7 @@ def test_nothing_is_told_that_the_job_does_not_have_nor_by_anybody_but_the_paren
             job.at(3).hear_down(stranger, Down(NOTE, 1, b""))
     with pytest.raises(Malformed, match="host train-1 is not above this one"):
         job.root.hear_down(train(1)[0], Down(NOTE, 1, b""))
-    assert job.told(3, 1) is None and job.told(0, 1) is None and job.post == {}
+    assert job.announced(3, 1) is None and job.announced(0, 1) is None and job.post == {}
 
 
 # ---- what is gathered and then announced

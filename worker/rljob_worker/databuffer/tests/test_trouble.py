@@ -15,10 +15,10 @@ import pytest
 
 from rljob_api.pipeline.meshes import Mesh
 from rljob_api.planning.plan import Plan
-from rljob_api.tests.patience import PATIENCE_SECONDS
+from rljob_api.tests.timeouts import TEST_TIMEOUT_SECONDS
 from rljob_api.vocabulary.exit_codes import ExitCode
 from rljob_worker.batch import Batch, Column
-from rljob_worker.column_kind import Kind
+from rljob_worker.column_kind import ColumnKind
 from rljob_worker.databuffer.client import BufferClient
 from rljob_worker.databuffer.protocol.errors import Bug, OutOfOrder
 from rljob_worker.databuffer.protocol.peer_side import (
@@ -39,6 +39,7 @@ from rljob_worker.databuffer.rows.arrangement import Header
 from rljob_worker.databuffer.rows.segment import Views
 from rljob_worker.databuffer.rows.stream import stream
 from rljob_worker.databuffer.server import buffer as server
+from rljob_worker.databuffer.tests.failing_peers import Liar, lying, separately
 from rljob_worker.databuffer.tests.gang import (
     Gang,
     group,
@@ -51,9 +52,8 @@ from rljob_worker.databuffer.tests.gang import (
     two_stages,
 )
 from rljob_worker.databuffer.tests.test_rows import resident_bytes
-from rljob_worker.databuffer.tests.trouble import Liar, lying, separately
 from rljob_worker.errors import BadData, DeadlineExceeded, InvalidJob, PeerLost, RLJobError
-from rljob_worker.metrics.report import Report, report_to_bytes
+from rljob_worker.metrics.report import StepReport, report_to_bytes
 from rljob_worker.metrics.scalars import mean, total
 from rljob_worker.tests.waiting import wait_for
 
@@ -104,17 +104,17 @@ def test_a_bug_in_background_work_ends_all_waits_of_all_hosts(
 ):
     monkeypatch.setattr(place, name, once(error, getattr(place, name)))
     monkeypatch.setattr(producing, "few_bytes_for", lambda *sizes: -1)  # rows are streamed
-    plan = two_stages((3, 1), (2, 1), balance="Tokens", deadline_seconds=PATIENCE_SECONDS)
+    plan = two_stages((3, 1), (2, 1), balance="Tokens", deadline_seconds=TEST_TIMEOUT_SECONDS)
     with in_process(plan, tmp_path) as gang:
         train, rollout = ([gang.client(g, r) for r in range(n)] for g, n in (("train", 2), ("rollout", 3)))
         for rank, client in enumerate(rollout):
             client.put(1, EDGE, part(plan, 1, rank, 3))
         waits: list[Callable[[], Any]] = [partial(get_two_steps, client) for client in train]
         waits += [partial(client.await_announcement, "verdict", 1) for client in (*train, *rollout)]
-        found = causes([*waits, partial(train[0].collect, 1)])
-    assert len({str(each) for each in found}) == 1, "one cause, the first"
-    assert {(type(each), each.exit_code) for each in found} == {(Bug, ExitCode.BUG)}
-    assert re.search(words, str(found[0])), str(found[0])
+        result = causes([*waits, partial(train[0].collect, 1)])
+    assert len({str(item) for item in result}) == 1, "one cause, the first"
+    assert {(type(item), item.exit_code) for item in result} == {(Bug, ExitCode.BUG)}
+    assert re.search(words, str(result[0])), str(result[0])
 
 
 def get_two_steps(client: BufferClient) -> None:
@@ -124,34 +124,34 @@ def get_two_steps(client: BufferClient) -> None:
 
 
 def test_bad_data_on_one_host_is_bad_data_everywhere(tmp_path: Path):
-    plan = two_stages((2, 1), (2, 1), balance="Tokens", deadline_seconds=PATIENCE_SECONDS)
+    plan = two_stages((2, 1), (2, 1), balance="Tokens", deadline_seconds=TEST_TIMEOUT_SECONDS)
     with in_process(plan, tmp_path) as gang:
         mine = part(plan, 1, 0, 1)
         producers = [gang.client("rollout", rank) for rank in range(2)]
         for producer in producers:
             producer.put(1, EDGE, mine)  # every row twice
         waits = [partial(client.await_announcement, "verdict", 1) for client in producers]
-        found = causes([*waits, *(partial(gang.client("train", rank).get, 1, EDGE) for rank in range(2))])
-    assert [type(each) for each in found] == [BadData] * 4
-    assert all("row" in str(each) and each.exit_code == ExitCode.BAD_DATA for each in found)
+        result = causes([*waits, *(partial(gang.client("train", rank).get, 1, EDGE) for rank in range(2))])
+    assert [type(item) for item in result] == [BadData] * 4
+    assert all("row" in str(item) and item.exit_code == ExitCode.BAD_DATA for item in result)
 
 
 def test_reports_that_do_not_merge_end_the_wait_for_the_verdict(tmp_path: Path):
-    plan = two_stages((2, 1), (1, 1), deadline_seconds=PATIENCE_SECONDS)
+    plan = two_stages((2, 1), (1, 1), deadline_seconds=TEST_TIMEOUT_SECONDS)
     with in_process(plan, tmp_path) as gang:
         clients = [gang.client("train", 0), *(gang.client("rollout", rank) for rank in range(2))]
         for ordinal, client in enumerate(clients):
             scalar = mean(1.0) if ordinal else total(1.0)
-            client.report(1, report_to_bytes(Report({"loss": scalar}), ordinal))
-        found = causes([partial(client.await_announcement, "verdict", 1) for client in clients])
-    assert len({str(each) for each in found}) == 1 and type(found[0]) is BadData and "loss" in str(found[0])
+            client.report(1, report_to_bytes(StepReport({"loss": scalar}), ordinal))
+        result = causes([partial(client.await_announcement, "verdict", 1) for client in clients])
+    assert len({str(item) for item in result}) == 1 and type(result[0]) is BadData and "loss" in str(result[0])
 
 
 # ---- the end of a job
 
 
 def test_hosts_leave_in_any_order_and_those_who_stay_hear_of_no_loss(tmp_path: Path):
-    plan = two_stages((4, 1), (3, 1), deadline_seconds=PATIENCE_SECONDS)
+    plan = two_stages((4, 1), (3, 1), deadline_seconds=TEST_TIMEOUT_SECONDS)
     with separately(plan, tmp_path) as (gang, stacks):
         clients = {f"{g}-{r}": gang.client(g, r) for g, n in (("train", 3), ("rollout", 4)) for r in range(n)}
         for rank in range(4):
@@ -159,7 +159,7 @@ def test_hosts_leave_in_any_order_and_those_who_stay_hear_of_no_loss(tmp_path: P
         for rank in range(3):
             clients[f"train-{rank}"].release(clients[f"train-{rank}"].get(1, EDGE))
         for ordinal, client in enumerate(clients.values()):
-            client.report(1, report_to_bytes(Report(), ordinal))
+            client.report(1, report_to_bytes(StepReport(), ordinal))
         clients["train-0"].collect(1)
         clients["train-0"].announce("verdict", 1, b"last")
         for client in clients.values():
@@ -181,16 +181,16 @@ def test_hosts_leave_in_any_order_and_those_who_stay_hear_of_no_loss(tmp_path: P
 def test_drain_waits_until_a_report_has_gone_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     go = threading.Event()
     merge = server.merge_reports
-    monkeypatch.setattr(server, "merge_reports", lambda parts: (go.wait(PATIENCE_SECONDS), merge(parts))[1])
+    monkeypatch.setattr(server, "merge_reports", lambda parts: (go.wait(TEST_TIMEOUT_SECONDS), merge(parts))[1])
     with in_process(two_stages((1, 2), (1, 1)), tmp_path) as gang:
         clients = [gang.client("rollout", rank) for rank in range(2)]
-        gang.client("train", 0).report(1, report_to_bytes(Report(), 0))
-        clients[0].report(1, report_to_bytes(Report(), 1))
+        gang.client("train", 0).report(1, report_to_bytes(StepReport(), 0))
+        clients[0].report(1, report_to_bytes(StepReport(), 1))
         with pytest.raises(
             DeadlineExceeded, match=r"for the report of step 1: rank 1 of group rollout \(host rollout-0"
         ):
             clients[0].drain(0.2)
-        clients[1].report(1, report_to_bytes(Report(), 2))
+        clients[1].report(1, report_to_bytes(StepReport(), 2))
         with pytest.raises(DeadlineExceeded, match=r"for the report of step 1"):
             clients[0].drain(0.2)
         go.set()
@@ -199,7 +199,7 @@ def test_drain_waits_until_a_report_has_gone_up(tmp_path: Path, monkeypatch: pyt
 
 def test_rows_of_a_data_buffer_that_has_ended_are_not_waited_for(tmp_path: Path):
     """rollout-2 is not a neighbour of train-0 in the tree: 0 has 1 and 2, which has no child, 1 has 3 and 4."""
-    plan = two_stages((4, 1), (1, 1), deadline_seconds=PATIENCE_SECONDS)
+    plan = two_stages((4, 1), (1, 1), deadline_seconds=TEST_TIMEOUT_SECONDS)
     with separately(plan, tmp_path) as (gang, stacks):
         consumer, producers = gang.client("train", 0), [gang.client("rollout", rank) for rank in range(4)]
         for rank, producer in enumerate(producers):
@@ -211,7 +211,7 @@ def test_rows_of_a_data_buffer_that_has_ended_are_not_waited_for(tmp_path: Path)
 
 
 def test_a_data_buffer_that_never_starts_is_named_after_the_start_window(tmp_path: Path):
-    plan = two_stages((1, 1), (1, 1), deadline_seconds=PATIENCE_SECONDS)
+    plan = two_stages((1, 1), (1, 1), deadline_seconds=TEST_TIMEOUT_SECONDS)
     lost = pytest.raises(
         PeerLost,
         match="rollout-0 is not in the address book yet; away for .* never been heard by host train-0",
@@ -223,10 +223,10 @@ def test_a_data_buffer_that_never_starts_is_named_after_the_start_window(tmp_pat
 @pytest.mark.parametrize("balance", ["None", "Tokens"])
 def test_a_data_buffer_that_gave_up_the_others_says_so_to_them_and_takes_nothing(tmp_path: Path, balance: str):
     """rollout-1 has an address book of its own, late and without any host; the others find it, and it answers them."""
-    plan = two_stages((3, 1), (1, 1), balance=balance, deadline_seconds=PATIENCE_SECONDS)
+    plan = two_stages((3, 1), (1, 1), balance=balance, deadline_seconds=TEST_TIMEOUT_SECONDS)
     gang, late = Gang(plan, tmp_path), [("rollout", 1)]
     gang.write_files()
-    windows = {"RLJOB_PEERS": str(tmp_path / "late.json"), "RLJOB_BUFFER_START_SECONDS": str(PATIENCE_SECONDS)}
+    windows = {"RLJOB_PEERS": str(tmp_path / "late.json"), "RLJOB_BUFFER_START_SECONDS": str(TEST_TIMEOUT_SECONDS)}
     with (
         serving_some(gang, late, **windows),
         serving_some(gang, [host for host in gang.hosts() if host not in late]),
@@ -235,11 +235,11 @@ def test_a_data_buffer_that_gave_up_the_others_says_so_to_them_and_takes_nothing
         producers, consumer = [gang.client("rollout", rank) for rank in range(3)], gang.client("train", 0)
         gang.write_book()
         (tmp_path / "late.json").write_text("{}")
-        found = causes([partial(consumer.get, 1, EDGE), partial(producers[2].await_announcement, "verdict", 1)])
+        result = causes([partial(consumer.get, 1, EDGE), partial(producers[2].await_announcement, "verdict", 1)])
         puts = [partial(producer.put, 1, EDGE, part(plan, 1, rank, 3)) for rank, producer in enumerate(producers)]
-        found += causes([*puts, partial(consumer.post, {"stage": "b"})])
-    assert {type(each) for each in found} == {InvalidJob} and len({str(each) for each in found}) == 1
-    assert "late.json has no address of host" in str(found[0])
+        result += causes([*puts, partial(consumer.set_status, {"stage": "b"})])
+    assert {type(item) for item in result} == {InvalidJob} and len({str(item) for item in result}) == 1
+    assert "late.json has no address of host" in str(result[0])
 
 
 # ---- room, order
@@ -290,7 +290,7 @@ def offer(
     return RowsOffered(edge, step, share, header.to_bytes() if data is None else data, kinds)
 
 
-IDS = Kind("int64", "int64", (), True)
+IDS = ColumnKind("int64", "int64", (), True)
 CHUNK = ChunkOffered("weights", 1, 0, 0, 10, b"", 0)
 
 
@@ -322,7 +322,7 @@ CHUNK = ChunkOffered("weights", 1, 0, 0, 10, b"", 0)
 )
 def test_what_a_peer_cannot_say_ends_the_wait_by_name(tmp_path: Path, lies: list[PeerMessage], words: str):
     """rollout-2 is below rollout-0, which is below train-0."""
-    plan = two_stages((3, 1), (1, 1), columns=("ids",), deadline_seconds=PATIENCE_SECONDS)
+    plan = two_stages((3, 1), (1, 1), columns=("ids",), deadline_seconds=TEST_TIMEOUT_SECONDS)
     with lying(plan, tmp_path, "rollout", 2) as (gang, liar), ThreadPoolExecutor(1) as pool:
         client = gang.client("train", 0)
         waiting = pool.submit(client.get, 1, EDGE)
@@ -335,15 +335,15 @@ def test_what_a_peer_cannot_say_ends_the_wait_by_name(tmp_path: Path, lies: list
 
 
 def test_gatherings_of_the_far_future_neither_pile_up_nor_drop_those_of_today(tmp_path: Path):
-    plan = two_stages((3, 1), (1, 1), deadline_seconds=PATIENCE_SECONDS)
+    plan = two_stages((3, 1), (1, 1), deadline_seconds=TEST_TIMEOUT_SECONDS)
     with lying(plan, tmp_path, "rollout", 2) as (gang, liar):
         above = Host("rollout", 0)
         liar.links.ask([above], WhatIsMissing("report", 10**9), 5.0)
-        gang.client("rollout", 0).report(1, report_to_bytes(Report(), 1))
-        tell(liar, above, [Up("report", 10**9, report_to_bytes(Report(), 3))])
+        gang.client("rollout", 0).report(1, report_to_bytes(StepReport(), 1))
+        tell(liar, above, [Up("report", 10**9, report_to_bytes(StepReport(), 3))])
         answer = liar.links.ask([above], WhatIsMissing("report", 1), 5.0)[above]
         assert answer == {"said": {}, "below": ["rollout-2"]}
-        tell(liar, above, [Up("report", step, report_to_bytes(Report(), 3)) for step in range(10**6, 10**6 + 70)])
+        tell(liar, above, [Up("report", step, report_to_bytes(StepReport(), 3)) for step in range(10**6, 10**6 + 70)])
         with pytest.raises(OutOfOrder, match="step 1000062 of report, while 64 others are being gathered"):
             gang.client("train", 0).get(1, EDGE)
 
@@ -361,7 +361,7 @@ def test_questions_leave_nothing_behind(tmp_path: Path, edge: str, step: int):
 
 
 def test_rows_said_to_be_longer_than_any_memory_are_refused_at_once(tmp_path: Path):
-    plan = two_stages((1, 1), (1, 1), columns=("ids",), deadline_seconds=60 * PATIENCE_SECONDS)
+    plan = two_stages((1, 1), (1, 1), columns=("ids",), deadline_seconds=60 * TEST_TIMEOUT_SECONDS)
     with lying(plan, tmp_path, "rollout", 0) as (gang, liar):
         tell(liar, Host("train", 0), [offer(0, length=1 << 40)])
         with pytest.raises(
@@ -371,7 +371,7 @@ def test_rows_said_to_be_longer_than_any_memory_are_refused_at_once(tmp_path: Pa
 
 
 def test_rows_that_were_offered_and_do_not_come_are_a_lost_peer(tmp_path: Path):
-    plan = two_stages((1, 1), (1, 1), columns=("ids",), deadline_seconds=PATIENCE_SECONDS)
+    plan = two_stages((1, 1), (1, 1), columns=("ids",), deadline_seconds=TEST_TIMEOUT_SECONDS)
     with lying(plan, tmp_path, "rollout", 0) as (gang, liar):
         tell(liar, Host("train", 0), [offer(0)])
         with pytest.raises(PeerLost, match="there is nothing"):
@@ -389,7 +389,7 @@ def test_rows_that_were_offered_and_do_not_come_are_a_lost_peer(tmp_path: Path):
 def test_rows_that_are_not_as_they_were_offered_are_a_bug_and_not_read(
     tmp_path: Path, row: int, length: int, words: str
 ):
-    plan = two_stages((1, 1), (1, 1), columns=("ids",), deadline_seconds=PATIENCE_SECONDS)
+    plan = two_stages((1, 1), (1, 1), columns=("ids",), deadline_seconds=TEST_TIMEOUT_SECONDS)
     with lying(plan, tmp_path, "rollout", 0) as (gang, liar):
         rows = Batch.build([row], [0], {"ids": Column.ragged([np.zeros(length, np.int64)], "int64")}, [1])
         liar.rows = stream([(Views(rows.index, rows.columns), np.arange(1))], lambda seconds: None)
@@ -430,22 +430,22 @@ def hammer(place: Path, names: Sequence[str], staleness: int) -> None:
             return []
 
         def consume(rank: int) -> list[Any]:
-            client, found = gang.client("train", rank), []
+            client, result = gang.client("train", rank), []
             for step in range(1, num_steps + 1):
                 for name in names[rank % 3 :] + names[: rank % 3]:
                     batch = client.get(step, name)
                     assert (batch["ids"].values.reshape(-1, 3_000)[:, 0] == batch.row_ids * 10).all()
-                    found += [(name, row) for row in batch.row_ids.tolist()]
+                    result += [(name, row) for row in batch.row_ids.tolist()]
                     client.release(batch)
-            return found
+            return result
 
         with ThreadPoolExecutor(2 * size) as pool:
             producing = [pool.submit(produce, rank) for rank in range(size)]
             consuming = [pool.submit(consume, rank) for rank in range(size)]
             # the first that fails is the cause, the others wait for it
-            found = [row for ended in as_completed([*producing, *consuming]) for row in ended.result()]
+            result = [row for ended in as_completed([*producing, *consuming]) for row in ended.result()]
         every = [(name, row) for name in names for row in range(16 * num_steps)]
-        assert sorted(found) == sorted(every)
+        assert sorted(result) == sorted(every)
         assert wait_for(lambda: resident_bytes(gang, "train-0") == 0 and resident_bytes(gang, "rollout-0") == 0)
 
 
@@ -456,7 +456,7 @@ def three_edges(names: Sequence[str], staleness: int) -> Plan:
         [*(stage(name, "rollout", Mesh(dp=8)) for name in made), stage("b", "train", Mesh(dp=8), "Tokens")],
         {name: ["ids"] for name in names},
         memory="4Mi",
-        deadline_seconds=PATIENCE_SECONDS,
+        deadline_seconds=TEST_TIMEOUT_SECONDS,
     )
     rollout = plan.spec.rollout.model_copy(update={"max_staleness": staleness})
     return plan.model_copy(update={"spec": plan.spec.model_copy(update={"rollout": rollout})})

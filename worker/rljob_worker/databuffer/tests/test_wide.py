@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rljob_api.tests.patience import PATIENCE_SECONDS
+from rljob_api.tests.timeouts import TEST_TIMEOUT_SECONDS
 from rljob_worker.batch import Batch, Column
 from rljob_worker.databuffer.protocol.peer_side import Down, Envelope, PeerMessage, Question, RowsTicket, Up
 from rljob_worker.databuffer.pull import producing
@@ -19,7 +19,7 @@ from rljob_worker.databuffer.server import buffer
 from rljob_worker.databuffer.server.peer_side import PeerSide
 from rljob_worker.databuffer.tests.gang import Gang, in_process, part, two_stages
 from rljob_worker.errors import DeadlineExceeded
-from rljob_worker.metrics.report import Report, report_from_bytes, report_to_bytes
+from rljob_worker.metrics.report import StepReport, report_from_bytes, report_to_bytes
 from rljob_worker.metrics.scalars import total
 
 ROW_VALUES = 4096
@@ -38,7 +38,7 @@ def get_all(gang: Gang, num_ranks: int, step: int = 1) -> list[Batch]:
     """Every rank of the consumer at once."""
     clients = [gang.client("train", rank) for rank in range(num_ranks)]
     with ThreadPoolExecutor(num_ranks) as pool:
-        return list(pool.map(lambda c: c.get(step, "a->b", deadline_seconds=PATIENCE_SECONDS), clients))
+        return list(pool.map(lambda c: c.get(step, "a->b", deadline_seconds=TEST_TIMEOUT_SECONDS), clients))
 
 
 def put_all(gang: Gang, num_ranks: int, num_rows: int, num_values: int = ROW_VALUES) -> None:
@@ -105,7 +105,7 @@ def test_reports_of_thirty_three_hosts_reach_one_lead(tmp_path: Path, fan_out: s
         everybody = [gang.client("rollout", rank) for rank in range(33)] + [gang.client("train", 0)]
         for step in (1, 2):
             for ordinal, client in enumerate(everybody):
-                client.report(step, report_to_bytes(Report({"rows": total(1.0 + ordinal)}), ordinal))
+                client.report(step, report_to_bytes(StepReport({"rows": total(1.0 + ordinal)}), ordinal))
             lead = everybody[-1]
             assert report_from_bytes(lead.collect(step)).metrics["rows"].sum == 595  # 1 + 2 + ... + 34
             lead.announce("verdict", step, b"go on")
@@ -192,7 +192,7 @@ def test_the_lead_hears_each_thing_from_no_more_than_its_fan_out(tmp_path: Path,
             consumers[0].announce("opening", step, b"begin")
             for ordinal, client in enumerate(everybody):
                 assert client.await_announcement("opening", step) == b"begin"
-                client.report(step, report_to_bytes(Report({"rows": total(1.0)}), ordinal))
+                client.report(step, report_to_bytes(StepReport({"rows": total(1.0)}), ordinal))
             assert report_from_bytes(consumers[0].collect(step)).metrics["rows"].sum == 22
             consumers[0].announce("verdict", step, b"go on")
             assert {client.await_announcement("verdict", step) for client in everybody} == {b"go on"}

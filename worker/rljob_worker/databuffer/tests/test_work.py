@@ -4,9 +4,9 @@ import threading
 
 import pytest
 
-from rljob_api.tests.patience import PATIENCE_SECONDS
+from rljob_api.tests.timeouts import TEST_TIMEOUT_SECONDS
 from rljob_worker.databuffer.protocol.errors import Bug
-from rljob_worker.databuffer.work import Lane, Threads, Timer, Work
+from rljob_worker.databuffer.work import CallThreadPool, Threads, Timer, Work
 from rljob_worker.errors import BadData, RLJobError
 from rljob_worker.tests.waiting import wait_for
 
@@ -34,8 +34,8 @@ def test_what_a_job_raises_is_told_and_the_next_job_runs(error: BaseException, k
     work = Work("work", 1, fails)
     work.submit("offers of edge a->b", lambda: raising(error))
     work.submit("more", done.set)
-    assert done.wait(PATIENCE_SECONDS)
-    assert [(type(each), str(each)) for each in fails] == [(kind, words)]
+    assert done.wait(TEST_TIMEOUT_SECONDS)
+    assert [(type(fail), str(fail)) for fail in fails] == [(kind, words)]
     work.close()
 
 
@@ -44,11 +44,11 @@ def test_jobs_run_at_the_same_time_and_no_more_than_there_are_threads():
     running = threading.Semaphore(0)
     work = Work("work", 3, fails)
     for _ in range(5):
-        work.submit("it", lambda: (running.release(), go.wait(PATIENCE_SECONDS)))
-    assert all(running.acquire(timeout=PATIENCE_SECONDS) for _ in range(3))
+        work.submit("it", lambda: (running.release(), go.wait(TEST_TIMEOUT_SECONDS)))
+    assert all(running.acquire(timeout=TEST_TIMEOUT_SECONDS) for _ in range(3))
     assert not running.acquire(timeout=0.05)
     go.set()
-    assert all(running.acquire(timeout=PATIENCE_SECONDS) for _ in range(2))
+    assert all(running.acquire(timeout=TEST_TIMEOUT_SECONDS) for _ in range(2))
     work.close()
     assert not fails
 
@@ -57,9 +57,9 @@ def test_nothing_is_run_after_the_end_and_what_waits_is_forgotten():
     fails, go, ran = Fails(), threading.Event(), list[int]()
     started = threading.Event()
     work = Work("work", 1, fails)
-    work.submit("first", lambda: (started.set(), go.wait(PATIENCE_SECONDS)))
+    work.submit("first", lambda: (started.set(), go.wait(TEST_TIMEOUT_SECONDS)))
     work.submit("second", lambda: ran.append(2))
-    assert started.wait(PATIENCE_SECONDS)
+    assert started.wait(TEST_TIMEOUT_SECONDS)
     work.close()
     work.submit("third", lambda: ran.append(3))
     go.set()
@@ -71,13 +71,13 @@ def test_work_goes_on_where_the_system_gives_no_more_threads(monkeypatch: pytest
     fails, done = Fails(), threading.Semaphore(0)
     work = Work("work", 4, fails)
     go = threading.Event()
-    work.submit("holds the first thread", lambda: go.wait(PATIENCE_SECONDS))
+    work.submit("holds the first thread", lambda: go.wait(TEST_TIMEOUT_SECONDS))
     with monkeypatch.context() as patch:
         patch.setattr(threading.Thread, "start", lambda thread: raising(RuntimeError("can't start new thread")))
         for _ in range(3):
             work.submit("it", done.release)
     go.set()
-    assert all(done.acquire(timeout=PATIENCE_SECONDS) for _ in range(3)) and not fails
+    assert all(done.acquire(timeout=TEST_TIMEOUT_SECONDS) for _ in range(3)) and not fails
     work.close()
 
 
@@ -98,7 +98,7 @@ def test_calls_come_in_the_order_of_their_times_and_equal_ones_as_they_were_said
     assert not done.is_set()
     now[0] = 3.0
     timer.after(0.0, lambda: None)
-    assert done.wait(PATIENCE_SECONDS)
+    assert done.wait(TEST_TIMEOUT_SECONDS)
     timer.close()
 
 
@@ -108,8 +108,8 @@ def test_a_call_that_fails_is_told_and_the_next_one_comes():
     timer.after(0.0, lambda: raising(ValueError("odd")))
     timer.after(0.0, lambda: raising(BadData("row 3")))
     timer.after(0.02, done.set)
-    assert done.wait(PATIENCE_SECONDS)
-    assert [str(each) for each in fails] == ["what was due later: ValueError('odd')", "row 3"]
+    assert done.wait(TEST_TIMEOUT_SECONDS)
+    assert [str(fail) for fail in fails] == ["what was due later: ValueError('odd')", "row 3"]
     timer.close()
 
 
@@ -127,7 +127,7 @@ def test_small_jobs_are_done_at_once_and_what_they_raise_is_told():
     work.do("small", lambda: done.append(threading.current_thread().name), is_small=True)
     assert done == [threading.current_thread().name]
     work.do("offers", lambda: raising(KeyError("score")), is_small=True)
-    assert [str(each) for each in fails] == ["offers: KeyError('score')"]
+    assert [str(fail) for fail in fails] == ["offers: KeyError('score')"]
     work.do("large", lambda: done.append(threading.current_thread().name), is_small=False)
     wait_for(lambda: len(done) == 2)
     assert done[1].startswith("work")
@@ -136,28 +136,28 @@ def test_small_jobs_are_done_at_once_and_what_they_raise_is_told():
 
 def test_calls_hurry_once_half_of_the_threads_are_out_and_no_more_when_they_are_back():
     failed: list[RLJobError] = []
-    lane = Lane("calls", 4, failed.append)
-    told: list[bool] = []
+    lane = CallThreadPool("calls", 4, failed.append)
+    reported: list[bool] = []
     go_on = threading.Event()
 
     def hang(hurried: bool) -> None:
-        told.append(hurried)
+        reported.append(hurried)
         go_on.wait()
 
     for number in range(4):
         lane.submit("a call", hang)
-        wait_for(lambda expected=number + 1: len(told) == expected)
-    assert told == [False, False, True, True]
+        wait_for(lambda expected=number + 1: len(reported) == expected)
+    assert reported == [False, False, True, True]
     lane.submit("a call", hang)
     go_on.set()
 
     def is_hurried() -> bool:
-        num_told = len(told)
+        num_told = len(reported)
         lane.submit("a call", hang)
-        wait_for(lambda: len(told) > num_told)
-        return told[-1]
+        wait_for(lambda: len(reported) > num_told)
+        return reported[-1]
 
-    wait_for(lambda: len(told) == 5)
+    wait_for(lambda: len(reported) == 5)
     wait_for(lambda: not is_hurried())
     assert failed == []
     lane.close()
@@ -165,8 +165,8 @@ def test_calls_hurry_once_half_of_the_threads_are_out_and_no_more_when_they_are_
 
 def test_what_a_call_raises_is_told_and_its_thread_is_free_again():
     failed: list[RLJobError] = []
-    lane = Lane("calls", 2, failed.append)
-    told: list[bool] = []
+    lane = CallThreadPool("calls", 2, failed.append)
+    reported: list[bool] = []
 
     def fail(hurried: bool) -> None:
         raise KeyError("x")
@@ -178,25 +178,25 @@ def test_what_a_call_raises_is_told_and_its_thread_is_free_again():
     go_on = threading.Event()
 
     def hang(hurried: bool) -> None:
-        told.append(hurried)
+        reported.append(hurried)
         go_on.wait()
 
     for number in range(2):
         lane.submit("a call", hang)
-        wait_for(lambda expected=number + 1: len(told) == expected)
-    assert told == [False, True]
+        wait_for(lambda expected=number + 1: len(reported) == expected)
+    assert reported == [False, True]
     go_on.set()
     lane.close()
 
 
 def test_what_waits_for_a_thread_when_the_lane_is_closed_is_not_run():
-    lane = Lane("lane-that-closes", 1, [].append)
-    told: list[bool] = []
+    lane = CallThreadPool("lane-that-closes", 1, [].append)
+    reported: list[bool] = []
     go_on = threading.Event()
     lane.submit("a call", lambda hurried: bool(go_on.wait()) and None)
-    lane.submit("a call", told.append)
+    lane.submit("a call", reported.append)
     lane.close()
-    lane.submit("a call", told.append)
+    lane.submit("a call", reported.append)
     go_on.set()
     wait_for(lambda: not any(thread.name.startswith("lane-that-closes") for thread in threading.enumerate()))
-    assert told == []
+    assert reported == []

@@ -9,7 +9,7 @@ from typing import Protocol
 from rljob_worker.databuffer.protocol.errors import Elsewhere, Refused
 from rljob_worker.databuffer.protocol.peer_side import ChunkTicket, PeerMessage, Take
 from rljob_worker.databuffer.routes.hosts import Host
-from rljob_worker.databuffer.weights.chunk import Bytes, Chunk, Filling, checksum_of
+from rljob_worker.databuffer.weights.chunk import Bytes, Filling, WeightsChunk, chunk_checksum
 from rljob_worker.databuffer.weights.tree import Fetch
 from rljob_worker.databuffer.work import Job
 from rljob_worker.errors import DeadlineExceeded, PeerLost
@@ -23,7 +23,7 @@ STREAM_SECONDS = 60.0
 """Longest that the bytes of a chunk may take."""
 
 
-class Links(Protocol):
+class PeerLinks(Protocol):
     """The other data buffers."""
 
     def send(self, host: Host, message: PeerMessage) -> None:
@@ -33,13 +33,13 @@ class Links(Protocol):
         """Hand out what lies under a ticket at a host. Raises PeerLost or DeadlineExceeded, also in the middle."""
 
 
-class Jobs(Protocol):
+class FetchPool(Protocol):
     """Threads that fetch; an error that a job raises breaks the data plane."""
 
     def submit(self, what: str, job: Job) -> None: ...
 
 
-class Later(Protocol):
+class DelayedCalls(Protocol):
     """Calls due later."""
 
     def after(self, seconds: float, call: Job) -> None: ...
@@ -51,10 +51,10 @@ class Arrivals:
     def __init__(
         self,
         memory: Bytes,
-        links: Links,
-        jobs: Jobs,
-        later: Later,
-        arrived: Callable[[Chunk], None],
+        links: PeerLinks,
+        jobs: FetchPool,
+        later: DelayedCalls,
+        arrived: Callable[[WeightsChunk], None],
         *,
         retry_seconds: float,
         clock: Callable[[], float],
@@ -68,7 +68,7 @@ class Arrivals:
         self._arrived = arrived
         self._retry_seconds, self._clock = retry_seconds, clock
 
-    def slot(self, chunk: Chunk) -> Bytes:
+    def slot(self, chunk: WeightsChunk) -> Bytes:
         """The memory of a chunk that has a slot."""
         return self._memory[chunk.offset : chunk.offset + chunk.offer.num_bytes]
 
@@ -88,10 +88,10 @@ class Arrivals:
         except (PeerLost, DeadlineExceeded) as error:
             self._later.after(self._pause_after_break(fetch, error), partial(self.begin, fetch))
             return
-        if (found := checksum_of(self.slot(chunk), offer.table)) == offer.checksum:
+        if (result := chunk_checksum(self.slot(chunk), offer.table)) == offer.checksum:
             self._arrived(chunk)
         else:
-            count_damage(fetch, found)
+            count_damage(fetch, result)
             self.begin(fetch)
 
     def _pause_after_break(self, fetch: Fetch, error: PeerLost | DeadlineExceeded) -> float:
@@ -106,12 +106,12 @@ class Arrivals:
         return float(min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2 ** (chunk.breaks - 1)))
 
 
-def count_damage(fetch: Fetch, found: int) -> None:
+def count_damage(fetch: Fetch, result: int) -> None:
     """A chunk came damaged. Raises PeerLost when it did so too often."""
     chunk = fetch.chunk
     chunk.damages += 1
     if chunk.damages == MAX_DAMAGES:
         raise PeerLost(
-            f"{chunk} came damaged from host {fetch.host} {MAX_DAMAGES} times: checksum {found:016x}, expected "
+            f"{chunk} came damaged from host {fetch.host} {MAX_DAMAGES} times: checksum {result:016x}, expected "
             f"{chunk.offer.checksum:016x}"
         )

@@ -22,7 +22,7 @@ _SCHEMA = pa.schema([pa.field("bytes", pa.uint8(), nullable=False)])
 
 
 @dataclass(slots=True, eq=False)
-class Chunk:
+class WeightsChunk:
     """A chunk on this host."""
 
     offer: ChunkOffered
@@ -68,7 +68,7 @@ class Chunk:
         return f"{name}, not yet read by {', '.join(late)}"
 
 
-def checksum_of(data: Bytes, table: bytes) -> int:
+def chunk_checksum(data: Bytes, table: bytes) -> int:
     """XXH3 (64 bits) of a chunk and of the table that says what lies in it."""
     return xxhash.xxh3_64_intdigest(data.data, xxhash.xxh3_64_intdigest(table))
 
@@ -76,7 +76,7 @@ def checksum_of(data: Bytes, table: bytes) -> int:
 def stream_of(data: Bytes) -> RecordStream:
     """A chunk as batches of bytes that share its memory."""
     slices = (data[first : first + BATCH_BYTES] for first in range(0, len(data), BATCH_BYTES))
-    return RecordStream(_SCHEMA, ((_record(each), b"") for each in slices))
+    return RecordStream(_SCHEMA, ((_record(item), b"") for item in slices))
 
 
 def _record(data: Bytes) -> pa.RecordBatch:

@@ -8,30 +8,30 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from rljob_worker.databuffer.protocol.worker_side import (
-    Chunk,
+    ChunkLocation,
     CloseVersion,
     Complete,
     NextChunk,
     OpenVersion,
     ReleaseChunk,
     ReleaseVersion,
-    Request,
     ReserveChunk,
     SealChunk,
     SkipVersion,
-    Waiting,
+    WaitingCall,
     WeightsOfWorker,
+    WorkerCall,
 )
-from rljob_worker.databuffer.weights.chunk import Bytes, checksum_of
+from rljob_worker.databuffer.weights.chunk import Bytes, chunk_checksum
 
 
-class OwnBuffer(Protocol):
+class BufferCaller(Protocol):
     """The data buffer of this worker's host. Both raise the errors of the data buffer under their own class."""
 
-    def call(self, request: Request) -> Any:
+    def call(self, request: WorkerCall) -> Any:
         """The answer to a request."""
 
-    def poll(self, request: Callable[[float], Waiting], seconds: float) -> Any:
+    def poll(self, request: Callable[[float], WaitingCall], seconds: float) -> Any:
         """The answer to a request that waits; asked again, with the seconds waited so far, while it is `NotYet`."""
 
 
@@ -56,7 +56,9 @@ class SendingStream:
         stream.seal(table)                    # sent from now on
     """
 
-    def __init__(self, own: OwnBuffer, memory: Bytes, edge: str, version: int, slot_bytes: int, seconds: float) -> None:
+    def __init__(
+        self, own: BufferCaller, memory: Bytes, edge: str, version: int, slot_bytes: int, seconds: float
+    ) -> None:
         self.slot_bytes = slot_bytes
         """Longest chunk."""
         self.num_bytes = 0
@@ -87,13 +89,13 @@ class SendingStream:
                 offset=self._offset,
                 num_bytes=len(data),
                 table=table,
-                checksum=checksum_of(data, table),
+                checksum=chunk_checksum(data, table),
             )
         )
         self.num_bytes += len(data)
         self._offset = -1
 
-    def _ask(self, waited: float) -> Waiting:
+    def _ask(self, waited: float) -> WaitingCall:
         return ReserveChunk(edge=self._edge, version=self._version, waited=waited, seconds=self._seconds)
 
 
@@ -102,7 +104,7 @@ class WeightsClient:
 
     def __init__(
         self,
-        own: OwnBuffer,
+        own: BufferCaller,
         ends: Mapping[str, WeightsOfWorker],
         deadline_seconds: float,
         *,
@@ -143,17 +145,17 @@ class WeightsClient:
         Raises DeadlineExceeded naming the sources that are late.
         """
         try:
-            while not isinstance(found := self._next(version, edge), Complete):
-                data = self._readable[found.offset : found.offset + found.num_bytes]
-                yield ReceivedChunk(found.source, found.index, found.table, data)
-                self._own.call(ReleaseChunk(edge=edge, version=version, source=found.source, index=found.index))
+            while not isinstance(result := self._next(version, edge), Complete):
+                data = self._readable[result.offset : result.offset + result.num_bytes]
+                yield ReceivedChunk(result.source, result.index, result.table, data)
+                self._own.call(ReleaseChunk(edge=edge, version=version, source=result.source, index=result.index))
         except GeneratorExit:
             self._own.call(SkipVersion(edge=edge, version=version))
             raise
 
-    def _next(self, version: int, edge: str) -> Chunk | Complete:
-        def ask(waited: float) -> Waiting:
+    def _next(self, version: int, edge: str) -> ChunkLocation | Complete:
+        def ask(waited: float) -> WaitingCall:
             return NextChunk(edge=edge, version=version, waited=waited, seconds=self._deadline_seconds)
 
-        answer: Chunk | Complete = self._own.poll(ask, self._deadline_seconds)
+        answer: ChunkLocation | Complete = self._own.poll(ask, self._deadline_seconds)
         return answer

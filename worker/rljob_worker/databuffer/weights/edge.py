@@ -15,10 +15,10 @@ from rljob_worker.databuffer.protocol.peer_side import (
     WeightsMessage,
 )
 from rljob_worker.databuffer.routes.hosts import Host
-from rljob_worker.databuffer.routes.weights_route import Source, WeightsRoute
-from rljob_worker.databuffer.weights.chunk import Chunk
-from rljob_worker.databuffer.weights.tree import Effect, Tree
-from rljob_worker.databuffer.weights.versions import named
+from rljob_worker.databuffer.routes.weights_route import SourceRank, WeightsRoute
+from rljob_worker.databuffer.weights.chunk import WeightsChunk
+from rljob_worker.databuffer.weights.tree import Effect, SourceTree
+from rljob_worker.databuffer.weights.versions import version_list
 from rljob_worker.errors import PeerLost
 
 MAX_NAMED = 3
@@ -33,7 +33,7 @@ class _Reader:
     """Chunks of that version that it was given."""
 
 
-class Readers:
+class VersionReaders:
     """Which versions each rank still wants, and what it has had of the one it reads."""
 
     def __init__(self, edge: str, ranks: Iterable[int], num_sources: int) -> None:
@@ -70,7 +70,7 @@ class Readers:
         reader = self._readers[rank]
         if version > reader.wants_from:
             reader.wants_from, reader.num_had = version, 0
-        oldest = min(each.wants_from for each in self._readers.values())
+        oldest = min(reader.wants_from for reader in self._readers.values())
         self._num_chunks = {kept: closed for kept, closed in self._num_chunks.items() if kept >= oldest}
 
     def gave(self, rank: int) -> None:
@@ -91,7 +91,7 @@ class Edge:
         """slots: offsets by (edge, source)."""
         self.route = route
         self._trees = {
-            source.number: Tree(
+            source.number: SourceTree(
                 route.name,
                 source.number,
                 route.parent(source, here),
@@ -103,10 +103,10 @@ class Edge:
             )
             for source in route.sources_through(here)
         }
-        self._readers = Readers(route.name, route.readers(here), len(route.sources))
+        self._readers = VersionReaders(route.name, route.readers(here), len(route.sources))
         self._num_good = 0
 
-    def tree(self, source: int) -> Tree:
+    def tree(self, source: int) -> SourceTree:
         """The tree of a source. Raises PeerLost when it does not pass through this host."""
         if source not in self._trees:
             raise PeerLost(f"source {source} of {self.route.name} has no business with this host")
@@ -133,7 +133,7 @@ class Edge:
 
     # ---- peers
 
-    def told(self, sender: Host, message: WeightsMessage) -> list[Effect]:
+    def announced(self, sender: Host, message: WeightsMessage) -> list[Effect]:
         """A peer said something. Raises PeerLost when it cannot be so."""
         tree = self.tree(message.source)
         if isinstance(message, ChunkTaken):
@@ -146,7 +146,7 @@ class Edge:
             return tree.gone(message)
         return tree.offered(message) if isinstance(message, ChunkOffered) else self._closed(message)
 
-    def good(self, chunk: Chunk) -> list[Effect]:
+    def good(self, chunk: WeightsChunk) -> list[Effect]:
         """The bytes of a chunk are in its slot, and right."""
         self._num_good += 1
         readers = self._readers.wanting(chunk.offer.version)
@@ -164,7 +164,7 @@ class Edge:
                 effects += tree.want(version)
         return effects
 
-    def next(self, rank: int, version: int) -> Chunk | int | None:
+    def next(self, rank: int, version: int) -> WeightsChunk | int | None:
         """What a rank reads next: the oldest chunk it was not given, the number of chunks after the last, or None.
 
         Raises OutOfOrder for a version that nobody holds any more.
@@ -180,12 +180,13 @@ class Edge:
         for tree in self._trees.values():
             if (held := tree.not_held(version)) is not None:
                 raise OutOfOrder(
-                    f"nobody holds version {version} of {self.route.name} any more: {named(held)} held by source "
+                    f"nobody holds version {version} of {self.route.name} any more: {version_list(held)} held by "
+                    "source "
                     f"{tree.source} on host {tree.root}"
                 )
         return self._readers.total_had(rank, version)
 
-    def give(self, rank: int, chunk: Chunk) -> None:
+    def give(self, rank: int, chunk: WeightsChunk) -> None:
         """A rank is notified of a chunk."""
         chunk.given.add(rank)
         self._readers.gave(rank)
@@ -200,7 +201,7 @@ class Edge:
 
     # ---- for messages
 
-    def late_sources(self, version: int) -> list[Source]:
+    def late_sources(self, version: int) -> list[SourceRank]:
         """Sources with something of a version missing here."""
         return [self.route.sources[number] for number in self._readers.late(version)]
 

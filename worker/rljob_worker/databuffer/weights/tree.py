@@ -32,7 +32,7 @@ from rljob_worker.databuffer.protocol.peer_side import (
     VersionWanted,
 )
 from rljob_worker.databuffer.routes.hosts import Host
-from rljob_worker.databuffer.weights.chunk import Chunk
+from rljob_worker.databuffer.weights.chunk import WeightsChunk
 from rljob_worker.databuffer.weights.versions import Versions
 from rljob_worker.errors import PeerLost
 
@@ -50,7 +50,7 @@ class Fetch:
     """An effect: copy the chunk from the parent into its slot."""
 
     host: Host
-    chunk: Chunk
+    chunk: WeightsChunk
 
 
 Effect = Send | Fetch
@@ -67,7 +67,7 @@ class _Late:
     """What the source's host holds, once it has said that this is not of them."""
 
 
-class Tree:
+class SourceTree:
     """State of one source's tree on one host. Methods return what is to be done, in order."""
 
     def __init__(
@@ -94,9 +94,9 @@ class Tree:
         self._for_late = [self._free.pop()] if parent is not None and num_versions > 1 else []
         self._slots_for_late = frozenset(self._for_late)
         self._written: set[int] = set()  # slots given to the source and not sealed
-        self._arriving: deque[Chunk] = deque()  # offered, without a slot; late ones first
-        self._here: dict[tuple[int, int], Chunk] = {}  # with a slot
-        self._untold: deque[Chunk | SourceClosed] = deque()  # what the children have not heard of
+        self._arriving: deque[WeightsChunk] = deque()  # offered, without a slot; late ones first
+        self._here: dict[tuple[int, int], WeightsChunk] = {}  # with a slot
+        self._untold: deque[WeightsChunk | SourceClosed] = deque()  # what the children have not heard of
         self._late: dict[int, _Late] = {}
         self.version = -1
         """The newest version that has begun."""
@@ -104,7 +104,7 @@ class Tree:
         self._closed = False
 
     @property
-    def chunks(self) -> list[Chunk]:
+    def chunks(self) -> list[WeightsChunk]:
         """Those that have a slot."""
         return list(self._here.values())
 
@@ -135,12 +135,12 @@ class Tree:
             self._written.add(offset)
         return offset
 
-    def seal(self, offset: int, num_bytes: int, table: bytes, checksum: int) -> Chunk:
+    def seal(self, offset: int, num_bytes: int, table: bytes, checksum: int) -> WeightsChunk:
         """The source has filled a slot: a chunk that `good` is to be called for."""
         assert offset in self._written, f"{self.edge}: source {self.source} has no slot at {offset}"
         assert num_bytes <= self._slot_bytes, f"{self.edge}: {num_bytes} bytes in a slot of {self._slot_bytes}"
         self._written.remove(offset)
-        chunk = Chunk(
+        chunk = WeightsChunk(
             ChunkOffered(self.edge, self.version, self.source, self._next_index, num_bytes, table, checksum), offset
         )
         self._next_index += 1
@@ -174,7 +174,7 @@ class Tree:
                 f"{self._slot_bytes:,}"
             )
         self._next_index += 1
-        chunk = Chunk(offer, holder=self.parent)
+        chunk = WeightsChunk(offer, holder=self.parent)
         self._arriving.append(chunk)
         self._untold.append(chunk)
         return self._admit()
@@ -184,7 +184,7 @@ class Tree:
             raise self._out_of_turn(f"chunk {offer.index} of version {offer.version}, asked for late,")
         late.num_offered += 1
         place = bisect.bisect_left(self._arriving, True, key=lambda chunk: not chunk.is_late)
-        self._arriving.insert(place, Chunk(offer, holder=late.holder, is_late=True))
+        self._arriving.insert(place, WeightsChunk(offer, holder=late.holder, is_late=True))
         return self._admit()
 
     def closed(self, message: SourceClosed) -> list[Effect]:
@@ -245,7 +245,7 @@ class Tree:
 
     # ---- what happens to chunks
 
-    def good(self, chunk: Chunk, readers: set[int], number: int) -> list[Effect]:
+    def good(self, chunk: WeightsChunk, readers: set[int], number: int) -> list[Effect]:
         """A chunk's bytes are here and right: `readers` may have it, and so may the children."""
         chunk.sealed = number
         chunk.readers = readers
@@ -277,7 +277,7 @@ class Tree:
             effect for chunk in self.chunks if chunk.offer.version < version for effect in self._let_go(rank, chunk)
         ]
 
-    def find(self, version: int, index: int) -> Chunk | None:
+    def find(self, version: int, index: int) -> WeightsChunk | None:
         """A chunk whose bytes are here and right."""
         chunk = self._here.get((version, index))
         return chunk if chunk is not None and chunk.sealed else None
@@ -319,18 +319,18 @@ class Tree:
         """Offer on what is next and good."""
         effects: list[Effect] = []
         while self._untold and (isinstance(self._untold[0], SourceClosed) or self._untold[0].sealed):
-            told = self._untold.popleft()
-            message = told if isinstance(told, SourceClosed) else told.offer
+            notice = self._untold.popleft()
+            message = notice if isinstance(notice, SourceClosed) else notice.offer
             effects += [Send(child, message) for child in self.children]
         return effects
 
-    def _let_go(self, rank: int, chunk: Chunk) -> list[Effect]:
+    def _let_go(self, rank: int, chunk: WeightsChunk) -> list[Effect]:
         if rank not in chunk.readers:
             return []
         chunk.readers.remove(rank)
         return self._free_when_read(chunk)
 
-    def _free_when_read(self, chunk: Chunk) -> list[Effect]:
+    def _free_when_read(self, chunk: WeightsChunk) -> list[Effect]:
         if not chunk.is_read:
             return []
         if not self.versions.keeps(chunk.offer.version):
@@ -343,6 +343,6 @@ class Tree:
             if chunk.is_read and not self.versions.keeps(chunk.offer.version):
                 self._give_back(chunk)
 
-    def _give_back(self, chunk: Chunk) -> None:
+    def _give_back(self, chunk: WeightsChunk) -> None:
         del self._here[chunk.key]
         (self._for_late if chunk.offset in self._slots_for_late else self._free).append(chunk.offset)

@@ -40,7 +40,8 @@ class Versions:
         if len(self._num_chunks) == self.most:
             if self.is_store:
                 raise OutOfOrder(
-                    f"version {version} of {self.name} cannot begin: {named(self.held)} not released, and the plan has "
+                    f"version {version} of {self.name} cannot begin: {version_list(self.held)} not released, and "
+                    "the plan has "
                     f"room for {self.most}"
                 )
             self.drop(self.held[0])
@@ -53,9 +54,9 @@ class Versions:
 
     def release(self, version: int) -> None:
         """Nobody will ask for this version or an older one any more."""
-        for each in self.held:
-            if each <= version:
-                self.drop(each)
+        for item in self.held:
+            if item <= version:
+                self.drop(item)
 
     def drop(self, version: int) -> None:
         """A version is not whole any more."""
@@ -80,7 +81,7 @@ class Versions:
         return tuple(version for version, num_chunks in self._num_chunks.items() if num_chunks is not None)
 
 
-def named(versions: tuple[int, ...]) -> str:
+def version_list(versions: tuple[int, ...]) -> str:
     """Versions, in words, and their verb."""
     if not versions:
         return "no version is"

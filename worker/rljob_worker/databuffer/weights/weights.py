@@ -13,8 +13,7 @@ from typing import Protocol
 from rljob_worker.databuffer.protocol.peer_side import ChunkTicket, WeightsMessage
 from rljob_worker.databuffer.protocol.worker_side import (
     HELD_SECONDS,
-    Answer,
-    Chunk,
+    ChunkLocation,
     CloseVersion,
     Complete,
     Done,
@@ -23,19 +22,20 @@ from rljob_worker.databuffer.protocol.worker_side import (
     OpenVersion,
     ReleaseChunk,
     ReleaseVersion,
+    Reservation,
     ReserveChunk,
-    Room,
     SealChunk,
     SkipVersion,
-    Waiting,
+    WaitingCall,
+    WorkerReply,
 )
-from rljob_worker.databuffer.routes.hosts import Host, Worker
-from rljob_worker.databuffer.routes.weights_route import Source, WeightsRoutes
+from rljob_worker.databuffer.routes.hosts import Host, WorkerId
+from rljob_worker.databuffer.routes.weights_route import SourceRank, WeightsRoutes
 from rljob_worker.databuffer.store.monitor import Monitor
 from rljob_worker.databuffer.weights import tree
-from rljob_worker.databuffer.weights.arrivals import Arrivals, Jobs, Later, Links
+from rljob_worker.databuffer.weights.arrivals import Arrivals, DelayedCalls, FetchPool, PeerLinks
 from rljob_worker.databuffer.weights.chunk import Bytes
-from rljob_worker.databuffer.weights.chunk import Chunk as HeldChunk
+from rljob_worker.databuffer.weights.chunk import WeightsChunk as HeldChunk
 from rljob_worker.databuffer.weights.edge import Edge
 from rljob_worker.errors import DeadlineExceeded, PeerLost
 
@@ -51,7 +51,7 @@ class Counts(Protocol):
     def got(self, edge: str, timing: Mapping[str, float], remote_bytes: int) -> None: ...
 
 
-LastWords = Callable[[Worker, Host], str]
+LastWords = Callable[[WorkerId, Host], str]
 """What a worker of a host last said it was doing, for messages; asked without the lock."""
 
 
@@ -65,9 +65,9 @@ class Weights:
         memory: Bytes,
         *,
         monitor: Monitor,
-        links: Links,
-        jobs: Jobs,
-        later: Later,
+        links: PeerLinks,
+        jobs: FetchPool,
+        later: DelayedCalls,
         last_words: LastWords,
         metrics: Counts,
         retry_seconds: float,
@@ -89,10 +89,10 @@ class Weights:
 
     # ---- peers
 
-    def told(self, sender: Host, message: WeightsMessage) -> None:
+    def announced(self, sender: Host, message: WeightsMessage) -> None:
         """A message of a peer. Raises PeerLost when it makes no sense."""
         with self._monitor.change():
-            self._do(self.edge(message.edge).told(sender, message))
+            self._do(self.edge(message.edge).announced(sender, message))
 
     def offered(self, ticket: ChunkTicket) -> Bytes:
         """The bytes of a chunk that a child was offered, in the arena. Raises PeerLost when it is not there."""
@@ -104,19 +104,19 @@ class Weights:
 
     # ---- workers that send
 
-    def open(self, worker: Worker, request: OpenVersion) -> Answer:
+    def open(self, worker: WorkerId, request: OpenVersion) -> WorkerReply:
         """Raises OutOfOrder unless the version is newer than all before, and fewer are held than the plan has."""
         edge, source = self._sent_by(worker, request.edge)
         with self._monitor.change():
             edge.tree(source.number).open(request.version)
         return Done()
 
-    def reserve(self, worker: Worker, request: ReserveChunk) -> Answer:
+    def reserve(self, worker: WorkerId, request: ReserveChunk) -> WorkerReply:
         """`Room` for a chunk, or `NotYet`. DeadlineExceeded names who keeps the slots."""
         edge, source = self._sent_by(worker, request.edge)
-        offset = self._monitor.wait(edge.tree(source.number).reserve, self._patience(request))
+        offset = self._monitor.wait(edge.tree(source.number).reserve, self._timeouts(request))
         if offset is not None:
-            return Room(offset=offset)
+            return Reservation(offset=offset)
         if request.waited < request.seconds:
             return NotYet()
         with self._monitor.look():
@@ -124,7 +124,7 @@ class Weights:
         what = f"a slot of {request.edge}, version {request.version}"
         raise DeadlineExceeded(f"{worker} waited {request.waited:.1f} s for {what}: {held}")
 
-    def seal(self, worker: Worker, request: SealChunk) -> Answer:
+    def seal(self, worker: WorkerId, request: SealChunk) -> WorkerReply:
         """A slot that was reserved is a chunk now."""
         edge, source = self._sent_by(worker, request.edge)
         self._metrics.put(request.edge, 0, request.num_bytes)
@@ -132,25 +132,25 @@ class Weights:
             self._do(edge.seal(source.number, request.offset, request.num_bytes, request.table, request.checksum))
         return Done()
 
-    def close(self, worker: Worker, request: CloseVersion) -> Answer:
+    def close(self, worker: WorkerId, request: CloseVersion) -> WorkerReply:
         """The source has sealed all its chunks of its version."""
         edge, source = self._sent_by(worker, request.edge)
         with self._monitor.change():
             self._do(edge.close(source.number))
         return Done()
 
-    def release_version(self, worker: Worker, request: ReleaseVersion) -> Answer:
+    def release_version(self, worker: WorkerId, request: ReleaseVersion) -> WorkerReply:
         """Nobody will ask the source for a version or an older one any more."""
         edge, source = self._sent_by(worker, request.edge)
         with self._monitor.change():
             edge.release_version(source.number, request.version)
         return Done()
 
-    def is_drained(self, worker: Worker) -> bool:
+    def is_drained(self, worker: WorkerId) -> bool:
         """Whether the hosts below have everything that a worker sent; under the lock."""
         return not self.readers(worker)
 
-    def readers(self, worker: Worker) -> set[Host]:
+    def readers(self, worker: WorkerId) -> set[Host]:
         """Hosts that have still to copy what a worker sent; under the lock."""
         sent = [(edge, edge.route.source_of(worker)) for edge in self._edges.values()]
         trees = [edge.tree(source.number) for edge, source in sent if source is not None]
@@ -163,26 +163,26 @@ class Weights:
 
     # ---- workers that receive
 
-    def next(self, worker: Worker, request: NextChunk) -> Answer:
+    def next(self, worker: WorkerId, request: NextChunk) -> WorkerReply:
         """A `Chunk` that the worker has not had, `Complete`, or `NotYet`. DeadlineExceeded names the late sources."""
         edge = self.edge(request.edge)
         with self._monitor.change():
             self._do(edge.begins(worker.rank, request.version))
-        answer = self._monitor.wait(lambda: self._give(edge, worker.rank, request.version), self._patience(request))
+        answer = self._monitor.wait(lambda: self._give(edge, worker.rank, request.version), self._timeouts(request))
         if answer is not None:
             return answer
         if request.waited < request.seconds:
             return NotYet()
         raise DeadlineExceeded(self._explain_late(edge, worker, request))
 
-    def release(self, worker: Worker, request: ReleaseChunk) -> Answer:
+    def release(self, worker: WorkerId, request: ReleaseChunk) -> WorkerReply:
         """The worker has copied a chunk."""
         with self._monitor.change():
             edge = self.edge(request.edge)
             self._do(edge.released(worker.rank, request.source, request.version, request.index))
         return Done()
 
-    def skip(self, worker: Worker, request: SkipVersion) -> Answer:
+    def skip(self, worker: WorkerId, request: SkipVersion) -> WorkerReply:
         """The worker wants no more of a version, nor of older ones."""
         with self._monitor.change():
             self._do(self.edge(request.edge).skip(worker.rank, request.version))
@@ -196,7 +196,7 @@ class Weights:
             raise PeerLost(f"there are no weights {name!r} in this job")
         return self._edges[name]
 
-    def _sent_by(self, worker: Worker, name: str) -> tuple[Edge, Source]:
+    def _sent_by(self, worker: WorkerId, name: str) -> tuple[Edge, SourceRank]:
         edge = self.edge(name)
         source = edge.route.source_of(worker)
         assert source is not None, f"{worker} is not a source of {name}"
@@ -215,24 +215,24 @@ class Weights:
         with self._monitor.change():
             self._do(self.edge(chunk.offer.edge).good(chunk))
 
-    def _give(self, edge: Edge, rank: int, version: int) -> Answer | None:
+    def _give(self, edge: Edge, rank: int, version: int) -> WorkerReply | None:
         """Under the lock."""
-        found = edge.next(rank, version)
-        if isinstance(found, int):
+        result = edge.next(rank, version)
+        if isinstance(result, int):
             self._do(edge.skip(rank, version))
-            return Complete(num_chunks=found)
-        if found is None:
+            return Complete(num_chunks=result)
+        if result is None:
             return None
-        edge.give(rank, found)
-        offer = found.offer
-        return Chunk(
-            source=offer.source, index=offer.index, offset=found.offset, num_bytes=offer.num_bytes, table=offer.table
+        edge.give(rank, result)
+        offer = result.offer
+        return ChunkLocation(
+            source=offer.source, index=offer.index, offset=result.offset, num_bytes=offer.num_bytes, table=offer.table
         )
 
-    def _patience(self, request: Waiting) -> float:
+    def _timeouts(self, request: WaitingCall) -> float:
         return max(0.0, min(self._held_seconds, request.seconds - request.waited))
 
-    def _explain_late(self, edge: Edge, worker: Worker, request: NextChunk) -> str:
+    def _explain_late(self, edge: Edge, worker: WorkerId, request: NextChunk) -> str:
         with self._monitor.look():
             late = edge.late_sources(request.version)
             held = edge.explain()

@@ -68,7 +68,7 @@ class FlashRows:
     ) -> torch.Tensor:
         """query, key, value: [1, heads, tokens, head_dim]; returns [1, tokens, heads, head_dim]. window: keys that a
         query sees, its own included."""
-        rows = (each[0].transpose(0, 1).index_select(0, self.gather) for each in (query, key, value))
+        rows = (item[0].transpose(0, 1).index_select(0, self.gather) for item in (query, key, value))
         out = kernel(
             *rows,
             self.starts,

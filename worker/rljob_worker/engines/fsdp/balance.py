@@ -60,7 +60,7 @@ class Balance:
     @staticmethod
     def of(model: torch.nn.Module, settings: TrainSettings, device: torch.device, num_layers: int) -> Balance:
         """Raises InvalidJob for a coefficient where there is nothing to balance."""
-        found, num_layers = (routers(model), num_layers) if settings.trainable else ([], 0)
+        result, num_layers = (routers(model), num_layers) if settings.trainable else ([], 0)
         coefficient = settings.router_aux_loss_coefficient
         if coefficient and settings.trainable and not num_layers and not isinstance(model, ValueModel):
             raise InvalidJob(
@@ -69,7 +69,7 @@ class Balance:
             )
         if coefficient is None and num_layers:
             coefficient = model.config.router_aux_loss_coef if model.config.output_router_logits else 0.0
-        return Balance(found, coefficient or 0.0, device, num_layers)
+        return Balance(result, coefficient or 0.0, device, num_layers)
 
     def begin(self) -> None:
         self._load.zero_()
@@ -95,7 +95,7 @@ class Balance:
         self._weights = None
         if not self._num_layers:
             return {}
-        fullest, emptiest, cost = agreement.of_stages(self._seen()).unbind(1)
+        fullest, emptiest, cost = agreement.of_pipeline_stages(self._seen()).unbind(1)
         if not fullest.any():
             return {}
         return {

@@ -34,7 +34,7 @@ class Agreement:
             dist.all_reduce(numbers, group=group)
         return numbers
 
-    def of_stages(self, numbers: list[float]) -> torch.Tensor:
+    def of_pipeline_stages(self, numbers: list[float]) -> torch.Tensor:
         """[pipeline stages, numbers] float64 on the CPU. All stages call it at the same point of a step: between, some
         are at other micro-batches than others."""
         return self._gather(numbers, self._mesh.group("pp"))
@@ -55,7 +55,7 @@ class Agreement:
         this rank of it has, `whole` of what the ranks with the other parts have alike."""
         of_whole = self._gather([_squared(whole)], self._mesh.group(*SHARDS)).sum()
         of_split = self._gather([_squared(split)], self._mesh.group(*LAYERS)).sum()
-        return math.sqrt(float(self.of_stages([float(of_whole + of_split)]).sum()))
+        return math.sqrt(float(self.of_pipeline_stages([float(of_whole + of_split)]).sum()))
 
 
 def _squared(gradients: list[torch.Tensor]) -> float:

@@ -18,11 +18,11 @@ from rljob_worker.engines.fsdp.checkpoint import sharded
 from rljob_worker.engines.fsdp.collectives import Agreement, Stopwatch
 from rljob_worker.engines.fsdp.layers import TRANSFORMERS, Layers
 from rljob_worker.engines.fsdp.optimizer import ShardedOptimizer
-from rljob_worker.engines.fsdp.outputs import Reference, compared_with, outputs, values_of
-from rljob_worker.engines.fsdp.pipeline import Pipeline, passes_of
-from rljob_worker.engines.fsdp.runs import Run, kinds_of, tell_outputs, total_loss
+from rljob_worker.engines.fsdp.outputs import ReferenceModel, compared_with, outputs, values_of
+from rljob_worker.engines.fsdp.pipeline import MicroBatchPipeline, pipeline_passes
 from rljob_worker.engines.fsdp.settings import DTYPES, TrainSettings
 from rljob_worker.engines.fsdp.sharding import free_gathered_weights, hold_gradients, is_held, shard
+from rljob_worker.engines.fsdp.step_micro_batches import StepMicroBatch, broadcast_outputs, output_kinds, total_loss
 from rljob_worker.engines.fsdp.tensors.full import buckets_at, full_tensors
 from rljob_worker.engines.fsdp.tensors.merged import merged_tensors
 from rljob_worker.engines.fsdp.tensors.parts import Parts
@@ -43,7 +43,7 @@ from rljob_worker.engines.parallel.mesh import ProcessMesh, alone
 from rljob_worker.engines.protocols import Objective, ScoringEngine, Shards
 from rljob_worker.engines.router import routers, routing_of
 from rljob_worker.metrics.scalars import Scalar, mean, merge_all, total
-from rljob_worker.storage.place import Place
+from rljob_worker.storage.paths import StoragePath
 from rljob_worker.trajectories import TRAJECTORY_ID
 
 
@@ -82,10 +82,10 @@ class FSDPEngine:
         apart = spread.experts, self.parts.expert_shards if spread.experts else None
         self.model = shard(model.eval(), settings, device, self.parts.shards, *apart, self.parts.replicas)
         self.layers, self._parts_of = layers, spread.parts_of
-        self.parts = replace(self.parts, stages=spread.stages)
-        self._pipeline = Pipeline(self.mesh, model.config.hidden_size, settings.dtype)
+        self.parts = replace(self.parts, pipeline_stages=spread.pipeline_stages)
+        self._pipeline = MicroBatchPipeline(self.mesh, model.config.hidden_size, settings.dtype)
         if weights is not None:
-            weights.fill(self.model, self.parts.split, self._parts_of, is_stage=self._pipeline.size > 1)
+            weights.fill(self.model, self.parts.split, self._parts_of, is_pipeline_stage=self._pipeline.size > 1)
         if adapter is not None:
             draw_adapter(self.model, settings.seed, self.parts.split)
         self._kept = dict(self.model.named_parameters() if adapter is None else trained_parameters(self.model))
@@ -128,7 +128,7 @@ class FSDPEngine:
         self, batch: Batch, objective: Objective, *, reference: ScoringEngine | None = None
     ) -> dict[str, Scalar]:
         assert self.optimizer is not None, "a model that is not trainable was asked to update"
-        assert reference is None or isinstance(reference, Reference), "the reference is of another kind of engine"
+        assert reference is None or isinstance(reference, ReferenceModel), "the reference is of another kind of engine"
         watch = Stopwatch()
         runs = self._micro_batches(batch, batch[TRAJECTORY_ID].values if TRAJECTORY_ID in objective.columns else None)
         self._balance.begin()
@@ -138,8 +138,8 @@ class FSDPEngine:
             with watch.phase("forward"):
                 self._forwards(batch, self._count_routes, counts=True)
             self._balance.settle(self.agreement)
-        done: list[Run] = []
-        for kind, index in passes_of(self._pipeline.stage, self._pipeline.size, num_runs):
+        done: list[StepMicroBatch] = []
+        for kind, index in pipeline_passes(self._pipeline.stage, self._pipeline.size, num_runs):
             last = index == num_runs - 1
             if kind == "forward":
                 with watch.phase("forward"):
@@ -190,11 +190,11 @@ class FSDPEngine:
     def copy_shards(self) -> Shards:
         return sharded.CopiedShards.of(self._state(), self.parts, self.adapter)
 
-    def load(self, directory: Place, *, weights_only: bool = False) -> None:
+    def load(self, directory: StoragePath, *, weights_only: bool = False) -> None:
         state = self._state()
         if weights_only:
             state.pop("optimizer", None)
-        sharded.read(state, directory, self.adapter, is_stage=self._pipeline.size > 1)
+        sharded.read(state, directory, self.adapter, is_pipeline_stage=self._pipeline.size > 1)
         if self.optimizer is not None and not weights_only:
             self.optimizer.set_num_steps(int(state["optimizer"]["num_steps"]))
 
@@ -234,9 +234,9 @@ class FSDPEngine:
         scores = [torch.empty(0 if self._pipeline.is_last else int(lengths.sum()))]
 
         def keep(rows: MicroBatch) -> None:
-            found = score(rows)
+            result = score(rows)
             if rows.num_rows:
-                scores.append(found.float().cpu())
+                scores.append(result.float().cpu())
 
         self._forwards(batch, keep)
         values = self._pipeline.from_last(torch.cat(scores)).cpu().numpy()
@@ -284,8 +284,8 @@ class FSDPEngine:
         indices: np.ndarray | None,
         objective: Objective,
         counts: dict[str, float],
-        reference: Reference | None,
-    ) -> Run:
+        reference: ReferenceModel | None,
+    ) -> StepMicroBatch:
         """A forward pass of some rows, or of a placeholder that lets every collective run."""
         rows = None if indices is None else self._rows(batch, indices)
         if rows is None or not rows.row.numel():
@@ -295,11 +295,11 @@ class FSDPEngine:
         rows = self._pipeline.arrived(rows)
         self._pass_of(rows, counts=True)
         if not self._pipeline.is_last:
-            return Run(rows, indices, self._to_next_stage(rows))
-        found = outputs(self.model, rows, objective.outputs, self.settings.temperature, compared)
+            return StepMicroBatch(rows, indices, self._to_next_stage(rows))
+        result = outputs(self.model, rows, objective.outputs, self.settings.temperature, compared)
         if indices is None:
-            return Run(rows, None, found.zero())
-        run = Run(rows, indices, None, found)
+            return StepMicroBatch(rows, None, result.zero())
+        run = StepMicroBatch(rows, indices, None, result)
         run.end = run.judge(batch, objective, counts)
         return run
 
@@ -308,13 +308,13 @@ class FSDPEngine:
         self._pipeline.send(hidden)
         return hidden
 
-    def _tell(self, runs: list[Run], batch: Batch, objective: Objective, counts: dict[str, float]) -> None:
+    def _tell(self, runs: list[StepMicroBatch], batch: Batch, objective: Objective, counts: dict[str, float]) -> None:
         """What an update learned, to the stages that have not seen what came out of the last one."""
         self._pipeline.settle()
         dtype = torch.promote_types(self.settings.dtype, torch.float32)
-        kinds = kinds_of(objective.outputs, is_critic=isinstance(self.model, ValueModel))
+        kinds = output_kinds(objective.outputs, is_critic=isinstance(self.model, ValueModel))
         with torch.no_grad():
-            tell_outputs(runs, kinds, dtype, self._pipeline)
+            broadcast_outputs(runs, kinds, dtype, self._pipeline)
             for run in runs:
                 if run.loss is None and run.outputs is not None:
                     run.judge(batch, objective, counts)

@@ -9,8 +9,8 @@ from typing import Protocol
 import torch
 
 from rljob_worker.engines.fsdp.tensors.parts import Parts
-from rljob_worker.engines.fsdp.tensors.stages import Stages
-from rljob_worker.engines.models import PartsOf, decoder_layers, parts_of
+from rljob_worker.engines.fsdp.tensors.pipeline_stages import PipelineStages
+from rljob_worker.engines.models import TensorPartsOf, decoder_layers, parts_of
 from rljob_worker.engines.parallel.expert import spread_experts
 from rljob_worker.engines.parallel.tensor import split_layers
 
@@ -21,9 +21,9 @@ class Spread:
 
     experts: Sequence[torch.nn.Module] = ()
     """The modules that have experts of each layer, where ranks share those out."""
-    parts_of: PartsOf = parts_of
+    parts_of: TensorPartsOf = parts_of
     """What checkpoints call the parameters."""
-    stages: Stages | None = None
+    pipeline_stages: PipelineStages | None = None
     """Which pipeline stage has which layers, where each rank has some of them."""
 
 
@@ -36,11 +36,12 @@ class Layers(Protocol):
 
 
 class TransformersLayers:
-    """As transformers computes them; their matrices and experts are split by `parallel.tensor`, `parallel.expert`."""
+    """As transformers computes them; their tensor_group and experts are split by `parallel.tensor`,
+    `parallel.expert`."""
 
     def spread(self, model: torch.nn.Module, parts: Parts) -> Spread:
-        if parts.matrices is not None:
-            split_layers(decoder_layers(model), parts.matrices)
+        if parts.tensor_group is not None:
+            split_layers(decoder_layers(model), parts.tensor_group)
         return Spread(spread_experts(model, parts.experts) if parts.experts is not None else ())
 
 

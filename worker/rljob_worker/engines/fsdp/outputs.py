@@ -36,7 +36,7 @@ class Outputs:
 
 
 @runtime_checkable
-class Reference(Protocol):
+class ReferenceModel(Protocol):
     """What the divergence of whole distributions is taken from: an `FSDPEngine`, or the base of one."""
 
     def last_layer(self, rows: MicroBatch) -> LastLayer | None: ...
@@ -44,7 +44,7 @@ class Reference(Protocol):
     def free_gathered_weights(self) -> None: ...
 
 
-def compared_with(reference: Reference | None, rows: MicroBatch, names: frozenset[str]) -> LastLayer | None:
+def compared_with(reference: ReferenceModel | None, rows: MicroBatch, names: frozenset[str]) -> LastLayer | None:
     """What the whole divergence is taken from, where an `Objective` asks for it; on the last pipeline stage."""
     if "full_kl" not in names:
         return None
@@ -61,8 +61,8 @@ def outputs(
         values = values_of(model, rows)
         return Outputs(torch.full_like(values.detach(), torch.nan), values=values)
     assert "values" not in names, "values were asked of a policy"
-    found = response_log_probs(model, rows, temperature, entropy=_entropy_use(names), reference=compared)
-    return Outputs(found.log_probs, found.entropy, full_kl=found.full_kl)
+    result = response_log_probs(model, rows, temperature, entropy=_entropy_use(names), reference=compared)
+    return Outputs(result.log_probs, result.entropy, full_kl=result.full_kl)
 
 
 def values_of(model: torch.nn.Module, rows: MicroBatch) -> torch.Tensor:

@@ -28,7 +28,7 @@ from rljob_worker.engines.parallel.mesh import ProcessMesh, group_beside
 Pass = tuple[Literal["forward", "backward"], int]
 
 
-def passes_of(stage: int, num_stages: int, num_runs: int) -> Iterator[Pass]:
+def pipeline_passes(stage: int, num_stages: int, num_runs: int) -> Iterator[Pass]:
     """Passes of one pipeline stage, in order; the number is the micro-batch's. For a model in one piece: forward,
     backward in turn."""
     ahead = min(num_stages - stage - 1, num_runs)
@@ -39,7 +39,7 @@ def passes_of(stage: int, num_stages: int, num_runs: int) -> Iterator[Pass]:
             yield "backward", index - ahead
 
 
-class Pipeline:
+class MicroBatchPipeline:
     """One stage's place, and what it says to the others of its copy. A model in one piece is its first stage and its
     last."""
 
@@ -92,9 +92,9 @@ class Pipeline:
         others."""
         if self._onward is None:
             return values
-        told = values.to(self._device)
-        dist.broadcast(told, group=self._onward, group_src=self.size - 1)
-        return told
+        received = values.to(self._device)
+        dist.broadcast(received, group=self._onward, group_src=self.size - 1)
+        return received
 
     def _send(self, tensor: torch.Tensor, group: dist.ProcessGroup, to: int) -> None:
         whole = tensor.contiguous().view(torch.uint8)

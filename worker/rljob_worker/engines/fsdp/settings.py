@@ -78,7 +78,7 @@ class TrainSettings:
         return bool(self.master_dtype != self.dtype)
 
 
-def learning_rate_factor(settings: TrainSettings, step: int) -> float:
+def scheduled_rate_factor(settings: TrainSettings, step: int) -> float:
     """Factor of the peak learning rate at the 0-based optimizer step: (step + 1) / warmup while warming up, then the
     schedule."""
     if step < settings.warmup_steps:

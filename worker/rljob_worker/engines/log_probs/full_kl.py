@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import torch
 
-from rljob_worker.engines.log_probs.of_tokens import log_distribution
+from rljob_worker.engines.log_probs.token_log_probs import log_distribution
 
 
 def full_kl(logits: torch.Tensor, ref_logits: torch.Tensor, temperature: float) -> torch.Tensor:

@@ -20,7 +20,7 @@ import torch.nn.functional as F
 
 from rljob_api.memory.sizes import LOGITS_ELEMENTS
 from rljob_worker.engines.log_probs.full_kl import full_kl, full_kl_gradient
-from rljob_worker.engines.log_probs.of_tokens import at_targets, log_distribution, logit_gradient
+from rljob_worker.engines.log_probs.token_log_probs import at_targets, log_distribution, logit_gradient
 
 CHUNK_ELEMENTS = LOGITS_ELEMENTS
 """Logits in memory at once: 64 MiB in float32, four times over in the backward pass."""
@@ -44,8 +44,8 @@ class LastLayer:
 
     def logits(self, rows: slice) -> torch.Tensor:
         """[tokens, vocabulary] of some tokens."""
-        found = F.linear(self.hidden[rows], self.weight, self.bias)
-        return found if self.cap is None else torch.tanh(found / self.cap) * self.cap
+        linear = F.linear(self.hidden[rows], self.weight, self.bias)
+        return linear if self.cap is None else torch.tanh(linear / self.cap) * self.cap
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +68,8 @@ def linear_log_probs(
     """Log-probs [tokens] of `targets`, entropies, and the divergence from the distributions of `reference`, which has
     no gradient."""
     options = _Options(temperature, last.cap, entropy, reference)
-    found = _LinearLogProbs.apply(last.hidden, last.weight, last.bias, targets, options)
-    return LinearLogProbs(*found)
+    apply = _LinearLogProbs.apply(last.hidden, last.weight, last.bias, targets, options)
+    return LinearLogProbs(*apply)
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,8 +43,8 @@ class MegatronLayer(TransformerLayer):  # type: ignore[misc]
         **_: Any,
     ) -> torch.Tensor:
         seen = Seen(attention_layout, *position_embeddings)
-        found, _ = super().forward(hidden_states.transpose(0, 1), attention_mask=seen)
-        return found.transpose(0, 1)
+        result, _ = super().forward(hidden_states.transpose(0, 1), attention_mask=seen)
+        return result.transpose(0, 1)
 
 
 class PackedAttention(torch.nn.Module):  # type: ignore[misc]
@@ -58,7 +58,7 @@ class PackedAttention(torch.nn.Module):  # type: ignore[misc]
         self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, seen: Seen, **_: Any
     ) -> torch.Tensor:
         """[tokens, 1, heads, head_dim] each -> [tokens, 1, heads * head_dim]."""
-        query, key, value = (each.permute(1, 2, 0, 3) for each in (query, key, value))
+        query, key, value = (item.permute(1, 2, 0, 3) for item in (query, key, value))
         query, key = apply_rotary_pos_emb(query, key, seen.cosines, seen.sines)
         return seen.layout.attend(query, key, value, self.formula).flatten(2).transpose(0, 1)
 
@@ -68,8 +68,8 @@ class AlternatingColumns(ColumnParallelLinear):  # type: ignore[misc]
     ranks there are. Megatron's MLP wants all gates before all ups."""
 
     def forward(self, hidden: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]:
-        found, bias = super().forward(hidden)
-        return found.unflatten(-1, (-1, 2)).mT.flatten(-2), bias
+        result, bias = super().forward(hidden)
+        return result.unflatten(-1, (-1, 2)).mT.flatten(-2), bias
 
 
 def megatron_layer(

@@ -15,11 +15,15 @@ from transformers import PretrainedConfig
 
 from rljob_worker.engines.fsdp.layers import Spread
 from rljob_worker.engines.fsdp.tensors.parts import Parts
-from rljob_worker.engines.fsdp.tensors.stages import Stages
+from rljob_worker.engines.fsdp.tensors.pipeline_stages import PipelineStages
 from rljob_worker.engines.megatron.config import transformer_config
 from rljob_worker.engines.megatron.layer import megatron_layer
 from rljob_worker.engines.megatron.names import MegatronNames
-from rljob_worker.engines.megatron.stage import held_by_stages, keep_stage, shared_by_ends
+from rljob_worker.engines.megatron.pipeline_stage import (
+    keep_pipeline_stage,
+    shared_by_end_stages,
+    tensors_by_pipeline_stage,
+)
 from rljob_worker.engines.models import decoder_layers
 from rljob_worker.engines.models.memory import parameters_without_memory
 from rljob_worker.engines.parallel.expert import experts_of, spread_experts
@@ -34,8 +38,8 @@ for module in (linear, mappings):  # it calls them by names that torch gives up
 
 
 class MegatronLayers:
-    """`fsdp.layers.Layers`: matrices are split by Megatron-core, tokens outside of them as we split them. Experts stay
-    transformers', whose kernels need none that is built apart, and are spread by `parallel.expert`."""
+    """`fsdp.layers.Layers`: tensor_group are split by Megatron-core, tokens outside of them as we split them.
+    Experts stay transformers', whose kernels need none that is built apart, and are spread by `parallel.expert`."""
 
     def spread(self, model: torch.nn.Module, parts: Parts) -> Spread:
         config = model.config
@@ -44,24 +48,24 @@ class MegatronLayers:
         stock = layers[0]
         names = MegatronNames.of(config, stock.self_attn.head_dim)
         split = parts.split
-        told = transformer_config(config, stock, split.matrices[1])
-        groups = ProcessGroupCollection(tp=parts.matrices or single_rank_group(), cp=None, pp=None)
-        if told.sequence_parallel:
+        megatron_config = transformer_config(config, stock, split.tensor_group[1])
+        groups = ProcessGroupCollection(tp=parts.tensor_group or single_rank_group(), cp=None, pp=None)
+        if megatron_config.sequence_parallel:
             _require_buffer()
         for index, stock in enumerate(layers):
             is_empty = stock.self_attn.q_proj.weight.is_meta
             with parameters_without_memory() if is_empty else nullcontext():
-                layers[index] = megatron_layer(stock, told, groups)
+                layers[index] = megatron_layer(stock, megatron_config, groups)
             if not is_empty:
-                sources = {f"{prefix}.{index}.{name}": each for name, each in stock.named_parameters()}
+                sources = {f"{prefix}.{index}.{name}": item for name, item in stock.named_parameters()}
                 _fill(layers[index], f"{prefix}.{index}", sources, names, split)
         if parts.experts is not None:
             spread_experts(model, parts.experts)
         stages = None
         if (pipeline := parts.pipeline) is not None:
-            held = held_by_stages(model, prefix, pipeline.size(), split)
-            stages = Stages(pipeline, held, shared_by_ends(model))
-            keep_stage(model, layers, pipeline.rank(), pipeline.size())
+            held = tensors_by_pipeline_stage(model, prefix, pipeline.size(), split)
+            stages = PipelineStages(pipeline, held, shared_by_end_stages(model))
+            keep_pipeline_stage(model, layers, pipeline.rank(), pipeline.size())
         experts = experts_of(model) if parts.experts is not None else ()  # of the layers that are left
         return Spread(experts, names.parts_of, stages)
 

@@ -21,7 +21,7 @@ import torch
 from transformers import PretrainedConfig
 
 from rljob_worker.batch import Indices
-from rljob_worker.engines.models import Part, parts_of
+from rljob_worker.engines.models import TensorPart, parts_of
 from rljob_worker.engines.parallel.shards import local_part, own_rows
 from rljob_worker.engines.parallel.split import UNSPLIT, Split
 
@@ -69,21 +69,21 @@ class MegatronNames:
             }
         )
 
-    def parts_of(self, name: str, parameter: torch.Tensor, split: Split = UNSPLIT) -> Iterator[Part]:
+    def parts_of(self, name: str, parameter: torch.Tensor, split: Split = UNSPLIT) -> Iterator[TensorPart]:
         """See `models.PartsOf`."""
         module, _, kind = name.rpartition(".")
-        found = next((each for each in self.table if module.endswith(f".{each}")), None)
-        if found is None:
+        result = next((item for item in self.table if module.endswith(f".{item}")), None)
+        if result is None:
             yield from parts_of(name, parameter, split)
             return
-        woven, stem, share = self.table[found], module.removesuffix(found), split.share(name)
+        woven, stem, share = self.table[result], module.removesuffix(result), split.share(name)
         own, here = local_part(parameter), own_rows(parameter)
         shape = tuple(parameter.shape) if share is None else share.shape(parameter.shape)
         rows, *columns = (here,) if share is None else share.place(parameter.shape, here)
         if len(woven.sources) == 1:
-            yield Part(f"{stem}{woven.sources[0]}.{kind}", shape, (rows, *columns), own)
+            yield TensorPart(f"{stem}{woven.sources[0]}.{kind}", shape, (rows, *columns), own)
             return
         for index, (source, run) in enumerate(zip(woven.sources, woven.runs, strict=True)):
             there, mine = woven.rows_of(index, rows)
             height = shape[0] * run // sum(woven.runs)
-            yield Part(f"{stem}{source}.{kind}", (height, *shape[1:]), (there, *columns), own, mine)
+            yield TensorPart(f"{stem}{source}.{kind}", (height, *shape[1:]), (there, *columns), own, mine)

@@ -30,7 +30,7 @@ from rljob_worker.engines.models.building import (
     random_policy,
     random_value_model,
 )
-from rljob_worker.engines.models.checkpoint_names import Part, PartsOf, checkpoint_tensors, parts_of
+from rljob_worker.engines.models.checkpoint_names import TensorPart, TensorPartsOf, checkpoint_tensors, parts_of
 from rljob_worker.engines.models.configs import end_token_ids, model_config
 from rljob_worker.engines.models.decoder import decoder_layers
 from rljob_worker.engines.models.drawn_weights import DrawnWeights
@@ -43,8 +43,8 @@ __all__ = [
     "VALUE_HEAD",
     "Adapter",
     "DrawnWeights",
-    "Part",
-    "PartsOf",
+    "TensorPart",
+    "TensorPartsOf",
     "ValueModel",
     "WeightFiles",
     "adapted_layers",

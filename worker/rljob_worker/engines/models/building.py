@@ -7,7 +7,7 @@ from transformers import AutoModel, AutoModelForCausalLM, GenerationMixin, PreTr
 
 from rljob_worker.engines.attention.varlen import ATTENTION
 from rljob_worker.engines.gelu import replace_gelus
-from rljob_worker.engines.models.configs import WHAT_CONFIGS_RAISE, model_config, reason_of
+from rljob_worker.engines.models.configs import WHAT_CONFIGS_RAISE, config_error_reason, model_config
 from rljob_worker.engines.models.drawn_weights import DrawnWeights
 from rljob_worker.engines.models.last_layer import fuse_last_layer
 from rljob_worker.engines.models.memory import give_memory, parameters_without_memory
@@ -38,9 +38,9 @@ def empty_value_model(path: str, dtype: torch.dtype) -> ValueModel:
 
 def empty_classifier(path: str, dtype: torch.dtype) -> ValueModel:
     """A sequence classifier of one output, likewise. Raises InvalidJob for another number of them."""
-    found = model_config(path).num_labels
-    if found != 1:
-        raise InvalidJob(f"model path {path!r} has {found} outputs, and a model of rewards has 1; name another")
+    num_labels = model_config(path).num_labels
+    if num_labels != 1:
+        raise InvalidJob(f"model path {path!r} has {num_labels} outputs, and a model of rewards has 1; name another")
     with parameters_without_memory():
         model = ValueModel(_build(AutoModel, path, dtype), is_classifier=True)
     _replace_modules(model)
@@ -85,7 +85,8 @@ def _build(auto: type[AutoModel | AutoModelForCausalLM], path: str, dtype: torch
         model: PreTrainedModel = auto.from_config(config, dtype=dtype, attn_implementation=ATTENTION)
     except WHAT_CONFIGS_RAISE as error:
         raise InvalidJob(
-            f"model path {path!r}: transformers cannot build what its config.json says: {reason_of(error)}; fetch the "
+            f"model path {path!r}: transformers cannot build what its config.json says: "
+            f"{config_error_reason(error)}; fetch the "
             "model again, or correct the file"
         ) from error
     if isinstance(model, GenerationMixin):  # a policy; a backbone alone has no last layer

@@ -20,12 +20,12 @@ from rljob_worker.engines.parallel.split import UNSPLIT, Split
 
 Named = tuple[str, torch.Tensor]
 
-_MATRICES = {".experts.gate_up_proj": ("gate_proj", "up_proj"), ".experts.down_proj": ("down_proj",)}
+_EXPERT_WEIGHTS = {".experts.gate_up_proj": ("gate_proj", "up_proj"), ".experts.down_proj": ("down_proj",)}
 """Of one expert, one under the other, by how the parameter's name ends."""
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class TensorPart:
     """A tensor of a checkpoint, and what of it is on this rank."""
 
     name: str
@@ -61,34 +61,39 @@ class Part:
         return torch.from_numpy(self.rows).to(self.own.device)
 
 
-PartsOf = Callable[[str, torch.Tensor, Split], Iterator[Part]]
+TensorPartsOf = Callable[[str, torch.Tensor, Split], Iterator[TensorPart]]
 """What a checkpoint has of a parameter of this name, which may be sharded, and be this rank's part of a split one."""
 
 
-def parts_of(name: str, parameter: torch.Tensor, split: Split = UNSPLIT) -> Iterator[Part]:
+def parts_of(name: str, parameter: torch.Tensor, split: Split = UNSPLIT) -> Iterator[TensorPart]:
     """What a checkpoint has of a parameter, which may be sharded, and be this rank's part of a split one, in order."""
-    end, share = next((each for each in _MATRICES if name.endswith(each)), None), split.share(name)
+    end, share = (
+        next((expert_weight for expert_weight in _EXPERT_WEIGHTS if name.endswith(expert_weight)), None),
+        split.share(name),
+    )
     if end is None:
         rows, shape, own = own_rows(parameter), parameter.shape, local_part(parameter)
         if share is None:
-            yield Part(name, tuple(shape), (rows,), own)
+            yield TensorPart(name, tuple(shape), (rows,), own)
         else:
-            yield Part(name, share.shape(shape), share.place(shape, rows), own)
+            yield TensorPart(name, share.shape(shape), share.place(shape, rows), own)
         return
-    stem, matrices = name.removesuffix(end) + ".experts", _MATRICES[end]
+    stem, weights = name.removesuffix(end) + ".experts", _EXPERT_WEIGHTS[end]
     local, here = local_part(parameter).detach(), own_rows(parameter)
     num_experts, height, width = parameter.shape
     first, everyone = (0, num_experts) if share is None else (share.rank * num_experts, share.size * num_experts)
-    rows = height // len(matrices)
+    rows = height // len(weights)
     for expert in range(everyone):
         index_here = expert - first - here.start
         is_here = 0 <= index_here < here.stop - here.start
-        for index, matrix in enumerate(matrices):
+        for index, matrix in enumerate(weights):
             # experts are whole on one rank: FSDP cuts between them
             own = local[index_here, index * rows : (index + 1) * rows] if is_here else local[:0]
-            yield Part(f"{stem}.{expert}.{matrix}.weight", (rows, width), (slice(0, rows if is_here else 0),), own)
+            yield TensorPart(
+                f"{stem}.{expert}.{matrix}.weight", (rows, width), (slice(0, rows if is_here else 0),), own
+            )
 
 
-def checkpoint_tensors(whole: Iterable[Named], parts_of: PartsOf = parts_of) -> Iterator[Named]:
+def checkpoint_tensors(whole: Iterable[Named], parts_of: TensorPartsOf = parts_of) -> Iterator[Named]:
     """Parameters that are whole on this rank, under the names of a checkpoint; one that has two names stays one."""
     return ((part.name, part.tensor) for name, tensor in whole for part in parts_of(name, tensor, UNSPLIT))

@@ -18,7 +18,7 @@ WHAT_CONFIGS_RAISE = (ArithmeticError, AssertionError, AttributeError, LookupErr
 """Of what is wrong in a config.json transformers finds some, and stumbles over the rest."""
 
 
-def reason_of(error: Exception) -> str:
+def config_error_reason(error: Exception) -> str:
     """In one line, without advice to update libraries; a bare word says nothing without the kind of error."""
     text = " ".join(str(error).partition("\n\n")[0].split())
     return text if isinstance(error, OSError | ValueError | StrictDataclassError) else f"{type(error).__name__}: {text}"
@@ -34,7 +34,9 @@ def model_config(path: str) -> PretrainedConfig:
     try:
         config = AutoConfig.from_pretrained(path)
     except (OSError, StrictDataclassError, *WHAT_CONFIGS_RAISE) as error:
-        raise InvalidJob(f"model path {path!r}: transformers cannot read its config: {reason_of(error)}") from error
+        raise InvalidJob(
+            f"model path {path!r}: transformers cannot read its config: {config_error_reason(error)}"
+        ) from error
     if type(config) not in AutoModelForCausalLM._model_mapping:
         raise InvalidJob(
             f"model path {path!r}: {config.model_type!r} is not a causal language model; use one that "
@@ -47,12 +49,12 @@ def model_config(path: str) -> PretrainedConfig:
 def end_token_ids(path: str, config: PretrainedConfig) -> tuple[int, ...]:
     """Tokens that end a response, ascending: those of the generation config, else of the config, and the tokenizer's
     own. May be none."""
-    found = GenerationConfig.from_model_config(config).eos_token_id
+    eos_token_id = GenerationConfig.from_model_config(config).eos_token_id
     if (Path(path) / "generation_config.json").is_file() or not Path(path).is_dir():
         with suppress(OSError):  # a hub model may have no generation config
             own = GenerationConfig.from_pretrained(path).eos_token_id
-            found = found if own is None else own
-    listed = found if isinstance(found, list | tuple) else (found,)
+            eos_token_id = eos_token_id if own is None else own
+    listed = eos_token_id if isinstance(eos_token_id, list | tuple) else (eos_token_id,)
     return tuple(sorted({int(token) for token in (*listed, _tokenizer_end_token(path)) if token is not None}))
 
 
@@ -71,5 +73,5 @@ def _tokenizer_end_token(path: str) -> int | None:
 
 def _read_json(path: str, name: str) -> dict[str, Any]:
     """A file of a model's directory or of the hub; empty where there is none."""
-    found = cached_file(path, name, _raise_exceptions_for_missing_entries=False)
-    return {} if found is None else json.loads(Path(found).read_text())
+    result = cached_file(path, name, _raise_exceptions_for_missing_entries=False)
+    return {} if result is None else json.loads(Path(result).read_text())

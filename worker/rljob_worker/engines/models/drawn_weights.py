@@ -17,7 +17,7 @@ from torch.overrides import TorchFunctionMode
 from transformers import PreTrainedModel
 
 from rljob_worker.engines.models.adapter import base_name, is_of_adapter
-from rljob_worker.engines.models.checkpoint_names import PartsOf, parts_of
+from rljob_worker.engines.models.checkpoint_names import TensorPartsOf, parts_of
 from rljob_worker.engines.models.value_model import ValueModel, backbone_of, clear_head
 from rljob_worker.engines.parallel.split import UNSPLIT, Split
 
@@ -52,9 +52,9 @@ class DrawnWeights:
         self,
         model: torch.nn.Module,
         split: Split = UNSPLIT,
-        parts_of: PartsOf = parts_of,
+        parts_of: TensorPartsOf = parts_of,
         *,
-        is_stage: bool = False,
+        is_pipeline_stage: bool = False,
     ) -> None:
         """Draw this rank's part of every parameter but those of an adapter; a critic's head is zero. See
         `WeightFiles.fill`."""
@@ -63,12 +63,12 @@ class DrawnWeights:
         if isinstance(model, ValueModel):
             clear_head(model)
 
-    def fill_tensors(self, model: PreTrainedModel, room: Mapping[str, torch.Tensor], parts_of: PartsOf) -> None:
+    def fill_tensors(self, model: PreTrainedModel, room: Mapping[str, torch.Tensor], parts_of: TensorPartsOf) -> None:
         """Whole tensors of the shapes of some parameters, by name."""
         self._fill(model, room.items(), UNSPLIT, parts_of)
 
     def _fill(
-        self, model: PreTrainedModel, named: Iterable[tuple[str, torch.Tensor]], split: Split, parts_of: PartsOf
+        self, model: PreTrainedModel, named: Iterable[tuple[str, torch.Tensor]], split: Split, parts_of: TensorPartsOf
     ) -> None:
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
             for name, tensor in named:

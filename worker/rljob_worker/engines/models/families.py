@@ -58,8 +58,8 @@ def logit_cap(config: PretrainedConfig) -> float | None:
     return getattr(config, "final_logit_softcapping", None)
 
 
-def _require(what: str, path: str, found: set[str], built: set[str], reason: str) -> None:
-    if others := found - built:
+def _require(what: str, path: str, result: set[str], built: set[str], reason: str) -> None:
+    if others := result - built:
         raise InvalidJob(
             f"model path {path!r}: {what} {', '.join(sorted(others))} {reason}; use a model of "
             f"{', '.join(sorted(built))}"
@@ -70,5 +70,5 @@ def _rope_types(parameters: dict[str, Any] | None) -> list[str]:
     """The RoPE types of all layers, or of each type of layer where they differ."""
     if not parameters:
         return []
-    per_type = [each for each in parameters.values() if isinstance(each, dict)]
-    return [each.get("rope_type", "default") for each in per_type or [parameters]]
+    per_type = [parameter for parameter in parameters.values() if isinstance(parameter, dict)]
+    return [item.get("rope_type", "default") for item in per_type or [parameters]]

@@ -49,9 +49,9 @@ def _forward(
         return stock(**inputs)
     hidden = model.base_model(**inputs).last_hidden_state[0].index_select(0, at)
     last = model.get_output_embeddings()
-    found = LastLayer(hidden, last.weight, last.bias, logit_cap(model.config))
+    last_layer = LastLayer(hidden, last.weight, last.bias, logit_cap(model.config))
     if wanted is None:
-        return found
+        return last_layer
     return linear_log_probs(
-        found, wanted.targets, wanted.temperature, entropy=wanted.entropy, reference=wanted.reference
+        last_layer, wanted.targets, wanted.temperature, entropy=wanted.entropy, reference=wanted.reference
     )

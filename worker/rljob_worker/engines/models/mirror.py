@@ -14,17 +14,17 @@ from rljob_api.planning.plan import Plan
 from rljob_api.vocabulary.data_url import scheme_of
 from rljob_worker.errors import InvalidJob, StorageError
 from rljob_worker.storage.object_path import ObjectPath
-from rljob_worker.storage.place import Place, place_of
-from rljob_worker.storage.trouble import is_for_good
+from rljob_worker.storage.paths import StoragePath, storage_path
+from rljob_worker.storage.store_errors import is_for_good
 
 ORIGIN = ".origin"
 """In a mirror: the URL of the directory it is of."""
 _WEIGHTS = (".safetensors", ".bin", ".gguf", ".pt", ".pth", ".h5", ".msgpack", ".onnx")
 
 
-def origin_of(directory: Path) -> Place:
+def origin_of(directory: Path) -> StoragePath:
     """Where the weights of a model's directory are: there, or in the store that it is a mirror of."""
-    return place_of(path_in_job(str(directory)))
+    return storage_path(path_in_job(str(directory)))
 
 
 def path_in_job(path: str) -> str:
@@ -37,8 +37,8 @@ def with_mirrors(plan: Plan, cache: Path) -> Plan:
     """The plan as this process reads it: a model in a store has the path of its mirror. Raises InvalidJob for a folder
     that holds no model, StorageError for a store that does not answer."""
     paths = {engine.path for engine in plan.engines} | {model.path for model in plan.spec.models}
-    found = {path: mirrored(path, cache) for path in sorted(paths) if scheme_of(path) is not None}
-    return _replaced(plan, found) if found else plan
+    result = {path: mirrored(path, cache) for path in sorted(paths) if scheme_of(path) is not None}
+    return _replaced(plan, result) if result else plan
 
 
 @contextmanager
@@ -53,7 +53,7 @@ def small_files(path: str) -> Iterator[str]:
 
 def mirrored(url: str, cache: Path) -> str:
     """The mirror of a model's folder; the URL of a run or a checkpoint as it is, of which a model is made by others."""
-    folder = place_of(url)
+    folder = storage_path(url)
     assert isinstance(folder, ObjectPath), f"{url} is on a disk"
     try:
         there = {path.name: path for path in folder.iterdir()}
@@ -94,6 +94,6 @@ def _fingerprint(url: str, sizes: Mapping[str, int]) -> str:
 
 
 def _replaced(plan: Plan, paths: Mapping[str, str]) -> Plan:
-    engines = tuple(each.model_copy(update={"path": paths.get(each.path, each.path)}) for each in plan.engines)
-    models = tuple(each.model_copy(update={"path": paths.get(each.path, each.path)}) for each in plan.spec.models)
+    engines = tuple(engine.model_copy(update={"path": paths.get(engine.path, engine.path)}) for engine in plan.engines)
+    models = tuple(model.model_copy(update={"path": paths.get(model.path, model.path)}) for model in plan.spec.models)
     return plan.model_copy(update={"engines": engines, "spec": plan.spec.model_copy(update={"models": models})})

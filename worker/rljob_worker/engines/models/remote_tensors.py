@@ -57,10 +57,10 @@ class RemoteTensor:
         for size in self.shape[1:]:
             row_bytes *= size
         first, last, _ = rows.indices(self.shape[0])
-        found = self.file.read_range(self.start + first * row_bytes, self.start + last * row_bytes)
-        if not found:
+        result = self.file.read_range(self.start + first * row_bytes, self.start + last * row_bytes)
+        if not result:
             return torch.empty((0, *self.shape[1:]), dtype=self.dtype)
-        tensor = torch.frombuffer(bytearray(found), dtype=self.dtype).reshape(last - first, *self.shape[1:])
+        tensor = torch.frombuffer(bytearray(result), dtype=self.dtype).reshape(last - first, *self.shape[1:])
         return tensor[(slice(None), *columns)]
 
 
@@ -92,8 +92,8 @@ class RemoteTensors:
         return list(self.header)
 
     def get_slice(self, name: str) -> RemoteTensor:
-        found = self.header[name]
-        if found["dtype"] not in _DTYPES:
-            raise SafetensorError(f"{name} is {found['dtype']}, which is not read from a store")
-        start = self.begin + found["data_offsets"][0]
-        return RemoteTensor(self.file, _DTYPES[found["dtype"]], tuple(found["shape"]), start)
+        header = self.header[name]
+        if header["dtype"] not in _DTYPES:
+            raise SafetensorError(f"{name} is {header['dtype']}, which is not read from a store")
+        start = self.begin + header["data_offsets"][0]
+        return RemoteTensor(self.file, _DTYPES[header["dtype"]], tuple(header["shape"]), start)

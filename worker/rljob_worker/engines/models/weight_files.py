@@ -14,14 +14,14 @@ from safetensors import safe_open
 from transformers import PreTrainedModel
 
 from rljob_worker.engines.models.adapter import base_name, is_of_adapter
-from rljob_worker.engines.models.checkpoint_names import Part, PartsOf, parts_of
-from rljob_worker.engines.models.found_files import fetched, files_with_weights, listed, reading
+from rljob_worker.engines.models.checkpoint_names import TensorPart, TensorPartsOf, parts_of
 from rljob_worker.engines.models.mirror import origin_of
 from rljob_worker.engines.models.remote_tensors import RemoteTensors
 from rljob_worker.engines.models.value_model import CLASSIFIER_HEAD, VALUE_HEAD, ValueModel, backbone_of, clear_head
+from rljob_worker.engines.models.weight_listing import fetched, file_list, files_with_weights, reading
 from rljob_worker.engines.parallel.split import UNSPLIT, Split
 from rljob_worker.errors import BadData, InvalidJob
-from rljob_worker.storage.place import Place
+from rljob_worker.storage.paths import StoragePath
 
 _FORMATS = ("F64", "F32", "F16", "BF16")
 """Of numbers that are what they say: codes of quantized weights would be read as weights."""
@@ -35,9 +35,9 @@ class WeightFiles:
 
     path: str
     """As the job has it."""
-    places: Mapping[str, Place]
+    places: Mapping[str, StoragePath]
     """The file of each tensor, by the name it has there."""
-    head: Place | None = None
+    head: StoragePath | None = None
     """The file of a critic's head."""
 
     @staticmethod
@@ -46,7 +46,7 @@ class WeightFiles:
         they are damaged."""
         directory = origin_of(Path(path)) if Path(path).is_dir() else fetched(path)
         head = directory / VALUE_HEAD
-        places: dict[str, Place] = {}
+        places: dict[str, StoragePath] = {}
         for file in files_with_weights(path, directory):
             with reading(path, file), _opened(file) as opened:
                 places |= dict.fromkeys(opened.keys(), file)
@@ -56,27 +56,34 @@ class WeightFiles:
         self,
         model: torch.nn.Module,
         split: Split = UNSPLIT,
-        parts_of: PartsOf = parts_of,
+        parts_of: TensorPartsOf = parts_of,
         *,
-        is_stage: bool = False,
+        is_pipeline_stage: bool = False,
     ) -> None:
-        """Read this rank's part of every parameter: its rows, of its part where it is split; is_stage: of some of the
-        layers. Raises BadData by name for one that no file has or that has another shape, and for tensors that the
-        model has no use for."""
+        """Read this rank's part of every parameter: its rows, of its part where it is split; is_pipeline_stage: of
+        some of the layers. Raises BadData by name for one that no file has or that has another shape, and for
+        tensors that the model has no use for."""
         backbone = backbone_of(model)
-        matched = self.matched(backbone, split, parts_of, is_policy=not (isinstance(model, ValueModel) or is_stage))
+        matched = self.matched(
+            backbone, split, parts_of, is_policy=not (isinstance(model, ValueModel) or is_pipeline_stage)
+        )
         matched.fill({name: tensor for name, tensor in backbone.named_parameters() if name in matched.names})
         if isinstance(model, ValueModel):
             self._fill_head(model)
 
     def matched(
-        self, model: PreTrainedModel, split: Split = UNSPLIT, parts_of: PartsOf = parts_of, *, is_policy: bool = True
+        self,
+        model: PreTrainedModel,
+        split: Split = UNSPLIT,
+        parts_of: TensorPartsOf = parts_of,
+        *,
+        is_policy: bool = True,
     ) -> Matched:
         """What of the files each parameter is made of, except those of an adapter. A tied one has several names, of
         which one is enough; the files of a backbone leave its prefix out, those of a policy have it."""
-        first = {id(each): name for name, each in model.named_parameters()}
+        first = {id(item): name for name, item in model.named_parameters()}
 
-        def parts(name: str, tensor: torch.Tensor) -> Iterator[Part]:
+        def parts(name: str, tensor: torch.Tensor) -> Iterator[TensorPart]:
             return parts_of(name, tensor, split)
 
         spellings: dict[str, list[list[str]]] = {}
@@ -87,40 +94,40 @@ class WeightFiles:
             there = spellings.setdefault(first[id(parameter)], [[] for _ in here])
             for known, more in zip(there, here, strict=True):
                 known += more
-        found = {
-            name: [next((each for each in known if each in self.places), "") for known in parts_known]
+        result = {
+            name: [next((item for item in known if item in self.places), "") for known in parts_known]
             for name, parts_known in spellings.items()
         }
-        self._require_all(model, spellings, found, is_policy=is_policy)
-        return Matched(self, found, parts)
+        self._require_all(model, spellings, result, is_policy=is_policy)
+        return Matched(self, result, parts)
 
     def _require_all(
         self,
         model: PreTrainedModel,
         spellings: Mapping[str, list[list[str]]],
-        found: Mapping[str, list[str]],
+        result: Mapping[str, list[str]],
         *,
         is_policy: bool,
     ) -> None:
         """Raises BadData for a part that no file has, and for tensors of a policy that none of its parts is."""
         missing = [
-            known[0] for name in found for known, there in zip(spellings[name], found[name], strict=True) if not there
+            known[0] for name in result for known, there in zip(spellings[name], result[name], strict=True) if not there
         ]
         if missing:
-            raise BadData(f"model path {self.path!r}: its files have no {listed(missing)}; fetch the model again")
-        known = {each for parts in spellings.values() for part in parts for each in part}
+            raise BadData(f"model path {self.path!r}: its files have no {file_list(missing)}; fetch the model again")
+        known = {item for parts in spellings.values() for part in parts for item in part}
         if is_policy and (extra := [name for name in self.places if name not in known and _matters(name, model)]):
             raise BadData(
-                f"model path {self.path!r}: its files have {listed(extra)}, which {type(model).__name__} has no use "
+                f"model path {self.path!r}: its files have {file_list(extra)}, which {type(model).__name__} has no use "
                 "for; config.json is of another model than the weights"
             )
 
-    def read(self, targets: Mapping[str, Part]) -> None:
+    def read(self, targets: Mapping[str, TensorPart]) -> None:
         """Parts of parameters, by the names of their tensors in the files. Raises BadData for another shape."""
         for file in sorted({self.places[name] for name in targets}):
             self._read(file, {name: part for name, part in targets.items() if self.places[name] == file})
 
-    def _read(self, file: Place, targets: Mapping[str, Part]) -> None:
+    def _read(self, file: StoragePath, targets: Mapping[str, TensorPart]) -> None:
         with reading(self.path, file), _opened(file) as opened, torch.no_grad():
             for name, target in targets.items():
                 there = opened.get_slice(name)
@@ -144,7 +151,7 @@ class WeightFiles:
             named = {f"{CLASSIFIER_HEAD}.{part.name}": part for part in parts}
             if missing := [name for name in named if name not in self.places]:
                 raise InvalidJob(
-                    f"model path {self.path!r}: its files have no {listed(missing)}, the head of a sequence "
+                    f"model path {self.path!r}: its files have no {file_list(missing)}, the head of a sequence "
                     "classifier; name a model that was trained as one"
                 )
             for name, part in named.items():
@@ -162,11 +169,11 @@ class Matched:
     files: WeightFiles
     names: Mapping[str, Sequence[str]]
     """Of the tensors in the files, by parameter: of its parts in order."""
-    parts_of: Callable[[str, torch.Tensor], Iterator[Part]]
+    parts_of: Callable[[str, torch.Tensor], Iterator[TensorPart]]
 
     def fill(self, parameters: Mapping[str, torch.Tensor]) -> None:
         """Some of them, or tensors of their shapes, by name. Raises BadData."""
-        targets: dict[str, Part] = {}
+        targets: dict[str, TensorPart] = {}
         for name, parameter in parameters.items():
             parts = self.parts_of(base_name(name), parameter)
             targets.update(zip(self.names[name], parts, strict=True))
@@ -184,7 +191,7 @@ def _matters(name: str, model: PreTrainedModel) -> bool:
 
 
 @contextmanager
-def _opened(file: Place) -> Iterator[Any]:
+def _opened(file: StoragePath) -> Iterator[Any]:
     """The tensors of a file, on a disk or in a store."""
     if isinstance(file, Path):
         with safe_open(file, framework="pt") as opened:

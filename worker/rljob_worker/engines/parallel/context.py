@@ -37,12 +37,12 @@ class Sharing:
     """The ranks of a copy, by what they share."""
 
     tokens: dist.ProcessGroup
-    """All of them: outside of attention and of matrices that are split each has tokens of its own."""
+    """All of them: outside of attention and of tensor_group that are split each has tokens of its own."""
     heads: dist.ProcessGroup | None = None
-    """The ranks over which heads are spread in attention, of those that each rank's matrices make."""
+    """The ranks over which heads are spread in attention, of those that each rank's tensor_group make."""
     ring: dist.ProcessGroup | None = None
     """The ranks whose keys and values go round, in place of that: ring attention."""
-    matrices: dist.ProcessGroup | None = None
+    tensor_group: dist.ProcessGroup | None = None
     """The tensor-parallel group (see `tensor`): neighbours, each with heads of its own, and with the tokens of
     all of them where it computes with its part."""
 
@@ -84,9 +84,9 @@ class SplitTokens:
         """[num_own, ...] of something that every token of the pack has; pads are 0."""
         return self._run(tokens, self.num_own)
 
-    def of_matrices(self, tokens: Indices) -> Indices:
+    def of_tensor_group(self, tokens: Indices) -> Indices:
         """The tokens of all ranks of this rank's tensor-parallel group: [num_own * ranks]."""
-        group = self.sharing.matrices
+        group = self.sharing.tensor_group
         return self._run(tokens, self.num_own * (1 if group is None else group.size()))
 
     def _run(self, tokens: Indices, length: int) -> Indices:
@@ -100,8 +100,8 @@ class SplitTokens:
         """This rank's of the positions in the pack, counted from its first; and where all of them are."""
         per_turn = (self.num_tokens + self.num_pads) // self._turns
         dealt = places % self._turns * per_turn + places // self._turns
-        found = Places.build(dealt // self.num_own, self.sharing.tokens)
-        return found.own(dealt) - self.sharing.tokens.rank() * self.num_own, found
+        result = Places.build(dealt // self.num_own, self.sharing.tokens)
+        return result.own(dealt) - self.sharing.tokens.rank() * self.num_own, result
 
     @property
     def _turns(self) -> int:
@@ -137,8 +137,8 @@ class Places:
 
     def whole(self, own: torch.Tensor) -> torch.Tensor:
         """[places] on every rank, from what each has; a gradient goes back to the rank that has the place."""
-        found: torch.Tensor = _Whole.apply(own, self)
-        return found
+        apply: torch.Tensor = _Whole.apply(own, self)
+        return apply
 
 
 class _Whole(torch.autograd.Function):  # type: ignore[misc]

@@ -15,8 +15,8 @@ def exchange(
 ) -> torch.Tensor:
     """Rows [sum(sent), ...], those for each rank in turn -> [sum(received), ...], in the order of the ranks; without
     numbers each rank sends and receives as many as every other."""
-    found: torch.Tensor = _Exchange.apply(rows, group, sent, received)
-    return found
+    apply: torch.Tensor = _Exchange.apply(rows, group, sent, received)
+    return apply
 
 
 class _Exchange(torch.autograd.Function):  # type: ignore[misc]

@@ -33,12 +33,12 @@ def experts_of(model: torch.nn.Module) -> list[torch.nn.Module]:
 def spread_experts(model: torch.nn.Module, group: dist.ProcessGroup) -> list[torch.nn.Module]:
     """Leave this rank its run of the experts of every layer, with memory or without, and return the modules that have
     them. Every rank of the group then computes as many forward passes."""
-    found = experts_of(model)
-    for experts in found:
+    result = experts_of(model)
+    for experts in result:
         keep_parts(experts, EXPERTS, Split.over(None, group))
         experts.num_experts //= group.size()
         experts.forward = partial(_compute, experts.forward, experts.num_experts, group)
-    return found
+    return result
 
 
 def _compute(

@@ -85,9 +85,9 @@ class ProcessMesh:
         message, rest = torch.zeros(1 + math.prod(shape), dtype=torch.float64), None
         try:
             if self.is_leader:
-                found, rest = work()
-                assert found.shape == shape, f"an array of {found.shape} in place of {shape}"
-                message[0], message[1:] = 1.0, torch.from_numpy(found.reshape(-1))
+                result, rest = work()
+                assert result.shape == shape, f"an array of {result.shape} in place of {shape}"
+                message[0], message[1:] = 1.0, torch.from_numpy(result.reshape(-1))
         finally:  # an error too, or peers would wait for what never comes
             message = message.to(self.device)
             dist.broadcast(message, group=peers, group_src=0)

@@ -20,7 +20,7 @@ EXPERTS = "experts"
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class ParameterSlice:
     """One rank's part of a parameter: of `size` equal ones along `dim`, the one at `rank` of this axis of the mesh."""
 
     axis: Literal["tp", "ep"]
@@ -50,14 +50,14 @@ class Share:
 class Split:
     """This rank's place, and how many ranks there are, where ranks split something."""
 
-    matrices: tuple[int, int] = (0, 1)
+    tensor_group: tuple[int, int] = (0, 1)
     experts: tuple[int, int] = (0, 1)
 
     @staticmethod
-    def over(matrices: dist.ProcessGroup | None, experts: dist.ProcessGroup | None = None) -> Split:
-        return Split(_place(matrices), _place(experts))
+    def over(tensor_group: dist.ProcessGroup | None, experts: dist.ProcessGroup | None = None) -> Split:
+        return Split(_place(tensor_group), _place(experts))
 
-    def share(self, name: str) -> Share | None:
+    def share(self, name: str) -> ParameterSlice | None:
         """How the parameter of this name is split; None for one that is not."""
         module, _, kind = name.replace(".base_layer.", ".").rpartition(".")
         module, _, side = module.partition(".lora_")  # "A" or "B", and the adapter's name, or nothing
@@ -65,9 +65,9 @@ class Split:
         if leaf == EXPERTS:
             return _share("ep", 0, self.experts)
         if leaf in BY_OUTPUTS and not side.startswith("A"):
-            return _share("tp", 0, self.matrices)
+            return _share("tp", 0, self.tensor_group)
         if leaf in BY_INPUTS and kind == "weight" and not side.startswith("B"):
-            return _share("tp", 1, self.matrices)
+            return _share("tp", 1, self.tensor_group)
         return None
 
 
@@ -76,8 +76,8 @@ UNSPLIT = Split()
 
 
 def may_split_columns(name: str) -> bool:
-    """Whether ranks that split matrices have columns of this parameter each."""
-    share = Split(matrices=(0, 2)).share(name)
+    """Whether ranks that split tensor_group have columns of this parameter each."""
+    share = Split(tensor_group=(0, 2)).share(name)
     return share is not None and share.dim == 1
 
 
@@ -94,5 +94,5 @@ def _place(group: dist.ProcessGroup | None) -> tuple[int, int]:
     return (0, 1) if group is None else (group.rank(), group.size())
 
 
-def _share(axis: Literal["tp", "ep"], dim: int, place: tuple[int, int]) -> Share | None:
-    return Share(axis, dim, *place) if place[1] > 1 else None
+def _share(axis: Literal["tp", "ep"], dim: int, place: tuple[int, int]) -> ParameterSlice | None:
+    return ParameterSlice(axis, dim, *place) if place[1] > 1 else None

@@ -122,5 +122,5 @@ def add_up(gradients: list[torch.Tensor], group: dist.ProcessGroup, device: torc
     if gradients:
         flat = torch.cat([gradient.reshape(-1) for gradient in gradients]).to(device)
         dist.all_reduce(flat, group=group)
-        for gradient, summed in zip(gradients, flat.split([each.numel() for each in gradients]), strict=True):
+        for gradient, summed in zip(gradients, flat.split([gradient.numel() for gradient in gradients]), strict=True):
             gradient.copy_(summed.view(gradient.shape))

@@ -9,7 +9,7 @@ import numpy as np
 
 from rljob_worker.batch import Column, Indices
 from rljob_worker.engines.rollout.protocol import RolloutEngine
-from rljob_worker.engines.rollout.requests import Ended, Ending, Requests, Sampling
+from rljob_worker.engines.rollout.requests import EndedRequests, Ending, Requests, Sampling
 from rljob_worker.errors import BadData
 
 
@@ -44,7 +44,7 @@ def generate(
     row_ids: Indices,
     group_size: int,
     max_tokens: int | Indices,
-    when_ended: Callable[[Ended], None] | None = None,
+    when_ended: Callable[[EndedRequests], None] | None = None,
 ) -> Responses:
     """`group_size` responses of at most `max_tokens` to each prompt (int64 token ids, at least one). `row_ids` is int64
     [len(prompts) * group_size]; row r answers prompt r // group_size. Nothing else may be running in the engine.
@@ -64,7 +64,7 @@ def generate(
             samplings=(sampling,),
         )
     )
-    parts: list[Ended] = []
+    parts: list[EndedRequests] = []
     num_left = len(row_ids)
     try:
         while num_left or not parts:
@@ -78,12 +78,12 @@ def generate(
     return in_order(parts, row_ids)
 
 
-def in_order(parts: Sequence[Ended], row_ids: Indices) -> Responses:
+def in_order(parts: Sequence[EndedRequests], row_ids: Indices) -> Responses:
     """The responses of these rows, each of which is in one of the parts, and no other rows are."""
-    found = np.concatenate([part.row_ids for part in parts])
-    by_row = np.argsort(found, kind="stable")
-    order = by_row[np.searchsorted(found[by_row], row_ids)] if len(found) else by_row
-    assert np.array_equal(found[order], row_ids), "not the rows that were asked for"
+    concatenate = np.concatenate([part.row_ids for part in parts])
+    by_row = np.argsort(concatenate, kind="stable")
+    order = by_row[np.searchsorted(concatenate[by_row], row_ids)] if len(concatenate) else by_row
+    assert np.array_equal(concatenate[order], row_ids), "not the rows that were asked for"
 
     def routes(of_parts: Sequence[Column | None]) -> Column | None:
         recorded = [column for column in of_parts if column is not None]

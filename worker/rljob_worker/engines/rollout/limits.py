@@ -101,7 +101,11 @@ def _require_table(requests: Requests) -> None:
     if not _is_ragged(requests.prompts):
         raise BadData("requests: prompts is not a ragged int64 column of token ids")
     samplings = requests.samplings
-    if not isinstance(samplings, tuple) or not samplings or not all(isinstance(each, Sampling) for each in samplings):
+    if (
+        not isinstance(samplings, tuple)
+        or not samplings
+        or not all(isinstance(sampling, Sampling) for sampling in samplings)
+    ):
         raise BadData("requests: samplings is not a tuple that says how to draw tokens")
     for name in ("sampling_of", "next_draws"):
         column = getattr(requests, name)

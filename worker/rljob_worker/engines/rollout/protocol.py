@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 
 from rljob_worker.batch import Indices
-from rljob_worker.engines.rollout.requests import Ended, Load, PartialResponses, Requests
+from rljob_worker.engines.rollout.requests import EndedRequests, Load, PartialResponses, Requests
 
 if TYPE_CHECKING:
     import torch
@@ -40,7 +40,7 @@ class RolloutEngine(Protocol):
         """
         ...
 
-    def advance(self, most_steps: int | None = None) -> Ended:
+    def advance(self, most_steps: int | None = None) -> EndedRequests:
         """Decode until at least one request has ended, `most_steps` (from 1 on; None: no bound) are over, or `wake` was
         called; all that have ended, possibly none. A step is one more token for what runs, or the first ones of what
         waited. Empty when nothing is left to decode.
@@ -59,7 +59,7 @@ class RolloutEngine(Protocol):
         that has none."""
         ...
 
-    def abort(self, row_ids: Indices) -> Ended:
+    def abort(self, row_ids: Indices) -> EndedRequests:
         """End the requests of these rows now: what there is of them, and what had ended and was not given yet. Rows
         that have none are passed over."""
         ...

@@ -89,7 +89,7 @@ class Requests:
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class EndedRequests:
     """Requests that ended, in no order that means anything."""
 
     row_ids: Indices

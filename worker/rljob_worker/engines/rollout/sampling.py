@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from rljob_worker.batch import Indices
-from rljob_worker.engines.log_probs.of_tokens import at_targets, log_distribution
+from rljob_worker.engines.log_probs.token_log_probs import at_targets, log_distribution
 from rljob_worker.engines.rollout.requests import Sampling
 from rljob_worker.random_bits import bits_at
 

@@ -76,14 +76,14 @@ class StopTexts:
 
     def of_requests(self, requests: Requests) -> list[StopStrings | None]:
         """The stop texts of each of their samplings. Raises InvalidJob with the first row that is drawn so."""
-        found = list[StopStrings | None]()
+        result = list[StopStrings | None]()
         for number, sampling in enumerate(requests.samplings):
             try:
-                found.append(self.of(sampling.stop))
+                result.append(self.of(sampling.stop))
             except InvalidJob as error:
                 at = 0 if requests.sampling_of is None else int((requests.sampling_of == number).argmax())
                 raise InvalidJob(f"row {row_number(requests.row_ids[at])}: {error}") from error
-        return found
+        return result
 
 
 def vocabulary_of(

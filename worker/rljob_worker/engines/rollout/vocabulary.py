@@ -33,11 +33,11 @@ class Vocabulary:
         added = tokenizer.added_tokens_decoder
         special = {token.content: token_id for token_id, token in added.items() if token.special}
         steps = list(_steps(json.loads(backend.to_str())["decoder"]))
-        found = [b""] * len(tokenizer)
+        result = [b""] * len(tokenizer)
         for text, token_id in tokenizer.get_vocab().items():
             if token_id not in added or not added[token_id].special:
-                found[token_id] = _bytes_of(text, steps)
-        return Vocabulary(tuple(found), special)
+                result[token_id] = _bytes_of(text, steps)
+        return Vocabulary(tuple(result), special)
 
 
 _FIX = "write rollout.stopTokenIds in place of rollout.stop"
@@ -52,8 +52,8 @@ def _steps(decoder: dict[str, Any] | None) -> Iterator[dict[str, Any]]:
             f"the tokenizer decodes by {kind or 'putting blanks'}, so its tokens are not pieces of a text; {_FIX}"
         )
     if kind == "Sequence":
-        for each in decoder["decoders"]:
-            yield from _steps(each)
+        for item in decoder["decoders"]:
+            yield from _steps(item)
     elif kind not in _NO_TEXT:
         yield decoder
 

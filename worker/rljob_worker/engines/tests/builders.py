@@ -26,11 +26,11 @@ from transformers import (
 )
 
 from rljob_api.pipeline.meshes import Mesh
-from rljob_api.tests.patience import PATIENCE_SECONDS
+from rljob_api.tests.timeouts import TEST_TIMEOUT_SECONDS
 from rljob_worker.batch import Batch, Column
 from rljob_worker.engines.fsdp import FSDPEngine
 from rljob_worker.engines.fsdp.checkpoint.shard_index import merge_indexes
-from rljob_worker.engines.fsdp.export.directory import export
+from rljob_worker.engines.fsdp.export.directory import export_directory
 from rljob_worker.engines.models import ValueModel, WeightFiles, empty_policy, empty_value_model
 from rljob_worker.engines.parallel.mesh import ProcessMesh, alone, build_meshes
 from rljob_worker.engines.protocols import TokenBatch
@@ -227,7 +227,7 @@ def export_of(engine: FSDPEngine, directory: Path, *, checkpoint: Path | None = 
     if engine.parts.rank == 0:
         path, adapter = str(engine.model.config.name_or_path), engine.adapter
         empty = empty_value_model if isinstance(engine.model, ValueModel) else empty_policy
-        export(
+        export_directory(
             empty(path, engine.settings.dtype),
             checkpoint,
             directory,
@@ -250,4 +250,4 @@ def mesh_here(mesh: Mesh) -> ProcessMesh:
     device = torch.device("cpu")
     if not dist.is_initialized():
         return alone(device)
-    return build_meshes([mesh], dist.get_rank(), device, deadline_seconds=PATIENCE_SECONDS)[mesh]
+    return build_meshes([mesh], dist.get_rank(), device, deadline_seconds=TEST_TIMEOUT_SECONDS)[mesh]

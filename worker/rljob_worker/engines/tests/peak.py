@@ -29,13 +29,13 @@ class Peak:
 
     def _sizes(self) -> Iterator[int]:
         """Bytes handed out (positive) and given back, in order."""
-        for event in sorted(events(self.profile), key=lambda each: each.start_time_ns):
+        for event in sorted(events(self.profile), key=lambda item: item.start_time_ns):
             if event.name == "[memory]":
                 yield event.extra_fields.alloc_size
 
 
-def events(found: profile) -> Iterator[Any]:
-    pending = list(found.profiler.kineto_results.experimental_event_tree())
+def events(result: profile) -> Iterator[Any]:
+    pending = list(result.profiler.kineto_results.experimental_event_tree())
     while pending:
         event = pending.pop()
         pending += event.children

@@ -18,7 +18,7 @@ import torch
 import torch.distributed as dist
 import torch.distributed.tensor.debug
 
-from rljob_api.tests.patience import PATIENCE_SECONDS
+from rljob_api.tests.timeouts import TEST_TIMEOUT_SECONDS
 from rljob_worker.tests.forking import forking
 
 
@@ -76,7 +76,7 @@ def run_ranks(
     work: Callable[..., Any],
     directory: Path,
     *arguments: Any,
-    deadline_seconds: float = 5 * PATIENCE_SECONDS,
+    deadline_seconds: float = 5 * TEST_TIMEOUT_SECONDS,
 ) -> list[Any]:
     """Run `work(rank, *arguments)` in the session's processes; what each returned, in rank order."""
     return _of_session().run(world_size, work, directory, *arguments, deadline_seconds=deadline_seconds)
@@ -88,7 +88,7 @@ def run_fresh_ranks(
     directory: Path,
     *arguments: Any,
     preload: tuple[str, ...] = (),
-    deadline_seconds: float = 5 * PATIENCE_SECONDS,
+    deadline_seconds: float = 5 * TEST_TIMEOUT_SECONDS,
 ) -> list[Any]:
     """As `run_ranks`, in processes that have done nothing before and do nothing after."""
     ranks = Ranks(*preload, are_kept=False)
@@ -110,8 +110,8 @@ def _failures(connections: list[Connection], deadline_seconds: float) -> list[st
     running = {connection: rank for rank, connection in enumerate(connections)}
     while running:
         ready = wait(list(running), timeout=deadline_seconds)
-        found = [(running.pop(each), _answer(each)) for each in connections if each in ready]
-        failures = [f"rank {rank}: {answer}" for rank, answer in found if answer]
+        result = [(running.pop(connection), _answer(connection)) for connection in connections if connection in ready]
+        failures = [f"rank {rank}: {answer}" for rank, answer in result if answer]
         if failures or not ready:
             return failures or [f"rank {rank} did not end in {deadline_seconds} seconds" for rank in running.values()]
     return []
@@ -136,7 +136,7 @@ def _serve(connection: Connection, is_kept: bool) -> None:
         except EOFError:
             return
         try:
-            before = _surroundings()
+            before = _rank_environment()
             _work(*task)
             if is_kept:
                 _assert_unchanged(before, getattr(task[2], "__qualname__", repr(task[2])))
@@ -150,7 +150,7 @@ def _work(rank: int, world_size: int, work: Callable[..., Any], directory: Path,
     torch.manual_seed(0)
     store = dist.FileStore(str(directory / "store"), world_size)
     dist.init_process_group(
-        "gloo", store=store, rank=rank, world_size=world_size, timeout=timedelta(seconds=PATIENCE_SECONDS)
+        "gloo", store=store, rank=rank, world_size=world_size, timeout=timedelta(seconds=TEST_TIMEOUT_SECONDS)
     )
     torch.save(work(rank, *arguments), directory / f"{rank}.pt")
     dist.barrier()
@@ -159,13 +159,13 @@ def _work(rank: int, world_size: int, work: Callable[..., Any], directory: Path,
     torch.distributed.tensor.debug._clear_sharding_prop_cache()
 
 
-def _surroundings() -> dict[str, Any]:
+def _rank_environment() -> dict[str, Any]:
     """What a piece of work may change for a while only."""
     return {**vars(dist), "torch.compile": torch.compile, "os.environ": dict(os.environ)}
 
 
 def _assert_unchanged(before: dict[str, Any], work: str) -> None:
-    after = _surroundings()
+    after = _rank_environment()
     changed = [name for name in before if after.get(name) != before[name]]
     assert not changed, f"{work} left {', '.join(changed)} changed for the work after it"
 

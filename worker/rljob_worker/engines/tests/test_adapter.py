@@ -59,14 +59,14 @@ def trained(path: str, settings: TrainSettings = SETTINGS, **changes: object) ->
 
 def stock_log_probs(model: torch.nn.Module, batch: Batch, temperature: float) -> np.ndarray:
     """Row by row, as transformers computes logits."""
-    found = []
+    result = []
     for prompt, response in zip(batch.values_of("prompt_ids"), batch.values_of("response_ids"), strict=True):
         ids = torch.tensor([[*prompt, *response]])
         with torch.no_grad():
             log_probs = (model(ids).logits[0] / temperature).log_softmax(-1)
         start = len(prompt) - 1
-        found += [float(log_probs[start + i, token]) for i, token in enumerate(response)]
-    return np.array(found)
+        result += [float(log_probs[start + i, token]) for i, token in enumerate(response)]
+    return np.array(result)
 
 
 @pytest.mark.filterwarnings("ignore:fan_in_fan_out is set to False but the target module is `Conv1D`")  # peft mends it

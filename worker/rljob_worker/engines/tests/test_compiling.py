@@ -42,8 +42,8 @@ def engine_of(path: str, settings: TrainSettings) -> FSDPEngine:
 
 
 def num_compiled() -> int:
-    found: int = torch._dynamo.utils.counters["stats"]["unique_graphs"]
-    return found
+    counters: int = torch._dynamo.utils.counters["stats"]["unique_graphs"]
+    return counters
 
 
 @pytest.mark.slow
@@ -87,10 +87,10 @@ def test_in_bfloat16_what_is_compiled_is_no_further_from_the_exact_numbers(tmp_p
     torch._dynamo.reset()
     path, packs = write_config(tmp_path), [a_batch([5, 1, 9, 3, 7, 7]), a_batch([4, 8, 2])]
     halves = replace(PLAIN, precision="BFloat16")
-    engines = [engine_of(path, each) for each in (PLAIN, halves, replace(halves, compile=True))]
+    engines = [engine_of(path, item) for item in (PLAIN, halves, replace(halves, compile=True))]
     for batch in packs:
         exact, *rounded = (engine.log_probs(batch).values for engine in engines)
-        off, ours = (float(np.abs(each - exact).max()) for each in rounded)
+        off, ours = (float(np.abs(item - exact).max()) for item in rounded)
         assert 0 < ours <= 1.5 * off
     norms = [engine.update(packs[0], PolicyGradient())["update/gradient_norm"].value for engine in engines]
     assert norms[2] == pytest.approx(norms[0], rel=0.02) and norms[2] != norms[1]
@@ -127,7 +127,7 @@ class Parts:
 
     def called(self) -> str:
         """All that they call, in a line each."""
-        modules = [each for part in self.compiled for each in part.modules() if isinstance(each, GraphModule)]
+        modules = [module for part in self.compiled for module in part.modules() if isinstance(module, GraphModule)]
         nodes = [node for module in modules for node in module.graph.nodes if node.op.startswith("call")]
         return "\n".join(str(node.target) for node in nodes)
 
@@ -181,7 +181,7 @@ def learn(path: str, settings: TrainSettings, ranks: ProcessMesh, adapter: Adapt
         metrics = engine.update(a_batch(lengths), PolicyGradient())
         seen["norms"].append(metrics["update/gradient_norm"].value)
     graphs = num_compiled() - before
-    weights = {each: tensor.clone() for each, tensor in engine.weights(torch.float64)}
+    weights = {item: tensor.clone() for item, tensor in engine.weights(torch.float64)}
     return seen | {"graphs": graphs, "weights": weights}
 
 

@@ -56,7 +56,7 @@ def test_token_0_ends_a_response_like_any_other(tmp_path: Path) -> None:
         ({"hidden_act": "nothing"}, "cannot build what its config.json says: KeyError: 'nothing'; fetch the model"),
         ({"num_key_value_heads": 0}, "cannot build what its config.json says: ZeroDivisionError: integer"),
     ],
-    ids=lambda each: next(iter(each)) if isinstance(each, dict) else None,
+    ids=lambda item: next(iter(item)) if isinstance(item, dict) else None,
 )
 def test_a_config_that_transformers_stumbles_over_is_named(
     tmp_path: Path, change: dict[str, Any], message: str

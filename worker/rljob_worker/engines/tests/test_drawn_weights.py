@@ -38,22 +38,22 @@ def test_tensors_are_spread_as_transformers_spreads_them(tmp_path: Path, kind: s
     stock = dict(AutoModelForCausalLM.from_config(CONFIGS[kind]()).named_parameters())
     assert drawn.keys() == stock.keys()
     for name, expected in stock.items():
-        found, spread = drawn[name].detach(), float(expected.detach().std())
+        result, spread = drawn[name].detach(), float(expected.detach().std())
         if spread == 0:  # norms and biases
-            assert torch.equal(found, expected), name
+            assert torch.equal(result, expected), name
         else:  # of 192 numbers or more: by chance two spreads are 7 % apart
-            assert float(found.std()) == pytest.approx(spread, rel=0.2), name
-            assert abs(float(found.mean())) < 0.2 * spread, name
+            assert float(result.std()) == pytest.approx(spread, rel=0.2), name
+            assert abs(float(result.mean())) < 0.2 * spread, name
 
 
 def test_each_tensor_has_numbers_of_its_own_and_of_the_seed(tmp_path: Path) -> None:
     path = write_config(tmp_path, "qwen3_moe")
     one, again, other = (dict(checkpoint_tensors(_named(path, seed))) for seed in (SEED, SEED, SEED + 1))
-    matrices = {name: tensor for name, tensor in one.items() if tensor.std() > 0}
+    weights = {name: tensor for name, tensor in one.items() if tensor.std() > 0}
     assert all(torch.equal(tensor, again[name]) for name, tensor in one.items())
-    assert not any(torch.equal(tensor, other[name]) for name, tensor in matrices.items())
-    begins = {float(tensor.detach().flatten()[0]) for tensor in matrices.values()}
-    assert len(begins) == len(matrices)  # experts one by one
+    assert not any(torch.equal(tensor, other[name]) for name, tensor in weights.items())
+    begins = {float(tensor.detach().flatten()[0]) for tensor in weights.values()}
+    assert len(begins) == len(weights)  # experts one by one
 
 
 def _named(path: str, seed: int) -> list[tuple[str, torch.Tensor]]:
@@ -64,8 +64,8 @@ def test_a_critic_begins_as_its_policy(tmp_path: Path) -> None:
     path = write_config(tmp_path)
     policy, critic = random_policy(path, torch.float32, SEED), random_value_model(path, torch.float32, SEED)
     expected = dict(policy.base_model.named_parameters())
-    assert all(torch.equal(each, expected[name]) for name, each in critic.backbone.named_parameters())
-    assert not any(each.any() for each in critic.value_head.parameters())
+    assert all(torch.equal(item, expected[name]) for name, item in critic.backbone.named_parameters())
+    assert not any(parameter.any() for parameter in critic.value_head.parameters())
 
 
 def test_the_numbers_of_others_are_not_disturbed(tmp_path: Path) -> None:
@@ -106,17 +106,17 @@ def test_weights_are_the_same_on_any_ranks_and_with_either_library(
     path = write_config(tmp_path / "model", kind, tie_word_embeddings=True)
     ranks = run_ranks(mesh.size, own_part, tmp_path / "ranks", path, mesh, library, False)
     expected = dict(checkpoint_tensors(_named(path, SEED)))
-    for found in ranks:
-        assert found.keys() == expected.keys()
-        assert all(torch.equal(tensor, expected[name]) for name, tensor in found.items())
+    for rank in ranks:
+        assert rank.keys() == expected.keys()
+        assert all(torch.equal(tensor, expected[name]) for name, tensor in rank.items())
 
 
 def test_what_an_adapter_is_beside_is_drawn_alike(tmp_path: Path) -> None:
     path = write_config(tmp_path)
     expected = dict(_named(path, SEED))
-    found = own_part(0, path, Mesh(), "FSDP", True)  # merged with an adapter that is zero
-    assert found.keys() == expected.keys()
-    assert all(torch.equal(tensor, expected[name]) for name, tensor in found.items())
+    result = own_part(0, path, Mesh(), "FSDP", True)  # merged with an adapter that is zero
+    assert result.keys() == expected.keys()
+    assert all(torch.equal(tensor, expected[name]) for name, tensor in result.items())
 
 
 def draw(rank: int, path: str) -> dict[str, int]:
@@ -127,7 +127,7 @@ def draw(rank: int, path: str) -> dict[str, int]:
         with Peak() as drawing:
             model = empty(path, torch.float32)
             engine = FSDPEngine(model, settings, CPU, mesh_of_all(), DrawnWeights.of(model, SEED))
-        sizes = [each.numel() * each.element_size() for each in engine.model.parameters()]
+        sizes = [parameter.numel() * parameter.element_size() for parameter in engine.model.parameters()]
         peaks[name] = drawing.bytes()
     return {**peaks, "whole": sum(sizes), "largest": max(sizes)}
 

@@ -12,7 +12,7 @@ from transformers import Qwen3MoeConfig
 from transformers.models.qwen3_moe.modeling_qwen3_moe import Qwen3MoeTopKRouter
 
 from rljob_api.pipeline.meshes import Mesh
-from rljob_api.tests.patience import PATIENCE_SECONDS
+from rljob_api.tests.timeouts import TEST_TIMEOUT_SECONDS
 from rljob_worker.engines.fsdp import FSDPEngine, TrainSettings
 from rljob_worker.engines.micro_batch import MicroBatch, response_log_probs
 from rljob_worker.engines.models import Adapter, WeightFiles, empty_policy, load_policy, random_policy
@@ -42,9 +42,9 @@ def settings(**changes: object) -> TrainSettings:
 
 
 def policy(directory: Path, **changes: object) -> FSDPEngine:
-    found = settings(**changes)
+    result = settings(**changes)
     path = write_config(directory, "qwen3_moe")
-    return FSDPEngine(random_policy(path, found.master_dtype, 0), found, CPU)
+    return FSDPEngine(random_policy(path, result.master_dtype, 0), result, CPU)
 
 
 def weights_of(engine: FSDPEngine) -> dict[str, torch.Tensor]:
@@ -64,7 +64,7 @@ def test_files_name_experts_one_by_one_and_a_round_trip_keeps_every_bit(tmp_path
     assert f"model.layers.1.mlp.experts.{EXPERTS - 1}.up_proj.weight" in source
     sent = dict(engine.weights())
     assert source.keys() == exported.keys() == sent.keys()
-    assert all(torch.equal(source[name], each[name]) for name in source for each in (exported, sent))
+    assert all(torch.equal(source[name], item[name]) for name in source for item in (exported, sent))
 
 
 def test_a_generating_model_gets_experts_by_their_names_in_files(tmp_path: Path) -> None:
@@ -72,7 +72,7 @@ def test_a_generating_model_gets_experts_by_their_names_in_files(tmp_path: Path)
     engine = FSDPEngine(load_policy(path, torch.float32, CPU), TrainSettings(trainable=False), CPU)
     rollout = TransformersRollout(random_policy(path, torch.float32, 7), CPU, (END,))
     rollout.load_weights(engine.weights(), 1)
-    mine, theirs = (dict(each.model.named_parameters()) for each in (engine, rollout))
+    mine, theirs = (dict(item.model.named_parameters()) for item in (engine, rollout))
     assert all(torch.equal(mine[name], theirs[name]) for name in mine)
     with pytest.raises(InvalidJob, match=r"experts.0.down_proj.weight of the rollout model did not come"):
         rest = [pair for pair in engine.weights() if "layers.0.mlp.experts.0.down_proj" not in pair[0]]
@@ -102,13 +102,15 @@ def by_hand(engine: FSDPEngine, rows: MicroBatch) -> torch.Tensor:
     """The cost of the load without its coefficient, from logits of all routers of one forward pass."""
     logits: list[torch.Tensor] = []
     routers = [layer.mlp.gate for layer in engine.model.model.layers]
-    hooks = [each.register_forward_hook(lambda _module, _inputs, found: logits.append(found[0])) for each in routers]
+    hooks = [
+        router.register_forward_hook(lambda _module, _inputs, result: logits.append(result[0])) for router in routers
+    ]
     response_log_probs(engine.model, rows, 1.0)
     for hook in hooks:
         hook.remove()
     cost = torch.zeros((), dtype=torch.float64)
-    for each in logits:
-        p = torch.softmax(each.index_select(0, rows.predicts), -1)
+    for logit in logits:
+        p = torch.softmax(logit.index_select(0, rows.predicts), -1)
         chosen = torch.nn.functional.one_hot(p.topk(CHOSEN).indices, EXPERTS).sum(1).double()
         cost = cost + EXPERTS * (chosen.mean(0) * p.mean(0)).sum() / LAYERS
     return cost
@@ -121,13 +123,13 @@ def test_the_cost_of_the_load_and_its_gradient_are_those_of_the_formula(tmp_path
     cost = by_hand(engine, MicroBatch.of(batch, np.arange(len(batch)), CPU))
     (0.1 * cost).backward()
     cost = cost.detach()
-    parameters = [each for each in engine.model.parameters() if each.grad is not None]
-    expected = torch.stack([each.grad.square().sum() for each in parameters]).sum().sqrt()
+    parameters = [parameter for parameter in engine.model.parameters() if parameter.grad is not None]
+    expected = torch.stack([parameter.grad.square().sum() for parameter in parameters]).sum().sqrt()
     engine.model.zero_grad()
-    found = engine.update(batch, Nothing())
-    assert found["update/expert_balance_loss"].value == pytest.approx(float(cost), abs=1e-12)
-    assert found["update/gradient_norm"].value == pytest.approx(float(expected), rel=1e-9)
-    assert found["update/expert_load_max"].value > 1 > found["update/expert_load_min"].value
+    result = engine.update(batch, Nothing())
+    assert result["update/expert_balance_loss"].value == pytest.approx(float(cost), abs=1e-12)
+    assert result["update/gradient_norm"].value == pytest.approx(float(expected), rel=1e-9)
+    assert result["update/expert_load_max"].value > 1 > result["update/expert_load_min"].value
 
 
 SPLIT, RECOMPUTED = {"tokens_per_micro_batch": 12}, {"activation_checkpointing": True}
@@ -138,7 +140,7 @@ def test_an_update_is_the_same_however_rows_are_split_and_recomputed(
     tmp_path: Path, coefficient: float, changes: dict[str, int]
 ) -> None:
     batch = a_batch(LENGTHS)
-    plain, other = (policy(tmp_path, router_aux_loss_coefficient=coefficient, **each) for each in ({}, changes))
+    plain, other = (policy(tmp_path, router_aux_loss_coefficient=coefficient, **item) for item in ({}, changes))
     for _ in range(2):
         left, right = plain.update(batch, PolicyGradient()), other.update(batch, PolicyGradient())
         for name in ("update/gradient_norm", "update/expert_balance_loss", "update/expert_load_max"):
@@ -152,16 +154,16 @@ def train(rank: int, path: str, mesh: Mesh) -> dict[str, object]:
         empty_policy(path, torch.float64),
         settings(tokens_per_micro_batch=14, held_bytes=0),
         CPU,
-        build_meshes([mesh], rank, CPU, deadline_seconds=PATIENCE_SECONDS)[mesh],
+        build_meshes([mesh], rank, CPU, deadline_seconds=TEST_TIMEOUT_SECONDS)[mesh],
         WeightFiles.find(path),
     )
     batch = a_batch(LENGTHS)
     if mesh.dp > 1:
         copy = rank // mesh.cp
         batch = batch.take([range(5), range(5, 8)][copy] if copy < 2 else [])
-    found = engine.update(batch, PolicyGradient())
+    result = engine.update(batch, PolicyGradient())
     experts = dict(engine.model.named_parameters())["model.layers.0.mlp.experts.down_proj"]
-    return {"metrics": found, "weights": weights_of(engine), "experts": len(local_part(experts))}
+    return {"metrics": result, "weights": weights_of(engine), "experts": len(local_part(experts))}
 
 
 @pytest.mark.parametrize(("mesh", "experts"), [(Mesh(dp=3), [2, 2, 2]), (Mesh(dp=2, cp=2), [2, 2, 2, 0])])
@@ -169,11 +171,11 @@ def test_ranks_train_like_one(tmp_path: Path, mesh: Mesh, experts: list[int]) ->
     path = write_model(tmp_path / "model", "qwen3_moe")
     (alone,) = run_ranks(1, train, tmp_path / "1", path, Mesh())
     ranks = run_ranks(mesh.size, train, tmp_path / "many", path, mesh)
-    assert [each["experts"] for each in ranks] == experts
-    for each in ranks:
-        assert largest_difference(alone["weights"], each["weights"]) < 1e-10
+    assert [rank["experts"] for rank in ranks] == experts
+    for rank in ranks:
+        assert largest_difference(alone["weights"], rank["weights"]) < 1e-10
         for name in ("update/expert_load_max", "update/expert_balance_loss"):
-            assert each["metrics"][name].value == pytest.approx(alone["metrics"][name].value, rel=1e-10)
+            assert rank["metrics"][name].value == pytest.approx(alone["metrics"][name].value, rel=1e-10)
 
 
 def test_the_coefficient_is_the_jobs_or_the_models(tmp_path: Path) -> None:
@@ -181,8 +183,8 @@ def test_the_coefficient_is_the_jobs_or_the_models(tmp_path: Path) -> None:
 
     def norm(coefficient: float | None, **config: object) -> float:
         path = write_config(tmp_path, "qwen3_moe", router_aux_loss_coef=0.1, **config)
-        found = settings(router_aux_loss_coefficient=coefficient)
-        engine = FSDPEngine(random_policy(path, torch.float64, 0), found, CPU)
+        result = settings(router_aux_loss_coefficient=coefficient)
+        engine = FSDPEngine(random_policy(path, torch.float64, 0), result, CPU)
         return engine.update(batch, Nothing())["update/gradient_norm"].value
 
     assert norm(None, output_router_logits=True) == norm(0.1) > 0

@@ -15,7 +15,7 @@ from transformers import AutoModelForCausalLM
 
 from rljob_worker.engines.fsdp import FSDPEngine, TrainSettings
 from rljob_worker.engines.fsdp.export.adapter_files import export_adapter
-from rljob_worker.engines.fsdp.export.directory import export
+from rljob_worker.engines.fsdp.export.directory import export_directory
 from rljob_worker.engines.fsdp.export.tensor_file import write_tensors
 from rljob_worker.engines.models import Adapter, DrawnWeights, empty_policy, load_policy, random_policy
 from rljob_worker.engines.tests.builders import export_of, save, write_config, write_model
@@ -49,7 +49,7 @@ def test_memory_is_that_of_a_bucket_whatever_the_size_of_the_model(tmp_path: Pat
     whole = sum(parameter.nbytes for parameter in engine.model.parameters())
     largest = max(parameter.nbytes for parameter in engine.model.parameters())
     with Peak() as exporting:
-        export(
+        export_directory(
             empty_policy(path, torch.float32),
             tmp_path / "checkpoint",
             tmp_path / "out",
@@ -76,9 +76,9 @@ def test_files_are_of_a_size_and_listed_as_transformers_reads_them(tmp_path: Pat
     for file in files:
         with safe_open(tmp_path / "out" / file, framework="pt") as opened:
             assert opened.metadata() == {"format": "pt"}
-        found = load_file(tmp_path / "out" / file)
-        assert found.keys() == {name for name, place in index["weight_map"].items() if place == file}
-        assert all(torch.equal(tensor, source[name]) for name, tensor in found.items())
+        result = load_file(tmp_path / "out" / file)
+        assert result.keys() == {name for name, place in index["weight_map"].items() if place == file}
+        assert all(torch.equal(tensor, source[name]) for name, tensor in result.items())
     stock = AutoModelForCausalLM.from_pretrained(tmp_path / "out")
     assert all(torch.equal(tensor, engine.model.get_parameter(name)) for name, tensor in stock.named_parameters())
 
@@ -89,15 +89,15 @@ def test_weights_are_rounded_to_the_precision_of_the_job(tmp_path: Path, precisi
     path = write_config(tmp_path / "model")
     engine = FSDPEngine(random_policy(path, settings.master_dtype, 0), settings, CPU)
     export_of(engine, tmp_path / "out", file_bytes=20_000)
-    found: dict[str, torch.Tensor] = {}
+    result: dict[str, torch.Tensor] = {}
     for file in (tmp_path / "out").glob("*.safetensors"):
-        found |= load_file(file)
+        result |= load_file(file)
     for name, tensor in engine.weights(settings.master_dtype):
-        assert found[name].dtype == settings.dtype and torch.equal(found[name], tensor.to(settings.dtype)), name
+        assert result[name].dtype == settings.dtype and torch.equal(result[name], tensor.to(settings.dtype)), name
     index, config = (
         json.loads((tmp_path / "out" / name).read_text()) for name in ("model.safetensors.index.json", "config.json")
     )
-    assert index["metadata"]["total_size"] == sum(tensor.nbytes for tensor in found.values())
+    assert index["metadata"]["total_size"] == sum(tensor.nbytes for tensor in result.values())
     assert config["dtype"] == str(settings.dtype).removeprefix("torch.")
 
 
@@ -128,10 +128,10 @@ def test_an_adapter_of_a_model_that_was_drawn_is_merged_into_what_was_drawn(tmp_
     save(engine, tmp_path / "checkpoint")
     empty = empty_policy(path, torch.float32)
     base = DrawnWeights.of(empty, 3)
-    export(empty, tmp_path / "checkpoint", tmp_path / "out", torch.float32, adapter=adapter, base=base)
-    found = load_file(tmp_path / "out" / "model.safetensors")
+    export_directory(empty, tmp_path / "checkpoint", tmp_path / "out", torch.float32, adapter=adapter, base=base)
+    file = load_file(tmp_path / "out" / "model.safetensors")
     for name, tensor in random_policy(path, torch.float32, 3).named_parameters():
-        assert torch.equal(found[name], tensor + (1.0 if ".q_proj." in name else 0.0)), name
+        assert torch.equal(file[name], tensor + (1.0 if ".q_proj." in name else 0.0)), name
 
 
 @pytest.mark.parametrize("targets", [("q_proj",), ()], ids=["one", "all there are"])
@@ -173,7 +173,7 @@ def test_a_checkpoint_of_another_model_is_refused_before_anything_is_written(tmp
     path, smaller = write_model(tmp_path / "model"), write_config(tmp_path / "smaller", num_hidden_layers=1)
     saved(path, tmp_path / "checkpoint")
     with pytest.raises(InvalidJob, match=r"of another model: it holds 11 tensors .* model.layers.1.input_layernorm"):
-        export(empty_policy(smaller, torch.float32), tmp_path / "checkpoint", tmp_path / "out", torch.float32)
+        export_directory(empty_policy(smaller, torch.float32), tmp_path / "checkpoint", tmp_path / "out", torch.float32)
     assert not (tmp_path / "out").exists()
 
 
@@ -182,7 +182,7 @@ def test_a_file_is_bit_for_bit_what_the_library_reads(tmp_path: Path) -> None:
     for dtype in (torch.float64, torch.float32, torch.bfloat16, torch.float16):
         cast = {name: tensor.to(dtype) for name, tensor in tensors.items()}
         file = tmp_path / f"{dtype}.safetensors"
-        write_tensors(file, {name: tuple(each.shape) for name, each in tensors.items()}, dtype, tensors.items())
-        found = load_file(file)
-        assert found.keys() == cast.keys() and all(torch.equal(found[name], cast[name]) for name in cast)
+        write_tensors(file, {name: tuple(item.shape) for name, item in tensors.items()}, dtype, tensors.items())
+        result = load_file(file)
+        assert result.keys() == cast.keys() and all(torch.equal(result[name], cast[name]) for name in cast)
         assert int.from_bytes(file.read_bytes()[:8], "little") % 8 == 0  # where numbers of any type may begin

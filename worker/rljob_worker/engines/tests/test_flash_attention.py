@@ -35,7 +35,7 @@ def row_by_row(
         steps = torch.arange(end - start)
         age = steps[:, None] - steps[None, :]
         mask = (age >= 0) & (age <= (window_size[0] if window_size[0] >= 0 else end))
-        parts = (each[start:end].transpose(0, 1) for each in (query, key, value))
+        parts = (item[start:end].transpose(0, 1) for item in (query, key, value))
         out = F.scaled_dot_product_attention(*parts, attn_mask=mask, scale=scale, enable_gqa=enable_gqa)
         outputs.append(out.transpose(0, 1))
     return torch.cat(outputs)
@@ -48,9 +48,9 @@ def test_rows_without_padding_attend_as_rectangles_do(window: int | None) -> Non
     rows = pack(prompts, Column.ragged([[1, 2, 3, 4], [9], [8] * 7, [4, 4]]))
     layout = rows.sequences, rows.sequence_lengths, len(rows.token_ids), CPU
     query, key, value = (torch.randn(1, heads, len(rows.token_ids), 8, dtype=torch.float64) for heads in (4, 2, 2))
-    found = FlashRows.build(*layout).attend(query, key, value, 0.3, window, kernel=row_by_row)
+    attend = FlashRows.build(*layout).attend(query, key, value, 0.3, window, kernel=row_by_row)
     expected = PackedLayout.build(*layout).attend(query, key, value, Formula(scale=0.3, window=window))
-    assert found.shape == expected.shape and np.allclose(found, expected, atol=1e-12)
+    assert attend.shape == expected.shape and np.allclose(attend, expected, atol=1e-12)
 
 
 def test_the_kernel_is_for_some_devices_and_numbers() -> None:

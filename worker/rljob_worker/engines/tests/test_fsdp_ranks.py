@@ -92,13 +92,13 @@ def train_adapter(rank: int, path: str, checkpoint: Path) -> dict[str, Any]:
     """Updates of an adapter in two precisions; one goes on from the other's checkpoint where there is one."""
     ranks = mesh_of_all()
     batches = [share(index, ranks) for index in range(len(LENGTHS))]
-    found: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     for settings in (EXACT, MIXED):
         engine = adapted(path, settings, ranks)
         for batch in batches:
             engine.update(batch, PolicyGradient())
         engine.update(batches[0], Distillation(), reference=BaseModel(engine))
-        found |= {
+        result |= {
             f"{settings.precision} weights": snapshot(engine),
             f"{settings.precision} base": BaseModel(engine).log_probs(batches[0]).values,
             f"{settings.precision} log_probs": engine.log_probs(batches[0]).values,
@@ -108,8 +108,8 @@ def train_adapter(rank: int, path: str, checkpoint: Path) -> dict[str, Any]:
             export_of(engine, checkpoint / f"{settings.precision} exported")
     other = adapted(path, EXACT, ranks)
     other.load(checkpoint / "Float64")
-    found["loaded"] = snapshot(other)
-    return found
+    result["loaded"] = snapshot(other)
+    return result
 
 
 def adapted(path: str, settings: TrainSettings, mesh: ProcessMesh) -> FSDPEngine:
@@ -188,7 +188,7 @@ def test_a_model_that_is_reduced_after_every_micro_batch_learns_the_same(workpla
 
 def num_collectives(rank: int, path: str) -> dict[str, dict[str, float]]:
     """In an update of a model that is as large as one may be whose gradients are held, and of one a byte larger."""
-    ranks, found = mesh_of_all(), {}
+    ranks, result = mesh_of_all(), {}
     size = sum(parameter.nbytes for parameter in random_policy(path, torch.float64, 0).parameters())
     for name, held_bytes in (("held", size), ("reduced", size - 1)):
         settings = replace(EXACT, held_bytes=held_bytes)
@@ -196,12 +196,12 @@ def num_collectives(rank: int, path: str) -> dict[str, dict[str, float]]:
         with profile(activities=[ProfilerActivity.CPU]) as seen:
             metrics = engine.update(share(0, ranks), PolicyGradient())
         counts = {event.key: event.count for event in seen.key_averages()}
-        found[name] = {
+        result[name] = {
             "micro-batches": metrics["update/micro_batches"].value,
             "reductions": counts["c10d::_reduce_scatter_base_"],
             "gatherings": counts["c10d::_allgather_base_"],
         }
-    return found
+    return result
 
 
 def test_gradients_of_a_model_that_is_held_are_reduced_once_in_an_optimizer_step(workplace: dict[str, Any]) -> None:

@@ -21,8 +21,8 @@ def test_two_tokens_worked_by_hand() -> None:
     # KL = 1/4 ln(1/2) + 3/4 ln(3/2) = 0.130812
     logits = torch.tensor([[0.0, 0.5 * math.log(3)]]).repeat(2, 1)
     expected = 0.25 * math.log(0.5) + 0.75 * math.log(1.5)
-    found = full_kl(logits, torch.zeros(2, 2), 0.5)
-    torch.testing.assert_close(found, torch.tensor([expected, expected]))
+    result = full_kl(logits, torch.zeros(2, 2), 0.5)
+    torch.testing.assert_close(result, torch.tensor([expected, expected]))
     assert full_kl(logits, logits, 0.5).tolist() == [0.0, 0.0]
 
 
@@ -41,9 +41,9 @@ def test_updates_bring_a_policy_to_its_reference(tmp_path: Path) -> None:
 def test_a_policy_does_not_diverge_from_itself(tmp_path: Path) -> None:
     path, batch = write_config(tmp_path), a_batch([5, 1, 9])
     engine, same = (FSDPEngine(random_policy(path, torch.float64, 0), SETTINGS, torch.device("cpu")) for _ in range(2))
-    found = engine.update(batch, Distillation(), reference=same)
-    assert found["update/loss"].value == pytest.approx(0.0, abs=1e-14)
-    assert found["update/gradient_norm"].value == pytest.approx(0.0, abs=1e-12)
+    result = engine.update(batch, Distillation(), reference=same)
+    assert result["update/loss"].value == pytest.approx(0.0, abs=1e-14)
+    assert result["update/gradient_norm"].value == pytest.approx(0.0, abs=1e-12)
 
 
 def test_without_a_reference_the_divergence_is_refused(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Shard
 
 from rljob_api.pipeline.meshes import Mesh
-from rljob_api.tests.patience import PATIENCE_SECONDS
+from rljob_api.tests.timeouts import TEST_TIMEOUT_SECONDS
 from rljob_worker.engines.fsdp import FSDPEngine, TrainSettings
 from rljob_worker.engines.fsdp.tensors.buckets import Named, Scattered, buckets
 from rljob_worker.engines.fsdp.tensors.full import buckets_at, full_tensors
@@ -125,45 +125,45 @@ def gather_everything(rank: int, path: str) -> dict[str, Any]:
 def gather_with(traffic: Traffic, rank: int, path: str) -> dict[str, Any]:
     group = dist.group.WORLD
     mesh, parts = DeviceMesh.from_group(group, "cpu"), over(group)
-    found: dict[str, Any] = {"everybody": copied(full_tensors(sharded(mesh), parts, bucket_bytes=LIMIT))}
-    found["all gathers"] = len(traffic.gathers)
+    result: dict[str, Any] = {"everybody": copied(full_tensors(sharded(mesh), parts, bucket_bytes=LIMIT))}
+    result["all gathers"] = len(traffic.gathers)
     for sources in SOURCES:
         for dtype in (None, torch.bfloat16):
             traffic.gathers.clear()
             named = copied(
                 tensors_at(sharded(mesh), parts, sources, dtype, bucket_bytes=LIMIT if dtype is None else 32)
             )
-            found[f"{sources} {dtype}"] = named, list(traffic.gathers)
+            result[f"{sources} {dtype}"] = named, list(traffic.gathers)
     traffic.gathers.clear()
-    found["replicated"] = copied(tensors_at(whole(), parts, [2, 1], bucket_bytes=LIMIT)), list(traffic.gathers)
+    result["replicated"] = copied(tensors_at(whole(), parts, [2, 1], bucket_bytes=LIMIT)), list(traffic.gathers)
     layers = [(f"layer{i}", torch.zeros(8, 16)) for i in range(64)]
-    found["bytes"] = [
+    result["bytes"] = [
         sum(tensor.nbytes for _, tensor in tensors_at(sharded(mesh, layers), parts, sources, bucket_bytes=1024))
         for sources in SOURCES
     ]
-    found["places"] = [tensor.data_ptr() for _, tensor in tensors_at(sharded(mesh), parts, [0], bucket_bytes=1)]
-    meshes = build_meshes(MESHES, rank, CPU, deadline_seconds=PATIENCE_SECONDS)
+    result["places"] = [tensor.data_ptr() for _, tensor in tensors_at(sharded(mesh), parts, [0], bucket_bytes=1)]
+    meshes = build_meshes(MESHES, rank, CPU, deadline_seconds=TEST_TIMEOUT_SECONDS)
     pair = meshes[MESHES[0]].group("dp")
     if rank in (1, 3):
         two = DeviceMesh.from_group(pair, "cpu")
-        found["pair"] = (
+        result["pair"] = (
             copied(full_tensors(sharded(two), over(pair))),
             copied(tensors_at(sharded(two), over(pair), [1])),
         )
     engine = FSDPEngine(random_policy(path, torch.float32, 0), TrainSettings(precision="BFloat16"), CPU, mesh_of_all())
-    found["engine"] = copied(chain.from_iterable(engine.weight_buckets([1, 2], bucket_bytes=4096)))
-    found["rounds"] = [sum(1 for _ in bucket) for bucket in buckets_at(sharded(mesh), parts, [3, 0], None, LIMIT)]
-    found["default"] = copied(engine.weights())
-    found["masters"] = copied(chain.from_iterable(engine.weight_buckets([0], torch.float32)))
-    found["split"] = [gather_parts(Parts.of(meshes[mesh]), traffic) for mesh in MESHES]
-    return found
+    result["engine"] = copied(chain.from_iterable(engine.weight_buckets([1, 2], bucket_bytes=4096)))
+    result["rounds"] = [sum(1 for _ in bucket) for bucket in buckets_at(sharded(mesh), parts, [3, 0], None, LIMIT)]
+    result["default"] = copied(engine.weights())
+    result["masters"] = copied(chain.from_iterable(engine.weight_buckets([0], torch.float32)))
+    result["split"] = [gather_parts(Parts.of(meshes[mesh]), traffic) for mesh in MESHES]
+    return result
 
 
 def gather_parts(parts: Parts, traffic: Traffic) -> dict[str, Any]:
     """Gather a layer that ranks of a mesh split."""
     mine = split(parts, layer(LAYER))
-    found: dict[str, Any] = {"everybody": copied(full_tensors(mine, parts, bucket_bytes=500))}
-    found["sources"] = [
+    result: dict[str, Any] = {"everybody": copied(full_tensors(mine, parts, bucket_bytes=500))}
+    result["sources"] = [
         copied(tensors_at(split(parts, layer(LAYER)), parts, sources, dtype, bucket_bytes=500))
         for sources in SOURCES
         for dtype in (None, torch.bfloat16)
@@ -171,9 +171,9 @@ def gather_parts(parts: Parts, traffic: Traffic) -> dict[str, Any]:
     traffic.given.clear()
     even = {"norm.weight": (8,), "q_proj.weight": (8, 4), "o_proj.weight": (4, 8), "embed_tokens.weight": (8, 8)}
     buckets_of_two = buckets_at(split(parts, layer(even)), parts, [3, 0], bucket_bytes=288)
-    found["names"] = [name for bucket in buckets_of_two for name, _ in bucket]
-    found["given"] = list(traffic.given)
-    return found
+    result["names"] = [name for bucket in buckets_of_two for name, _ in bucket]
+    result["given"] = list(traffic.given)
+    return result
 
 
 def copied(named: Any) -> list[Named]:
@@ -187,9 +187,9 @@ def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     return run_ranks(4, gather_everything, directory, write_config(directory / "model", tie_word_embeddings=True))
 
 
-def assert_same(found: list[Named], expected: list[Named]) -> None:
-    assert [name for name, _ in found] == [name for name, _ in expected]
-    for (name, left), (_, right) in zip(found, expected, strict=True):
+def assert_same(result: list[Named], expected: list[Named]) -> None:
+    assert [name for name, _ in result] == [name for name, _ in expected]
+    for (name, left), (_, right) in zip(result, expected, strict=True):
         assert left.dtype == right.dtype and torch.equal(left, right), name
 
 
@@ -212,8 +212,8 @@ def test_every_source_gets_its_share_and_no_other_rank_any(
     ranks: list[dict[str, Any]], sources: list[int], dtype: torch.dtype | None
 ) -> None:
     tensors = dict(whole(dtype or torch.float32))
-    for rank, found in enumerate(ranks):
-        named, gathers = found[f"{sources} {dtype}"]
+    for rank, result in enumerate(ranks):
+        named, gathers = result[f"{sources} {dtype}"]
         mine = [bucket for i, bucket in enumerate(BUCKETS) if sources[i % len(sources)] == rank]
         assert_same(named, [(name, tensors[name]) for bucket in mine for name in bucket])
         assert [where for where, _ in gathers] == [sources[i % len(sources)] for i in range(len(BUCKETS))]
@@ -243,8 +243,8 @@ def test_what_every_rank_has_whole_is_shared_out_without_a_word(ranks: list[dict
         3: [],
     }
     tensors = dict(whole())
-    for rank, found in enumerate(ranks):
-        named, gathers = found["replicated"]
+    for rank, result in enumerate(ranks):
+        named, gathers = result["replicated"]
         assert_same(named, [(name, tensors[name]) for bucket in expected[rank] for name in bucket])
         assert gathers == []
 
@@ -284,8 +284,8 @@ def test_what_ranks_split_gets_whole_at_its_source_alone(ranks: list[dict[str, A
         expected = {rank: list[Named]() for rank in range(4)}
         for at, bucket in enumerate([names[:3], names[3:]] if dtype == torch.float32 else [names]):
             expected[sources[at % len(sources)]] += [(name, tensors[name]) for name in bucket]
-        for rank, found in enumerate(ranks):
-            assert_same(found["split"][number]["sources"][case], expected[rank])
+        for rank, result in enumerate(ranks):
+            assert_same(result["split"][number]["sources"][case], expected[rank])
 
 
 def test_of_what_ranks_split_every_byte_travels_once(ranks: list[dict[str, Any]]) -> None:
@@ -294,9 +294,9 @@ def test_of_what_ranks_split_every_byte_travels_once(ranks: list[dict[str, Any]]
     To rank 3: of the norm, which it has half of, rank 1 gives the other 16 bytes, of the two matrices every rank 64.
     To rank 0: of the embedding rank 2 gives 128. Nobody else takes part.
     """
-    found = [rank["split"][0] for rank in ranks]
-    assert [each["given"] for each in found] == [[64, 0], [16, 64], [64, 128], [0, 0]]
-    assert [each["names"] for each in found] == [
+    result = [rank["split"][0] for rank in ranks]
+    assert [item["given"] for item in result] == [[64, 0], [16, 64], [64, 128], [0, 0]]
+    assert [item["names"] for item in result] == [
         ["embed_tokens.weight"],
         [],
         [],
@@ -305,11 +305,11 @@ def test_of_what_ranks_split_every_byte_travels_once(ranks: list[dict[str, Any]]
 
 
 def test_buckets_are_full_but_not_fuller() -> None:
-    found = list(buckets(scattered(whole()), LIMIT))
-    assert [[each.name for each in bucket.tensors] for bucket in found] == BUCKETS
+    result = list(buckets(scattered(whole()), LIMIT))
+    assert [[tensor.name for tensor in bucket.tensors] for bucket in result] == BUCKETS
     # half the bytes as bfloat16: 24 + 2 + 36, 10 + 16 + 14, 80 alone, 32
     halved = buckets(scattered(whole()), LIMIT, torch.bfloat16)
-    assert [[each.name for each in bucket.tensors] for bucket in halved] == [
+    assert [[tensor.name for tensor in bucket.tensors] for bucket in halved] == [
         ["t0", "t1", "t2"],
         ["t3", "t4", "t5"],
         ["t6"],
@@ -324,8 +324,8 @@ def scattered(named: list[Named]) -> list[Scattered]:
 
 def test_tensors_of_two_dtypes_share_no_bucket() -> None:
     mixed = [("a", torch.zeros(2)), ("b", torch.zeros(2)), ("c", torch.zeros(2, dtype=torch.float64))]
-    found = list(buckets(scattered(mixed), 1 << 20))
-    assert [([each.name for each in bucket.tensors], bucket.dtype) for bucket in found] == [
+    result = list(buckets(scattered(mixed), 1 << 20))
+    assert [([tensor.name for tensor in bucket.tensors], bucket.dtype) for bucket in result] == [
         (["a", "b"], torch.float32),
         (["c"], torch.float64),
     ]
@@ -339,9 +339,9 @@ def test_every_rank_gets_one_item_of_every_round(ranks: list[dict[str, Any]]) ->
 
 def test_a_rank_alone_lends_its_own_tensors() -> None:
     tensors = whole()
-    for found in (list(full_tensors(tensors, ALONE)), list(tensors_at(tensors, ALONE, [0], bucket_bytes=8))):
-        assert_same(found, tensors)
-        assert [tensor.data_ptr() for _, tensor in found] == [tensor.data_ptr() for _, tensor in tensors]
+    for result in (list(full_tensors(tensors, ALONE)), list(tensors_at(tensors, ALONE, [0], bucket_bytes=8))):
+        assert_same(result, tensors)
+        assert [tensor.data_ptr() for _, tensor in result] == [tensor.data_ptr() for _, tensor in tensors]
     (cast,) = full_tensors(tensors[:1], ALONE, torch.float64)
     assert cast[1].dtype == torch.float64
 

@@ -42,12 +42,12 @@ def test_values_and_gradients_are_those_of_whole_logits(
     expected = whole(leaves, targets, 0.7, cap)
     bias = leaves[2] if with_bias else None
     made = linear_log_probs(LastLayer(leaves[0], leaves[1], bias, cap), targets, 0.7, entropy="Loss")
-    found = (made.log_probs, made.entropy)
+    result = (made.log_probs, made.entropy)
     gradients = []
-    for log_probs, entropy in (expected, found):
+    for log_probs, entropy in (expected, result):
         assert entropy is not None
         gradients.append(torch.autograd.grad((weights * log_probs + weights.flip(0) * entropy).sum(), leaves))
-    for mine, theirs in zip((*found, *gradients[1]), (*expected, *gradients[0]), strict=True):
+    for mine, theirs in zip((*result, *gradients[1]), (*expected, *gradients[0]), strict=True):
         assert mine is not None
         torch.testing.assert_close(mine, theirs, atol=1e-12, rtol=0)
 
@@ -72,12 +72,12 @@ def test_the_whole_divergence_is_that_of_whole_logits(
     theirs = torch.nn.functional.linear(reference.hidden, reference.weight, reference.bias)
     log_q = torch.log_softmax(bound(theirs) / 0.7, -1)
     expected = KL_ESTIMATORS["Full"](log_p, log_q, log_p)
-    found = linear_log_probs(LastLayer(*leaves, cap), targets, 0.7, reference=reference)
-    assert found.full_kl is not None
-    torch.testing.assert_close(found.full_kl, expected, atol=1e-12, rtol=0)
+    result = linear_log_probs(LastLayer(*leaves, cap), targets, 0.7, reference=reference)
+    assert result.full_kl is not None
+    torch.testing.assert_close(result.full_kl, expected, atol=1e-12, rtol=0)
     both = [  # together with log-probs, whose gradient comes the same way
         torch.autograd.grad((weights * kl).sum() + log_probs.sum(), leaves)
-        for kl, log_probs in ((found.full_kl, found.log_probs), (expected, whole(leaves, targets, 0.7, cap)[0]))
+        for kl, log_probs in ((result.full_kl, result.log_probs), (expected, whole(leaves, targets, 0.7, cap)[0]))
     ]
     for mine, wanted in zip(*both, strict=True):
         torch.testing.assert_close(mine, wanted, atol=1e-12, rtol=0)
@@ -85,8 +85,8 @@ def test_the_whole_divergence_is_that_of_whole_logits(
 
 def test_an_entropy_that_is_a_figure_has_no_gradient_and_one_that_nobody_wants_is_not_there() -> None:
     leaves, targets = layer(with_bias=False)
-    found = linear_log_probs(LastLayer(*leaves), targets, 1.0, entropy="Figure")
-    log_probs, entropy = found.log_probs, found.entropy
+    result = linear_log_probs(LastLayer(*leaves), targets, 1.0, entropy="Figure")
+    log_probs, entropy = result.log_probs, result.entropy
     assert entropy is not None and not entropy.requires_grad
     torch.testing.assert_close(entropy, whole(leaves, targets, 1.0, None)[1])
     gradients = torch.autograd.grad(log_probs.sum(), leaves)
@@ -111,9 +111,9 @@ def test_no_tensor_has_a_word_for_every_token(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(room, "CHUNK_ELEMENTS", 2 * VOCABULARY)
     leaves, targets = layer(with_bias=False)
     with Largest() as largest:
-        found = linear_log_probs(LastLayer(*leaves), targets, 0.7, entropy="Loss", reference=other())
-        assert found.entropy is not None and found.full_kl is not None
-        (found.log_probs + found.entropy + found.full_kl).sum().backward()
+        result = linear_log_probs(LastLayer(*leaves), targets, 0.7, entropy="Loss", reference=other())
+        assert result.entropy is not None and result.full_kl is not None
+        (result.log_probs + result.entropy + result.full_kl).sum().backward()
     # 7 x 11 logits would be 77; the weight and its gradient have 11 x 5 = 55
     assert 22 <= largest.elements <= 55
     assert leaves[1].grad is not None

@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 
 from rljob_api.pipeline.meshes import Mesh
-from rljob_api.tests.patience import PATIENCE_SECONDS
+from rljob_api.tests.timeouts import TEST_TIMEOUT_SECONDS
 from rljob_worker.engines.fsdp.collectives import Agreement
 from rljob_worker.engines.parallel.mesh import alone, build_meshes
 from rljob_worker.engines.parallel.mesh_ranks import COPY, SHARDS
@@ -49,39 +49,39 @@ def meet(rank: int) -> dict[str, Any]:
 
 
 def find(rank: int, counted: Counted) -> dict[str, Any]:
-    meshes = build_meshes(ALL, rank, CPU, deadline_seconds=PATIENCE_SECONDS)
-    found: dict[str, Any] = {"made": len(counted.take()), "meshes": len(meshes)}
+    meshes = build_meshes(ALL, rank, CPU, deadline_seconds=TEST_TIMEOUT_SECONDS)
+    result: dict[str, Any] = {"made": len(counted.take()), "meshes": len(meshes)}
     tensor, context, data, one_copy = (meshes[mesh] for mesh in (TENSOR, CONTEXT, DATA, ONE_COPY))
-    found["groups"] = {
+    result["groups"] = {
         name: (ranks_of(mesh.group("dp")), ranks_of(mesh.group(*COPY)), ranks_of(mesh.group(*SHARDS)))
         for name, mesh in (("tensor", tensor), ("context", context), ("data", data), ("one copy", one_copy))
     }
-    found["other axes"] = ranks_of(tensor.group("tp")), ranks_of(tensor.group("cp")), ranks_of(context.group("cp"))
-    found["world"] = data.group("dp") is dist.group.WORLD and one_copy.group("tp") is dist.group.WORLD
-    found["shared"] = tensor.group("dp") is context.group("dp")
-    found["leads"] = [mesh.is_leader for mesh in (tensor, context, data, one_copy)]
+    result["other axes"] = ranks_of(tensor.group("tp")), ranks_of(tensor.group("cp")), ranks_of(context.group("cp"))
+    result["world"] = data.group("dp") is dist.group.WORLD and one_copy.group("tp") is dist.group.WORLD
+    result["shared"] = tensor.group("dp") is context.group("dp")
+    result["leads"] = [mesh.is_leader for mesh in (tensor, context, data, one_copy)]
     for name, mesh in (("tensor", tensor), ("context", context), ("data", data), ("one copy", one_copy)):
         own = torch.tensor([10.0 ** (rank // mesh.mesh.ranks_per_copy), 1.0], dtype=torch.float64)
-        found[f"sum {name}"] = mesh.sum(own).tolist(), own.tolist(), counted.take()
+        result[f"sum {name}"] = mesh.sum(own).tolist(), own.tolist(), counted.take()
     # a peer that is off by a little gets what leaders make of theirs
-    found["leaders' sum"] = tensor.sum(torch.tensor([1.0 if tensor.is_leader else 1.5])).tolist()
-    found["counts"] = {
+    result["leaders' sum"] = tensor.sum(torch.tensor([1.0 if tensor.is_leader else 1.5])).tolist()
+    result["counts"] = {
         name: Agreement(mesh).gather([mesh.mesh.dp_rank(rank), 7.0]).tolist()
         for name, mesh in (("tensor", tensor), ("context", context), ("data", data), ("one copy", one_copy))
     }
     gradients = [torch.full((2,), float(2 * mesh_rank(context.group(*SHARDS)) + 1))]
-    found["norms"] = (
+    result["norms"] = (
         Agreement(context).gradient_norm(gradients, []),
         Agreement(tensor).gradient_norm(gradients, []),
         Agreement(tensor).gradient_norm([], gradients),
     )
     counted.take()
-    found["told"] = [told(mesh, rank, (2, 2)) for mesh in (tensor, context, data, one_copy)]
-    found["broadcasts"] = counted.take()
-    found["ranges"] = [mesh.range_in_copy(rank - 2 + (1 << 40)) for mesh in (tensor, context, data, one_copy)]
-    found["failure"] = failure(tensor, rank)
-    found["after"] = told(tensor, rank, (2, 2))
-    return found
+    result["told"] = [group_report(mesh, rank, (2, 2)) for mesh in (tensor, context, data, one_copy)]
+    result["broadcasts"] = counted.take()
+    result["ranges"] = [mesh.range_in_copy(rank - 2 + (1 << 40)) for mesh in (tensor, context, data, one_copy)]
+    result["failure"] = failure(tensor, rank)
+    result["after"] = group_report(tensor, rank, (2, 2))
+    return result
 
 
 def ranks_of(group: dist.ProcessGroup | None) -> list[int] | None:
@@ -93,7 +93,7 @@ def mesh_rank(group: dist.ProcessGroup | None) -> int:
     return group.rank()
 
 
-def told(mesh: Any, rank: int, shape: tuple[int, ...]) -> tuple[list[Any], Any, bool]:
+def group_report(mesh: Any, rank: int, shape: tuple[int, ...]) -> tuple[list[Any], Any, bool]:
     """What a copy hears of its leader, who says its rank; and whether this rank worked for it."""
     worked = []
 
@@ -128,26 +128,26 @@ def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
 
 
 def test_groups_are_made_once_and_only_by_those_who_are_in_them(ranks: list[dict[str, Any]]) -> None:
-    for found in ranks:
-        assert found["meshes"] == 4
-        assert found["made"] == 2, "a row and a column of the square; the world is there"
-        assert found["world"] and found["shared"]
+    for rank in ranks:
+        assert rank["meshes"] == 4
+        assert rank["made"] == 2, "a row and a column of the square; the world is there"
+        assert rank["world"] and rank["shared"]
 
 
 def test_each_axis_has_its_own_ranks(ranks: list[dict[str, Any]]) -> None:
     square = [([0, 2], [0, 1]), ([1, 3], [0, 1]), ([0, 2], [2, 3]), ([1, 3], [2, 3])]
-    for found, (column, row) in zip(ranks, square, strict=True):
-        assert found["groups"] == {
+    for result, (column, row) in zip(ranks, square, strict=True):
+        assert result["groups"] == {
             "tensor": (column, row, column),
             "context": (column, row, [0, 1, 2, 3]),
             "data": ([0, 1, 2, 3], None, [0, 1, 2, 3]),
             "one copy": (None, [0, 1, 2, 3], None),
         }
-        assert found["other axes"] == (row, None, row)
+        assert result["other axes"] == (row, None, row)
 
 
 def test_the_first_rank_of_a_copy_leads_it(ranks: list[dict[str, Any]]) -> None:
-    assert [found["leads"] for found in ranks] == [
+    assert [rank["leads"] for rank in ranks] == [
         [True, True, True, True],
         [False, False, True, False],
         [True, True, True, False],
@@ -156,24 +156,24 @@ def test_the_first_rank_of_a_copy_leads_it(ranks: list[dict[str, Any]]) -> None:
 
 
 def test_a_stages_sums_go_over_copies_not_over_the_world(ranks: list[dict[str, Any]]) -> None:
-    for rank, found in enumerate(ranks):
+    for rank, result in enumerate(ranks):
         # ten to the number of the copy: 1 + 10, or 1 + 10 + 100 + 1000; and how many copies there are
-        assert found["sum tensor"][0] == found["sum context"][0] == [11.0, 2.0]
-        assert found["sum data"][0] == [1111.0, 4.0]
-        assert found["sum one copy"] == ([1.0, 1.0], [1.0, 1.0], []), "one copy costs no collective"
-        assert found["sum tensor"][1] == [10.0 ** (rank // 2), 1.0], "what was given is left alone"
+        assert result["sum tensor"][0] == result["sum context"][0] == [11.0, 2.0]
+        assert result["sum data"][0] == [1111.0, 4.0]
+        assert result["sum one copy"] == ([1.0, 1.0], [1.0, 1.0], []), "one copy costs no collective"
+        assert result["sum tensor"][1] == [10.0 ** (rank // 2), 1.0], "what was given is left alone"
         leads = ["all_reduce", "broadcast"] if rank % 2 == 0 else ["broadcast"]
-        assert found["sum tensor"][2] == found["sum context"][2] == leads
-        assert found["sum data"][2] == ["all_reduce"]
+        assert result["sum tensor"][2] == result["sum context"][2] == leads
+        assert result["sum data"][2] == ["all_reduce"]
 
 
 def test_all_ranks_of_a_copy_have_their_leaders_sum(ranks: list[dict[str, Any]]) -> None:
-    assert [found["leaders' sum"] for found in ranks] == [[2.0]] * 4
+    assert [rank["leaders' sum"] for rank in ranks] == [[2.0]] * 4
 
 
 def test_denominators_go_over_copies_and_norms_over_shards(ranks: list[dict[str, Any]]) -> None:
-    for rank, found in enumerate(ranks):
-        assert found["counts"] == {
+    for rank, result in enumerate(ranks):
+        assert result["counts"] == {
             "tensor": [[0.0, 7.0], [1.0, 7.0]],
             "context": [[0.0, 7.0], [1.0, 7.0]],
             "data": [[0.0, 7.0], [1.0, 7.0], [2.0, 7.0], [3.0, 7.0]],
@@ -183,26 +183,26 @@ def test_denominators_go_over_copies_and_norms_over_shards(ranks: list[dict[str,
         over_all = np.sqrt(2 * (1 + 9 + 25 + 49))
         column = np.sqrt(2 * (1 + 25)) if rank % 2 == 0 else np.sqrt(2 * (9 + 49))
         # where matrices are split, what ranks have alike counts once, and each part of a matrix
-        assert found["norms"] == pytest.approx((over_all, column, over_all))
+        assert result["norms"] == pytest.approx((over_all, column, over_all))
 
 
 def test_peers_hear_from_their_leader_what_it_alone_worked_for(ranks: list[dict[str, Any]]) -> None:
-    for rank, found in enumerate(ranks):
-        for (array, rest, worked), leader in zip(found["told"], [rank // 2 * 2, rank // 2 * 2, rank, 0], strict=True):
+    for rank, result in enumerate(ranks):
+        for (array, rest, worked), leader in zip(result["told"], [rank // 2 * 2, rank // 2 * 2, rank, 0], strict=True):
             assert array == [[leader, 0.1], [-1.0, leader + 0.5]]
             assert worked == (rank == leader)
             assert rest == (f"from {leader}" if worked else None)
-        assert found["broadcasts"] == ["broadcast"] * 3, "a rank that is a copy of its own asks nobody"
+        assert result["broadcasts"] == ["broadcast"] * 3, "a rank that is a copy of its own asks nobody"
 
 
 def test_a_leader_that_fails_ends_its_peers_and_no_others(ranks: list[dict[str, Any]]) -> None:
-    assert [found["failure"] for found in ranks] == [
+    assert [rank["failure"] for rank in ranks] == [
         "BadData: reward raised",
         "PeerLost: rank 0, which works for the copy of rank 1, failed; its log says why",
         "fine",
         "fine",
     ]
-    assert [found["after"] for found in ranks] == [found["told"][0] for found in ranks]
+    assert [rank["after"] for rank in ranks] == [rank["told"][0] for rank in ranks]
 
 
 def test_a_rank_alone_needs_no_torch_distributed() -> None:
@@ -225,7 +225,7 @@ def test_a_leader_says_as_much_as_its_peers_expect(tmp_path: Path) -> None:
 
 
 def say_too_much(rank: int) -> str:
-    mesh = build_meshes([Mesh(tp=2)], rank, CPU, deadline_seconds=PATIENCE_SECONDS)[Mesh(tp=2)]
+    mesh = build_meshes([Mesh(tp=2)], rank, CPU, deadline_seconds=TEST_TIMEOUT_SECONDS)[Mesh(tp=2)]
     try:
         mesh.from_leader((2,), lambda: (np.zeros(3), None))
     except (AssertionError, PeerLost) as error:
@@ -236,12 +236,12 @@ def say_too_much(rank: int) -> str:
 def test_a_copy_hears_the_least_and_the_largest_that_its_ranks_say(ranks: list[dict[str, Any]]) -> None:
     """Ranks say 2**40 - 2 to 2**40 + 1; in copies of two and of two, alone, and all four in one."""
     said = [
-        [(low + (1 << 40), high + (1 << 40)) for low, high in found]
-        for found in (
+        [(low + (1 << 40), high + (1 << 40)) for low, high in result]
+        for result in (
             [(-2, -1), (-2, -1), (-2, -2), (-2, 1)],
             [(-2, -1), (-2, -1), (-1, -1), (-2, 1)],
             [(0, 1), (0, 1), (0, 0), (-2, 1)],
             [(0, 1), (0, 1), (1, 1), (-2, 1)],
         )
     ]
-    assert [found["ranges"] for found in ranks] == said
+    assert [rank["ranges"] for rank in ranks] == said

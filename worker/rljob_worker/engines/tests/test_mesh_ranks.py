@@ -113,5 +113,5 @@ def test_a_copy_is_what_the_plan_takes_for_one(mesh, data):
 def test_every_rank_meets_along_the_same_axes_in_the_same_order():
     assert [axes for axes, _ in meetings(EIGHT, 0)] == [axes for axes, _ in meetings(EIGHT, 7)]
     assert {frozenset(axes) for axes, _ in meetings(EIGHT, 0)} == {
-        frozenset(axes) for axes in (EVERYONE, COPY, TOKENS, SHARDS, LAYERS, STAGE, *((each,) for each in AXES))
+        frozenset(axes) for axes in (EVERYONE, COPY, TOKENS, SHARDS, LAYERS, STAGE, *((axis,) for axis in AXES))
     }

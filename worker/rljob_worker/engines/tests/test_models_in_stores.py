@@ -11,7 +11,7 @@ from rljob_worker.engines.models.mirror import mirrored
 from rljob_worker.engines.models.remote_tensors import RemoteTensors
 from rljob_worker.engines.tests.builders import write_model
 from rljob_worker.errors import BadData, InvalidJob
-from rljob_worker.storage.place import place_of
+from rljob_worker.storage.paths import storage_path
 from rljob_worker.storage.tests.s3_server import s3_bucket
 
 CPU = torch.device("cpu")
@@ -33,7 +33,7 @@ def test_a_model_in_a_store_has_the_weights_that_it_has_on_a_disk(tmp_path, s3):
     path = write_model(tmp_path / "model")
     upload(s3, path)
     mirror = mirrored(URL, tmp_path / "cache")
-    ours, theirs = (dict(load_policy(each, torch.float32, CPU).named_parameters()) for each in (mirror, path))
+    ours, theirs = (dict(load_policy(item, torch.float32, CPU).named_parameters()) for item in (mirror, path))
     assert all(torch.equal(ours[name], theirs[name]) for name in theirs) and len(ours) == len(theirs)
     assert not list(Path(mirror).glob("*.safetensors"))
 
@@ -51,7 +51,7 @@ def test_rows_of_a_tensor_are_one_request_for_their_bytes(tmp_path, s3):
     path = write_model(tmp_path / "model")
     upload(s3, path)
     name = "model.embed_tokens.weight"
-    tensors = RemoteTensors.open(place_of(f"{URL}/model.safetensors"))
+    tensors = RemoteTensors.open(storage_path(f"{URL}/model.safetensors"))
     whole = dict(load_policy(path, torch.float32, CPU).named_parameters())[name]
     s3.asked.clear()
 

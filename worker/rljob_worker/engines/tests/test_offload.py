@@ -42,7 +42,7 @@ def snapshot(engine: FSDPEngine) -> dict[str, torch.Tensor]:
 
 def train(rank: int, path: str, directory: Path) -> dict[str, Any]:
     """Two updates under each setting, the second after the first was written and read by an engine of another."""
-    found: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     settings = {"plain": PLAIN, "optimizer": OPTIMIZER, "parameters": PARAMETERS}
     for name, reader in zip(settings, ("parameters", "plain", "optimizer"), strict=True):
         engine = engine_of(path, settings[name])
@@ -51,25 +51,25 @@ def train(rank: int, path: str, directory: Path) -> dict[str, Any]:
         resumed = engine_of(path, settings[reader], seed=9)
         resumed.load(directory / name)
         resumed.update(BATCH, PolicyGradient())
-        found[f"{name} -> {reader}"] = snapshot(resumed)
+        result[f"{name} -> {reader}"] = snapshot(resumed)
         engine.update(BATCH, PolicyGradient())
-        found[name] = snapshot(engine)
-        found[f"{name} log-probs"] = {"": torch.from_numpy(engine.log_probs(BATCH).values)}
+        result[name] = snapshot(engine)
+        result[f"{name} log-probs"] = {"": torch.from_numpy(engine.log_probs(BATCH).values)}
         frozen = engine_of(path, replace(settings[name], trainable=False))
-        found[f"{name} reference"] = {"": torch.from_numpy(frozen.log_probs(BATCH).values)}
-    return found
+        result[f"{name} reference"] = {"": torch.from_numpy(frozen.log_probs(BATCH).values)}
+    return result
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_where_things_wait_changes_no_bit(ranks: int, tmp_path: Path) -> None:
     path = write_config(tmp_path)
     several = run_ranks(ranks, train, tmp_path / "ranks", path, tmp_path) if ranks > 1 else []
-    for found in several or [train(0, path, tmp_path)]:
+    for result in several or [train(0, path, tmp_path)]:
         for suffix in ("", " log-probs", " reference"):
             for name in ("optimizer", "parameters"):
-                assert same(found[f"plain{suffix}"], found[f"{name}{suffix}"]), name + suffix
+                assert same(result[f"plain{suffix}"], result[f"{name}{suffix}"]), name + suffix
         for resumed in ("plain -> parameters", "optimizer -> plain", "parameters -> optimizer"):
-            assert same(found["plain"], found[resumed]), resumed
+            assert same(result["plain"], result[resumed]), resumed
 
 
 def same(left: dict[str, torch.Tensor], right: dict[str, torch.Tensor]) -> bool:
@@ -129,38 +129,38 @@ def test_on_cpus_nothing_would_be_given_back(tmp_path: Path) -> None:
     [(replace(PLAIN, precision="BFloat16"), OffloadPolicy), (OPTIMIZER, None), (PARAMETERS, CPUOffloadPolicy)],
     ids=["plain, sharded", "optimizer", "parameters"],
 )
-def test_every_unit_is_told_where_its_parameters_wait(
+def test_every_unit_knows_where_its_parameters_wait(
     settings: TrainSettings, policy: type | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On a CPU, the only thing in which offloaded parameters differ from others."""
-    told = noted_policies(monkeypatch)
+    noted = noted_policies(monkeypatch)
     engine = engine_of(write_config(tmp_path), settings)
-    assert set(told) == ({policy} if policy else set())
-    assert len(told) == len(fsdp_units(engine.model)) and (policy is None or len(told) > 1)
+    assert set(noted) == ({policy} if policy else set())
+    assert len(noted) == len(fsdp_units(engine.model)) and (policy is None or len(noted) > 1)
 
 
 def test_experts_that_lie_apart_wait_where_the_layers_around_them_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told = noted_policies(monkeypatch)
+    noted = noted_policies(monkeypatch)
     model = random_policy(write_config(tmp_path, "qwen3_moe"), torch.float64, 0)
     experts = [module for name, module in model.named_modules() if name.endswith(".experts")]
     shard(model, PARAMETERS, CPU, None, experts)
     units = fsdp_units(model)
-    assert len(experts) == 2 and all(each in units for each in experts)
-    assert told == [CPUOffloadPolicy] * len(units)
+    assert len(experts) == 2 and all(expert in units for expert in experts)
+    assert noted == [CPUOffloadPolicy] * len(units)
 
 
 def noted_policies(monkeypatch: pytest.MonkeyPatch) -> list[type[OffloadPolicy]]:
     """Record the offload policy of every unit that is made from now on."""
-    told: list[type[OffloadPolicy]] = []
+    noted: list[type[OffloadPolicy]] = []
 
     def noting(*arguments: Any, offload_policy: OffloadPolicy, **options: Any) -> Any:
-        told.append(type(offload_policy))
+        noted.append(type(offload_policy))
         return fully_shard(*arguments, offload_policy=offload_policy, **options)
 
     monkeypatch.setattr(sharding, "fully_shard", noting)
-    return told
+    return noted
 
 
 def test_what_waits_on_the_host_is_not_lent(tmp_path: Path) -> None:
@@ -177,16 +177,16 @@ def test_on_an_accelerator_what_sleeps_or_waits_is_gone_from_it(offload: tuple[b
     settings = replace(PLAIN, precision="Float32", offload_optimizer=offload[0], offload_parameters=offload[1])
     path = write_config(tmp_path)
     plain, engine = (
-        FSDPEngine(random_policy(path, torch.float32, 0), each, device, mesh_of_all())
-        for each in (replace(PLAIN, precision="Float32"), settings)
+        FSDPEngine(random_policy(path, torch.float32, 0), item, device, mesh_of_all())
+        for item in (replace(PLAIN, precision="Float32"), settings)
     )
-    for each in (plain, engine):
-        each.update(BATCH, PolicyGradient())
+    for item in (plain, engine):
+        item.update(BATCH, PolicyGradient())
     before, held_bytes = torch.cuda.memory_allocated(), engine.held_bytes()
     assert (held_bytes == 0) == any(offload)
     engine.sleep()
     assert before - torch.cuda.memory_allocated() >= held_bytes and engine.held_bytes() == 0
-    for each in (plain, engine):
-        each.update(BATCH, PolicyGradient())
+    for item in (plain, engine):
+        item.update(BATCH, PolicyGradient())
     theirs = snapshot(engine)
     assert all(torch.allclose(own.cpu(), theirs[name].cpu(), atol=1e-6) for name, own in snapshot(plain).items())

@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 
 from rljob_api.catalogue.optimizers import OPTIMIZERS
 from rljob_api.checks.options import SLOWEST_BFLOAT16
-from rljob_api.memory.layout import Layout
 from rljob_api.memory.model_shape import parse_shape
+from rljob_api.memory.parallel_layout import ParallelLayout
 from rljob_worker.engines.fsdp import FSDPEngine, TrainSettings
 from rljob_worker.engines.fsdp.optimizer import ByRows
 from rljob_worker.engines.fsdp.optimizer import rule as rule_module
 from rljob_worker.engines.fsdp.optimizer.adamw import FusedAdamW, adamw, adamw_step
-from rljob_worker.engines.fsdp.optimizer.states import KeptState, block_of, states_of, table
+from rljob_worker.engines.fsdp.optimizer.states import KeptState, block_of, quantization_table, states_of
 from rljob_worker.engines.models import Adapter, random_policy
 from rljob_worker.engines.tests.builders import CONFIGS, PolicyGradient, a_batch, mesh_of_all, save, write_config
 from rljob_worker.engines.tests.ranks import run_ranks
@@ -81,16 +81,16 @@ def test_a_first_step_is_that_of_whole_means(tmp_path: Path) -> None:
     for engine in engines:
         engine.update(BATCH, PolicyGradient())
     whole, *others = map(snapshot, engines)
-    for found in others:
-        assert all(torch.allclose(whole[name], found[name], atol=1e-6) for name in whole)
+    for other in others:
+        assert all(torch.allclose(whole[name], other[name], atol=1e-6) for name in whole)
     for engine in engines:
         for _ in range(4):
             engine.update(BATCH, PolicyGradient())
     whole, *others = map(snapshot, engines)
-    for found in others:
-        assert not same(whole, found)
+    for other in others:
+        assert not same(whole, other)
         # five steps of at most 0.01 each
-        assert all((whole[name] - found[name]).abs().max() < 0.01 for name in whole)
+        assert all((whole[name] - other[name]).abs().max() < 0.01 for name in whole)
 
 
 def test_numbers_are_kept_as_their_codes_say() -> None:
@@ -117,7 +117,7 @@ def test_what_is_rounded_is_the_nearest_number_there_is(numbers: list[float], si
     mean = means_of(torch.zeros(1, 64), "Int8")["exp_avg" if signed else "exp_avg_sq"]
     mean.write(slice(None), exact)
     kept, largest = mean.read(slice(None), torch.float32), exact.abs().max()
-    values = table(signed, CPU) * largest
+    values = quantization_table(signed, CPU) * largest
     assert torch.equal((kept - exact).abs(), (values[:, None, None] - exact).abs().min(0).values) or largest == 0
     near = exact.abs() > 0.1 * largest
     assert ((kept - exact).abs()[near] <= exact.abs()[near] / 14).all()
@@ -163,7 +163,7 @@ def test_what_has_no_gradient_stays_as_it_is(states: str) -> None:
     """Such as experts that nobody chose: no decay either, and means that wait."""
     settings = replace(FLOATS, states=states, weight_decay=0.1)
     with_one, without = (torch.nn.Parameter(torch.ones(2, 64)) for _ in range(2))
-    means = {each: means_of(each, states) for each in (with_one, without)}
+    means = {item: means_of(item, states) for item in (with_one, without)}
     rule = adamw(means, settings)
     with_one.grad = torch.ones(2, 64)
     rule.step(0.1, 1)
@@ -176,13 +176,13 @@ def kept_bytes(engine: FSDPEngine) -> int:
     return sum(tensor.nbytes for tensor in engine.optimizer.state().values() if tensor.ndim)
 
 
-@pytest.mark.parametrize("settings", [FLOATS, HALVES, EIGHTHS], ids=lambda each: each.states)
+@pytest.mark.parametrize("settings", [FLOATS, HALVES, EIGHTHS], ids=lambda item: item.states)
 def test_a_plan_counts_the_bytes(settings: TrainSettings, tmp_path: Path) -> None:
     large = {"hidden_size": 256, "intermediate_size": 512, "head_dim": 64}
     engine = engine_of(write_config(tmp_path, **large), settings)
     shape = parse_shape(CONFIGS["qwen3"](**large).to_dict())
     assert shape is not None
-    planned = Layout(shape, 1, 4, 4, on_cpu=True, states=settings.states).optimizer
+    planned = ParallelLayout(shape, 1, 4, 4, on_cpu=True, states=settings.states).optimizer
     assert kept_bytes(engine) == pytest.approx(planned, rel=0.02)  # norms stay in Float32
 
 
@@ -196,26 +196,26 @@ def test_slow_means_stand_still_in_bfloat16_and_others_do_not() -> None:
 
 def train(rank: int, path: str, directory: Path) -> dict[str, Any]:
     """Two updates; a checkpoint after the first."""
-    found = {}
+    result = {}
     for settings in (HALVES, EIGHTHS):
         engine = engine_of(path, settings)
         engine.update(BATCH, PolicyGradient())
         save(engine, directory / settings.states)
         engine.update(BATCH, PolicyGradient())
-        found[settings.states] = snapshot(engine)
-    return found
+        result[settings.states] = snapshot(engine)
+    return result
 
 
 def go_on(rank: int, path: str, directory: Path) -> dict[str, Any]:
     """One more update from what others wrote, and what was read of it."""
-    found = {}
+    result = {}
     for settings in (HALVES, EIGHTHS):
         engine = engine_of(path, settings, seed=9)
         engine.load(directory / settings.states)
         save(engine, directory / f"{settings.states} again")
         engine.update(BATCH, PolicyGradient())
-        found[settings.states] = snapshot(engine)
-    return found
+        result[settings.states] = snapshot(engine)
+    return result
 
 
 def in_turn(rank: int, path: str, alone: Path, together: Path) -> list[dict[str, Any]]:
@@ -234,9 +234,9 @@ def test_checkpoints_fit_any_number_of_ranks(tmp_path: Path) -> None:
         assert same(resumed[1][states], whole[states])  # bit for bit on as many ranks
         for trained, same_ranks, from_one in everyone:
             assert same(trained[states], same_ranks[states])
-            for found in (trained, from_one, resumed[3]):
+            for result in (trained, from_one, resumed[3]):
                 for name, tensor in whole[states].items():
-                    assert torch.allclose(found[states][name], tensor, atol=2e-3), (states, name)
+                    assert torch.allclose(result[states][name], tensor, atol=2e-3), (states, name)
 
 
 def test_states_of_another_format_are_not_read(tmp_path: Path) -> None:
@@ -248,7 +248,7 @@ def test_states_of_another_format_are_not_read(tmp_path: Path) -> None:
     engine_of(path, FLOATS).load(tmp_path / "saved", weights_only=True)
 
 
-@pytest.mark.parametrize("settings", [HALVES, EIGHTHS], ids=lambda each: each.states)
+@pytest.mark.parametrize("settings", [HALVES, EIGHTHS], ids=lambda item: item.states)
 def test_states_wait_on_the_host_as_whole_ones_do(settings: TrainSettings, tmp_path: Path) -> None:
     path = write_config(tmp_path, **WIDE)
     here, away = engine_of(path, settings), engine_of(path, replace(settings, offload_optimizer=True))
@@ -271,7 +271,7 @@ def test_an_adapter_has_them_too(tmp_path: Path) -> None:
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("settings", [HALVES, EIGHTHS], ids=lambda each: each.states)
+@pytest.mark.parametrize("settings", [HALVES, EIGHTHS], ids=lambda item: item.states)
 def test_on_an_accelerator_the_step_is_that_of_a_cpu(settings: TrainSettings, tmp_path: Path) -> None:
     path = write_config(tmp_path, **WIDE)
     here = engine_of(path, settings)
@@ -279,5 +279,5 @@ def test_on_an_accelerator_the_step_is_that_of_a_cpu(settings: TrainSettings, tm
     for engine in (here, there):
         for _ in range(2):
             engine.update(BATCH, PolicyGradient())
-    found = snapshot(there)
-    assert all(torch.allclose(tensor, found[name].cpu(), atol=1e-4) for name, tensor in snapshot(here).items())
+    result = snapshot(there)
+    assert all(torch.allclose(tensor, result[name].cpu(), atol=1e-4) for name, tensor in snapshot(here).items())

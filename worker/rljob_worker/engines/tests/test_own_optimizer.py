@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from rljob_api.catalogue.optimizers import OPTIMIZERS, DeclaredOptimizer, OptimizerState
-from rljob_api.memory.layout import Layout
 from rljob_api.memory.model_shape import parse_shape
+from rljob_api.memory.parallel_layout import ParallelLayout
 from rljob_api.pipeline.meshes import Mesh
 from rljob_api.planning.planner import plan
 from rljob_api.tests.builders import make_job, problems
@@ -80,8 +80,8 @@ def test_two_ranks_train_and_resume_as_one(mesh: Mesh, tmp_path: Path) -> None:
     two = run_ranks(2, train, tmp_path / "ranks", path, mesh, tmp_path / "two")
     resumed = [train(0, path, Mesh(), tmp_path / "two", 9)]
     resumed += run_ranks(2, train, tmp_path / "again", path, mesh, tmp_path / "one", 9)
-    for found in (*two, *resumed):
-        assert_close(found, one, 1e-10)
+    for result in (*two, *resumed):
+        assert_close(result, one, 1e-10)
 
 
 @pytest.mark.usefixtures("_declared")
@@ -100,7 +100,7 @@ def test_its_steps_are_its_own(tmp_path: Path) -> None:
     torch.testing.assert_close(weights.detach(), expected, atol=1e-12, rtol=0)
     assert engine.optimizer.state().keys() == {
         "num_steps",
-        *(f"{each}.velocity" for each in engine.optimizer.parameters),
+        *(f"{parameter}.velocity" for parameter in engine.optimizer.parameters),
     }
 
 
@@ -113,7 +113,7 @@ def test_a_plan_counts_what_it_declares(states: str, tmp_path: Path) -> None:
     shape = parse_shape(CONFIGS["qwen3"](**large).to_dict())
     assert shape is not None and engine.optimizer is not None
     kept = sum(tensor.nbytes for tensor in engine.optimizer.state().values() if tensor.ndim)
-    planned = Layout(shape, 1, 4, 4, on_cpu=True, states=states, num_states=1).optimizer
+    planned = ParallelLayout(shape, 1, 4, 4, on_cpu=True, states=states, num_states=1).optimizer
     assert kept == pytest.approx(planned, rel=0.02)  # norms stay in Float32
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rljob_worker.engines.fsdp.pipeline import passes_of
+from rljob_worker.engines.fsdp.pipeline import pipeline_passes
 
 
 @pytest.mark.parametrize(
@@ -18,13 +18,13 @@ from rljob_worker.engines.fsdp.pipeline import passes_of
     ],
 )
 def test_the_three_stages_of_the_example(stage: int, passes: str) -> None:
-    assert " ".join(f"{kind[0].upper()}{index}" for kind, index in passes_of(stage, 3, 4)) == passes
+    assert " ".join(f"{kind[0].upper()}{index}" for kind, index in pipeline_passes(stage, 3, 4)) == passes
 
 
 @given(st.integers(1, 6), st.integers(1, 9))
 def test_every_pass_finds_what_it_needs(num_stages: int, num_runs: int) -> None:
     """Each stage in turn does its next pass if its input is there: none is left, and few wait for their backward."""
-    left = [list(passes_of(stage, num_stages, num_runs)) for stage in range(num_stages)]
+    left = [list(pipeline_passes(stage, num_stages, num_runs)) for stage in range(num_stages)]
     made: set[tuple[int, str, int]] = set()
     while any(left):
         moved = False

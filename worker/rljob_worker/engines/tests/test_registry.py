@@ -107,7 +107,7 @@ def test_a_schedule_begins_with_the_steps_that_train_its_model(tmp_path: Path) -
 def test_a_schedule_may_have_a_length_of_its_own(tmp_path: Path) -> None:
     training = {"schedule": "Linear", "scheduleSteps": 25}
     made = planned(write_config(tmp_path), training=training, stop={"steps": 10})
-    assert [train_settings(made, each).total_steps for each in made.engines if each.trainable] == [25]
+    assert [train_settings(made, engine).total_steps for engine in made.engines if engine.trainable] == [25]
 
 
 @pytest.mark.parametrize(

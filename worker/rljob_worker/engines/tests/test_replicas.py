@@ -149,12 +149,12 @@ def written(model: str, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path,
 
 def test_every_shard_is_written_once_and_replicas_write_alike(written: tuple[Path, list[dict[str, Any]]]) -> None:
     index = PlaceReader(written[0] / "checkpoint").read_metadata()
-    for name, found in index.state_dict_metadata.items():
-        assert sum(prod(chunk.sizes) for chunk in found.chunks) == prod(found.size), name
+    for name, result in index.state_dict_metadata.items():
+        assert sum(prod(chunk.sizes) for chunk in result.chunks) == prod(result.size), name
     numbers = dict.fromkeys((f"__{rank}_0.distcp" for rank in range(4)), 0)
     for shard, place in index.storage_data.items():
         chunks = index.state_dict_metadata[shard.fqn].chunks
-        numbers[place.relative_path] += next(prod(each.sizes) for each in chunks if each.offsets == shard.offset)
+        numbers[place.relative_path] += next(prod(chunk.sizes) for chunk in chunks if chunk.offsets == shard.offset)
     first, second, third, fourth = numbers.values()
     # with at most half of the largest, 48 x 32, between them
     assert abs(first - third) <= 24 * 32 and abs(second - fourth) <= 24 * 32 and first > 10_000

@@ -102,9 +102,9 @@ def test_given_experts_are_weighed_by_the_router_and_teach_it(
     hidden = torch.tensor([[math.log(3), math.log(2), 0.0]], dtype=torch.float64, requires_grad=True)
     assert router(hidden)[2].tolist() == [[0, 1]]
     routing_of(router).follow(torch.tensor([[[0, 2]]], dtype=torch.uint8))
-    _, found, experts = router(hidden)
-    assert experts.tolist() == [[0, 2]] and found.tolist() == [pytest.approx(weights)]
-    found[0, 0].backward()
+    _, result, experts = router(hidden)
+    assert experts.tolist() == [[0, 2]] and result.tolist() == [pytest.approx(weights)]
+    result[0, 0].backward()
     assert hidden.grad is not None and hidden.grad.tolist() == [pytest.approx(gradient)]
 
 
@@ -142,8 +142,8 @@ def test_near_ties_that_fall_the_other_way_matter_only_where_routes_are_not_foll
             theirs.weight.copy_(ours.weight - 2 * apart)
     responses = responses_of(rollout_of(generating))
     engine = FSDPEngine(training, replace(EXACT, follows_routes=follows), CPU)
-    found = mismatch(engine, generated(responses), responses)
-    assert found < 1e-5 if follows else found > 1e-2
+    result = mismatch(engine, generated(responses), responses)
+    assert result < 1e-5 if follows else result > 1e-2
 
 
 def test_a_model_that_is_shared_chooses_again_when_it_generates(path: str) -> None:
@@ -170,13 +170,13 @@ def train(rank: int, path: str, mesh: Mesh, settings: TrainSettings) -> dict[str
         batch = batch.take(np.arange(5) if mesh.dp_rank(rank) == 0 else np.arange(5, 8))
     log_probs = engine.log_probs(batch).values
     metrics = engine.update(batch, PolicyGradient())
-    weights = torch.cat([each.flatten().clone() for _, each in engine.weights(dtype=torch.float64)])
+    weights = torch.cat([item.flatten().clone() for _, item in engine.weights(dtype=torch.float64)])
     return {"log_probs": log_probs, "norm": metrics["update/gradient_norm"].value, "weights": weights}
 
 
-def assert_alike(found: dict[str, Any], expected: dict[str, Any]) -> None:
-    assert found["norm"] == pytest.approx(expected["norm"], rel=1e-9)
-    torch.testing.assert_close(found["weights"], expected["weights"], atol=1e-10, rtol=0)
+def assert_alike(result: dict[str, Any], expected: dict[str, Any]) -> None:
+    assert result["norm"] == pytest.approx(expected["norm"], rel=1e-9)
+    torch.testing.assert_close(result["weights"], expected["weights"], atol=1e-10, rtol=0)
 
 
 @pytest.fixture(scope="module")
@@ -195,9 +195,9 @@ def test_routes_are_those_of_the_batch_and_no_others(path: str, one: dict[str, A
 def test_an_update_is_the_same_however_rows_are_split_and_recomputed(path: str, changes: dict[str, Any]) -> None:
     balanced = {name: value for name, value in changes.items() if name.startswith("router")}
     expected = train(0, path, Mesh(), replace(EXACT, **balanced))
-    found = train(0, path, Mesh(), replace(EXACT, **changes))
-    assert_alike(found, expected)
-    np.testing.assert_allclose(found["log_probs"], expected["log_probs"], atol=1e-6)
+    result = train(0, path, Mesh(), replace(EXACT, **changes))
+    assert_alike(result, expected)
+    np.testing.assert_allclose(result["log_probs"], expected["log_probs"], atol=1e-6)
 
 
 @pytest.mark.parametrize("mesh", [Mesh(dp=2, cp=2), Mesh(dp=2, tp=2), Mesh(dp=2, ep=2)])
@@ -205,9 +205,9 @@ def test_ranks_follow_the_routes_of_their_own_tokens(
     tmp_path: Path, path: str, one: dict[str, Any], mesh: Mesh
 ) -> None:
     ranks = run_ranks(mesh.size, train, tmp_path, path, mesh, replace(EXACT, tokens_per_micro_batch=7))
-    for each in ranks:
-        assert_alike(each, one)
-    leaders = [each["log_probs"] for rank, each in enumerate(ranks) if mesh.is_row_leader(rank)]
+    for item in ranks:
+        assert_alike(item, one)
+    leaders = [item["log_probs"] for rank, item in enumerate(ranks) if mesh.is_row_leader(rank)]
     np.testing.assert_allclose(np.concatenate(leaders), one["log_probs"], atol=1e-6)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rljob_worker.engines.fsdp.settings import TrainSettings, learning_rate_factor
+from rljob_worker.engines.fsdp.settings import TrainSettings, scheduled_rate_factor
 
 
 @pytest.mark.parametrize(
@@ -18,4 +18,4 @@ from rljob_worker.engines.fsdp.settings import TrainSettings, learning_rate_fact
 )
 def test_two_warmup_steps_of_six(schedule: str, factors: list[float]) -> None:
     settings = TrainSettings(schedule=schedule, warmup_steps=2, total_steps=6)
-    assert [learning_rate_factor(settings, step) for step in range(7)] == pytest.approx(factors, abs=1e-6)
+    assert [scheduled_rate_factor(settings, step) for step in range(7)] == pytest.approx(factors, abs=1e-6)

@@ -6,7 +6,7 @@ import torch
 from rljob_worker.engines.fsdp.checkpoint import sharded
 from rljob_worker.engines.fsdp.checkpoint.shard_index import merge_indexes
 from rljob_worker.engines.fsdp.tensors.parts import Parts
-from rljob_worker.storage.place import place_of
+from rljob_worker.storage.paths import storage_path
 from rljob_worker.storage.tests.s3_server import s3_bucket
 
 ALONE = Parts(0, None, None, None, None, None)
@@ -19,7 +19,7 @@ def s3(monkeypatch):
 
 
 def test_a_state_is_read_back_as_it_was_written(s3):
-    folder = place_of("s3://runs/engines/train-actor")
+    folder = storage_path("s3://runs/engines/train-actor")
     written = {
         "model": {"weight": torch.randn(64, 33), "bias": torch.randn(33, dtype=torch.bfloat16)},
         "optimizer": {"num_steps": torch.tensor(7)},
@@ -27,7 +27,7 @@ def test_a_state_is_read_back_as_it_was_written(s3):
     sharded.CopiedShards.of(written, ALONE).write(folder)
     merge_indexes(folder)
 
-    read = {kind: {name: torch.zeros_like(tensor) for name, tensor in each.items()} for kind, each in written.items()}
+    read = {kind: {name: torch.zeros_like(tensor) for name, tensor in item.items()} for kind, item in written.items()}
     s3.asked.clear()
     sharded.read(read, folder)
 

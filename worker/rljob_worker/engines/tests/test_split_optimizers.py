@@ -27,7 +27,7 @@ SETTINGS = {"Int8": EIGHTHS, "on the host": ON_HOST, "both": replace(ON_HOST, st
 
 def train(rank: int, path: str, mesh: Mesh, directory: Path, seed: int = 0) -> dict[str, Any]:
     """Two updates under each setting, and a checkpoint after the first; with another seed the second, from that."""
-    ranks, found = mesh_here(mesh), {}
+    ranks, result = mesh_here(mesh), {}
     for name, settings in SETTINGS.items():
         engine = FSDPEngine(random_policy(path, torch.float64, seed), settings, CPU, ranks)
         if seed:
@@ -36,8 +36,8 @@ def train(rank: int, path: str, mesh: Mesh, directory: Path, seed: int = 0) -> d
             engine.update(share(0, ranks), PolicyGradient())
             save(engine, directory / name)
         engine.update(share(2, ranks), PolicyGradient())
-        found[name] = snapshot(engine)
-    return found
+        result[name] = snapshot(engine)
+    return result
 
 
 @pytest.mark.parametrize(
@@ -50,10 +50,10 @@ def test_ranks_that_split_something_step_as_one_and_go_on_as_one(tmp_path: Path,
     resumed = train(0, path, Mesh(), tmp_path / "several", seed=9)
     spread = run_ranks(mesh.size, train, tmp_path / "again", path, mesh, tmp_path / "one", 9)
     for setting, expected in one.items():
-        for found in (*several, resumed, *spread):
-            assert_close(found[setting], expected, 1e-9)
+        for result in (*several, resumed, *spread):
+            assert_close(result[setting], expected, 1e-9)
     # what is rounded is not what is not
-    assert any(not torch.equal(one["Int8"][each], one["on the host"][each]) for each in one["Int8"])
+    assert any(not torch.equal(one["Int8"][item], one["on the host"][item]) for item in one["Int8"])
 
 
 @pytest.mark.parametrize(

@@ -103,7 +103,7 @@ def go_on(rank: int, path: str, mesh: Mesh, directory: Path) -> dict[str, torch.
 def test_an_adapter_goes_on_in_another_layout(tmp_path: Path, model: str, one: tuple[Path, dict[str, Any]]) -> None:
     directory, expected = one
     mesh = MESHES["dp 2, tp 2"]
-    for found in run_ranks(4, go_on, tmp_path / "spread", model, mesh, directory):
-        assert_close(found, expected["weights"], 1e-12)
+    for run_rank in run_ranks(4, go_on, tmp_path / "spread", model, mesh, directory):
+        assert_close(run_rank, expected["weights"], 1e-12)
     run_ranks(2, train, tmp_path / "ranks", model, MESHES["tp 2"], tmp_path)
     assert_close(go_on(0, model, Mesh(), tmp_path), expected["weights"], 1e-12)

@@ -109,8 +109,8 @@ def test_experts_train_and_are_balanced_alike(
     ranks = run_ranks(mesh.size, train, tmp_path / "ranks", experts, mesh, BALANCED)
     assert_trained_alike(ranks, mesh, one_with_experts)
     names = ("update/expert_load_max", "update/expert_balance_loss")
-    for found, expected in zip(ranks[0]["metrics"], one_with_experts["metrics"], strict=True):
-        assert [found[each].value for each in names] == pytest.approx([expected[each].value for each in names])
+    for result, expected in zip(ranks[0]["metrics"], one_with_experts["metrics"], strict=True):
+        assert [result[name].value for name in names] == pytest.approx([expected[name].value for name in names])
 
 
 @pytest.mark.parametrize("name", some_slow(["dp 2, cp 2", "cp 3"], "cp 3"))
@@ -151,8 +151,8 @@ def go_on(rank: int, path: str, mesh: Mesh, directory: Path) -> dict[str, Any]:
 def assert_went_on_alike(after: list[dict[str, Any]], before: list[dict[str, Any]]) -> None:
     for name in ("update/loss", "update/gradient_norm"):
         assert merged(after, 0, name) == pytest.approx(merged(before, 0, name), abs=1e-12), name
-    for found in after:
-        assert_close(found["weights"], before[0]["weights"], 1e-12)
+    for result in after:
+        assert_close(result["weights"], before[0]["weights"], 1e-12)
 
 
 @pytest.fixture(scope="module")

@@ -7,8 +7,8 @@ import math
 import pytest
 import torch
 
-from rljob_worker.engines.log_probs import of_tokens as module
-from rljob_worker.engines.log_probs.of_tokens import token_log_probs
+from rljob_worker.engines.log_probs import token_log_probs as module
+from rljob_worker.engines.log_probs.token_log_probs import token_log_probs
 
 
 def test_two_tokens_worked_by_hand() -> None:
@@ -32,8 +32,8 @@ def test_gradients_are_those_of_the_formula_for_any_chunk(
     targets = torch.tensor([0, 3, 1, 1, 2])
 
     def scores(logits: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        found = token_log_probs(logits, targets, 0.7, with_entropy=with_entropy)
-        return tuple(each for each in found if each is not None)
+        result = token_log_probs(logits, targets, 0.7, with_entropy=with_entropy)
+        return tuple(item for item in result if item is not None)
 
     assert torch.autograd.gradcheck(scores, (logits,))
 

@@ -36,13 +36,13 @@ def drawn() -> Batch:
     return batch.with_columns({name: Column.from_lengths(values, LENGTHS) for name, values in columns.items()})
 
 
-def told(rank: int, path: str, mesh: Mesh) -> Scalars:
+def reported_metrics(rank: int, path: str, mesh: Mesh) -> Scalars:
     """By the leaders of copies, of which the first has four rows."""
     ranks, batch = mesh_here(mesh), drawn()
     if mesh.dp > 1:
         batch = batch.take([np.arange(4), np.arange(4, 6)][mesh.dp_rank(rank)])
     algorithm = AlgorithmSpec.model_validate({"name": "GRPO", "kl": {"coefficient": 0.0}})
-    objective = policy_objective(algorithm, max_response_tokens=9, has_old_log_probs=False).telling_mismatch()
+    objective = policy_objective(algorithm, max_response_tokens=9, has_old_log_probs=False).reporting_mismatch()
     layers = megatron_layers(CPU) if mesh.pp > 1 else TRANSFORMERS
     engine = FSDPEngine(random_policy(path, SHARED.master_dtype, 0), SHARED, CPU, ranks, layers=layers)
     metrics = engine.update(batch, objective)
@@ -66,7 +66,7 @@ def test_spread_models_tell_what_a_whole_one_does(tmp_path: Path, path: str, mes
     x = ours - theirs
     by_hand = (-x.mean(), (np.exp(x) - 1 - x).mean(), np.exp(x).max())
     apart = np.abs(np.exp(ours) - np.exp(theirs))
-    found = merge_all(run_ranks(mesh.size, told, tmp_path / "ranks", path, mesh))
-    assert [found[f"mismatch/{name}"].value for name in NAMES] == pytest.approx(
+    result = merge_all(run_ranks(mesh.size, reported_metrics, tmp_path / "ranks", path, mesh))
+    assert [result[f"mismatch/{name}"].value for name in NAMES] == pytest.approx(
         [*by_hand, apart.mean(), apart.max()], rel=1e-5
     )

@@ -43,14 +43,14 @@ def twins(kind: str) -> tuple[torch.nn.Module, torch.nn.Module]:
 
 def by_hand(model: torch.nn.Module, batch: Batch, temperature: float) -> torch.Tensor:
     """Row by row: logits at t - 1 predict token t."""
-    found = []
+    result = []
     for prompt, response in zip(batch["prompt_ids"].to_list(), batch["response_ids"].to_list(), strict=True):
         if len(response):
             ids = torch.from_numpy(np.concatenate([prompt, response]))
             logits = model(input_ids=ids[None]).logits[0] / temperature
             log_probs = torch.log_softmax(logits, -1)[len(prompt) - 1 : -1]
-            found.append(log_probs.gather(-1, ids[len(prompt) :, None])[:, 0])
-    return torch.cat(found)
+            result.append(log_probs.gather(-1, ids[len(prompt) :, None])[:, 0])
+    return torch.cat(result)
 
 
 @pytest.mark.parametrize("kind", sorted(FAMILIES))
@@ -105,7 +105,7 @@ def test_no_scores_are_kept_for_the_backward_pass(cap: float | None) -> None:
         out = causal_attention(query, key, value, Formula(cap=cap))
     assert kept and max(kept) <= 1600
     out.sum().backward()
-    assert all(each.grad is not None for each in (query, key, value))
+    assert all(item.grad is not None for item in (query, key, value))
 
 
 def by_formula(

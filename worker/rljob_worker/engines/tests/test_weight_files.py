@@ -153,9 +153,9 @@ def fill_shards(rank: int, path: str) -> dict[str, Any]:
 def test_every_rank_reads_its_own_rows_and_no_more(tmp_path: Path, tied: bool) -> None:
     path = write_model(tmp_path / "model", tie_word_embeddings=tied)
     expected = loaded(path)
-    found = run_ranks(5, fill_shards, tmp_path / "ranks", path)
-    for rank in found:
+    result = run_ranks(5, fill_shards, tmp_path / "ranks", path)
+    for rank in result:
         assert rank["whole"].keys() == expected.keys()
         assert all(torch.equal(tensor, expected[name]) for name, tensor in rank["whole"].items())
-    assert [rank["copied"] for rank in found] == [rank["own"] for rank in found]
-    assert sum(rank["own"] for rank in found) == sum(tensor.numel() for tensor in expected.values())
+    assert [rank["copied"] for rank in result] == [rank["own"] for rank in result]
+    assert sum(rank["own"] for rank in result) == sum(tensor.numel() for tensor in expected.values())

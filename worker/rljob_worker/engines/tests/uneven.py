@@ -102,10 +102,10 @@ def assert_trained_alike(ranks: list[dict[str, Any]], mesh: Mesh, one: dict[str,
             np.testing.assert_array_equal(rank[kind], copies[mesh.dp_rank(index)])
 
 
-def assert_close(found: Weights, expected: Weights, tolerance: float) -> None:
+def assert_close(result: Weights, expected: Weights, tolerance: float) -> None:
     """tolerance: absolute."""
-    assert found.keys() == expected.keys()
+    assert result.keys() == expected.keys()
     for name, tensor in expected.items():
         torch.testing.assert_close(
-            found[name].detach(), tensor.detach(), atol=tolerance, rtol=0, msg=lambda m, n=name: f"{n}: {m}"
+            result[name].detach(), tensor.detach(), atol=tolerance, rtol=0, msg=lambda m, n=name: f"{n}: {m}"
         )

@@ -15,7 +15,7 @@ from rljob_worker.process.stop_requests import release_signals
 
 
 def report() -> dict[str, Any]:
-    found: dict[str, Any] = {
+    result: dict[str, Any] = {
         "pid": os.getpid(),
         "group": os.getpgid(0),
         "parent": os.getppid(),
@@ -27,11 +27,11 @@ def report() -> dict[str, Any]:
         "users_code": "users_code" in sys.modules,
         "command_line": _proc("cmdline"),
         "first_environment": _proc("environ"),
-        "descriptors": sorted(int(each) for each in os.listdir("/proc/self/fd")),
+        "descriptors": sorted(int(item) for item in os.listdir("/proc/self/fd")),
     }
     if "numpy" in sys.modules:
-        found["drawn"] = sys.modules["numpy"].random.random()
-    return found
+        result["drawn"] = sys.modules["numpy"].random.random()
+    return result
 
 
 def _proc(name: str) -> list[str]:

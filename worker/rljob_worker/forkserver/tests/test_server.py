@@ -120,7 +120,7 @@ def test_a_server_ends_with_its_owner_and_its_workers_with_it(server: OwnServer,
     [
         (THREADED, "left threads behind: python"),
         (("rljob_worker.no_such_module",), "No module named"),
-        ((*LIGHT, "rljob_worker.forkserver.tests.leaving_early"), "install the other one first"),
+        ((*LIGHT, "rljob_worker.forkserver.tests.exiting_early"), "install the other one first"),
     ],
 )
 def test_a_server_that_cannot_be_forked_says_why_and_starts_programs(

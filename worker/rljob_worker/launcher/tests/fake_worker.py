@@ -68,9 +68,9 @@ class FakeWorker:
     def list_files(self, name):
         """Print the files of the directory in a variable, and of its parent."""
         place = Path(os.environ[name])
-        for each in (place, place.parent):
-            files = " ".join(sorted(path.name for path in each.iterdir()))
-            print(f"{each.relative_to(place.parent.parent)}: {files}", flush=True)
+        for item in (place, place.parent):
+            files = " ".join(sorted(path.name for path in item.iterdir()))
+            print(f"{item.relative_to(place.parent.parent)}: {files}", flush=True)
 
     def pid(self, pid_file):
         write_whole(pid_file, str(os.getpid()))

@@ -3,18 +3,20 @@
 import sys
 from pathlib import Path
 
-from rljob_worker.launcher import watch
-from rljob_worker.launcher.launching import launch
-from rljob_worker.launcher.pod import Pod
+from rljob_worker.launcher import watchdog
+from rljob_worker.launcher.launching import run_pod
+from rljob_worker.launcher.pod import PodIdentity
 from rljob_worker.launcher.tests.quick_launcher import QUICK_SECONDS
 
 FAKE_WORKER = Path(__file__).with_name("fake_worker.py")
 
 
 def main(log_dir: str, num_workers: str, script: str) -> int:
-    pod = Pod(group="train", host=0, num_workers=int(num_workers), attempt=1, log_dir=Path(log_dir), metrics_port=0)
-    watch.SETTLE_SECONDS = watch.INTERRUPT_GRACE_SECONDS = QUICK_SECONDS
-    return launch(pod, [sys.executable, str(FAKE_WORKER), script])
+    pod = PodIdentity(
+        group="train", host=0, num_workers=int(num_workers), attempt=1, log_dir=Path(log_dir), metrics_port=0
+    )
+    watchdog.SETTLE_SECONDS = watchdog.INTERRUPT_GRACE_SECONDS = QUICK_SECONDS
+    return run_pod(pod, [sys.executable, str(FAKE_WORKER), script])
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from rljob_api.planning.planner import plan
 from rljob_api.vocabulary import keys
 from rljob_worker.errors import BadData, InvalidJob
 from rljob_worker.launcher.dress_rehearsal import rehearse_once
-from rljob_worker.launcher.pod import Pod
+from rljob_worker.launcher.pod import PodIdentity
 from rljob_worker.rehearsal.tests import good_job
 
 TOO_SHORT = {"data/train.jsonl": good_job.lines([{"prompt": "a b c", "answer": "1"}] * 5)}
@@ -23,14 +23,14 @@ def environment(tmp_path, monkeypatch):
     def spoil(changed=None, **fields):
         path = good_job.write(tmp_path, changed, fields)
         (tmp_path / "plan.json").write_text(plan(parse_job(path.read_text())).canonical_json())
-        told = {keys.ENV_PLAN: str(tmp_path / "plan.json"), keys.ENV_GROUP: "train", keys.ENV_CODE: str(tmp_path)}
-        return os.environ | told
+        reported = {keys.ENV_PLAN: str(tmp_path / "plan.json"), keys.ENV_GROUP: "train", keys.ENV_CODE: str(tmp_path)}
+        return os.environ | reported
 
     return spoil
 
 
 def pod(host=0, attempt=1):
-    return Pod("train", host, 1, attempt, None, 0)
+    return PodIdentity("train", host, 1, attempt, None, 0)
 
 
 def test_a_job_that_can_run_begins(environment):

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from rljob_api.tests.patience import PATIENCE_SECONDS
+from rljob_api.tests.timeouts import TEST_TIMEOUT_SECONDS
 from rljob_worker.last_words import TERMINATION_LOG, LastWords, read_last_words
 from rljob_worker.tests.waiting import is_gone, pid_in, wait_for
 
@@ -36,12 +36,12 @@ def launcher(tmp_path, num_workers, script, **popen):
 
 def run(tmp_path, num_workers, script):
     with launcher(tmp_path, num_workers, script) as process:
-        return process.wait(PATIENCE_SECONDS)
+        return process.wait(TEST_TIMEOUT_SECONDS)
 
 
 def get(port, page):
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}{page}", timeout=PATIENCE_SECONDS) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{page}", timeout=TEST_TIMEOUT_SECONDS) as answer:
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as error:
         with error:
@@ -85,7 +85,7 @@ def test_terminate_lets_the_workers_checkpoint(tmp_path):
         for path in ready:
             wait_for(path.exists)
         process.terminate()
-        assert process.wait(PATIENCE_SECONDS) == 76
+        assert process.wait(TEST_TIMEOUT_SECONDS) == 76
 
 
 def test_interrupt_ends_workers_that_do_not_listen(tmp_path):
@@ -93,7 +93,7 @@ def test_interrupt_ends_workers_that_do_not_listen(tmp_path):
     with launcher(tmp_path, 1, {"0": [["block", 2], ["pid", str(ready)], ["hang"]]}) as process:
         worker = pid_in(ready)
         process.send_signal(signal.SIGINT)
-        assert process.wait(PATIENCE_SECONDS) == 130
+        assert process.wait(TEST_TIMEOUT_SECONDS) == 130
         assert is_gone(worker)
 
 
@@ -120,7 +120,7 @@ def test_end_of_the_lifeline_ends_the_pod(tmp_path):
         os.close(read_end)
         pids = [pid_in(ready), pid_in(child)]
         os.close(write_end)
-        assert process.wait(PATIENCE_SECONDS) == 137
+        assert process.wait(TEST_TIMEOUT_SECONDS) == 137
         for pid in pids:
             wait_for(lambda pid=pid: is_gone(pid))
 
@@ -148,7 +148,7 @@ def test_one_port_serves_all_workers(tmp_path):
         assert get(process.port, "/healthz") == (200, "ok\n")
         assert get(process.port, "/else")[0] == 404
         go.touch()
-        assert process.wait(PATIENCE_SECONDS) == 0
+        assert process.wait(TEST_TIMEOUT_SECONDS) == 0
 
 
 @pytest.mark.parametrize("missing", ["RLJOB_GROUP", "RLJOB_PLAN"])

@@ -4,7 +4,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from rljob_api.tests.builders import make_plan
-from rljob_worker.launcher.pod import Pod, pod_from
+from rljob_worker.launcher.pod import PodIdentity, pod_from
 from rljob_worker.launcher.preloading import MEGATRON, PRELOAD, preload_for
 
 VLLM = "rljob_worker.runtime.preload_vllm"
@@ -25,9 +25,9 @@ def test_a_pod_reads_its_own_group_in_the_plan(tmp_path: Path) -> None:
     plan = make_plan("rollout.engine=VLLM", "training.engine=Megatron", on_gpus)
     (tmp_path / "plan.json").write_text(plan.canonical_json())
 
-    def pod_of(group: str) -> Pod:
-        told = {"GROUP": group, "HOST_INDEX": "0", "ATTEMPT": "1", "PLAN": str(tmp_path / "plan.json")}
-        return pod_from({f"RLJOB_{name}": value for name, value in told.items()})
+    def pod_of(group: str) -> PodIdentity:
+        reported = {"GROUP": group, "HOST_INDEX": "0", "ATTEMPT": "1", "PLAN": str(tmp_path / "plan.json")}
+        return pod_from({f"RLJOB_{name}": value for name, value in reported.items()})
 
     trains, generates = pod_of("train"), pod_of("rollout")
     assert (trains.num_workers, trains.device, trains.preload) == (2, "cuda", (PRELOAD,))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rljob_api.tests.patience import PATIENCE_SECONDS
+from rljob_api.tests.timeouts import TEST_TIMEOUT_SECONDS
 from rljob_api.vocabulary.keys import ENV_ATTEMPT, ENV_GROUP, ENV_HOST_INDEX, ENV_PLAN, ENV_RANK_TABLE
 from rljob_worker.errors import DeadlineExceeded, InvalidJob
 from rljob_worker.launcher.rank_table import await_rank_table
@@ -87,4 +87,4 @@ def test_a_pod_that_waits_hears_that_it_should_stop(tmp_path):
         wait_for(lambda: catches_sigterm(process))
         process.terminate()
         # 143, and not -15: process 1 of a container has no default for a signal
-        assert process.wait(PATIENCE_SECONDS) == 143
+        assert process.wait(TEST_TIMEOUT_SECONDS) == 143

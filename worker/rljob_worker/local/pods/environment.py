@@ -16,8 +16,8 @@ from rljob_worker.forkserver.client import ForkServer, Root
 from rljob_worker.forkserver.environment import ROOT
 from rljob_worker.last_words import TERMINATION_LOG
 from rljob_worker.launcher.pod import LOG_DIR
-from rljob_worker.process.family import FAMILY
 from rljob_worker.process.lifeline import LIFELINE_FD
+from rljob_worker.process.marked_processes import ENV_MARK
 from rljob_worker.rundir.directory import SPILL, RunDirectory
 from rljob_worker.visible_devices import share_of
 
@@ -88,7 +88,7 @@ def pod_environment(base: Mapping[str, str], context: RunContext, pod: Host, cor
     own = _identity(context, pod)
     if context.home:
         own[keys.ENV_RUN_HOME] = context.home
-    if spills_here(context.plan):
+    if spills_to_run_directory(context.plan):
         own[keys.ENV_SPILL_DIR] = str(context.run_dir / SPILL)
     if context.plan.spec.data_buffer.tls:
         own[keys.ENV_TLS_DIR] = str(context.certificates / str(pod))
@@ -96,7 +96,7 @@ def pod_environment(base: Mapping[str, str], context: RunContext, pod: Host, cor
     if context.interface:
         base.setdefault("GLOO_SOCKET_IFNAME", context.interface)  # the host's name may resolve to loopback
     users = job_variables(context.plan.spec)
-    num_workers = sum(context.plan.group(each.group).workers_per_host for each in context.here)
+    num_workers = sum(context.plan.group(item.group).workers_per_host for item in context.here)
     threads = thread_variables({**base, **users}, num_workers, cores)
     return {**base, **threads, **device_variables(base, context.plan, context.here, pod), **users, **own}
 
@@ -119,22 +119,22 @@ def _identity(context: RunContext, pod: Host) -> dict[str, str]:
         keys.ENV_REHEARSED: "1",
         keys.ENV_RESUME: context.resume,
         LOG_DIR: str(context.log_dir),
-        TERMINATION_LOG: str(termination_log(context.log_dir, pod)),
+        TERMINATION_LOG: str(termination_log_of(context.log_dir, pod)),
         LIFELINE_FD: str(context.lifeline),
-        FAMILY: context.mark,
+        ENV_MARK: context.mark,
         keys.ENV_CODE: str(context.code_dir),
         "PYTHONUNBUFFERED": "1",
         **context.services,
     }
 
 
-def spills_here(plan: Plan) -> bool:
+def spills_to_run_directory(plan: Plan) -> bool:
     """Whether rows may go to the disk of the run's directory."""
     spill = plan.spec.data_buffer.spill
     return spill is not None and spill.directory is None
 
 
-def termination_log(log_dir: Path, pod: Host) -> Path:
+def termination_log_of(log_dir: Path, pod: Host) -> Path:
     """Where a pod's launcher leaves the last words of the worker that explains its end."""
     return log_dir / f"termination-{pod}.json"
 

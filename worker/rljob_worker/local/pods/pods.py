@@ -14,11 +14,11 @@ from rljob_worker.databuffer.routes.hosts import Host
 from rljob_worker.forkserver.client import ForkedChild
 from rljob_worker.forkserver.forking import ForkRequest
 from rljob_worker.last_words import LastWords, read_last_words
-from rljob_worker.launcher.verdict import SETTLE_SECONDS, Exit, first_cause, gang_code
-from rljob_worker.local.pods.environment import RunContext, pod_environment, termination_log, usable_cores
+from rljob_worker.launcher.pod_exit import SETTLE_SECONDS, Exit, first_cause, pod_exit_code
+from rljob_worker.local.pods.environment import RunContext, pod_environment, termination_log_of, usable_cores
 from rljob_worker.process.child import LoggedChild, command_of
-from rljob_worker.process.family import end_family
 from rljob_worker.process.lifeline import LIFELINE_FD
+from rljob_worker.process.marked_processes import end_marked_processes
 
 READY_SECONDS = 120.0
 """How long a data buffer may take to serve; reserving memory takes most of it."""
@@ -95,17 +95,17 @@ class Pods:
         """Where the data buffers here are, by group and in order; None until all of them serve."""
         if self.serving_seconds is None:
             return None
-        book: AddressLists = {}
+        addresses: AddressLists = {}
         for pod in self._pods:
             ready = pod.buffer.ready()
             assert ready is not None
-            book.setdefault(pod.at.group, []).append(f"{self._context.address}:{ready['port']}")
-        return book
+            addresses.setdefault(pod.at.group, []).append(f"{self._context.address}:{ready['port']}")
+        return addresses
 
-    def meet(self, book: AddressLists) -> None:
+    def meet(self, address_book: AddressLists) -> None:
         """Give the pods the addresses of all pods of the job, and start their launchers."""
         partial = self._context.address_book.with_suffix(".partial")
-        partial.write_text(json.dumps(book))
+        partial.write_text(json.dumps(address_book))
         partial.rename(self._context.address_book)
         for pod in self._pods:
             pod.launcher = self._launcher(pod)
@@ -140,13 +140,13 @@ class Pods:
             pod.buffer.kill()
         self._remove_leftovers()
         # nothing of an attempt may meet the next one
-        end_family(self._context.mark, grace_seconds=0.0)
+        end_marked_processes(self._context.mark, grace_seconds=0.0)
 
     def _remove_leftovers(self) -> None:
         """Remove what killed data buffers left: memory, and disk where perhaps no other one ever runs."""
         if not any(pod.buffer.code() for pod in self._pods):
             return
-        from rljob_worker.databuffer.store.places import ARENA, SPILL, remove_leftovers
+        from rljob_worker.databuffer.store.segment_files import ARENA, SPILL, remove_leftovers
 
         for environment in (pod.environment for pod in self._pods):
             remove_leftovers(ARENA, Path(environment.get(keys.ENV_ARENA_DIR, keys.SHARED_MEMORY)))
@@ -223,7 +223,7 @@ class Pods:
         exits = list(self._exits.values())
         cause = first_cause(exits, GANG_SETTLE_SECONDS)
         if cause is None:
-            return GangEnd(gang_code(exits))
+            return GangEnd(pod_exit_code(exits))
         for pod in self._pods:
             if pod.launcher is not None and pod.launcher.name == cause.name:
                 return self._launcher_end(pod, cause.code)
@@ -236,7 +236,7 @@ class Pods:
         return GangEnd(code, buffer.name, LastWords(code, cause=buffer.last_line()), str(buffer.log))
 
     def _launcher_end(self, pod: LocalPod, code: int) -> GangEnd:
-        words = read_last_words(termination_log(self._context.log_dir, pod.at))
+        words = read_last_words(termination_log_of(self._context.log_dir, pod.at))
         if words is None or not words.worker:
             assert pod.launcher is not None
             lines = words.cause if words else pod.launcher.last_line()

@@ -21,6 +21,6 @@ class LeadWarnings:
 
     def news(self) -> list[str]:
         """In the order they came, since the last call; the first is made once the lead has started."""
-        found = [match[1] for line in self._log.lines() if (match := self._form.fullmatch(line))]
+        result = [match[1] for line in self._log.lines() if (match := self._form.fullmatch(line))]
         self._form = _OF_TRACKERS
-        return found
+        return result

@@ -7,7 +7,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from rljob_worker.metrics.lines import parsed
+from rljob_worker.metrics.lines import parsed_lines
 
 Record = dict[str, Any]
 
@@ -43,13 +43,13 @@ class MetricsTail:
             data = file.read()
         whole = data.rfind(b"\n") + 1
         self._offset += whole
-        fresh = [record for _, record in parsed(data[:whole].splitlines(keepends=True))]
+        fresh = [record for _, record in parsed_lines(data[:whole].splitlines(keepends=True))]
         self.records.extend(fresh)
         return [record for record in fresh if record != known.get(record["step"])]
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class RunProgress:
     """A run's records with the figures that a person asks for."""
 
     records: list[Record] = field(default_factory=list)
@@ -96,5 +96,5 @@ class Progress:
     def stage_seconds(self, record: Mapping[str, Any]) -> dict[str, float]:
         """Seconds of one step per stage of the plan, and of what a step does besides its stages, where it did it."""
         names = (*self.stages, *BESIDES_STAGES)
-        found = {name: record.get(f"time/{name}_seconds") for name in names}
-        return {name: seconds for name, seconds in found.items() if seconds is not None}
+        result = {name: record.get(f"time/{name}_seconds") for name in names}
+        return {name: seconds for name, seconds in result.items() if seconds is not None}

@@ -27,5 +27,5 @@ class StartLines:
         return [line for name in self._logs for line in self._of(name)]
 
     def _of(self, name: str) -> list[str]:
-        whose = f"{name}: " if len(self._logs) > 1 else ""
-        return [whose + found[1] for line in self._logs[name].lines() if (found := _START.fullmatch(line))]
+        prefix = f"{name}: " if len(self._logs) > 1 else ""
+        return [prefix + fullmatch[1] for line in self._logs[name].lines() if (fullmatch := _START.fullmatch(line))]

@@ -12,17 +12,17 @@ def test_reward_comes_first_and_what_is_not_finite_not_at_all():
 
 def test_parts_of_the_reward_come_last_and_not_all_of_too_many():
     metrics = {f"reward/part{number:02}": 1.0 for number in range(40)} | {"loss/policy": 1.0}
-    found = list(headline(metrics))
-    assert found[:2] == ["loss/policy", "reward/part00"]
-    assert len(found) == MAX_METRICS == 32
+    result = list(headline(metrics))
+    assert result[:2] == ["loss/policy", "reward/part00"]
+    assert len(result) == MAX_METRICS == 32
 
 
-def test_policies_follow_the_job_and_are_told_alike():
+def test_policies_follow_the_job_and_are_shown_alike():
     names = ["policy/b/loss/policy", "policy/a/loss/policy", "policy/a/reward/mean", "time/step_seconds", "reward/mean"]
-    found = headline(dict.fromkeys([*names, "policy/a/other/figure"], 1.0))
-    assert list(found) == ["reward/mean", "time/step_seconds", *names[2::-1][:1], names[1], names[0]]
+    result = headline(dict.fromkeys([*names, "policy/a/other/figure"], 1.0))
+    assert list(result) == ["reward/mean", "time/step_seconds", *names[2::-1][:1], names[1], names[0]]
 
 
-def test_what_data_sets_reach_is_told_too():
+def test_what_data_sets_reach_is_reported_too():
     metrics = {"validation/accuracy/a": 0.5, "training/reward/a": 0.25, "memory/peak": 1.0}
     assert list(headline(metrics)) == ["training/reward/a", "validation/accuracy/a"]

@@ -13,8 +13,8 @@ RIGHT = np.array([[0, 0, 0, 0], [0, 1, 0, 0], [1, 1, 0, 1]], bool)
 
 
 @pytest.mark.parametrize(("n", "found"), [(1, [1]), (2, [1, 2]), (6, [1, 2, 4, 6]), (8, [1, 2, 4, 8])])
-def test_powers_of_two_and_all(n, found):
-    assert sizes(n) == found
+def test_powers_of_two_and_all(n, result):
+    assert sizes(n) == result
 
 
 @pytest.mark.parametrize(
@@ -28,8 +28,8 @@ def test_powers_of_two_and_all(n, found):
         (4, [0, 1, 1]),
     ],
 )
-def test_the_chance_that_one_of_k_is_right(k, found):
-    assert pass_at_k(RIGHT, k).tolist() == pytest.approx(found)
+def test_the_chance_that_one_of_k_is_right(k, result):
+    assert pass_at_k(RIGHT, k).tolist() == pytest.approx(result)
 
 
 @given(st.lists(st.booleans(), min_size=1, max_size=8), st.data())

@@ -15,7 +15,7 @@ from rljob_worker.metrics.report import (
     INFINITE,
     MAX_SAMPLE_BYTES,
     MAX_SAMPLES,
-    Report,
+    StepReport,
     exact_sum,
     merge_reports,
     report_from_bytes,
@@ -38,11 +38,11 @@ def reports(numbers):
         optional={name: scalars(kind, numbers) for name, kind in (("a", "mean"), ("b", "total"), ("c", "maximum"))},
     )
     samples = st.lists(st.integers(0, 99).map(lambda n: {"n": n}), max_size=3)
-    return st.builds(Report, metrics, samples)
+    return st.builds(StepReport, metrics, samples)
 
 
-def of_workers(found):
-    return [report_to_bytes(report, ordinal) for ordinal, report in enumerate(found)]
+def of_workers(result):
+    return [report_to_bytes(report, ordinal) for ordinal, report in enumerate(result)]
 
 
 def through_a_tree(parts, rng):
@@ -56,14 +56,14 @@ def through_a_tree(parts, rng):
 
 
 @given(st.lists(reports(ANY_NUMBERS), min_size=1, max_size=12), st.randoms(use_true_random=False))
-def test_every_tree_gives_the_same_bytes(found, rng):
-    parts = of_workers(found)
+def test_every_tree_gives_the_same_bytes(result, rng):
+    parts = of_workers(result)
     assert merge_reports([through_a_tree(parts, rng)]) == merge_reports(parts)
 
 
 @given(st.lists(NUMBERS, min_size=1, max_size=20), st.randoms(use_true_random=False))
 def test_a_sum_through_a_tree_is_that_of_one_exact_addition(numbers, rng):
-    parts = of_workers([Report({"x": Scalar("mean", number, number / 3, number)}) for number in numbers])
+    parts = of_workers([StepReport({"x": Scalar("mean", number, number / 3, number)}) for number in numbers])
     merged = report_from_bytes(through_a_tree(parts, rng)).metrics["x"]
     assert merged.sum == math.fsum(numbers)
     assert merged.count == math.fsum(number / 3 for number in numbers)
@@ -77,18 +77,20 @@ TENTHS = st.integers(-(10**6), 10**6).map(lambda number: number / 10)
 def test_what_a_worker_merged_exactly_does_not_depend_on_which_worker_had_what(numbers, rng):
     def reported(ranks):
         parts = [merge_all([{"x": mean(number)} for number in rank], exactly=True) for rank in ranks]
-        reports = [report_to_bytes(Report(merge_all([part])), at) for at, part in enumerate(parts)]
+        reports = [report_to_bytes(StepReport(merge_all([part])), at) for at, part in enumerate(parts)]
         return report_from_bytes(merge_reports(reports)).metrics["x"]
 
     cut = rng.randint(0, len(numbers))
-    found = [reported(ranks) for ranks in ([numbers], [numbers[:cut], numbers[cut:]], [[each] for each in numbers])]
-    assert found[0].sum == found[1].sum == found[2].sum == math.fsum(numbers)
+    result = [
+        reported(ranks) for ranks in ([numbers], [numbers[:cut], numbers[cut:]], [[number] for number in numbers])
+    ]
+    assert result[0].sum == result[1].sum == result[2].sum == math.fsum(numbers)
 
 
 def test_what_one_float_cannot_hold_is_carried_on():
     """1e16 + 1 is 1e16 in floats, and 1 is lost; 1e16 + 1 + 1 is 1e16 + 2."""
     assert exact_sum([1e16, 1.0]) == [1e16, 1.0]
-    one, two, big = of_workers([Report({"x": total(value)}) for value in (1.0, 1.0, 1e16)])
+    one, two, big = of_workers([StepReport({"x": total(value)}) for value in (1.0, 1.0, 1e16)])
     early = merge_reports([merge_reports([big, one]), two])
     assert report_from_bytes(early).metrics["x"].sum == 1e16 + 2
     assert exact_sum([0.1, 0.2]) == [0.1 + 0.2, -2.7755575615628914e-17]
@@ -108,47 +110,47 @@ def test_what_one_float_cannot_hold_is_carried_on():
     ],
 )
 def test_what_is_no_number_spoils_a_sum_and_breaks_nothing(numbers, expected):
-    parts = of_workers([Report({"x": total(number)}) for number in numbers])
-    found = report_from_bytes(merge_reports(parts)).metrics["x"].sum
-    assert math.copysign(1.0, found) == math.copysign(1.0, expected)
-    assert found == expected or (math.isnan(found) and math.isnan(expected))
+    parts = of_workers([StepReport({"x": total(number)}) for number in numbers])
+    result = report_from_bytes(merge_reports(parts)).metrics["x"].sum
+    assert math.copysign(1.0, result) == math.copysign(1.0, expected)
+    assert result == expected or (math.isnan(result) and math.isnan(expected))
 
 
 @pytest.mark.parametrize("field", FIELDS)
 def test_numbers_are_infinite_from_a_bound_on(field):
-    def told(number):
+    def reported(number):
         scalar = Scalar("total", **{name: number if name == field else 1.0 for name in FIELDS})
-        return getattr(report_from_bytes(report_to_bytes(Report({"x": scalar}), 0)).metrics["x"], field)
+        return getattr(report_from_bytes(report_to_bytes(StepReport({"x": scalar}), 0)).metrics["x"], field)
 
-    assert told(INFINITE / 2) == INFINITE / 2 == 2.0**959
-    assert told(INFINITE) == told(math.inf) == math.inf
-    assert told(-INFINITE) == -math.inf
-    assert math.copysign(1.0, told(-0.0)) == 1.0
-    assert math.copysign(1.0, told(-math.nan)) == 1.0
+    assert reported(INFINITE / 2) == INFINITE / 2 == 2.0**959
+    assert reported(INFINITE) == reported(math.inf) == math.inf
+    assert reported(-INFINITE) == -math.inf
+    assert math.copysign(1.0, reported(-0.0)) == 1.0
+    assert math.copysign(1.0, reported(-math.nan)) == 1.0
 
 
 def test_a_nan_spoils_a_maximum_wherever_it_is():
-    parts = of_workers([Report({"x": maximum(number)}) for number in (math.nan, 2.0)])
+    parts = of_workers([StepReport({"x": maximum(number)}) for number in (math.nan, 2.0)])
     for order in (parts, parts[::-1]):
         assert math.isnan(report_from_bytes(merge_reports(order)).metrics["x"].max)
 
 
 def test_a_report_survives_the_wire_exactly():
-    report = Report({"a": mean(0.1 + 0.2, 3), "b": total(7), "c": maximum(-1.5)}, [{"x": "ä\ud800", "n": 1 << 70}])
+    report = StepReport({"a": mean(0.1 + 0.2, 3), "b": total(7), "c": maximum(-1.5)}, [{"x": "ä\ud800", "n": 1 << 70}])
     assert report_from_bytes(report_to_bytes(report, 3)) == report
-    assert report_from_bytes(merge_reports([])) == Report()
+    assert report_from_bytes(merge_reports([])) == StepReport()
 
 
 def test_a_metric_that_only_some_have_is_kept_and_names_are_in_order():
-    parts = of_workers([Report({"b": total(1)}), Report({"a": total(2), "b": total(3)})])
+    parts = of_workers([StepReport({"b": total(1)}), StepReport({"a": total(2), "b": total(3)})])
     merged = report_from_bytes(merge_reports(parts)).metrics
     assert list(merged) == ["a", "b"]
     assert (merged["a"].value, merged["b"].value) == (2, 4)
-    assert list(report_from_bytes(report_to_bytes(Report({"b": total(1), "a": total(2)}), 0)).metrics) == ["a", "b"]
+    assert list(report_from_bytes(report_to_bytes(StepReport({"b": total(1), "a": total(2)}), 0)).metrics) == ["a", "b"]
 
 
 def test_a_metric_of_two_kinds_is_refused_by_name():
-    parts = of_workers([Report({"x": total(1)}), Report({"x": mean(1)})])
+    parts = of_workers([StepReport({"x": total(1)}), StepReport({"x": mean(1)})])
     with pytest.raises(BadData, match="metric 'x' comes as a mean and as a total from different workers"):
         merge_reports(parts)
 
@@ -180,17 +182,17 @@ def test_a_sample_that_is_no_json_is_refused():
 @given(st.binary(max_size=60))
 def test_any_bytes_are_a_report_or_refused(payload):
     with contextlib.suppress(BadData):
-        assert isinstance(report_from_bytes(payload), Report)
+        assert isinstance(report_from_bytes(payload), StepReport)
 
 
 def shown(payload):
     return [(sample["worker"], sample["n"]) for sample in report_from_bytes(payload).samples]
 
 
-def with_samples(num_workers, each, text=""):
+def with_samples(num_workers, item, text=""):
     """Samples of each worker as (worker, number in its report)."""
     return [
-        report_to_bytes(Report(samples=[{"worker": worker, "n": n, "text": text} for n in range(each)]), worker)
+        report_to_bytes(StepReport(samples=[{"worker": worker, "n": n, "text": text} for n in range(item)]), worker)
         for worker in range(num_workers)
     ]
 
@@ -224,7 +226,7 @@ def test_samples_are_bounded_in_bytes_but_the_first_is_always_shown():
 def test_none_is_shown_after_one_that_had_no_room():
     """A small sample does not take the place of a large one before it: how a tree is made would decide whether."""
     large, larger, small = (
-        report_to_bytes(Report(samples=[{"worker": worker, "n": 0, "text": "x" * size}]), worker)
+        report_to_bytes(StepReport(samples=[{"worker": worker, "n": 0, "text": "x" * size}]), worker)
         for worker, size in enumerate((MAX_SAMPLE_BYTES // 2, MAX_SAMPLE_BYTES, 1))
     )
     assert shown(merge_reports([large, larger, small])) == [(0, 0)]
@@ -241,7 +243,7 @@ def test_none_is_shown_after_one_that_had_no_room():
 def test_which_samples_are_shown_does_not_depend_on_the_tree(sizes, rng):
     texts = {size: "x" * size for size in (1, 300_000, 600_000)}
     parts = [
-        report_to_bytes(Report(samples=[{"text": texts[size]} for size in of_worker]), worker)
+        report_to_bytes(StepReport(samples=[{"text": texts[size]} for size in of_worker]), worker)
         for worker, of_worker in enumerate(sizes)
     ]
     assert merge_reports([through_a_tree(parts, rng)]) == merge_reports(parts)
@@ -251,7 +253,7 @@ def test_a_wide_job_gives_what_one_addition_gives():
     """1,024 hosts in a tree of fan-out 32."""
     rng = random.Random(5)
     values = [rng.gauss(0.0, 1.0) * 10.0 ** rng.randint(-12, 12) for _ in range(1024)]
-    level = of_workers([Report({"x": mean(value)}) for value in values])
+    level = of_workers([StepReport({"x": mean(value)}) for value in values])
     while len(level) > 1:
         level = [merge_reports(level[i : i + 32]) for i in range(0, len(level), 32)]
     merged = report_from_bytes(level[0]).metrics["x"]

@@ -51,8 +51,8 @@ def test_infinities_of_both_signs_and_sums_beyond_all_numbers_are_merged_in_any_
 
 def test_each_data_set_has_a_mean_of_its_own():
     # a: 1 + 0 + 1 of 3; b: 0.5 of 1
-    found = means_by_source("accuracy", np.array([1.0, 0.5, 0.0, 1.0]), ["a", "b", "a", "a"])
-    assert found == {"accuracy/a": mean(2.0, 3), "accuracy/b": mean(0.5, 1)}
+    means = means_by_source("accuracy", np.array([1.0, 0.5, 0.0, 1.0]), ["a", "b", "a", "a"])
+    assert means == {"accuracy/a": mean(2.0, 3), "accuracy/b": mean(0.5, 1)}
 
 
 def test_no_rows_have_no_data_set():

@@ -14,7 +14,7 @@ from rljob_worker.errors import StorageError
 from rljob_worker.metrics.lines import LinesFile
 from rljob_worker.metrics.sink import RunFiles
 from rljob_worker.metrics.trackers import trackers
-from rljob_worker.storage.place import place_of
+from rljob_worker.storage.paths import storage_path
 
 
 def records(path):
@@ -86,7 +86,7 @@ class Uploads:
         """Nothing is left to send."""
 
 
-def test_trackers_are_told_of_an_error_and_nothing_else_is_written(tmp_path, monkeypatch):
+def test_trackers_are_notified_of_an_error_and_nothing_else_is_written(tmp_path, monkeypatch):
     full, other = Ends(StorageError("full")), Ends()
     opened = {"WandB": full, "MLflow": other, "TensorBoard": Ends()}
     monkeypatch.setattr(trackers, "open_tracker", lambda name, run: opened[name])
@@ -111,7 +111,7 @@ def test_checkpoints_in_a_store_are_not_sent_to_trackers(tmp_path, monkeypatch, 
     sent = []
     monkeypatch.setattr(trackers, "open_tracker", lambda name, run: Uploads(sent if name == "WandB" else []))
     files = RunFiles(tmp_path, ("WandB",), ("Checkpoints",))
-    files.write_checkpoint(place_of("s3://bucket/run/checkpoints/step-2"))
+    files.write_checkpoint(storage_path("s3://bucket/run/checkpoints/step-2"))
     files.write_checkpoint(tmp_path)
     files.close()
     assert sent == [tmp_path]

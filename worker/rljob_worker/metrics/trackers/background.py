@@ -58,16 +58,16 @@ class BackgroundTracker:
 
     def close(self, *, failed: bool = False) -> None:
         """Wait a while for the rest, less after an error; then leave it, with a warning."""
-        patience = self._failed_seconds if failed else self._close_seconds
+        timeout_seconds = self._failed_seconds if failed else self._close_seconds
         with self._changed:
             self._is_closing, self._has_failed = True, failed
             self._changed.notify_all()
-        self._thread.join(patience)
+        self._thread.join(timeout_seconds)
         if self._thread.is_alive():
             log.warning(
                 "%s did not finish within %.0f s of the run's end; what it has not sent is in metrics.jsonl and "
                 "samples.jsonl",
-                self._name, patience,
+                self._name, timeout_seconds,
             )  # fmt: skip
         if self._num_lost or self._num_failed:
             log.warning(

@@ -9,7 +9,7 @@ from typing import Any
 
 from rljob_worker.metrics.tables import flattened, table_of
 from rljob_worker.metrics.trackers.run_ids import read_run_id, write_run_id
-from rljob_worker.metrics.trackers.tracker import Run
+from rljob_worker.metrics.trackers.tracker import TrackedRun
 
 EXPERIMENT = "rljob"
 """Where MLFLOW_EXPERIMENT_NAME names none."""
@@ -34,7 +34,7 @@ class MLflowTracker:
 
         now = int(1000 * time.time())
         points = [Metric(legal_name(name), value, now, step) for name, value in metrics.items()]
-        for some in in_batches(points, MAX_METRICS):
+        for some in sized_batches(points, MAX_METRICS):
             self._client.log_batch(self._run_id, metrics=some)
         if samples:
             columns, rows = table_of(samples)
@@ -74,17 +74,17 @@ class MLflowTracker:
         from mlflow.entities import Param
 
         experiment = os.environ.get("MLFLOW_EXPERIMENT_NAME", EXPERIMENT)
-        found = self._client.get_experiment_by_name(experiment)
-        experiment_id = found.experiment_id if found else self._client.create_experiment(experiment)
+        result = self._client.get_experiment_by_name(experiment)
+        experiment_id = result.experiment_id if result else self._client.create_experiment(experiment)
         run_id = str(self._client.create_run(experiment_id, run_name=name).info.run_id)
         write_run_id(directory, "MLflow", run_id)
         parameters = [Param(legal_name(key), value[:MAX_VALUE_CHARACTERS]) for key, value in flattened(config)]
-        for some in in_batches(parameters, MAX_PARAMETERS):
+        for some in sized_batches(parameters, MAX_PARAMETERS):
             self._client.log_batch(run_id, params=some)
         return run_id
 
 
-def in_batches(items: Sequence[Any], size: int) -> Iterator[Sequence[Any]]:
+def sized_batches(items: Sequence[Any], size: int) -> Iterator[Sequence[Any]]:
     """At most `size` at a time."""
     for begin in range(0, len(items), size):
         yield items[begin : begin + size]
@@ -95,7 +95,7 @@ def legal_name(name: str) -> str:
     return "".join(sign if sign.isalnum() or sign in "_-. /" else "_" for sign in name)
 
 
-def open_mlflow(run: Run) -> MLflowTracker:
+def open_mlflow(run: TrackedRun) -> MLflowTracker:
     return MLflowTracker(run.directory, run.name, run.config)
 
 

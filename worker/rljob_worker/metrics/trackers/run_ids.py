@@ -4,7 +4,7 @@ import json
 import threading
 from pathlib import Path
 
-from rljob_worker.metrics.lines import storage_errors
+from rljob_worker.metrics.lines import line_file_errors
 
 FILE = "trackers.json"
 _writing = threading.Lock()
@@ -16,14 +16,14 @@ def read_run_id(directory: Path, tracker: str) -> str | None:
         ids = json.loads((directory / FILE).read_text())
     except (FileNotFoundError, ValueError):
         return None
-    found = ids.get(tracker) if isinstance(ids, dict) else None
-    return found if isinstance(found, str) else None
+    result = ids.get(tracker) if isinstance(ids, dict) else None
+    return result if isinstance(result, str) else None
 
 
 def write_run_id(directory: Path, tracker: str, run_id: str) -> None:
     """Keep it beside those of other trackers, each of which has a thread of its own. Raises StorageError."""
     path = directory / FILE
-    with _writing, storage_errors(path):
+    with _writing, line_file_errors(path):
         try:
             ids = json.loads(path.read_text())
         except (FileNotFoundError, ValueError):

@@ -12,8 +12,8 @@ from tensorboard.compat.proto.event_pb2 import Event, SessionLog
 from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.summary.writer.record_writer import RecordWriter
 
-from rljob_worker.metrics.lines import storage_errors
-from rljob_worker.metrics.trackers.tracker import Run
+from rljob_worker.metrics.lines import line_file_errors
+from rljob_worker.metrics.trackers.tracker import TrackedRun
 
 _PREFIX = "events.out.tfevents."
 _NAMED = re.compile(r"events\.out\.tfevents\.(\d+\.\d+)\.")
@@ -25,7 +25,7 @@ class TensorBoardTracker:
     def __init__(self, directory: Path) -> None:
         begin = _after_others(directory, time.time())
         self._path = directory / f"{_PREFIX}{begin:.6f}.{socket.gethostname()}.{os.getpid()}"
-        with storage_errors(self._path):
+        with line_file_errors(self._path):
             directory.mkdir(parents=True, exist_ok=True)
             self._file = self._path.open("ab")
         self._records = RecordWriter(self._file)
@@ -44,16 +44,16 @@ class TensorBoardTracker:
         self._write(Event(wall_time=time.time(), step=step + 1, session_log=SessionLog(status=SessionLog.START)))
 
     def close(self, *, failed: bool = False) -> None:
-        with storage_errors(self._path):
+        with line_file_errors(self._path):
             self._file.close()
 
     def _write(self, event: Event) -> None:
-        with storage_errors(self._path):
+        with line_file_errors(self._path):
             self._records.write(event.SerializeToString())
             self._file.flush()
 
 
-def open_tensorboard(run: Run) -> TensorBoardTracker:
+def open_tensorboard(run: TrackedRun) -> TensorBoardTracker:
     return TensorBoardTracker(run.directory / "tensorboard")
 
 
@@ -62,5 +62,5 @@ def _after_others(directory: Path, now: float) -> float:
 
     An attempt on a host whose clock is behind must not lie before the attempt that it follows.
     """
-    times = [float(found[1]) for path in directory.glob(f"{_PREFIX}*") if (found := _NAMED.match(path.name))]
-    return max([now, *(each + 1e-6 for each in times)])
+    times = [float(result[1]) for path in directory.glob(f"{_PREFIX}*") if (result := _NAMED.match(path.name))]
+    return max([now, *(item + 1e-6 for item in times)])

@@ -26,7 +26,7 @@ class Tracker(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class TrackedRun:
     """What a tracker knows of the run."""
 
     directory: Path
@@ -36,5 +36,5 @@ class Run:
     failed_seconds: float = FAILED_SECONDS
 
 
-TrackerOpener = Callable[[Run], Tracker]
+TrackerOpener = Callable[[TrackedRun], Tracker]
 """What a `DeclaredTracker` of the catalogue names."""

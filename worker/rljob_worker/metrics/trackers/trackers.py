@@ -7,11 +7,11 @@ from functools import partial
 from rljob_api.catalogue.trackers import TRACKERS
 from rljob_worker.errors import InvalidJob
 from rljob_worker.metrics.trackers.background import BackgroundTracker
-from rljob_worker.metrics.trackers.tracker import Run, Tracker, TrackerOpener
+from rljob_worker.metrics.trackers.tracker import TrackedRun, Tracker, TrackerOpener
 from rljob_worker.users_code.function import load_function
 
 
-def open_trackers(names: Sequence[str], run: Run) -> list[Tracker]:
+def open_trackers(names: Sequence[str], run: TrackedRun) -> list[Tracker]:
     """TensorBoard always, then what the job asks for; InvalidJob for one that is not installed."""
     check_installed(names)
     # TensorBoard opens a file: last, so that one that is missing leaves nothing open
@@ -37,7 +37,7 @@ def _is_installed(package: str) -> bool:
         return False
 
 
-def open_tracker(name: str, run: Run) -> Tracker:
+def open_tracker(name: str, run: TrackedRun) -> Tracker:
     declared = TRACKERS[name]
     # only now: TensorBoard takes half a second to import
     opener: TrackerOpener = load_function(f"tracker {name}", declared.opener)

@@ -10,12 +10,12 @@ from urllib.parse import urlsplit
 
 from rljob_worker.metrics.tables import table_of
 from rljob_worker.metrics.trackers.run_ids import read_run_id, write_run_id
-from rljob_worker.metrics.trackers.tracker import Run
+from rljob_worker.metrics.trackers.tracker import TrackedRun
 
 PROJECT = "rljob"
 """Where WANDB_PROJECT names none."""
 _HOST = "https://api.wandb.ai"
-_WITHOUT_ACCOUNT = ("offline", "disabled", "dryrun")
+_WITHOUT_LOGIN = ("offline", "disabled", "dryrun")
 """Modes of W&B."""
 _KEYS = ("WANDB_API_KEY", "WANDB_IDENTITY_TOKEN_FILE")
 
@@ -60,13 +60,13 @@ class WandBTracker:
         self._run.finish(exit_code=int(failed))
 
 
-def open_wandb(run: Run) -> WandBTracker:
+def open_wandb(run: TrackedRun) -> WandBTracker:
     return WandBTracker(run.directory, run.name, run.config)
 
 
-def without_account(environment: Mapping[str, str]) -> str | None:
+def without_login(environment: Mapping[str, str]) -> str | None:
     """A sentence where nothing in an environment says whose account it is."""
-    if _has_account(environment):
+    if _has_login(environment):
         return None
     return (
         f"WandB has no account here: WANDB_API_KEY is not set, and no netrc file names {_host(environment)}; "
@@ -74,8 +74,8 @@ def without_account(environment: Mapping[str, str]) -> str | None:
     )
 
 
-def _has_account(environment: Mapping[str, str]) -> bool:
-    if environment.get("WANDB_MODE", "").lower() in _WITHOUT_ACCOUNT or any(map(environment.get, _KEYS)):
+def _has_login(environment: Mapping[str, str]) -> bool:
+    if environment.get("WANDB_MODE", "").lower() in _WITHOUT_LOGIN or any(map(environment.get, _KEYS)):
         return True
     home = Path(environment.get("HOME", "~")).expanduser()
     named = environment.get("NETRC")

@@ -8,8 +8,8 @@ import sys
 import pytest
 
 from rljob_worker.errors import InvalidJob
-from rljob_worker.launcher.board import Board
 from rljob_worker.launcher.endpoint import Endpoint
+from rljob_worker.launcher.pod_state import PodState
 from rljob_worker.process.ports import check_free
 
 
@@ -32,7 +32,7 @@ def test_a_port_that_the_system_chooses_is_never_taken():
 
 def test_the_launchers_metrics_port_is_named_too(taken):
     with pytest.raises(InvalidJob, match=f"port {taken}.*RLJOB_METRICS_PORT"):
-        Endpoint(Board(1), taken)
+        Endpoint(PodState(1), taken)
 
 
 def test_a_free_port_is_free_again_at_once():

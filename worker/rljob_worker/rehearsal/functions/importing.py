@@ -11,14 +11,14 @@ import os
 import sys
 
 from rljob_worker.errors import InvalidJob
-from rljob_worker.rehearsal.functions.reference import REWARD_ARGUMENTS, SHIPPED, Reference
+from rljob_worker.rehearsal.functions.reference import REWARD_ARGUMENTS, SHIPPED, FunctionReference
 from rljob_worker.rewards.loading import check_reward
-from rljob_worker.rewards.reads import check_reads
+from rljob_worker.rewards.reads import check_row_reads
 from rljob_worker.users_code.function import check_call, load_function
 from rljob_worker.users_code.search_path import add_to_path
 
 
-def why_not(reference: Reference) -> tuple[str, str] | None:
+def why_not(reference: FunctionReference) -> tuple[str, str] | None:
     """The field that is to blame, and why a reference cannot be called as it will be; None where it can."""
     owner, run, options = reference.owner, reference.run, reference.options
     to_blame = reference.path
@@ -26,7 +26,7 @@ def why_not(reference: Reference) -> tuple[str, str] | None:
         function = load_function(owner, run)
         is_reward = tuple(reference.arguments) == tuple(REWARD_ARGUMENTS)
         if is_reward and not run.startswith(SHIPPED):  # of which another room knows who needs a column
-            check_reads(owner, run, function, reference.columns, options)
+            check_row_reads(owner, run, function, reference.columns, options)
         to_blame = reference.options_path if options else reference.path
         if is_reward:
             check_reward(owner, run, function, reference.columns, options, asks_service=reference.asks_service)
@@ -42,7 +42,7 @@ def main() -> None:
     os.dup2(2, 1)
     add_to_path()
     for fields in json.load(sys.stdin):
-        answers.write(json.dumps(why_not(Reference(*fields))) + "\n")
+        answers.write(json.dumps(why_not(FunctionReference(*fields))) + "\n")
         answers.flush()
     os._exit(0)  # not the user's exit handlers, nor a thread of theirs
 

@@ -16,7 +16,7 @@ from rljob_api.vocabulary.problem import Problem
 from rljob_worker.process.child import exit_code
 from rljob_worker.process.lifeline import dying_with_me
 from rljob_worker.rehearsal.finding import Finding
-from rljob_worker.rehearsal.functions.reference import Reference
+from rljob_worker.rehearsal.functions.reference import FunctionReference
 
 IMPORT_SECONDS = 120.0
 """How long one process may import; the first import of a large library from network storage is slow."""
@@ -26,7 +26,10 @@ class Imports:
     """Begun by the constructor; `findings` waits."""
 
     def __init__(
-        self, references: Sequence[Reference], environment: Mapping[str, str], limit_seconds: float = IMPORT_SECONDS
+        self,
+        references: Sequence[FunctionReference],
+        environment: Mapping[str, str],
+        limit_seconds: float = IMPORT_SECONDS,
     ) -> None:
         self.environment, self._limit_seconds = environment, limit_seconds
         self.waiting = list(references)
@@ -35,19 +38,19 @@ class Imports:
     def findings(self) -> list[Finding]:
         """One for each function that cannot be called. What ends or outlasts the process is named, and the functions
         after it get another process."""
-        found = []
+        result = []
         while self._process is not None:
             answers, ending = self._answers(self._process)
             for reference, answer in zip(self.waiting, answers, strict=False):
                 if answer is not None:
-                    found.append(_finding(reference, *answer))
+                    result.append(_finding(reference, *answer))
             self.waiting = self.waiting[len(answers) :]
             if self.waiting:
                 blamed = self.waiting.pop(0)
                 why = f"{blamed.owner}: {blamed.run} cannot be imported: {ending}"
-                found.append(_finding(blamed, blamed.path, why))
+                result.append(_finding(blamed, blamed.path, why))
             self._process = self.start() if self.waiting else None
-        return found
+        return result
 
     def close(self) -> None:
         """End what still imports, with everything it started."""
@@ -108,9 +111,9 @@ def _ending(returncode: int) -> str:
     return f"the import ended its process ({how})"
 
 
-def _finding(reference: Reference, path: str, why: str) -> Finding:
+def _finding(reference: FunctionReference, path: str, why: str) -> Finding:
     """path: of the field that is to blame."""
-    found = reference.run if path == reference.path else json.dumps(reference.options)
+    result = reference.run if path == reference.path else json.dumps(reference.options)
     message, _, fix = why.partition("; ")
     fix = f"{fix[:1].upper()}{fix[1:]}." if fix else "Correct it, or the path in the job."
-    return Finding(Problem(path, found, message, fix))
+    return Finding(Problem(path, result, message, fix))

@@ -9,7 +9,7 @@ REWARD_ARGUMENTS = ("row",)
 SHIPPED = "rljob_worker.rewards:"
 
 
-class Reference(NamedTuple):
+class FunctionReference(NamedTuple):
     """One function; a value of JSON, for it goes to a process of its own."""
 
     path: str

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from rljob_api.catalogue.columns import data_columns
 from rljob_api.catalogue.stages import USER_STAGE
 from rljob_api.v1alpha1 import RLJobSpec
-from rljob_worker.rehearsal.functions.reference import REWARD_ARGUMENTS, SHIPPED, Reference
+from rljob_worker.rehearsal.functions.reference import REWARD_ARGUMENTS, SHIPPED, FunctionReference
 from rljob_worker.rewards.forms import row_columns
 
 STAGE_ARGUMENTS = ("batch", "context")
@@ -15,7 +15,7 @@ NEEDS_COLUMN = ("exact_match", "final_number", "math_answer")
 """Shipped rewards that compare with a column of the data."""
 
 
-def references_of(spec: RLJobSpec) -> list[Reference]:
+def references_of(spec: RLJobSpec) -> list[FunctionReference]:
     """In the order of the job."""
     return [*_rewards(spec), *_parts(spec), *_stages(spec)]
 
@@ -30,7 +30,7 @@ def without_column(spec: RLJobSpec) -> list[str]:
     ]
 
 
-def _rewards(spec: RLJobSpec) -> Iterator[Reference]:
+def _rewards(spec: RLJobSpec) -> Iterator[FunctionReference]:
     for i, reward in enumerate(spec.rewards):
         if reward.model is not None:
             continue
@@ -38,10 +38,10 @@ def _rewards(spec: RLJobSpec) -> Iterator[Reference]:
         columns = tuple(row_columns(reward.column, data_columns(spec)))
         options = dict(reward.options)
         path = f"spec.rewards[{i}].run"
-        yield Reference(path, owner, reward.run, REWARD_ARGUMENTS, options, reward.asks_service, columns)
+        yield FunctionReference(path, owner, reward.run, REWARD_ARGUMENTS, options, reward.asks_service, columns)
 
 
-def _parts(spec: RLJobSpec) -> Iterator[Reference]:
+def _parts(spec: RLJobSpec) -> Iterator[FunctionReference]:
     """Parts of the algorithm that a job may name. Their options are a field of their own, which no signature
     declares."""
     algorithm = spec.algorithm
@@ -52,11 +52,11 @@ def _parts(spec: RLJobSpec) -> Iterator[Reference]:
         ("kl.estimator", "KL estimator", algorithm.kl.estimator, ("log_probs", "ref_log_probs", "old_log_probs")),
     ):
         if USER_STAGE.match(run):
-            yield Reference(f"spec.algorithm.{path}", owner, run, arguments, {})
+            yield FunctionReference(f"spec.algorithm.{path}", owner, run, arguments, {})
 
 
-def _stages(spec: RLJobSpec) -> Iterator[Reference]:
+def _stages(spec: RLJobSpec) -> Iterator[FunctionReference]:
     for i, stage in enumerate(spec.dag.stages if spec.dag is not None else ()):
         if USER_STAGE.match(stage.run):
             owner = f"stage {stage.name}"
-            yield Reference(f"spec.dag.stages[{i}].run", owner, stage.run, STAGE_ARGUMENTS, dict(stage.options))
+            yield FunctionReference(f"spec.dag.stages[{i}].run", owner, stage.run, STAGE_ARGUMENTS, dict(stage.options))

@@ -8,10 +8,10 @@ from pathlib import Path
 from rljob_api.vocabulary.data_url import scheme_of
 from rljob_worker.bounded import HUB_SECONDS, within
 from rljob_worker.errors import InvalidJob, NotHere, StorageError
-from rljob_worker.rehearsal.inputs.first_rows import PATIENCE_SECONDS
+from rljob_worker.rehearsal.inputs.first_rows import LOOK_RETRY_SECONDS
 from rljob_worker.storage.object_path import ObjectPath
-from rljob_worker.storage.place import place_of
-from rljob_worker.storage.trouble import is_for_good
+from rljob_worker.storage.paths import storage_path
+from rljob_worker.storage.store_errors import is_for_good
 from rljob_worker.weight_index import INDEX
 
 READ = ("config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja", INDEX)
@@ -30,7 +30,7 @@ def fetched_model(path: str, into: Path) -> Path:
 
 
 def _from_store(url: str, folder: Path) -> None:
-    place = place_of(url, PATIENCE_SECONDS)
+    place = storage_path(url, LOOK_RETRY_SECONDS)
     assert isinstance(place, ObjectPath), f"{url} is on a disk"
     try:
         _fill(folder, place.bucket.children(place.key), lambda key: place.bucket.read(key))
@@ -44,8 +44,8 @@ def _from_hub(name: str, folder: Path) -> Path:
     from huggingface_hub.errors import GatedRepoError, HFValidationError, RepositoryNotFoundError
 
     def files_there() -> list[str]:
-        found = HfApi().model_info(name, timeout=HUB_SECONDS).siblings or ()
-        return [each.rfilename for each in found if "/" not in each.rfilename]
+        result = HfApi().model_info(name, timeout=HUB_SECONDS).siblings or ()
+        return [item.rfilename for item in result if "/" not in item.rfilename]
 
     try:
         files = within(HUB_SECONDS, files_there)

@@ -19,8 +19,8 @@ import pyarrow.parquet as pq
 from rljob_worker.data.files import DataFiles, data_files, no_rows
 from rljob_worker.data.objects.opening import source_of
 from rljob_worker.data.objects.store import Store
-from rljob_worker.data.patience import Patience
-from rljob_worker.data.source import NoColumn, record_of, top_of, value_of
+from rljob_worker.data.source import NoColumn, json_record, top_of, value_of
+from rljob_worker.data.store_retry import StoreRetryPolicy
 from rljob_worker.errors import BadData
 from rljob_worker.storage.address import Address
 
@@ -32,7 +32,7 @@ _WHOLE_JSON_BYTES = 64 << 20
 
 _Record = Mapping[str, Any]
 
-PATIENCE_SECONDS = 2.0
+LOOK_RETRY_SECONDS = 2.0
 """With a store that does not answer: a run has more."""
 
 
@@ -71,10 +71,10 @@ def first_rows(path: str, columns: Sequence[str], count: int) -> FirstRows:
     for name in columns:
         if top_of(name, there) not in there:
             raise NoColumn(path, name, there)
-    return FirstRows(path, {name: [value_of(each, name) for each in records] for name in columns}, num_rows)
+    return FirstRows(path, {name: [value_of(record, name) for record in records] for name in columns}, num_rows)
 
 
-def columns_of(path: str) -> list[str]:
+def data_set_columns(path: str) -> list[str]:
     """Names of the columns of a data set. Raises BadData."""
     files = data_files(path)
     try:
@@ -118,7 +118,7 @@ def _json(data: DataFiles, _columns: Sequence[str], count: int) -> tuple[int, li
     num_rows = 0
     for number, line, file in islice(_json_lines(data.files), count):
         if len(records) < LOOK_ROWS:
-            records.append(record_of(line, f"line {number} of {file}"))
+            records.append(json_record(line, f"line {number} of {file}"))
         num_rows += 1
     there = list(dict.fromkeys(name for record in records for name in record))
     return num_rows, there, records
@@ -153,13 +153,13 @@ def _opened(file: Path) -> IO[bytes]:
 
 def first_stored_rows(url: str, columns: Sequence[str], count: int) -> FirstRows:
     """As `first_rows`; of Parquet whole row groups are read for it. Raises what opening and reading the data set do."""
-    store = Store(Address.of(url), Patience(PATIENCE_SECONDS))
+    store = Store(Address.of(url), StoreRetryPolicy(LOOK_RETRY_SECONDS))
     source = source_of(None, url, store.list_files(), columns, store)
     values: dict[str, list[Any]] = {name: [] for name in columns}
     num_rows = 0
     for rows in source.scan():
-        for name, found in values.items():
-            found += rows.values[name][: LOOK_ROWS - len(found)]
+        for name, result in values.items():
+            result += rows.values[name][: LOOK_ROWS - len(result)]
         num_rows += len(rows.places)
         if num_rows >= max(count, LOOK_ROWS + 1):
             break

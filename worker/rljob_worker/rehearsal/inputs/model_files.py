@@ -17,7 +17,7 @@ from rljob_api.vocabulary.problem import Problem, nearest
 from rljob_worker.checkpoint.manifest import committed, read_manifest
 from rljob_worker.errors import BadData, InvalidJob
 from rljob_worker.rehearsal.finding import Finding, finding_of
-from rljob_worker.rehearsal.inputs.reach import model_paths
+from rljob_worker.rehearsal.inputs.remote_paths import model_paths
 from rljob_worker.rehearsal.inputs.tokenizer import json_object
 from rljob_worker.rehearsal.inputs.weight_names import Shapes, indexed_files, linear_layers, weight_shapes
 from rljob_worker.weight_index import INDEX
@@ -74,21 +74,21 @@ def model_findings(spec: RLJobSpec, places: Mapping[str, Path]) -> Iterator[Find
 
 def _no_config(place: Path, field: str, path: str) -> Iterator[Finding]:
     if not (place / "config.json").is_file():
-        there = ", ".join(sorted(each.name for each in place.iterdir())[:20]) or "nothing"
+        there = ", ".join(sorted(path.name for path in place.iterdir())[:20]) or "nothing"
         message = f"no model is there: {place} has no config.json, and holds {there}"
         yield Finding(Problem(field, path, message, "Name the directory of a Hugging Face model."))
 
 
 def _of_directory(model: ModelSpec, place: Path, at: str) -> Iterator[Finding]:
-    path, found = f"{at}.path", model.path
-    if problems := list(_no_config(place, path, found)):
+    path, result = f"{at}.path", model.path
+    if problems := list(_no_config(place, path, result)):
         yield from problems
         return
     config = json_object(place / "config.json")
     if config.get("model_type"):
         yield from architecture_findings(model, at, config)
     else:
-        yield Finding(Problem(path, found, f"{place}/config.json names no model_type", "Fetch the model again."))
+        yield Finding(Problem(path, result, f"{place}/config.json names no model_type", "Fetch the model again."))
     if model.initialise == "Random":
         return
     yield from adapter_findings(model, at, weight_shapes(place))
@@ -96,23 +96,23 @@ def _of_directory(model: ModelSpec, place: Path, at: str) -> Iterator[Finding]:
     if not parts and not any(place.glob("*.safetensors")):
         message = f"{place} has no weights as safetensors files"
         fix = "Save the model with safetensors, or write initialise: Random to draw its weights."
-        yield Finding(Problem(path, found, message, fix))
+        yield Finding(Problem(path, result, message, fix))
     if missing := sorted(part for part in parts if not (place / part).is_file()):
         message = f"{INDEX} lists {len(parts)} files, and {', '.join(missing[:5])} of them cannot be found"
-        yield Finding(Problem(path, found, message, "Fetch the model again."), ExitCode.BAD_DATA)
+        yield Finding(Problem(path, result, message, "Fetch the model again."), ExitCode.BAD_DATA)
 
 
-def _of_classifier(place: Path, path: str, found: str, reward: RewardSpec) -> Iterator[Finding]:
+def _of_classifier(place: Path, path: str, result: str, reward: RewardSpec) -> Iterator[Finding]:
     """A model of a reward has one output, and a tokenizer of its own."""
     if not (place / "config.json").is_file():
         return
     num_outputs = len(json_object(place / "config.json").get("id2label") or UNSAID_LABELS)
     if num_outputs != 1:
         message = f"it has {num_outputs} outputs, and the model of reward {reward.name} has 1"
-        yield Finding(Problem(path, found, message, "Name a sequence classifier that was trained with one."))
+        yield Finding(Problem(path, result, message, "Name a sequence classifier that was trained with one."))
     if "tokenizer" not in reward.options and not (place / "tokenizer_config.json").is_file():
         message = f"{place} has no tokenizer, with which reward {reward.name} writes its texts"
-        yield Finding(Problem(path, found, message, "Put it there, or name one in the reward's options.tokenizer."))
+        yield Finding(Problem(path, result, message, "Put it there, or name one in the reward's options.tokenizer."))
 
 
 def architecture_findings(model: ModelSpec, at: str, config: Mapping[str, Any]) -> Iterator[Finding]:

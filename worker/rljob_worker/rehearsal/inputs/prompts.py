@@ -15,17 +15,17 @@ from rljob_api.vocabulary.exit_codes import ExitCode
 from rljob_api.vocabulary.problem import Problem
 from rljob_worker.data.prompts import PromptEncoder
 from rljob_worker.data.source import NoColumn
-from rljob_worker.data.survey import text_of
+from rljob_worker.data.survey import column_text
 from rljob_worker.errors import RLJobError, WrongField
 from rljob_worker.job_paths import JobPath
 from rljob_worker.rehearsal.finding import Finding, finding_of
 from rljob_worker.rehearsal.inputs.first_rows import LOOK_ROWS, FirstRows, first_rows, first_stored_rows
-from rljob_worker.rehearsal.inputs.reach import is_at_hand, is_out_of_reach, whereabouts
+from rljob_worker.rehearsal.inputs.remote_paths import is_at_hand, is_unreachable, whereabouts
 from rljob_worker.rehearsal.inputs.tokenizer import LightTokenizer, light_tokenizer
 
 
 @dataclass
-class Glance:
+class InputCheck:
     """What was found of models and data, in the making."""
 
     environment: Mapping[str, str]
@@ -36,31 +36,31 @@ class Glance:
 
     def note(self, path: str, error: RLJobError) -> None:
         """An error about what stands at this place of the job."""
-        if is_out_of_reach(error):
+        if is_unreachable(error):
             self.unseen.append(str(error))
         else:
             self.found.append(finding_of(path, error))
 
 
-def glance_at_data(spec: RLJobSpec, folder: Path, models: Mapping[str, Path], glance: Glance) -> None:
+def check_data(spec: RLJobSpec, folder: Path, models: Mapping[str, Path], check: InputCheck) -> None:
     """The first rows of every data set, as prompts where the tokenizer is among the models' files.
 
     models: directories by path in the job.
     """
-    encoders = [encoder for policy in spec.policies for encoder in _encoder(spec, policy, models, glance)]
+    encoders = [encoder for policy in spec.policies for encoder in _encoder(spec, policy, models, check)]
     data = spec.data
     for kind, sources in (("train", data.train), ("validation", data.validation)):
         seen = [
             rows
             for i, source in enumerate(sources)
-            if (rows := _rows(spec, folder, source, f"spec.data.{kind}[{i}].path", encoders, glance)) is not None
+            if (rows := _rows(spec, folder, source, f"spec.data.{kind}[{i}].path", encoders, check)) is not None
         ]
         if len(seen) == len(sources) > 0:
-            glance.found += _too_long(spec, kind, seen) or _too_few(spec, kind, seen)
+            check.found += _too_long(spec, kind, seen) or _too_few(spec, kind, seen)
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class KeptRows:
     """Rows kept of one data set: how many stay for the policy that keeps fewest, as far as is known."""
 
     num_rows: int
@@ -78,10 +78,10 @@ class Encoder:
     prompts: PromptEncoder
 
 
-def _encoder(spec: RLJobSpec, policy: str, models: Mapping[str, Path], glance: Glance) -> Iterator[Encoder]:
+def _encoder(spec: RLJobSpec, policy: str, models: Mapping[str, Path], check: InputCheck) -> Iterator[Encoder]:
     """Nothing where its tokenizer cannot be had here."""
     at, model = next(
-        ((f"spec.models[{i}]", each) for i, each in enumerate(spec.models) if each.name == policy), ("", None)
+        ((f"spec.models[{i}]", item) for i, item in enumerate(spec.models) if item.name == policy), ("", None)
     )
     place = None if model is None else models.get(model.path)
     if model is None or place is None or not (place / "config.json").is_file():
@@ -89,10 +89,10 @@ def _encoder(spec: RLJobSpec, policy: str, models: Mapping[str, Path], glance: G
     try:
         tokenizer = light_tokenizer(str(place))
         if tokenizer is None:
-            glance.unseen.append(f"the tokenizer of {model.path}, which has no tokenizer.json")
+            check.unseen.append(f"the tokenizer of {model.path}, which has no tokenizer.json")
             return
-        told = stop_findings(spec.rollout.stop, tokenizer)
-        glance.found += (each for each in told if each not in glance.found)
+        stop_problems = stop_findings(spec.rollout.stop, tokenizer)
+        check.found += (stop_problem for stop_problem in stop_problems if stop_problem not in check.found)
         prompts = PromptEncoder(
             tokenizer,
             apply_chat_template=spec.data.apply_chat_template,
@@ -101,7 +101,7 @@ def _encoder(spec: RLJobSpec, policy: str, models: Mapping[str, Path], glance: G
         )
         yield Encoder(at, prompts)
     except RLJobError as error:
-        glance.found.append(finding_of(_to_blame(spec, f"{at}.path", at, error), error))
+        check.found.append(finding_of(_to_blame(spec, f"{at}.path", at, error), error))
 
 
 def _to_blame(spec: RLJobSpec, path: str, model_at: str, error: RLJobError) -> str:
@@ -114,11 +114,11 @@ def _to_blame(spec: RLJobSpec, path: str, model_at: str, error: RLJobError) -> s
 
 
 def _rows(
-    spec: RLJobSpec, folder: Path, source: DatasetSpec, path: str, encoders: Sequence[Encoder], glance: Glance
-) -> Kept | None:
+    spec: RLJobSpec, folder: Path, source: DatasetSpec, path: str, encoders: Sequence[Encoder], check: InputCheck
+) -> KeptRows | None:
     is_stored = scheme_of(source.path) is not None
-    if is_stored and not is_at_hand(source.path, glance.environment):
-        glance.unseen.append(f"{source.path}, which is {whereabouts(source.path)}")
+    if is_stored and not is_at_hand(source.path, check.environment):
+        check.unseen.append(f"{source.path}, which is {whereabouts(source.path)}")
         return None
     here = JobPath(path, source.path, is_data=True)
     place = str(here.beside(folder)) if here.exists(folder) else source.path
@@ -132,18 +132,18 @@ def _rows(
             model_at = encoder.at
             lengths.append(_lengths(rows, rows.values[columns[0]], encoder.prompts))
     except RLJobError as error:
-        glance.note(_to_blame(spec, path, model_at, error), error)
+        check.note(_to_blame(spec, path, model_at, error), error)
         return None
     lengths = lengths or [[0] * len(rows.values[columns[0]])]
-    kept = min(sum(length <= spec.data.max_prompt_tokens for length in each) for each in lengths)
-    return Kept(rows.num_rows, rows.is_all, max(chain.from_iterable(lengths), default=0), kept)
+    kept = min(sum(length <= spec.data.max_prompt_tokens for length in item) for item in lengths)
+    return KeptRows(rows.num_rows, rows.is_all, max(chain.from_iterable(lengths), default=0), kept)
 
 
 def _check_texts(rows: FirstRows, columns: Sequence[str]) -> None:
     """Raises for what is not text in columns of the data that are carried along."""
     for name in columns:
         for i, value in enumerate(rows.values[name]):
-            text_of(value, name, rows.where(i))
+            column_text(value, name, rows.where(i))
 
 
 def _lengths(rows: FirstRows, prompts: Sequence[Any], encoder: PromptEncoder) -> list[int]:
@@ -152,20 +152,22 @@ def _lengths(rows: FirstRows, prompts: Sequence[Any], encoder: PromptEncoder) ->
     return [len(tokens) for tokens in ids]
 
 
-def _too_long(spec: RLJobSpec, kind: str, seen: Sequence[Kept]) -> list[Finding]:
+def _too_long(spec: RLJobSpec, kind: str, seen: Sequence[KeptRows]) -> list[Finding]:
     """Nothing stays of what is read as one: all data sets of a kind, or each one that is drawn from by its weight."""
     weights = [dataset.weight for dataset in spec.data.train] if kind == "train" else []
-    drawn_from: dict[str, Sequence[Kept]] = {f"data.{kind}[{i}]": [seen[i]] for i, each in enumerate(weights) if each}
+    drawn_from: dict[str, Sequence[KeptRows]] = {
+        f"data.{kind}[{i}]": [seen[i]] for i, item in enumerate(weights) if item
+    }
     return [
         _nothing_left(spec, name, kept)
         for name, kept in (drawn_from or {f"data.{kind}": seen}).items()
-        if not any(each.num_kept for each in kept)
+        if not any(item.num_kept for item in kept)
     ]
 
 
-def _nothing_left(spec: RLJobSpec, name: str, seen: Sequence[Kept]) -> Finding:
-    longest = max(each.longest for each in seen)
-    is_exact = all(each.is_exact for each in seen)
+def _nothing_left(spec: RLJobSpec, name: str, seen: Sequence[KeptRows]) -> Finding:
+    longest = max(item.longest for item in seen)
+    is_exact = all(item.is_exact for item in seen)
     which = "every prompt" if is_exact else f"every one of the first {LOOK_ROWS} prompts"
     message = f"{which} of {name} is longer than this; the longest has {longest} tokens"
     fix = f"Write {longest} or more, or shorten the prompts."
@@ -173,10 +175,10 @@ def _nothing_left(spec: RLJobSpec, name: str, seen: Sequence[Kept]) -> Finding:
     return Finding(problem, ExitCode.BAD_DATA)
 
 
-def _too_few(spec: RLJobSpec, kind: str, seen: Sequence[Kept]) -> list[Finding]:
+def _too_few(spec: RLJobSpec, kind: str, seen: Sequence[KeptRows]) -> list[Finding]:
     """Fewer rows than a batch has, counting those that are left out where all of them were seen."""
-    is_exact = all(each.is_exact for each in seen)
-    num_rows = sum(each.num_kept if is_exact else each.num_rows for each in seen)
+    is_exact = all(item.is_exact for item in seen)
+    num_rows = sum(item.num_kept if is_exact else item.num_rows for item in seen)
     if kind != "train" or num_rows >= spec.data.batch_size:
         return []
     message = f"a batch has more prompts than data.train, which has {num_rows}"

@@ -32,7 +32,7 @@ class LightTokenizer:
         self, texts: Sequence[str], *, add_special_tokens: bool, return_attention_mask: bool, verbose: bool
     ) -> dict[str, list[list[int]]]:
         encoded = self.backend_tokenizer.encode_batch(list(texts), add_special_tokens=add_special_tokens)
-        return {"input_ids": [each.ids for each in encoded]}
+        return {"input_ids": [item.ids for item in encoded]}
 
     def apply_chat_template(
         self, messages: Any, *, tokenize: bool, add_generation_prompt: bool, **arguments: Any
@@ -43,8 +43,13 @@ class LightTokenizer:
         )
         environment.filters["tojson"] = lambda value, **options: json.dumps(value, ensure_ascii=False, **options)
         environment.globals |= {"raise_exception": _refuse, "strftime_now": lambda form: datetime.now().strftime(form)}
-        found = {"messages": messages, "add_generation_prompt": add_generation_prompt, "tools": None, "documents": None}
-        return environment.from_string(self.chat_template or "").render(**self._special, **found, **arguments)
+        result = {
+            "messages": messages,
+            "add_generation_prompt": add_generation_prompt,
+            "tools": None,
+            "documents": None,
+        }
+        return environment.from_string(self.chat_template or "").render(**self._special, **result, **arguments)
 
 
 def light_tokenizer(path: str) -> LightTokenizer | None:
@@ -55,7 +60,7 @@ def light_tokenizer(path: str) -> LightTokenizer | None:
     if not file.is_file():
         if any(any(folder.glob(pattern)) for pattern in OTHER_FORMATS):
             return None
-        there = ", ".join(sorted(each.name for each in folder.iterdir())[:20]) or "nothing"
+        there = ", ".join(sorted(path.name for path in folder.iterdir())[:20]) or "nothing"
         raise InvalidJob(
             f"no tokenizer can be loaded from {path}, which holds {there}; put tokenizer.json and "
             "tokenizer_config.json beside the weights"
@@ -71,32 +76,32 @@ def light_tokenizer(path: str) -> LightTokenizer | None:
 def json_object(file: Path) -> dict[str, Any]:
     """What a file holds; nothing where there is no file. Raises InvalidJob for anything else."""
     try:
-        found = json.loads(file.read_text(encoding="utf-8"))
+        result = json.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return {}
     except (OSError, ValueError) as error:
         raise InvalidJob(f"{file} cannot be read: {error}; fetch the model again") from error
-    if not isinstance(found, dict):
-        raise InvalidJob(f"{file} holds a {type(found).__name__} in place of settings; fetch the model again")
-    return found
+    if not isinstance(result, dict):
+        raise InvalidJob(f"{file} holds a {type(result).__name__} in place of settings; fetch the model again")
+    return result
 
 
 def _template(folder: Path, config: Mapping[str, Any]) -> str | None:
     file = folder / "chat_template.jinja"
     if file.is_file():
         return file.read_text(encoding="utf-8")
-    found = config.get("chat_template")
-    if isinstance(found, list):
-        found = next((each.get("template") for each in found if each.get("name") == "default"), None)
-    return found if isinstance(found, str) else None
+    result = config.get("chat_template")
+    if isinstance(result, list):
+        result = next((item.get("template") for item in result if item.get("name") == "default"), None)
+    return result if isinstance(result, str) else None
 
 
 def _special_tokens(config: Mapping[str, Any]) -> dict[str, str]:
-    found = {}
+    result = {}
     for name, value in config.items():
         if name.endswith("_token") and isinstance(value, (str, dict)):
-            found[name] = value if isinstance(value, str) else str(value.get("content", ""))
-    return found
+            result[name] = value if isinstance(value, str) else str(value.get("content", ""))
+    return result
 
 
 def _refuse(message: str) -> NoReturn:

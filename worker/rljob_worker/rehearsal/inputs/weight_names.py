@@ -38,13 +38,13 @@ def indexed_files(place: Path) -> dict[str, str]:
 
 def linear_layers(shapes: Shapes) -> set[str]:
     """Names of the layers that have a matrix, in the layers that are numbered, as far as is known."""
-    found = set()
+    result = set()
     for name, shape in shapes.items():
         layer, _, last = name.rpartition(".")
         is_matrix = len(shape) == 2 if shape is not None else not _sounds_like_a_norm(layer)
         if last == "weight" and is_matrix and any(part.isdecimal() for part in layer.split(".")):
-            found.add(layer)
-    return found
+            result.add(layer)
+    return result
 
 
 def _sounds_like_a_norm(layer: str) -> bool:

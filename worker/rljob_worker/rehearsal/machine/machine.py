@@ -107,7 +107,7 @@ def _hosts(count: int) -> str:
 
 def _peak_bytes_on_cpus(plan: Plan, here: Sequence[Host]) -> int:
     """Peak bytes of all workers that share this machine's memory; 0 where the plan does not know."""
-    of_group = {each.group: max((phase.peak for phase in each.phases), default=0) for each in plan.memory}
+    of_group = {item.group: max((phase.peak for phase in item.phases), default=0) for item in plan.memory}
     groups = [plan.group(pod.group) for pod in here]
     return sum(of_group.get(group.name, 0) * group.workers_per_host for group in groups if group.device == "cpu")
 
@@ -115,9 +115,9 @@ def _peak_bytes_on_cpus(plan: Plan, here: Sequence[Host]) -> int:
 def _checkpoint_bytes(plan: Plan) -> int:
     """Weights and optimizer of all workers, of which one checkpoint is made."""
     held = {
-        each.group: max((phase.optimizer + phase.host for phase in each.phases), default=0)
-        for each in plan.memory
-        if each.phases
+        item.group: max((phase.optimizer + phase.host for phase in item.phases), default=0)
+        for item in plan.memory
+        if item.phases
     }
     return sum(held.get(group.name, 0) * group.num_workers for group in plan.groups)
 
@@ -131,8 +131,8 @@ def _memory_bytes() -> int | None:
 
 def _free_bytes(place: Path) -> int | None:
     """Free bytes of the file system that a place is on, or will be."""
-    there = next((each for each in (place, *place.absolute().parents) if each.exists()), None)
+    there = next((item for item in (place, *place.absolute().parents) if item.exists()), None)
     if there is None:
         return None
-    found = os.statvfs(there)
-    return found.f_bavail * found.f_frsize
+    statvfs = os.statvfs(there)
+    return statvfs.f_bavail * statvfs.f_frsize

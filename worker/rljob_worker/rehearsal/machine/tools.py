@@ -35,7 +35,7 @@ def tool_findings(
         message = "its layers are Megatron-core's, which is not installed here"
         fix = "`pip install 'rljob[megatron]'` brings it to the workers' environment or image; or write FSDP."
         yield Finding(Problem("spec.training.engine", "Megatron", message, fix))
-    generating = {each.library for each in plan.engines if each.kind == "Rollout" and each.group in groups}
+    generating = {engine.library for engine in plan.engines if engine.kind == "Rollout" and engine.group in groups}
     for name in sorted(generating):
         needs = ROLLOUT_ENGINES[name].needs
         if needs is not None and not is_there(needs.module):

@@ -60,7 +60,7 @@ def rows(count: int, start: int = 0) -> list[dict[str, Any]]:
 
 
 def lines(records: list[Any]) -> str:
-    return "".join(json.dumps(each) + "\n" for each in records)
+    return "".join(json.dumps(record) + "\n" for record in records)
 
 
 def tokenizer_json() -> str:

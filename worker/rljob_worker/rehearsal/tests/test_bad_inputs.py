@@ -142,7 +142,7 @@ CASES = {
         "every prompt of data.validation is longer"),
     "every prompt of a data set with a weight too long": (
         {"data/long.jsonl": lines([{"prompt": "a b c d", "answer": "1"}] * 5)},
-        {"data.maxPromptTokens": 3, "data.train": [{"path": each, "weight": 1} for each in (TRAIN, "data/long.jsonl")]},
+        {"data.maxPromptTokens": 3, "data.train": [{"path": item, "weight": 1} for item in (TRAIN, "data/long.jsonl")]},
         "every prompt of data.train[1] is longer than this; the longest has 4 tokens"),
     "a batch that is larger than the data": ({}, {"data.batchSize": 16}, "has 12"),
     "a batch that is larger than what is left": (
@@ -302,7 +302,7 @@ def test_a_job_that_cannot_run_is_refused_with_what_is_wrong(name, tmp_path):
     assert verdict.problems, f"{name}: accepted"
     assert words in verdict.text(), verdict.text()
     assert "Traceback" not in verdict.text()
-    assert all(each.message and each.path for each in verdict.problems)
+    assert all(problem.message and problem.path for problem in verdict.problems)
 
 
 def test_the_job_that_they_spoil_is_accepted(tmp_path):
@@ -321,12 +321,12 @@ def test_a_job_with_a_model_of_a_reward_is_accepted(tmp_path):
 
 def test_all_that_is_wrong_is_said_at_once(tmp_path):
     spoilt = {"data.promptColumn": "promt", "rewards.0.run": "mine:scor", "dataBuffer.memory": "1Ki"}
-    found = verdict_on(write(tmp_path, {MODEL + "model.safetensors": None}, spoilt), ()).problems
-    assert [each.path for each in found] == [
+    problems = verdict_on(write(tmp_path, {MODEL + "model.safetensors": None}, spoilt), ()).problems
+    assert [item.path for item in problems] == [
         "spec.dataBuffer.memory", "spec.models[0].path", "spec.data.promptColumn", "spec.data.promptColumn",
         "spec.rewards[0].run",
     ]  # fmt: skip
-    assert all(each.line for each in found)
+    assert all(item.line for item in problems)
 
 
 @pytest.mark.parametrize(
@@ -342,22 +342,22 @@ def test_all_that_is_wrong_is_said_at_once(tmp_path):
         ("algorithm.loss.name=mine:gone", "spec.algorithm.loss.name"),
     ],
 )
-def test_a_mistake_is_told_once_where_it_was_written(tmp_path, override, path):
+def test_a_mistake_is_reported_once_where_it_was_written(tmp_path, override, path):
     changed = {"data/validation.jsonl": lines(rows(4))}
-    found = verdict_on(write(tmp_path, changed, {"data.validation": []}), [override]).problems
-    assert [(each.path, each.source) for each in found] == [(path, f"--set {override}")]
+    problems = verdict_on(write(tmp_path, changed, {"data.validation": []}), [override]).problems
+    assert [(item.path, item.source) for item in problems] == [(path, f"--set {override}")]
 
 
-def test_what_a_stage_of_the_users_own_is_given_wrong_is_told_at_its_options(tmp_path):
-    (found,) = verdict_on(write(tmp_path, {}, stage(options={"strenght": 2})), ()).problems
-    assert (found.path, found.found) == ("spec.dag.stages[2].options", '{"strenght": 2}')
+def test_what_a_stage_of_the_users_own_is_given_wrong_is_reported_at_its_options(tmp_path):
+    (result,) = verdict_on(write(tmp_path, {}, stage(options={"strenght": 2})), ()).problems
+    assert (result.path, result.found) == ("spec.dag.stages[2].options", '{"strenght": 2}')
 
 
-def test_a_column_of_a_rollout_that_the_data_lack_is_told_there(tmp_path):
+def test_a_column_of_a_rollout_that_the_data_lack_is_reported_there(tmp_path):
     dag = stage()
     dag["dag"]["stages"][0]["writes"] = ["hint"]
-    found = verdict_on(write(tmp_path, {}, {**dag, "data.validation": []}), ()).problems
-    assert [each.path for each in found] == ["spec.dag.stages[0].writes"]
+    problems = verdict_on(write(tmp_path, {}, {**dag, "data.validation": []}), ()).problems
+    assert [item.path for item in problems] == ["spec.dag.stages[0].writes"]
 
 
 def test_without_the_data_everything_else_is_looked_at(tmp_path):
@@ -399,9 +399,9 @@ def test_an_adapter_is_not_refused_where_no_layer_is_known(tmp_path):
     assert verdict_on(write(tmp_path, changed, spoilt), ()).problems == ()
 
 
-def test_a_target_is_told_at_its_place(tmp_path):
-    (found,) = verdict_on(write(tmp_path, {}, adapter("q_proj", "up_porj")), ()).problems
-    assert (found.path, found.found) == ("spec.models[0].adapter.targets[1]", "up_porj")
+def test_a_target_is_reported_at_its_place(tmp_path):
+    (result,) = verdict_on(write(tmp_path, {}, adapter("q_proj", "up_porj")), ()).problems
+    assert (result.path, result.found) == ("spec.models[0].adapter.targets[1]", "up_porj")
 
 
 def test_a_model_of_random_weights_needs_none(tmp_path):

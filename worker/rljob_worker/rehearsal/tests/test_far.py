@@ -12,13 +12,13 @@ from threading import Event
 import pytest
 import yaml
 
-from rljob_api.tests.patience import PATIENCE_SECONDS
+from rljob_api.tests.timeouts import TEST_TIMEOUT_SECONDS
 from rljob_api.v1alpha1 import RLJobSpec
 from rljob_worker.bounded import within
-from rljob_worker.cli.tests.fake_hub import serving
+from rljob_worker.cli.tests.fake_hugging_face import serving
 from rljob_worker.cli.validate import verdict_on
 from rljob_worker.rehearsal import rehearse as rehearsing
-from rljob_worker.rehearsal.inputs.glance import glance_at
+from rljob_worker.rehearsal.inputs.input_check import check_inputs
 from rljob_worker.rehearsal.rehearse import rehearse
 from rljob_worker.rehearsal.tests.good_job import files, write
 from rljob_worker.rehearsal.tests.test_bad_inputs import parquet
@@ -50,9 +50,9 @@ def near(monkeypatch):
         with monkeypatch.context() as patch, tempfile.TemporaryDirectory() as scratch:
             for name, value in environment.items():
                 patch.setenv(name, value)
-            return glance_at(spec, folder, os.environ, Path(scratch))
+            return check_inputs(spec, folder, os.environ, Path(scratch))
 
-    monkeypatch.setattr(rehearsing, "look_far", look)
+    monkeypatch.setattr(rehearsing, "check_remote_inputs", look)
 
 
 @pytest.fixture
@@ -86,8 +86,8 @@ def test_a_job_in_a_store_is_looked_at_whole(tmp_path, s3):
     ],
 )
 def test_what_is_wrong_there_is_found(tmp_path, s3, near, spoilt, path, words):
-    found = verdict(tmp_path, spoilt)
-    assert words in found.text() and found.problems[0].path == f"spec.{path}"
+    result = verdict(tmp_path, spoilt)
+    assert words in result.text() and result.problems[0].path == f"spec.{path}"
 
 
 def test_files_that_a_model_in_a_store_lacks_are_named_where_it_is(tmp_path, s3, near):
@@ -108,11 +108,11 @@ def test_tables_in_a_store_are_read(tmp_path, s3, near):
 
 
 def test_without_credentials_or_wish_nobody_is_asked(tmp_path, s3, near, monkeypatch):
-    found = verdict(tmp_path, looks_at_data=False)
-    assert found.problems == () and found.unseen == ("the data, as --no-data says",)
+    result = verdict(tmp_path, looks_at_data=False)
+    assert result.problems == () and result.unseen == ("the data, as --no-data says",)
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
-    found = verdict(tmp_path)
-    assert found.problems == () and found.unseen == (
+    result = verdict(tmp_path)
+    assert result.problems == () and result.unseen == (
         "the tokenizer of s3://jobs/model, which is in a store",
         "s3://jobs/data/train.jsonl, which is in a store",
         "s3://jobs/data/validation.jsonl, which is in a store",
@@ -129,24 +129,24 @@ def test_variables_of_the_job_lead_to_its_store(tmp_path, s3, monkeypatch):
 def test_a_store_that_refuses_is_no_problem_of_the_job(tmp_path, s3, near):
     """It runs where the credentials are others."""
     s3.require_credentials()
-    found = verdict(tmp_path)
-    assert found.problems == () and len(found.unseen) == 3
-    assert all("the store refuses: 403 Forbidden" in each for each in found.unseen)
+    result = verdict(tmp_path)
+    assert result.problems == () and len(result.unseen) == 3
+    assert all("the store refuses: 403 Forbidden" in item for item in result.unseen)
 
 
 def test_a_store_that_does_not_answer_is_waited_for_in_bounds(tmp_path, s3, near):
     s3.fail = lambda request: SLOW_DOWN if "/data/" in request else None
-    found = verdict(tmp_path, {"data.validation": []})
-    assert found.problems == ()
-    assert "s3://jobs/data/train.jsonl: the store did not answer for 2 s" in found.unseen[0]
+    result = verdict(tmp_path, {"data.validation": []})
+    assert result.problems == ()
+    assert "s3://jobs/data/train.jsonl: the store did not answer for 2 s" in result.unseen[0]
 
 
 def test_a_look_that_takes_too_long_is_given_up(tmp_path, s3):
     document = yaml.safe_load(write(tmp_path, {}, IN_STORE).read_text())
     spec = RLJobSpec.model_validate(document["spec"])
-    found = rehearse(spec, tmp_path, {**os.environ, "RLJOB_CODE": str(tmp_path)}, look_seconds=0.001)
-    assert found.found == ()
-    assert found.unseen[-1] == "what is in stores and on the hub, which took longer than 0.001 s"
+    result = rehearse(spec, tmp_path, {**os.environ, "RLJOB_CODE": str(tmp_path)}, look_seconds=0.001)
+    assert result.found == ()
+    assert result.unseen[-1] == "what is in stores and on the hub, which took longer than 0.001 s"
 
 
 def test_a_model_of_the_hub_is_looked_at_where_the_hub_is_known(tmp_path, hub):
@@ -220,7 +220,7 @@ def test_ctrl_c_while_a_hub_is_asked_ends_it_without_a_word(tmp_path, hub):
         with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, start_new_session=True) as process:
             asked, _ = silent.accept()
             os.killpg(process.pid, signal.SIGINT)
-            _, errors = process.communicate(timeout=PATIENCE_SECONDS)
+            _, errors = process.communicate(timeout=TEST_TIMEOUT_SECONDS)
             asked.close()
     assert (process.returncode, errors.strip()) == (130, b"")
 

@@ -76,7 +76,7 @@ class RewardProcess(Child):
             os.close(descriptor)
 
 
-def environment(pythonpath: Sequence[str | os.PathLike[str]]) -> dict[str, str]:
+def child_environment(pythonpath: Sequence[str | os.PathLike[str]]) -> dict[str, str]:
     """The worker's own environment: what the worker can import, `pythonpath` first; one thread per numeric library."""
     paths = [str(Path(path).absolute()) for path in [*pythonpath, *sys.path]]
     once = os.pathsep.join(dict.fromkeys(paths))

@@ -37,7 +37,7 @@ class RewardCall:
 
 
 @dataclass(slots=True)
-class Chunk:
+class RewardChunk:
     """Rows of one reward, at one process."""
 
     reward: int
@@ -54,9 +54,9 @@ class Chunk:
         return [*self.running, *self.waiting]
 
 
-def cut(reward: int, first: int, num_rows: int, processes: int, call: RewardCall) -> list[Chunk]:
+def cut(reward: int, first: int, num_rows: int, processes: int, call: RewardCall) -> list[RewardChunk]:
     """Chunks small enough that processes finish together and few rows wait behind a slow one."""
     pieces = processes * (1 if call.asynchronous else 4)
     size = max(1, min(MAX_CHUNK_ROWS, -(-num_rows // pieces)))
     end = first + num_rows
-    return [Chunk(reward, deque(range(start, min(start + size, end)))) for start in range(first, end, size)]
+    return [RewardChunk(reward, deque(range(start, min(start + size, end)))) for start in range(first, end, size)]

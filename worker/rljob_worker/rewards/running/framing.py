@@ -73,7 +73,7 @@ def until_death(lines: Iterable[bytes]) -> list[Message]:
     return messages
 
 
-def receive(descriptor: int) -> Message | None:
+def receive_message(descriptor: int) -> Message | None:
     """The next message of a blocking pipe; None at its end, also inside a message."""
     length = _exactly(descriptor, _LENGTH_BYTES)
     body = None if length is None else _exactly(descriptor, int.from_bytes(length, "big"))

@@ -16,8 +16,8 @@ from typing import Any, Literal, Protocol
 
 from rljob_worker.errors import InvalidJob
 from rljob_worker.rewards.access import Asks, access_of
-from rljob_worker.rewards.running.child import RewardProcess, environment
-from rljob_worker.rewards.running.chunks import Chunk, RewardCall
+from rljob_worker.rewards.running.child import RewardProcess, child_environment
+from rljob_worker.rewards.running.chunks import RewardCall, RewardChunk
 from rljob_worker.rewards.running.framing import Message
 from rljob_worker.rewards.running.round import Round
 
@@ -27,7 +27,7 @@ START_SECONDS = 300.0
 _log = logging.getLogger("rljob.rewards")
 
 
-class RewardSpec(Asks, Protocol):
+class RewardSettings(Asks, Protocol):
     """A reward as the job states it."""
 
     @property
@@ -56,7 +56,7 @@ class _Slot:
     def __init__(self, process: RewardProcess) -> None:
         self.process = process
         self.ready = False
-        self.chunk: Chunk | None = None
+        self.chunk: RewardChunk | None = None
         self.started = time.monotonic()
 
 
@@ -65,14 +65,14 @@ class RewardPool:
 
     def __init__(
         self,
-        rewards: Sequence[RewardSpec],
+        rewards: Sequence[RewardSettings],
         processes: int,
         pythonpath: Sequence[str | os.PathLike[str]] = (),
         columns: Sequence[str] = (),
     ) -> None:
         assert processes >= 1 and rewards, "at least one process and one reward"
         self._specs = list(rewards)
-        self._environment = environment(pythonpath)
+        self._environment = child_environment(pythonpath)
         self._hello: Message = {"rewards": [_description(spec, columns) for spec in rewards]}
         self._calls: list[RewardCall] | None = None
         self._selector = selectors.DefaultSelector()
@@ -131,7 +131,7 @@ class RewardPool:
             if slot.chunk is not None and (rows := work.more_for(slot.chunk, time.monotonic())):
                 self._send(slot, work, slot.chunk, rows)
 
-    def _send(self, slot: _Slot, work: Round, chunk: Chunk, rows: Sequence[int]) -> None:
+    def _send(self, slot: _Slot, work: Round, chunk: RewardChunk, rows: Sequence[int]) -> None:
         limit = self._specs[chunk.reward].timeout_seconds
         sent = [[row, dict(work.rows[row])] for row in rows]
         slot.process.send({"reward": chunk.reward, "limit": limit, "rows": sent})
@@ -219,7 +219,7 @@ class RewardPool:
         slot.process.kill()
 
 
-def _description(spec: RewardSpec, columns: Sequence[str]) -> Message:
+def _description(spec: RewardSettings, columns: Sequence[str]) -> Message:
     return {
         "name": spec.name,
         "run": spec.run,
@@ -230,7 +230,7 @@ def _description(spec: RewardSpec, columns: Sequence[str]) -> Message:
     }
 
 
-def _call(spec: RewardSpec, asynchronous: bool) -> RewardCall:
+def _call(spec: RewardSettings, asynchronous: bool) -> RewardCall:
     service = spec.service if spec.url is None else spec.name
     return RewardCall(
         spec.name,
@@ -244,7 +244,7 @@ def _call(spec: RewardSpec, asynchronous: bool) -> RewardCall:
     )
 
 
-def _record(work: Round, chunk: Chunk, message: Message, now: float) -> None:
+def _record(work: Round, chunk: RewardChunk, message: Message, now: float) -> None:
     if "started" in message:
         work.started(chunk, message["row"], now)
     else:

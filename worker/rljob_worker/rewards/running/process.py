@@ -30,14 +30,14 @@ from rljob_worker.errors import InvalidJob
 from rljob_worker.process.lifeline import kill_group_at_end_of
 from rljob_worker.rewards.evaluate import Row, evaluate, evaluate_async
 from rljob_worker.rewards.loading import Description, Loaded, is_async, load
-from rljob_worker.rewards.running.framing import receive
+from rljob_worker.rewards.running.framing import receive_message
 from rljob_worker.rewards.service import Service
 
 CONCURRENT_ROWS = 64
 """Rows of an async reward in flight per process."""
 
 
-Chunk = dict[str, Any]
+ChunkMessage = dict[str, Any]
 
 
 class Results:
@@ -55,7 +55,7 @@ class Results:
             left = left[os.write(self._descriptor, left) :]
 
 
-class Server:
+class RewardServer:
     """Loaded rewards and the loop that async ones run in, kept between chunks."""
 
     def __init__(self, rewards: list[Description], requests: int, results: Results) -> None:
@@ -69,7 +69,7 @@ class Server:
     def asynchronous(self) -> list[bool]:
         return [is_async(loaded.function) for loaded in self._loaded]
 
-    def run(self, chunk: Chunk) -> Chunk | None:
+    def run(self, chunk: ChunkMessage) -> ChunkMessage | None:
         """Every row of one chunk, results sent as they come. The next chunk; None when the worker has closed the
         pipe."""
         index = chunk["reward"]
@@ -78,16 +78,16 @@ class Server:
             return self._loop.run(self._run_async(self._loaded[index], options, chunk))
         for at, row in self._rows(chunk):
             self._results.send({"row": at, **evaluate(function, row, options)})
-        return receive(self._requests)
+        return receive_message(self._requests)
 
-    def _rows(self, chunk: Chunk) -> list[tuple[int, Row]]:
+    def _rows(self, chunk: ChunkMessage) -> list[tuple[int, Row]]:
         return [(at, self._row(chunk["reward"], row)) for at, row in chunk["rows"]]
 
     def _row(self, index: int, row: dict[str, Any]) -> Row:
         column = self._rewards[index]["column"]
         return Row(row, reference=row[column]) if column is not None and column in row else Row(row)
 
-    async def _run_async(self, loaded: Loaded, options: dict[str, Any], chunk: Chunk) -> Chunk | None:
+    async def _run_async(self, loaded: Loaded, options: dict[str, Any], chunk: ChunkMessage) -> ChunkMessage | None:
         """This chunk, and those of the same reward that come while its rows run; what comes after them."""
         service = loaded.service
         free = asyncio.Semaphore(CONCURRENT_ROWS if service is None else min(CONCURRENT_ROWS, service.most_rows))
@@ -102,7 +102,7 @@ class Server:
                 self._results.send({"row": at, **outcome, **_use(service)})
 
         index, running = chunk["reward"], set[asyncio.Task[None]]()
-        coming: Chunk | None = chunk
+        coming: ChunkMessage | None = chunk
         while coming is not None and coming["reward"] == index:
             running |= {asyncio.ensure_future(one(at, row, coming["limit"])) for at, row in self._rows(coming)}
             arrival = asyncio.ensure_future(_readable(self._requests))
@@ -111,7 +111,7 @@ class Server:
                 running -= done
             arrival.cancel()
             await asyncio.wait({arrival})
-            coming = receive(self._requests)
+            coming = receive_message(self._requests)
         return coming
 
 
@@ -122,26 +122,26 @@ def _use(service: Service | None) -> dict[str, Any]:
 async def _readable(descriptor: int) -> None:
     """Until there is something to read, or the other end is closed."""
     loop = asyncio.get_running_loop()
-    found = asyncio.Event()
-    loop.add_reader(descriptor, found.set)
+    event = asyncio.Event()
+    loop.add_reader(descriptor, event.set)
     try:
-        await found.wait()
+        await event.wait()
     finally:
         loop.remove_reader(descriptor)
 
 
 def serve(requests: int, results: Results) -> None:
     """Load the rewards, then answer chunks until the worker closes the pipe."""
-    hello = receive(requests)
+    hello = receive_message(requests)
     if hello is None:
         return
     try:
-        server = Server(hello["rewards"], requests, results)
+        server = RewardServer(hello["rewards"], requests, results)
     except InvalidJob as error:
         results.send({"refused": str(error)})
         return
     results.send({"ready": server.asynchronous})
-    chunk = receive(requests)
+    chunk = receive_message(requests)
     while chunk is not None:
         chunk = server.run(chunk)
 

@@ -14,7 +14,7 @@ import numpy as np
 from rljob_worker.errors import BadData
 from rljob_worker.rewards.combine import Rewards
 from rljob_worker.rewards.results import Missed, Steps
-from rljob_worker.rewards.running.chunks import Chunk, RewardCall, cut
+from rljob_worker.rewards.running.chunks import RewardCall, RewardChunk, cut
 from rljob_worker.row_index import row_number
 
 ASYNC_GRACE_SECONDS = 2.0
@@ -44,7 +44,7 @@ class Round:
         self._num_open = 0
         self._deaths: set[tuple[int, int]] = set()
         self._use: dict[str, Counter[str]] = {call.service: Counter() for call in calls if call.service is not None}
-        self._queues: list[deque[Chunk]] = [deque() for _ in calls]
+        self._queues: list[deque[RewardChunk]] = [deque() for _ in calls]
 
     def add(self, rows: Sequence[Mapping[str, Any]]) -> None:
         """More rows, whose rewards wait for a process."""
@@ -80,16 +80,16 @@ class Round:
     def missed(self, order: Sequence[int]) -> tuple[Missed, ...]:
         """In the order of rows, and in that of rewards where a row has several."""
         place = {row: at for at, row in enumerate(order)}
-        found = (replace(each, row=place[each.row]) for each in self._missed)
+        result = (replace(item, row=place[item.row]) for item in self._missed)
         names = [call.name for call in self._calls]
-        return tuple(sorted(found, key=lambda each: (each.row, names.index(each.reward))))
+        return tuple(sorted(result, key=lambda item: (item.row, names.index(item.reward))))
 
     def num_retries(self) -> dict[str, int]:
         """Calls that were made again, by the name of their reward; none that had none."""
-        found = Counter[str]()
+        result = Counter[str]()
         for (reward, _), count in self._num_failed.items():
-            found[self._calls[reward].name] += count
-        return {name: count for name, count in found.items() if count}
+            result[self._calls[reward].name] += count
+        return {name: count for name, count in result.items() if count}
 
     def use(self) -> dict[str, Counter[str]]:
         """By service: requests, errors, seconds, rows and queue_seconds of calls."""
@@ -100,7 +100,7 @@ class Round:
         """When the next call is made again, seconds."""
         return self._delayed[0][0] if self._delayed else None
 
-    def next_chunk(self, now: float) -> Chunk | None:
+    def next_chunk(self, now: float) -> RewardChunk | None:
         """Work for an idle process; the clock of a plain reward's first row starts."""
         self._take_due(now)
         queue = next(filter(None, self._queues), None)
@@ -111,7 +111,7 @@ class Round:
         self._start_next(chunk, now)
         return chunk
 
-    def more_for(self, chunk: Chunk, now: float) -> list[int]:
+    def more_for(self, chunk: RewardChunk, now: float) -> list[int]:
         """Waiting rows that a process works on besides, when it is on an async reward and has not enough of it."""
         if not self._calls[chunk.reward].asynchronous or chunk.alone:
             return []
@@ -123,12 +123,12 @@ class Round:
             chunk.dealt = now
         return taken
 
-    def started(self, chunk: Chunk, row: int, now: float) -> None:
+    def started(self, chunk: RewardChunk, row: int, now: float) -> None:
         """An async reward has taken up a row."""
         chunk.waiting.remove(row)
         chunk.running[row] = now
 
-    def finished(self, chunk: Chunk, row: int, outcome: Mapping[str, Any], now: float) -> None:
+    def finished(self, chunk: RewardChunk, row: int, outcome: Mapping[str, Any], now: float) -> None:
         """A row's outcome is known. Raises BadData when the reward failed on it and the job is to end of that."""
         chunk.running.pop(row)
         if (service := self._calls[chunk.reward].service) is not None:
@@ -157,25 +157,27 @@ class Round:
             self._answers[row] = outcome["answer"]
         self._num_open -= 1
 
-    def deadline(self, chunk: Chunk) -> float:
+    def deadline(self, chunk: RewardChunk) -> float:
         """When the process of this chunk has to be killed, seconds."""
         call = self._calls[chunk.reward]
         grace = ASYNC_GRACE_SECONDS if call.asynchronous else 0.0
         return min(chunk.running.values(), default=chunk.dealt) + call.limit_seconds + grace
 
-    def expired(self, chunk: Chunk, now: float) -> None:
+    def expired(self, chunk: RewardChunk, now: float) -> None:
         """The process was killed for being late: its only running row is guilty, the others get another process.
 
         Of several async rows in flight one blocks the loop and nobody can tell which: each runs again alone.
         """
         self._give_back(chunk)
         if len(chunk.running) > 1:
-            self._queues[chunk.reward].extend(Chunk(chunk.reward, deque([row]), alone=True) for row in chunk.running)
+            self._queues[chunk.reward].extend(
+                RewardChunk(chunk.reward, deque([row]), alone=True) for row in chunk.running
+            )
             return
         for row in chunk.running:
             self._time_out(chunk.reward, row, now)
 
-    def died(self, chunk: Chunk, how: str, now: float) -> None:
+    def died(self, chunk: RewardChunk, how: str, now: float) -> None:
         """The process ended by itself. A row gets a second process, alone; it has failed when it ends that one too."""
         self._give_back(chunk)
         for row in chunk.running:
@@ -185,18 +187,18 @@ class Round:
                 self._failed(chunk.reward, row, message, now)
                 continue
             self._deaths.add(suspect)
-            self._queues[chunk.reward].append(Chunk(chunk.reward, deque([row]), alone=True))
+            self._queues[chunk.reward].append(RewardChunk(chunk.reward, deque([row]), alone=True))
 
     def _take_due(self, now: float) -> None:
         while self._delayed and self._delayed[0][0] <= now:
             _, reward, row = heapq.heappop(self._delayed)
-            self._queues[reward].append(Chunk(reward, deque([row])))
+            self._queues[reward].append(RewardChunk(reward, deque([row])))
 
-    def _give_back(self, chunk: Chunk) -> None:
+    def _give_back(self, chunk: RewardChunk) -> None:
         if chunk.waiting:
-            self._queues[chunk.reward].append(Chunk(chunk.reward, chunk.waiting))
+            self._queues[chunk.reward].append(RewardChunk(chunk.reward, chunk.waiting))
 
-    def _start_next(self, chunk: Chunk, now: float) -> None:
+    def _start_next(self, chunk: RewardChunk, now: float) -> None:
         if not self._calls[chunk.reward].asynchronous and chunk.waiting:
             chunk.running[chunk.waiting.popleft()] = now
 

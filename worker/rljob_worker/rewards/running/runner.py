@@ -25,7 +25,7 @@ from typing import Any
 
 from rljob_worker.rewards.combine import combine, metrics, misses, services
 from rljob_worker.rewards.results import RewardResult
-from rljob_worker.rewards.running.pool import RewardPool, RewardSpec
+from rljob_worker.rewards.running.pool import RewardPool, RewardSettings
 from rljob_worker.rewards.running.round import Round
 
 Rows = Sequence[Mapping[str, Any]]
@@ -39,7 +39,7 @@ class RewardRunner:
 
     def __init__(
         self,
-        rewards: Sequence[RewardSpec],
+        rewards: Sequence[RewardSettings],
         processes: int,
         pythonpath: Sequence[str | os.PathLike[str]] = (),
         columns: Sequence[str] = (),
@@ -99,8 +99,8 @@ class RewardRunner:
 
     def _result(self, work: Round, order: Sequence[int]) -> RewardResult:
         missed = work.missed(order)
-        for each in missed:
-            _log.warning("%s; its reward is 0", each.message)
+        for item in missed:
+            _log.warning("%s; its reward is 0", item.message)
         rewards, names = work.rewards(order), [spec.name for spec in self._specs]
         return RewardResult(
             rewards,
@@ -118,7 +118,7 @@ class _Flight:
     def __init__(self, pool: RewardPool) -> None:
         self._pool = pool
         self._work = pool.new_round()
-        self._inbox: SimpleQueue[Rows | None] = SimpleQueue()
+        self._incoming: SimpleQueue[Rows | None] = SimpleQueue()
         self._failure: BaseException | None = None
         self._is_whole = self._is_abandoned = False
         self._thread = Thread(target=self._run, name="rewards", daemon=True)
@@ -129,12 +129,12 @@ class _Flight:
         return not self._thread.is_alive()
 
     def add(self, rows: Rows) -> None:
-        self._inbox.put(rows)
+        self._incoming.put(rows)
         self._pool.wake()
 
     def land(self) -> Round:
         """The round when every row is known. Raises what went wrong."""
-        self._inbox.put(None)
+        self._incoming.put(None)
         self._pool.wake()
         self._thread.join()
         if self._failure is not None:
@@ -157,8 +157,8 @@ class _Flight:
 
     def _goes_on(self) -> bool:
         """Take in what was added; whether anything is open, or may still come."""
-        while not self._inbox.empty():
-            rows = self._inbox.get()
+        while not self._incoming.empty():
+            rows = self._incoming.get()
             if rows is None:
                 self._is_whole = True
             else:

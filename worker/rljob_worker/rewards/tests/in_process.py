@@ -27,8 +27,8 @@ class RewardsHere:
 
     def collect(self, row_ids: Sequence[int]) -> RewardResult:
         assert set(row_ids) == self._rows.keys(), "rows are collected once, all that were begun"
-        found = [self._reward(self._rows.pop(row_id)) for row_id in row_ids]
-        said = [each if isinstance(each, dict) else {"reward": each} for each in found]
-        rewards = np.array([each["reward"] for each in said], float).reshape(-1, 1)
-        answers = {at: each["answer"] for at, each in enumerate(said) if "answer" in each}
+        result = [self._reward(self._rows.pop(row_id)) for row_id in row_ids]
+        said = [item if isinstance(item, dict) else {"reward": item} for item in result]
+        rewards = np.array([item["reward"] for item in said], float).reshape(-1, 1)
+        answers = {at: item["answer"] for at, item in enumerate(said) if "answer" in item}
         return RewardResult(rewards, rewards[:, 0], {}, (), answers)

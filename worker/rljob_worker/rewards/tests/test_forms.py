@@ -86,7 +86,7 @@ def test_an_async_one_stays_async():
     assert asyncio.run(call())["reward"] == 1.0
 
 
-def test_an_option_that_the_function_does_not_take_is_told_before_the_first_row():
+def test_an_option_that_the_function_does_not_take_is_reported_before_the_first_row():
     with pytest.raises(InvalidJob, match="cannot be called as .*limit"):
         loaded("verl_plain", limit=3)
     with pytest.raises(InvalidJob, match="gets 'completions' from every row; take it out of the options"):
@@ -101,7 +101,7 @@ def test_an_option_that_the_function_does_not_take_is_told_before_the_first_row(
         ("verl_score", {}, None, "missing a required argument: 'ground_truth'"),
     ],
 )
-def test_a_parameter_that_no_column_and_no_option_fills_is_told_before_the_first_row(name, options, column, words):
+def test_a_parameter_that_no_column_and_no_option_fills_is_reported_before_the_first_row(name, options, column, words):
     with pytest.raises(InvalidJob, match="Rows bring those columns that rewards of the job name") as caught:
         load(described(name, column, () if column is None else (column,), **options))
     assert words in str(caught.value)

@@ -12,8 +12,8 @@ GSM8K = "Natalia sold 48/2 = <<48/2=24>>24 clips in May.\nIn all 48+24 = <<48+24
 
 def judged(function, response, reference="72", **options):
     """The reward and the answer."""
-    found = function(row(response, reference), **options)
-    return found["reward"], found["answer"]
+    result = function(row(response, reference), **options)
+    return result["reward"], result["answer"]
 
 
 def row(response, reference="72"):

@@ -5,7 +5,7 @@ from functools import wraps
 import pytest
 
 from rljob_worker.errors import InvalidJob
-from rljob_worker.rewards.reads import certain_reads, check_reads
+from rljob_worker.rewards.reads import certain_reads, check_row_reads
 
 
 def reads_at_once(row):
@@ -22,9 +22,9 @@ def reads_in_a_branch(row):
 
 
 def reads_perhaps(row):
-    found = row["one"] if row.get("is_one") else 0
-    found = found or row["two"]
-    return found + sum(row[name] for name in ("three",)) + sum(row["four"] for _ in ())
+    result = row["one"] if row.get("is_one") else 0
+    result = result or row["two"]
+    return result + sum(row[name] for name in ("three",)) + sum(row["four"] for _ in ())
 
 
 def reads_in_a_list(row):
@@ -96,12 +96,12 @@ def test_what_is_read_of_every_row_is_known(function, names):
     assert [name for name, _ in certain_reads(function, "row")] == names
 
 
-def test_a_column_that_no_row_has_is_told_with_its_line_and_what_there_is():
+def test_a_column_that_no_row_has_is_reported_with_its_line_and_what_there_is():
     first = trl.__code__.co_firstlineno
     with pytest.raises(
         InvalidJob, match=rf"a: m:trl reads kwargs\['hint'\] in line {first + 1}, .* have answer, source;"
     ):
-        check_reads("a", "m:trl", trl, ["answer", "source"], ())
+        check_row_reads("a", "m:trl", trl, ["answer", "source"], ())
 
 
 def test_what_a_decorated_function_reads_is_that_of_the_function_itself():
@@ -110,7 +110,7 @@ def test_what_a_decorated_function_reads_is_that_of_the_function_itself():
         return trl(*arguments, **options)
 
     with pytest.raises(InvalidJob, match=r"reads kwargs\['hint'\]"):
-        check_reads("a", "m:decorated", decorated, ["answer"], ())
+        check_row_reads("a", "m:decorated", decorated, ["answer"], ())
 
 
 @pytest.mark.parametrize(
@@ -123,4 +123,4 @@ def test_what_a_decorated_function_reads_is_that_of_the_function_itself():
     ],
 )
 def test_what_rows_and_options_bring_is_read(function, columns, options):
-    check_reads("a", "m:f", function, columns, options)
+    check_row_reads("a", "m:f", function, columns, options)

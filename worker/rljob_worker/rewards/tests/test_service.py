@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from rljob_api.tests.patience import PATIENCE_SECONDS
+from rljob_api.tests.timeouts import TEST_TIMEOUT_SECONDS
 from rljob_worker.errors import BadData, InvalidJob
 from rljob_worker.rewards.access import ServiceAccess, access_of
 from rljob_worker.rewards.running.runner import RewardRunner
@@ -38,9 +38,9 @@ def ask(given, responses):
     """What a service of these limits says of rows that are asked for at the same time, and what that took."""
 
     async def all_of_them(service):
-        rewards = [asyncio.ensure_future(service.reward({"response": each})) for each in responses]
+        rewards = [asyncio.ensure_future(service.reward({"response": response})) for response in responses]
         await asyncio.gather(*rewards, return_exceptions=True)
-        return [each.result() for each in rewards], service.take_use()
+        return [reward.result() for reward in rewards], service.take_use()
 
     return with_service(given, all_of_them)
 
@@ -65,7 +65,7 @@ def test_no_more_calls_are_under_way_than_the_job_says(concurrency):
     together = threading.Barrier(concurrency)
 
     def answer(body):
-        together.wait(PATIENCE_SECONDS)  # as many as may are there at once
+        together.wait(TEST_TIMEOUT_SECONDS)  # as many as may are there at once
         return lengths(body)
 
     with serving(answer) as server:
@@ -116,7 +116,7 @@ def test_a_call_nobody_waits_for_any_more_makes_room_for_another():
 
     def answer(body):
         if body["rows"][0]["response"] == "slow":
-            held.wait(PATIENCE_SECONDS)
+            held.wait(TEST_TIMEOUT_SECONDS)
         return lengths(body)
 
     async def two_rows(service):
@@ -141,10 +141,10 @@ def test_a_service_rewards_rows_and_its_calls_are_measured():
     with serving(answer) as server:
         result = score(rows("a", "bbb", "cc"), url=server.url)
     assert result.total.tolist() == [1.0, 3.0, 2.0]
-    found = {name: scalar.value for name, scalar in result.metrics.items()}
-    assert found["reward/good"] == 2.0 and found["reward/good/truncated"] == 0.5
-    assert found["service/good/requests_total"] == len(server.asked) and found["service/good/errors_total"] == 0
-    assert found["service/good/seconds"] > 0 and found["service/good/queue_seconds"] >= 0
+    outcome = {name: scalar.value for name, scalar in result.metrics.items()}
+    assert outcome["reward/good"] == 2.0 and outcome["reward/good/truncated"] == 0.5
+    assert outcome["service/good/requests_total"] == len(server.asked) and outcome["service/good/errors_total"] == 0
+    assert outcome["service/good/seconds"] > 0 and outcome["service/good/queue_seconds"] >= 0
     assert server.asked[0]["rows"][0]["prompt"] == "p"
 
 
@@ -188,7 +188,7 @@ def test_a_late_answer_is_the_services_failure_not_the_rows():
 
     def answer(body):
         if next(first, False):
-            held.wait(PATIENCE_SECONDS)
+            held.wait(TEST_TIMEOUT_SECONDS)
         return lengths(body)
 
     with serving(answer) as server:
@@ -202,7 +202,7 @@ def test_a_late_answer_ends_the_job_where_it_says_so():
     held = threading.Event()
 
     def answer(body):
-        held.wait(PATIENCE_SECONDS)
+        held.wait(TEST_TIMEOUT_SECONDS)
         return lengths(body)
 
     with serving(answer) as server:
@@ -234,8 +234,8 @@ def test_a_token_is_where_the_job_says(tmp_path):
     file = tmp_path / "token"
     file.write_text("from a file\n")
     spec = Spec(SERVED, name="good", url="https://a.example", token_variable="T", batch_rows=3)
-    found = access_of(spec, {"T": "from a variable"})
-    assert found == ServiceAccess(
+    result = access_of(spec, {"T": "from a variable"})
+    assert result == ServiceAccess(
         name="good", url="https://a.example", token="from a variable", batch_rows=3, concurrency=8
     )
     spec = Spec(SERVED, url="https://a.example", token_file=str(file))
@@ -249,8 +249,8 @@ def test_a_service_of_the_job_is_where_the_pod_says(tmp_path):
     file.write_text("ours")
     addresses = '{"other": "http://127.0.0.1:8/other", "judge": "http://127.0.0.1:7/judge"}'
     environment = {"RLJOB_SERVICES": addresses, "RLJOB_SERVICES_TOKEN_FILE": str(file)}
-    found = access_of(Spec(SERVED, name="good", service="judge"), environment)
-    assert (found["name"], found["url"], found["token"]) == ("judge", "http://127.0.0.1:7/judge", "ours")
+    result = access_of(Spec(SERVED, name="good", service="judge"), environment)
+    assert (result["name"], result["url"], result["token"]) == ("judge", "http://127.0.0.1:7/judge", "ours")
 
 
 @pytest.mark.parametrize(

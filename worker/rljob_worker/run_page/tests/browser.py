@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rljob_api.tests.patience import PATIENCE_SECONDS
+from rljob_api.tests.timeouts import TEST_TIMEOUT_SECONDS
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 
@@ -21,12 +21,12 @@ def dom_of(url: str, profile: Path) -> str:
     ]  # fmt: skip
     if os.geteuid() == 0:
         command.append("--no-sandbox")  # root cannot have one
-    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=5 * PATIENCE_SECONDS).stdout
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=5 * TEST_TIMEOUT_SECONDS).stdout
 
 
 def _browser() -> str:
-    found = next(filter(None, map(shutil.which, NAMES)), None)
-    if found is None:
+    result = next(filter(None, map(shutil.which, NAMES)), None)
+    if result is None:
         problem = f"none of {', '.join(NAMES)} is installed; `make browser` installs the first"
         pytest.fail(problem) if os.environ.get("CI") else pytest.skip(problem)
-    return found
+    return result

@@ -32,10 +32,10 @@ def test_long_runs_show_means_of_neighbours():
 
 
 def test_of_many_samples_the_first_and_the_newest_are_shown():
-    found = shown_samples({"step": step, "response": "x" * 5000, "tokens": {}} for step in range(10_000))
-    assert len(found) == MAX_SAMPLES
-    assert [found[0]["step"], found[249]["step"], found[250]["step"], found[-1]["step"]] == [0, 249, 9250, 9999]
-    assert found[0]["response"].endswith("… (5000 characters)") and "tokens" not in found[0]
+    result = shown_samples({"step": step, "response": "x" * 5000, "tokens": {}} for step in range(10_000))
+    assert len(result) == MAX_SAMPLES
+    assert [result[0]["step"], result[249]["step"], result[250]["step"], result[-1]["step"]] == [0, 249, 9250, 9999]
+    assert result[0]["response"].endswith("… (5000 characters)") and "tokens" not in result[0]
 
 
 def test_a_job_as_fields():

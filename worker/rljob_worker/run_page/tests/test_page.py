@@ -69,9 +69,9 @@ def test_two_runs_beside_each_other(tmp_path):
     assert dom.count("<canvas") == 11, "each panel has its curves"
     assert "b: Succeeded after 5 of 5 steps" in dom
     assert cells(dom, "job") == [["algorithm.groupSize", "–", "4"]]
-    found = cells(dom, "samples")
-    assert sorted(row[:3] for row in found) == [["a", "3", "3"], ["b", "3", "3"]]
-    assert found[0][5] == EVIL
+    result = cells(dom, "samples")
+    assert sorted(row[:3] for row in result) == [["a", "3", "3"], ["b", "3", "3"]]
+    assert result[0][5] == EVIL
 
 
 def test_the_page_asks_nobody_for_anything(tmp_path):
@@ -115,6 +115,6 @@ def test_pages_from_elsewhere_cannot_read_runs(tmp_path):
             refused.value.close()
 
 
-def test_a_port_that_is_taken_is_told(tmp_path):
+def test_a_port_that_is_taken_is_reported(tmp_path):
     with page_server([tmp_path]) as first, pytest.raises(InvalidJob, match="choose another one"):
         page_server([tmp_path], first.server_port)

@@ -10,7 +10,7 @@ import pytest
 from rljob_worker.errors import InvalidJob, StorageError
 from rljob_worker.job_paths import missing_paths, with_absolute_paths
 from rljob_worker.process.child import ready_line
-from rljob_worker.process.family import FAMILY, end_family, family_members
+from rljob_worker.process.marked_processes import ENV_MARK, end_marked_processes, marked_pids
 from rljob_worker.rundir.directory import RunDirectory, RunLock, RunNote, is_locked, runs_in
 from rljob_worker.tests.documents import job
 
@@ -81,7 +81,7 @@ def test_runs_are_found_by_their_notes(directory):
     (directory.path.parent / "else").mkdir()
     assert list(runs_in(directory.path.parent)) == []
     directory.write(directory.note, NOTE.to_json())
-    assert [each.name for each in runs_in(directory.path.parent)] == ["tiny"]
+    assert [item.name for item in runs_in(directory.path.parent)] == ["tiny"]
     assert list(runs_in(directory.path / "nowhere")) == []
 
 
@@ -98,14 +98,14 @@ def test_paths_beside_the_yaml_become_absolute_and_hub_names_stay(tmp_path):
         (tmp_path / "data" / name).touch()
     data = {"train": [{"path": "data/*.parquet"}, {"path": "openai/gsm8k"}, {"path": "s3://b/a"}], "batchSize": 4}
     written = job(models=[{"name": "actor", "path": "model"}], data=data, checkpoint={"initFrom": "./warm"})
-    found = with_absolute_paths(written, tmp_path).spec
-    assert found.models[0].path == f"{tmp_path}/model"
-    assert [each.path for each in found.data.train] == [
+    spec = with_absolute_paths(written, tmp_path).spec
+    assert spec.models[0].path == f"{tmp_path}/model"
+    assert [item.path for item in spec.data.train] == [
         f"{tmp_path}/data/*.parquet",
         "openai/gsm8k",
         "s3://b/a",
     ]
-    assert found.checkpoint.init_from == f"{tmp_path}/warm"
+    assert spec.checkpoint.init_from == f"{tmp_path}/warm"
     assert missing_paths(written, tmp_path) == []
 
 
@@ -113,8 +113,8 @@ def test_models_of_shipped_services_are_paths_and_options_of_others_are_not(tmp_
     (tmp_path / "judge").mkdir()
     shipped = {"name": "a", "run": "rljob_worker.services:reward_model", "options": {"path": "judge", "tokenizer": "x"}}
     own = {"name": "b", "run": "mine:app", "options": {"path": "judge"}}
-    found = with_absolute_paths(job(services=[shipped, own]), tmp_path).spec.services
-    assert [service.options for service in found] == [
+    services = with_absolute_paths(job(services=[shipped, own]), tmp_path).spec.services
+    assert [service.options for service in services] == [
         {"path": str(tmp_path / "judge"), "tokenizer": "x"},
         {"path": "judge"},
     ]
@@ -125,8 +125,8 @@ def test_tokenizers_of_models_of_rewards_are_paths_and_options_of_functions_are_
     graded = {"name": "good", "run": "RewardModel", "model": "taste", "options": {"tokenizer": "words"}}
     own = {"name": "mine", "run": "mine:score", "options": {"tokenizer": "words"}}
     models = [{"name": "actor", "path": "m"}, {"name": "taste", "path": "t"}]
-    found = with_absolute_paths(job(models=models, rewards=[own, graded]), tmp_path).spec.rewards
-    assert [reward.options["tokenizer"] for reward in found] == ["words", str(tmp_path / "words")]
+    rewards = with_absolute_paths(job(models=models, rewards=[own, graded]), tmp_path).spec.rewards
+    assert [reward.options["tokenizer"] for reward in rewards] == ["words", str(tmp_path / "words")]
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,9 @@ def test_tokenizers_of_models_of_rewards_are_paths_and_options_of_functions_are_
 )
 def test_what_must_be_local_is_missed(tmp_path, path, is_missing):
     written = job(data={"train": [{"path": path}], "batchSize": 4})
-    assert [each.place for each in missing_paths(written, tmp_path)] == ["spec.data.train[0].path"] * is_missing
+    assert [missing_path.place for missing_path in missing_paths(written, tmp_path)] == [
+        "spec.data.train[0].path"
+    ] * is_missing
 
 
 def test_a_model_is_local_only_if_it_says_so(tmp_path):
@@ -161,9 +163,9 @@ def test_a_family_is_found_by_its_mark_and_ended():
     processes = [stubborn(mark, start_new_session=True) for _ in range(2)]
     stranger = stubborn(mark + "0")
     try:
-        assert set(family_members(mark)) == {process.pid for process in processes}
+        assert set(marked_pids(mark)) == {process.pid for process in processes}
         # nobody else collects these children, and zombies have no environment: they count as gone
-        assert end_family(mark, grace_seconds=0.1)
+        assert end_marked_processes(mark, grace_seconds=0.1)
         assert [process.wait() for process in processes] == [-9, -9]
         assert stranger.poll() is None
     finally:
@@ -176,7 +178,7 @@ def test_a_family_is_found_by_its_mark_and_ended():
 def stubborn(mark, **options):
     """A process of a family that does not listen to SIGTERM."""
     code = "import signal, time; signal.signal(15, signal.SIG_IGN); print('ready', flush=True); time.sleep(600)"
-    environment = os.environ | {FAMILY: mark}
+    environment = os.environ | {ENV_MARK: mark}
     process = subprocess.Popen([sys.executable, "-c", code], env=environment, stdout=subprocess.PIPE, **options)
     process.stdout.readline()
     return process

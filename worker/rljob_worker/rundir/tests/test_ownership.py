@@ -39,7 +39,7 @@ def test_a_new_job_takes_over_from_higher_attempts_of_a_deleted_one(tmp_path):
     claim_run(tmp_path, Owner(1, NEW))
     path = commit(tmp_path, Owner(1, NEW), 4)
     assert path.name == "step-00000004-attempt-1-9f8e7d6c"
-    assert [found.step for found in committed(tmp_path / "checkpoints")] == [4]
+    assert [result.step for result in committed(tmp_path / "checkpoints")] == [4]
 
 
 def test_a_lost_pod_of_a_deleted_job_cannot_commit_nor_touch_its_successors_files(tmp_path):

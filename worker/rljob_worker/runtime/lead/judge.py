@@ -10,8 +10,8 @@ from functools import partial
 from rljob_api.v1alpha1 import RLJobSpec
 from rljob_worker.checkpoint.background import Background
 from rljob_worker.checkpoint.writer import Committer
-from rljob_worker.metrics.report import Report
-from rljob_worker.runtime.control import Verdict, decide, end_of
+from rljob_worker.metrics.report import StepReport
+from rljob_worker.runtime.control import Verdict, end_of, next_verdict
 from rljob_worker.runtime.lead.recorder import Recorder, score_of
 
 log = logging.getLogger(__name__)
@@ -28,7 +28,7 @@ _WORDS = {
 
 
 @dataclass
-class Judge:
+class StepJudge:
     """Judges steps one after the other."""
 
     spec: RLJobSpec
@@ -45,7 +45,7 @@ class Judge:
     committing: Background = field(default_factory=lambda: Background("commit"))
     """The checkpoint of a step that was judged, while workers write their parts of it and later steps are judged."""
 
-    def judge(self, step: int, report: Report, announce: Callable[[int, Verdict], None]) -> None:
+    def judge(self, step: int, report: StepReport, announce: Callable[[int, Verdict], None]) -> None:
         """Workers report a step once they have begun to write its checkpoint, so one that all have reported will be
         whole. Nobody waits for the commit but those who want to leave: the verdict on the last step says that all is
         done. Raises what an earlier commit broke by.
@@ -70,7 +70,7 @@ class Judge:
         self.recorder.committed(step, checkpoint)
 
     def _decide(self, step: int, metrics: Mapping[str, float]) -> Verdict:
-        return decide(
+        return next_verdict(
             step,
             self.verdict,
             stop=self.spec.stop,

@@ -16,13 +16,13 @@ from queue import SimpleQueue
 
 from rljob_worker.checkpoint.writer import Committer
 from rljob_worker.databuffer.routes.job_tree import OPENING, VERDICT
-from rljob_worker.metrics.report import Report, report_from_bytes, report_to_bytes
+from rljob_worker.metrics.report import StepReport, report_from_bytes, report_to_bytes
 from rljob_worker.metrics.reporter import Reporter
 from rljob_worker.metrics.sink import RunFiles
 from rljob_worker.run_page.page import write_page
 from rljob_worker.rundir.directory import REPORT
-from rljob_worker.runtime.control import Board, Opening, Verdict, said
-from rljob_worker.runtime.lead.judge import Judge
+from rljob_worker.runtime.control import ControlChannel, Opening, Verdict, said
+from rljob_worker.runtime.lead.judge import StepJudge
 from rljob_worker.runtime.lead.opening import open_run
 from rljob_worker.runtime.lead.recorder import Recorder
 from rljob_worker.runtime.profiling.profiler import step_folder
@@ -31,16 +31,16 @@ from rljob_worker.runtime.setup.environment import WorkerEnvironment
 
 FINISHING_SECONDS = 2.0
 """How long a lead that failed goes on judging what it has reported: others have reported it, too, as a rule."""
-LEAVING_SECONDS = 30.0
+WRITE_GRACE_SECONDS = 30.0
 """How much longer it waits for a step that is being written down or committed."""
 
 
 class Lead:
     """Control of the lead. What breaks while it judges is raised by its next `report` or `verdict`, as it is."""
 
-    def __init__(self, board: Board, ordinal: int, opening: Opening, judge: Judge) -> None:
+    def __init__(self, channel: ControlChannel, ordinal: int, opening: Opening, judge: StepJudge) -> None:
         self.judge = judge
-        self._board, self._ordinal, self._opening = board, ordinal, opening
+        self._channel, self._ordinal, self._opening = channel, ordinal, opening
         self._reported: SimpleQueue[int | None] = SimpleQueue()
         self._changed = threading.Condition()
         self._judged, self._verdict = -1, Verdict()
@@ -51,7 +51,7 @@ class Lead:
 
     def open(self) -> Opening:
         """Tell every worker where the job goes on."""
-        self._board.announce(OPENING, 0, said(self._opening))
+        self._channel.announce(OPENING, 0, said(self._opening))
         return self._opening
 
     @contextmanager
@@ -78,9 +78,9 @@ class Lead:
     def active_seconds(self) -> float:
         return self.judge.recorder.active_seconds
 
-    def report(self, step: int, report: Report) -> None:
+    def report(self, step: int, report: StepReport) -> None:
         self._raise_error()
-        self._board.report(step, report_to_bytes(report, self._ordinal))
+        self._channel.report(step, report_to_bytes(report, self._ordinal))
         self._reported.put(step)
 
     def verdict(self, step: int) -> Verdict:
@@ -97,7 +97,7 @@ class Lead:
         try:
             while (step := self._reported.get()) is not None and not self.left:
                 # asked for once the lead itself has reported: only from then on is anybody late
-                report = report_from_bytes(self._board.collect(step))
+                report = report_from_bytes(self._channel.collect(step))
                 with self._writing:
                     if self.left:
                         return
@@ -108,7 +108,7 @@ class Lead:
                 self._changed.notify_all()
 
     def _announce(self, step: int, verdict: Verdict) -> None:
-        self._board.announce(VERDICT, step, said(verdict))
+        self._channel.announce(VERDICT, step, said(verdict))
         with self._changed:
             self._judged, self._verdict = step, verdict
             self._changed.notify_all()
@@ -126,13 +126,13 @@ class Lead:
         self._reported.put(None)
         thread.join(FINISHING_SECONDS)
         self.left = True
-        if self._writing.acquire(timeout=LEAVING_SECONDS):
+        if self._writing.acquire(timeout=WRITE_GRACE_SECONDS):
             self._writing.release()
-        self.judge.committing.leave(LEAVING_SECONDS)
+        self.judge.committing.leave(WRITE_GRACE_SECONDS)
 
 
 def build_lead(
-    environment: WorkerEnvironment, board: Board, ordinal: int, reporter: Reporter, meeting: str = ""
+    environment: WorkerEnvironment, channel: ControlChannel, ordinal: int, reporter: Reporter, meeting: str = ""
 ) -> Lead:
     """The lead, which has claimed the run, chosen where to go on, and opened its files. meeting: as in `Opening`.
 
@@ -159,14 +159,14 @@ def build_lead(
         keep_best=spec.checkpoint.keep_best,
         deadline_seconds=spec.data_buffer.deadline_seconds,
     )
-    judge = Judge(
+    judge = StepJudge(
         spec=spec,
         delay=plan.verdict_delay,
         recorder=Recorder(files, reporter, total_steps=spec.stop.steps, attempt=environment.attempt),
         committer=committer,
         keeps_checkpoints=environment.keeps_checkpoints,
-        stop_requested=board.stop_requested,
+        stop_requested=channel.stop_requested,
         write_timeline=lambda step: assemble(step_folder(environment.run_dir, step)),
     )
     checkpoint = None if start.checkpoint is None else str(start.checkpoint)
-    return Lead(board, ordinal, Opening(start.step, checkpoint, meeting), judge)
+    return Lead(channel, ordinal, Opening(start.step, checkpoint, meeting), judge)

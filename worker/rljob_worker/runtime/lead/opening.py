@@ -6,7 +6,7 @@ import json
 import logging
 
 from rljob_api.vocabulary import keys
-from rljob_worker.checkpoint.restore import Start, choose_start, discard_after
+from rljob_worker.checkpoint.restore import ResumePoint, choose_start, discard_after
 from rljob_worker.checkpoint.resume import Finished, decide_start, existing_run
 from rljob_worker.errors import InvalidJob, StorageError
 from rljob_worker.rundir.directory import RunDirectory
@@ -14,12 +14,12 @@ from rljob_worker.rundir.ownership import claim_run
 from rljob_worker.runtime.setup.environment import WorkerEnvironment
 from rljob_worker.storage.files import write_atomically
 from rljob_worker.storage.object_path import ObjectPath
-from rljob_worker.storage.trouble import is_for_good
+from rljob_worker.storage.store_errors import is_for_good
 
 log = logging.getLogger(__name__)
 
 
-def open_run(environment: WorkerEnvironment) -> Start:
+def open_run(environment: WorkerEnvironment) -> ResumePoint:
     """Claim the run and choose its start.
 
     On one machine the supervisor has looked at what an earlier run left before it started anything. On a cluster this

@@ -13,11 +13,11 @@ from typing import Any
 from rljob_worker.algorithms.values.objective import with_explained_variance
 from rljob_worker.metrics.by_policy import by_policy, labelled
 from rljob_worker.metrics.headline import headline
-from rljob_worker.metrics.report import Report, joined
+from rljob_worker.metrics.report import StepReport, joined_samples
 from rljob_worker.metrics.reporter import Reporter
 from rljob_worker.metrics.scalars import Scalars
 from rljob_worker.metrics.sink import RunFiles
-from rljob_worker.storage.place import Place
+from rljob_worker.storage.paths import StoragePath
 
 RECENT_STEPS = 20
 """Steps whose mean duration predicts how long the remaining ones will take."""
@@ -25,7 +25,7 @@ RECENT_STEPS = 20
 OF_ALL = ("reward/mean", "validation/accuracy")
 """What a job with several policies has as a mean over them, too: by these it stops and keeps checkpoints."""
 
-_CLIP_SIDES = ("policy/clip_fraction_low", "policy/clip_fraction_high")
+_CLIP_FRACTIONS = ("policy/clip_fraction_low", "policy/clip_fraction_high")
 
 
 class Recorder:
@@ -42,7 +42,7 @@ class Recorder:
     ) -> None:
         self._files, self._reporter, self._clock = files, reporter, clock
         self._started = clock()
-        self._telling = threading.Lock()
+        self._progress_lock = threading.Lock()
         self._step_seconds: deque[float] = deque(maxlen=RECENT_STEPS)
         self._progress: dict[str, Any] = {"totalSteps": total_steps, "attempt": attempt}
 
@@ -57,13 +57,13 @@ class Recorder:
         """Seconds of running, earlier attempts included."""
         return self._clock() - self._started
 
-    def record(self, step: int, report: Report) -> dict[str, float]:
+    def record(self, step: int, report: StepReport) -> dict[str, float]:
         """Write one step; returns its metrics, those of nothing left out."""
         parts = {policy: _values(part) for policy, part in by_policy(report.metrics).items()}
         metrics = of_whole_job(parts.pop(None), list(parts.values()))
         for policy, part in parts.items():
             metrics |= labelled(part, policy)
-        self._files.write_step(step, metrics, joined(report.samples))
+        self._files.write_step(step, metrics, joined_samples(report.samples))
         progress = {"phase": "Running", "step": step, **self._summary(metrics)}
         if "validation/accuracy" in metrics:
             progress["validation"] = metrics["validation/accuracy"]
@@ -81,13 +81,13 @@ class Recorder:
             "stepSeconds": fmean(self._step_seconds) if self._step_seconds else None,
         }
 
-    def committed(self, step: int, checkpoint: Place) -> None:
+    def committed(self, step: int, checkpoint: StoragePath) -> None:
         """Any thread may say so."""
         self._files.write_checkpoint(checkpoint)
         self._tell({}, {"checkpointStep": step})
 
     def _tell(self, metrics: dict[str, float], progress: dict[str, Any]) -> None:
-        with self._telling:
+        with self._progress_lock:
             self._progress |= progress
             self._reporter.send(metrics=metrics, progress=self._progress)
 
@@ -111,9 +111,9 @@ def derived(metrics: dict[str, float]) -> dict[str, float]:
     if "reward/square_mean" in out:
         variance = out.pop("reward/square_mean") - out["reward/mean"] ** 2
         out["reward/std"] = math.sqrt(max(variance, 0.0))
-    sides = [out[name] for name in _CLIP_SIDES if name in out]
-    if sides:
-        out["policy/clip_fraction"] = sum(sides)  # a token's ratio leaves the trust region on one side at most
+    clipped = [out[name] for name in _CLIP_FRACTIONS if name in out]
+    if clipped:
+        out["policy/clip_fraction"] = sum(clipped)  # a token's ratio leaves the trust region on one side at most
     return out
 
 
@@ -124,9 +124,9 @@ def of_whole_job(metrics: dict[str, float], policies: Sequence[dict[str, float]]
     """
     out = dict(metrics)
     for name in OF_ALL:
-        if found := [each[name] for each in policies if name in each]:
-            out[name] = fmean(found)
-    if tokens := [each["tokens/total"] for each in policies if "tokens/total" in each]:
+        if result := [policy[name] for policy in policies if name in policy]:
+            out[name] = fmean(result)
+    if tokens := [policy["tokens/total"] for policy in policies if "tokens/total" in policy]:
         out["tokens/total"] = sum(tokens)
     if "tokens/total" in out and out.get("time/step_seconds"):
         out["throughput/tokens_per_second"] = out["tokens/total"] / out["time/step_seconds"]

@@ -22,7 +22,7 @@ from rljob_worker.runtime.setup.environment import WorkerEnvironment
 
 log = logging.getLogger(__name__)
 
-MOST_LANES = 64
+MAX_TRACKS = 64
 """Workers of a group in a timeline: more are not readable, and their files too many for one folder and one reader."""
 
 _MOST_EVENTS = 200_000
@@ -95,20 +95,20 @@ def build_profiler(environment: WorkerEnvironment, figures: StepFigures, device:
     group, rank, profile = environment.group, environment.rank, environment.plan.spec.training.profile
     recorder: MakeInstrument = partial(BlockRecorder, figures, group, rank)
     traces = instruments_of_torch(device) if rank in profile.ranks else []
-    lanes = [recorder] if has_lane(rank, environment.group_plan.num_workers, profile.ranks) else []
+    tracks = [recorder] if has_track(rank, environment.group_plan.num_workers, profile.ranks) else []
     return Profiler(
         steps=profile.steps,
         run_dir=environment.run_dir,
         name=f"{group}-{rank}",
         figures=figures,
-        instruments=lanes if profile.stages else [*lanes, *traces],
+        instruments=tracks if profile.stages else [*tracks, *traces],
         stages=dict.fromkeys(profile.stages, traces),
     )
 
 
-def has_lane(rank: int, num_workers: int, ranks: Collection[int]) -> bool:
+def has_track(rank: int, num_workers: int, ranks: Collection[int]) -> bool:
     """Whether a worker is in the timeline: one of `ranks`, or of at most `MOST_LANES` that lie evenly in its group."""
-    return rank in ranks or rank % -(-num_workers // MOST_LANES) == 0
+    return rank in ranks or rank % -(-num_workers // MAX_TRACKS) == 0
 
 
 def _start(make: Callable[[], Instrument], started: list[Instrument]) -> None:

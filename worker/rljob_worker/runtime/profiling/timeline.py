@@ -36,7 +36,7 @@ class Block:
 
 
 @dataclass
-class Lane:
+class TimelineTrack:
     """What one worker did."""
 
     group: str
@@ -48,7 +48,7 @@ class BlockRecorder:
     """The instrument of one worker: notes the blocks of its figures."""
 
     def __init__(self, figures: StepFigures, group: str, rank: int) -> None:
-        self._figures, self._lane, self._offset = figures, Lane(group, rank), 0.0
+        self._figures, self._track, self._offset = figures, TimelineTrack(group, rank), 0.0
 
     def start(self) -> None:
         # hosts share no clock but that of the day; each host's lanes are off by as much as its clock is
@@ -57,10 +57,10 @@ class BlockRecorder:
 
     def write(self, stem: Path) -> None:
         self._figures.watcher = None
-        stem.with_name(stem.name + _SUFFIX).write_text(json.dumps(asdict(self._lane)))
+        stem.with_name(stem.name + _SUFFIX).write_text(json.dumps(asdict(self._track)))
 
     def _note(self, name: str, started: float, ended: float, facts: Mapping[str, float]) -> None:
-        self._lane.blocks.append(Block(name, started + self._offset, ended + self._offset, dict(facts)))
+        self._track.blocks.append(Block(name, started + self._offset, ended + self._offset, dict(facts)))
 
 
 def assemble(folder: Path) -> None:
@@ -76,19 +76,19 @@ def assemble(folder: Path) -> None:
         log.warning("no timeline in %s: %s: %s", folder, type(error).__name__, error)
 
 
-def events_of(lanes: Iterable[Lane]) -> list[dict[str, Any]]:
+def events_of(tracks: Iterable[TimelineTrack]) -> list[dict[str, Any]]:
     """Events of the Trace Event Format: groups are its processes, workers its threads; microseconds since the first."""
-    lanes = sorted(lanes, key=lambda lane: (lane.group, lane.rank))
-    groups = list(dict.fromkeys(lane.group for lane in lanes))
-    first = min((block.start for lane in lanes for block in lane.blocks), default=0.0)
+    tracks = sorted(tracks, key=lambda track: (track.group, track.rank))
+    groups = list(dict.fromkeys(track.group for track in tracks))
+    first = min((block.start for track in tracks for block in track.blocks), default=0.0)
     events = [_named("process_name", group, pid) for pid, group in enumerate(groups)]
-    for lane in lanes:
-        pid = groups.index(lane.group)
-        events.append(_named("thread_name", f"{lane.group}/{lane.rank}", pid, lane.rank))
+    for track in tracks:
+        pid = groups.index(track.group)
+        events.append(_named("thread_name", f"{track.group}/{track.rank}", pid, track.rank))
         # an outer block before the inner ones that begin with it
-        for block in sorted(lane.blocks, key=lambda block: (block.start, -block.end)):
+        for block in sorted(track.blocks, key=lambda block: (block.start, -block.end)):
             times = {"ts": (block.start - first) * 1e6, "dur": (block.end - block.start) * 1e6}
-            event = {"ph": "X", "name": block.name, "pid": pid, "tid": lane.rank, **times, "args": block.facts}
+            event = {"ph": "X", "name": block.name, "pid": pid, "tid": track.rank, **times, "args": block.facts}
             events.append(event)
     return events
 
@@ -97,6 +97,6 @@ def _named(what: str, name: str, pid: int, tid: int = 0) -> dict[str, Any]:
     return {"ph": "M", "name": what, "pid": pid, "tid": tid, "args": {"name": name}}
 
 
-def _read(path: Path) -> Lane:
+def _read(path: Path) -> TimelineTrack:
     record = json.loads(path.read_text())
-    return Lane(record["group"], record["rank"], [Block(**block) for block in record["blocks"]])
+    return TimelineTrack(record["group"], record["rank"], [Block(**block) for block in record["blocks"]])

@@ -9,13 +9,13 @@ from pathlib import Path
 
 from rljob_api.planning.plan import GroupPlan, Plan
 from rljob_api.vocabulary import keys
-from rljob_worker.data.patience import Patience
 from rljob_worker.data.source import DataAccess
+from rljob_worker.data.store_retry import StoreRetryPolicy
 from rljob_worker.databuffer.links.token import read_token
 from rljob_worker.errors import InvalidJob
 from rljob_worker.rundir.ownership import Owner
 from rljob_worker.rundir.plan import read_plan
-from rljob_worker.storage.place import Place, place_of
+from rljob_worker.storage.paths import StoragePath, storage_path
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +44,9 @@ class WorkerEnvironment:
         return self.plan.group(self.group)
 
     @property
-    def home(self) -> Place:
+    def home(self) -> StoragePath:
         """What holds the run's checkpoints and says to whom it belongs."""
-        return place_of(self.store) if self.store else self.run_dir
+        return storage_path(self.store) if self.store else self.run_dir
 
     @property
     def owner(self) -> Owner:
@@ -57,7 +57,7 @@ class WorkerEnvironment:
     def data_access(self) -> DataAccess:
         """Patience with a store ends before the others' with this rank: half the deadline."""
         seconds = self.plan.spec.data_buffer.deadline_seconds / 2
-        return DataAccess(self.run_dir / "cache", f"{self.run_id}.{self.attempt}", Patience(seconds))
+        return DataAccess(self.run_dir / "cache", f"{self.run_id}.{self.attempt}", StoreRetryPolicy(seconds))
 
     @property
     def rank(self) -> int:

@@ -60,12 +60,16 @@ def build_resources(
         deadline_seconds=plan.spec.data_buffer.deadline_seconds,
     )
     reading = dict.fromkeys(plan.policy_of(stage.name) for stage in stages if reads_text(stage.run))
-    tokenizers = {policy: load_tokenizer(plan, policy) for policy in reading}
+    tokenizers = {policy: load_policy_tokenizer(plan, policy) for policy in reading}
     rewards = reward_runners(plan, group, [stage for stage in stages if stage.mesh.is_row_leader(rank)])
-    with phase("models") as told:
-        train = train_engines(plan, [each for each in engines if each.kind == "Train"], device, meshes, loaded_next)
-        rollout = rollout_engines(plan, [each for each in engines if each.kind == "Rollout"], device, meshes, train)
-        told.found = described_models(plan, {each.model for each in engines})
+    with phase("models") as progress:
+        train = train_engines(
+            plan, [engine for engine in engines if engine.kind == "Train"], device, meshes, loaded_next
+        )
+        rollout = rollout_engines(
+            plan, [engine for engine in engines if engine.kind == "Rollout"], device, meshes, train
+        )
+        progress.found = described_models(plan, {engine.model for engine in engines})
     generating = [stage.models[0] for stage in stages if stage.run in GENERATING]
     datasets = {policy: train_dataset(plan, policy, tokenizers[policy], access) for policy in generating}
     if rewards:
@@ -104,16 +108,16 @@ def train_engines(
 ) -> dict[str, TrainEngine]:
     """What trains in a group, or scores with a model of its own, by model. Collective."""
     return {
-        each.model: build_train_engine(
+        engine.model: build_train_engine(
             plan,
-            each,
+            engine,
             device,
-            meshes[each.mesh],
-            is_loaded_next=each.name in loaded_next,
-            trained=trained_elsewhere(plan, each),
+            meshes[engine.mesh],
+            is_loaded_next=engine.name in loaded_next,
+            trained=trained_elsewhere(plan, engine),
         )
-        for each in engines
-        if each.base_of is None
+        for engine in engines
+        if engine.base_of is None
     }
 
 
@@ -121,7 +125,7 @@ def base_models(
     plan: Plan, engines: Iterable[EnginePlan], trained: Mapping[str, TrainEngine]
 ) -> dict[str, ScoringEngine]:
     """What scores with the model under an adapter that is trained beside it, by model."""
-    bases = {each.model: each.base_of for each in engines if each.base_of is not None}
+    bases = {engine.model: engine.base_of for engine in engines if engine.base_of is not None}
     return {model: build_base(trained[plan.engine(adapted).model]) for model, adapted in bases.items()}
 
 
@@ -138,10 +142,10 @@ def rollout_engines(
         begin_generation(trained.values())
     synced = {edge.target for edge in plan.weights}
     return {
-        each.model: build_rollout_engine(
-            plan, each, device, trained.get(each.model), meshes[each.mesh], is_loaded_next=each.name in synced
+        engine.model: build_rollout_engine(
+            plan, engine, device, trained.get(engine.model), meshes[engine.mesh], is_loaded_next=engine.name in synced
         )
-        for each in engines
+        for engine in engines
     }
 
 
@@ -162,7 +166,7 @@ def reward_functions(spec: RLJobSpec) -> list[RewardSpec]:
     return [reward for reward in spec.rewards if reward.model is None]
 
 
-def load_tokenizer(plan: Plan, policy: str) -> Any:
+def load_policy_tokenizer(plan: Plan, policy: str) -> Any:
     """The tokenizer of a policy. Raises InvalidJob naming the directory."""
     from transformers import AutoTokenizer
 
@@ -177,7 +181,7 @@ def load_tokenizer(plan: Plan, policy: str) -> Any:
 def why_no_tokenizer(path: str, error: Exception) -> str:
     """What is wrong with the place a tokenizer was to come from, and what to do."""
     if Path(path).is_dir():
-        there = ", ".join(sorted(each.name for each in Path(path).iterdir())) or "nothing"
+        there = ", ".join(sorted(item.name for item in Path(path).iterdir())) or "nothing"
         return (
             f"no tokenizer can be loaded from {path}, which holds {there}; it needs tokenizer.json and "
             "tokenizer_config.json beside the weights"
@@ -192,7 +196,7 @@ def why_no_tokenizer(path: str, error: Exception) -> str:
 def train_dataset(plan: Plan, policy: str, tokenizer: Any, access: DataAccess) -> PromptDataset:
     """What a policy learns from: policies have the same prompts in a step, each as its own tokenizer has them."""
     data = plan.spec.data
-    with phase("data") as told:
+    with phase("data") as progress:
         dataset = PromptDataset(
             data,
             sources=data.train,
@@ -202,7 +206,7 @@ def train_dataset(plan: Plan, policy: str, tokenizer: Any, access: DataAccess) -
             seed=plan.spec.seed,
             template_arguments=plan.spec.source_of(policy).chat_template,
         )
-        told.found = f"{len(dataset):,} rows, {dataset.num_filtered:,} longer than maxPromptTokens left out"
+        progress.found = f"{len(dataset):,} rows, {dataset.num_filtered:,} longer than maxPromptTokens left out"
     return dataset
 
 

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import torch.distributed as dist
 
 from rljob_api.planning.plan import GroupPlan
-from rljob_worker.databuffer.links.book import AddressBook
+from rljob_worker.databuffer.links.address_book import AddressBook
 from rljob_worker.databuffer.routes.hosts import Host
 from rljob_worker.errors import DeadlineExceeded, PeerLost
 from rljob_worker.lost_peer import tells_of_lost_peer
@@ -26,17 +26,17 @@ _POLL_SECONDS = 0.05
 log = logging.getLogger(__name__)
 
 
-class StatusBoard(Protocol):
+class StatusChannel(Protocol):
     """The part of the data buffer client that rendezvous uses."""
 
-    def post(self, status: dict[str, Any]) -> None: ...
+    def set_status(self, status: dict[str, Any]) -> None: ...
 
     def peer_status(self, group: str, host: int, *, rank: int | None = None) -> dict[str, Any]: ...
 
 
 @contextmanager
 def world(
-    board: StatusBoard, group: GroupPlan, rank: int, *, host: str, attempt: int, deadline_seconds: float
+    channel: StatusChannel, group: GroupPlan, rank: int, *, host: str, attempt: int, deadline_seconds: float
 ) -> Iterator[str]:
     """Joins the group's world for the length of the block, and gives the address, `host:port`, of its store.
 
@@ -46,9 +46,9 @@ def world(
     timeout = timedelta(seconds=deadline_seconds)
     if rank == 0:
         store = dist.TCPStore(host, 0, is_master=True, wait_for_workers=False, timeout=timeout)
-        board.post({"store_port": store.port})
+        channel.set_status({"store_port": store.port})
     else:
-        port = wait_for_port(lambda: board.peer_status(group.name, 0, rank=0), group.name, deadline_seconds)
+        port = wait_for_port(lambda: channel.peer_status(group.name, 0, rank=0), group.name, deadline_seconds)
         store = dist.TCPStore(host, port, is_master=False, timeout=timeout)
     dist.init_process_group(
         group.backend,
@@ -92,10 +92,10 @@ def wait_for_port(ask: Callable[[], dict[str, Any]], group: str, deadline_second
     )
 
 
-def wait_for_address(book: AddressBook, host: Host, deadline_seconds: float) -> str:
+def wait_for_address(addresses: AddressBook, host: Host, deadline_seconds: float) -> str:
     """The host name of a pod; a local address book may appear late."""
     end = time.monotonic() + deadline_seconds
-    while (address := book.find(host)) is None:
+    while (address := addresses.find(host)) is None:
         if time.monotonic() > end:
             raise DeadlineExceeded(f"the address of pod {host} is not known after {deadline_seconds:.0f} s")
         time.sleep(0.05)

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from rljob_api.tests.patience import PATIENCE_SECONDS
+from rljob_api.tests.timeouts import TEST_TIMEOUT_SECONDS
 from rljob_worker.batch import Batch
 from rljob_worker.checkpoint.manifest import committed
 from rljob_worker.data.listing import DataIdentity
@@ -25,7 +25,7 @@ from rljob_worker.runtime.lead.lead import Lead, build_lead
 from rljob_worker.runtime.profiling.profiler import Profiler
 from rljob_worker.runtime.profiling.timeline import BlockRecorder
 from rljob_worker.runtime.setup.environment import WorkerEnvironment
-from rljob_worker.runtime.tests.board import Board
+from rljob_worker.runtime.tests.control_channel import FakeControlChannel
 from rljob_worker.runtime.worker import Worker
 from rljob_worker.stages.stage import StageResult
 from rljob_worker.tests.documents import plan_of
@@ -123,15 +123,15 @@ class Gang:
     folder: Path
     plan: object
     attempt: int = 0
-    board: Board | None = None
+    channel: FakeControlChannel | None = None
     keeps_checkpoints: bool = True
     _leads: list[Lead] = field(default_factory=list)
 
-    def run(self, moment: Moment = lambda *_: None, *, seed=0, prepare=lambda board: None, meanwhile=nullcontext):
+    def run(self, moment: Moment = lambda *_: None, *, seed=0, prepare=lambda channel: None, meanwhile=nullcontext):
         """All workers to their end; how each one ended, by number. `meanwhile` is called beside them."""
         self.attempt += 1
-        self.board = Board(self.plan.num_workers, seed=seed)
-        prepare(self.board)
+        self.channel = FakeControlChannel(self.plan.num_workers, seed=seed)
+        prepare(self.channel)
         ended = [Ended() for _ in range(self.plan.num_workers)]
         threads = [
             threading.Thread(target=self._run_one, args=(number, ended[number], moment)) for number in range(len(ended))
@@ -142,7 +142,7 @@ class Gang:
             meanwhile()
         finally:
             for thread in threads:
-                thread.join(PATIENCE_SECONDS)
+                thread.join(TEST_TIMEOUT_SECONDS)
         assert not any(thread.is_alive() for thread in threads)
         wait_for(lambda: all(thread.name != "lead" for thread in threading.enumerate()))
         for lead in self._leads:  # one that failed leaves its files to the end of its process
@@ -154,7 +154,7 @@ class Gang:
             ended.words = self._worker(number, moment).run()
         except BaseException as error:
             ended.error = error
-            self.board.break_all()
+            self.channel.break_all()
         ended.committed_by_then = self.checkpoints
 
     def _worker(self, number, moment):
@@ -165,7 +165,7 @@ class Gang:
         stage = Learning(number, moment)
         mesh = self.plan.stages[0].mesh
         schedule = ((SimpleNamespace(name="learn", run="Learn", mesh=mesh), stage),)
-        end = self.board.end(number)
+        end = self.channel.end(number)
         if environment.is_lead:
             self._leads.append(build_lead(environment, end, number, Reporter(None)))
         control = self._leads[-1] if environment.is_lead else Follower(end, number, Reporter(None))
@@ -199,7 +199,7 @@ class Gang:
 
     @property
     def checkpoints(self) -> tuple[int, ...]:
-        return tuple(each.step for each in committed(self.folder / "checkpoints"))
+        return tuple(item.step for item in committed(self.folder / "checkpoints"))
 
     @property
     def lines(self):

@@ -6,11 +6,21 @@ import os
 import pytest
 
 from rljob_api.v1alpha1 import StopSpec
-from rljob_worker.metrics.report import Report, report_from_bytes
+from rljob_worker.metrics.report import StepReport, report_from_bytes
 from rljob_worker.metrics.reporter import Reporter
 from rljob_worker.metrics.scalars import mean, total
-from rljob_worker.runtime.control import Follower, Opening, StepEnd, Verdict, decide, end_of, governing, is_nth, said
-from rljob_worker.runtime.tests.board import Board
+from rljob_worker.runtime.control import (
+    Follower,
+    Opening,
+    StepEnd,
+    Verdict,
+    end_of,
+    governing,
+    is_nth,
+    next_verdict,
+    said,
+)
+from rljob_worker.runtime.tests.control_channel import FakeControlChannel
 from rljob_worker.tests.documents import plan_of
 
 
@@ -22,7 +32,7 @@ def verdict(step, earlier=Verdict(), **changes):  # noqa: B008 (frozen)
         "reward": 0.5,
         "active_seconds": 60.0,
     }
-    return decide(step, earlier, **{**options, **changes})
+    return next_verdict(step, earlier, **{**options, **changes})
 
 
 @pytest.mark.parametrize(("step", "delay"), [(0, 1), (8, 1), (7, 2), (0, 9)])
@@ -132,15 +142,15 @@ def test_nothing_is_saved_where_ranks_see_different_disks_and_nothing_validated_
 
 
 def test_a_follower_reports_under_its_number_and_hears_what_the_lead_says():
-    board = Board(1)
-    lead = board.end(0)
+    channel = FakeControlChannel(1)
+    lead = channel.end(0)
     follower = Follower(lead, 0, Reporter(None))
     lead.announce("opening", 0, said(Opening(4, "somewhere")))
     lead.announce("verdict", 4, said(Verdict(6, True, "asked")))
     assert follower.open() == Opening(4, "somewhere")
     assert follower.verdict(4) == Verdict(6, True, "asked")
     assert follower.active_seconds == 0.0
-    report = Report({"x": total(1)}, [{"row": 1}])
+    report = StepReport({"x": total(1)}, [{"row": 1}])
     with follower.attend(4, 60.0):
         follower.report(5, report)
     assert report_from_bytes(lead.collect(5)) == report
@@ -150,12 +160,14 @@ def test_a_follower_reports_under_its_number_and_hears_what_the_lead_says():
 def test_the_launcher_of_a_follower_is_shown_its_own_figures():
     read_end, write_end = os.pipe()
     with open(read_end) as shown, open(write_end, "w"):
-        Follower(Board(2).end(1), 1, Reporter(write_end)).report(1, Report({"x": total(2), "y": mean(3, 2)}))
+        Follower(FakeControlChannel(2).end(1), 1, Reporter(write_end)).report(
+            1, StepReport({"x": total(2), "y": mean(3, 2)})
+        )
         assert json.loads(shown.readline()) == {"metrics": {"x": 2.0, "y": 1.5}, "progress": {}}
 
 
 def test_the_number_of_a_follower_is_the_place_of_its_samples():
-    board = Board(3)
+    channel = FakeControlChannel(3)
     for ordinal in (2, 0, 1):
-        Follower(board.end(ordinal), ordinal, Reporter(None)).report(1, Report(samples=[{"of": ordinal}]))
-    assert report_from_bytes(board.end(0).collect(1)).samples == [{"of": 0}, {"of": 1}, {"of": 2}]
+        Follower(channel.end(ordinal), ordinal, Reporter(None)).report(1, StepReport(samples=[{"of": ordinal}]))
+    assert report_from_bytes(channel.end(0).collect(1)).samples == [{"of": 0}, {"of": 1}, {"of": 2}]

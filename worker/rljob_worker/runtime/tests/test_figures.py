@@ -2,7 +2,7 @@
 
 import pytest
 
-from rljob_worker.metrics.report import Report
+from rljob_worker.metrics.report import StepReport
 from rljob_worker.metrics.scalars import Scalar, maximum, mean, total
 from rljob_worker.runtime.figures import PRODUCTIVE, StepFigures, add_up_times, data_metrics, productive_seconds
 
@@ -60,7 +60,7 @@ def test_more_work_than_time_is_no_overhead(figures, clock):
 def test_what_is_no_step_has_no_length(figures, clock):
     clock.now += 1
     figures.add({"validation/accuracy": mean(1.0, 2.0)}, [{"row": 1}])
-    assert figures.take(is_step=False) == Report({"validation/accuracy": mean(1.0, 2.0)}, [{"row": 1}])
+    assert figures.take(is_step=False) == StepReport({"validation/accuracy": mean(1.0, 2.0)}, [{"row": 1}])
     clock.now += 1
     assert values(figures.take(is_step=True))["time/step_seconds"] == 2.0
 
@@ -71,7 +71,7 @@ def test_a_report_is_about_what_came_since_the_last(figures):
     first = figures.take(is_step=False)
     figures.add({"a": total(4)})
     assert values(first) == {"a": 3} and first.samples == [{"row": 1}, {"row": 2}]
-    assert figures.take(is_step=False) == Report({"a": total(4)}, [])
+    assert figures.take(is_step=False) == StepReport({"a": total(4)}, [])
 
 
 def test_a_block_is_timed_and_may_be_outside_of_steps(figures, clock):
@@ -80,8 +80,8 @@ def test_a_block_is_timed_and_may_be_outside_of_steps(figures, clock):
         clock.now += 2
     with figures.outside_of_steps(), figures.timed("b"):
         clock.now += 8
-    found = values(figures.take(is_step=True))
-    assert (found["time/a_seconds"], found["time/b_seconds"], found["time/step_seconds"]) == (2.0, 8.0, 3.0)
+    result = values(figures.take(is_step=True))
+    assert (result["time/a_seconds"], result["time/b_seconds"], result["time/step_seconds"]) == (2.0, 8.0, 3.0)
 
 
 def test_times_of_one_name_add_up(figures):

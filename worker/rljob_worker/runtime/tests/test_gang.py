@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rljob_api.tests.patience import PATIENCE_SECONDS
+from rljob_api.tests.timeouts import TEST_TIMEOUT_SECONDS
 from rljob_api.vocabulary.exit_codes import ExitCode
 from rljob_worker.checkpoint.writer import Committer, RankFiles
 from rljob_worker.errors import BadData, PeerLost, StorageError
@@ -62,7 +62,7 @@ def test_a_job_runs_to_its_end_and_nobody_leaves_before_all_is_written(tmp_path,
     assert gang.steps == [0, 1, 2, 3, 4, 5]
     assert ["validation/accuracy" in line for line in gang.lines] == [True, *[False] * 4, True]
     assert [one.committed_by_then for one in ended] == [(4, 5)] * 3  # the newest two are kept
-    assert_governed(gang.board.log, staleness + 1, STEPS)
+    assert_governed(gang.channel.log, staleness + 1, STEPS)
     assert gang.story == whole_story()
     assert '"validation/accuracy"' in (gang.folder / "report.html").read_text(), "the page of the run"
 
@@ -82,7 +82,7 @@ def test_samples_are_those_of_all_workers_in_their_order(tmp_path):
     assert gang.story[1] == lines
 
 
-def test_times_are_told_of_the_step_that_they_were_part_of(tmp_path):
+def test_times_are_reported_for_the_step_that_they_were_part_of(tmp_path):
     gang = new_gang(tmp_path)
     gang.run()
     of_steps = [{name for name in line if name.startswith("time/")} for line in gang.lines]
@@ -109,13 +109,13 @@ def test_whatever_is_late_others_run_on_until_its_verdict_governs_them(tmp_path,
     def let_go_once_the_others_wait():
         others = {1, 2} if what == "report/0" else {0, 2}
         wait_for(lambda: begun >= {("stage", worker, 2 + staleness) for worker in others})
-        gang.board.let_go(what, 1)
+        gang.channel.let_go(what, 1)
 
     ended = gang.run(
         lambda *moment: begun.add(moment), prepare=lambda b: b.hold(what, 1), meanwhile=let_go_once_the_others_wait
     )
     assert last_step(ended) == STEPS and gang.story == whole_story()
-    assert_governed(gang.board.log, staleness + 1, STEPS)
+    assert_governed(gang.channel.log, staleness + 1, STEPS)
 
 
 @settings(max_examples=10)
@@ -128,7 +128,7 @@ def test_whatever_is_late_others_run_on_until_its_verdict_governs_them(tmp_path,
 def test_a_job_that_is_asked_to_stop_stops_soon_and_goes_on_as_if_it_had_not(worker, step, what, staleness):
     def ask(*moment):
         if moment == (what, worker, step):
-            gang.board.end(worker).request_stop()
+            gang.channel.end(worker).request_stop()
 
     with tempfile.TemporaryDirectory() as folder:
         gang = new_gang(Path(folder), staleness=staleness)
@@ -147,7 +147,7 @@ def test_a_job_that_is_asked_to_stop_stops_soon_and_goes_on_as_if_it_had_not(wor
 
 def test_a_request_before_the_first_step_ends_the_job_after_one(tmp_path):
     gang = new_gang(tmp_path)
-    stopped = gang.run(prepare=lambda board: board.end(2).request_stop())
+    stopped = gang.run(prepare=lambda channel: channel.end(2).request_stop())
     assert (last_step(stopped), codes(stopped)) == (1, {ExitCode.STOPPED})
     assert gang.steps == [0, 1] and gang.checkpoints == (1,)
 
@@ -155,7 +155,7 @@ def test_a_request_before_the_first_step_ends_the_job_after_one(tmp_path):
 def test_a_request_late_in_the_job_ends_a_finished_one(tmp_path):
     gang = new_gang(tmp_path)
     # step 4 begins once the verdict on 2 is known; that on 4 is the next that anything can be part of
-    done = gang.run(lambda what, worker, step: step == STEPS and gang.board.end(worker).request_stop())
+    done = gang.run(lambda what, worker, step: step == STEPS and gang.channel.end(worker).request_stop())
     assert (last_step(done), codes(done)) == (STEPS, {ExitCode.DONE})
     assert gang.story == whole_story()
 
@@ -208,13 +208,13 @@ def test_weights_that_nobody_will_generate_with_stay_where_they_are(tmp_path):
 
 def test_a_job_that_stops_measures_its_last_step_as_one_that_goes_on(tmp_path):
     gang = new_gang(tmp_path, data={"train": [{"path": "some/data"}], "batchSize": 3})
-    assert versions_of(gang, prepare=lambda board: board.end(1).request_stop()) == [0, 1, 2]
+    assert versions_of(gang, prepare=lambda channel: channel.end(1).request_stop()) == [0, 1, 2]
     assert versions_of(gang) == [2, 3, 4]
 
 
 def test_what_the_opening_moves_is_no_part_of_the_first_step(tmp_path):
     gang = new_gang(tmp_path, data={"train": [{"path": "some/data"}], "batchSize": 3})
-    gang.run(prepare=lambda board: board.end(1).request_stop())
+    gang.run(prepare=lambda channel: channel.end(1).request_stop())
     gang.run()
     # the last step of the first attempt is 2; the second opens with the weights that it left, and begins with 3
     assert [line.get("weights/version") for line in gang.lines] == [1, 2, 3, 4, None]
@@ -226,7 +226,7 @@ def test_a_job_that_is_done_says_so(tmp_path):
     gang.run()
     again = gang.run()
     assert [(one.words.code, one.words.step, one.words.cause) for one in again] == [(0, 5, "already finished")] * 3
-    assert gang.board.log == [("opening", 0, 0)] and gang.story == whole_story()
+    assert gang.channel.log == [("opening", 0, 0)] and gang.story == whole_story()
 
 
 @settings(max_examples=10)
@@ -249,7 +249,7 @@ def test_after_any_failure_a_job_goes_on_from_its_last_commit(worker, step, what
             assert failed[worker].error is error
             assert all(isinstance(one.error, PeerLost) for one in failed if one is not failed[worker])
             # what was committed was reported by all, and so saved by all
-            assert set(gang.checkpoints) <= {each for each in (2, 4) if each < step}
+            assert set(gang.checkpoints) <= {item for item in (2, 4) if item < step}
             if worker == 0:  # a lead that fails commits what all have reported
                 assert len(gang.checkpoints) == (step - 1) // 2
         assert last_step(gang.run()) == STEPS
@@ -278,7 +278,7 @@ def hold_writing(monkeypatch, step, rank, go, error=None):
 
     def held(files, of_step, part):
         if (files.rank, of_step, files.owner.attempt) == (rank, step, 1):
-            assert go.wait(PATIENCE_SECONDS)
+            assert go.wait(TEST_TIMEOUT_SECONDS)
             if error is not None:
                 raise error
         write(files, of_step, part)

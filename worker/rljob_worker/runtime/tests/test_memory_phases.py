@@ -133,7 +133,7 @@ def test_a_worker_makes_room_before_it_generates_and_after():
 
     worker = a_worker({"actor": training}, {"actor": rollout}, validations={"actor": SimpleNamespace(run=validated)})
     for name in ("reference", "rollout", "update"):
-        stage = next(each for each in worker.plan.stages if each.name == name)
+        stage = next(stage for stage in worker.plan.stages if stage.name == name)
         worker.run_stage(stage, Watched(name), step=1)
     assert seen == {"reference": (0, 0), "rollout": (1, 0), "update": (1, 1)}
     training.num_bytes = 100 * MIB  # awake since the update

@@ -4,7 +4,7 @@ import os
 import signal
 import threading
 
-from rljob_api.tests.patience import PATIENCE_SECONDS
+from rljob_api.tests.timeouts import TEST_TIMEOUT_SECONDS
 from rljob_worker.errors import PeerLost
 from rljob_worker.runtime.status import StatusPoster, StopSignal
 from rljob_worker.tests.waiting import wait_for
@@ -19,7 +19,7 @@ def test_the_latest_status_is_posted_and_older_ones_may_be_left_out():
 
     poster = StatusPoster(post, interval_seconds=60)
     poster({"stage": "rollout"})
-    assert first.wait(PATIENCE_SECONDS)
+    assert first.wait(TEST_TIMEOUT_SECONDS)
     poster({"stage": "reward"})
     poster({"stage": "update"})
     poster.close()
@@ -46,7 +46,7 @@ def test_a_signal_is_passed_on_at_once_while_the_worker_is_busy():
     try:
         with stop.passed_on(asked.set):
             os.kill(os.getpid(), signal.SIGTERM)
-            assert asked.wait(PATIENCE_SECONDS)
+            assert asked.wait(TEST_TIMEOUT_SECONDS)
     finally:
         signal.signal(signal.SIGTERM, old)
     assert not is_waiting()

@@ -52,7 +52,7 @@ def test_a_peer_generates_the_same_rows_and_says_only_how_long_it_took():
     leader, peer = answering_engine(), answering_engine()
     validation(leader, odd_is_right()).run()
     metrics, samples = validation(peer, None).run()
-    assert [each.row_ids.tolist() for each in (*peer.submitted, *leader.submitted)] == [[1, 3]] * 2
+    assert [item.row_ids.tolist() for item in (*peer.submitted, *leader.submitted)] == [[1, 3]] * 2
     assert set(metrics) == {"time/validation_seconds"} and samples == []
 
 
@@ -62,7 +62,7 @@ def test_a_large_share_is_read_and_judged_piece_by_piece_and_the_next_piece_read
     metrics, samples = validation(engine, odd_is_right(), dataset=dataset).run()
     last = [2049, 2051, 2053]
     assert dataset.fetched == [(list(range(1, 2049, 2)), None), (last, last)]
-    assert [len(each.row_ids) for each in engine.submitted] == [1024, 3]
+    assert [len(item.row_ids) for item in engine.submitted] == [1024, 3]
     assert metrics["validation/accuracy"].value == 1.0
     assert metrics["validation/accuracy"].count == metrics["validation/accuracy/s"].count == 1027
     assert [sample["row_id"] for sample in samples] == [1, 3]
@@ -77,9 +77,9 @@ def test_several_responses_to_a_prompt_are_judged_together():
     metrics, samples = validation(engine, rewards, dp_rank=0, plan=SEVERAL).run()
     figures = {name: (scalar.sum, scalar.count) for name, scalar in metrics.items() if "@" in name}
     # one of 2: 3 of 6 pairs, 5 of 6 and 3 of 6; the majority of 4 is 2, 4 and 6
-    found = {"pass@1": 1.0, "pass@2": 11 / 6, "pass@4": 3.0, "maj@2": 0.0, "maj@4": 0.0}
+    result = {"pass@1": 1.0, "pass@2": 11 / 6, "pass@4": 3.0, "maj@2": 0.0, "maj@4": 0.0}
     expected = {
-        f"validation/{name}{end}": pytest.approx((value, 3)) for name, value in found.items() for end in ("", "/s")
+        f"validation/{name}{end}": pytest.approx((value, 3)) for name, value in result.items() for end in ("", "/s")
     }
     assert figures == expected
     assert metrics["validation/accuracy"].sum == 4 and metrics["validation/accuracy"].count == 12
@@ -93,23 +93,23 @@ def test_the_majority_is_of_what_the_first_reward_took_for_the_answers():
     engine = ScriptedEngine(lambda row_id, sampling: [texts[row_id]])
 
     def tens(row):
-        found = str(int(row["response"]) // 10)
-        return {"reward": float(found == "2"), "answer": None if found == "0" else found}
+        result = str(int(row["response"]) // 10)
+        return {"reward": float(result == "2"), "answer": None if result == "0" else result}
 
     metrics, _ = validation(engine, RewardsHere(tens), dp_rank=0, dataset=SomePrompts(1), plan=SEVERAL).run()
     # 1 comes first of one each; of four there are two 2s
     assert (metrics["validation/maj@2"].value, metrics["validation/maj@4"].value) == (0.0, 1.0)
-    untold, _ = validation(
+    unreported, _ = validation(
         engine, RewardsHere(lambda row: tens(row)["reward"]), dp_rank=0, dataset=SomePrompts(1), plan=SEVERAL
     ).run()
     # four texts that are all different: the first counts, and is wrong
-    assert untold["validation/maj@4"].value == 0.0
+    assert unreported["validation/maj@4"].value == 0.0
 
 
 def test_a_piece_has_as_many_rows_whatever_the_responses_to_a_prompt():
     dataset, engine = SomePrompts(514), answering_engine()
     validation(engine, odd_is_right(), dp_rank=0, dataset=dataset, plan=SEVERAL).run()
-    assert [len(each.row_ids) for each in engine.submitted] == [1024, 4]
+    assert [len(item.row_ids) for item in engine.submitted] == [1024, 4]
 
 
 def test_a_rank_without_prompts_says_so():

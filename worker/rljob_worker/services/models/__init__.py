@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 MODELS = {
-    "reward_model": "reward_model:RewardModel",
-    "process_reward_model": "process_reward_model:ProcessRewardModel",
-    "judge": "judge:Judge",
-    "embedding": "embedding:Embedding",
+    "reward_model": "reward_model:ServedRewardModel",
+    "process_reward_model": "process_reward_model:ServedProcessRewardModel",
+    "judge": "judge:ServedJudge",
+    "embedding": "embedding:ServedEmbedding",
 }
 """Module here and class of each, imported where it is served."""

@@ -10,21 +10,21 @@ from torch import Tensor
 from transformers import AutoModel
 
 from rljob_api.catalogue.services import EmbeddingOptions
-from rljob_worker.services.batches import in_batches
+from rljob_worker.services.batches import map_in_batches
 from rljob_worker.services.models.loading import Answer, load_model, on_device, padded
-from rljob_worker.services.place import ON_CPU, Place
+from rljob_worker.services.placement import ON_CPU, ModelPlacement
 from rljob_worker.services.requests import BadRequest, Row, texts_of
-from rljob_worker.services.texts import load_tokenizer
+from rljob_worker.services.texts import load_grading_tokenizer
 
 EMBEDDINGS = "/v1/embeddings"
 
 
-class Embedding:
+class ServedEmbedding:
     """Answers OpenAI's embeddings, and how near a response is to its reference."""
 
-    def __init__(self, options: EmbeddingOptions, place: Place = ON_CPU) -> None:
+    def __init__(self, options: EmbeddingOptions, place: ModelPlacement = ON_CPU) -> None:
         self._options = options
-        self._tokenizer = load_tokenizer(options.tokenizer or options.path)
+        self._tokenizer = load_grading_tokenizer(options.tokenizer or options.path)
         self._model = load_model(AutoModel, options, place)
 
     def rewards(self, rows: Sequence[Row]) -> list[Answer]:
@@ -36,31 +36,31 @@ class Embedding:
         vectors, truncated = self._vectors([row[name] for row in rows for name in ("response", "reference")])
         cosines = (vectors[0::2] * vectors[1::2]).sum(-1).tolist()
         cut = [float(any(pair)) for pair in zip(truncated[0::2], truncated[1::2], strict=True)]
-        return [{"reward": cosine, "truncated": each} for cosine, each in zip(cosines, cut, strict=True)]
+        return [{"reward": cosine, "truncated": item} for cosine, item in zip(cosines, cut, strict=True)]
 
     def answer(self, path: str, body: Any) -> Any:
         """Embeddings of texts. Raises BadRequest."""
         if path != EMBEDDINGS:
             raise BadRequest(f"an embedding has no route {path}; it has {EMBEDDINGS}")
         vectors, _ = self._vectors(texts_of(body))
-        data = [{"object": "embedding", "index": i, "embedding": each} for i, each in enumerate(vectors.tolist())]
+        data = [{"object": "embedding", "index": i, "embedding": item} for i, item in enumerate(vectors.tolist())]
         return {"object": "list", "model": self._options.path, "data": data}
 
     def _vectors(self, texts: Sequence[str]) -> tuple[Tensor, list[bool]]:
         """[texts, hidden], and which texts were cut."""
         options = self._options
-        tokens = [list(each) for each in self._tokenizer(list(texts))["input_ids"]]
-        kept = [each[-options.max_tokens :] or [self._tokenizer.pad_token_id] for each in tokens]
-        found = in_batches(kept, [len(each) for each in kept], options.batch_tokens, self._batch)
-        return torch.stack(found), [len(each) > options.max_tokens for each in tokens]
+        tokens = [list(item) for item in self._tokenizer(list(texts))["input_ids"]]
+        kept = [token[-options.max_tokens :] or [self._tokenizer.pad_token_id] for token in tokens]
+        result = map_in_batches(kept, [len(item) for item in kept], options.batch_tokens, self._batch)
+        return torch.stack(result), [len(token) > options.max_tokens for token in tokens]
 
     def _batch(self, texts: Sequence[Sequence[int]]) -> Sequence[Tensor]:
         with torch.inference_mode():
-            vectors: Sequence[Tensor] = mean_of(self._model, padded(texts, self._tokenizer.pad_token_id)).unbind()
+            vectors: Sequence[Tensor] = mean_hidden(self._model, padded(texts, self._tokenizer.pad_token_id)).unbind()
         return vectors
 
 
-def mean_of(model: Any, inputs: Mapping[str, Tensor]) -> Tensor:
+def mean_hidden(model: Any, inputs: Mapping[str, Tensor]) -> Tensor:
     """Mean over the tokens of each of `inputs`, on whatever device the model lies: [texts, hidden], of length
     1, on the CPU."""
     hidden = model(**on_device(inputs, model.device)).last_hidden_state.float().cpu()  # [texts, longest, hidden]

@@ -12,22 +12,22 @@ from transformers import AutoModelForCausalLM
 
 from rljob_api.catalogue.services import JudgeOptions
 from rljob_worker.errors import InvalidJob
-from rljob_worker.services.batches import in_batches
+from rljob_worker.services.batches import map_in_batches
 from rljob_worker.services.models.loading import Answer, load_model, on_device
-from rljob_worker.services.place import ON_CPU, Place
-from rljob_worker.services.requests import BadRequest, Row, filled, messages_of
-from rljob_worker.services.rubric import of_votes, verdict
-from rljob_worker.services.texts import load_tokenizer
+from rljob_worker.services.placement import ON_CPU, ModelPlacement
+from rljob_worker.services.requests import BadRequest, Row, fill_template, messages_of
+from rljob_worker.services.rubric import reward_of_votes, verdict
+from rljob_worker.services.texts import load_grading_tokenizer
 
 CHAT = "/v1/chat/completions"
 
 
-class Judge:
+class ServedJudge:
     """Asks its model the rubric about each row, `votes` times."""
 
-    def __init__(self, options: JudgeOptions, place: Place = ON_CPU) -> None:
+    def __init__(self, options: JudgeOptions, place: ModelPlacement = ON_CPU) -> None:
         self._options = options
-        self._tokenizer = load_tokenizer(options.tokenizer or options.path)
+        self._tokenizer = load_grading_tokenizer(options.tokenizer or options.path)
         if self._tokenizer.chat_template is None:
             raise InvalidJob(f"the tokenizer of {options.path!r} has no chat template, which a judge is asked by")
         self._model = load_model(AutoModelForCausalLM, options, place)
@@ -36,14 +36,14 @@ class Judge:
         """The mean of each row's votes, with `unparsed`, `disagreement` and `truncated`: 1 where the question was
         longer than maxTokens and lost its beginning."""
         options = self._options
-        asked = [self._tokens([{"role": "user", "content": filled(options.rubric, row)}]) for row in rows]
+        asked = [self._tokens([{"role": "user", "content": fill_template(options.rubric, row)}]) for row in rows]
         kept = [tokens[-options.max_tokens :] for tokens in asked]
         said = self._generated(kept, options.temperature, options.max_new_tokens, options.votes)
         answers: list[Answer] = []
         for tokens, texts in zip(asked, said, strict=True):
             votes = [verdict(text, options.mark, options.lowest, options.highest) for text in texts]
             truncated = float(len(tokens) > options.max_tokens)
-            answers.append({**of_votes(votes, options.unparsed), "truncated": truncated})
+            answers.append({**reward_of_votes(votes, options.unparsed), "truncated": truncated})
         return answers
 
     def answer(self, path: str, body: Any) -> Any:
@@ -83,7 +83,7 @@ class Judge:
             texts = self._batch(some, temperature, limit, count)
             return [texts[at : at + count] for at in range(0, len(texts), count)]
 
-        return in_batches(prompts, lengths, self._options.batch_tokens, find)
+        return map_in_batches(prompts, lengths, self._options.batch_tokens, find)
 
     def _batch(self, prompts: Sequence[list[int]], temperature: float, limit: int, count: int) -> list[str]:
         sampling = {"do_sample": True, "temperature": temperature} if temperature > 0 else {"do_sample": False}

@@ -11,7 +11,7 @@ from torch import Tensor
 from rljob_api.catalogue.services import ServedModel
 from rljob_worker.devices.modules import num_devices
 from rljob_worker.errors import InvalidJob
-from rljob_worker.services.place import Place
+from rljob_worker.services.placement import ModelPlacement
 
 DTYPES = {"Float32": torch.float32, "BFloat16": torch.bfloat16}
 
@@ -19,7 +19,9 @@ Answer = Mapping[str, Any]
 """What is answered to a row: `reward`, and what goes with it."""
 
 
-def load_model(family: Any, options: ServedModel, place: Place, count: Callable[[str], int] = num_devices) -> Any:
+def load_model(
+    auto_class: Any, options: ServedModel, place: ModelPlacement, count: Callable[[str], int] = num_devices
+) -> Any:
     """A model of an Auto class of transformers, to read with, whose `device` is where its inputs belong. Over several
     accelerators its layers lie one after the other. Raises InvalidJob: none there, one of another kind, whose missing
     head would be random numbers, or fewer accelerators than the copy asks for."""
@@ -28,16 +30,17 @@ def load_model(family: Any, options: ServedModel, place: Place, count: Callable[
     spread = {"device_map": "auto"} if place.accelerators > 1 else {}
     dtype = DTYPES[options.precision]
     try:
-        model, told = family.from_pretrained(options.path, dtype=dtype, output_loading_info=True, **spread)
+        model, loading_info = auto_class.from_pretrained(options.path, dtype=dtype, output_loading_info=True, **spread)
     except (OSError, ValueError) as error:
-        raise InvalidJob(f"options.path {options.path!r} is not a model for {family.__name__}: {error}") from error
-    if told["missing_keys"]:
-        names = ", ".join(sorted(told["missing_keys"])[:3])
+        raise InvalidJob(f"options.path {options.path!r} is not a model for {auto_class.__name__}: {error}") from error
+    if loading_info["missing_keys"]:
+        names = ", ".join(sorted(loading_info["missing_keys"])[:3])
         raise InvalidJob(
-            f"options.path {options.path!r} lacks weights that {family.__name__} needs ({names}); name a model that "
+            f"options.path {options.path!r} lacks weights that {auto_class.__name__} needs ({names}); name a model "
+            "that "
             "was trained as one"
         )
-    if spread and (left_over := {"cpu", "disk"} & {str(each) for each in model.hf_device_map.values()}):
+    if spread and (left_over := {"cpu", "disk"} & {str(item) for item in model.hf_device_map.values()}):
         raise InvalidJob(
             f"options.path {options.path!r} does not fit in {place.accelerators} accelerators: layers of it would be "
             f"in {' and '.join(sorted(left_over))}; ask for more in workerGroup.accelerator.count, or write precision "
@@ -46,12 +49,13 @@ def load_model(family: Any, options: ServedModel, place: Place, count: Callable[
     return (model if spread else model.to(place.device)).eval()
 
 
-def _require_accelerators(place: Place, found: int) -> None:
+def _require_accelerators(place: ModelPlacement, result: int) -> None:
     """Before gigabytes are read. On a machine whose accelerators nobody has counted, this is who counts them."""
-    if found < place.accelerators:
+    if result < place.accelerators:
         raise InvalidJob(
             f"a copy wants {place.accelerators} {place.device.upper()} devices (profile {place.profile}) and finds "
-            f"{found or 'none'}: there are fewer than workers and services ask for together, or torch here is not made "
+            f"{result or 'none'}: there are fewer than workers and services ask for together, or torch here is not "
+            "made "
             "for them"
         )
 
@@ -69,4 +73,4 @@ def padded(rows: Sequence[Sequence[int]], pad: int) -> dict[str, Tensor]:
 
 def on_device(inputs: Mapping[str, Tensor], device: torch.device) -> dict[str, Tensor]:
     """What a model reads, where it reads it."""
-    return {name: each.to(device) for name, each in inputs.items()}
+    return {name: item.to(device) for name, item in inputs.items()}

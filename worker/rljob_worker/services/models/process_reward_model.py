@@ -9,15 +9,15 @@ from transformers import AutoModelForTokenClassification
 from rljob_api.catalogue.services import ProcessRewardModelOptions
 from rljob_worker.services.models.classifier import ServedClassifier
 from rljob_worker.services.models.loading import Answer
-from rljob_worker.services.place import ON_CPU, Place
-from rljob_worker.services.requests import Row, filled
+from rljob_worker.services.placement import ON_CPU, ModelPlacement
+from rljob_worker.services.requests import Row, fill_template
 from rljob_worker.services.steps import AGGREGATES, Step, kept_pieces, steps_of
 
 
-class ProcessRewardModel(ServedClassifier):
+class ServedProcessRewardModel(ServedClassifier):
     """The score of a step is the probability of the second label at the last token of the separator after it."""
 
-    def __init__(self, options: ProcessRewardModelOptions, place: Place = ON_CPU) -> None:
+    def __init__(self, options: ProcessRewardModelOptions, place: ModelPlacement = ON_CPU) -> None:
         super().__init__(AutoModelForTokenClassification, options, num_labels=2, place=place)
         self._options = options
 
@@ -27,7 +27,7 @@ class ProcessRewardModel(ServedClassifier):
         beginning, with the scores of steps that are there."""
         options = self._options
         steps = [steps_of(row["response"], options.separator) for row in rows]
-        read = [self._pieces(row, each) for row, each in zip(rows, steps, strict=True)]
+        read = [self._pieces(row, item) for row, item in zip(rows, steps, strict=True)]
         kept = [kept_pieces(head, pieces, options.max_tokens) for head, pieces in read]
         logits = self.logits([tokens for tokens, _ in kept])
         answers: list[Answer] = []
@@ -47,6 +47,6 @@ class ProcessRewardModel(ServedClassifier):
     def _pieces(self, row: Row, steps: Sequence[Step]) -> tuple[list[int], list[list[int]]]:
         """Tokens of the text before the steps, and of each step with its separator."""
         separator = self._options.separator
-        head = self.tokenizer(filled(self._options.template, row))["input_ids"]
+        head = self.tokenizer(fill_template(self._options.template, row))["input_ids"]
         pieces = self.tokenizer([step.text + separator for step in steps], add_special_tokens=False)["input_ids"]
         return list(head), [list(piece) for piece in pieces]

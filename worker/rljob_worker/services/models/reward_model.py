@@ -9,15 +9,15 @@ from transformers import AutoModelForSequenceClassification
 from rljob_api.catalogue.services import RewardModelOptions
 from rljob_worker.services.models.classifier import ServedClassifier
 from rljob_worker.services.models.loading import Answer
-from rljob_worker.services.place import ON_CPU, Place
+from rljob_worker.services.placement import ON_CPU, ModelPlacement
 from rljob_worker.services.requests import Row
 from rljob_worker.services.texts import graded_texts
 
 
-class RewardModel(ServedClassifier):
+class ServedRewardModel(ServedClassifier):
     """Bradley-Terry: P(a is better than b) = sigmoid(reward(a) - reward(b))."""
 
-    def __init__(self, options: RewardModelOptions, place: Place = ON_CPU) -> None:
+    def __init__(self, options: RewardModelOptions, place: ModelPlacement = ON_CPU) -> None:
         super().__init__(AutoModelForSequenceClassification, options, num_labels=1, place=place)
         self._options = options
 
@@ -26,8 +26,8 @@ class RewardModel(ServedClassifier):
         options = self._options
         texts = graded_texts(self.tokenizer, rows, options.template, options.max_tokens)
         logits = self.logits([text.tokens for text in texts])
-        found = [each.sigmoid() for each in logits] if options.activation == "Sigmoid" else logits
+        result = [logit.sigmoid() for logit in logits] if options.activation == "Sigmoid" else logits
         return [
             {"reward": number.item(), "truncated": float(text.is_truncated)}
-            for text, number in zip(texts, found, strict=True)
+            for text, number in zip(texts, result, strict=True)
         ]

@@ -11,8 +11,8 @@ class Noting:
     def __init__(self, app):
         self.app = app
 
-    def options(self, **told):
-        self.told = told
+    def options(self, **reported):
+        self.announced = reported
         return self
 
     def bind(self, *given):

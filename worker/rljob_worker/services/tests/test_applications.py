@@ -10,7 +10,7 @@ from rljob_api.planning.serving import service_plan
 from rljob_api.v1alpha1 import ServiceSpec
 from rljob_worker.errors import InvalidJob
 from rljob_worker.services.host import application_of
-from rljob_worker.services.place import Place
+from rljob_worker.services.placement import ModelPlacement
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # of Ray's own, while it is imported
@@ -80,14 +80,14 @@ def test_what_is_no_application_is_named(run, options, words):
 def test_a_shipped_model_is_told_where_it_lies_and_ray_what_to_give_it(answering):
     group = {"accelerator": {"profile": "nvidia-h100", "count": 2}}
     made("rljob_worker.services:reward_model", options={"path": HERE_TOO}, workerGroup=group)
-    assert answering.given == ("reward_model", {"path": HERE_TOO}, Place("cuda", 2, "nvidia-h100"))
-    assert answering.told == {"num_replicas": 1, "ray_actor_options": {"num_gpus": 2}}
+    assert answering.given == ("reward_model", {"path": HERE_TOO}, ModelPlacement("cuda", 2, "nvidia-h100"))
+    assert answering.announced == {"num_replicas": 1, "ray_actor_options": {"num_gpus": 2}}
 
 
 def test_on_cpus_ray_gives_a_copy_what_it_gives_to_any(answering):
     made("rljob_worker.services:judge", options={"path": HERE_TOO, "rubric": "?"})
-    assert answering.given == ("judge", {"path": HERE_TOO, "rubric": "?"}, Place())
-    assert answering.told == {"num_replicas": 1}
+    assert answering.given == ("judge", {"path": HERE_TOO, "rubric": "?"}, ModelPlacement())
+    assert answering.announced == {"num_replicas": 1}
 
 
 def test_an_application_of_the_users_own_says_itself_what_it_asks_ray_for():

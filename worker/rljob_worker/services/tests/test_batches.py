@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rljob_worker.services.batches import batches_by_length, in_batches
+from rljob_worker.services.batches import batches_by_length, map_in_batches
 
 
 def test_texts_of_like_length_are_read_together():
@@ -26,7 +26,7 @@ def test_what_is_found_comes_in_the_order_of_what_is_read():
 
     def find(some):
         together.append(some)
-        return [each.upper() for each in some]
+        return [item.upper() for item in some]
 
-    assert in_batches(read, [len(each) for each in read], 8, find) == ["CCCCC", "A", "BBBB", "D"]
+    assert map_in_batches(read, [len(item) for item in read], 8, find) == ["CCCCC", "A", "BBBB", "D"]
     assert together == [["a", "d"], ["bbbb"], ["ccccc"]]

@@ -27,7 +27,7 @@ def through(scope, healthy=Path("/nowhere")):
 
 
 def http(*authorization, path="/judge"):
-    return {"type": "http", "path": path, "headers": [(b"authorization", each) for each in authorization]}
+    return {"type": "http", "path": path, "headers": [(b"authorization", item) for item in authorization]}
 
 
 @pytest.mark.parametrize("scope", [http(b"Bearer s3cret"), http(path="/-/healthz"), {"type": "lifespan"}])

@@ -19,7 +19,7 @@ def service(name="judge", **fields):
 
 def said(status, message="", running=(1, 1)):
     """running: copies of each of its two deployments."""
-    first, second = ({"RUNNING": each, "STARTING": 1} if each else {"STARTING": 1} for each in running)
+    first, second = ({"RUNNING": item, "STARTING": 1} if item else {"STARTING": 1} for item in running)
     deployments = {
         "Broken": SimpleNamespace(message=message, replica_states=first),
         "Fine": SimpleNamespace(message="", replica_states=second),
@@ -39,14 +39,14 @@ class RayServe:
 
     def applications(self):
         if len(self.looks) == 1 and self.lasting:
-            found = self.looks[0]
+            looks = self.looks[0]
         elif not self.looks:
             raise AssertionError("a look more than there are words")
         else:
-            found = self.looks.pop(0)
-        if isinstance(found, Exception):
-            raise found
-        return found
+            looks = self.looks.pop(0)
+        if isinstance(looks, Exception):
+            raise looks
+        return looks
 
     def pause(self, seconds):
         self.pauses.append(seconds)
@@ -56,12 +56,12 @@ class RayServe:
 
     def changes(self, *services):
         """(second, whether all are healthy), until nothing more is said."""
-        found = []
+        result = []
         try:
             for is_healthy in changes_of_health(services, self.applications, lambda: self.now, self.pause):
-                found.append((self.now, is_healthy))
+                result.append((self.now, is_healthy))
         except Enough:
-            return found
+            return result
         raise AssertionError("it has no end")
 
 
@@ -73,7 +73,7 @@ def test_all_services_are_waited_for():
 
 
 def test_one_that_dies_is_unhealthy_until_it_is_back(caplog):
-    looks = [{"a": RUNS, "judge": each} for each in (RUNS, DEAD, DEAD, RUNS, DEAD)]
+    looks = [{"a": RUNS, "judge": item} for item in (RUNS, DEAD, DEAD, RUNS, DEAD)]
     assert RayServe(*looks).changes(service("a"), service()) == [(0.0, True), (1.0, False), (3.0, True), (4.0, False)]
     assert caplog.messages == ['service "judge" was healthy, and is UNHEALTHY: a replica\'s health check failed'] * 2
 

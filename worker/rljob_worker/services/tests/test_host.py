@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rljob_api.catalogue.profiles import DEFAULT
-from rljob_api.catalogue.services import RAY_PATIENCE
+from rljob_api.catalogue.services import RAY_TIMEOUTS
 from rljob_api.planning.serving import service_plan
 from rljob_api.v1alpha1 import ServiceSpec
 from rljob_worker.errors import PeerLost
@@ -17,7 +17,7 @@ from rljob_worker.services.host import (
     copies_of,
     free_port,
     ray_environment,
-    resources_of,
+    ray_resources,
     start_ray,
 )
 from rljob_worker.services.ray_ports import RayPorts
@@ -73,10 +73,10 @@ def test_ray_gives_each_copy_its_accelerators(profile, options):
 
 def test_there_is_a_place_for_every_copy_however_few_cores_there_are():
     many = [service("a", workerGroup={"replicas": 3}), service("b", autoscaling={"maxReplicas": 4})]
-    plans = [planned(each) for each in many]
+    plans = [planned(item) for item in many]
     # what Ray would find by itself belongs to workers
-    assert resources_of(plans, cores=2) == {"num_cpus": 7, "num_gpus": 0}
-    assert resources_of(plans, cores=16) == {"num_cpus": 16, "num_gpus": 0}
+    assert ray_resources(plans, cores=2) == {"num_cpus": 7, "num_gpus": 0}
+    assert ray_resources(plans, cores=16) == {"num_cpus": 16, "num_gpus": 0}
 
 
 def test_ray_has_the_accelerators_of_all_copies():
@@ -85,11 +85,11 @@ def test_ray_has_the_accelerators_of_all_copies():
         service("b", workerGroup=on("nvidia-h100", 1), autoscaling={"maxReplicas": 4}),
         service("c", workerGroup=on("cpu", 5)),
     ]
-    plans = [planned(each) for each in many]
+    plans = [planned(item) for item in many]
     # 3 copies of 2 and at most 4 of 1
-    assert resources_of(plans, cores=2) == {"num_cpus": 8, "num_gpus": 10}
+    assert ray_resources(plans, cores=2) == {"num_cpus": 8, "num_gpus": 10}
     others = [planned(service("d", workerGroup=on("gaudi", 2))), planned(service("e", workerGroup=on("gaudi", 4)))]
-    assert resources_of(others, cores=2) == {"num_cpus": 2, "num_gpus": 0, "resources": {"HPU": 6}}
+    assert ray_resources(others, cores=2) == {"num_cpus": 2, "num_gpus": 0, "resources": {"HPU": 6}}
 
 
 def test_a_port_that_is_taken_is_named():
@@ -138,12 +138,12 @@ def test_a_port_of_rays_that_somebody_took_is_named(caplog):
 
 
 def test_ray_is_told_to_keep_to_itself():
-    found = ray_environment("s3cret", Path("/tmp/mine"))
-    assert found["RAY_TMPDIR"] == "/tmp/mine"
-    assert found["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] == "0"  # on Linux, too, it keeps to the loopback then
-    assert found["RAY_USAGE_STATS_ENABLED"] == "0"
-    assert RAY_PATIENCE.items() <= found.items()
-    assert (found["RAY_AUTH_MODE"], found["RAY_AUTH_TOKEN"]) == ("token", "s3cret")
+    result = ray_environment("s3cret", Path("/tmp/mine"))
+    assert result["RAY_TMPDIR"] == "/tmp/mine"
+    assert result["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] == "0"  # on Linux, too, it keeps to the loopback then
+    assert result["RAY_USAGE_STATS_ENABLED"] == "0"
+    assert RAY_TIMEOUTS.items() <= result.items()
+    assert (result["RAY_AUTH_MODE"], result["RAY_AUTH_TOKEN"]) == ("token", "s3cret")
 
 
 def test_rays_processes_find_the_jobs_modules_last(monkeypatch):

@@ -11,13 +11,13 @@ from transformers import AutoModelForSequenceClassification, AutoModelForTokenCl
 
 from rljob_api.catalogue.services import EmbeddingOptions, JudgeOptions, ProcessRewardModelOptions, RewardModelOptions
 from rljob_worker.errors import InvalidJob
-from rljob_worker.services.models.embedding import Embedding
-from rljob_worker.services.models.judge import Judge
-from rljob_worker.services.models.process_reward_model import ProcessRewardModel
-from rljob_worker.services.models.reward_model import RewardModel
-from rljob_worker.services.place import Place
+from rljob_worker.services.models.embedding import ServedEmbedding
+from rljob_worker.services.models.judge import ServedJudge
+from rljob_worker.services.models.process_reward_model import ServedProcessRewardModel
+from rljob_worker.services.models.reward_model import ServedRewardModel
+from rljob_worker.services.placement import ModelPlacement
 from rljob_worker.services.requests import BadRequest
-from rljob_worker.tiny.make import make
+from rljob_worker.tiny.make import make_model
 from rljob_worker.tiny.recipe import quick
 
 with warnings.catch_warnings():
@@ -28,7 +28,7 @@ with warnings.catch_warnings():
 @pytest.fixture(scope="module")
 def language_model(tmp_path_factory):
     directory = tmp_path_factory.mktemp("served")
-    make(quick(0), directory)
+    make_model(quick(0), directory)
     return directory / "model"
 
 
@@ -60,21 +60,21 @@ ROWS = [row("How many eggs?", "3*4=12\n12-5=7\n#### 7"), row("How many?", "#### 
 
 
 def reward_model(path, **options):
-    return RewardModel(RewardModelOptions(path=str(path), **options))
+    return ServedRewardModel(RewardModelOptions(path=str(path), **options))
 
 
 def test_a_reward_is_what_transformers_says_of_the_row_alone(classifier):
-    found = reward_model(classifier).rewards(ROWS)
+    rewards = reward_model(classifier).rewards(ROWS)
     tokenizer = AutoTokenizer.from_pretrained(classifier)
     model = AutoModelForSequenceClassification.from_pretrained(classifier).eval()
     model.config.pad_token_id = tokenizer.pad_token_id
-    for each, answer in zip(ROWS, found, strict=True):
-        messages = [{"role": "user", "content": each["prompt"]}, {"role": "assistant", "content": each["response"]}]
+    for item, answer in zip(ROWS, rewards, strict=True):
+        messages = [{"role": "user", "content": item["prompt"]}, {"role": "assistant", "content": item["response"]}]
         text = tokenizer.apply_chat_template(messages, tokenize=False)
         with torch.inference_mode():
             alone = model(**tokenizer(text, return_tensors="pt", add_special_tokens=False)).logits.item()
         assert answer == {"reward": pytest.approx(alone, abs=1e-4), "truncated": 0.0}
-    assert len({answer["reward"] for answer in found}) == 3
+    assert len({answer["reward"] for answer in rewards}) == 3
 
 
 def test_what_is_read_together_changes_no_reward(classifier):
@@ -85,8 +85,8 @@ def test_what_is_read_together_changes_no_reward(classifier):
 
 def test_a_sigmoid_is_between_0_and_1(classifier):
     logits = [answer["reward"] for answer in reward_model(classifier).rewards(ROWS)]
-    found = [answer["reward"] for answer in reward_model(classifier, activation="Sigmoid").rewards(ROWS)]
-    assert found == pytest.approx([1 / (1 + math.exp(-logit)) for logit in logits], abs=1e-4)
+    result = [answer["reward"] for answer in reward_model(classifier, activation="Sigmoid").rewards(ROWS)]
+    assert result == pytest.approx([1 / (1 + math.exp(-logit)) for logit in logits], abs=1e-4)
 
 
 def test_a_template_says_what_is_read(classifier):
@@ -140,7 +140,7 @@ def two_outputs(language_model):
 
 def test_steps_are_scored_where_they_end(step_classifier):
     options = ProcessRewardModelOptions(path=str(step_classifier), aggregate="Mean")
-    (found,) = ProcessRewardModel(options).rewards(ROWS[:1])
+    (result,) = ServedProcessRewardModel(options).rewards(ROWS[:1])
     tokenizer = AutoTokenizer.from_pretrained(step_classifier)
     model = AutoModelForTokenClassification.from_pretrained(step_classifier).eval()
     # head, then each of the three steps with the end of its line
@@ -151,16 +151,16 @@ def test_steps_are_scored_where_they_end(step_classifier):
     # where each ends in the response, which has 20 characters
     at_ends = [[end, pytest.approx(score, abs=1e-4)] for end, score in zip([7, 14, 20], right.tolist(), strict=True)]
     mean = pytest.approx(right.mean().item(), abs=1e-4)
-    assert found == {"reward": mean, "step_rewards": at_ends, "steps": 3.0, "truncated": 0.0}
+    assert result == {"reward": mean, "step_rewards": at_ends, "steps": 3.0, "truncated": 0.0}
 
 
 def scored(path, rows, **options):
-    return ProcessRewardModel(ProcessRewardModelOptions(path=str(path), **options)).rewards(rows)
+    return ServedProcessRewardModel(ProcessRewardModelOptions(path=str(path), **options)).rewards(rows)
 
 
 def test_steps_of_rows_that_are_read_together_are_those_of_each_row(step_classifier):
     together = scored(step_classifier, ROWS)
-    alone = [answer for each in ROWS for answer in scored(step_classifier, [each])]
+    alone = [answer for item in ROWS for answer in scored(step_classifier, [item])]
     assert [answer["steps"] for answer in together] == [3.0, 1.0, 1.0]
     for one, other in zip(together, alone, strict=True):
         assert [end for end, _ in one["step_rewards"]] == [end for end, _ in other["step_rewards"]]
@@ -170,18 +170,18 @@ def test_steps_of_rows_that_are_read_together_are_those_of_each_row(step_classif
 
 
 def test_steps_are_divided_and_begun_as_the_job_says(step_classifier):
-    (found,) = scored(step_classifier, [row("q", "3*4=12;12-5=7", level="easy")], separator=";", template="{level}")
-    assert [end for end, _ in found["step_rewards"]] == [7, 13]
+    (result,) = scored(step_classifier, [row("q", "3*4=12;12-5=7", level="easy")], separator=";", template="{level}")
+    assert [end for end, _ in result["step_rewards"]] == [7, 13]
     (other,) = scored(step_classifier, [row("z", "3*4=12;12-5=7", level="easy")], separator=";", template="{level}")
     (third,) = scored(step_classifier, [row("q", "3*4=12;12-5=7", level="hard")], separator=";", template="{level}")
-    assert other == found and third["reward"] != pytest.approx(found["reward"])
+    assert other == result and third["reward"] != pytest.approx(result["reward"])
 
 
 def test_steps_that_were_cut_off_have_no_score(step_classifier):
     def steps(max_tokens):
         options = ProcessRewardModelOptions(path=str(step_classifier), max_tokens=max_tokens)
-        (found,) = ProcessRewardModel(options).rewards(ROWS[:1])
-        return found["truncated"], [end for end, _ in found["step_rewards"]]
+        (result,) = ServedProcessRewardModel(options).rewards(ROWS[:1])
+        return result["truncated"], [end for end, _ in result["step_rewards"]]
 
     tokenizer = AutoTokenizer.from_pretrained(step_classifier)
     pieces = [tokenizer(text)["input_ids"] for text in ("How many eggs?", "3*4=12\n", "12-5=7\n", "#### 7\n")]
@@ -194,7 +194,7 @@ def test_steps_that_were_cut_off_have_no_score(step_classifier):
 
 def test_the_worst_step_is_the_reward_unless_the_job_says_otherwise(step_classifier):
     def rewards(**options):
-        model = ProcessRewardModel(ProcessRewardModelOptions(path=str(step_classifier), **options))
+        model = ServedProcessRewardModel(ProcessRewardModelOptions(path=str(step_classifier), **options))
         return [answer["reward"] for answer in model.rewards(ROWS)]
 
     assert all(0 <= low <= middle <= 1 for low, middle in zip(rewards(), rewards(aggregate="Mean"), strict=True))
@@ -203,14 +203,14 @@ def test_the_worst_step_is_the_reward_unless_the_job_says_otherwise(step_classif
 
 def test_a_step_classifier_has_two_labels(classifier):
     with pytest.raises(InvalidJob):
-        ProcessRewardModel(ProcessRewardModelOptions(path=str(classifier)))
+        ServedProcessRewardModel(ProcessRewardModelOptions(path=str(classifier)))
 
 
 def judge(path, **options):
-    return Judge(JudgeOptions(path=str(path), rubric="{prompt} {response}?", max_new_tokens=4, **options))
+    return ServedJudge(JudgeOptions(path=str(path), rubric="{prompt} {response}?", max_new_tokens=4, **options))
 
 
-class Scripted(Judge):
+class Scripted(ServedJudge):
     """A judge that says these, in their order, and notes what it was asked."""
 
     def __init__(self, path, said, **options):
@@ -219,16 +219,16 @@ class Scripted(Judge):
 
     def _batch(self, prompts, temperature, limit, count):
         self.prompts += prompts
-        found, self.said = self.said[: len(prompts) * count], self.said[len(prompts) * count :]
-        return found
+        result, self.said = self.said[: len(prompts) * count], self.said[len(prompts) * count :]
+        return result
 
 
 def test_what_a_judge_says_becomes_its_reward(language_model):
     said = ["So #### 5", "#### 10 of 10", "#### 11", "all good"]
     rows = [row("", str(n)) for n in range(4)]  # as long as each other, so that they are asked in their order
-    found = Scripted(language_model, said, highest=10.0, unparsed=0.3).rewards(rows)
-    assert [answer["reward"] for answer in found] == [0.5, 1.0, 0.3, 0.3]
-    assert [answer["unparsed"] for answer in found] == [0.0, 0.0, 1.0, 1.0]
+    rewards = Scripted(language_model, said, highest=10.0, unparsed=0.3).rewards(rows)
+    assert [answer["reward"] for answer in rewards] == [0.5, 1.0, 0.3, 0.3]
+    assert [answer["unparsed"] for answer in rewards] == [0.0, 0.0, 1.0, 1.0]
 
 
 def test_votes_belong_to_their_rows(language_model):
@@ -250,8 +250,8 @@ def test_a_question_that_is_too_long_loses_its_beginning_and_says_so(language_mo
 
 
 def test_a_judge_that_says_no_number_is_counted(language_model):
-    found = judge(language_model, mark="no judge says this", unparsed=0.25).rewards(ROWS)
-    assert found == [{"reward": 0.25, "unparsed": 1.0, "truncated": 0.0}] * 3
+    rewards = judge(language_model, mark="no judge says this", unparsed=0.25).rewards(ROWS)
+    assert rewards == [{"reward": 0.25, "unparsed": 1.0, "truncated": 0.0}] * 3
 
 
 def test_a_judge_answers_rows_in_their_order_whatever_it_reads_together(language_model):
@@ -304,9 +304,9 @@ def without_chat_template(model, folder):
 
 
 def test_texts_become_vectors_of_length_1_and_like_texts_are_near(language_model):
-    model = Embedding(EmbeddingOptions(path=str(language_model)))
+    model = ServedEmbedding(EmbeddingOptions(path=str(language_model)))
     said = model.answer("/v1/embeddings", {"input": ["12-5=7", "12-5=7", "How many eggs?"]})
-    first, second, other = (torch.tensor(each["embedding"]) for each in said["data"])
+    first, second, other = (torch.tensor(item["embedding"]) for item in said["data"])
     assert first.norm().item() == pytest.approx(1.0, abs=1e-5)
     assert (first @ second).item() == pytest.approx(1.0, abs=1e-5)
     assert (first @ other).item() < 0.999
@@ -320,19 +320,19 @@ def test_a_copy_of_any_application_lies_where_it_is_told_to(name, language_model
     """There is no such device here."""
     options = {"path": str(language_model)} | ({"rubric": "?"} if name == "judge" else {})
     with pytest.raises(InvalidJob, match=r"a copy wants 2 NPU devices .profile huawei-npu. and finds none"):
-        Answering(name, options, Place("npu", 2, "huawei-npu"))
+        Answering(name, options, ModelPlacement("npu", 2, "huawei-npu"))
 
 
 def test_either_text_that_is_too_long_loses_its_beginning_and_says_so(language_model):
-    model = Embedding(EmbeddingOptions(path=str(language_model), max_tokens=3))
+    model = ServedEmbedding(EmbeddingOptions(path=str(language_model), max_tokens=3))
     rows = [row("", "7", reference="7"), row("", "12345 789", reference="7"), row("", "7", reference="12345 789")]
-    found = model.rewards([*rows, row("", "99999 789", reference="11111 789")])
-    assert [answer["truncated"] for answer in found] == [0.0, 1.0, 1.0, 1.0]
-    assert found[3]["reward"] == pytest.approx(1.0, abs=1e-5), "what differs is not read"
+    rewards = model.rewards([*rows, row("", "99999 789", reference="11111 789")])
+    assert [answer["truncated"] for answer in rewards] == [0.0, 1.0, 1.0, 1.0]
+    assert rewards[3]["reward"] == pytest.approx(1.0, abs=1e-5), "what differs is not read"
 
 
 def test_an_embedding_needs_references_and_has_one_route(language_model):
-    model = Embedding(EmbeddingOptions(path=str(language_model)))
+    model = ServedEmbedding(EmbeddingOptions(path=str(language_model)))
     with pytest.raises(BadRequest, match="name the data's column"):
         model.rewards(ROWS)
     with pytest.raises(BadRequest, match="no route /v1/x"):

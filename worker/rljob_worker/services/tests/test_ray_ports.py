@@ -11,10 +11,10 @@ from rljob_worker.services.ray_ports import OWNERS, RayPorts, choose_ports, free
 
 
 def test_every_process_has_ports_of_its_own():
-    found = RayPorts(20000, num_workers=10).arguments
-    first_worker, last_worker = found.pop("min_worker_port"), found.pop("max_worker_port")
-    assert found.keys() == OWNERS.keys()
-    assert sorted(found.values()) == list(range(20000, 20007))
+    arguments = RayPorts(20000, num_workers=10).arguments
+    first_worker, last_worker = arguments.pop("min_worker_port"), arguments.pop("max_worker_port")
+    assert arguments.keys() == OWNERS.keys()
+    assert sorted(arguments.values()) == list(range(20000, 20007))
     assert (first_worker, last_worker) == (20007, 20016)
 
 
@@ -22,9 +22,9 @@ def test_every_process_has_ports_of_its_own():
 def test_ports_are_free_and_within_their_span(num_workers, taken, seed):
     draws = iter(range(100 + seed, 1000))
     count = len(OWNERS) + num_workers
-    found = choose_ports(num_workers, (100, 400), lambda port: port not in taken, lambda low, high: next(draws))
-    mine = set(range(found.first, found.first + count))
-    assert found.num_workers == num_workers and not mine & taken and mine <= set(range(100, 401))
+    result = choose_ports(num_workers, (100, 400), lambda port: port not in taken, lambda low, high: next(draws))
+    mine = set(range(result.first, result.first + count))
+    assert result.num_workers == num_workers and not mine & taken and mine <= set(range(100, 401))
 
 
 def test_there_may_be_none():

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from rljob_api.catalogue.profiles import DEFAULT
-from rljob_api.catalogue.services import RAY_APPLICATION, RAY_GATE, RAY_PATIENCE, RAY_VERSION
+from rljob_api.catalogue.services import RAY_APPLICATION, RAY_GATE, RAY_TIMEOUTS, RAY_VERSION
 from rljob_api.planning.serving import service_plan
 from rljob_api.v1alpha1 import ServiceSpec
 from rljob_worker.errors import InvalidJob
-from rljob_worker.services.place import Place
+from rljob_worker.services.placement import ModelPlacement
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # of Ray's own, while it is imported
@@ -48,8 +48,8 @@ def test_applications_of_a_ray_service_are_those_of_a_pod(given):
 def test_a_copy_of_a_ray_service_lies_where_the_operator_says(answering):
     group = {"accelerator": {"profile": "huawei-npu", "count": 1}}
     application(arguments("rljob_worker.services:embedding", options={"path": MODEL}, workerGroup=group))
-    assert answering.given == ("embedding", {"path": MODEL}, Place("npu", 1, "huawei-npu"))
-    assert answering.told["ray_actor_options"] == {"resources": {"NPU": 1}}
+    assert answering.given == ("embedding", {"path": MODEL}, ModelPlacement("npu", 1, "huawei-npu"))
+    assert answering.announced["ray_actor_options"] == {"resources": {"NPU": 1}}
 
 
 def test_what_is_no_application_is_named():
@@ -67,8 +67,8 @@ def test_ray_serve_takes_what_it_is_told():
             {"name": "judge", "route_prefix": "/judge", **judge},
         ],
     }
-    (found,) = ServeDeploySchema.model_validate(config).applications
-    assert found.args == arguments(f"{HERE}:app")
+    (result,) = ServeDeploySchema.model_validate(config).applications
+    assert result.args == arguments(f"{HERE}:app")
 
 
 def test_the_operator_names_what_is_here():
@@ -79,5 +79,5 @@ def test_the_operator_names_what_is_here():
 
 def test_ray_serve_reads_how_patient_it_is_to_be():
     """By these names, which it does not mention where they are none of its own."""
-    read = {name for name in RAY_PATIENCE if name in Path(constants.__file__).read_text()}
-    assert read == set(RAY_PATIENCE)
+    read = {name for name in RAY_TIMEOUTS if name in Path(constants.__file__).read_text()}
+    assert read == set(RAY_TIMEOUTS)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rljob_worker.services.requests import BadRequest, filled, messages_of, rows_of, texts_of
+from rljob_worker.services.requests import BadRequest, fill_template, messages_of, rows_of_body, texts_of
 
 ROW = {"prompt": "2+2", "response": "{4}"}
 
@@ -22,9 +22,9 @@ ROW = {"prompt": "2+2", "response": "{4}"}
 )
 def test_what_is_no_row_is_named(body, words):
     with pytest.raises(BadRequest) as caught:
-        rows_of(body)
+        rows_of_body(body)
     assert words in str(caught.value)
-    assert rows_of({"rows": [ROW]}) == [ROW]
+    assert rows_of_body({"rows": [ROW]}) == [ROW]
 
 
 def test_inputs_and_messages_are_those_of_openai():
@@ -40,16 +40,16 @@ def test_inputs_and_messages_are_those_of_openai():
 
 
 def test_only_names_that_the_row_has_are_filled_in():
-    assert filled("{prompt} -> {response} {other} {", ROW) == "2+2 -> {4} {other} {"
-    assert filled("{{prompt}}", ROW) == "{2+2}"
+    assert fill_template("{prompt} -> {response} {other} {", ROW) == "2+2 -> {4} {other} {"
+    assert fill_template("{{prompt}}", ROW) == "{2+2}"
 
 
 @given(st.text(), st.text())
 def test_what_is_filled_in_is_not_looked_at_again(prompt, response):
     row = {"prompt": prompt, "response": response}
-    assert filled("{prompt}|{response}", row) == f"{prompt}|{response}"
+    assert fill_template("{prompt}|{response}", row) == f"{prompt}|{response}"
 
 
 @given(st.text())
 def test_a_text_without_names_stays(text):
-    assert filled(text, {}) == text
+    assert fill_template(text, {}) == text

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rljob_worker.services.rubric import number_after, of_votes, verdict
+from rljob_worker.services.rubric import number_after, reward_of_votes, verdict
 
 
 @pytest.mark.parametrize(
@@ -51,13 +51,13 @@ def test_a_number_is_found_whatever_stands_before_it(number, before):
 
 def test_the_mean_of_votes_is_the_reward():
     # (1 + 0) / 2; each is 0.5 away from it; one of three is missing
-    found = of_votes([1.0, 0.0, None], unparsed=0.0)
-    assert found == {"reward": 0.5, "unparsed": pytest.approx(1 / 3), "disagreement": 0.5}
-    assert of_votes([None, None], unparsed=0.25) == {"reward": 0.25, "unparsed": 1.0}
+    reward = reward_of_votes([1.0, 0.0, None], unparsed=0.0)
+    assert reward == {"reward": 0.5, "unparsed": pytest.approx(1 / 3), "disagreement": 0.5}
+    assert reward_of_votes([None, None], unparsed=0.25) == {"reward": 0.25, "unparsed": 1.0}
 
 
 @given(st.lists(st.none() | st.floats(0, 1), min_size=1, max_size=8), st.floats(0, 1))
 def test_the_reward_of_votes_is_bounded(votes, unparsed):
-    found = of_votes(votes, unparsed)
-    assert 0 <= found["reward"] <= 1 and 0 <= found["unparsed"] <= 1
-    assert all(map(math.isfinite, found.values()))
+    reward = reward_of_votes(votes, unparsed)
+    assert 0 <= reward["reward"] <= 1 and 0 <= reward["unparsed"] <= 1
+    assert all(map(math.isfinite, reward.values()))

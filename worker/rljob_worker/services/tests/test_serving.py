@@ -13,17 +13,17 @@ from pathlib import Path
 
 import pytest
 
-from rljob_api.tests.patience import PATIENCE_SECONDS
+from rljob_api.tests.timeouts import TEST_TIMEOUT_SECONDS
 from rljob_worker.databuffer.routes.hosts import hosts_of
 from rljob_worker.last_words import read_last_words
 from rljob_worker.local.services import ServicesPlace, services_environment
 from rljob_worker.process.child import LoggedChild, ready_line
-from rljob_worker.process.family import end_family, family_members
+from rljob_worker.process.marked_processes import end_marked_processes, marked_pids
 from rljob_worker.tests.documents import plan_of
 from rljob_worker.tests.waiting import wait_for
 
 HERE = Path(__file__).parent
-START_SECONDS = 5 * PATIENCE_SECONDS
+START_SECONDS = 5 * TEST_TIMEOUT_SECONDS
 MARK = "services-of-a-test"
 
 
@@ -46,7 +46,7 @@ def services(folder, *specs):
     finally:
         os.close(end)
         process.kill()
-        assert end_family(mark, grace_seconds=0.0)
+        assert end_marked_processes(mark, grace_seconds=0.0)
         os.close(lifeline)
         subprocess.run(["rm", "-rf", str(scratch)], check=True)
 
@@ -63,7 +63,7 @@ def ask(url, body, token="s3cret"):
     headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {token}"} if token else {})
     request = urllib.request.Request(url, json.dumps(body).encode(), headers)
     try:
-        with urllib.request.urlopen(request, timeout=PATIENCE_SECONDS) as response:
+        with urllib.request.urlopen(request, timeout=TEST_TIMEOUT_SECONDS) as response:
             return response.status, json.load(response)
     except urllib.error.HTTPError as error:
         return error.code, error.read().decode()
@@ -72,7 +72,7 @@ def ask(url, body, token="s3cret"):
 def probed(url):
     """What a probe is answered."""
     try:
-        with urllib.request.urlopen(f"{url}/-/readyz", timeout=PATIENCE_SECONDS) as response:
+        with urllib.request.urlopen(f"{url}/-/readyz", timeout=TEST_TIMEOUT_SECONDS) as response:
             return response.status
     except urllib.error.HTTPError as error:
         return error.code
@@ -89,14 +89,14 @@ def test_services_answer_whoever_has_the_token_and_end_with_who_started_them(tmp
         for stranger in ("", "guess"):
             status, said = ask(f"{url}/scaled", ROWS, token=stranger)
             assert status == 401 and "token" in said
-        with urllib.request.urlopen(f"{url}/-/healthz", timeout=PATIENCE_SECONDS) as response:
+        with urllib.request.urlopen(f"{url}/-/healthz", timeout=TEST_TIMEOUT_SECONDS) as response:
             assert response.status == 200
         assert probed(url) == 200
-        assert len(family_members(mark)) > 3
+        assert len(marked_pids(mark)) > 3
         assert ready_line(process.log.read_text()) is not None
         process.signal(signal.SIGKILL)
         wait_for(lambda: process.code() is not None)
-        assert end_family(mark, grace_seconds=0.0) and family_members(mark) == []
+        assert end_marked_processes(mark, grace_seconds=0.0) and marked_pids(mark) == []
 
 
 @pytest.mark.slow
@@ -128,7 +128,7 @@ def test_an_application_that_cannot_be_served_is_named(tmp_path, run, code, word
     seconds = 1 if code == 75 else 600
     with services(tmp_path, {"name": "mine", "run": run, "healthSeconds": seconds}) as (process, _):
         wait_for(lambda: process.code() is not None, START_SECONDS)
-        found = read_last_words(tmp_path / "words.json")
+        last_words = read_last_words(tmp_path / "words.json")
         assert process.code() == code, process.log.read_text()
-        assert found is not None and found.code == code
-        assert re.search(words, found.cause), found.cause
+        assert last_words is not None and last_words.code == code
+        assert re.search(words, last_words.cause), last_words.cause

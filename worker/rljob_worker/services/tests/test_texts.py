@@ -16,13 +16,13 @@ class Characters:
         self.chat_template, self.arguments = chat_template, []
 
     def __call__(self, text, add_special_tokens=True):
-        return {"input_ids": [ord(each) for each in ("^" if add_special_tokens else "") + text]}
+        return {"input_ids": [ord(item) for item in ("^" if add_special_tokens else "") + text]}
 
     def apply_chat_template(self, messages, tokenize, return_dict, **arguments):
         assert tokenize and return_dict
         self.arguments.append(arguments)
         marks = {"user": "<", "assistant": ">"}
-        text = "".join(marks[each["role"]] + each["content"] for each in messages)
+        text = "".join(marks[message["role"]] + message["content"] for message in messages)
         return self(text, add_special_tokens=False)
 
 

@@ -10,7 +10,7 @@ import torch
 
 from rljob_api.pipeline.meshes import Mesh
 from rljob_api.tests.builders import make_plan
-from rljob_api.tests.patience import PATIENCE_SECONDS
+from rljob_api.tests.timeouts import TEST_TIMEOUT_SECONDS
 from rljob_worker.batch import Batch, Column
 from rljob_worker.engines.parallel.mesh import ProcessMesh, build_meshes
 from rljob_worker.engines.tests.ranks import run_ranks
@@ -84,21 +84,21 @@ def sampling_stage(algorithm: str, rewards: Any) -> tuple[Any, Sample]:
 
 
 def sample_in_copies(rank: int) -> dict[str, Any]:
-    meshes = build_meshes([SQUARE, ONE_COPY], rank, torch.device("cpu"), deadline_seconds=PATIENCE_SECONDS)
+    meshes = build_meshes([SQUARE, ONE_COPY], rank, torch.device("cpu"), deadline_seconds=TEST_TIMEOUT_SECONDS)
     mesh = meshes[SQUARE]
-    found: dict[str, Any] = {}
+    outcome: dict[str, Any] = {}
     late = LateRewards()
     for name, algorithm in ALGORITHMS.items():
         plan, stage = sampling_stage(algorithm, fake_rewards() if mesh.is_leader else late)
         results = [stage.run(None, context_of(mesh, plan, step)) for step in STEPS]
-        found[name] = [(result.batch, result.metrics, result.samples) for result in results]
-    found["scored by a peer"] = late.num_scored
+        outcome[name] = [(result.batch, result.metrics, result.samples) for result in results]
+    outcome["scored by a peer"] = late.num_scored
     plan, stage = sampling_stage(DAPO, FailingRewards() if rank == 0 else late)
     try:
         stage.run(None, context_of(meshes[ONE_COPY], plan, 1))
     except (BadData, PeerLost) as error:
-        found["failed"] = type(error).__name__
-    return found
+        outcome["failed"] = type(error).__name__
+    return outcome
 
 
 @pytest.fixture(scope="module")
@@ -112,10 +112,10 @@ def test_two_copies_of_two_ranks_make_the_batches_of_two_ranks(ranks: list[dict[
     two = Ranks(ALGORITHMS[name], 2)
     for index, step in enumerate(STEPS):
         batch, figures = two.run(step)
-        batches = [found[name][index][0] for found in ranks]
+        batches = [rank[name][index][0] for rank in ranks]
         assert contents(batches[0]) == contents(batches[1]) and contents(batches[2]) == contents(batches[3])
         assert contents(Batch.concat([batches[0], batches[2]])) == contents(batch)
-        merged = merge_all([found[name][index][1] for found in ranks])
+        merged = merge_all([rank[name][index][1] for rank in ranks])
         assert {key: scalar.value for key, scalar in merged.items() if not key.startswith("time/")} == figures
 
 
@@ -129,7 +129,7 @@ def test_rows_are_counted_and_shown_by_leaders_only(ranks: list[dict[str, Any]])
 
 
 def test_an_error_of_a_leader_ends_the_ranks_that_wait_for_it(ranks: list[dict[str, Any]]) -> None:
-    assert [found["failed"] for found in ranks] == ["BadData", "PeerLost", "PeerLost", "PeerLost"]
+    assert [rank["failed"] for rank in ranks] == ["BadData", "PeerLost", "PeerLost", "PeerLost"]
 
 
 # ---- stages whose rows an engine works on

@@ -39,7 +39,7 @@ def make_rows(rewards=(0, 1, 2, 3), **columns):
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
-def test_the_first_is_told_with_its_row_and_token(value):
+def test_the_first_is_reported_with_its_row_and_token(value):
     row_ids = np.arange(8, 12)
     # tokens 0 1 are row 9's, row 10 has none, 2 3 4 are row 11's
     assert repr(first_not_finite(of_tokens(at_1=value), row_ids)) == f"('row 9, token 2', {value})"
@@ -102,12 +102,12 @@ def test_rewards_that_are_no_numbers_are_refused_whoever_wrote_them():
 
 
 def test_advantages_that_are_no_numbers_name_the_estimator(monkeypatch):
-    found = torch.zeros(NUM_TOKENS, dtype=torch.float64)
+    zeros = torch.zeros(NUM_TOKENS, dtype=torch.float64)
     module = types.ModuleType("users_estimator")
-    module.estimate = lambda samples, options, reduce: Advantages(found)
+    module.estimate = lambda samples, options, reduce: Advantages(zeros)
     monkeypatch.setitem(sys.modules, "users_estimator", module)
     mine = "algorithm.advantage={estimator: 'users_estimator:estimate'}"
     assert not advantages_of(make_rows(), mine).any()
-    found[4] = 1e39  # more than Float32 has
+    zeros[4] = 1e39  # more than Float32 has
     with pytest.raises(BadData, match="estimator users_estimator:estimate gives row 11, token 3 the advantage inf"):
         advantages_of(make_rows(), mine)

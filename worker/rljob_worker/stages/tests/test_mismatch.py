@@ -47,9 +47,9 @@ def test_without_old_log_probs_the_first_optimizer_step_tells() -> None:
 
 
 def test_with_old_log_probs_the_stage_tells_of_all_rows() -> None:
-    asked, told = updated(["rollout_log_probs", "old_log_probs"])
+    asked, reported = updated(["rollout_log_probs", "old_log_probs"])
     assert asked == [False] * 4
-    assert {"mismatch/k1", "mismatch/k3", "mismatch/ratio_max"} <= told
+    assert {"mismatch/k1", "mismatch/k3", "mismatch/ratio_max"} <= reported
 
 
 @pytest.mark.parametrize("columns", [[], ["old_log_probs"]])

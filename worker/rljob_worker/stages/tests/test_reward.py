@@ -18,7 +18,7 @@ PIECES = ["3*4", "=12", "\n", "12-", "5=7\n", "####", " 7", ""]
 
 
 def plain(ids):
-    return "".join(PIECES[int(each)] for each in ids)
+    return "".join(PIECES[int(item)] for item in ids)
 
 
 def listed(column):
@@ -33,7 +33,7 @@ def stripped(ids):
 
 def in_bytes(ids):
     """Tokens are bytes of UTF-8, of which some characters take several."""
-    return bytes(int(each) for each in ids).decode(errors="replace")
+    return bytes(int(item) for item in ids).decode(errors="replace")
 
 
 def test_rewards_are_at_the_tokens_in_which_steps_end():
@@ -43,15 +43,15 @@ def test_rewards_are_at_the_tokens_in_which_steps_end():
     assert ends == [7, 14, 20]
     rows = Column.ragged([ids, [6, 7]])
     # the second row has one step of two characters, and one of none, which ends nowhere
-    found = step_rewards(rows, [list(zip(ends, [0.5, 0.25, 1.0], strict=True)), [(0, 9.0), (2, 3.0)]], plain)
-    assert listed(found) == [[0, 0, 0.5, 0, 0.25, 0, 1.0, 0], [3.0, 0]]
-    assert found.dtype == "float64"
+    result = step_rewards(rows, [list(zip(ends, [0.5, 0.25, 1.0], strict=True)), [(0, 9.0), (2, 3.0)]], plain)
+    assert listed(result) == [[0, 0, 0.5, 0, 0.25, 0, 1.0, 0], [3.0, 0]]
+    assert result.dtype == "float64"
 
 
 def test_rewards_that_end_in_one_token_add_up():
     # "5=7\n" holds two ends
-    found = step_rewards(Column.ragged([[3, 4]]), [[(4, 1.0), (7, 2.0)]], plain)
-    assert listed(found) == [[0, 3.0]]
+    result = step_rewards(Column.ragged([[3, 4]]), [[(4, 1.0), (7, 2.0)]], plain)
+    assert listed(result) == [[0, 3.0]]
 
 
 def test_rows_without_steps_or_tokens_have_none():
@@ -146,14 +146,14 @@ def test_what_a_model_says_is_a_reward_with_its_weight_at_its_place():
     ]
 
 
-def test_functions_are_told_nothing_of_models():
+def test_functions_know_nothing_of_models():
     """They may have begun before the model had its turn."""
     rewards = "rewards=[{name: correct, run: 'm:f', column: answer}, {name: good, run: RewardModel, model: taste}]"
     # of a dag in which a stage of the user's comes in between, so that nothing is begun early
     plan = make_plan(MODELS, rewards, *SIZES)
     stages = tuple(
-        each.model_copy(update={"rename": {"response_ids": "response_ids"}}) if each.name == "reward" else each
-        for each in plan.stages
+        stage.model_copy(update={"rename": {"response_ids": "response_ids"}}) if stage.name == "reward" else stage
+        for stage in plan.stages
     )
     late = plan.model_copy(update={"stages": stages})
     assert late.begun_in("reward") is None

@@ -12,18 +12,18 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from rljob_api.catalogue.services import RewardModelOptions
 from rljob_api.tests.builders import make_plan
-from rljob_api.tests.patience import PATIENCE_SECONDS
+from rljob_api.tests.timeouts import TEST_TIMEOUT_SECONDS
 from rljob_worker.batch import Batch, Column
 from rljob_worker.engines.parallel.mesh import build_meshes
 from rljob_worker.engines.registry import build_train_engine
 from rljob_worker.engines.tests.ranks import run_ranks
 from rljob_worker.errors import BadData, InvalidJob
-from rljob_worker.services.models.reward_model import RewardModel as Served
+from rljob_worker.services.models.reward_model import ServedRewardModel as Served
 from rljob_worker.services.tests.test_models import classifier_of
 from rljob_worker.stages.reward import reward_rows
 from rljob_worker.stages.reward_model import RewardModel
 from rljob_worker.stages.stage import Resources, StageContext
-from rljob_worker.tiny.make import make
+from rljob_worker.tiny.make import make_model
 from rljob_worker.tiny.recipe import quick
 
 NUM_ROWS, GROUP_SIZE = 6, 2
@@ -32,7 +32,7 @@ NUM_ROWS, GROUP_SIZE = 6, 2
 @pytest.fixture(scope="module")
 def language_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("graded")
-    make(quick(0), directory)
+    make_model(quick(0), directory)
     return directory / "model"
 
 
@@ -59,7 +59,7 @@ def rows_of(language_model: Path) -> Batch:
     prompts = ["How many eggs?", "How many eggs?", "How many?", "How many?", "5+5?", "5+5?"]
     responses = ["3*4=12\n12-5=7\n#### 7", "#### 9", "", "12-5=7", "5+5=10\n#### 10", "#### 3"]
     texts = {"prompt_ids": prompts, "response_ids": responses}
-    columns = {name: Column.ragged([tokenizer(each)["input_ids"] for each in found]) for name, found in texts.items()}
+    columns = {name: Column.ragged([tokenizer(item)["input_ids"] for item in result]) for name, result in texts.items()}
     columns |= {"answer": Column.strings(["7"] * NUM_ROWS), "level": Column.strings(["easy", "hard"] * 3)}
     num_tokens = columns["prompt_ids"].lengths + columns["response_ids"].lengths
     return Batch.build(np.arange(NUM_ROWS), np.arange(NUM_ROWS) // GROUP_SIZE, columns, num_tokens)
@@ -103,11 +103,11 @@ def served(language_model: Path, classifier: Path, **options: Any) -> list[Any]:
 )
 def test_its_rewards_are_those_of_the_same_model_served(language_model: Path, classifier: Path, options: Any) -> None:
     in_yaml = {"maxTokens" if name == "max_tokens" else name: value for name, value in options.items()}
-    found, metrics = graded(plan_of(language_model, classifier, **in_yaml), language_model)
+    result, metrics = graded(plan_of(language_model, classifier, **in_yaml), language_model)
     answers = served(language_model, classifier, **options)
-    assert found.values.tolist() == pytest.approx([each["reward"] for each in answers], abs=1e-4)
-    assert len({round(value, 4) for value in found.values.tolist()}) > 3
-    truncated = sum(each["truncated"] for each in answers)
+    assert result.values.tolist() == pytest.approx([item["reward"] for item in answers], abs=1e-4)
+    assert len({round(value, 4) for value in result.values.tolist()}) > 3
+    truncated = sum(item["truncated"] for item in answers)
     assert metrics["reward/good/truncated"].value == truncated / NUM_ROWS
     assert (truncated > 0) == ("max_tokens" in options)
 
@@ -115,9 +115,9 @@ def test_its_rewards_are_those_of_the_same_model_served(language_model: Path, cl
 def on_a_rank(rank: int, language_model: str, classifier: str) -> list[float]:
     plan = plan_of(Path(language_model), Path(classifier), workers=2)
     mesh = plan.engine("taste").mesh
-    meshes = build_meshes([mesh], rank, torch.device("cpu"), deadline_seconds=PATIENCE_SECONDS)
-    found, _ = graded(plan, Path(language_model), meshes[mesh], rank, 2)
-    return list(found.values.tolist())
+    meshes = build_meshes([mesh], rank, torch.device("cpu"), deadline_seconds=TEST_TIMEOUT_SECONDS)
+    result, _ = graded(plan, Path(language_model), meshes[mesh], rank, 2)
+    return list(result.values.tolist())
 
 
 def test_two_ranks_that_share_its_weights_find_what_one_does(
@@ -171,7 +171,7 @@ def test_a_number_that_is_none_ends_the_job_with_model_and_row(language_model: P
         stage.run(rows_of(language_model), context_of(plan, language_model))
 
 
-def test_rows_that_are_cut_are_told_once(
+def test_rows_that_are_cut_are_reported_once(
     language_model: Path, classifier: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     plan = plan_of(language_model, classifier, template="{response}", maxTokens=4)

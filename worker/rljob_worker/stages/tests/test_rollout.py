@@ -58,11 +58,11 @@ def test_what_belongs_to_a_prompt_is_stored_once_for_its_group():
 def test_a_row_says_which_weights_drew_its_first_and_its_last_token():
     # the second response went on with newer weights, the third has no token
     versions = Column.ragged([[5], [4, 4, 6], []])
-    found = columns_of_versions(versions, version=7)
-    assert found["policy_version"].values.tolist() == [5, 4, 7]
-    assert found["last_policy_version"].values.tolist() == [5, 6, 7]
-    assert found["token_versions"] is versions
-    batch = Batch.build([0, 1, 2], [0, 0, 0], found)
+    columns = columns_of_versions(versions, version=7)
+    assert columns["policy_version"].values.tolist() == [5, 4, 7]
+    assert columns["last_policy_version"].values.tolist() == [5, 6, 7]
+    assert columns["token_versions"] is versions
+    batch = Batch.build([0, 1, 2], [0, 0, 0], columns)
     # a step that begins to train version 6: tokens are 1 | 2, 2, 0 versions behind
     metrics = staleness_metrics(batch, 6)
     assert (metrics["staleness/mean"].value, metrics["staleness/max"].value) == (5 / 4, 2.0)

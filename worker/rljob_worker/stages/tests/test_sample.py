@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from rljob_api.tests.builders import make_plan
-from rljob_api.tests.patience import PATIENCE_SECONDS
+from rljob_api.tests.timeouts import TEST_TIMEOUT_SECONDS
 from rljob_worker.batch import Batch, Column
-from rljob_worker.checkpoint.writer import HeldRows, packed_rows, read_rows
+from rljob_worker.checkpoint.writer import StageRows, packed_rows, read_rows
 from rljob_worker.data.dataset import Prompts
 from rljob_worker.engines.rollout.tests.scripted import ScriptedEngine
 from rljob_worker.errors import BadData
@@ -107,7 +107,7 @@ class Ranks:
 
     def _all_reduce(self) -> Callable[[torch.Tensor], torch.Tensor]:
         given: list[torch.Tensor] = []
-        barrier = threading.Barrier(self.dp_size, timeout=PATIENCE_SECONDS)
+        barrier = threading.Barrier(self.dp_size, timeout=TEST_TIMEOUT_SECONDS)
 
         def reduce(values):
             given.append(values)
@@ -123,7 +123,7 @@ class Ranks:
     def save(self, directory) -> dict:
         for rank, stage in enumerate(self.stages):
             if (rows := stage.rows()) is not None:
-                name, content = packed_rows(HeldRows("sample", rank, rows))
+                name, content = packed_rows(StageRows("sample", rank, rows))
                 (directory / name).write_bytes(content)
         return self.stages[0].state()
 
@@ -168,18 +168,18 @@ def test_a_stage_resumes_with_its_surplus_on_any_number_of_ranks(tmp_path, befor
     assert state == {"next_ordinal": 18, "carried": [16]}
     resumed.load(tmp_path, state)
     for step in (3, 4):
-        expected, found = whole.run(step), resumed.run(step)
-        assert contents(expected[0]) == contents(found[0])
-        assert expected[1] == pytest.approx(found[1])
+        expected, result = whole.run(step), resumed.run(step)
+        assert contents(expected[0]) == contents(result[0])
+        assert expected[1] == pytest.approx(result[1])
 
 
 def test_kept_rows_of_a_run_that_knew_one_version_per_row_are_read():
     columns = {"response_ids": Column.ragged([[7, 8], [], [9]]), "policy_version": Column.fixed(np.array([3, 4, 5]))}
     old = Batch.build([0, 1, 2], [0, 0, 0], columns)
-    found = with_versions(old)
-    assert found["last_policy_version"].values.tolist() == [3, 4, 5]
-    assert [row.tolist() for row in found["token_versions"].to_list()] == [[3, 3], [], [5]]
-    assert with_versions(found) is found
+    result = with_versions(old)
+    assert result["last_policy_version"].values.tolist() == [3, 4, 5]
+    assert [row.tolist() for row in result["token_versions"].to_list()] == [[3, 3], [], [5]]
+    assert with_versions(result) is result
 
 
 class LastFirst(Owner):

@@ -25,7 +25,7 @@ from rljob_worker.stages.update import (
 
 def updates(skipped: str) -> Iterator[Scalars]:
     """One per character, x for a skipped one; a rank of two says half."""
-    return ({"update/skipped_total": total(0.5 * (each == "x"))} for each in skipped)
+    return ({"update/skipped_total": total(0.5 * (item == "x"))} for item in skipped)
 
 
 def test_skipped_steps_count_in_a_row_over_steps_and_checkpoints() -> None:

@@ -3,7 +3,7 @@
 import numpy as np
 
 from rljob_worker.batch import Batch, Column
-from rljob_worker.metrics.report import joined
+from rljob_worker.metrics.report import joined_samples
 from rljob_worker.stages.sample import renumbered
 from rljob_worker.stages.token_samples import MAX_TOKENS, token_samples
 
@@ -14,8 +14,8 @@ def batch(first_row, lengths):
     columns = {
         "prompt_ids": Column.ragged([[7, 7]] * len(lengths)),
         "response_ids": Column.ragged(ids),
-        "rollout_log_probs": Column.ragged([-each / 3 for each in ids], "float32"),
-        "loss_mask": Column.ragged([each > 0 for each in ids], "bool"),
+        "rollout_log_probs": Column.ragged([-item / 3 for item in ids], "float32"),
+        "loss_mask": Column.ragged([item > 0 for item in ids], "bool"),
         "answer": Column.strings(["4"] * len(lengths)),
         "truncated": Column.fixed([False] * len(lengths)),
     }
@@ -28,8 +28,8 @@ def decode(ids):
 
 
 def test_columns_of_response_tokens_of_the_steps_first_rows():
-    found = token_samples(batch(16, [2, 1, 3]), decode, first_row=16)
-    assert found == [
+    result = token_samples(batch(16, [2, 1, 3]), decode, first_row=16)
+    assert result == [
         {"row_id": 16, "tokens": {"text": ["<0>", "<1>"], "rollout_log_probs": [0.0, -0.3333], "loss_mask": [0, 1]}},
         {"row_id": 17, "tokens": {"text": ["<0>"], "rollout_log_probs": [0.0], "loss_mask": [0]}},
     ]
@@ -38,8 +38,8 @@ def test_columns_of_response_tokens_of_the_steps_first_rows():
 def test_of_a_trajectory_with_several_rows_the_last_is_shown():
     # rows 12 and 13 are the first trajectory of a step that begins with row 12, 15 the second, 18 the third
     rows = Batch.build([12, 13, 15, 18], [2, 2, 2, 3], batch(0, [2, 1, 3, 1]).columns)
-    found = token_samples(rows, decode, first_row=12, rows_per_trajectory=3)
-    assert [each["row_id"] for each in found] == [13, 15]
+    result = token_samples(rows, decode, first_row=12, rows_per_trajectory=3)
+    assert [item["row_id"] for item in result] == [13, 15]
 
 
 def test_a_rank_without_those_rows_shows_none():
@@ -47,12 +47,12 @@ def test_a_rank_without_those_rows_shows_none():
 
 
 def test_long_responses_are_cut():
-    (found,) = token_samples(batch(0, [MAX_TOKENS + 5]), decode, first_row=0)
-    assert {len(values) for values in found["tokens"].values()} == {MAX_TOKENS}
+    (result,) = token_samples(batch(0, [MAX_TOKENS + 5]), decode, first_row=0)
+    assert {len(values) for values in result["tokens"].values()} == {MAX_TOKENS}
 
 
 def test_what_several_stages_tell_of_a_row_is_one_record():
-    told = [
+    reported = [
         {"row_id": 1, "response": "4"},
         {"row_id": 1, "tokens": {"text": ["4"]}},
         {"row_id": 1, "validation": True, "response": "5"},
@@ -61,11 +61,11 @@ def test_what_several_stages_tell_of_a_row_is_one_record():
         {"note": "of no row"},
         {"note": "of no row"},
     ]
-    assert joined(told) == [
+    assert joined_samples(reported) == [
         {"row": 2, "response": "4", "tokens": {"text": ["4"], "advantages": [0.5]}},
         {"row": 2, "validation": True, "response": "5"},
         {"row": 2, "dropped": True, "response": "6"},
-        *told[5:],
+        *reported[5:],
     ]
 
 

@@ -46,7 +46,7 @@ class AzureServer:
         return 206, headers | {"Content-Range": f"bytes {first}-{last}/{len(body)}"}, body[first : last + 1]
 
     def listing(self, container, prefix):
-        found = sorted(
+        result = sorted(
             (name, body)
             for key, body in self.blobs.items()
             for home, _, name in [key.partition("/")]
@@ -56,7 +56,7 @@ class AzureServer:
             f"<Blob><Name>{escape(name)}</Name><Properties><Last-Modified>{DATE}</Last-Modified><Etag>{tag_of(body)}"
             f"</Etag><Content-Length>{len(body)}</Content-Length><Content-Type>text/plain</Content-Type>"
             "<BlobType>BlockBlob</BlobType></Properties></Blob>"
-            for name, body in found
+            for name, body in result
         )
         return f"<EnumerationResults><Blobs>{blobs}</Blobs><NextMarker /></EnumerationResults>".encode()
 
@@ -72,14 +72,14 @@ def error(status, code):
 @contextmanager
 def azure_account(account, monkeypatch):
     """A server of an account, to which the environment of this process leads."""
-    found = AzureServer(account)
+    azure_server = AzureServer(account)
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
         def do_GET(self):
             url = urlsplit(self.path)
-            status, headers, body = found.answer(
+            status, headers, body = azure_server.answer(
                 unquote(url.path), parse_qs(url.query), self.headers.get("Range"), self.headers.get("If-Match")
             )
             self.send_response(status)
@@ -97,4 +97,4 @@ def azure_account(account, monkeypatch):
     with serving(ThreadingHTTPServer(("127.0.0.1", 0), Handler)) as url:
         monkeypatch.setenv("AZURE_STORAGE_ENDPOINT", f"{url}/{account}")
         monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_KEY", "a2V5")
-        yield found
+        yield azure_server

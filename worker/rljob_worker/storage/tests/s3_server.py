@@ -89,12 +89,12 @@ class S3Server:
 @contextmanager
 def s3_server(host="127.0.0.1"):
     application = DomainDispatcherApplication(create_backend_app)
-    found = S3Server()
-    server = make_server(host, 0, lambda *call: found._answer(application, *call), threaded=True)
-    with serving(server) as found.url:
-        found._send("POST", "moto-api/reset", b"")
-        found._send("POST", "moto-api/reset-auth", b"inf")
-        yield found
+    result = S3Server()
+    server = make_server(host, 0, lambda *call: result._answer(application, *call), threaded=True)
+    with serving(server) as result.url:
+        result._send("POST", "moto-api/reset", b"")
+        result._send("POST", "moto-api/reset-auth", b"inf")
+        yield result
 
 
 @contextmanager

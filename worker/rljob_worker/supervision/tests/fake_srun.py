@@ -22,7 +22,7 @@ def install(folder):
 
 
 def srun(arguments):
-    command = arguments[next(index for index, each in enumerate(arguments) if not each.startswith("-")) :]
+    command = arguments[next(index for index, item in enumerate(arguments) if not item.startswith("-")) :]
     nodes = os.environ["FAKE_SLURM_NODES"].split(",")
     step = {"SLURM_NTASKS": str(len(nodes))}
     tasks = [

@@ -9,7 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from rljob_api.tests.patience import PATIENCE_SECONDS
+from rljob_api.tests.timeouts import TEST_TIMEOUT_SECONDS
 from rljob_worker.cli.tests.test_commands import write_job
 from rljob_worker.tests.session_root import TEST_MARK
 from rljob_worker.tests.waiting import wait_for
@@ -62,23 +62,23 @@ class Launched:
         """Fails when all launchers have ended before that."""
 
         def is_there():
-            found = condition()
+            result = condition()
             ended = all(process.poll() is not None for process in self.processes.values())
-            assert found or not ended, self.everything()
-            return found
+            assert result or not ended, self.everything()
+            return result
 
-        return wait_for(is_there, 4 * PATIENCE_SECONDS)
+        return wait_for(is_there, 4 * TEST_TIMEOUT_SECONDS)
 
-    def codes(self, patience_seconds=4 * PATIENCE_SECONDS):
+    def codes(self, patience_seconds=4 * TEST_TIMEOUT_SECONDS):
         """Exit codes by host, once all have ended and left nobody."""
-        found = {host: process.wait(patience_seconds) for host, process in self.processes.items()}
+        result = {host: process.wait(patience_seconds) for host, process in self.processes.items()}
         wait_for(lambda: not self.pids())
-        return found
+        return result
 
     def pids(self, module=""):
         """Living processes of all hosts whose command names `module`."""
-        found = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
-        return [pid for pid in found if self._is_ours(pid, module)]
+        result = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
+        return [pid for pid in result if self._is_ours(pid, module)]
 
     def everything(self):
         """For the message of a failed assertion."""

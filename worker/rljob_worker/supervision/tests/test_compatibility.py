@@ -5,7 +5,7 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from rljob_worker.supervision.compatibility import Expected, flaws_of, listed, missing, sections_of
+from rljob_worker.supervision.compatibility import Expected, absent_hosts, flaw_lines, flaws_of, sections_of
 from rljob_worker.supervision.membership import Membership
 from rljob_worker.supervision.messages import Hello
 from rljob_worker.tests.documents import job
@@ -55,12 +55,12 @@ def test_sections_differ_where_jobs_do():
 
 def test_who_is_missing_is_named_as_far_as_it_is_known():
     membership = Membership(0, 4, "gpu01", 1, ("gpu01", "gpu02", "gpu03", "gpu04"))
-    assert missing(membership, {0, 2}) == "2 of 4 hosts: host 1 (gpu02), host 3 (gpu04)"
-    assert missing(membership, range(4)) == ""
-    assert missing(replace(membership, num_hosts=1024, names=()), {0}) == (
+    assert absent_hosts(membership, {0, 2}) == "2 of 4 hosts: host 1 (gpu02), host 3 (gpu04)"
+    assert absent_hosts(membership, range(4)) == ""
+    assert absent_hosts(replace(membership, num_hosts=1024, names=()), {0}) == (
         "1023 of 1024 hosts: host 1, host 2, host 3, host 4, host 5, host 6, host 7, host 8 and 1015 more"
     )
 
 
 def test_a_person_reads_a_few_of_a_thousand_flaws():
-    assert listed([f"flaw {number}" for number in range(10)]).splitlines()[-2:] == ["flaw 7", "and 2 more hosts"]
+    assert flaw_lines([f"flaw {number}" for number in range(10)]).splitlines()[-2:] == ["flaw 7", "and 2 more hosts"]

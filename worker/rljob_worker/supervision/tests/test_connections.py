@@ -7,11 +7,11 @@ import threading
 
 import pytest
 
-from rljob_api.tests.patience import PATIENCE_SECONDS
+from rljob_api.tests.timeouts import TEST_TIMEOUT_SECONDS
 from rljob_worker import frames
 from rljob_worker.errors import DeadlineExceeded, InvalidJob
 from rljob_worker.supervision.client import Interrupted, call
-from rljob_worker.supervision.connections import GREETING, OTHER_TOKEN, HostConnections, Lost, Refused
+from rljob_worker.supervision.connections import GREETING, OTHER_TOKEN, HostConnections, HostLost, HostRefused
 from rljob_worker.supervision.membership import Membership
 from rljob_worker.supervision.messages import Asked, Clear, Finish, Hello
 from rljob_worker.tests.waiting import wait_for
@@ -27,11 +27,11 @@ class Place:
     """Connections with what they have sent and received."""
 
     def __init__(self, num_hosts=3):
-        self.told = []
+        self.announced = []
         self.events = []
         listener = socket.create_server(("127.0.0.1", 0))
         self.port = listener.getsockname()[1]
-        self.connections = HostConnections(listener, TOKEN, num_hosts, self.told.append)
+        self.connections = HostConnections(listener, TOKEN, num_hosts, self.announced.append)
 
     def pump(self):
         self.events += self.connections.pump(0.01)
@@ -47,27 +47,29 @@ class Place:
         with contextlib.ExitStack() as stack:
             stack.callback(os.close, read_end)
             stack.callback(os.close, write_end)
-            found = []
+            result = []
             membership = Membership(number, 3, "127.0.0.1", self.port)
-            caller = threading.Thread(target=lambda: found.append(call(membership, hello(number), token, 30, read_end)))
+            caller = threading.Thread(
+                target=lambda: result.append(call(membership, hello(number), token, 30, read_end))
+            )
             caller.start()
-            self.until(lambda: found)
+            self.until(lambda: result)
             caller.join()
-            stack.enter_context(contextlib.closing(found[0]))
-            yield found[0]
+            stack.enter_context(contextlib.closing(result[0]))
+            yield result[0]
 
     @contextlib.contextmanager
     def stranger(self):
         with socket.create_connection(("127.0.0.1", self.port)) as channel:
-            channel.settimeout(PATIENCE_SECONDS)
+            channel.settimeout(TEST_TIMEOUT_SECONDS)
             yield channel
 
 
 @pytest.fixture
 def place():
-    found = Place()
-    yield found
-    found.connections.close()
+    result = Place()
+    yield result
+    result.connections.close()
 
 
 def words_of(place, connection):
@@ -87,7 +89,7 @@ def test_hosts_say_who_they_are_and_hear_what_is_for_them(place):
         two.send(Asked(1))
         place.until(lambda: (2, Asked(1)) in place.events)
         assert place.connections.address_of(1) == "127.0.0.1"
-    assert place.told == []
+    assert place.announced == []
 
 
 def test_a_word_of_a_megabyte_comes_whole(place):
@@ -102,7 +104,7 @@ def test_a_host_that_hangs_up_is_lost(place):
     with place.host(1):
         place.until(lambda: place.events)
     place.until(lambda: len(place.events) == 2)
-    assert place.events[1] == (1, Lost("it hung up")) and not place.connections.is_here(1)
+    assert place.events[1] == (1, HostLost("it hung up")) and not place.connections.is_here(1)
     place.connections.send(1, Clear(1))  # goes nowhere
 
 
@@ -111,21 +113,21 @@ def test_a_second_host_of_a_number_and_one_beyond_are_refused_in_words(place, nu
     with place.host(1), place.host(number) as other:
         (word,) = words_of(place, other)
         assert word.code == 64 and f"host {number}" in word.words
-        assert (number, Refused(word.words)) in place.events and place.connections.is_here(1)
+        assert (number, HostRefused(word.words)) in place.events and place.connections.is_here(1)
 
 
 @pytest.mark.parametrize("said", [b"GET / HTTP/1.1\r\n\r\n", b"", b"x" * 16], ids=["browser", "nothing", "a number"])
 def test_a_stranger_is_turned_away_and_told_of_once(place, said):
     with place.stranger() as channel:
         place.until(lambda: True)
-        assert frames.receive(channel, 100).startswith(GREETING)
-        frames.send(channel, said)
+        assert frames.receive_frame(channel, 100).startswith(GREETING)
+        frames.send_frame(channel, said)
         if said == b"x" * 16:
-            frames.send(channel, b"no seal")
-        place.until(lambda: place.told)
-        assert frames.receive(channel, 100) == OTHER_TOKEN
+            frames.send_frame(channel, b"no seal")
+        place.until(lambda: place.announced)
+        assert frames.receive_frame(channel, 100) == OTHER_TOKEN
         assert channel.recv(1) == b""
-    assert place.told[0].startswith("a caller from 127.0.0.1 was turned away: it ") and place.events == []
+    assert place.announced[0].startswith("a caller from 127.0.0.1 was turned away: it ") and place.events == []
 
 
 def test_a_stranger_that_sends_gigabytes_is_turned_away_unread(place):
@@ -146,9 +148,9 @@ def is_open(channel):
 def test_the_console_hears_of_a_few_strangers_of_many(place):
     for _ in range(8):
         with place.stranger() as channel:
-            frames.send(channel, b"nobody")
+            frames.send_frame(channel, b"nobody")
             place.until(lambda channel=channel: not is_open(channel))
-    assert len(place.told) == 5
+    assert len(place.announced) == 5
 
 
 def test_a_host_of_another_job_learns_that_the_token_is_not_its_own(place):

@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 import yaml
 
-from rljob_api.tests.patience import PATIENCE_SECONDS
+from rljob_api.tests.timeouts import TEST_TIMEOUT_SECONDS
 from rljob_worker import frames
 from rljob_worker.cli.tests.test_commands import write_job
 from rljob_worker.errors import InvalidJob
 from rljob_worker.local.services import TOKEN_FILE
 from rljob_worker.rundir.directory import RunDirectory
 from rljob_worker.supervision.connections import OTHER_TOKEN
-from rljob_worker.supervision.host_0 import LEAVING_SECONDS
+from rljob_worker.supervision.host_0 import EXIT_SECONDS
 from rljob_worker.supervision.member import host_context
 from rljob_worker.supervision.membership import Membership
 from rljob_worker.supervision.secret import services_token
@@ -207,10 +207,10 @@ def test_strangers_disturb_nobody(hosts, tmp_path):
     port = start(hosts, {"*": [STEPPED, ["wait_file", str(tmp_path / "go")]]}, (0,))
     hosts.wait_for(lambda: (hosts.folder / "runs" / "tiny" / "launch").exists())
     with socket.create_connection(("127.0.0.1", port)) as silent, socket.create_connection(("127.0.0.1", port)) as loud:
-        loud.settimeout(PATIENCE_SECONDS)
-        frames.receive(loud, 100)
-        frames.send(loud, b"GET / HTTP/1.1")
-        assert frames.receive(loud, 100) == OTHER_TOKEN
+        loud.settimeout(TEST_TIMEOUT_SECONDS)
+        frames.receive_frame(loud, 100)
+        frames.send_frame(loud, b"GET / HTTP/1.1")
+        assert frames.receive_frame(loud, 100) == OTHER_TOKEN
         start(hosts, {"*": [STEPPED, ["wait_file", str(tmp_path / "go")]]}, (1, 2), port=port)
         hosts.wait_for(lambda: "phase Running" in hosts.said(0) or "all 3 hosts are here" in hosts.said(0))
         (tmp_path / "go").touch()
@@ -264,7 +264,7 @@ def test_a_request_while_hosts_are_waited_for_ends_the_wait(hosts):
     start(hosts, {"*": []}, (0,))
     hosts.wait_for(lambda: (hosts.folder / "runs" / "tiny" / "launch").exists())
     hosts.processes[0].send_signal(signal.SIGINT)
-    assert hosts.codes(LEAVING_SECONDS) == {0: 130}, hosts.everything()
+    assert hosts.codes(EXIT_SECONDS) == {0: 130}, hosts.everything()
 
 
 @pytest.mark.slow
@@ -278,10 +278,10 @@ def test_a_finished_job_is_finished_on_all_hosts(hosts):
 
 def test_another_run_directory_than_that_of_host_0_is_told_apart(tmp_path):
     with pytest.raises(InvalidJob, match="is not the run directory of host 0.*--runs-dir"):
-        check_mark(tmp_path, "mark", patience_seconds=0.0)
+        check_mark(tmp_path, "mark", timeout_seconds=0.0)
     (tmp_path / "launch").write_text("mark")
-    check_mark(tmp_path, "mark", patience_seconds=0.0)
-    check_mark(tmp_path / "elsewhere", "", patience_seconds=0.0)  # checkpoints are in an object store
+    check_mark(tmp_path, "mark", timeout_seconds=0.0)
+    check_mark(tmp_path / "elsewhere", "", timeout_seconds=0.0)  # checkpoints are in an object store
 
 
 @pytest.mark.parametrize(
@@ -334,17 +334,17 @@ def test_workers_of_all_hosts_find_the_services_beside_host_0(served):
     all_exit(served, 0)
     assert "restart 1 of 1" in served.said(0)
     runs = served.folder / "runs" / "tiny"
-    found = [path.read_text().splitlines() for path in sorted((runs / "logs" / "attempt-2").glob("worker-*"))]
+    result = [path.read_text().splitlines() for path in sorted((runs / "logs" / "attempt-2").glob("worker-*"))]
     # by the address at which the others called host 0
-    assert [lines[0] for lines in found] == 2 * ['RLJOB_SERVICES={"judge": "http://127.0.0.1:4321/judge"}']
-    assert len({lines[1] for lines in found}) == 2, "each host has a file of its own"
+    assert [lines[0] for lines in result] == 2 * ['RLJOB_SERVICES={"judge": "http://127.0.0.1:4321/judge"}']
+    assert len({lines[1] for lines in result}) == 2, "each host has a file of its own"
     assert [path.name for path in (runs / "logs").glob("services-*")] == ["services-1.log"], "both attempts had them"
 
 
 def test_nothing_of_the_services_outlives_a_killed_host_0(served):
     start(served, {"services": "fine", "*": [["hang"]]}, (0, 1), num_hosts=2)
     (services,) = served.wait_for(lambda: served.pids("fake_services.py\0fine"))
-    variables = dict(each.split("=", 1) for each in Path(f"/proc/{services}/environ").read_text().split("\0") if each)
+    variables = dict(word.split("=", 1) for word in Path(f"/proc/{services}/environ").read_text().split("\0") if word)
     scratch = Path(variables["RLJOB_SERVICES_TOKEN_FILE"]).parent
     assert scratch.is_dir()
     served.processes[0].kill()

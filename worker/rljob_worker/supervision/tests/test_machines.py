@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from rljob_api.tests.patience import PATIENCE_SECONDS
+from rljob_api.tests.timeouts import TEST_TIMEOUT_SECONDS
 from rljob_worker.supervision.tests.launched import TOKEN, environment_of, fake_launch, launching, write_wide_job
 from rljob_worker.tests.namespaces import inside, namespaces
 
@@ -28,7 +28,7 @@ def test_a_machine_that_is_unplugged_ends_the_attempt_on_all_with_its_name(tmp_p
         logs = tmp_path / "runs" / "tiny" / "logs" / "attempt-1"
         hosts.wait_for(lambda: [log.read_text() for log in logs.glob("worker-*")] == ["here\n"] * 3)
         machines[1].unplug()
-        assert set(hosts.codes(3 * PATIENCE_SECONDS).values()) == {75}, hosts.everything()
+        assert set(hosts.codes(3 * TEST_TIMEOUT_SECONDS).values()) == {75}, hosts.everything()
         for number in (0, 2):
             assert "host 1 (" in hosts.said(number) and "its launcher is gone" in hosts.said(number)
         assert "host 0 is gone" in hosts.said(1)

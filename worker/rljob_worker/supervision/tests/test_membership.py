@@ -49,8 +49,8 @@ def test_torchrun_and_its_like_say_it():
 
 def test_a_rank_file_says_it_in_its_order():
     hosts = hosts_in("node0  # the first\n\n# spare\n10.0.0.7\n", "ranks")
-    found = membership({"RANK": "5", "WORLD_SIZE": "9"}, hosts, here=["10.0.0.7"])
-    assert found == Membership(1, 2, "node0", 29_400, ("node0", "10.0.0.7"), "the rank file")
+    result = membership({"RANK": "5", "WORLD_SIZE": "9"}, hosts, here=["10.0.0.7"])
+    assert result == Membership(1, 2, "node0", 29_400, ("node0", "10.0.0.7"), "the rank file")
 
 
 @pytest.mark.parametrize(

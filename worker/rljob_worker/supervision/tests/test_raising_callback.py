@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from rljob_worker.cli.from_python import CallbackView, Progress
+from rljob_worker.cli.from_python import CallbackView, RunCallbacks
 from rljob_worker.errors import StorageError
 from rljob_worker.rundir.directory import RunDirectory
 from rljob_worker.supervision.supervisor import Launch, Supervisor
@@ -57,7 +57,9 @@ def run(folder, **callbacks):
     directory.prepare()
     gangs = FakeGangs(directory)
     with pytest.raises(KeyError, match="reward/maen"):
-        Supervisor(Launch(directory, plan_of(), "never"), CallbackView(directory, Progress(**callbacks)), gangs).run()
+        Supervisor(
+            Launch(directory, plan_of(), "never"), CallbackView(directory, RunCallbacks(**callbacks)), gangs
+        ).run()
     return directory, gangs.only
 
 
@@ -84,7 +86,7 @@ def test_an_error_of_ours_keeps_its_exit_code(tmp_path):
 
     directory = RunDirectory(tmp_path / "tiny")
     directory.prepare()
-    launch, view = Launch(directory, plan_of(), "never"), CallbackView(directory, Progress(on_phase=full))
+    launch, view = Launch(directory, plan_of(), "never"), CallbackView(directory, RunCallbacks(on_phase=full))
     with pytest.raises(StorageError, match="no space left"):
         Supervisor(launch, view, FakeGangs(directory)).run()
     assert directory.read_note().exit_code == 74

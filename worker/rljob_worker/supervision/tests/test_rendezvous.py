@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from rljob_api.tests.patience import PATIENCE_SECONDS
+from rljob_api.tests.timeouts import TEST_TIMEOUT_SECONDS
 from rljob_api.vocabulary.exit_codes import ExitCode
 from rljob_worker.errors import DeadlineExceeded
 from rljob_worker.process.signal_pipe import SignalPipe
@@ -50,5 +50,5 @@ def test_a_host_that_does_not_come_is_named_to_all_who_did():
             ):
                 met.gather(Expected(3, "0", "tiny", {}, "hash"), signals)
             met.dismiss(int(ExitCode.RETRY), "host 2 did not come")
-        told = [host.result(PATIENCE_SECONDS) for host in hosts]
-    assert told == [(int(ExitCode.RETRY), "host 2 did not come")] * 2
+        reported = [host.result(TEST_TIMEOUT_SECONDS) for host in hosts]
+    assert reported == [(int(ExitCode.RETRY), "host 2 did not come")] * 2

@@ -22,7 +22,7 @@ def run_dir(tmp_path):
 
 def services_of(mark):
     """Process ids of services that run for `mark`, a word of their command line."""
-    found = []
+    result = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             try:
@@ -30,8 +30,8 @@ def services_of(mark):
             except OSError:
                 continue
             if fake_services.__file__ in words and mark in words:
-                found.append(int(entry.name))
-    return found
+                result.append(int(entry.name))
+    return result
 
 
 def test_workers_find_the_services_and_attempts_share_them(run_dir):
@@ -111,10 +111,10 @@ def place_of(plan):
 
 def test_services_are_told_nothing_of_another_cluster_or_another_pod():
     base = {"HOME": "/home/me", "RAY_ADDRESS": "10.0.0.1:6379", "RLJOB_GROUP": "train", "HF_TOKEN": "mine"}
-    found = services_environment(base, place_of(SERVED), Path("/tmp/x/token"), Path("/tmp/x/words"))
-    assert (found["HOME"], found["HF_TOKEN"], found["RLJOB_FAMILY"]) == ("/home/me", "mine", "abc")
-    assert not {"RAY_ADDRESS", "RLJOB_GROUP"} & found.keys()
-    assert (found["RLJOB_CODE"], found["RLJOB_LISTEN"]) == ("/project", "127.0.0.1")
+    result = services_environment(base, place_of(SERVED), Path("/tmp/x/token"), Path("/tmp/x/words"))
+    assert (result["HOME"], result["HF_TOKEN"], result["RLJOB_FAMILY"]) == ("/home/me", "mine", "abc")
+    assert not {"RAY_ADDRESS", "RLJOB_GROUP"} & result.keys()
+    assert (result["RLJOB_CODE"], result["RLJOB_LISTEN"]) == ("/project", "127.0.0.1")
 
 
 def test_services_see_the_accelerators_that_are_theirs():
@@ -124,8 +124,8 @@ def test_services_see_the_accelerators_that_are_theirs():
         services=[{"name": "judge", "run": "mine:app", "workerGroup": group}],
     )
     base = {"CUDA_VISIBLE_DEVICES": "7,6,5,4,3,2,1,0"}
-    found = services_environment(base, place_of(plan), Path("/tmp/x/token"), Path("/tmp/x/words"))
-    assert found["CUDA_VISIBLE_DEVICES"] == "3,2"
+    result = services_environment(base, place_of(plan), Path("/tmp/x/token"), Path("/tmp/x/words"))
+    assert result["CUDA_VISIBLE_DEVICES"] == "3,2"
 
 
 @pytest.mark.parametrize(

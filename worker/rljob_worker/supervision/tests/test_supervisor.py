@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rljob_api.tests.patience import PATIENCE_SECONDS
+from rljob_api.tests.timeouts import TEST_TIMEOUT_SECONDS
 from rljob_worker.local.pods.interface import interface_of
 from rljob_worker.rundir.directory import RunDirectory, is_locked
 from rljob_worker.tests.waiting import is_gone, parent_of, pid_in, wait_for
@@ -42,7 +42,7 @@ def supervisor(run_dir, **options):
 def rest_of(process):
     """Once it has ended."""
     output = process.said.read()
-    process.wait(PATIENCE_SECONDS)
+    process.wait(TEST_TIMEOUT_SECONDS)
     return output
 
 
@@ -142,7 +142,7 @@ def test_what_the_lead_warns_of_while_it_starts_is_said(run_dir):
     with supervisor(run_dir, script={"*": script}) as process:
         said = [process.said.readline() for _ in range(4)]
         going_on.touch()
-        assert process.wait(PATIENCE_SECONDS) == 0
+        assert process.wait(TEST_TIMEOUT_SECONDS) == 0
     assert said[1].startswith("  data buffers: in ")
     assert said[2:] == ["phase Running attempt 1\n", "warning: passing over the checkpoint of step 2\n"]
 
@@ -155,15 +155,15 @@ def test_what_the_lead_warns_of_while_it_starts_is_said(run_dir):
     ],
     ids=["a phase has begun", "the last has ended"],
 )
-def test_what_workers_do_while_they_start_is_said_and_kept_for_status(run_dir, told, said, doing):
+def test_what_workers_do_while_they_start_is_said_and_kept_for_status(run_dir, reported, said, doing):
     going_on = run_dir.parent / "go"
-    script = [["say", f"2026-01-01 00:00:00,000 INFO rljob.start: {each}"] for each in told]
+    script = [["say", f"2026-01-01 00:00:00,000 INFO rljob.start: {item}"] for item in reported]
     with supervisor(run_dir, script={"*": [*script, ["wait_file", str(going_on)]]}) as process:
         while process.said.readline() != f"  {said}\n":
             pass
         wait_for(lambda: RunDirectory(run_dir).read_note().doing == doing)
         going_on.touch()
-        assert process.wait(PATIENCE_SECONDS) == 0
+        assert process.wait(TEST_TIMEOUT_SECONDS) == 0
 
 
 @pytest.mark.parametrize("skew_seconds", [-3600, pytest.param(0, marks=pytest.mark.slow), 3600])
@@ -173,7 +173,7 @@ def test_a_run_is_seen_to_run_whatever_the_clock_of_its_storage_says(run_dir, sk
     with supervisor(run_dir, script={"*": script}) as process:
         said = [process.said.readline() for _ in range(3)]
         going_on.touch()
-        assert process.wait(PATIENCE_SECONDS) == 0
+        assert process.wait(TEST_TIMEOUT_SECONDS) == 0
     assert said[0] == "phase Starting attempt 1\n" and said[2] == "phase Running attempt 1\n"
 
 

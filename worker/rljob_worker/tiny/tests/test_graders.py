@@ -4,8 +4,8 @@ import pytest
 import torch
 from transformers import AutoTokenizer, Qwen3ForCausalLM
 
-from rljob_worker.tiny.graders import JUDGE, REWARD_MODEL, make, train_reward_model
-from rljob_worker.tiny.make import make as make_tiny
+from rljob_worker.tiny.graders import JUDGE, REWARD_MODEL, make_graders, train_reward_model
+from rljob_worker.tiny.make import make_model as make_tiny
 from rljob_worker.tiny.problems import split_problems
 from rljob_worker.tiny.recipe import Pretraining, quick
 
@@ -18,7 +18,7 @@ def model(tmp_path_factory):
 
 
 def test_the_console_says_what_graders_learned_and_nothing_else(model, tmp_path, capfd):
-    make(model, tmp_path, 0, 1, Pretraining(steps=1, rows_per_step=2))
+    make_graders(model, tmp_path, 0, 1, Pretraining(steps=1, rows_per_step=2))
     said = capfd.readouterr()
     (line,) = said.out.splitlines()
     assert line.startswith("reward model: the good answer is above the poor one in ") and said.err == ""

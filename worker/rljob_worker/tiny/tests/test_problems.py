@@ -6,15 +6,15 @@ import re
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rljob_worker.tiny.corpus import Mixture, texts
-from rljob_worker.tiny.problems import MAX_RESULT, Problem, all_problems, dataset, split_problems
+from rljob_worker.tiny.corpus import CorpusMixture, texts
+from rljob_worker.tiny.problems import MAX_RESULT, WordProblem, all_problems, dataset, split_problems
 
 seeds = st.integers(0, 1000)
 
 
 def test_a_worked_answer_shows_both_steps_and_the_result():
     # 3 boxes of 4 are 12; 12 and 5 more are 17.
-    problem = Problem("*+", 3, 4, 5)
+    problem = WordProblem("*+", 3, 4, 5)
     assert problem.worked() == "3*4=12\n12+5=17\n#### 17"
     question = "Mia buys 3 boxes of 4 pens and finds 5 more. How many pens in all?"
     assert problem.question("Mia", "pens") == question
@@ -68,7 +68,7 @@ def test_every_answer_ends_in_the_result_of_its_last_step():
 
 def test_the_corpus_mixes_worked_solutions_with_guesses_that_are_mostly_wrong():
     problems = split_problems(0).train
-    mixture = Mixture(worked_share=0.3, max_error=2)
+    mixture = CorpusMixture(worked_share=0.3, max_error=2)
     sample = list(itertools.islice(texts(problems, mixture, seed=0), 4000))
     assert sample == list(itertools.islice(texts(problems, mixture, seed=0), 4000))
     worked = [answer for _, answer in sample if "=" in answer]

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from rljob_worker.tiny.__main__ import main
-from rljob_worker.tiny.make import make
-from rljob_worker.tiny.provide import copy, kept_at, provide
+from rljob_worker.tiny.make import make_model
+from rljob_worker.tiny.provide import cache_folder, copy, provide
 from rljob_worker.tiny.recipe import quick
 from rljob_worker.tiny.seal import SEAL, holds
 
@@ -19,7 +19,7 @@ ARGUMENTS = ("--quick", "--steps", "0")
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
     directory = tmp_path_factory.mktemp("made")
-    make(UNTRAINED, directory)
+    make_model(UNTRAINED, directory)
     return directory
 
 
@@ -27,7 +27,7 @@ def made(tmp_path_factory):
 def cache(tmp_path, monkeypatch) -> Path:
     """An empty cache; returns where UNTRAINED would be kept in it."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    return kept_at(UNTRAINED)
+    return cache_folder(UNTRAINED)
 
 
 def test_made_once_and_taken_from_there_by_a_second_directory(cache, tmp_path, capsys):

@@ -6,9 +6,9 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from rljob_worker.tiny import recipe
-from rljob_worker.tiny.make import make
+from rljob_worker.tiny.make import make_model
 from rljob_worker.tiny.model import build_model, greedy_answers, stated_result
-from rljob_worker.tiny.pretrain import answer_loss, collate, learning_rate_factor, pretrain
+from rljob_worker.tiny.pretrain import answer_loss, collate, pretrain, pretraining_rate_factor
 from rljob_worker.tiny.problems import dataset, split_problems
 from rljob_worker.tiny.recipe import Pretraining, Recipe, quick
 from rljob_worker.tiny.tokenizer import train_tokenizer
@@ -23,7 +23,7 @@ def build_tokenizer():
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
     directory = tmp_path_factory.mktemp("made")
-    make(quick(), directory)
+    make_model(quick(), directory)
     return directory
 
 
@@ -39,7 +39,7 @@ def test_quick_makes_a_model_and_data_that_load(made):
 
 def test_the_same_seed_gives_the_same_weights_and_another_seed_others(made, tmp_path, capsys):
     for seed in (0, 1):
-        make(quick(seed), tmp_path / str(seed))
+        make_model(quick(seed), tmp_path / str(seed))
     first, again, other = (path / "model" / "model.safetensors" for path in (made, tmp_path / "0", tmp_path / "1"))
     assert first.read_bytes() == again.read_bytes() != other.read_bytes()
     assert "greedy accuracy of the base model" in capsys.readouterr().out
@@ -88,11 +88,11 @@ def test_the_loss_of_a_step_is_the_mean_over_all_answer_tokens_whatever_their_st
 
 def test_the_learning_rate_warms_up_and_falls_to_nothing():
     settings = Pretraining(steps=110, warmup_steps=10)
-    assert learning_rate_factor(0, settings) == 0.1
-    assert learning_rate_factor(10, settings) == 1.0
+    assert pretraining_rate_factor(0, settings) == 0.1
+    assert pretraining_rate_factor(10, settings) == 1.0
     # Halfway down the cosine.
-    assert abs(learning_rate_factor(60, settings) - 0.5) < 1e-9
-    assert learning_rate_factor(110, settings) == 0.0
+    assert abs(pretraining_rate_factor(60, settings) - 0.5) < 1e-9
+    assert pretraining_rate_factor(110, settings) == 0.0
 
 
 def test_the_result_is_what_the_last_line_states():

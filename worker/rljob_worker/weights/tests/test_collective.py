@@ -8,12 +8,12 @@ import torch
 import torch.distributed as dist
 
 from rljob_api.planning.weights import WeightFlow
-from rljob_api.tests.patience import PATIENCE_SECONDS
+from rljob_api.tests.timeouts import TEST_TIMEOUT_SECONDS
 from rljob_worker.databuffer.tests.gang import group
 from rljob_worker.errors import PeerLost
 from rljob_worker.tests.forking import forking
-from rljob_worker.weights.chunks import read_tensors
-from rljob_worker.weights.circle import SOURCE, Circle
+from rljob_worker.weights.broadcast_group import SOURCE, BroadcastGroup
+from rljob_worker.weights.chunks import unpack_tensors
 from rljob_worker.weights.collective import CollectiveReceiver, CollectiveSender
 from rljob_worker.weights.tests.ways import way
 
@@ -28,9 +28,9 @@ def store():
     return dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
 
 
-def joined(port, member, size, seconds=PATIENCE_SECONDS):
+def joined(port, member, size, seconds=TEST_TIMEOUT_SECONDS):
     name = "source train/0 of weights/actor"
-    return Circle.join(
+    return BroadcastGroup.join(
         f"127.0.0.1:{port}", "weights/actor/0/1", member, size, backend="gloo", seconds=seconds, name=name
     )
 
@@ -45,7 +45,7 @@ def receive(port, say):
     receiver.open("")
     try:
         for version in (1, 2):
-            say(sum(tensor.numel() for _, tensor in read_tensors(receiver.receive(version))))
+            say(sum(tensor.numel() for _, tensor in unpack_tensors(receiver.receive(version))))
     except PeerLost as error:
         receiver.close()
         say(str(error))
@@ -87,7 +87,7 @@ def receiver(store):
     thread = threading.Thread(target=receive, args=(store.port, said.put))
     thread.start()
     yield said
-    thread.join(PATIENCE_SECONDS)
+    thread.join(TEST_TIMEOUT_SECONDS)
 
 
 def open_sender(store):
@@ -121,19 +121,19 @@ def test_a_source_whose_receiver_dies_is_told_whose_weights_it_was_sending(store
 def test_a_receiver_whose_source_is_gone_is_told_which(store, receiver):
     sender = open_sender(store)
     send(sender, 1)
-    assert receiver.get(timeout=PATIENCE_SECONDS) == 5003
+    assert receiver.get(timeout=TEST_TIMEOUT_SECONDS) == 5003
     sender.close()
-    said = receiver.get(timeout=PATIENCE_SECONDS)
+    said = receiver.get(timeout=TEST_TIMEOUT_SECONDS)
     assert said.startswith("source train/0 of weights/actor or one that receives from it is gone")
 
 
 def test_a_version_that_is_not_due_is_refused(store, receiver):
     sender = open_sender(store)
     send(sender, 1)
-    assert receiver.get(timeout=PATIENCE_SECONDS) == 5003
+    assert receiver.get(timeout=TEST_TIMEOUT_SECONDS) == 5003
     with pytest.raises(PeerLost, match=HANGS_UP):  # the receiver
         send(sender, 3)
-    said = receiver.get(timeout=PATIENCE_SECONDS)
+    said = receiver.get(timeout=TEST_TIMEOUT_SECONDS)
     assert said == "source train/0 of weights/actor sends version 3 where version 2 is due"
 
 

@@ -90,7 +90,7 @@ def test_what_leaves_the_sources_is_counted(edge, request):
         assert sent == [None] * 3
         return
     whole = sum(tensor.nbytes for tensor in edge.policy.tensors.values())
-    assert sorted(each.value for each in sent) == ([whole] * 3 if full_every is None else [0, 0, whole])
+    assert sorted(item.value for item in sent) == ([whole] * 3 if full_every is None else [0, 0, whole])
 
 
 def same_bits(one, other):

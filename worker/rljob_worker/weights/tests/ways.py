@@ -13,13 +13,13 @@ import torch.distributed as dist
 
 from rljob_api.pipeline.meshes import Mesh
 from rljob_api.planning.plan import Plan, WeightTransport
-from rljob_api.tests.patience import PATIENCE_SECONDS
+from rljob_api.tests.timeouts import TEST_TIMEOUT_SECONDS
 from rljob_api.v1alpha1 import WeightDeltaSpec
 from rljob_worker.databuffer.tests.gang import Gang, group, in_process, plan_of, stage
 from rljob_worker.engines.arriving_policy import copy_policy
 from rljob_worker.metrics.scalars import Scalars
-from rljob_worker.weights.buffers import Buffers
-from rljob_worker.weights.collective import Collective
+from rljob_worker.weights.buffers import BufferTransport
+from rljob_worker.weights.collective import CollectiveTransport
 from rljob_worker.weights.sync import WeightSync, build_weight_sync
 
 Named = tuple[str, torch.Tensor]
@@ -31,7 +31,7 @@ class Policy:
 
     def __init__(self, num_trainers: int) -> None:
         self.buckets: list[list[Named]] = []
-        self.gathering = threading.Barrier(num_trainers, timeout=PATIENCE_SECONDS)
+        self.gathering = threading.Barrier(num_trainers, timeout=TEST_TIMEOUT_SECONDS)
 
     @property
     def tensors(self) -> dict[str, torch.Tensor]:
@@ -62,8 +62,8 @@ class Trainer:
 
 
 def _into(room: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
-    found = room.resize_(max(1, tensor.nbytes)).fill_(0)[: tensor.nbytes].view(tensor.dtype).view(tensor.shape)
-    return found.copy_(tensor)
+    view = room.resize_(max(1, tensor.nbytes)).fill_(0)[: tensor.nbytes].view(tensor.dtype).view(tensor.shape)
+    return view.copy_(tensor)
 
 
 class Sampler:
@@ -131,10 +131,10 @@ class Way:
             assert_same(sampler.tensors, self.policy.tensors)
 
 
-def assert_same(found: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]) -> None:
-    assert set(found) == set(expected)
+def assert_same(result: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]) -> None:
+    assert set(result) == set(expected)
     for name, tensor in expected.items():
-        assert found[name].dtype == tensor.dtype and torch.equal(found[name], tensor), name
+        assert result[name].dtype == tensor.dtype and torch.equal(result[name], tensor), name
 
 
 def plan_for(transport: WeightTransport, trainers: int, samplers: int) -> Plan:
@@ -165,14 +165,14 @@ def way(
     if full_every is not None:
         sync = plan.spec.weight_sync.model_copy(update={"delta": WeightDeltaSpec(full_every=full_every)})
         plan = plan.model_copy(update={"spec": plan.spec.model_copy(update={"weight_sync": sync})})
-    ranks = [(each.name, rank) for each in plan.groups for rank in range(each.num_workers)]
+    ranks = [(item.name, rank) for item in plan.groups for rank in range(item.num_workers)]
     with ExitStack() as stack:
         transports: dict[tuple[str, int], dict[WeightTransport, object]] = {place: {} for place in ranks}
         if transport == "DataBuffer":
             gang: Gang = stack.enter_context(in_process(plan, directory))
-            transports = {place: {transport: Buffers(gang.client(*place))} for place in ranks}
-        if transport == "Collective":
-            collective = Collective(1, "gloo", torch.device("cpu"), seconds, slot_bytes=4096)
+            transports = {place: {transport: BufferTransport(gang.client(*place))} for place in ranks}
+        if transport == "CollectiveTransport":
+            collective = CollectiveTransport(1, "gloo", torch.device("cpu"), seconds, slot_bytes=4096)
             transports = {place: {transport: collective} for place in ranks}
         store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
         made = Way(plan, transports)

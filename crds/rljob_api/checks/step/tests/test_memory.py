@@ -99,9 +99,9 @@ def test_weights_stay_in_memory_however_large_the_disk():
     assert problems(*TWO_GROUPS, *LONG, "dataBuffer={memory: 65Mi, spill: {limit: 4Gi}}") == []
 
 
-def test_it_is_told_with_the_other_problems():
-    found = [problem.path for problem in problems("dataBuffer.memory=1k", "rollout.temperature=0")]
-    assert found == ["spec.rollout.temperature", "spec.dataBuffer.memory"]
+def test_it_is_reported_with_the_other_problems():
+    result = [problem.path for problem in problems("dataBuffer.memory=1k", "rollout.temperature=0")]
+    assert result == ["spec.rollout.temperature", "spec.dataBuffer.memory"]
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ def test_it_is_told_with_the_other_problems():
         (("dag={stages: [{name: a, run: Rollout, after: [a]}]}",), "spec.dag.stages[0].after[0]"),
     ],
 )
-def test_a_job_without_a_layout_is_told_what_else_is_wrong(overrides, path):
+def test_a_job_without_a_layout_has_its_other_problems_reported(overrides, path):
     assert path in [problem.path for problem in problems("dataBuffer.memory=1", *overrides)]
 
 

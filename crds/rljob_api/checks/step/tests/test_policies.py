@@ -11,9 +11,12 @@ MODELS, REWARDS, KL_OFF = TWO_POLICIES
 LEFT, RIGHT = pipeline("left", "correct"), pipeline("right", "short")
 
 
-def found(*stages, base=TWO_POLICIES):
+def result(*stages, base=TWO_POLICIES):
     """(path, message and fix) of what is wrong."""
-    return [(each.path.removeprefix("spec."), f"{each.message}. {each.fix}") for each in problems(*base, dag(*stages))]
+    return [
+        (problem.path.removeprefix("spec."), f"{problem.message}. {problem.fix}")
+        for problem in problems(*base, dag(*stages))
+    ]
 
 
 def test_each_policy_has_columns_rewards_and_engines_of_its_own():
@@ -113,35 +116,35 @@ def test_which_models_are_policies(dag_of, policies, derived):
     ],
 )
 def test_one_mistake_in_a_job_with_two_policies_is_found_where_it_is(stages, path, words):
-    assert any(each == path and words in text for each, text in found(*stages)), found(*stages)
+    assert any(item == path and words in text for item, text in result(*stages)), result(*stages)
 
 
-def test_a_mix_of_rows_is_told_where_it_begins():
+def test_a_mix_of_rows_is_reported_where_it_begins():
     mixed = [stage.replace("[reward_right]", "[reward_right, reward_left]") for stage in RIGHT]
-    assert [path for path, text in found(*LEFT, *mixed) if "meet here" in text] == ["dag.stages[6].after"]
+    assert [path for path, text in result(*LEFT, *mixed) if "meet here" in text] == ["dag.stages[6].after"]
 
 
 def test_nothing_stands_for_two_policies_at_once():
     """A reference or a critic is a copy of the policy, and with two nobody knows of which."""
     reference = "name: reference, run: LogProbs, models: [reference], after: [rollout_left]"
-    paths = [path for path, text in found(*LEFT, *RIGHT, reference) if "no such model" in text]
+    paths = [path for path, text in result(*LEFT, *RIGHT, reference) if "no such model" in text]
     assert paths == ["dag.stages[8].models[0]"]
-    full = found(*LEFT, *RIGHT, base=(MODELS, REWARDS, "algorithm.kl={estimator: Full, coefficient: 0.1}"))
+    full = result(*LEFT, *RIGHT, base=(MODELS, REWARDS, "algorithm.kl={estimator: Full, coefficient: 0.1}"))
     assert [path for path, _ in full] == ["algorithm.kl.estimator"]
     listed = MODELS.replace("}]", "}, {name: reference, path: models/first}]")
-    assert found(*LEFT, *RIGHT, base=(listed, REWARDS, "algorithm.kl={estimator: Full, coefficient: 0.1}")) == []
+    assert result(*LEFT, *RIGHT, base=(listed, REWARDS, "algorithm.kl={estimator: Full, coefficient: 0.1}")) == []
 
 
-def test_two_models_of_one_name_are_told():
+def test_two_models_of_one_name_are_reported():
     twice = "models=[{name: left, path: a}, {name: right, path: b}, {name: left, path: c}]"
-    (told,) = problems(REWARDS, KL_OFF, twice, dag(*LEFT, *RIGHT))
-    assert (told.path, told.message) == ("spec.models[2].name", "the name is taken by spec.models[0]")
+    (reported,) = problems(REWARDS, KL_OFF, twice, dag(*LEFT, *RIGHT))
+    assert (reported.path, reported.message) == ("spec.models[2].name", "the name is taken by spec.models[0]")
 
 
 def test_templates_are_those_of_policies():
     models = MODELS.replace("models/right", "models/right, chatTemplate: {a: 1}")
-    assert found(*LEFT, *RIGHT, base=(models, REWARDS, KL_OFF)) == []
-    alone = found(*pipeline("left"), base=(models, "rewards=[{name: correct, run: 'm:f'}]", KL_OFF))
+    assert result(*LEFT, *RIGHT, base=(models, REWARDS, KL_OFF)) == []
+    alone = result(*pipeline("left"), base=(models, "rewards=[{name: correct, run: 'm:f'}]", KL_OFF))
     assert ("models[1].chatTemplate", True) in [(path, "Write it under left." in text) for path, text in alone]
 
 
@@ -152,9 +155,9 @@ def test_validation_asks_no_model_first_whoever_is_validated():
     right = [stage.replace("[short]", "[nice]") for stage in RIGHT]
     right[1] = right[1].replace("after: [rollout_right]", "after: [rollout_right, grade]")
     data = "data.validation=[{path: v.parquet}]"
-    told = found(*LEFT, grade, *right, base=(models, rewards, KL_OFF, data))
-    assert [path for path, _ in told] == ["rewards[1].model"]
-    assert found(*LEFT, grade, *right, base=(models, rewards, KL_OFF)) == []
+    problems = result(*LEFT, grade, *right, base=(models, rewards, KL_OFF, data))
+    assert [path for path, _ in problems] == ["rewards[1].model"]
+    assert result(*LEFT, grade, *right, base=(models, rewards, KL_OFF)) == []
 
 
 def test_the_stage_that_makes_a_policy_is_one_of_the_catalogue():

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rljob_operator.manifests.pod_security.pod import Pod
+from rljob_operator.manifests.pod_security.pod import CheckedPod
 from rljob_operator.manifests.pod_security.standard import BASELINE, RESTRICTED, Enforced, enforced, violations
 
 PUBLISHED = json.loads(Path(__file__).with_name("published_pods.json").read_text())["pods"]
@@ -27,10 +27,10 @@ def test_every_published_pod_gets_the_published_verdict():
         for words, ranges in row["verdicts"].items():
             level, verdict = words.split()
             for minor in (minor for first, last in ranges for minor in range(first, last + 1)):
-                found = violations(row["pod"], level, minor)
+                result = violations(row["pod"], level, minor)
                 judged += 1
-                if bool(found) != (verdict == "fail"):
-                    wrong.append((words, minor, row["pod"], found))
+                if bool(result) != (verdict == "fail"):
+                    wrong.append((words, minor, row["pod"], result))
     assert not wrong
     assert judged == 4420, "4,537 files less those of one level and version that hold one pod"
 
@@ -39,7 +39,7 @@ def test_each_check_refuses_a_published_pod():
     """A check that the examples do not reach would be one that nothing holds to its word."""
     unused = {check.find for check in (*BASELINE, *RESTRICTED)}
     for row in PUBLISHED:
-        unused -= {find for find in unused if any(find(Pod(row["pod"], 37)))}
+        unused -= {find for find in unused if any(find(CheckedPod(row["pod"], 37)))}
     assert not unused
 
 

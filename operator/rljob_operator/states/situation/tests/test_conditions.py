@@ -15,7 +15,7 @@ from rljob_operator.states.situation.conditions import (
     condition,
     is_true,
     known_reason,
-    merged,
+    merged_conditions,
     no,
     unknown,
     yes,
@@ -40,27 +40,27 @@ def test_what_is_claimed() -> None:
 
 
 def test_a_time_stays_while_a_status_does() -> None:
-    (found,) = merged([READY], {"Ready": no(Reason.PODS_STARTING, "now")}, NOW, 3)
-    assert found == known("Ready", "False", reason="PodsStarting", message="now", observed_generation=3)
+    (result,) = merged_conditions([READY], {"Ready": no(Reason.PODS_STARTING, "now")}, NOW, 3)
+    assert result == known("Ready", "False", reason="PodsStarting", message="now", observed_generation=3)
 
 
 @pytest.mark.parametrize("before", [[READY], [], [known("Progressing", "True")]])
 def test_a_time_moves_with_a_status(before: list[Condition]) -> None:
-    found = condition(merged(before, {"Ready": yes(Reason.ALL_PODS_READY)}, NOW, 3), "Ready")
-    assert found == Condition(
+    result = condition(merged_conditions(before, {"Ready": yes(Reason.ALL_PODS_READY)}, NOW, 3), "Ready")
+    assert result == Condition(
         type="Ready", status="True", reason="AllPodsReady", last_transition_time=ago(0), observed_generation=3
     )
 
 
 def test_what_nothing_is_claimed_of_stays_as_it_is() -> None:
-    assert merged([PENDING, READY], {}, NOW, 3) == (READY, PENDING)
-    found = merged([READY, PENDING], {"Complete": yes(Reason.ALL_PODS_DONE)}, NOW, 3)
-    assert [each.status for each in found] == ["False", "True"] and found[0] == READY
+    assert merged_conditions([PENDING, READY], {}, NOW, 3) == (READY, PENDING)
+    result = merged_conditions([READY, PENDING], {"Complete": yes(Reason.ALL_PODS_DONE)}, NOW, 3)
+    assert [item.status for item in result] == ["False", "True"] and result[0] == READY
 
 
 def test_conditions_stand_in_one_order() -> None:
     claims = {type_: no(Reason.NOT_FINISHED) for type_ in reversed(TYPES)}
-    assert tuple(each.type for each in merged([], claims, NOW, 1)) == TYPES
+    assert tuple(merged_condition.type for merged_condition in merged_conditions([], claims, NOW, 1)) == TYPES
 
 
 @pytest.mark.parametrize(("status", "holds"), [("True", True), ("False", False), ("Unknown", False)])
@@ -79,8 +79,8 @@ def test_a_message_is_cut_where_the_api_takes_no_more() -> None:
     # 4096 characters, of which the last two say that there was more
     assert clipped("x" * 4096) == "x" * 4096
     assert clipped("x" * 4097) == "x" * 4094 + " …"
-    (found,) = merged([], {"Ready": no(Reason.NO_PODS, "x" * 5000)}, NOW, 1)
-    assert found.message == "x" * 4094 + " …"
+    (result,) = merged_conditions([], {"Ready": no(Reason.NO_PODS, "x" * 5000)}, NOW, 1)
+    assert result.message == "x" * 4094 + " …"
 
 
 def test_a_word_of_another_version_is_what_is_said_instead() -> None:

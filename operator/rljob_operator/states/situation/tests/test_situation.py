@@ -28,7 +28,7 @@ def test_pods_that_are_expected_are_those_of_the_attempt() -> None:
         "small-train-1-a3": "train",
         "small-rollout-0-a3": "rollout",
     }
-    assert [each.name for each in situation.current] == ["small-train-1-a3"]
+    assert [item.name for item in situation.current] == ["small-train-1-a3"]
     assert situation.missing == ("small-train-0-a3", "small-rollout-0-a3")
 
 
@@ -40,7 +40,7 @@ def test_a_service_is_missed_once_its_pod_was_there() -> None:
     assert pending(SERVICES, services=(ServiceStatus(name="judge"),)).missing_services == ()
 
 
-def test_pods_of_services_are_told_from_those_of_the_gang() -> None:
+def test_pods_of_services_are_distinguished_from_those_of_the_gang() -> None:
     judge = model("small-judge-r1", "judge")
     situation = pending().with_pods(iter([pod(0), judge, pod(1)]))
     assert (situation.pods, situation.service_pods) == ((pod(0), pod(1)), (judge,))

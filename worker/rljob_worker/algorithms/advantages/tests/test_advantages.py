@@ -15,9 +15,9 @@ REWARDS = st.lists(st.floats(-10, 10, allow_subnormal=False).map(lambda x: round
 
 def test_grpo_by_hand():
     # mean 0.5; variance 4·0.25 / 3 = 1/3 (Bessel); A = ±0.5 / (0.5773502692 + 1e-6) = ±0.8660239
-    found = grpo_advantages(double(1, 0, 0, 1), ints(5, 5, 5, 5))
+    result = grpo_advantages(double(1, 0, 0, 1), ints(5, 5, 5, 5))
     expected = 0.5 / (math.sqrt(1 / 3) + 1e-6)
-    assert torch.allclose(found, expected * double(1, -1, -1, 1), rtol=0, atol=1e-15)
+    assert torch.allclose(result, expected * double(1, -1, -1, 1), rtol=0, atol=1e-15)
 
 
 def test_trap_1_without_the_standard_deviation_a_hard_prompt_weighs_no_more():
@@ -32,8 +32,8 @@ def test_trap_1_without_the_standard_deviation_a_hard_prompt_weighs_no_more():
 
 def test_trap_6_the_standard_deviation_has_one_degree_of_freedom_less():
     # two rows 0 and 2: mean 1, variance (1 + 1) / 1 = 2
-    found = grpo_advantages(double(0, 2), ints(0, 0), epsilon=0.0)
-    assert torch.allclose(found, double(-1, 1) / math.sqrt(2))
+    result = grpo_advantages(double(0, 2), ints(0, 0), epsilon=0.0)
+    assert torch.allclose(result, double(-1, 1) / math.sqrt(2))
 
 
 def test_trap_7_a_group_of_one_has_no_advantage():
@@ -44,21 +44,21 @@ def test_trap_7_a_group_of_one_has_no_advantage():
 
 def test_trap_8_groups_are_found_by_id_whatever_their_size_and_order():
     # group 7 holds 1, 2, 3 (mean 2, std 1); group 2 holds 10, 30 (mean 20, std √200)
-    found = grpo_advantages(double(1, 10, 2, 30, 3), ints(7, 2, 7, 2, 7), epsilon=0.0)
-    assert torch.allclose(found, double(-1, -10 / math.sqrt(200), 0, 10 / math.sqrt(200), 1))
+    result = grpo_advantages(double(1, 10, 2, 30, 3), ints(7, 2, 7, 2, 7), epsilon=0.0)
+    assert torch.allclose(result, double(-1, -10 / math.sqrt(200), 0, 10 / math.sqrt(200), 1))
 
 
 def test_trap_9_equal_rewards_give_exactly_zero():
     # 0.1 has no exact mean in binary: 0.1 + 0.1 + 0.1 is not 3 · 0.1
     for normalize_std in (True, False):
-        found = grpo_advantages(double(0.1, 0.1, 0.1), ints(0, 0, 0), normalize_std=normalize_std)
-        assert found.tolist() == [0.0, 0.0, 0.0]
+        result = grpo_advantages(double(0.1, 0.1, 0.1), ints(0, 0, 0), normalize_std=normalize_std)
+        assert result.tolist() == [0.0, 0.0, 0.0]
 
 
 def test_trap_10_epsilon_is_added_to_the_standard_deviation():
     # rewards 0 and 2e-6: std √2·1e-6; A = ±1e-6 / (1.414e-6 + 1e-6); inside the root it would be ±1e-6 / 1e-3
-    found = grpo_advantages(double(0, 2e-6), ints(0, 0))
-    assert found[1].item() == pytest.approx(1 / (math.sqrt(2) + 1), rel=1e-9)
+    result = grpo_advantages(double(0, 2e-6), ints(0, 0))
+    assert result[1].item() == pytest.approx(1 / (math.sqrt(2) + 1), rel=1e-9)
 
 
 def test_trap_40_float32_rewards_are_compared_in_float64():
@@ -80,16 +80,16 @@ def test_group_statistics(rewards, seed, shift):
     generator = torch.Generator().manual_seed(seed)
     values = double(*rewards)
     group_ids = torch.randint(0, 4, (len(rewards),), generator=generator) * 1000
-    found = grpo_advantages(values, group_ids)
+    result = grpo_advantages(values, group_ids)
     order = torch.randperm(len(rewards), generator=generator)
     for group in group_ids.unique():
-        members = found[group_ids == group]
+        members = result[group_ids == group]
         assert abs(members.sum()) < 1e-6  # a baseline
         if len(members) > 1 and members.abs().max() > 0 and values[group_ids == group].std() > 1e-2:
             assert members.std().item() == pytest.approx(1.0, rel=1e-3)
-    assert torch.allclose(grpo_advantages(values[order], group_ids[order]), found[order], atol=1e-10)
+    assert torch.allclose(grpo_advantages(values[order], group_ids[order]), result[order], atol=1e-10)
     # rewards are distinct by 1e-3 or equal, so a shift that rounds does not merge them
-    assert torch.allclose(grpo_advantages(values + shift, group_ids), found, atol=1e-3)
+    assert torch.allclose(grpo_advantages(values + shift, group_ids), result, atol=1e-3)
 
 
 # --- generalized advantage estimation
@@ -127,9 +127,9 @@ def test_trap_26_returns_cross_observations_and_only_actions_are_discounted():
         lam=0.5,
     )
     actions = ints(1, 4, 5)
-    for expected, found in zip(without, across, strict=True):
-        assert torch.equal(found[actions], expected)
-        assert found[ints(0, 2, 3)].tolist() == [0, 0, 0]
+    for expected, result in zip(without, across, strict=True):
+        assert torch.equal(result[actions], expected)
+        assert result[ints(0, 2, 3)].tolist() == [0, 0, 0]
 
 
 def test_trap_37_a_truncated_row_goes_on_with_the_critics_value():
@@ -177,8 +177,8 @@ def test_gae_with_lambda_zero_is_the_one_step_error():
 
 def test_whitening_by_hand():
     # actions 1, 2, 3: mean 2, variance (1 + 0 + 1) / 2 = 1; the observation is neither read nor written
-    found = whiten(double(1, torch.nan, 2, 3), ints(1, 0, 1, 1), epsilon=0.0)
-    assert found.tolist() == [-1, 0, 0, 1]
+    result = whiten(double(1, torch.nan, 2, 3), ints(1, 0, 1, 1), epsilon=0.0)
+    assert result.tolist() == [-1, 0, 0, 1]
 
 
 def test_trap_29_whitening_is_undefined_below_two_tokens():
@@ -199,8 +199,8 @@ def test_trap_29_whitening_covers_the_whole_batch_however_it_is_split(values, se
     owner = torch.randint(0, ranks, (len(values),), generator=generator)
     parts = [(advantages[owner == rank], mask[owner == rank]) for rank in range(ranks)]
     whole = whiten(advantages, mask)
-    for rank, found in enumerate(_whiten_on_ranks(parts)):
-        assert torch.allclose(found, whole[owner == rank], rtol=0, atol=1e-10)
+    for rank, result in enumerate(_whiten_on_ranks(parts)):
+        assert torch.allclose(result, whole[owner == rank], rtol=0, atol=1e-10)
 
 
 def _whiten_on_ranks(parts):

@@ -19,9 +19,9 @@ def batch_of(rewards, group_ids, lengths, **ragged) -> Batch:
 
 def test_grpo_gives_every_action_the_advantage_of_its_row():
     batch = batch_of([0, 2], [4, 4], [2, 1])
-    found, metrics = estimate_advantages(batch, algorithm(advantage={"normalizeStd": False}), max_response_tokens=10)
-    assert found.advantages.tolist() == [-1, -1, 1]
-    assert found.returns is None
+    result, metrics = estimate_advantages(batch, algorithm(advantage={"normalizeStd": False}), max_response_tokens=10)
+    assert result.advantages.tolist() == [-1, -1, 1]
+    assert result.returns is None
     assert metrics["reward/zero_variance_groups"].value == 0.0
 
 
@@ -39,24 +39,24 @@ def test_grpo_gives_every_action_the_advantage_of_its_row():
 )
 def test_rows_of_a_prompt_are_compared_by_the_estimator_of_the_job(options, advantages):
     batch = batch_of([4, 1, 1], [7, 7, 7], [2, 1, 1])
-    found, _ = estimate_advantages(batch, algorithm(advantage=options), max_response_tokens=10)
-    assert found.advantages.tolist() == advantages
+    result, _ = estimate_advantages(batch, algorithm(advantage=options), max_response_tokens=10)
+    assert result.advantages.tolist() == advantages
 
 
 def test_observations_have_no_advantage():
     batch = batch_of([0, 2], [4, 4], [2, 1])
     batch = batch.with_columns({"response_mask": Column.ragged([[1, 0], [1]], "uint8")})
-    found, _ = estimate_advantages(batch, algorithm(advantage={"normalizeStd": False}), max_response_tokens=10)
-    assert found.advantages.tolist() == [-1, 0, 1]
+    result, _ = estimate_advantages(batch, algorithm(advantage={"normalizeStd": False}), max_response_tokens=10)
+    assert result.advantages.tolist() == [-1, 0, 1]
 
 
 def test_ppo_gives_advantages_and_returns():
     # γ = λ = 1: A = reward - V, return = reward
     batch = batch_of([1], [0], [2], values=[0.25, 0.5])
-    found, _ = estimate_advantages(batch, algorithm("PPO", advantage={"whiten": False}), max_response_tokens=10)
-    assert found.advantages.tolist() == [0.75, 0.5]
-    assert found.returns is not None
-    assert found.returns.tolist() == [1, 1]
+    result, _ = estimate_advantages(batch, algorithm("PPO", advantage={"whiten": False}), max_response_tokens=10)
+    assert result.advantages.tolist() == [0.75, 0.5]
+    assert result.returns is not None
+    assert result.returns.tolist() == [1, 1]
 
 
 @pytest.mark.parametrize("name", ["GAE", "MARFT"])
@@ -65,19 +65,19 @@ def test_a_critics_estimators_discount_by_gamma_and_lambda(name):
     # A_2 = 0.3;  A_1 = 0.03 + 0.45·0.3 = 0.165;  A_0 = 0.04 + 0.45·0.165 = 0.11425
     batch = batch_of([1], [0], [3], values=[0.5, 0.6, 0.7], agent_ids=[0, 0, 0], turn_ids=[0, 0, 0])
     options = {"estimator": name, "gamma": 0.9, "lambda": 0.5, "whiten": False}
-    found, _ = estimate_advantages(batch, algorithm("PPO", advantage=options), max_response_tokens=10)
-    assert found.advantages.tolist() == pytest.approx([0.11425, 0.165, 0.3])
-    assert found.returns is not None
-    assert found.returns.tolist() == pytest.approx([0.61425, 0.765, 1.0])
+    result, _ = estimate_advantages(batch, algorithm("PPO", advantage=options), max_response_tokens=10)
+    assert result.advantages.tolist() == pytest.approx([0.11425, 0.165, 0.3])
+    assert result.returns is not None
+    assert result.returns.tolist() == pytest.approx([0.61425, 0.765, 1.0])
 
 
 def test_ppo_whitens_advantages_and_not_returns():
     batch = batch_of([1, 0], [0, 1], [2, 1], values=[0.25, 0.5, 0.0])
-    found, _ = estimate_advantages(batch, algorithm("PPO"), max_response_tokens=10)
-    assert found.advantages.mean().item() == pytest.approx(0, abs=1e-6)
-    assert found.advantages.std().item() == pytest.approx(1, abs=1e-6)
-    assert found.returns is not None
-    assert found.returns.tolist() == [1, 1, 0]
+    result, _ = estimate_advantages(batch, algorithm("PPO"), max_response_tokens=10)
+    assert result.advantages.mean().item() == pytest.approx(0, abs=1e-6)
+    assert result.advantages.std().item() == pytest.approx(1, abs=1e-6)
+    assert result.returns is not None
+    assert result.returns.tolist() == [1, 1, 0]
 
 
 def test_kl_in_the_reward_of_ppo_is_per_token():
@@ -88,8 +88,8 @@ def test_kl_in_the_reward_of_ppo_is_per_token():
         advantage={"whiten": False},
         kl={"estimator": "K1", "coefficient": 0.5, "placement": "Reward"},
     )
-    found, metrics = estimate_advantages(batch, spec, max_response_tokens=10)
-    assert found.advantages.tolist() == [-0.5, 0]
+    result, metrics = estimate_advantages(batch, spec, max_response_tokens=10)
+    assert result.advantages.tolist() == [-0.5, 0]
     k3 = [math.exp(-1), math.exp(-2) + 1]  # e^-x - 1 + x for x = 1, 2
     assert metrics["kl/reference"].value == pytest.approx(sum(k3) / 2)
     assert metrics["kl/reference_row"].value == pytest.approx(sum(k3))
@@ -101,16 +101,16 @@ def test_kl_in_the_reward_of_grpo_lowers_the_row_and_follows_the_controller():
     spec = algorithm(
         advantage={"normalizeStd": False}, kl={"estimator": "K1", "coefficient": 0.5, "placement": "Reward"}
     )
-    found, _ = estimate_advantages(batch, spec, max_response_tokens=10, kl_coefficient=1.0)
-    assert found.advantages.tolist() == [-1.5, -1.5, 1.5]
+    result, _ = estimate_advantages(batch, spec, max_response_tokens=10, kl_coefficient=1.0)
+    assert result.advantages.tolist() == [-1.5, -1.5, 1.5]
 
 
 def test_the_overlong_penalty_comes_before_the_baseline():
     # 4 tokens allowed, buffer 2: lengths 4 and 2 lose 1 and 0; rewards 0 and 1
     batch = batch_of([1, 1], [0, 0], [4, 2])
     spec = algorithm(advantage={"normalizeStd": False}, overlong={"bufferTokens": 2, "penalty": 1.0})
-    found, metrics = estimate_advantages(batch, spec, max_response_tokens=4)
-    assert found.advantages.tolist() == [-0.5] * 4 + [0.5] * 2
+    result, metrics = estimate_advantages(batch, spec, max_response_tokens=4)
+    assert result.advantages.tolist() == [-0.5] * 4 + [0.5] * 2
     assert metrics["reward/overlong"].value == -0.5
 
 
@@ -119,16 +119,16 @@ def test_the_overlong_penalty_comes_before_the_baseline():
 def test_rows_without_actions_and_no_rows_are_finite(name, lengths):
     batch = ragged_batch(lengths, masked_rows=range(len(lengths)))
     spec = algorithm(name, kl={"coefficient": 0.1, "placement": "Reward"}, overlong={"bufferTokens": 2})
-    found, _ = estimate_advantages(batch, spec, max_response_tokens=4)
-    assert not found.advantages.any()
-    assert len(found.advantages) == sum(lengths)
+    result, _ = estimate_advantages(batch, spec, max_response_tokens=4)
+    assert not result.advantages.any()
+    assert len(result.advantages) == sum(lengths)
 
 
 def test_an_empty_row_keeps_its_place_in_the_baseline_of_its_group():
     # rewards 0 (no token) and 2: mean 1
     batch = batch_of([0, 2], [0, 0], [0, 1])
-    found, _ = estimate_advantages(batch, algorithm(advantage={"normalizeStd": False}), max_response_tokens=4)
-    assert found.advantages.tolist() == [1]
+    result, _ = estimate_advantages(batch, algorithm(advantage={"normalizeStd": False}), max_response_tokens=4)
+    assert result.advantages.tolist() == [1]
 
 
 def test_rewards_of_steps_count_from_where_they_are_backwards():
@@ -137,8 +137,8 @@ def test_rewards_of_steps_count_from_where_they_are_backwards():
     steps = {"step_rewards": [0.5, 0.0, 0.25, 0.0, 0.0, 0.0]}
     batch = batch_of([1, 2], [0, 1], [4, 2], **steps)
     options = algorithm("ReinforcePlusPlus", advantage={"whiten": False}, kl={"coefficient": 0.0})
-    found, _ = estimate_advantages(batch, options, max_response_tokens=10)
-    assert found.advantages.tolist() == [1.0, 0.5, 0.5, 0.25, 2.0, 2.0]
+    result, _ = estimate_advantages(batch, options, max_response_tokens=10)
+    assert result.advantages.tolist() == [1.0, 0.5, 0.5, 0.25, 2.0, 2.0]
 
 
 @pytest.mark.parametrize("name", ["GAE", "MARFT"])
@@ -147,6 +147,6 @@ def test_a_critic_is_fitted_to_rewards_of_steps(name):
     ids = {"agent_ids": [0, 0, 0], "turn_ids": [0, 0, 0]}
     batch = batch_of([2], [0], [3], values=[0.0, 0.0, 0.0], step_rewards=[1.0, 0.0, 0.0], **ids)
     options = {"estimator": name, "gamma": 1.0, "lambda": 1.0, "whiten": False}
-    found, _ = estimate_advantages(batch, algorithm("PPO", advantage=options), max_response_tokens=10)
-    assert found.returns is not None
-    assert found.returns.tolist() == [2.0, 1.0, 1.0]
+    result, _ = estimate_advantages(batch, algorithm("PPO", advantage=options), max_response_tokens=10)
+    assert result.returns is not None
+    assert result.returns.tolist() == [2.0, 1.0, 1.0]

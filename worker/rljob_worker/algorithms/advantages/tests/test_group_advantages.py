@@ -62,8 +62,8 @@ def test_pass_at_k_of_two_best_rows_is_zero():
 def test_cpgd_by_hand():
     # group 0: 0, 2 (mean 1, std √2); group 1: 1, 1; groups that vary: 1 of 2, weight 2
     rewards, groups = double(0, 2, 1, 1), ints(0, 0, 1, 1)
-    found = cpgd_advantages(rewards, groups, weighting="StandardDeviation", epsilon=0.0)
-    assert torch.allclose(found, double(-1, 1, 0, 0) / math.sqrt(2))
+    result = cpgd_advantages(rewards, groups, weighting="StandardDeviation", epsilon=0.0)
+    assert torch.allclose(result, double(-1, 1, 0, 0) / math.sqrt(2))
     assert cpgd_advantages(rewards, groups, weighting="ClipFilter").tolist() == [-2, 2, 0, 0]
     assert cpgd_advantages(rewards, groups, weighting="Uniform").tolist() == [-1, 1, 0, 0]
 
@@ -73,14 +73,14 @@ def test_trap_17_the_filter_weight_counts_prompts_over_all_ranks_and_is_capped()
     def reduce(local: torch.Tensor) -> torch.Tensor:
         return local + double(3, 0)
 
-    found = cpgd_advantages(double(0, 2, 1, 1), ints(0, 0, 1, 1), weighting="ClipFilter", reduce=reduce)
-    assert found.tolist() == [-3, 3, 0, 0]
+    result = cpgd_advantages(double(0, 2, 1, 1), ints(0, 0, 1, 1), weighting="ClipFilter", reduce=reduce)
+    assert result.tolist() == [-3, 3, 0, 0]
 
 
 def test_trap_17_a_group_of_one_does_not_count_as_varied():
     # prompts: 3, varied: 1 -> weight 3; were the singletons varied, the weight would be 1
-    found = cpgd_advantages(double(0, 2, 5, 6), ints(0, 0, 1, 2), weighting="ClipFilter")
-    assert found.tolist() == [-3, 3, 0, 0]
+    result = cpgd_advantages(double(0, 2, 5, 6), ints(0, 0, 1, 2), weighting="ClipFilter")
+    assert result.tolist() == [-3, 3, 0, 0]
 
 
 @every_estimator
@@ -104,9 +104,9 @@ def test_no_rows(estimator):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_finite_in_the_dtype_of_the_rewards(estimator, scale, dtype):
     rewards = (double(0, 1, 1, 1, 2, 3, 4) * scale).to(dtype)
-    found = estimator(rewards, ints(0, 0, 1, 1, 2, 2, 3))
-    assert found.dtype == dtype
-    assert torch.isfinite(found).all()
+    result = estimator(rewards, ints(0, 0, 1, 1, 2, 2, 3))
+    assert result.dtype == dtype
+    assert torch.isfinite(result).all()
 
 
 @every_estimator
@@ -117,9 +117,9 @@ def test_trap_08_neither_order_nor_names_of_groups_matter(estimator, rewards, se
     values = double(*rewards)
     groups = torch.randint(0, 4, (len(rewards),), generator=generator)
     order = torch.randperm(len(rewards), generator=generator)
-    found = estimator(values, groups)
+    result = estimator(values, groups)
     names = torch.randperm(4, generator=generator) * 1000 - 7
-    assert torch.allclose(estimator(values[order], names[groups][order]), found[order], rtol=0, atol=1e-9)
+    assert torch.allclose(estimator(values[order], names[groups][order]), result[order], rtol=0, atol=1e-9)
 
 
 @settings(max_examples=40)
@@ -129,7 +129,7 @@ def test_baselines_take_out_a_shift_of_all_rewards(rewards, seed, shift):
     groups = torch.randint(0, 3, (len(rewards),), generator=generator)
     lengths = torch.randint(1, 9, (len(rewards),), generator=generator)
     values = double(*rewards)
-    for found, shifted in (
+    for result, shifted in (
         (rloo_advantages(values, groups), rloo_advantages(values + shift, groups)),
         (opo_advantages(values, lengths, groups), opo_advantages(values + shift, lengths, groups)),
         (
@@ -137,7 +137,7 @@ def test_baselines_take_out_a_shift_of_all_rewards(rewards, seed, shift):
             pass_at_k_advantages(values + shift, groups, normalize_std=False),
         ),
     ):
-        assert torch.allclose(found, shifted, rtol=0, atol=1e-9)
+        assert torch.allclose(result, shifted, rtol=0, atol=1e-9)
 
 
 @settings(max_examples=40)

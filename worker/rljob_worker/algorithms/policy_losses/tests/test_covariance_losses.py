@@ -38,8 +38,8 @@ def held_back(name: str, given_tokens: MiniBatchTokens, reduce=no_reduce, seed: 
 
 def test_covariances_by_hand():
     # means -2 and 1: (1·1, 0·1, -1·-2)
-    found, count = covariances(double(-1, -2, -3), double(2, 2, -1), no_reduce)
-    assert found.tolist() == [1, 0, 2]
+    result, count = covariances(double(-1, -2, -3), double(2, 2, -1), no_reduce)
+    assert result.tolist() == [1, 0, 2]
     assert count == 3
 
 
@@ -84,22 +84,22 @@ def test_the_losses_by_hand():
     # ρ = 2, A = 1: clipped at 1.2 -> -1.2; held back: 0.   ρ = 2: -2; held back: -2 + 0.5·ln 2, gradient -2 + 0.5
     log_probs = double(LN2, LN2).requires_grad_()
     held = torch.tensor([False, True])
-    found = clip_cov(log_probs, double(0, 0), double(-1, -1), held, clip_low=0.2, clip_high=0.2)
-    found.losses.sum().backward()
-    assert torch.allclose(found.losses, double(2, 0))
+    result = clip_cov(log_probs, double(0, 0), double(-1, -1), held, clip_low=0.2, clip_high=0.2)
+    result.losses.sum().backward()
+    assert torch.allclose(result.losses, double(2, 0))
     assert torch.allclose(log_probs.grad, double(2, 0))
     log_probs = double(LN2, LN2).requires_grad_()
-    found = kl_cov(log_probs, double(0, 0), double(1, 1), held, kl_coefficient=0.5)
-    found.losses.sum().backward()
-    assert torch.allclose(found.losses, double(-2, -2 + 0.5 * LN2))
+    result = kl_cov(log_probs, double(0, 0), double(1, 1), held, kl_coefficient=0.5)
+    result.losses.sum().backward()
+    assert torch.allclose(result.losses, double(-2, -2 + 0.5 * LN2))
     assert torch.allclose(log_probs.grad, double(-2, -1.5))
 
 
 def test_without_tokens_held_back_clip_cov_is_ppo():
     log_probs, advantages = double(0.5, -0.4), double(1, -1)
     bounds = {"clip_low": 0.2, "clip_high": 0.2}
-    found = clip_cov(log_probs, double(0, 0), advantages, torch.tensor([False, False]), **bounds)
-    assert torch.equal(found.losses, ppo_clip(log_probs, double(0, 0), advantages, **bounds).losses)
+    result = clip_cov(log_probs, double(0, 0), advantages, torch.tensor([False, False]), **bounds)
+    assert torch.equal(result.losses, ppo_clip(log_probs, double(0, 0), advantages, **bounds).losses)
 
 
 @pytest.mark.parametrize("name", ["ClipCov", "KLCov"])
@@ -122,8 +122,8 @@ def test_the_choice_depends_neither_on_ranks_nor_on_order(name, count, ranks, se
         part = MiniBatchTokens(whole.old_log_probs[at], whole.advantages[at], whole.row_ids[at], whole.positions[at])
         return held_back(name, part, reduce, **options)
 
-    for at, found in zip(places, on_ranks(ranks, work), strict=True):
-        assert torch.equal(found, expected[at])
+    for at, result in zip(places, on_ranks(ranks, work), strict=True):
+        assert torch.equal(result, expected[at])
 
 
 def test_clip_cov_draws_other_tokens_with_another_seed_and_the_same_with_the_same():
@@ -140,9 +140,9 @@ def test_clip_cov_draws_other_tokens_with_another_seed_and_the_same_with_the_sam
 @given(values=st.lists(st.floats(-1e9, 1e9), max_size=30), count=st.integers(1, 12))
 def test_selection_finds_the_largest(values, count):
     column = double(*values)
-    found = largest_over_ranks(digits_of_floats(column), torch.ones(len(values), dtype=torch.bool), count, no_reduce)
+    largest = largest_over_ranks(digits_of_floats(column), torch.ones(len(values), dtype=torch.bool), count, no_reduce)
     least = sorted(values, reverse=True)[:count][-1:] or [np.inf]
-    assert found.tolist() == [value >= least[0] for value in values]  # equal ones are in together
+    assert largest.tolist() == [value >= least[0] for value in values]  # equal ones are in together
 
 
 def test_selection_among_candidates_only():

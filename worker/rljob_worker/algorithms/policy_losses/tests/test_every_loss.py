@@ -46,8 +46,8 @@ def run(objective, micro_batches: list[Batch]) -> tuple[torch.Tensor, torch.Tens
     return torch.stack(losses).sum(), policy.gradient()
 
 
-def assert_same(found, expected):
-    for one, two in zip(found, expected, strict=True):
+def assert_same(result, expected):
+    for one, two in zip(result, expected, strict=True):
         assert torch.allclose(one, two, rtol=0, atol=1e-10)
 
 
@@ -113,9 +113,9 @@ def test_trap_05_fully_masked_rows_change_no_loss_and_alone_give_zero(name, aggr
 def test_finite_at_extreme_ratios(name, dtype):
     log_ratios = torch.tensor([-1000, -100, -20, 0, 20, 100, 1000] * 2, dtype=dtype)
     advantages = torch.tensor([1.5] * 7 + [-1.5] * 7, dtype=dtype)
-    found, gradient = _token_losses(name, log_ratios, advantages, torch.zeros(14, dtype=dtype))
-    assert found.dtype == dtype
-    assert torch.isfinite(found).all()
+    result, gradient = _token_losses(name, log_ratios, advantages, torch.zeros(14, dtype=dtype))
+    assert result.dtype == dtype
+    assert torch.isfinite(result).all()
     assert torch.isfinite(gradient).all()
 
 
@@ -124,15 +124,15 @@ def test_finite_at_extreme_ratios(name, dtype):
 def test_finite_for_certain_and_impossible_tokens(name, old_log_prob):
     log_probs, old = double(0, -1e-9, -0.5, -60), torch.full((4,), old_log_prob, dtype=torch.float64)
     for advantage in (-1.0, 0.0, 1.0):
-        found, gradient = _token_losses(name, log_probs, torch.full((4,), advantage, dtype=torch.float64), old)
-        assert torch.isfinite(found).all()
+        result, gradient = _token_losses(name, log_probs, torch.full((4,), advantage, dtype=torch.float64), old)
+        assert torch.isfinite(result).all()
         assert torch.isfinite(gradient).all()
 
 
 @every_loss
 def test_no_tokens_give_no_losses(name):
-    found, gradient = _token_losses(name, double(), double(), double())
-    assert found.tolist() == gradient.tolist() == []
+    result, gradient = _token_losses(name, double(), double(), double())
+    assert result.tolist() == gradient.tolist() == []
 
 
 @every_loss

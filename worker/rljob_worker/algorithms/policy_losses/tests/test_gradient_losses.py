@@ -24,33 +24,33 @@ CPGD = {"clip_low": 0.2, "clip_high": 0.25, "drift_coefficient": 0.0, "drift_cli
 
 def differentiated(loss, log_probs):
     leaf = log_probs.clone().requires_grad_()
-    found = loss(leaf)
-    found.losses.sum().backward()
-    return found, leaf.grad
+    result = loss(leaf)
+    result.losses.sum().backward()
+    return result, leaf.grad
 
 
 def test_reinforce_by_hand():
-    found, gradient = differentiated(lambda x: reinforce(x, double(2, -3)), double(-1, -2))
-    assert found.losses.tolist() == [2, -6]
+    result, gradient = differentiated(lambda x: reinforce(x, double(2, -3)), double(-1, -2))
+    assert result.losses.tolist() == [2, -6]
     assert gradient.tolist() == [-2, 3]
 
 
 def test_trap_15_cispo_cuts_and_detaches_the_weight():
     # ρ = (½, 2, 8), cut at 1 + 3 = 4; A = 1; log π = log ρ - 1 with log π_old = -1
     log_probs = double(0.5, 2, 8).log() - 1
-    found, gradient = differentiated(lambda x: cispo(x, double(-1, -1, -1), double(1, 1, 1), clip_high=3.0), log_probs)
-    assert torch.allclose(found.losses, -double(0.5, 2, 4) * log_probs)
+    result, gradient = differentiated(lambda x: cispo(x, double(-1, -1, -1), double(1, 1, 1), clip_high=3.0), log_probs)
+    assert torch.allclose(result.losses, -double(0.5, 2, 4) * log_probs)
     assert torch.allclose(gradient, double(-0.5, -2, -4))  # through log π alone, and also where it is cut
-    assert found.indicators["clip_fraction_high"].tolist() == [False, False, True]
+    assert result.indicators["clip_fraction_high"].tolist() == [False, False, True]
 
 
 def test_sapo_by_hand():
     # ρ = 1: σ(0)·4/τ = 2/τ, gradient 4/τ·τ/4 = 1.   ρ = 2, τ = 1: σ(1)·4 = 2.924234, gradient 4·σ'(1)·2 = 1.572896
-    found, gradient = differentiated(
+    result, gradient = differentiated(
         lambda x: sapo(x, double(0, 0, 0), double(1, -1, 1), temperature_positive=1.0, temperature_negative=2.0),
         double(0, 0, math.log(2)),
     )
-    assert torch.allclose(found.losses, double(-2, 1, -2.924234), atol=1e-6)
+    assert torch.allclose(result.losses, double(-2, 1, -2.924234), atol=1e-6)
     assert torch.allclose(gradient, double(-1, 1, -1.572896), atol=1e-6)
 
 
@@ -58,23 +58,23 @@ def test_trap_17_cpgd_clips_the_log_ratio():
     # ln(1.25) = 0.2231, ln(0.8) = -0.2231;  A = 1: ln ρ = (0.1, 0.5, -0.5) -> -(0.1, 0.2231, -0.5)
     # A = -2: ln ρ = (0.5, -0.5) -> 2·0.5 = 1, 2·(-0.2231)
     bound = math.log(1.25)
-    found, gradient = differentiated(
+    result, gradient = differentiated(
         lambda x: cpgd(x, double(0, 0, 0, 0, 0), double(1, 1, 1, -2, -2), **CPGD), double(0.1, 0.5, -0.5, 0.5, -0.5)
     )
-    assert torch.allclose(found.losses, double(-0.1, -bound, 0.5, 1, -2 * bound))
+    assert torch.allclose(result.losses, double(-0.1, -bound, 0.5, 1, -2 * bound))
     assert torch.allclose(gradient, double(-1, 0, -1, 2, 0))
-    assert found.indicators["clip_fraction_high"].tolist() == [False, True, False, False, False]
-    assert found.indicators["clip_fraction_low"].tolist() == [False, False, False, False, True]
+    assert result.indicators["clip_fraction_high"].tolist() == [False, True, False, False, False]
+    assert result.indicators["clip_fraction_low"].tolist() == [False, False, False, False, True]
 
 
 def test_trap_17_the_drift_clips_its_gradient_coefficient():
     # c = 2: coefficient ρ - 1 = (-0.5, 0, 1) below, 2 where ρ = 4; value ρ - 1 - ln ρ, at ρ = 4 the tangent from ρ = 3
     log_probs = double(0.5, 1, 2, 4).log().requires_grad_()
-    found = policy_drift(log_probs, torch.zeros(4), drift_clip=2.0)
-    found.sum().backward()
+    result = policy_drift(log_probs, torch.zeros(4), drift_clip=2.0)
+    result.sum().backward()
     ln2, ln3 = math.log(2), math.log(3)
     tangent = (2 - ln3) + 2 * (2 * ln2 - ln3)
-    assert torch.allclose(found, double(ln2 - 0.5, 0, 1 - ln2, tangent))
+    assert torch.allclose(result, double(ln2 - 0.5, 0, 1 - ln2, tangent))
     assert torch.allclose(log_probs.grad, double(-0.5, 0, 1, 2))
 
 
@@ -97,11 +97,11 @@ def test_dppo_tv_by_hand():
     # p_old = ½, δ = 0.2.  A = 1: p 0.6 within, 0.8 beyond, 0.2 moves against.  A = -1: 0.6 against, 0.2 beyond
     log_probs, old = double(0.6, 0.8, 0.2, 0.6, 0.2).log(), double(0.5).log()
     advantages = double(1, 1, 1, -1, -1)
-    found, gradient = differentiated(lambda x: dppo_tv(x, old, advantages, divergence_threshold=0.2), log_probs)
-    assert torch.allclose(found.losses, double(-1.2, -1.6, -0.4, 1.2, 0.4))
+    result, gradient = differentiated(lambda x: dppo_tv(x, old, advantages, divergence_threshold=0.2), log_probs)
+    assert torch.allclose(result.losses, double(-1.2, -1.6, -0.4, 1.2, 0.4))
     assert torch.allclose(gradient, double(-1.2, 0, -0.4, 1.2, 0))
-    assert found.indicators["clip_fraction_high"].tolist() == [False, True, False, False, False]
-    assert found.indicators["clip_fraction_low"].tolist() == [False, False, False, False, True]
+    assert result.indicators["clip_fraction_high"].tolist() == [False, True, False, False, False]
+    assert result.indicators["clip_fraction_low"].tolist() == [False, False, False, False, True]
 
 
 def test_binary_kl_by_hand():
@@ -121,14 +121,14 @@ def test_the_binary_kl_of_a_token_that_was_or_becomes_certain_is_finite():
 def test_dppo_kl_by_hand():
     # KL(½ ‖ ¼) = 0.1438 > 0.1 and A = -1 pushes on: no gradient; A = 1 pulls back: gradient -ρ = -½
     log_probs, old = double(0.25, 0.25).log(), double(0.5, 0.5).log()
-    found, gradient = differentiated(lambda x: dppo_kl(x, old, double(-1, 1), divergence_threshold=0.1), log_probs)
-    assert torch.allclose(found.losses, double(0.5, -0.5))
+    result, gradient = differentiated(lambda x: dppo_kl(x, old, double(-1, 1), divergence_threshold=0.1), log_probs)
+    assert torch.allclose(result.losses, double(0.5, -0.5))
     assert torch.allclose(gradient, double(0, -0.5))
 
 
 def test_dppo_cuts_the_weight_of_rare_tokens():
     # ρ = 100, cut at 20; p - p_old = 0.099 is within δ
-    found, gradient = differentiated(
+    result, gradient = differentiated(
         lambda x: dppo_tv(x, double(0.001).log(), double(-1), divergence_threshold=0.15), double(0.1).log()
     )
-    assert found.losses.tolist() == gradient.tolist() == [20]
+    assert result.losses.tolist() == gradient.tolist() == [20]

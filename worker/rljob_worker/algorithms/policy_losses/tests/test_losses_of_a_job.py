@@ -60,8 +60,8 @@ def test_every_loss_of_the_catalogue_is_here():
 def test_tokens_held_back_give_nothing_or_pay_for_moving():
     # KL-Cov: -A·ρ + 0.5 · |log ρ|
     assert run("ClipCov", CLIP, (2, 0.5), (1, -1), held_back=True).losses.tolist() == [0, 0]
-    found = run("KLCov", {"klCoefficient": 0.5}, (2, 0.5), (1, -1), held_back=True)
-    assert found.losses.tolist() == pytest.approx([-2 + 0.5 * LN2, 0.5 + 0.5 * LN2])
+    result = run("KLCov", {"klCoefficient": 0.5}, (2, 0.5), (1, -1), held_back=True)
+    assert result.losses.tolist() == pytest.approx([-2 + 0.5 * LN2, 0.5 + 0.5 * LN2])
 
 
 @pytest.mark.parametrize(
@@ -70,16 +70,16 @@ def test_tokens_held_back_give_nothing_or_pay_for_moving():
     [("DPPOTV", 0.19, True), ("DPPOTV", 0.21, False), ("DPPOKL", 0.08, True), ("DPPOKL", 0.09, False)],
 )
 def test_divergences_are_compared_with_the_threshold_of_a_job(name, threshold, beyond):
-    found = run(name, {"divergenceThreshold": threshold}, (1.4, 0.6), (1, -1), old=math.log(0.5))
-    assert found.indicators["clip_fraction_high"].tolist() == [beyond, False]
-    assert found.indicators["clip_fraction_low"].tolist() == [False, beyond]
+    result = run(name, {"divergenceThreshold": threshold}, (1.4, 0.6), (1, -1), old=math.log(0.5))
+    assert result.indicators["clip_fraction_high"].tolist() == [beyond, False]
+    assert result.indicators["clip_fraction_low"].tolist() == [False, beyond]
 
 
 # All advantages at all ratios; those of 2 and 0.5 lie on the bounds.
 ADVANTAGES = (0.5, 0.0, -0.5) * 4
 RATIOS = (2.5,) * 3 + (2.0,) * 3 + (0.4,) * 3 + (0.5,) * 3
 HIGH, LOW = [(0.5, 2.5)], [(-0.5, 0.4)]
-FAR = [(advantage, 2.5) for advantage in (0.5, 0.0, -0.5)]
+DISTANT = [(advantage, 2.5) for advantage in (0.5, 0.0, -0.5)]
 BOUNDS = {"clipLow": 0.5, "clipHigh": 1.0}
 
 
@@ -91,13 +91,13 @@ BOUNDS = {"clipLow": 0.5, "clipHigh": 1.0}
         ("GSPO", BOUNDS, {"high": HIGH, "low": LOW}),
         ("GSPOToken", BOUNDS, {"high": HIGH, "low": LOW}),
         ("GMPO", {"clipLow": LN2, "clipHigh": LN2}, {"high": HIGH, "low": LOW}),
-        ("CPGD", {**BOUNDS, "driftClip": 1.0}, {"high": HIGH, "low": LOW, "drift": FAR}),
-        ("CISPO", {"clipHigh": 1.0}, {"high": FAR}),
+        ("CPGD", {**BOUNDS, "driftClip": 1.0}, {"high": HIGH, "low": LOW, "drift": DISTANT}),
+        ("CISPO", {"clipHigh": 1.0}, {"high": DISTANT}),
     ],
 )
 def test_the_fractions_of_a_loss_count_tokens_beyond_its_bounds(name, options, expected):
-    found = run(name, options, RATIOS, ADVANTAGES, old=0.0).indicators
-    beyond = {side: _where(indicator) for side, indicator in found.items() if side.startswith("clip_fraction")}
+    indicators = run(name, options, RATIOS, ADVANTAGES, old=0.0).indicators
+    beyond = {side: _where(indicator) for side, indicator in indicators.items() if side.startswith("clip_fraction")}
     assert beyond == {f"clip_fraction_{side}": tokens for side, tokens in expected.items()}
 
 
@@ -107,10 +107,12 @@ def test_a_divergence_on_the_threshold_is_within_and_no_advantage_counts_as_a_ba
     old, new = double(math.log(0.5)), double(math.log(0.75))
     exact = {"DPPOTV": 0.25, "DPPOKL": float(binary_kl(new, old))}[name]
     for threshold, beyond in ((exact, False), (exact * 0.99, True)):
-        found = run(name, {"divergenceThreshold": threshold}, (1.5,) * 3, (0.5, 0, -0.5), old=float(old)).indicators
-        assert found["clip_fraction_high"].tolist() == [beyond, False, False]
-    found = run(name, {"divergenceThreshold": 0.01}, (0.5,) * 3, (0.5, 0, -0.5), old=float(old)).indicators
-    assert found["clip_fraction_low"].tolist() == [False, True, True]
+        indicators = run(
+            name, {"divergenceThreshold": threshold}, (1.5,) * 3, (0.5, 0, -0.5), old=float(old)
+        ).indicators
+        assert indicators["clip_fraction_high"].tolist() == [beyond, False, False]
+    indicators = run(name, {"divergenceThreshold": 0.01}, (0.5,) * 3, (0.5, 0, -0.5), old=float(old)).indicators
+    assert indicators["clip_fraction_low"].tolist() == [False, True, True]
 
 
 def _where(indicator):

@@ -18,30 +18,30 @@ def log(*ratios: float) -> torch.Tensor:
 
 def loss_and_gradient(ratios, advantages, **options):
     log_probs = log(*ratios).requires_grad_()
-    found = ppo_clip(log_probs, torch.zeros_like(log_probs), double(*advantages), **options)
-    found.losses.sum().backward()
-    return found, log_probs.grad
+    result = ppo_clip(log_probs, torch.zeros_like(log_probs), double(*advantages), **options)
+    result.losses.sum().backward()
+    return result, log_probs.grad
 
 
 def test_ppo_clip_by_hand():
     # A = 2, clip 0.2 / 0.3:  ρ 1.0 -> -2.0   ρ 0.5 -> -1.0 (not clipped)   ρ 1.5 -> -2·1.3 = -2.6
     # A = -2:                 ρ 1.0 ->  2.0   ρ 0.5 -> 2·0.8 = 1.6 (clipped)                       ρ 1.5 ->  3.0
-    found, gradient = loss_and_gradient(
+    result, gradient = loss_and_gradient(
         [1.0, 0.5, 1.5, 1.0, 0.5, 1.5], [2, 2, 2, -2, -2, -2], clip_low=0.2, clip_high=0.3
     )
-    assert torch.allclose(found.losses, double(-2, -1, -2.6, 2, 1.6, 3))
+    assert torch.allclose(result.losses, double(-2, -1, -2.6, 2, 1.6, 3))
     # d(-A·ρ) / d log π = -A·ρ where not clipped, 0 where clipped
     assert torch.allclose(gradient, double(-2, -1, 0, 2, 0, 3))
-    assert found.indicators["clip_fraction_low"].tolist() == [False, False, False, False, True, False]
-    assert found.indicators["clip_fraction_high"].tolist() == [False, False, True, False, False, False]
+    assert result.indicators["clip_fraction_low"].tolist() == [False, False, False, False, True, False]
+    assert result.indicators["clip_fraction_high"].tolist() == [False, False, True, False, False, False]
 
 
 def test_trap_16_the_dual_clip_bounds_negative_advantages_only():
     # c = 3.  A = -1: ρ 5 -> min(5, 3) = 3, no gradient; ρ 2 -> 2.   A = 1: ρ 5 -> -1.2 as without
-    found, gradient = loss_and_gradient([5, 2, 5], [-1, -1, 1], clip_low=0.2, clip_high=0.2, dual_clip=3.0)
-    assert torch.allclose(found.losses, double(3, 2, -1.2))
+    result, gradient = loss_and_gradient([5, 2, 5], [-1, -1, 1], clip_low=0.2, clip_high=0.2, dual_clip=3.0)
+    assert torch.allclose(result.losses, double(3, 2, -1.2))
     assert torch.allclose(gradient, double(0, 2, 0))
-    assert found.indicators["clip_fraction_dual"].tolist() == [True, False, False]
+    assert result.indicators["clip_fraction_dual"].tolist() == [True, False, False]
 
 
 def test_trap_16_a_job_bounds_negative_advantages_by_its_dual_clip():
@@ -58,10 +58,10 @@ def test_at_ratio_one_the_gradient_is_that_of_the_policy_gradient():
 
 
 def test_zero_advantage_is_zero_loss_at_any_ratio():
-    found, gradient = loss_and_gradient([0.1, 1, 1e12], [0, 0, 0], clip_low=0.2, clip_high=0.2)
-    assert found.losses.abs().tolist() == [0, 0, 0]
+    result, gradient = loss_and_gradient([0.1, 1, 1e12], [0, 0, 0], clip_low=0.2, clip_high=0.2)
+    assert result.losses.abs().tolist() == [0, 0, 0]
     assert gradient.abs().tolist() == [0, 0, 0]
-    assert not any(indicator.any() for indicator in found.indicators.values())
+    assert not any(indicator.any() for indicator in result.indicators.values())
 
 
 @pytest.mark.parametrize("log_ratio", [-1000.0, -100.0, -20.0, 20.0, 21.0, 100.0, 1000.0])
@@ -70,9 +70,9 @@ def test_zero_advantage_is_zero_loss_at_any_ratio():
 def test_extreme_ratios_stay_finite(log_ratio, advantage, dtype):
     log_probs = torch.tensor([log_ratio], dtype=dtype, requires_grad=True)
     zero = torch.zeros(1, dtype=dtype)
-    found = ppo_clip(log_probs, zero, zero + advantage, clip_low=0.2, clip_high=0.2)
-    found.losses.sum().backward()
-    assert torch.isfinite(found.losses).all()
+    result = ppo_clip(log_probs, zero, zero + advantage, clip_low=0.2, clip_high=0.2)
+    result.losses.sum().backward()
+    assert torch.isfinite(result.losses).all()
     assert torch.isfinite(log_probs.grad).all()
 
 
@@ -83,14 +83,14 @@ def test_trap_12_beyond_the_bound_a_bad_token_is_still_pushed_back():
 
 
 def test_no_tokens():
-    found, gradient = loss_and_gradient([], [], clip_low=0.2, clip_high=0.2, dual_clip=3.0)
-    assert found.losses.tolist() == gradient.tolist() == []
+    result, gradient = loss_and_gradient([], [], clip_low=0.2, clip_high=0.2, dual_clip=3.0)
+    assert result.losses.tolist() == gradient.tolist() == []
 
 
 def test_bounded_exp_by_hand():
     # e^20 at the seam from both sides; 3 above it e^20 · (1 + 3)
-    found = bounded_exp(double(-2, 0, 20, 23))
-    assert torch.allclose(found, double(math.exp(-2), 1, math.exp(20), 4 * math.exp(20)))
+    result = bounded_exp(double(-2, 0, 20, 23))
+    assert torch.allclose(result, double(math.exp(-2), 1, math.exp(20), 4 * math.exp(20)))
 
 
 @given(st.floats(-30, 60), st.floats(0.01, 5))

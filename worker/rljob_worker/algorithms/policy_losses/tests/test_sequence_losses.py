@@ -14,11 +14,11 @@ CLIPS = {"clip_low": 0.2, "clip_high": 0.3}
 
 def loss_and_gradient(loss, log_ratios, advantages, lengths, **options):
     log_probs = double(*log_ratios).requires_grad_()
-    found = loss(
+    result = loss(
         log_probs, torch.zeros_like(log_probs), double(*advantages), rows_of(lengths), num_rows=len(lengths), **options
     )
-    found.losses.sum().backward()
-    return found, log_probs.grad
+    result.losses.sum().backward()
+    return result, log_probs.grad
 
 
 @pytest.mark.parametrize("loss", [gspo, gspo_token])
@@ -26,12 +26,12 @@ def test_trap_14_the_ratio_of_a_row_is_the_geometric_mean(loss):
     # row 0: ln ρ = (ln 2, -ln 2 + 2 ln 1.1): mean ln 1.1, s = 1.1 inside the clip.  A = 2: -2.2 per token
     # row 1: ln ρ = ln 2, s = 2 clipped: A = 1 -> -1.3, no gradient; row 2: A = -1 -> 2, gradient 2
     ratios = [LN2, -LN2 + 2 * math.log(1.1), LN2, LN2]
-    found, gradient = loss_and_gradient(loss, ratios, [2, 2, 1, -1], [2, 1, 1], **CLIPS)
-    assert torch.allclose(found.losses, double(-2.2, -2.2, -1.3, 2))
+    result, gradient = loss_and_gradient(loss, ratios, [2, 2, 1, -1], [2, 1, 1], **CLIPS)
+    assert torch.allclose(result.losses, double(-2.2, -2.2, -1.3, 2))
     # d/d log π of both tokens of row 0 together: each gets 2 · (-A·s) / 2 = -2.2
     assert torch.allclose(gradient, double(-2.2, -2.2, 0, 2))
-    assert found.indicators["clip_fraction_high"].tolist() == [False, False, True, False]
-    assert not found.indicators["clip_fraction_low"].any()
+    assert result.indicators["clip_fraction_high"].tolist() == [False, False, True, False]
+    assert not result.indicators["clip_fraction_low"].any()
 
 
 def test_trap_14_gspo_token_has_the_value_of_gspo_and_gradients_of_each_token_alone():
@@ -46,15 +46,15 @@ def test_trap_14_gspo_token_has_the_value_of_gspo_and_gradients_of_each_token_al
 
 def test_gmpo_by_hand():
     # A = 1, clip (-0.2, 0.3): ln ρ = (1, -1) -> (0.3, -1): mean -0.35, loss -e^-0.35; the clipped token has no gradient
-    found, gradient = loss_and_gradient(gmpo, [1, -1], [1, 1], [2], **CLIPS)
+    result, gradient = loss_and_gradient(gmpo, [1, -1], [1, 1], [2], **CLIPS)
     expected = -math.exp(-0.35)
-    assert torch.allclose(found.losses, double(expected, expected))
+    assert torch.allclose(result.losses, double(expected, expected))
     assert torch.allclose(gradient, double(0, expected))
     # A = -1: ln ρ = (1, -1) -> (1, -0.2): mean 0.4, loss e^0.4
-    found, gradient = loss_and_gradient(gmpo, [1, -1], [-1, -1], [2], **CLIPS)
-    assert torch.allclose(found.losses, double(math.exp(0.4), math.exp(0.4)))
+    result, gradient = loss_and_gradient(gmpo, [1, -1], [-1, -1], [2], **CLIPS)
+    assert torch.allclose(result.losses, double(math.exp(0.4), math.exp(0.4)))
     assert torch.allclose(gradient, double(math.exp(0.4), 0))
-    assert found.indicators["clip_fraction_low"].tolist() == [False, True]
+    assert result.indicators["clip_fraction_low"].tolist() == [False, True]
 
 
 @pytest.mark.parametrize("loss", [gspo, gspo_token, gmpo])

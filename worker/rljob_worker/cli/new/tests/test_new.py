@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from rljob_api.loading.starter import Beginning
-from rljob_worker.cli.new.beginning import beginning_of, fitting, reward_for, room_for
+from rljob_api.loading.starter import StarterInputs
+from rljob_worker.cli.new.starter_job import beginning_of, fitting, reward_for, room_for
 from rljob_worker.cli.new.writing import examples_folder, files_beside, write_example, write_starter
 from rljob_worker.cli.validate import verdict_on
 from rljob_worker.errors import BadData, InvalidJob
@@ -19,12 +19,12 @@ def test_a_job_on_ones_own_data_and_model_is_valid_as_it_is_written(tmp_path, mo
     assert write_starter("mine", "model", "data/mine.jsonl", None) == 0
     verdict = verdict_on(tmp_path / "mine.yaml", ())
     assert verdict.problems == (), verdict.text()
-    found = beginning_of("model", "data/mine.jsonl", None)
-    assert (found.prompt_column, found.answer_column, found.batch_size) == ("Question", "final_answer", 8)
+    beginning = beginning_of("model", "data/mine.jsonl", None)
+    assert (beginning.prompt_column, beginning.answer_column, beginning.batch_size) == ("Question", "final_answer", 8)
     # "<|user|> a b c <|end|>" has five tokens, and the model reads 4096
-    assert (found.reward, found.max_prompt_tokens) == ("rljob_worker.rewards:final_number", 64)
-    assert (found.max_response_tokens, found.max_positions) == (512, 4096)
-    assert found.applies_template
+    assert (beginning.reward, beginning.max_prompt_tokens) == ("rljob_worker.rewards:final_number", 64)
+    assert (beginning.max_response_tokens, beginning.max_positions) == (512, 4096)
+    assert beginning.applies_template
     assert "Hub" not in capsys.readouterr().out
     assert write_starter("far", "modle", "data/mine.jsonl", None) == 0
     assert "modle is not a directory here: it is taken for a name of the Hub" in capsys.readouterr().out
@@ -77,7 +77,7 @@ def test_prompts_have_room_to_be_half_as_long_again(tokens, room):
     ],
 )
 def test_lengths_are_what_the_model_has_positions_for(limit, longest, prompt, response):
-    begun = fitting(Beginning(max_positions=limit), longest)
+    begun = fitting(StarterInputs(max_positions=limit), longest)
     assert (begun.max_prompt_tokens, begun.max_response_tokens) == (prompt, response)
 
 

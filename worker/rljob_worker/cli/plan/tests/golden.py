@@ -61,6 +61,6 @@ def text_of(name: str, width: int) -> str:
 
 
 if __name__ == "__main__":
-    for each in JOBS:
+    for job in JOBS:
         for columns in WIDTHS:
-            path_of(each, columns).write_text(text_of(each, columns), encoding="utf-8")
+            path_of(job, columns).write_text(text_of(job, columns), encoding="utf-8")

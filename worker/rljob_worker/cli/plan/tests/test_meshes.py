@@ -13,12 +13,12 @@ TOGETHER = "workerGroups=[{name: train, replicas: %d, accelerator: {profile: nvi
 def drawn(replicas, count, *overrides):
     """The sheets of the engines that train."""
     plan = make_plan(TOGETHER % (replicas, count), "data.batchSize=4096", *overrides)
-    found = list(mesh_sheets(plan))
-    at = next(i for i, sheet in enumerate(found) if "train/actor" in sheet.title)
-    return found[at], found[at + 1]
+    result = list(mesh_sheets(plan))
+    at = next(i for i, sheet in enumerate(result) if "train/actor" in sheet.title)
+    return result[at], result[at + 1]
 
 
-def test_axes_are_told_the_slowest_first_and_those_of_one_rank_not_at_all():
+def test_axes_are_reported_the_slowest_first_and_those_of_one_rank_not_at_all():
     assert mesh_text(Mesh(dp=4, tp=2)) == "dp=4 tp=2"
     assert mesh_text(Mesh(dp=2, tp=4, cp=2)) == "dp=2 cp=2 tp=4"
     assert mesh_text(Mesh()) == "1 rank"
@@ -56,7 +56,7 @@ def test_replicas_lie_across_hosts_and_weights_are_shared_out_in_each():
     assert [line for _, line in hosts.rows] == ["{[0-1", "2-3]}", "{[4-5", "6-7]}"]
 
 
-def test_stages_are_told_with_the_time_that_they_wait():
+def test_stages_are_reported_with_the_time_that_they_wait():
     staged = ("training.engine=Megatron", "training.parallelism={pipeline: 2}")
     job = make_job(TOGETHER % (2, 8), "data.batchSize=16", *staged)
     made = plan(job, shapes={"models/tiny": parse_shape(QWEN3_8B)})

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rljob_worker.cli.views.figures import count, duration, number, size
+from rljob_worker.cli.views.figures import count, duration, format_number, size
 
 
 @pytest.mark.parametrize(
@@ -19,7 +19,7 @@ from rljob_worker.cli.views.figures import count, duration, number, size
     ],
 )
 def test_number(value, text):
-    assert number(value) == text
+    assert format_number(value) == text
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ from rich.console import Console
 
 from rljob_worker.cli.views.figures import misses_of
 from rljob_worker.cli.views.live import LiveView, picture
-from rljob_worker.cli.views.plain import PlainView, step_line, summary
-from rljob_worker.local.watching.progress import MetricsTail, Progress
+from rljob_worker.cli.views.plain import PlainView, format_step, summary
+from rljob_worker.local.watching.progress import MetricsTail, RunProgress
 from rljob_worker.rundir.directory import RunDirectory, RunNote
 
 NOTE = RunNote(
@@ -34,13 +34,13 @@ def record(step, **more):
 def write(directory, *records):
     directory.path.mkdir(parents=True, exist_ok=True)
     with directory.metrics.open("a") as file:
-        file.writelines(json.dumps(each) + "\n" for each in records)
+        file.writelines(json.dumps(item) + "\n" for item in records)
 
 
 def rewrite(directory, *records):
     """As `cut_back` does: a new file in place of the old one."""
     partial = directory.path / "partial"
-    partial.write_text("".join(json.dumps(each) + "\n" for each in records))
+    partial.write_text("".join(json.dumps(item) + "\n" for item in records))
     partial.replace(directory.metrics)
 
 
@@ -56,7 +56,9 @@ def drawn(progress, note=NOTE, width=130):
 
 
 def test_the_table_has_a_row_per_step_and_one_for_the_step_under_way():
-    lines = drawn(Progress([record(0, **{"validation/accuracy": 0.25}), record(1), record(2)], 10, STAGES)).splitlines()
+    lines = drawn(
+        RunProgress([record(0, **{"validation/accuracy": 0.25}), record(1), record(2)], 10, STAGES)
+    ).splitlines()
     assert lines[0].split()[:2] == ["tiny", "Running"]
     assert "step 2/10" in lines[0] and "ETA 16.0s" in lines[0] and "attempt 2, restarts 1" in lines[0]
     titles = ["step", "reward", "validation", "loss", "KL", "entropy", "clip", "length", "tok/s", "time", "data"]
@@ -81,18 +83,18 @@ def test_the_table_has_a_row_per_step_and_one_for_the_step_under_way():
 
 
 def test_the_table_keeps_to_recent_steps():
-    progress = Progress([record(step) for step in range(1, 101)], 200)
+    progress = RunProgress([record(step) for step in range(1, 101)], 200)
     lines = drawn(progress, replace(NOTE, total_steps=200)).splitlines()
     steps = [line.split()[0] for line in lines[2:15]]
     assert steps == [str(step) for step in range(89, 102)]
 
 
 def test_before_the_first_step_the_table_says_what_it_waits_for():
-    assert "loading models and data" in drawn(Progress([], 10), replace(NOTE, phase="Starting"))
+    assert "loading models and data" in drawn(RunProgress([], 10), replace(NOTE, phase="Starting"))
 
 
 def test_a_finished_run_has_no_step_under_way():
-    text = drawn(Progress([record(10)], 10), replace(NOTE, phase="Succeeded"))
+    text = drawn(RunProgress([record(10)], 10), replace(NOTE, phase="Succeeded"))
     assert "0.50s" not in text
 
 
@@ -101,20 +103,20 @@ def titles(progress, width):
 
 
 def test_a_narrow_terminal_does_without_the_least_needed_columns():
-    progress = Progress([record(1, **{"validation/accuracy": 0.5})], 10, STAGES)
+    progress = RunProgress([record(1, **{"validation/accuracy": 0.5})], 10, STAGES)
     every = ["step", "reward", "validation", "loss", "KL", "entropy", "clip", "length", "tok/s", "time", "data"]
     assert titles(progress, 80) == [title for title in every if title != "entropy"]
     assert titles(progress, 45) == ["step", "reward", "validation", "loss", "time"]
 
 
 def test_a_column_without_figures_is_not_shown():
-    progress = Progress([{"step": 1, "reward/mean": 0.5, "time/step_seconds": 1.0}], 10)
+    progress = RunProgress([{"step": 1, "reward/mean": 0.5, "time/step_seconds": 1.0}], 10)
     assert titles(progress, 130) == ["step", "reward", "time"]
 
 
 @pytest.mark.parametrize("width", [40, 80, 200])
 def test_any_width_is_fine(width):
-    text = drawn(Progress([record(step) for step in range(20)], 30), width=width)
+    text = drawn(RunProgress([record(step) for step in range(20)], 30), width=width)
     assert all(len(line) <= width for line in text.splitlines())
 
 
@@ -169,11 +171,11 @@ def test_plain_lines_tell_what_a_long_start_does_at_5_10_and_20_seconds(director
 
 def test_a_plain_line_has_every_figure_that_the_step_has():
     first = record(3, **{"validation/accuracy": 0.5})
-    assert step_line(first, Progress([first], 10, STAGES)) == (
+    assert format_step(first, RunProgress([first], 10, STAGES)) == (
         "step 3/10  reward 0.3  validation 0.5  loss -0.0012  kl 0.002  entropy 1.25  clip 0.02  length 34.1  "
         "tokens/s 1.2k  2.0s (rollout 1.5s)  data 1.5 MiB  eta 14.0s"
     )
-    assert step_line({"step": 0, "validation/accuracy": 0.25}, Progress([], 10)) == "step 0/10  validation 0.25"
+    assert format_step({"step": 0, "validation/accuracy": 0.25}, RunProgress([], 10)) == "step 0/10  validation 0.25"
 
 
 def test_a_torn_line_waits_for_its_end(directory):
@@ -181,7 +183,7 @@ def test_a_torn_line_waits_for_its_end(directory):
     with directory.metrics.open("a") as file:
         file.write('{"step": 2, "rew')
     tail = MetricsTail(directory.metrics)
-    assert [each["step"] for each in tail.poll()] == [1]
+    assert [item["step"] for item in tail.poll()] == [1]
     with directory.metrics.open("a") as file:
         file.write('ard/mean": 0.7}\n')
     assert tail.poll() == [{"step": 2, "reward/mean": 0.7}]
@@ -196,7 +198,7 @@ def test_the_summary_says_what_rose_and_where_things_are(directory, monkeypatch)
     write(directory, *records)
     monkeypatch.chdir(directory.path.parent.parent)
     note = replace(NOTE, phase="Succeeded", exit_code=0)
-    assert summary(note, Progress(records, 10), directory, [8, 10], "rljob run job.yaml").splitlines() == [
+    assert summary(note, RunProgress(records, 10), directory, [8, 10], "rljob run job.yaml").splitlines() == [
         "tiny: succeeded after 10 of 10 steps, in 3m05s",
         "  reward      0.3 -> 0.8 (mean of 5 steps), best 1 at step 10",
         "  validation  0.2 -> 0.9, best 0.9 at step 10",
@@ -207,11 +209,11 @@ def test_the_summary_says_what_rose_and_where_things_are(directory, monkeypatch)
 
 
 def test_the_summary_of_a_stopped_run_says_how_to_go_on(directory):
-    text = summary(replace(NOTE, phase="Stopped"), Progress([], 10), directory, [], "rljob run job.yaml")
+    text = summary(replace(NOTE, phase="Stopped"), RunProgress([], 10), directory, [], "rljob run job.yaml")
     assert text.splitlines()[-1] == "  go on       rljob run job.yaml"
 
 
-def test_what_rewards_missed_is_told_per_reward(directory, capsys):
+def test_what_rewards_missed_is_reported_per_reward(directory, capsys):
     first = {"step": 1, "reward/judge/timeouts_total": 2.0, "reward/judge/errors_total": 1.0}
     second = {"step": 2, "reward/judge/retries_total": 4.0, "reward/style": 0.5, "reward/timeouts_total": 2.0}
     assert misses_of([first, second]) == ["reward judge: 2 timed out, 1 failed, and count 0; 4 called again"]

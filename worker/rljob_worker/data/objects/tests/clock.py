@@ -1,6 +1,6 @@
 """Patience whose clock the tests turn: sleeping takes no time."""
 
-from rljob_worker.data.patience import Patience
+from rljob_worker.data.store_retry import StoreRetryPolicy
 
 
 class Clock:
@@ -18,4 +18,4 @@ class Clock:
 
 def patience(clock, seconds=300.0):
     """Draws the longest pause there may be."""
-    return Patience(seconds, clock.read, clock.sleep, lambda least, most: most)
+    return StoreRetryPolicy(seconds, clock.read, clock.sleep, lambda least, most: most)

@@ -7,7 +7,7 @@ from obstore.store import from_url
 
 from rljob_worker.data.objects.store import Span, Store
 from rljob_worker.data.objects.tests.clock import Clock, patience
-from rljob_worker.data.patience import Patience
+from rljob_worker.data.store_retry import StoreRetryPolicy
 from rljob_worker.errors import BadData, InvalidJob
 from rljob_worker.storage.address import Address
 from rljob_worker.storage.tests.azure_server import azure_account
@@ -29,19 +29,19 @@ def store(url):
 
 @pytest.mark.parametrize("below", ["p", "p/*.jsonl", "p/2.jsonl", "**/2.jsonl"])
 def test_azure_gives_what_it_lists_and_what_is_asked_for_by_name(azure, below):
-    found = store(f"az://account/container/{below}")
-    file = found.list_files()[-1]
+    result = store(f"az://account/container/{below}")
+    file = result.list_files()[-1]
     assert (file.path, file.size) == ("az://account/container/p/2.jsonl", len(TWO))
-    assert found.read([Span(file, 0, 9), Span(file, 12, len(TWO))]) == [TWO[:9], TWO[12:]]
+    assert result.read([Span(file, 0, 9), Span(file, 12, len(TWO))]) == [TWO[:9], TWO[12:]]
 
 
 @pytest.mark.parametrize("below", ["p", "p/1.jsonl"])
 def test_a_blob_that_was_replaced_by_one_as_long_is_named(azure, below):
-    found = store(f"az://account/container/{below}")
-    file = found.list_files()[0]
+    result = store(f"az://account/container/{below}")
+    file = result.list_files()[0]
     azure.blobs["container/p/1.jsonl"] = ONE.replace(b"one", b"ONE")
     with pytest.raises(BadData, match=r"az://account/container/p/1.jsonl was replaced while the job read it"):
-        found.read([Span(file, 0, 9)])
+        result.read([Span(file, 0, 9)])
 
 
 def test_azure_refuses_and_has_no_such_container(azure):
@@ -61,10 +61,10 @@ def test_google_gives_what_it_lists(tmp_path, monkeypatch):
         server.put("data", b"")
         server.publish("data/p/1.jsonl", ONE)
         client = from_url("gs://data", client_options={"allow_http": True})
-        found = Store(Address.of("gs://data/p"), Patience(10.0), client)
-        (file,) = found.list_files()
+        result = Store(Address.of("gs://data/p"), StoreRetryPolicy(10.0), client)
+        (file,) = result.list_files()
         assert (file.path, file.size) == ("gs://data/p/1.jsonl", len(ONE))
-        assert found.read([Span(file, 1, 9)]) == [ONE[1:9]]
+        assert result.read([Span(file, 1, 9)]) == [ONE[1:9]]
         server.publish("data/p/1.jsonl", ONE.replace(b"one", b"ONE"))
         with pytest.raises(BadData, match="was replaced"):
-            found.read([Span(file, 1, 9)])
+            result.read([Span(file, 1, 9)])

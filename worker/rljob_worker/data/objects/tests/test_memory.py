@@ -29,12 +29,12 @@ def most_bytes(folder: Path, num_rows: int) -> int:
     source = LineSource("long", file.path, (file,), ("prompt",), SameLines())
     encoder = PromptEncoder(words_tokenizer(), apply_chat_template=False, system_prompt=None)
     tracemalloc.start()
-    found = survey(
+    result = survey(
         source, encoder, prompt="prompt", columns=(), max_tokens=64, max_rows=None, cache_dir=folder / str(num_rows)
     )
     most = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert len(found.places) == num_rows
+    assert len(result.places) == num_rows
     return most
 
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from rljob_api.tests.patience import PATIENCE_SECONDS
+from rljob_api.tests.timeouts import TEST_TIMEOUT_SECONDS
 from rljob_worker.data.listing import DataFile
 from rljob_worker.data.objects.row_groups import MAX_GROUPS_AT_ONCE, ByteCache, RowGroupSource
 from rljob_worker.errors import BadData, StorageError
@@ -62,7 +62,7 @@ class Meeting:
 
     def __init__(self, data: bytes, num_askers: int) -> None:
         self.data = data
-        self.meeting = threading.Barrier(num_askers, timeout=PATIENCE_SECONDS)
+        self.meeting = threading.Barrier(num_askers, timeout=TEST_TIMEOUT_SECONDS)
         self.waits = False
 
     def read(self, spans):
@@ -80,15 +80,15 @@ def test_the_row_groups_of_a_step_are_asked_for_at_once():
     store.waits = True
     # one row of every group, the last group first
     groups = range(MAX_GROUPS_AT_ONCE, -1, -1)
-    found = source.read(np.array([(0, group, group % GROUP_ROWS) for group in groups]))
-    assert found == {"prompt": [f"row {GROUP_ROWS * group + group % GROUP_ROWS}" for group in groups]}
+    result = source.read(np.array([(0, group, group % GROUP_ROWS) for group in groups]))
+    assert result == {"prompt": [f"row {GROUP_ROWS * group + group % GROUP_ROWS}" for group in groups]}
 
 
 def find(cache, key, size):
     """What the cache hands out, and whether it had to be made."""
     made = []
-    found = cache.find_or_make(key, lambda: made.append(key) or (key, size), lambda it: it[1])
-    return found, bool(made)
+    or_make = cache.find_or_make(key, lambda: made.append(key) or (key, size), lambda it: it[1])
+    return or_make, bool(made)
 
 
 def test_what_was_used_last_stays_within_the_bytes():

@@ -172,7 +172,7 @@ def test_any_number_of_ranks_reads_the_same_rows_at_the_same_step(tmp_path, toke
         first = np.arange((step - 1) * batch_size, step * batch_size)
         ranks = [open_s3(tmp_path, tokenizer, path, attempt=attempt, seed=5) for _ in range(num_ranks)]
         return [
-            answer for rank, each in enumerate(ranks) for answer in answers(each, share_of_rank(first, rank, num_ranks))
+            answer for rank, item in enumerate(ranks) for answer in answers(item, share_of_rank(first, rank, num_ranks))
         ]
 
     alone = [read(1, step, "1") for step in range(1, 5)]

@@ -8,7 +8,7 @@ import pytest
 
 from rljob_api.tests.http_server import serving
 from rljob_worker.data.objects.store import Span, Store
-from rljob_worker.data.patience import Patience
+from rljob_worker.data.store_retry import StoreRetryPolicy
 from rljob_worker.storage import connection
 from rljob_worker.storage.address import Address
 
@@ -69,7 +69,7 @@ def patient(monkeypatch):
 
     def read(url):
         monkeypatch.setenv("AWS_ENDPOINT_URL", url)
-        store = Store(Address.of("s3://data/a.jsonl"), Patience(30.0))
+        store = Store(Address.of("s3://data/a.jsonl"), StoreRetryPolicy(30.0))
         (file,) = store.list_files()
         return store.read([Span(file, 0, file.size)])
 

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rljob_worker.data.listing import DataFile
-from rljob_worker.data.objects.store import MAX_GAP_BYTES, MAX_SPAN_BYTES, Span, joined
+from rljob_worker.data.objects.store import MAX_GAP_BYTES, MAX_SPAN_BYTES, Span, coalesced_spans
 
 FILES = [DataFile(name, 1 << 30, "1") for name in "ab"]
 starts = st.integers(0, 6 * MAX_SPAN_BYTES) | st.integers(0, 4 * MAX_GAP_BYTES)
@@ -15,7 +15,7 @@ spans = st.builds(
 
 @given(st.lists(spans, max_size=40))
 def test_every_span_lies_in_the_request_that_is_said_to_hold_it(given):
-    requests, home = joined(given)
+    requests, home = coalesced_spans(given)
     for at, span in zip(home, given, strict=True):
         assert requests[at].file == span.file
         assert requests[at].start <= span.start and span.stop <= requests[at].stop
@@ -26,6 +26,6 @@ def test_every_span_lies_in_the_request_that_is_said_to_hold_it(given):
 def test_neighbours_are_one_request_and_strangers_are_not():
     file, other = FILES
     near, far = Span(file, 100 + MAX_GAP_BYTES, 200 + MAX_GAP_BYTES), Span(file, 1 << 20, (1 << 20) + 1)
-    requests, home = joined([far, Span(file, 0, 100), Span(other, 100, 200), near])
+    requests, home = coalesced_spans([far, Span(file, 0, 100), Span(other, 100, 200), near])
     assert requests == [Span(file, 0, 200 + MAX_GAP_BYTES), far, Span(other, 100, 200)]
     assert home == [1, 0, 2, 0]

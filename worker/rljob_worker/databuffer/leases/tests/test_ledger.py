@@ -32,8 +32,8 @@ def test_an_owner_hands_out_its_own_leases_in_order():
 @pytest.mark.parametrize("num_owners, num_leases", [(1, 3), (1, 0), (4, 3), (3, 0), (2, 2)])
 def test_whoever_asks_gets_all_there_are_and_then_none(num_owners, num_leases):
     owners = ledgers(num_owners)
-    found = [ask(owners, 2, 1, 0, num_leases) for _ in range(num_leases + 2)]
-    assert sorted(found[:num_leases]) == list(range(num_leases)) and found[num_leases:] == [None, None]
+    result = [ask(owners, 2, 1, 0, num_leases) for _ in range(num_leases + 2)]
+    assert sorted(result[:num_leases]) == list(range(num_leases)) and result[num_leases:] == [None, None]
 
 
 @given(

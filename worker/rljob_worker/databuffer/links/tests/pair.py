@@ -14,11 +14,11 @@ import pyarrow as pa
 
 from rljob_api.planning.plan import GroupPlan
 from rljob_worker.arrow_batch import array_over
-from rljob_worker.databuffer.links.book import AddressBook
-from rljob_worker.databuffer.links.connection import Connection
+from rljob_worker.databuffer.links.address_book import AddressBook
+from rljob_worker.databuffer.links.connection import PeerConnection
 from rljob_worker.databuffer.links.fencing import Identity
 from rljob_worker.databuffer.links.links import Links
-from rljob_worker.databuffer.protocol.peer_side import Answer, Envelope, PeerMessage, Question, RecordStream, Ticket
+from rljob_worker.databuffer.protocol.peer_side import Envelope, PeerAnswer, PeerMessage, Question, RecordStream, Ticket
 from rljob_worker.databuffer.routes.hosts import Host
 from rljob_worker.databuffer.server.flight import PeerServer
 from rljob_worker.databuffer.work import Timer
@@ -42,11 +42,11 @@ def record_stream(*ends: Exception, times: int = 1) -> RecordStream:
     return RecordStream(RECORD.schema, records())
 
 
-def streamed(connection: Connection, ticket: bytes, seconds: float = 30.0) -> list[tuple[list[int], bytes]]:
+def streamed(connection: PeerConnection, ticket: bytes, seconds: float = 30.0) -> list[tuple[list[int], bytes]]:
     """What a peer gives for a ticket."""
-    found: list[tuple[list[int], bytes]] = []
-    connection.stream(ticket, seconds, lambda record, checksum: found.append((record.column(0).to_pylist(), checksum)))
-    return found
+    result: list[tuple[list[int], bytes]] = []
+    connection.stream(ticket, seconds, lambda record, checksum: result.append((record.column(0).to_pylist(), checksum)))
+    return result
 
 
 def groups(num_hosts: int = 200, workers_per_host: int = 2) -> list[GroupPlan]:
@@ -83,14 +83,14 @@ class Speaker:
     num_taken: int = 0
     """Envelopes, also empty ones."""
     hears: Callable[[Host, PeerMessage], None] = lambda sender, message: None
-    answers: Callable[[Question], Answer] = lambda question: {"0": {"question": type(question).__name__}}
+    answers: Callable[[Question], PeerAnswer] = lambda question: {"0": {"question": type(question).__name__}}
     streams: Callable[[Ticket], RecordStream] = lambda ticket: record_stream()
 
     def take(self, sender: Host, life: str, envelope: Envelope) -> str:
         self.num_taken += 1
         return self.links.take(sender, life, envelope)
 
-    def answer(self, question: Question) -> Answer:
+    def answer(self, question: Question) -> PeerAnswer:
         return self.answers(question)
 
     def stream(self, ticket: Ticket) -> RecordStream:
@@ -122,7 +122,7 @@ def speaking(
     timer = Timer(lambda error: speaker.failed.append(error))
     timing = {"retry_seconds": 0.5, "start_seconds": 20.0, **options}
     links = Links(
-        book=book if isinstance(book, AddressBook) else AddressBook(str(book), "testing"),
+        address_book=book if isinstance(book, AddressBook) else AddressBook(str(book), "testing"),
         identity=identity(host),
         life=f"{host}-{life}",
         hears=lambda sender, message: speaker.hear(sender, message),

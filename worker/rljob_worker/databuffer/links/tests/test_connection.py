@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.flight as flight
 import pytest
 
-from rljob_api.tests.patience import PATIENCE_SECONDS
-from rljob_worker.databuffer.links.book import AddressBook
-from rljob_worker.databuffer.links.connection import MAX_BYTES, OPTIONS, STREAM_OPTIONS, Connection
+from rljob_api.tests.timeouts import TEST_TIMEOUT_SECONDS
+from rljob_worker.databuffer.links.address_book import AddressBook
+from rljob_worker.databuffer.links.connection import MAX_BYTES, OPTIONS, STREAM_OPTIONS, PeerConnection
 from rljob_worker.databuffer.links.tests.pair import (
     CHECKSUM,
     READ,
@@ -78,8 +78,8 @@ def peer() -> Iterator[tuple[Side, str]]:
         yield side, f"127.0.0.1:{server.port}"
 
 
-def to(address: str, clock: Clock | None = None) -> Connection:
-    return Connection(PEER, AddressBook(address, "testing"), identity(HERE), "ours", clock or Clock())
+def to(address: str, clock: Clock | None = None) -> PeerConnection:
+    return PeerConnection(PEER, AddressBook(address, "testing"), identity(HERE), "ours", clock or Clock())
 
 
 def test_what_is_asked_of_grpc():
@@ -204,7 +204,7 @@ class CountingBook(AddressBook):
 
 def test_a_name_is_looked_up_anew_when_a_peer_does_not_answer_for_a_while(peer: tuple[Side, str]):
     clock, book = Clock(), CountingBook(peer[1], "testing")
-    connection = Connection(PEER, book, identity(HERE), "ours", clock)
+    connection = PeerConnection(PEER, book, identity(HERE), "ours", clock)
 
     def asked() -> int:
         connection.act("ask", QUESTION, 5.0)
@@ -228,7 +228,7 @@ def test_a_name_is_looked_up_anew_when_a_peer_does_not_answer_for_a_while(peer: 
 
 def test_streams_have_a_connection_of_their_own_that_is_kept_and_made_anew(peer: tuple[Side, str]):
     clock, book = Clock(), CountingBook(peer[1], "testing")
-    connection = Connection(PEER, book, identity(HERE), "ours", clock)
+    connection = PeerConnection(PEER, book, identity(HERE), "ours", clock)
 
     def lookups() -> int:
         assert streamed(connection, TICKET) == [READ, READ]
@@ -256,8 +256,8 @@ def test_a_stream_that_is_not_read_to_its_end_is_cancelled_and_the_next_is_whole
 
     connection = to(address)
     with pytest.raises(BadData, match="^no place for it$"):
-        connection.stream(TICKET, PATIENCE_SECONDS, refuse)
-    assert ended.wait(PATIENCE_SECONDS)
+        connection.stream(TICKET, TEST_TIMEOUT_SECONDS, refuse)
+    assert ended.wait(TEST_TIMEOUT_SECONDS)
     side.batches = 2
     assert streamed(connection, TICKET) == [READ, READ]
     connection.close()
@@ -270,7 +270,7 @@ def test_several_streams_of_one_peer_are_read_at_once(peer: tuple[Side, str]):
         inner.append(streamed(connection, TICKET))  # while the other one waits
         outer.append((record.column(0).to_pylist(), checksum))
 
-    connection.stream(TICKET, PATIENCE_SECONDS, take)
+    connection.stream(TICKET, TEST_TIMEOUT_SECONDS, take)
     assert outer == [READ, READ] and inner == [[READ, READ]] * 2
     connection.close()
 

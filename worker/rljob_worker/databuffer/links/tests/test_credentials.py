@@ -33,18 +33,23 @@ def error_of(place: Path, now: datetime = NOW) -> RLJobError:
 
 
 def test_files_of_this_host_are_read_and_the_key_is_never_shown(place: Path):
-    found = read_credentials(place, NAMES, NOW)
-    assert found.authority == (place / "ca.crt").read_bytes() and found.key == (place / "tls.key").read_bytes()
-    assert "PRIVATE" not in repr(found)
+    credentials = read_credentials(place, NAMES, NOW)
+    assert (
+        credentials.authority == (place / "ca.crt").read_bytes() and credentials.key == (place / "tls.key").read_bytes()
+    )
+    assert "PRIVATE" not in repr(credentials)
     assert {stat.S_IMODE(path.stat().st_mode) for path in place.iterdir()} == {0o600}
     assert stat.S_IMODE(place.stat().st_mode) == 0o700
 
 
 def test_files_are_read_once(place: Path):
-    found = read_credentials(place, NAMES, NOW)
+    credentials = read_credentials(place, NAMES, NOW)
     shutil.rmtree(place)
-    assert found.of_server()["verify_client"] and found.of_server()["root_certificates"] == found.authority
-    assert found.of_client()["tls_root_certs"] == found.authority
+    assert (
+        credentials.of_server()["verify_client"]
+        and credentials.of_server()["root_certificates"] == credentials.authority
+    )
+    assert credentials.of_client()["tls_root_certs"] == credentials.authority
 
 
 @pytest.mark.parametrize("name", ["ca.crt", "tls.crt", "tls.key"])

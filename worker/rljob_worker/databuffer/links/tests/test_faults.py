@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from rljob_api.vocabulary.exit_codes import ExitCode
 from rljob_worker.databuffer.links.faults import (
     broken_by,
-    cause_of,
+    error_from,
     errors_of,
     from_flight,
     to_flight,
@@ -35,7 +35,7 @@ KINDS = [
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_error_of_ours_is_the_same_at_the_other_end(kind: type[RLJobError]):
-    for again in (from_flight(to_flight(kind("what failed")), WHOM), cause_of(broken_by(kind("what failed")))):
+    for again in (from_flight(to_flight(kind("what failed")), WHOM), error_from(broken_by(kind("what failed")))):
         assert type(again) is kind and str(again) == "what failed"
 
 
@@ -61,7 +61,7 @@ def test_a_message_is_cut_to_what_a_call_carries():
 
 @given(st.text(), st.text())
 def test_a_kind_that_is_none_of_ours_is_a_bug(kind: str, words: str):
-    error = cause_of(Broken(kind, words))
+    error = error_from(Broken(kind, words))
     if kind not in {known.__name__ for known in (*KINDS, Away, Damaged, Elsewhere)}:
         assert type(error) is Bug and str(error) == f"{kind[:80]}: {words}"
         assert error.exit_code is ExitCode.BUG

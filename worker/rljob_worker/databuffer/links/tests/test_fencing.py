@@ -8,17 +8,17 @@ from hypothesis import strategies as st
 
 from rljob_worker.databuffer.links.fencing import (
     DATA_BUFFER,
+    BufferService,
     Fence,
     Identity,
     Lie,
-    Side,
     check_caller,
     headers_of,
     read_headers,
 )
 from rljob_worker.databuffer.links.tests.pair import PLAN, groups, identity
 from rljob_worker.databuffer.protocol.errors import Refused
-from rljob_worker.databuffer.routes.hosts import Host, Worker
+from rljob_worker.databuffer.routes.hosts import Host, WorkerId
 from rljob_worker.errors import InvalidJob
 
 A, B = Host("a", 0), Host("b", 0)
@@ -29,7 +29,7 @@ def headers(caller: Identity, expected: str | None = None) -> dict[str, list[Any
     return {name.decode(): [value.decode()] for name, value in headers_of(caller, A, "ours", expected)}
 
 
-def why(caller: Identity, side: Side, ours: Identity | None = None, to: Host | None = None) -> str | None:
+def why(caller: Identity, side: BufferService, ours: Identity | None = None, to: Host | None = None) -> str | None:
     """Why a caller who means this data buffer, or another one, is not let in."""
     ours = ours or identity(A)
     try:
@@ -42,7 +42,7 @@ def why(caller: Identity, side: Side, ours: Identity | None = None, to: Host | N
 def test_an_identity_is_read_as_it_was_shown():
     caller = identity(Host("b", 3), rank=7)
     assert read_headers(headers(caller)) == caller
-    assert caller.worker == Worker("b", 7) and caller.pod == Host("b", 3)
+    assert caller.worker == WorkerId("b", 7) and caller.pod == Host("b", 3)
     assert read_headers(headers(identity(B))).rank == DATA_BUFFER == -1
     assert headers(caller)["x-rljob-life"] == ["ours"] and headers(caller)["x-rljob-to"] == ["a-0"]
     assert "x-rljob-expects" not in headers(caller)
@@ -53,12 +53,15 @@ def test_nobody_shows_an_empty_token():
     with pytest.raises(InvalidJob, match="RLJOB_TOKEN_FILE is empty"):
         headers_of(identity(A, token=""), B, "life", None)
     with pytest.raises(InvalidJob, match="RLJOB_TOKEN_FILE is empty"):
-        Fence(identity(A, token=""), "life", Side.PEERS, groups())
+        Fence(identity(A, token=""), "life", BufferService.PEERS, groups())
 
 
 @pytest.mark.parametrize("caller", [identity(B, token=""), identity(B)])
 def test_an_empty_token_is_never_accepted(caller: Identity):
-    assert why(caller, Side.PEERS, identity(A, token="")) == "this data buffer has no token: RLJOB_TOKEN_FILE is empty"
+    assert (
+        why(caller, BufferService.PEERS, identity(A, token=""))
+        == "this data buffer has no token: RLJOB_TOKEN_FILE is empty"
+    )
 
 
 @pytest.mark.parametrize(
@@ -79,8 +82,8 @@ def test_an_empty_token_is_never_accepted(caller: Identity):
     ],
 )
 def test_a_stranger_among_the_peers_is_refused_by_name(lie: dict[str, Any], reason: str):
-    assert why(identity(B), Side.PEERS) is None and why(identity(Host("b", 3)), Side.PEERS) is None
-    assert why(identity(B, **lie), Side.PEERS) == reason
+    assert why(identity(B), BufferService.PEERS) is None and why(identity(Host("b", 3)), BufferService.PEERS) is None
+    assert why(identity(B, **lie), BufferService.PEERS) == reason
 
 
 @pytest.mark.parametrize(
@@ -97,15 +100,15 @@ def test_a_stranger_among_the_peers_is_refused_by_name(lie: dict[str, Any], reas
 )
 def test_a_stranger_among_the_workers_is_refused_by_name(lie: dict[str, Any], reason: str):
     for rank in (0, 1):
-        assert why(identity(A, rank=rank), Side.WORKERS) is None
-    assert why(identity(Host("b", 3), rank=7), Side.WORKERS, identity(Host("b", 3))) is None
-    assert why(identity(A, **{"rank": 1, **lie}), Side.WORKERS) == reason
+        assert why(identity(A, rank=rank), BufferService.WORKERS) is None
+    assert why(identity(Host("b", 3), rank=7), BufferService.WORKERS, identity(Host("b", 3))) is None
+    assert why(identity(A, **{"rank": 1, **lie}), BufferService.WORKERS) == reason
 
 
 def test_who_means_another_one_is_sent_elsewhere():
-    assert why(identity(B), Side.PEERS, to=Host("a", 1)) == "Elsewhere: this is the data buffer of host a-0"
+    assert why(identity(B), BufferService.PEERS, to=Host("a", 1)) == "Elsewhere: this is the data buffer of host a-0"
     # a host whose own address another one had before
-    assert why(identity(A), Side.PEERS, to=B) == "Elsewhere: this is the data buffer of host a-0"
+    assert why(identity(A), BufferService.PEERS, to=B) == "Elsewhere: this is the data buffer of host a-0"
 
 
 @pytest.mark.parametrize("name", ["token", "attempt", "plan", "group", "host", "rank"])
@@ -148,5 +151,5 @@ def test_whatever_is_shown_is_read_or_refused(lies: dict[str, list[str]]):
     except Lie as error:
         assert str(error).startswith("a call") and len(str(error)) < 200
     else:
-        assert why(caller, Side.PEERS) is None or set(lies) & set(headers(identity(B)))
+        assert why(caller, BufferService.PEERS) is None or set(lies) & set(headers(identity(B)))
         assert len(PLAN) == 64

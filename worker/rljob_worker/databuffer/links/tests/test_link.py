@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rljob_worker.databuffer.links.link import Inbox, Link, Lost, Start, Wait, size_of
+from rljob_worker.databuffer.links.link import Link, LinkLost, MessageReceiver, StartCall, Wait, size_of
 from rljob_worker.databuffer.protocol.errors import Bug, Malformed, Refused
 from rljob_worker.databuffer.protocol.peer_side import Down, Envelope, PeerMessage, RowsTaken, SourceClosed
 from rljob_worker.databuffer.routes.hosts import Host
@@ -32,16 +32,16 @@ def carry(link: Link, now: float) -> list[int]:
 
 def test_what_is_sent_while_a_call_is_under_way_goes_with_the_next():
     link = Link()
-    assert link.send(message(0)) == Start(suspect=False)
+    assert link.send(message(0)) == StartCall(suspect=False)
     assert link.send(message(1)) is None
     envelope, _ = link.envelope(0.0)
     assert (envelope.first, steps_of(envelope)) == (0, [0, 1])
     assert link.send(message(2)) is None and not link.is_drained
-    assert link.carried(1.0) == Start(suspect=False)
+    assert link.carried(1.0) == StartCall(suspect=False)
     envelope, _ = link.envelope(0.0)
     assert (envelope.first, steps_of(envelope)) == (2, [2])
     assert link.carried(2.0) is None and link.is_drained
-    assert link.send(message(3)) == Start(suspect=False)
+    assert link.send(message(3)) == StartCall(suspect=False)
     assert link.envelope(0.0)[0].first == 3
 
 
@@ -71,7 +71,7 @@ def test_retries_come_after_50_ms_growing_to_half_a_second_and_start_again_after
     waits = []
     for _ in range(6):
         waits.append(link.failed(1.0, 100.0, timed_out=False))
-        assert link.due() == Start(suspect=False)
+        assert link.due() == StartCall(suspect=False)
     assert waits == [Wait(0.05), Wait(0.1), Wait(0.2), Wait(0.4), Wait(0.5), Wait(0.5)]
     assert carry(link, 2.0) == [0]
     link.send(message(1))
@@ -82,14 +82,14 @@ def test_a_call_that_ran_out_of_time_makes_the_next_one_suspect_until_one_is_ans
     link = Link()
     link.send(message(0))
     link.failed(1.0, 100.0, timed_out=True)
-    assert link.due() == Start(suspect=True)
+    assert link.due() == StartCall(suspect=True)
     link.failed(2.0, 100.0, timed_out=False)
-    assert link.due() == Start(suspect=False)
+    assert link.due() == StartCall(suspect=False)
     link.failed(3.0, 100.0, timed_out=True)
     link.due()
     link.send(message(1))
     assert carry(link, 4.0) == [0, 1]
-    assert link.send(message(2)) == Start(suspect=False)
+    assert link.send(message(2)) == StartCall(suspect=False)
 
 
 def test_a_peer_is_lost_when_it_has_been_away_for_its_window():
@@ -99,7 +99,7 @@ def test_a_peer_is_lost_when_it_has_been_away_for_its_window():
     link.due()
     assert link.failed(14.9, 5.0, timed_out=False) == Wait(0.1)
     link.due()
-    assert link.failed(15.0, 5.0, timed_out=False) == Lost(10.0)
+    assert link.failed(15.0, 5.0, timed_out=False) == LinkLost(10.0)
     assert link.is_over and link.is_drained
     assert link.send(message(1)) is None and link.is_drained
     assert link.due() is None and link.carried(16.0) is None and link.failed(99.0, 5.0, timed_out=False) is None
@@ -116,7 +116,7 @@ def test_a_success_ends_the_time_away():
     assert link.failed(16.0, 5.0, timed_out=False) == Wait(0.05)
     link.due()
     link.envelope(20.9)
-    assert link.failed(21.0, 5.0, timed_out=False) == Lost(16.0)
+    assert link.failed(21.0, 5.0, timed_out=False) == LinkLost(16.0)
 
 
 def test_a_peer_that_comes_back_during_a_call_gets_one_more_call():
@@ -132,7 +132,7 @@ def test_a_peer_that_comes_back_during_a_call_gets_one_more_call():
     link.due()
     link.envelope(15.2)
     link.hear(15.5)  # it speaks, and still does not hear
-    assert link.failed(15.7, 5.0, timed_out=True) == Lost(10.0)
+    assert link.failed(15.7, 5.0, timed_out=True) == LinkLost(10.0)
 
 
 def test_a_peer_heard_before_a_call_began_is_lost_with_it():
@@ -142,19 +142,19 @@ def test_a_peer_heard_before_a_call_began_is_lost_with_it():
     link.due()
     link.hear(15.0)
     link.envelope(15.0)
-    assert link.failed(15.5, 5.0, timed_out=True) == Lost(10.0)
+    assert link.failed(15.5, 5.0, timed_out=True) == LinkLost(10.0)
 
 
 def test_a_silent_peer_is_called_with_an_empty_envelope_after_two_seconds():
     link = Link()
-    assert link.look_after(0.0) == Start(suspect=False)
+    assert link.look_after(0.0) == StartCall(suspect=False)
     assert link.look_after(0.0) is None
     assert link.envelope(0.0)[0] == Envelope(0, ())
     assert link.carried(1.0) is None and link.heard == 1.0
     assert link.look_after(2.9) is None
     link.hear(2.5)
     assert link.look_after(4.4) is None
-    assert link.look_after(4.5) == Start(suspect=False)
+    assert link.look_after(4.5) == StartCall(suspect=False)
 
 
 def test_a_peer_that_left_gets_what_it_still_takes_and_is_never_lost():
@@ -163,7 +163,7 @@ def test_a_peer_that_left_gets_what_it_still_takes_and_is_never_lost():
     link.leave()
     assert carry(link, 1.0) == [0]
     assert link.look_after(100.0) is None
-    assert link.send(message(1)) == Start(suspect=False)
+    assert link.send(message(1)) == StartCall(suspect=False)
     assert link.failed(200.0, 0.0, timed_out=False) is None
     assert link.is_over and link.is_drained
 
@@ -171,14 +171,14 @@ def test_a_peer_that_left_gets_what_it_still_takes_and_is_never_lost():
 # ---- the inbox
 
 
-def listening(fails: Callable[[RLJobError], None] = lambda error: None) -> tuple[Inbox, list[int]]:
+def listening(fails: Callable[[RLJobError], None] = lambda error: None) -> tuple[MessageReceiver, list[int]]:
     heard: list[int] = []
 
     def hear(sender: Host, said: PeerMessage) -> None:
         assert isinstance(said, RowsTaken)
         heard.append(said.step)
 
-    return Inbox(hear, fails), heard
+    return MessageReceiver(hear, fails), heard
 
 
 def envelope_of(first: int, count: int) -> Envelope:
@@ -225,7 +225,7 @@ def test_what_a_handler_raises_is_told_by_name_and_the_sender_goes_on(raised: Ex
         if said == message(1):
             raise raised
 
-    inbox = Inbox(hear, failed.append)
+    inbox = MessageReceiver(hear, failed.append)
     inbox.take(A, "life", envelope_of(0, 3))
     inbox.take(A, "life", envelope_of(0, 3))
     assert heard == [message(0), message(1), message(2)]
@@ -240,7 +240,7 @@ def test_a_message_is_named_by_what_it_is_about():
     def hear(sender: Host, said: PeerMessage) -> None:
         raise BadData("no")
 
-    inbox = Inbox(hear, failed.append)
+    inbox = MessageReceiver(hear, failed.append)
     inbox.take(A, "life", Envelope(0, (Down("verdict", 7, b""), SourceClosed("weights", 3, 0, 1))))
     assert [str(error) for error in failed] == [
         "Down from host a-0, topic verdict, step 7: no",
@@ -279,7 +279,7 @@ def test_every_message_is_heard_once_and_in_order_whatever_fails(events: list[st
             if event == "carried but not answered":
                 inbox.take(A, "life", called[-1])
             under_way, effect = False, link.failed(now, 1e9, timed_out=event != "not carried")
-        if isinstance(effect, Start):
+        if isinstance(effect, StartCall):
             assert not under_way, "at most one call"
             under_way = True
             called.append(link.envelope(0.0)[0])

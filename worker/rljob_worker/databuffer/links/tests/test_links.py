@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from rljob_worker.databuffer.links import connection
-from rljob_worker.databuffer.links.book import AddressBook
+from rljob_worker.databuffer.links.address_book import AddressBook
 from rljob_worker.databuffer.links.connection import MAX_BYTES
 from rljob_worker.databuffer.links.links import (
     BYTES_PER_SECOND,
@@ -26,9 +26,9 @@ from rljob_worker.databuffer.protocol.codec import sealed
 from rljob_worker.databuffer.protocol.errors import Away, Bug, Elsewhere, Malformed, Refused
 from rljob_worker.databuffer.protocol.peer_side import (
     ChunkTicket,
+    Departure,
     Down,
     Envelope,
-    Leaving,
     PeerMessage,
     RowsTaken,
     WhatDoTheyDo,
@@ -211,9 +211,9 @@ def test_a_watched_peer_that_ends_is_lost_and_one_that_left_is_not(tmp_path: Pat
     with two(tmp_path) as (a, b):
         a.links.watch([B])
         b.links.watch([A])
-        b.links.send(A, Leaving())
+        b.links.send(A, Departure())
         assert b.links.flush(30.0)
-        a.links.leaving(B)
+        a.links.peer_leaves(B)
         a.links.send(B, message(0))
         assert a.links.flush(30.0) and b.messages == [message(0)]
         assert b.server is not None and a.server is not None
@@ -243,7 +243,7 @@ def test_whoever_takes_the_place_of_a_peer_that_left_is_no_matter(tmp_path: Path
         write_book(book, {"a": [a.address], "b": [b.address]})
         a.links.send(B, message(0))
         assert a.links.flush(30.0) and b.server is not None
-        a.links.leaving(B)
+        a.links.peer_leaves(B)
         port = b.server.port
         b.server.shutdown()
         with speaking(B, book, "second", port=port) as another:
@@ -368,7 +368,7 @@ def test_a_peer_whose_data_plane_is_broken_is_lost_by_the_cause(tmp_path: Path, 
     with two(tmp_path) as (a, b):
         b.take = breaks  # type: ignore[method-assign]
         a.links.watch([B])  # it has nothing to say
-        (error,) = wait_for(lambda: [each for _, each in a.lost] + a.failed)
+        (error,) = wait_for(lambda: [item for _, item in a.lost] + a.failed)
         assert (type(error), str(error)) == (type(cause), str(cause))
 
 
@@ -435,7 +435,7 @@ def test_an_address_that_leads_elsewhere_is_looked_up_again(monkeypatch: pytest.
         names.addresses |= {b.host: b.address, c.host: c.address}
         assert a.links.flush(30.0)
         assert (b.messages, c.messages) == ([message(0)], [message(1)])
-        assert [each.lost + each.failed for each in (a, b, c)] == [[], [], []]
+        assert [item.lost + item.failed for item in (a, b, c)] == [[], [], []]
 
 
 def test_an_address_that_leads_elsewhere_for_too_long_is_named(monkeypatch: pytest.MonkeyPatch):

@@ -8,8 +8,8 @@ from typing import Any
 import pyarrow.flight as flight
 import pytest
 
-from rljob_worker.databuffer.links.book import AddressBook
-from rljob_worker.databuffer.links.connection import Connection, ask_all
+from rljob_worker.databuffer.links.address_book import AddressBook
+from rljob_worker.databuffer.links.connection import PeerConnection, ask_all
 from rljob_worker.databuffer.links.faults import to_flight
 from rljob_worker.databuffer.links.tests.pair import identity
 from rljob_worker.databuffer.protocol.codec import encode, opened, sealed
@@ -32,17 +32,19 @@ class Answering(flight.FlightServerBase):  # type: ignore[misc]
 
 
 @contextlib.contextmanager
-def peers(*answers: Callable[[], bytes]) -> Iterator[dict[Host, Connection]]:
+def peers(*answers: Callable[[], bytes]) -> Iterator[dict[Host, PeerConnection]]:
     """Connections to data buffers that answer so."""
     with contextlib.ExitStack() as stack:
         servers = [stack.enter_context(Answering(answer)) for answer in answers]
         yield {
-            host: Connection(host, AddressBook(f"127.0.0.1:{server.port}", "testing"), identity(Host("a", 0)), "life")
+            host: PeerConnection(
+                host, AddressBook(f"127.0.0.1:{server.port}", "testing"), identity(Host("a", 0)), "life"
+            )
             for host, server in zip(PEERS, servers, strict=False)
         }
 
 
-def ask(connections: dict[Host, Connection], seconds: float = 10.0) -> dict[Host, Any]:
+def ask(connections: dict[Host, PeerConnection], seconds: float = 10.0) -> dict[Host, Any]:
     question: Question = WhatDoTheyDo()
     return dict(ask_all(connections, question, seconds))
 
@@ -74,7 +76,7 @@ def test_a_peer_that_hangs_costs_the_time_and_no_more():
 class Noisy:
     """A connection that damages the first answers."""
 
-    whom = "the data buffer of host b-0"
+    peer_name = "the data buffer of host b-0"
 
     def __init__(self, num_damaged: int) -> None:
         self.num_damaged = num_damaged
@@ -94,7 +96,7 @@ def test_a_question_is_asked_again_once_if_the_answer_was_damaged():
 class Deaf:
     """A connection whose calls do not end with their time."""
 
-    whom = "the data buffer of host b-0"
+    peer_name = "the data buffer of host b-0"
 
     def __init__(self) -> None:
         self.go_on = threading.Event()

@@ -12,17 +12,17 @@ import pyarrow.flight as flight
 import pytest
 
 from rljob_api.certificates import issue
-from rljob_api.tests.patience import PATIENCE_SECONDS
-from rljob_worker.databuffer.links.book import AddressBook
-from rljob_worker.databuffer.links.connection import Connection
-from rljob_worker.databuffer.links.credentials import Credentials
+from rljob_api.tests.timeouts import TEST_TIMEOUT_SECONDS
+from rljob_worker.databuffer.links.address_book import AddressBook
+from rljob_worker.databuffer.links.connection import PeerConnection
+from rljob_worker.databuffer.links.credentials import TlsCredentials
 from rljob_worker.databuffer.links.tests.pair import READ, groups, identity, record_stream, streamed
 from rljob_worker.databuffer.protocol.codec import encode
 from rljob_worker.databuffer.protocol.errors import Away, Elsewhere, Refused
 from rljob_worker.databuffer.protocol.peer_side import (
-    Answer,
     ChunkTicket,
     Envelope,
+    PeerAnswer,
     Question,
     RecordStream,
     Ticket,
@@ -48,7 +48,7 @@ class Side:
     def take(self, sender: Host, life: str, envelope: Envelope) -> str:
         raise AssertionError("nobody sends")
 
-    def answer(self, question: Question) -> Answer:
+    def answer(self, question: Question) -> PeerAnswer:
         self.num_calls += 1
         return {}
 
@@ -67,27 +67,27 @@ class Attempt:
         hosts = {"a-0": ("127.0.0.1",), "b-0": (address,)}
         write_issued(issue(job, 1, hosts, datetime.now(UTC) - ago), self.place)
 
-    def of(self, host: str, authority_of: "Attempt | None" = None) -> Credentials:
+    def of(self, host: str, authority_of: "Attempt | None" = None) -> TlsCredentials:
         trusted = (authority_of or self).place / host / "ca.crt"
         place = self.place / host
-        return Credentials(
+        return TlsCredentials(
             place, trusted.read_bytes(), (place / "tls.crt").read_bytes(), (place / "tls.key").read_bytes()
         )
 
 
 @contextlib.contextmanager
-def peer(credentials: Credentials | None) -> Iterator[tuple[Side, str]]:
+def peer(credentials: TlsCredentials | None) -> Iterator[tuple[Side, str]]:
     side = Side()
     with PeerServer("127.0.0.1:0", identity(PEER), "theirs", groups(), side, credentials) as server:
         yield side, f"127.0.0.1:{server.port}"
 
 
-def to(address: str, credentials: Credentials | None, host: Host = HERE) -> Connection:
+def to(address: str, credentials: TlsCredentials | None, host: Host = HERE) -> PeerConnection:
     book = AddressBook(address, "testing")
-    return Connection(PEER, book, identity(host), "ours", credentials=credentials)
+    return PeerConnection(PEER, book, identity(host), "ours", credentials=credentials)
 
 
-def refusals(connection: Connection, kind: type[PeerLost] = Refused) -> list[str]:
+def refusals(connection: PeerConnection, kind: type[PeerLost] = Refused) -> list[str]:
     """Refusals of an action and of a stream. kind: Elsewhere if it may be another server than the one that is meant."""
     with pytest.raises(kind) as of_action:
         connection.act("ask", QUESTION, 5.0)
@@ -111,7 +111,7 @@ def test_the_token_is_asked_for_as_well(tmp_path: Path):
     ours = Attempt(tmp_path)
     with peer(ours.of("b-0")) as (side, address):
         book, guessing = AddressBook(address, "testing"), identity(HERE, token="guessed")
-        for said in refusals(Connection(PEER, book, guessing, "ours", credentials=ours.of("a-0")), Elsewhere):
+        for said in refusals(PeerConnection(PEER, book, guessing, "ours", credentials=ours.of("a-0")), Elsewhere):
             assert said == "the data buffer of host b-0 refused the call: a-0 does not have the token of this job"
         assert side.num_calls == 0
 
@@ -187,7 +187,11 @@ def test_who_shows_no_certificate_is_not_served(tmp_path: Path):
     with peer(ours.of("b-0")) as (side, address):
         nameless = flight.FlightClient(f"grpc+tls://{address}", tls_root_certs=ours.of("a-0").authority)
         with pytest.raises(flight.FlightUnavailableError):
-            list(nameless.do_action(flight.Action("ask", QUESTION), flight.FlightCallOptions(timeout=PATIENCE_SECONDS)))
+            list(
+                nameless.do_action(
+                    flight.Action("ask", QUESTION), flight.FlightCallOptions(timeout=TEST_TIMEOUT_SECONDS)
+                )
+            )
         nameless.close()
         assert side.num_calls == 0
 

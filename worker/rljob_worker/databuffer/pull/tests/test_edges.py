@@ -3,7 +3,7 @@
 import pytest
 
 from rljob_worker.databuffer.protocol.errors import OutOfOrder
-from rljob_worker.databuffer.pull.edges import MAX_OPEN_STEPS, Edges, EdgeStep, Part, Phase, Share
+from rljob_worker.databuffer.pull.edges import MAX_OPEN_STEPS, ConsumerShare, Edges, EdgeStep, ProducerPart, SharePhase
 from rljob_worker.databuffer.routes.hosts import Host
 from rljob_worker.databuffer.routes.stage_route import stage_routes
 from rljob_worker.databuffer.rows.tests.batches import batch_of, stored
@@ -21,13 +21,13 @@ def edges(here: Host, kept_steps: int = 2) -> Edges:
 
 def read(state: EdgeStep, *shares: int) -> None:
     for number in shares:
-        state.share(number).phase = Phase.OVER
+        state.share(number).phase = SharePhase.OVER
 
 
-def part() -> Part:
+def part() -> ProducerPart:
     segment = Segments(4096).try_reserve(Item(EDGE, 1, "part", 0), 1)
     assert segment is not None
-    return Part(segment, stored(batch_of([0])))
+    return ProducerPart(segment, stored(batch_of([0])))
 
 
 def test_steps_are_forgotten_once_they_are_over_and_far_enough_behind():
@@ -99,11 +99,11 @@ def test_no_more_than_so_many_steps_are_open():
 
 
 def test_seconds_of_a_share():
-    asked_first = Share(0, wanted_at=10.0, offered_at=13.0, ready_at=14.0)
+    asked_first = ConsumerShare(0, wanted_at=10.0, offered_at=13.0, ready_at=14.0)
     assert (asked_first.producer_seconds, asked_first.transfer_seconds) == (3.0, 1.0)
-    there_first = Share(0, wanted_at=10.0, offered_at=7.0, ready_at=14.0)
+    there_first = ConsumerShare(0, wanted_at=10.0, offered_at=7.0, ready_at=14.0)
     assert (there_first.producer_seconds, there_first.transfer_seconds) == (0.0, 4.0)
-    assert Share(0, wanted_at=10.0, offered_at=13.0).transfer_seconds == 0.0
+    assert ConsumerShare(0, wanted_at=10.0, offered_at=13.0).transfer_seconds == 0.0
 
 
 def test_what_is_known_of_a_step():

@@ -13,9 +13,9 @@ from rljob_worker.databuffer.protocol.errors import Malformed, OutOfOrder
 from rljob_worker.databuffer.protocol.peer_side import RowsOffered, RowsTaken
 from rljob_worker.databuffer.protocol.worker_side import ReserveRows, SealRows
 from rljob_worker.databuffer.pull.consuming import why_not_ready
-from rljob_worker.databuffer.pull.edges import Phase
-from rljob_worker.databuffer.routes.assignment import Layout
-from rljob_worker.databuffer.routes.hosts import Host, Worker
+from rljob_worker.databuffer.pull.edges import SharePhase
+from rljob_worker.databuffer.routes.assignment import ProducerLayout
+from rljob_worker.databuffer.routes.hosts import Host, WorkerId
 from rljob_worker.databuffer.rows.arrangement import Header
 from rljob_worker.databuffer.rows.segment import Views, contents_of, plan_contents, write
 from rljob_worker.databuffer.rows.tests.batches import same
@@ -51,9 +51,9 @@ def take_all(job, step):
     """What every consumer gets, copied and given back."""
     got = []
     for worker in consumers(job):
-        found = job.get(worker, step, EDGE)
-        assert found is not None, [share.phase for _, share in want_all(job, step)]
-        got.append(found.take(np.arange(len(found))))
+        result = job.get(worker, step, EDGE)
+        assert result is not None, [share.phase for _, share in want_all(job, step)]
+        got.append(result.take(np.arange(len(result))))
     for worker in consumers(job):
         job.release(worker, step, EDGE)
     return got
@@ -148,21 +148,21 @@ def test_a_share_that_is_not_there_says_what_it_waits_for():
     head = "stage b waited 2.5 s for rows of edge a->b, step 1. "
     assert why_not_ready(state, share, segments, 2.5, ["x", "y"]) == head + "Missing: x; y"
     assert why_not_ready(state, share, segments, 2.5, []) == head + "Everything has been offered"
-    share.phase, share.left, share.remote_bytes = Phase.DATA, {Host("rollout", 1), Host("rollout", 0)}, 1234
+    share.phase, share.left, share.remote_bytes = SharePhase.DATA, {Host("rollout", 1), Host("rollout", 0)}, 1234
     on_the_way = "On the way: rows of host rollout-0, rollout-1; 1,234 bytes have come so far"
     assert why_not_ready(state, share, segments, 2.5, []) == head + on_the_way
 
 
 def test_a_part_that_is_a_share_is_read_where_it_lies():
     job = Job(plan_of([group("train", 1, 1, ["a", "b"])], in_one_place(), {EDGE: COLUMNS}))
-    me = Worker("train", 0)
+    me = WorkerId("train", 0)
     host = job.buffer_of(me)
     assert job.put(me, 1, EDGE, part(job.plan, 1, 0, 1))
     before = host.segments.memory.used
     job.want(me, 1, EDGE)
     job.go_on()
-    found = job.get(me, 1, EDGE)
-    assert found is not None and np.shares_memory(found["ids"].values, host.memory)
+    result = job.get(me, 1, EDGE)
+    assert result is not None and np.shares_memory(result["ids"].values, host.memory)
     assert host.segments.memory.used == before
     job.release(me, 1, EDGE)
     assert job.held_bytes() == {}
@@ -274,12 +274,12 @@ def test_eight_shares_that_fill_nine_tenths_of_an_arena_all_find_room(seed, bala
 def test_shares_of_one_host_take_turns_when_there_is_room_for_one():
     # the part takes 137 pages, all there are; each of its halves takes 69
     job = Job(two_stages((1, 1), (1, 2), batch_size=2, group_size=1), capacity=137 * 4096)
-    assert job.put(Worker("rollout", 0), 1, EDGE, part(job.plan, 1, 0, 1, [35_000, 35_000]))
+    assert job.put(WorkerId("rollout", 0), 1, EDGE, part(job.plan, 1, 0, 1, [35_000, 35_000]))
     want_all(job, 1)
     job.go_on()
     phases = sorted(share.phase.name for _, share in want_all(job, 1))
     assert phases == ["READY", "ROOM"]
-    state, waiting = next((state, share) for state, share in want_all(job, 1) if share.phase is Phase.ROOM)
+    state, waiting = next((state, share) for state, share in want_all(job, 1) if share.phase is SharePhase.ROOM)
     words = why_not_ready(state, waiting, job.buffer(Host("train", 0)).segments, 2.0, [])
     assert "no room for share" in words and "not yet read by rank" in words
     ready = next(worker for worker in consumers(job) if job.get(worker, 1, EDGE) is not None)
@@ -326,7 +326,7 @@ def test_a_rank_kept_back_for_a_straggler_says_so():
 
 def test_nobody_puts_a_step_before_the_one_two_steps_back_has_been_read():
     job = Job(two_stages((1, 1), (1, 1)))
-    me = Worker("rollout", 0)
+    me = WorkerId("rollout", 0)
     assert job.put(me, 1, EDGE, part(job.plan, 1, 0, 1)) and job.put(me, 2, EDGE, part(job.plan, 2, 0, 1))
     job.go_on()
     with pytest.raises(DeadlineExceeded, match="readers 2 steps behind: part 0 of edge a->b, step 1, not yet read"):
@@ -420,7 +420,7 @@ def test_what_no_place_can_ever_hold_beside_inputs_is_refused_at_once():
     edges = {EDGE: ["ids"], "b->c": ["ids"]}
     plan = plan_of([group("train", 1, 1, ["a", "b", "c"])], stages, edges, batch_size=1, group_size=1)
     job = Job(plan, capacity=500_000, spill=400_000)
-    me = Worker("train", 0)
+    me = WorkerId("train", 0)
     assert job.put(me, 1, EDGE, rows([0], 1, [37_000]))
     job.want(me, 1, EDGE)
     job.go_on()
@@ -456,13 +456,13 @@ def test_a_share_that_does_not_fit_beside_its_own_parts_is_refused_at_once():
     plan = plan_of([group("train", 1, 2, ["a", "b"])], stages, {EDGE: COLUMNS}, batch_size=2, group_size=1)
     job = Job(plan, capacity=200 * 4096)
     for rank in range(2):
-        assert job.put(Worker("train", rank), 1, EDGE, rows([rank], 1, {rank: 37_000}))
+        assert job.put(WorkerId("train", rank), 1, EDGE, rows([rank], 1, {rank: 37_000}))
     want_all(job, 1)
     job.go_on()
     with pytest.raises(
         DeadlineExceeded, match="592,320 bytes, while 598,016 bytes in the same data buffer hold rows of"
     ):
-        job.buffer_of(Worker("train", 0)).monitor.check()
+        job.buffer_of(WorkerId("train", 0)).monitor.check()
 
 
 def test_inputs_of_the_same_step_are_no_room_to_wait_for():
@@ -472,7 +472,7 @@ def test_inputs_of_the_same_step_are_no_room_to_wait_for():
         [group("train", 1, 1, ["a", "b", "c"])], stages, {EDGE: ["ids"], "b->c": ["ids"]}, batch_size=1, group_size=1
     )
     job = Job(plan, capacity=500_000)
-    me = Worker("train", 0)
+    me = WorkerId("train", 0)
     batch = rows([0], 1, [37_000])
     assert job.put(me, 1, EDGE, batch)
     job.want(me, 1, EDGE)
@@ -488,7 +488,7 @@ def test_only_its_own_input_blocks_a_worker_whose_neighbours_go_on_without_it():
     groups = [group("rollout", 1, 2, ["b"]), group("train", 1, 1, ["t", "u"])]
     plan = plan_of(groups, stages, {"t->b": ["ids"], "b->u": ["ids"]}, batch_size=2, group_size=1)
     job = Job(plan, capacity=97 * 4096)
-    assert job.put(Worker("train", 0), 1, "t->b", rows([0, 1], 1, [20_000] * 2))
+    assert job.put(WorkerId("train", 0), 1, "t->b", rows([0, 1], 1, [20_000] * 2))
     first, second = workers("rollout", range(2))
     for worker in (first, second):
         job.want(worker, 1, "t->b")
@@ -527,7 +527,7 @@ def test_what_a_worker_has_put_is_unread_until_everybody_has_it():
 
 def test_what_other_groups_still_read_can_come_free():
     job = Job(two_stages((1, 1), (1, 1), batch_size=1, group_size=1), capacity=500_000)
-    me = Worker("rollout", 0)
+    me = WorkerId("rollout", 0)
     assert job.put(me, 1, EDGE, rows([0], 1, [37_000] * 2))
     assert not job.put(me, 2, EDGE, rows([1], 1, [37_000] * 2))  # not yet, and no error
     want_all(job, 1)
@@ -599,7 +599,7 @@ def test_rows_other_than_the_layout_says_are_malformed(changed):
 @pytest.mark.parametrize("row_id, group_id, part", [(16, 8, 0), (1, 1, 0), (0, 0, 2), (0, 0, -1)])
 def test_a_layout_that_cannot_be_so_is_malformed(row_id, group_id, part):
     job = Job(two_stages((2, 1), (1, 1), balance="Tokens"))
-    layout = Layout(np.array([part]), RowIndex(np.array([row_id]), np.array([group_id]), np.array([1])))
+    layout = ProducerLayout(np.array([part]), RowIndex(np.array([row_id]), np.array([group_id]), np.array([1])))
     with pytest.raises(Malformed, match="^the layout of edge a->b, step 1, has rows of another step, group or part$"):
         job.buffer(Host("train", 0)).producing.assigned(EDGE, 1, layout.to_bytes())
 
@@ -608,11 +608,11 @@ def test_a_layout_that_cannot_be_so_is_malformed(row_id, group_id, part):
 def test_a_part_is_put_once_and_a_second_process_leaves_nothing_behind(step):
     job = Job(two_stages((1, 1), (1, 1)))
     (first,) = producers(job)
-    for each in range(1, 6 if step == 1 else 3):
-        put_all(job, each)
-        want_all(job, each)
+    for index in range(1, 6 if step == 1 else 3):
+        put_all(job, index)
+        want_all(job, index)
         job.go_on()
-        take_all(job, each)
+        take_all(job, index)
         job.go_on()
     # step 1 is over and forgotten then, step 2 is not
     with pytest.raises(
@@ -648,7 +648,7 @@ def test_a_part_that_is_being_put_gets_no_second_room_and_is_sealed_by_who_has_t
 def test_rows_of_ranks_that_a_part_does_not_feed_are_no_secret():
     job = Job(two_stages((2, 1), (2, 1)))
     with pytest.raises(AssertionError, match=r"has rows of ranks \[1\]; by ordinal it feeds \[0\]"):
-        job.put(Worker("rollout", 0), 1, EDGE, part(job.plan, 1, 1, 2))
+        job.put(WorkerId("rollout", 0), 1, EDGE, part(job.plan, 1, 1, 2))
 
 
 def test_messages_between_two_hosts_are_one_offer_and_one_receipt_for_each_share():

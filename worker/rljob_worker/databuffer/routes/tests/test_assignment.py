@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rljob_worker.databuffer.protocol.errors import Malformed
-from rljob_worker.databuffer.routes.assignment import PLAIN_ROWS, Assignment, Layout, merge_layouts
+from rljob_worker.databuffer.routes.assignment import PLAIN_ROWS, Assignment, ProducerLayout, merge_layouts
 from rljob_worker.row_index import RowIndex
 
 
@@ -24,28 +24,28 @@ def numbers(layout):
 
 def assignment_of(parts, shares, num_shares):
     parts = np.array(parts, np.int64)
-    return Assignment(Layout(parts, index_of(range(len(parts)))), np.array(shares, np.int64), num_shares)
+    return Assignment(ProducerLayout(parts, index_of(range(len(parts)))), np.array(shares, np.int64), num_shares)
 
 
 def test_a_part_lays_out_its_rows():
-    layout = Layout.of_part(3, index_of([4, 7]))
+    layout = ProducerLayout.of_part(3, index_of([4, 7]))
     assert numbers(layout) == [[3, 3], [4, 7], [2, 3], [14, 17]]
     assert layout.parts.dtype == np.int64
 
 
 def test_layouts_merge_by_part_and_a_parts_rows_stay_in_their_order():
-    second, first = Layout.of_part(2, index_of([0, 9])), Layout.of_part(1, index_of([3, 5]))
-    both = Layout.merge([second, first])
+    second, first = ProducerLayout.of_part(2, index_of([0, 9])), ProducerLayout.of_part(1, index_of([3, 5]))
+    both = ProducerLayout.merge([second, first])
     assert numbers(both) == [[1, 1, 2, 2], [3, 5, 0, 9], [1, 2, 0, 4], [13, 15, 10, 19]]
-    empty = Layout.of_part(0, index_of([]))
-    assert numbers(Layout.merge([both, empty])) == numbers(both)
+    empty = ProducerLayout.of_part(0, index_of([]))
+    assert numbers(ProducerLayout.merge([both, empty])) == numbers(both)
 
 
 @pytest.mark.parametrize("num_rows, is_smaller", [(0, False), (PLAIN_ROWS, False), (PLAIN_ROWS + 1, True)])
 def test_many_rows_travel_compressed(num_rows, is_smaller):
-    layout = Layout.of_part(1, index_of(range(num_rows)))
+    layout = ProducerLayout.of_part(1, index_of(range(num_rows)))
     data = layout.to_bytes()
-    assert numbers(Layout.from_bytes(data)) == numbers(layout)
+    assert numbers(ProducerLayout.from_bytes(data)) == numbers(layout)
     if is_smaller:
         assert len(data) < num_rows * 4 * 8 / 3
     else:
@@ -54,14 +54,16 @@ def test_many_rows_travel_compressed(num_rows, is_smaller):
 
 @given(st.lists(st.integers(0, 4), min_size=1, max_size=7), st.randoms(use_true_random=False))
 def test_the_same_parts_give_the_same_bytes_whatever_the_tree(sizes, rng):
-    payloads = [Layout.of_part(part, index_of(range(part, part + size))).to_bytes() for part, size in enumerate(sizes)]
+    payloads = [
+        ProducerLayout.of_part(part, index_of(range(part, part + size))).to_bytes() for part, size in enumerate(sizes)
+    ]
     together = merge_layouts(payloads)
     rng.shuffle(payloads)
     while len(payloads) > 1:
         count = rng.randint(2, len(payloads))
         payloads = [merge_layouts(payloads[:count]), *payloads[count:]]
         rng.shuffle(payloads)
-    assert numbers(Layout.from_bytes(payloads[0])) == numbers(Layout.from_bytes(together))
+    assert numbers(ProducerLayout.from_bytes(payloads[0])) == numbers(ProducerLayout.from_bytes(together))
     if len(sizes) > 1:
         assert payloads[0] == together
 
@@ -94,7 +96,7 @@ def test_both_ends_agree_also_on_a_share_without_rows(rows):
     for share in range(5):
         feeding = tuple(part for part in range(4) if share in assignment.shares_fed_by(part))
         assert assignment.parts_of(share) == feeding
-        held = {part for part, each in rows if each == share}
+        held = {part for part, item in rows if item == share}
         assert held <= set(feeding) and (held or feeding == (0,))
 
 
@@ -110,4 +112,4 @@ def test_both_ends_agree_also_on_a_share_without_rows(rows):
 )
 def test_bytes_that_are_not_a_layout_are_refused_by_name(data):
     with pytest.raises(Malformed, match="bytes are not a layout"):
-        Layout.from_bytes(data)
+        ProducerLayout.from_bytes(data)

@@ -29,7 +29,7 @@ def shapes(draw):
 
 def below(shape, host):
     """A host and all below it."""
-    return [host, *(each for child in shape.children(host) for each in below(shape, child))]
+    return [host, *(item for child in shape.children(host) for item in below(shape, child))]
 
 
 def test_the_leads_group_comes_first_and_the_others_as_they_are_planned():
@@ -105,5 +105,5 @@ def test_a_host_reaches_those_below_it_and_itself(data, shape):
     ends = tuple(sorted(data.draw(st.sets(st.integers(0, shape.size - 1)))))
     for position in range(shape.size):
         host = shape.host(position)
-        expected = any(shape.position(each) in ends for each in below(shape, host))
+        expected = any(shape.position(item) in ends for item in below(shape, host))
         assert shape.reaches(host, ends) == expected

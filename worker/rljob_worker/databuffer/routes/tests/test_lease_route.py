@@ -3,7 +3,7 @@
 import pytest
 
 from rljob_api.pipeline.meshes import Mesh
-from rljob_worker.databuffer.routes.hosts import Host, Worker
+from rljob_worker.databuffer.routes.hosts import Host, WorkerId
 from rljob_worker.databuffer.routes.lease_route import LeaseRoute, lease_routes, outcomes_topic
 from rljob_worker.databuffer.tests.gang import group, plan_of, stage
 
@@ -17,28 +17,28 @@ def route(hosts, workers, mesh, num_owners=2):
 
 
 def test_a_generator_asks_at_home_and_then_once_round_the_owners():
-    found = route(3, 1, Mesh(dp=3))
-    assert found.owners == OWNERS and found.num_generators == 3
-    assert [found.owner(generator, 0) for generator in range(3)] == [OWNERS[0], OWNERS[1], OWNERS[0]]
-    assert [found.owner(1, hops) for hops in range(2)] == [OWNERS[1], OWNERS[0]]
+    result = route(3, 1, Mesh(dp=3))
+    assert result.owners == OWNERS and result.num_generators == 3
+    assert [result.owner(generator, 0) for generator in range(3)] == [OWNERS[0], OWNERS[1], OWNERS[0]]
+    assert [result.owner(1, hops) for hops in range(2)] == [OWNERS[1], OWNERS[0]]
 
 
 def test_a_copy_is_one_generator_and_its_leader_asks():
     # 2 hosts of 4 workers, 2 to a copy: copies 0 1 and 2 3, led by ranks 0 2 and 4 6
-    found = route(2, 4, Mesh(dp=4, tp=2))
-    asked = [found.generator_of(Worker("rollout", rank)) for rank in range(8)]
+    result = route(2, 4, Mesh(dp=4, tp=2))
+    asked = [result.generator_of(WorkerId("rollout", rank)) for rank in range(8)]
     assert asked == [0, None, 1, None, 2, None, 3, None]
-    assert found.generator_of(Worker("train", 0)) is None
-    assert found.leader(3) == Worker("rollout", 6) and found.host_of(3) == Host("rollout", 1)
-    assert found.generating_hosts == (Host("rollout", 0), Host("rollout", 1))
+    assert result.generator_of(WorkerId("train", 0)) is None
+    assert result.leader(3) == WorkerId("rollout", 6) and result.host_of(3) == Host("rollout", 1)
+    assert result.generating_hosts == (Host("rollout", 0), Host("rollout", 1))
 
 
 def test_rounds_count_on_from_step_to_step():
-    found = route(1, 1, Mesh())
-    keys = [found.round_key(step, number) for step in (3, 4) for number in range(found.rounds_per_step)]
+    result = route(1, 1, Mesh())
+    keys = [result.round_key(step, number) for step in (3, 4) for number in range(result.rounds_per_step)]
     assert keys == list(range(keys[0], keys[0] + len(keys)))
     with pytest.raises(AssertionError):
-        found.round_key(3, found.rounds_per_step)
+        result.round_key(3, result.rounds_per_step)
 
 
 def test_stages_that_sample_where_nothing_is_trained_are_leased():

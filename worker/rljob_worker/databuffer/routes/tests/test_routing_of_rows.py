@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rljob_worker.databuffer.routes import repartition
-from rljob_worker.databuffer.routes.assignment import Layout
+from rljob_worker.databuffer.routes.assignment import ProducerLayout
 from rljob_worker.databuffer.routes.stage_route import StageRoute
 from rljob_worker.databuffer.tests.gang import two_stages
 from rljob_worker.minibatches import mini_batch_of
@@ -32,7 +32,7 @@ def steps(draw):
 
 
 def layout_of(index):
-    return Layout(np.zeros(len(index), np.int64), index)
+    return ProducerLayout(np.zeros(len(index), np.int64), index)
 
 
 @settings(max_examples=60)

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rljob_api.pipeline.meshes import Mesh
-from rljob_worker.databuffer.routes.assignment import Assignment, Layout
-from rljob_worker.databuffer.routes.hosts import Host, Members, Worker
+from rljob_worker.databuffer.routes.assignment import Assignment, ProducerLayout
+from rljob_worker.databuffer.routes.hosts import Host, Members, WorkerId
 from rljob_worker.databuffer.routes.stage_route import StageRoute, by_host, stage_routes
 from rljob_worker.databuffer.tests.gang import group, plan_of, stage, two_stages
 from rljob_worker.row_index import RowIndex
@@ -135,10 +135,10 @@ def test_tensor_parallel_peers_share_and_only_leaders_put():
         {EDGE: ["ids"]},
     )
     route = StageRoute.of(plan, EDGE)
-    assert [route.part_of(Worker("rollout", rank)) for rank in range(8)] == [0, None, 1, None, 2, None, 3, None]
-    assert route.part_of(Worker("train", 0)) is None and route.share_of(Worker("rollout", 0)) is None
-    assert route.producer(3) == Worker("rollout", 6) and route.producer_host(3) == Host("rollout", 1)
-    assert [route.share_of(Worker("train", rank)) for rank in range(4)] == [0, 0, 1, 1]
+    assert [route.part_of(WorkerId("rollout", rank)) for rank in range(8)] == [0, None, 1, None, 2, None, 3, None]
+    assert route.part_of(WorkerId("train", 0)) is None and route.share_of(WorkerId("rollout", 0)) is None
+    assert route.producer(3) == WorkerId("rollout", 6) and route.producer_host(3) == Host("rollout", 1)
+    assert [route.share_of(WorkerId("train", rank)) for rank in range(4)] == [0, 0, 1, 1]
     assert route.readers(Host("train", 0), 1) == [2, 3]
     assert route.parts_on(Host("rollout", 0)) == (0, 1) and route.parts_on(Host("rollout", 1)) == (2, 3)
     assert route.parts_on(Host("train", 0)) == ()
@@ -151,8 +151,8 @@ def test_workers_beyond_the_last_copy_neither_put_nor_get():
         {EDGE: ["ids"]},
     )
     route = StageRoute.of(plan, EDGE)
-    assert [route.part_of(Worker("rollout", rank)) for rank in range(6)] == [0, None, None, None, None, None]
-    assert [route.share_of(Worker("train", rank)) for rank in range(6)] == [0, 0, 0, 0, None, None]
+    assert [route.part_of(WorkerId("rollout", rank)) for rank in range(6)] == [0, None, None, None, None, None]
+    assert [route.share_of(WorkerId("train", rank)) for rank in range(6)] == [0, 0, 0, 0, None, None]
     assert route.parts_on(Host("rollout", 0)) == (0,) and route.parts_on(Host("rollout", 1)) == ()
 
 
@@ -269,7 +269,7 @@ def test_both_ends_agree_and_every_row_is_covered(made, used, batch_size):
     route = route_of(made, used, batch_size=batch_size)
     groups = np.arange(batch_size)
     parts = groups * route.num_parts // batch_size
-    shares = route.assign(1, Layout(parts, index_of(groups)))
+    shares = route.assign(1, ProducerLayout(parts, index_of(groups)))
     for share in range(route.num_shares):
         feeding = tuple(part for part in range(route.num_parts) if share in route.shares_fed_by(part, None))
         assert route.parts_of(share, None) == feeding
@@ -296,8 +296,8 @@ def test_a_host_may_send_what_is_of_its_parts_and_of_the_share(made, used, batch
         part, share = ordinal * route.num_parts // batch_size, ordinal * route.num_shares // batch_size
         for host in route.producer_hosts:
             for to in range(route.num_shares):
-                found = route.may_send(host, to, index_of([ordinal]))
-                assert found == (host == route.producer_host(part) and to == share)
+                may_send = route.may_send(host, to, index_of([ordinal]))
+                assert may_send == (host == route.producer_host(part) and to == share)
 
 
 # ---- what, with layouts
@@ -305,7 +305,7 @@ def test_a_host_may_send_what_is_of_its_parts_and_of_the_share(made, used, batch
 
 def test_with_layouts_the_assignment_says_who_feeds_whom():
     route = route_of((1, 2), (1, 2), balance="Tokens")
-    layout = Layout(np.array([0, 1]), index_of([0, 1]))
+    layout = ProducerLayout(np.array([0, 1]), index_of([0, 1]))
     assignment = Assignment(layout, np.array([1, 1]), 2)
     assert [route.parts_of(share, assignment) for share in range(2)] == [(0,), (0, 1)]
     assert [route.shares_fed_by(part, assignment) for part in range(2)] == [(0, 1), (1,)]
@@ -320,7 +320,9 @@ def test_rows_that_lie_anywhere_are_dealt_out_by_number():
     )
     route = StageRoute.of(plan, EDGE)
     # rank 1 of the sampling made groups 0, 1 and 3; all the same the first half goes to rank 0
-    layout = Layout.merge([Layout.of_part(0, index_of([2])), Layout.of_part(1, index_of([0, 1, 3]))])
+    layout = ProducerLayout.merge(
+        [ProducerLayout.of_part(0, index_of([2])), ProducerLayout.of_part(1, index_of([0, 1, 3]))]
+    )
     assignment = Assignment(layout, route.assign(1, layout), 2)
     assert assignment.shares.tolist() == [1, 0, 0, 1]
     assert route.parts_of(0, assignment) == (1,) and route.parts_of(1, assignment) == (0, 1)

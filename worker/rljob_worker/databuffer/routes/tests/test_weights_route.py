@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from rljob_api.planning.plan import GroupPlan, Plan
 from rljob_api.planning.weights import WeightFlow
 from rljob_worker.databuffer.protocol.worker_side import WeightsOfWorker
-from rljob_worker.databuffer.routes.hosts import Host, Worker
+from rljob_worker.databuffer.routes.hosts import Host, WorkerId
 from rljob_worker.databuffer.routes.weights_route import WeightsRoute, WeightsRoutes
 from rljob_worker.errors import InvalidJob
 from rljob_worker.tests.documents import plan_of
@@ -115,8 +115,8 @@ def test_who_reads_and_whose_chunks_pass_through():
     assert [source.number for source in some.sources_through(Host("train", 1))] == [2, 3]
     assert [source.number for source in some.sources_through(Host("t1", 0))] == [0, 1, 2, 3]
     assert some.sources_through(Host("other", 0)) == []
-    assert some.source_of(Worker("train", 3)) == some.sources[3]
-    assert some.source_of(Worker("t0", 3)) is None
+    assert some.source_of(WorkerId("train", 3)) == some.sources[3]
+    assert some.source_of(WorkerId("t0", 3)) is None
 
 
 def test_slots_lie_side_by_side_and_never_in_each_other():
@@ -124,7 +124,7 @@ def test_slots_lie_side_by_side_and_never_in_each_other():
     size = routes.by_edge[EDGE].slot_bytes
     slots = routes.slots(Host("rollout", 1), 4096)
     assert list(slots) == [(EDGE, number) for number in range(4)]
-    assert sorted(offset for each in slots.values() for offset in each) == [4096 + i * size for i in range(16)]
+    assert sorted(offset for slot in slots.values() for offset in slot) == [4096 + i * size for i in range(16)]
     assert routes.num_bytes(Host("rollout", 1)) == 16 * size
     # a training host keeps slots for its own two sources only, with all of the 4 MiB that are for weights: 8 each
     assert list(routes.slots(Host("train", 1))) == [(EDGE, 2), (EDGE, 3)]
@@ -139,18 +139,18 @@ def test_with_several_versions_at_once_hosts_that_receive_have_slots_for_them_to
     ] == [4, 4]
     one, several = (WeightsRoutes.of(plan((1, 1), (2, 1), "1Gi", s)) for s in (0, 1))
     assert (one.by_edge[EDGE].num_versions, several.by_edge[EDGE].num_versions) == (1, 4)
-    assert [len(each.slots(Host("rollout", 0))[EDGE, 0]) for each in (one, several)] == [4, 8]
-    assert [len(each.slots(Host("train", 0))[EDGE, 0]) for each in (one, several)] == [8, 8]
+    assert [len(item.slots(Host("rollout", 0))[EDGE, 0]) for item in (one, several)] == [4, 8]
+    assert [len(item.slots(Host("train", 0))[EDGE, 0]) for item in (one, several)] == [8, 8]
 
 
 def test_what_a_worker_must_know():
     routes = WeightsRoutes.of(plan((1, 2), (1, 2)))
     size = routes.by_edge[EDGE].slot_bytes
     source = WeightsOfWorker(source=1, receives=False, slot_bytes=size)
-    assert routes.of_worker(Worker("train", 1), Host("train", 0)) == {EDGE: source}
+    assert routes.of_worker(WorkerId("train", 1), Host("train", 0)) == {EDGE: source}
     reader = WeightsOfWorker(source=None, receives=True, slot_bytes=size)
-    assert routes.of_worker(Worker("rollout", 1), Host("rollout", 0)) == {EDGE: reader}
-    assert routes.of_worker(Worker("other", 0), Host("other", 0)) == {}
+    assert routes.of_worker(WorkerId("rollout", 1), Host("rollout", 0)) == {EDGE: reader}
+    assert routes.of_worker(WorkerId("other", 0), Host("other", 0)) == {}
 
 
 def test_a_plan_whose_weights_stay_in_their_workers_has_no_routes():

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from rljob_worker.batch import Column
-from rljob_worker.column_kind import Kind
+from rljob_worker.column_kind import ColumnKind
 from rljob_worker.databuffer.protocol.errors import Malformed
 from rljob_worker.databuffer.rows import segment
-from rljob_worker.databuffer.rows.arrangement import Arrangement, Header, arrange, place
+from rljob_worker.databuffer.rows.arrangement import Arrangement, Header, arrange, write_rows
 from rljob_worker.databuffer.rows.tests.batches import batch_of, same, stored
 from rljob_worker.errors import BadData
 from rljob_worker.row_index import RowIndex
@@ -67,14 +67,14 @@ LONG = 1 << 50
 )
 def test_a_header_that_cannot_be_so_is_malformed(lies, words):
     index = RowIndex(np.arange(2), np.arange(2), np.array(lies.get("num_tokens", [1, 1])))
-    kinds = {"ids": Kind("int8", lies.get("storage", "int8"), lies.get("tail", ()), True)}
+    kinds = {"ids": ColumnKind("int8", lies.get("storage", "int8"), lies.get("tail", ()), True)}
     header = Header(index, {"ids": np.array(lies.get("lengths", [1, 1]))}, kinds)
     with pytest.raises(Malformed, match=f"^{words}"):
         Header.from_bytes(header.to_bytes() + lies.get("more", b""), kinds)
 
 
 def test_a_header_may_tell_of_as_much_as_fits_nowhere():
-    index, kinds = RowIndex(*np.zeros((3, 1), np.int64)), {"ids": Kind("int8", "int8", (), True)}
+    index, kinds = RowIndex(*np.zeros((3, 1), np.int64)), {"ids": ColumnKind("int8", "int8", (), True)}
     header = Header(index, {"ids": np.array([LONG])}, kinds)
     assert Header.from_bytes(header.to_bytes(), kinds).num_bytes == LONG + 32
 
@@ -93,7 +93,7 @@ def test_a_group_from_two_sources_lies_once_at_its_first_row():
     target = room_for(arrangement)
     assert target.columns["prompt"].offsets.tolist() == [0, 2, 2, 2, 5, 5]
     for row_ids, targets in zip(([3, 6], [4, 5, 7]), arrangement.targets, strict=True):
-        place(target, targets, stored(batch_of(row_ids)), np.arange(len(row_ids)))
+        write_rows(target, targets, stored(batch_of(row_ids)), np.arange(len(row_ids)))
     assert same(target.as_batch(), batch_of([3, 4, 5, 6, 7]))
 
 
@@ -106,11 +106,11 @@ def test_a_source_whose_rows_are_in_no_order_is_placed_too():
     )
     landed = segment.views(np.zeros(contents.num_bytes, np.uint8), 0, contents)
     Arrangement(contents, merged, ()).write_index(landed)
-    place(landed, np.array([0, 1]), stored(batch_of([4, 7])), np.arange(2))
-    place(landed, np.array([2, 3]), stored(batch_of([3, 5])), np.arange(2))
+    write_rows(landed, np.array([0, 1]), stored(batch_of([4, 7])), np.arange(2))
+    write_rows(landed, np.array([2, 3]), stored(batch_of([3, 5])), np.arange(2))
     arrangement = arrange([merged], "a->b")
     target = room_for(arrangement)
-    place(target, arrangement.targets[0], landed, np.arange(4))
+    write_rows(target, arrangement.targets[0], landed, np.arange(4))
     assert same(target.as_batch(), batch_of([3, 4, 5, 7]))
 
 
@@ -166,5 +166,5 @@ def test_no_rows_at_all_have_the_columns_of_the_first_source():
 def test_no_rows_are_placed_as_nothing():
     arrangement = arrange([header_of([3, 5])], "a->b")
     target = room_for(arrangement)
-    place(target, np.arange(0), stored(batch_of([])), np.arange(0))
+    write_rows(target, np.arange(0), stored(batch_of([])), np.arange(0))
     assert not target.columns["fixed"].values.any()

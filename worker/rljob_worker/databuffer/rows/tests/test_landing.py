@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rljob_api.vocabulary.exit_codes import ExitCode
-from rljob_worker.arrow_batch import record_of
+from rljob_worker.arrow_batch import to_record
 from rljob_worker.batch import Batch, Column
 from rljob_worker.databuffer.protocol.errors import Bug, Damaged
 from rljob_worker.databuffer.rows import segment, stream
@@ -67,8 +67,8 @@ def test_rows_that_contradict_their_header_are_a_bug_of_ours(name, column, words
 
 def test_rows_in_the_place_of_others_are_a_bug_of_ours():
     landing, _ = landing_of(header_of([0, 3, 6]))
-    for each in sent(batch_of([0, 3]), 1):
-        landing.take(*each)
+    for item in sent(batch_of([0, 3]), 1):
+        landing.take(*item)
     (other,) = sent(batch_of([8]))
     with pytest.raises(Bug, match="rows of a host: row 8 came in the place of row 6"):
         landing.take(*other)
@@ -102,9 +102,9 @@ def test_values_of_a_group_that_come_with_another_than_its_first_row_are_a_bug_o
     )
     lies = Header(header.index, {"prompt": np.array([0, 2])}, header.kinds)
     landing, _ = landing_of(lies)
-    record = record_of(header.index, columns, header.kinds)
+    record = to_record(header.index, columns, header.kinds)
     with pytest.raises(Bug, match="column prompt: values of a group came with another row than its first"):
-        landing.take(record, stream.checksum_of(header.index, columns))
+        landing.take(record, stream.rows_checksum(header.index, columns))
 
 
 def test_more_or_fewer_rows_than_were_offered_are_a_lost_peer():

@@ -3,20 +3,20 @@
 import numpy as np
 import pyarrow as pa
 
-from rljob_worker.arrow_batch import from_arrow, record_of, to_arrow
-from rljob_worker.column_kind import Kind
+from rljob_worker.arrow_batch import from_arrow, to_arrow, to_record
+from rljob_worker.column_kind import ColumnKind
 from rljob_worker.databuffer.rows import segment, stream
 from rljob_worker.databuffer.rows.arrangement import Header, arrange
 from rljob_worker.databuffer.rows.stream import Landing
-from rljob_worker.databuffer.store.places import Allocator, Place, mapped
+from rljob_worker.databuffer.store.segment_files import Allocator, SegmentFile, mapped
 from rljob_worker.row_index import RowIndex
 
 HUGE = (1 << 31) + 5
 KINDS = {
-    "ids": Kind("int32", "int32", (), True),
-    "frames": Kind("uint8", "uint8", (2,), True),
-    "text": Kind("utf8", "uint8", (), True),
-    "last": Kind("float64", "float64", (), False),
+    "ids": ColumnKind("int32", "int32", (), True),
+    "frames": ColumnKind("uint8", "uint8", (2,), True),
+    "text": ColumnKind("utf8", "uint8", (), True),
+    "last": ColumnKind("float64", "float64", (), False),
 }
 LENGTHS = np.array([HUGE, 1, 0, 2, 3])
 """Of every ragged column: what follows the first row lies beyond 2^31 values, and after the first column beyond 2^33
@@ -27,7 +27,7 @@ def sparse(path, num_bytes):
     """A sparse file of this size that takes no space, as the memory of an arena."""
     with path.open("wb") as file:
         file.truncate(num_bytes)
-    return mapped([Place(path, num_bytes)], writable=True)
+    return mapped([SegmentFile(path, num_bytes)], writable=True)
 
 
 def produced(path):
@@ -72,7 +72,7 @@ def test_rows_behind_a_huge_one_reach_a_segment_of_a_consumer(tmp_path):
     views = produced(tmp_path / "producer")
     everything = np.arange(len(LENGTHS))
     # 4 + 2 + 1 bytes a value of the ragged columns with 8 of an offset each, 8 of the fixed one and 24 of the index
-    assert stream.row_bytes(views).tolist() == [7 * length + 3 * 8 + 8 + 24 for length in LENGTHS]
+    assert stream.bytes_per_row(views).tolist() == [7 * length + 3 * 8 + 8 + 24 for length in LENGTHS]
     huge, others = stream.pieces(views, everything)
     assert (huge.by_row.source.tolist(), others.by_row.source.tolist()) == ([0], [1, 2, 3, 4])
     header = Header.of(views, everything)
@@ -84,7 +84,7 @@ def test_rows_behind_a_huge_one_reach_a_segment_of_a_consumer(tmp_path):
     after_the_huge = received.take(np.arange(1, 5))
     landing = Landing(after_the_huge, target, arrangement.targets[0][1:], "rows of a host")
     index, columns = others.gather()
-    landing.take(record_of(index, columns, header.kinds), stream.checksum_of(index, columns))
+    landing.take(to_record(index, columns, header.kinds), stream.rows_checksum(index, columns))
     assert target.index.num_tokens.tolist() == LENGTHS.tolist()
     assert target.columns["ids"].offsets.tolist() == [0, HUGE, HUGE + 1, HUGE + 1, HUGE + 3, HUGE + 6]
     assert_holds(target.as_batch().take([1, 2, 3, 4]).columns, [1, 2, 3, 4])

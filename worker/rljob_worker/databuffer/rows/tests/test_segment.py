@@ -4,14 +4,14 @@ import numpy as np
 from hypothesis import given
 
 from rljob_worker.batch import Batch, Column
-from rljob_worker.column_kind import Kind
+from rljob_worker.column_kind import ColumnKind
 from rljob_worker.databuffer.protocol.codec import encode, read_request
 from rljob_worker.databuffer.protocol.worker_side import SealRows
 from rljob_worker.databuffer.rows import segment
 from rljob_worker.databuffer.rows.tests.batches import batch_of, index_of, row_lists, same, stored
 
-INT = Kind("int64", "int64", (), True)
-FLAG = Kind("bool", "bool", (), False)
+INT = ColumnKind("int64", "int64", (), True)
+FLAG = ColumnKind("bool", "bool", (), False)
 
 
 @given(row_lists)
@@ -35,15 +35,15 @@ def test_columns_lie_one_after_the_other_at_steps_of_64_bytes():
 
 
 def test_a_value_of_a_shape_takes_room_for_all_its_numbers():
-    patches = Kind("float16", "float16", (2, 3), True)
+    patches = ColumnKind("float16", "float16", (2, 3), True)
     (field,) = segment.plan_contents(1, {"patches": (patches, 11)}).fields
     assert (field.values_at, field.offsets_at) == (192, 192 + 192)  # 11 values of 12 bytes are 132
 
 
 def test_contents_are_told_as_they_are():
     contents = segment.contents_of(batch_of([1, 2, 5]))
-    told = SealRows(edge="a->b", step=1, offset=0, contents=contents)
-    assert read_request(encode(told)) == told and contents.num_rows == 3
+    seal_rows = SealRows(edge="a->b", step=1, offset=0, contents=contents)
+    assert read_request(encode(seal_rows)) == seal_rows and contents.num_rows == 3
 
 
 def test_segments_do_not_reach_into_each_other():

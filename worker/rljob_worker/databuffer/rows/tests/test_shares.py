@@ -4,10 +4,10 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rljob_worker.arrow_batch import columns_of, kinds_of
+from rljob_worker.arrow_batch import columns_of_record, kinds_of_schema
 from rljob_worker.batch import Batch, Column
 from rljob_worker.databuffer.rows import segment, stream
-from rljob_worker.databuffer.rows.arrangement import Header, arrange, place
+from rljob_worker.databuffer.rows.arrangement import Header, arrange, write_rows
 from rljob_worker.databuffer.rows.stream import Landing
 from rljob_worker.databuffer.rows.tests.batches import batch_of, row_lists, same, stored
 from rljob_worker.tests.indexed import Indexed
@@ -30,7 +30,7 @@ def assembled(sources, batch_bytes):
             landing.take(record, checksum)
         landing.end()
     for targets, (views, rows) in zip(arrangement.targets[len(bodies) :], own, strict=True):
-        place(target, targets, views, rows)
+        write_rows(target, targets, views, rows)
     return target.as_batch()
 
 
@@ -77,7 +77,7 @@ def test_long_rows_are_cut_and_placed_as_slices():
     arrangement = arrange([header], "a->b")
     target = segment.views(np.zeros(arrangement.contents.num_bytes, np.uint8), 0, arrangement.contents)
     arrangement.write_index(target)
-    place(target, arrangement.targets[0], views, rows)
+    write_rows(target, arrangement.targets[0], views, rows)
     assert Indexed.fetched == 0
     expected = [*range(100), *range(200, 300), *range(500, 600)]
     assert sent.tolist() == target.columns["pixels"].values.tolist() == expected
@@ -87,7 +87,10 @@ def test_a_picture_of_a_group_is_sent_once_to_a_share():
     picture = Column.binary([bytes(1 << 20)]).per_group_at(np.array([0]), 8)
     views = stored_large(Batch.build(range(8), [0] * 8, {"picture": picture}))
     records = [record for record, _ in stream.stream([(views, np.arange(8))], lambda seconds: None, 1000).records]
-    assert sum(len(columns_of(record, kinds_of(record.schema))[1]["picture"].values) for record in records) == 1 << 20
+    assert (
+        sum(len(columns_of_record(record, kinds_of_schema(record.schema))[1]["picture"].values) for record in records)
+        == 1 << 20
+    )
     assert sum(record.nbytes for record in records) < (1 << 20) + 8 * 100
     # the last two rows alone take it along, all the same
     got = assembled(([[(views, np.array([6]))]], [(views, np.array([7]))]), 1000)

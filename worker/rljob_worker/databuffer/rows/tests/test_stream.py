@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rljob_worker.arrow_batch import columns_of, kinds_of
+from rljob_worker.arrow_batch import columns_of_record, kinds_of_schema
 from rljob_worker.batch import Batch, Column
 from rljob_worker.databuffer.protocol.codec import encode
 from rljob_worker.databuffer.protocol.errors import Malformed
@@ -30,7 +30,7 @@ def cut(views, batch_bytes):
 
 def test_pieces_are_as_large_as_they_may_be():
     views = sized([10, 20, 30, 40])  # with an offset and the index 42, 52, 62 and 72 bytes
-    assert stream.row_bytes(views).tolist() == [42, 52, 62, 72]
+    assert stream.bytes_per_row(views).tolist() == [42, 52, 62, 72]
     assert cut(views, 94) == [[0, 1], [2], [3]]
     assert cut(views, 93) == [[0], [1], [2], [3]]
     assert cut(views, 156) == [[0, 1, 2], [3]]
@@ -53,7 +53,7 @@ def rows_in(record):
 
 
 def values_of(record, name):
-    return columns_of(record, kinds_of(record.schema))[1][name].values
+    return columns_of_record(record, kinds_of_schema(record.schema))[1][name].values
 
 
 @given(row_lists.filter(bool), st.integers(1, 2000), st.data())
@@ -62,7 +62,7 @@ def test_batches_hold_every_row_once_and_are_small(row_ids, batch_bytes, data):
     rows = np.array(sorted(data.draw(st.sets(st.integers(0, len(row_ids) - 1)))), np.int64)
     sent = records([(views, rows)], batch_bytes)
     assert [row for record in sent for row in rows_in(record)] == [row_ids[row] for row in rows]
-    sizes = stream.row_bytes(views, rows).tolist()
+    sizes = stream.bytes_per_row(views, rows).tolist()
     for record in sent:
         taken, sizes = sizes[: record.num_rows], sizes[record.num_rows :]
         assert len(taken) == 1 or sum(taken) <= batch_bytes
@@ -77,24 +77,26 @@ def test_a_batch_has_the_values_of_its_rows_column_by_column(row_ids, batch_byte
     for name, column in taken.columns.items():
         assert b"".join(values_of(record, name).tobytes() for record in sent) == column.values.tobytes(), name
         if column.is_ragged:
-            lengths = [columns_of(record, kinds_of(record.schema))[1][name].lengths.tolist() for record in sent]
+            lengths = [
+                columns_of_record(record, kinds_of_schema(record.schema))[1][name].lengths.tolist() for record in sent
+            ]
             assert sum(lengths, []) == column.lengths.tolist(), name
 
 
 def test_the_checksum_of_a_batch_is_that_of_all_its_columns():
     views = stored(batch_of([3, 5]))
     ((record, checksum),) = stream.stream([(views, np.arange(2))], lambda seconds: None).records
-    index, columns = columns_of(record, kinds_of(record.schema))
-    assert checksum == stream.checksum_of(index, columns)
+    index, columns = columns_of_record(record, kinds_of_schema(record.schema))
+    assert checksum == stream.rows_checksum(index, columns)
     for name, column in columns.items():
         if column.values.size:
             other = column.values.copy()
             other.reshape(-1).view(np.uint8)[0] ^= 1
-            assert stream.checksum_of(index, {**columns, name: replace(column, values=other)}) != checksum
+            assert stream.rows_checksum(index, {**columns, name: replace(column, values=other)}) != checksum
         if column.offsets is not None:
             other = replace(column, offsets=column.offsets + 1)
-            assert stream.checksum_of(index, {**columns, name: other}) != checksum
-    assert stream.checksum_of(replace(index, group_ids=index.group_ids + 1), columns) != checksum
+            assert stream.rows_checksum(index, {**columns, name: other}) != checksum
+    assert stream.rows_checksum(replace(index, group_ids=index.group_ids + 1), columns) != checksum
 
 
 def test_a_group_is_sent_once_however_many_batches_its_rows_take():
@@ -175,8 +177,8 @@ def test_a_row_takes_its_index_its_values_and_its_offsets():
     views = stored(batch_of([3, 4]).select(["ids", "fixed", "image", "patches", "prompt"]))
     # ids 4 bytes a value, 3 and 0 of them; image 12; patches 16 bytes, 0 and 1; prompt 2 of 8 bytes, with row 3 only
     common = ROW_BYTES + 3 * 8 + 4 + 12
-    assert stream.row_bytes(views).tolist() == [common + 12 + 16, common + 16]
-    assert stream.row_bytes(views, np.array([1])).tolist() == [common + 16 + 16]
+    assert stream.bytes_per_row(views).tolist() == [common + 12 + 16, common + 16]
+    assert stream.bytes_per_row(views, np.array([1])).tolist() == [common + 16 + 16]
 
 
 @given(row_lists.filter(bool), st.data())

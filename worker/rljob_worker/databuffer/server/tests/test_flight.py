@@ -13,16 +13,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rljob_api.tests.patience import PATIENCE_SECONDS
+from rljob_api.tests.timeouts import TEST_TIMEOUT_SECONDS
 from rljob_worker.databuffer.links.faults import MAX_WORDS_BYTES, errors_of
 from rljob_worker.databuffer.links.fencing import Headers, headers_of
 from rljob_worker.databuffer.links.tests.pair import groups, identity
 from rljob_worker.databuffer.protocol.codec import encode, opened, sealed
 from rljob_worker.databuffer.protocol.errors import Bug, Damaged, Elsewhere, Malformed, Refused
 from rljob_worker.databuffer.protocol.peer_side import (
-    Answer,
     Down,
     Envelope,
+    PeerAnswer,
     Question,
     RecordStream,
     RowsTaken,
@@ -30,7 +30,7 @@ from rljob_worker.databuffer.protocol.peer_side import (
     WhatDoTheyDo,
     WhatIsMissing,
 )
-from rljob_worker.databuffer.protocol.worker_side import Post
+from rljob_worker.databuffer.protocol.worker_side import SetStatus
 from rljob_worker.databuffer.routes.hosts import Host
 from rljob_worker.databuffer.server.flight import PeerServer
 from rljob_worker.databuffer.server.tests.damage import damaged
@@ -42,7 +42,7 @@ AS_PEER = headers_of(identity(PEER), HERE, "life", None)
 AS_WORKER = headers_of(identity(HERE, rank=1), HERE, "life", None)
 ENVELOPE = encode(Envelope(0, (RowsTaken("a->b", 1, (1, 2)), Down("verdict", 2, b"words"))))
 QUESTION = encode(WhatIsMissing("a->b", 1))
-REQUEST = encode(Post(status={"step": 1}))
+REQUEST = encode(SetStatus(status={"step": 1}))
 
 
 @dataclass
@@ -56,7 +56,7 @@ class Here:
         self.taken.append((sender, life, envelope))
         return LIFE
 
-    def answer(self, question: Question) -> Answer:
+    def answer(self, question: Question) -> PeerAnswer:
         if self.fails is not None:
             raise self.fails
         return {"0": type(question).__name__}
@@ -78,7 +78,7 @@ def calling(location: str) -> Iterator[Callable[..., Any]]:
     with flight.FlightClient(location) as client:
 
         def call(name: str, body: bytes, headers: Headers = AS_PEER, *, seal: bool = True) -> Any:
-            options = flight.FlightCallOptions(timeout=PATIENCE_SECONDS, headers=headers)
+            options = flight.FlightCallOptions(timeout=TEST_TIMEOUT_SECONDS, headers=headers)
             with errors_of("it"):
                 answers = client.do_action((name, sealed(body) if seal else body), options)
                 return bytes(opened(b"".join(answer.body.to_pybytes() for answer in answers), "an answer"))
@@ -281,7 +281,7 @@ def test_other_methods_of_flight_are_not_served(peers: tuple[Here, str]):
     nothing = flight.FlightDescriptor.for_path("x")
     record = pa.RecordBatch.from_pydict({"x": [1]})
     for headers, kind in ((shown(AS_PEER, token=[b"guessed"]), Elsewhere), (AS_PEER, PeerLost)):
-        options = flight.FlightCallOptions(timeout=PATIENCE_SECONDS, headers=headers)
+        options = flight.FlightCallOptions(timeout=TEST_TIMEOUT_SECONDS, headers=headers)
         with flight.FlightClient(peers[1]) as client:
 
             def put() -> None:

@@ -13,21 +13,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rljob_api.tests.patience import PATIENCE_SECONDS
+from rljob_api.tests.timeouts import TEST_TIMEOUT_SECONDS
 from rljob_worker import frames
-from rljob_worker.databuffer.links.fencing import Fence, Identity, Side, headers_of, introduction_of
-from rljob_worker.databuffer.links.own import MAX_BYTES
+from rljob_worker.databuffer.links.buffer_connection import MAX_BYTES
+from rljob_worker.databuffer.links.fencing import BufferService, Fence, Identity, headers_of, introduction_of
 from rljob_worker.databuffer.links.tests.pair import groups, identity
 from rljob_worker.databuffer.protocol.codec import encode, read_admission, read_answer
 from rljob_worker.databuffer.protocol.worker_side import (
     Done,
     Failed,
     Flag,
-    Hello,
     NotYet,
-    Post,
+    SetStatus,
     TurnedAway,
     WorkerAnswer,
+    WorkerHello,
     WorkerRequest,
 )
 from rljob_worker.databuffer.routes.hosts import Host
@@ -39,7 +39,7 @@ from rljob_worker.tests.waiting import wait_for
 HERE = Host("a", 0)
 LIFE = "the-life-of-here"
 WORKER = introduction_of(headers_of(identity(HERE, rank=1), HERE, "life", None))
-REQUEST = encode(Post(status={"step": 1}))
+REQUEST = encode(SetStatus(status={"step": 1}))
 
 
 class Answering:
@@ -73,30 +73,30 @@ def connected(path: Path) -> Iterator[socket.socket]:
 @contextlib.contextmanager
 def introduced(path: Path, introduction: bytes) -> Iterator[socket.socket]:
     with socket.socket(socket.AF_UNIX) as channel:
-        channel.settimeout(PATIENCE_SECONDS)
+        channel.settimeout(TEST_TIMEOUT_SECONDS)
         channel.connect(str(path))
-        frames.send(channel, introduction)
+        frames.send_frame(channel, introduction)
         yield channel
 
 
 def admission(channel: socket.socket) -> Done | TurnedAway:
-    told: Done | TurnedAway = read_admission(frames.receive(channel, MAX_BYTES))
-    return told
+    reported: Done | TurnedAway = read_admission(frames.receive_frame(channel, MAX_BYTES))
+    return reported
 
 
 def answer_to(channel: socket.socket, request: bytes = REQUEST) -> Any:
-    frames.send(channel, request)
+    frames.send_frame(channel, request)
     return answer(channel)
 
 
 def answer(channel: socket.socket) -> Any:
-    return read_answer(frames.receive(channel, MAX_BYTES))
+    return read_answer(frames.receive_frame(channel, MAX_BYTES))
 
 
 def test_a_connection_has_one_answer_to_each_request(served: tuple[Answering, Path]):
     side, path = served
     with connected(path) as channel:
-        for request in (Post(status={"step": 1}), Hello(), Post(status={})):
+        for request in (SetStatus(status={"step": 1}), WorkerHello(), SetStatus(status={})):
             assert answer_to(channel, encode(request)) == Done()
             assert side.asked[-1] == (1, request)
 
@@ -113,8 +113,8 @@ def test_what_no_worker_asks_is_refused_by_name(served: tuple[Answering, Path], 
     side, path = served
     num_asked = len(side.asked)
     with connected(path) as channel:
-        told = answer_to(channel, body)
-        assert told.kind == "Malformed" and words in told.words
+        reported = answer_to(channel, body)
+        assert reported.kind == "Malformed" and words in reported.words
         assert len(side.asked) == num_asked and answer_to(channel) == Done()
 
 
@@ -122,8 +122,8 @@ def test_what_no_worker_asks_is_refused_by_name(served: tuple[Answering, Path], 
 def test_whatever_the_bytes_the_next_request_is_served(served: tuple[Answering, Path], data: Any):
     body = data.draw(st.one_of(st.binary(max_size=200), damaged(REQUEST)))
     with connected(served[1]) as channel:
-        told = answer_to(channel, body)
-        assert told == Done() or (told.kind == "Malformed" and len(told.words) < 500)
+        reported = answer_to(channel, body)
+        assert reported == Done() or (reported.kind == "Malformed" and len(reported.words) < 500)
         assert answer_to(channel) == Done()
 
 
@@ -164,8 +164,8 @@ def test_whoever_expects_another_process_is_turned_away(served: tuple[Answering,
 )
 def test_what_is_no_introduction_is_refused_by_name(served: tuple[Answering, Path], introduction: bytes, words: str):
     with introduced(served[1], introduction) as channel:
-        told = admission(channel)
-        assert isinstance(told, TurnedAway) and words in told.reason
+        reported = admission(channel)
+        assert isinstance(reported, TurnedAway) and words in reported.reason
     with connected(served[1]) as channel:
         assert answer_to(channel) == Done()
 
@@ -179,12 +179,12 @@ def test_a_connection_that_speaks_something_else_disturbs_nobody(served: tuple[A
 
 
 def test_a_request_that_is_too_long_is_refused_before_it_is_read(tmp_path: Path):
-    fence = Fence(identity(HERE), LIFE, Side.WORKERS, groups())
+    fence = Fence(identity(HERE), LIFE, BufferService.WORKERS, groups())
     with LocalServer(tmp_path / "sock", fence, Answering(), max_bytes=1000):
         with connected(tmp_path / "sock") as channel:
             channel.sendall(frames.length_of(bytes(1001)))
-            told = answer(channel)
-            assert told == Failed(kind="Malformed", words="a request of 1,001 bytes, at most 1,000 are read")
+            reported = answer(channel)
+            assert reported == Failed(kind="Malformed", words="a request of 1,001 bytes, at most 1,000 are read")
             assert channel.recv(1) == b""
         with connected(tmp_path / "sock") as channel:
             assert "1,000 bytes are not a request" in answer_to(channel, bytes(1000)).words
@@ -212,7 +212,7 @@ def test_two_connections_are_served_at_once(tmp_path: Path):
     both = threading.Barrier(2)
 
     def side(caller: Identity, request: WorkerRequest) -> WorkerAnswer:
-        both.wait(PATIENCE_SECONDS)
+        both.wait(TEST_TIMEOUT_SECONDS)
         return Done()
 
     path = tmp_path / "sock"
@@ -230,18 +230,18 @@ def test_whoever_is_being_answered_at_the_end_gets_the_answer(tmp_path: Path):
 
     def side(caller: Identity, request: WorkerRequest) -> WorkerAnswer:
         asked.set()
-        go_on.wait(PATIENCE_SECONDS)
+        go_on.wait(TEST_TIMEOUT_SECONDS)
         return Flag(value=True)
 
     server = serve_workers(tmp_path / "sock", identity(HERE), LIFE, groups(), side)
     with ThreadPoolExecutor(2) as pool, connected(tmp_path / "sock") as busy, connected(tmp_path / "sock") as idle:
         answered = pool.submit(answer_to, busy)
-        asked.wait(PATIENCE_SECONDS)
+        asked.wait(TEST_TIMEOUT_SECONDS)
         over = pool.submit(server.shutdown)
         assert idle.recv(1) == b""
         go_on.set()
-        assert answered.result(PATIENCE_SECONDS) == Flag(value=True)
-        over.result(PATIENCE_SECONDS)
+        assert answered.result(TEST_TIMEOUT_SECONDS) == Flag(value=True)
+        over.result(TEST_TIMEOUT_SECONDS)
         assert busy.recv(1) == b""
     with pytest.raises(ConnectionError), connected(tmp_path / "sock"):
         pass

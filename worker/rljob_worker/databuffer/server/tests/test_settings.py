@@ -35,8 +35,8 @@ def test_a_job_that_spills_says_where_or_whoever_starts_it_does(tmp_path: Path):
 def test_how_long_peers_are_waited_for_is_a_number_or_named(tmp_path: Path):
     given = environment(tmp_path)
     chosen = {"RLJOB_BUFFER_RETRY_SECONDS": "0.5", "RLJOB_BUFFER_START_SECONDS": "", "RLJOB_BUFFER_FAN_OUT": "1"}
-    found = settings_from({**given, **chosen})
-    assert (found.retry_seconds, found.start_seconds, found.fan_out) == (0.5, 300.0, 1)
+    settings = settings_from({**given, **chosen})
+    assert (settings.retry_seconds, settings.start_seconds, settings.fan_out) == (0.5, 300.0, 1)
     for name, value, least in [
         ("RLJOB_BUFFER_RETRY_SECONDS", "5s", 0),
         ("RLJOB_BUFFER_START_SECONDS", "-1", 0),

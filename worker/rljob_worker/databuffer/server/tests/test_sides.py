@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 from rljob_api.planning.plan import Plan
-from rljob_api.tests.patience import PATIENCE_SECONDS
+from rljob_api.tests.timeouts import TEST_TIMEOUT_SECONDS
 from rljob_worker.arrow_batch import from_arrow
 from rljob_worker.batch import Batch
-from rljob_worker.column_kind import kind_of
-from rljob_worker.databuffer.links.book import AddressBook
+from rljob_worker.column_kind import column_kind_of
+from rljob_worker.databuffer.links.address_book import AddressBook
 from rljob_worker.databuffer.links.fencing import Identity
 from rljob_worker.databuffer.protocol import peer_side as peer
 from rljob_worker.databuffer.protocol import worker_side as say
@@ -29,10 +29,10 @@ from rljob_worker.databuffer.rows.tests.batches import same
 from rljob_worker.databuffer.server.buffer import DataBuffer
 from rljob_worker.databuffer.server.metrics import BufferMetrics
 from rljob_worker.databuffer.server.worker_side import WorkerSide
-from rljob_worker.databuffer.store.places import Place
+from rljob_worker.databuffer.store.segment_files import SegmentFile
 from rljob_worker.databuffer.tests.gang import TOKEN, part, two_stages
 from rljob_worker.errors import BadData, DeadlineExceeded, PeerLost
-from rljob_worker.metrics.report import Report, report_from_bytes, report_to_bytes
+from rljob_worker.metrics.report import StepReport, report_from_bytes, report_to_bytes
 from rljob_worker.tests.waiting import wait_for
 
 EDGE = "a->b"
@@ -44,7 +44,7 @@ class One:
 
     def __init__(self, plan: Plan, here: Host, directory: Path) -> None:
         self.plan, self.here = plan, here
-        arena = Place(directory / f"{here}-life", 1 << 20)
+        arena = SegmentFile(directory / f"{here}-life", 1 << 20)
         identity = Identity(TOKEN, 1, plan.hash(), here.group, here.index)
         book = AddressBook(str(directory / "peers.json"), plan.job)
         self.memory = np.zeros(arena.num_bytes, np.uint8)
@@ -79,7 +79,7 @@ class One:
         room = self.ask(
             rank, say.ReserveRows(edge=EDGE, step=step, num_bytes=contents.num_bytes, waited=0.0, seconds=1.0)
         )
-        assert isinstance(room, say.Room)
+        assert isinstance(room, say.Reservation)
         segment.write(self.memory, room.offset, contents, chosen)
         assert self.ask(rank, say.SealRows(edge=EDGE, step=step, offset=room.offset, contents=contents)) == say.Done()
 
@@ -117,7 +117,7 @@ def waiting(kind: Any, *, seconds: float = 0.0, waited: float = 0.0, **options: 
 
 def offered(plan: Plan, share: int) -> peer.RowsOffered:
     batch = part(plan, 1, share, 2).select(["ids", "score"])
-    kinds = {name: kind_of(column) for name, column in batch.columns.items()}
+    kinds = {name: column_kind_of(column) for name, column in batch.columns.items()}
     header = Header(batch.index, {"ids": batch["ids"].lengths}, kinds)
     return peer.RowsOffered(EDGE, 1, share, header.to_bytes(), kinds)
 
@@ -126,16 +126,18 @@ def offered(plan: Plan, share: int) -> peer.RowsOffered:
 
 
 def test_a_worker_is_told_where_it_is_and_what_it_does(train: One, rollout: One):
-    hello = train.ask(1, say.Hello())
+    hello = train.ask(1, say.WorkerHello())
     ((path, num_bytes),) = hello.places
     assert path.endswith("train-0-life") and num_bytes == 1 << 20 and hello.life == "train-0-life"
     assert hello.edges == {EDGE: say.EdgeOfWorker(columns=["ids", "score"], part=None, share=1)}
-    assert hello.weights == {} and hello.deadline_seconds == PATIENCE_SECONDS
-    assert rollout.ask(1, say.Hello()).edges[EDGE] == say.EdgeOfWorker(columns=["ids", "score"], part=1, share=None)
+    assert hello.weights == {} and hello.deadline_seconds == TEST_TIMEOUT_SECONDS
+    assert rollout.ask(1, say.WorkerHello()).edges[EDGE] == say.EdgeOfWorker(
+        columns=["ids", "score"], part=1, share=None
+    )
 
 
 def test_posts_are_shown_to_those_who_ask(train: One):
-    assert train.ask(0, say.Post(status={"stage": "b"})) == say.Done()
+    assert train.ask(0, say.SetStatus(status={"stage": "b"})) == say.Done()
     by_rank = train.ask(1, say.AskStatus(group="train", host=0)).by_rank
     assert set(by_rank) == {0} and by_rank[0]["stage"] == "b"
 
@@ -160,10 +162,10 @@ def test_drain_waits_for_messages_on_their_way(rollout: One):
 
 def test_drain_waits_for_reports_and_names_who_is_late(rollout: One):
     rollout.buffer.lateness.of_gathering = lambda topic, step: ([f"{topic} {step}"], PeerLost)  # type: ignore
-    rollout.ask(0, say.Report(step=4, payload=report_to_bytes(Report(), 2)))
+    rollout.ask(0, say.SendReport(step=4, payload=report_to_bytes(StepReport(), 2)))
     with pytest.raises(PeerLost, match=r"rank 0 of group rollout waited 2\.0 s for the report of step 4: report 4$"):
         rollout.ask(0, waiting(say.Drain, seconds=2.0, waited=2.0))
-    rollout.ask(1, say.Report(step=4, payload=report_to_bytes(Report(), 3)))
+    rollout.ask(1, say.SendReport(step=4, payload=report_to_bytes(StepReport(), 3)))
     wait_for(lambda: rollout.kinds() == ["Up"])
     assert rollout.ask(0, waiting(say.Drain, seconds=1.0)) == say.Done()
 
@@ -179,9 +181,9 @@ def test_a_share_is_waited_for_and_read_and_given_back(train: One):
     with ThreadPoolExecutor(1) as pool:
         rows = pool.submit(train.ask, 0, get(seconds=30.0)).result()
         for _ in range(30):
-            rows = rows if isinstance(rows, say.Rows) else train.ask(0, get(seconds=30.0))
-    found = segment.views(train.memory, rows.offset, rows.contents).as_batch()
-    assert found.row_ids.tolist() == batch.row_ids.tolist()
+            rows = rows if isinstance(rows, say.ShareLocation) else train.ask(0, get(seconds=30.0))
+    as_batch = segment.views(train.memory, rows.offset, rows.contents).as_batch()
+    assert as_batch.row_ids.tolist() == batch.row_ids.tolist()
     assert rows.producer_seconds > 0 and rows.transfer_seconds > 0
     wait_for(lambda: train.kinds() == ["RowsTaken"])
     assert train.ask(0, say.ReleaseRows(edge=EDGE, step=1)) == say.Done()
@@ -211,7 +213,7 @@ def test_late_layouts_are_explained_by_the_tree(tmp_path: Path):
 
 
 def test_rows_of_a_data_buffer_that_has_left_are_not_waited_for(train: One):
-    train.hear(ROLLOUT, peer.Leaving())
+    train.hear(ROLLOUT, peer.Departure())
     with pytest.raises(PeerLost, match="of host rollout-0 has ended, and its rows of edge a->b, step 1 have not come"):
         train.ask(0, waiting(say.GetRows, edge=EDGE, step=1, seconds=3.0, waited=2.999))
 
@@ -227,9 +229,9 @@ def test_reports_are_collected_and_verdicts_announced(tmp_path: Path):
         missing = train.buffer.peer_side.answer(peer.WhatIsMissing(REPORT, 1))
         assert missing == {"said": nobody, "below": ["rollout-0"]}
         for rank in range(2):
-            assert train.ask(rank, say.Report(step=1, payload=report_to_bytes(Report(), rank))) == say.Done()
-        train.hear(ROLLOUT, peer.Up(REPORT, 1, report_to_bytes(Report(samples=[{"row": 1}]), 2)))
-        collected = wait_for(partial(train.buffer.tree.told, REPORT, 1))
+            assert train.ask(rank, say.SendReport(step=1, payload=report_to_bytes(StepReport(), rank))) == say.Done()
+        train.hear(ROLLOUT, peer.Up(REPORT, 1, report_to_bytes(StepReport(samples=[{"row": 1}]), 2)))
+        collected = wait_for(partial(train.buffer.tree.announced, REPORT, 1))
         assert train.ask(0, late(waited=0.0)) == say.Said(payload=collected)
         assert report_from_bytes(collected).samples == [{"row": 1}]
 
@@ -239,7 +241,7 @@ def test_reports_are_collected_and_verdicts_announced(tmp_path: Path):
             PeerLost, match=r"waited 2\.0 s for the verdict on step 1: waited 2.* step 1\. Missing: rank"
         ):
             train.ask(1, wait(step=1, waited=2.0))
-        train.ask(0, say.Post(status={"stage": "judging"}))
+        train.ask(0, say.SetStatus(status={"stage": "judging"}))
         with pytest.raises(
             DeadlineExceeded, match=r"verdict on step 2 from the lead, rank 0 of group train \(host train-0\): last"
         ):
@@ -288,14 +290,14 @@ def test_a_broken_data_plane_answers_every_request_with_the_first_cause(rollout:
     rollout.buffer.break_down(BadData("row 3"))
     rollout.buffer.break_down(PeerLost("which follows from it"))
     requests = [
-        say.Hello(),
-        say.Post(status={}),
+        say.WorkerHello(),
+        say.SetStatus(status={}),
         say.AskStatus(group="rollout", host=0),
         waiting(say.ReserveRows, edge=EDGE, step=1, num_bytes=1, seconds=30.0),
         say.SealRows(edge=EDGE, step=1, offset=0, contents=segment.plan_contents(0, {})),
         waiting(say.Drain, seconds=30.0),
         say.OpenVersion(edge="w", version=1),
-        say.Report(step=1, payload=b""),
+        say.SendReport(step=1, payload=b""),
         waiting(say.Await, topic=VERDICT, step=1, seconds=30.0),
         say.RequestStop(),
     ]
@@ -321,10 +323,10 @@ def test_a_named_error_of_one_worker_is_its_own(rollout: One):
 
 @pytest.mark.parametrize("seconds, waited, held", [(9.0, 0.0, 1.0), (9.0, 8.75, 0.25), (9.0, 10.0, 0.0)])
 def test_calls_are_held_a_second_at_most(rollout: One, seconds: float, waited: float, held: float):
-    found: list[float] = []
+    result: list[float] = []
 
     def wait(ready: Any, seconds: float) -> None:
-        found.append(seconds)
+        result.append(seconds)
 
     rollout.buffer.monitor.wait = wait  # type: ignore[method-assign, assignment]
     rollout.buffer.lateness.last_words = lambda host, rank: ""  # type: ignore[method-assign]
@@ -332,7 +334,7 @@ def test_calls_are_held_a_second_at_most(rollout: One, seconds: float, waited: f
         rollout.ask(0, waiting(say.Await, topic=OPENING, step=0, seconds=seconds, waited=waited))
     except DeadlineExceeded:
         assert waited > seconds
-    assert found == [held]
+    assert result == [held]
 
 
 # ---- peers
@@ -384,7 +386,7 @@ def test_weights_that_are_none_are_refused(rollout: One, message: Any):
 
 
 def test_questions_about_workers(rollout: One):
-    rollout.ask(1, say.Post(status={"stage": "a"}))
+    rollout.ask(1, say.SetStatus(status={"stage": "a"}))
     answer = rollout.buffer.peer_side.answer
     assert answer(peer.WhatDoTheyDo()) == {"1": "last said 0 s ago: stage a"}
     assert answer(peer.WhatTheyPosted())["1"]["stage"] == "a"
@@ -403,7 +405,7 @@ def test_who_has_not_put_a_part(rollout: One):
 def test_who_has_not_reported_and_whose_layout_is_missing(balanced: One, tmp_path: Path):
     answer = balanced.buffer.peer_side.answer
     nothing = "it has not said anything yet"
-    balanced.ask(0, say.Report(step=1, payload=b""))
+    balanced.ask(0, say.SendReport(step=1, payload=b""))
     assert answer(peer.WhatIsMissing(REPORT, 1)) == {"said": {"rank 1 of group rollout": nothing}, "below": []}
     balanced.put(1, 1, part(balanced.plan, 1, 1, 2))
     assert answer(peer.WhatIsMissing(f"layout/{EDGE}", 1)) == {
@@ -421,8 +423,8 @@ def test_rows_are_streamed_as_they_were_offered(rollout: One):
     batch = part(rollout.plan, 1, 1, 2)
     rollout.put(1, 1, batch)
     wait_for(lambda: rollout.kinds() == ["RowsOffered"])
-    ((found, _),) = rollout.buffer.peer_side.stream(peer.RowsTicket(EDGE, 1, 1, 1 << 20)).records
-    assert same(from_arrow(found), batch.select(["ids", "score"]))
+    ((result, _),) = rollout.buffer.peer_side.stream(peer.RowsTicket(EDGE, 1, 1, 1 << 20)).records
+    assert same(from_arrow(result), batch.select(["ids", "score"]))
     assert len(list(rollout.buffer.peer_side.stream(peer.RowsTicket(EDGE, 1, 1, 1)).records)) == len(batch)
 
 

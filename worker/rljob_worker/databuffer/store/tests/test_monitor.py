@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 
-from rljob_api.tests.patience import PATIENCE_SECONDS
+from rljob_api.tests.timeouts import TEST_TIMEOUT_SECONDS
 from rljob_worker.databuffer.protocol.errors import Bug
 from rljob_worker.databuffer.store.monitor import Monitor
 from rljob_worker.databuffer.work import Threads
@@ -26,7 +26,7 @@ class WatchedClock:
 
     def wait_for(self, num_waiters: int) -> None:
         for _ in range(2 * num_waiters):
-            assert self.looks.acquire(timeout=PATIENCE_SECONDS)
+            assert self.looks.acquire(timeout=TEST_TIMEOUT_SECONDS)
 
 
 def test_what_is_there_is_given_at_once_and_what_is_not_after_no_time_at_all():
@@ -45,7 +45,7 @@ def test_a_change_wakes_everybody_who_waits():
         clock.wait_for(3)
         with monitor.change():
             there.append(1)
-        assert [each.result(PATIENCE_SECONDS / 2) for each in waits] == [[1]] * 3
+        assert [item.result(TEST_TIMEOUT_SECONDS / 2) for item in waits] == [[1]] * 3
 
 
 def test_a_wait_ends_by_its_time_however_often_something_changes():
@@ -58,7 +58,7 @@ def test_a_wait_ends_by_its_time_however_often_something_changes():
 
     with ThreadPoolExecutor(2) as pool:
         changing = pool.submit(changes)
-        assert pool.submit(monitor.wait, lambda: None, 0.05).result(PATIENCE_SECONDS) is None
+        assert pool.submit(monitor.wait, lambda: None, 0.05).result(TEST_TIMEOUT_SECONDS) is None
         over.set()
         changing.result()
 
@@ -73,13 +73,13 @@ def test_only_who_can_go_on_is_woken_and_what_its_question_raises_is_its_own():
         return name if name in there else None
 
     with ThreadPoolExecutor(3) as pool:
-        waits = {name: pool.submit(monitor.wait, partial(ready, name), PATIENCE_SECONDS) for name in ("one", "odd")}
+        waits = {name: pool.submit(monitor.wait, partial(ready, name), TEST_TIMEOUT_SECONDS) for name in ("one", "odd")}
         clock.wait_for(2)
         with monitor.change(), monitor.change():
             there.append("one")
-        assert waits["one"].result(PATIENCE_SECONDS / 2) == "one"
+        assert waits["one"].result(TEST_TIMEOUT_SECONDS / 2) == "one"
         with pytest.raises(BadData, match="odd"):
-            waits["odd"].result(PATIENCE_SECONDS / 2)
+            waits["odd"].result(TEST_TIMEOUT_SECONDS / 2)
 
 
 def test_between_two_states_nobody_is_asked():
@@ -91,13 +91,13 @@ def test_between_two_states_nobody_is_asked():
         return 1 if state[0] == 2 else None
 
     with ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(monitor.wait, ready, PATIENCE_SECONDS)
+        waiting = pool.submit(monitor.wait, ready, TEST_TIMEOUT_SECONDS)
         clock.wait_for(1)
         with monitor.change():
             with monitor.change():
                 state[0] = 1
             state[0] = 2
-        assert waiting.result(PATIENCE_SECONDS / 2) == 1
+        assert waiting.result(TEST_TIMEOUT_SECONDS / 2) == 1
     assert seen == [0, 2]
 
 
@@ -107,24 +107,24 @@ def test_a_change_that_fails_leaves_the_lock_as_it_was():
     with pytest.raises(ValueError), monitor.change():
         raise ValueError
     with ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(monitor.wait, lambda: there or None, PATIENCE_SECONDS)
+        waiting = pool.submit(monitor.wait, lambda: there or None, TEST_TIMEOUT_SECONDS)
         clock.wait_for(1)
         with monitor.change():
             there.append(1)
-        assert waiting.result(PATIENCE_SECONDS / 2) == [1]
+        assert waiting.result(TEST_TIMEOUT_SECONDS / 2) == [1]
 
 
 def test_the_first_cause_ends_all_waits_and_is_kept():
     clock = WatchedClock()
     monitor = Monitor(Threads(clock))
     with ThreadPoolExecutor(2) as pool:
-        waits = [pool.submit(monitor.wait, lambda: None, PATIENCE_SECONDS) for _ in range(2)]
+        waits = [pool.submit(monitor.wait, lambda: None, TEST_TIMEOUT_SECONDS) for _ in range(2)]
         clock.wait_for(2)
         assert monitor.break_down(BadData("row 3"))
         assert monitor.break_down(Bug("follows from it")) is False
-        for each in waits:
+        for item in waits:
             with pytest.raises(BadData, match="^row 3$"):
-                each.result(PATIENCE_SECONDS / 2)
+                item.result(TEST_TIMEOUT_SECONDS / 2)
     with pytest.raises(BadData, match="^row 3$"):
         monitor.check()
 

@@ -3,13 +3,13 @@
 import pytest
 
 from rljob_worker.databuffer.rows.segment import plan_contents
-from rljob_worker.databuffer.store.places import Allocator
-from rljob_worker.databuffer.store.segments import Item, Reader, Segments, explain_late
+from rljob_worker.databuffer.store.segment_files import Allocator
+from rljob_worker.databuffer.store.segments import Item, SegmentReader, Segments, explain_late
 
 ITEM = Item("a->b", 1, "part", 0)
 OTHER = Item("a->b", 2, "part", 0)
 THIRD = Item("a->b", 1, "share", 3)
-HOST = Reader("train-0", 2)
+HOST = SegmentReader("train-0", 2)
 
 
 class Clock:
@@ -28,11 +28,11 @@ def test_a_segment_goes_when_its_last_reader_has_released_it():
     held = segments(4)
     segment = held.try_reserve(ITEM, 5000)
     assert segment is not None and (segment.offset, segment.num_bytes, segment.since) == (0, 8192, 1.0)
-    held.set_readers(segment, [Reader("train-0", 0), Reader("train-1", 1)])
-    held.release(segment, Reader("train-0", 0))
-    held.release(segment, Reader("train-0", 0))  # an acknowledgement that was sent again
+    held.set_readers(segment, [SegmentReader("train-0", 0), SegmentReader("train-1", 1)])
+    held.release(segment, SegmentReader("train-0", 0))
+    held.release(segment, SegmentReader("train-0", 0))  # an acknowledgement that was sent again
     assert held.memory.used == 8192 and segment in held.held()
-    held.release(segment, Reader("train-1", 1))
+    held.release(segment, SegmentReader("train-1", 1))
     assert held.memory.used == 0 and segment not in held.held() and held.held() == []
 
 
@@ -49,11 +49,11 @@ def test_readers_may_release_before_a_later_one_is_added():
     held = segments(4)
     segment = held.try_reserve(ITEM, 1)
     held.set_readers(segment, [HOST])
-    held.add_readers(segment, [Reader.rank(0), Reader.rank(1)])
+    held.add_readers(segment, [SegmentReader.rank(0), SegmentReader.rank(1)])
     held.release(segment, HOST)
-    held.release(segment, Reader.rank(0))
+    held.release(segment, SegmentReader.rank(0))
     assert held.memory.used == 4096
-    held.release(segment, Reader.rank(1))
+    held.release(segment, SegmentReader.rank(1))
     with pytest.raises(AssertionError, match="part 0 of edge a->b, step 1 has already gone"):
         held.add_readers(segment, [HOST])
 
@@ -139,7 +139,7 @@ def test_a_full_arena_names_size_and_late_reader():
     held = segments(4)
     for step in range(1, 5):
         segment = held.try_reserve(Item("a->b", step, "part", 0), 4096)
-        held.set_readers(segment, [HOST, Reader.rank(1)])
+        held.set_readers(segment, [HOST, SegmentReader.rank(1)])
     assert held.explain_full(Item("a->b", 9, "share", 1), 5000, 5.04) == (
         "no room for share 1 of edge a->b, step 9: 5,000 bytes needed, largest free range 0 of 16,384 after 5.0 s. "
         "Oldest of 4 segments: "
@@ -219,8 +219,8 @@ def test_who_keeps_a_segment():
 
 
 def test_readers_are_ranks_of_this_host_or_other_hosts():
-    assert Reader.rank(3).is_rank and not HOST.is_rank
-    assert [str(reader) for reader in sorted([HOST, Reader.rank(3)])] == [
+    assert SegmentReader.rank(3).is_rank and not HOST.is_rank
+    assert [str(reader) for reader in sorted([HOST, SegmentReader.rank(3)])] == [
         "rank 3 of this host",
         "host train-0 (share 2)",
     ]

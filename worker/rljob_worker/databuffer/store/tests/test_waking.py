@@ -5,7 +5,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 
-from rljob_api.tests.patience import PATIENCE_SECONDS
+from rljob_api.tests.timeouts import TEST_TIMEOUT_SECONDS
 from rljob_worker.databuffer.store.monitor import Monitor
 from rljob_worker.databuffer.work import Threads
 from rljob_worker.errors import BadData, PeerLost
@@ -27,7 +27,7 @@ class Box:
 def waiting(pool: ThreadPoolExecutor, monitor: Monitor, box: Box) -> Future[int | None]:
     """A wait that has begun: it has looked once, and found nothing."""
     before = len(box.looks)
-    future = pool.submit(monitor.wait, box.take, PATIENCE_SECONDS)
+    future = pool.submit(monitor.wait, box.take, TEST_TIMEOUT_SECONDS)
     wait_for(lambda: len(box.looks) > before)
     with monitor.look():  # it holds the lock from its look until it waits
         return future
@@ -46,11 +46,11 @@ def test_a_change_wakes_who_can_go_on_in_the_order_in_which_they_came():
         first, second = waiting(pool, monitor, box), waiting(pool, monitor, box)
         with monitor.change():
             box.values = [1]
-        assert first.result(PATIENCE_SECONDS) == 1
+        assert first.result(TEST_TIMEOUT_SECONDS) == 1
         assert not second.done()
         with monitor.change():
             box.values = [2]
-        assert second.result(PATIENCE_SECONDS) == 2
+        assert second.result(TEST_TIMEOUT_SECONDS) == 2
 
 
 def test_whoever_changes_something_looks_for_those_who_wait():
@@ -66,7 +66,7 @@ def test_whoever_changes_something_looks_for_those_who_wait():
         assert box.looks[1:] == [threading.current_thread()] * 3 and not future.done()
         with monitor.change():
             pass
-        assert future.result(PATIENCE_SECONDS) == 5
+        assert future.result(TEST_TIMEOUT_SECONDS) == 5
 
 
 def test_nobody_sees_a_state_in_the_middle_of_a_change():
@@ -77,7 +77,7 @@ def test_nobody_sees_a_state_in_the_middle_of_a_change():
             with monitor.change():
                 box.values = [1]
             box.values = [2]
-        assert future.result(PATIENCE_SECONDS) == 2
+        assert future.result(TEST_TIMEOUT_SECONDS) == 2
 
 
 def test_a_change_that_fails_wakes_nobody_and_the_next_one_does():
@@ -90,7 +90,7 @@ def test_a_change_that_fails_wakes_nobody_and_the_next_one_does():
         assert len(box.looks) == 1
         with monitor.change():
             pass
-        assert future.result(PATIENCE_SECONDS) == 1
+        assert future.result(TEST_TIMEOUT_SECONDS) == 1
 
 
 def test_an_error_of_a_wait_is_raised_there_and_not_where_something_changed():
@@ -103,12 +103,12 @@ def test_an_error_of_a_wait_is_raised_there_and_not_where_something_changed():
         return None
 
     with ThreadPoolExecutor(1) as pool:
-        future = pool.submit(monitor.wait, ready, PATIENCE_SECONDS)
+        future = pool.submit(monitor.wait, ready, TEST_TIMEOUT_SECONDS)
         wait_for(lambda: looks)
         with monitor.change():
             wrong.append("a part put twice")
         with pytest.raises(BadData, match="a part put twice"):
-            future.result(PATIENCE_SECONDS)
+            future.result(TEST_TIMEOUT_SECONDS)
 
 
 def test_the_first_cause_is_raised_by_every_wait_and_what_is_there_is_given():
@@ -119,11 +119,11 @@ def test_the_first_cause_is_raised_by_every_wait_and_what_is_there_is_given():
         assert not monitor.break_down(PeerLost("host a-1 is gone"))
         for future in both:
             with pytest.raises(PeerLost, match="host a-0 is gone"):
-                future.result(PATIENCE_SECONDS)
+                future.result(TEST_TIMEOUT_SECONDS)
     with pytest.raises(PeerLost, match="host a-0"):
-        monitor.wait(box.take, PATIENCE_SECONDS)
+        monitor.wait(box.take, TEST_TIMEOUT_SECONDS)
     box.values = [3]
-    assert monitor.wait(box.take, PATIENCE_SECONDS) == 3
+    assert monitor.wait(box.take, TEST_TIMEOUT_SECONDS) == 3
 
 
 def test_a_wait_that_is_over_is_not_looked_for_any_more():

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from rljob_api.planning.plan import Plan
 from rljob_worker.batch import Batch
 from rljob_worker.databuffer.protocol.peer_side import PeerMessage
-from rljob_worker.databuffer.protocol.worker_side import NotYet, ReserveRows, Room, SealRows
-from rljob_worker.databuffer.pull.edges import EdgeStep, Share
-from rljob_worker.databuffer.routes.hosts import Host, Worker
+from rljob_worker.databuffer.protocol.worker_side import NotYet, Reservation, ReserveRows, SealRows
+from rljob_worker.databuffer.pull.edges import ConsumerShare, EdgeStep
+from rljob_worker.databuffer.routes.hosts import Host, WorkerId
 from rljob_worker.databuffer.rows import segment
 from rljob_worker.databuffer.server.buffer import DataBuffer
 from rljob_worker.databuffer.tests.simulation.job import SimulatedJob
@@ -66,7 +66,7 @@ class Job:
         """Until nothing happens any more, or for that many events."""
         self._job.loop.settle(QUIET_SECONDS, limit)
 
-    def buffer_of(self, worker: Worker) -> DataBuffer:
+    def buffer_of(self, worker: WorkerId) -> DataBuffer:
         return self._job.pod_of(worker).buffer
 
     def buffer(self, host: Host) -> DataBuffer:
@@ -74,7 +74,7 @@ class Job:
 
     # ---- what a worker does
 
-    def put(self, worker: Worker, step: int, edge: str, batch: Batch) -> bool:
+    def put(self, worker: WorkerId, step: int, edge: str, batch: Batch) -> bool:
         """Whether there was room."""
         buffer = self.buffer_of(worker)
         chosen = batch.select(buffer.edges.routes[edge].columns)
@@ -83,29 +83,29 @@ class Job:
         room = buffer.producing.reserve(worker, asked)
         if isinstance(room, NotYet):
             return False
-        assert isinstance(room, Room)
+        assert isinstance(room, Reservation)
         segment.write(buffer.memory, room.offset, contents, chosen)
         buffer.producing.seal(worker, SealRows(edge=edge, step=step, offset=room.offset, contents=contents))
         return True
 
-    def want(self, worker: Worker, step: int, edge: str) -> tuple[EdgeStep, Share]:
+    def want(self, worker: WorkerId, step: int, edge: str) -> tuple[EdgeStep, ConsumerShare]:
         buffer = self.buffer_of(worker)
         number = buffer.edges.routes[edge].share_of(worker)
         assert number is not None
         state = buffer.edges.at(edge, step)
         return state, buffer.consuming.want(state, number)
 
-    def get(self, worker: Worker, step: int, edge: str) -> Batch | None:
+    def get(self, worker: WorkerId, step: int, edge: str) -> Batch | None:
         """The rows of a worker if they are there."""
         buffer = self.buffer_of(worker)
         state, share = self.want(worker, step, edge)
-        found = buffer.consuming.readable(state, share, worker.rank)
-        if found is None or found.contents is None:
+        readable = buffer.consuming.readable(state, share, worker.rank)
+        if readable is None or readable.contents is None:
             return None
-        rows = segment.views(buffer.memory, found.offset, found.contents).as_batch()
+        rows = segment.views(buffer.memory, readable.offset, readable.contents).as_batch()
         return rows
 
-    def release(self, worker: Worker, step: int, edge: str) -> None:
+    def release(self, worker: WorkerId, step: int, edge: str) -> None:
         buffer = self.buffer_of(worker)
         number = buffer.edges.routes[edge].share_of(worker)
         assert number is not None
@@ -118,5 +118,5 @@ class Job:
         return {host: num_bytes for host, num_bytes in used.items() if num_bytes}
 
 
-def workers(group: str, ranks: Sequence[int] | range) -> list[Worker]:
-    return [Worker(group, rank) for rank in ranks]
+def workers(group: str, ranks: Sequence[int] | range) -> list[WorkerId]:
+    return [WorkerId(group, rank) for rank in ranks]

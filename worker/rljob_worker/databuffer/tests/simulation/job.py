@@ -15,18 +15,18 @@ import pyarrow.flight as flight
 
 from rljob_api.planning.plan import Plan
 from rljob_api.vocabulary.quantity import parse_quantity
-from rljob_worker.databuffer.links.faults import cause_of, failed_by
+from rljob_worker.databuffer.links.faults import error_from, failed_by
 from rljob_worker.databuffer.links.fencing import Identity
 from rljob_worker.databuffer.protocol.codec import encode, opened, read_answer, read_request, read_ticket
 from rljob_worker.databuffer.protocol.errors import Bug
 from rljob_worker.databuffer.protocol.peer_side import Envelope
-from rljob_worker.databuffer.protocol.worker_side import Failed, NotYet, Request, Waiting
-from rljob_worker.databuffer.routes.hosts import Host, Worker
+from rljob_worker.databuffer.protocol.worker_side import Failed, NotYet, WaitingCall, WorkerCall
+from rljob_worker.databuffer.routes.hosts import Host, WorkerId
 from rljob_worker.databuffer.server.buffer import DataBuffer
 from rljob_worker.databuffer.server.flight import PeerServer
 from rljob_worker.databuffer.server.metrics import BufferMetrics
 from rljob_worker.databuffer.server.worker_side import WorkerSide
-from rljob_worker.databuffer.store.places import Place, rounded
+from rljob_worker.databuffer.store.segment_files import SegmentFile, rounded
 from rljob_worker.databuffer.tests.simulation.loop import Loop, SimulatedThreads
 from rljob_worker.databuffer.tests.simulation.network import Headers, Network, Sent, SimulatedConnection
 from rljob_worker.errors import RLJobError
@@ -76,14 +76,14 @@ class Pod:
         self._job, self.loop = job, job.loop
         plan = job.plan
         self._identity = Identity(TOKEN, 1, job.plan_hash, host.group, host.index)
-        places = [Place(Path(f"{life}-of-{host}"), size) for size in job.sizes]
+        places = [SegmentFile(Path(f"{life}-of-{host}"), size) for size in job.sizes]
         self.memory = np.zeros(sum(rounded(place.num_bytes) for place in places), np.uint8)
         self.buffer = DataBuffer(
             plan,
             self._identity,
             places,
             self.memory,
-            job.book(host),
+            job.address_book(host),
             BufferMetrics(),
             fan_out=job.fan_out,
             retry_seconds=job.retry_seconds,
@@ -111,9 +111,9 @@ class Pod:
     def stream(self, ticket: bytes, headers: Headers) -> Iterator[Sent | Failed | flight.FlightError]:
         try:
             self._server.call(headers)
-            found = self.buffer.peer_side.stream(read_ticket(opened(ticket, "a ticket")))
-            for record, checksum in found.records:
-                yield found.schema, record.serialize().to_pybytes(), checksum
+            result = self.buffer.peer_side.stream(read_ticket(opened(ticket, "a ticket")))
+            for record, checksum in result.records:
+                yield result.schema, record.serialize().to_pybytes(), checksum
         except flight.FlightUnauthorizedError as error:
             yield error
         except RLJobError as error:
@@ -123,7 +123,7 @@ class Pod:
 
     # ---- for workers
 
-    def answer(self, worker: Worker, request: Request) -> Any:
+    def answer(self, worker: WorkerId, request: WorkerCall) -> Any:
         """What a worker is told, as over its socket."""
         self.loop.sleep(self.loop.moment(), self)
         caller = Identity(TOKEN, 1, self._identity.plan_hash, self.host.group, self.host.index, worker.rank)
@@ -139,16 +139,16 @@ class Pod:
 class Own:
     """A worker's calls to its own data buffer."""
 
-    def __init__(self, pod: Pod, worker: Worker) -> None:
+    def __init__(self, pod: Pod, worker: WorkerId) -> None:
         self._pod, self._worker = pod, worker
 
-    def call(self, request: Request) -> Any:
+    def call(self, request: WorkerCall) -> Any:
         answer = self._pod.answer(self._worker, request)
         if isinstance(answer, Failed):
-            raise cause_of(answer)
+            raise error_from(answer)
         return answer
 
-    def poll(self, request: Callable[[float], Waiting], seconds: float) -> Any:
+    def poll(self, request: Callable[[float], WaitingCall], seconds: float) -> Any:
         start = self._pod.loop.now
         while True:
             answer = self.call(request(self._pod.loop.now - start))
@@ -215,8 +215,8 @@ class SimulatedJob:
 
         self.loop.spawn(close, pod, self.loop.moment())
 
-    def pod_of(self, worker: Worker) -> Pod:
+    def pod_of(self, worker: WorkerId) -> Pod:
         return self.pods[Host(worker.group, worker.rank // self.plan.group(worker.group).workers_per_host)]
 
-    def book(self, host: Host) -> Any:
+    def address_book(self, host: Host) -> Any:
         return Book(self.loop, self.loop.now + self._late_books.get(host, 0.0), self._are_books_files)

@@ -41,7 +41,7 @@ class Loop:
         self.random = random
         self.now = START
         self.is_closed = False
-        self.hub = getcurrent()
+        self.scheduler = getcurrent()
         self._events: list[tuple[float, float, int, Owner | None, Job]] = []
         self._num_events = 0
         self.submitted: list[str] = []
@@ -94,15 +94,15 @@ class Loop:
         """Let the loop go on; returns what the task is woken with."""
         if self.is_closed:
             raise GreenletExit
-        assert getcurrent() is not self.hub, "the loop itself waits for nothing"
-        return self.hub.switch()
+        assert getcurrent() is not self.scheduler, "the loop itself waits for nothing"
+        return self.scheduler.switch()
 
     def sleep(self, seconds: float, owner: Owner | None = None) -> None:
         pause = Pause(self, owner)
         pause.wait(seconds)
 
     def _begin(self, job: Job) -> None:
-        task = greenlet(partial(self._run, job), self.hub)
+        task = greenlet(partial(self._run, job), self.scheduler)
         self._tasks.add(task)
         task.switch()
 
@@ -166,10 +166,10 @@ class Condition:
 
     def wait_for(self, predicate: Callable[[], bool], timeout: float | None = None) -> bool:
         end = None if timeout is None else self._loop.now + timeout
-        while not (found := predicate()):
+        while not (result := predicate()):
             left = None if end is None else end - self._loop.now
             if left is not None and left <= 0:
-                return found
+                return result
             self.wait(left)
         return True
 
@@ -196,7 +196,7 @@ class Pool(Executor):
     def submit(self, fn: Callable[..., Any], /, *args: Any, **options: Any) -> Future[Any]:
         if self._is_closed:
             raise RuntimeError("cannot schedule new futures after shutdown")
-        self._loop.submitted += [each for each in args if isinstance(each, str)]
+        self._loop.submitted += [arg for arg in args if isinstance(arg, str)]
         future = Future[Any]()
         self._queue.append(partial(_fulfil, future, partial(fn, *args, **options)))
         if self._num_idle:

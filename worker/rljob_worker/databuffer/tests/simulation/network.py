@@ -11,8 +11,8 @@ from typing import Any, Protocol
 import pyarrow as pa
 import pyarrow.flight as flight
 
-from rljob_worker.databuffer.links.connection import Connection
-from rljob_worker.databuffer.links.faults import cause_of, errors_of, from_flight, silent, too_late
+from rljob_worker.databuffer.links.connection import PeerConnection
+from rljob_worker.databuffer.links.faults import error_from, errors_of, from_flight, silent, too_late
 from rljob_worker.databuffer.protocol.codec import sealed
 from rljob_worker.databuffer.protocol.peer_side import Take
 from rljob_worker.databuffer.protocol.worker_side import Failed
@@ -142,17 +142,17 @@ class Network:
         """What `serve` returns, run by the host at a place. Raises what Flight does."""
         pause = Pause(self.loop, caller)
 
-        def back(place: Host, found: Any) -> None:
+        def back(place: Host, result: Any) -> None:
             arrival = self.arrival(place, caller.host)
             if arrival is not None:
-                self.loop.at(arrival, lambda: pause.wake(found), caller)
+                self.loop.at(arrival, lambda: pause.wake(result), caller)
 
         def run(peer: Peer) -> None:
             try:
-                found = serve(peer)
+                result = serve(peer)
             except flight.FlightError as error:
-                found = error
-            back(peer.host, found)
+                result = error
+            back(peer.host, result)
 
         def arrive() -> None:
             peer = self.peers.get(place)
@@ -164,12 +164,12 @@ class Network:
         arrival = self.arrival(caller.host, place)
         if arrival is not None:
             self.loop.at(arrival, arrive)
-        found = pause.wait(seconds)
-        if found is None:
+        result = pause.wait(seconds)
+        if result is None:
             raise flight.FlightTimedOutError("Deadline Exceeded")
-        if isinstance(found, Exception):
-            raise found
-        return found
+        if isinstance(result, Exception):
+            raise result
+        return result
 
 
 class Client:
@@ -182,11 +182,11 @@ class Client:
     def do_action(self, action: flight.Action, options: tuple[float, Headers]) -> list[Any]:
         seconds, headers = options
         name, body = action.type, self._network.sent(action.type, action.body.to_pybytes())
-        found = self._network.call(self._caller, self.place, lambda peer: peer.act(name, body, headers), seconds)
-        return [SimpleNamespace(body=pa.py_buffer(self._network.sent(f"answer to {name}", found)))]
+        result = self._network.call(self._caller, self.place, lambda peer: peer.act(name, body, headers), seconds)
+        return [SimpleNamespace(body=pa.py_buffer(self._network.sent(f"answer to {name}", result)))]
 
 
-class SimulatedConnection(Connection):
+class SimulatedConnection(PeerConnection):
     """The real one, over the simulated network."""
 
     def __init__(self, network: Network, caller: Peer, *arguments: Any) -> None:
@@ -197,7 +197,7 @@ class SimulatedConnection(Connection):
         client = self._open()
         self._network.streamed.append((self._caller.host, client.place))
         asked = self._network.sent("ticket", sealed(ticket))
-        _Stream(self._network, self._caller, self.whom, seconds).read(client.place, asked, self._shown(), take)
+        _Stream(self._network, self._caller, self.peer_name, seconds).read(client.place, asked, self._shown(), take)
 
     def _client_to(self, address: str, options: object) -> Any:
         return Client(self._network, self._caller, address)
@@ -213,7 +213,7 @@ class _Stream:
     """Record batches on their way from one data buffer to another."""
 
     def __init__(self, network: Network, caller: Peer, whom: str, seconds: float) -> None:
-        self._network, self._loop, self._caller, self._whom = network, network.loop, caller, whom
+        self._network, self._loop, self._caller, self._peer_name = network, network.loop, caller, whom
         self._end, self._seconds = self._loop.now + seconds, seconds
         self._came: deque[Any] = deque()
         self._changed = Condition(self._loop, caller)
@@ -223,11 +223,11 @@ class _Stream:
         arrival = self._network.arrival(self._caller.host, place, is_stream=True)
         if arrival is not None:
             self._loop.at(arrival, lambda: self._arrive(place, ticket, headers))
-        while (found := self._next()) is not None:
-            if isinstance(found, Exception):
-                raise found
-            schema, message, checksum = found
-            with errors_of(self._whom):
+        while (result := self._next()) is not None:
+            if isinstance(result, Exception):
+                raise result
+            schema, message, checksum = result
+            with errors_of(self._peer_name):
                 schema = pa.ipc.read_schema(pa.py_buffer(self._network.sent("schema", schema.serialize().to_pybytes())))
                 record = pa.ipc.read_record_batch(pa.py_buffer(self._network.sent("record", message)), schema)
             take(record, self._network.sent("checksum", checksum))
@@ -235,13 +235,13 @@ class _Stream:
     def _next(self) -> Any:
         with self._changed:
             if not self._changed.wait_for(lambda: bool(self._came), self._end - self._loop.now):
-                raise too_late(self._whom, f"{self._seconds:g} s")
+                raise too_late(self._peer_name, f"{self._seconds:g} s")
             return self._came.popleft()
 
     def _arrive(self, place: Host, ticket: bytes, headers: Headers) -> None:
         peer = self._network.peers.get(place)
         if peer is None:
-            self._back(place, silent(self._whom, "connection refused"))
+            self._back(place, silent(self._peer_name, "connection refused"))
         else:
             self._loop.spawn(lambda: self._give(peer, ticket, headers), peer)
 
@@ -249,23 +249,25 @@ class _Stream:
         breaks = self._network.is_broken()
         for sent in peer.stream(ticket, headers):
             if breaks:
-                self._back(peer.host, silent(self._whom, "it hung up"))
+                self._back(peer.host, silent(self._peer_name, "it hung up"))
                 return
             if isinstance(sent, (Failed, flight.FlightError)):
-                self._back(peer.host, cause_of(sent) if isinstance(sent, Failed) else from_flight(sent, self._whom))
+                self._back(
+                    peer.host, error_from(sent) if isinstance(sent, Failed) else from_flight(sent, self._peer_name)
+                )
                 return
             self._back(peer.host, sent)
             self._loop.sleep(self._loop.moment(), peer)
         self._back(peer.host, None)
 
-    def _back(self, place: Host, found: Any) -> None:
+    def _back(self, place: Host, result: Any) -> None:
         """What is said on one connection arrives in order."""
         arrival = self._network.arrival(place, self._caller.host, is_stream=True)
         if arrival is not None:
             self._last = max(self._last, arrival) + 1e-9
-            self._loop.at(self._last, lambda: self._come(found), self._caller)
+            self._loop.at(self._last, lambda: self._come(result), self._caller)
 
-    def _come(self, found: Any) -> None:
+    def _come(self, result: Any) -> None:
         with self._changed:
-            self._came.append(found)
+            self._came.append(result)
             self._changed.notify()

@@ -124,21 +124,21 @@ class Run:
     # ---- what is wrong with it
 
     def problems(self) -> list[str]:
-        found = [problem for worker in self.workers for problem in self._problems_of(worker)]
+        result = [problem for worker in self.workers for problem in self._problems_of(worker)]
         kinds = {worker.error.exit_code for worker in self.workers if worker.error is not None}
         if len(kinds) > 1:
-            found.append(f"errors of several kinds: {sorted(map(int, kinds))}")
-        return found
+            result.append(f"errors of several kinds: {sorted(map(int, kinds))}")
+        return result
 
     def _problems_of(self, worker: SimulatedWorker) -> list[str]:
         if self.job.pods[worker.pod.host] is not worker.pod or worker.pod.is_dead:
             return []
-        found = [f"{worker}: wrong {what}" for what in worker.wrong]
+        result = [f"{worker}: wrong {what}" for what in worker.wrong]
         if not worker.is_over:
-            found.append(f"{worker} has not ended: {worker.waits[-1] if worker.waits else 'it has not begun'}")
+            result.append(f"{worker} has not ended: {worker.waits[-1] if worker.waits else 'it has not begun'}")
         if worker.error is not None:
-            found += [f"{worker}: {problem}" for problem in self._problems_of_error(worker.error)]
-        return found + [f"{worker}: {what}" for what in self._late(worker)]
+            result += [f"{worker}: {problem}" for problem in self._problems_of_error(worker.error)]
+        return result + [f"{worker}: {what}" for what in self._late(worker)]
 
     def _problems_of_error(self, error: Exception) -> list[str]:
         said = f"{type(error).__name__}: {error}"
@@ -150,7 +150,7 @@ class Run:
         return [] if any(name in str(error) for name in names) else [f"does not name {' or '.join(names)}: {said}"]
 
     def _late(self, worker: SimulatedWorker) -> list[str]:
-        found = []
+        result = []
         for wait in worker.waits:
             end = self.job.loop.now if wait.end is None else wait.end
             latest = wait.start + wait.seconds + SPARE_SECONDS
@@ -161,8 +161,8 @@ class Run:
                 latest = min(latest, max(wait.start, known) + SPARE_SECONDS)
             if end > latest + 0.5:
                 over = end - wait.start
-                found.append(f"waited {over:.1f} s for {wait.what}, {end - latest + SPARE_SECONDS:.1f} s too long")
-        return found
+                result.append(f"waited {over:.1f} s for {wait.what}, {end - latest + SPARE_SECONDS:.1f} s too long")
+        return result
 
     @property
     def num_flipped(self) -> int:

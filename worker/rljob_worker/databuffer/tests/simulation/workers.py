@@ -13,8 +13,8 @@ import numpy as np
 from rljob_api.planning.plan import Plan
 from rljob_worker.batch import Batch
 from rljob_worker.databuffer.protocol import worker_side as say
-from rljob_worker.databuffer.routes.assignment import Layout
-from rljob_worker.databuffer.routes.hosts import Host, Worker
+from rljob_worker.databuffer.routes.assignment import ProducerLayout
+from rljob_worker.databuffer.routes.hosts import Host, WorkerId
 from rljob_worker.databuffer.routes.job_tree import OPENING, VERDICT
 from rljob_worker.databuffer.rows import segment
 from rljob_worker.databuffer.rows.tests.batches import same
@@ -22,7 +22,7 @@ from rljob_worker.databuffer.tests.gang import rows
 from rljob_worker.databuffer.tests.simulation.job import Own, SimulatedJob
 from rljob_worker.databuffer.weights.client import WeightsClient
 from rljob_worker.errors import RLJobError
-from rljob_worker.metrics.report import Report, merge_reports, report_to_bytes
+from rljob_worker.metrics.report import StepReport, merge_reports, report_to_bytes
 from rljob_worker.metrics.scalars import mean
 
 WEIGHTS = "weights/actor"
@@ -44,7 +44,7 @@ class SimulatedWorker:
     """One worker. `row_length`: values of a row, 0 for a few."""
 
     job: SimulatedJob
-    worker: Worker
+    worker: WorkerId
     num_steps: int
     row_length: int = 0
     pace: float = 0.0
@@ -62,7 +62,7 @@ class SimulatedWorker:
         self._deadline = self.job.plan.spec.data_buffer.deadline_seconds
         plan = self.job.plan
         self.ordinal = plan.worker_offset(self.worker.group) + self.worker.rank
-        self.is_lead = self.worker == Worker(plan.lead_group, 0)
+        self.is_lead = self.worker == WorkerId(plan.lead_group, 0)
         self.job.loop.spawn(self._run, self.pod, self.job.loop.moment())
 
     @property
@@ -83,7 +83,7 @@ class SimulatedWorker:
         self.ended()
 
     def _work(self) -> None:
-        hello = self._own.call(say.Hello())
+        hello = self._own.call(say.WorkerHello())
         self._edges, self._weights_ends = hello.edges, hello.weights
         memory = self.pod.memory
         self._weights = WeightsClient(self._own, hello.weights, self._deadline, writable=memory, readable=memory)
@@ -95,7 +95,7 @@ class SimulatedWorker:
         self._poll("drain", say.Drain)
 
     def _step(self, step: int) -> None:
-        self._own.call(say.Post(status={"step": step}))
+        self._own.call(say.SetStatus(status={"step": step}))
         self._compute()
         if WEIGHTS in self._weights_ends:
             self._pass_weights(step)
@@ -107,7 +107,7 @@ class SimulatedWorker:
             if ends.share is not None:
                 self._get(step, edge, ends.share)
         self._compute()
-        self._own.call(say.Report(step=step, payload=report_of(step, self.ordinal)))
+        self._own.call(say.SendReport(step=step, payload=report_of(step, self.ordinal)))
         if self.is_lead:
             collected = self._poll(f"reports of step {step}", partial(say.Collect, step=step)).payload
             self._expect(f"reports of step {step}", collected, merged_report(step, self.job.plan.num_workers))
@@ -130,9 +130,9 @@ class SimulatedWorker:
         self._own.call(say.SealRows(edge=edge, step=step, offset=room.offset, contents=contents))
 
     def _get(self, step: int, edge: str, share: int) -> None:
-        found = self._poll(f"rows of {edge}, step {step}", partial(say.GetRows, edge=edge, step=step))
-        contents = found.contents
-        batch = segment.views(self.pod.memory, found.offset, contents).as_batch()
+        poll = self._poll(f"rows of {edge}, step {step}", partial(say.GetRows, edge=edge, step=step))
+        contents = poll.contents
+        batch = segment.views(self.pod.memory, poll.offset, contents).as_batch()
         expected = self._expected(step, edge, share)
         if not same(batch, expected.select(self._edges[edge].columns)):
             self.wrong.append(f"rows of {edge}, step {step}: {batch.row_ids.tolist()}")
@@ -142,7 +142,7 @@ class SimulatedWorker:
         """All rows of the step that the route assigns to the share, in order."""
         everything, route = whole(self.job.plan, step, self.row_length), self.pod.buffer.edges.routes[edge]
         if (edge, step) not in self.job.assigned:
-            self.job.assigned[edge, step] = route.assign(step, Layout.of_part(0, everything.index))
+            self.job.assigned[edge, step] = route.assign(step, ProducerLayout.of_part(0, everything.index))
         return everything.take(np.flatnonzero(self.job.assigned[edge, step] == share))
 
     # ---- weights
@@ -159,12 +159,12 @@ class SimulatedWorker:
         if ends.receives:
             had = set()
             with self._timed(f"weights {version} received"):
-                for found in self._weights.receive(version, WEIGHTS):
-                    expected = chunk(found.source, version, found.index, ends.slot_bytes)
-                    is_right = found.table == b"table of %d" % found.index and np.array_equal(found.data, expected)
-                    if not is_right or (found.source, found.index) in had:
-                        self.wrong.append(f"chunk {found.index} of source {found.source}, version {version}")
-                    had.add((found.source, found.index))
+                for result in self._weights.receive(version, WEIGHTS):
+                    expected = chunk(result.source, version, result.index, ends.slot_bytes)
+                    is_right = result.table == b"table of %d" % result.index and np.array_equal(result.data, expected)
+                    if not is_right or (result.source, result.index) in had:
+                        self.wrong.append(f"chunk {result.index} of source {result.source}, version {version}")
+                    had.add((result.source, result.index))
             num_sources = len(self.pod.buffer.weights_routes.by_edge[WEIGHTS].sources)
             if len(had) != sum(num_chunks(source, version) for source in range(num_sources)):
                 self.wrong.append(f"weights {version}: {sorted(had)}")
@@ -175,7 +175,7 @@ class SimulatedWorker:
         payload: bytes = self._poll(f"{topic} of step {step}", partial(say.Await, topic=topic, step=step)).payload
         return payload
 
-    def _poll(self, what: str, request: Callable[..., say.Waiting]) -> Any:
+    def _poll(self, what: str, request: Callable[..., say.WaitingCall]) -> Any:
         with self._timed(what):
             return self._own.poll(lambda waited: request(waited=waited, seconds=self._deadline), self._deadline)
 
@@ -188,21 +188,21 @@ class SimulatedWorker:
         finally:
             wait.end = self.job.loop.now
 
-    def _expect(self, what: str, found: bytes, expected: bytes) -> None:
-        if found != expected:
+    def _expect(self, what: str, result: bytes, expected: bytes) -> None:
+        if result != expected:
             self.wrong.append(what)
 
 
-def workers_of(plan: Plan, host: Host) -> list[Worker]:
+def workers_of(plan: Plan, host: Host) -> list[WorkerId]:
     size = plan.group(host.group).workers_per_host
-    return [Worker(host.group, rank) for rank in range(host.index * size, (host.index + 1) * size)]
+    return [WorkerId(host.group, rank) for rank in range(host.index * size, (host.index + 1) * size)]
 
 
 # ---- what is said
 
 
 def report_of(step: int, ordinal: int) -> bytes:
-    return report_to_bytes(Report({"loss": mean(step + ordinal / 8)}), ordinal)
+    return report_to_bytes(StepReport({"loss": mean(step + ordinal / 8)}), ordinal)
 
 
 @cache

@@ -20,8 +20,7 @@ from rljob_worker.databuffer.protocol.peer_side import (
     Take,
 )
 from rljob_worker.databuffer.protocol.worker_side import (
-    Answer,
-    Chunk,
+    ChunkLocation,
     CloseVersion,
     Complete,
     NextChunk,
@@ -29,16 +28,17 @@ from rljob_worker.databuffer.protocol.worker_side import (
     OpenVersion,
     ReleaseChunk,
     ReleaseVersion,
+    Reservation,
     ReserveChunk,
-    Room,
     SealChunk,
     SkipVersion,
+    WorkerReply,
 )
-from rljob_worker.databuffer.routes.hosts import Host, Worker
+from rljob_worker.databuffer.routes.hosts import Host, WorkerId
 from rljob_worker.databuffer.routes.tests.test_weights_route import plan
 from rljob_worker.databuffer.routes.weights_route import WeightsRoutes
 from rljob_worker.databuffer.store.monitor import Monitor
-from rljob_worker.databuffer.weights.chunk import Bytes, checksum_of, stream_of
+from rljob_worker.databuffer.weights.chunk import Bytes, chunk_checksum, stream_of
 from rljob_worker.databuffer.weights.weights import Weights
 from rljob_worker.databuffer.work import Job
 from rljob_worker.errors import PeerLost
@@ -194,10 +194,10 @@ class Network:
         sender, receiver = pair
         message = self.messages[pair].popleft()
         if not isinstance(message, ChunkOffered | SourceClosed):
-            self.buffers[receiver].told(sender, message)
+            self.buffers[receiver].announced(sender, message)
         elif message.version >= self.absent.get((receiver, message.source), 0):
             self.absent.pop((receiver, message.source), None)
-            self.buffers[receiver].told(sender, message)
+            self.buffers[receiver].announced(sender, message)
         elif isinstance(message, ChunkOffered):
             taken = ChunkTaken(message.edge, message.version, message.source, message.index)
             self.messages[receiver, sender].append(taken)
@@ -256,7 +256,7 @@ class Sender:
             self.is_open, self.versions = False, self.versions[1:]
         elif self.room is None:
             answer = buffer.reserve(self.worker, ReserveChunk(edge=EDGE, version=version, **PATIENCE))
-            self.room = answer.offset if isinstance(answer, Room) else None
+            self.room = answer.offset if isinstance(answer, Reservation) else None
             return self.room is not None
         else:
             self._seal(version)
@@ -277,7 +277,7 @@ class Sender:
             offset=self.room,
             num_bytes=len(data),
             table=table,
-            checksum=checksum_of(data, table),
+            checksum=chunk_checksum(data, table),
         )
         self.network.buffers[self.host].seal(self.worker, request)
         self.room = None
@@ -295,10 +295,10 @@ class Receiver:
     """(version, chunks after which it skips the rest, None to read all)."""
     had: dict[int, list[bytes]] = field(default_factory=lambda: defaultdict(list))
     completed: dict[int, int] = field(default_factory=dict)
-    lease: Chunk | None = None
+    lease: ChunkLocation | None = None
 
     def __post_init__(self) -> None:
-        self.worker = Worker(self.host.group, self.rank)
+        self.worker = WorkerId(self.host.group, self.rank)
         self.versions = list(self.versions)
 
     @property
@@ -320,22 +320,22 @@ class Receiver:
             return self._take(buffer.next(self.worker, NextChunk(edge=EDGE, version=version, **PATIENCE)))
         return True
 
-    def _take(self, answer: Answer) -> bool:
+    def _take(self, answer: WorkerReply) -> bool:
         version = self.versions[0][0]
         if isinstance(answer, Complete):
             self.completed[version] = answer.num_chunks
             self.versions = self.versions[1:]
-        elif isinstance(answer, Chunk):
+        elif isinstance(answer, ChunkLocation):
             self.lease = answer
             self.had[version].append(self._check(answer))
         return not isinstance(answer, NotYet)
 
-    def _check(self, chunk: Chunk) -> bytes:
+    def _check(self, chunk: ChunkLocation) -> bytes:
         """What lies in the slot; nobody writes there before the rank lets it go."""
-        found = self.network.memories[self.host][chunk.offset : chunk.offset + chunk.num_bytes].tobytes()
-        assert found == contents(chunk.source, self.versions[0][0], chunk.index)
-        assert chunk.table == b"table of " + found
-        return found
+        tobytes = self.network.memories[self.host][chunk.offset : chunk.offset + chunk.num_bytes].tobytes()
+        assert tobytes == contents(chunk.source, self.versions[0][0], chunk.index)
+        assert chunk.table == b"table of " + tobytes
+        return tobytes
 
 
 def run(network: Network, workers: Sequence[Sender | Receiver]) -> None:
@@ -347,4 +347,4 @@ def run(network: Network, workers: Sequence[Sender | Receiver]) -> None:
             return
         chosen = network.random.choice(events)
         if chosen() is False and not network.events():
-            assert any(worker.act() for worker in asking), f"stuck: {[each for each in asking]}"
+            assert any(worker.act() for worker in asking), f"stuck: {[item for item in asking]}"

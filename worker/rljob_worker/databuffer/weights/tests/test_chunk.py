@@ -9,7 +9,7 @@ import xxhash
 
 from rljob_worker.arrow_batch import array_over, numbers_of
 from rljob_worker.databuffer.protocol.peer_side import RecordStream
-from rljob_worker.databuffer.weights.chunk import BATCH_BYTES, Filling, checksum_of, stream_of
+from rljob_worker.databuffer.weights.chunk import BATCH_BYTES, Filling, chunk_checksum, stream_of
 from rljob_worker.errors import PeerLost
 
 
@@ -73,7 +73,7 @@ def test_what_is_not_bytes_is_a_lost_peer():
 
 def test_the_checksum_covers_data_and_table():
     data = numbers(100)
-    assert checksum_of(data, b"t") == xxhash.xxh3_64_intdigest(data.tobytes(), xxhash.xxh3_64_intdigest(b"t"))
+    assert chunk_checksum(data, b"t") == xxhash.xxh3_64_intdigest(data.tobytes(), xxhash.xxh3_64_intdigest(b"t"))
     other = data.copy()
     other[50] ^= 1
-    assert len({checksum_of(data, b"t"), checksum_of(other, b"t"), checksum_of(data, b"u")}) == 3
+    assert len({chunk_checksum(data, b"t"), chunk_checksum(other, b"t"), chunk_checksum(data, b"u")}) == 3

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from rljob_worker.databuffer.protocol.worker_side import (
-    Chunk,
+    ChunkLocation,
     CloseVersion,
     Complete,
     Done,
@@ -14,13 +14,13 @@ from rljob_worker.databuffer.protocol.worker_side import (
     OpenVersion,
     ReleaseChunk,
     ReleaseVersion,
+    Reservation,
     ReserveChunk,
-    Room,
     SealChunk,
     SkipVersion,
     WeightsOfWorker,
 )
-from rljob_worker.databuffer.weights.chunk import checksum_of
+from rljob_worker.databuffer.weights.chunk import chunk_checksum
 from rljob_worker.databuffer.weights.client import WeightsClient
 
 EDGE = "weights/actor"
@@ -52,7 +52,7 @@ def client_of(own: OwnBuffer, source: int | None = 2) -> tuple[WeightsClient, np
 
 
 def test_sending_opens_reserves_seals_and_closes():
-    own = OwnBuffer(Room(offset=32), Room(offset=64))
+    own = OwnBuffer(Reservation(offset=32), Reservation(offset=64))
     client, memory = client_of(own)
     with client.sending(7, EDGE) as stream:
         assert stream.slot_bytes == 16
@@ -67,15 +67,15 @@ def test_sending_opens_reserves_seals_and_closes():
     assert own.asked == [
         OpenVersion(edge=EDGE, version=7),
         *waits,
-        SealChunk(edge=EDGE, version=7, offset=32, num_bytes=4, table=b"one", checksum=checksum_of(one, b"one")),
+        SealChunk(edge=EDGE, version=7, offset=32, num_bytes=4, table=b"one", checksum=chunk_checksum(one, b"one")),
         *waits,
-        SealChunk(edge=EDGE, version=7, offset=64, num_bytes=2, table=b"two", checksum=checksum_of(two, b"two")),
+        SealChunk(edge=EDGE, version=7, offset=64, num_bytes=2, table=b"two", checksum=chunk_checksum(two, b"two")),
         CloseVersion(edge=EDGE, version=7),
     ]
 
 
 def test_a_version_that_fails_in_the_middle_is_never_closed():
-    own = OwnBuffer(Room(offset=0))
+    own = OwnBuffer(Reservation(offset=0))
     client, _ = client_of(own)
     with pytest.raises(KeyError), client.sending(7, EDGE) as stream:
         stream.reserve(1)
@@ -84,7 +84,7 @@ def test_a_version_that_fails_in_the_middle_is_never_closed():
 
 
 def test_what_only_we_can_get_wrong():
-    client, _ = client_of(OwnBuffer(Room(offset=0), Room(offset=16)))
+    client, _ = client_of(OwnBuffer(Reservation(offset=0), Reservation(offset=16)))
     with client.sending(7, EDGE) as stream:
         with pytest.raises(AssertionError, match="17 bytes in a slot of 16"):
             stream.reserve(17)
@@ -97,7 +97,7 @@ def test_what_only_we_can_get_wrong():
 
 
 def test_receiving_releases_each_chunk_when_the_next_is_asked_for():
-    chunks = [Chunk(source=i, index=3 + i, offset=8 * i, num_bytes=4, table=b"t%d" % i) for i in range(2)]
+    chunks = [ChunkLocation(source=i, index=3 + i, offset=8 * i, num_bytes=4, table=b"t%d" % i) for i in range(2)]
     own = OwnBuffer(*chunks, Complete(num_chunks=2))
     client, memory = client_of(own)
     memory[8:12] = [5, 6, 7, 8]
@@ -113,7 +113,7 @@ def test_receiving_releases_each_chunk_when_the_next_is_asked_for():
 
 
 def test_to_stop_early_is_to_skip_the_rest():
-    own = OwnBuffer(Chunk(source=0, index=0, offset=0, num_bytes=4, table=b""))
+    own = OwnBuffer(ChunkLocation(source=0, index=0, offset=0, num_bytes=4, table=b""))
     stream = client_of(own)[0].receive(7, EDGE)
     next(stream)
     stream.close()

@@ -8,12 +8,12 @@ import pytest
 
 from rljob_api.pipeline.meshes import Mesh
 from rljob_api.planning.plan import Plan
-from rljob_api.tests.patience import PATIENCE_SECONDS
+from rljob_api.tests.timeouts import TEST_TIMEOUT_SECONDS
 from rljob_worker.databuffer.protocol.errors import OutOfOrder
 from rljob_worker.databuffer.tests.gang import Gang, as_processes, group, in_process, plan_of, stage
 from rljob_worker.databuffer.tests.test_rows import resident_bytes
 from rljob_worker.databuffer.weights import client as weights_client
-from rljob_worker.databuffer.weights.chunk import checksum_of
+from rljob_worker.databuffer.weights.chunk import chunk_checksum
 from rljob_worker.errors import DeadlineExceeded, PeerLost
 from rljob_worker.tests.waiting import wait_for
 
@@ -48,12 +48,12 @@ def send(gang: Gang, rank: int, version: int, num_chunks: int) -> None:
 
 def read(gang: Gang, rank: int, version: int) -> list[tuple[int, int]]:
     """(source, index) of every chunk of a version, ascending; each must be whole."""
-    found = []
+    result = []
     for received in gang.client("rollout", rank).receive(version, EDGE):
         assert received.table == f"{received.source} {received.index}".encode()
         assert np.array_equal(received.data, chunk(received.source, version, received.index))
-        found.append((received.source, received.index))
-    return sorted(found)
+        result.append((received.source, received.index))
+    return sorted(result)
 
 
 def test_every_rank_gets_all_chunks_of_all_sources_through_fewer_slots_than_chunks(tmp_path: Path):
@@ -137,12 +137,12 @@ def test_a_damaged_chunk_is_found_by_its_checksum_and_everybody_hears_of_it(
 ):
     with in_process(weights_plan((1, 1), (4, 1)), tmp_path) as gang:
         # the source stamps a wrong sum, as if a bit had flipped on the way
-        monkeypatch.setattr(weights_client, "checksum_of", lambda data, table: checksum_of(data, table) ^ 1)
+        monkeypatch.setattr(weights_client, "chunk_checksum", lambda data, table: chunk_checksum(data, table) ^ 1)
         data = np.frombuffer(b"0123", np.uint8)
         with gang.client("train", 0).sending(1, EDGE) as stream:
             stream.reserve(4)[:] = data
             stream.seal(b"")
-        right = checksum_of(data, b"")
+        right = chunk_checksum(data, b"")
         words = f"came damaged from host train-0 3 times: checksum {right:016x}, expected {right ^ 1:016x}"
         for rank in (0, 3):  # next to the source, and further down the tree
             with pytest.raises(PeerLost, match=f"chunk 0 of source 0 of weights/actor, version 1.* {words}"):
@@ -150,7 +150,7 @@ def test_a_damaged_chunk_is_found_by_its_checksum_and_everybody_hears_of_it(
 
 
 def test_a_dead_source_is_found_by_those_who_wait_for_it(tmp_path: Path):
-    with as_processes(weights_plan((1, 1), (2, 1), deadline_seconds=PATIENCE_SECONDS), tmp_path) as gang:
+    with as_processes(weights_plan((1, 1), (2, 1), deadline_seconds=TEST_TIMEOUT_SECONDS), tmp_path) as gang:
         reader = gang.client("rollout", 1)
         gang.processes["train-0"].kill()
         gang.processes["train-0"].wait()
@@ -160,7 +160,7 @@ def test_a_dead_source_is_found_by_those_who_wait_for_it(tmp_path: Path):
 
 def test_whoever_waits_for_weights_hears_what_the_late_sources_do(tmp_path: Path):
     with in_process(weights_plan((1, 2), (2, 1), deadline_seconds=0.3), tmp_path) as gang:
-        gang.client("train", 1).post({"stage": "update", "step": 7})
+        gang.client("train", 1).set_status({"stage": "update", "step": 7})
         send(gang, 0, 1, 0)
         late = (
             r"rank 0 of group rollout \(host rollout-0\) waited .* for weights/actor, version 1: 1 of 2 sources have "

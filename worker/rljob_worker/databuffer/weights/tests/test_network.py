@@ -70,7 +70,7 @@ def test_any_order_of_events_in_a_long_search(sources, targets, sizes, faults, r
 def come_whole(sources, targets, sizes, faults, random, data):
     network = Network(routes_of(sources, targets), random, *faults)
     num_sources = sources[0] * sources[1]
-    by_version = {version: each[:num_sources] for version, each in enumerate(sizes, 1)}
+    by_version = {version: item[:num_sources] for version, item in enumerate(sizes, 1)}
     plans = st.lists(st.sampled_from([None, None, 0, 1, 4]), min_size=len(sizes), max_size=len(sizes))
 
     def versions(host: Host, rank: int) -> list[tuple[int, int | None]]:
@@ -82,7 +82,7 @@ def come_whole(sources, targets, sizes, faults, random, data):
     readers = receivers(network, versions)
     for reader in readers:  # a version that has fewer chunks than a reader has patience for is read to its end
         reader.versions = [(v, None if p is not None and p > sum(by_version[v]) else p) for v, p in reader.versions]
-    senders = [Sender(network, n, [(v, each[n]) for v, each in by_version.items()]) for n in range(num_sources)]
+    senders = [Sender(network, n, [(v, item[n]) for v, item in by_version.items()]) for n in range(num_sources)]
     run(network, [*senders, *readers])
     release_all(senders, len(sizes))
     check(network, readers, by_version)

@@ -11,8 +11,8 @@ from rljob_worker.databuffer.protocol.peer_side import (
     VersionWanted,
 )
 from rljob_worker.databuffer.routes.hosts import Host
-from rljob_worker.databuffer.weights.chunk import Chunk
-from rljob_worker.databuffer.weights.tree import Fetch, Send, Tree
+from rljob_worker.databuffer.weights.chunk import WeightsChunk
+from rljob_worker.databuffer.weights.tree import Fetch, Send, SourceTree
 from rljob_worker.errors import PeerLost
 
 EDGE = "weights/actor"
@@ -22,17 +22,17 @@ ABOVE, LEFT, RIGHT = Host("train", 0), Host("rollout", 1), Host("rollout", 2)
 ROOT = Host("train", 5)
 
 
-def tree(children=(LEFT, RIGHT), slots=(0, 100), parent=ABOVE, num_versions=1) -> Tree:
+def tree(children=(LEFT, RIGHT), slots=(0, 100), parent=ABOVE, num_versions=1) -> SourceTree:
     """Two slots of 100 bytes."""
-    return Tree(EDGE, 3, parent, children, slots, 100, root=ROOT, num_versions=num_versions)
+    return SourceTree(EDGE, 3, parent, children, slots, 100, root=ROOT, num_versions=num_versions)
 
 
-def store(num_slots=2, num_versions=1) -> Tree:
+def store(num_slots=2, num_versions=1) -> SourceTree:
     """The source's own host, above one other."""
     return tree((LEFT,), range(0, 100 * num_slots, 100), None, num_versions)
 
 
-def put(some: Tree, version: int, num_chunks: int) -> list[Chunk]:
+def put(some: SourceTree, version: int, num_chunks: int) -> list[WeightsChunk]:
     """A whole version of the source's, which the host below has taken."""
     some.open(version)
     chunks = [some.seal(some.reserve(), 10, b"table", 77) for _ in range(num_chunks)]
@@ -47,7 +47,7 @@ def offer(index: int, version: int = 1, num_bytes: int = 10) -> ChunkOffered:
     return ChunkOffered(EDGE, version, 3, index, num_bytes, b"table", 77)
 
 
-def offered(some: Tree, index: int, version: int = 1) -> Chunk | None:
+def offered(some: SourceTree, index: int, version: int = 1) -> WeightsChunk | None:
     """The chunk that is fetched for an offer; None when it waits for a slot."""
     effects = some.offered(offer(index, version))
     return effects[0].chunk if effects else None

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rljob_worker.databuffer.protocol.errors import OutOfOrder
-from rljob_worker.databuffer.weights.versions import Versions, named
+from rljob_worker.databuffer.weights.versions import Versions, version_list
 
 
 def versions(most: int, *, is_store: bool = True) -> Versions:
@@ -44,7 +44,7 @@ def test_other_hosts_keep_the_newest_and_nothing_where_the_plan_has_one():
 
 
 def test_versions_in_words():
-    assert [named(each) for each in ((), (3,), (3, 5), (3, 5, 6))] == [
+    assert [version_list(item) for item in ((), (3,), (3, 5), (3, 5, 6))] == [
         "no version is",
         "version 3 is",
         "versions 3 and 5 are",

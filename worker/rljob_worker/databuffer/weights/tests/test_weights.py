@@ -8,7 +8,7 @@ import pytest
 from rljob_worker.databuffer.protocol.errors import Refused
 from rljob_worker.databuffer.protocol.peer_side import ChunkOffered, ChunkTaken, ChunkTicket, SourceClosed
 from rljob_worker.databuffer.protocol.worker_side import (
-    Chunk,
+    ChunkLocation,
     CloseVersion,
     Complete,
     Done,
@@ -16,20 +16,20 @@ from rljob_worker.databuffer.protocol.worker_side import (
     NotYet,
     OpenVersion,
     ReleaseChunk,
+    Reservation,
     ReserveChunk,
-    Room,
     SealChunk,
     SkipVersion,
 )
-from rljob_worker.databuffer.routes.hosts import Host, Worker
+from rljob_worker.databuffer.routes.hosts import Host, WorkerId
 from rljob_worker.databuffer.store.monitor import Monitor
 from rljob_worker.databuffer.weights.arrivals import MAX_DAMAGES, STREAM_SECONDS
-from rljob_worker.databuffer.weights.chunk import checksum_of, stream_of
+from rljob_worker.databuffer.weights.chunk import chunk_checksum, stream_of
 from rljob_worker.databuffer.weights.tests.network import EDGE, Network, routes_of
 from rljob_worker.errors import DeadlineExceeded, PeerLost
 
 TRAIN, ROLLOUT = Host("train", 0), Host("rollout", 0)
-SOURCE, READER = Worker("train", 0), Worker("rollout", 0)
+SOURCE, READER = WorkerId("train", 0), WorkerId("rollout", 0)
 DATA = np.frombuffer(b"some weights", np.uint8)
 
 
@@ -51,9 +51,9 @@ def reserve(network: Network, waited: float = 0.0, seconds: float = 10.0):
 def put(network: Network, damage: int = 0) -> None:
     """One chunk is reserved, written and sealed."""
     room = reserve(network)
-    assert isinstance(room, Room)
+    assert isinstance(room, Reservation)
     network.memories[TRAIN][room.offset : room.offset + len(DATA)] = DATA
-    checksum = checksum_of(DATA, b"t") ^ damage
+    checksum = chunk_checksum(DATA, b"t") ^ damage
     request = SealChunk(edge=EDGE, version=1, offset=room.offset, num_bytes=len(DATA), table=b"t", checksum=checksum)
     assert network.buffers[TRAIN].seal(SOURCE, request) == Done()
 
@@ -72,7 +72,7 @@ def test_a_chunk_from_one_host_to_the_next_and_its_release():
     network.settle()
     assert network.buffers[TRAIN].is_drained(SOURCE) and network.buffers[ROLLOUT].is_drained(READER)
     chunk = ask(network)
-    assert chunk == Chunk(source=0, index=0, offset=chunk.offset, num_bytes=12, table=b"t")
+    assert chunk == ChunkLocation(source=0, index=0, offset=chunk.offset, num_bytes=12, table=b"t")
     assert network.memories[ROLLOUT][chunk.offset : chunk.offset + 12].tobytes() == b"some weights"
     assert network.num_held(ROLLOUT) == 1
     release = ReleaseChunk(edge=EDGE, version=1, source=0, index=0)
@@ -105,7 +105,7 @@ def test_a_complete_version_lets_go_of_what_its_reader_still_held():
     put(network)
     network.buffers[TRAIN].close(SOURCE, CloseVersion(edge=EDGE, version=1))
     network.settle()
-    assert isinstance(ask(network), Chunk) and ask(network) == Complete(num_chunks=1)
+    assert isinstance(ask(network), ChunkLocation) and ask(network) == Complete(num_chunks=1)
     assert network.num_held(ROLLOUT) == 0
 
 
@@ -151,13 +151,13 @@ def test_a_damaged_chunk_is_fetched_again_at_once():
     network = opened(pair(damage_streams=1.0, most_faults=2))
     put(network)
     network.settle()
-    assert len(network.tickets) == 3 and isinstance(ask(network), Chunk)
+    assert len(network.tickets) == 3 and isinstance(ask(network), ChunkLocation)
 
 
 def test_a_chunk_that_stays_damaged_names_host_chunk_and_both_checksums():
     network = opened(pair())
     put(network, damage=1)
-    right = checksum_of(DATA, b"t")
+    right = chunk_checksum(DATA, b"t")
     words = f"chunk 0 of source 0 of .* came damaged from host train-0 3 times: checksum {right:016x}, expected "
     with pytest.raises(PeerLost, match=words + f"{right ^ 1:016x}"):
         network.settle()
@@ -177,8 +177,8 @@ def test_a_source_that_waits_too_long_for_a_slot_hears_who_keeps_them():
 def test_a_reader_that_waits_too_long_hears_what_the_late_sources_do():
     network = Network(routes_of((1, 5), (1, 1), "4Mi"))
     assert ask(network, waited=9.9) == NotYet()
-    network.buffers[ROLLOUT].told(TRAIN, SourceClosed(EDGE, 1, 1, 0))
-    network.buffers[ROLLOUT].told(TRAIN, ChunkOffered(EDGE, 1, 0, 0, 5, b"", 0))
+    network.buffers[ROLLOUT].announced(TRAIN, SourceClosed(EDGE, 1, 1, 0))
+    network.buffers[ROLLOUT].announced(TRAIN, ChunkOffered(EDGE, 1, 0, 0, 5, b"", 0))
     with pytest.raises(DeadlineExceeded) as caught:
         ask(network, waited=10.0)
     last = "(host train-0) last said: stage update"
@@ -192,11 +192,11 @@ def test_a_reader_that_waits_too_long_hears_what_the_late_sources_do():
 def test_what_is_no_edge_source_or_chunk_of_ours():
     network = opened(pair())
     with pytest.raises(PeerLost, match="there are no weights 'other' in this job"):
-        network.buffers[ROLLOUT].told(TRAIN, ChunkTaken("other", 1, 0, 0))
+        network.buffers[ROLLOUT].announced(TRAIN, ChunkTaken("other", 1, 0, 0))
     with pytest.raises(PeerLost, match="host train-0 does not hold ChunkTicket"):
         network.buffers[TRAIN].offered(ChunkTicket(EDGE, 1, 0, 0))
     with pytest.raises(AssertionError, match="rank 1 of group train is not a source of weights/actor"):
-        network.buffers[TRAIN].open(Worker("train", 1), OpenVersion(edge=EDGE, version=1))
+        network.buffers[TRAIN].open(WorkerId("train", 1), OpenVersion(edge=EDGE, version=1))
 
 
 def test_a_child_gets_the_bytes_of_its_slot():

@@ -13,7 +13,7 @@ import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint.filesystem import FileSystemBase, _StorageInfo
 
 from rljob_worker.storage.object_path import ObjectPath
-from rljob_worker.storage.place import Place
+from rljob_worker.storage.paths import StoragePath
 
 
 class ObjectFiles(FileSystemBase):  # type: ignore[misc]
@@ -52,7 +52,7 @@ class ObjectFiles(FileSystemBase):  # type: ignore[misc]
 class PlaceWriter(dcp.FileSystemWriter):  # type: ignore[misc]
     """Writes to any place."""
 
-    def __init__(self, directory: Place) -> None:
+    def __init__(self, directory: StoragePath) -> None:
         on_disk = isinstance(directory, Path)
         super().__init__(directory if on_disk else ".", sync_files=on_disk)
         if not on_disk:
@@ -67,7 +67,7 @@ class PlaceWriter(dcp.FileSystemWriter):  # type: ignore[misc]
 class PlaceReader(dcp.FileSystemReader):  # type: ignore[misc]
     """Reads from any place; of a bucket each shard in one request."""
 
-    def __init__(self, directory: Place) -> None:
+    def __init__(self, directory: StoragePath) -> None:
         super().__init__(directory if isinstance(directory, Path) else ".")
         if isinstance(directory, ObjectPath):
             self.fs, self.path = ObjectFiles(), directory

@@ -14,7 +14,7 @@ from torch.distributed.checkpoint.storage import WriteResult
 
 from rljob_worker.devices.copies import copies_on_host
 from rljob_worker.engines.fsdp.checkpoint.place_files import PlaceReader, PlaceWriter
-from rljob_worker.storage.place import Place
+from rljob_worker.storage.paths import StoragePath
 
 
 class OwnShards(dcp.DefaultSavePlanner):  # type: ignore[misc]
@@ -42,7 +42,7 @@ class OwnShards(dcp.DefaultSavePlanner):  # type: ignore[misc]
 class ShardWriter(PlaceWriter):
     """Names files and index by the rank."""
 
-    def __init__(self, directory: Place, of_rank: int) -> None:
+    def __init__(self, directory: StoragePath, of_rank: int) -> None:
         super().__init__(directory)
         self._of_rank = of_rank
 
@@ -50,7 +50,7 @@ class ShardWriter(PlaceWriter):
         super().set_up_storage_writer(is_coordinator, rank=self._of_rank, use_collectives=False)
 
 
-def write_shards(planner: OwnShards, directory: Place, rank: int) -> None:
+def write_shards(planner: OwnShards, directory: StoragePath, rank: int) -> None:
     """Write what was copied, and this rank's index of it. Once; in any thread. Raises OSError."""
     writer = ShardWriter(directory, rank)
     writer.set_up_storage_writer(is_coordinator=True)
@@ -59,31 +59,31 @@ def write_shards(planner: OwnShards, directory: Place, rank: int) -> None:
     writer.finish(index, [writer.write_data(plan, planner).wait()])
 
 
-def merge_indexes(directory: Place) -> None:
+def merge_indexes(directory: StoragePath) -> None:
     """Put one index, which any number of ranks reads, in the place of those that ranks wrote. Raises OSError."""
-    own: list[Place] = sorted(directory.glob("__*.metadata"), key=str)
+    own: list[StoragePath] = sorted(directory.glob("__*.metadata"), key=str)
     if not own:
         return
     reader = PlaceReader(directory)
-    whole = merged([reader.read_metadata(rank=_rank_of(path)) for path in own])
+    whole = merged_metadata([reader.read_metadata(rank=_rank_of(path)) for path in own])
     places = [WriteResult(index, place.length, place) for index, place in whole.storage_data.items()]
     PlaceWriter(directory).finish(whole, [places])
     for path in own:
         path.unlink()
 
 
-def _rank_of(index: Place) -> int:
+def _rank_of(index: StoragePath) -> int:
     """`__12.metadata` is rank 12's."""
     return int(index.name.removeprefix("__").removesuffix(".metadata"))
 
 
-def merged(parts: Sequence[Metadata]) -> Metadata:
+def merged_metadata(parts: Sequence[Metadata]) -> Metadata:
     """The index of all tensors, each with the shards of every rank."""
     whole = Metadata({}, planner_data={}, storage_data={})
     for part in parts:
-        for name, found in part.state_dict_metadata.items():
-            tensor = TensorStorageMetadata(found.properties, found.size, [])
-            whole.state_dict_metadata.setdefault(name, tensor).chunks.extend(found.chunks)
+        for name, result in part.state_dict_metadata.items():
+            tensor = TensorStorageMetadata(result.properties, result.size, [])
+            whole.state_dict_metadata.setdefault(name, tensor).chunks.extend(result.chunks)
         whole.planner_data |= part.planner_data
         whole.storage_data |= part.storage_data
     return whole

@@ -27,7 +27,7 @@ from rljob_worker.engines.models import Adapter
 from rljob_worker.engines.parallel.shards import local_part
 from rljob_worker.errors import InvalidJob, StorageError
 from rljob_worker.storage.files import read_if_there
-from rljob_worker.storage.place import Place
+from rljob_worker.storage.paths import StoragePath
 
 State = dict[str, dict[str, torch.Tensor]]
 
@@ -52,7 +52,7 @@ class CopiedShards:
         shards.copy(own(state, parts))
         return CopiedShards(parts.rank, shards, adapter)
 
-    def write(self, directory: Place) -> None:
+    def write(self, directory: StoragePath) -> None:
         with _storage_errors(directory):
             directory.mkdir(parents=True, exist_ok=True)
             if self.rank == 0 and self.adapter is not None:
@@ -89,7 +89,7 @@ def _is_first(name: str, tensor: torch.Tensor, parts: Parts) -> bool:
 class Written(PlaceReader):
     """An engine's checkpoint that is there whole. Its index is read once, its tensors as they are asked for."""
 
-    def __init__(self, directory: Place, adapter: Adapter | None) -> None:
+    def __init__(self, directory: StoragePath, adapter: Adapter | None) -> None:
         """adapter: what it is to hold in place of a whole model. Raises InvalidJob for another, StorageError."""
         super().__init__(directory)
         self._directory = directory
@@ -107,15 +107,15 @@ class Written(PlaceReader):
     @property
     def tensors(self) -> dict[str, TensorStorageMetadata]:
         """The tensors of the model, by their names in it."""
-        found = self._index.state_dict_metadata.items()
-        return {name.removeprefix(_MODEL): each for name, each in found if name.startswith(_MODEL)}
+        state_dict_metadata = self._index.state_dict_metadata.items()
+        return {name.removeprefix(_MODEL): item for name, item in state_dict_metadata if name.startswith(_MODEL)}
 
-    def require_model(self, wanted: Mapping[str, torch.Tensor], *, is_stage: bool = False) -> None:
-        """That it is of a model with tensors of these names and shapes. is_stage: and with others. Raises
+    def require_model(self, wanted: Mapping[str, torch.Tensor], *, is_pipeline_stage: bool = False) -> None:
+        """That it is of a model with tensors of these names and shapes. is_pipeline_stage: and with others. Raises
         InvalidJob."""
-        found = self.tensors
-        _require_same_engine(found, wanted, self._directory)
-        if difference := next(_differences(found, wanted, is_stage=is_stage), None):
+        tensors = self.tensors
+        _require_same_engine(tensors, wanted, self._directory)
+        if difference := next(_differences(tensors, wanted, is_pipeline_stage=is_pipeline_stage), None):
             raise InvalidJob(f"checkpoint {self._directory}: it is of another model: {difference}")
 
     def fill(self, state: State) -> None:
@@ -136,43 +136,45 @@ class Written(PlaceReader):
 def _reason(error: Exception) -> str:
     """In one line: torch gives every rank's error with where it arose."""
     if isinstance(error, CheckpointException):
-        error = next((each for each, _ in error.failures.values() if isinstance(each, Exception)), error)
+        error = next((item for item, _ in error.failures.values() if isinstance(item, Exception)), error)
     return str(error).partition("\n")[0]
 
 
-def read(state: State, directory: Place, adapter: Adapter | None = None, *, is_stage: bool = False) -> None:
-    """Fill the tensors of `state` in place. is_stage: they are of some of the layers. Raises InvalidJob for those of
-    another model or adapter, StorageError."""
+def read(
+    state: State, directory: StoragePath, adapter: Adapter | None = None, *, is_pipeline_stage: bool = False
+) -> None:
+    """Fill the tensors of `state` in place. is_pipeline_stage: they are of some of the layers. Raises InvalidJob for
+    those of another model or adapter, StorageError."""
     written = Written(directory, adapter)
-    written.require_model(state["model"], is_stage=is_stage)
+    written.require_model(state["model"], is_pipeline_stage=is_pipeline_stage)
     written.fill(state)
 
 
-def adapter_in(directory: Place) -> Adapter | None:
+def adapter_in(directory: StoragePath) -> Adapter | None:
     """Which adapter a checkpoint holds; None for one of a whole model. Raises StorageError."""
     text = read_if_there(directory / _ADAPTER)
     return None if text is None else Adapter.from_json(json.loads(text))
 
 
-def _require_same(found: Adapter | None, wanted: Adapter | None, directory: Place) -> None:
-    if found == wanted:
+def _require_same(result: Adapter | None, wanted: Adapter | None, directory: StoragePath) -> None:
+    if result == wanted:
         return
-    if found is None:
+    if result is None:
         raise InvalidJob(
             f"checkpoint {directory}: it holds a whole model, and this job trains an adapter; `rljob export` makes a "
             "directory of it that models[].path may name"
         )
     if wanted is None:
         raise InvalidJob(
-            f"checkpoint {directory}: it holds an adapter of {found.base!r}, and this job trains a whole model; "
+            f"checkpoint {directory}: it holds an adapter of {result.base!r}, and this job trains a whole model; "
             "`rljob export --merged` makes a directory of it that models[].path may name"
         )
-    raise InvalidJob(f"checkpoint {directory}: it holds another adapter: {', '.join(found.differences(wanted))}")
+    raise InvalidJob(f"checkpoint {directory}: it holds another adapter: {', '.join(result.differences(wanted))}")
 
 
-def _require_same_engine(found: Iterable[str], wanted: Iterable[str], directory: Place) -> None:
+def _require_same_engine(result: Iterable[str], wanted: Iterable[str], directory: StoragePath) -> None:
     """Compare names and shapes of a checkpoint's tensors with those of the model."""
-    written, own = _engine_of(found), _engine_of(wanted)
+    written, own = _engine_of(result), _engine_of(wanted)
     if written != own:
         raise InvalidJob(
             f"checkpoint {directory}: training.engine {written} wrote it, and this job has {own}; write {written}, "
@@ -181,16 +183,16 @@ def _require_same_engine(found: Iterable[str], wanted: Iterable[str], directory:
 
 
 def _differences(
-    found: Mapping[str, TensorStorageMetadata], wanted: Mapping[str, torch.Tensor], *, is_stage: bool
+    result: Mapping[str, TensorStorageMetadata], wanted: Mapping[str, torch.Tensor], *, is_pipeline_stage: bool
 ) -> Iterator[str]:
     """How a checkpoint's model is not the job's. A model of fewer layers would find all it asks for."""
-    if not is_stage and (extra := sorted(found.keys() - wanted)):
+    if not is_pipeline_stage and (extra := sorted(result.keys() - wanted)):
         yield f"it holds {len(extra)} tensors that this job's model does not have, {extra[0]} among them"
-    if missing := sorted(wanted.keys() - found):
+    if missing := sorted(wanted.keys() - result):
         yield f"this job's model has {len(missing)} tensors that it does not hold, {missing[0]} among them"
     for name, tensor in wanted.items():
-        if name in found and found[name].size != tensor.shape:
-            yield f"{name} is {list(found[name].size)} there and {list(tensor.shape)} in this job"
+        if name in result and result[name].size != tensor.shape:
+            yield f"{name} is {list(result[name].size)} there and {list(tensor.shape)} in this job"
 
 
 def _engine_of(names: Iterable[str]) -> str:
@@ -199,7 +201,7 @@ def _engine_of(names: Iterable[str]) -> str:
 
 
 @contextmanager
-def _storage_errors(directory: Place) -> Iterator[None]:
+def _storage_errors(directory: StoragePath) -> Iterator[None]:
     """Turn a failed write, which torch may answer with an error of its own, into a StorageError."""
     try:
         yield

@@ -10,16 +10,16 @@ from rljob_worker.engines.fsdp.checkpoint.sharded import Written, adapter_in
 from rljob_worker.engines.fsdp.export.tensor_file import write_tensors
 from rljob_worker.engines.models import ADAPTER, is_of_adapter
 from rljob_worker.errors import StorageError
-from rljob_worker.storage.place import Place
+from rljob_worker.storage.paths import StoragePath
 
 
-def export_adapter(checkpoint: Place, directory: Path) -> None:
+def export_adapter(checkpoint: StoragePath, directory: Path) -> None:
     """The adapter of an engine's checkpoint; the model it is for is not read. Raises StorageError."""
     adapter = adapter_in(checkpoint)
     assert adapter is not None, f"{checkpoint} holds a whole model"
     written = Written(checkpoint, adapter)
-    found = {name: each for name, each in written.tensors.items() if is_of_adapter(name)}
-    tensors = {name: torch.empty(each.size, dtype=each.properties.dtype) for name, each in found.items()}
+    result = {name: item for name, item in written.tensors.items() if is_of_adapter(name)}
+    tensors = {name: torch.empty(item.size, dtype=item.properties.dtype) for name, item in result.items()}
     written.fill({"model": dict(tensors)})
     targets = sorted({name.partition(".lora_")[0].rpartition(".")[2] for name in tensors})
     named = {_name_in_peft(name): tensor for name, tensor in tensors.items()}

@@ -21,7 +21,7 @@ from rljob_worker.engines.models import (
     VALUE_HEAD,
     Adapter,
     DrawnWeights,
-    PartsOf,
+    TensorPartsOf,
     ValueModel,
     WeightFiles,
     base_name,
@@ -31,7 +31,7 @@ from rljob_worker.engines.models import (
 from rljob_worker.engines.parallel.mesh import alone
 from rljob_worker.engines.parallel.split import UNSPLIT
 from rljob_worker.errors import StorageError
-from rljob_worker.storage.place import Place
+from rljob_worker.storage.paths import StoragePath
 from rljob_worker.weight_index import INDEX
 
 log = logging.getLogger(__name__)
@@ -39,9 +39,9 @@ log = logging.getLogger(__name__)
 FILE_BYTES = 1 << 30
 
 
-def export(
+def export_directory(
     model: torch.nn.Module,
-    checkpoint: Place,
+    checkpoint: StoragePath,
     directory: Path,
     dtype: torch.dtype,
     *,
@@ -80,7 +80,7 @@ def export(
 
 
 def _filling(
-    base: WeightFiles | DrawnWeights | None, backbone: PreTrainedModel, parts_of: PartsOf, *, is_policy: bool
+    base: WeightFiles | DrawnWeights | None, backbone: PreTrainedModel, parts_of: TensorPartsOf, *, is_policy: bool
 ) -> Fill | None:
     """A tensor is read, or drawn, as it is needed."""
     if isinstance(base, DrawnWeights):
@@ -88,7 +88,7 @@ def _filling(
     return None if base is None else base.matched(backbone, parts_of=parts_of, is_policy=is_policy).fill
 
 
-def _write_files(tensors: TrainedTensors, directory: Path, parts_of: PartsOf, file_bytes: int) -> None:
+def _write_files(tensors: TrainedTensors, directory: Path, parts_of: TensorPartsOf, file_bytes: int) -> None:
     """Write consecutive tensors to files, and an index where there are several files."""
     own = (Scattered(name, parameter) for name, parameter in tensors.parameters())
     files = list(buckets(own, file_bytes, tensors.dtype))
@@ -96,18 +96,18 @@ def _write_files(tensors: TrainedTensors, directory: Path, parts_of: PartsOf, fi
     places: dict[str, str] = {}
     for file, name in zip(files, names, strict=True):
         log.info("  %s", name)  # a large model takes minutes
-        held = [(each.name, each.here) for each in file.tensors]
+        held = [(tensor.name, tensor.here) for tensor in file.tensors]
         shapes = _write_file(tensors, held, directory / name, parts_of)
         places |= dict.fromkeys(shapes, name)
     if len(files) > 1:
-        size = sum(each.num_elements for file in files for each in file.tensors) * tensors.dtype.itemsize
+        size = sum(tensor.num_elements for file in files for tensor in file.tensors) * tensors.dtype.itemsize
         index = {"metadata": {"total_size": size}, "weight_map": places}
         (directory / INDEX).write_text(json.dumps(index, indent=2))
 
 
-def _write_file(tensors: TrainedTensors, held: list[Named], path: Path, parts_of: PartsOf) -> list[str]:
+def _write_file(tensors: TrainedTensors, held: list[Named], path: Path, parts_of: TensorPartsOf) -> list[str]:
     """One file of some parameters; what it calls their tensors."""
-    shapes = {part.name: part.shape for name, each in held for part in parts_of(base_name(name), each, UNSPLIT)}
+    shapes = {part.name: part.shape for name, item in held for part in parts_of(base_name(name), item, UNSPLIT)}
     whole = ((base_name(name), tensor) for name, tensor in tensors.read(held))
     write_tensors(path, shapes, tensors.dtype, checkpoint_tensors(whole, parts_of))
     return list(shapes)

@@ -26,8 +26,8 @@ def write_tensors(
     may read it. Raises OSError."""
     with path.open("xb") as file:
         file.write(_header(shapes, dtype))
-        for (name, shape), (found, tensor) in zip(shapes.items(), tensors, strict=True):
-            assert found == name and tuple(tensor.shape) == shape, f"{found} {tuple(tensor.shape)} for {name} {shape}"
+        for (name, shape), (result, tensor) in zip(shapes.items(), tensors, strict=True):
+            assert result == name and tuple(tensor.shape) == shape, f"{result} {tuple(tensor.shape)} for {name} {shape}"
             file.write(tensor.to(dtype).contiguous().view(torch.uint8).numpy())
     path.chmod(path.parent.stat().st_mode & 0o666)
 

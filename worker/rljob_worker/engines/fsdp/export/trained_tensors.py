@@ -23,7 +23,7 @@ class _Adapted:
     """A layer that an adapter is beside."""
 
     layer: Any
-    matrices: dict[str, torch.Tensor]
+    low_rank: dict[str, torch.Tensor]
     """A and B without memory, by their names in the checkpoint."""
 
 
@@ -48,24 +48,24 @@ class TrainedTensors:
         self.module, self.dtype = module, dtype
         self._prefix, self._written, self._kept = prefix, written, kept
         self._base, self._bucket_bytes = base, bucket_bytes
-        names = {id(each): prefix + name for name, each in module.named_parameters()}
+        names = {id(item): prefix + name for name, item in module.named_parameters()}
         self._adapted: dict[int, _Adapted] = {}
         for layer in adapted_layers(module):
             pair = [matrix[ADAPTER].weight for matrix in (layer.lora_A, layer.lora_B)]
-            self._adapted[id(layer.get_base_layer().weight)] = _Adapted(layer, {names[id(each)]: each for each in pair})
+            self._adapted[id(layer.get_base_layer().weight)] = _Adapted(layer, {names[id(item)]: item for item in pair})
 
     def parameters(self) -> Iterator[Named]:
         """The module's own, without memory; tied ones once."""
-        return ((name, each) for name, each in self.module.named_parameters() if not is_of_adapter(name))
+        return ((name, item) for name, item in self.module.named_parameters() if not is_of_adapter(name))
 
     def read(self, parameters: Iterable[Named]) -> Iterator[Named]:
         """Some of them, in order. At most a bucket, or a larger tensor, is in memory."""
         own = (Scattered(name, parameter) for name, parameter in parameters)
         for bucket in buckets(own, self._bucket_bytes, self.dtype):
-            room = {each.name: torch.empty(each.here.shape, dtype=self.dtype) for each in bucket.tensors}
+            room = {tensor.name: torch.empty(tensor.here.shape, dtype=self.dtype) for tensor in bucket.tensors}
             self._fill(room)
-            for each in bucket.tensors:
-                yield each.name, self._merged(each.here, room.pop(each.name))
+            for tensor in bucket.tensors:
+                yield tensor.name, self._merged(tensor.here, room.pop(tensor.name))
 
     def _fill(self, room: Mapping[str, torch.Tensor]) -> None:
         trained = {name: tensor for name, tensor in room.items() if self._prefix + name in self._kept}
@@ -79,7 +79,7 @@ class TrainedTensors:
         adapted = self._adapted.get(id(parameter))
         if adapted is None:
             return weight
-        room = {name: torch.empty(each.shape, dtype=each.dtype) for name, each in adapted.matrices.items()}
+        room = {name: torch.empty(item.shape, dtype=item.dtype) for name, item in adapted.low_rank.items()}
         self._written.fill({"model": dict(room)})
         a, b = room.values()
         return with_product(weight, a, b, adapted.layer)

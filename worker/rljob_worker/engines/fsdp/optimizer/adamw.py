@@ -24,9 +24,9 @@ class FusedAdamW:
         self._adamw = torch.optim.AdamW(
             states, betas=settings.betas, eps=_EPSILON, weight_decay=settings.weight_decay, fused=True
         )
-        for local, found in states.items():
+        for local, result in states.items():
             steps = torch.zeros((), dtype=torch.float32, device=local.device)
-            self._adamw.state[local] = {"step": steps, **{name: state.kept[""] for name, state in found.items()}}
+            self._adamw.state[local] = {"step": steps, **{name: state.kept[""] for name, state in result.items()}}
 
     def step(self, learning_rate: float, num_steps: int) -> None:
         self._adamw.param_groups[0]["lr"] = learning_rate

@@ -17,10 +17,10 @@ from rljob_api.catalogue.optimizers import OPTIMIZERS
 from rljob_api.memory.sizes import BUCKET_BYTES
 from rljob_worker.devices.copies import wait_for_copies
 from rljob_worker.engines.fsdp.collectives import Agreement
-from rljob_worker.engines.fsdp.optimizer.resting import Resting
+from rljob_worker.engines.fsdp.optimizer.host_offload import HostOffload
 from rljob_worker.engines.fsdp.optimizer.rule import UpdateRule, rule_of
 from rljob_worker.engines.fsdp.optimizer.states import KeptState, states_of
-from rljob_worker.engines.fsdp.settings import TrainSettings, learning_rate_factor
+from rljob_worker.engines.fsdp.settings import TrainSettings, scheduled_rate_factor
 from rljob_worker.engines.fsdp.tensors.parts import Parts
 from rljob_worker.engines.parallel.shards import laid_out_like, local_part
 from rljob_worker.engines.parallel.split import may_split_columns
@@ -35,13 +35,13 @@ NUM_STEPS = "num_steps"
 
 
 @dataclass(frozen=True, slots=True)
-class Bucket:
+class OptimizerBucket:
     """Parameters that are stepped together, and their states."""
 
     kept: dict[str, dict[str, KeptState]]
     """By parameter."""
     rule: UpdateRule
-    states: Resting
+    states: HostOffload
 
 
 class ShardedOptimizer:
@@ -59,7 +59,7 @@ class ShardedOptimizer:
         self._device = next(iter(self._locals.values())).device
         # states of offloaded parameters are where they are stepped
         self._offloads = settings.offload_optimizer and not settings.offload_parameters
-        self.buckets: list[Bucket] = []
+        self.buckets: list[OptimizerBucket] = []
         for named in _buckets(self._locals, bucket_bytes) if self._offloads else [self._locals]:
             self.buckets.append(_bucket(named, settings))
             if self._offloads:
@@ -68,7 +68,7 @@ class ShardedOptimizer:
     @property
     def learning_rate(self) -> float:
         """The learning rate of the next step."""
-        return self.settings.learning_rate * learning_rate_factor(self.settings, self.num_steps)
+        return self.settings.learning_rate * scheduled_rate_factor(self.settings, self.num_steps)
 
     @property
     def held_bytes(self) -> int:
@@ -88,12 +88,12 @@ class ShardedOptimizer:
             gradient = self.parameters[name].grad
             local.grad = None if gradient is None else local_part(gradient)
         split, whole = self._gradients(is_split=True), self._gradients(is_split=False)
-        if self._parts.matrices is not None:
+        if self._parts.tensor_group is not None:
             # each replica by itself, of the same numbers: weights stay the same in all as long as the backend adds them
             # in the same order on each host, which gloo does, and NCCL on hosts that are alike
-            add_up(list(whole.values()), self._parts.matrices, self._parts.device)
-        if self._parts.stages is not None:
-            self._parts.stages.add_up(whole, self._parts.device)
+            add_up(list(whole.values()), self._parts.tensor_group, self._parts.device)
+        if self._parts.pipeline_stages is not None:
+            self._parts.pipeline_stages.add_up(whole, self._parts.device)
         counted = [gradient for name, gradient in whole.items() if self._parts.speaks_for(name)]
         norm = agreement.gradient_norm(counted, list(split.values()))
         if math.isfinite(norm):
@@ -165,7 +165,7 @@ def _buckets(parameters: Named, limit: int) -> Iterator[Named]:
     """In order, of up to `limit` bytes together; a larger one is alone."""
     bucket: Named = {}
     for name, parameter in parameters.items():
-        if bucket and sum(each.nbytes for each in bucket.values()) + parameter.nbytes > limit:
+        if bucket and sum(item.nbytes for item in bucket.values()) + parameter.nbytes > limit:
             yield bucket
             bucket = {}
         bucket[name] = parameter
@@ -173,13 +173,13 @@ def _buckets(parameters: Named, limit: int) -> Iterator[Named]:
         yield bucket
 
 
-def _bucket(parameters: Named, settings: TrainSettings) -> Bucket:
+def _bucket(parameters: Named, settings: TrainSettings) -> OptimizerBucket:
     """With states of 0 from the start, so that a checkpoint has the same tensors before any step."""
     declared = OPTIMIZERS[settings.optimizer].states
     kept = {
         name: states_of(local, declared, settings.states, by_columns=may_split_columns(name))
         for name, local in parameters.items()
     }
-    rule = rule_of({parameters[name]: found for name, found in kept.items()}, settings)
-    tensors = (tensor for found in kept.values() for state in found.values() for tensor in state.kept.values())
-    return Bucket(kept, rule, Resting(tensors))
+    rule = rule_of({parameters[name]: result for name, result in kept.items()}, settings)
+    tensors = (tensor for result in kept.values() for state in result.values() for tensor in state.kept.values())
+    return OptimizerBucket(kept, rule, HostOffload(tensors))

@@ -40,7 +40,7 @@ class KeptState:
         if "" in self.kept:
             return self.kept[""][rows].to(dtype, copy=True)
         codes, scale = self.kept[".codes"][rows], self.kept[".scale"][rows]
-        numbers = table(self.signed, codes.device).index_select(0, codes.flatten().int())
+        numbers = quantization_table(self.signed, codes.device).index_select(0, codes.flatten().int())
         return numbers.view(*scale.shape, -1).mul_(scale.unsqueeze(-1)).view(codes.shape).to(dtype)
 
     def write(self, rows: slice, numbers: torch.Tensor) -> None:
@@ -51,7 +51,7 @@ class KeptState:
         codes, scale = self.kept[".codes"][rows], self.kept[".scale"][rows]
         blocks = numbers.float().reshape(*scale.shape, -1)
         scale.copy_(blocks.abs().amax(-1))
-        values = table(self.signed, codes.device)
+        values = quantization_table(self.signed, codes.device)
         between = (values[1:] + values[:-1]) / 2
         normal = blocks / scale.clamp_min(torch.finfo(scale.dtype).tiny).unsqueeze(-1)
         codes.copy_(torch.bucketize(normal, between, out_int32=True).view(codes.shape))
@@ -64,11 +64,11 @@ def states_of(
     block = block_of(local.shape, by_columns=by_columns) if number_format == "Int8" else None
     if block is None:
         dtype = torch.bfloat16 if number_format == "BFloat16" else local.dtype
-        return {each.name: KeptState({"": torch.zeros_like(local, dtype=dtype)}, each.signed) for each in declared}
-    found = {each.name: KeptState(_in_blocks(local, block), each.signed) for each in declared}
-    for state in found.values():
+        return {item.name: KeptState({"": torch.zeros_like(local, dtype=dtype)}, item.signed) for item in declared}
+    result = {item.name: KeptState(_in_blocks(local, block), item.signed) for item in declared}
+    for state in result.values():
         state.write(slice(None), torch.zeros_like(local))
-    return found
+    return result
 
 
 def block_of(shape: torch.Size, *, by_columns: bool = False) -> int | None:
@@ -87,7 +87,7 @@ def _in_blocks(local: torch.Tensor, block: int) -> dict[str, torch.Tensor]:
 
 
 @cache
-def table(signed: bool, device: torch.device) -> torch.Tensor:
+def quantization_table(signed: bool, device: torch.device) -> torch.Tensor:
     """[256] float32, ascending: numbers from -1, or near 0, to 1, each power of ten in twice as many steps as the one
     below. Without a sign the least is 1e-7 and not 0: a mean of squares of 0 would divide the next step by 0."""
     parts = []

@@ -18,7 +18,7 @@ import torch
 from torch.distributed.tensor import DTensor
 
 from rljob_worker.engines.parallel.shards import local_part, num_shards
-from rljob_worker.engines.parallel.split import Share
+from rljob_worker.engines.parallel.split import ParameterSlice
 
 Named = tuple[str, torch.Tensor]
 
@@ -30,7 +30,7 @@ class Scattered:
     name: str
     here: torch.Tensor
     """The whole of it, or this rank's part; a DTensor where that is sharded."""
-    share: Share | None = None
+    share: ParameterSlice | None = None
     """Which part; None for a tensor that is not split."""
 
     @property
@@ -96,7 +96,7 @@ class Lot:
 
     @property
     def sizes(self) -> list[int]:
-        return [each.size for each in self.tensors]
+        return [tensor.size for tensor in self.tensors]
 
     @property
     def own_bytes(self) -> int:
@@ -106,17 +106,17 @@ class Lot:
     def own(self, memory: torch.Tensor) -> torch.Tensor:
         """This rank's shards, one after another in memory of `own_bytes`: [sum(sizes)]."""
         flat = memory.view(self.dtype)
-        for each, room in zip(self.tensors, flat.split(self.sizes), strict=True):
-            each.put(room)
+        for item, room in zip(self.tensors, flat.split(self.sizes), strict=True):
+            item.put(room)
         return flat
 
     def by_tensor(self, everyone: torch.Tensor) -> Iterator[Named]:
         """What all ranks have of each tensor, by its name, from what each calls its own: [ranks, sum(sizes)]."""
-        return zip((each.name for each in self.tensors), everyone.split(self.sizes, dim=1), strict=True)
+        return zip((tensor.name for tensor in self.tensors), everyone.split(self.sizes, dim=1), strict=True)
 
 
 @dataclass(frozen=True, slots=True)
-class Bucket:
+class TensorBucket:
     """Consecutive tensors of one type that travel together, as `dtype`."""
 
     tensors: tuple[Scattered, ...]
@@ -125,28 +125,28 @@ class Bucket:
     @property
     def lots(self) -> list[Lot]:
         """What has to be gathered of it: none of what each rank has whole."""
-        sharded = [each for each in self.tensors if each.num_ranks > 1]
-        kinds = ([each for each in sharded if (each.share is not None) == is_split] for is_split in (False, True))
-        return [Lot(tuple(found), self.dtype) for found in kinds if found]
+        sharded = [tensor for tensor in self.tensors if tensor.num_ranks > 1]
+        kinds = ([item for item in sharded if (item.share is not None) == is_split] for is_split in (False, True))
+        return [Lot(tuple(kind), self.dtype) for kind in kinds if kind]
 
     def whole(self, gathered: Mapping[str, torch.Tensor]) -> Iterator[Named]:
         """The tensors, in order. gathered: [ranks, size] of each that is in a lot."""
-        for each in self.tensors:
-            everyone = gathered.get(each.name)
-            yield each.name, each.as_it_is(self.dtype) if everyone is None else each.whole(everyone)
+        for tensor in self.tensors:
+            everyone = gathered.get(tensor.name)
+            yield tensor.name, tensor.as_it_is(self.dtype) if everyone is None else tensor.whole(everyone)
 
 
-def buckets(tensors: Iterable[Scattered], limit: int, dtype: torch.dtype | None = None) -> Iterator[Bucket]:
+def buckets(tensors: Iterable[Scattered], limit: int, dtype: torch.dtype | None = None) -> Iterator[TensorBucket]:
     """Consecutive tensors of one dtype, up to `limit` bytes together as `dtype` where they are whole; a larger one is
     alone."""
     bucket: list[Scattered] = []
     size = 0
-    for each in tensors:
-        nbytes = each.num_elements * (dtype or each.here.dtype).itemsize
-        if bucket and (size + nbytes > limit or bucket[0].here.dtype != each.here.dtype):
-            yield Bucket(tuple(bucket), dtype or bucket[0].here.dtype)
+    for tensor in tensors:
+        nbytes = tensor.num_elements * (dtype or tensor.here.dtype).itemsize
+        if bucket and (size + nbytes > limit or bucket[0].here.dtype != tensor.here.dtype):
+            yield TensorBucket(tuple(bucket), dtype or bucket[0].here.dtype)
             bucket, size = [], 0
-        bucket.append(each)
+        bucket.append(tensor)
         size += nbytes
     if bucket:
-        yield Bucket(tuple(bucket), dtype or bucket[0].here.dtype)
+        yield TensorBucket(tuple(bucket), dtype or bucket[0].here.dtype)

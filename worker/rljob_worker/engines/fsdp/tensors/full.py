@@ -19,7 +19,7 @@ import torch
 import torch.distributed as dist
 
 from rljob_api.memory.sizes import BUCKET_BYTES
-from rljob_worker.engines.fsdp.tensors.buckets import Bucket, Lot, Named, buckets
+from rljob_worker.engines.fsdp.tensors.buckets import Lot, Named, TensorBucket, buckets
 from rljob_worker.engines.fsdp.tensors.parts import Parts
 
 
@@ -30,7 +30,7 @@ def full_tensors(
     pipeline stages always. Collective: every rank exhausts it. At most a bucket is held whole."""
     spoken_for = ((name, tensor) for name, tensor in named if parts.speaks_for(name))
     own = of_layers(spoken_for, parts, dtype, bucket_bytes)
-    return own if parts.stages is None else _of_stages(own, parts, parts.stages.held, dtype)
+    return own if parts.pipeline_stages is None else _of_pipeline_stages(own, parts, parts.pipeline_stages.held, dtype)
 
 
 def of_layers(
@@ -47,9 +47,11 @@ def of_layers(
         yield from bucket.whole(gathered)
 
 
-def _of_stages(own: Iterator[Named], parts: Parts, names: Iterable[str], dtype: torch.dtype | None) -> Iterator[Named]:
-    assert parts.stages is not None and dtype is not None, "stages agree on a dtype"
-    return parts.stages.together(own, names, dtype, parts.device)
+def _of_pipeline_stages(
+    own: Iterator[Named], parts: Parts, names: Iterable[str], dtype: torch.dtype | None
+) -> Iterator[Named]:
+    assert parts.pipeline_stages is not None and dtype is not None, "stages agree on a dtype"
+    return parts.pipeline_stages.together(own, names, dtype, parts.device)
 
 
 def buckets_at(
@@ -67,8 +69,8 @@ def buckets_at(
     """
     assert len(set(sources)) == len(sources) > 0, f"sources are different ranks, at least one: {sources}"
     assert all(0 <= source < parts.num_ranks for source in sources), f"{sources} of {parts.num_ranks} ranks"
-    if parts.stages is not None:
-        yield from _from_stages(dict(named), parts, sources, dtype, bucket_bytes)
+    if parts.pipeline_stages is not None:
+        yield from _from_pipeline_stages(dict(named), parts, sources, dtype, bucket_bytes)
         return
     rest, rooms = buckets(parts.scattered(named), bucket_bytes, dtype), _Rooms()
     while together := list(islice(rest, len(sources))):
@@ -76,7 +78,7 @@ def buckets_at(
         yield _to_its_source(list(zip(together, sources, strict=False)), parts, rooms)
 
 
-def _from_stages(
+def _from_pipeline_stages(
     named: dict[str, torch.Tensor], parts: Parts, sources: Sequence[int], dtype: torch.dtype | None, bucket_bytes: int
 ) -> Iterator[Iterable[Named]]:
     """Every rank of a source's replica helps with its bucket, and lets go what is not its own, tensor by tensor."""
@@ -86,9 +88,9 @@ def _from_stages(
         for bucket, source in zip(together, sources, strict=False):
             if not parts.is_of_this_replica(source):
                 continue
-            names = [each.name for each in bucket.tensors]
+            names = [tensor.name for tensor in bucket.tensors]
             here = ((name, named[name]) for name in names if name in named and parts.speaks_for(name))
-            whole = _of_stages(of_layers(here, parts, bucket.dtype, bucket_bytes), parts, names, bucket.dtype)
+            whole = _of_pipeline_stages(of_layers(here, parts, bucket.dtype, bucket_bytes), parts, names, bucket.dtype)
             if source == parts.rank:
                 mine = list(whole)
             else:
@@ -96,7 +98,7 @@ def _from_stages(
         yield mine
 
 
-def _to_its_source(together: Sequence[tuple[Bucket, int]], parts: Parts, rooms: _Rooms) -> Iterable[Named]:
+def _to_its_source(together: Sequence[tuple[TensorBucket, int]], parts: Parts, rooms: _Rooms) -> Iterable[Named]:
     """Gather buckets, each on a rank of its own, all at once; the tensors of the one that is this rank's."""
     mine: Iterable[Named] = ()
     works, gathered = [], dict[str, torch.Tensor]()

@@ -24,16 +24,16 @@ def merged_tensors(model: torch.nn.Module, parts: Parts) -> Iterator[Named]:
     Each rank adds its own rows. Collective: A and B are gathered on the way, a bucket of them at a time, so that every
     rank exhausts it.
     """
-    matrices = of_layers(adapter_parameters(model), parts)
+    low_rank = of_layers(adapter_parameters(model), parts)
     adapted = {id(layer.get_base_layer().weight): layer for layer in adapted_layers(model)}
     for name, parameter in own_tensors(model):
         layer = adapted.get(id(parameter))
         if layer is None:
             yield name, parameter
             continue
-        a, b = (_own_part(*next(matrices), parts) for _ in range(2))
+        a, b = (_own_part(*next(low_rank), parts) for _ in range(2))
         yield name, with_product(parameter.detach(), a, b, layer)
-    assert next(matrices, None) is None, "an adapter beside no layer"
+    assert next(low_rank, None) is None, "an adapter beside no layer"
 
 
 def _own_part(name: str, whole: torch.Tensor, parts: Parts) -> torch.Tensor:

@@ -16,7 +16,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Replicate, Shard
 
 from rljob_worker.engines.fsdp.tensors.buckets import Named, Scattered
-from rljob_worker.engines.fsdp.tensors.stages import Stages
+from rljob_worker.engines.fsdp.tensors.pipeline_stages import PipelineStages
 from rljob_worker.engines.parallel.mesh import ProcessMesh
 from rljob_worker.engines.parallel.mesh_ranks import EVERYONE, LAYERS, SHARDS
 from rljob_worker.engines.parallel.shards import local_part
@@ -33,8 +33,8 @@ class Parts:
     """All who have a part, of any replica; None where this rank is alone with its model."""
     shards: dist.ProcessGroup | None
     """The ranks of its replica that would have the same as this one, and shard it."""
-    matrices: dist.ProcessGroup | None
-    """The tensor-parallel group: ranks that split the matrices of layers, if any do."""
+    tensor_group: dist.ProcessGroup | None
+    """The tensor-parallel group: ranks that split the tensor_group of layers, if any do."""
     experts: dist.ProcessGroup | None
     """The expert-parallel group: ranks that split its experts."""
     expert_shards: dist.ProcessGroup | None
@@ -47,7 +47,7 @@ class Parts:
     """The data-parallel replicas: ranks that have the same as this one in other replicas."""
     device: torch.device = torch.device("cpu")
     """Where ranks meet."""
-    stages: Stages | None = None
+    pipeline_stages: PipelineStages | None = None
     """Which of these has which tensor."""
 
     @staticmethod
@@ -56,7 +56,7 @@ class Parts:
             rank=mesh.rank,
             everyone=mesh.group(*EVERYONE),
             shards=mesh.group(*SHARDS),
-            matrices=mesh.group("tp"),
+            tensor_group=mesh.group("tp"),
             experts=mesh.group("ep"),
             expert_shards=mesh.group("edp"),
             layers=mesh.group(*LAYERS),
@@ -89,7 +89,7 @@ class Parts:
 
     @property
     def split(self) -> Split:
-        return Split.over(self.matrices, self.experts)
+        return Split.over(self.tensor_group, self.experts)
 
     def scattered(self, named: Iterable[Named]) -> Iterator[Scattered]:
         """Parameters, or something of their shapes, as they lie on the ranks."""
@@ -99,11 +99,11 @@ class Parts:
     def everything(self, named: Iterable[Named]) -> Iterator[Scattered]:
         """The named tensors, and where there are pipeline stages the tensors of all of them, whole and without
         memory."""
-        return self.scattered(named) if self.stages is None else self.stages.everything()
+        return self.scattered(named) if self.pipeline_stages is None else self.pipeline_stages.everything()
 
     def speaks_for(self, name: str) -> bool:
         """Whether this rank's stage counts, writes and sends what it has of a tensor, which another may have too."""
-        return self.stages is None or self.stages.speaks_for(name)
+        return self.pipeline_stages is None or self.pipeline_stages.speaks_for(name)
 
     def holders(self, *, is_split: bool) -> dist.ProcessGroup | None:
         """The ranks that together have a tensor whole: of one that is split all with the same layers, else those with
@@ -115,19 +115,19 @@ class Parts:
 
     def gives(self, source: int, *, is_split: bool) -> bool:
         """Whether this rank is among the holders of whom `source` is one."""
-        num_parts = self.split.matrices[1]
+        num_parts = self.split.tensor_group[1]
         return self.is_of_this_replica(source) and (is_split or source % num_parts == self.rank % num_parts)
 
     def place(self, source: int, *, is_split: bool) -> int:
         """The number of a rank among its holders."""
         place = source % self.num_ranks_of_replica
-        return place if is_split else place // self.split.matrices[1]
+        return place if is_split else place // self.split.tensor_group[1]
 
     def placed(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
         """What this rank has of a parameter, or of something of its shape, as a part of the whole one, sharing memory:
         split first, and each part cut into rows. Over the ranks of a replica: others do not get them."""
         share = self.split.share(name)
-        num_parts = self.split.matrices[1] if share is None else share.size
+        num_parts = self.split.tensor_group[1] if share is None else share.size
         if num_parts == self.num_replicas == 1:
             return tensor
         shape = tensor.shape if share is None else share.shape(tensor.shape)

@@ -50,9 +50,9 @@ def test_a_critic_is_written_whole_and_read_by_other_stages(tmp_path: Path, mesh
         assert_close(rank["weights"], one["weights"], 1e-12)
     files = [load_file(directory / "model.safetensors").keys() for directory in (exported, tmp_path / "one")]
     assert files[0] == files[1]
-    for found in run_ranks(2, read, tmp_path / "read", str(exported), Mesh(pp=2), "critic"):
-        assert_close(found["weights"], wrote[0]["weights"], 0.0)
-        np.testing.assert_allclose(found["values"], wrote[0]["values"], atol=1e-6)
+    for run_rank in run_ranks(2, read, tmp_path / "read", str(exported), Mesh(pp=2), "critic"):
+        assert_close(run_rank["weights"], wrote[0]["weights"], 0.0)
+        np.testing.assert_allclose(run_rank["values"], wrote[0]["values"], atol=1e-6)
 
 
 def test_a_model_of_rewards_is_read_by_stages(tmp_path: Path) -> None:

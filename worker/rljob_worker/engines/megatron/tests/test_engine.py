@@ -79,8 +79,8 @@ def test_scores_and_a_step_in_float32_are_close(tmp_path: Path, family: str) -> 
     settings = TrainSettings(learning_rate=1e-3, temperature=0.8)
     stock, megatron = (engine(path, settings, layers) for layers in (TRANSFORMERS, megatron_layers(CPU)))
     np.testing.assert_allclose(megatron.log_probs(BATCH).values, stock.log_probs(BATCH).values, atol=1e-5)
-    for each in (stock, megatron):
-        each.update(BATCH, PolicyGradient())
+    for item in (stock, megatron):
+        item.update(BATCH, PolicyGradient())
     assert_close(snapshot(megatron), snapshot(stock), 1e-6)
 
 
@@ -97,7 +97,7 @@ def test_memory_is_saved_as_with_other_layers(tmp_path: Path, changes: dict[str,
     path = write_config(tmp_path)
     settings = TrainSettings(**{"precision": "Float64", "learning_rate": 1e-3, **changes})
     stock, megatron = (engine(path, settings, layers) for layers in (TRANSFORMERS, megatron_layers(CPU)))
-    norms = [each.update(BATCH, PolicyGradient())["update/gradient_norm"].value for each in (stock, megatron)]
+    norms = [item.update(BATCH, PolicyGradient())["update/gradient_norm"].value for item in (stock, megatron)]
     assert norms[1] == pytest.approx(norms[0], rel=2e-2 if settings.is_mixed else 1e-12)
     assert_close(snapshot(megatron), snapshot(stock), tolerance)
 
@@ -108,9 +108,9 @@ def test_what_is_read_is_sent_and_exported_bit_for_bit(tmp_path: Path, family: s
     trained = from_files(path, TrainSettings())
     source = load_file(tmp_path / "source" / "model.safetensors")
     export_of(trained, tmp_path / "exported")
-    for found in (load_file(tmp_path / "exported" / "model.safetensors"), dict(trained.weights())):
-        assert found.keys() == source.keys()
-        assert all(torch.equal(found[name], source[name]) for name in source)
+    for result in (load_file(tmp_path / "exported" / "model.safetensors"), dict(trained.weights())):
+        assert result.keys() == source.keys()
+        assert all(torch.equal(result[name], source[name]) for name in source)
     again = from_files(str(tmp_path / "exported"), TrainSettings())
     assert_close(snapshot(again), source, 0.0)
 
@@ -153,7 +153,9 @@ def test_biases_that_megatron_has_not_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_machine_without_megatron_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [each for each in sys.modules if each.startswith(("megatron.", "rljob_worker.engines.megatron."))]:
+    for name in [
+        module for module in sys.modules if module.startswith(("megatron.", "rljob_worker.engines.megatron."))
+    ]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "megatron", None)
     with pytest.raises(InvalidJob, match=r"this environment has no Megatron-core; pip install 'rljob\[megatron\]', or"):
@@ -203,14 +205,14 @@ def go_on(rank: int, path: str, mesh: Mesh, directory: Path, *, begins: bool) ->
     model = random_policy(path, torch.float64, 0 if begins else 99)
     trained = FSDPEngine(model, SHARED, CPU, ranks, layers=megatron_layers(CPU))
     if begins:
-        found = trained.update(share(0, ranks), PolicyGradient())
+        result = trained.update(share(0, ranks), PolicyGradient())
         save(trained, directory / "checkpoint")
         export_of(trained, directory / "exported")
     else:
         trained.load(directory / "checkpoint")
-        found = trained.update(share(1, ranks), PolicyGradient())
+        result = trained.update(share(1, ranks), PolicyGradient())
     own = [name for bucket in trained.weight_buckets([mesh.size - 1, 0][: mesh.size]) for name, _ in bucket]
-    return {"weights": snapshot(trained), "metrics": [found if ranks.is_leader else {}], "own": own}
+    return {"weights": snapshot(trained), "metrics": [result if ranks.is_leader else {}], "own": own}
 
 
 @pytest.mark.parametrize(
@@ -224,10 +226,10 @@ def test_a_checkpoint_goes_on_in_another_layout(tmp_path: Path, written_by: Mesh
     begun = run_ranks(written_by.size, begin, tmp_path / "begin", path, written_by, tmp_path)
     straight = go_on(0, path, Mesh(), tmp_path, begins=False)
     for name, mesh in (("dp", Mesh(dp=2)), ("tp", Mesh(tp=2)), ("pp", Mesh(pp=2))):
-        found = run_ranks(2, end, tmp_path / name, path, mesh, tmp_path)
-        for rank in found:
+        result = run_ranks(2, end, tmp_path / name, path, mesh, tmp_path)
+        for rank in result:
             assert_close(rank["weights"], straight["weights"], 1e-12)
-        assert merged(found, 0, "update/loss") == pytest.approx(merged([straight], 0, "update/loss"), abs=1e-12)
+        assert merged(result, 0, "update/loss") == pytest.approx(merged([straight], 0, "update/loss"), abs=1e-12)
     exported = load_policy(str(tmp_path / "exported"), torch.float64, CPU)
     assert_close(dict(exported.named_parameters()), begun[0]["weights"], 0.0)
     first, *others, last = (rank["own"] for rank in begun)

@@ -82,8 +82,8 @@ def test_stages_train_and_balance_like_one_rank(tmp_path: Path, path: str, mesh:
     settings = replace(SHARED, router_aux_loss_coefficient=coefficient, activation_checkpointing=mesh.dp == 1)
     ranks = run_ranks(mesh.size, train, tmp_path, path, mesh, settings)
     assert_trained_alike(ranks, mesh, one)
-    for found, expected in zip(ranks[0]["metrics"], one["metrics"], strict=True):
-        assert [found[name].value for name in FIGURES] == pytest.approx([expected[name].value for name in FIGURES])
+    for result, expected in zip(ranks[0]["metrics"], one["metrics"], strict=True):
+        assert [result[name].value for name in FIGURES] == pytest.approx([expected[name].value for name in FIGURES])
 
 
 def replay(rank: int, path: str, mesh: Mesh, settings: TrainSettings) -> dict[str, Any]:

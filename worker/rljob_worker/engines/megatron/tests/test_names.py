@@ -27,12 +27,12 @@ def rows(first: int, count: int) -> torch.Tensor:
 def test_a_matrix_of_queries_keys_and_values_is_three_of_a_file() -> None:
     # 32 rows of queries from 0, 16 of keys from 100, 16 of values from 200; two groups
     woven = torch.cat([rows(0, 16), rows(100, 8), rows(200, 8), rows(16, 16), rows(108, 8), rows(208, 8)])
-    found = dict(checkpoint_tensors([(f"{QKV}.weight", woven)], NAMES.parts_of))
+    result = dict(checkpoint_tensors([(f"{QKV}.weight", woven)], NAMES.parts_of))
     stem = f"{LAYER}.self_attn"
-    assert list(found) == [f"{stem}.{name}.weight" for name in ("q_proj", "k_proj", "v_proj")]
+    assert list(result) == [f"{stem}.{name}.weight" for name in ("q_proj", "k_proj", "v_proj")]
     assert all(
         torch.equal(tensor, expected)
-        for tensor, expected in zip(found.values(), (rows(0, 32), rows(100, 16), rows(200, 16)), strict=True)
+        for tensor, expected in zip(result.values(), (rows(0, 32), rows(100, 16), rows(200, 16)), strict=True)
     )
 
 
@@ -45,12 +45,12 @@ def test_gate_and_up_alternate_and_the_rest_has_another_name_or_none() -> None:
         (f"{LAYER}.input_layernorm.weight", ones),
         ("model.embed_tokens.weight", ones),
     ]
-    found = dict(checkpoint_tensors(named, NAMES.parts_of))
-    assert torch.equal(found.pop(f"{LAYER}.mlp.gate_proj.weight"), rows(0, 3))
-    assert torch.equal(found.pop(f"{LAYER}.mlp.up_proj.weight"), rows(10, 3))
+    result = dict(checkpoint_tensors(named, NAMES.parts_of))
+    assert torch.equal(result.pop(f"{LAYER}.mlp.gate_proj.weight"), rows(0, 3))
+    assert torch.equal(result.pop(f"{LAYER}.mlp.up_proj.weight"), rows(10, 3))
     names = ("post_attention_layernorm", "input_layernorm")
-    assert list(found) == [*(f"{LAYER}.{name}.weight" for name in names), "model.embed_tokens.weight"]
-    assert all(tensor is ones or tensor.data_ptr() == ones.data_ptr() for tensor in found.values())
+    assert list(result) == [*(f"{LAYER}.{name}.weight" for name in names), "model.embed_tokens.weight"]
+    assert all(tensor is ones or tensor.data_ptr() == ones.data_ptr() for tensor in result.values())
 
 
 def test_each_of_two_ranks_reads_its_own_heads() -> None:
@@ -88,14 +88,14 @@ def test_any_cuts_of_the_rows_have_every_row_of_every_source_once_and_in_order(
     expected = [
         (source, turn * run + row) for turn in range(turns) for source, run in enumerate(runs) for row in range(run)
     ]
-    found: list[tuple[int, int] | None] = [None] * height
+    result: list[tuple[int, int] | None] = [None] * height
     for start, stop in zip(ends, ends[1:], strict=False):
         for source in range(len(runs)):
             there, mine = woven.rows_of(source, slice(start, stop))
             for row, place in zip(range(there.start, there.stop), mine, strict=True):
-                assert found[start + place] is None
-                found[start + int(place)] = (source, row)
-    assert found == expected
+                assert result[start + place] is None
+                result[start + int(place)] = (source, row)
+    assert result == expected
 
 
 def test_reading_and_giving_back_keeps_every_bit() -> None:

@@ -14,7 +14,7 @@ from rljob_api.pipeline.meshes import Mesh
 from rljob_worker.engines.fsdp import FSDPEngine, TrainSettings
 from rljob_worker.engines.fsdp.checkpoint.place_files import PlaceReader
 from rljob_worker.engines.megatron.library import megatron_layers
-from rljob_worker.engines.megatron.stage import keep_stage
+from rljob_worker.engines.megatron.pipeline_stage import keep_pipeline_stage
 from rljob_worker.engines.models import WeightFiles, empty_policy, give_memory, load_policy, random_policy
 from rljob_worker.engines.tests.builders import (
     PolicyGradient,
@@ -50,24 +50,24 @@ def train(rank: int, path: str, mesh: Mesh, settings: TrainSettings) -> dict[str
 def test_stages_that_cannot_be_are_refused(tmp_path: Path) -> None:
     policy = random_policy(write_config(tmp_path), torch.float32, 0)
     with pytest.raises(InvalidJob, match="3 stages of 2 layers would leave some without any"):
-        keep_stage(policy, policy.model.layers, 0, 3)
+        keep_pipeline_stage(policy, policy.model.layers, 0, 3)
 
 
-def parameters_of_stages(path: str, num_stages: int) -> list[dict[str, torch.Tensor]]:
+def parameters_by_pipeline_stage(path: str, num_stages: int) -> list[dict[str, torch.Tensor]]:
     """The parameters of each pipeline stage, read from the files."""
-    found = []
+    result = []
     for stage in range(num_stages):
         policy = empty_policy(path, torch.float32)
-        keep_stage(policy, policy.model.layers, stage, num_stages)
+        keep_pipeline_stage(policy, policy.model.layers, stage, num_stages)
         give_memory(policy, CPU)
-        WeightFiles.find(path).fill(policy, is_stage=True)
-        found.append(dict(policy.named_parameters()))
-    return found
+        WeightFiles.find(path).fill(policy, is_pipeline_stage=True)
+        result.append(dict(policy.named_parameters()))
+    return result
 
 
 def test_a_stage_has_its_layers_under_their_names_and_reads_them_alone(tmp_path: Path) -> None:
     path = write_model(tmp_path, "qwen3", num_hidden_layers=3)
-    first, last = map(list, parameters_of_stages(path, 2))
+    first, last = map(list, parameters_by_pipeline_stage(path, 2))
     assert first + last == [name for name, _ in random_policy(path, torch.float32, 0).named_parameters()]
     assert {name.split(".")[2] for name in last if "layers" in name} == {"2"}
     assert first[0] == "model.embed_tokens.weight" and last[-2:] == ["model.norm.weight", "lm_head.weight"]
@@ -75,7 +75,7 @@ def test_a_stage_has_its_layers_under_their_names_and_reads_them_alone(tmp_path:
 
 def test_an_embedding_that_is_the_last_layer_is_on_both_ends_under_one_name(tmp_path: Path) -> None:
     path = write_model(tmp_path, "qwen3", num_hidden_layers=3, **TIED)
-    first, between, last = parameters_of_stages(path, 3)
+    first, between, last = parameters_by_pipeline_stage(path, 3)
     name = "model.embed_tokens.weight"
     assert torch.equal(first[name], last[name]) and name not in between
     assert "lm_head.weight" not in first.keys() | between.keys() | last.keys()
@@ -124,13 +124,13 @@ def go_on(rank: int, path: str, mesh: Mesh, directory: Path, *, begins: bool) ->
     trained = FSDPEngine(model, SHARED, CPU, ranks, layers=megatron_layers(CPU))
     if not begins:
         trained.load(directory / "checkpoint")
-    found = trained.update(share(0 if begins else 1, ranks), PolicyGradient())
+    result = trained.update(share(0 if begins else 1, ranks), PolicyGradient())
     if begins:
         save(trained, directory / "checkpoint")
         export_of(trained, directory / "exported", checkpoint=directory / "checkpoint")
         export_of(trained, directory / "files", checkpoint=directory / "checkpoint", file_bytes=20_000)
     own = [name for bucket in trained.weight_buckets([mesh.size - 1, 0][: mesh.size]) for name, _ in bucket]
-    return {"weights": snapshot(trained), "metrics": [found if ranks.is_leader else {}], "own": own}
+    return {"weights": snapshot(trained), "metrics": [result if ranks.is_leader else {}], "own": own}
 
 
 def test_a_tied_model_goes_on_in_other_layouts_and_is_one_tensor_in_files(tmp_path: Path) -> None:
@@ -145,8 +145,8 @@ def test_a_tied_model_goes_on_in_other_layouts_and_is_one_tensor_in_files(tmp_pa
         mine = load_policy(str(tmp_path / place), torch.float64, CPU)
         assert_close(dict(stock.named_parameters()), wrote[0]["weights"], 0.0)
         assert_close(dict(mine.named_parameters()), wrote[0]["weights"], 0.0)
-    for found in PlaceReader(tmp_path / "checkpoint").read_metadata().state_dict_metadata.values():
-        assert sum(chunk.sizes.numel() for chunk in found.chunks) == found.size.numel()
+    for result in PlaceReader(tmp_path / "checkpoint").read_metadata().state_dict_metadata.values():
+        assert sum(chunk.sizes.numel() for chunk in result.chunks) == result.size.numel()
     # each tensor once, at the first rank or at the last
     assert sorted(name for rank in wrote for name in rank["own"]) == sorted(wrote[0]["weights"])
 

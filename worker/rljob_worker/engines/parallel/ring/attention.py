@@ -49,7 +49,7 @@ class RingLayout:
         """num_tokens: of the pack, with pads: as many for every rank."""
         everything = Tokens.of(rows, num_tokens)
         tokens = tuple(everything.dealt(rank, group.size()) for rank in range(group.size()))
-        stacked = np.stack([np.stack([each.places, each.ends, each.positions]) for each in tokens])
+        stacked = np.stack([np.stack([token.places, token.ends, token.positions]) for token in tokens])
         return RingLayout(group, tokens, torch.from_numpy(stacked).to(device, torch.int32, non_blocking=True))
 
     def attend(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, formula: Formula) -> torch.Tensor:
@@ -134,14 +134,14 @@ class _Backward:
 
     def through(self, rank: int, block: torch.Tensor) -> torch.Tensor:
         """Gradients of keys and values of that rank; those of queries are added up."""
-        found = torch.zeros_like(block, dtype=self.total.dtype)
+        zeros_like = torch.zeros_like(block, dtype=self.total.dtype)
         for tile, seen in self.layout.tiles(rank, self.formula):
-            self._add(tile, seen, block[:, :, tile.keys].to(self.total.dtype), found[:, :, tile.keys])
-        return found
+            self._add(tile, seen, block[:, :, tile.keys].to(self.total.dtype), zeros_like[:, :, tile.keys])
+        return zeros_like
 
-    def _add(self, tile: Tile, seen: torch.Tensor | None, block: torch.Tensor, found: torch.Tensor) -> None:
-        at, (keys, values), (of_keys, of_values) = tile.queries, block, found
-        queries, gradient = (each[:, at].to(self.total.dtype) for each in (self.queries, self.gradient))
+    def _add(self, tile: Tile, seen: torch.Tensor | None, block: torch.Tensor, result: torch.Tensor) -> None:
+        at, (keys, values), (of_keys, of_values) = tile.queries, block, result
+        queries, gradient = (item[:, at].to(self.total.dtype) for item in (self.queries, self.gradient))
         scores = _scores(queries, keys, self.formula)
         weights = (scores - self.total[:, at, :, None]).exp_()
         if seen is not None:
@@ -183,8 +183,8 @@ class _Sums:
 def _scores(queries: torch.Tensor, keys: torch.Tensor, formula: Formula) -> torch.Tensor:
     """[key heads, queries, asking, keys] in at least float32, of [key heads, queries, asking, head_dim]."""
     wide = torch.promote_types(queries.dtype, torch.float32)
-    found = formula.scores(queries.flatten(1, 2).to(wide), keys.to(wide))
-    return found.unflatten(1, queries.shape[1:3])
+    scores = formula.scores(queries.flatten(1, 2).to(wide), keys.to(wide))
+    return scores.unflatten(1, queries.shape[1:3])
 
 
 def _passing(block: torch.Tensor, group: dist.ProcessGroup) -> Iterator[tuple[int, torch.Tensor]]:

@@ -48,7 +48,7 @@ class Tokens:
 
     def dealt(self, rank: int, size: int) -> Tokens:
         """Every `size`-th, beginning with the one at `rank`."""
-        return Tokens(*(each[rank::size] for each in (self.places, self.ends, self.positions)))
+        return Tokens(*(item[rank::size] for item in (self.places, self.ends, self.positions)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +67,8 @@ def tiles(queries: Tokens, keys: Tokens, window: int | None, length: int = LENGT
     A tile is judged by the least and the largest of what its tokens have; some are kept in which, on a closer look,
     nothing is seen.
     """
-    (q_first, q_last), (q_low, q_high) = (_range(each, length) for each in (queries.places, queries.positions))
-    (k_first, k_last), (k_low, k_high) = (_range(each, length) for each in (keys.places, keys.positions))
+    (q_first, q_last), (q_low, q_high) = (_range(item, length) for item in (queries.places, queries.positions))
+    (k_first, k_last), (k_low, k_high) = (_range(item, length) for item in (keys.places, keys.positions))
     end_first, end_last = _range(keys.ends, length)
     some = (k_first <= q_last[:, None]) & (end_last > q_first[:, None])
     every = (k_last <= q_first[:, None]) & (end_first > q_last[:, None])

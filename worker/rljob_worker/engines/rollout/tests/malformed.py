@@ -121,7 +121,7 @@ def _brings(
 
     def spoil(requests: Requests, draw: Draw) -> Requests:
         at, number = _one_of(draw, np.flatnonzero(requests.max_tokens > 1)), len(requests) + extra
-        rows = [[list(each) if row == at else [] for row in range(number)] for each in (tokens, log_probs, versions)]
+        rows = [[list(item) if row == at else [] for row in range(number)] for item in (tokens, log_probs, versions)]
         begun = PartialResponses(Column.ragged(rows[0]), Column.ragged(rows[1], "float32"), Column.ragged(rows[2]))
         return replace(requests, begun=begun)
 
@@ -151,7 +151,7 @@ MALFORMATIONS = {
     ),
     "too few turns": Malformation(_column("turns", lambda turns: turns[1:]), "each request has one of each"),
     "no sampling": Malformation(
-        _column("samplings", lambda found: None, lambda found: (), list, lambda found: ({"temperature": 1.0},)),
+        _column("samplings", lambda result: None, lambda result: (), list, lambda result: ({"temperature": 1.0},)),
         "samplings is not a tuple that says how",
     ),
     "prompts of another type": Malformation(
@@ -187,7 +187,7 @@ MALFORMATIONS = {
     ),
     "sampling that did not come": Malformation(_added(_ways), "its sampling is not one of the 1 that came"),
     "samplings of another type": Malformation(
-        _column("sampling_of", lambda found: [0], lambda found: np.zeros(99, np.int64)), "sampling_of is not an int64"
+        _column("sampling_of", lambda result: [0], lambda result: np.zeros(99, np.int64)), "sampling_of is not an int64"
     ),
     "draw": Malformation(_added(_draws), "its next draw is not between"),
     "tokens of another type": Malformation(_added(_of_another_type), "begun is not"),

@@ -9,7 +9,7 @@ import numpy as np
 
 from rljob_worker.batch import Column, Indices
 from rljob_worker.engines.rollout.generate import Responses, in_order
-from rljob_worker.engines.rollout.requests import Ended, Ending, Requests, Sampling
+from rljob_worker.engines.rollout.requests import EndedRequests, Ending, Requests, Sampling
 
 Answer = Callable[[int, Sampling], list[int]]
 """The response to a row_id."""
@@ -29,16 +29,16 @@ class ScriptedEngine:
         self.submitted.append(requests)
         self._waiting.append(requests)
 
-    def advance(self, most_steps: int | None = None) -> Ended:
+    def advance(self, most_steps: int | None = None) -> EndedRequests:
         waiting, self._waiting = self._waiting, []
-        tokens = [self.answer(row_id, each.samplings[0]) for each in waiting for row_id in each.row_ids.tolist()]
+        tokens = [self.answer(row_id, item.samplings[0]) for item in waiting for row_id in item.row_ids.tolist()]
         return ended(
-            np.concatenate([np.empty(0, np.int64), *(each.row_ids for each in waiting)]),
-            np.concatenate([np.empty(0, np.int64), *(each.turns for each in waiting)]),
+            np.concatenate([np.empty(0, np.int64), *(item.row_ids for item in waiting)]),
+            np.concatenate([np.empty(0, np.int64), *(item.turns for item in waiting)]),
             tokens,
         )
 
-    def abort(self, row_ids: Indices) -> Ended:
+    def abort(self, row_ids: Indices) -> EndedRequests:
         raise NotImplementedError
 
     def load_weights(self, weights: Iterable[tuple[str, Any]], version: int) -> None:
@@ -54,10 +54,10 @@ class ScriptedEngine:
         """Nothing was started."""
 
 
-def ended(row_ids: Indices, turns: Indices, tokens: list[list[int]]) -> Ended:
+def ended(row_ids: Indices, turns: Indices, tokens: list[list[int]]) -> EndedRequests:
     """Responses that ended by their last token, drawn from version 0."""
     response_ids = Column.ragged(tokens)
-    return Ended(
+    return EndedRequests(
         row_ids,
         turns,
         response_ids,

@@ -57,8 +57,8 @@ def weights_of(model: PreTrainedModel) -> Weights:
 def other_weights(model: PreTrainedModel, seed: int = 1) -> Weights:
     """Those of a policy some updates later: every tensor differs."""
     draw = torch.Generator().manual_seed(seed)
-    noise = [0.03 * torch.randn(each.shape, generator=draw) for _, each in weights_of(model)]
-    return [(name, each + more) for (name, each), more in zip(weights_of(model), noise, strict=True)]
+    noise = [0.03 * torch.randn(item.shape, generator=draw) for _, item in weights_of(model)]
+    return [(name, item + more) for (name, item), more in zip(weights_of(model), noise, strict=True)]
 
 
 def vllm_engine(path: str, max_batch_rows: int = MAX_BATCH_ROWS) -> RolloutEngine:

@@ -14,7 +14,7 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from rljob_worker.batch import Column, Indices
 from rljob_worker.engines.rollout.protocol import RolloutEngine
-from rljob_worker.engines.rollout.requests import Ended, Ending, PartialResponses, Requests, Sampling
+from rljob_worker.engines.rollout.requests import EndedRequests, Ending, PartialResponses, Requests, Sampling
 from rljob_worker.engines.rollout.tests.malformed import MALFORMATIONS, spoilt
 from rljob_worker.engines.rollout.tests.subjects import (
     END,
@@ -80,7 +80,7 @@ def requests(
     )
 
 
-def rows_of(ended: Ended) -> Rows:
+def rows_of(ended: EndedRequests) -> Rows:
     columns = (ended.response_ids, ended.log_probs, ended.token_versions)
     tokens, log_probs, versions = ([row.tolist() for row in column.to_list()] for column in columns)
     endings = map(Ending, ended.endings.tolist())
@@ -88,10 +88,10 @@ def rows_of(ended: Ended) -> Rows:
 
 
 def drain(engine: RolloutEngine) -> Rows:
-    found: Rows = {}
+    result: Rows = {}
     while len(ended := engine.advance()):
-        found |= rows_of(ended)
-    return found
+        result |= rows_of(ended)
+    return result
 
 
 def run(engine: RolloutEngine, asked: Requests) -> Rows:
@@ -161,7 +161,9 @@ def test_randomness_belongs_to_seed_row_and_turn(engine: RolloutEngine) -> None:
     other_turn = run(engine, requests([1], turn=1))
     other_seed = run(engine, requests([1], sampling=Sampling(seed=4)))
     assert again[1][0] == first[0]
-    assert len({tuple(rows[0]) for found in (again, other_row, other_turn, other_seed) for rows in found.values()}) == 4
+    assert (
+        len({tuple(rows[0]) for result in (again, other_row, other_turn, other_seed) for rows in result.values()}) == 4
+    )
 
 
 def test_rows_of_one_prompt_differ(engine: RolloutEngine) -> None:
@@ -174,7 +176,7 @@ def test_each_row_has_a_length_of_its_own(engine: RolloutEngine) -> None:
     rows = run(engine, requests([1, 2, 3], [2, 9, 1]))
     for row, length in ((1, 2), (2, 9), (3, 1)):
         assert rows[row][0] == full[row][0][:length]
-    assert {row for row, found in rows.items() if found[3] is Ending.LENGTH} >= {3}
+    assert {row for row, result in rows.items() if result[3] is Ending.LENGTH} >= {3}
 
 
 def test_an_end_token_stays_in_and_says_so(engine: RolloutEngine) -> None:
@@ -226,8 +228,8 @@ def test_aborted_rows_give_what_there_is_of_them(engine: RolloutEngine) -> None:
     some = len(aborted[longest][0])
     assert 0 < some < len(whole[longest][0])
     assert all(aborted[longest][column] == whole[longest][column][:some] for column in (0, 1))
-    tokens = {row: found[0] for row, found in (first | drain(engine)).items()}
-    assert tokens == {row: found[0] for row, found in whole.items() if row != longest}
+    tokens = {row: result[0] for row, result in (first | drain(engine)).items()}
+    assert tokens == {row: result[0] for row, result in whole.items() if row != longest}
 
 
 def test_a_row_may_come_again_after_it_was_aborted(engine: RolloutEngine) -> None:
@@ -250,16 +252,16 @@ def begun_of(rows: Rows, row_ids: list[int]) -> PartialResponses:
 @pytest.mark.parametrize("bounds", [(1,), (3, 1, 7)])
 def test_bounds_of_advance_change_nothing(engine: RolloutEngine, bounds: tuple[int, ...]) -> None:
     asked = requests(list(range(16)), [1, 5, 30, 40] * 4)  # four wait until others have ended
-    whole, found = run(engine, asked), dict[int, Any]()
+    whole, result = run(engine, asked), dict[int, Any]()
     engine.submit(asked)
     for call in count():
-        if len(found) == len(whole):
+        if len(result) == len(whole):
             break
-        found |= rows_of(engine.advance(bounds[call % len(bounds)]))
-    assert found.keys() == whole.keys() and engine.load.running == engine.load.waiting == 0
+        result |= rows_of(engine.advance(bounds[call % len(bounds)]))
+    assert result.keys() == whole.keys() and engine.load.running == engine.load.waiting == 0
     for row in whole:
-        assert found[row][0] == whole[row][0] and found[row][2:] == whole[row][2:]
-        np.testing.assert_allclose(found[row][1], whole[row][1], atol=1e-5)
+        assert result[row][0] == whole[row][0] and result[row][2:] == whole[row][2:]
+        np.testing.assert_allclose(result[row][1], whole[row][1], atol=1e-5)
 
 
 def test_advance_returns_after_as_many_steps_or_when_it_is_woken(engine: RolloutEngine) -> None:
@@ -317,11 +319,11 @@ def test_a_row_that_is_aborted_and_comes_again_with_its_tokens_gets_the_same(eng
     engine.advance(5)
     some = rows_of(engine.abort(np.array([1, 3])))
     engine.submit(replace(requests([3, 1], 40, turn=2), begun=begun_of(some, [3, 1])))
-    found = drain(engine)
-    assert drawn_of(found) == drawn_of(whole)
+    result = drain(engine)
+    assert drawn_of(result) == drawn_of(whole)
     for row in (1, 3):
-        assert found[row][1][:5] == some[row][1]
-        np.testing.assert_allclose(found[row][1], whole[row][1], atol=1e-5)
+        assert result[row][1][:5] == some[row][1]
+        np.testing.assert_allclose(result[row][1], whole[row][1], atol=1e-5)
 
 
 def test_draws_go_on_from_the_position_that_is_asked_for(engine: RolloutEngine) -> None:
@@ -335,9 +337,9 @@ def test_requests_of_one_call_may_be_drawn_in_different_ways(engine: RolloutEngi
     ways = (Sampling(temperature=0), Sampling(temperature=0.7, seed=9), Sampling(seed=3, stop_token_ids=(5, 6, 7)))
     alone = {row: run(engine, requests([row], 30, ways[way]))[row] for row, way in ((1, 2), (2, 0), (3, 1), (4, 2))}
     asked = replace(requests([1, 2, 3, 4], 30), samplings=ways, sampling_of=np.array([2, 0, 1, 2]))
-    found = run(engine, asked)
-    assert drawn_of(found) == drawn_of(alone)
-    assert {row: each[3] for row, each in found.items()} == {row: each[3] for row, each in alone.items()}
+    result = run(engine, asked)
+    assert drawn_of(result) == drawn_of(alone)
+    assert {row: item[3] for row, item in result.items()} == {row: item[3] for row, item in alone.items()}
     assert drawn_of(run(engine, requests([1]))) == drawn_of(run(engine, requests([1]))) != {1: alone[2][0][:12]}
 
 
@@ -413,10 +415,10 @@ def test_a_tensor_is_good_until_the_next_one_is_asked_for(engine: RolloutEngine,
 def test_weights_in_finer_numbers_are_rounded(engine: RolloutEngine, stock: PreTrainedModel) -> None:
     """Those of a trainer whose weights are finer than the job's precision come as they are."""
     new = other_weights(stock)
-    engine.load_weights(lent([(name, each.double() * (1 + 2.0**-40)) for name, each in new]), 2)
-    found = run(engine, requests([1]))[1]
+    engine.load_weights(lent([(name, item.double() * (1 + 2.0**-40)) for name, item in new]), 2)
+    result = run(engine, requests([1]))[1]
     engine.load_weights(new, 2)
-    assert run(engine, requests([1]))[1] == found
+    assert run(engine, requests([1]))[1] == result
 
 
 def lent(weights: Weights) -> Iterator[tuple[str, torch.Tensor]]:
@@ -444,7 +446,7 @@ def test_what_runs_goes_on_with_new_weights(engine: RolloutEngine, stock: PreTra
 
 def test_a_tied_tensor_comes_under_any_of_its_names(engine: RolloutEngine, stock: PreTrainedModel) -> None:
     new = other_weights(stock)
-    renamed = [("lm_head.weight" if name == "model.embed_tokens.weight" else name, each) for name, each in new]
+    renamed = [("lm_head.weight" if name == "model.embed_tokens.weight" else name, item) for name, item in new]
     engine.load_weights(renamed, 2)
     tokens, log_probs, _, _ = run(engine, requests([1]))[1]
     np.testing.assert_allclose(log_probs, log_probs_by(stock, new, PROMPT, tokens), atol=1e-5)
@@ -488,7 +490,7 @@ def test_an_error_on_the_way_leaves_no_policy(engine: RolloutEngine, stock: PreT
 
 
 def test_logits_that_are_no_numbers_are_named(engine: RolloutEngine, stock: PreTrainedModel) -> None:
-    broken = [(name, each * float("nan") if name == "model.norm.weight" else each) for name, each in weights_of(stock)]
+    broken = [(name, item * float("nan") if name == "model.norm.weight" else item) for name, item in weights_of(stock)]
     engine.load_weights(broken, 6)
     engine.submit(requests([41]))
     with pytest.raises(BadData, match=r"row 42.*version 6"):
@@ -500,7 +502,7 @@ def test_after_logits_that_are_no_numbers_nothing_is_lost(engine: RolloutEngine,
     whole = run(engine, asked)
     engine.submit(asked)
     engine.advance()
-    engine.load_weights([(name, each * float("nan")) for name, each in weights_of(stock)], 6)
+    engine.load_weights([(name, item * float("nan")) for name, item in weights_of(stock)], 6)
     for _ in range(2):
         with pytest.raises(BadData, match="version 6"):
             engine.advance()
@@ -513,7 +515,7 @@ def test_after_logits_that_are_no_numbers_nothing_is_lost(engine: RolloutEngine,
         assert tokens == whole[row][0][: len(tokens)] and np.isfinite(log_probs).all()
     assert len(engine.advance()) == 0
     engine.load_weights(weights_of(stock), 1)
-    assert {row: found[0] for row, found in run(engine, asked).items()} == {row: whole[row][0] for row in whole}
+    assert {row: result[0] for row, result in run(engine, asked).items()} == {row: whole[row][0] for row in whole}
 
 
 @pytest.mark.parametrize("kind", MALFORMATIONS)
@@ -525,7 +527,7 @@ def test_what_is_malformed_is_refused_and_changes_nothing(engine: RolloutEngine,
         with pytest.raises((BadData, InvalidJob), match=MALFORMATIONS[kind].words):
             engine.submit(MALFORMATIONS[kind].spoil(requests([3, 4, 5], 9), draw))
     engine.submit(requests([3], 9))
-    assert {row: found[0] for row, found in drain(engine).items()} == {row: alone[row][0] for row in alone}
+    assert {row: result[0] for row, result in drain(engine).items()} == {row: alone[row][0] for row in alone}
 
 
 @pytest.mark.parametrize("number", [200, pytest.param(10_000, marks=pytest.mark.slow)])
@@ -542,7 +544,7 @@ def test_malformed_requests_change_nothing_for_good_ones(engine: RolloutEngine, 
             ended |= rows_of(engine.advance())
         engine.submit(requests(wave, 9))
     ended |= drain(engine)
-    assert {row: found[0] for row, found in ended.items()} == {row: found[0] for row, found in alone.items()}
+    assert {row: result[0] for row, result in ended.items()} == {row: result[0] for row, result in alone.items()}
 
 
 @pytest.mark.parametrize("asked", [requests([4], POSITIONS), requests([4], 1, prompts=[np.full(POSITIONS, 3)])])

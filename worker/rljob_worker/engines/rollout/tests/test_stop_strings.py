@@ -109,7 +109,7 @@ def test_a_text_ends_where_it_has_a_stop_whatever_its_tokens(
 ) -> None:
     tokenizer = make()
     if make is sentence_pieces:
-        texts, text = [each.replace(" ", "") or "a" for each in texts], text.replace(" ", "")
+        texts, text = [text.replace(" ", "") or "a" for text in texts], text.replace(" ", "")
     cuts = sorted(chance.sample(range(len(text) + 1), min(3, len(text))))
     parts = [text[a:b] for a, b in zip([0, *cuts], [*cuts, len(text)], strict=True)]
     special = tokenizer.eos_token_id
@@ -119,7 +119,7 @@ def test_a_text_ends_where_it_has_a_stop_whatever_its_tokens(
     stops = StopStrings(texts, Vocabulary.of(tokenizer))
     assert end_of(stops, tokens) == end_by_decoding(tokenizer, texts, tokens)
     # the last token of the first stop is where the text is first long enough to hold it
-    ends = [text.find(each) + len(each) for each in texts if each in text]
+    ends = [text.find(item) + len(item) for item in texts if item in text]
     assert (end_of(stops, tokens) > 0) == bool(ends)
 
 

@@ -16,12 +16,12 @@ import torch
 from rljob_worker.batch import Column, Indices
 from rljob_worker.engines.attention.varlen import AttentionLayout, PackedLayout
 from rljob_worker.engines.packing import micro_batches
-from rljob_worker.engines.rollout.requests import Ended, Ending, Load, PartialResponses
-from rljob_worker.engines.rollout.transformers.held_rows import Beginning, ContinuedPrompts, HeldRow, HeldRows
+from rljob_worker.engines.rollout.requests import EndedRequests, Ending, Load, PartialResponses
+from rljob_worker.engines.rollout.transformers.cached_rows import CachedPrefix, CachedRow, CachedRows, ContinuedPrompts
 from rljob_worker.engines.rollout.transformers.kv_cache import DecodeCache, PromptCapture, Survivors
 from rljob_worker.engines.rollout.transformers.request import (
     NO_ROUTES,
-    Request,
+    DecodingRequest,
     ended,
     partial_responses,
     sequences_of,
@@ -65,19 +65,19 @@ class Decoding:
         self._device: torch.device = next(model.parameters()).device
         self.room = 0
         """Tokens that the cache may have, rows x columns; read when rows come, and when their columns are full."""
-        self._waiting: deque[Request] = deque()
+        self._waiting: deque[DecodingRequest] = deque()
         self._longest_waiting = self._most_remaining = 0
         """Tokens to compute and to draw; at least those of every request that waits."""
-        self._paused: dict[int, Request] = {}
+        self._paused: dict[int, DecodingRequest] = {}
         """By row id."""
         self._rows = DecodingRows(end_token_ids, self._no_routes)
         self._tokens = torch.empty(0, dtype=torch.int64, device=self._device)
         """[rows] the last token of each, which the next step computes."""
-        self._ended: list[tuple[Request, Ending]] = []
+        self._ended: list[tuple[DecodingRequest, Ending]] = []
         self._cache = DecodeCache(zeroed=static_steps is not None)
-        self._given: dict[int, Request] = {}
+        self._given: dict[int, DecodingRequest] = {}
         """By row id: what `take_ended` gave last."""
-        self._held = HeldRows()
+        self._held = CachedRows()
 
     @property
     def is_idle(self) -> bool:
@@ -124,24 +124,24 @@ class Decoding:
         """Rows of requests that were not given back: those that have not ended, and those that have."""
         return self.unfinished | {request.row_id for request, _ in self._ended}
 
-    def submit(self, requests: Sequence[Request]) -> None:
+    def submit(self, requests: Sequence[DecodingRequest]) -> None:
         """Each of at most `room` tokens."""
         self._wait(requests)
         self._waiting.extend(requests)
         self._let_go()
 
-    def take_ended(self) -> Ended:
-        found, self._ended = self._ended, []
-        self._given = {request.row_id: request for request, _ in found}
-        return ended(found, self._no_routes)
+    def take_ended(self) -> EndedRequests:
+        result, self._ended = self._ended, []
+        self._given = {request.row_id: request for request, _ in result}
+        return ended(result, self._no_routes)
 
     def peek(self, row_ids: Indices) -> PartialResponses:
         """The responses so far of requests that have not ended, in this order."""
         rows = set(row_ids.tolist())
         decoded = [self._rows.request(row) for row in self._rows.having(rows)]
         others = [request for request in (*self._waiting, *self._paused.values()) if request.row_id in rows]
-        found = {request.row_id: request for request in (*decoded, *others)}
-        return partial_responses([found[row] for row in row_ids.tolist()], self._no_routes)
+        result = {request.row_id: request for request in (*decoded, *others)}
+        return partial_responses([result[row] for row in row_ids.tolist()], self._no_routes)
 
     def abort(self, row_ids: Indices) -> None:
         """End requests as they are."""
@@ -157,15 +157,15 @@ class Decoding:
         """Let those of the requests that are paused wait before all others."""
         self._wait_first([self._paused.pop(row) for row in row_ids.tolist() if row in self._paused])
 
-    def _taken_out(self, row_ids: set[int]) -> list[Request]:
+    def _taken_out(self, row_ids: set[int]) -> list[DecodingRequest]:
         """Requests of these rows that have not ended, wherever they are: they are there no longer."""
-        found = [request for request in self._waiting if request.row_id in row_ids]
-        found += [self._paused.pop(row) for row in row_ids & set(self._paused)]
+        result = [request for request in self._waiting if request.row_id in row_ids]
+        result += [self._paused.pop(row) for row in row_ids & set(self._paused)]
         self._waiting = deque(request for request in self._waiting if request.row_id not in row_ids)
         if rows := self._rows.having(row_ids):
-            found += [self._rows.request(row) for row in rows]
+            result += [self._rows.request(row) for row in rows]
             self._leave_out(np.isin(np.arange(len(self._rows)), rows))
-        return found
+        return result
 
     def hold(self, row_ids: Indices) -> None:
         """Keep what was computed of rows that ended in the last step, for their next turns. Where routes are recorded
@@ -175,7 +175,7 @@ class Decoding:
             request = self._rows.request(row)
             if request.is_that_of(given.get(request.row_id)):
                 tokens = request.sequence()[:-1]
-                self._held.keep(request.row_id, HeldRow(tokens, self._cache.copy_of(row, len(tokens))))
+                self._held.keep(request.row_id, CachedRow(tokens, self._cache.copy_of(row, len(tokens))))
         for row_id in row_ids.tolist():
             self._held.touch(row_id)
         self._let_go()
@@ -190,7 +190,7 @@ class Decoding:
     def release(self, row_ids: Iterable[int] | None = None) -> None:
         """Hold these rows no longer; None: any."""
         if row_ids is None:
-            self._held = HeldRows()
+            self._held = CachedRows()
         else:
             self._held.release(row_ids)
 
@@ -258,7 +258,7 @@ class Decoding:
         new = list(islice(self._waiting, num_rows))
         sequences, sequence_of = sequences_of(new)
         begun = self._beginnings(new, sequences, sequence_of)
-        num_new = sequences.lengths - np.array([each.num_tokens for each in begun], np.int64)
+        num_new = sequences.lengths - np.array([item.num_tokens for item in begun], np.int64)
         for chunk in micro_batches(num_new, PREFILL_TOKENS):
             first, last = np.searchsorted(sequence_of, (chunk[0], chunk[-1] + 1)).tolist()
             packed, of = sequences.take(chunk), sequence_of[first:last] - chunk[0]
@@ -270,11 +270,13 @@ class Decoding:
             last_of = packed.offsets[1:][of] - 1
             self._draw(before, logits, version, routes[last_of] if len(routes) else routes)
 
-    def _beginnings(self, requests: Sequence[Request], sequences: Column, sequence_of: Indices) -> Sequence[Beginning]:
+    def _beginnings(
+        self, requests: Sequence[DecodingRequest], sequences: Column, sequence_of: Indices
+    ) -> Sequence[CachedPrefix]:
         """The cached beginning of each sequence, from what the row of its first request holds until now."""
         held = [self._held.take(request.row_id) for request in requests]
         first = np.searchsorted(sequence_of, np.arange(sequences.num_rows)).tolist()
-        return [Beginning.of(held[at], sequences.row(place)) for place, at in enumerate(first)]
+        return [CachedPrefix.of(held[at], sequences.row(place)) for place, at in enumerate(first)]
 
     def _come_from_waiting(self, num_rows: int) -> None:
         """The first ones wait no more."""
@@ -297,13 +299,13 @@ class Decoding:
             cache.shift(cache.column - self._longest_waiting)
 
     def _prefill(
-        self, sequences: Column, sequence_of: Indices, begun: Sequence[Beginning]
+        self, sequences: Column, sequence_of: Indices, begun: Sequence[CachedPrefix]
     ) -> tuple[torch.Tensor, np.ndarray]:
         """Forward what is new of packed sequences, add a row of the cache for each of `sequence_of`; its next-token
         logits [rows, vocabulary], and the routes of all new tokens."""
         assert sequences.offsets is not None
         lengths, starts = sequences.lengths, sequences.offsets[:-1]
-        num_known = np.array([each.num_tokens for each in begun], np.int64)
+        num_known = np.array([item.num_tokens for item in begun], np.int64)
         positions = np.arange(len(sequences.values)) - np.repeat(starts, lengths)
         captured, layout = self._layout(begun, lengths - num_known)
         is_new = positions >= np.repeat(num_known, lengths)
@@ -317,9 +319,9 @@ class Decoding:
         self._cache.admit(captured, sequence_of, starts, lengths)
         return logits[0].index_select(0, torch.from_numpy(sequence_of).to(self._device)), routes
 
-    def _layout(self, begun: Sequence[Beginning], num_new: Indices) -> tuple[PromptCapture, AttentionLayout]:
+    def _layout(self, begun: Sequence[CachedPrefix], num_new: Indices) -> tuple[PromptCapture, AttentionLayout]:
         """What captures packed sequences, and how their new tokens attend."""
-        if any(each.num_tokens for each in begun):
+        if any(item.num_tokens for item in begun):
             continued = ContinuedPrompts(begun, num_new)
             return continued, continued
         tokens = np.arange(int(num_new.sum()))
@@ -371,9 +373,9 @@ class Decoding:
             len(self._rows), self._room_left, least_columns(cache.column - cache.first, remaining)
         )
         if num_stay < len(self._rows):
-            leaving = np.sort(np.argsort(-cache.lengths, kind="stable")[num_stay:])
-            self._wait_again(leaving)
-            self._leave_out(np.isin(np.arange(len(self._rows)), leaving))
+            preempted = np.sort(np.argsort(-cache.lengths, kind="stable")[num_stay:])
+            self._wait_again(preempted)
+            self._leave_out(np.isin(np.arange(len(self._rows)), preempted))
         columns = next_columns(cache.columns, cache.column, remaining)
         if len(self._rows) * columns > self._room_left:
             cache.shift(cache.first)
@@ -395,11 +397,11 @@ class Decoding:
         """Put the requests of these rows, with the tokens they have, before all others that wait."""
         self._wait_first([self._rows.request(row) for row in rows.tolist()])
 
-    def _wait_first(self, requests: Sequence[Request]) -> None:
+    def _wait_first(self, requests: Sequence[DecodingRequest]) -> None:
         self._wait(requests)
         self._waiting.extendleft(reversed(requests))
 
-    def _wait(self, requests: Sequence[Request]) -> None:
+    def _wait(self, requests: Sequence[DecodingRequest]) -> None:
         self._longest_waiting = max([self._longest_waiting, *(request.num_tokens for request in requests)])
         self._most_remaining = max([self._most_remaining, *(request.remaining for request in requests)])
 
@@ -410,12 +412,12 @@ class Decoding:
         if num_finished and (is_wanted or num_finished * _SHRINK_SHARE >= len(self._rows)):
             self._leave_out(self._rows.finished)
 
-    def _leave_out(self, leaving: np.ndarray) -> None:
+    def _leave_out(self, dropped: np.ndarray) -> None:
         """Go on without the rows that are leaving, bool [rows]."""
-        if leaving.all():
+        if dropped.all():
             self._clear_rows()
             return
-        survivors = Survivors.of(leaving)
+        survivors = Survivors.of(dropped)
         order = survivors.order()
         self._cache.keep(survivors)
         self._rows.keep(order)

@@ -24,10 +24,10 @@ from rljob_worker.engines.rollout.limits import (
     require_rows,
 )
 from rljob_worker.engines.rollout.protocol import Depth
-from rljob_worker.engines.rollout.requests import Ended, Load, PartialResponses, Requests
+from rljob_worker.engines.rollout.requests import EndedRequests, Load, PartialResponses, Requests
 from rljob_worker.engines.rollout.stop_strings import StopTexts
 from rljob_worker.engines.rollout.transformers.decoding import Decoding
-from rljob_worker.engines.rollout.transformers.request import NO_ROUTES, Request, requests_of
+from rljob_worker.engines.rollout.transformers.request import NO_ROUTES, DecodingRequest, requests_of
 from rljob_worker.engines.rollout.transformers.static_steps import StaticSteps, Step
 from rljob_worker.engines.rollout.vocabulary import Vocabulary
 from rljob_worker.engines.router import routers, routing_of
@@ -80,11 +80,11 @@ class TransformersRollout:
     def submit(self, requests: Requests) -> None:
         require_possible(requests, self._limits, self._decoding.row_ids)
         if len(requests):
-            found = requests_of(requests, self._stops.of_requests(requests), self._no_routes)
-            self._require_room(max(found, key=lambda request: request.longest))
-            self._decoding.submit(found)
+            result = requests_of(requests, self._stops.of_requests(requests), self._no_routes)
+            self._require_room(max(result, key=lambda request: request.longest))
+            self._decoding.submit(result)
 
-    def advance(self, most_steps: int | None = None) -> Ended:
+    def advance(self, most_steps: int | None = None) -> EndedRequests:
         assert self._is_whole, f"the policy after version {self.version} has not come whole"
         assert most_steps is None or most_steps > 0, "to advance is to take a step"
         with torch.inference_mode():
@@ -104,7 +104,7 @@ class TransformersRollout:
         require_rows(row_ids, self._decoding.unfinished, NO_REQUEST)
         return self._decoding.peek(row_ids)
 
-    def abort(self, row_ids: Indices) -> Ended:
+    def abort(self, row_ids: Indices) -> EndedRequests:
         with torch.inference_mode():
             self._decoding.abort(row_ids)
         return self._decoding.take_ended()
@@ -139,7 +139,7 @@ class TransformersRollout:
         self.version, self._is_whole = version, True
 
     def held_bytes(self, depth: Depth) -> int:
-        weights = sum(each.nbytes() for each in self._storages()) if depth == "Weights" else 0
+        weights = sum(storage.nbytes() for storage in self._storages()) if depth == "Weights" else 0
         return self._decoding.cache_bytes + weights
 
     def sleep(self, depth: Depth) -> None:
@@ -157,16 +157,16 @@ class TransformersRollout:
 
     def _storages(self) -> list[torch.UntypedStorage]:
         """The memory of the weights, where it is the engine's own; that of tied ones once."""
-        return [each.untyped_storage() for each in self.model.parameters()] if self._owns_weights else []
+        return [parameter.untyped_storage() for parameter in self.model.parameters()] if self._owns_weights else []
 
     def _give_weights_memory(self) -> None:
         if self._owns_weights:
-            for each in self.model.parameters():
+            for parameter in self.model.parameters():
                 # to the size that it has it would be made anew all the same
-                if not each.untyped_storage().nbytes():
-                    each.untyped_storage().resize_(each.numel() * each.element_size())
+                if not parameter.untyped_storage().nbytes():
+                    parameter.untyped_storage().resize_(parameter.numel() * parameter.element_size())
 
-    def _require_room(self, longest: Request) -> None:
+    def _require_room(self, longest: DecodingRequest) -> None:
         """For the longest of new requests. What is free is looked at when nothing runs."""
         room = self._room
         if self._decoding.is_idle:

@@ -242,7 +242,7 @@ class DecodeCache(Cache):  # type: ignore[misc]
         """Memory of a layer: nothing is written before a row needs it, so that on a CPU columns to come take none."""
         if layer not in self._buffers:
             rows, columns = self._first_shape
-            keys, values = (self._memory(rows, columns, like=each) for each in like)
+            keys, values = (self._memory(rows, columns, like=item) for item in like)
             self._buffers[layer] = (keys, values)
         return self._buffers[layer]
 

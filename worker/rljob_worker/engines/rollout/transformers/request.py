@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from rljob_worker.batch import Column, Indices
-from rljob_worker.engines.rollout.requests import Ended, Ending, PartialResponses, Requests, Sampling
+from rljob_worker.engines.rollout.requests import EndedRequests, Ending, PartialResponses, Requests, Sampling
 from rljob_worker.engines.rollout.stop_strings import StopStrings
 
 
@@ -32,7 +32,7 @@ NOTHING = Drawn(np.empty(0, np.int32), np.empty(0, np.float32), np.empty(0, np.i
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Request:
+class DecodingRequest:
     """What is asked for, and what there is of it."""
 
     row_id: int
@@ -69,23 +69,23 @@ class Request:
         """What the next token follows."""
         return np.concatenate([self.prompt, self.drawn.tokens]) if len(self.drawn) else self.prompt
 
-    def with_drawn(self, drawn: Drawn) -> Request:
+    def with_drawn(self, drawn: Drawn) -> DecodingRequest:
         return replace(self, drawn=drawn)
 
-    def is_that_of(self, other: Request | None) -> bool:
+    def is_that_of(self, other: DecodingRequest | None) -> bool:
         """Whether both came as one."""
         return (
             other is not None and (self.row_id, self.turn) == (other.row_id, other.turn) and self.prompt is other.prompt
         )
 
-    def follows_the_same(self, other: Request) -> bool:
+    def follows_the_same(self, other: DecodingRequest) -> bool:
         """Whether one computation does for the next token of both."""
         return self.prompt is other.prompt and not len(self.drawn) and not len(other.drawn)
 
 
 def requests_of(
     table: Requests, stops: Sequence[StopStrings | None], no_routes: np.ndarray = NO_ROUTES
-) -> list[Request]:
+) -> list[DecodingRequest]:
     """The entries of a table, one by one; those that continue the same prompt share it. stops: of each of its
     samplings. no_routes: of no tokens, as they are recorded."""
     prompts, drawn = table.prompts.to_list(), _begun(table, no_routes)
@@ -94,7 +94,9 @@ def requests_of(
     columns = (table.row_ids, table.turns, table.prompt_of, table.max_tokens, ways, _first_draws(table), begins)
     entries = zip(*(column.tolist() for column in columns), drawn, strict=True)
     return [
-        Request(row, turn, prompts[prompt], most, table.samplings[way], has, first, stops[way], begins_prompt=begin)
+        DecodingRequest(
+            row, turn, prompts[prompt], most, table.samplings[way], has, first, stops[way], begins_prompt=begin
+        )
         for row, turn, prompt, most, way, first, begin, has in entries
     ]
 
@@ -116,10 +118,10 @@ def _begun(table: Requests, no_routes: np.ndarray) -> Sequence[Drawn]:
     if routes is None:
         routes = Column.from_lengths(np.empty((int(lengths.sum()), *no_routes.shape[1:]), no_routes.dtype), lengths)
     columns = (begun.response_ids, begun.log_probs, begun.token_versions, routes)
-    return [Drawn(*each) for each in zip(*(column.to_list() for column in columns), strict=True)]
+    return [Drawn(*item) for item in zip(*(column.to_list() for column in columns), strict=True)]
 
 
-def sequences_of(requests: Sequence[Request]) -> tuple[Column, Indices]:
+def sequences_of(requests: Sequence[DecodingRequest]) -> tuple[Column, Indices]:
     """The different sequences that requests go on from, and which is each one's (ascending): that of a prompt comes
     once for neighbours that have drawn nothing."""
     sequences: list[Indices] = []
@@ -132,26 +134,26 @@ def sequences_of(requests: Sequence[Request]) -> tuple[Column, Indices]:
 
 
 def with_prompt_routes(
-    requests: Sequence[Request], routes: np.ndarray, sequences: Column, sequence_of: Indices
-) -> list[Request]:
+    requests: Sequence[DecodingRequest], routes: np.ndarray, sequences: Column, sequence_of: Indices
+) -> list[DecodingRequest]:
     """Requests whose sequences were just computed with these routes [tokens of the sequences, layers, k]: the first to
     continue a prompt keep those of it."""
     assert sequences.offsets is not None
-    found = list(requests)
+    result = list(requests)
     for at, (request, begin) in enumerate(zip(requests, sequences.offsets[sequence_of].tolist(), strict=True)):
         if len(routes) and request.begins_prompt and request.prompt_routes is None:
-            found[at] = replace(request, prompt_routes=routes[begin : begin + len(request.prompt)].copy())
-    return found
+            result[at] = replace(request, prompt_routes=routes[begin : begin + len(request.prompt)].copy())
+    return result
 
 
-def ended(requests: Sequence[tuple[Request, Ending]], no_routes: np.ndarray = NO_ROUTES) -> Ended:
+def ended(requests: Sequence[tuple[DecodingRequest, Ending]], no_routes: np.ndarray = NO_ROUTES) -> EndedRequests:
     """Requests that ended, as a table. no_routes: of no tokens, as they are recorded."""
     there = partial_responses([request for request, _ in requests], no_routes)
     prompt_routes = None
     if no_routes.shape[1]:
         known = [request.prompt_routes for request, _ in requests]
-        prompt_routes = _joined([no_routes if each is None else each for each in known], no_routes)
-    return Ended(
+        prompt_routes = _joined([no_routes if item is None else item for item in known], no_routes)
+    return EndedRequests(
         row_ids=np.array([request.row_id for request, _ in requests], np.int64),
         turns=np.array([request.turn for request, _ in requests], np.int64),
         response_ids=there.response_ids,
@@ -163,7 +165,7 @@ def ended(requests: Sequence[tuple[Request, Ending]], no_routes: np.ndarray = NO
     )
 
 
-def partial_responses(requests: Sequence[Request], no_routes: np.ndarray = NO_ROUTES) -> PartialResponses:
+def partial_responses(requests: Sequence[DecodingRequest], no_routes: np.ndarray = NO_ROUTES) -> PartialResponses:
     """What requests have, as a table."""
     drawn = [request.drawn for request in requests] or [NOTHING]
     lengths = np.array([len(request.drawn) for request in requests], np.int64)
@@ -171,11 +173,11 @@ def partial_responses(requests: Sequence[Request], no_routes: np.ndarray = NO_RO
     def column(parts: list[np.ndarray], dtype: type) -> Column:
         return Column.from_lengths(np.concatenate(parts).astype(dtype, copy=False), lengths)
 
-    routes = [each.routes if len(each) else no_routes for each in drawn]
+    routes = [item.routes if len(item) else no_routes for item in drawn]
     return PartialResponses(
-        response_ids=column([each.tokens for each in drawn], np.int64),
-        log_probs=column([each.log_probs for each in drawn], np.float32),
-        token_versions=column([each.versions for each in drawn], np.int64),
+        response_ids=column([item.tokens for item in drawn], np.int64),
+        log_probs=column([item.log_probs for item in drawn], np.float32),
+        token_versions=column([item.versions for item in drawn], np.int64),
         routes=_joined(routes[: len(requests)], no_routes) if no_routes.shape[1] else None,
     )
 

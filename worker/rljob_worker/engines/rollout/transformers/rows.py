@@ -13,7 +13,7 @@ from rljob_worker.engines.rollout.requests import Ending, Sampling
 from rljob_worker.engines.rollout.sampling import draw_numbers, sample_each
 from rljob_worker.engines.rollout.stop_strings import StopStrings
 from rljob_worker.engines.rollout.transformers.drawn_tokens import DrawnTokens
-from rljob_worker.engines.rollout.transformers.request import NO_ROUTES, Request
+from rljob_worker.engines.rollout.transformers.request import NO_ROUTES, DecodingRequest
 from rljob_worker.errors import BadData
 from rljob_worker.random_bits import random_streams
 from rljob_worker.row_index import row_number
@@ -42,7 +42,7 @@ class DecodingRows:
 
     def clear(self) -> None:
         """No rows."""
-        self._requests: list[Request] = []
+        self._requests: list[DecodingRequest] = []
         self._ways: list[Sampling] = []
         """How rows are drawn, without seeds and stops; rows name them by number, as the next."""
         self._stops: dict[Stops, StopStrings | None] = {}
@@ -72,7 +72,7 @@ class DecodingRows:
         return row_ids
 
     @property
-    def unfinished(self) -> list[Request]:
+    def unfinished(self) -> list[DecodingRequest]:
         """Those that have not ended, without the tokens they got since they came."""
         return [self._requests[row] for row in np.flatnonzero(~self.finished).tolist()]
 
@@ -81,12 +81,12 @@ class DecodingRows:
         """Most tokens that a row may still draw."""
         return int((self._limits - self._drawn.counts).max(initial=0))
 
-    def append(self, requests: Sequence[Request]) -> None:
+    def append(self, requests: Sequence[DecodingRequest]) -> None:
         """More rows, each with the tokens it has."""
         self._requests += requests
         self._row_ids = _extended(self._row_ids, (request.row_id for request in requests))
         self._limits = _extended(self._limits, (request.max_tokens for request in requests))
-        turns, first = (np.array([getattr(each, name) for each in requests]) for name in ("turn", "first_draw"))
+        turns, first = (np.array([getattr(request, name) for request in requests]) for name in ("turn", "first_draw"))
         self._first_draws = np.concatenate([self._first_draws, draw_numbers(turns, first)])
         self._streams = np.concatenate([self._streams, _streams_of(requests)])
         ways = [_way(request.sampling) for request in requests]
@@ -107,14 +107,14 @@ class DecodingRows:
         finite."""
         tokens, log_probs = self._sample(first, logits)
         going = np.arange(first, len(self))
-        found, how_likely = tokens.cpu().numpy(), log_probs.float().cpu().numpy()
+        result, how_likely = tokens.cpu().numpy(), log_probs.float().cpu().numpy()
         if self.num_finished:
             going = going[self._endings[first:] == GOES_ON]
-            found, how_likely = found[going - first], how_likely[going - first]
+            result, how_likely = result[going - first], how_likely[going - first]
             routes = routes[going - first] if len(routes) else routes
         self._require_finite(going, how_likely, version)
-        self._drawn.add(going, found, how_likely, version, routes)
-        return tokens, self._end(going, found)
+        self._drawn.add(going, result, how_likely, version, routes)
+        return tokens, self._end(going, result)
 
     def keep(self, order: Indices) -> None:
         """Row i is the former row `order[i]`."""
@@ -134,7 +134,7 @@ class DecodingRows:
         """Rows of these ids that have not ended."""
         return [row for row in np.flatnonzero(~self.finished).tolist() if self._requests[row].row_id in row_ids]
 
-    def request(self, row: int) -> Request:
+    def request(self, row: int) -> DecodingRequest:
         """The request of a row, with the tokens it has."""
         return self._requests[row].with_drawn(self._drawn.of(row))
 
@@ -191,10 +191,10 @@ class DecodingRows:
 
 def is_one_of(tokens: np.ndarray, chosen: tuple[int, ...]) -> np.ndarray:
     """bool [rows]; for the few that there are, faster than `np.isin`."""
-    found = np.zeros(len(tokens), bool)
+    zeros = np.zeros(len(tokens), bool)
     for token in chosen:
-        found |= tokens == token
-    return found
+        zeros |= tokens == token
+    return zeros
 
 
 def _way(sampling: Sampling) -> Sampling:
@@ -202,7 +202,7 @@ def _way(sampling: Sampling) -> Sampling:
     return replace(sampling, seed=0, stop=(), stop_token_ids=())
 
 
-def _streams_of(requests: Sequence[Request]) -> np.ndarray:
+def _streams_of(requests: Sequence[DecodingRequest]) -> np.ndarray:
     """uint64 [requests]."""
     streams, by_seed = np.empty(len(requests), np.uint64), dict[int, list[int]]()
     for at, request in enumerate(requests):
@@ -214,8 +214,8 @@ def _streams_of(requests: Sequence[Request]) -> np.ndarray:
 
 def _places(values: Iterable[Hashable], known: Iterable[Hashable]) -> Iterator[int]:
     """Where each of the values is among the known."""
-    places = {each: place for place, each in enumerate(known)}
-    return (places[each] for each in values)
+    places = {item: place for place, item in enumerate(known)}
+    return (places[item] for item in values)
 
 
 def _extended(column: Indices, more: Iterable[int]) -> Indices:

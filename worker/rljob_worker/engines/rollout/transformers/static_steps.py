@@ -116,7 +116,7 @@ class _View(Cache):  # type: ignore[misc]
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, layer_idx: int, *args: object, **kwargs: object
     ) -> Pair:
-        keys, values = (each[: self._rows, :, : self._columns] for each in self._memory.buffers[layer_idx])
+        keys, values = (buffer[: self._rows, :, : self._columns] for buffer in self._memory.buffers[layer_idx])
         keys.index_copy_(2, self._memory.column, key_states)
         values.index_copy_(2, self._memory.column, value_states)
         return keys, values
@@ -157,21 +157,21 @@ class StaticSteps:
         memories, _ = self._known
         if self._memory is None or memories != cache.num_memories:
             self._memory = _Memory(cache)
-        if self._known != (found := (cache.num_memories, cache.num_arrangements)):
+        if self._known != (result := (cache.num_memories, cache.num_arrangements)):
             self._memory.masks.refill(cache.starts[: cache.num_rows], cache.column)
-            self._known = found
+            self._known = result
         return self._memory
 
     def _forward(self, memory: _Memory, rows: int, columns: int) -> torch.Tensor:
         view = _View(memory, rows, columns)
-        found: torch.Tensor = self._model(
+        logits: torch.Tensor = self._model(
             input_ids=memory.tokens[:rows],
             position_ids=memory.positions[:rows],
             past_key_values=view,
             use_cache=True,
             attention_layout=view,
         ).logits
-        return found[:, -1]
+        return logits[:, -1]
 
 
 class CUDAGraphs:

@@ -73,7 +73,7 @@ def own_groups() -> Iterator[None]:
         dist.new_group = everybody
 
 
-def digest(outputs: Sequence[RequestOutput]) -> int:
+def outputs_digest(outputs: Sequence[RequestOutput]) -> int:
     """32 bits of what a step said of its requests: alike where all ranks sampled the same."""
-    said = [(each.request_id, each.finished, list(each.outputs[0].token_ids)) for each in outputs]
+    said = [(output.request_id, output.finished, list(output.outputs[0].token_ids)) for output in outputs]
     return crc32(repr(said).encode())

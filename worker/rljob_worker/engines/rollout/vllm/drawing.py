@@ -15,8 +15,8 @@ from vllm.v1.sample.sampler import Sampler
 from vllm.v1.spec_decode.metadata import SpecDecodeMetadata
 
 from rljob_worker.batch import Indices
-from rljob_worker.engines.rollout.vllm.guesses import held, places_of
 from rljob_worker.engines.rollout.vllm.sampling import DrawnRows
+from rljob_worker.engines.rollout.vllm.speculative_tokens import accepted_tokens, guessed_places
 
 
 def draw_by_position(worker: Any) -> None:
@@ -40,7 +40,7 @@ class _RowsOfBatch:
         if self._known is None or self._known[0] is not metadata:
             requests = self._runner.requests
             params = [requests[name].sampling_params for name in self._runner.input_batch.req_ids]
-            self._known = metadata, DrawnRows.of(each.extra_args for each in params)
+            self._known = metadata, DrawnRows.of(param.extra_args for param in params)
         return self._known[1]
 
     @property
@@ -78,10 +78,10 @@ class GuessSampler:
         sampling_metadata: SamplingMetadata,
     ) -> SamplerOutput:
         num_guessed = np.array(metadata.num_draft_tokens, np.int64)
-        rows, places = places_of(num_guessed)
-        each = self._rows.of(sampling_metadata).repeated(num_guessed + 1)
-        sampled, log_probs = each.sample(logits, self._rows.num_drawn[rows] + places)
-        tokens = held(sampled, metadata.draft_token_ids, num_guessed)
+        rows, places = guessed_places(num_guessed)
+        repeated = self._rows.of(sampling_metadata).repeated(num_guessed + 1)
+        sampled, log_probs = repeated.sample(logits, self._rows.num_drawn[rows] + places)
+        tokens = accepted_tokens(sampled, metadata.draft_token_ids, num_guessed)
         table = torch.zeros(tokens.shape, dtype=log_probs.dtype, device=logits.device)
         table[torch.from_numpy(rows).to(logits.device), torch.from_numpy(places).to(logits.device)] = log_probs
         return SamplerOutput(tokens.to(torch.int32), _of_tokens(tokens.clamp(min=0).flatten(), table.flatten()))

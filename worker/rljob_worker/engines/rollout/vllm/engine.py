@@ -26,11 +26,11 @@ from rljob_worker.engines.rollout.limits import (
     require_rows,
 )
 from rljob_worker.engines.rollout.protocol import Depth
-from rljob_worker.engines.rollout.requests import Ended, Ending, Load, PartialResponses, Requests
+from rljob_worker.engines.rollout.requests import EndedRequests, Ending, Load, PartialResponses, Requests
 from rljob_worker.engines.rollout.stop_strings import StopTexts
 from rljob_worker.engines.rollout.vllm.cache import in_use, zero_cache
-from rljob_worker.engines.rollout.vllm.copies import digest
-from rljob_worker.engines.rollout.vllm.responses import Response, partial_responses, responses_of, table_of
+from rljob_worker.engines.rollout.vllm.copies import outputs_digest
+from rljob_worker.engines.rollout.vllm.responses import Response, ended_table, partial_responses, responses_of
 from rljob_worker.engines.rollout.vllm.sampling import arguments_of
 from rljob_worker.engines.rollout.vllm.weights import forget_expert_kernels, refresh_tied
 from rljob_worker.engines.rollout.vocabulary import Vocabulary
@@ -101,7 +101,7 @@ class VLLMRollout:
         if len(requests):
             self._add(responses_of(requests, self._stops.of_requests(requests)))
 
-    def advance(self, most_steps: int | None = None) -> Ended:
+    def advance(self, most_steps: int | None = None) -> EndedRequests:
         assert self._fault is None, f"the engine cannot generate: {self._fault}"
         assert most_steps is None or most_steps > 0, "to advance is to take a step"
         self._wake(_WEIGHTS, _CACHE)
@@ -127,12 +127,12 @@ class VLLMRollout:
     def peek(self, row_ids: Indices) -> PartialResponses:
         known = self._all_unfinished
         require_rows(row_ids, known, NO_REQUEST)
-        found = [known[row] for row in row_ids.tolist()]
-        for response in found:
+        result = [known[row] for row in row_ids.tolist()]
+        for response in result:
             self._catch_up(response)
-        return partial_responses(found)
+        return partial_responses(result)
 
-    def abort(self, row_ids: Indices) -> Ended:
+    def abort(self, row_ids: Indices) -> EndedRequests:
         known = self._all_unfinished
         aborted = [known[row] for row in dict.fromkeys(row_ids.tolist()) if row in known]
         self._take_out(aborted)
@@ -177,7 +177,7 @@ class VLLMRollout:
         self._fault = f"the policy after version {self._version} has not come whole"
         own = self._parameters
         # vLLM fills a layer once all of its tensors have come; by then those that came first are others' memory
-        kept = ((name, each.to(own[name].dtype, copy=True)) for name, each in whole_policy(own, weights, version))
+        kept = ((name, item.to(own[name].dtype, copy=True)) for name, item in whole_policy(own, weights, version))
         self._engine.apply_model(forget_expert_kernels)
         self._engine.collective_rpc("reload_weights", kwargs={"weights_iterator": kept})
         self._engine.apply_model(refresh_tied)
@@ -192,7 +192,7 @@ class VLLMRollout:
         num_tokens = (config.cache_config.num_gpu_blocks or 0) * config.cache_config.block_size
         tensor, itemsize = config.parallel_config.tensor_parallel_size, config.model_config.dtype.itemsize
         per_token = cache_bytes_per_token(config.model_config.hf_config, itemsize, tensor)
-        weights = sum(each.nbytes for each in self._parameters.values()) // tensor
+        weights = sum(parameter.nbytes for parameter in self._parameters.values()) // tensor
         held = {_CACHE: num_tokens * per_token, _WEIGHTS: weights}
         return sum(num_bytes for part, num_bytes in held.items() if part not in self._asleep)
 
@@ -232,7 +232,7 @@ class VLLMRollout:
     def _agreed(self, outputs: list[RequestOutput]) -> bool:
         """Whether a rank of the copy was called. Ranks that sampled other tokens, or that return after other steps,
         would wait for each other from here on."""
-        low, high = self._mesh.range_in_copy(2 * digest(outputs) + self._is_called.is_set())
+        low, high = self._mesh.range_in_copy(2 * outputs_digest(outputs) + self._is_called.is_set())
         if low // 2 != high // 2:
             self._fault = "its ranks went different ways"
             raise EngineBroken(
@@ -249,12 +249,12 @@ class VLLMRollout:
     def _add(self, responses: Sequence[Response]) -> None:
         """Let the library go on with what there is. Raises InvalidJob for a request that it refuses; it then has none
         of them."""
-        params = [_params(each, self._end_token_ids) for each in responses]
+        params = [_params(response, self._end_token_ids) for response in responses]
         added = list[Response]()
         try:
-            for response, each in zip(responses, params, strict=True):
+            for response, item in zip(responses, params, strict=True):
                 response.num_before = len(response.tokens)
-                response.handle = self._engine.add_request(response.name, tokens_input(response.sequence()), each)
+                response.handle = self._engine.add_request(response.name, tokens_input(response.sequence()), item)
                 added.append(response)
         except Exception as error:
             self._engine.abort_request([response.name for response in added])
@@ -274,7 +274,7 @@ class VLLMRollout:
             response.is_open = False
         self._engine.abort_request([response.name for response in is_open])
         taken = [self._running.pop(response.name, None) for response in responses]
-        self._has_spoilt_cache |= any(each is not None and each.spoilt_by is not None for each in taken)
+        self._has_spoilt_cache |= any(item is not None and item.spoilt_by is not None for item in taken)
 
     def _go_on(self, output: RequestOutput) -> None:
         """A request with what it has more than before; it may have ended with that."""
@@ -303,16 +303,16 @@ class VLLMRollout:
         self._engine.collective_rpc(zero_cache)
         self._has_spoilt_cache = False
 
-    def _taken(self) -> Ended:
-        found, self._ended = self._ended, []
-        self._given = {each.row_id: len(each.prompt) + len(each.tokens) for each, _ in found}
-        return table_of(found)
+    def _taken(self) -> EndedRequests:
+        result, self._ended = self._ended, []
+        self._given = {item.row_id: len(item.prompt) + len(item.tokens) for item, _ in result}
+        return ended_table(result)
 
     def _take(self, response: Response, output: RequestOutput) -> None:
         """The tokens that one request has more than before."""
-        (found,) = output.outputs
+        (result,) = output.outputs
         known = 0 if response.stops else response.num_new
-        response.add(found.token_ids[known:], found.logprobs.logprobs[known:], self._version)
+        response.add(result.token_ids[known:], result.logprobs.logprobs[known:], self._version)
 
     def _catch_up(self, response: Response) -> None:
         """What the library has of a request that runs, of which it would say nothing before its end."""

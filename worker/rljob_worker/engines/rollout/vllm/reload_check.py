@@ -13,7 +13,7 @@ from transformers import PreTrainedModel
 
 from rljob_worker.batch import Column, Indices
 from rljob_worker.engines.attention.varlen import PackedLayout
-from rljob_worker.engines.log_probs.of_tokens import token_log_probs
+from rljob_worker.engines.log_probs.token_log_probs import token_log_probs
 from rljob_worker.engines.rollout.protocol import RolloutEngine
 from rljob_worker.engines.rollout.requests import Requests, Sampling
 from rljob_worker.errors import InvalidJob

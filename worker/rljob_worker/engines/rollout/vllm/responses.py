@@ -9,7 +9,7 @@ from math import isfinite
 import numpy as np
 
 from rljob_worker.batch import Column, Indices
-from rljob_worker.engines.rollout.requests import Ended, Ending, PartialResponses, Requests, Sampling
+from rljob_worker.engines.rollout.requests import EndedRequests, Ending, PartialResponses, Requests, Sampling
 from rljob_worker.engines.rollout.sampling import draw_numbers
 from rljob_worker.engines.rollout.stop_strings import StopStrings
 from rljob_worker.random_bits import random_streams
@@ -102,7 +102,7 @@ def responses_of(requests: Requests, stops: Sequence[StopStrings | None]) -> lis
     num_begun = np.zeros(len(requests), np.int64) if begun is None else begun.response_ids.lengths
     draws = num_begun if requests.next_draws is None else requests.next_draws
     first = draw_numbers(requests.turns, draws - num_begun).tolist()
-    found = list[Response]()
+    result = list[Response]()
     for at, (row_id, way) in enumerate(zip(requests.row_ids.tolist(), ways.tolist(), strict=True)):
         sampling, prompt = requests.samplings[way], requests.prompts.row(int(requests.prompt_of[at]))
         stream = int(random_streams(sampling.seed, requests.row_ids[at : at + 1])[0])
@@ -112,15 +112,15 @@ def responses_of(requests: Requests, stops: Sequence[StopStrings | None]) -> lis
             response.tokens = begun.response_ids.row(at).tolist()
             response.log_probs = begun.log_probs.row(at).tolist()
             response.versions = begun.token_versions.row(at).tolist()
-        found.append(response)
-    return found
+        result.append(response)
+    return result
 
 
-def table_of(ended: Sequence[tuple[Response, Ending]]) -> Ended:
+def ended_table(ended: Sequence[tuple[Response, Ending]]) -> EndedRequests:
     """One entry per response that has ended."""
     responses = [response for response, _ in ended]
     there = partial_responses(responses)
-    return Ended(
+    return EndedRequests(
         row_ids=np.array([response.row_id for response in responses], np.int64),
         turns=np.array([response.turn for response in responses], np.int64),
         response_ids=there.response_ids,

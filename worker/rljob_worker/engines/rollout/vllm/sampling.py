@@ -54,14 +54,14 @@ class DrawnRows:
     @staticmethod
     def of(extra_args: Iterable[dict[str, Any]]) -> DrawnRows:
         """From what each request was added with."""
-        told = [each[_OURS] for each in extra_args]
-        ways = [Sampling(*each[2:]) for each in told]
+        arguments = [extra_arg[_OURS] for extra_arg in extra_args]
+        ways = [Sampling(*argument[2:]) for argument in arguments]
         places = {way: place for place, way in enumerate(dict.fromkeys(ways))}
         return DrawnRows(
             tuple(places),
             np.array([places[way] for way in ways], np.int64),
-            np.array([each[0] for each in told], np.uint64),
-            np.array([each[1] for each in told], np.int64),
+            np.array([argument[0] for argument in arguments], np.uint64),
+            np.array([argument[1] for argument in arguments], np.int64),
         )
 
     def sample(self, logits: torch.Tensor, num_drawn: Indices) -> tuple[torch.Tensor, torch.Tensor]:
@@ -70,5 +70,5 @@ class DrawnRows:
 
     def repeated(self, times: Indices) -> DrawnRows:
         """Each row n times in a row."""
-        ways, streams, first = (np.repeat(each, times) for each in (self.way_of, self.streams, self.first_draws))
+        ways, streams, first = (np.repeat(item, times) for item in (self.way_of, self.streams, self.first_draws))
         return DrawnRows(self.ways, ways, streams, first)

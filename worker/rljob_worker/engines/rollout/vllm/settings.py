@@ -43,7 +43,7 @@ class VLLMSettings:
 def engine_arguments(settings: VLLMSettings, path: str, *, is_cpu: bool) -> dict[str, Any]:
     """Arguments of vLLM's EngineArgs, except for memory. The weights it starts with are random: a policy is loaded
     next."""
-    found: dict[str, Any] = {
+    result: dict[str, Any] = {
         "model": path,
         "dtype": settings.dtype,
         "load_format": "dummy",
@@ -63,16 +63,16 @@ def engine_arguments(settings: VLLMSettings, path: str, *, is_cpu: bool) -> dict
     }
     if is_cpu:
         # Prompts are computed whole, for which `maxBatchedTokens` has to have room: see the catalogue.
-        found["enable_chunked_prefill"] = False
+        result["enable_chunked_prefill"] = False
     if settings.block_size or is_cpu:
-        found["block_size"] = settings.block_size or _CPU_BLOCK
+        result["block_size"] = settings.block_size or _CPU_BLOCK
     if settings.speculative_tokens:
-        found["speculative_config"] = {
+        result["speculative_config"] = {
             "method": "ngram",
             "num_speculative_tokens": settings.speculative_tokens,
             "prompt_lookup_max": 4,
         }
-    return found
+    return result
 
 
 def cpu_cache_bytes(settings: VLLMSettings, config: PretrainedConfig, itemsize: int, free_bytes: int) -> int:

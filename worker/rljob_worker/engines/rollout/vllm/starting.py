@@ -23,6 +23,7 @@ from rljob_worker.engines.rollout.limits import Limits
 from rljob_worker.engines.rollout.vllm.copies import executor_of, own_groups
 from rljob_worker.engines.rollout.vllm.drawing import draw_by_position
 from rljob_worker.engines.rollout.vllm.engine import VLLMRollout
+from rljob_worker.engines.rollout.vllm.process_state import preserved_process_state
 from rljob_worker.engines.rollout.vllm.reload_check import require_faithful
 from rljob_worker.engines.rollout.vllm.settings import (
     VLLMSettings,
@@ -30,7 +31,6 @@ from rljob_worker.engines.rollout.vllm.settings import (
     engine_arguments,
     require_block_size,
 )
-from rljob_worker.engines.rollout.vllm.surroundings import kept_surroundings
 from rljob_worker.engines.rollout.vocabulary import Vocabulary
 from rljob_worker.errors import InvalidJob
 
@@ -55,7 +55,7 @@ def start(
     _require_positions(model, settings)
     require_block_size(settings, is_cpu=is_cpu)
     arguments = engine_arguments(settings, path, is_cpu=is_cpu) | _memory(settings, model, device, mesh)
-    with kept_surroundings(_variables(is_cpu=is_cpu)), own_groups():
+    with preserved_process_state(_variables(is_cpu=is_cpu)), own_groups():
         built = _built(arguments, executor_of(mesh, device))
         built.collective_rpc(draw_by_position)
     if is_cpu:
@@ -64,7 +64,7 @@ def start(
         model.config.get_text_config().vocab_size, settings.longest_row, ROLLOUT_ENGINES["VLLM"].temperatures
     )
     engine = VLLMRollout(built, _shapes(model), end_token_ids, limits, vocabulary, mesh=mesh, can_sleep=not is_cpu)
-    engine.load_weights(checkpoint_tensors((name, each.detach()) for name, each in model.named_parameters()), 0)
+    engine.load_weights(checkpoint_tensors((name, item.detach()) for name, item in model.named_parameters()), 0)
     require_faithful(engine, model, settings.dtype, settings.longest_row)
     return engine
 
@@ -82,9 +82,9 @@ def _memory(
 
 def _shapes(model: PreTrainedModel) -> dict[str, torch.Tensor]:
     """Tensors without memory under every name that a parameter has, the same one where names are tied."""
-    empty = {id(each): each.detach().to("meta") for each in model.parameters()}
+    empty = {id(parameter): parameter.detach().to("meta") for parameter in model.parameters()}
     named = model.named_parameters(remove_duplicate=False)
-    return dict(checkpoint_tensors((name, empty[id(each)]) for name, each in named))
+    return dict(checkpoint_tensors((name, empty[id(item)]) for name, item in named))
 
 
 def _variables(*, is_cpu: bool) -> dict[str, str]:

@@ -28,9 +28,9 @@ def refresh_tied(model: torch.nn.Module) -> None:
     """
     modules = list(model.modules())
     embeddings = {
-        each.weight.data_ptr()
-        for each in modules
-        if isinstance(each, VocabParallelEmbedding) and not isinstance(each, ParallelLMHead)
+        module.weight.data_ptr()
+        for module in modules
+        if isinstance(module, VocabParallelEmbedding) and not isinstance(module, ParallelLMHead)
     }
     for layer in modules:
         if isinstance(layer, ParallelLMHead) and layer.weight.data_ptr() in embeddings:

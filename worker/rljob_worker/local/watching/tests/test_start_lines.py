@@ -10,8 +10,8 @@ AT = "2026-11-22 17:00:00,000 "
 
 def test_a_phase_tells_of_its_begin_and_of_what_it_found_and_took(caplog):
     ticks = iter([10.0, 12.25])
-    with caplog.at_level(logging.INFO, "rljob.start"), phase("data", lambda: next(ticks)) as told:
-        told.found = "12 rows"
+    with caplog.at_level(logging.INFO, "rljob.start"), phase("data", lambda: next(ticks)) as reported:
+        reported.found = "12 rows"
     assert [record.getMessage() for record in caplog.records] == ["data ...", "data: 12 rows, in 2.2 s"]
 
 
@@ -29,5 +29,5 @@ def test_lines_are_told_once_and_whole(tmp_path):
 def test_of_several_groups_each_is_named(tmp_path):
     for group in ("rollout", "train"):
         (tmp_path / f"worker-{group}-0-0.log").write_text(f"{AT}INFO rljob.start: tokenizer: in 0.1 s\n")
-    found = StartLines(worker_logs(tmp_path, ["rollout", "train"])).news()
-    assert found == ["rollout: tokenizer: in 0.1 s", "train: tokenizer: in 0.1 s"]
+    news = StartLines(worker_logs(tmp_path, ["rollout", "train"])).news()
+    assert news == ["rollout: tokenizer: in 0.1 s", "train: tokenizer: in 0.1 s"]

@@ -15,10 +15,10 @@ from urllib.error import URLError
 from urllib.parse import urlencode
 from urllib.request import urlopen
 
-from rljob_api.tests.patience import PATIENCE_SECONDS
+from rljob_api.tests.timeouts import TEST_TIMEOUT_SECONDS
 from rljob_worker.tests.waiting import wait_for
 
-START_SECONDS = 4 * PATIENCE_SECONDS
+START_SECONDS = 4 * TEST_TIMEOUT_SECONDS
 """It imports pandas, and lays out a database; on a machine that is busy that takes half a minute."""
 WITHOUT_MORE = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "MLFLOW_DISABLE_TELEMETRY": "true"}
 """Neither queues of jobs nor word to anybody."""
@@ -36,8 +36,8 @@ class MLflowServer:
 
     def points(self, run_id: str, metric: str) -> list[tuple[float, int]]:
         """Values and steps of a metric, in the order in which they came."""
-        found = self._ask("api/2.0/mlflow/metrics/get-history", run_id=run_id, metric_key=metric)["metrics"]
-        return [(each["value"], int(each["step"])) for each in sorted(found, key=lambda each: int(each["timestamp"]))]
+        result = self._ask("api/2.0/mlflow/metrics/get-history", run_id=run_id, metric_key=metric)["metrics"]
+        return [(item["value"], int(item["step"])) for item in sorted(result, key=lambda item: int(item["timestamp"]))]
 
     def artifact(self, run_id: str, path: str) -> bytes:
         with urlopen(f"{self.url}/get-artifact?{urlencode({'run_id': run_id, 'path': path})}") as answer:
@@ -73,7 +73,7 @@ def mlflow_server(folder: Path) -> Iterator[MLflowServer]:
 
 def _answers(server: MLflowServer) -> bool:
     try:
-        with urlopen(f"{server.url}/health", timeout=PATIENCE_SECONDS) as answer:
+        with urlopen(f"{server.url}/health", timeout=TEST_TIMEOUT_SECONDS) as answer:
             return answer.status == 200
     except (URLError, TimeoutError, ConnectionError):
         return False

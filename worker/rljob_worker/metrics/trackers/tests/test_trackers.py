@@ -11,10 +11,10 @@ import threading
 
 import pytest
 
-from rljob_api.tests.patience import PATIENCE_SECONDS
+from rljob_api.tests.timeouts import TEST_TIMEOUT_SECONDS
 from rljob_worker.metrics.tables import flattened
 from rljob_worker.metrics.trackers.background import BackgroundTracker
-from rljob_worker.metrics.trackers.mlflow_tracker import in_batches, legal_name
+from rljob_worker.metrics.trackers.mlflow_tracker import legal_name, sized_batches
 from rljob_worker.metrics.trackers.run_ids import read_run_id, write_run_id
 from rljob_worker.metrics.trackers.tests.mlflow_server import mlflow_server
 from rljob_worker.tests.waiting import wait_for
@@ -38,7 +38,7 @@ def track(run_dir, tracker, first, last, end="close", mlflow_url=""):
     }  # fmt: skip
     arguments = [str(run_dir), tracker, str(first), str(last), end]
     command = [sys.executable, "-m", "rljob_worker.metrics.trackers.tests.track", *arguments]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=5 * PATIENCE_SECONDS)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=5 * TEST_TIMEOUT_SECONDS)
     assert done.returncode == 0, done.stderr
     assert "rljob" not in done.stderr, "a warning of ours"
 
@@ -49,7 +49,7 @@ def wandb_records(folder):
     from wandb.proto.wandb_internal_pb2 import Record
 
     (path,) = folder.glob("*.wandb")
-    data, at, text, found = path.read_bytes(), 7, b"", []
+    data, at, text, result = path.read_bytes(), 7, b"", []
     while at + 7 <= len(data):
         if 32768 - at % 32768 < 7:
             at += 32768 - at % 32768
@@ -59,8 +59,8 @@ def wandb_records(folder):
         at += 7 + length
         if kind in (1, 4):
             record, text = Record.FromString(text), b""
-            found.append(record)
-    return found
+            result.append(record)
+    return result
 
 
 def wandb_points(records):
@@ -158,7 +158,7 @@ def test_calls_reach_the_tracker_in_order_and_a_failure_costs_only_itself(tmp_pa
     assert "Notes failed, and the run goes on without what it was sent: ConnectionError: gone" in caplog.text
 
 
-def test_a_tracker_that_hangs_holds_nobody_up_and_what_it_costs_is_told(caplog):
+def test_a_tracker_that_hangs_holds_nobody_up_and_what_it_costs_is_reported(caplog):
     gate = threading.Event()
     notes = Notes(gate=gate)
     tracker = BackgroundTracker("Notes", lambda: notes, max_waiting=3, close_seconds=0.01)
@@ -221,11 +221,11 @@ def test_mlflow_names_and_parameters():
     assert dict(flattened({"a": {"b": 1, "c": {"d": "x"}}, "e": [1, 2], "f": None})) == {
         "a.b": "1", "a.c.d": "x", "e": "[1, 2]", "f": "null",
     }  # fmt: skip
-    assert list(in_batches([1, 2, 3, 4, 5], 2)) == [[1, 2], [3, 4], [5]]
+    assert list(sized_batches([1, 2, 3, 4, 5], 2)) == [[1, 2], [3, 4], [5]]
 
 
 @pytest.mark.parametrize(("tracker", "extra"), [("WandB", "wandb"), ("MLflow", "mlflow")])
-def test_a_tracker_that_is_not_installed_is_told_with_what_brings_it(tmp_path, monkeypatch, tracker, extra):
+def test_a_tracker_that_is_not_installed_is_reported_with_what_brings_it(tmp_path, monkeypatch, tracker, extra):
     from rljob_worker.errors import InvalidJob
     from rljob_worker.metrics.sink import RunFiles
 

@@ -6,14 +6,14 @@ python -m rljob_worker.metrics.trackers.tests.track RUN_DIR TRACKER FIRST LAST c
 import sys
 from pathlib import Path
 
-from rljob_api.tests.patience import PATIENCE_SECONDS
+from rljob_api.tests.timeouts import TEST_TIMEOUT_SECONDS
 from rljob_worker.metrics.sink import RunFiles
 
 
 def main(run_dir: Path, tracker: str, first: int, last: int, end: str) -> None:
     config = {"seed": 7, "algorithm": {"name": "GRPO", "loss": {"clipLow": 0.2}}, "rewards": [{"name": "correct"}]}
     wanted = ("Samples", "Files", "Checkpoints")
-    files = RunFiles(run_dir, (tracker,), wanted, name="sums", config=config, failed_seconds=2 * PATIENCE_SECONDS)
+    files = RunFiles(run_dir, (tracker,), wanted, name="sums", config=config, failed_seconds=2 * TEST_TIMEOUT_SECONDS)
     files.cut_back(first - 1)
     for step in range(first, last + 1):
         samples = [

@@ -34,8 +34,11 @@ def model(**fields):
     return ModelSpec.model_validate({"name": "actor", "path": "there", **fields})
 
 
-def told(findings):
-    return [(each.problem.path, each.problem.found, each.problem.message, each.problem.fix) for each in findings]
+def messages(findings):
+    return [
+        (finding.problem.path, finding.problem.found, finding.problem.message, finding.problem.fix)
+        for finding in findings
+    ]
 
 
 def test_shapes_are_those_of_all_files(tmp_path):
@@ -61,7 +64,7 @@ def test_where_files_are_elsewhere_the_index_has_the_names(tmp_path):
         (b"version https://git-lfs.github.com/spec/v1\n", "`git lfs pull` in its folder"),
     ],
 )
-def test_what_is_no_header_is_told_with_what_helps(tmp_path, content, fix):
+def test_what_is_no_header_is_reported_with_what_helps(tmp_path, content, fix):
     (tmp_path / "a.safetensors").write_bytes(content)
     with pytest.raises(BadData, match=f"a.safetensors is not a safetensors file; {fix}"):
         weight_shapes(tmp_path)
@@ -75,36 +78,36 @@ def test_layers_are_matrices_in_what_is_numbered():
 
 
 def test_a_model_is_of_a_family_and_not_quantized():
-    assert told(architecture_findings(model(), AT, {"model_type": "qwen3"})) == []
+    assert messages(architecture_findings(model(), AT, {"model_type": "qwen3"})) == []
     config = {"model_type": "mamba", "quantization_config": {"quant_method": "gptq"}}
-    unknown, quantized = told(architecture_findings(model(), AT, config))
+    unknown, quantized = messages(architecture_findings(model(), AT, config))
     assert unknown[:3] == (f"{AT}.path", "there", "the engines do not know models of type mamba")
     assert unknown[3].startswith("Use one of gemma2, ") and unknown[3].endswith(".")
     fix = "Name the model that they were made of."
     assert quantized == (f"{AT}.path", "there", "its weights are quantized by gptq", fix)
-    (other,) = told(architecture_findings(model(), AT, {"model_type": "qwen3", "quantization_config": {"bits": 4}}))
+    (other,) = messages(architecture_findings(model(), AT, {"model_type": "qwen3", "quantization_config": {"bits": 4}}))
     assert other[2] == "its weights are quantized by another number format"
 
 
 @pytest.mark.parametrize("target", ["q_proj", "self_attn.q_proj", "base.model.layers.0.mlp.up_proj"])
 def test_an_adapter_beside_a_layer_is_accepted(target):
-    assert told(adapter_findings(model(adapter={"rank": 4, "targets": [target]}), AT, SHAPES)) == []
+    assert messages(adapter_findings(model(adapter={"rank": 4, "targets": [target]}), AT, SHAPES)) == []
 
 
-def test_an_adapter_beside_no_layer_is_told_with_those_there_are():
+def test_an_adapter_beside_no_layer_is_reported_with_those_there_are():
     asked = model(adapter={"rank": 4, "targets": ["q_proj", "up_porj", "embed_tokens"]})
     message = "it matches no linear layer in the decoder of there"
-    assert told(adapter_findings(asked, AT, SHAPES)) == [
+    assert messages(adapter_findings(asked, AT, SHAPES)) == [
         (f"{AT}.adapter.targets[1]", "up_porj", message, "Did you mean up_proj? There are q_proj, up_proj."),
         (f"{AT}.adapter.targets[2]", "embed_tokens", message, "There are q_proj, up_proj."),
     ]
-    assert told(adapter_findings(asked, AT, {})) == told(adapter_findings(model(), AT, SHAPES)) == []
+    assert messages(adapter_findings(asked, AT, {})) == messages(adapter_findings(model(), AT, SHAPES)) == []
 
 
 def test_a_special_token_is_no_text_of_a_response():
     backend = Tokenizer(models.WordLevel({"a": 0}, "a"))
     backend.add_special_tokens([AddedToken("<|end|>", special=True)])
     backend.add_tokens(["word"])
-    found = told(stop_findings(["word", "<|end|>"], LightTokenizer("there", backend, None, {})))
+    result = messages(stop_findings(["word", "<|end|>"], LightTokenizer("there", backend, None, {})))
     message = "this is a special token, which is not text in a response"
-    assert found == [("spec.rollout.stop[1]", "<|end|>", message, "Write stopTokenIds: [1].")]
+    assert result == [("spec.rollout.stop[1]", "<|end|>", message, "Write stopTokenIds: [1].")]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rljob_api.tests.builders import TWO_POLICIES, dag, make_job, pipeline
-from rljob_worker.rehearsal.inputs.prompts import Glance, glance_at_data
+from rljob_worker.rehearsal.inputs.prompts import InputCheck, check_data
 from rljob_worker.rehearsal.tests.good_job import CONFIG, lines, tokenizer_json
 
 SHORT, LONG = [{"prompt": text, "answer": "1"} for text in ("a b", "a b c d")]
@@ -21,14 +21,14 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def found(folder: Path, *data: str, **files: list[dict[str, str]]) -> list[str]:
+def result(folder: Path, *data: str, **files: list[dict[str, str]]) -> list[str]:
     """Field and message of each finding; prompts of at most three tokens are kept."""
     for name, rows in files.items():
         (folder / f"{name}.jsonl").write_text(lines(rows))
     job = make_job("data.applyChatTemplate=false", "data.maxPromptTokens=3", *data)
-    glance = Glance({})
-    glance_at_data(job.spec, folder, {"models/tiny": folder}, glance)
-    return [f"{each.problem.path}: {each.problem.message}" for each in glance.found]
+    check = InputCheck({})
+    check_data(job.spec, folder, {"models/tiny": folder}, check)
+    return [f"{item.problem.path}: {item.problem.message}" for item in check.found]
 
 
 def test_a_data_set_that_is_never_drawn_from_may_have_long_prompts_only(folder: Path) -> None:
@@ -37,8 +37,8 @@ def test_a_data_set_that_is_never_drawn_from_may_have_long_prompts_only(folder: 
         return f"data.train={sets}", "data.batchSize=2"
 
     files = {"short": 4 * [SHORT], "long": 4 * [LONG]}
-    assert found(folder, *weighted(0), **files) == []
-    assert found(folder, *weighted(1), **files) == [
+    assert result(folder, *weighted(0), **files) == []
+    assert result(folder, *weighted(1), **files) == [
         "spec.data.maxPromptTokens: every prompt of data.train[1] is longer than this; the longest has 4 tokens"
     ]
 
@@ -47,12 +47,12 @@ def test_a_data_set_that_is_never_drawn_from_may_have_long_prompts_only(folder: 
 def test_a_batch_has_no_more_prompts_than_are_kept(folder: Path, batch_size: int, is_fine: bool) -> None:
     job = ("data.train=[{path: train.jsonl}]", f"data.batchSize={batch_size}")
     message = "spec.data.batchSize: a batch has more prompts than data.train, which has 3"
-    assert found(folder, *job, train=[SHORT, SHORT, LONG, SHORT]) == ([] if is_fine else [message])
+    assert result(folder, *job, train=[SHORT, SHORT, LONG, SHORT]) == ([] if is_fine else [message])
 
 
 def test_validation_may_have_fewer_prompts_than_a_batch(folder: Path) -> None:
     job = ("data.train=[{path: train.jsonl}]", "data.validation=[{path: few.jsonl}]", "data.batchSize=2")
-    assert found(folder, *job, train=2 * [SHORT], few=[SHORT]) == []
+    assert result(folder, *job, train=2 * [SHORT], few=[SHORT]) == []
 
 
 def test_prompts_are_as_long_as_the_policy_has_them_that_makes_most_of_them(folder: Path) -> None:
@@ -67,11 +67,11 @@ def test_prompts_are_as_long_as_the_policy_has_them_that_makes_most_of_them(fold
     stages = dag(*pipeline("left", "correct"), *pipeline("right", "short"))
     data = ("data.train=[{path: train.jsonl}]", "data.applyChatTemplate=true", "data.batchSize=4")
 
-    def told(longest: int) -> list[str]:
-        glance = Glance({})
+    def messages_for(longest: int) -> list[str]:
+        check = InputCheck({})
         job = make_job(*TWO_POLICIES, *data, f"data.maxPromptTokens={longest}", stages)
-        glance_at_data(job.spec, folder, models, glance)
-        return [each.problem.message for each in glance.found]
+        check_data(job.spec, folder, models, check)
+        return [item.problem.message for item in check.found]
 
-    assert told(4) == []
-    assert told(3) == ["every prompt of data.train is longer than this; the longest has 4 tokens"]
+    assert messages_for(4) == []
+    assert messages_for(3) == ["every prompt of data.train is longer than this; the longest has 4 tokens"]

@@ -35,7 +35,7 @@ def test_only_who_serves_needs_accelerators_for_models(
     tmp_path: Path, profile: str, serves: bool, paths: list[str]
 ) -> None:
     plan = served(profile)
-    found = findings_here(plan, hosts_of(plan), {"HIP_VISIBLE_DEVICES": "0,1"}, tmp_path, serves=serves)
-    told = [each.problem for each in found if each.problem.path in ("spec.services", "spec.workerGroups")]
-    assert [each.path for each in told] == paths
-    assert all('service "judge" wants 1 CUDA devices (profile amd) besides the 2' in str(each) for each in told)
+    findings = findings_here(plan, hosts_of(plan), {"HIP_VISIBLE_DEVICES": "0,1"}, tmp_path, serves=serves)
+    reported = [item.problem for item in findings if item.problem.path in ("spec.services", "spec.workerGroups")]
+    assert [item.path for item in reported] == paths
+    assert all('service "judge" wants 1 CUDA devices (profile amd) besides the 2' in str(item) for item in reported)

@@ -28,10 +28,10 @@ def lacking(
     installed: str = "",
     **environment: str,
 ) -> list[str]:
-    told = make_plan(*overrides), groups, {"PATH": str(path), **environment}, installed.split().__contains__
-    problems = [each.problem for each in tool_findings(*told)]
-    assert all(each.fix.endswith(".") for each in problems)
-    return [f"{each.path}: {each.message}; {each.fix}" for each in problems]
+    arguments = make_plan(*overrides), groups, {"PATH": str(path), **environment}, installed.split().__contains__
+    problems = [tool_finding.problem for tool_finding in tool_findings(*arguments)]
+    assert all(problem.fix.endswith(".") for problem in problems)
+    return [f"{problem.path}: {problem.message}; {problem.fix}" for problem in problems]
 
 
 def test_a_job_that_compiles_nothing_needs_nothing() -> None:
@@ -39,8 +39,8 @@ def test_a_job_that_compiles_nothing_needs_nothing() -> None:
 
 
 def test_a_compiler_is_looked_for(tools: Path) -> None:
-    (found,) = lacking(COMPILED)
-    assert found.startswith("spec.training.compile: torch compiles layers with g++, which is not installed here; ")
+    (result,) = lacking(COMPILED)
+    assert result.startswith("spec.training.compile: torch compiles layers with g++, which is not installed here; ")
     assert lacking(COMPILED, path=tools) == []
     assert "with icpx, which" in lacking(COMPILED, path=tools, CXX="icpx")[0]
     assert lacking(COMPILED, path=tools, CXX=str(tools / "g++")) == []
@@ -58,8 +58,8 @@ def test_a_compiler_is_looked_for(tools: Path) -> None:
     ],
 )
 def test_packages_of_an_extra_are_looked_for(asked: str, package: str, field: str, fix: str) -> None:
-    (found,) = lacking(asked)
-    assert found.startswith(f"{field}: ") and fix in found
+    (result,) = lacking(asked)
+    assert result.startswith(f"{field}: ") and fix in result
     assert lacking(asked, installed=package) == lacking(installed=package) == []
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rljob_worker.rewards.running.framing import Lines, Outbox, receive, until_death
+from rljob_worker.rewards.running.framing import Lines, Outbox, receive_message, until_death
 
 
 class Pipe:
@@ -133,7 +133,7 @@ def test_messages_are_received_one_by_one(pipe):
     read, write = pipe
     sent = [{"row": "é"}, {}, {"rows": [[7, {"x": 1.5}]]}]
     os.write(write, b"".join(map(frame, sent)))
-    assert [receive(read) for _ in sent] == sent
+    assert [receive_message(read) for _ in sent] == sent
 
 
 def test_a_large_message_is_read_into_one_place(pipe, monkeypatch):
@@ -153,7 +153,7 @@ def test_a_large_message_is_read_into_one_place(pipe, monkeypatch):
     monkeypatch.setattr(os, "readv", recording)
     sender = threading.Thread(target=send)
     sender.start()
-    assert receive(read) == {"row": "x" * (1 << 20)}
+    assert receive_message(read) == {"row": "x" * (1 << 20)}
     sender.join()
     assert len({id(buffer) for buffer, _ in buffers}) == 2
     wanted = [size for _, size in buffers]
@@ -166,5 +166,5 @@ def test_the_end_of_the_pipe_is_the_end(num_bytes):
     read, write = os.pipe()
     os.write(write, frame({"row": 1})[:num_bytes])
     os.close(write)
-    assert receive(read) is None
+    assert receive_message(read) is None
     os.close(read)

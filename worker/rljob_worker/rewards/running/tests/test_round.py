@@ -79,8 +79,8 @@ def test_every_row_is_known_once(parts, processes, asynchronous, fates, chance):
     timed_out, rewards = work.missed(order), work.rewards(order)
     late = {(row.reward, row.row) for row in timed_out}
     assert len(late) == len(timed_out) and rewards.shape == (num_rows, 2)
-    assert all(each.message.endswith(f" on row {order[each.row] + 1}") for each in timed_out)
-    assert [(each.row, each.reward) for each in timed_out] == sorted((each.row, each.reward) for each in timed_out)
+    assert all(item.message.endswith(f" on row {order[item.row] + 1}") for item in timed_out)
+    assert [(item.row, item.reward) for item in timed_out] == sorted((item.row, item.reward) for item in timed_out)
     for index, call in enumerate(calls):
         for at, row in enumerate(order):
             assert rewards[at, index] == (0.0 if (call.name, at) in late else row)

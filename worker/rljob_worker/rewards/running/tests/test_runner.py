@@ -15,7 +15,7 @@ import pytest
 
 from rljob_worker.errors import BadData, InvalidJob
 from rljob_worker.rewards.running import pool, round
-from rljob_worker.rewards.running.child import RewardProcess, environment
+from rljob_worker.rewards.running.child import RewardProcess, child_environment
 from rljob_worker.rewards.running.runner import RewardRunner
 from rljob_worker.tests.waiting import wait_for
 
@@ -385,7 +385,7 @@ def test_nothing_a_reward_started_outlives_a_time_out_or_the_runner(tmp_path):
 
 
 def test_what_is_written_of_a_killed_process_is_forgotten(tmp_path):
-    process = RewardProcess({"rewards": []}, environment([tmp_path]))
+    process = RewardProcess({"rewards": []}, child_environment([tmp_path]))
     wait_for(process.receive)
     os.kill(process.pid, signal.SIGKILL)
     wait_until_gone([process.pid])
@@ -396,7 +396,7 @@ def test_what_is_written_of_a_killed_process_is_forgotten(tmp_path):
 
 
 def test_a_message_leaves_when_it_is_sent():
-    process = RewardProcess({"rewards": []}, environment([]))
+    process = RewardProcess({"rewards": []}, child_environment([]))
     assert not process.has_unsent
     assert wait_for(process.receive) == [{"ready": []}]
     process.kill()
@@ -405,12 +405,12 @@ def test_a_message_leaves_when_it_is_sent():
 def test_numeric_libraries_have_one_thread_each_unless_the_user_says_otherwise(monkeypatch, tmp_path):
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     monkeypatch.setenv("OPENBLAS_NUM_THREADS", "4")
-    found = environment([tmp_path, tmp_path])
-    assert (found["OMP_NUM_THREADS"], found["OPENBLAS_NUM_THREADS"]) == ("1", "4")
-    assert found["PYTHONPATH"].split(os.pathsep)[0] == str(tmp_path)
-    assert found["PYTHONPATH"].split(os.pathsep).count(str(tmp_path)) == 1
+    result = child_environment([tmp_path, tmp_path])
+    assert (result["OMP_NUM_THREADS"], result["OPENBLAS_NUM_THREADS"]) == ("1", "4")
+    assert result["PYTHONPATH"].split(os.pathsep)[0] == str(tmp_path)
+    assert result["PYTHONPATH"].split(os.pathsep).count(str(tmp_path)) == 1
     monkeypatch.delenv("OPENBLAS_NUM_THREADS")
-    assert environment([])["OPENBLAS_NUM_THREADS"] == "1"
+    assert child_environment([])["OPENBLAS_NUM_THREADS"] == "1"
 
 
 WORKER = """
@@ -481,7 +481,7 @@ def test_a_dropped_connection_costs_a_call_or_a_reward_or_the_job(tmp_path):
         score(judge("Fail"), rows("a"))
 
 
-def test_rewards_of_steps_are_told_apart_and_add_up_to_the_rows():
+def test_rewards_of_steps_are_distinguished_and_add_up_to_the_rows():
     specs = [user("length", name="a", weight=10.0), user("steps_of_lines", name="b", spread="Steps", weight=0.5)]
     with RewardRunner(specs, 2, [HERE]) as runner:
         result = runner.score(rows("ab\ncd", "x"))

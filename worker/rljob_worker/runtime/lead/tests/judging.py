@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 
 from rljob_worker.metrics.sink import RunFiles
-from rljob_worker.runtime.lead.judge import Judge
+from rljob_worker.runtime.lead.judge import StepJudge
 from rljob_worker.runtime.lead.recorder import Recorder
 from rljob_worker.tests.documents import plan_of
 
@@ -42,4 +42,4 @@ def make_judge(
         attempt=1,
         clock=clock or (lambda: float(seconds())),
     )
-    return Judge(spec, delay, recorder, committer, keeps_checkpoints, stop_requested, write_timeline)
+    return StepJudge(spec, delay, recorder, committer, keeps_checkpoints, stop_requested, write_timeline)

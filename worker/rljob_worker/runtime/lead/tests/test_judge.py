@@ -6,7 +6,7 @@ from contextlib import closing
 import pytest
 
 from rljob_worker.errors import StorageError
-from rljob_worker.metrics.report import Report
+from rljob_worker.metrics.report import StepReport
 from rljob_worker.metrics.scalars import mean
 from rljob_worker.runtime.control import Verdict
 from rljob_worker.runtime.lead.judge import step_words
@@ -41,7 +41,7 @@ def judged(notes, *steps, figures=None, stop_requested=lambda: False, **changes)
     metrics = {name: mean(value) for name, value in (figures or {"reward/mean": 0.25}).items()}
     with closing(judge.recorder):
         for step in steps:
-            judge.judge(step, Report(metrics), notes.announce)
+            judge.judge(step, StepReport(metrics), notes.announce)
         judge.committing.wait()
     return judge
 
@@ -123,7 +123,7 @@ def test_without_shared_storage_nothing_is_committed(notes):
     assert [said[0] for said in notes.said] == ["announce", "announce"]
 
 
-def test_a_commit_is_told_to_whoever_asks_for_progress(notes):
+def test_a_commit_is_reported_where_progress_is_asked_for(notes):
     sent = []
     judged(notes, 1, checkpoint={"everySteps": 1}, send=sent.append)
     assert [progress.get("checkpointStep") for progress in sent] == [None, 1]

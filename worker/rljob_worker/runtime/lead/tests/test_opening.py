@@ -7,7 +7,7 @@ import pytest
 
 from rljob_api.loading.structure import check_structure
 from rljob_worker.checkpoint.manifest import committed
-from rljob_worker.checkpoint.restore import Start
+from rljob_worker.checkpoint.restore import ResumePoint
 from rljob_worker.checkpoint.tests.builders import commit
 from rljob_worker.errors import InvalidJob
 from rljob_worker.rundir.ownership import Owner, owner_of
@@ -35,7 +35,7 @@ def with_group_size(plan, size):
 
 def test_a_new_run_begins_at_step_0_and_belongs_to_its_attempt(tmp_path):
     lead = environment(tmp_path)
-    assert open_run(lead) == Start()
+    assert open_run(lead) == ResumePoint()
     assert owner_of(lead.run_dir) == Owner(1, FIRST)
 
 
@@ -43,7 +43,7 @@ def test_the_next_attempt_goes_on_from_the_last_checkpoint(tmp_path):
     first = environment(tmp_path)
     open_run(first)
     path = commit(first.run_dir, first.owner, 2)
-    assert open_run(environment(tmp_path, attempt=2)) == Start(2, path)
+    assert open_run(environment(tmp_path, attempt=2)) == ResumePoint(2, path)
 
 
 def test_a_new_job_of_the_same_name_goes_on_although_the_old_one_had_more_attempts(tmp_path):
@@ -51,7 +51,7 @@ def test_a_new_job_of_the_same_name_goes_on_although_the_old_one_had_more_attemp
     open_run(old)
     path = commit(old.run_dir, old.owner, 2)
     new = environment(tmp_path, SECOND)
-    assert open_run(new) == Start(2, path)
+    assert open_run(new) == ResumePoint(2, path)
     assert owner_of(new.run_dir) == Owner(1, SECOND)
 
 
@@ -107,7 +107,7 @@ def test_on_one_machine_the_supervisor_has_decided(tmp_path):
     lead = environment(tmp_path, run_id="", resume="never")
     open_run(lead)
     commit(lead.run_dir, lead.owner, 2)
-    assert open_run(environment(tmp_path, run_id="", attempt=2, resume="never")) == Start()
+    assert open_run(environment(tmp_path, run_id="", attempt=2, resume="never")) == ResumePoint()
     assert not (lead.run_dir / "job.yaml").exists()
 
 

@@ -7,7 +7,7 @@ from rljob_worker.runtime.lead.recorder import derived, of_whole_job
 
 def test_derived_metrics():
     """Rewards 0, 0, 0, 1: mean 1/4, mean square 1/4, so the spread is sqrt(1/4 - 1/16) = 0.4330."""
-    found = derived(
+    result = derived(
         {
             "reward/mean": 0.25,
             "reward/square_mean": 0.25,
@@ -15,8 +15,8 @@ def test_derived_metrics():
             "policy/clip_fraction_high": 0.25,
         }
     )
-    assert found["reward/std"] == pytest.approx(0.4330, abs=1e-4) and "reward/square_mean" not in found
-    assert found["policy/clip_fraction"] == 0.375
+    assert result["reward/std"] == pytest.approx(0.4330, abs=1e-4) and "reward/square_mean" not in result
+    assert result["policy/clip_fraction"] == 0.375
 
 
 def test_metrics_of_the_whole_job():

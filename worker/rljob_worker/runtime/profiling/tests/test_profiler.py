@@ -16,7 +16,7 @@ from rljob_worker.runtime.profiling.profiler import (
     Profiler,
     TorchTrace,
     build_profiler,
-    has_lane,
+    has_track,
     instruments_of_torch,
 )
 
@@ -105,8 +105,8 @@ def test_stages_that_are_asked_for_are_traced_in_place_of_the_step(tmp_path):
 
 
 @pytest.mark.parametrize(("num_workers", "lanes"), [(1, 1), (64, 64), (65, 33), (8192, 64), (100, 50)])
-def test_a_timeline_has_a_bounded_number_of_workers(num_workers, lanes):
-    assert sum(has_lane(rank, num_workers, ()) for rank in range(num_workers)) == lanes
+def test_a_timeline_has_a_bounded_number_of_workers(num_workers, tracks):
+    assert sum(has_track(rank, num_workers, ()) for rank in range(num_workers)) == tracks
 
 
 @pytest.mark.parametrize(("breaks", "words"), [("made", "no film"), ("start", "dark"), ("write", "full")])

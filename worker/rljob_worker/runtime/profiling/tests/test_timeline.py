@@ -4,7 +4,7 @@ import gzip
 import json
 
 from rljob_worker.runtime.figures import StepFigures
-from rljob_worker.runtime.profiling.timeline import TIMELINE, Block, BlockRecorder, Lane, assemble, events_of
+from rljob_worker.runtime.profiling.timeline import TIMELINE, Block, BlockRecorder, TimelineTrack, assemble, events_of
 from rljob_worker.runtime.tests.gang import Gang, gang_plan
 
 
@@ -13,8 +13,8 @@ def trace_of(folder):
 
 
 def test_groups_are_processes_workers_threads_and_times_microseconds_since_the_first():
-    train = Lane("train", 3, [Block("rows", 12.0, 12.5, {}), Block("step", 12.0, 14.0, {"forward": 1.5})])
-    events = events_of([train, Lane("rollout", 0, [Block("step", 10.0, 11.0, {})])])
+    train = TimelineTrack("train", 3, [Block("rows", 12.0, 12.5, {}), Block("step", 12.0, 14.0, {"forward": 1.5})])
+    events = events_of([train, TimelineTrack("rollout", 0, [Block("step", 10.0, 11.0, {})])])
     assert [(e["name"], e["pid"], e["tid"], e["args"]["name"]) for e in events if e["ph"] == "M"] == [
         ("process_name", 0, 0, "rollout"),
         ("process_name", 1, 0, "train"),

@@ -43,7 +43,7 @@ def tensors(dtype: torch.dtype) -> list[torch.Tensor]:
     generator = torch.Generator().manual_seed(0)
     heads = (KEY_HEADS * ASKING, KEY_HEADS, KEY_HEADS, KEY_HEADS * ASKING)
     return [
-        torch.randn(1, each, TOKENS, HEAD_DIM, generator=generator, dtype=torch.float64).to(dtype) for each in heads
+        torch.randn(1, head, TOKENS, HEAD_DIM, generator=generator, dtype=torch.float64).to(dtype) for head in heads
     ]
 
 
@@ -51,15 +51,15 @@ def attend(rank: int, ranks: int, dtype: torch.dtype) -> Found:
     """By formula what this rank's tokens get, and the gradients of their queries, keys and values."""
     packed = rows()
     layout = RingLayout.build(packed, TOKENS, dist.group.WORLD, CPU) if ranks > 1 else whole(packed)
-    found = {}
+    result = {}
     for name, formula in FORMULAS.items():
-        *inputs, gradient = (each[:, :, rank::ranks].contiguous() for each in tensors(dtype))
-        for each in inputs:
-            each.requires_grad_(True)
+        *inputs, gradient = (tensor[:, :, rank::ranks].contiguous() for tensor in tensors(dtype))
+        for item in inputs:
+            item.requires_grad_(True)
         out = layout.attend(*inputs, formula)
         out.backward(gradient.transpose(1, 2))
-        found[name] = (out.detach().transpose(1, 2), *(each.grad for each in inputs))
-    return found
+        result[name] = (out.detach().transpose(1, 2), *(item.grad for item in inputs))
+    return result
 
 
 def whole(packed: PackedRows) -> PackedLayout:
@@ -74,17 +74,17 @@ def alone() -> Found:
 
 @pytest.mark.parametrize("ranks", some_slow([2, 3, 4], 3))
 def test_what_goes_round_gives_what_one_rank_computes(tmp_path: Path, alone: Found, ranks: int) -> None:
-    found = run_ranks(ranks, attend, tmp_path, ranks, torch.float64)
+    result = run_ranks(ranks, attend, tmp_path, ranks, torch.float64)
     for name in FORMULAS:
-        for rank, parts in enumerate(each[name] for each in found):
+        for rank, parts in enumerate(item[name] for item in result):
             for part, expected in zip(parts, alone[name], strict=True):
                 torch.testing.assert_close(part, expected[:, :, rank::ranks], atol=1e-12, rtol=0)
 
 
 def test_half_precision_is_added_up_in_float32(tmp_path: Path, alone: Found) -> None:
     # bfloat16 has 8 bits: of numbers up to 4, errors up to 2^-7, here of what goes in and of what comes out
-    found = run_ranks(2, attend, tmp_path, 2, torch.bfloat16)
-    for rank, parts in enumerate(each["plain"] for each in found):
+    result = run_ranks(2, attend, tmp_path, 2, torch.bfloat16)
+    for rank, parts in enumerate(item["plain"] for item in result):
         for part, expected in zip(parts, alone["plain"], strict=True):
             assert part.dtype == torch.bfloat16
             torch.testing.assert_close(part.double(), expected[:, :, rank::2], atol=0.1, rtol=0.05)

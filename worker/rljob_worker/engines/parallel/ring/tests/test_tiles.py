@@ -30,21 +30,21 @@ def test_a_token_is_seen_up_to_the_end_of_the_last_row_that_it_is_in() -> None:
 def test_tiles_in_which_nothing_is_seen_are_left_out() -> None:
     # one row of 8 tokens in tiles of 2: all below the diagonal whole, those on it in part
     tokens = Tokens.of(packed((1, [8])), 8)
-    found = list(tiles(tokens, tokens, None, 2))
-    assert [(each.queries.start, each.keys.start) for each in found] == [
+    result = list(tiles(tokens, tokens, None, 2))
+    assert [(item.queries.start, item.keys.start) for item in result] == [
         (0, 0), (2, 0), (2, 2), (4, 0), (4, 2), (4, 4), (6, 0), (6, 2), (6, 4), (6, 6),
     ]  # fmt: skip
-    assert [each.sees_all for each in found] == [each.queries != each.keys for each in found]
+    assert [item.sees_all for item in result] == [item.queries != item.keys for item in result]
     # of 3 tokens, a query's own included: the tile before the diagonal in part, the one before that not at all
     narrow = list(tiles(tokens, tokens, 3, 2))
-    assert [(each.queries.start, each.keys.start, each.sees_all) for each in narrow] == [
+    assert [(item.queries.start, item.keys.start, item.sees_all) for item in narrow] == [
         (0, 0, False), (2, 0, False), (2, 2, False), (4, 2, False), (4, 4, False), (6, 4, False), (6, 6, False),
     ]  # fmt: skip
 
 
 def test_of_two_rows_side_by_side_neither_sees_the_other() -> None:
     tokens = Tokens.of(packed((2, [3]), (3, [2])), 8)
-    starts = [(each.queries.start, each.keys.start) for each in tiles(tokens, tokens, None, 4)]
+    starts = [(tile.queries.start, tile.keys.start) for tile in tiles(tokens, tokens, None, 4)]
     assert starts == [(0, 0), (4, 4)]
 
 
@@ -72,20 +72,20 @@ def test_tiles_hold_what_rows_attend_over_and_nothing_else(
 def visible(queries: Tokens, keys: Tokens, tile: Tile, window: int | None) -> np.ndarray:
     """bool [queries, keys] of a tile, of which those that say so have all."""
     places, key_places = queries.places[tile.queries, None], keys.places[None, tile.keys]
-    found = (key_places <= places) & (places < keys.ends[None, tile.keys])
+    result = (key_places <= places) & (places < keys.ends[None, tile.keys])
     if window is not None:
-        found &= queries.positions[tile.queries, None] - keys.positions[None, tile.keys] < window
-    assert not tile.sees_all or found.all()
-    return found
+        result &= queries.positions[tile.queries, None] - keys.positions[None, tile.keys] < window
+    assert not tile.sees_all or result.all()
+    return result
 
 
 def attended(rows: PackedRows, num_tokens: int, window: int | None) -> np.ndarray:
     """bool [queries, keys]: row by row, each token those of its row up to itself; pads themselves."""
-    found = np.eye(num_tokens, dtype=bool)
+    eye = np.eye(num_tokens, dtype=bool)
     for sequence in np.split(rows.sequences, np.cumsum(rows.sequence_lengths)[:-1]):
         for at, token in enumerate(sequence.tolist()):
-            found[token, sequence[max(0, at + 1 - (window or num_tokens)) : at + 1]] = True
-    return found
+            eye[token, sequence[max(0, at + 1 - (window or num_tokens)) : at + 1]] = True
+    return eye
 
 
 def test_ranks_have_as_much_to_compute_whoever_s_keys_they_have() -> None:

@@ -12,7 +12,7 @@ import torch
 
 from rljob_worker.batch import Column
 from rljob_worker.engines.models import random_policy
-from rljob_worker.engines.rollout.requests import Ended, Requests, Sampling
+from rljob_worker.engines.rollout.requests import EndedRequests, Requests, Sampling
 from rljob_worker.engines.rollout.transformers import TransformersRollout
 from rljob_worker.engines.rollout.vocabulary import Vocabulary
 from rljob_worker.engines.tests.builders import END, VOCABULARY, write_config
@@ -47,7 +47,7 @@ def asked(rows: Sequence[int], sampling: Sampling = SAMPLING, turn: int = 0) -> 
     )
 
 
-def as_rows(*parts: Ended) -> dict[int, tuple[list[int], list[float], int]]:
+def as_rows(*parts: EndedRequests) -> dict[int, tuple[list[int], list[float], int]]:
     """Tokens, rounded log-probs and ending of every row."""
     return {
         int(row_id): (
@@ -70,9 +70,9 @@ def all_of(engine: TransformersRollout) -> dict[int, tuple[list[int], list[float
 @cache
 def one_by_one() -> dict[int, tuple[list[int], list[float], int]]:
     """What every row gets when it is alone in a fresh engine."""
-    found = {}
+    result = {}
     for row in range(ROWS):
         engine = engine_of()
         engine.submit(asked([row]))
-        found |= all_of(engine)
-    return found
+        result |= all_of(engine)
+    return result

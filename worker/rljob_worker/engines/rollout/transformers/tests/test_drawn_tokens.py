@@ -55,5 +55,5 @@ def test_routes_move_with_their_rows() -> None:
         drawn.add(np.array([1]), np.array([token % 97]), np.zeros(1), 1, experts([token % 97]))
     assert [len(drawn.of(row)) for row in range(2)] == [3, 300]
     for row in range(2):
-        found = drawn.of(row)
-        assert np.array_equal(found.routes, experts(found.tokens.tolist()))
+        result = drawn.of(row)
+        assert np.array_equal(result.routes, experts(result.tokens.tolist()))

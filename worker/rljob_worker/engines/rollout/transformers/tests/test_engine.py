@@ -149,16 +149,18 @@ def test_weights_come_from_the_trainer_under_their_names(tmp_path: Path) -> None
 def test_weights_that_are_trained_in_finer_numbers_are_rounded_into_place(tmp_path: Path) -> None:
     path = write_config(tmp_path, tie_word_embeddings=True)
     trainer = FSDPEngine(random_policy(path, torch.float32, 0), TrainSettings(precision="BFloat16"), CPU)
-    own = [local_part(each.detach()) for each in trainer.model.parameters()]
+    own = [local_part(parameter.detach()) for parameter in trainer.model.parameters()]
     # as near to one neighbour as to the other, twice; too small and too large for bfloat16; no numbers
     own[0].view(-1)[:7] = torch.tensor([1 + 2**-8, 1 + 3 * 2**-8, 1e-45, 3.4e38, -0.0, torch.inf, torch.nan])
-    assert {each.data_ptr() for _, each in trainer.weights()} == {each.data_ptr() for each in own}, "copies on the way"
+    assert {item.data_ptr() for _, item in trainer.weights()} == {item.data_ptr() for item in own}, "copies on the way"
     engine = TransformersRollout(random_policy(path, torch.bfloat16, 7), CPU, (END,))
     engine.load_weights(trainer.weights(), version=1)
-    expected = {name: each.to(torch.bfloat16) for name, each in trainer.weights(torch.float32)}
-    found = dict(engine.model.named_parameters())
-    assert found.keys() == expected.keys()
-    assert all(torch.equal(found[name].view(torch.int16), expected[name].view(torch.int16)) for name in expected)
+    expected = {name: item.to(torch.bfloat16) for name, item in trainer.weights(torch.float32)}
+    named_parameters = dict(engine.model.named_parameters())
+    assert named_parameters.keys() == expected.keys()
+    assert all(
+        torch.equal(named_parameters[name].view(torch.int16), expected[name].view(torch.int16)) for name in expected
+    )
 
 
 def test_weights_of_another_model_are_refused(tmp_path: Path) -> None:

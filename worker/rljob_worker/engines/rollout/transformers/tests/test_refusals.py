@@ -40,11 +40,11 @@ def test_a_row_that_waits_or_runs_is_not_taken_twice() -> None:
     engine.submit(asked([1, 2]))
     with pytest.raises(BadData, match="row 3: it runs already"):
         engine.submit(asked([2, 5]))
-    found = as_rows(engine.advance())
-    (running,) = {1, 2} - set(found)
+    result = as_rows(engine.advance())
+    (running,) = {1, 2} - set(result)
     with pytest.raises(BadData, match=f"row {running + 1}: it runs already"):
         engine.submit(asked([running, 5]))
-    assert found | all_of(engine) == {row: one_by_one()[row] for row in (1, 2)}
+    assert result | all_of(engine) == {row: one_by_one()[row] for row in (1, 2)}
     engine.submit(asked([2, 5]))
     assert set(all_of(engine)) == {2, 5}
 
@@ -91,7 +91,7 @@ def test_what_ended_before_logits_that_are_not_finite_comes_with_the_next_call(m
     with pytest.raises(BadData, match="row 1: it runs already"):
         engine.submit(asked([0]))
     assert sorted(engine.advance().row_ids.tolist()) == [0, 1, 2]
-    assert all_of(engine) == {row: found for row, found in one_by_one().items() if row >= 3}
+    assert all_of(engine) == {row: result for row, result in one_by_one().items() if row >= 3}
 
 
 def test_rows_that_could_not_be_generated_are_not_left_in_the_engine() -> None:

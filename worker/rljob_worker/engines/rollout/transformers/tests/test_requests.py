@@ -55,9 +55,9 @@ def test_a_row_gets_the_same_whatever_runs_beside_it(
         if reloads:
             engine.load_weights(same, version=0)
     stopped = as_rows(engine.abort(np.array(sorted(aborted), np.int64)))
-    found = as_rows(*parts) | all_of(engine)
-    assert not set(stopped) & set(found)
-    assert found == {row: result for row, result in one_by_one().items() if row not in stopped}
+    outcome = as_rows(*parts) | all_of(engine)
+    assert not set(stopped) & set(outcome)
+    assert outcome == {row: result for row, result in one_by_one().items() if row not in stopped}
     for row, (tokens, log_probs, ending) in stopped.items():
         whole = one_by_one()[row]
         assert ending == Ending.ABORTED and (tokens, log_probs) == (whole[0][: len(tokens)], whole[1][: len(tokens)])
@@ -121,11 +121,11 @@ def test_requests_with_seeds_of_their_own_decode_as_one() -> None:
     row_ids = np.arange(64)
     one = Requests(row_ids, 0 * row_ids, Column.ragged(PROMPTS[:1]), 0 * row_ids, 0 * row_ids + 5, ways, row_ids)
     engine.submit(one)
-    found, alone = all_of(engine), {}
+    result, alone = all_of(engine), {}
     for row in (0, 63):
         engine.submit(replace(asked([0], ways[row]), row_ids=row_ids[[row]], max_tokens=np.array([5])))
         alone |= all_of(engine)
-    assert {row: found[row] for row in alone} == alone
+    assert {row: result[row] for row in alone} == alone
 
 
 def test_what_there_is_of_a_load() -> None:
@@ -195,8 +195,8 @@ def log_probs_of(engine: TransformersRollout, ids: np.ndarray) -> np.ndarray:
     layout = PackedLayout.build(np.arange(length), np.array([length]), length, CPU)
     with torch.no_grad():
         logits = engine.model(input_ids=torch.from_numpy(ids), use_cache=False, attention_layout=layout).logits[0]
-    found = torch.log_softmax(logits[:-1], -1).gather(-1, torch.from_numpy(ids[0, 1:, None]))
-    return found[:, 0].numpy()
+    result = torch.log_softmax(logits[:-1], -1).gather(-1, torch.from_numpy(ids[0, 1:, None]))
+    return result[:, 0].numpy()
 
 
 def test_rows_of_several_samplings_decode_together() -> None:
@@ -232,16 +232,16 @@ def test_stop_texts_end_responses_where_they_stand_and_stay_in_them() -> None:
     engine = engine_of(room=400)
     engine.submit(asked(range(0, ROWS, 2), replace(SAMPLING, stop=stop)))
     engine.submit(asked(range(1, ROWS, 2)))
-    found = all_of(engine)
+    result = all_of(engine)
     for row, (tokens, log_probs, ending) in free.items():
         at = letters_of(tokens).find(text) if row % 2 == 0 else -1
         end = at + 3 if at >= 0 else len(tokens)
         stopped = Ending.END_TOKEN if tokens[:end][-1] == END else Ending.STOP
-        assert found[row] == (tokens[:end], log_probs[:end], stopped if at >= 0 else ending), row
-    assert longest % 2 == 0 and len(found[longest][0]) == 6 and found[longest][2] == Ending.STOP
+        assert result[row] == (tokens[:end], log_probs[:end], stopped if at >= 0 else ending), row
+    assert longest % 2 == 0 and len(result[longest][0]) == 6 and result[longest][2] == Ending.STOP
 
 
-def test_a_stop_text_is_told_over_tokens_that_came_before_new_weights() -> None:
+def test_a_stop_text_is_matched_over_tokens_that_came_before_new_weights() -> None:
     free = one_by_one()
     row = max(free, key=lambda row: len(free[row][0]))
     engine = engine_of()
@@ -251,7 +251,7 @@ def test_a_stop_text_is_told_over_tokens_that_came_before_new_weights() -> None:
     # a row of one token ends at once, when the other has got as many
     engine.submit(Requests(other, zero, Column.ragged(PROMPTS), zero, one, (SAMPLING,)))
     assert engine.advance().row_ids.tolist() == [999]
-    engine.load_weights([(name, each.detach().clone()) for name, each in engine.model.named_parameters()], 1)
+    engine.load_weights([(name, item.detach().clone()) for name, item in engine.model.named_parameters()], 1)
     assert all_of(engine)[row][0] == free[row][0][:6]
 
 
@@ -269,8 +269,8 @@ def test_stop_tokens_end_a_response_and_stay_in() -> None:
     stop = tokens[2]
     engine = engine_of()
     engine.submit(asked([row], replace(SAMPLING, stop_token_ids=(stop,))))
-    found = all_of(engine)[row]
-    assert found[0] == tokens[: tokens.index(stop) + 1] and found[2] == Ending.STOP
+    result = all_of(engine)[row]
+    assert result[0] == tokens[: tokens.index(stop) + 1] and result[2] == Ending.STOP
 
 
 def test_token_0_may_end_a_response() -> None:
@@ -322,9 +322,9 @@ def test_the_cache_never_has_more_than_its_room() -> None:
 def test_a_longer_prompt_joins_rows_that_decode() -> None:
     engine = engine_of()
     engine.submit(asked([0, 6]))
-    found = as_rows(engine.advance())
+    result = as_rows(engine.advance())
     engine.submit(asked([9]))  # 60 tokens, beside a row of a few
-    assert found | all_of(engine) == {row: one_by_one()[row] for row in (0, 6, 9)}
+    assert result | all_of(engine) == {row: one_by_one()[row] for row in (0, 6, 9)}
 
 
 def test_rows_that_have_no_room_any_more_wait_and_go_on(tmp_path: Path) -> None:
@@ -338,15 +338,15 @@ def test_rows_that_have_no_room_any_more_wait_and_go_on(tmp_path: Path) -> None:
         np.full(4, 400),
         (SAMPLING,),
     )
-    found = []
+    result = []
     for room in (10**6, 1000):
         engine, held = TransformersRollout(policy, CPU, (), 1.0, lambda room=room: room * 512), []
         hook = policy.register_forward_hook(lambda *_, held=held, of=engine: held.append(of.held_bytes("Cache")))
         engine.submit(asked_for)
-        found.append(all_of(engine))
+        result.append(all_of(engine))
         hook.remove()
         assert max(held) <= room * 512
-    assert found[0] == found[1] and len(found[0]) == 4
+    assert result[0] == result[1] and len(result[0]) == 4
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import torch
 
 from rljob_worker.engines.rollout.requests import Ending, Sampling
 from rljob_worker.engines.rollout.stop_strings import StopStrings
-from rljob_worker.engines.rollout.transformers.request import Request
+from rljob_worker.engines.rollout.transformers.request import DecodingRequest
 from rljob_worker.engines.rollout.transformers.rows import DecodingRows
 from rljob_worker.engines.rollout.vocabulary import Vocabulary
 
@@ -20,7 +20,7 @@ VOCABULARY = 8
 def after_one_draw(*limits: int) -> DecodingRows:
     """Row i, of limits[i] tokens, has one."""
     rows = DecodingRows(end_token_ids=())
-    rows.append([Request(row, 0, np.array([3]), limit, SAMPLING) for row, limit in enumerate(limits)])
+    rows.append([DecodingRequest(row, 0, np.array([3]), limit, SAMPLING) for row, limit in enumerate(limits)])
     rows.draw(0, torch.zeros(len(limits), VOCABULARY), version=1)
     return rows
 
@@ -45,8 +45,8 @@ def test_samplings_go_with_their_last_row_and_the_others_stay_with_theirs() -> N
     stops = StopStrings(("f",), Vocabulary(tuple(b"abcdefgh"[at : at + 1] for at in range(VOCABULARY)), {}))
     texts, greedy = Sampling(seed=1, stop=("f",)), Sampling(temperature=0)
     rows, logits = DecodingRows(end_token_ids=()), torch.zeros(1, VOCABULARY)
-    rows.append([Request(0, 0, np.array([3]), 9, texts, stops=stops)])
-    rows.append([Request(1, 0, np.array([3]), 9, greedy), Request(2, 0, np.array([3]), 9, SAMPLING)])
+    rows.append([DecodingRequest(0, 0, np.array([3]), 9, texts, stops=stops)])
+    rows.append([DecodingRequest(1, 0, np.array([3]), 9, greedy), DecodingRequest(2, 0, np.array([3]), 9, SAMPLING)])
     held = weakref.ref(stops)
     del stops
     rows.keep(np.array([2, 1]))
@@ -62,7 +62,7 @@ def test_routes_stay_with_their_rows_beside_rows_that_have_ended() -> None:
     """Routes of 3 layers with 2 experts each, different in every step and row."""
     first, second = np.arange(48, dtype=np.int16).reshape(2, 4, 3, 2)
     rows = DecodingRows((), np.empty((0, 3, 2), np.int16))
-    rows.append([Request(row, 0, np.array([3]), limit, SAMPLING) for row, limit in enumerate((1, 9, 1, 9))])
+    rows.append([DecodingRequest(row, 0, np.array([3]), limit, SAMPLING) for row, limit in enumerate((1, 9, 1, 9))])
     rows.draw(0, torch.zeros(4, VOCABULARY), version=1, routes=first)
     rows.draw(0, torch.zeros(4, VOCABULARY), version=1, routes=second)
     recorded = [[first[0]], [first[1], second[1]], [first[2]], [first[3], second[3]]]

@@ -28,16 +28,16 @@ def private_bytes() -> int:
 def sleep_twice(rank: int, path: str) -> list[dict[str, int]]:
     """What an engine held, what the kernel got back when it slept, and what it held then."""
     engine = TransformersRollout(random_policy(path, torch.float32, 0), CPU, (), owns_weights=True)
-    weights = [(name, each.clone()) for name, each in engine.model.named_parameters()]
-    found = []
+    weights = [(name, item.clone()) for name, item in engine.model.named_parameters()]
+    result = []
     for version in (1, 2):
         engine.load_weights(weights, version)
         # 100 rows of 200 tokens that are written, and end with their first token
         generate(engine, [np.arange(200) % 40], Sampling(), np.arange(100), 100, 1)
         before, held = private_bytes(), engine.held_bytes("Weights")
         engine.sleep("Weights")
-        found.append({"held": held, "freed": before - private_bytes(), "left": engine.held_bytes("Weights")})
-    return found
+        result.append({"held": held, "freed": before - private_bytes(), "left": engine.held_bytes("Weights")})
+    return result
 
 
 def test_a_process_that_sleeps_gives_its_memory_back_to_the_kernel(tmp_path: Path) -> None:
@@ -53,7 +53,7 @@ def test_a_process_that_sleeps_gives_its_memory_back_to_the_kernel(tmp_path: Pat
 
 def test_weights_of_its_own_leave_and_come_back_and_lent_ones_stay(tmp_path: Path) -> None:
     policy = random_policy(write_config(tmp_path, tie_word_embeddings=True), torch.float64, 0)
-    weights = [(name, each.detach().clone()) for name, each in policy.named_parameters()]
+    weights = [(name, item.detach().clone()) for name, item in policy.named_parameters()]
     lent, owned = TransformersRollout(policy, CPU, (END,)), TransformersRollout(policy, CPU, (END,), owns_weights=True)
     prompts, rows = [np.array([5, 6])], np.arange(3)
     before = generate(lent, prompts, Sampling(), rows, 3, 8)
@@ -61,7 +61,7 @@ def test_weights_of_its_own_leave_and_come_back_and_lent_ones_stay(tmp_path: Pat
     assert generate(lent, prompts, Sampling(), rows, 3, 8).response_ids.values.tolist() == (
         before.response_ids.values.tolist()
     )
-    assert owned.held_bytes("Cache") == 0 and owned.held_bytes("Weights") == sum(each.nbytes for _, each in weights)
+    assert owned.held_bytes("Cache") == 0 and owned.held_bytes("Weights") == sum(item.nbytes for _, item in weights)
     owned.sleep("Weights")
     assert owned.held_bytes("Weights") == 0
     with pytest.raises(AssertionError, match="has not come whole"):
@@ -75,6 +75,6 @@ def test_weights_that_did_not_sleep_are_renewed_where_they_are(tmp_path: Path) -
     """Recorded steps know their addresses, and new memory costs more than the copy into it."""
     policy = random_policy(write_config(tmp_path), torch.float32, 0)
     engine = TransformersRollout(policy, CPU, (END,), owns_weights=True)
-    addresses = [each.data_ptr() for each in policy.parameters()]
-    engine.load_weights([(name, each.detach() + 1) for name, each in policy.named_parameters()], version=2)
-    assert [each.data_ptr() for each in policy.parameters()] == addresses
+    addresses = [parameter.data_ptr() for parameter in policy.parameters()]
+    engine.load_weights([(name, item.detach() + 1) for name, item in policy.named_parameters()], version=2)
+    assert [parameter.data_ptr() for parameter in policy.parameters()] == addresses

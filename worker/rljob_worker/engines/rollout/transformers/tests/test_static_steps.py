@@ -79,26 +79,26 @@ def test_a_row_looks_from_its_start_to_the_last_column_and_no_further_back_than_
 )
 def test_rows_get_what_they_get_alone(waves: list[list[int]], room: int, reloads: bool) -> None:
     recorder = Recorder()
-    engine, found = engine_of(recorder, room), {}
+    engine, result = engine_of(recorder, room), {}
     same = [(name, tensor.clone()) for name, tensor in engine.model.named_parameters()]
     for wave in waves:
         engine.submit(asked(wave))
         if reloads:
             engine.load_weights(same, version=0)
-        found |= all_of(engine)
+        result |= all_of(engine)
         engine.sleep("Cache")
-    assert found == one_by_one() and recorder.num_recorded
+    assert result == one_by_one() and recorder.num_recorded
 
 
 @pytest.mark.parametrize("kind", ["mistral", "gemma2", "gpt2"])
 def test_windows_and_caps_are_those_of_the_model(kind: str) -> None:
     prompts = [np.arange(2, 2 + length) % VOCABULARY for length in (3, 11, 20)]
-    found = []
+    result = []
     for recorder in (None, Recorder()):
         responses = generate(engine_of(recorder, kind=kind), prompts, Sampling(seed=1), np.arange(6), 2, 24)
-        found.append(responses)
-    assert found[0].response_ids.values.tolist() == found[1].response_ids.values.tolist()
-    np.testing.assert_allclose(found[0].log_probs.values, found[1].log_probs.values, atol=1e-6)
+        result.append(responses)
+    assert result[0].response_ids.values.tolist() == result[1].response_ids.values.tolist()
+    np.testing.assert_allclose(result[0].log_probs.values, result[1].log_probs.values, atol=1e-6)
 
 
 def test_a_long_generation_records_few_steps() -> None:

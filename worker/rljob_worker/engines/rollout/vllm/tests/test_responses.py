@@ -5,7 +5,7 @@ import pytest
 
 from rljob_worker.engines.rollout.requests import Ending, Sampling
 from rljob_worker.engines.rollout.stop_strings import StopStrings
-from rljob_worker.engines.rollout.vllm.responses import Response, table_of
+from rljob_worker.engines.rollout.vllm.responses import Response, ended_table
 from rljob_worker.engines.rollout.vocabulary import Vocabulary
 
 FREE = Sampling()
@@ -19,7 +19,7 @@ def test_every_token_has_its_log_prob_and_the_version_that_made_it() -> None:
     first, second = response(7, 1), response(8)
     first.add([5, 6], [-0.5, -1.0], 3)
     first.add([9], [-2.0], 4)
-    table = table_of([(first, Ending.LENGTH), (second, Ending.ABORTED)])
+    table = ended_table([(first, Ending.LENGTH), (second, Ending.ABORTED)])
     assert table.row_ids.tolist() == [7, 8] and table.turns.tolist() == [1, 0]
     assert [row.tolist() for row in table.response_ids.to_list()] == [[5, 6, 9], []]
     assert [row.tolist() for row in table.log_probs.to_list()] == [[-0.5, -1.0, -2.0], []]
@@ -28,7 +28,7 @@ def test_every_token_has_its_log_prob_and_the_version_that_made_it() -> None:
 
 
 def test_nothing_that_ended_is_a_table_without_entries() -> None:
-    table = table_of([])
+    table = ended_table([])
     assert len(table) == 0
     types = [str(values.dtype) for values in (table.row_ids, table.turns, table.endings)]
     assert types == ["int64", "int64", "int8"]
@@ -46,31 +46,31 @@ def test_nothing_that_ended_is_a_table_without_entries() -> None:
     ],
 )
 def test_the_last_token_says_why_it_ended(tokens: list[int], ending: Ending) -> None:
-    found = response(sampling=Sampling(stop_token_ids=(9, 2)))
-    found.add(tokens, [-1.0] * len(tokens), 0)
-    assert found.ending({2}, is_finished=True) is ending
-    assert found.ending({2}, is_finished=False) is None
+    result = response(sampling=Sampling(stop_token_ids=(9, 2)))
+    result.add(tokens, [-1.0] * len(tokens), 0)
+    assert result.ending({2}, is_finished=True) is ending
+    assert result.ending({2}, is_finished=False) is None
 
 
 @pytest.mark.parametrize("spoilt", [float("nan"), float("-inf")])
 def test_a_log_prob_that_is_not_finite_ends_what_is_known_of_a_response(spoilt: float) -> None:
     """Not even an end token behind it ends the found."""
-    found = response()
-    found.add([5], [-1.0], 3)
-    found.add([6, 7, 2], [-2.0, spoilt, -0.5], 4)
-    found.add([2], [-0.5], 5)
-    assert (found.tokens, found.log_probs, found.versions) == ([5, 6], [-1.0, -2.0], [3, 4])
-    assert found.spoilt_by == 4
-    assert found.ending({2, 6}, is_finished=True) is None
+    result = response()
+    result.add([5], [-1.0], 3)
+    result.add([6, 7, 2], [-2.0, spoilt, -0.5], 4)
+    result.add([2], [-0.5], 5)
+    assert (result.tokens, result.log_probs, result.versions) == ([5, 6], [-1.0, -2.0], [3, 4])
+    assert result.spoilt_by == 4
+    assert result.ending({2, 6}, is_finished=True) is None
 
 
 def test_a_stop_text_ends_a_response_at_the_token_that_completes_it() -> None:
     """Guessed tokens behind it are dropped."""
     stops = StopStrings(("abc",), Vocabulary((b"a", b"b", b"c", b"x"), {}))
-    found = response(stops=stops)
-    found.add([3, 0], [-1.0, -2.0], 1)
-    assert found.ending((), is_finished=False) is None
-    found.add([1, 2, 3], [-3.0, -4.0, -5.0], 1)
-    assert found.tokens == [3, 0, 1, 2] and found.log_probs == [-1.0, -2.0, -3.0, -4.0]
-    assert found.ending((), is_finished=False) is Ending.STOP
-    assert found.ending((3,), is_finished=True) is Ending.STOP  # 3 was behind the text
+    result = response(stops=stops)
+    result.add([3, 0], [-1.0, -2.0], 1)
+    assert result.ending((), is_finished=False) is None
+    result.add([1, 2, 3], [-3.0, -4.0, -5.0], 1)
+    assert result.tokens == [3, 0, 1, 2] and result.log_probs == [-1.0, -2.0, -3.0, -4.0]
+    assert result.ending((), is_finished=False) is Ending.STOP
+    assert result.ending((3,), is_finished=True) is Ending.STOP  # 3 was behind the text

@@ -28,12 +28,12 @@ def asked(**more: object) -> Requests:
     )
 
 
-def told(requests: Requests) -> list[dict]:
-    return [arguments_of(each, (2, 0)) for each in responses_of(requests, [None, None])]
+def request_arguments(requests: Requests) -> list[dict]:
+    return [arguments_of(response, (2, 0)) for response in responses_of(requests, [None, None])]
 
 
 def test_what_ends_a_response_is_passed_on_and_the_library_cuts_nothing_off() -> None:
-    first, second, _ = told(asked())
+    first, second, _ = request_arguments(asked())
     assert (first["temperature"], second["temperature"]) == (0.7, 1.0)
     assert (first["max_tokens"], second["max_tokens"]) == (10, 20)
     assert first["stop_token_ids"] == [0, 2, 9] and second["stop_token_ids"] == [0, 2] and first["ignore_eos"]
@@ -48,11 +48,11 @@ def test_a_response_that_has_tokens_gets_the_rest() -> None:
         Column.ragged([[3], [4], []]),
     )
     requests = asked(begun=begun, next_draws=np.array([1, 7, 0]))
-    assert [each["max_tokens"] for each in told(requests)] == [9, 19, 30]
-    rows = DrawnRows.of(each["extra_args"] for each in told(requests))
+    assert [request_argument["max_tokens"] for request_argument in request_arguments(requests)] == [9, 19, 30]
+    rows = DrawnRows.of(request_argument["extra_args"] for request_argument in request_arguments(requests))
     assert rows.first_draws.tolist() == [1, (1 << 32) + 7, 0]
     responses = responses_of(requests, [None, None])
-    assert [each.sequence() for each in responses] == [[5, 6, 8], [5, 6, 7], [5, 6]]
+    assert [response.sequence() for response in responses] == [[5, 6, 8], [5, 6, 7], [5, 6]]
     assert (responses[1].log_probs, responses[1].versions) == ([-2.0], [4])
     # after three more tokens its next draw is three further on
     responses[1].add([1, 1, 1], [0.0] * 3, 5)
@@ -61,7 +61,7 @@ def test_a_response_that_has_tokens_gets_the_rest() -> None:
 
 
 def test_every_row_is_drawn_as_the_other_engine_draws_it() -> None:
-    rows = DrawnRows.of(each["extra_args"] for each in told(asked()))
+    rows = DrawnRows.of(request_argument["extra_args"] for request_argument in request_arguments(asked()))
     logits = torch.randn(3, 12, generator=torch.Generator().manual_seed(0))
     tokens, log_probs = rows.sample(logits, np.array([2, 0, 5]))
     for at, (row_id, way, draw) in enumerate([(4, WARM, 2), (5, FREE, 1 << 32), (6, WARM, 5)]):
@@ -71,7 +71,9 @@ def test_every_row_is_drawn_as_the_other_engine_draws_it() -> None:
 
 
 def test_rows_are_repeated_for_what_was_guessed_of_them() -> None:
-    rows = DrawnRows.of(each["extra_args"] for each in told(asked())).repeated(np.array([2, 1, 3]))
+    rows = DrawnRows.of(request_argument["extra_args"] for request_argument in request_arguments(asked())).repeated(
+        np.array([2, 1, 3])
+    )
     assert rows.way_of.tolist() == [0, 0, 1, 0, 0, 0]
     assert rows.first_draws.tolist() == [0, 0, 1 << 32, 0, 0, 0]
     assert len(set(rows.streams.tolist())) == 3 and rows.streams[0] == rows.streams[1]

@@ -73,11 +73,11 @@ def test_options_reach_the_engine() -> None:
     chosen = replace(
         SETTINGS, block_size=64, max_batched_tokens=4096, prefix_caching=False, enforce_eager=True, speculative_tokens=3
     )
-    found = engine_arguments(chosen, "m", is_cpu=False)
-    assert found["block_size"] == 64 and found["max_num_batched_tokens"] == 4096
-    assert found["enable_prefix_caching"] is False and found["enforce_eager"] is True
-    assert found["speculative_config"]["num_speculative_tokens"] == 3
-    assert found["max_num_seqs"] == 4
+    result = engine_arguments(chosen, "m", is_cpu=False)
+    assert result["block_size"] == 64 and result["max_num_batched_tokens"] == 4096
+    assert result["enable_prefix_caching"] is False and result["enforce_eager"] is True
+    assert result["speculative_config"]["num_speculative_tokens"] == 3
+    assert result["max_num_seqs"] == 4
 
 
 def test_a_step_begins_when_the_one_before_is_over() -> None:

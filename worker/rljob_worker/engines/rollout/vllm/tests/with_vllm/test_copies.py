@@ -12,7 +12,7 @@ import torch.distributed as dist
 from torch.distributed import distributed_c10d
 
 from rljob_api.pipeline.meshes import Mesh
-from rljob_api.tests.patience import PATIENCE_SECONDS
+from rljob_api.tests.timeouts import TEST_TIMEOUT_SECONDS
 from rljob_worker.batch import Column
 from rljob_worker.engines.models import load_policy
 from rljob_worker.engines.parallel.mesh import build_meshes
@@ -49,8 +49,8 @@ class Found:
 
 def rows(engine: RolloutEngine, sampling: Sampling, row_ids: list[int]) -> list[tuple[list[int], list[float]]]:
     """Two rows of each prompt."""
-    found = generate(engine, PROMPTS, sampling, np.array(row_ids), 2, 20)
-    tokens, log_probs = found.response_ids.to_list(), found.log_probs.to_list()
+    result = generate(engine, PROMPTS, sampling, np.array(row_ids), 2, 20)
+    tokens, log_probs = result.response_ids.to_list(), result.log_probs.to_list()
     return [(one.tolist(), other.tolist()) for one, other in zip(tokens, log_probs, strict=True)]
 
 
@@ -62,19 +62,19 @@ def one_rank(rank: int, path: str) -> Found:
     """Ranks see other amounts of free memory; copies generate as often as they like."""
     for name in ("all_gather_object", "broadcast_object_list"):  # vLLM's ranks send each other objects when they start
         setattr(dist, name, getattr(distributed_c10d, name))
-    mesh = build_meshes([PAIRS], rank, CPU, deadline_seconds=PATIENCE_SECONDS)[PAIRS]
+    mesh = build_meshes([PAIRS], rank, CPU, deadline_seconds=TEST_TIMEOUT_SECONDS)[PAIRS]
     start = load_start()
     from rljob_worker.engines.rollout.vllm import starting
 
     starting.free_memory = lambda *_: (
         (1 + rank % 2) << 18
     )  # room for half of the rows on one rank, for all on the other
-    before = {each.name for each in Path("/dev/shm").iterdir()}
+    before = {item.name for item in Path("/dev/shm").iterdir()}
     made, policy, copy = count_groups(), load_policy(path, torch.float32, CPU), PAIRS.dp_rank(rank)
     engine = start(replace(SETTINGS, tensor=2, memory_fraction=0.9), path, policy, (END,), CPU, None, mesh)
     greedy = [rows(engine, GREEDY, rows_of_copy(copy)) for _ in range(1 + copy)][-1]
     engine.load_weights(other_weights(policy), 2)
-    updated, left = rows(engine, DRAWN, rows_of_copy(copy)), {each.name for each in Path("/dev/shm").iterdir()} - before
+    updated, left = rows(engine, DRAWN, rows_of_copy(copy)), {item.name for item in Path("/dev/shm").iterdir()} - before
     return Found(greedy, updated, left, len(made), broken(engine, rank))
 
 
@@ -119,7 +119,7 @@ def ranks(path: str, tmp_path_factory: pytest.TempPathFactory) -> list[Found]:
     preload = ("rljob_worker.engines.rollout.vllm.starting",)
     directory = tmp_path_factory.mktemp("ranks")
     return run_fresh_ranks(
-        PAIRS.size, one_rank, directory, path, preload=preload, deadline_seconds=7 * PATIENCE_SECONDS
+        PAIRS.size, one_rank, directory, path, preload=preload, deadline_seconds=7 * TEST_TIMEOUT_SECONDS
     )
 
 
@@ -130,8 +130,8 @@ def test_two_ranks_generate_what_one_does(path: str, ranks: list[Found]) -> None
     alone.load_weights(other_weights(policy), 2)
     updated = [rows(alone, DRAWN, rows_of_copy(copy)) for copy in range(PAIRS.dp)]
     alone.close()
-    for rank, found in enumerate(ranks):
-        for seen, expected in ((found.greedy, greedy), (found.updated, updated)):
+    for rank, result in enumerate(ranks):
+        for seen, expected in ((result.greedy, greedy), (result.updated, updated)):
             for (tokens, log_probs), (wanted, probable) in zip(seen, expected[PAIRS.dp_rank(rank)], strict=True):
                 assert tokens == wanted
                 np.testing.assert_allclose(log_probs, probable, atol=1e-5)
@@ -143,14 +143,14 @@ def test_the_ranks_of_a_copy_see_the_same(ranks: list[Found]) -> None:
 
 
 def test_ranks_that_go_different_ways_end_instead_of_waiting_for_each_other(ranks: list[Found]) -> None:
-    assert all("ranks of one copy sampled different tokens under policy version 2" in found.broke for found in ranks)
+    assert all("ranks of one copy sampled different tokens under policy version 2" in rank.broke for rank in ranks)
 
 
 def test_nothing_that_ranks_share_has_a_name_that_outlives_them(ranks: list[Found]) -> None:
-    names = set().union(*(found.shared_memory for found in ranks))
+    names = set().union(*(rank.shared_memory for rank in ranks))
     assert not [name for name in names if "cpushm" in name or name.startswith("psm_")]
 
 
 def test_a_rank_makes_no_groups_for_others(ranks: list[Found]) -> None:
     """Two each, of a device and of the CPU: the world, those that share layers, and four of a rank alone."""
-    assert [found.num_groups for found in ranks] == [12] * 4
+    assert [rank.num_groups for rank in ranks] == [12] * 4

@@ -13,7 +13,7 @@ from torch.distributed import distributed_c10d
 from transformers import Qwen3MoeConfig
 
 from rljob_api.pipeline.meshes import Mesh
-from rljob_api.tests.patience import PATIENCE_SECONDS
+from rljob_api.tests.timeouts import TEST_TIMEOUT_SECONDS
 from rljob_worker.engines.models import checkpoint_tensors, random_policy
 from rljob_worker.engines.parallel.mesh import build_meshes
 from rljob_worker.engines.rollout.tests.subjects import CPU, END, write_model
@@ -31,15 +31,15 @@ def update_twice(rank: int, path: str, tensor: int) -> list[int]:
     """Versions whose log-probs were those of transformers; so were those it started with, or it would not have."""
     for name in ("all_gather_object", "broadcast_object_list"):  # vLLM's ranks send each other objects when they start
         setattr(dist, name, getattr(distributed_c10d, name))
-    mesh = build_meshes([Mesh(tp=tensor)], rank, CPU, deadline_seconds=PATIENCE_SECONDS)[Mesh(tp=tensor)]
+    mesh = build_meshes([Mesh(tp=tensor)], rank, CPU, deadline_seconds=TEST_TIMEOUT_SECONDS)[Mesh(tp=tensor)]
     settings, policy = replace(SETTINGS, tensor=tensor), random_policy(path, torch.float32, 0)
-    engine, found = load_start()(settings, path, policy, (END,), CPU, None, mesh), []
+    engine, result = load_start()(settings, path, policy, (END,), CPU, None, mesh), []
     for version in (1, 2):
         policy = random_policy(path, torch.float32, seed=version)
         engine.load_weights(checkpoint_tensors(policy.named_parameters()), version)
         require_faithful(engine, policy, "float32", LONGEST)
-        found.append(engine.version)
-    return found
+        result.append(engine.version)
+    return result
 
 
 def start_without_experts_first(rank: int, without: str, experts: str) -> str:
@@ -79,7 +79,7 @@ def in_processes(num_ranks: int, work: Any, tmp_path: Path, *arguments: Any) -> 
     load_start()  # sets what vLLM reads of the environment, which processes inherit
     preload = ("rljob_worker.engines.rollout.vllm.starting",)
     return run_fresh_ranks(
-        num_ranks, work, tmp_path / "ranks", *arguments, preload=preload, deadline_seconds=5 * PATIENCE_SECONDS
+        num_ranks, work, tmp_path / "ranks", *arguments, preload=preload, deadline_seconds=5 * TEST_TIMEOUT_SECONDS
     )
 
 

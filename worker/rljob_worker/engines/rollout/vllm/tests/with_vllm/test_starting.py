@@ -103,11 +103,11 @@ def test_a_stop_text_ends_a_response_and_nothing_else(path: str) -> None:
 
 
 def responses_of(engine: RolloutEngine) -> dict[int, list[int]]:
-    found: dict[int, list[int]] = {}
+    result: dict[int, list[int]] = {}
     while len(ended := engine.advance()):
         tokens = [row.tolist() for row in ended.response_ids.to_list()]
-        found |= dict(zip(ended.row_ids.tolist(), tokens, strict=True))
-    return found
+        result |= dict(zip(ended.row_ids.tolist(), tokens, strict=True))
+    return result
 
 
 @pytest.mark.parametrize("tied", [True, False])
@@ -186,7 +186,9 @@ def test_eight_turns_compute_little_more_than_the_last_row_has(path: str, monkey
 
     def step(engine: LLMEngine) -> list:
         outputs = library_step(engine)
-        computed.extend(len(each.prompt_token_ids) - each.num_cached_tokens for each in outputs if each.finished)
+        computed.extend(
+            len(output.prompt_token_ids) - output.num_cached_tokens for output in outputs if output.finished
+        )
         return outputs
 
     monkeypatch.setattr(LLMEngine, "step", step)
@@ -205,9 +207,9 @@ def test_eight_turns_compute_little_more_than_the_last_row_has(path: str, monkey
 
 def test_both_engines_draw_the_same(path: str) -> None:
     """A draw is the same function of seed, row, turn, position and probabilities; these agree to the last digits."""
-    found = []
+    result = []
     for engine in (start(path), TransformersRollout(random_policy(path, torch.float32, 0), CPU, (END,))):
         responses = generate(engine, [np.arange(2, 42)], Sampling(temperature=0.9, seed=2), np.arange(12), 12, 16)
-        found.append([row.tolist() for row in responses.response_ids.to_list()])
+        result.append([row.tolist() for row in responses.response_ids.to_list()])
         engine.close()
-    assert found[0] == found[1]
+    assert result[0] == result[1]

@@ -1,0 +1,91 @@
+"""What a job on some data and a model begins with: columns, reward and sizes that were found by looking."""
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from itertools import takewhile
+from pathlib import Path
+from typing import Any
+
+from rljob_api.loading.starter import StarterInputs
+from rljob_worker.data.prompts import PromptEncoder
+from rljob_worker.errors import BadData
+from rljob_worker.model_shapes import shape_at
+from rljob_worker.rehearsal.inputs.first_rows import data_set_columns, first_rows
+from rljob_worker.rehearsal.inputs.tokenizer import light_tokenizer
+
+PROMPTS = ("prompt", "messages", "question", "problem", "instruction", "query", "input")
+ANSWERS = ("answer", "solution", "final_answer", "ground_truth", "reference", "target", "label", "output", "response")
+"""Names of columns, the likeliest first."""
+
+MOST_PROMPTS, LEAST_TOKENS = 16, 64
+
+_NUMBER = re.compile(r"\s*[-+]?\$?[\d,.]+%?\s*")
+_REWARDS = "rljob_worker.rewards:"
+
+
+def beginning_of(model: str, data: str, validation: str | None) -> StarterInputs:
+    """The first version of a job for what is here; a model of the Hub is not looked at. Raises BadData, InvalidJob."""
+    columns = data_set_columns(data)
+    prompt, answer = _chosen(data, columns, PROMPTS, "prompts"), _chosen(data, columns, ANSWERS, "answers")
+    rows = first_rows(data, [prompt, answer], MOST_PROMPTS)
+    shape = shape_at(Path(model))
+    begun = StarterInputs(
+        model, data, validation, prompt, answer, _REWARDS + reward_for(rows.values[answer]), False,
+        batch_size=2 ** len(list(takewhile(lambda power: 2**power <= min(rows.num_rows, MOST_PROMPTS), range(1, 9)))),
+        max_positions=None if shape is None else shape.max_positions,
+    )  # fmt: skip
+    tokenizer = light_tokenizer(model) if Path(model).is_dir() else None
+    is_text = isinstance(rows.values[prompt][0], str)
+    if tokenizer is None:
+        return fitting(replace(begun, applies_template=is_text), longest=None)
+    begun = replace(begun, applies_template=is_text and tokenizer.chat_template is not None)
+    ids, _ = PromptEncoder(tokenizer, apply_chat_template=begun.applies_template).encode(
+        rows.values[prompt], lambda i: f"row {i + 1} of {data}"
+    )
+    return fitting(begun, max(map(len, ids)))
+
+
+def fitting(begun: StarterInputs, longest: int | None) -> StarterInputs:
+    """`begun` with lengths that the model has positions for. longest: tokens of the longest prompt that was seen, for
+    which there is room as long as any is left for a response; None where nobody counted."""
+    limit, prompt, response = begun.max_positions, begun.max_prompt_tokens, begun.max_response_tokens
+    if longest is not None:
+        prompt = room_for(longest)
+    if limit is not None and prompt + response > limit:
+        half = limit // 2
+        prompt = min(prompt, half if longest is None or longest >= limit else max(half, longest))
+        response = min(response, limit - prompt)
+    return replace(begun, max_prompt_tokens=prompt, max_response_tokens=response)
+
+
+def reward_for(answers: Sequence[Any]) -> str:
+    """The shipped reward that fits most answers."""
+
+    def share(fits: Callable[[str], object]) -> float:
+        return sum(bool(fits(str(answer))) for answer in answers) / len(answers)
+
+    if share(lambda text: "####" in text) > 0.5:
+        return "final_number"
+    if share(lambda text: _NUMBER.fullmatch(text) or "\\" in text or "$" in text) > 0.5:
+        return "math_answer"
+    return "exact_match"
+
+
+def room_for(tokens: int) -> int:
+    """A power of two with room for half as many tokens again as the longest prompt that was seen."""
+    room = LEAST_TOKENS
+    while 2 * room < 3 * tokens:
+        room *= 2
+    return room
+
+
+def _chosen(path: str, there: Sequence[str], known: Sequence[str], what: str) -> str:
+    by_name = {name.lower(): name for name in there}
+    result = next((by_name[name] for name in known if name in by_name), None)
+    if result is None:
+        raise BadData(
+            f"none of the columns of {path} looks like {what}; it has {', '.join(there) or 'none'}, and of "
+            f"{', '.join(known)} one is looked for: rename it, or start with `rljob new NAME` and name it there"
+        )
+    return result

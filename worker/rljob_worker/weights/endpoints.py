@@ -1,0 +1,149 @@
+"""One rank's part in one edge of weights."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Sequence
+from contextlib import AbstractContextManager, closing
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from rljob_worker.engines.protocols import TrainEngine
+from rljob_worker.engines.rollout.protocol import RolloutEngine
+from rljob_worker.metrics.scalars import Scalars, total
+from rljob_worker.weights.chunks import Received, unpack_tensors
+
+if TYPE_CHECKING:
+    import torch
+
+Named = tuple[str, "torch.Tensor"]
+
+
+class WeightsEndpoint(Protocol):
+    """What a rank does about one edge. All ranks of the edge do the same versions in the same order."""
+
+    def open(self, meeting: str) -> None:
+        """Before the first version. meeting: the address, `host:port`, of the store where the job's workers meet."""
+
+    def sync(self, version: int) -> Scalars:
+        """Do its part; what it did. Raises PeerLost or DeadlineExceeded when another rank does not do its own,
+        InvalidJob when what comes is not the model that samples."""
+        ...
+
+    def close(self) -> None:
+        """After the last."""
+
+
+class Loader(Protocol):
+    """What a target fills: a RolloutEngine, as far as weights go."""
+
+    def load_weights(self, weights: Iterable[Named], version: int) -> None: ...
+
+
+class Out(Protocol):
+    """Where a source puts the tensors of one version."""
+
+    def send(self, bucket: Iterable[Named]) -> int:
+        """Tensors, each valid only until the next is asked for; how many bytes go. May return before they have left."""
+        ...
+
+
+class Sender(Protocol):
+    """A source's way out."""
+
+    def open(self, meeting: str) -> None: ...
+
+    def sending(self, version: int) -> AbstractContextManager[Out]:
+        """The version is complete when the block ends without an exception."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class Receiver(Protocol):
+    """A target's way in."""
+
+    def open(self, meeting: str) -> None: ...
+
+    def receive(self, version: int) -> Generator[Received, None, None]:
+        """The chunks of all sources, in any order, to the last. To close it early is to skip the rest."""
+        ...
+
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class InProcessEndpoint:
+    """Trains and samples: weights go from engine to engine, and where the two share memory nothing is copied."""
+
+    train: TrainEngine
+    rollout: RolloutEngine
+
+    def open(self, meeting: str) -> None:
+        """There is nobody to meet."""
+
+    def sync(self, version: int) -> Scalars:
+        self.rollout.load_weights(self.train.weights(), version)
+        return {}
+
+    def close(self) -> None:
+        """There is nothing to close."""
+
+
+@dataclass(frozen=True)
+class SourceEndpoint:
+    """Trains, and sends its share."""
+
+    train: TrainEngine
+    sources: Sequence[int]
+    """Ranks of the training group that send."""
+    sender: Sender
+
+    def open(self, meeting: str) -> None:
+        self.sender.open(meeting)
+
+    def sync(self, version: int) -> Scalars:
+        with self.sender.sending(version) as out:
+            num_bytes = sum(out.send(bucket) for bucket in self.train.weight_buckets(self.sources))
+        return {"weights/sent_bytes": total(num_bytes)}
+
+    def close(self) -> None:
+        self.sender.close()
+
+
+@dataclass(frozen=True)
+class GatherEndpoint:
+    """Trains, and only helps to gather what others send."""
+
+    train: TrainEngine
+    sources: Sequence[int]
+
+    def open(self, meeting: str) -> None:
+        """It has no part in the sending."""
+
+    def sync(self, version: int) -> Scalars:
+        for bucket in self.train.weight_buckets(self.sources):
+            assert not any(True for _ in bucket), "a rank that is not a source was given tensors to send"
+        return {}
+
+    def close(self) -> None:
+        """There is nothing to close."""
+
+
+@dataclass(frozen=True)
+class TargetEndpoint:
+    """Samples with what comes."""
+
+    rollout: Loader
+    receiver: Receiver
+
+    def open(self, meeting: str) -> None:
+        self.receiver.open(meeting)
+
+    def sync(self, version: int) -> Scalars:
+        # closed here: an error keeps the frames that it went through, and with them a generator that is not at its end
+        with closing(self.receiver.receive(version)) as chunks:
+            self.rollout.load_weights(unpack_tensors(chunks), version)
+        return {}
+
+    def close(self) -> None:
+        self.receiver.close()

@@ -35,14 +35,14 @@ class Job:
     reason: str
     """Why it does not run, or failed, in a word; empty while all is well."""
     message: str
-    """The same in a sentence."""
+    """Why it does not run, or failed, in a sentence."""
     failure_code: int | None
     """Exit code of the last failure that was reported; None where there was none."""
     metrics: Mapping[str, float]
     """The most telling ones of the last step."""
     uid: str
     version: str
-    """Of the object; another look with the same one shows nothing new."""
+    """Version of the object; another look with the same one shows nothing new."""
 
     @property
     def has_ended(self) -> bool:

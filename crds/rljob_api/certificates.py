@@ -24,7 +24,7 @@ exit code 75, for one that gets new certificates."""
 CLOCK_SKEW = timedelta(hours=1)
 """How far the clock of a host may be behind that of the issuer."""
 MAX_COMMON_NAME = 64
-"""Of a common name in X.509; what is longer is cut."""
+"""Characters that a common name in X.509 has at most; what is longer is cut."""
 
 _SIGNS = {"key_cert_sign": True, "digital_signature": False}
 _SHOWS = {"key_cert_sign": False, "digital_signature": True}

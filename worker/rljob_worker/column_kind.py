@@ -12,7 +12,7 @@ from rljob_worker.batch import Column
 from rljob_worker.errors import BadData
 
 MAX_VALUES = 1 << 20
-"""Of one value along each of its dimensions."""
+"""Bound on the length of one value along each of its dimensions."""
 _NUMBERS = frozenset(np.dtype(code).name for code in "?" + np.typecodes["AllInteger"] + np.typecodes["Float"])
 
 

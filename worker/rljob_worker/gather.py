@@ -151,7 +151,7 @@ class Taking:
         lengths = np.zeros(num_rows, np.int64)
         lengths[runs.target] = offsets[runs.source + 1] - offsets[runs.source]
         self.offsets = offsets_of(lengths)
-        """Of the rows that are taken."""
+        """Offsets of the rows that are taken."""
         self._stretches = Stretches.of(self.offsets, offsets, runs)
 
     def values(self, values: Array, *, may_view: bool = False) -> Array:

@@ -71,7 +71,7 @@ class DeclaredRolloutEngine:
     a plan then counts no copy."""
     needs: NeededPackage | None = None
     image: str | None = None
-    """Of workers that generate with it: a reference, or what the operator's settings call it, such as `worker_vllm`;
+    """Image of workers that generate with it: a reference, or its name in the operator's settings (`worker_vllm`),
     with `_cpu` behind that for workers on CPUs. None: that of all workers."""
     preload: str | None = None
     """Module that is imported once for all workers of a pod on CPUs before they are forked."""

@@ -105,7 +105,7 @@ class JudgeOptions(ServedModel):
     """Answers of the judge to each row; their mean is the reward. Default 1."""
 
     temperature: float = Field(default=0.0, ge=0, le=10)
-    """Of the judge's sampling; 0 takes the likeliest token. Default 0."""
+    """Temperature of the judge's sampling; 0 takes the likeliest token. Default 0."""
 
     max_new_tokens: int = Field(default=256, ge=1)
     """Tokens of an answer, at most. Default 256."""

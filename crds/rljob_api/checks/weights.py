@@ -9,7 +9,7 @@ from rljob_api.pipeline.buffer_capacity import layouts_of, weight_edges
 from rljob_api.vocabulary.problem import Problem
 
 BACKENDS = ("gloo", "nccl")
-"""Of collectives, that process groups across worker groups can be made of."""
+"""Backends of collectives that process groups across worker groups can be made of."""
 
 
 def check_transport(subject: Subject) -> Iterator[Problem]:

@@ -84,7 +84,7 @@ def read_value(text: str) -> Any:
 
 
 MAX_DEPTH, MAX_NODES = 100, 100_000
-"""Of a job, whose largest has a few thousand: aliases of aliases may make terabytes of a few lines."""
+"""Bounds of a job, whose largest has a few thousand nodes: aliases of aliases may make terabytes of a few lines."""
 
 _TOO_DEEP = Problem("", "", f"it is nested more than {MAX_DEPTH} deep", "A job has less than 20 levels.")
 

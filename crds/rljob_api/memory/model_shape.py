@@ -15,15 +15,15 @@ class ModelFamily:
     """Norms of the hidden state in a layer."""
     norm_bias: bool = False
     norms_behind: int = 0
-    """Of them, of what attention or the MLP made: no matrix reads these. Such a family multiplies what is normed with
-    the weight in float32."""
+    """Norms in a layer of what attention or the MLP made: no matrix reads these. Such a family multiplies what is
+    normed with the weight in float32."""
     query_key_norms: bool = False
     projections: int = 3
     """Matrices of the MLP: 3 with a gate, 2 without."""
     query_bias: bool = False
-    """Of queries, keys and values."""
+    """Whether the projections of queries, keys and values have a bias."""
     output_bias: bool = False
-    """Of attention's output."""
+    """Whether the projection of attention's output has a bias."""
     mlp_bias: bool = False
     tied: bool = False
     """Whether the last layer is the embedding, where the config does not say."""

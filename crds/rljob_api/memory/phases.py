@@ -18,13 +18,13 @@ class PhaseMemory(ApiModel):
 
     phase: MemoryPhase
     weights: int = 0
-    """Of every model in the worker, and what of them is gathered to compute with."""
+    """Weights of every model in the worker, and what of them is gathered to compute with."""
     optimizer: int = 0
     gradients: int = 0
     activations: int = 0
     """What a forward pass keeps for its backward pass."""
     logits: int = 0
-    """Of the tokens that are predicted at once, with their gradients and those of the last layer."""
+    """Logits of the tokens that are predicted at once, with their gradients and those of the last layer."""
     cache: int = 0
     """Keys and values of the rows that are decoded at once."""
     checkpoint: int = 0

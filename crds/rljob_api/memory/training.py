@@ -74,7 +74,7 @@ class _Gradients:
     """Besides, of two units of layers: one is computed while one is reduced."""
     all: int
     layers_on_their_way: int
-    """Of the first of them, which has come back altogether when the second is there."""
+    """Layers of the first of the two units on their way, which has come back altogether when the second is there."""
 
     @staticmethod
     def of(layout: ParallelLayout, *, several: bool) -> _Gradients:

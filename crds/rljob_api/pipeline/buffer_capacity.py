@@ -75,7 +75,7 @@ class BufferCapacity:
     puts: int = 0
     maps: int = 0
     largest: int = 0
-    """Of these, what one worker puts over one edge or gets over it, where that is most."""
+    """The part that one worker puts over one edge or gets over it, where that is most."""
     has_weights: bool = False
     uncounted: tuple[str, ...] = ()
     """Columns of unknown size, in the order in which stages get them."""

@@ -83,7 +83,7 @@ class AxisCost(ApiModel):
 
     axis: AxisWithCost
     way: ContextWay | None = None
-    """Of `cp`."""
+    """How `cp` splits a context; None for every other axis."""
     crosses_hosts: bool
     """Whether some of its ranks meet over the network."""
     sent: int
@@ -92,7 +92,7 @@ class AxisCost(ApiModel):
     """Bytes of memory that a worker would take at most to train, if its ranks had rows of their own, or of `rp` if all
     shared out the same weights; None of `dp`."""
     waits: float | None = None
-    """Of `pp`: how long a worker waits for other stages, as a part of the time in which it computes."""
+    """For `pp`: how long a worker waits for other stages, as a part of the time in which it computes."""
 
 
 class MeshCost(ApiModel):

@@ -20,7 +20,7 @@ from rljob_api.v1alpha1 import Checkpointing, OffloadSpec, RLJob, TrainingParall
 from rljob_api.vocabulary.problem import InvalidJobError, Problem
 
 MOST_HOSTS = 1024
-"""Of a group, that a refusal looks at."""
+"""Hosts of a group that a refusal looks at, at most."""
 BETWEEN_HOSTS = 8
 """How much longer a byte takes there than within a host: an accelerator's part of the network against its links."""
 OPERATIONS = 1000

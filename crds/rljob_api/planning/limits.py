@@ -16,7 +16,7 @@ from rljob_api.vocabulary.quantity import amount, format_bytes, parse_quantity
 PROCESS_BYTES = 512 << 20
 """A worker's memory besides its models: Python and its libraries."""
 DEVICE_BYTES = 1 << 30
-"""Of an accelerator that its driver and the collectives take."""
+"""Memory of an accelerator that its driver and the collectives take."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +135,7 @@ def _too_much(plan: Plan, index: int, most: PhaseMemory, limit: Limit, hosts_hel
 
 
 PARTS = ("weights", "optimizer", "gradients", "activations", "logits", "cache", "checkpoint", "delta")
-"""Of a phase, in the order in which they are shown."""
+"""Parts of a phase's memory, in the order in which they are shown."""
 
 
 def _fix(plan: Plan, group: GroupPlan, phase: PhaseMemory, hosts_help: bool) -> str:

@@ -65,7 +65,7 @@ class _Worker:
     shapes: Shapes
     limit: Limit | None
     stage: int
-    """Of the pipeline stages of what is trained."""
+    """Which of the pipeline stages of what is trained is this worker's."""
 
     def phases(self) -> Iterator[PhaseMemory]:
         optimizer = sum(self.layout(engine).optimizer_kept for engine in self._training if engine.trainable)

@@ -19,7 +19,7 @@ class ServicePlan(ApiModel):
     device: str
     """The torch device type of each copy: cpu, cuda, npu ..."""
     accelerators: int
-    """Of each copy. 0: it runs on CPUs."""
+    """Accelerators of each copy. 0: it runs on CPUs."""
     ray_resource: str | None
     """What Ray calls these accelerators. None: it runs on CPUs."""
 

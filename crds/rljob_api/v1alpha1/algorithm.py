@@ -180,7 +180,7 @@ class CorrectionSpec(ApiModel):
     `SequenceRejection` leaves out rows with a w outside, and weighs nothing."""
 
     level: CorrectionLevel = _by_preset("Token")
-    """Of what w is the ratio: `Token` by token; `Sequence` the product over a row; `SequenceGeometric` its
+    """What w is the ratio of: `Token` by token; `Sequence` the product over a row; `SequenceGeometric` its
     geometric mean. Unset: SequenceGeometric for SequenceRejection, Token for others."""
 
     lower: float = _by_preset(0.0, ge=0)

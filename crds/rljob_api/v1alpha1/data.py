@@ -72,7 +72,7 @@ class DatasetSpec(ApiModel):
     ending."""
 
     weight: float | None = Field(default=None, ge=0)
-    """Of data to train on: which share of the prompts is drawn from here, relative to the weights of the other data
+    """For training data: which share of the prompts is drawn from here, relative to the weights of the other data
     sets; 0 draws none. Every data set has a weight, or none has. Unset: all data sets are read as one long list, so
     that each has the share of its rows."""
 

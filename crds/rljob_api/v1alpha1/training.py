@@ -139,7 +139,7 @@ class TrainingSpec(ApiModel):
     """Gradients with a larger norm are scaled down to it. Default 1.0."""
 
     router_aux_loss_coefficient: float | None = Field(default=None, ge=0)
-    """Of models with experts: the weight in the loss of what an uneven load of the experts costs, over all response
+    """For models with experts: the weight in the loss of what an uneven load of the experts costs, over all response
     tokens of an optimizer step. 0: nothing; above 0, a step of several micro-batches computes one more forward pass of
     each. Unset: as the model's config.json has it, router_aux_loss_coef where output_router_logits is true, else 0."""
 

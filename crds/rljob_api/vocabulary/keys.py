@@ -61,7 +61,7 @@ BUFFER_RETRY_SECONDS = "RLJOB_BUFFER_RETRY_SECONDS"
 BUFFER_START_SECONDS = "RLJOB_BUFFER_START_SECONDS"
 BUFFER_FAN_OUT = "RLJOB_BUFFER_FAN_OUT"
 BUFFER_ENVIRONMENT = frozenset({BUFFER_RETRY_SECONDS, BUFFER_START_SECONDS, BUFFER_FAN_OUT})
-"""Of a job's `env`, what its data buffers are given."""
+"""Variables of a job's `env` that its data buffers are given."""
 OPEN_ENVIRONMENT = BUFFER_ENVIRONMENT | {"RLJOB_FORK_WORKERS"}
 
 RANK_ENVIRONMENT = frozenset({"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"})
@@ -91,7 +91,7 @@ COMPONENT_SERVICE_HEAD = "service-head"
 """The pod of a Ray that has no copy of a model."""
 
 PATH_SERVICE_ALIVE = "/-/healthz"
-"""Of Ray Serve's proxy, for probes: whether it answers at all."""
+"""Path of Ray Serve's proxy, for probes: whether it answers at all."""
 PATH_SERVICE_HEALTHY = "/-/readyz"
 """Whether every application behind it is healthy."""
 

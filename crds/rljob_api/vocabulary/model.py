@@ -19,7 +19,7 @@ Items = Annotated[tuple[T, ...], Strict(False)]
 
 
 PartName = Annotated[str, Field(min_length=1, max_length=63)]
-"""Of a part that is built in or that an installed package brings: the catalogue has those there are, not the schema."""
+"""Name of a part that is built in or that an installed package brings: the catalogue lists these, not the schema."""
 
 MAX_TEXT_LENGTH = 1024
 """Characters of a text that has no bound of its own.  An API server runs rules only over what is bounded."""

@@ -14,7 +14,7 @@ Object = dict[str, Any]
 FIELD_MANAGER = "rljob-operator"
 
 MOST_ITEMS = 500
-"""Of a page of a list."""
+"""Items on a page of a list, at most."""
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,7 @@ class ApiCluster:
     retry: RetryPolicy = field(default=RetryPolicy())
     watch_silence_seconds: float = 90.0
     most_page_bytes: int = 8 << 20
-    """Of a list. An object may have megabytes, whoever made it, and five hundred of them more than our memory."""
+    """Size of a page of a list. Anybody's object may have megabytes, and five hundred of them more than our memory."""
 
     async def get(self, kind: ResourceKind, namespace: str | None, name: str) -> Object | None:
         request = ApiRequest("get", "GET", kind.path(namespace, name))

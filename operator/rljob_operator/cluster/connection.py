@@ -36,7 +36,7 @@ class ApiRequest:
     body: Any = None
     content_type: str = "application/json"
     most_bytes: int | None = None
-    """Of the answer's body: of a longer one the rest is not read."""
+    """Bytes of the answer's body, at most: the rest of a longer one is not read."""
 
 
 @dataclass

@@ -23,7 +23,7 @@ COSCHEDULING_GROUP = "scheduling.x-k8s.io/pod-group"
 """A label of a pod."""
 
 NATIVE_VERSION = "scheduling.k8s.io/v1beta1"
-"""Of Kubernetes 1.37."""
+"""API version of a PodGroup in Kubernetes 1.37."""
 
 
 class Volcano(Ungrouped):

@@ -20,7 +20,7 @@ MAX_BYTES = 1 << 20
 PAIR_BYTES = 850
 """A key and a certificate as PEM, without the names in it."""
 BYTES_PER_CHARACTER = 4 / 3 * 65 / 64
-"""Of a name, as PEM: base64, and a line end after 64."""
+"""Bytes of a character of a name, as PEM: base64, and a line end after 64."""
 
 
 def token_secret(context: JobContext, token: str) -> Manifest:

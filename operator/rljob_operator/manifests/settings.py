@@ -35,7 +35,7 @@ class ImageSettings(ApiModel):
     """Models served beside a job: Ray Serve, on CPUs."""
 
     serve_cuda: str = Field(default="rljob-serve-cuda:dev", pattern=IMAGE)
-    """The same on accelerators: torch with CUDA."""
+    """Models served beside a job: Ray Serve, on accelerators: torch with CUDA."""
 
     pull_policy: Literal["IfNotPresent", "Always", "Never"] = "IfNotPresent"
     """When a node pulls them."""

@@ -18,13 +18,13 @@ from rljob_operator.vocabulary.timestamps import seconds_of
 MAX_INT64 = 2**63 - 1
 """The API has no larger number."""
 MAX_INT32 = 2**31 - 1
-"""Of a container's exit code, and of how often it was started again."""
+"""Largest value of a container's exit code, and of how often it was started again."""
 MAX_WORD_LENGTH = 256
-"""Of a reason, a name."""
+"""Characters of a reason or a name, at most."""
 MAX_MESSAGE_LENGTH = 4096
-"""Of a condition's message, and of a termination message."""
+"""Characters of a condition's message and of a termination message, at most."""
 _MAX_ITEMS = 256
-"""Of a list in a pod's status."""
+"""Items that are read of a list in a pod's status, at most."""
 
 _CONTROLS = {code: "\ufffd" for code in (*range(32), 127, *range(0x80, 0xA0)) if chr(code) not in "\n\t"}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections import Counter as TallyOf
+from collections import Counter as CountOf
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -134,7 +134,7 @@ class JobMetrics:
     def _ended_counts(self) -> Metric:
         family = GaugeMetricFamily("rljob_ended_jobs", "Jobs that have ended, by how", labels=["namespace", "phase"])
         ended = (fact for fact in self._facts.items() if fact[1].ended_timestamp_seconds is not None)
-        for labels, count in TallyOf((key.namespace, facts.phase) for key, facts in ended).items():
+        for labels, count in CountOf((key.namespace, facts.phase) for key, facts in ended).items():
             family.add_metric(labels, count)
         return family
 

@@ -19,7 +19,7 @@ from rljob_operator.vocabulary.timestamps import seconds_of
 SETTLE_SECONDS = 2.0
 """How long after the first failure others are heard: a peer's 75 often comes before its cause."""
 STOPPING_SETTLE_SECONDS = 30.0
-"""The same where a worker stopped on request of its node: its peers are about to stop, too, with a checkpoint."""
+"""Seconds to hear others if a worker stopped on request of its node: its peers soon stop, too, with a checkpoint."""
 
 
 _REASON_OF_CODE: Mapping[ExitCode, Reason] = {

@@ -25,7 +25,7 @@ class PodFault:
     pod: str
     container: str
     exit_code: int
-    """Of the container; 75 where the pod has none to show."""
+    """Exit code of the container; 75 where the pod has none to show."""
     message: str
     said: str = ""
     """Kubernetes' own word for it."""

@@ -7,7 +7,7 @@ from rljob_operator.states.situation.facts import ProgressAnswer
 from rljob_operator.states.situation.situation import Situation
 
 _MAX_SECONDS = 1e12
-"""Of an estimate: the API holds 64 bits."""
+"""Seconds of an estimate, at most: the API holds 64 bits."""
 
 
 def with_progress(situation: Situation) -> Situation:

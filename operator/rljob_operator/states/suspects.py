@@ -14,7 +14,7 @@ FAILURES = 2
 SECONDS = 3600.0
 """How long a node is avoided after its last failure: by then somebody may have mended it."""
 _MAX_NODES = 16
-"""Of the status, the latest."""
+"""Nodes that the status holds, at most: the latest."""
 
 _SAYS_NOTHING = frozenset(ExitCode) - {ExitCode.STORAGE}
 """Exit codes by which a worker accuses the job, its code or a peer; what ends otherwise may have a bad node."""

@@ -80,7 +80,7 @@ class RankPart:
     shards: Mapping[str, Shards]
     """By engine name."""
     state: str
-    """Of the group's stages, JSON."""
+    """State of the group's stages, JSON."""
     rows: Mapping[str, bytes]
     """That stages hold, by file name."""
 

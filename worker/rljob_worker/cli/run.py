@@ -73,7 +73,7 @@ class LocalRun:
     resume: str | None
     viewed: Views
     pods_here: Callable[[Plan], Sequence[Host]]
-    """Of the plan's, those that run on this machine."""
+    """Those of the plan's pods that run on this machine."""
     gangs: GangsOf
     tell: Callable[[str], object] | None = None
     """Gets what the console would."""

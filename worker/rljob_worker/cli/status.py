@@ -23,7 +23,7 @@ LEAST_NEEDED = ("PID", "RESTARTS", "DURATION", "VALIDATION", "REWARD")
 
 
 _NOTHING_RUNS = {"pid": None, "metrics_url": "", "doing": ""}
-"""Of a run that ended: the process is gone, and what answers there by now is somebody else."""
+"""Values for a run that ended: the process is gone, and what answers there by now is somebody else."""
 
 
 def show_status(run: str | None, runs_dir: Path, as_json: bool, jobs: list[Job] | None = None) -> int:

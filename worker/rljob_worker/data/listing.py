@@ -30,7 +30,7 @@ class DataIdentity:
     """What a resumed run compares with what it began with."""
 
     fingerprint: str | None = None
-    """Of the content: this decides. None where no data is read."""
+    """Fingerprint of the content: this decides. None where no data is read."""
     files: Listing = ()
     """These say what happened where the content is another."""
 

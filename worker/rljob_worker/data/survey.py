@@ -37,11 +37,11 @@ class Survey:
     """What is known of one source."""
 
     places: Places
-    """Of the rows whose prompt is short enough, in their order; mapped from the cache."""
+    """Places of the rows whose prompt is short enough, in their order; mapped from the cache."""
     num_filtered: int
     """Rows that were left out."""
     digest: str
-    """Of the kept rows' token ids and columns."""
+    """Digest of the kept rows' token ids and columns."""
 
     @staticmethod
     def from_bytes(data: memoryview) -> Survey:

@@ -23,7 +23,7 @@ from rljob_worker.databuffer.work import Work
 
 STOP = "stop"
 SMALL_BYTES = 1 << 16
-"""Of a topic's payloads: so few are merged, or acted on, by the message that brings them."""
+"""Bytes of a topic's payloads: so few are merged, or acted on, by the message that brings them."""
 
 MAX_OPEN_STEPS = 64
 """Steps of a topic that are being gathered: who is further ahead than that is wrong."""

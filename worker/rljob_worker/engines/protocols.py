@@ -104,7 +104,7 @@ class TrainedModel:
     """A model that a run trained, where its parts are."""
 
     path: str
-    """Of its configuration: what the run began with."""
+    """Path of its configuration: what the run began with."""
     state: StoragePath
     """What the engine that trained it wrote."""
 

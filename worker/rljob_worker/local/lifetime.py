@@ -18,7 +18,7 @@ from rljob_worker.local.pods.environment import RunContext, pod_environment, usa
 from rljob_worker.process.marked_processes import ENV_MARK
 
 MAX_TEMPORARY_PATH = 60
-"""Of 107 bytes for a socket's path, `/rljob-abcdefgh/abcdefghijkl-12345-123.sock` takes 44."""
+"""Longest path: `/rljob-abcdefgh/abcdefghijkl-12345-123.sock` takes 44 of the 107 bytes for a socket's path."""
 MAX_TEMPORARY_PATH_OF_SERVICES = 24
 """Ray's sockets take 83: `/rljob-abcdefgh/ray/session_2026-01-01_00-00-00_000000_1234567/sockets/plasma_store`."""
 

@@ -31,7 +31,7 @@ TOKEN_FILE = "services-token"
 """In the scratch directory of the process that serves or asks."""
 
 SHOWN_LINES = 5
-"""Of the log of a process that left no last words."""
+"""Lines shown of the log of a process that left no last words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class ServicesPlace:
     """Short path: Ray keeps sockets of its own in there."""
     code_dir: Path
     mark: str
-    """Of every process of the services, which live longer than an attempt."""
+    """Mark of every process of the services, which live longer than an attempt."""
     lifeline: int
     here: tuple[Host, ...]
     """The pods that run on this machine, too, whose accelerators services leave to them."""

@@ -23,7 +23,7 @@ class Description(TypedDict):
     run: str
     column: str | None
     columns: list[str]
-    """Of the data, in every row."""
+    """Columns of the data, in every row."""
     options: dict[str, Any]
     access: ServiceAccess | None
 

@@ -14,7 +14,7 @@ from rljob_worker.rewards.forms import columns_by_name
 _MAYBE = (ast.IfExp, ast.BoolOp, ast.Lambda, ast.NamedExpr)
 """What is inside may never be computed, or of other names."""
 _COMPREHENSIONS = (ast.GeneratorExp, ast.ListComp, ast.SetComp, ast.DictComp)
-"""Of which what the first loop goes over is always computed."""
+"""Comprehensions: only what the first loop goes over is always computed."""
 _SIMPLE = (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Return, ast.Expr)
 
 

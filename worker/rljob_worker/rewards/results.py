@@ -38,4 +38,4 @@ class RewardResult:
     """What the first reward took for the answer of a row, by position; None where it found none or was missed. Rows of
     which it says nothing are not there."""
     steps: Mapping[int, Sequence[Steps]] = field(default_factory=dict)
-    """Of each reward that is spread over steps, by its place: [rows]."""
+    """Steps of each reward that is spread over steps, by its place: [rows]."""

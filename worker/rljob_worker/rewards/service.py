@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 Row = Mapping[str, Any]
 
 SHOWN_CHARACTERS = 200
-"""Of an answer that is an error."""
+"""Characters shown of an answer that is an error."""
 
 
 class ServiceError(RuntimeError):

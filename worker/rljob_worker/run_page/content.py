@@ -14,11 +14,11 @@ from rljob_worker.metrics.tables import flattened
 from rljob_worker.rundir.directory import METRICS, SAMPLES, RunDirectory, RunNote
 
 MAX_POINTS = 1000
-"""Of a curve; longer runs show means of neighbouring steps."""
+"""Points of a curve, at most; longer runs show means of neighbouring steps."""
 MAX_SAMPLES = 1000
 """Rows: those of the newest steps, and of the first."""
 MAX_SAMPLE_CHARACTERS = 4000
-"""Of a prompt or response."""
+"""Characters shown of a prompt or response, at most."""
 
 
 @dataclass(frozen=True, slots=True)

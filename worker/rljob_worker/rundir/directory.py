@@ -90,7 +90,7 @@ class RunNote:
     exit_code: int | None = None
     cause: str = ""
     log: str = ""
-    """Of the process that explains the cause."""
+    """Log of the process that explains the cause."""
     metrics_url: str = ""
     """Where Prometheus finds the lead's pod while the run is alive."""
     doing: str = ""

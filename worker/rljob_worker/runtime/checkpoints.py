@@ -46,7 +46,7 @@ class Checkpoints:
     weights: Mapping[str, StoragePath] = field(default_factory=dict)
     """As `weights_to_load` has it."""
     writing: Background = field(default_factory=lambda: Background("checkpoint"))
-    """Of the checkpoint before."""
+    """Writing of the checkpoint before."""
 
     def restore(self, opening: Opening) -> GroupState:
         """Load engines and stages; or the weights of another run when this one begins."""

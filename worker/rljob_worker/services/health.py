@@ -14,7 +14,7 @@ LOOK_SECONDS = 0.25
 """Between two looks while an application is not healthy."""
 
 CALM_SECONDS = 2.0
-"""The same while all are."""
+"""Seconds between two looks while all applications are healthy."""
 
 SILENCE_SECONDS = 60.0
 """How long Ray Serve may not say how they are: its controller starts again by itself, and requests go on meanwhile."""

@@ -25,10 +25,10 @@ from rljob_worker.users_code.function import load_value
 LOOPBACK = "127.0.0.1"
 
 LOGGING = {"enable_access_log": False}
-"""Of Ray Serve: a line for every request would fill the run's disk."""
+"""Logging of Ray Serve: a line for every request would fill the run's disk."""
 
 NUM_STARTS = 5
-"""Of Ray, before its own error is the end."""
+"""Attempts to start Ray, before its own error is the end."""
 
 OBJECT_STORE_BYTES = 100 << 20
 """Requests and answers are small; Ray's least is 75 MiB."""

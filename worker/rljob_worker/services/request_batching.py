@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 MOST_REQUESTS = 8
-"""Of one question, so that nobody waits for all the others."""
+"""Requests of one question, at most, so that nobody waits for all the others."""
 
 
 @dataclass(slots=True, eq=False)

@@ -89,7 +89,7 @@ class Assembly:
     num_rounds: int = 0
     num_drawn: int = 0
     num_accepted: int = 0
-    """Of those drawn; what was carried over is not counted again."""
+    """Accepted draws among those drawn; what was carried over is not counted again."""
     num_rejected: Mapping[Outcome, int] = field(default_factory=lambda: dict.fromkeys(REJECTED, 0))
 
     @property

@@ -78,7 +78,7 @@ class StageContext:
     dp_size: int
     copy: Copy = Alone()
     leases: LeaseProtocol | None = None
-    """Of a stage whose ranks take what they draw as leases."""
+    """Leases of a stage whose ranks take what they draw as leases; None for others."""
 
     def counted(self, metrics: Scalars) -> Scalars:
         """What this rank says of its rows: the leader speaks for the copy, times are every rank's own."""
@@ -146,7 +146,7 @@ class Resources:
     rewards: Mapping[str, RewardRunner] = field(default_factory=dict)
     """By policy; none on ranks that leave rewards to the leader of their copy."""
     meshes: Mapping[Mesh, ProcessMesh] = field(default_factory=dict)
-    """Of every engine and stage of the group."""
+    """Meshes of every engine and stage of the group."""
     base_models: Mapping[str, ScoringEngine] = field(default_factory=dict)
     """By model: what scores with the model under an adapter of another."""
 

@@ -11,9 +11,9 @@ from rljob_worker.batch import Batch, Column
 from rljob_worker.trajectories import Trajectories
 
 NUM_ROWS = 2
-"""Of each step: the last rows of its first trajectories."""
+"""Rows that are written of each step: the last rows of its first trajectories."""
 MAX_TOKENS = 512
-"""Of each row: its first; two rows take some 50 kB of samples.jsonl."""
+"""Tokens that are written of each row, at most: its first; two rows take some 50 kB of samples.jsonl."""
 _DIGITS = 4
 _TEXTS = "response_ids"
 _NOT_SHOWN = ("prompt_ids", "token_versions")

@@ -14,7 +14,7 @@ from typing import Any, BinaryIO, NamedTuple, Self, cast
 from rljob_worker.storage.bucket import Bucket
 
 PART_BYTES = 16 << 20
-"""Of a multipart upload, which has 10,000 parts at most: files of up to 160 GB."""
+"""Bytes of a part of a multipart upload, which has 10,000 parts at most: files of up to 160 GB."""
 
 PARTS_AT_ONCE = 4
 """So much of a file is in memory on its way."""

@@ -101,15 +101,15 @@ def failure_of(error: Exception, address: Address, url: str) -> OSError:
     there is no bucket, EIO for all others."""
     if isinstance(error, OSError) and error.errno is not None:
         return error
-    words, trouble = words_of(error), error_kind_of(error)
-    if trouble is StoreErrorKind.CHANGED:
+    words, kind = words_of(error), error_kind_of(error)
+    if kind is StoreErrorKind.CHANGED:
         return VersionConflict(url)
-    if trouble is StoreErrorKind.NO_BUCKET:
+    if kind is StoreErrorKind.NO_BUCKET:
         fix = "make it, or correct its name or the address of the store"
         return OSError(errno.ENODEV, f"there is no such bucket ({words}); {fix}", url)
-    if trouble is StoreErrorKind.ABSENT:
+    if kind is StoreErrorKind.ABSENT:
         return FileNotFoundError(errno.ENOENT, f"not there ({words})", url)
-    if trouble is StoreErrorKind.DENIED:
+    if kind is StoreErrorKind.DENIED:
         return PermissionError(errno.EACCES, f"the store refuses: {words}; {needed(address)}", url)
     return OSError(errno.EIO, f"the store did not do it: {words}", url)
 

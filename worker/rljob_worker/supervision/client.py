@@ -20,7 +20,7 @@ from rljob_worker.supervision.secret import NONCE_BYTES, Foreign, Seals
 from rljob_worker.supervision.stream import FrameStream
 
 MAX_MESSAGE_BYTES = 16 << 20
-"""Of what host 0 says: the book of 65,536 hosts is 2 MB."""
+"""Bytes of a message of host 0, at most: the book of 65,536 hosts is 2 MB."""
 CONNECT_SECONDS = 10.0
 RETRY_SECONDS = 1.0
 """From one call to the next, more or less: a thousand hosts do not call at once."""

@@ -26,7 +26,7 @@ OTHER_TOKEN = b"another token"
 """The answer to a caller that was turned away."""
 
 MAX_CALL_BYTES = 1 << 20
-"""Of what a host says."""
+"""Bytes of a message of a host, at most."""
 HELLO_SECONDS = 10.0
 """How long a caller may take to say who it is."""
 MAX_UNKNOWN = 4096

@@ -37,7 +37,7 @@ class Orders:
     hello: Hello
     run_dir: str
     home: str
-    """Of checkpoints; empty: the run directory."""
+    """Home of checkpoints; empty: the run directory."""
     code: str
     commands: Commands
     seconds: float

@@ -28,10 +28,10 @@ class Membership:
     host: int
     num_hosts: int
     address: str
-    """Of host 0: a name or an address."""
+    """Address of host 0: a name or an address."""
     port: int
     names: tuple[str, ...] = ()
-    """Of all hosts, where they are known before they come."""
+    """Names of all hosts, where they are known before they come."""
     source: str = ""
     """Who has said how many there are."""
 

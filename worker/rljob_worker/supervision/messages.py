@@ -19,7 +19,7 @@ class Hello(_Message, frozen=True):
     name: str
     """The machine's own."""
     version: str
-    """Of rljob."""
+    """Version of rljob."""
     job: str
     sections: dict[str, str]
     """By section of the spec: a digest."""

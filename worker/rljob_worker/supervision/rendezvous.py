@@ -21,7 +21,7 @@ SETTLE_SECONDS = 3.0
 REPORT_EVERY_SECONDS = 15.0
 TICK_SECONDS = 0.25
 LATECOMERS_SECONDS = 60.0
-"""Of a job that ends before the hosts have met: how long those who come are still notified why, at most."""
+"""How long, at most, those who come to a job that ended before the hosts met are still notified why."""
 GOODBYE_SECONDS = 10.0
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from rljob_worker.tiny.problems import WordProblem, stories, terse
 
 BARE_SHARE = 0.4
-"""Of poor answers: numbers without their working, as the base model gives them mostly."""
+"""Share of poor answers that are bare: numbers without their working, as the base model gives them mostly."""
 
 MAX_SLIP = 4
 

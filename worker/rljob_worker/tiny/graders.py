@@ -45,7 +45,7 @@ REWARD_MODEL, JUDGE = "reward-model", "judge"
 _VERSION = 3
 
 FINE_TUNING = Pretraining(steps=120, learning_rate=1e-3)
-"""Of both."""
+"""Fine-tuning settings of both graders."""
 
 
 def provide_graders(directory: Path, seed: int, threads: int) -> None:

@@ -30,7 +30,7 @@ class TensorPiece(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_f
     name: str
     dtype: str
     shape: tuple[Count, ...]
-    """Of the whole tensor."""
+    """Shape of the whole tensor."""
     start: Count
     """Its first byte in the tensor."""
     num_bytes: Count

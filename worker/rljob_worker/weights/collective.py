@@ -76,7 +76,7 @@ class CollectiveSender:
         self._join, self._make_slots = join, slots
         self._broadcast_group: BroadcastGroup | None = None
         self._slots: Slots | None = None
-        """Of the version before, which has left them."""
+        """Slots of the version before, which has left them."""
 
     def open(self, meeting: str) -> None:
         self._broadcast_group = self._join(meeting)

@@ -16,7 +16,7 @@ from rljob_api.pipeline.meshes import (
 from rljob_api.vocabulary.problem import Problem
 
 MAX_ROWS = 2**62
-"""Of which each trajectory may have a few."""
+"""Rows of all steps of a job, at most; each trajectory may have a few rows."""
 
 
 def check_mini_batches(subject: Subject) -> Iterator[Problem]:

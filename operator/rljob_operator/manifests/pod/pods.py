@@ -19,7 +19,7 @@ from rljob_operator.manifests.pod.volumes import mounted_volumes
 ANYWHERE = Placement()
 
 WITHOUT_RIGHTS = {"restartPolicy": "Never", "automountServiceAccountToken": False, "enableServiceLinks": False}
-"""Of every pod: the operator makes another where one ends, and none knows of the API server."""
+"""Fields of every pod's spec: the operator makes another where one ends, and none knows of the API server."""
 
 
 def pods(context: JobContext, attempt: int, *, placements: Mapping[str, Placement] | None = None) -> list[Manifest]:

@@ -55,7 +55,7 @@ PLACES = 1024
 the cores rather than wait for ever."""
 
 PORT_STORE, PORT_DASHBOARD, PORT_AGENT = 6379, 8265, 52365
-"""Of Ray: the cluster's state, what KubeRay asks, and what a pod says of itself."""
+"""Ports of Ray: the cluster's state, what KubeRay asks, and what a pod says of itself."""
 
 
 def ray_services(

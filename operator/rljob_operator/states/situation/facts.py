@@ -39,7 +39,7 @@ class Stuck:
 
     container: str
     reason: Reason
-    """Of a condition."""
+    """Reason for a condition of the job."""
     message: str
 
 
@@ -54,7 +54,7 @@ class PodFacts:
     service: str = ""
     """The service that it serves.  Empty: it is one of a gang."""
     start: int = 0
-    """Of the service, by number."""
+    """Number of the service's start."""
     kind: Server = "Pod"
     """What it is for the cluster: a RayService stands for the pods that KubeRay makes of it."""
     plan_hash: str = ""
@@ -83,7 +83,7 @@ class PodFacts:
     """How its data buffer last ended, when that was started again."""
     stuck: Stuck | None = None
     says: str = ""
-    """Of a RayService: how the application in it is that does not answer."""
+    """For a RayService: how the application in it is that does not answer."""
     unschedulable: str = ""
     """Why the scheduler has no node for it."""
     disruption: str = ""

@@ -26,7 +26,7 @@ class Sheet:
 
     title: str
     headers: tuple[str, ...]
-    """Of the columns; empty where they speak for themselves."""
+    """Headers of the columns; empty where they speak for themselves."""
     rows: tuple[tuple[str, ...], ...]
 
     def lines(self, width: int) -> list[str]:

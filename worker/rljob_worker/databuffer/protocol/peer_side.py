@@ -120,9 +120,9 @@ class LeaseAsked(Message, frozen=True):
     stage: str
     step: int
     number: int
-    """Of the round in its step, from 0."""
+    """Number of the round in its step, from 0."""
     num_leases: int
-    """Of the round, as every generator knows."""
+    """Leases of the round, as every generator knows."""
     generator: int
     hops: int = 0
     """Owners that had none left."""

@@ -86,7 +86,7 @@ class SealRows(WorkerCall, frozen=True, kw_only=True):
     edge: str
     step: int
     offset: int
-    """Of the room that it was given."""
+    """Offset of the room that it was given."""
     contents: Contents
 
 
@@ -176,9 +176,9 @@ class TakeLease(WaitingCall, frozen=True, kw_only=True):
     stage: str
     step: int
     number: int
-    """Of the round in its step, from 0."""
+    """Number of the round in its step, from 0."""
     num_leases: int
-    """Of the round, as every generator knows."""
+    """Leases of the round, as every generator knows."""
 
 
 class TellOutcomes(WorkerCall, frozen=True, kw_only=True):

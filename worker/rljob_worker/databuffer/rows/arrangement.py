@@ -21,7 +21,7 @@ from rljob_worker.row_index import INDEX_COLUMNS, RowIndex, row_number
 Int64 = NDArray[np.int64]
 
 MAX_BYTES = 1 << 50
-"""Of a column of a share from one host: sums over columns and hosts stay within 63 bits."""
+"""Bytes of a column of a share from one host, at most: sums over columns and hosts stay within 63 bits."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -44,12 +44,12 @@ if TYPE_CHECKING:
 READING = (flight.FlightMethod.LIST_FLIGHTS, flight.FlightMethod.GET_FLIGHT_INFO, flight.FlightMethod.DO_GET)
 """What a client may call that is not a host of the job."""
 MAX_STREAMS = 64
-"""Of one host: twice what a data buffer reads at once."""
+"""Streams to one host, at most: twice what a data buffer reads at once."""
 MAX_READERS = 4
 SHUTDOWN_SECONDS = 5.0
 MAX_TICKET_BYTES = 64 << 10
 SHOWN_CHARACTERS = 40
-"""Of an action that is none."""
+"""Characters shown of the name of an action that does not exist."""
 
 Action = Callable[[Caller, memoryview], bytes]
 

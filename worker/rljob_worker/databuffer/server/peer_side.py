@@ -40,7 +40,7 @@ class PeerSide:
 
     here: Host
     first_worker: int
-    """Of this host's group, among the workers of all groups."""
+    """Number of the first worker of this host's group, among the workers of all groups."""
     monitor: Monitor
     links: Links
     worker_statuses: WorkerStatuses

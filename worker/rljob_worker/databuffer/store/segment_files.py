@@ -32,7 +32,7 @@ PAGE_BYTES = 4096
 Bytes = NDArray[np.uint8]
 
 MAP_FIXED, MAP_NORESERVE = 0x10, 0x4000
-"""Of <sys/mman.h>, of x86-64 and Arm, as the system writes them."""
+"""Flags of <sys/mman.h> on x86-64 and Arm, as the system writes them."""
 
 
 class Allocator:

@@ -20,7 +20,7 @@ class Versions:
     """Those that are kept on this host, of one source."""
 
     name: str
-    """Of the edge, for messages."""
+    """Name of the edge, for messages."""
     most: int
     """Versions that exist at once, of the plan."""
     is_store: bool

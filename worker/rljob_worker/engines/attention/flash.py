@@ -19,7 +19,7 @@ from rljob_worker.gather import offsets_of
 Kernel = Callable[..., torch.Tensor]
 
 _CAPABILITY = (8, 0)
-"""Of the oldest devices that it is for."""
+"""CUDA compute capability of the oldest devices that the kernel is for."""
 _DTYPES = (torch.bfloat16, torch.float16)
 _WIDEST_HEAD = 256
 

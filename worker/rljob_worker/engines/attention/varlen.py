@@ -84,7 +84,7 @@ class PackedLayout:
     rectangles: tuple[tuple[int, int], ...]
     """(rows, length) of each rectangle; their slots follow one another."""
     flash: FlashRows | None = None
-    """The same rows without padding, on devices that have a kernel for them."""
+    """Layout of the rows without padding, on devices that have a kernel for them."""
 
     @staticmethod
     def build(sequences: Indices, lengths: Indices, num_tokens: int, device: torch.device) -> PackedLayout:

@@ -17,7 +17,7 @@ from rljob_worker.engines.router import routers
 from rljob_worker.errors import InvalidJob
 
 VARIANTS = 64
-"""Of one function: kinds of layers, of passes and of models. Torch keeps 8, and what comes later is not compiled."""
+"""Compiled variants of a function (by layer, pass and model). Torch keeps 8, and what comes later is not compiled."""
 
 
 def compile_layers(model: torch.nn.Module) -> None:

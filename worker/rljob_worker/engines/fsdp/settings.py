@@ -21,10 +21,10 @@ class TrainSettings:
     """Sampling temperature: logits are divided by it in every log-prob and entropy."""
     tokens_per_micro_batch: int = 16384
     precision: str = "Float32"
-    """Of forward and backward: Float32, BFloat16 (weights and optimizer stay float32) or Float64."""
+    """Number format of forward and backward: Float32, BFloat16 (weights and optimizer stay float32) or Float64."""
     trainable: bool = True
     seed: int = 0
-    """Of the job: an adapter begins as a function of it."""
+    """Seed of the job: an adapter begins as a function of it."""
     learning_rate: float = 1e-6
     schedule: str = "Constant"
     warmup_steps: int = 0
@@ -46,7 +46,7 @@ class TrainSettings:
     compile: bool = False
     """Whether layers are compiled: see `compiling`."""
     router_aux_loss_coefficient: float | None = None
-    """Of what an uneven load of experts costs; None: as the model's config has it."""
+    """Weight in the loss of what an uneven load of experts costs; None: as the model's config has it."""
     follows_routes: bool = False
     """Whether tokens go to the experts that the batch says, in log-probs and updates."""
     min_unit_bytes: int = MIN_UNIT_BYTES

@@ -23,7 +23,7 @@ class StepMicroBatch:
     rows: MicroBatch | None
     """Until the backward pass is made."""
     indices: np.ndarray | None
-    """Of the rows in the batch; None of a placeholder."""
+    """Indices of the rows in the batch; None for a placeholder."""
     end: torch.Tensor | None
     """What the backward pass begins with: a loss, or what the next stage got. Until it is made."""
     outputs: Outputs | None = None

@@ -33,7 +33,7 @@ class Woven:
     sources: tuple[str, ...]
     """What files call the modules that have them."""
     runs: tuple[int, ...] = (1,)
-    """Of each, how many rows at a time."""
+    """How many rows at a time come from each source."""
 
     def rows_of(self, source: int, here: slice) -> tuple[slice, Indices]:
         """Among some rows of the whole matrix those from one source: which rows of it, and where among `here`."""

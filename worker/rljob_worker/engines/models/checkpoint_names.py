@@ -21,7 +21,7 @@ from rljob_worker.engines.parallel.split import UNSPLIT, Split
 Named = tuple[str, torch.Tensor]
 
 _EXPERT_WEIGHTS = {".experts.gate_up_proj": ("gate_proj", "up_proj"), ".experts.down_proj": ("down_proj",)}
-"""Of one expert, one under the other, by how the parameter's name ends."""
+"""Matrices of one expert, one under the other, by how the parameter's name ends."""
 
 
 @dataclass(frozen=True, slots=True)

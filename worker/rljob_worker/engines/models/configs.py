@@ -15,7 +15,7 @@ from rljob_worker.engines.models.families import require_known_family
 from rljob_worker.errors import InvalidJob
 
 WHAT_CONFIGS_RAISE = (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
-"""Of what is wrong in a config.json transformers finds some, and stumbles over the rest."""
+"""What a wrong config.json raises: transformers finds some mistakes, and stumbles over the rest."""
 
 
 def config_error_reason(error: Exception) -> str:

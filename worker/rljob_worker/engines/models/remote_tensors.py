@@ -41,7 +41,7 @@ class RemoteTensor:
     dtype: torch.dtype
     shape: tuple[int, ...]
     start: int
-    """Of its first byte in the file."""
+    """Offset of its first byte in the file."""
 
     def get_shape(self) -> tuple[int, ...]:
         return self.shape
@@ -71,7 +71,7 @@ class RemoteTensors:
     file: ObjectPath
     header: Mapping[str, Any]
     begin: int
-    """Of the tensors, behind the header."""
+    """Offset in the file where the tensors begin, behind the header."""
 
     @staticmethod
     def open(file: ObjectPath) -> RemoteTensors:

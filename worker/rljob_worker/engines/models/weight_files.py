@@ -24,7 +24,7 @@ from rljob_worker.errors import BadData, InvalidJob
 from rljob_worker.storage.paths import StoragePath
 
 _FORMATS = ("F64", "F32", "F16", "BF16")
-"""Of numbers that are what they say: codes of quantized weights would be read as weights."""
+"""Formats of numbers that are what they say: codes of quantized weights would be read as weights."""
 _ALWAYS_COMPUTED = re.compile(r"rotary_emb\.inv_freq$|\battn\.(masked_)?bias$")
 """What old files hold of buffers."""
 
@@ -168,7 +168,7 @@ class Matched:
 
     files: WeightFiles
     names: Mapping[str, Sequence[str]]
-    """Of the tensors in the files, by parameter: of its parts in order."""
+    """Names of the tensors in the files, by parameter: those of its parts in order."""
     parts_of: Callable[[str, torch.Tensor], Iterator[TensorPart]]
 
     def fill(self, parameters: Mapping[str, torch.Tensor]) -> None:

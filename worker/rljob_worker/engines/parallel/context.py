@@ -68,7 +68,7 @@ class SplitTokens:
 
     sharing: Sharing
     num_tokens: int
-    """Of the pack."""
+    """Tokens of the pack."""
 
     @property
     def num_own(self) -> int:
@@ -117,7 +117,7 @@ class Places:
     mine: Indices
     """[own] what of the list is this rank's."""
     most: int
-    """Of what any rank has."""
+    """The most elements of the list that any rank has."""
     slots: Indices
     """[places] where each is among what all ranks have, `most` apiece."""
 
@@ -164,7 +164,7 @@ class SplitHeads:
     """An attention layout for tokens that are spread over a group: each rank computes some heads of whole rows."""
 
     whole: AttentionLayout
-    """Of the pack, pads included."""
+    """Layout of the whole pack, pads included."""
     group: dist.ProcessGroup
 
     def attend(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, formula: Formula) -> torch.Tensor:

@@ -72,7 +72,7 @@ class Split:
 
 
 UNSPLIT = Split()
-"""Of a rank that has all parameters whole."""
+"""Split of a rank that has all parameters whole."""
 
 
 def may_split_columns(name: str) -> bool:

@@ -61,7 +61,7 @@ class GangEnd:
     """The process that explains the code, such as `worker train-0-1`; empty when nobody failed."""
     words: LastWords | None = None
     log: str = ""
-    """Of that process."""
+    """Log of the process that explains the code."""
     lost_machine: bool = False
     """A machine is gone, and with it all further attempts on these."""
 

@@ -55,7 +55,7 @@ class RunProgress:
     records: list[Record] = field(default_factory=list)
     total_steps: int = 0
     stages: tuple[str, ...] = ()
-    """Of the plan."""
+    """Stages of the plan."""
 
     @property
     def step(self) -> int:

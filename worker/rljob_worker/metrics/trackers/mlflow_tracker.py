@@ -14,9 +14,9 @@ from rljob_worker.metrics.trackers.tracker import TrackedRun
 EXPERIMENT = "rljob"
 """Where MLFLOW_EXPERIMENT_NAME names none."""
 MAX_METRICS, MAX_PARAMETERS = 1000, 100
-"""Of one request, by MLflow's API."""
+"""Metrics and parameters of one request, at most, by MLflow's API."""
 MAX_VALUE_CHARACTERS = 500
-"""Of a parameter; servers of all versions take as many."""
+"""Characters of a parameter's value, at most; servers of all versions take as many."""
 
 
 class MLflowTracker:

@@ -39,7 +39,7 @@ class StepJudge:
     keeps_checkpoints: bool
     stop_requested: Callable[[], bool]
     write_timeline: Callable[[int], None]
-    """Of a step that was profiled, once all have reported it; raises nothing."""
+    """Writes the timeline of a step that was profiled, once all have reported it; raises nothing."""
     verdict: Verdict = field(default_factory=Verdict)
     """The latest."""
     committing: Background = field(default_factory=lambda: Background("commit"))

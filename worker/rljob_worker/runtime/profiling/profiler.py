@@ -52,10 +52,10 @@ class Profiler:
     steps: Collection[int]
     run_dir: Path
     name: str
-    """Of this worker in the names of files: `train-0`."""
+    """Name of this worker in the names of files: `train-0`."""
     figures: StepFigures
     instruments: Sequence[MakeInstrument]
-    """Of whole steps."""
+    """Instruments of whole steps."""
     stages: Mapping[str, Sequence[MakeInstrument]] = field(default_factory=dict)
     """Instruments of single stages."""
 

@@ -16,7 +16,7 @@ class StageTensor:
     """A tensor that one stage has."""
 
     shape: tuple[int, ...]
-    """Of all of it."""
+    """Shape of the whole tensor."""
     stage: int
 
 

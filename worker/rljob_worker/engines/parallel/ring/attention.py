@@ -40,7 +40,7 @@ class RingLayout:
 
     group: dist.ProcessGroup
     tokens: tuple[Tokens, ...]
-    """Of each rank."""
+    """Tokens of each rank."""
     on_device: torch.Tensor
     """[ranks, 3, tokens of one] the same: places, ends, positions."""
 

@@ -38,9 +38,9 @@ from rljob_worker.engines.rollout.transformers.static_steps import StaticSteps
 from rljob_worker.engines.router import Routing
 
 PREFILL_TOKENS = 16384
-"""Of prompts that one forward computes."""
+"""Prompt tokens that one forward computes, at most."""
 _HELD_SHARE = 4
-"""Of the cache's room, rows may hold one in this many tokens between their turns."""
+"""Rows may hold one in this many tokens of the cache's room between their turns."""
 _SHRINK_SHARE = 16
 """Finished rows leave once they are one in this many: moving rows costs less than a step over them."""
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from vllm.outputs import RequestOutput
 
 _NAME_BITS = 48
-"""Of a name that no other copy of the machine has, of this job or another; a float64 holds it."""
+"""Random bits of a name that no other copy of the machine has, of this job or another; a float64 holds it."""
 
 
 def executor_of(mesh: ProcessMesh, device: torch.device) -> type[ExecutorWithExternalLauncher]:

@@ -46,7 +46,7 @@ _IN_STEPS, _AT_THE_END = RequestOutputKind.DELTA, RequestOutputKind.FINAL_ONLY
 tiny model; else once."""
 
 _SLEEP_LEVELS: dict[Depth, int] = {"Cache": 1, "Weights": 2}
-"""Of vLLM: 1 keeps the weights in host memory, 2 drops them too."""
+"""Sleep levels of vLLM: 1 keeps the weights in host memory, 2 drops them too."""
 _WEIGHTS, _CACHE = "weights", "kv_cache"
 """What vLLM calls the parts that wake apart from each other."""
 

@@ -14,7 +14,7 @@ from rljob_worker.errors import InvalidJob
 Start = Callable[..., RolloutEngine]
 
 OLDEST = (0, 32)
-"""Of vLLM's versions the first with all that is called here, parts of which are not its public interface."""
+"""The first version of vLLM with all that is called here, parts of which are not its public interface."""
 
 _REQUIRED = {
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # the engine is driven from this process, step by step

@@ -25,7 +25,7 @@ class Response:
     max_tokens: int
     sampling: Sampling
     stream: int
-    """Of random numbers: see `random_streams`."""
+    """Stream of random numbers: see `random_streams`."""
     first_draw: int
     """See `draw_numbers`: of its first token."""
     stops: StopStrings | None = None

@@ -76,12 +76,12 @@ def test_texts_that_may_be_longer_than_a_model_of_rewards_reads_are_refused():
     models = "models=[{name: actor, path: a}, {name: taste, path: t}]"
     first = "{name: first, run: 'rljob_worker.rewards:exact_match', column: answer}"
 
-    def result(longest):
+    def problems(longest):
         taste = f"{{name: good, run: RewardModel, model: taste, options: {{maxTokens: {longest}}}}}"
         return list(position_problems(make_plan(models, f"rewards=[{first}, {taste}]"), {"t": SHAPE}))
 
-    assert result(512) == []
-    (problem,) = result(513)
+    assert problems(512) == []
+    (problem,) = problems(513)
     assert (problem.path, problem.found) == ("spec.rewards[1].options.maxTokens", "513")
     assert problem.message.startswith("model t reads 512 positions") and problem.fix == "Write 512 or less."
 

@@ -50,7 +50,7 @@ import asyncio
 from ray import serve
 
 from rljob_api.catalogue.services import RewardModelOptions
-from rljob_worker.services.models.reward_model import RewardModel
+from rljob_worker.services.models.reward_model import ServedRewardModel
 
 
 @serve.deployment(max_ongoing_requests=64)

@@ -20,7 +20,6 @@ LONG = (
     "worker/rljob_worker/tests/test_sample.py",
     "worker/rljob_worker/tests/test_first_step.py",
     "worker/rljob_worker/tests/test_failures.py",
-    "worker/rljob_worker/tests/test_earlier_run.py",
     "worker/rljob_worker/engines/rollout/transformers/tests/test_sleep.py",
     "worker/rljob_worker/engines/tests/test_compiling.py",
 )

@@ -187,9 +187,7 @@ def test_a_word_may_be_allowed_in_a_room_and_what_is_below_it() -> None:
 
 
 def test_names_of_modules_and_packages_are_held_to_the_words_too() -> None:
-    assert list(banned_module_names("rljob_worker.stages.kept")) == [
-        "rljob_worker.stages.kept: rename the module kept"
-    ]
+    assert list(banned_module_names("rljob_worker.stages.kept")) == ["rljob_worker.stages.kept: rename the module kept"]
     assert list(banned_module_names("rljob_worker.seat_map.x")) == [
         "rljob_worker.seat_map.x: seat_map: another word for seat"
     ]

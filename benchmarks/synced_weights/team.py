@@ -120,7 +120,7 @@ def measure(
 @contextmanager
 def _gang(plan: Plan, directory: Path) -> Iterator[Gang]:
     """Broadcasts need no data buffers."""
-    if plan.weights[0].transport == "CollectiveTransport":
+    if plan.weights[0].transport == "Collective":
         yield Gang(plan, directory)
         return
     with as_processes(plan, directory) as gang:

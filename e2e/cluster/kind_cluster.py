@@ -148,7 +148,7 @@ def host_address(networks: list[dict[str, Any]]) -> str:
 def kind_config(spec: ClusterSpec, run_dir: RunDir) -> dict[str, Any]:
     """One node for the control plane, and those that tests count."""
     return {
-        "kind": "KubeCluster",
+        "kind": "Cluster",
         "apiVersion": "kind.x-k8s.io/v1alpha4",
         "nodes": [{"role": "control-plane"}, *(worker(run_dir, number) for number in spec.nodes)],
         "kubeadmConfigPatches": [yaml.safe_dump(failure_times(spec))],

@@ -79,7 +79,7 @@ def apply_failure_policy(
         return StopJob(as_exit_code(code), cause)
     # What the cluster does to a job is not charged to it, also where the user's own rules do not speak of it.
     rule = _matching((*policy.rules, DISRUPTION), code, frozenset(pod_conditions))
-    if rule is not None and rule.action == "StopJob":
+    if rule is not None and rule.action == "Stop":
         return StopJob(as_exit_code(code), f"{cause}; a rule of failurePolicy stops the job", "Rule")
     if rule is not None and not rule.counted:
         return RestartGang(f"{cause}; not counted, as failurePolicy says", counted=False)

@@ -125,5 +125,5 @@ def weight_transports(
     backend = environment.group_plan.backend
     return {
         "DataBuffer": BufferTransport(client),
-        "CollectiveTransport": CollectiveTransport(environment.attempt, backend, device, deadline),
+        "Collective": CollectiveTransport(environment.attempt, backend, device, deadline),
     }

@@ -39,7 +39,7 @@ def test_a_reward_that_hangs_counts_nothing_and_one_that_raises_ends_the_run(tin
     assert steps_of(run) == [1] and run.metrics[0]["reward/timeouts_total"] >= 1
     assert 'reward "varied" timed out after 1 s on row 4 (source tiny); its reward is 0' in run.logs
     assert 'reward "varied" on row 18 (source tiny)' in run.output
-    assert "LookupError: no idea how good" in run.output and "trouble.py" in run.output
+    assert "LookupError: no idea how good" in run.output and "fault_injection.py" in run.output
     assert "Traceback" not in run.output
 
 

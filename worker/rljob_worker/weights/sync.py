@@ -95,5 +95,5 @@ def _in_process(
     rollout_engines: Mapping[str, RolloutEngine],
 ) -> Iterator[InProcessEndpoint]:
     for edge in plan.weights:
-        if edge.transport == "InProcessEndpoint" and plan.engine(edge.source).group == group:
+        if edge.transport == "InProcess" and plan.engine(edge.source).group == group:
             yield InProcessEndpoint(train_engines[edge.model], rollout_engines[edge.model])

@@ -36,7 +36,7 @@ REFUSED = [
     ({"spec": {"priorityClassName": "high"}}, ".spec.priorityClassName", "spec.scheduling.priorityClassName"),
     ({"metadata": {"name": "me"}}, ".metadata.name", "labels and annotations only"),
     ({"metadata": {"labels": {"rljob.dev/job": "x"}}}, ".metadata.labels", "Choose another label"),
-    (worker(env=[{"name": "RLJOB_PLAN", "value": "x"}]), ".containers[0].env[0].name", "who it is"),
+    (worker(env=[{"name": "RLJOB_PLAN", "value": "x"}]), ".containers[0].env[0].name", "which one it is"),
     (worker(image="mine@sha256:0f"), ".containers[0].image", "NAME@sha256: with 64 digits"),
     ({"spec": {"containers": [{"image": "x"}]}}, ".containers[0]", "has a name"),
     ({"spec": {"containers": [{"name": "data-buffer"}]}}, ".containers[0].name", "initContainers"),
@@ -68,7 +68,7 @@ def test_a_template_may_not_change_what_makes_the_gang(value, path, words):
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("RLJOB_ATTEMPT", "who it is"),
+        ("RLJOB_ATTEMPT", "which one it is"),
         ("RLJOB_FORK_ROOT", "how rljob's processes inform each other"),
         ("RLJOB_FORK_WORKER", "Did you mean RLJOB_FORK_WORKERS?"),
         ("RANK", "a rank of its own"),
@@ -98,7 +98,7 @@ def test_a_services_template_may_change_what_it_runs_on():
     ("fields", "path", "words"),
     [
         ({"name": "worker"}, ".name", "Write service, or give a container of your own another name."),
-        ({"env": [{"name": "RLJOB_PLAN", "value": "x"}]}, ".env[0].name", "who it is"),
+        ({"env": [{"name": "RLJOB_PLAN", "value": "x"}]}, ".env[0].name", "which one it is"),
         ({"image": "mine@sha256:0f"}, ".image", "NAME@sha256: with 64 digits"),
     ],
 )

@@ -75,14 +75,14 @@ def test_a_disruption_does_not_hide_bad_data():
 
 
 def test_rules_of_ones_own_do_not_make_a_disruption_count_unless_they_speak_of_it():
-    others = FailurePolicySpec(max_restarts=0, rules=(FailureRule(on_exit_codes=(70,), action="StopJob"),))
-    counted = FailurePolicySpec(rules=(FailureRule(on_pod_conditions=("DisruptionTarget",), action="RestartGang"),))
+    others = FailurePolicySpec(max_restarts=0, rules=(FailureRule(on_exit_codes=(70,), action="Stop"),))
+    counted = FailurePolicySpec(rules=(FailureRule(on_pod_conditions=("DisruptionTarget",), action="Restart"),))
     assert apply_failure_policy([137], 0, others, ["DisruptionTarget"]).counted is False
     assert apply_failure_policy([137], 0, counted, ["DisruptionTarget"]).counted is True
 
 
 def test_a_stop_says_what_ended_the_job():
-    rule = FailurePolicySpec(rules=(FailureRule(on_exit_codes=(70,), action="StopJob"),))
+    rule = FailurePolicySpec(rules=(FailureRule(on_exit_codes=(70,), action="Stop"),))
     assert apply_failure_policy([65], 0, DEFAULT).because == "ExitCode"
     assert apply_failure_policy([70], 0, rule).because == "Rule"
     assert apply_failure_policy([70], 3, DEFAULT).because == "Restarts"
@@ -92,9 +92,9 @@ def test_the_first_rule_that_matches_decides():
     policy = FailurePolicySpec(
         max_restarts=1,
         rules=(
-            FailureRule(on_exit_codes=(70,), action="StopJob"),
-            FailureRule(on_exit_codes=(74, 75), on_pod_conditions=("Flaky",), action="RestartGang", counted=False),
-            FailureRule(on_exit_codes=(74,), action="RestartGang"),
+            FailureRule(on_exit_codes=(70,), action="Stop"),
+            FailureRule(on_exit_codes=(74, 75), on_pod_conditions=("Flaky",), action="Restart", counted=False),
+            FailureRule(on_exit_codes=(74,), action="Restart"),
         ),
     )
     assert isinstance(apply_failure_policy([70], 0, policy), StopJob)

@@ -96,7 +96,12 @@ def once(error: Exception, original: Callable[..., Any]) -> Callable[..., Any]:
         (producing, "header_of", IndexError("index 7"), r"a->b.* step 1: IndexError\('index 7'\)"),
         (consuming, "arrange", AssertionError("order"), r"edge a->b, step 1: AssertionError\('order'\)"),
         (consuming, "_check_offer", KeyError("score"), r"RowsOffered from host rollout-., edge a->b, step 1: KeyError"),
-        (rows_stream, "place", FloatingPointError("odd"), r"rows of edge a->b, step 1 from host .*FloatingPointError"),
+        (
+            rows_stream,
+            "write_rows",
+            FloatingPointError("odd"),
+            r"rows of edge a->b, step 1 from host .*FloatingPointError",
+        ),
     ],
 )
 def test_a_bug_in_background_work_ends_all_waits_of_all_hosts(

@@ -19,7 +19,7 @@ from rljob_worker.metrics.scalars import merge_all
 from rljob_worker.rewards.tests.in_process import RewardsHere
 from rljob_worker.stages.sample import Sample, numbered, with_versions
 from rljob_worker.stages.stage import Resources, StageContext
-from rljob_worker.stages.tests.test_deal import Owner
+from rljob_worker.stages.tests.test_draw_assignment import Owner
 
 WARM_UP = "algorithm={name: PPO, groupSize: 4, sampling: {dynamic: true, oversampling: 2.5}, critic: {warmupSteps: 3}}"
 DAPO = "algorithm={name: DAPO, groupSize: 4, sampling: {maxRounds: 4}}"

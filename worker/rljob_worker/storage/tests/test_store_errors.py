@@ -100,8 +100,14 @@ class AlreadyExistsError(Exception):
 @pytest.mark.parametrize(
     ("error", "kind", "number", "words", "for_good"),
     [
-        (RuntimeError(ANSWER.format("412 Precondition Failed: ")), VersionConflict, errno.EEXIST, "else", False),
-        (AlreadyExistsError("Object at location file exists"), VersionConflict, errno.EEXIST, "somebody else", False),
+        (
+            RuntimeError(ANSWER.format("412 Precondition Failed: ")),
+            VersionConflict, errno.EEXIST, "somebody else", False,
+        ),
+        (
+            AlreadyExistsError("Object at location file already exists"),
+            VersionConflict, errno.EEXIST, "somebody else", False,
+        ),
         (
             FileNotFoundError(ANSWER.format("404 Not Found: <Code>NoSuchKey</Code>")),
             FileNotFoundError, errno.ENOENT, "not there (404 Not Found (NoSuchKey))", False,

@@ -32,7 +32,7 @@ def test_a_range_has_its_numbers_each_as_wide_as_the_first(first, more, width):
 
 @pytest.mark.parametrize("nodes", ["", "gpu[1-", "gpu[]", "gpu[a-b]", "gpu1]", "a,,b", "gpu[1-3]]"])
 def test_what_is_no_list_is_refused(nodes):
-    with pytest.raises(InvalidJob, match="no list of nodes"):
+    with pytest.raises(InvalidJob, match="not a list of nodes"):
         expanded(nodes)
 
 

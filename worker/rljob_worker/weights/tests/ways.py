@@ -171,7 +171,7 @@ def way(
         if transport == "DataBuffer":
             gang: Gang = stack.enter_context(in_process(plan, directory))
             transports = {place: {transport: BufferTransport(gang.client(*place))} for place in ranks}
-        if transport == "CollectiveTransport":
+        if transport == "Collective":
             collective = CollectiveTransport(1, "gloo", torch.device("cpu"), seconds, slot_bytes=4096)
             transports = {place: {transport: collective} for place in ranks}
         store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)

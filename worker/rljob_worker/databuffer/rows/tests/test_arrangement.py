@@ -61,8 +61,8 @@ LONG = 1 << 50
         ({"num_tokens": [LONG, 1]}, "num_tokens has more bytes than any host"),
         ({"more": b"1234567"}, "a header of 71 bytes, where a row has 32"),
         ({"more": b"12345678"}, "a header of 72 bytes, where a row has 32"),
-        ({"tail": (-1,)}, "no column is like ids: Kind"),
-        ({"storage": "O"}, "no column is like ids: Kind"),
+        ({"tail": (-1,)}, "no column is like ids: ColumnKind"),
+        ({"storage": "O"}, "no column is like ids: ColumnKind"),
     ],
 )
 def test_a_header_that_cannot_be_so_is_malformed(lies, words):

@@ -53,10 +53,10 @@ def tiers_of(file: str, marks: Sequence[str], testpaths: Sequence[str]) -> list[
 
 def part_of(text: str) -> slice:
     """`3/8`: every eighth test, from the third. Raises UsageError for anything else."""
-    fullmatch = PART.fullmatch(text)
-    if not fullmatch or int(fullmatch[1]) > int(fullmatch[2]):
+    match = PART.fullmatch(text)
+    if not match or int(match[1]) > int(match[2]):
         raise pytest.UsageError(f"--part {text}: not K/N with 1 <= K <= N, such as 3/8")
-    return slice(int(fullmatch[1]) - 1, None, int(fullmatch[2]))
+    return slice(int(match[1]) - 1, None, int(match[2]))
 
 
 def _runs(config: pytest.Config, tier: str) -> bool:

@@ -52,8 +52,8 @@ _POD_NAME = re.compile(r"(.+)-a([0-9]{1,18})")  # people may make pods, too, and
 
 def parse_pod_name(name: str) -> PodName | None:
     """The reverse of `pod_name`; None for what is not a pod's name of ours."""
-    fullmatch = _POD_NAME.fullmatch(name)
-    return None if fullmatch is None else PodName(fullmatch[1], int(fullmatch[2]))
+    match = _POD_NAME.fullmatch(name)
+    return None if match is None else PodName(match[1], int(match[2]))
 
 
 def pod_group_name(job: str, attempt: int) -> str:
@@ -100,8 +100,8 @@ _SERVICE_POD_NAME = re.compile(r".+-([a-z][a-z0-9.]*)-r([0-9]{1,18})")
 
 def parse_service_pod_name(name: str) -> ServicePodName | None:
     """The reverse of `service_pod_name`; None for what is not a service's pod."""
-    fullmatch = _SERVICE_POD_NAME.fullmatch(name)
-    return None if fullmatch is None else ServicePodName(fullmatch[1].replace(".", "_"), int(fullmatch[2]))
+    match = _SERVICE_POD_NAME.fullmatch(name)
+    return None if match is None else ServicePodName(match[1].replace(".", "_"), int(match[2]))
 
 
 _RAY_SERVICE_NAME = re.compile(r".+-r([0-9]{1,18})")
@@ -117,8 +117,8 @@ def ray_service_name(job: str, service: str, start: int) -> str:
 
 def parse_ray_service_name(name: str) -> int | None:
     """The start in the name of a RayService; None for what is none of ours."""
-    fullmatch = _RAY_SERVICE_NAME.fullmatch(name)
-    return None if fullmatch is None else int(fullmatch[1])
+    match = _RAY_SERVICE_NAME.fullmatch(name)
+    return None if match is None else int(match[1])
 
 
 def service_pod_set(service: str) -> str:

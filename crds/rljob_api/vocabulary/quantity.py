@@ -42,10 +42,10 @@ _SUFFIXES = {
 def amount(quantity: str | int | float) -> Decimal:
     """Any Kubernetes quantity as a number: `500m` is 0.5, `100u` 0.0001, `2Gi` 2147483648.  ValueError for anything
     else, and for one beyond what Kubernetes counts."""
-    fullmatch = _AMOUNT.fullmatch(str(quantity))
-    if fullmatch is None:
+    match = _AMOUNT.fullmatch(str(quantity))
+    if match is None:
         raise ValueError(f"{quantity!r} is not a quantity; write it as 500m, 2 or 16Gi")
-    number, exponent, suffix = fullmatch.groups()
+    number, exponent, suffix = match.groups()
     value = Decimal(number + (exponent or "")) * _SUFFIXES[suffix or ""]
     if abs(value) > LARGEST:
         raise ValueError(f"{quantity!r} is beyond {LARGEST}, the largest number in a quantity")

@@ -97,8 +97,8 @@ def facts_of_metadata(pod: Object) -> PodFacts:
 
 def _said_seconds(said: Any) -> int | None:
     """As many as an annotation says; at least one, for none would be a deletion by force."""
-    fullmatch = re.fullmatch("[0-9]{1,9}", text_value(said))
-    return None if fullmatch is None else max(1, int(fullmatch[0]))
+    match = re.fullmatch("[0-9]{1,9}", text_value(said))
+    return None if match is None else max(1, int(match[0]))
 
 
 def finalizers_of(metadata: Object) -> tuple[str, ...]:

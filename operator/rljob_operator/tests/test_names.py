@@ -22,9 +22,9 @@ def test_host_names_are_dns_labels(pod):
 
 @given(PODS)
 def test_a_pods_name_says_which_it_is_so_no_two_share_one(pod):
-    fullmatch = re.fullmatch(r"(.+)-([a-z0-9]+)-(\d+)-a(\d+)", names.pod_name(*pod))
-    assert fullmatch is not None
-    job, group, host, attempt = fullmatch.groups()
+    match = re.fullmatch(r"(.+)-([a-z0-9]+)-(\d+)-a(\d+)", names.pod_name(*pod))
+    assert match is not None
+    job, group, host, attempt = match.groups()
     assert (job, group, int(host), int(attempt)) == pod
 
 

@@ -132,7 +132,7 @@ def test_drained_pod_has_time_for_a_checkpoint_of_the_gang(world: World) -> None
 
 
 @pytest.mark.parametrize(
-    ("last", "told"),
+    ("last", "reported"),
     [
         (disrupted(ended(76), "EvictionByEvictionAPI"), ("PodDisrupted", "EvictionByEvictionAPI", 76, 0)),
         (disrupted(running(), "PreemptionByScheduler"), ("PodDisrupted", "PreemptionByScheduler", 75, 0)),

@@ -44,10 +44,10 @@ def _names(part: str, nodes: str) -> Iterator[str]:
 def _numbers(text: str, nodes: str) -> Iterator[str]:
     """`01-03,7` as 01 02 03 7: as wide as the first of a range is written."""
     for word in text.split(","):
-        fullmatch = _RANGE.fullmatch(word)
-        if fullmatch is None:
+        match = _RANGE.fullmatch(word)
+        if match is None:
             raise _malformed(nodes)
-        first, last = fullmatch[1], fullmatch[2] or fullmatch[1]
+        first, last = match[1], match[2] or match[1]
         for number in range(int(first), int(last) + 1):
             yield str(number).zfill(len(first))
 

@@ -84,7 +84,7 @@ def test_without_the_driver_there_is_no_device():
 
 
 @pytest.mark.parametrize(
-    ("visible", "found"),
+    ("visible", "result"),
     # train takes 2 x 2, rollout what is left of 2
     [("0", "only 1 CUDA device for a pod of worker group train, which wants 2"),
      ("0,1,-1,3,4,5", "no CUDA device for a pod of worker group train, which wants 2"),

@@ -193,7 +193,7 @@ def test_a_contradiction_with_the_rest_of_the_job(overrides, path, words):
 
 
 @pytest.mark.parametrize(
-    ("overrides", "path", "found"),
+    ("overrides", "path", "result"),
     [
         (["algorithm={name: DAPO}", "rewards.0.weight=0"], "spec.algorithm.sampling.dynamic", "true"),
         (["algorithm={name: PPO, sampling: {dynamic: true}}"], "spec.algorithm.sampling.dynamic", "true"),

@@ -116,7 +116,7 @@ def test_copies_are_bounded_once(fields: str, path: str, words: str) -> None:
     [
         ("service: juge", "spec.rewards[0].service", "Did you mean judge?"),
         ("service: judge, url: 'https://a.example'", "spec.rewards[0]", "Keep one of service and url."),
-        ("url: judge", "spec.rewards[0].url", "no address"),
+        ("url: judge", "spec.rewards[0].url", "not the address"),
         ("url: 'https://me:secret@a.example'", "spec.rewards[0].url", "would be in every log"),
         ("url: 'https://a.example', tokenFile: token", "spec.rewards[0].tokenFile", "not absolute"),
         ("url: 'https://a.example', tokenFile: /t, tokenVariable: T", "spec.rewards[0]", "one place"),

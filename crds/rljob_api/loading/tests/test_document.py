@@ -72,7 +72,7 @@ def test_what_cannot_be_printed_has_no_place():
 
 
 @pytest.mark.parametrize(
-    ("text", "found"), [("a: 1\n---\nb: 2\n", "2 documents"), ("", "0 documents"), ("# hi", "0 documents")]
+    ("text", "result"), [("a: 1\n---\nb: 2\n", "2 documents"), ("", "0 documents"), ("# hi", "0 documents")]
 )
 def test_a_file_holds_one_document(text, result):
     (problem,) = read_document(text).problems

@@ -14,7 +14,7 @@ def problems(config, *overrides):
 
 
 @pytest.mark.parametrize(
-    ("path", "value", "found", "fits"),
+    ("path", "value", "result", "fits"),
     [
         ("models[0].adapter", "{rank: 4}", '{"rank": 4}', DENSE),
         ("training.compile", "true", "true", DENSE),

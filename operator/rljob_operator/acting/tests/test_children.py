@@ -160,7 +160,7 @@ def test_a_secret_that_may_not_be_read_is_believed_to_be_ours(cluster: FakeClust
 
 
 @pytest.mark.parametrize(
-    ("found", "wanted", "is_covered"),
+    ("result", "wanted", "is_covered"),
     [
         ({"a": 1, "b": 2}, {"a": 1}, True),
         ({"a": 1}, {"a": 2}, False),

@@ -202,7 +202,7 @@ def test_a_queue_alone_is_no_ceiling_over_pods():
 
 
 @pytest.mark.parametrize(
-    ("queues", "scheduling", "labels", "found"),
+    ("queues", "scheduling", "labels", "result"),
     [
         ({}, {}, {}, []),
         ({"required": True, "default": "main"}, {}, {}, []),

@@ -178,7 +178,7 @@ def test_a_shell_completes_what_it_is_given(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("words", "found"),
+    ("words", "result"),
     [
         (["new", "--example", "custom-"], ["custom-algorithm", "custom-filter", "custom-stage"]),
         (["samples", "su"], ["sums"]),

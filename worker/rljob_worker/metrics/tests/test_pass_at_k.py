@@ -12,13 +12,13 @@ from rljob_worker.metrics.pass_at_k import maj_at_k, pass_at_k, sizes
 RIGHT = np.array([[0, 0, 0, 0], [0, 1, 0, 0], [1, 1, 0, 1]], bool)
 
 
-@pytest.mark.parametrize(("n", "found"), [(1, [1]), (2, [1, 2]), (6, [1, 2, 4, 6]), (8, [1, 2, 4, 8])])
+@pytest.mark.parametrize(("n", "result"), [(1, [1]), (2, [1, 2]), (6, [1, 2, 4, 6]), (8, [1, 2, 4, 8])])
 def test_powers_of_two_and_all(n, result):
     assert sizes(n) == result
 
 
 @pytest.mark.parametrize(
-    ("k", "found"),
+    ("k", "result"),
     [
         (1, [0, 1 / 4, 3 / 4]),
         # 1 right of 4: of 6 pairs the 3 without it fail; 3 right of 4: no pair has none

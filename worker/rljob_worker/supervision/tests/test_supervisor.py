@@ -148,7 +148,7 @@ def test_what_the_lead_warns_of_while_it_starts_is_said(run_dir):
 
 
 @pytest.mark.parametrize(
-    ("told", "said", "doing"),
+    ("reported", "said", "doing"),
     [
         (("data: 12 rows, in 0.3 s", "models ..."), "data: 12 rows, in 0.3 s", "models"),
         (("rewards ...", "rewards: in 0.3 s"), "rewards: in 0.3 s", "first step"),

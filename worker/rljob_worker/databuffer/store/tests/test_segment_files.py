@@ -37,7 +37,7 @@ import resource, sys
 from pathlib import Path
 from rljob_worker.databuffer.store.segment_files import SegmentFile, mapped
 resource.setrlimit(getattr(resource, "RLIMIT_" + sys.argv[2]), (4 << 30, 4 << 30))
-places = [Place(Path(sys.argv[1]), 1 << 40)]
+places = [SegmentFile(Path(sys.argv[1]), 1 << 40)]
 written, read = mapped(places, writable=True), mapped(places, writable=False)
 written[-1] = 7
 print(written[-1], read[-1])

@@ -104,7 +104,7 @@ def test_stages_that_are_asked_for_are_traced_in_place_of_the_step(tmp_path):
     assert (len(second.instruments), second.stages) == (0, {"update": []})
 
 
-@pytest.mark.parametrize(("num_workers", "lanes"), [(1, 1), (64, 64), (65, 33), (8192, 64), (100, 50)])
+@pytest.mark.parametrize(("num_workers", "tracks"), [(1, 1), (64, 64), (65, 33), (8192, 64), (100, 50)])
 def test_a_timeline_has_a_bounded_number_of_workers(num_workers, tracks):
     assert sum(has_track(rank, num_workers, ()) for rank in range(num_workers)) == tracks
 

@@ -44,7 +44,7 @@ def work(directory: Path, group: str, rank: int, attempt: int, step: int, room: 
                 rows, result = consume(client, rank, step)
                 seen.write(f"{step} {rows} {result}\n")
                 seen.flush()
-            client.post({"stage": group, "step": step})
+            client.set_status({"stage": group, "step": step})
             report_and_hear(client, directory, group, rank, step)
             step += 1
 

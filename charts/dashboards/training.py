@@ -42,6 +42,16 @@ _POLICY = PanelRow(
             "Nats per token (K3) between what both say of the same tokens: rounding, or a fault.",
             "rljob_mismatch_k3_nats",
         ),
+        Panel(
+            "Staleness",
+            "By how many policy versions the weights that drew a token are behind those that the step begins to train.",
+            "short",
+            (
+                Query(f"max by (rljob) (rljob_staleness_mean_versions{{{JOB}}})", "{{rljob}} mean"),
+                Query(f"max by (rljob) (rljob_staleness_max_versions{{{JOB}}})", "{{rljob}} largest"),
+            ),
+            minimum=0,
+        ),
         gauge("Entropy", "Nats per token; towards 0 the policy stops exploring.", "rljob_policy_entropy_nats"),
         Panel(
             "Clipped tokens",

@@ -61,7 +61,7 @@ def kinds_of_schema(schema: pa.Schema) -> dict[str, ColumnKind]:
 
 
 def columns_of_record(record: pa.RecordBatch, kinds: Mapping[str, ColumnKind]) -> tuple[RowIndex, dict[str, Column]]:
-    """What `record_of` made a record batch of, over the memory of that."""
+    """What `to_record` made a record batch of, over the memory of that."""
     numbers = [numbers_of(record.column(i), "int64") for i in range(len(INDEX_COLUMNS))]
     arrays = record.columns[len(INDEX_COLUMNS) :]
     return RowIndex(*numbers), {

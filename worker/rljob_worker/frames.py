@@ -31,7 +31,7 @@ def length_of(body: bytes) -> bytes:
 
 
 def exactly(channel: socket.socket, length: int) -> bytes:
-    """So many bytes. Raises EOFError when the channel ends before."""
+    """The next `length` bytes. Raises EOFError when the channel ends before."""
     data = bytearray()
     while len(data) < length:
         part = channel.recv(min(length - len(data), _READ_BYTES))

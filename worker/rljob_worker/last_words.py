@@ -1,4 +1,4 @@
-"""What a worker leaves behind when it ends: final step, checkpoint, cause.
+"""The error report of a worker that ends: final step, checkpoint, cause.
 
 A worker writes `RLJOB_TERMINATION_FILE`; its launcher copies the one that explains the end of the pod to
 `RLJOB_TERMINATION_LOG`, which Kubernetes shows in the pod's status and the local supervisor reads.

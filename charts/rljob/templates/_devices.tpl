@@ -1,4 +1,4 @@
-{{/* Which extended resources are no accelerators, as variables of a policy. */}}
+{{/* Which extended resources are not accelerators, as variables of a policy. */}}
 {{- define "rljob.devices.variables" -}}
 {{- $names := list -}}{{- $domains := list -}}
 {{- range .notAccelerators }}{{ if hasSuffix "/" . }}{{ $domains = append $domains . }}{{ else }}{{ $names = append $names . }}{{ end }}{{ end -}}

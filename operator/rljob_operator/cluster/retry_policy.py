@@ -1,4 +1,4 @@
-"""When a request is sent again, and after which pause."""
+"""When a request to the API server is retried, and after which backoff."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`Surveyor`: reads everything that a decision about a job follows from."""
+"""`JobInspector`: reads everything that a decision about a job follows from."""
 
 from __future__ import annotations
 

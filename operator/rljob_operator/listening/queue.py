@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 DEFAULT_BACKOFF = Backoff(0.5, 120.0)
 
 _MOST_PATIENT = 2
-"""Looks at once that can wait: their requests, of which so many a second are allowed, are others' that are not sent."""
+"""Looks at once that can wait: their requests, which are limited per second, are others' that are not sent."""
 
 Result = Literal["Ok", "Error", "Crash"]
 """How a reconcile went: `Error` is the cluster's (a ClusterError), `Crash` our own; both are tried again."""

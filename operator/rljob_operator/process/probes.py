@@ -1,4 +1,4 @@
-"""Whether the operator is well: a decision, and the loop that gathers what it needs."""
+"""Liveness and readiness of the operator: a decision, and the loop that gathers what it needs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""`Teller`: writes events, one after the other and next to the work: they help people, and nothing waits for them."""
+"""`EventWriter`: writes Kubernetes events, one after the other and next to the work: they help people, and nothing
+waits for them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an attempt may not take longer for."""
+"""Watchdog over an attempt: deadlines of its quota, images, pods and active seconds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`Backoff`: growing pauses between failures."""
+"""`Backoff`: exponential backoff with jitter between failures."""
 
 from __future__ import annotations
 

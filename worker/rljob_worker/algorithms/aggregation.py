@@ -1,4 +1,4 @@
-"""From one number per token to one number per optimizer step.
+"""Loss normalization, token-level or sequence-level: from a number per token to one per optimizer step.
 
 Every aggregation divides twice:   L = (1 / N) · Σ_t x_t / d_t
 

@@ -1,4 +1,4 @@
-"""What is done about log-probs of the rollout engine that differ from those of the training engine.
+"""Importance sampling corrections: for log-probs of the rollout engine that differ from those of the training engine.
 
 Rows were drawn by the rollout's policy μ; the update takes them for draws of π_old, which is the same model in
 other arithmetic. x = log π_old - log μ of a token, and w the ratio at the chosen level:

@@ -1,4 +1,4 @@
-"""Estimates of KL(π ‖ π_ref) from sampled tokens, the whole of it, and the controller of their coefficient.
+"""KL estimators: KL(π ‖ π_ref) from sampled tokens, the whole of it, and the controller of their coefficient.
 
 With x = log π - log π_ref on tokens drawn from π. As a *value* K1, K2 and K3 are estimates of one number (K1 and
 K3 unbiased, K2 biased, K3 never negative). As a *loss* they differ: on-policy the gradient of K1 has zero

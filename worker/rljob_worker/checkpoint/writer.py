@@ -1,4 +1,4 @@
-"""Writing a checkpoint: every rank copies its part and writes the copy, then the lead the manifest.
+"""Asynchronous checkpoints: every rank copies its part and writes the copy, then the lead commits by the manifest.
 
 Writing and committing know no collectives: both are done by threads of their own while the steps go on.
 """

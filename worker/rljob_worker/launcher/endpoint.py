@@ -1,4 +1,4 @@
-"""One HTTP port per pod: `/metrics` for Prometheus, `/healthz` for probes, `/progress` for the operator."""
+"""One HTTP port per pod: `/metrics` for Prometheus, `/healthz` for the liveness probe, `/progress` for the operator."""
 
 import json
 import socket

@@ -1,4 +1,4 @@
-"""The latest numbers of a pod's workers, written by the main loop and read by the HTTP server."""
+"""The latest numbers of a pod's workers and the heartbeat of the launcher's main loop, which the HTTP server reads."""
 
 import json
 import threading

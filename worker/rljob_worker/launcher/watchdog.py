@@ -1,4 +1,4 @@
-"""The launcher's main loop: signals, deaths and metric lines in, one exit code out."""
+"""The launcher's main loop, a watchdog over its workers: signals, deaths and metric lines in, one exit code out."""
 
 import contextlib
 import os

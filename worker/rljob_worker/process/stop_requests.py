@@ -1,4 +1,4 @@
-"""Signals that ask a process to stop, and which of them it heeds."""
+"""Signals that ask a process to stop gracefully (SIGTERM, as at a preemption), and which of them it heeds."""
 
 import signal
 

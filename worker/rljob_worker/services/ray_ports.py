@@ -33,7 +33,7 @@ _RANDOM = random.SystemRandom()
 
 @dataclass(frozen=True, slots=True)
 class RayPorts:
-    """So many in a row: one of each owner, then those of workers."""
+    """Ports in a row: one of each owner, then those of workers."""
 
     first: int
     num_workers: int

@@ -5,8 +5,8 @@ is here too: ReMax's greedy baseline and PF-PPO's resampling.
 
 Prompts are drawn by number, and their randomness goes with the draw number. A group that is accepted gets a place in
 the batch: step s has the groups [(s - 1) * batchSize, s * batchSize) whatever was rejected, so that everything after
-this stage, mini-batches above all, is as it is without it. Who draws what is a `Deal`. Rows leave on the rank that drew
-them; the edges from here are routed by layout, which deals groups out evenly.
+this stage, mini-batches above all, is as it is without it. Who draws what is a `DrawAssignment`. Rows leave on the rank
+that drew them; the edges from here are routed by layout, which deals groups out evenly.
 """
 
 from __future__ import annotations

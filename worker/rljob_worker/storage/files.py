@@ -1,4 +1,4 @@
-"""Small files that are never seen half-written."""
+"""Small files that are written atomically: a draft, then a rename; in a store, a conditional put."""
 
 from __future__ import annotations
 

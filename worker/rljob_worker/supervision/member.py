@@ -30,7 +30,7 @@ from rljob_worker.supervision.session import HostSession
 
 TICK_SECONDS = 0.25
 MAX_REQUESTS = 3
-"""So many requests to stop are obeyed by a host alone."""
+"""Requests to stop after which a host obeys alone."""
 
 
 def pod_at(membership: Membership, plan: Plan) -> Host:

@@ -1,4 +1,4 @@
-"""Host 0 until everybody is there, and when it is over."""
+"""Rendezvous at host 0: it waits until all hosts are connected, and dismisses them at the end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one rank does about all edges of weights."""
+"""Weight sync: one rank's part in it, over all edges of weights."""
 
 from __future__ import annotations
 

@@ -95,7 +95,7 @@ def _model_count(subject: Subject, stage: ResolvedStage) -> Iterator[Problem]:
         return
     elif (model := stage.models[0]) not in subject.model_names:
         fix = f"Add it to spec.models, or write models: [{subject.model_names[0]}]."
-        yield problem(path, None, f"{stage.spec.run} uses model {model} unless told otherwise, and there is none", fix)
+        yield problem(path, None, f"{stage.spec.run} uses model {model} by default, and there is none", fix)
 
 
 def check_stage_fields(subject: Subject) -> Iterator[Problem]:

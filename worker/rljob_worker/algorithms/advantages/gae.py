@@ -1,4 +1,4 @@
-"""Advantages from comparing rewards with the values of a critic."""
+"""Generalized advantage estimation (GAE): rewards compared with the values of a critic."""
 
 from __future__ import annotations
 

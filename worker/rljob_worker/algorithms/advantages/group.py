@@ -1,4 +1,4 @@
-"""Advantages from comparing the responses to one prompt.
+"""Group-relative advantages, as of GRPO: the responses to one prompt compared with each other.
 
 In all of them a group of one has nothing to compare with, and a group of equal rewards no difference: their rows
 get exactly 0. They stay in the denominators of the loss. Groups are found by id, in any order and of any size.

@@ -1,4 +1,4 @@
-"""Where the data buffers are: a DNS template, or a file of the local supervisor."""
+"""The address book of the data buffers: a DNS template, or a file of the local supervisor."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""A worker's calls to the data buffer of its own host: frames over a UNIX socket, one answer to each request."""
+"""A worker's calls to the data buffer of its own host: frames over a UNIX socket, one answer to each request, and
+their connection pool."""
 
 from __future__ import annotations
 

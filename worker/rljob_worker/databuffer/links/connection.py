@@ -1,5 +1,5 @@
-"""The way to one peer: Flight clients, made when they are needed, which show who we are; and questions to many peers at
-once, for error messages."""
+"""The connection to one peer: Flight clients for messages and for streams, made when they are needed, which show who we
+are; and questions to many peers at once, for error messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Errors across the wire: the name of an error of ours travels next to its message, and comes out as the same class."""
+"""Error reports between data buffers: the name of an error of ours travels next to its message, and comes out as the
+same class."""
 
 from __future__ import annotations
 

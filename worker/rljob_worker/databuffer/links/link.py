@@ -1,5 +1,5 @@
-"""One link to a peer as decisions only: informed of what happened, it says what to do; and the inbox, which hears what
-peers say exactly once and in order."""
+"""One link to a peer as decisions only: heartbeats (pings), retries with backoff, the loss of the peer. Informed of
+what happened, it says what to do. And the receiver, which takes what peers send exactly once and in order."""
 
 from __future__ import annotations
 
@@ -65,8 +65,8 @@ class _State(Enum):
 class Link:
     """Messages to one peer, numbered from 0: each stays until a call that held it was answered.
 
-    At most one call is under way. A call may have been carried out although it failed: the peer's `Inbox` knows by the
-    numbers what it has had.
+    At most one call is under way. A call may have been carried out although it failed: the peer's
+    `MessageReceiver` knows by the numbers what it has had.
     """
 
     def __init__(self) -> None:

@@ -73,7 +73,7 @@ class AskStatus(WorkerCall, frozen=True, kw_only=True):
 
 
 class ReserveRows(WaitingCall, frozen=True, kw_only=True):
-    """Room for this worker's part of an edge: `Room`."""
+    """Room for this worker's part of an edge: `Reservation`."""
 
     edge: str
     step: int
@@ -116,7 +116,7 @@ class OpenVersion(WorkerCall, frozen=True, kw_only=True):
 
 
 class ReserveChunk(WaitingCall, frozen=True, kw_only=True):
-    """A slot for the next chunk: `Room`."""
+    """A slot for the next chunk: `Reservation`."""
 
     edge: str
     version: int

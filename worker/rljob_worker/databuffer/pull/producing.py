@@ -1,4 +1,7 @@
-"""What the workers of this host put, until everybody it is for has taken it."""
+"""Rows that the workers of this host put, until every consumer has taken them.
+
+Backpressure acts here: a put waits until the arena has room and the rows of two steps before are read.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Who is late: a worker posts what it is doing, and when a wait has run out, the hosts in question are asked, all at
-once, what their workers last said."""
+"""Detects stragglers: a worker posts what it is doing, and when a wait has run out, the hosts in question are asked,
+all at once, what their workers last said."""
 
 from __future__ import annotations
 

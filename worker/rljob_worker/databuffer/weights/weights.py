@@ -112,7 +112,7 @@ class Weights:
         return Done()
 
     def reserve(self, worker: WorkerId, request: ReserveChunk) -> WorkerReply:
-        """`Room` for a chunk, or `NotYet`. DeadlineExceeded names who keeps the slots."""
+        """`Reservation` for a chunk, or `NotYet`. DeadlineExceeded names who keeps the slots."""
         edge, source = self._sent_by(worker, request.edge)
         offset = self._monitor.wait(edge.tree(source.number).reserve, self._timeouts(request))
         if offset is not None:

@@ -1,4 +1,5 @@
-"""`FSDPEngine`: scores rows, takes optimizer steps, streams weights, writes checkpoints."""
+"""`FSDPEngine`: scores rows, takes optimizer steps with gradient accumulation over micro-batches, streams weights,
+writes checkpoints."""
 
 from __future__ import annotations
 

@@ -118,9 +118,9 @@ def is_held(model: torch.nn.Module, settings: TrainSettings) -> bool:
 
 
 def hold_gradients(model: torch.nn.Module, *, held: bool, last: bool, keep_weights: bool) -> None:
-    """Before each micro-batch. held: gradients add up locally until the last one reduces them, and weights may stay
-    gathered until then; else every micro-batch reduces its own onto the shards. Replicas add up theirs after the
-    last."""
+    """Gradient accumulation: called before each micro-batch. held: gradients add up locally until the last one reduces
+    them, and weights may stay gathered until then; else every micro-batch reduces its own onto the shards. Replicas add
+    up theirs after the last."""
     if isinstance(model, FSDPModule):
         model.set_is_last_backward(last or not held)
         model.set_requires_gradient_sync(last or not held)

@@ -70,7 +70,7 @@ class MegatronNames:
         )
 
     def parts_of(self, name: str, parameter: torch.Tensor, split: Split = UNSPLIT) -> Iterator[TensorPart]:
-        """See `models.PartsOf`."""
+        """See `models.TensorPartsOf`."""
         module, _, kind = name.rpartition(".")
         result = next((item for item in self.table if module.endswith(f".{item}")), None)
         if result is None:

@@ -75,7 +75,7 @@ class RemoteTensors:
 
     @staticmethod
     def open(file: ObjectPath) -> RemoteTensors:
-        """Raises SafetensorError for what is no such file, OSError."""
+        """Raises SafetensorError for what is not such a file, OSError."""
         size = file.stat().st_size
         first = file.read_range(0, min(size, _FIRST_BYTES))
         length = int.from_bytes(first[:8], "little")

@@ -1,4 +1,5 @@
-"""Process groups by axis: the one place that makes them, and what one rank says over them.
+"""Process groups by axis, tensor-parallel and data-parallel groups among them: the one place that creates them, and the
+collectives over them.
 
 meshes = build_meshes([engine.mesh, stage.mesh], rank, device, deadline_seconds=600)
 mesh = meshes[stage.mesh]

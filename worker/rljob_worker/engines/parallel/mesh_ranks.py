@@ -1,4 +1,4 @@
-"""Which ranks work together in a mesh: pure arithmetic on ranks.
+"""Which ranks form a data-parallel replica, a tensor-parallel group and the other groups of a mesh: pure arithmetic.
 
 Ranks are numbered with dp slowest and tp, whose ranks talk most and belong on one host, fastest. dp=2 tp=2 cp=2:
 

@@ -1,5 +1,5 @@
-"""Tensor parallelism with sequence parallelism: ranks of a copy share the matrices of every layer, and its tokens
-outside of them.
+"""Tensor parallelism with sequence parallelism: ranks of a tensor-parallel group share the matrices of every layer, and
+its tokens outside of them.
 
 Shoeybi et al., Megatron-LM, https://arxiv.org/abs/1909.08053; Korthikanti et al., https://arxiv.org/abs/2205.05198.
 A layer on two ranks, W = [W0; W1] by outputs for queries, keys, values and the way up, by inputs for the way back:

@@ -107,7 +107,7 @@ def build_profiler(environment: WorkerEnvironment, figures: StepFigures, device:
 
 
 def has_track(rank: int, num_workers: int, ranks: Collection[int]) -> bool:
-    """Whether a worker is in the timeline: one of `ranks`, or of at most `MOST_LANES` that lie evenly in its group."""
+    """Whether a worker is in the timeline: one of `ranks`, or of at most `MAX_TRACKS` that lie evenly in its group."""
     return rank in ranks or rank % -(-num_workers // MAX_TRACKS) == 0
 
 

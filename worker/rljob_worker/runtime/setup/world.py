@@ -1,4 +1,4 @@
-"""The group's torch.distributed world: made in this one place.
+"""The rendezvous of a worker group's ranks: `init_process_group` of torch.distributed, called in this one place.
 
 Rank 0 opens a TCPStore on a port the system chooses and posts it to its sidecar, where the others ask, so no port
 is planned, and two jobs on one machine never meet.

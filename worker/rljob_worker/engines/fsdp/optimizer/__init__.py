@@ -4,7 +4,7 @@ rule         what is done with a gradient: an optimizer is a rule and a declarat
 adamw        the one that is built in
 states       the numbers that are kept of every weight, in the job's format
 sharded      schedule, clip, buckets, offload and checkpoints, of any optimizer
-resting      tensors that wait on the host
+host_offload tensors that wait on the host
 """
 
 from rljob_worker.engines.fsdp.optimizer.rule import ByRows, KeptStates, UpdateRule

@@ -62,7 +62,7 @@ class Tile:
 
 
 def tiles(queries: Tokens, keys: Tokens, window: int | None, length: int = LENGTH) -> Iterator[Tile]:
-    """All of them in which anything is seen. window: the last so many tokens of its row that a query sees.
+    """All of them in which anything is seen. window: how many last tokens of its row that a query sees.
 
     A tile is judged by the least and the largest of what its tokens have; some are kept in which, on a closer look,
     nothing is seen.

@@ -1,4 +1,5 @@
-"""Keys and values of rows between their turns, and prompts that begin with those of a row.
+"""The prefix cache: keys and values of rows between their turns, and prompts that begin with those of a row. New
+weights invalidate it (`TransformersRollout.load_weights`).
 
 turn 0   prompt p p p, response a b       held: p p p a, since nothing was computed of the last token
 turn 1   prompt p p p a b c c             computed: b c c

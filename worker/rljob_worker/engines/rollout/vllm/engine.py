@@ -169,8 +169,8 @@ class VLLMRollout:
         return Load(running, len(self._running) - running, len(self._paused), free)
 
     def load_weights(self, weights: Iterable[tuple[str, torch.Tensor]], version: int) -> None:
-        """What runs is preempted: its tokens stay, and the cache is filled anew from them. A cache that sleeps does so
-        until something is generated."""
+        """Invalidates the prefix cache. What runs is preempted: its tokens stay, and the cache is filled anew from
+        them. A cache that sleeps does so until something is generated."""
         self._wake(_WEIGHTS)
         for response in self._running.values():
             self._catch_up(response)

@@ -29,7 +29,7 @@ def guessed_places(num_guessed: Indices) -> tuple[Indices, Indices]:
 def accepted_tokens(sampled: torch.Tensor, guessed: torch.Tensor, num_guessed: Indices) -> torch.Tensor:
     """int64 [rows, most guesses + 1], the sampled tokens that hold, then NONE.
 
-    sampled: [samples] as in `places_of`. guessed: [guesses], rows one after another.
+    sampled: [samples] as in `guessed_places`. guessed: [guesses], rows one after another.
     """
     rows, places = (torch.from_numpy(guessed_place).to(sampled.device) for guessed_place in guessed_places(num_guessed))
     shape = (len(num_guessed), int(num_guessed.max()) + 1)

@@ -38,7 +38,7 @@ def make_reconcile(context: ReconcilerContext) -> Reconcile:
         metrics=context.metrics.jobs,
         gangs=gangs,
         ray_services=context.ray_watch,
-        teller=context.teller,
+        event_writer=context.event_writer,
         clock=time.time,
         new_token=lambda: secrets.token_urlsafe(32),
     ).reconcile

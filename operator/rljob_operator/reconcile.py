@@ -55,7 +55,7 @@ class Reconciler:
         metrics: JobMetrics,
         gangs: GangProviders,
         ray_services: KindWatch,
-        teller: EventWriter,
+        event_writer: EventWriter,
         clock: Callable[[], float],
         new_token: Callable[[], str],
         steady: Callable[[], float] = time.monotonic,
@@ -67,12 +67,12 @@ class Reconciler:
         self._rules = rules
         self._metrics = metrics
         self._gangs = gangs
-        self._teller = teller
+        self._event_writer = event_writer
         self._progress = progress
         self._clock = clock
         self._steady = steady
         self._new_token = new_token
-        self._surveyor = JobInspector(cluster, pods, progress, rules, gangs, ray_services, clock)
+        self._inspector = JobInspector(cluster, pods, progress, rules, gangs, ray_services, clock)
         self._memories: dict[Key, JobMemory] = {}
 
     async def reconcile(self, key: Key) -> float | None:
@@ -110,10 +110,10 @@ class Reconciler:
 
     async def _look(self, job: ObservedJob, memory: JobMemory) -> float | None:
         key = job.key
-        situation, context = await self._surveyor.survey(job, memory)
+        situation, context = await self._inspector.inspect(job, memory)
         decision = await self._decide(job, memory, situation, context)
         await self._write(job, decision.status)
-        self._teller.tell(job.subject, action_events(decision))
+        self._event_writer.tell(job.subject, action_events(decision))
         again = await self._act(job, memory, context, situation.pods, decision)
         again = self._paced(memory, again, is_news=decision.status != job.status)
         if decision.status.phase == "Starting" and again != 0.0:
@@ -131,7 +131,7 @@ class Reconciler:
             return decision
         refusal = await unmet_prerequisite(self._cluster, context)
         if situation.status.attempt:
-            situation = await self._surveyor.with_all_pods(job, situation, memory)
+            situation = await self._inspector.with_all_pods(job, situation, memory)
         return decision if refusal is None and not situation.pods else decide(replace(situation, refusal=refusal))
 
     async def _write(self, job: ObservedJob, status: RLJobStatus) -> None:
@@ -139,7 +139,7 @@ class Reconciler:
             self._metrics, job.key, job.status, status, job.body["metadata"]["creationTimestamp"], self._clock()
         )
         await self._jobs.write(job, status)
-        self._teller.tell(job.subject, status_events(job.status, status))
+        self._event_writer.tell(job.subject, status_events(job.status, status))
 
     async def _own_up(self, key: Key, memory: JobMemory, obstacle: Obstacle) -> None:
         """The error of a look is written to the job's status, as far as that can be written; the queue tries again."""
@@ -157,9 +157,9 @@ class Reconciler:
 
     async def _go_by_spec(self, job: ObservedJob, obstacle: Obstacle) -> None:
         """No failing look keeps a job from its deadlines, or whoever wants it suspended from its accelerators."""
-        decision = decide_by_spec(self._surveyor.without_reports(job, obstacle))
+        decision = decide_by_spec(self._inspector.without_reports(job, obstacle))
         await self._write(job, decision.status)
-        self._teller.tell(job.subject, action_events(decision))
+        self._event_writer.tell(job.subject, action_events(decision))
         await self._actions(job).run(decision, None, (), heals=False)
 
     async def _act(
@@ -185,7 +185,7 @@ class Reconciler:
             return self._look_again(decision)  # what was refused may be refused still: it was not tried
         was_obstructed, memory.obstacle = memory.obstacle is not None, None
         if healed:
-            self._teller.tell(job.subject, [Event(EventReason.CHILD_HEALED, ", ".join(healed))])
+            self._event_writer.tell(job.subject, [Event(EventReason.CHILD_HEALED, ", ".join(healed))])
         return 0.0 if was_obstructed else self._look_again(decision)
 
     def _actions(self, job: ObservedJob) -> Actions:

@@ -58,7 +58,7 @@ class JobInspector:
     ray_services: KindWatch
     clock: Callable[[], float]
 
-    async def survey(self, job: ObservedJob, memory: JobMemory) -> tuple[Situation, JobContext | None]:
+    async def inspect(self, job: ObservedJob, memory: JobMemory) -> tuple[Situation, JobContext | None]:
         """The situation, and what children are rendered from, which a job that is refused does not have."""
         running = await self._running_plan(job, memory)
         accepted = self._accept(job, memory, running)

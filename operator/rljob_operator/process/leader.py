@@ -54,7 +54,7 @@ class ReconcilerContext:
     served: ServedApis
     queue_watch: KindWatch
     ray_watch: KindWatch
-    teller: EventWriter
+    event_writer: EventWriter
 
 
 class Leader:
@@ -93,7 +93,7 @@ class Leader:
         self._queue_watch = KindWatch(self._served, WORKLOADS, self._reflector_of(drop_pod_sets))
         rays = (RAY_SERVICE,) if settings.pods.ray_services else ()
         self._ray_watch = KindWatch(self._served, rays, self._reflector_of(drop_spec))
-        self._teller = EventWriter(cluster, time.time, self._guard)
+        self._event_writer = EventWriter(cluster, time.time, self._guard)
         self._polls = ProgressPolls(
             progress.read,
             lambda key: self._queue.hint(key),
@@ -132,13 +132,13 @@ class Leader:
             self._served,
             self._queue_watch,
             self._ray_watch,
-            self._teller,
+            self._event_writer,
         )
 
     @property
-    def ailment(self) -> str | None:
+    def fault(self) -> str | None:
         """Why /healthz fails, or None."""
-        return self._health.ailment
+        return self._health.fault
 
     async def run(
         self, guards: Sequence[Callable[[], Awaitable[None]]], stop: asyncio.Event, catch_signals: Callable[[], None]
@@ -164,7 +164,7 @@ class Leader:
             start(self._health.run, "health")
             if await first_done(stop, self._ready()):
                 work = group.create_task(self._queue.run(), name="queue")
-                start(self._teller.run, "events")
+                start(self._event_writer.run, "events")
                 start(self._polls.run, "progress")
                 start(self._resync.run, "resync")
                 start(self._served.run, "served APIs")

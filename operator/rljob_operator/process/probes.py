@@ -29,7 +29,7 @@ class Vitals:
     """Resyncs in a row that found changes of jobs which no event had reported."""
 
 
-def ailment(vitals: Vitals, limits: ProbeSettings) -> str | None:
+def fault_of(vitals: Vitals, limits: ProbeSettings) -> str | None:
     """Why the operator should be restarted, or None.
 
     Silence alone is none while the API can be read: then a watch is reopened soon.  An API server that cannot be
@@ -78,14 +78,14 @@ class Health:
         self._vitals = vitals
         self._read_api = read_api
         self._limits = limits
-        self.ailment: str | None = None
+        self.fault: str | None = None
 
     async def check(self) -> None:
         """Gather, decide."""
         vitals = self._vitals()
         if vitals.watch_silence_seconds > self._limits.watch_silence_seconds:
             vitals = Vitals(**{**vars(vitals), "api_error": await self._read_api()})
-        self.ailment = ailment(vitals, self._limits)
+        self.fault = fault_of(vitals, self._limits)
 
     async def run(self) -> None:
         """Check every few seconds until cancelled."""

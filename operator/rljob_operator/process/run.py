@@ -81,14 +81,14 @@ class Operator:
 
     async def _serve_pages(self, stack: AsyncExitStack) -> None:
         address = self._settings.bind_address
-        probes = probe_application(self._ailment, self._unready)
+        probes = probe_application(self._fault, self._unready)
         probe_port = await stack.enter_async_context(serve_application(probes, address, self._settings.probe_port))
         metrics = metrics_application(self._metrics.registry)
         metrics_port = await stack.enter_async_context(serve_application(metrics, address, self._settings.metrics_port))
         logger.info("probes on port %d, metrics on port %d", probe_port, metrics_port)
 
-    def _ailment(self) -> str | None:
-        return self._leader.ailment if self._leader else None
+    def _fault(self) -> str | None:
+        return self._leader.fault if self._leader else None
 
     def _unready(self) -> str | None:
         # A standby is ready: it does its duty by waiting, and a rolling update waits for it.

@@ -142,7 +142,7 @@ class World:
         """A fresh one, which remembers nothing."""
         self.progress.forget()
         tokens = (f"token-{number}" for number in itertools.count())
-        self.teller = EventWriter(self.cluster, self.clock)
+        self.event_writer = EventWriter(self.cluster, self.clock)
         self.operator = Reconciler(
             self.cluster,
             JobStore(self.cluster, self.heard, self.steady),
@@ -152,7 +152,7 @@ class World:
             self.metrics,
             self.gangs(),
             WatchedRayServices(self),
-            self.teller,
+            self.event_writer,
             self.clock,
             lambda: next(tokens),
             self.steady,
@@ -197,7 +197,7 @@ class World:
         try:
             return await self.operator.reconcile(KEY)
         finally:
-            await self.teller.flush()
+            await self.event_writer.flush()
 
     def settle(self, limit: int = 20) -> None:
         """Look until nothing changes any more, without time passing."""

@@ -72,8 +72,8 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer(200, CONTENT_TYPE_PLAIN_0_0_4, generate_latest(self.server.registry))
 
     def _healthz(self) -> None:
-        ailment = self.server.pod_state.ailment()
-        self._answer(503 if ailment else 200, "text/plain", (ailment or "ok").encode() + b"\n")
+        fault = self.server.pod_state.fault()
+        self._answer(503 if fault else 200, "text/plain", (fault or "ok").encode() + b"\n")
 
     def _progress(self) -> None:
         self._answer(200, "application/json", json.dumps(self.server.pod_state.progress()).encode() + b"\n")

@@ -20,7 +20,7 @@ class PodState:
         self._lock = threading.Lock()
         self._metrics: dict[int, dict[str, float]] = {}
         self._progress: dict[str, Any] = {"phase": "Starting", "attempt": attempt, "step": 0}
-        self._ailment: str | None = None
+        self._fault: str | None = None
         self._beat_seconds = time.monotonic()
 
     def record(self, rank: int, line: bytes) -> None:
@@ -37,16 +37,16 @@ class PodState:
         """Say that the main loop runs."""
         self._beat_seconds = time.monotonic()
 
-    def fail(self, ailment: str) -> None:
+    def fail(self, fault: str) -> None:
         """Say why this pod is no longer healthy."""
-        self._ailment = self._ailment or ailment
+        self._fault = self._fault or fault
 
-    def ailment(self) -> str | None:
+    def fault(self) -> str | None:
         """Why this pod is unhealthy, or None."""
         silent_seconds = time.monotonic() - self._beat_seconds
-        if self._ailment is None and silent_seconds > STALE_SECONDS:
+        if self._fault is None and silent_seconds > STALE_SECONDS:
             return f"the launcher's main loop has not run for {silent_seconds:.0f} s"
-        return self._ailment
+        return self._fault
 
     def metrics(self) -> dict[int, dict[str, float]]:
         """Latest values by rank, then by file name."""

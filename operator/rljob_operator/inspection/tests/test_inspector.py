@@ -28,7 +28,7 @@ def world() -> World:
     return World()
 
 
-def surveyor_of(world: World) -> JobInspector:
+def inspector_of(world: World) -> JobInspector:
     return JobInspector(
         world.cluster,
         LiveCache(world.cluster),
@@ -82,7 +82,7 @@ def asked_for(world: World, situation: Situation) -> list[str]:
     world.submit()
     job = ObservedJob.read(KEY, world.job)
     world.cluster.requests.clear()
-    asyncio.run(surveyor_of(world).with_all_pods(job, situation, JobMemory()))
+    asyncio.run(inspector_of(world).with_all_pods(job, situation, JobMemory()))
     return [name for verb, kind, name in world.cluster.requests if (verb, kind) == ("get", "Pod")]
 
 
@@ -113,11 +113,11 @@ def test_a_pod_whose_last_state_explains_that_it_went_is_not_asked_for(
 
 def test_pauses_differ_between_jobs_that_failed_at_once(world: World) -> None:
     world.submit()
-    body, memory, surveyor = world.job, JobMemory(), surveyor_of(world)
+    body, memory, inspector = world.job, JobMemory(), inspector_of(world)
     chances, uids = [], [str(UUID(int=bits)) for bits in map(Random(0).getrandbits, [128] * 64)]
     for uid in uids:
         job = ObservedJob.read(KEY, {**body, "metadata": {**body["metadata"], "uid": uid}})
-        situation, _ = asyncio.run(surveyor.survey(job, memory))
+        situation, _ = asyncio.run(inspector.inspect(job, memory))
         chances.append(situation.chance)
     assert min(chances) >= 0 and max(chances) < 1
     assert min(chances) < 0.1 and max(chances) > 0.9
@@ -126,7 +126,7 @@ def test_pauses_differ_between_jobs_that_failed_at_once(world: World) -> None:
 
 def test_a_situation_is_that_of_the_job_that_was_read(world: World) -> None:
     world.to_running(**TWO_PODS)
-    situation, context = asyncio.run(surveyor_of(world).survey(ObservedJob.read(KEY, world.job), JobMemory()))
+    situation, context = asyncio.run(inspector_of(world).inspect(ObservedJob.read(KEY, world.job), JobMemory()))
     assert context is not None and context.plan_hash == world.status.plan_hash
     assert (situation.name, situation.status, situation.now) == ("small", world.status, world.clock.now)
     assert (situation.generation, situation.lead_group, situation.spec_changes) == (1, "train", "")
@@ -136,10 +136,10 @@ def test_a_situation_is_that_of_the_job_that_was_read(world: World) -> None:
 
 def test_the_plan_that_runs_is_read_once(world: World) -> None:
     world.to_running(**TWO_PODS)
-    surveyor, memory, job = surveyor_of(world), JobMemory(), ObservedJob.read(KEY, world.job)
+    inspector, memory, job = inspector_of(world), JobMemory(), ObservedJob.read(KEY, world.job)
     world.cluster.requests.clear()
     for _ in range(2):
-        asyncio.run(surveyor.survey(job, memory))
+        asyncio.run(inspector.inspect(job, memory))
     plans = [name for verb, kind, name in world.cluster.requests if (verb, kind) == ("get", "ConfigMap")]
     assert plans == [world.status.plan_config_map]
 

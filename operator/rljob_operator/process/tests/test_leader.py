@@ -221,7 +221,7 @@ def test_jobs_are_looked_at_once_the_crd_is_there(tmp_path: Path, monkeypatch: p
     async def scene(acting: Scene) -> None:
         unready = await acting.until_unready("is the CRD installed?")
         assert "cannot list rljobs.rljob.dev" in (unready or "")
-        assert acting.leader.ailment is None, "a restart would not help"
+        assert acting.leader.fault is None, "a restart would not help"
         acting.server.on("GET", JOBS, page(job("mine", 3), version=5))
         assert await acting.diary.begun.get() == "mine"
 
@@ -379,9 +379,9 @@ def test_a_leader_that_is_deaf_or_stuck_or_late_is_ailing(limit: dict[str, float
         assert await acting.diary.begun.get() == "mine"
         acting.server.on("GET", JOBS, refuse(403, "Forbidden", "no more"))
         time.sleep(1.0)  # nothing else of the loop runs
-        while acting.leader.ailment is None:
+        while acting.leader.fault is None:
             await asyncio.sleep(0.05)
-        assert re.search(words, acting.leader.ailment)
+        assert re.search(words, acting.leader.fault)
 
     play(tmp_path, scene, lambda server: server.on("GET", JOBS, page(job("mine", 3), version=5)), probes=limit)
 

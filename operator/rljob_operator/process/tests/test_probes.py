@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from rljob_operator.process.probes import Health, LoopLag, Vitals, ailment
+from rljob_operator.process.probes import Health, LoopLag, Vitals, fault_of
 from rljob_operator.process.settings import ProbeSettings
 from rljob_operator.tests.virtual_time import block, run
 
@@ -26,7 +26,7 @@ LIMITS = ProbeSettings()  # 300 s of silence, 600 s of waiting, 5 s of lag
     ],
 )
 def test_ailment(vitals: Vitals, words: str | None) -> None:
-    result = ailment(vitals, LIMITS)
+    result = fault_of(vitals, LIMITS)
     assert (result is None) if words is None else (result is not None and result.startswith(words))
 
 
@@ -42,14 +42,14 @@ def test_the_api_is_read_only_when_watches_are_silent() -> None:
         nonlocal vitals
         health = Health(lambda: vitals, read, LIMITS)
         await health.check()
-        assert (reads, health.ailment) == ([], None)
+        assert (reads, health.fault) == ([], None)
         vitals = Vitals(watch_silence_seconds=301)
         await health.check()
         assert reads == ["read"]
-        assert health.ailment == "no watch has spoken for 301 s, and a read fails: connection refused"
+        assert health.fault == "no watch has spoken for 301 s, and a read fails: connection refused"
         vitals = Vitals()
         await health.check()
-        assert health.ailment is None, "it may recover by itself"
+        assert health.fault is None, "it may recover by itself"
 
     run(scene())
 
@@ -70,7 +70,7 @@ def test_an_answer_is_ready_while_the_api_server_hangs() -> None:
         await asyncio.sleep(1)
         vitals = Vitals(watch_silence_seconds=301)
         await asyncio.sleep(60)
-        assert reads == ["read"] and health.ailment == "a job has waited for 601 s", "the last that is known"
+        assert reads == ["read"] and health.fault == "a job has waited for 601 s", "the last that is known"
         checking.cancel()
 
     run(scene())

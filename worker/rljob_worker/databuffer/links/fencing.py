@@ -55,7 +55,7 @@ class BufferService(Enum):
     WORKERS = "the workers of its host"
 
 
-class Lie(Exception):
+class InvalidCaller(Exception):
     """Headers of a caller who is not let in, in words."""
 
     def __init__(self, words: str, kind: type[PeerLost] = Refused) -> None:
@@ -89,7 +89,7 @@ def introduction_of(headers: Headers) -> bytes:
 
 
 def read_headers(headers: Mapping[str, Sequence[Any]]) -> Identity:
-    """Who shows these. Raises Lie naming the header that is missing, repeated, too long or no number."""
+    """Who shows these. Raises InvalidCaller naming the header that is missing, repeated, too long or no number."""
     texts = {name: _text(headers, name) for name in _TEXTS}
     numbers = {name: _number(headers, name) for name in _NUMBERS}
     return Identity(texts["token"], numbers["attempt"], texts["plan"], texts["group"], numbers["host"], numbers["rank"])
@@ -98,25 +98,29 @@ def read_headers(headers: Mapping[str, Sequence[Any]]) -> Identity:
 def check_caller(
     caller: Identity, to: str, ours: Identity, side: BufferService, groups: Mapping[str, GroupPlan]
 ) -> None:
-    """Raises Lie if `caller` may not talk to us. The token is compared in constant time and never shown.
+    """Raises InvalidCaller if `caller` may not talk to us. The token is compared in constant time and never shown.
 
     A name may lead to a data buffer of another job, of the attempt before or of another host for as long as addresses
     are cached: a caller that may have been led to us so tries again.
     """
     who = f"{caller.group or 'a stranger'}-{caller.host}"
     if not ours.token:
-        raise Lie(f"this data buffer has no token: {ENV_TOKEN_FILE} is empty")
+        raise InvalidCaller(f"this data buffer has no token: {ENV_TOKEN_FILE} is empty")
     if not hmac.compare_digest(caller.token.encode(), ours.token.encode()):
-        raise Lie(f"{who} does not have the token of this job", Elsewhere)
+        raise InvalidCaller(f"{who} does not have the token of this job", Elsewhere)
     if caller.attempt != ours.attempt:
         kind = Elsewhere if caller.attempt > ours.attempt else Refused
-        raise Lie(f"{who} is of attempt {caller.attempt}, this data buffer serves attempt {ours.attempt}", kind)
+        raise InvalidCaller(
+            f"{who} is of attempt {caller.attempt}, this data buffer serves attempt {ours.attempt}", kind
+        )
     if caller.plan_hash != ours.plan_hash:
-        raise Lie(f"{who} runs plan {caller.plan_hash[:12]}, this data buffer serves plan {ours.plan_hash[:12]}")
+        raise InvalidCaller(
+            f"{who} runs plan {caller.plan_hash[:12]}, this data buffer serves plan {ours.plan_hash[:12]}"
+        )
     if to != str(ours.pod):
-        raise Lie(f"this is the data buffer of host {ours.pod}", Elsewhere)
+        raise InvalidCaller(f"this is the data buffer of host {ours.pod}", Elsewhere)
     if reason := _misplaced(caller, ours, side, groups):
-        raise Lie(reason)
+        raise InvalidCaller(reason)
 
 
 def _misplaced(caller: Identity, ours: Identity, side: BufferService, groups: Mapping[str, GroupPlan]) -> str | None:
@@ -156,24 +160,28 @@ class Fence:
         self._groups = {group.name: group for group in groups}
 
     def admit(self, headers: Mapping[str, Sequence[str]]) -> Caller:
-        """Who shows these. Raises Lie saying why he may not call."""
+        """Who shows these. Raises InvalidCaller saying why he may not call."""
         identity, to, life = read_headers(headers), _text(headers, "to"), _text(headers, "life")
         expected = _text(headers, "expects") if _PREFIX + "expects" in headers else self._life
         check_caller(identity, to, self._ours, self._side, self._groups)
         if expected != self._life:
-            raise Lie("it has restarted, and the rows it held are lost")
+            raise InvalidCaller("it has restarted, and the rows it held are lost")
         return Caller(identity, life)
 
     def admit_reader(self, headers: Mapping[str, Sequence[str]]) -> None:
         """Admit a client that is not a host of the job and only reads: it shows token, attempt and perhaps the plan.
-        Raises Lie saying why it may not."""
+        Raises InvalidCaller saying why it may not."""
         if not hmac.compare_digest(_text(headers, "token").encode(), self._ours.token.encode()):
-            raise Lie("a reader does not have the token of this job")
+            raise InvalidCaller("a reader does not have the token of this job")
         attempt = _number(headers, "attempt")
         if attempt != self._ours.attempt:
-            raise Lie(f"a reader is of attempt {attempt}, this data buffer serves attempt {self._ours.attempt}")
+            raise InvalidCaller(
+                f"a reader is of attempt {attempt}, this data buffer serves attempt {self._ours.attempt}"
+            )
         if _PREFIX + "plan" in headers and (plan := _text(headers, "plan")) != self._ours.plan_hash:
-            raise Lie(f"a reader means plan {plan[:12]}, this data buffer serves plan {self._ours.plan_hash[:12]}")
+            raise InvalidCaller(
+                f"a reader means plan {plan[:12]}, this data buffer serves plan {self._ours.plan_hash[:12]}"
+            )
 
 
 def is_reader(headers: Mapping[str, Sequence[str]]) -> bool:
@@ -182,23 +190,23 @@ def is_reader(headers: Mapping[str, Sequence[str]]) -> bool:
 
 
 def check_certificate(caller: Identity, shown: str) -> None:
-    """Raises Lie if the first name in the caller's certificate is not the host that it says it is."""
+    """Raises InvalidCaller if the first name in the caller's certificate is not the host that it says it is."""
     if shown != str(caller.pod):
-        raise Lie(f"host {caller.pod} shows the certificate of {shown}")
+        raise InvalidCaller(f"host {caller.pod} shows the certificate of {shown}")
 
 
 def _text(headers: Mapping[str, Sequence[Any]], name: str) -> str:
     values = headers.get(_PREFIX + name, ())
     if len(values) != 1:
-        raise Lie(f"a call shows {len(values)} values of {_PREFIX}{name}, not one")
+        raise InvalidCaller(f"a call shows {len(values)} values of {_PREFIX}{name}, not one")
     (value,) = values
     if not isinstance(value, str) or not is_visible(value):
-        raise Lie(f"a call's {_PREFIX}{name} is not 1 to {MAX_CHARACTERS} visible ASCII characters")
+        raise InvalidCaller(f"a call's {_PREFIX}{name} is not 1 to {MAX_CHARACTERS} visible ASCII characters")
     return value
 
 
 def _number(headers: Mapping[str, Sequence[Any]], name: str) -> int:
     text = _text(headers, name)
     if not _NUMBER.fullmatch(text):
-        raise Lie(f"a call's {_PREFIX}{name} is {text[:20]}, no number of up to 9 digits")
+        raise InvalidCaller(f"a call's {_PREFIX}{name} is {text[:20]}, no number of up to 9 digits")
     return int(text)

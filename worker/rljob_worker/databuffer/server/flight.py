@@ -19,7 +19,7 @@ from rljob_worker.databuffer.links.fencing import (
     Caller,
     Fence,
     Identity,
-    Lie,
+    InvalidCaller,
     check_certificate,
     is_reader,
 )
@@ -88,7 +88,7 @@ class _Gate(flight.ServerMiddlewareFactory):  # type: ignore[misc]
                 self._fence.admit_reader(headers)
                 return _Passed(None)
             return _Passed(self._fence.admit(headers))
-        except Lie as error:
+        except InvalidCaller as error:
             self._refused(error.kind.__name__)
             raise _unauthorized(error) from None
 
@@ -204,7 +204,7 @@ class PeerServer(flight.FlightServerBase):  # type: ignore[misc]
         if self._knows_certificates and caller is not None:
             try:
                 check_certificate(caller.identity, context.peer_identity().decode(errors="replace"))
-            except Lie as error:
+            except InvalidCaller as error:
                 self._refused(error.kind.__name__)
                 raise _unauthorized(error) from None
         return caller
@@ -241,8 +241,8 @@ def _ticket_at(descriptor: flight.FlightDescriptor) -> PartTicket:
     return PartTicket(path[0], int(path[1]), int(path[2]))
 
 
-def _unauthorized(lie: Lie) -> flight.FlightUnauthorizedError:
-    return flight.FlightUnauthorizedError(str(lie), lie.kind.__name__.encode())
+def _unauthorized(error: InvalidCaller) -> flight.FlightUnauthorizedError:
+    return flight.FlightUnauthorizedError(str(error), error.kind.__name__.encode())
 
 
 def _check_size(what: str, num_bytes: int, most: int) -> None:

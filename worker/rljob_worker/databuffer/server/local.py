@@ -16,7 +16,7 @@ from rljob_api.planning.plan import GroupPlan
 from rljob_worker import frames
 from rljob_worker.databuffer.links.buffer_connection import MAX_BYTES
 from rljob_worker.databuffer.links.faults import failed_by
-from rljob_worker.databuffer.links.fencing import BufferService, Fence, Identity, Lie
+from rljob_worker.databuffer.links.fencing import BufferService, Fence, Identity, InvalidCaller
 from rljob_worker.databuffer.protocol.codec import encode, read_introduction, read_request
 from rljob_worker.databuffer.protocol.errors import Bug, Malformed
 from rljob_worker.databuffer.protocol.worker_side import Done, TurnedAway, WorkerAnswer, WorkerRequest
@@ -118,7 +118,7 @@ class LocalServer:
         try:
             shown = read_introduction(frames.receive_frame(channel, MAX_INTRODUCTION_BYTES))
             identity = self._fence.admit(shown).identity
-        except (Lie, Malformed, frames.TooLong) as error:
+        except (InvalidCaller, Malformed, frames.TooLong) as error:
             frames.send_frame(channel, encode(TurnedAway(reason=str(error))))
             return None
         frames.send_frame(channel, encode(Done()))

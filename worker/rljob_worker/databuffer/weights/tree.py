@@ -96,7 +96,7 @@ class SourceTree:
         self._written: set[int] = set()  # slots given to the source and not sealed
         self._arriving: deque[WeightsChunk] = deque()  # offered, without a slot; late ones first
         self._here: dict[tuple[int, int], WeightsChunk] = {}  # with a slot
-        self._untold: deque[WeightsChunk | SourceClosed] = deque()  # what the children have not heard of
+        self._unreported: deque[WeightsChunk | SourceClosed] = deque()  # what the children have not heard of
         self._late: dict[int, _Late] = {}
         self.version = -1
         """The newest version that has begun."""
@@ -145,7 +145,7 @@ class SourceTree:
         )
         self._next_index += 1
         self._here[chunk.key] = chunk
-        self._untold.append(chunk)
+        self._unreported.append(chunk)
         return chunk
 
     def close(self) -> SourceClosed:
@@ -176,7 +176,7 @@ class SourceTree:
         self._next_index += 1
         chunk = WeightsChunk(offer, holder=self.parent)
         self._arriving.append(chunk)
-        self._untold.append(chunk)
+        self._unreported.append(chunk)
         return self._admit()
 
     def _offered_late(self, offer: ChunkOffered, late: _Late) -> list[Effect]:
@@ -201,7 +201,7 @@ class SourceTree:
             raise self._out_of_turn(f"the end of version {message.version} after {message.num_chunks} chunks")
         self._closed = True
         self.versions.closed(message.version, message.num_chunks)
-        self._untold.append(message)
+        self._unreported.append(message)
         return self._tell()
 
     # ---- versions that have gone by
@@ -318,8 +318,8 @@ class SourceTree:
     def _tell(self) -> list[Effect]:
         """Offer on what is next and good."""
         effects: list[Effect] = []
-        while self._untold and (isinstance(self._untold[0], SourceClosed) or self._untold[0].sealed):
-            notice = self._untold.popleft()
+        while self._unreported and (isinstance(self._unreported[0], SourceClosed) or self._unreported[0].sealed):
+            notice = self._unreported.popleft()
             message = notice if isinstance(notice, SourceClosed) else notice.offer
             effects += [Send(child, message) for child in self.children]
         return effects

@@ -11,7 +11,7 @@ from rljob_worker.databuffer.links.fencing import (
     BufferService,
     Fence,
     Identity,
-    Lie,
+    InvalidCaller,
     check_caller,
     headers_of,
     read_headers,
@@ -34,7 +34,7 @@ def why(caller: Identity, side: BufferService, ours: Identity | None = None, to:
     ours = ours or identity(A)
     try:
         check_caller(caller, str(to or ours.pod), ours, side, GROUPS)
-    except Lie as error:
+    except InvalidCaller as error:
         return str(error) if error.kind is Refused else f"{error.kind.__name__}: {error}"
     return None
 
@@ -126,7 +126,7 @@ def test_who_means_another_one_is_sent_elsewhere():
 )
 def test_headers_that_nobody_sends_are_refused_by_name(name: str, values: list[Any], words: str):
     shown = {**headers(identity(B)), f"x-rljob-{name}": values}
-    with pytest.raises(Lie) as caught:
+    with pytest.raises(InvalidCaller) as caught:
         read_headers(shown)
     assert str(caught.value) == words.format(name)
 
@@ -135,7 +135,7 @@ def test_headers_that_nobody_sends_are_refused_by_name(name: str, values: list[A
 @pytest.mark.parametrize("value", ["x", "1.0", "--1", "+1", "1_0", "0x1", "9" * 10, "1e3", "-"])
 def test_numbers_that_are_none_are_refused_by_name(name: str, value: str):
     shown = {**headers(identity(B)), f"x-rljob-{name}": [value]}
-    with pytest.raises(Lie, match=f"a call's x-rljob-{name} is .*, no number of up to 9 digits"):
+    with pytest.raises(InvalidCaller, match=f"a call's x-rljob-{name} is .*, no number of up to 9 digits"):
         read_headers(shown)
 
 
@@ -148,7 +148,7 @@ def test_the_largest_number_is_one():
 def test_whatever_is_shown_is_read_or_refused(lies: dict[str, list[str]]):
     try:
         caller = read_headers({**headers(identity(B)), **lies})
-    except Lie as error:
+    except InvalidCaller as error:
         assert str(error).startswith("a call") and len(str(error)) < 200
     else:
         assert why(caller, BufferService.PEERS) is None or set(lies) & set(headers(identity(B)))

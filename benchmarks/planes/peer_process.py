@@ -18,7 +18,7 @@ import psutil
 import ray
 from peer_systems import SYSTEMS, Mailbox, Ranked
 from ray.cluster_utils import Cluster
-from rows import Case, act
+from rows import RowCase, act
 
 
 @ray.remote(num_cpus=0)
@@ -35,7 +35,7 @@ class Actor:
     def begin(self, case: str, source: str) -> None:
         system, kind, rank = self._where
         self._role = None  # its arrays go before the next come
-        self._role = SYSTEMS[system](Case.from_json(case), Path(source), kind, rank)
+        self._role = SYSTEMS[system](RowCase.from_json(case), Path(source), kind, rank)
 
     def end(self) -> None:
         self._role = None

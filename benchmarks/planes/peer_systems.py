@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import ray
 import torch
-from rows import COLUMNS, NUM_COLUMNS, Case, Part, part_of
+from rows import COLUMNS, NUM_COLUMNS, RowCase, RowsPart, part_of
 from tensordict import TensorDict
 
 SIIRL_FIELDS = (
@@ -38,12 +38,12 @@ SIIRL_FIELDS = (
 class Ranked:
     """A writer or reader. `fresh` are the rows it writes, or none."""
 
-    def __init__(self, case: Case, source: Path, kind: str, rank: int) -> None:
+    def __init__(self, case: RowCase, source: Path, kind: str, rank: int) -> None:
         self.case, self.rank = case, rank
         self.rows = part_of(case, source, rank) if kind == "writer" else None
-        self.held: Part | None = None
+        self.held: RowsPart | None = None
 
-    def part(self) -> Part:
+    def part(self) -> RowsPart:
         assert self.held is not None
         return self.held
 
@@ -81,7 +81,7 @@ class Ranked:
         """What has come, as arrays one after the other; nothing is copied where it lies so already."""
         flat = [t.values() if t.is_nested else t.contiguous().view(-1) for t in (tensors[n] for n in COLUMNS)]
         lengths = self.case.lengths()[row_ids]
-        self.held = Part(np.asarray(row_ids), lengths, [tensor.numpy() for tensor in flat])
+        self.held = RowsPart(np.asarray(row_ids), lengths, [tensor.numpy() for tensor in flat])
 
 
 @ray.remote(num_cpus=0)
@@ -114,7 +114,7 @@ class RayObjects(Ranked):
         ray.get(self._mailbox.leave.remote(self.rank, [ref]))
 
     def get(self, step: int) -> None:
-        parts = [Part(*ray.get(ref)) for ref in ray.get(self._mailbox.look.remote())]
+        parts = [RowsPart(*ray.get(ref)) for ref in ray.get(self._mailbox.look.remote())]
         mine, lengths = self.share(), self.case.lengths()
         size = int(lengths[mine.start : mine.stop].sum())
         if self._heap.shape[1] != size:
@@ -126,7 +126,7 @@ class RayObjects(Ranked):
             for target, column in zip(self._heap, part.columns, strict=True):
                 target[done : done + run.stop - run.start] = column[run]
             done += run.stop - run.start
-        self.held = Part(np.arange(mine.start, mine.stop), lengths[mine.start : mine.stop], list(self._heap))
+        self.held = RowsPart(np.arange(mine.start, mine.stop), lengths[mine.start : mine.stop], list(self._heap))
 
     def release(self, step: int) -> None:
         super().release(step)
@@ -197,7 +197,7 @@ class SiiRL(Ranked):
         samples = sorted(ray.get(refs), key=lambda sample: int(sample.uid))
         columns = [np.concatenate([getattr(sample, field) for sample in samples]) for field in SIIRL_FIELDS]
         row_ids = np.array([int(sample.uid) for sample in samples])
-        self.held = Part(row_ids, self.case.lengths()[row_ids], columns)
+        self.held = RowsPart(row_ids, self.case.lengths()[row_ids], columns)
 
     def release(self, step: int) -> None:
         super().release(step)
@@ -232,7 +232,7 @@ class Verl(Ranked):
     def rows_in(self, chunk: Any) -> None:
         self._chunk = chunk
 
-    def part(self) -> Part:
+    def part(self) -> RowsPart:
         """Without the padding; that is not timed."""
         batch = self._chunk.batch
         row_ids = batch["row_ids"].numpy()
@@ -240,7 +240,7 @@ class Verl(Ranked):
         width = batch[COLUMNS[0]].shape[1]
         mask = None if self.case.is_padded else torch.arange(width)[None] < torch.tensor(lengths)[:, None]
         flat = [batch[name].view(-1) if mask is None else batch[name][mask] for name in COLUMNS]
-        return Part(row_ids, lengths, [item.numpy() for item in flat])
+        return RowsPart(row_ids, lengths, [item.numpy() for item in flat])
 
     def release(self, step: int) -> None:
         self._chunk = None

@@ -20,8 +20,8 @@ LONG = (
     "worker/rljob_worker/tests/test_sample.py",
     "worker/rljob_worker/tests/test_first_step.py",
     "worker/rljob_worker/tests/test_failures.py",
-    "worker/rljob_worker/engines/rollout/transformers/tests/test_sleep.py",
     "worker/rljob_worker/engines/tests/test_compiling.py",
+    "worker/rljob_worker/engines/tests/test_drawn_weights.py",
 )
 """Files with a test that takes seconds by itself, the longest first."""
 Test = TypeVar("Test")

@@ -108,6 +108,7 @@ def test_a_job_with_parts_of_other_packages_is_planned_where_they_are_installed(
     assert planned.engine("rollout/actor").library == "Echo"
 
 
+@pytest.mark.slow
 def test_it_runs(site: Path, tiny: Path, tmp_path: Path) -> None:
     path = os.pathsep.join([str(site), *filter(None, [os.environ.get("PYTHONPATH")])])
     run = run_job(job_of(tiny), tmp_path, PYTHONPATH=path, ECHO_FILE=str(tmp_path / "built"))

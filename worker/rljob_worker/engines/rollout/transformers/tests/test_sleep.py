@@ -40,6 +40,7 @@ def sleep_twice(rank: int, path: str) -> list[dict[str, int]]:
     return result
 
 
+@pytest.mark.slow
 def test_a_process_that_sleeps_gives_its_memory_back_to_the_kernel(tmp_path: Path) -> None:
     # 24 MiB of embeddings, and as much of the last layer
     path = write_config(tmp_path / "model", vocab_size=200_000, head_dim=64)

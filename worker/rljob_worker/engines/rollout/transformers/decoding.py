@@ -6,19 +6,17 @@ row that ends makes room for the next one waiting, or the batch shrinks.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Sequence
-from itertools import islice
 
 import numpy as np
 import torch
 
 from rljob_worker.batch import Column, Indices
-from rljob_worker.engines.attention.varlen import AttentionLayout, PackedLayout
 from rljob_worker.engines.packing import micro_batches
 from rljob_worker.engines.rollout.requests import EndedRequests, Ending, Load, PartialResponses
-from rljob_worker.engines.rollout.transformers.cached_rows import CachedPrefix, CachedRow, CachedRows, ContinuedPrompts
-from rljob_worker.engines.rollout.transformers.kv_cache import DecodeCache, PromptCapture, Survivors
+from rljob_worker.engines.rollout.transformers.cached_rows import CachedPrefix, CachedRow, CachedRows
+from rljob_worker.engines.rollout.transformers.kv_cache import Survivors
+from rljob_worker.engines.rollout.transformers.model_steps import ModelSteps
 from rljob_worker.engines.rollout.transformers.request import (
     NO_ROUTES,
     DecodingRequest,
@@ -35,6 +33,7 @@ from rljob_worker.engines.rollout.transformers.room import (
 )
 from rljob_worker.engines.rollout.transformers.rows import DecodingRows
 from rljob_worker.engines.rollout.transformers.static_steps import StaticSteps
+from rljob_worker.engines.rollout.transformers.waiting import WaitingRequests
 from rljob_worker.engines.router import Routing
 
 PREFILL_TOKENS = 16384
@@ -55,26 +54,21 @@ class Decoding:
         routing: Routing | None = None,
         static_steps: StaticSteps | None = None,
     ) -> None:
-        """routing: of the model, where its routes are recorded. static_steps: of the model, where its steps are; they
-        record no routes."""
-        assert routing is None or static_steps is None, "routes are not recorded in static steps"
-        self._static = static_steps
-        self._model = model
+        """routing, static_steps: as in `ModelSteps`."""
+        self._steps = ModelSteps(model, routing, static_steps)
         self._routing = routing
         self._no_routes = NO_ROUTES if routing is None else routing.none
         self._device: torch.device = next(model.parameters()).device
         self.room = 0
         """Tokens that the cache may have, rows x columns; read when rows come, and when their columns are full."""
-        self._waiting: deque[DecodingRequest] = deque()
-        self._longest_waiting = self._most_remaining = 0
-        """Tokens to compute and to draw; at least those of every request that waits."""
+        self._waiting = WaitingRequests()
         self._paused: dict[int, DecodingRequest] = {}
         """By row id."""
         self._rows = DecodingRows(end_token_ids, self._no_routes)
         self._tokens = torch.empty(0, dtype=torch.int64, device=self._device)
         """[rows] the last token of each, which the next step computes."""
         self._ended: list[tuple[DecodingRequest, Ending]] = []
-        self._cache = DecodeCache(zeroed=static_steps is not None)
+        self._cache = self._steps.new_cache()
         self._given: dict[int, DecodingRequest] = {}
         """By row id: what `take_ended` gave last."""
         self._held = CachedRows()
@@ -82,7 +76,7 @@ class Decoding:
     @property
     def is_idle(self) -> bool:
         """Whether nothing waits and nothing runs."""
-        return not self._waiting and len(self._rows) == self._rows.num_finished
+        return not len(self._waiting) and len(self._rows) == self._rows.num_finished
 
     @property
     def num_ended(self) -> int:
@@ -126,8 +120,7 @@ class Decoding:
 
     def submit(self, requests: Sequence[DecodingRequest]) -> None:
         """Each of at most `room` tokens."""
-        self._wait(requests)
-        self._waiting.extend(requests)
+        self._waiting.append(requests)
         self._let_go()
 
     def take_ended(self) -> EndedRequests:
@@ -155,13 +148,12 @@ class Decoding:
 
     def resume(self, row_ids: Indices) -> None:
         """Let those of the requests that are paused wait before all others."""
-        self._wait_first([self._paused.pop(row) for row in row_ids.tolist() if row in self._paused])
+        self._waiting.prepend([self._paused.pop(row) for row in row_ids.tolist() if row in self._paused])
 
     def _taken_out(self, row_ids: set[int]) -> list[DecodingRequest]:
         """Requests of these rows that have not ended, wherever they are: they are there no longer."""
-        result = [request for request in self._waiting if request.row_id in row_ids]
+        result = self._waiting.take(row_ids)
         result += [self._paused.pop(row) for row in row_ids & set(self._paused)]
-        self._waiting = deque(request for request in self._waiting if request.row_id not in row_ids)
         if rows := self._rows.having(row_ids):
             result += [self._rows.request(row) for row in rows]
             self._leave_out(np.isin(np.arange(len(self._rows)), rows))
@@ -204,9 +196,7 @@ class Decoding:
         """Give its memory back; no rows may be decoding."""
         assert len(self._rows) == self._rows.num_finished, "rows that decode need what was computed for them"
         self._clear_rows()
-        self._cache = DecodeCache(zeroed=self._static is not None)
-        if self._static is not None:
-            self._static.forget()
+        self._cache = self._steps.new_cache()
 
     def advance(self, version: int) -> None:
         """Admit rows if they are worth it; one more token for every row otherwise. version: of the policy. An error
@@ -225,7 +215,7 @@ class Decoding:
 
     def _worth_admitting(self) -> int:
         """How many of those that wait to admit now: all that there is room for, once it is a quarter of all room."""
-        if not self._waiting:
+        if not len(self._waiting):
             return 0
         row_limit = self._row_limit(self._columns_with_new())
         room = row_limit - len(self._rows)
@@ -249,23 +239,23 @@ class Decoding:
     def _columns_with_new(self) -> int:
         """Columns that are needed once rows are admitted."""
         if not len(self._rows):
-            return min(first_columns(self._longest_waiting, self._most_remaining), self._room_left)
-        return max(self._cache.columns, self._longest_waiting + 1)
+            return min(first_columns(self._waiting.longest, self._waiting.most_remaining), self._room_left)
+        return max(self._cache.columns, self._waiting.longest + 1)
 
     def _admit(self, num_rows: int, version: int) -> None:
         """Prefill the first requests that wait, and draw the next token of each."""
         self._make_room(num_rows)
-        new = list(islice(self._waiting, num_rows))
+        new = self._waiting.first(num_rows)
         sequences, sequence_of = sequences_of(new)
         begun = self._beginnings(new, sequences, sequence_of)
         num_new = sequences.lengths - np.array([item.num_tokens for item in begun], np.int64)
         for chunk in micro_batches(num_new, PREFILL_TOKENS):
             first, last = np.searchsorted(sequence_of, (chunk[0], chunk[-1] + 1)).tolist()
             packed, of = sequences.take(chunk), sequence_of[first:last] - chunk[0]
-            logits, routes = self._prefill(packed, of, [begun[at] for at in chunk.tolist()])
+            logits, routes = self._steps.prefill(self._cache, packed, of, [begun[at] for at in chunk.tolist()])
             before = len(self._rows)
             self._rows.append(with_prompt_routes(new[first:last], routes, packed, of))
-            self._come_from_waiting(last - first)
+            self._waiting.pop(last - first)
             assert packed.offsets is not None
             last_of = packed.offsets[1:][of] - 1
             self._draw(before, logits, version, routes[last_of] if len(routes) else routes)
@@ -278,89 +268,27 @@ class Decoding:
         first = np.searchsorted(sequence_of, np.arange(sequences.num_rows)).tolist()
         return [CachedPrefix.of(held[at], sequences.row(place)) for place, at in enumerate(first)]
 
-    def _come_from_waiting(self, num_rows: int) -> None:
-        """The first ones wait no more."""
-        for _ in range(num_rows):
-            self._waiting.popleft()
-        if not self._waiting:
-            self._longest_waiting = self._most_remaining = 0
-
     def _make_room(self, num_rows: int) -> None:
         """Memory for n more rows, and for those that will follow them."""
         cache, columns = self._cache, self._columns_with_new()
         if not len(self._rows):
             if cache.rows * cache.columns > self._room_left:
                 self.drop_cache()
-            self._cache.restart(self._row_limit(columns), self._longest_waiting, columns)
+            self._cache.restart(self._row_limit(columns), self._waiting.longest, columns)
             return
         if len(self._rows) + num_rows > cache.rows or columns > cache.columns:
             cache.resize(self._row_limit(columns), columns)
-        if self._longest_waiting > cache.column:
-            cache.shift(cache.column - self._longest_waiting)
-
-    def _prefill(
-        self, sequences: Column, sequence_of: Indices, begun: Sequence[CachedPrefix]
-    ) -> tuple[torch.Tensor, np.ndarray]:
-        """Forward what is new of packed sequences, add a row of the cache for each of `sequence_of`; its next-token
-        logits [rows, vocabulary], and the routes of all new tokens."""
-        assert sequences.offsets is not None
-        lengths, starts = sequences.lengths, sequences.offsets[:-1]
-        num_known = np.array([item.num_tokens for item in begun], np.int64)
-        positions = np.arange(len(sequences.values)) - np.repeat(starts, lengths)
-        captured, layout = self._layout(begun, lengths - num_known)
-        is_new = positions >= np.repeat(num_known, lengths)
-        logits, routes = self._forward(
-            input_ids=torch.from_numpy(sequences.values[is_new]).to(self._device)[None],
-            position_ids=torch.from_numpy(positions[is_new]).to(self._device)[None],
-            past_key_values=captured,
-            logits_to_keep=torch.from_numpy(np.cumsum(lengths - num_known) - 1).to(self._device),
-            attention_layout=layout,
-        )
-        self._cache.admit(captured, sequence_of, starts, lengths)
-        return logits[0].index_select(0, torch.from_numpy(sequence_of).to(self._device)), routes
-
-    def _layout(self, begun: Sequence[CachedPrefix], num_new: Indices) -> tuple[PromptCapture, AttentionLayout]:
-        """What captures packed sequences, and how their new tokens attend."""
-        if any(item.num_tokens for item in begun):
-            continued = ContinuedPrompts(begun, num_new)
-            return continued, continued
-        tokens = np.arange(int(num_new.sum()))
-        return PromptCapture(), PackedLayout.build(tokens, num_new, len(tokens), self._device)
-
-    def _forward(self, **inputs: object) -> tuple[torch.Tensor, np.ndarray]:
-        """Logits, and the routes of all tokens where they are recorded."""
-        if self._routing is None:
-            return self._model(**inputs, use_cache=True).logits, NO_ROUTES
-        with self._routing.recording() as recording:
-            logits = self._model(**inputs, use_cache=True).logits
-        return logits, recording.routes()
+        if self._waiting.longest > cache.column:
+            cache.shift(cache.column - self._waiting.longest)
 
     # ---- one more token
 
     def _step(self, version: int) -> None:
         if self._cache.is_full:
             self._make_column()
-        logits, routes = self._next_logits()
+        logits, routes = self._steps.next_logits(self._cache, self._tokens, self._rows.finished)
         self._cache.advance()
         self._draw(0, logits, version, routes)
-
-    def _next_logits(self) -> tuple[torch.Tensor, np.ndarray]:
-        """[rows, vocabulary], and the routes."""
-        if self._static is not None:
-            return self._static.step(self._cache, self._tokens, self._positions()), NO_ROUTES
-        logits, routes = self._forward(
-            input_ids=self._tokens[:, None],
-            position_ids=torch.from_numpy(self._positions()).to(self._device)[:, None],
-            past_key_values=self._cache,
-            attention_layout=self._cache,
-        )
-        return logits[:, -1], routes
-
-    def _positions(self) -> Indices:
-        """Positions of the tokens to compute. A finished row goes nowhere: it must not run out of the model's
-        positions."""
-        lengths = self._cache.lengths
-        return np.where(self._rows.finished, 0, lengths) if self._rows.num_finished else lengths
 
     def _make_column(self) -> None:
         """A column for the next token: where others are free, theirs; else of more memory. Rows for which there is
@@ -380,7 +308,7 @@ class Decoding:
         if len(self._rows) * columns > self._room_left:
             cache.shift(cache.first)
             columns = min(columns, self._room_left // len(self._rows))
-        cache.resize(self._row_limit(columns) if self._waiting else len(self._rows), columns)
+        cache.resize(self._row_limit(columns) if len(self._waiting) else len(self._rows), columns)
 
     def _draw(self, first: int, logits: torch.Tensor, version: int, routes: np.ndarray) -> None:
         """The next token of all rows from `first` on."""
@@ -395,15 +323,7 @@ class Decoding:
 
     def _wait_again(self, rows: Indices) -> None:
         """Put the requests of these rows, with the tokens they have, before all others that wait."""
-        self._wait_first([self._rows.request(row) for row in rows.tolist()])
-
-    def _wait_first(self, requests: Sequence[DecodingRequest]) -> None:
-        self._wait(requests)
-        self._waiting.extendleft(reversed(requests))
-
-    def _wait(self, requests: Sequence[DecodingRequest]) -> None:
-        self._longest_waiting = max([self._longest_waiting, *(request.num_tokens for request in requests)])
-        self._most_remaining = max([self._most_remaining, *(request.remaining for request in requests)])
+        self._waiting.prepend([self._rows.request(row) for row in rows.tolist()])
 
     def _retire(self) -> None:
         """Drop finished rows: at once where others want their place, otherwise once they are worth the move."""

@@ -22,8 +22,8 @@ def note(batch, context):
         file.write(f"{context.step}\\n")
     Path(os.environ["RLJOB_RUN_DIR"], f"modules-{context.dp_rank}.json").write_text(json.dumps(sorted(sys.modules)))
     if Path(__file__).with_name("trouble.json").exists():
-        from rljob_worker.tests import trouble  # it imports what a worker otherwise does not
-        trouble.stage(batch, context)
+        from rljob_worker.tests import fault_injection  # it imports what a worker otherwise does not
+        fault_injection.stage(batch, context)
     return {"noted": [0.0] * len(batch)}
 '''
 FILES = {"steps.py": STEPS}

@@ -73,7 +73,7 @@ class Pods:
     def __init__(self, context: RunContext, commands: Commands) -> None:
         self._context = context
         self._commands = commands
-        self._pods: list[LocalPod] = []
+        self.pods: list[LocalPod] = []
         self._exits: dict[str, Exit] = {}
         self._kill_at: float | None = None
         self._is_stopping = False
@@ -89,14 +89,14 @@ class Pods:
             # signals to a whole Slurm step or systemd unit mean the workers: SIGHUP alone is this process's word
             log = self._context.log_dir / f"databuffer-{pod}.log"
             buffer = LoggedChild(log.stem, self._commands.buffer, environment, log, lifeline_fd=self._context.lifeline)
-            self._pods.append(LocalPod(pod, environment, buffer))
+            self.pods.append(LocalPod(pod, environment, buffer))
 
     def addresses(self) -> AddressLists | None:
         """Where the data buffers here are, by group and in order; None until all of them serve."""
         if self.serving_seconds is None:
             return None
         addresses: AddressLists = {}
-        for pod in self._pods:
+        for pod in self.pods:
             ready = pod.buffer.ready()
             assert ready is not None
             addresses.setdefault(pod.at.group, []).append(f"{self._context.address}:{ready['port']}")
@@ -107,7 +107,7 @@ class Pods:
         partial = self._context.address_book.with_suffix(".partial")
         partial.write_text(json.dumps(address_book))
         partial.rename(self._context.address_book)
-        for pod in self._pods:
+        for pod in self.pods:
             pod.launcher = self._launcher(pod)
 
     def poll(self) -> GangEnd | None:
@@ -117,7 +117,8 @@ class Pods:
         self._note_exits()
         if self._kill_at is not None and time.monotonic() >= self._kill_at:
             return self._verdict()
-        if all(launcher.code() is not None for launcher in self._launchers):
+        # as noted: one that has ended since then is not among the exits that the verdict is made of
+        if all(launcher.name in self._exits for launcher in self._launchers):
             return self._verdict()
         return None
 
@@ -131,12 +132,12 @@ class Pods:
         """End what still runs, and what left its session. Data buffers get a moment to give their memory back."""
         for launcher in self._launchers:
             launcher.kill()
-        for pod in self._pods:
+        for pod in self.pods:
             pod.buffer.signal(signal.SIGHUP)
         deadline = time.monotonic() + BUFFER_GRACE_SECONDS
-        while any(pod.buffer.code() is None for pod in self._pods) and time.monotonic() < deadline:
+        while any(pod.buffer.code() is None for pod in self.pods) and time.monotonic() < deadline:
             time.sleep(0.01)
-        for pod in self._pods:
+        for pod in self.pods:
             pod.buffer.kill()
         self._remove_leftovers()
         # nothing of an attempt may meet the next one
@@ -144,11 +145,11 @@ class Pods:
 
     def _remove_leftovers(self) -> None:
         """Remove what killed data buffers left: memory, and disk where perhaps no other one ever runs."""
-        if not any(pod.buffer.code() for pod in self._pods):
+        if not any(pod.buffer.code() for pod in self.pods):
             return
         from rljob_worker.databuffer.store.segment_files import ARENA, SPILL, remove_leftovers
 
-        for environment in (pod.environment for pod in self._pods):
+        for environment in (pod.environment for pod in self.pods):
             remove_leftovers(ARENA, Path(environment.get(keys.ENV_ARENA_DIR, keys.SHARED_MEMORY)))
             if spill := self._context.plan.spec.data_buffer.spill:
                 remove_leftovers(SPILL, Path(spill.directory or environment[keys.ENV_SPILL_DIR]))
@@ -156,12 +157,12 @@ class Pods:
     def metrics_url(self) -> str:
         """Where the lead's launcher serves /metrics and /progress; empty until it does, and where the lead is not."""
         lead = Host(self._context.plan.lead_group, 0)
-        ready = next((pod.launcher.ready() for pod in self._pods if pod.at == lead and pod.launcher), None)
+        ready = next((pod.launcher.ready() for pod in self.pods if pod.at == lead and pod.launcher), None)
         return f"http://127.0.0.1:{ready['metricsPort']}/metrics" if ready else ""
 
     @property
     def _launchers(self) -> list[ForkedChild]:
-        return [pod.launcher for pod in self._pods if pod.launcher is not None]
+        return [pod.launcher for pod in self.pods if pod.launcher is not None]
 
     def _launcher(self, pod: LocalPod) -> ForkedChild:
         log = self._context.log_dir / f"launcher-{pod.at}.log"
@@ -183,22 +184,22 @@ class Pods:
     def _poll_buffers(self) -> GangEnd | None:
         if self._is_stopping:
             return GangEnd(int(ExitCode.INTERRUPTED))
-        for pod in self._pods:
+        for pod in self.pods:
             code = pod.buffer.code()
             if code is not None:
                 return self._buffer_end(pod.buffer, code)
         if self.serving_seconds is not None:
             return None
-        if all(pod.buffer.ready() is not None for pod in self._pods):
+        if all(pod.buffer.ready() is not None for pod in self.pods):
             self.serving_seconds = time.monotonic() - self._started
         elif time.monotonic() - self._started > READY_SECONDS:
-            late = next(pod.buffer for pod in self._pods if pod.buffer.ready() is None)
+            late = next(pod.buffer for pod in self.pods if pod.buffer.ready() is None)
             words = LastWords(int(ExitCode.RETRY), cause=f"it did not serve within {READY_SECONDS:.0f} s")
             return GangEnd(words.code, late.name, words, str(late.log))
         return None
 
     def _note_exits(self) -> None:
-        for pod in self._pods:
+        for pod in self.pods:
             self._note_exit(pod.launcher)
             if self._launchers_run:
                 self._note_exit(pod.buffer, expected_to_run=True)
@@ -224,7 +225,7 @@ class Pods:
         cause = first_cause(exits, GANG_SETTLE_SECONDS)
         if cause is None:
             return GangEnd(pod_exit_code(exits))
-        for pod in self._pods:
+        for pod in self.pods:
             if pod.launcher is not None and pod.launcher.name == cause.name:
                 return self._launcher_end(pod, cause.code)
             if pod.buffer.name == cause.name:

@@ -80,7 +80,7 @@ class LeakLedger:
     def _threads(self) -> list[str]:
         new = set(threading.enumerate()) - self.threads
         ours = (item for item in new if not isinstance(item, threading._DummyThread))  # of threads of C++
-        return sorted(f"thread {our.name}" for our in ours if not our.name.startswith(LIBRARY_THREADS))
+        return sorted(f"thread {thread.name}" for thread in ours if not thread.name.startswith(LIBRARY_THREADS))
 
     def _processes(self) -> list[str]:
         if not self._has_started:

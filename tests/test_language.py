@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import ast
 import re
-import subprocess
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from mutation.table import shipped_modules
+
 CHECKOUT = Path(__file__).parents[1]
-PACKAGES = {"client": "rljob", "crds": "rljob_api", "operator": "rljob_operator", "worker": "rljob_worker"}
-"""The folder of each shipped package."""
+PACKAGES = {"rljob", "rljob_api", "rljob_operator", "rljob_worker"}
 
 SHARED_CLASS_NAMES: Mapping[str, str] = {}
 """Public class names that may be defined more than once, each with the reason."""
@@ -104,7 +104,7 @@ _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 
 def test_the_shipped_code_keeps_the_language() -> None:
     """All rules at once, because parsing every module takes seconds, and tests of one file run in several processes."""
-    modules = {module: nodes_of(path.read_text()) for module, path in shipped_modules()}
+    modules = {module: nodes_of((CHECKOUT / path).read_text()) for module, path in shipped_modules(CHECKOUT).items()}
     problems = [problem for module, nodes in modules.items() for problem in problems_of(module, nodes)]
     vague = [place for module, nodes in modules.items() for place in vague_variables(module, nodes)]
     assert [*problems, *duplicate_classes(modules)] == []
@@ -112,14 +112,14 @@ def test_the_shipped_code_keeps_the_language() -> None:
 
 
 def test_all_packages_are_read() -> None:
-    modules = [module for module, _ in shipped_modules()]
-    assert {module.split(".")[0] for module in modules} == set(PACKAGES.values())
+    modules = list(shipped_modules(CHECKOUT))
+    assert {module.split(".")[0] for module in modules} == PACKAGES
     assert "rljob_worker.runtime.worker" in modules and "rljob_worker.runtime" in modules
     assert not any("tests" in module.split(".") for module in modules)
 
 
 def test_exceptions_are_few_and_about_what_exists() -> None:
-    modules = [module for module, _ in shipped_modules()]
+    modules = list(shipped_modules(CHECKOUT))
     prefixes = {prefix for rooms in ALLOWED_WORDS.values() for prefix in rooms}
     assert [prefix for prefix in prefixes if not any(is_within(module, prefix) for module in modules)] == []
     assert set(ALLOWED_WORDS) <= BANNED_WORDS
@@ -238,28 +238,6 @@ def test_vague_variables_are_counted_where_they_are_bound() -> None:
 def nodes_of(source: str) -> Nodes:
     """All nodes, the module first: every rule goes over them, and walking takes as long as parsing."""
     return list(ast.walk(ast.parse(source)))
-
-
-def shipped_modules() -> list[tuple[str, Path]]:
-    """Dotted name and file of every module that is not a test."""
-    listed = subprocess.run(
-        ["git", "ls-files", *(f"{folder}/{package}/*.py" for folder, package in PACKAGES.items())],
-        cwd=CHECKOUT,
-        check=True,
-        capture_output=True,
-        text=True,
-    )
-    return [(dotted(name), CHECKOUT / name) for name in listed.stdout.splitlines() if is_shipped(name)]
-
-
-def is_shipped(name: str) -> bool:
-    return "tests" not in Path(name).parts and Path(name).name != "conftest.py" and (CHECKOUT / name).exists()
-
-
-def dotted(name: str) -> str:
-    """`worker/rljob_worker/runtime/__init__.py` -> `rljob_worker.runtime`."""
-    parts = Path(name).with_suffix("").parts[1:]
-    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
 def problems_of(module: str, nodes: Nodes) -> Iterator[str]:

@@ -11,10 +11,10 @@ from rljob_worker.row_index import row_number
 def first_not_finite(column: Column, row_ids: Indices) -> tuple[str, float] | None:
     """Where the first number is that is NaN or infinite, as `row 17` or in a ragged column `row 17, token 3`, and what
     it is; None where all are finite. row_ids: of the rows of the column."""
-    flatnonzero = np.flatnonzero(~np.isfinite(column.values))
-    if not len(flatnonzero):
+    broken = np.flatnonzero(~np.isfinite(column.values))
+    if not len(broken):
         return None
-    at = int(flatnonzero[0])
+    at = int(broken[0])
     value = float(column.values[at])
     if column.offsets is None:
         return f"row {row_number(row_ids[at])}", value

@@ -96,8 +96,8 @@ class Trajectories:
         if self.rows_per_trajectory == 1:
             return
         differs = values != values[self.first][self.of_row]
-        if len(flatnonzero := np.flatnonzero(differs)):
-            row = int(flatnonzero[0])
+        if len(broken := np.flatnonzero(differs)):
+            row = int(broken[0])
             first = int(self.first[self.of_row[row]])
             raise BadData(
                 f"row {row_number(self.row_ids[row])} has the {what} {values[row]} and row "

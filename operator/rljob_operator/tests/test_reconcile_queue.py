@@ -38,9 +38,9 @@ class QueueWorld(World):
 
     @property
     def workload(self) -> Object:
-        peek = self.cluster.peek(WORKLOAD_KUEUE, KEY.namespace, "rljob-small")
-        assert peek is not None
-        return peek
+        workload = self.cluster.peek(WORKLOAD_KUEUE, KEY.namespace, "rljob-small")
+        assert workload is not None
+        return workload
 
     def admit(self, **assignment: Any) -> None:
         conditions = [

@@ -214,9 +214,9 @@ def _secret_of(pod: dict[str, Any]) -> str:
 
 def test_a_deleted_domain_of_models_is_healed(world: World) -> None:
     to_running(world)
-    peek = world.cluster.peek(SERVICE, KEY.namespace, "rljob-services-small")
-    assert peek is not None
-    world.cluster.remove(SERVICE, peek)
+    service = world.cluster.peek(SERVICE, KEY.namespace, "rljob-services-small")
+    assert service is not None
+    world.cluster.remove(SERVICE, service)
     world.wait(31)
     assert world.cluster.peek(SERVICE, KEY.namespace, "rljob-services-small") is not None
 

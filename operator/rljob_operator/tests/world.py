@@ -242,9 +242,9 @@ class World:
 
     @property
     def job(self) -> Object:
-        peek = self.cluster.peek(RLJOB, KEY.namespace, KEY.name)
-        assert peek is not None
-        return peek
+        job = self.cluster.peek(RLJOB, KEY.namespace, KEY.name)
+        assert job is not None
+        return job
 
     @property
     def status(self) -> RLJobStatus:

@@ -105,9 +105,9 @@ def prepared(
         row_ids=row_ids,
         positions=positions,
     )
-    prepare = loss.prepare(tokens, algorithm.loss, reduce, seed)
+    prepared = loss.prepare(tokens, algorithm.loss, reduce, seed)
     return batch.with_columns(
-        {name: _column(scatter_actions(values, at, len(row)), mask) for name, values in prepare.items()}
+        {name: _column(scatter_actions(values, at, len(row)), mask) for name, values in prepared.items()}
     )
 
 

@@ -83,11 +83,11 @@ def find_or_make(place: Path, make: Make) -> memoryview:
     """
     with _storage(place):
         place.parent.mkdir(parents=True, exist_ok=True)
-        await_or_make = _read(place)
-    if await_or_make is None:
+        content = _read(place)
+    if content is None:
         with _alone_on_host(place):
-            await_or_make = _await_or_make(place, make)
-    return await_or_make
+            content = _await_or_make(place, make)
+    return content
 
 
 def _await_or_make(place: Path, make: Make) -> memoryview:

@@ -94,17 +94,17 @@ class BufferClient:
         """The rows of this rank's data-parallel coordinate, ascending by row_id; read-only views of shared memory."""
         self._release_before(edge, step)
         start = time.perf_counter()
-        poll = self._poll(partial(say.GetRows, edge=edge, step=step), say.ShareLocation, deadline_seconds)
-        batch = segment.views(self._read_memory, poll.offset, poll.contents).as_batch()
+        location = self._poll(partial(say.GetRows, edge=edge, step=step), say.ShareLocation, deadline_seconds)
+        batch = segment.views(self._read_memory, location.offset, location.contents).as_batch()
         with self._lock:
             self._leases[id(batch)] = _Lease(edge, step, batch)
         self._count(
             edge,
-            get_bytes=poll.contents.num_bytes,
+            get_bytes=location.contents.num_bytes,
             get_rows=len(batch),
             get_seconds=time.perf_counter() - start,
-            producer_seconds=poll.producer_seconds,
-            transfer_seconds=poll.transfer_seconds,
+            producer_seconds=location.producer_seconds,
+            transfer_seconds=location.transfer_seconds,
         )
         return batch
 

@@ -30,8 +30,8 @@ class Answering:
 
     def __init__(self, name: str, options: Mapping[str, Any], place: ModelPlacement) -> None:
         module, _, model = MODELS[name].partition(":")
-        import_module = importlib.import_module(f"rljob_worker.services.models.{module}")
-        self._model = getattr(import_module, model)(SHIPPED[name].model_validate(options), place)
+        imported = importlib.import_module(f"rljob_worker.services.models.{module}")
+        self._model = getattr(imported, model)(SHIPPED[name].model_validate(options), place)
         self._one_at_a_time = asyncio.Lock()
         self._rewards = RequestBatcher(lambda rows: self._computed(self._model.rewards, rows))
 

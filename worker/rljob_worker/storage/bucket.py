@@ -107,8 +107,8 @@ class Bucket:
         import obstore
 
         with self.errors(prefix):
-            with_delimiter = obstore.list_with_delimiter(self.client, prefix or None)
-        return sorted([*with_delimiter["common_prefixes"], *(meta["path"] for meta in with_delimiter["objects"])])
+            listing = obstore.list_with_delimiter(self.client, prefix or None)
+        return sorted([*listing["common_prefixes"], *(meta["path"] for meta in listing["objects"])])
 
     def delete(self, keys: list[str]) -> None:
         """Objects that are not there are passed over."""

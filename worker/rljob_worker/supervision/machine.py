@@ -11,10 +11,10 @@ def is_here(name: str) -> bool:
     if name == own or ("." not in name and name == own.partition(".")[0]):
         return True
     try:
-        getaddrinfo = socket.getaddrinfo(name, None, socket.AF_INET, socket.SOCK_STREAM)
+        addresses = socket.getaddrinfo(name, None, socket.AF_INET, socket.SOCK_STREAM)
     except OSError:
         return False
-    return any(_can_listen(str(address[0])) for *_, address in getaddrinfo)
+    return any(_can_listen(str(address[0])) for *_, address in addresses)
 
 
 def _can_listen(address: str) -> bool:

@@ -53,10 +53,10 @@ def test_what_a_killed_builder_left_goes_with_the_next_build(tmp_path: Path) -> 
 def test_what_is_there_and_not_whole_is_built_again_from_nothing(tmp_path: Path) -> None:
     (tmp_path / "thing-1").mkdir()
     (tmp_path / "thing-1" / "rest").touch()
-    once = build_once(
+    built = build_once(
         tmp_path / "thing-1", lambda folder: (folder / "whole").touch(), lambda folder: (folder / "whole").exists()
     )
-    assert [path.name for path in once.iterdir()] == ["whole"]
+    assert [path.name for path in built.iterdir()] == ["whole"]
 
 
 def test_nothing_can_be_kept_below_a_file(tmp_path: Path) -> None:

@@ -41,19 +41,19 @@ class WeightSync:
 
     def open(self, meeting: str) -> None:
         """Before the first version. Collective over all ranks of edges that go by broadcasts."""
-        for side in self.endpoints:
-            side.open(meeting)
+        for endpoint in self.endpoints:
+            endpoint.open(meeting)
 
     def sync(self, version: int) -> Scalars:
         """Send, receive or copy every policy's weights as `version`, which is newer than the one before."""
         started = time.perf_counter()
-        done = merge_all([side.sync(version) for side in self.endpoints])
+        done = merge_all([endpoint.sync(version) for endpoint in self.endpoints])
         return done | {"time/weight_sync_seconds": mean(time.perf_counter() - started)}
 
     def close(self) -> None:
         """After the last version."""
-        for side in self.endpoints:
-            side.close()
+        for endpoint in self.endpoints:
+            endpoint.close()
 
 
 def build_weight_sync(
@@ -64,13 +64,13 @@ def build_weight_sync(
     train_engines: Mapping[str, TrainEngine],
     rollout_engines: Mapping[str, RolloutEngine],
 ) -> WeightSync:
-    """The sides of one rank, in the order of the plan's edges."""
+    """The endpoints of one rank, in the order of the plan's edges."""
     endpoints = list[WeightsEndpoint](_in_process(plan, group, train_engines, rollout_engines))
     delta = plan.spec.weight_sync.delta
     for flow in weight_flows(plan):
         transport = transports[flow.transport]
         if flow.source.name == group:
-            endpoints.append(_training_side(train_engines[flow.model], flow, rank, transport, delta))
+            endpoints.append(_training_endpoint(train_engines[flow.model], flow, rank, transport, delta))
         elif any(target.name == group for target in flow.targets):
             engine = rollout_engines[flow.model]
             endpoints.append(
@@ -79,7 +79,7 @@ def build_weight_sync(
     return WeightSync(endpoints)
 
 
-def _training_side(
+def _training_endpoint(
     train: TrainEngine, flow: WeightFlow, rank: int, transport: Transport, delta: WeightDeltaSpec | None
 ) -> WeightsEndpoint:
     if rank not in flow.source_ranks:

@@ -115,10 +115,10 @@ def run_with_samples(tmp_path):
 
 def test_the_command_prints_lines_of_json_and_text(tmp_path):
     where = run_with_samples(tmp_path)
-    invoke = CliRunner().invoke(app, ["samples", "sums", "--json", "--step", "2", *where], catch_exceptions=False)
-    assert [json.loads(line) for line in invoke.stdout.splitlines()] == RECORDS[2:4]
-    invoke = CliRunner().invoke(app, ["samples", "sums", "--where", "reward<1.1", *where], catch_exceptions=False)
-    assert "step 1  row 4" in invoke.stdout and "4+4=" in invoke.stdout and "row 5" not in invoke.stdout
+    result = CliRunner().invoke(app, ["samples", "sums", "--json", "--step", "2", *where], catch_exceptions=False)
+    assert [json.loads(line) for line in result.stdout.splitlines()] == RECORDS[2:4]
+    result = CliRunner().invoke(app, ["samples", "sums", "--where", "reward<1.1", *where], catch_exceptions=False)
+    assert "step 1  row 4" in result.stdout and "4+4=" in result.stdout and "row 5" not in result.stdout
 
 
 def test_no_sample_says_which_there_are(tmp_path):
@@ -130,7 +130,7 @@ def test_no_sample_says_which_there_are(tmp_path):
             CliRunner().invoke(app, ["samples", "sums", *asked, *where], catch_exceptions=False)
     with pytest.raises(InvalidJob, match="no sample has a field foo"):
         CliRunner().invoke(app, ["samples", "sums", "--json", "--where", "foo<1", *where], catch_exceptions=False)
-    invoke = CliRunner().invoke(app, ["samples", "sums", "--json", "--where", "reward>99", *where])
-    assert (invoke.exit_code, invoke.stdout) == (0, "")
+    result = CliRunner().invoke(app, ["samples", "sums", "--json", "--where", "reward>99", *where])
+    assert (result.exit_code, result.stdout) == (0, "")
     with pytest.raises(InvalidJob, match="--where leaves none"):
         CliRunner().invoke(app, ["samples", "sums", "--where", "reward>99", *where], catch_exceptions=False)

@@ -67,10 +67,10 @@ def misses_of(records: Iterable[Mapping[str, Any]]) -> list[str]:
     nones: dict[str, float] = {}
     for record in records:
         for name, value in record.items():
-            if (fullmatch := _MISSES.fullmatch(name)) and value:
-                counts.setdefault(fullmatch[1], Counter())[fullmatch[2]] += int(value)
-            elif fullmatch := _NONE.fullmatch(name):
-                nones[fullmatch[1]] = min(value, nones.get(fullmatch[1], 1.0))
+            if (match := _MISSES.fullmatch(name)) and value:
+                counts.setdefault(match[1], Counter())[match[2]] += int(value)
+            elif match := _NONE.fullmatch(name):
+                nones[match[1]] = min(value, nones.get(match[1], 1.0))
     silent = sorted(name for name, fraction in nones.items() if fraction == 1)
     missed = [f"reward {name}: {_counted(kinds)}" for name, kinds in sorted(counts.items())]
     return [*missed, *(f"reward {name}: None for every row, which counts 0" for name in silent)]

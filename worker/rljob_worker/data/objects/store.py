@@ -73,8 +73,8 @@ class Store:
         if self.address.is_web:
             raise BadData(f"there is no file at {self.address.url_of(self.address.key)}")
         where = self.address.url_of(self.address.prefix)
-        asked = await self._asked(where, self._collect)
-        by_key = {meta["path"]: meta for meta in asked}
+        entries = await self._asked(where, self._collect)
+        by_key = {meta["path"]: meta for meta in entries}
         return tuple(self._file(by_key[key]) for key in self.address.chosen(by_key))
 
     async def _collect(self) -> Sequence[ObjectMeta]:

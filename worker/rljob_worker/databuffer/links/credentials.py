@@ -33,8 +33,8 @@ def disagreement(address: str, directory: Path, authority: x509.Certificate, sec
 
     Asked twice: who dies in the middle of a handshake is as silent as who refuses us, and is gone the next time.
     """
-    looked = _looked(address, directory, authority, seconds)
-    return looked and _looked(address, directory, authority, seconds)
+    first = _looked(address, directory, authority, seconds)
+    return first and _looked(address, directory, authority, seconds)
 
 
 def _looked(address: str, directory: Path, authority: x509.Certificate, seconds: float) -> Disagreement | None:

@@ -118,12 +118,12 @@ def _number(environment: Mapping[str, str], name: str, default: float, *, least:
     """What a job's `env` may set."""
     text = environment.get(name) or str(default)
     try:
-        nan = float(text)
+        number = float(text)
     except ValueError:
-        nan = math.nan
-    if not least <= nan < math.inf:
+        number = math.nan
+    if not least <= number < math.inf:
         raise InvalidJob(f"{name} is {text!r}, and has to be a number of at least {least:g}; unset, it is {default:g}")
-    return nan
+    return number
 
 
 def _credentials(directory: Path, peers: AddressBook, here: Host) -> TlsCredentials:

@@ -53,8 +53,8 @@ class Formula:
 
     def scores(self, query: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
         """[..., queries, keys], before the mask and the softmax."""
-        matmul = torch.matmul(query * self.factor(query.shape[-1]), key.mT)
-        return matmul if self.cap is None else torch.tanh(matmul / self.cap) * self.cap
+        scores = torch.matmul(query * self.factor(query.shape[-1]), key.mT)
+        return scores if self.cap is None else torch.tanh(scores / self.cap) * self.cap
 
     def factor(self, head_dim: int) -> float:
         """What products of queries and keys are multiplied by."""

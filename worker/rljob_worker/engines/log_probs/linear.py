@@ -44,8 +44,8 @@ class LastLayer:
 
     def logits(self, rows: slice) -> torch.Tensor:
         """[tokens, vocabulary] of some tokens."""
-        linear = F.linear(self.hidden[rows], self.weight, self.bias)
-        return linear if self.cap is None else torch.tanh(linear / self.cap) * self.cap
+        logits = F.linear(self.hidden[rows], self.weight, self.bias)
+        return logits if self.cap is None else torch.tanh(logits / self.cap) * self.cap
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +68,8 @@ def linear_log_probs(
     """Log-probs [tokens] of `targets`, entropies, and the divergence from the distributions of `reference`, which has
     no gradient."""
     options = _Options(temperature, last.cap, entropy, reference)
-    apply = _LinearLogProbs.apply(last.hidden, last.weight, last.bias, targets, options)
-    return LinearLogProbs(*apply)
+    outputs = _LinearLogProbs.apply(last.hidden, last.weight, last.bias, targets, options)
+    return LinearLogProbs(*outputs)
 
 
 @dataclass(frozen=True, slots=True)

@@ -80,10 +80,10 @@ def generate(
 
 def in_order(parts: Sequence[EndedRequests], row_ids: Indices) -> Responses:
     """The responses of these rows, each of which is in one of the parts, and no other rows are."""
-    concatenate = np.concatenate([part.row_ids for part in parts])
-    by_row = np.argsort(concatenate, kind="stable")
-    order = by_row[np.searchsorted(concatenate[by_row], row_ids)] if len(concatenate) else by_row
-    assert np.array_equal(concatenate[order], row_ids), "not the rows that were asked for"
+    generated = np.concatenate([part.row_ids for part in parts])
+    by_row = np.argsort(generated, kind="stable")
+    order = by_row[np.searchsorted(generated[by_row], row_ids)] if len(generated) else by_row
+    assert np.array_equal(generated[order], row_ids), "not the rows that were asked for"
 
     def routes(of_parts: Sequence[Column | None]) -> Column | None:
         recorded = [column for column in of_parts if column is not None]

@@ -48,9 +48,9 @@ def test_rows_without_padding_attend_as_rectangles_do(window: int | None) -> Non
     rows = pack(prompts, Column.ragged([[1, 2, 3, 4], [9], [8] * 7, [4, 4]]))
     layout = rows.sequences, rows.sequence_lengths, len(rows.token_ids), CPU
     query, key, value = (torch.randn(1, heads, len(rows.token_ids), 8, dtype=torch.float64) for heads in (4, 2, 2))
-    attend = FlashRows.build(*layout).attend(query, key, value, 0.3, window, kernel=row_by_row)
+    result = FlashRows.build(*layout).attend(query, key, value, 0.3, window, kernel=row_by_row)
     expected = PackedLayout.build(*layout).attend(query, key, value, Formula(scale=0.3, window=window))
-    assert attend.shape == expected.shape and np.allclose(attend, expected, atol=1e-12)
+    assert result.shape == expected.shape and np.allclose(result, expected, atol=1e-12)
 
 
 def test_the_kernel_is_for_some_devices_and_numbers() -> None:

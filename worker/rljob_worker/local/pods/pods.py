@@ -74,6 +74,7 @@ class Pods:
         self._context = context
         self._commands = commands
         self.pods: list[LocalPod] = []
+        """Those of this machine, in the order of the plan's hosts."""
         self._exits: dict[str, Exit] = {}
         self._kill_at: float | None = None
         self._is_stopping = False

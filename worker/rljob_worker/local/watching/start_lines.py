@@ -28,4 +28,4 @@ class StartLines:
 
     def _of(self, name: str) -> list[str]:
         prefix = f"{name}: " if len(self._logs) > 1 else ""
-        return [prefix + fullmatch[1] for line in self._logs[name].lines() if (fullmatch := _START.fullmatch(line))]
+        return [prefix + match[1] for line in self._logs[name].lines() if (match := _START.fullmatch(line))]

@@ -134,5 +134,5 @@ def _free_bytes(place: Path) -> int | None:
     there = next((item for item in (place, *place.absolute().parents) if item.exists()), None)
     if there is None:
         return None
-    statvfs = os.statvfs(there)
-    return statvfs.f_bavail * statvfs.f_frsize
+    disk = os.statvfs(there)
+    return disk.f_bavail * disk.f_frsize

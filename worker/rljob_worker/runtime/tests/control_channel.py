@@ -55,16 +55,16 @@ class FakeControlChannel:
 
     def add_report(self, ordinal: int, step: int, payload: bytes) -> None:
         with self._changed:
-            setdefault = self._reports.setdefault(step, {})
-            assert ordinal not in setdefault, "a step is reported once"
-            setdefault[ordinal] = payload
+            reports = self._reports.setdefault(step, {})
+            assert ordinal not in reports, "a step is reported once"
+            reports[ordinal] = payload
             self.log.append(("report", ordinal, step))
             self._changed.notify_all()
 
     def merged(self, step: int) -> bytes:
-        setdefault = self._reports.setdefault(step, {})
-        self.wait(lambda: len(setdefault) == self.num_workers, lambda: f"step {step}: {self._late(setdefault)} is late")
-        parts = list(setdefault.values())
+        reports = self._reports.setdefault(step, {})
+        self.wait(lambda: len(reports) == self.num_workers, lambda: f"step {step}: {self._late(reports)} is late")
+        parts = list(reports.values())
         self._rng.shuffle(parts)
         half = self._rng.randint(1, len(parts))
         return merge_reports([merge_reports(parts[:half]), *parts[half:]])

@@ -87,8 +87,8 @@ def test_the_row_groups_of_a_step_are_asked_for_at_once():
 def find(cache, key, size):
     """What the cache hands out, and whether it had to be made."""
     made = []
-    or_make = cache.find_or_make(key, lambda: made.append(key) or (key, size), lambda it: it[1])
-    return or_make, bool(made)
+    value = cache.find_or_make(key, lambda: made.append(key) or (key, size), lambda it: it[1])
+    return value, bool(made)
 
 
 def test_what_was_used_last_stays_within_the_bytes():

@@ -296,8 +296,8 @@ def test_a_host_may_send_what_is_of_its_parts_and_of_the_share(made, used, batch
         part, share = ordinal * route.num_parts // batch_size, ordinal * route.num_shares // batch_size
         for host in route.producer_hosts:
             for to in range(route.num_shares):
-                may_send = route.may_send(host, to, index_of([ordinal]))
-                assert may_send == (host == route.producer_host(part) and to == share)
+                allowed = route.may_send(host, to, index_of([ordinal]))
+                assert allowed == (host == route.producer_host(part) and to == share)
 
 
 # ---- what, with layouts

@@ -42,8 +42,8 @@ def test_a_value_of_a_shape_takes_room_for_all_its_numbers():
 
 def test_contents_are_told_as_they_are():
     contents = segment.contents_of(batch_of([1, 2, 5]))
-    seal_rows = SealRows(edge="a->b", step=1, offset=0, contents=contents)
-    assert read_request(encode(seal_rows)) == seal_rows and contents.num_rows == 3
+    request = SealRows(edge="a->b", step=1, offset=0, contents=contents)
+    assert read_request(encode(request)) == request and contents.num_rows == 3
 
 
 def test_segments_do_not_reach_into_each_other():

@@ -182,8 +182,8 @@ def test_a_share_is_waited_for_and_read_and_given_back(train: One):
         rows = pool.submit(train.ask, 0, get(seconds=30.0)).result()
         for _ in range(30):
             rows = rows if isinstance(rows, say.ShareLocation) else train.ask(0, get(seconds=30.0))
-    as_batch = segment.views(train.memory, rows.offset, rows.contents).as_batch()
-    assert as_batch.row_ids.tolist() == batch.row_ids.tolist()
+    got = segment.views(train.memory, rows.offset, rows.contents).as_batch()
+    assert got.row_ids.tolist() == batch.row_ids.tolist()
     assert rows.producer_seconds > 0 and rows.transfer_seconds > 0
     wait_for(lambda: train.kinds() == ["RowsTaken"])
     assert train.ask(0, say.ReleaseRows(edge=EDGE, step=1)) == say.Done()

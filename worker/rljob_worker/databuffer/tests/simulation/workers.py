@@ -130,9 +130,9 @@ class SimulatedWorker:
         self._own.call(say.SealRows(edge=edge, step=step, offset=room.offset, contents=contents))
 
     def _get(self, step: int, edge: str, share: int) -> None:
-        poll = self._poll(f"rows of {edge}, step {step}", partial(say.GetRows, edge=edge, step=step))
-        contents = poll.contents
-        batch = segment.views(self.pod.memory, poll.offset, contents).as_batch()
+        location = self._poll(f"rows of {edge}, step {step}", partial(say.GetRows, edge=edge, step=step))
+        contents = location.contents
+        batch = segment.views(self.pod.memory, location.offset, contents).as_batch()
         expected = self._expected(step, edge, share)
         if not same(batch, expected.select(self._edges[edge].columns)):
             self.wrong.append(f"rows of {edge}, step {step}: {batch.row_ids.tolist()}")

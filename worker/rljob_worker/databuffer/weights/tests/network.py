@@ -332,10 +332,10 @@ class Receiver:
 
     def _check(self, chunk: ChunkLocation) -> bytes:
         """What lies in the slot; nobody writes there before the rank lets it go."""
-        tobytes = self.network.memories[self.host][chunk.offset : chunk.offset + chunk.num_bytes].tobytes()
-        assert tobytes == contents(chunk.source, self.versions[0][0], chunk.index)
-        assert chunk.table == b"table of " + tobytes
-        return tobytes
+        data = self.network.memories[self.host][chunk.offset : chunk.offset + chunk.num_bytes].tobytes()
+        assert data == contents(chunk.source, self.versions[0][0], chunk.index)
+        assert chunk.table == b"table of " + data
+        return data
 
 
 def run(network: Network, workers: Sequence[Sender | Receiver]) -> None:

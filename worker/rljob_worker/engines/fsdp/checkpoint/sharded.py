@@ -107,8 +107,8 @@ class Written(PlaceReader):
     @property
     def tensors(self) -> dict[str, TensorStorageMetadata]:
         """The tensors of the model, by their names in it."""
-        state_dict_metadata = self._index.state_dict_metadata.items()
-        return {name.removeprefix(_MODEL): item for name, item in state_dict_metadata if name.startswith(_MODEL)}
+        entries = self._index.state_dict_metadata.items()
+        return {name.removeprefix(_MODEL): item for name, item in entries if name.startswith(_MODEL)}
 
     def require_model(self, wanted: Mapping[str, torch.Tensor], *, is_pipeline_stage: bool = False) -> None:
         """That it is of a model with tensors of these names and shapes. is_pipeline_stage: and with others. Raises

@@ -134,10 +134,10 @@ class _Backward:
 
     def through(self, rank: int, block: torch.Tensor) -> torch.Tensor:
         """Gradients of keys and values of that rank; those of queries are added up."""
-        zeros_like = torch.zeros_like(block, dtype=self.total.dtype)
+        gradients = torch.zeros_like(block, dtype=self.total.dtype)
         for tile, seen in self.layout.tiles(rank, self.formula):
-            self._add(tile, seen, block[:, :, tile.keys].to(self.total.dtype), zeros_like[:, :, tile.keys])
-        return zeros_like
+            self._add(tile, seen, block[:, :, tile.keys].to(self.total.dtype), gradients[:, :, tile.keys])
+        return gradients
 
     def _add(self, tile: Tile, seen: torch.Tensor | None, block: torch.Tensor, result: torch.Tensor) -> None:
         at, (keys, values), (of_keys, of_values) = tile.queries, block, result

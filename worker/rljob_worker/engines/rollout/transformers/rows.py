@@ -191,10 +191,10 @@ class DecodingRows:
 
 def is_one_of(tokens: np.ndarray, chosen: tuple[int, ...]) -> np.ndarray:
     """bool [rows]; for the few that there are, faster than `np.isin`."""
-    zeros = np.zeros(len(tokens), bool)
+    is_end = np.zeros(len(tokens), bool)
     for token in chosen:
-        zeros |= tokens == token
-    return zeros
+        is_end |= tokens == token
+    return is_end
 
 
 def _way(sampling: Sampling) -> Sampling:

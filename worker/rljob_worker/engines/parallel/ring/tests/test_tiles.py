@@ -81,11 +81,11 @@ def visible(queries: Tokens, keys: Tokens, tile: Tile, window: int | None) -> np
 
 def attended(rows: PackedRows, num_tokens: int, window: int | None) -> np.ndarray:
     """bool [queries, keys]: row by row, each token those of its row up to itself; pads themselves."""
-    eye = np.eye(num_tokens, dtype=bool)
+    mask = np.eye(num_tokens, dtype=bool)
     for sequence in np.split(rows.sequences, np.cumsum(rows.sequence_lengths)[:-1]):
         for at, token in enumerate(sequence.tolist()):
-            eye[token, sequence[max(0, at + 1 - (window or num_tokens)) : at + 1]] = True
-    return eye
+            mask[token, sequence[max(0, at + 1 - (window or num_tokens)) : at + 1]] = True
+    return mask
 
 
 def test_ranks_have_as_much_to_compute_whoever_s_keys_they_have() -> None:

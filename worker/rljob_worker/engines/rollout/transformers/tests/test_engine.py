@@ -156,11 +156,9 @@ def test_weights_that_are_trained_in_finer_numbers_are_rounded_into_place(tmp_pa
     engine = TransformersRollout(random_policy(path, torch.bfloat16, 7), CPU, (END,))
     engine.load_weights(trainer.weights(), version=1)
     expected = {name: item.to(torch.bfloat16) for name, item in trainer.weights(torch.float32)}
-    named_parameters = dict(engine.model.named_parameters())
-    assert named_parameters.keys() == expected.keys()
-    assert all(
-        torch.equal(named_parameters[name].view(torch.int16), expected[name].view(torch.int16)) for name in expected
-    )
+    parameters = dict(engine.model.named_parameters())
+    assert parameters.keys() == expected.keys()
+    assert all(torch.equal(parameters[name].view(torch.int16), expected[name].view(torch.int16)) for name in expected)
 
 
 def test_weights_of_another_model_are_refused(tmp_path: Path) -> None:

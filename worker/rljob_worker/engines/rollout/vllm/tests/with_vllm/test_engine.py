@@ -86,8 +86,8 @@ def one(temperature: float = 1.0, stop: tuple[str, ...] = (), rows: tuple[int, .
 
 def output(name: str, tokens: list[int], log_probs: list[float], *, finished: bool) -> SimpleNamespace:
     """What the library has of a request after a step."""
-    simple_namespace = SimpleNamespace(token_ids=tokens, logprobs=SimpleNamespace(logprobs=log_probs))
-    return SimpleNamespace(request_id=name, outputs=[simple_namespace], finished=finished)
+    completion = SimpleNamespace(token_ids=tokens, logprobs=SimpleNamespace(logprobs=log_probs))
+    return SimpleNamespace(request_id=name, outputs=[completion], finished=finished)
 
 
 def test_a_library_that_breaks_ends_the_worker_so_that_it_is_started_again() -> None:

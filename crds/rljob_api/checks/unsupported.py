@@ -14,7 +14,6 @@ UNBUILT = {
     "training.parallelism.expert": "with an adapter, any but 1",
     "training.compile": "true with a training.parallelism.expert above 1",
     "models[].adapter.dropout": "any but 0",
-    "rollout.maxStaleness": "any but 0",
 }
 """Values that the types take and this version refuses, by their place in the spec: for the reference."""
 
@@ -29,7 +28,7 @@ def check_unsupported(subject: Subject) -> Iterator[Problem]:
 def _settings(subject: Subject) -> Iterator[tuple[str, Any, bool, str]]:
     """(path, value, whether it is built, what to write) of every setting that is ahead of the code."""
     spec = subject.spec
-    training, rollout = spec.training, spec.rollout
+    training = spec.training
     has_adapter = any(model.adapter is not None for model in spec.models)
     fix = "Write FSDP, or leave out models[].adapter and training.compile."
     built = training.engine == "FSDP" or not (has_adapter or training.compile)
@@ -44,4 +43,3 @@ def _settings(subject: Subject) -> Iterator[tuple[str, Any, bool, str]]:
     for i, model in enumerate(spec.models):
         dropout = 0.0 if model.adapter is None else model.adapter.dropout
         yield f"models[{i}].adapter.dropout", dropout, dropout == 0, "Write 0, or leave it out."
-    yield "rollout.maxStaleness", rollout.max_staleness, rollout.max_staleness == 0, "Write 0."

@@ -75,6 +75,7 @@ _CORRECTED = (
     sizes.check_accelerators,
     sizes.check_lengths,
     weights.check_transport,
+    weights.check_staleness,
     columns.check_written_once,
 )
 

@@ -28,12 +28,33 @@ def check_transport(subject: Subject) -> Iterator[Problem]:
         message = f"the workers of group {edges[0][0]} train and generate (InProcess), so that weights are not sent"
         fix = "Leave it out, or generate in a group of its own."
         yield problem("spec.weightSync.delta", subject.spec.weight_sync.delta.model_dump(by_alias=True), message, fix)
-    staleness = subject.spec.rollout.max_staleness
-    if asked == "Collective" and staleness:
-        message = f"broadcasts keep no version, and with rollout.maxStaleness {staleness} several exist at once"
-        yield problem(path, asked, message, "Write Auto or DataBuffer, or rollout.maxStaleness 0.")
     if asked == "Collective":
         yield from _backends(subject, apart)
+
+
+def check_staleness(subject: Subject) -> Iterator[Problem]:
+    """Generation may run ahead of training: in groups of its own, with weights that are kept and steps to be ahead."""
+    spec, path = subject.spec, "spec.rollout.maxStaleness"
+    staleness = spec.rollout.max_staleness
+    if not staleness:
+        return
+    edges = weight_edges(subject.resolution, layouts_of(subject.resolution, subject.placed))
+    trains = {source for source, _ in edges}
+    if both := sorted({target for _, target in edges} & trains):
+        message = f"the workers of group {both[0]} generate and train, so that neither can be ahead of the other"
+        fix = "Write two workerGroups and give Rollout or Sample, and Reward, one that trains nothing; or 0."
+        yield problem(path, staleness, message, fix)
+    if spec.weight_sync.transport == "Collective":
+        message = f"broadcasts keep no version, and with rollout.maxStaleness {staleness} several exist at once"
+        fix = "Write Auto or DataBuffer, or rollout.maxStaleness 0."
+        yield problem("spec.weightSync.transport", "Collective", message, fix)
+    if spec.weight_sync.delta is not None:
+        message = f"with rollout.maxStaleness {staleness} a checkpoint keeps versions, and changes alone are none"
+        delta = spec.weight_sync.delta.model_dump(by_alias=True)
+        yield problem("spec.weightSync.delta", delta, message, "Leave it out, or write rollout.maxStaleness 0.")
+    if spec.stop.steps <= staleness:
+        message = f"the job ends after {spec.stop.steps} steps, all of which would be drawn with the first weights"
+        yield problem(path, staleness, message, f"Write less than {spec.stop.steps}, or more stop.steps.")
 
 
 def _backends(subject: Subject, apart: list[tuple[str, str]]) -> Iterator[Problem]:

@@ -112,10 +112,10 @@ def store_room(plan: Plan, flow: WeightFlow) -> int:
 
 def store_bytes(plan: Plan, flow: WeightFlow, model_bytes: int) -> int:
     """Bytes that all versions of a model that may exist at once take there, in whole slots; sources share a model by
-    buckets, so that one may have a bucket more than another."""
+    buckets, so that one may have a bucket more than another, and a small model whole."""
     size = slot_bytes(plan) or MAX_SLOT_BYTES
     num_sources = len(flow.source_ranks)
-    part = ceil(model_bytes / num_sources) + (BUCKET_BYTES if num_sources > 1 else 0)
+    part = min(model_bytes, ceil(model_bytes / num_sources) + BUCKET_BYTES)
     return flow.most_sources(flow.source.name) * plan.num_versions * ceil(part / size) * size
 
 

@@ -260,9 +260,14 @@ class RolloutSpec(ApiModel):
     once may take; other rows wait for their place. Of a CPU's memory every worker of a host has an equal share; on a
     device VLLM's copy of the weights is taken from it, too. Default 0.6."""
 
-    max_staleness: int = Field(default=0, ge=0)
-    """How many steps the generating weights may be behind the trained ones. Default 0: every step starts
-    from the newest weights."""
+    max_staleness: int = Field(default=0, ge=0, le=16)
+    """How many steps the generating weights are behind those that a step begins to train, so that generation and
+    training overlap: docs/asynchronous-training.md. Generation needs a worker group of its own. Default 0: every step
+    is drawn with the newest weights."""
+
+    weights: Literal["Fixed"] = "Fixed"
+    """Which weights a step is drawn with: Fixed: those of maxStaleness + 1 steps before it, always, so that a run is a
+    function of the job. Default Fixed."""
 
     parallelism: RolloutParallelism = RolloutParallelism()
     """How one copy of the generating model is spread over workers."""
@@ -334,6 +339,12 @@ class CheckpointSpec(ApiModel):
     resume: Literal["Auto", "Never"] = "Auto"
     """`Auto` goes on from the newest checkpoint of this run, `Never` refuses a run directory that has one.
     Default Auto."""
+
+    versions: Literal["Keep", "Redraw"] = "Keep"
+    """With rollout.maxStaleness, what becomes of steps that are generated and not trained on when a job goes on from a
+    checkpoint. Keep: the checkpoint has the weights that they are drawn with, and they are drawn again as they were.
+    Redraw: it has not, and they are drawn with its own weights, so that the run is not that of a job which was not
+    interrupted. Default Keep."""
 
     init_from: str | None = None
     """A checkpoint of another run whose weights this one starts from, in a directory or in a store, such as

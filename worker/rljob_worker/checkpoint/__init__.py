@@ -3,6 +3,7 @@
     checkpoints/step-00000020-attempt-1/
         engines/train-actor/…          torch.distributed.checkpoint, sharded, reshardable
         state-train.json               stages with a memory, once per worker group
+        version-actor-18-0.arrow       weights that steps in flight are drawn with (`rollout.maxStaleness`)
         done-train-0.json              files and checksums of one rank, written after its last byte
         manifest.json                  written last, by the lead; it *is* the commit
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +28,7 @@ from rljob_worker.checkpoint.manifest import (
     to_delete,
 )
 from rljob_worker.checkpoint.restore import delete_checkpoint
+from rljob_worker.checkpoint.versions import KeptVersion
 from rljob_worker.errors import DeadlineExceeded, StorageError
 from rljob_worker.rundir.ownership import Owner, owner_of
 from rljob_worker.storage.files import read_if_there, write_atomically, write_draft
@@ -83,12 +84,19 @@ class RankPart:
     """State of the group's stages, JSON."""
     rows: Mapping[str, bytes]
     """That stages hold, by file name."""
+    versions: Sequence[KeptVersion] = ()
+    """Not copied: they stay in the store until they are written."""
 
     @staticmethod
-    def copy(engines: Mapping[str, TrainEngine], state: Mapping[str, Any], rows: Iterable[StageRows] = ()) -> RankPart:
+    def copy(
+        engines: Mapping[str, TrainEngine],
+        state: Mapping[str, Any],
+        rows: Iterable[StageRows] = (),
+        versions: Sequence[KeptVersion] = (),
+    ) -> RankPart:
         """Takes host memory for what the engines have here."""
         shards = {name: engine.copy_shards() for name, engine in engines.items()}
-        return RankPart(shards, json.dumps(state), dict(map(packed_rows, rows)))
+        return RankPart(shards, json.dumps(state), dict(map(packed_rows, rows)), versions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +109,7 @@ class RankFiles:
     rank: int
 
     def write(self, step: int, part: RankPart) -> None:
-        """Shards, the group's stage state (rank 0 only), rows, then the done file. Raises StorageError."""
+        """Shards, the group's stage state (rank 0 only), rows, versions, then the done file. Raises StorageError."""
         directory = self.run_dir / "checkpoints" / directory_name(step, self.owner)
         with checkpoint_errors(directory):
             for name, shards in part.shards.items():
@@ -111,15 +119,16 @@ class RankFiles:
                 write_atomically(directory / f"state-{self.group}.json", part.state)
             for file_name, content in part.rows.items():
                 (directory / file_name).write_bytes(content)
-            write_atomically(
-                directory / done_name(self.group, self.rank), json.dumps(self._own_files(directory, part.shards))
-            )
+            kept = {version.file_name: version.write(directory) for version in part.versions}
+            own = self._shard_files(directory, part.shards) | kept
+            entries = {name: file_entry(path) for name, path in own.items()}
+            done = {name: [entry.size, entry.crc32] for name, entry in entries.items()}
+            write_atomically(directory / done_name(self.group, self.rank), json.dumps(done))
 
-    def _own_files(self, directory: StoragePath, engines: Iterable[str]) -> dict[str, list[int]]:
+    def _shard_files(self, directory: StoragePath, engines: Iterable[str]) -> dict[str, StoragePath]:
         folders = [directory / "engines" / engine_folder(name) for name in engines]
         own = [path for folder in folders for path in folder.glob(f"__{self.rank}_*")]
-        entries = {f"{path.parent.parent.name}/{path.parent.name}/{path.name}": file_entry(path) for path in own}
-        return {name: [entry.size, entry.crc32] for name, entry in entries.items()}
+        return {f"{path.parent.parent.name}/{path.parent.name}/{path.name}": path for path in own}
 
 
 @dataclass(frozen=True, slots=True)

@@ -133,7 +133,7 @@ class BufferClient:
         self._count(edge, put_bytes=stream.num_bytes, put_seconds=time.perf_counter() - start)
 
     def release_version(self, version: int, edge: str) -> None:
-        """Nobody will ask this source for a version or an older one any more."""
+        """Nobody will ask this source for a version any more."""
         self._weights.release_version(version, edge)
 
     def receive(self, version: int, edge: str) -> Generator[ReceivedChunk, None, None]:

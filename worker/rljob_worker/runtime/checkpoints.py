@@ -8,9 +8,11 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from rljob_api.planning.plan import StagePlan
+from rljob_api.planning.versions import versions_in_flight
 from rljob_worker.checkpoint.background import Background
 from rljob_worker.checkpoint.init_from import initial_weights
 from rljob_worker.checkpoint.state import GroupState
+from rljob_worker.checkpoint.versions import Chunk, KeptVersion, kept_versions, read_chunks
 from rljob_worker.checkpoint.writer import RankFiles, RankPart, StageRows, engine_folder, read_rows
 from rljob_worker.data.listing import DataIdentity, listing_to_json
 from rljob_worker.engines.protocols import TrainEngine
@@ -19,6 +21,8 @@ from rljob_worker.runtime.control import Opening
 from rljob_worker.runtime.setup.environment import WorkerEnvironment
 from rljob_worker.stages.stage import RowKeepingStage, Stage, StatefulStage
 from rljob_worker.storage.paths import StoragePath, storage_path
+from rljob_worker.weights.buffers import BufferChunk, tensor_over
+from rljob_worker.weights.sync import HeldVersion, KeptPart
 
 log = logging.getLogger(__name__)
 
@@ -47,6 +51,8 @@ class Checkpoints:
     """As `weights_to_load` has it."""
     writing: Background = field(default_factory=lambda: Background("checkpoint"))
     """Writing of the checkpoint before."""
+    _versions: list[int] = field(default_factory=list)
+    """Those of which it was begun."""
 
     def restore(self, opening: Opening) -> GroupState:
         """Load engines and stages; or the weights of another run when this one begins."""
@@ -74,14 +80,31 @@ class Checkpoints:
         except InvalidJob as error:
             raise InvalidJob(f"checkpoint.initFrom: {error}") from error
 
-    def save(self, step: int, active_seconds: float) -> None:
-        """Copy this rank's part of the checkpoint of `step` and begin to write it. Raises StorageError where the one
-        before could not be written."""
+    def versions(self, opening: Opening) -> Iterator[tuple[int, KeptPart]]:
+        """Those that the steps after the opening are drawn with and that its checkpoint keeps, ascending, and how a
+        source reads its part of each."""
+        spec = self.environment.plan.spec
+        if opening.checkpoint is None or spec.checkpoint.versions == "Redraw":
+            return
+        checkpoint = storage_path(opening.checkpoint)
+        for version in versions_in_flight(spec, opening.step):
+            yield version, partial(read_part, checkpoint, version)
+
+    @property
+    def versions_being_written(self) -> list[int]:
+        """Versions that must stay where they are until the checkpoint is written."""
+        return self._versions if self.writing.is_busy else []
+
+    def save(self, step: int, active_seconds: float, versions: Sequence[HeldVersion] = ()) -> None:
+        """Copy this rank's part of the checkpoint of `step` and begin to write it. versions: that it keeps. Raises
+        StorageError where the one before could not be written."""
         self.writing.wait()
+        self._versions[:] = {held.version for held in versions}
+        kept = [KeptVersion(held.model, held.version, held.source, chunks_of(held)) for held in versions]
         environment = self.environment
         stages = {plan.name: stage.state() for plan, stage in self.schedule if isinstance(stage, StatefulStage)}
         state = GroupState(stages, self.data.fingerprint, active_seconds, listing_to_json(self.data.files))
-        part = RankPart.copy(self.trainable, state.to_json(), self._held_rows())
+        part = RankPart.copy(self.trainable, state.to_json(), self._held_rows(), kept)
         files = RankFiles(environment.home, environment.owner, environment.group, environment.rank)
         self.writing.start(partial(files.write, step, part))
 
@@ -93,3 +116,16 @@ class Checkpoints:
                 rows = stage.rows()
                 if rows is not None:
                     yield StageRows(plan.name, plan.mesh.dp_rank(rank), rows)
+
+
+def chunks_of(held: HeldVersion) -> list[Chunk]:
+    """As a checkpoint has them; nothing is copied."""
+    return [(chunk.table, chunk.data.numpy()) for chunk in held.chunks]
+
+
+def read_part(
+    checkpoint: StoragePath, version: int, model: str, number: int, num_sources: int
+) -> Iterator[BufferChunk]:
+    """What source `number` of `num_sources` sends again of a version that a checkpoint keeps."""
+    for table, data in read_chunks(kept_versions(checkpoint, model)[version], number, num_sources):
+        yield BufferChunk(table, tensor_over(data))

@@ -50,8 +50,12 @@ class StepFigures:
 
     def add(self, metrics: Scalars, samples: Sequence[dict[str, Any]] = (), policy: str | None = None) -> None:
         """policy: whose they are, in a job with several."""
-        self._metrics.append(labelled(metrics, policy))
-        self._samples.extend(samples if policy is None else ({"policy": policy, **sample} for sample in samples))
+        self.add_report(report_of(metrics, samples, policy))
+
+    def add_report(self, report: StepReport) -> None:
+        """What was gathered elsewhere."""
+        self._metrics.append(report.metrics)
+        self._samples.extend(report.samples)
 
     @contextmanager
     def watched(self, name: str) -> Iterator[dict[str, float]]:
@@ -88,6 +92,17 @@ class StepFigures:
         report = StepReport(metrics, self._samples)
         self._metrics, self._samples = [], []
         return report
+
+
+def report_of(metrics: Scalars, samples: Sequence[dict[str, Any]], policy: str | None) -> StepReport:
+    """policy: whose they are, in a job with several."""
+    labels = {} if policy is None else {"policy": policy}
+    return StepReport(labelled(metrics, policy), [{**labels, **sample} for sample in samples])
+
+
+def merged(one: StepReport, other: StepReport) -> StepReport:
+    """What one worker says in two parts."""
+    return StepReport(merge_all([one.metrics, other.metrics]), [*one.samples, *other.samples])
 
 
 def productive_seconds(metrics: Scalars) -> float:

@@ -6,19 +6,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 import numpy as np
 
 from rljob_api.planning.plan import Plan, StagePlan
+from rljob_api.planning.versions import generating_version, policy_version, versions_in_flight
 from rljob_api.vocabulary.exit_codes import ExitCode
 from rljob_worker.databuffer.client import BufferClient
 from rljob_worker.last_words import LastWords
+from rljob_worker.metrics.report import StepReport
 from rljob_worker.metrics.scalars import mean
 from rljob_worker.runtime.checkpoints import Checkpoints
 from rljob_worker.runtime.control import Control, Opening, StepEnd, Verdict, end_of, governing
-from rljob_worker.runtime.figures import StepFigures, data_metrics, times_of
+from rljob_worker.runtime.figures import StepFigures, data_metrics, merged, report_of, times_of
 from rljob_worker.runtime.handover import Handover
 from rljob_worker.runtime.lead.lead import WRITE_GRACE_SECONDS
 from rljob_worker.runtime.memory_phases import begin_generation, end_generation
@@ -29,7 +31,6 @@ from rljob_worker.runtime.status import StatusPoster
 from rljob_worker.runtime.validation import Validation
 from rljob_worker.stages.stage import Resources, Stage, StageContext
 from rljob_worker.stages.token_samples import token_samples
-from rljob_worker.stages.warm_up import policy_version
 from rljob_worker.weights.sync import WeightSync
 
 
@@ -54,6 +55,10 @@ class Worker:
     status: StatusPoster
     first_reported: int = 0
     """The first step that this attempt reports: 0 where it validates before the first step."""
+    version: int = -1
+    """Version of the weights that this rank took last; -1 in a group that keeps pace with training."""
+    held_reports: dict[int, StepReport] = field(default_factory=dict)
+    """Those of steps whose validation has to come; by step."""
 
     def run(self) -> LastWords:
         """Go on from where the lead says, to the last step."""
@@ -73,17 +78,23 @@ class Worker:
         if done >= self.plan.spec.stop.steps:
             return done, Verdict(done, cause="already finished")
         self.weights.open(opening.meeting)
-        self.sync_weights(done)
+        if self.lag:
+            self.take_weights(done - self.lag)
+        else:
+            self.send_kept_versions(opening)
+            self.sync_weights(done)
         self.first_reported = done + 1
         if done == 0 and self.plan.spec.data.validation:
             self.first_reported = 0
-            self.validate()
+            self.figures.add_report(self.validate())
             self.report(0)
         self.begin()
-        step, is_last = done, False
-        while not is_last:
+        step, end = done, StepEnd()
+        while not end.is_last:
             step += 1
-            is_last = self.step(step)
+            end = self.step(step)
+        if self.lag:
+            self.validate_late(step, end)
         return step, self.await_verdict(step)
 
     def begin(self) -> None:
@@ -91,23 +102,23 @@ class Worker:
         self.client.statistics()
         self.figures.begin()
 
-    def step(self, step: int) -> bool:
-        """One training step; says whether it was the last."""
+    def step(self, step: int) -> StepEnd:
+        """One training step, or one generation step of a group that is ahead of training; how it ended."""
         with self.profiler.profiled(step):
             for plan, stage in self.schedule:
                 self.run_stage(plan, stage, step)
             self.figures.add(self.handover.end_step())
             end = self.await_end(step)
-            if end.syncs and policy_version(self.plan.spec, step) == step:
-                self.sync_weights(step)
-            if end.validates:
-                self.validate()
+            if self.lag and not end.is_last:
+                self.follow(step - self.lag)
+            if not self.lag:
+                self.exchange_weights(step, end)
             if end.saves:
                 self.save(step)
             if end.is_last:
                 self.await_written()
-        self.report(step)
-        return end.is_last
+        self.report(step, is_held=end.validates and bool(self.lag and self.validations))
+        return end
 
     def run_stage(self, plan: StagePlan, stage: Stage, step: int) -> None:
         """Take its rows, run it, hand on what it made."""
@@ -134,13 +145,76 @@ class Worker:
             engines = [self.resources.rollout_engines[model] for model in plan.models]
             end_generation(engines, gets_weights=policy_version(self.plan.spec, step) == step)
 
+    # ---- weights
+
+    @property
+    def lag(self) -> int:
+        """Steps that this group may be ahead of training: 0 unless it only generates, in a job with a staleness."""
+        return self.plan.staleness if self.resources.rollout_engines else 0
+
+    def exchange_weights(self, step: int, end: StepEnd) -> None:
+        """What the end of a step does about weights in a group that keeps pace with training."""
+        if end.syncs and policy_version(self.plan.spec, step) == step:
+            self.sync_weights(step)
+        if end.validates:
+            self.figures.add_report(self.validate())
+
     def sync_weights(self, step: int) -> None:
         """The weights that `step` left behind, to the engines that sample with them. Where that is this process it
         generates next, and its engine may take memory for its copy already."""
+        spec = self.plan.spec
+        coming = (generating_version(spec, step + ahead) for ahead in range(1, self.plan.staleness + 1))
+        keep = {*coming, *self.checkpoints.versions_being_written}
         with self.figures.watched("weights"):
             if self.resources.rollout_engines:
                 begin_generation(self.resources.train_engines.values())
-            self.figures.add(self.weights.sync(policy_version(self.plan.spec, step)))
+            self.figures.add(self.weights.sync(policy_version(spec, step), keep))
+
+    def send_kept_versions(self, opening: Opening) -> None:
+        """Where the job goes on: the versions that the steps in flight are drawn with, from its checkpoint."""
+        sent = list[int]()
+        for version, part in self.checkpoints.versions(opening):
+            self.weights.send_again(version, sent, part)
+            sent.append(version)
+
+    def take_weights(self, trained: int) -> None:
+        """As a generator: the weights that a training step left behind, unless this rank has them."""
+        oldest = self.opening.step if self.plan.spec.checkpoint.versions == "Redraw" else 0
+        version = max(oldest, policy_version(self.plan.spec, trained))
+        if version != self.version:
+            self.version = version
+            with self.figures.watched("weights"):
+                self.figures.add(self.weights.sync(version))
+
+    def follow(self, trained: int) -> None:
+        """As a generator: what the end of a training step asks for, `lag` generation steps later. Its validation
+        precedes the generation that draws with its weights."""
+        self.take_weights(trained)
+        end = end_of(trained, self.plan.spec, Verdict(), keeps_checkpoints=False)
+        if end.validates and trained > self.opening.step:
+            self.validate_held(trained)
+
+    def validate_late(self, last: int, end: StepEnd) -> None:
+        """As a generator, after the last step of the job: the validations of the versions that are still to come."""
+        spec = self.plan.spec
+        for trained in range(last - self.lag, last + 1):
+            is_sent = (trained < last or end.syncs) and policy_version(spec, trained) == trained
+            validates = end_of(trained, spec, Verdict(), keeps_checkpoints=False).validates
+            if trained == last:
+                validates = end.validates
+            if validates and trained > self.opening.step:
+                self.take_weights(trained)
+                self.validate_held(trained)
+            elif is_sent and trained > self.version:
+                self.weights.pass_over(trained)
+
+    def validate_held(self, step: int) -> None:
+        """Validate a step whose report waits for that, and hand it in."""
+        if self.validations:
+            report = merged(self.held_reports.pop(step), self.validate())
+            self.control.report(step, report)
+
+    # ---- the end of a step
 
     def await_end(self, step: int) -> StepEnd:
         """How the step ends, by the verdict that governs it: that on an earlier one, which is normally there."""
@@ -155,31 +229,35 @@ class Worker:
         with self.figures.timed("verdict_wait"):
             return self.control.verdict(step)
 
-    def validate(self) -> None:
+    def validate(self) -> StepReport:
         """This rank's share of a validation. Ranks that do not generate have none, and wait for no one."""
+        result = StepReport()
         if not self.validations:
-            return
+            return result
         with self.figures.outside_of_steps(), self.figures.watched("validation"):
             begin_generation(self.resources.train_engines.values())
             for policy, validation in self.validations.items():
-                self.figures.add(*validation.run(), self.plan.label_of(policy))
+                result = merged(result, report_of(*validation.run(), self.plan.label_of(policy)))
+        return result
 
     def save(self, step: int) -> None:
         """This rank's part of a checkpoint. It is written while the next steps run, and the lead commits it once every
         rank has reported the step and written its part."""
         self.status({"stage": "checkpoint", "step": step, "state": "running"})
         self.await_written()
+        spec = self.plan.spec
+        versions = versions_in_flight(spec, step) if spec.checkpoint.versions == "Keep" else ()
         with self.figures.outside_of_steps(), self.figures.timed("checkpoint"):
-            self.checkpoints.save(step, self.control.active_seconds)
+            self.checkpoints.save(step, self.control.active_seconds, self.weights.held(versions))
 
     def await_written(self) -> None:
         """Until nothing is left to be written of the checkpoint before. Raises StorageError."""
         with self.figures.outside_of_steps(), self.figures.timed("checkpoint_wait"):
             self.checkpoints.writing.wait()
 
-    def report(self, step: int) -> None:
-        """Hand in what was measured since the last report; what that takes is part of the next. Raises StorageError
-        where a checkpoint could not be written."""
+    def report(self, step: int, *, is_held: bool = False) -> None:
+        """Hand in what was measured since the last report; what that takes is part of the next. is_held: keep it until
+        the step is validated. Raises StorageError where a checkpoint could not be written."""
         self.status({"stage": "report", "step": step, "state": "running"})
         self.checkpoints.writing.check()
         for seconds in self.checkpoints.writing.take_seconds():
@@ -187,6 +265,9 @@ class Worker:
         # bytes add up over workers, waits are averaged
         self.figures.add(data_metrics(self.client.statistics()))
         report = self.figures.take(is_step=step > 0)
+        if is_held:
+            self.held_reports[step] = report
+            return
         with self.figures.timed("control"):
             self.control.report(step, report)
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from rljob_api.planning.plan import StagePlan
+from rljob_api.planning.versions import policy_version
 from rljob_worker.batch import Batch, Column
 from rljob_worker.data.dataset import PromptDataset, Prompts
 from rljob_worker.engines.rollout.generate import Responses, generate
@@ -18,7 +19,6 @@ from rljob_worker.metrics.scalars import Scalars, maximum, mean, mean_of, total
 from rljob_worker.stages.assembly import share_of_rank
 from rljob_worker.stages.reward import begins_rewards
 from rljob_worker.stages.stage import Resources, StageContext, StageResult
-from rljob_worker.stages.warm_up import policy_version
 
 
 class Rollout:

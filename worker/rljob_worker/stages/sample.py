@@ -21,6 +21,7 @@ import torch
 
 from rljob_api.catalogue.stages import STAGES
 from rljob_api.planning.plan import StagePlan
+from rljob_api.planning.versions import is_warm_up, policy_version
 from rljob_worker.algorithms.resampling import row_weights
 from rljob_worker.batch import Batch, Column
 from rljob_worker.errors import BadData
@@ -30,7 +31,6 @@ from rljob_worker.stages.draw_assignment import draw_assignment_of
 from rljob_worker.stages.reward import Reward, reward_metrics
 from rljob_worker.stages.rollout import Rollout, staleness_metrics
 from rljob_worker.stages.stage import Resources, StageContext, StageResult
-from rljob_worker.stages.warm_up import is_warm_up, policy_version
 from rljob_worker.trajectories import Trajectories
 
 
@@ -143,9 +143,10 @@ class Sample:
         return Batch.concat(parts or [self._draw(np.empty(0, np.int64), first, context).batch])
 
     def _keep_surplus(self, assembly: Assembly, held: Batch, step: int) -> Scalars:
-        """Hold back what is too much if the step leaves the policy as it is; otherwise it is off-policy, and goes."""
+        """Hold back what is too much if the step leaves the policy as it is, or if batches are off-policy anyway."""
         self._next_number = assembly.next_number
-        self._carried = assembly.surplus if is_warm_up(self._spec, step) else assembly.surplus[:0]
+        keeps = is_warm_up(self._spec, step) or self._spec.rollout.max_staleness > 0
+        self._carried = assembly.surplus if keeps else assembly.surplus[:0]
         self._rows = [held.take(np.flatnonzero(np.isin(held.group_ids, self._carried)))]
         return {
             "sampling/groups_carried_on": mean(len(self._carried)),

@@ -15,6 +15,7 @@ import torch
 
 from rljob_api.catalogue.columns import computes_full_kl
 from rljob_api.planning.plan import StagePlan
+from rljob_api.planning.versions import is_warm_up
 from rljob_api.v1alpha1 import RLJobSpec
 from rljob_api.vocabulary.keys import REFERENCE
 from rljob_worker.algorithms.advantages.estimation import has_reward_kl
@@ -36,7 +37,6 @@ from rljob_worker.minibatches import mini_batch_of
 from rljob_worker.stages.advantage import kl_controller, updated
 from rljob_worker.stages.row_filter import Filter
 from rljob_worker.stages.stage import Resources, StageContext, StageResult
-from rljob_worker.stages.warm_up import is_warm_up
 
 
 class UpdatePolicy:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Collection, Generator, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -38,7 +38,7 @@ class WeightsBuffer(Protocol):
         ...
 
     def release_version(self, version: int, edge: str) -> None:
-        """Nobody will ask for this version or an older one any more."""
+        """Nobody will ask for this version any more."""
         ...
 
     def receive(self, version: int, edge: str) -> Generator[Any, None, None]:
@@ -53,7 +53,7 @@ class BufferTransport:
     buffer: WeightsBuffer
 
     def sender(self, flow: WeightFlow, rank: int) -> Sender:
-        return BufferSource(self.buffer, flow.name, flow.num_versions)
+        return BufferSource(self.buffer, flow.name)
 
     def receiver(self, flow: WeightFlow, group: str, rank: int) -> Receiver:
         return BufferTarget(self.buffer, flow.name)
@@ -75,18 +75,23 @@ class _End:
 
 @dataclass(frozen=True)
 class BufferSource(_End):
-    """Sends versions into the store of its host, which holds `num_versions`: the oldest is released for the next."""
+    """Sends versions into the store of its host."""
 
-    num_versions: int
-    _held: list[int] = field(default_factory=list)
+    _held: dict[int, list[BufferChunk]] = field(default_factory=dict)
+    """By version: what lies in the store."""
 
     @contextmanager
-    def sending(self, version: int) -> Iterator[_Out]:
-        if len(self._held) == self.num_versions:
-            self.buffer.release_version(self._held.pop(0), self.edge)
-        self._held.append(version)
+    def sending(self, version: int, keep: Collection[int] = ()) -> Iterator[_Out]:
+        for old in self._held.keys() - set(keep):
+            del self._held[old]
+            self.buffer.release_version(old, self.edge)
+        chunks = self._held.setdefault(version, [])
         with self.buffer.sending(version, self.edge) as stream:
-            yield _Out(stream)
+            yield _Out(stream, chunks)
+
+    def held(self, version: int) -> Sequence[Received]:
+        """The chunks of a version that is kept; they hold until another version is sent that does not keep it."""
+        return self._held[version]
 
 
 @dataclass(frozen=True)
@@ -96,7 +101,7 @@ class BufferTarget(_End):
     def receive(self, version: int) -> Generator[Received, None, None]:
         with closing(self.buffer.receive(version, self.edge)) as chunks:
             for chunk in chunks:
-                yield _Chunk(chunk.table, tensor_over(chunk.data))
+                yield BufferChunk(chunk.table, tensor_over(chunk.data))
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,23 +109,31 @@ class _Out:
     """Slots of shared memory."""
 
     stream: Stream
+    chunks: list[BufferChunk]
+    """Those that are sealed."""
+    _room: list[torch.Tensor] = field(default_factory=list)
+    """Slot that is being written, where one is."""
 
     @property
     def slot_bytes(self) -> int:
         return self.stream.slot_bytes
 
     def reserve(self, num_bytes: int) -> torch.Tensor:
-        return torch.from_numpy(self.stream.reserve(num_bytes))
+        self._room[:] = [torch.from_numpy(self.stream.reserve(num_bytes))]
+        return self._room[0]
 
     def seal(self, table: bytes, num_bytes: int | None = None) -> None:
         self.stream.seal(table, num_bytes)
+        self.chunks.append(BufferChunk(table, self._room.pop()[:num_bytes]))
 
     def send(self, bucket: Iterable[Named]) -> int:
         return pack_tensors(self, bucket)
 
 
 @dataclass(frozen=True, slots=True)
-class _Chunk:
+class BufferChunk:
+    """In shared memory, or read from a checkpoint."""
+
     table: bytes
     data: torch.Tensor
 

@@ -13,7 +13,7 @@ wait for sources only, and sources for their own receivers or for a gathering th
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from queue import SimpleQueue
@@ -82,7 +82,7 @@ class CollectiveSender:
         self._broadcast_group = self._join(meeting)
 
     @contextmanager
-    def sending(self, version: int) -> Iterator[_Out]:
+    def sending(self, version: int, keep: Collection[int] = ()) -> Iterator[_Out]:
         assert self._broadcast_group is not None, "weights are sent before the group was joined"
         slots, self._slots = self._slots or self._make_slots(), None
         out = _Out(self._broadcast_group, version, slots)

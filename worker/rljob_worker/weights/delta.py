@@ -11,7 +11,7 @@ whole model, since an engine may hold the weights merged or split, and takes who
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -38,10 +38,10 @@ class DeltaSender:
         self._sender.open(meeting)
 
     @contextmanager
-    def sending(self, version: int) -> Iterator[Out]:
+    def sending(self, version: int, keep: Collection[int] = ()) -> Iterator[Out]:
         base = self._base if self._since_full < self._full_every else None
         out, self._base = _Out(base, self._kept), None
-        with self._sender.sending(version) as out.out:
+        with self._sender.sending(version, keep) as out.out:
             yield out
         self._base, self._kept = version, out.kept
         self._since_full = 1 if base is None else self._since_full + 1

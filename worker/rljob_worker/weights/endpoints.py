@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Collection, Generator, Iterable, Sequence
 from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
@@ -24,9 +24,10 @@ class WeightsEndpoint(Protocol):
     def open(self, meeting: str) -> None:
         """Before the first version. meeting: the address, `host:port`, of the store where the job's workers meet."""
 
-    def sync(self, version: int) -> Scalars:
-        """Do its part; what it did. Raises PeerLost or DeadlineExceeded when another rank does not do its own,
-        InvalidJob when what comes is not the model that samples."""
+    def sync(self, version: int, keep: Collection[int] = ()) -> Scalars:
+        """Do its part; what it did. keep: versions before this one that may still be asked for. Raises PeerLost or
+        DeadlineExceeded when another rank does not do its own, InvalidJob when what comes is not the model that
+        samples."""
         ...
 
     def close(self) -> None:
@@ -52,8 +53,8 @@ class Sender(Protocol):
 
     def open(self, meeting: str) -> None: ...
 
-    def sending(self, version: int) -> AbstractContextManager[Out]:
-        """The version is complete when the block ends without an exception."""
+    def sending(self, version: int, keep: Collection[int] = ()) -> AbstractContextManager[Out]:
+        """The version is complete when the block ends without an exception. keep: versions before it that stay."""
         ...
 
     def close(self) -> None: ...
@@ -81,7 +82,7 @@ class InProcessEndpoint:
     def open(self, meeting: str) -> None:
         """There is nobody to meet."""
 
-    def sync(self, version: int) -> Scalars:
+    def sync(self, version: int, keep: Collection[int] = ()) -> Scalars:
         self.rollout.load_weights(self.train.weights(), version)
         return {}
 
@@ -97,14 +98,22 @@ class SourceEndpoint:
     sources: Sequence[int]
     """Ranks of the training group that send."""
     sender: Sender
+    model: str
+    number: int
+    """Place of this rank among those that send."""
 
     def open(self, meeting: str) -> None:
         self.sender.open(meeting)
 
-    def sync(self, version: int) -> Scalars:
-        with self.sender.sending(version) as out:
+    def sync(self, version: int, keep: Collection[int] = ()) -> Scalars:
+        with self.sender.sending(version, keep) as out:
             num_bytes = sum(out.send(bucket) for bucket in self.train.weight_buckets(self.sources))
         return {"weights/sent_bytes": total(num_bytes)}
+
+    def send_again(self, version: int, keep: Collection[int], tensors: Iterable[Named]) -> None:
+        """This source's part of a version of an earlier attempt."""
+        with self.sender.sending(version, keep) as out:
+            out.send(tensors)
 
     def close(self) -> None:
         self.sender.close()
@@ -120,7 +129,7 @@ class GatherEndpoint:
     def open(self, meeting: str) -> None:
         """It has no part in the sending."""
 
-    def sync(self, version: int) -> Scalars:
+    def sync(self, version: int, keep: Collection[int] = ()) -> Scalars:
         for bucket in self.train.weight_buckets(self.sources):
             assert not any(True for _ in bucket), "a rank that is not a source was given tensors to send"
         return {}
@@ -139,11 +148,17 @@ class TargetEndpoint:
     def open(self, meeting: str) -> None:
         self.receiver.open(meeting)
 
-    def sync(self, version: int) -> Scalars:
+    def sync(self, version: int, keep: Collection[int] = ()) -> Scalars:
         # closed here: an error keeps the frames that it went through, and with them a generator that is not at its end
         with closing(self.receiver.receive(version)) as chunks:
             self.rollout.load_weights(unpack_tensors(chunks), version)
         return {}
+
+    def pass_over(self, version: int) -> None:
+        """Let a version go by: once it is here it is not needed."""
+        with closing(self.receiver.receive(version)) as chunks:
+            for _ in chunks:
+                pass
 
     def close(self) -> None:
         self.receiver.close()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -13,6 +13,8 @@ from rljob_api.v1alpha1 import WeightDeltaSpec
 from rljob_worker.engines.protocols import TrainEngine
 from rljob_worker.engines.rollout.protocol import RolloutEngine
 from rljob_worker.metrics.scalars import Scalars, mean, merge_all
+from rljob_worker.weights.buffers import BufferSource
+from rljob_worker.weights.chunks import Received, unpack_tensors
 from rljob_worker.weights.delta import DeltaLoader, DeltaSender
 from rljob_worker.weights.endpoints import (
     GatherEndpoint,
@@ -33,6 +35,20 @@ class Transport(Protocol):
     def receiver(self, flow: WeightFlow, group: str, rank: int) -> Receiver: ...
 
 
+KeptPart = Callable[[str, int, int], Iterable[Received]]
+"""The chunks that a source sends again of what an earlier attempt kept: by model, its number, number of sources."""
+
+
+@dataclass(frozen=True, slots=True)
+class HeldVersion:
+    """One source's part of a version in the store of its host."""
+
+    model: str
+    version: int
+    source: int
+    chunks: Sequence[Received]
+
+
 @dataclass(frozen=True)
 class WeightSync:
     """After `sync(version)` this rank's rollout engines hold that version."""
@@ -44,11 +60,35 @@ class WeightSync:
         for endpoint in self.endpoints:
             endpoint.open(meeting)
 
-    def sync(self, version: int) -> Scalars:
-        """Send, receive or copy every policy's weights as `version`, which is newer than the one before."""
+    def sync(self, version: int, keep: Collection[int] = ()) -> Scalars:
+        """Send, receive or copy every policy's weights as `version`, which is newer than the one before. keep: versions
+        before it that may still be asked for, or that a checkpoint is written of."""
         started = time.perf_counter()
-        done = merge_all([endpoint.sync(version) for endpoint in self.endpoints])
+        done = merge_all([endpoint.sync(version, keep) for endpoint in self.endpoints])
         return done | {"time/weight_sync_seconds": mean(time.perf_counter() - started)}
+
+    def held(self, versions: Iterable[int]) -> list[HeldVersion]:
+        """What the store of this host has of versions that the last `sync` kept, of what this rank has sent."""
+        sources = [endpoint for endpoint in self.endpoints if isinstance(endpoint, SourceEndpoint)]
+        return [
+            HeldVersion(source.model, version, source.number, source.sender.held(version))
+            for version in versions
+            for source in sources
+            if isinstance(source.sender, BufferSource)
+        ]
+
+    def send_again(self, version: int, keep: Collection[int], part: KeptPart) -> None:
+        """Send a version of an earlier attempt."""
+        for endpoint in self.endpoints:
+            if isinstance(endpoint, SourceEndpoint):
+                chunks = part(endpoint.model, endpoint.number, len(endpoint.sources))
+                endpoint.send_again(version, keep, unpack_tensors(chunks))
+
+    def pass_over(self, version: int) -> None:
+        """Wait for a version that is sent, and take nothing of it."""
+        for endpoint in self.endpoints:
+            if isinstance(endpoint, TargetEndpoint):
+                endpoint.pass_over(version)
 
     def close(self) -> None:
         """After the last version."""
@@ -85,7 +125,8 @@ def _training_endpoint(
     if rank not in flow.source_ranks:
         return GatherEndpoint(train, flow.source_ranks)
     sender = transport.sender(flow, rank)
-    return SourceEndpoint(train, flow.source_ranks, DeltaSender(sender, delta.full_every) if delta else sender)
+    sender = DeltaSender(sender, delta.full_every) if delta else sender
+    return SourceEndpoint(train, flow.source_ranks, sender, flow.model, flow.source_ranks.index(rank))
 
 
 def _in_process(

@@ -40,8 +40,25 @@ def test_broadcasts_are_for_jobs_with_one_version_at_a_time():
     (problem,) = [item for item in result if item.path == "spec.weightSync.transport"]
     assert problem.message == "broadcasts keep no version, and with rollout.maxStaleness 2 several exist at once"
     assert "Write Auto or DataBuffer" in problem.fix
-    stale = problems(*TWO_GROUPS, "weightSync.transport=DataBuffer", "rollout.maxStaleness=2")
-    assert {item.path for item in stale} == {"spec.rollout.maxStaleness"}
+
+
+def test_generation_is_ahead_of_training_where_it_has_workers_of_its_own():
+    assert problems(*TWO_GROUPS, "rollout.maxStaleness=2") == []
+    (problem,) = problems("rollout.maxStaleness=2")
+    assert (problem.path, problem.found) == ("spec.rollout.maxStaleness", "2")
+    assert problem.message == (
+        "the workers of group train generate and train, so that neither can be ahead of the other"
+    )
+    (problem,) = problems(*TWO_GROUPS, "rollout.maxStaleness=2", "weightSync.delta={}")
+    assert problem.path == "spec.weightSync.delta"
+    assert problem.message == "with rollout.maxStaleness 2 a checkpoint keeps versions, and changes alone are none"
+
+
+def test_a_job_has_more_steps_than_it_may_be_ahead():
+    assert problems(*TWO_GROUPS, "rollout.maxStaleness=2", "stop.steps=3") == []
+    (problem,) = problems(*TWO_GROUPS, "rollout.maxStaleness=2", "stop.steps=2")
+    assert problem.message == "the job ends after 2 steps, all of which would be drawn with the first weights"
+    assert problem.fix == "Write less than 2, or more stop.steps."
 
 
 def test_only_what_changed_is_sent_where_anything_is():

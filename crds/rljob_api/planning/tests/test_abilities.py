@@ -79,9 +79,10 @@ def test_versions_that_exist_at_once_must_fit_where_they_are_sent_from():
         messages = model_problems(plan.model_copy(update={"spec": spec}), {}, shapes)
         return [message for message in messages if message.path == "spec.dataBuffer.memory"]
 
-    assert result("1Gi", 0, shapes) == result("16Gi", 1, shapes) == result("1Gi", 1, {}) == []
-    (messages,) = result("1Gi", 1, shapes)
-    assert "with rollout.maxStaleness 1 up to 4 versions of" in messages.message
-    assert "where weights have 128.0 MiB" in messages.message
-    assert "Set dataBuffer.memory to at least 3Gi" in messages.fix
-    assert result("3Gi", 1, shapes) == []
+    # a small model has one slot of 16 MiB for each version: 10 of them where an eighth of 1 GiB is 8
+    assert result("1Gi", 0, shapes) == result("1Gi", 3, shapes) == result("1Gi", 4, {}) == []
+    (messages,) = result("1Gi", 4, shapes)
+    assert "with rollout.maxStaleness 4 up to 10 versions of" in messages.message
+    assert "are kept: 160.0 MiB on a host of group train, where weights have 128.0 MiB" in messages.message
+    assert "Set dataBuffer.memory to at least 2Gi" in messages.fix
+    assert result("2Gi", 4, shapes) == []

@@ -135,8 +135,8 @@ class WeightsClient:
         self._own.call(CloseVersion(edge=edge, version=version))
 
     def release_version(self, version: int, edge: str) -> None:
-        """Nobody will ask this source for `version` or an older one any more: it is kept no longer than hosts that are
-        on their way to have it need it."""
+        """Nobody will ask this source for `version` any more: it is kept no longer than hosts that are on their way to
+        have it need it."""
         self._own.call(ReleaseVersion(edge=edge, version=version))
 
     def receive(self, version: int, edge: str) -> Generator[ReceivedChunk, None, None]:

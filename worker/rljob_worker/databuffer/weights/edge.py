@@ -128,7 +128,7 @@ class Edge:
         return self._closed(self.tree(source).close())
 
     def release_version(self, source: int, version: int) -> None:
-        """Nobody will ask a source for a version or an older one any more."""
+        """Nobody will ask a source for a version any more."""
         self.tree(source).release(version)
 
     # ---- peers

@@ -153,7 +153,7 @@ class SourceTree:
         return SourceClosed(self.edge, self.version, self.source, self._next_index)
 
     def release(self, version: int) -> None:
-        """Nobody will ask for `version` or an older one any more."""
+        """Nobody will ask for `version` any more."""
         self.versions.release(version)
         self._give_back_read()
 

@@ -2,10 +2,10 @@
 
     begun ─▶ closed: whole, given to any host that asks late ─▶ released, or dropped for want of room
 
-The source's host is the store: it keeps a version until somebody releases it by number, and at most as many as the plan
-has (`Plan.num_versions`). Where the plan has one the next begins when the one before is released, no host can be late,
-and a model may be larger than the store: what is kept is then dropped as soon as its slots are needed. Other hosts keep
-what they have room for, newest first, so that a late host may be served by the host above it.
+The source's host is the store: it keeps a version until its source releases it by number, and at most as many as the
+plan has (`Plan.num_versions`). Where the plan has one the next begins when the one before is released, no host can be
+late, and a model may be larger than the store: what is kept is then dropped as soon as its slots are needed. Other
+hosts keep what they have room for, newest first, so that a late host may be served by the host above it.
 """
 
 from __future__ import annotations
@@ -53,10 +53,8 @@ class Versions:
             self._num_chunks[version] = num_chunks
 
     def release(self, version: int) -> None:
-        """Nobody will ask for this version or an older one any more."""
-        for item in self.held:
-            if item <= version:
-                self.drop(item)
+        """Nobody will ask for this version any more."""
+        self._num_chunks.pop(version, None)
 
     def drop(self, version: int) -> None:
         """A version is not whole any more."""

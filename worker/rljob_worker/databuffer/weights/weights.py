@@ -140,7 +140,7 @@ class Weights:
         return Done()
 
     def release_version(self, worker: WorkerId, request: ReleaseVersion) -> WorkerReply:
-        """Nobody will ask the source for a version or an older one any more."""
+        """Nobody will ask the source for a version any more."""
         edge, source = self._sent_by(worker, request.edge)
         with self._monitor.change():
             edge.release_version(source.number, request.version)

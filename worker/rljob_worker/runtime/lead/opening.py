@@ -8,6 +8,7 @@ import logging
 from rljob_api.vocabulary import keys
 from rljob_worker.checkpoint.restore import ResumePoint, choose_start, discard_after
 from rljob_worker.checkpoint.resume import Finished, decide_start, existing_run
+from rljob_worker.checkpoint.versions import require_versions
 from rljob_worker.errors import InvalidJob, StorageError
 from rljob_worker.rundir.directory import RunDirectory
 from rljob_worker.rundir.ownership import claim_run
@@ -39,6 +40,8 @@ def open_run(environment: WorkerEnvironment) -> ResumePoint:
         write_atomically(directory.document, _document(environment))
         write_atomically(directory.home / keys.PLAN_KEY, environment.plan.canonical_json())
     start = choose_start(directory.checkpoints, resume)
+    if start.checkpoint is not None:
+        require_versions(start.checkpoint, start.step, environment.plan.spec)
     discard_after(directory.checkpoints, start.step)
     return start
 

@@ -23,7 +23,7 @@ class FakeControlChannel:
         """("report", ordinal, step) and ("verdict", 0, step) as they came."""
         self._broken: PeerLost | None = None
         self._gates: set[tuple[str, int]] = set()
-        self._changed = threading.Condition()
+        self.changed = threading.Condition()
 
     def end(self, ordinal: int) -> FakeChannelEnd:
         return FakeChannelEnd(self, ordinal)
@@ -33,19 +33,19 @@ class FakeControlChannel:
         self._gates.add((what, step))
 
     def let_go(self, what: str, step: int) -> None:
-        with self._changed:
+        with self.changed:
             self._gates.discard((what, step))
-            self._changed.notify_all()
+            self.changed.notify_all()
 
     def break_all(self) -> None:
         """As when a host is gone: all that wait, now or later, are notified."""
-        with self._changed:
+        with self.changed:
             self._broken = PeerLost("a worker of the job is gone")
-            self._changed.notify_all()
+            self.changed.notify_all()
 
     def wait(self, ready: Callable[[], bool], late: Callable[[], str]) -> None:
-        with self._changed:
-            if not self._changed.wait_for(lambda: self._broken or ready(), self._grace_seconds):
+        with self.changed:
+            if not self.changed.wait_for(lambda: self._broken or ready(), self._grace_seconds):
                 raise DeadlineExceeded(late())
             if self._broken:
                 raise PeerLost(*self._broken.args)
@@ -54,12 +54,12 @@ class FakeControlChannel:
         self.wait(lambda: (what, step) not in self._gates, lambda: f"held up: {what} of step {step}")
 
     def add_report(self, ordinal: int, step: int, payload: bytes) -> None:
-        with self._changed:
+        with self.changed:
             reports = self._reports.setdefault(step, {})
             assert ordinal not in reports, "a step is reported once"
             reports[ordinal] = payload
             self.log.append(("report", ordinal, step))
-            self._changed.notify_all()
+            self.changed.notify_all()
 
     def merged(self, step: int) -> bytes:
         reports = self._reports.setdefault(step, {})
@@ -73,11 +73,11 @@ class FakeControlChannel:
         return ", ".join(f"worker {ordinal}" for ordinal in range(self.num_workers) if ordinal not in result)
 
     def put_up(self, topic: str, step: int, payload: bytes) -> None:
-        with self._changed:
+        with self.changed:
             assert (topic, step) not in self.announced, "a step is judged once"
             self.announced[topic, step] = payload
             self.log.append((topic, 0, step))
-            self._changed.notify_all()
+            self.changed.notify_all()
 
 
 class FakeChannelEnd:
@@ -112,6 +112,15 @@ class FakeChannelEnd:
 
     def stop_requested(self) -> bool:
         return bool(self._channel.asked_by)
+
+    def publish(self, published: dict[int, set[int]], version: int) -> None:
+        """This trainer has sent a version."""
+        with self._channel.changed:
+            published.setdefault(version, set()).add(self.ordinal)
+            self._channel.changed.notify_all()
+
+    def await_published(self, published: dict[int, set[int]], version: int, trainers: set[int]) -> None:
+        self._channel.wait(lambda: published.get(version) == trainers, lambda: f"version {version} is late")
 
     def statistics(self) -> dict[str, float]:
         num_bytes, self.num_bytes = self.num_bytes, 0.0

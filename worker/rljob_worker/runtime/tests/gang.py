@@ -11,6 +11,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
+import torch
 
 from rljob_api.tests.timeouts import TEST_TIMEOUT_SECONDS
 from rljob_worker.batch import Batch
@@ -31,6 +32,7 @@ from rljob_worker.stages.stage import StageResult
 from rljob_worker.tests.documents import plan_of
 from rljob_worker.tests.metrics import without_times
 from rljob_worker.tests.waiting import wait_for
+from rljob_worker.weights.sync import HeldVersion
 
 DATA = {"train": [{"path": "some/data"}], "validation": [{"path": "more/data"}], "batchSize": 3}
 Moment = Callable[[str, int, int], None]
@@ -68,10 +70,13 @@ class Learning:
 
 
 class Weights:
-    """Says which version it is asked for, and moves 8 bytes."""
+    """Says which version it is asked for, and moves 8 bytes. A generator waits until every trainer has sent it."""
 
-    def __init__(self, end, moment):
-        self._end, self._moment = end, moment
+    def __init__(self, end, moment, published, trainers):
+        """published: by version, the trainers that have sent it. trainers: all of them; None in a trainer."""
+        self._end, self._moment, self._published, self._trainers = end, moment, published, trainers
+        self.version = -1
+        self._kept = set()
 
     def open(self, meeting):
         pass
@@ -79,21 +84,43 @@ class Weights:
     def close(self):
         pass
 
-    def sync(self, version):
+    def sync(self, version, keep=()):
+        if self._trainers is None:
+            self._kept = self._kept & set(keep) | {version}
+            self._end.publish(self._published, version)
+        else:
+            assert not keep, "a generator keeps one version"
+            self.pass_over(version)
+            self.version = version
         self._moment("sync", self._end.ordinal, version)
         self._end.num_bytes += 8.0
         return {"weights/version": mean(version)}
 
+    def pass_over(self, version):
+        self._end.await_published(self._published, version, self._trainers)
+
+    def held(self, versions):
+        if self._trainers is not None:
+            return []
+        assert self._kept >= set(versions), f"{self._kept} are kept, not all of {versions}"
+        chunks = [SimpleNamespace(table=b"", data=torch.zeros(3, dtype=torch.uint8))]
+        return [HeldVersion("actor", version, self._end.ordinal, chunks) for version in versions]
+
+    def send_again(self, version, keep, part):
+        assert {len(chunk.data) for chunk in part("actor", 0, 1)} == {3}
+        self._kept = self._kept & set(keep) | {version}
+        self._end.publish(self._published, version)
+
 
 class Validation:
-    """As right as the policy has learnt."""
+    """As right as the policy has learnt, or in a generator as its version is new."""
 
-    def __init__(self, stage, ordinal, moment):
-        self._stage, self._ordinal, self._moment = stage, ordinal, moment
+    def __init__(self, accuracy, ordinal, moment):
+        self._accuracy, self._ordinal, self._moment = accuracy, ordinal, moment
 
     def run(self):
         self._moment("validate", self._ordinal, -1)
-        return {"validation/accuracy": mean(self._stage.learnt)}, []
+        return {"validation/accuracy": mean(self._accuracy())}, []
 
 
 @dataclass(frozen=True)
@@ -102,9 +129,9 @@ class NotedCheckpoints(Checkpoints):
 
     moment: Moment = field(default=lambda *_: None)
 
-    def save(self, step, active_seconds):
+    def save(self, step, active_seconds, versions=()):
         self.moment("save", self.environment.ordinal, step)
-        super().save(step, active_seconds)
+        super().save(step, active_seconds, versions)
 
 
 @dataclass
@@ -125,12 +152,15 @@ class Gang:
     attempt: int = 0
     channel: FakeControlChannel | None = None
     keeps_checkpoints: bool = True
+    generators: frozenset[int] = frozenset()
+    """Workers that only generate, which may be ahead of the others."""
     _leads: list[Lead] = field(default_factory=list)
 
     def run(self, moment: Moment = lambda *_: None, *, seed=0, prepare=lambda channel: None, meanwhile=nullcontext):
         """All workers to their end; how each one ended, by number. `meanwhile` is called beside them."""
         self.attempt += 1
         self.channel = FakeControlChannel(self.plan.num_workers, seed=seed)
+        self._published = {}
         prepare(self.channel)
         ended = [Ended() for _ in range(self.plan.num_workers)]
         threads = [
@@ -175,6 +205,10 @@ class Gang:
             [lambda: BlockRecorder(figures, "train", number)],
         )  # fmt: skip
         alone = SimpleNamespace(sum=None, is_leader=True)
+        generates = number in self.generators
+        accuracy = (lambda: weights.version) if generates else (lambda: stage.learnt)
+        trainers = set(range(self.plan.num_workers)) - self.generators
+        weights = Weights(end, moment, self._published, trainers if generates else None)
         return Worker(
             environment=environment,
             client=end,
@@ -183,12 +217,12 @@ class Gang:
                 tokenizers={},
                 meshes={mesh: alone},
                 train_engines={},
-                rollout_engines={},
+                rollout_engines={"actor": weights} if generates else {},
             ),
             schedule=schedule,
             handover=SimpleNamespace(take=lambda *_: None, give=lambda *_: None, end_step=dict),
-            weights=Weights(end, moment),
-            validations={"actor": Validation(stage, number, moment)},
+            weights=weights,
+            validations={} if self.generators and not generates else {"actor": Validation(accuracy, number, moment)},
             checkpoints=NotedCheckpoints(environment, {}, schedule, DataIdentity(), moment=moment),
             control=control,
             opening=control.open(),

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from rljob_api.tests.timeouts import TEST_TIMEOUT_SECONDS
 from rljob_api.vocabulary.exit_codes import ExitCode
 from rljob_worker.checkpoint.writer import Committer, RankFiles
-from rljob_worker.errors import BadData, PeerLost, StorageError
+from rljob_worker.errors import BadData, InvalidJob, PeerLost, StorageError
 from rljob_worker.runtime.tests.gang import Gang, gang_plan
 from rljob_worker.tests.waiting import wait_for
 
@@ -323,3 +323,87 @@ def test_without_shared_storage_nothing_is_saved(tmp_path):
     ended = gang.run()
     assert [one.words.checkpoint for one in ended] == [None] * 3
     assert gang.checkpoints == () and gang.story == whole_story()
+
+
+def generating_gang(folder, staleness, every_steps=2, **options):
+    """Worker 0 trains, 1 and 2 generate."""
+    spec = {"stop": {"steps": STEPS}, "validation": {"everySteps": every_steps}, "checkpoint": {"everySteps": 2}}
+    return Gang(folder, gang_plan(staleness=staleness, **spec | options), generators=frozenset({1, 2}))
+
+
+def accuracies(gang):
+    return {line["step"]: line["validation/accuracy"] for line in gang.lines if "validation/accuracy" in line}
+
+
+@pytest.mark.parametrize("staleness", [1, 2, 4])
+def test_generators_run_ahead_with_versions_that_depend_on_the_step_alone(tmp_path, staleness):
+    events = []
+    gang = generating_gang(tmp_path, staleness)
+    ended = gang.run(lambda *event: events.append(event))
+    assert last_step(ended) == STEPS and gang.steps == [0, 1, 2, 3, 4, 5]
+    # a generation step draws with what the last sync before it brought
+    for worker in (1, 2):
+        own = [(what, step) for what, who, step in events if who == worker and what in ("stage", "sync")]
+        drawn_with = {
+            step: max(s for kind, s in own[:at] if kind == "sync")
+            for at, (what, step) in enumerate(own)
+            if what == "stage"
+        }
+        assert drawn_with == {step: max(0, step - 1 - staleness) for step in range(1, STEPS + 1)}
+    # validation of a step is by its own version, and stands in its own line
+    assert accuracies(gang) == {0: 0, 2: 2, 4: 4, 5: 5}
+    assert [line["weights/version"] for line in gang.lines][0] == 0
+
+
+@settings(max_examples=25)
+@given(
+    staleness=st.integers(1, 3),
+    every_steps=st.integers(0, 3),
+    asked_by=st.integers(0, NUM_WORKERS - 1),
+    asked_in=st.integers(1, STEPS),
+    seed=st.integers(0, 9),
+)
+def test_a_stop_while_generators_are_ahead_is_where_all_go_on(staleness, every_steps, asked_by, asked_in, seed):
+    def ask(*event):
+        if event == ("stage", asked_by, asked_in):
+            gang.channel.end(asked_by).request_stop()
+
+    with tempfile.TemporaryDirectory() as folder:
+        gang = generating_gang(Path(folder), staleness, every_steps)
+        stopped = gang.run(ask, seed=seed)
+        last = last_step(stopped)
+        assert gang.steps == list(range(last + 1))
+        resumed = gang.run(seed=seed)
+        assert codes(resumed) == {ExitCode.DONE} and last_step(resumed) == STEPS
+        nth = {step for step in range(1, STEPS) if every_steps and step % every_steps == 0}
+        assert accuracies(gang) == {step: step for step in {0, *nth, STEPS}}
+
+
+def test_a_checkpoint_of_another_staleness_is_refused_by_name(tmp_path):
+    stopped = {"stop": {"steps": 3}}
+    ahead, apace = generating_gang(tmp_path / "ahead", 2, **stopped), new_gang(tmp_path / "apace", **stopped)
+    ahead.run()
+    apace.run()
+    ahead.plan, apace.plan = gang_plan(), gang_plan(staleness=1)
+    error = ahead.run()[0].error
+    assert isinstance(error, InvalidJob) and str(error) == (
+        "the checkpoint of step 3 keeps versions 1, 2 of actor, and with rollout.maxStaleness 0 the steps after it are "
+        "drawn with no version besides its own: set maxStaleness to what it was, or write checkpoint.versions: Redraw "
+        "to draw those steps anew"
+    )
+    assert "keeps no version of actor, and with rollout.maxStaleness 1 the steps after it are drawn with version 2" in (
+        str(apace.run()[0].error)
+    )
+
+
+def test_where_no_versions_are_kept_steps_in_flight_are_drawn_anew(tmp_path):
+    redraw = {"checkpoint": {"everySteps": 2, "versions": "Redraw"}}
+    gang = generating_gang(tmp_path, 2, **redraw, stop={"steps": 3})
+    gang.run()
+    assert not list(tmp_path.rglob("version-*"))
+    events, longer = [], generating_gang(tmp_path, 2, **redraw, stop={"steps": 6})
+    longer.attempt = 1
+    longer.run(lambda *event: events.append(event))
+    own = [(what, step) for what, who, step in events if who == 1 and what in ("stage", "sync")]
+    # 4 and 5 with version 3 of the checkpoint, where a job that was not interrupted has 1 and 2; then as it has
+    assert own == [("sync", 3), ("stage", 4), ("stage", 5), ("stage", 6), ("sync", 4), ("sync", 6)]

@@ -24,7 +24,7 @@ class Wire:
         self.meeting = meeting
 
     @contextmanager
-    def sending(self, version):
+    def sending(self, version, keep=()):
         self.sent = {}
         yield self
 

@@ -29,7 +29,7 @@ def sides_of(plan, group, rank, transport="DataBuffer"):
 
 def test_every_rank_that_trains_sends_and_every_rank_that_samples_receives():
     (source,), (target,) = sides_of(two_groups(), "train", 2), sides_of(two_groups(), "rollout", 0)
-    assert source == SourceEndpoint("trainer", (0, 1, 2), ("sender", "weights/actor", 2))
+    assert source == SourceEndpoint("trainer", (0, 1, 2), ("sender", "weights/actor", 2), "actor", 2)
     assert target == TargetEndpoint("sampler", ("receiver", "weights/actor", "rollout", 0))
 
 

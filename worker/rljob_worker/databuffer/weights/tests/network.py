@@ -263,7 +263,7 @@ class Sender:
         return True
 
     def release(self, version: int) -> None:
-        """This version and older ones."""
+        """It is not asked for any more."""
         self.network.buffers[self.host].release_version(self.worker, ReleaseVersion(edge=EDGE, version=version))
 
     def _seal(self, version: int) -> None:

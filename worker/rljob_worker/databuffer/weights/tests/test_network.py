@@ -28,9 +28,10 @@ def receivers(network: Network, versions) -> list[Receiver]:
     ]
 
 
-def release_all(senders: list[Sender], version: int) -> None:
+def release_all(senders: list[Sender], newest: int) -> None:
     for sender in senders:
-        sender.release(version)
+        for version in range(newest + 1):
+            sender.release(version)
 
 
 def check(network: Network, readers: list[Receiver], sizes: dict[int, list[int]]) -> None:

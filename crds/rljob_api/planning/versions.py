@@ -1,0 +1,38 @@
+"""Which version of the weights a step leaves behind, and which one it generates with: functions of its number.
+
+With `rollout.maxStaleness` S generation runs up to S steps ahead of training, here S = 1:
+
+    generation   1 (0)  2 (0)  3 (1)  4 (2)  5 (3)          step (version that draws it)
+    training            1 → 1  2 → 2  3 → 3  4 → 4          step → version that it leaves behind
+"""
+
+from __future__ import annotations
+
+from rljob_api.v1alpha1 import RLJobSpec
+
+
+def is_warm_up(spec: RLJobSpec, step: int) -> bool:
+    """Whether only the critic learns in a step (1-based), and the policy stays as it is."""
+    critic = spec.algorithm.critic
+    return critic is not None and step <= critic.warmup_steps
+
+
+def policy_version(spec: RLJobSpec, step: int) -> int:
+    """The version of the weights that a step leaves behind: the last step that changed them, 0 before any did."""
+    return 0 if step <= 0 or is_warm_up(spec, step) else step
+
+
+def generating_version(spec: RLJobSpec, step: int, *, oldest: int = 0) -> int:
+    """The version that generation step `step` (1-based) draws with: of the step `maxStaleness` + 1 before it.
+
+    oldest: where a job goes on that keeps no older version.
+    """
+    return max(oldest, policy_version(spec, step - 1 - spec.rollout.max_staleness))
+
+
+def versions_in_flight(spec: RLJobSpec, step: int) -> tuple[int, ...]:
+    """Versions older than that of `step` that the generation steps after it draw with, ascending: what a checkpoint of
+    the step has besides its own weights. None with a staleness of 0."""
+    staleness = spec.rollout.max_staleness
+    coming = {generating_version(spec, step + ahead) for ahead in range(1, staleness + 1)}
+    return tuple(sorted(coming - {policy_version(spec, step)}))

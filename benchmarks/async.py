@@ -74,7 +74,7 @@ def job(tiny: Path, staleness: int, steps: int) -> dict[str, Any]:
         "rollout": {"maxResponseTokens": 20, "maxStaleness": staleness},
         "checkpoint": {"everySteps": 10},
         "stop": {"steps": steps},
-        "dataBuffer": {"memory": "256Mi", "deadlineSeconds": 120},
+        "dataBuffer": {"memory": "1Gi", "deadlineSeconds": 120},
         "dag": {"stages": stages},
     }
     return {"apiVersion": "rljob.dev/v1alpha1", "kind": "RLJob", "metadata": {"name": "async"}, "spec": spec}

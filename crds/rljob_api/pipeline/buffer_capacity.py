@@ -83,7 +83,7 @@ class BufferCapacity:
     @property
     def total(self) -> int:
         """What `dataBuffer.memory` has to be, at least, without a spill file."""
-        return self._rest + self.weights
+        return self.rows + self.weights
 
     @property
     def least_memory(self) -> int:
@@ -95,15 +95,16 @@ class BufferCapacity:
         if memory >= self.total:
             return 0
         for_rows = memory - (weights_share(memory) if self.has_weights else 0)
-        return self._rest + ceil(self.largest * 9 / 8) - for_rows
+        return self.rows + ceil(self.largest * 9 / 8) - for_rows
 
     @property
     def weights(self) -> int:
         """Bytes of it that are for chunks of weights."""
-        return memory_beside_weights(self._rest) - self._rest if self.has_weights else 0
+        return memory_beside_weights(self.rows) - self.rows if self.has_weights else 0
 
     @property
-    def _rest(self) -> int:
+    def rows(self) -> int:
+        """What is left for rows, and for headers of rows under way."""
         return ceil((self.puts + self.maps) * 9 / 8) + CONTROL_BYTES
 
 

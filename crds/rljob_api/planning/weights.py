@@ -113,7 +113,7 @@ def store_room(plan: Plan, flow: WeightFlow) -> int:
 def store_bytes(plan: Plan, flow: WeightFlow, model_bytes: int) -> int:
     """Bytes that all versions of a model that may exist at once take there, in whole slots; sources share a model by
     buckets, so that one may have a bucket more than another, and a small model whole."""
-    size = slot_bytes(plan) or MAX_SLOT_BYTES
+    size = slot_bytes(plan) or MIN_SLOT_BYTES
     num_sources = len(flow.source_ranks)
     part = min(model_bytes, ceil(model_bytes / num_sources) + BUCKET_BYTES)
     return flow.most_sources(flow.source.name) * plan.num_versions * ceil(part / size) * size
@@ -144,4 +144,5 @@ def _most_sources(plan: Plan, group: str) -> int:
 
 
 def _least_slots(plan: Plan) -> int:
-    return WINDOW * max(_most_sources(plan, group.name) for group in plan.groups)
+    """With several versions a chunk is smaller rather than a small model in need of much memory."""
+    return plan.num_versions * WINDOW * max(_most_sources(plan, group.name) for group in plan.groups)

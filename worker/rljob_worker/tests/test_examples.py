@@ -21,6 +21,7 @@ RUNNABLE = [
     "arithmetic-grpo",
     "arithmetic-ppo",
     "arithmetic-disaggregated",
+    "arithmetic-async",
     "arithmetic-dapo",
     "arithmetic-gspo",
     "arithmetic-cpgd",
@@ -138,6 +139,11 @@ def rows_and_weights_cross(steps):
     assert all(steps[2][name] > 0 for name in crossing)
 
 
+def generation_is_ahead(steps):
+    assert [step["staleness/max"] for step in steps[1:]] == [0, 1]
+    assert all(step["mismatch/weight"] > 0 for step in steps[1:])
+
+
 def both_sources_are_drawn_from(steps):
     names = {"training/accuracy/arithmetic", "training/accuracy/sums"}
     assert all(names <= set(step) for step in steps[1:])
@@ -164,6 +170,7 @@ check_what_it_shows = {
     "arithmetic-grpo": policy_learns,
     "arithmetic-ppo": critic_learns,
     "arithmetic-disaggregated": rows_and_weights_cross,
+    "arithmetic-async": generation_is_ahead,
     "arithmetic-dapo": batches_are_full,
     "arithmetic-gspo": two_updates_learn,
     "arithmetic-cpgd": two_updates_learn,

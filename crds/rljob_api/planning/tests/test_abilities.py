@@ -70,7 +70,7 @@ def test_nothing_is_asked_of_models_that_are_not_known():
 
 def test_versions_that_exist_at_once_must_fit_where_they_are_sent_from():
     plan = make_plan(*TWO_GROUPS)
-    shapes = {engine.path: parse_shape(DENSE) for engine in plan.engines}
+    shapes = {engine.path: parse_shape(DENSE | {"vocab_size": 200_000}) for engine in plan.engines}
 
     def result(memory, staleness, shapes):
         buffer = plan.spec.data_buffer.model_copy(update={"memory": memory})
@@ -79,10 +79,10 @@ def test_versions_that_exist_at_once_must_fit_where_they_are_sent_from():
         messages = model_problems(plan.model_copy(update={"spec": spec}), {}, shapes)
         return [message for message in messages if message.path == "spec.dataBuffer.memory"]
 
-    # a small model has one slot of 16 MiB for each version: 10 of them where an eighth of 1 GiB is 8
-    assert result("1Gi", 0, shapes) == result("1Gi", 3, shapes) == result("1Gi", 4, {}) == []
-    (messages,) = result("1Gi", 4, shapes)
-    assert "with rollout.maxStaleness 4 up to 10 versions of" in messages.message
-    assert "are kept: 160.0 MiB on a host of group train, where weights have 128.0 MiB" in messages.message
-    assert "Set dataBuffer.memory to at least 2Gi" in messages.fix
-    assert result("2Gi", 4, shapes) == []
+    # 98 MiB in slots of 4 MiB: 25 for each of four versions
+    assert result("1Gi", 0, shapes) == result("1Gi", 1, {}) == []
+    (messages,) = result("1Gi", 1, shapes)
+    assert "with rollout.maxStaleness 1 up to 4 versions of" in messages.message
+    assert "are kept: 400.0 MiB on a host of group train, where weights have 128.0 MiB" in messages.message
+    assert "Set dataBuffer.memory to at least 4Gi" in messages.fix
+    assert result("4Gi", 1, shapes) == []

@@ -72,7 +72,9 @@ def test_hosts_that_send_have_as_many_slots_as_the_share_of_weights_holds():
     two = groups((1, 2), (2, 1), "2Gi")
     assert (slots_per_source(two, "train"), slots_per_source(two, "rollout")) == (8, WINDOW)
     # with several versions at once, hosts that receive as well
-    assert slots_per_source(stale(two, 1), "rollout") == 8
+    # and in more and smaller chunks: 256 MiB for 2 sources x 4 versions x 4 slots of 8 MiB each
+    assert slot_bytes(stale(two, 1)) == 8 * MI
+    assert slots_per_source(stale(two, 1), "rollout") == 16
     assert slots_per_source(groups((1, 1), (1, 1), "511Ki"), "train") == WINDOW  # refused elsewhere
     assert slots_per_source(make_plan(), "workers") == WINDOW
 
@@ -100,10 +102,10 @@ def test_slots_are_as_large_as_the_share_of_weights_allows_up_to_16_mebibytes(me
 
 
 def test_what_all_versions_at_once_take_where_they_are_sent_from():
-    # 2 sources on one host: 1,000 MiB each and a bucket of 64 MiB, in 67 slots of 16 MiB; four versions
+    # 2 sources on one host: 1,000 MiB each and a bucket of 64 MiB, in 133 slots of 8 MiB; four versions
     plan = stale(groups((1, 2), (1, 1), "2Gi"), 1)
     (flow,) = weight_flows(plan)
-    assert store_bytes(plan, flow, 2000 * MI) == 2 * 4 * 67 * 16 * MI
+    assert store_bytes(plan, flow, 2000 * MI) == 2 * 4 * 133 * 8 * MI
     assert store_room(plan, flow) == 256 * MI
     one = stale(groups((1, 1), (1, 1), "2Gi"), 0)
     assert store_bytes(one, weight_flows(one)[0], 100 * MI) == 7 * 16 * MI

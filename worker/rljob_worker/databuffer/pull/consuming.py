@@ -3,6 +3,10 @@
     OFFERS ──all are there──▶ LAY_OUT ──worked out──▶ ROOM ──found──▶ DATA ──all in place──▶ READY ──read──▶ OVER
 
 Nothing here waits. An event moves a share on under the lock, and work that takes time (`Work`) ends in another event.
+
+Where producers may be ahead (`rollout.maxStaleness`) rows of the steps after the one that a worker asks for are fetched
+as soon as they are offered, so that they are here when their step begins. They never take the room that a step needs: a
+share that is fetched ahead leaves free what the largest step takes, or goes back to waiting for its worker.
 """
 
 from __future__ import annotations
@@ -15,7 +19,7 @@ import numpy as np
 from rljob_worker.databuffer.links.links import Links
 from rljob_worker.databuffer.protocol.errors import OutOfOrder, require
 from rljob_worker.databuffer.protocol.peer_side import RowsTaken
-from rljob_worker.databuffer.pull.edges import ConsumerShare, EdgeStep, SharePhase
+from rljob_worker.databuffer.pull.edges import ConsumerShare, Edges, EdgeStep, SharePhase
 from rljob_worker.databuffer.pull.producing import Producing
 from rljob_worker.databuffer.pull.transfer import Transfer, TransferTimeouts
 from rljob_worker.databuffer.routes.hosts import Host
@@ -46,14 +50,20 @@ class Consuming:
         later: Callable[[float, Callable[[], None]], None],
         timeouts: TransferTimeouts,
         received: Callable[[str, ConsumerShare], None],
+        edges: Edges,
+        ahead: int = 0,
+        step_bytes: int = 0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        """ahead: steps whose rows are fetched before a worker asks for them. step_bytes: what they leave free, the room
+        that the rows of the largest step take on this host."""
         self._here = here
         self._segments = segments
         self._monitor = monitor
         self._links = links
         self._work = work
         self._received = received
+        self._edges, self._ahead, self._step_bytes = edges, ahead, step_bytes
         self._clock = clock
         self._transfer = Transfer(
             here,
@@ -74,12 +84,21 @@ class Consuming:
         """A worker asks for a share, perhaps not for the first time."""
         with self._monitor.change():
             share = state.share(number)
-            if not share.is_wanted:
-                share.is_wanted, share.wanted_at = True, self._clock()
-            is_due = self._is_due(state, share)
-        if is_due:
-            self._begin(state, share)
+            due = [(state, share)] if self._want(state, share) else []
+            if not share.is_asked:
+                share.wanted_at = self._clock()
+                for step in range(state.step + 1, state.step + 1 + self._ahead):
+                    coming = self._edges.at(state.route.name, step)
+                    if self._want(coming, coming.share(number)):
+                        due.append((coming, coming.share(number)))
+        for one in due:
+            self._begin(*one)
         return share
+
+    def _want(self, state: EdgeStep, share: ConsumerShare) -> bool:
+        """Fetch it once it can be; whether that is now. Under the lock."""
+        share.is_wanted = True
+        return self._is_due(state, share)
 
     def offered(self, state: EdgeStep, number: int, host: Host, header: Header | None, rows: bytes = b"") -> None:
         """A host has rows of a share, and has sent them along where they are few.
@@ -163,6 +182,8 @@ class Consuming:
             share.arrangement = arrangement
             share.places = dict(zip(hosts, arrangement.targets, strict=True))
             share.phase = SharePhase.ROOM
+            if not share.is_asked and not self._has_room_ahead(arrangement):
+                return self._leave_for_later(share)
             own = [part.segment for part in state.feeding(share.number)]
             item, num_bytes = _item(state, share), arrangement.contents.num_bytes
             self._segments.refuse_hopeless(item, num_bytes, own, "hold rows of it and are kept until it is there")
@@ -171,6 +192,15 @@ class Consuming:
                 self._segments.when_room(lambda: self._begin_later(state, share, arrangement))
         if has_room:
             self._transfer.begin(state, share)
+
+    def _has_room_ahead(self, arrangement: Arrangement) -> bool:
+        """Under the lock."""
+        return self._segments.memory.largest_free - arrangement.contents.num_bytes >= self._step_bytes
+
+    def _leave_for_later(self, share: ConsumerShare) -> None:
+        """As if nobody had wanted it, until a worker asks. Under the lock."""
+        share.phase, share.is_wanted = SharePhase.OFFERS, False
+        share.arrangement, share.places, share.own = None, {}, []
 
     def _own_header(self, state: EdgeStep, share: ConsumerShare) -> Header:
         share.own = self.own.selections(state.route.name, state.step, share.number)

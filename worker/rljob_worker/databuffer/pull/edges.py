@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -56,6 +57,7 @@ class ConsumerShare:
     number: int
     phase: SharePhase = SharePhase.OFFERS
     is_wanted: bool = False
+    """Whether it is fetched once everything of it is offered."""
     offers: dict[Host, Header | None] = field(default_factory=dict)
     """What each host has of it; None for this host, whose parts can be looked at."""
     brought: dict[Host, bytes] = field(default_factory=dict)
@@ -71,13 +73,19 @@ class ConsumerShare:
     left: set[Host] = field(default_factory=set)
     """Hosts whose rows are not in place yet."""
     remote_bytes: int = 0
-    wanted_at: float = 0.0
+    wanted_at: float = math.inf
+    """When a worker first asked for it."""
     offered_at: float = 0.0
     ready_at: float = 0.0
 
     @property
+    def is_asked(self) -> bool:
+        """Whether a worker has asked for it: what is fetched ahead is wanted before that."""
+        return self.wanted_at < math.inf
+
+    @property
     def producer_seconds(self) -> float:
-        """From the first question for it to the last offer."""
+        """From the first question for it to the last offer; 0 where it was there before."""
         return max(0.0, self.offered_at - self.wanted_at)
 
     @property

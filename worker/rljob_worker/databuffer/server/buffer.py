@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from rljob_api.pipeline.buffer_capacity import capacity_of, layouts_of
+from rljob_api.pipeline.resolution import Resolution, assign_groups
 from rljob_api.planning.plan import Plan
 from rljob_worker.databuffer.leases.leases import Leases
 from rljob_worker.databuffer.leases.ledger import merge_outcomes
@@ -178,6 +180,7 @@ class DataBuffer:
         )
 
     def _build_consuming(self, retry_seconds: float) -> Consuming:
+        step_bytes = largest_step(self.plan, self.here.group) if self.plan.staleness else None
         return Consuming(
             self.here,
             self.segments,
@@ -189,6 +192,9 @@ class DataBuffer:
             later=self._timer.after,
             timeouts=TransferTimeouts(self.plan.spec.data_buffer.deadline_seconds, retry_seconds),
             received=self._received,
+            edges=self.edges,
+            ahead=self.plan.staleness if step_bytes is not None else 0,
+            step_bytes=step_bytes or 0,
             clock=self._clock,
         )
 
@@ -282,3 +288,10 @@ class DataBuffer:
     def _received(self, edge: str, share: ConsumerShare) -> None:
         timing = {"producer_seconds": share.producer_seconds, "transfer_seconds": share.transfer_seconds}
         self.metrics.got(edge, timing, share.remote_bytes)
+
+
+def largest_step(plan: Plan, group: str) -> int | None:
+    """Bytes that the rows of one step take on a host at most; None where columns have sizes that nobody knows."""
+    resolution = Resolution(plan.spec)
+    capacity = capacity_of(resolution, group, layouts_of(resolution, assign_groups(resolution)))
+    return None if capacity.uncounted else capacity.rows

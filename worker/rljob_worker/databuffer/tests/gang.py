@@ -29,11 +29,17 @@ from rljob_worker.tests.documents import job
 TOKEN = "a-secret-of-the-job"
 
 
-def spec(batch_size: int, group_size: int, data_buffer: dict[str, Any], mini_batch_rows: int | None) -> RLJobSpec:
+def spec(
+    groups: Sequence[GroupPlan],
+    batch_size: int,
+    group_size: int,
+    data_buffer: dict[str, Any],
+    mini_batch_rows: int | None,
+) -> RLJobSpec:
     return job(
         data={"train": [{"path": "t.jsonl"}], "batchSize": batch_size},
         algorithm={"name": "GRPO", "groupSize": group_size},
-        workerGroups=[{"name": "train"}],
+        workerGroups=[{"name": item.name} for item in groups],
         training={"miniBatchRows": mini_batch_rows},
         dataBuffer=data_buffer,
     ).spec
@@ -121,7 +127,7 @@ def plan_of(
         ),
         weights=weight_edges,
         lead_group=groups[-1].name,
-        spec=spec(batch_size, group_size, data_buffer, mini_batch_rows),
+        spec=spec(groups, batch_size, group_size, data_buffer, mini_batch_rows),
     )
 
 

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rljob_api.pipeline.meshes import Mesh
+from rljob_api.tests.builders import TWO_GROUPS, make_plan
 from rljob_worker.batch import Batch
 from rljob_worker.databuffer.protocol.errors import Malformed, OutOfOrder
 from rljob_worker.databuffer.protocol.peer_side import RowsOffered, RowsTaken
@@ -19,6 +20,7 @@ from rljob_worker.databuffer.routes.hosts import Host, WorkerId
 from rljob_worker.databuffer.rows.arrangement import Header
 from rljob_worker.databuffer.rows.segment import Views, contents_of, plan_contents, write
 from rljob_worker.databuffer.rows.tests.batches import same
+from rljob_worker.databuffer.server.buffer import largest_step
 from rljob_worker.databuffer.tests.gang import group, part, plan_of, rows, stage, two_stages
 from rljob_worker.databuffer.tests.simulation.by_hand import Job, workers
 from rljob_worker.errors import DeadlineExceeded
@@ -34,6 +36,13 @@ def producers(job):
 
 def consumers(job):
     return workers("train", range(job.plan.group("train").num_workers))
+
+
+def plan_ahead(staleness, producers=(1, 1), consumers=(1, 1), **options):
+    """Producers may be ahead by so many steps."""
+    plan = two_stages(producers, consumers, **options)
+    rollout = plan.spec.rollout.model_copy(update={"max_staleness": staleness})
+    return plan.model_copy(update={"spec": plan.spec.model_copy(update={"rollout": rollout})})
 
 
 def put_all(job, step, scattered=None):
@@ -297,9 +306,7 @@ def test_ranks_that_run_ahead_leave_room_for_the_parts_of_a_straggler(spill, exp
     # a part of 8 rows of 1,900 ids of 8 bytes takes 30 pages: 95 pages hold three, the spill file three more.
     # step 3 would leave 5 pages of memory, and perhaps 100 on disk, for the straggler's two parts (60);
     # step 4 goes to disk and would leave 70 pages there for its three (90)
-    plan, lengths = two_stages((1, 2), (1, 2), balance="Tokens"), [1_900] * 80
-    rollout = plan.spec.rollout.model_copy(update={"max_staleness": 2})
-    plan = plan.model_copy(update={"spec": plan.spec.model_copy(update={"rollout": rollout})})
+    plan, lengths = plan_ahead(2, (1, 2), (1, 2), balance="Tokens"), [1_900] * 80
     job = Job(plan, capacity=95 * 4096, spill=spill)
     straggler, fast = producers(job)
     num_ahead = 0
@@ -660,3 +667,62 @@ def test_messages_between_two_hosts_are_one_offer_and_one_receipt_for_each_share
     taken = [message.shares for _, _, message in job.delivered if isinstance(message, RowsTaken)]
     assert sorted(offers) == [(f"rollout-{host}", share) for host in range(3) for share in range(2)]
     assert sorted(taken) == [(0,)] * 3 + [(1,)] * 3
+
+
+def fetched(job, step):
+    """How far the share of the only consumer is, which this does not ask for."""
+    (worker,) = consumers(job)
+    state = job.buffer_of(worker).edges.find(EDGE, step)
+    return None if state is None else state.share(0).phase
+
+
+def with_the_first_step_asked_for(staleness, capacity):
+    """Producers have put as many steps as they may be ahead by, and one more."""
+    job = Job(plan_ahead(staleness), capacity=capacity)
+    for step in range(1, staleness + 3):
+        put_all(job, step)
+    job.go_on()
+    want_all(job, 1)
+    job.go_on()
+    return job
+
+
+def take_in_order(job, num_steps):
+    for step in range(1, num_steps + 1):
+        want_all(job, step)
+        job.go_on()
+        take_all(job, step)
+    job.go_on()
+    assert job.held_bytes() == {}
+
+
+@pytest.mark.parametrize("staleness", [0, 1, 2])
+def test_rows_of_steps_that_producers_may_be_ahead_by_are_fetched_before_anybody_asks(staleness):
+    job = with_the_first_step_asked_for(staleness, 4 << 20)
+    assert [fetched(job, step) for step in range(1, staleness + 2)] == [SharePhase.READY] * (staleness + 1)
+    assert fetched(job, staleness + 2) is SharePhase.OFFERS, "the step after those"
+    if staleness:
+        ((_, share),) = want_all(job, 2)
+        assert share.producer_seconds == 0.0, "its rows were offered before it was asked for"
+    take_in_order(job, staleness + 2)
+
+
+def test_what_is_fetched_ahead_leaves_the_room_that_a_step_needs():
+    plan = plan_ahead(2)
+    assert largest_step(plan, "train") == 1_901_560
+    # which is all there is: what is here of step 1 is in the way of fetching more
+    job = with_the_first_step_asked_for(2, 1_901_560)
+    assert [fetched(job, step) for step in (1, 2, 3)] == [SharePhase.READY, SharePhase.OFFERS, SharePhase.OFFERS]
+    take_in_order(job, 4)
+
+
+def test_where_rows_have_columns_of_unknown_size_nothing_is_fetched_ahead():
+    texts_cross = (
+        "dag={stages: [{name: rollout, run: Rollout, group: rollout}, "
+        "{name: reward, run: Reward, after: [rollout], group: train}, "
+        "{name: advantage, run: Advantage, after: [reward], group: train}, "
+        "{name: update, run: UpdatePolicy, after: [advantage], group: train}]}"
+    )
+    options = [*TWO_GROUPS, "algorithm.kl.coefficient=0"]
+    assert largest_step(make_plan(*options), "train") is not None
+    assert largest_step(make_plan(*options, texts_cross), "train") is None

@@ -22,6 +22,12 @@ def policy_version(spec: RLJobSpec, step: int) -> int:
     return 0 if step <= 0 or is_warm_up(spec, step) else step
 
 
+def num_updates(spec: RLJobSpec, version: int) -> int:
+    """Steps that have changed the policy up to a version: by these staleness is counted."""
+    critic = spec.algorithm.critic
+    return max(0, version - (critic.warmup_steps if critic is not None else 0))
+
+
 def generating_version(spec: RLJobSpec, step: int, *, oldest: int = 0) -> int:
     """The version that generation step `step` (1-based) draws with: of the step `maxStaleness` + 1 before it.
 

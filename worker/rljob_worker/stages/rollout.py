@@ -8,7 +8,8 @@ from dataclasses import replace
 import numpy as np
 
 from rljob_api.planning.plan import StagePlan
-from rljob_api.planning.versions import policy_version
+from rljob_api.planning.versions import num_updates, policy_version
+from rljob_api.v1alpha1 import RLJobSpec
 from rljob_worker.batch import Batch, Column
 from rljob_worker.data.dataset import PromptDataset, Prompts
 from rljob_worker.engines.rollout.generate import Responses, generate
@@ -40,7 +41,7 @@ class Rollout:
         step = np.arange(first, first + self._batch_size, dtype=np.int64)
         after = share_of_rank(step + self._batch_size, context.dp_rank, context.dp_size)
         batch, metrics = self.draw(share_of_rank(step, context.dp_rank, context.dp_size), context, after)
-        metrics |= staleness_metrics(batch, policy_version(self._spec, context.step - 1))
+        metrics |= staleness_metrics(batch, self._spec, context.step)
         batch = batch.select(name for name in batch.columns if name in self._writes)
         return StageResult(batch, context.counted(metrics))
 
@@ -140,10 +141,12 @@ def columns_of_versions(token_versions: Column, version: int) -> dict[str, Colum
     }
 
 
-def staleness_metrics(batch: Batch, newest: int) -> Scalars:
-    """By how many versions the weights that drew a token are behind those that a step begins to train, over all tokens.
-    newest: the version of the latter."""
-    staleness = newest - batch["token_versions"].values
+def staleness_metrics(batch: Batch, spec: RLJobSpec, step: int) -> Scalars:
+    """By how many updates of the policy the weights that drew a token are behind those that `step` begins to train,
+    over all tokens."""
+    versions, which = np.unique(batch["token_versions"].values, return_inverse=True)
+    newest = num_updates(spec, policy_version(spec, step - 1))
+    staleness = np.array([newest - num_updates(spec, int(version)) for version in versions], np.int64)[which]
     metrics = {"staleness/mean": mean_of(staleness)}
     if len(staleness):
         metrics["staleness/max"] = maximum(float(staleness.max()))

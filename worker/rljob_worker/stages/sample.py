@@ -21,7 +21,7 @@ import torch
 
 from rljob_api.catalogue.stages import STAGES
 from rljob_api.planning.plan import StagePlan
-from rljob_api.planning.versions import is_warm_up, policy_version
+from rljob_api.planning.versions import is_warm_up
 from rljob_worker.algorithms.resampling import row_weights
 from rljob_worker.batch import Batch, Column
 from rljob_worker.errors import BadData
@@ -89,7 +89,7 @@ class Sample:
             out = out.with_columns({"row_weights": Column.fixed(weights)})
             of_trajectories = weights[Trajectories(out.row_ids, self._rows_per_trajectory).first]
             metrics["sampling/rows_drawn_fraction"] = mean(int(np.count_nonzero(of_trajectories)), len(of_trajectories))
-        metrics |= staleness_metrics(out, policy_version(self._spec, context.step - 1))
+        metrics |= staleness_metrics(out, self._spec, context.step)
         drawn = (sample for result in rounds for sample in result.samples)
         samples = [renumbered(item, assembly.batch, first_group, self._rows_per_group) for item in drawn]
         metrics |= assignment.merged([result.metrics for result in rounds])

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import json
+import shutil
+import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from rljob_api.tests.timeouts import TEST_TIMEOUT_SECONDS
+from rljob_api.vocabulary.exit_codes import ExitCode
+from rljob_worker.engines.tests.builders import write_config
 from rljob_worker.tests.jobs import CPU, PPO, Run, make_job, run_job
+from rljob_worker.tests.live_run import live_run
 from rljob_worker.tests.metrics import without_times
 from rljob_worker.tests.test_resume import CRASH, checkpoint_digest
 
@@ -112,3 +119,91 @@ def test_any_number_of_generators_draws_the_same(tiny, tmp_path, name):
     ]
     one, two, four = map(learnt, runs)
     assert one == two == four
+
+
+def model_with_experts(tiny: Path, path: Path) -> dict[str, str]:
+    """A model with experts that has the tiny one's tokens."""
+    shutil.copytree(tiny / "model", path, ignore=shutil.ignore_patterns("*.safetensors", "config.json"))
+    tokens = json.loads((tiny / "model" / "config.json").read_text())
+    sizes = {name: tokens[name] for name in ("vocab_size", "eos_token_id", "max_position_embeddings")}
+    write_config(path, "qwen3_moe", **sizes)
+    return {"name": "actor", "path": str(path), "initialise": "Random"}
+
+
+def with_policies(tiny: Path) -> dict[str, Any]:
+    """Two policies that generate in one group and train in another, each with rewards of its own."""
+    stages = []
+    for policy, reward in (("left", "varied"), ("right", "plain")):
+        of = {"group": "train"}
+        update = {"run": "UpdatePolicy", "models": [policy], "after": [f"advantage_{policy}"]}
+        stages += [
+            {"name": f"rollout_{policy}", "run": "Rollout", "models": [policy], "group": "rollout"},
+            {"name": f"reward_{policy}", "run": "Reward", "after": [f"rollout_{policy}"], "rewards": [reward],
+             "group": "rollout"},
+            {"name": f"advantage_{policy}", "run": "Advantage", "after": [f"reward_{policy}"], **of},
+            {"name": f"update_{policy}", **update, **of},
+        ]  # fmt: skip
+    crash = {"name": "crash", "run": "crash:once", "after": ["rollout_left"], "reads": ["response_ids"]}
+    stages.insert(2, crash | {"writes": ["style"], "group": "train"})
+    stages[3]["after"].append("crash")
+    reward = "rljob_worker.tests.fault_injection:reward"
+    return {
+        "models": [{"name": name, "path": str(tiny / "model")} for name in ("left", "right")],
+        "rewards": [{"name": "varied", "run": reward}, {"name": "plain", "run": reward, "weight": -1.0}],
+        "algorithm": GRPO | {"kl": {"coefficient": 0.0}},
+        "dag": {"stages": stages},
+        "dataBuffer": {"memory": "256Mi", "deadlineSeconds": int(TEST_TIMEOUT_SECONDS)},
+    }
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("what", ["warm-up", "policies", "replay", "generator"])
+def test_whatever_else_a_job_does_it_goes_on_as_if_it_had_not_been_killed(tiny, tmp_path, what):
+    """A critic's warm-up, two policies, replayed routes of experts, a generator that is killed."""
+    spec: dict[str, Any] = {}
+    if what == "warm-up":
+        critic = {"learningRate": 1.0e-3, "warmupSteps": 2}
+        spec = {"algorithm": PPO | {"groupSize": 4, "critic": critic}}
+    if what == "policies":
+        spec = with_policies(tiny)
+    if what == "replay":
+        training = {"learningRate": 1.0e-3, "precision": "Float32", "routerReplay": "Rollout"}
+        spec = {"models": [model_with_experts(tiny, tmp_path / "experts")], "training": training}
+    if what == "generator":
+        dag = dag_of("GRPO")
+        dag["stages"][1]["group"] = "rollout"
+        # it waits for the commit of step 2, which would wait for the validation of step 2 after it
+        spec = {"dag": dag, "validation": {"maxRows": 8}}
+    job = asynchronous_job(tiny, "PPO" if what == "warm-up" else "GRPO", 1, **spec)
+    whole = run_in(tmp_path / "whole", job)
+    killed = run_in(tmp_path / "killed", job, crashes=True)
+    assert "restart 1 of 3, from the checkpoint of step 2" in killed.output
+    assert learnt(killed) == learnt(whole)
+    if what == "warm-up":  # steps that change no policy make nothing older
+        assert staleness_of(whole) == [(0, 0), (0, 0), (0, 0), (1, 1), (1, 1), (1, 1)]
+
+
+@pytest.mark.slow
+def test_a_run_that_is_stopped_while_leases_are_out_goes_on_as_if_it_had_not_been(tiny, tmp_path):
+    job = asynchronous_job(tiny, "DAPO", 2, generators=2, stop={"steps": 40})
+    whole = run_in(tmp_path / "whole", job)
+    folder = tmp_path / "stopped"
+    folder.mkdir()
+    (folder / "crash.py").write_text(CRASH)
+    (folder / "crashed").touch()
+    with live_run(job, folder) as live:
+        live.wait_for_step(3)
+        live.process.send_signal(signal.SIGINT)
+        stopped = live.finished()
+    assert stopped.code == ExitCode.STOPPED, stopped.output + stopped.logs
+    assert 3 < stopped.metrics[-1]["step"] < 40
+    assert learnt(run_in(folder, job)) == learnt(whole)
+
+
+@pytest.mark.slow
+def test_a_run_without_kept_versions_draws_the_steps_in_flight_anew(tiny, tmp_path):
+    job = asynchronous_job(tiny, "GRPO", 2, checkpoint={"everySteps": 2, "versions": "Redraw"})
+    run = run_in(tmp_path / "killed", job, crashes=True)
+    assert not list(run.directory.rglob("version-*"))
+    # step 3 and 4 would be drawn with versions 0 and 1, which nobody has any more
+    assert staleness_of(run) == [(0, 0), (1, 1), (0, 0), (1, 1), (2, 2), (2, 2)]

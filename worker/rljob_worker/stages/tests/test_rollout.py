@@ -63,10 +63,11 @@ def test_a_row_says_which_weights_drew_its_first_and_its_last_token():
     assert columns["last_policy_version"].values.tolist() == [5, 6, 7]
     assert columns["token_versions"] is versions
     batch = Batch.build([0, 1, 2], [0, 0, 0], columns)
-    # a step that begins to train version 6: tokens are 1 | 2, 2, 0 versions behind
-    metrics = staleness_metrics(batch, 6)
+    # step 7 begins to train version 6: tokens are 1 | 2, 2, 0 versions behind
+    spec = make_plan().spec
+    metrics = staleness_metrics(batch, spec, 7)
     assert (metrics["staleness/mean"].value, metrics["staleness/max"].value) == (5 / 4, 2.0)
-    assert "staleness/max" not in staleness_metrics(batch.take([2]), 6)
+    assert "staleness/max" not in staleness_metrics(batch.take([2]), spec, 7)
 
 
 def test_routes_of_a_prompt_are_stored_once_for_its_group():

@@ -1,7 +1,9 @@
-"""Room that one step takes in the data buffer of a host.
+"""Room that the steps under way take in the data buffer of a host.
 
-    room = 9/8 x (rows it puts + rows it maps) + control + weights
+    room = 9/8 x (S + 1) x (rows it puts + rows it maps) + control + weights
 
+    S               `rollout.maxStaleness`: steps that generation is ahead, whose rows lie there besides those of the
+                    step that is trained on
     rows it puts    over the edges that leave the group through data buffers: those of the host's row leaders
     rows it maps    over the edges that enter it likewise: those of the copies that have ranks on the host
     bytes           of a row at its longest: 24 of index; per token 8 for ids, 1 for masks, 4 for float32; for each
@@ -15,6 +17,9 @@ Everything that a step puts may be there while everything is that it maps, for i
 between stages of one group is counted at both ends. A copy takes `rows / copies` rows, whole groups of them. Rows that
 lie where they were made may be made unevenly: a host is given room for twice its part. The eighth on top is for
 beginnings of pages and columns, the gaps that an earlier step leaves, and shares that balancing makes unequal.
+
+With generation ahead, rows of S + 1 steps may wait where they were made, or where they are read. A host with less room
+would make generation wait for training. All edges are counted as often, those within the training group too.
 
 With `dataBuffer.spill` rows may lie on disk, each part and each share as a whole. One of s bytes finds no room only
 when memory and disk have less than s left each, so what is needed of both together is
@@ -70,15 +75,19 @@ def memory_beside_weights(rest: int) -> int:
 
 @dataclass(frozen=True)
 class BufferCapacity:
-    """What one step takes on a host of one group, in bytes."""
+    """What the steps under way take on a host of one group, in bytes."""
 
     puts: int = 0
+    """Rows of one step."""
     maps: int = 0
+    """Rows of one step."""
     largest: int = 0
     """The part that one worker puts over one edge or gets over it, where that is most."""
     has_weights: bool = False
     uncounted: tuple[str, ...] = ()
     """Columns of unknown size, in the order in which stages get them."""
+    num_steps: int = 1
+    """Steps whose rows may be there at once."""
 
     @property
     def total(self) -> int:
@@ -104,7 +113,12 @@ class BufferCapacity:
 
     @property
     def rows(self) -> int:
-        """What is left for rows, and for headers of rows under way."""
+        """What is left for rows of all steps under way, and for headers of rows under way."""
+        return ceil(self.num_steps * (self.puts + self.maps) * 9 / 8) + CONTROL_BYTES
+
+    @property
+    def rows_of_a_step(self) -> int:
+        """What the rows of one step take of it, and headers of rows under way."""
         return ceil((self.puts + self.maps) * 9 / 8) + CONTROL_BYTES
 
 
@@ -140,7 +154,8 @@ def capacity_of(
         if group in (edge.producer.group, edge.consumer.group):
             uncounted += (column for column in edge.columns if not is_known(column, route_bytes))
     has_weights = group in _weight_groups(resolution, layouts)
-    return BufferCapacity(puts, maps, largest, has_weights, tuple(dict.fromkeys(uncounted)))
+    num_steps = spec.rollout.max_staleness + 1
+    return BufferCapacity(puts, maps, largest, has_weights, tuple(dict.fromkeys(uncounted)), num_steps)
 
 
 def _part_of(spec: RLJobSpec, edge: _Crossing, layout: StageLayout) -> int:

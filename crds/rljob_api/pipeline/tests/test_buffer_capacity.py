@@ -1,5 +1,7 @@
 """Tests of how much room rows and weights take in the data buffers."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -129,6 +131,17 @@ def test_groups_apart_hold_their_own_ends_and_the_weights():
     }
 
 
+def test_rows_of_all_steps_under_way_have_room():
+    one, three = rooms(*TWO_GROUPS), rooms(*TWO_GROUPS, "rollout.maxStaleness=2")
+    for name, room in one.items():
+        assert three[name] == replace(room, num_steps=3)
+    # 100 + 60 bytes of a step: 180 with an eighth, 540 of three steps; the largest part, 90 with an eighth, once more
+    steps = BufferCapacity(100, 60, 80, num_steps=3)
+    assert (BufferCapacity(100, 60, 80).total, steps.total) == (MI + 180, MI + 540)
+    assert steps.least_spill(MI) == 540 + 90
+    assert (steps.rows, steps.rows_of_a_step) == (MI + 540, MI + 180)
+
+
 def test_a_host_without_weights_or_rows_of_others_needs_no_room_for_them():
     three = f"workerGroups=[{group()}, {group('rollout')}, {group('scores')}]"
     stages = (
@@ -199,9 +212,16 @@ def test_rows_that_lie_where_they_were_made_may_all_be_of_one_worker():
     assert rooms(SAMPLE, hosts)["train"].largest == 16 * to_update + 4 * PROMPT
 
 
-@given(st.integers(1, 10**6), st.integers(1, 10**6), st.integers(1, 10**6), st.booleans(), st.integers(0, 10**6))
-def test_disk_takes_the_place_of_memory_but_for_the_weights(puts, maps, largest, has_weights, more):
-    room = BufferCapacity(puts, maps, min(largest, puts + maps), has_weights)
+@given(
+    st.integers(1, 10**6),
+    st.integers(1, 10**6),
+    st.integers(1, 10**6),
+    st.booleans(),
+    st.integers(0, 10**6),
+    st.integers(1, 3),
+)
+def test_disk_takes_the_place_of_memory_but_for_the_weights(puts, maps, largest, has_weights, more, num_steps):
+    room = BufferCapacity(puts, maps, min(largest, puts + maps), has_weights, num_steps=num_steps)
     memory = room.least_memory + more
     needed = room.least_spill(memory)
     if memory >= room.total:

@@ -294,4 +294,4 @@ def largest_step(plan: Plan, group: str) -> int | None:
     """Bytes that the rows of one step take on a host at most; None where columns have sizes that nobody knows."""
     resolution = Resolution(plan.spec)
     capacity = capacity_of(resolution, group, layouts_of(resolution, assign_groups(resolution)))
-    return None if capacity.uncounted else capacity.rows
+    return None if capacity.uncounted else capacity.rows_of_a_step

@@ -55,6 +55,30 @@ def test_rows_that_need_more_than_the_weights_can_be_made_fewer():
     assert only(*TWO_GROUPS, *lengths).fix.endswith("; or lower data.batchSize, or add replicas.")
 
 
+def test_steps_that_generation_is_ahead_need_room_of_their_own():
+    # 1,024 rows of one host, from generation to training, as in test_buffer_capacity. The rollout host puts to
+    #   update 24 + 8 + 8 + 8 x 30,720 + 8 + 30,720 + 8 + 4 x 30,720 = 399,416, reference 24 + 8 + 8 + 8 x 30,720,
+    #   advantage 24 + 8 + 30,720 and 24 + 4: 676,012 in all, and 2 x 256 prompts of 16,384: 668.2 MiB
+    puts = 1024 * (399_416 + 245_800 + 30_752 + 28) + 2 * 256 * 16_384
+    enough = "workerGroups=[{name: train, replicas: 16}, {name: rollout}]"
+    for staleness in (0, 1, 3):
+        rows = -(-(staleness + 1) * puts * 9 // 8) + (1 << 20)
+        needed = max(rows + (64 << 20), -(-rows * 8 // 7))
+        ahead = (*LONG, enough, f"rollout.maxStaleness={staleness}")
+        assert problems(*ahead, f"dataBuffer.memory='{needed}'") == []
+        assert only(*ahead, f"dataBuffer.memory='{needed - 1}'").path == "spec.dataBuffer.memory"
+    problem = only(*LONG, enough, "rollout.maxStaleness=3")
+    # 4 x 668.2 MiB, an eighth and 1 MiB: 2.94 GiB; 8/7 of that with the weights
+    assert problem.message == (
+        "with rollout.maxStaleness 3 rows of 4 steps wait, which all at their longest take 3.4 GiB on a host of group "
+        "rollout: 4 x 668.2 MiB of rows that it puts, 4 x 0 B of rows that it gets, 429.7 MiB of weights, and what "
+        "arranging them costs"
+    )
+    assert problem.fix == (
+        "Set dataBuffer.memory to at least 4Gi; or lower data.batchSize or rollout.maxStaleness, or add replicas."
+    )
+
+
 def test_columns_whose_size_nobody_knows_are_named():
     stages = (
         "{name: rollout, run: Rollout}, {name: reward, run: Reward, after: [rollout], group: train}, "

@@ -12,10 +12,9 @@ from rljob_api.checks.step.memory import check_data_buffer
 from rljob_api.checks.subject import Subject, problem
 from rljob_api.memory.model_shape import ModelShape
 from rljob_api.pipeline.buffer_capacity import LARGEST_WEIGHTS_PART
-from rljob_api.planning.memory import NUMBER_BYTES
 from rljob_api.planning.parallelism_problems import parallelism_problems
 from rljob_api.planning.plan import EnginePlan, Plan
-from rljob_api.planning.weights import buffered_flows, store_bytes, store_room
+from rljob_api.planning.version_sizes import version_sizes
 from rljob_api.v1alpha1 import RLJobSpec
 from rljob_api.vocabulary.problem import Problem
 from rljob_api.vocabulary.quantity import covering_quantity, format_bytes
@@ -41,19 +40,13 @@ def _spreading_problems(plan: Plan, shapes: Mapping[str, ModelShape]) -> Iterato
 
 def version_problems(plan: Plan, shapes: Mapping[str, ModelShape]) -> Iterator[Problem]:
     """Where several versions exist at once, hosts that send hold all of them; one may be larger than its room."""
-    if plan.num_versions == 1:
-        return
-    for flow in buffered_flows(plan):
-        path = next(plan.engine(edge.source).path for edge in plan.weights if edge.name == flow.name)
-        if path not in shapes:
-            continue
-        group, buffer = flow.source.name, plan.spec.data_buffer
-        needed = store_bytes(plan, flow, shapes[path].parameters * NUMBER_BYTES[plan.precision])
-        room = store_room(plan, flow)
-        if needed > room:
+    for sizes in version_sizes(plan, shapes):
+        needed, room, buffer = sizes.stored_bytes, sizes.room, plan.spec.data_buffer
+        if needed is not None and needed > room:
+            path = plan.trainer_of(sizes.model).path
             message = (
                 f"with rollout.maxStaleness {plan.staleness} up to {plan.num_versions} versions of {path} are kept: "
-                f"{format_bytes(needed)} on a host of group {group}, where weights have {format_bytes(room)}"
+                f"{format_bytes(needed)} on a host of group {sizes.group}, where weights have {format_bytes(room)}"
             )
             least = covering_quantity(LARGEST_WEIGHTS_PART * needed)
             fix = f"Set dataBuffer.memory to at least {least}, lower rollout.maxStaleness or train on more hosts."

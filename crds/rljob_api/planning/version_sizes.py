@@ -1,0 +1,58 @@
+"""Bytes of the versions of a policy that exist at once with `rollout.maxStaleness`: in checkpoints and in the store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from rljob_api.planning.memory import NUMBER_BYTES, Shapes
+from rljob_api.planning.plan import Plan
+from rljob_api.planning.weights import WeightFlow, buffered_flows, store_bytes, store_room
+
+
+@dataclass(frozen=True, slots=True)
+class VersionSizes:
+    """The versions of one policy, in bytes; None where the shape of its model is not at hand."""
+
+    model: str
+    model_bytes: int | None
+    """One version, in the precision of the job."""
+    num_kept: int
+    """Versions that a checkpoint has besides the weights in training."""
+    num_stored: int
+    """Versions that the store of a host has room for."""
+    group: str
+    """Where that store is: the group that trains the policy."""
+    stored_bytes: int | None
+    """What they take on the host that has most sources."""
+    room: int
+    """What the weights' slots have there."""
+
+    @property
+    def kept_bytes(self) -> int | None:
+        """What a checkpoint has besides the weights in training."""
+        return None if self.model_bytes is None else self.num_kept * self.model_bytes
+
+
+def version_sizes(plan: Plan, shapes: Shapes) -> Iterator[VersionSizes]:
+    """Every policy whose versions are kept; none with a staleness of 0. shapes: of the models at hand, by path."""
+    if not plan.staleness:
+        return
+    keeps = plan.spec.checkpoint.versions == "Keep"
+    for flow in buffered_flows(plan):
+        size = flow_bytes(plan, flow, shapes)
+        yield VersionSizes(
+            model=flow.model,
+            model_bytes=size,
+            num_kept=plan.staleness if keeps else 0,
+            num_stored=plan.num_versions,
+            group=flow.source.name,
+            stored_bytes=None if size is None else store_bytes(plan, flow, size),
+            room=store_room(plan, flow),
+        )
+
+
+def flow_bytes(plan: Plan, flow: WeightFlow, shapes: Shapes) -> int | None:
+    """Bytes of one version of a model as it is sent; None without its shape."""
+    path = next(plan.engine(edge.source).path for edge in plan.weights if edge.name == flow.name)
+    return shapes[path].parameters * NUMBER_BYTES[plan.precision] if path in shapes else None

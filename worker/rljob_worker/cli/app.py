@@ -115,12 +115,25 @@ def launch(
 @click.option("--svg", type=click.Path(path_type=Path, dir_okay=False), help="Draw the DAG into this file.")
 @click.option("--json", "as_json", is_flag=True, help="Print the plan as JSON.")
 @click.option("--fit", "fits", is_flag=True, help="First say what to set so that it fits into memory, and plan that.")
+@click.option(
+    "--times",
+    multiple=True,
+    metavar="STAGE=SECONDS,...",
+    help="Draw a timeline with these times, e.g. rollout=60,update=30,weights=3 (a weight sync); repeatable.",
+)
 @SET
-def plan(job: Path, svg: Path | None, as_json: bool, fits: bool, overrides: tuple[str, ...]) -> int:
-    """Show what would run where, and what would cross."""
+def plan(
+    job: Path, svg: Path | None, as_json: bool, fits: bool, times: tuple[str, ...], overrides: tuple[str, ...]
+) -> int:
+    """Show what would run where, and what would cross.
+
+    With --times also when: a line per worker group, how long each is idle, seconds per step, and what
+    rollout.maxStaleness gains. Stages without a time take 0 s. A run has the times of its stages in metrics.jsonl, as
+    time/STAGE_seconds.
+    """
     from rljob_worker.cli.plan.show import show_plan
 
-    return show_plan(job, overrides, svg, as_json=as_json, fits=fits)
+    return show_plan(job, overrides, svg, times, as_json=as_json, fits=fits)
 
 
 @app.command()

@@ -6,12 +6,15 @@ from collections.abc import Iterator, Sequence
 
 from rljob_api.memory.phases import GroupMemory
 from rljob_api.planning.limits import PARTS
+from rljob_api.planning.memory import Shapes
 from rljob_api.planning.plan import EnginePlan, Plan, StagePlan
 from rljob_api.planning.traffic import EdgeTraffic, expected_bytes
+from rljob_api.planning.version_sizes import version_sizes
 from rljob_api.planning.weights import WeightFlow, slot_bytes, slots_per_source, weight_flows
 from rljob_api.vocabulary.quantity import format_bytes
 from rljob_worker.cli.plan.meshes import mesh_sheets, mesh_text
 from rljob_worker.cli.plan.sheet import NOTHING, Sheet
+from rljob_worker.cli.plan.version_sheet import version_sheet
 
 
 def plan_heading(plan: Plan) -> str:
@@ -24,8 +27,9 @@ def plan_heading(plan: Plan) -> str:
     )
 
 
-def sheets_of(plan: Plan) -> Iterator[Sheet]:
-    """Groups, models beside the job, stages, engines, meshes, edges, weights, memory."""
+def sheets_of(plan: Plan, shapes: Shapes) -> Iterator[Sheet]:
+    """Groups, models beside the job, stages, engines, meshes, edges, weights, versions, memory. shapes: of the models
+    whose configs are at hand, by path."""
     yield _groups(plan)
     if plan.spec.services:
         yield _services(plan)
@@ -34,6 +38,8 @@ def sheets_of(plan: Plan) -> Iterator[Sheet]:
     yield from mesh_sheets(plan)
     yield _edges(plan)
     yield _weights(plan)
+    if sizes := tuple(version_sizes(plan, shapes)):
+        yield version_sheet(plan.staleness, sizes)
     yield from map(_memory, plan.memory)
 
 

@@ -1,10 +1,11 @@
 """The command: plans a job and prints it."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from shutil import get_terminal_size
+from typing import Protocol
 
 import click
 
@@ -14,9 +15,12 @@ from rljob_api.planning.advice import warnings_of
 from rljob_api.planning.fitting import Fit, fit
 from rljob_api.planning.plan import Plan
 from rljob_api.planning.planner import plan as plan_of
+from rljob_api.planning.timeline import timeline_of
 from rljob_worker.cli.jobfile import read_text
 from rljob_worker.cli.plan.sheet import paragraph
 from rljob_worker.cli.plan.sheets import plan_heading, sheets_of
+from rljob_worker.cli.plan.stage_times import parse_times
+from rljob_worker.cli.plan.timeline_view import TimelineView, timeline_json
 from rljob_worker.errors import StorageError
 from rljob_worker.model_shapes import shapes_of
 
@@ -24,8 +28,24 @@ PLAIN_SIZE = (160, 24)
 """Columns and lines of a file or a pipe, where COLUMNS says nothing else."""
 
 
-def show_plan(path: Path, overrides: Sequence[str], svg: Path | None, *, as_json: bool, fits: bool) -> int:
-    """Print the plan of a job, or of one that fits; files that the job names need not be here."""
+class PlanView(Protocol):
+    """A part of what is printed."""
+
+    @property
+    def title(self) -> str:
+        """The line above it; empty where it has none."""
+        ...
+
+    def lines(self, width: int) -> list[str]:
+        """Without the title, of at most `width` characters."""
+        ...
+
+
+def show_plan(
+    path: Path, overrides: Sequence[str], svg: Path | None, times: Sequence[str], *, as_json: bool, fits: bool
+) -> int:
+    """Print the plan of a job, or of one that fits; files that the job names need not be here. times: seconds per
+    stage as they are written, for a timeline."""
     job = parse_job(read_text(path), overrides)
     shapes = shapes_of(job, path.absolute().parent)
     if fits:
@@ -33,12 +53,15 @@ def show_plan(path: Path, overrides: Sequence[str], svg: Path | None, *, as_json
         job = result.job
         _say(result)
     plan = plan_of(job, shapes=shapes)
+    view = timeline_view(plan, times) if times else None
     if svg is not None:
         _write(svg, render_svg(plan))
     if as_json:
-        click.echo(json.dumps(plan.to_json(), indent=1))
+        document = plan.to_json() | ({} if view is None else {"timeline": timeline_json(view.timeline)})
+        click.echo(json.dumps(document, indent=1))
         return 0
-    click.echo(written(plan, get_terminal_size(PLAIN_SIZE).columns, partial(click.style, bold=True)))
+    views: list[PlanView] = [*sheets_of(plan, shapes), *([] if view is None else [view])]
+    click.echo(written(plan, views, get_terminal_size(PLAIN_SIZE).columns, partial(click.style, bold=True)))
     for sentence in warnings_of(plan):
         click.echo(f"warning: {sentence}", err=True)
     if svg is not None:
@@ -57,11 +80,17 @@ def _say(result: Fit) -> None:
     click.echo("that is  " + " ".join(f"--set {override}" for override in result.overrides), err=True)
 
 
-def written(plan: Plan, width: int, title: Callable[[str], str] = str) -> str:
+def timeline_view(plan: Plan, times: Sequence[str]) -> TimelineView:
+    """The steady state of a plan, from seconds per stage as they are written. Raises InvalidJob."""
+    parsed = parse_times(times, plan)
+    return TimelineView(plan, parsed, timeline_of(plan, parsed))
+
+
+def written(plan: Plan, views: Iterable[PlanView], width: int, title: Callable[[str], str] = str) -> str:
     """A plan as text in lines of `width` characters; title: how titles are set."""
     lines = [title(line) for line in paragraph(plan_heading(plan), width)]
-    for sheet in sheets_of(plan):
-        lines += ["", *([title(sheet.title)] if sheet.title else []), *sheet.lines(width)]
+    for view in views:
+        lines += ["", *([title(view.title)] if view.title else []), *view.lines(width)]
     return "\n".join(lines)
 
 

@@ -218,6 +218,11 @@ def test_a_shell_completes_names_of_examples_and_runs(tmp_path, monkeypatch, wor
         (["new", "mine", "--model", "m"], "--model and --data go together"),
         (["status", "ghost"], "rljob: no run ghost in runs; there are: none"),
         (["export", "ghost", "out"], "rljob: no run ghost in runs; there are: none"),
+        (
+            ["plan", "job.yaml", "--times", "updat=1"],
+            "rljob: --times updat=1: there is no stage updat; did you mean update?",
+        ),
+        (["plan", "job.yaml", "--times", "update=-1", "--json"], "rljob: --times update=-1: write seconds from 0 to"),
         (["export", "ghost", "out", "--step", "x"], "Invalid value for '--step'"),
     ],
 )
@@ -318,6 +323,24 @@ def test_plan_as_json_is_a_plan(tmp_path):
     write_job(tmp_path)
     done = rljob("plan", "job.yaml", "--json", "--set", "metadata.name=other", cwd=tmp_path)
     assert json.loads(done.stdout)["job"] == "other"
+
+
+def test_plan_draws_a_timeline_and_says_what_staleness_gains(tmp_path):
+    write_job(tmp_path, groups=[("train", 1, 1), ("rollout", 1, 1)], rollout={"maxStaleness": 1})
+    times = ("--times", "rollout=60,reward=2", "--times", "update=30,weights=3")
+    done = rljob("plan", "job.yaml", *times, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    *_, timeline = done.stdout.partition("Timeline of the steady state, at the times given\n")
+    assert max(map(len, timeline.splitlines())) <= 100
+    # generation is the slower: 60 + 2 s, in which training is idle for 32; in turn also 30 and 3
+    assert " 0% idle" in timeline and "52% idle" in timeline and "[=" in timeline
+    assert "A step takes 62 s with rollout.maxStaleness 1, and 95 s with 0: 1.53 times as many steps" in timeline
+    assert "Without a time, and so taken to need 0 s: reference, advantage." in timeline
+    # 4 versions exist at once, of a model of unknown size
+    assert "1 version" in done.stdout and "4 versions" in done.stdout
+    document = json.loads(rljob("plan", "job.yaml", "--json", *times, cwd=tmp_path).stdout)
+    assert document["job"] == "tiny" and document["timeline"]["secondsPerStep"] == 62
+    assert document["timeline"]["synchronousSecondsPerStep"] == 95
 
 
 def test_a_reader_that_has_enough_is_no_error(tmp_path):

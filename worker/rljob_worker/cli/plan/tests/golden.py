@@ -9,6 +9,7 @@ from rljob_api.loading.load import parse_job
 from rljob_api.memory.model_shape import parse_shape
 from rljob_api.memory.tests.test_model_shape import QWEN3_8B
 from rljob_api.planning.planner import plan
+from rljob_worker.cli.plan.sheets import sheets_of
 from rljob_worker.cli.plan.show import written
 
 FOLDER = Path(__file__).parent
@@ -57,7 +58,8 @@ def path_of(name: str, width: int) -> Path:
 
 def text_of(name: str, width: int) -> str:
     """What is printed of it."""
-    return written(plan(parse_job(JOBS[name]), shapes=SHAPES), width) + "\n"
+    result = plan(parse_job(JOBS[name]), shapes=SHAPES)
+    return written(result, sheets_of(result, SHAPES), width) + "\n"
 
 
 if __name__ == "__main__":

@@ -1,0 +1,36 @@
+"""Versions that exist at once, as a table."""
+
+from rljob_api.memory.model_shape import parse_shape
+from rljob_api.memory.tests.test_model_shape import QWEN3_8B
+from rljob_worker.cli.plan.sheets import sheets_of
+from rljob_worker.tests.documents import plan_of
+
+TITLE = "Versions of weights, rollout.maxStaleness 2"
+SHAPES = {"some/model": parse_shape(QWEN3_8B)}
+
+
+def rows_of(shapes, staleness=2, **spec):
+    groups = [("train", 1, 1), ("rollout", 1, 1)]
+    buffer = {"memory": "2Ti"}
+    plan = plan_of(groups=groups, rollout={"maxStaleness": staleness}, dataBuffer=buffer, **spec)
+    return [row for sheet in sheets_of(plan, shapes) if sheet.title == TITLE for row in sheet.rows]
+
+
+def test_what_a_checkpoint_keeps_and_what_the_store_holds():
+    # 8,190,735,360 parameters of 4 bytes are 30.5 GiB: two in a checkpoint, six in the store; an eighth of 2 TiB
+    row = ("actor", "30.5 GiB", "2 versions, 61.0 GiB", "6 versions, 183.1 GiB", "train", "256.0 GiB")
+    assert rows_of(SHAPES) == [row]
+
+
+def test_a_checkpoint_that_keeps_no_version():
+    ((_, _, kept, *_),) = rows_of(SHAPES, checkpoint={"versions": "Redraw"})
+    assert kept == "nothing: checkpoint.versions is Redraw"
+
+
+def test_models_of_unknown_size():
+    ((_, one, kept, stored, *_),) = rows_of({})
+    assert (one, kept, stored) == ("unknown: no config.json at hand", "2 versions", "6 versions")
+
+
+def test_one_version_at_a_time_has_no_table():
+    assert rows_of(SHAPES, staleness=0) == []

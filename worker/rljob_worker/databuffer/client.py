@@ -85,10 +85,18 @@ class BufferClient:
         if contents.num_bytes > ROW_BYTES:  # else no row can be too long
             _refuse_long_rows(chosen, edge)
         reserve = partial(say.ReserveRows, edge=edge, step=step, num_bytes=contents.num_bytes)
+        asked = time.perf_counter()
         room = self._poll(reserve, say.Reservation, deadline_seconds)
+        room_seconds = time.perf_counter() - asked
         segment.write(self._write_memory, room.offset, contents, chosen)
         self._ask(say.SealRows(edge=edge, step=step, offset=room.offset, contents=contents), say.Done)
-        self._count(edge, put_bytes=contents.num_bytes, put_rows=len(chosen), put_seconds=time.perf_counter() - start)
+        self._count(
+            edge,
+            put_bytes=contents.num_bytes,
+            put_rows=len(chosen),
+            put_seconds=time.perf_counter() - start,
+            room_seconds=room_seconds,
+        )
 
     def get(self, step: int, edge: str, *, deadline_seconds: float | None = None) -> Batch:
         """The rows of this rank's data-parallel coordinate, ascending by row_id; read-only views of shared memory."""
@@ -190,7 +198,8 @@ class BufferClient:
     def statistics(self) -> dict[str, float]:
         """Figures since the last call, as "figure/edge": bytes, rows and seconds of put and get.
 
-        `producer_seconds` (until the last producer had put) and `transfer_seconds` are what a get's seconds consist of.
+        `producer_seconds` (until the last producer had put) and `transfer_seconds` are what a get's seconds consist of;
+        `room_seconds` is the part of a put of rows that waited for room.
         """
         with self._lock:
             figures, self._figures = dict(self._figures), defaultdict(float)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import warnings
 from collections.abc import Collection, Generator, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
@@ -113,13 +114,21 @@ class _Out:
     """Those that are sealed."""
     _room: list[torch.Tensor] = field(default_factory=list)
     """Slot that is being written, where one is."""
+    _waits: list[float] = field(default_factory=list)
+    """Seconds until each slot was free."""
+
+    @property
+    def room_seconds(self) -> float:
+        return sum(self._waits)
 
     @property
     def slot_bytes(self) -> int:
         return self.stream.slot_bytes
 
     def reserve(self, num_bytes: int) -> torch.Tensor:
+        started = time.perf_counter()
         self._room[:] = [torch.from_numpy(self.stream.reserve(num_bytes))]
+        self._waits.append(time.perf_counter() - started)
         return self._room[0]
 
     def seal(self, table: bytes, num_bytes: int | None = None) -> None:

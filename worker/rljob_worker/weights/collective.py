@@ -13,6 +13,7 @@ wait for sources only, and sources for their own receivers or for a gathering th
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -104,6 +105,7 @@ class _Out:
         self._broadcast_group, self._version, self._slots = broadcast_group, version, slots
         self._under_way: list[list[tuple[Any, torch.Tensor]]] = [[] for _ in slots]
         self._num_chunks = 0
+        self.room_seconds = 0.0
 
     def send(self, bucket: Iterable[Named]) -> int:
         before = self._num_chunks
@@ -143,8 +145,10 @@ class _Out:
         self._under_way[self._place].append((self._broadcast_group.broadcast(tensor), tensor))
 
     def _await(self, place: int) -> None:
+        started = time.perf_counter()
         for work, _ in self._under_way[place]:
             self._broadcast_group.wait(work)
+        self.room_seconds += time.perf_counter() - started
         self._under_way[place].clear()
 
 

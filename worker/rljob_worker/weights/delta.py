@@ -61,6 +61,10 @@ class _Out:
         self.kept: dict[str, torch.Tensor] = {}
         """What has been sent: a tensor that comes from another source next time is forgotten."""
 
+    @property
+    def room_seconds(self) -> float:
+        return self.out.room_seconds
+
     def send(self, bucket: Iterable[Named]) -> int:
         return self.out.send(part for name, tensor in bucket for part in self._parts(name, tensor.detach().cpu()))
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator, Iterable, Sequence
+import time
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from rljob_worker.engines.protocols import TrainEngine
 from rljob_worker.engines.rollout.protocol import RolloutEngine
-from rljob_worker.metrics.scalars import Scalars, total
+from rljob_worker.metrics.scalars import Scalars, mean, total
 from rljob_worker.weights.chunks import Received, unpack_tensors
 
 if TYPE_CHECKING:
@@ -42,6 +43,11 @@ class Loader(Protocol):
 
 class Out(Protocol):
     """Where a source puts the tensors of one version."""
+
+    @property
+    def room_seconds(self) -> float:
+        """How long `send`, and the end of the version, have waited for slots that are still being read."""
+        ...
 
     def send(self, bucket: Iterable[Named]) -> int:
         """Tensors, each valid only until the next is asked for; how many bytes go. May return before they have left."""
@@ -108,7 +114,7 @@ class SourceEndpoint:
     def sync(self, version: int, keep: Collection[int] = ()) -> Scalars:
         with self.sender.sending(version, keep) as out:
             num_bytes = sum(out.send(bucket) for bucket in self.train.weight_buckets(self.sources))
-        return {"weights/sent_bytes": total(num_bytes)}
+        return {"weights/sent_bytes": total(num_bytes), "time/weights_room_wait_seconds": mean(out.room_seconds)}
 
     def send_again(self, version: int, keep: Collection[int], tensors: Iterable[Named]) -> None:
         """This source's part of a version of an earlier attempt."""
@@ -138,6 +144,24 @@ class GatherEndpoint:
         """There is nothing to close."""
 
 
+class TimedChunks:
+    """Chunks, and how long their reader has waited for them."""
+
+    def __init__(self, chunks: Iterator[Received], clock: Callable[[], float] = time.perf_counter) -> None:
+        self._chunks, self._clock = chunks, clock
+        self.seconds = 0.0
+
+    def __iter__(self) -> Iterator[Received]:
+        return self
+
+    def __next__(self) -> Received:
+        started = self._clock()
+        try:
+            return next(self._chunks)
+        finally:
+            self.seconds += self._clock() - started
+
+
 @dataclass(frozen=True)
 class TargetEndpoint:
     """Samples with what comes."""
@@ -149,10 +173,16 @@ class TargetEndpoint:
         self.receiver.open(meeting)
 
     def sync(self, version: int, keep: Collection[int] = ()) -> Scalars:
+        started = time.perf_counter()
         # closed here: an error keeps the frames that it went through, and with them a generator that is not at its end
         with closing(self.receiver.receive(version)) as chunks:
-            self.rollout.load_weights(unpack_tensors(chunks), version)
-        return {}
+            awaited = TimedChunks(chunks)
+            self.rollout.load_weights(unpack_tensors(awaited), version)
+        load_seconds = time.perf_counter() - started - awaited.seconds
+        return {
+            "time/weights_wait_seconds": mean(awaited.seconds),
+            "time/weights_load_seconds": mean(load_seconds),
+        }
 
     def pass_over(self, version: int) -> None:
         """Let a version go by: once it is here it is not needed."""

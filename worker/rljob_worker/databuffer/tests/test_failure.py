@@ -219,6 +219,8 @@ def test_statistics_split_waiting_from_transfer_and_start_again(tmp_path: Path):
         parts = figures["producer_seconds/a->b"], figures["transfer_seconds/a->b"]
         assert min(parts) > 0 and sum(parts) <= figures["get_seconds/a->b"]
         assert consumer.statistics() == {}
+        put = producer.statistics()
+        assert 0 < put["room_seconds/a->b"] < put["put_seconds/a->b"]
 
 
 def test_tensor_parallel_peers_map_the_same_segment_once(tmp_path: Path):

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from rljob_worker.errors import InvalidJob
 from rljob_worker.metrics.scalars import merge_all
 from rljob_worker.weights.chunks import flat_bytes
+from rljob_worker.weights.endpoints import TimedChunks
 from rljob_worker.weights.tests.ways import way
 
 SHAPES = [
@@ -76,6 +77,39 @@ def test_a_few_changed_bits_arrive_as_they_are(edge):
         for sampler in edge.samplers:
             for name, tensor in edge.policy.tensors.items():
                 assert same_bits(sampler.tensors[name], tensor), name
+
+
+def test_both_ends_say_how_long_they_waited(edge, request):
+    transport, trainers, samplers, _ = request.node.callspec.params["edge"]
+    edge.hold(buckets_of([[30, 700], [5, 0], [1]]))
+    edge.assert_synced()
+    waits = {name: scalar for name, scalar in merge_all(edge.done).items() if name.startswith("time/weights_")}
+    if transport == "InProcess":
+        assert waits == {}
+        return
+    num_sources = min(trainers, 4)
+    assert {name: scalar.count for name, scalar in waits.items()} == {
+        "time/weights_room_wait_seconds": num_sources,
+        "time/weights_wait_seconds": samplers,
+        "time/weights_load_seconds": samplers,
+    }
+    assert all(scalar.sum > 0 for scalar in waits.values())
+
+
+def test_a_reader_of_chunks_waits_until_each_is_there():
+    """0.5 s for the first chunk, 0.25 s for the second, 2 s to know that there are no more; loading is not waiting."""
+    now = [10.0]
+
+    def chunks():
+        for seconds in (0.5, 0.25):
+            now[0] += seconds
+            yield seconds
+        now[0] += 2.0
+
+    awaited = TimedChunks(chunks(), clock=lambda: now[0])
+    for _ in awaited:
+        now[0] += 100.0
+    assert awaited.seconds == 2.75
 
 
 def test_what_leaves_the_sources_is_counted(edge, request):

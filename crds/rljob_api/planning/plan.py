@@ -278,9 +278,15 @@ class Plan(ApiModel):
     def is_leased(self, stage: StagePlan) -> bool:
         """Whether workers take what they draw in a stage as leases, and not by rank: where it samples in a group that
         trains nothing."""
-        return stage.run == "Sample" and not any(
-            engine.kind == "Train" and engine.trainable and engine.group == stage.group for engine in self.engines
-        )
+        return stage.run == "Sample" and not self.trains(stage.group)
+
+    def trains(self, group: str) -> bool:
+        """Whether a group trains a model."""
+        return any(engine.kind == "Train" and engine.trainable and engine.group == group for engine in self.engines)
+
+    def generates(self, group: str) -> bool:
+        """Whether a group has an engine that generates."""
+        return any(engine.kind == "Rollout" and engine.group == group for engine in self.engines)
 
     def worker_offset(self, group: str) -> int:
         """The ordinal, over all groups, of rank 0 of `group`."""

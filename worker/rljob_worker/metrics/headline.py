@@ -29,6 +29,9 @@ _FIRST = (
     "throughput/tokens_per_second",
     "time/step_seconds",
     "time/overhead_fraction",
+    "time/trainers_idle_seconds",
+    "time/generators_idle_seconds",
+    "rollout/groups_in_flight",
     "data/bytes_total",
 )
 _THEN = ("reward/", "training/", "validation/")

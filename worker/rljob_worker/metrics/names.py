@@ -31,19 +31,26 @@ _UNITS = {
     "response_length/mean": "rljob_response_length_mean_tokens",
     "response_length/max": "rljob_response_length_max_tokens",
     "throughput/tokens_per_second": "rljob_tokens_per_second",
+    "rollout/groups_in_flight": "rljob_groups_in_flight",
     "time/step_seconds": "rljob_step_seconds",
+    "time/trainers_idle_seconds": "rljob_trainers_idle_seconds",
+    "time/trainers_idle_fraction": "rljob_trainers_idle_ratio",
+    "time/generators_idle_seconds": "rljob_generators_idle_seconds",
+    "time/generators_idle_fraction": "rljob_generators_idle_ratio",
     "data/bytes_total": "rljob_data_plane_bytes",
     "validation/accuracy": "rljob_validation_accuracy_ratio",
 }
 
 _EDGE_MEASURES = (
     "get_bytes", "get_rows", "get_seconds", "put_rows", "put_seconds", "producer_seconds", "transfer_seconds",
+    "room_seconds",
 )  # fmt: skip
 
 # first match wins: the wait of a stage before the time of a stage
 _FAMILIES = [
     (re.compile(r"time/(?P<stage>.+)_wait_seconds"), "rljob_stage_wait_seconds"),
     (re.compile(r"time/(?P<stage>.+)_seconds"), "rljob_stage_seconds"),
+    (re.compile(r"time/(?P<role>trainers|generators)_idle_seconds/(?P<cause>.+)"), "rljob_idle_cause_seconds"),
     (re.compile(r"data/bytes_(?P<edge>.+)"), "rljob_edge_bytes"),
     *((re.compile(rf"data/{measure}/(?P<edge>.+)"), f"rljob_edge_{measure}") for measure in _EDGE_MEASURES),
     (re.compile(r"validation/accuracy/(?P<source>.+)"), "rljob_source_accuracy_ratio"),

@@ -7,9 +7,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol
 
+from rljob_api.planning.plan import Plan
 from rljob_worker.metrics.by_policy import labelled
+from rljob_worker.metrics.idle import CAUSES, Role
 from rljob_worker.metrics.report import StepReport
-from rljob_worker.metrics.scalars import Scalars, mean, merge_all, total
+from rljob_worker.metrics.scalars import Scalars, maximum, mean, merge_all, total
 
 PRODUCTIVE = (
     "time/generation_seconds",
@@ -33,8 +35,9 @@ class StepFigures:
 
     watcher: Watcher | None = None
 
-    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
-        self._clock = clock
+    def __init__(self, clock: Callable[[], float] = time.perf_counter, role: Role | None = None) -> None:
+        """role: under which this worker reports its idle seconds; None in a job that is not disaggregated."""
+        self._clock, self.role = clock, role
         self._started = clock()
         self._metrics: list[Scalars] = []
         self._samples: list[dict[str, Any]] = []
@@ -89,6 +92,8 @@ class StepFigures:
             seconds, self._started = now - self._started, now
             metrics["time/step_seconds"] = mean(seconds)
             metrics["time/overhead_fraction"] = mean(max(0.0, 1.0 - productive_seconds(metrics) / seconds))
+            if self.role is not None:
+                metrics |= idle_metrics(self.role, metrics, seconds)
         report = StepReport(metrics, self._samples)
         self._metrics, self._samples = [], []
         return report
@@ -108,6 +113,55 @@ def merged(one: StepReport, other: StepReport) -> StepReport:
 def productive_seconds(metrics: Scalars) -> float:
     """Seconds of one worker's step spent in `PRODUCTIVE`; each adds up over the calls of the step."""
     return sum(metrics[name].sum for name in PRODUCTIVE if name in metrics)
+
+
+def idle_role(plan: Plan, group: str) -> Role | None:
+    """What workers of a group report their idle seconds as. None where every group that trains generates, too, and the
+    other way round, and in a group that does neither."""
+    if all(plan.trains(item.name) == plan.generates(item.name) for item in plan.groups):
+        return None
+    if plan.trains(group):
+        return "trainers"
+    return "generators" if plan.generates(group) else None
+
+
+def idle_metrics(role: Role, metrics: Scalars, step_seconds: float) -> Scalars:
+    """One worker's idle seconds of a step and their share of it. metrics: what it reports of the step, with times added
+    up."""
+    by_cause = idle_seconds(metrics)
+    seconds, name = sum(by_cause.values()), f"time/{role}_idle"
+    parts = {f"{name}_seconds/{cause}": mean(part) for cause, part in by_cause.items()}
+    return {f"{name}_seconds": mean(seconds), f"{name}_fraction": mean(seconds / step_seconds), **parts}
+
+
+def idle_seconds(metrics: Scalars) -> dict[str, float]:
+    """Seconds in which one worker did nothing but wait, by cause. Each of its waits is part of one name."""
+    result = dict.fromkeys(CAUSES, 0.0)
+    for name, scalar in metrics.items():
+        cause = _cause_of_wait(name)
+        if cause is not None:
+            result[cause] += scalar.sum
+    return result
+
+
+def _cause_of_wait(name: str) -> str | None:
+    """What a metric has the seconds of waiting for; None where it is something else, or part of no step."""
+    if name.startswith("data/room_seconds/"):
+        return "room"
+    if not (name.startswith("time/") and name.endswith("_wait_seconds")):
+        return None
+    what = name.removeprefix("time/").removesuffix("_wait_seconds")
+    if what == "checkpoint":
+        return None
+    return what if what in ("verdict", "weights", "weights_room") else "rows"
+
+
+def groups_in_flight(step: int, trained: int, batch_size: int) -> Scalars:
+    """Groups of rows that are drawn and not known to be trained on, once a generating worker has drawn those of `step`.
+
+    trained: the newest training step whose weights it has waited for. batch_size: groups of a step.
+    """
+    return {"rollout/groups_in_flight": maximum((step - trained) * batch_size)}
 
 
 def add_up_times(metrics: Scalars) -> Scalars:

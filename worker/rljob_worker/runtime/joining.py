@@ -19,7 +19,7 @@ from rljob_worker.last_words import LastWords
 from rljob_worker.metrics.reporter import Reporter
 from rljob_worker.runtime.checkpoints import Checkpoints, weights_to_load
 from rljob_worker.runtime.control import Control, Follower
-from rljob_worker.runtime.figures import StepFigures
+from rljob_worker.runtime.figures import StepFigures, idle_role
 from rljob_worker.runtime.handover import Handover
 from rljob_worker.runtime.lead.lead import build_lead
 from rljob_worker.runtime.profiling.profiler import build_profiler
@@ -97,7 +97,7 @@ def build_worker(environment: WorkerEnvironment, client: BufferClient, control: 
     trainable = {engine.name: resources.train_engines[engine.model] for engine in engines}
     data = joined_identity([dataset.identity for dataset in resources.datasets.values()])
     transports = weight_transports(environment, client, device)
-    figures = StepFigures()
+    figures = StepFigures(role=idle_role(plan, group.name))
     return Worker(
         environment=environment,
         client=client,

@@ -20,7 +20,7 @@ from rljob_worker.metrics.report import StepReport
 from rljob_worker.metrics.scalars import mean
 from rljob_worker.runtime.checkpoints import Checkpoints
 from rljob_worker.runtime.control import Control, Opening, StepEnd, Verdict, end_of, governing
-from rljob_worker.runtime.figures import StepFigures, data_metrics, merged, report_of, times_of
+from rljob_worker.runtime.figures import StepFigures, data_metrics, groups_in_flight, merged, report_of, times_of
 from rljob_worker.runtime.handover import Handover
 from rljob_worker.runtime.lead.lead import WRITE_GRACE_SECONDS
 from rljob_worker.runtime.memory_phases import begin_generation, end_generation
@@ -108,6 +108,9 @@ class Worker:
             for plan, stage in self.schedule:
                 self.run_stage(plan, stage, step)
             self.figures.add(self.handover.end_step())
+            if self.figures.role == "generators":
+                trained = max(self.opening.step, step - 1 - self.lag)
+                self.figures.add(groups_in_flight(step, trained, self.plan.spec.data.batch_size))
             end = self.await_end(step)
             if self.lag and not end.is_last:
                 self.follow(step - self.lag)

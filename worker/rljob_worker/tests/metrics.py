@@ -13,7 +13,7 @@ HOW_IT_WAS_SPLIT = ("data/", "update/micro_batches", "critic/update/micro_batche
 
 def without_times(metrics: list[dict[str, float]], *others: str) -> list[dict[str, float]]:
     """Metrics of every step but those that measure the machine. `others`: prefixes of more to leave out."""
-    machine = ("time/", "throughput/", "data/bytes_total", *others)
+    machine = ("time/", "throughput/", "data/bytes_total", "rollout/groups_in_flight", *others)
     words = ("weights/", "_seconds")
     return [
         {

@@ -105,6 +105,18 @@ def test_a_killed_run_ends_bit_for_bit_like_one_that_was_not(tiny, tmp_path, nam
     assert all(step["update/gradient_norm"] > 0 for step in learning)
     # validation of a step belongs to it, though it is made while a later one is generated
     assert [step["step"] for step in whole.metrics if "validation/accuracy" in step] == [0, 2, 4, 6]
+    for step in learning:
+        for role in ("trainers", "generators"):
+            by_cause = [value for name, value in step.items() if name.startswith(f"time/{role}_idle_seconds/")]
+            assert len(by_cause) == 5 and sum(by_cause) == pytest.approx(step[f"time/{role}_idle_seconds"])
+            assert 0 < step[f"time/{role}_idle_fraction"] < 1
+    # two trainers wait for the first rows for as long as these are generated
+    assert learning[0]["time/trainers_idle_seconds/rows"] > 0
+    assert learning[-2]["time/generators_idle_seconds/weights"] == learning[-2]["time/weights_wait_seconds"] > 0
+    # each step has four groups
+    assert [step["rollout/groups_in_flight"] for step in learning] == [
+        4 * min(step, staleness + 1) for step in range(1, NUM_STEPS + 1)
+    ]
     newest = [min(step - 1, staleness) for step in range(1, NUM_STEPS + 1)]
     if name != "DAPO":  # whose surplus of one step has a place in the next
         assert staleness_of(whole) == [(age, age) for age in newest]

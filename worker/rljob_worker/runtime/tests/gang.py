@@ -199,7 +199,8 @@ class Gang:
         if environment.is_lead:
             self._leads.append(build_lead(environment, end, number, Reporter(None)))
         control = self._leads[-1] if environment.is_lead else Follower(end, number, Reporter(None))
-        figures = StepFigures()
+        role = ("generators" if number in self.generators else "trainers") if self.generators else None
+        figures = StepFigures(role=role)
         profiler = Profiler(
             self.plan.spec.training.profile.steps, self.folder, f"train-{number}", figures,
             [lambda: BlockRecorder(figures, "train", number)],

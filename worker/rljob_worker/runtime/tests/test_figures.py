@@ -4,7 +4,17 @@ import pytest
 
 from rljob_worker.metrics.report import StepReport
 from rljob_worker.metrics.scalars import Scalar, maximum, mean, total
-from rljob_worker.runtime.figures import PRODUCTIVE, StepFigures, add_up_times, data_metrics, productive_seconds
+from rljob_worker.runtime.figures import (
+    PRODUCTIVE,
+    StepFigures,
+    add_up_times,
+    data_metrics,
+    groups_in_flight,
+    idle_role,
+    idle_seconds,
+    productive_seconds,
+)
+from rljob_worker.tests.documents import plan_of
 
 
 class Clock:
@@ -108,3 +118,68 @@ def test_figures_of_the_data_plane_are_named_by_edge():
     assert data_metrics({"put_bytes/a->b": 7, "get_seconds/a->b": 0.5, "get_rows/a->b": 3}) == {
         "data/bytes_a->b": total(7), "data/get_seconds/a->b": mean(0.5), "data/get_rows/a->b": total(3),
     }  # fmt: skip
+
+
+WAITS = {
+    "time/learn_wait_seconds": mean(0.5),
+    "time/reference_wait_seconds": mean(0.25),
+    "time/verdict_wait_seconds": mean(0.125),
+    "time/weights_wait_seconds": mean(2.0),
+    "time/weights_room_wait_seconds": mean(4.0),
+    "data/room_seconds/rollout->learn": mean(8.0),
+    "data/room_seconds/rollout->reference": mean(16.0),
+}
+OTHERS = {
+    "time/checkpoint_wait_seconds": mean(32.0),  # part of no step
+    "time/weight_sync_seconds": mean(32.0),
+    "time/weights_load_seconds": mean(32.0),
+    "time/learn_put_seconds": mean(32.0),
+    "data/get_seconds/rollout->learn": mean(32.0),
+}
+
+
+def test_idle_seconds_are_those_of_all_waits_by_what_they_wait_for():
+    """0.5 + 0.25 s for rows, 8 + 16 s for room."""
+    assert idle_seconds(WAITS | OTHERS) == {
+        "rows": 0.75, "verdict": 0.125, "room": 24.0, "weights": 2.0, "weights_room": 4.0,
+    }  # fmt: skip
+    assert set(idle_seconds(OTHERS).values()) == {0.0}
+
+
+def test_a_worker_with_a_role_reports_idle_seconds_and_their_share(clock):
+    """0.5 s for rows in two calls and 1.5 s for weights: 2 of 8 seconds."""
+    figures = StepFigures(clock, "trainers")
+    clock.now += 8
+    for _ in range(2):
+        figures.add({"time/learn_wait_seconds": mean(0.25)})
+    figures.add({"time/weights_wait_seconds": mean(1.5)})
+    result = values(figures.take(is_step=True))
+    idle = {name.removeprefix("time/trainers_idle_"): value for name, value in result.items() if "idle" in name}
+    assert idle == {
+        "seconds": 2.0, "fraction": 0.25, "seconds/rows": 0.5, "seconds/verdict": 0.0, "seconds/room": 0.0,
+        "seconds/weights": 1.5, "seconds/weights_room": 0.0,
+    }  # fmt: skip
+    figures.add({"time/learn_wait_seconds": mean(0.25)})
+    assert values(figures.take(is_step=False)) == {"time/learn_wait_seconds": 0.25}
+
+
+def test_groups_in_flight_are_those_of_the_steps_after_the_newest_weights():
+    """Steps 3, 4 and 5 of four groups each."""
+    assert groups_in_flight(5, 2, 4) == {"rollout/groups_in_flight": maximum(12.0)}
+
+
+def roles_of(plan):
+    return {group.name: idle_role(plan, group.name) for group in plan.groups}
+
+
+def test_workers_have_a_role_only_where_groups_share_the_work():
+    apart = plan_of(groups=[("train", 1, 2), ("rollout", 2, 1)])
+    assert roles_of(apart) == {"train": "trainers", "rollout": "generators"}
+    assert roles_of(plan_of(groups=[("train", 2, 1)])) == {"train": None}
+
+
+def test_a_group_that_only_scores_has_no_role():
+    """The reference in a group of its own, in a disaggregated job and in one that is not."""
+    plan = plan_of(groups=[("train", 1, 2), ("rollout", 2, 1)])
+    scores = plan.model_copy(update={"groups": (*plan.groups, plan.groups[0].model_copy(update={"name": "scores"}))})
+    assert roles_of(scores) == {"train": "trainers", "rollout": "generators", "scores": None}

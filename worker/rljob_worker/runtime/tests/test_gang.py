@@ -350,6 +350,9 @@ def test_generators_run_ahead_with_versions_that_depend_on_the_step_alone(tmp_pa
             if what == "stage"
         }
         assert drawn_with == {step: max(0, step - 1 - staleness) for step in range(1, STEPS + 1)}
+    # steps of three groups, from the newest version that a generator has on
+    in_flight = [line.get("rollout/groups_in_flight") for line in gang.lines]
+    assert in_flight == [None, *(3 * min(step, staleness + 1) for step in range(1, STEPS + 1))]
     # validation of a step is by its own version, and stands in its own line
     assert accuracies(gang) == {0: 0, 2: 2, 4: 4, 5: 5}
     assert [line["weights/version"] for line in gang.lines][0] == 0

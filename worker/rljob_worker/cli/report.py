@@ -6,8 +6,10 @@ from pathlib import Path
 import click
 
 from rljob_worker.cli.status import find_run
+from rljob_worker.metrics.idle import idle_sentence
+from rljob_worker.metrics.lines import records_in
 from rljob_worker.run_page.page import write_page
-from rljob_worker.rundir.directory import REPORT
+from rljob_worker.rundir.directory import METRICS, REPORT
 
 
 def write_report(runs: Sequence[str], runs_dir: Path, out: Path | None) -> int:
@@ -15,6 +17,9 @@ def write_report(runs: Sequence[str], runs_dir: Path, out: Path | None) -> int:
     directories = [find_run(run, runs_dir).path for run in runs]
     path = out or (directories[0] / REPORT if len(directories) == 1 else Path(REPORT))
     write_page(directories, path)
+    for directory in directories:
+        if waits := idle_sentence(records_in(directory / METRICS)):
+            click.echo(f"{directory.name}: {waits}")
     click.echo(f"wrote {path}")
     return 0
 

@@ -2,13 +2,15 @@
 
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from rljob_worker.metrics.idle import RECENT_STEPS, has_idle_seconds, idle_sentence
 from rljob_worker.metrics.lines import records_in
 from rljob_worker.metrics.tables import flattened
 from rljob_worker.rundir.directory import METRICS, SAMPLES, RunDirectory, RunNote
@@ -35,11 +37,14 @@ class RunContent:
     samples: list[dict[str, Any]]
     config: dict[str, str]
     """The job as `algorithm.loss.clipLow` -> `0.2`."""
+    waits: str = ""
+    """Who waited for what, in a disaggregated job."""
 
 
 def read_content(directory: Path) -> RunContent:
     """The run as its files are now; what is not there yet is empty."""
-    steps, metrics = curves(records_in(directory / METRICS))
+    recent = deque[Mapping[str, Any]](maxlen=RECENT_STEPS)
+    steps, metrics = curves(_noting_idle(records_in(directory / METRICS), recent))
     plan = _json(directory / "plan.json")
     return RunContent(
         name=directory.name,
@@ -49,7 +54,16 @@ def read_content(directory: Path) -> RunContent:
         stages=[stage["name"] for stage in plan.get("stages", ())],
         samples=shown_samples(records_in(directory / SAMPLES)),
         config=dict(flattened(_job(directory / "job.yaml").get("spec", {}))),
+        waits=idle_sentence(recent),
     )
+
+
+def _noting_idle(records: Iterable[dict[str, Any]], recent: deque[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+    """All records, as they are read; the newest of a disaggregated job are left in `recent`."""
+    for record in records:
+        if has_idle_seconds(record):
+            recent.append(record)
+        yield record
 
 
 def page_data(runs: Iterable[RunContent]) -> str:

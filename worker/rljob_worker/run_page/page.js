@@ -6,6 +6,8 @@ const FIGURES = new Intl.NumberFormat("en", { maximumSignificantDigits: 4 });
 const $ = (selector) => document.querySelector(selector);
 let runs = JSON.parse($("#data").textContent);
 
+const isDisaggregated = (run) => Object.keys(run.metrics).some((name) => /^time\/[a-z]+_idle_seconds$/.test(name));
+
 // title, unit, which metrics
 const PANELS = [
   ["Reward", "", (name) => name === "reward/mean"],
@@ -27,6 +29,9 @@ const PANELS = [
   ["Time by stage", "s", (name, run) => run.stages.concat("weight_sync", "validation", "checkpoint")
     .some((stage) => name === `time/${stage}_seconds`)],
   ["Waiting for rows", "s", (name) => /^time\/.*_wait_seconds$/.test(name)],
+  ["Idle workers", "share of a step", (name) => /^time\/(trainers|generators)_idle_fraction$/.test(name)],
+  ["Staleness", "versions", (name, run) => isDisaggregated(run) && (name === "staleness/mean" || name === "staleness/max")],
+  ["Groups in flight", "", (name) => name === "rollout/groups_in_flight"],
   ["Data plane: rows by edge", "bytes", (name) => name.startsWith("data/bytes_")],
   ["Data plane: transfer", "s", (name) => name.startsWith("data/transfer_seconds/")],
 ];
@@ -96,6 +101,7 @@ function drawRuns() {
     const item = element("li", undefined, list);
     element("b", "", item).style.background = COLOURS[i % COLOURS.length];
     item.append(`${run.name}: ${run.state}`);
+    if (run.waits) element("div", run.waits, item);
   });
 }
 

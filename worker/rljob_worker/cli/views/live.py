@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from rljob_worker.cli.output import silence
-from rljob_worker.cli.views.figures import count, duration, format_number, misses_of, size
+from rljob_worker.cli.views.figures import MISSING, count, duration, format_number, idle_times, misses_of, size
 from rljob_worker.local.watching.progress import MetricsTail, RunProgress
 from rljob_worker.rundir.directory import RUNNING_PHASES, RunDirectory, RunNote
 
@@ -149,6 +149,8 @@ def _stages(progress: RunProgress) -> Text:
     stages = sorted(progress.stage_seconds(progress.records[-1]).items(), key=lambda item: -item[1])
     best = progress.best("reward/mean")
     said = [f"{name} {duration(seconds)}" for name, seconds in stages]
+    if (idle := idle_times(progress.records[-1])) != MISSING:
+        said.append(f"idle {idle}")
     if best:
         said.append(f"best reward {format_number(best[1])} at step {best[0]}")
     return Text(" · ".join(said), style="dim")

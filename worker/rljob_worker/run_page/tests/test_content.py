@@ -51,6 +51,19 @@ def test_no_text_of_a_run_ends_the_script_it_stands_in_or_opens_a_comment():
     assert json.loads(data)[0]["samples"] == [{"response": response}]
 
 
+def test_a_page_says_who_waited_in_a_disaggregated_job(tmp_path):
+    """The mean of 0.3 and 0.5 seconds; the validation before the first step has none."""
+    waits = [{"step": 0, "validation/accuracy": 1.0}]
+    waits += [
+        {"step": step, "time/trainers_idle_seconds": seconds, "time/trainers_idle_seconds/rows": seconds}
+        for step, seconds in ((1, 0.3), (2, 0.5))
+    ]
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in waits))
+    content = read_content(tmp_path)
+    assert content.waits == "trainers waited 0.40 s per step for rows (mean of steps 1 to 2)"
+    assert content.steps == [0, 1, 2]
+
+
 @pytest.fixture
 def two_steps(tmp_path):
     """The folder of a run that has taken two steps."""
@@ -71,7 +84,7 @@ def noted(folder, phase, cause=""):
 )
 def test_a_page_says_how_far_a_run_without_a_supervisor_is_as_on_a_cluster(two_steps, plan, state):
     (two_steps / "plan.json").write_text(json.dumps(plan))
-    assert read_content(two_steps).state == state
+    assert (read_content(two_steps).state, read_content(two_steps).waits) == (state, "")
 
 
 def test_a_page_says_what_became_of_a_run(two_steps):

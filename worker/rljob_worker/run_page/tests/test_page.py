@@ -39,6 +39,7 @@ def write_steps(folder, steps):
                 "validation/pass@2": 0.7, "validation/pass@2/sums": 0.7, "response_length/mean": 9.0,
                 "throughput/tokens_per_second": 100.0,
                 "time/rollout_seconds": 0.2, "time/update_seconds": 0.4, "data/bytes_rollout->update": 5.0,
+                "staleness/mean": 0.0,
             }  # fmt: skip
             metrics.write(json.dumps(point) + "\n")
             sample = {"step": step, "row": step, "prompt": f"{step} eggs?", "response": EVIL, "reward": 0.5}
@@ -72,6 +73,22 @@ def test_two_runs_beside_each_other(tmp_path):
     result = cells(dom, "samples")
     assert sorted(row[:3] for row in result) == [["a", "3", "3"], ["b", "3", "3"]]
     assert result[0][5] == EVIL
+
+
+def test_a_disaggregated_run_shows_who_waited(tmp_path):
+    folder = run_folder(tmp_path, "a", steps=0)
+    step = {
+        "step": 1, "time/step_seconds": 2.0, "staleness/mean": 1.0, "staleness/max": 1.0, "rollout/groups_in_flight": 8,
+        "time/trainers_idle_seconds": 0.5, "time/trainers_idle_fraction": 0.25, "time/trainers_idle_seconds/rows": 0.5,
+        "time/generators_idle_seconds": 0.0, "time/generators_idle_fraction": 0.0,
+    }  # fmt: skip
+    (folder / "metrics.jsonl").write_text(json.dumps(step) + "\n")
+    path = tmp_path / "report.html"
+    write_page([folder], path)
+    dom = dom_of(path.as_uri(), tmp_path / "profile")
+    assert titles(dom) == ["Time of a step (s)", "Idle workers (share of a step)", "Staleness (versions)",
+                           "Groups in flight"]  # fmt: skip
+    assert "<div>trainers waited 0.50 s of 2.00 s per step for rows; generators waited 0.00 s" in dom
 
 
 def test_the_page_asks_nobody_for_anything(tmp_path):

@@ -178,6 +178,20 @@ def test_a_plain_line_has_every_figure_that_the_step_has():
     assert format_step({"step": 0, "validation/accuracy": 0.25}, RunProgress([], 10)) == "step 0/10  validation 0.25"
 
 
+IDLE = {
+    "time/trainers_idle_seconds": 0.5, "time/trainers_idle_seconds/rows": 0.5,
+    "time/generators_idle_seconds": 1.25, "time/generators_idle_seconds/weights": 1.25,
+}  # fmt: skip
+
+
+def test_the_idle_seconds_of_a_disaggregated_step_are_shown():
+    last = record(1, **IDLE)
+    assert "2.0s (rollout 1.5s)  idle trainers 0.50s, generators 1.2s  data" in (
+        format_step(last, RunProgress([last], 10, STAGES))
+    )
+    assert "rollout 1.5s · idle trainers 0.50s, generators 1.2s · best" in drawn(RunProgress([last], 10, STAGES))
+
+
 def test_a_torn_line_waits_for_its_end(directory):
     write(directory, record(1))
     with directory.metrics.open("a") as file:
@@ -206,6 +220,14 @@ def test_the_summary_says_what_rose_and_where_things_are(directory, monkeypatch)
         "  checkpoints runs/tiny/checkpoints (steps 8, 10)",
         "  export      rljob export runs/tiny tiny-model",
     ]
+
+
+def test_the_summary_of_a_disaggregated_run_says_who_waited(directory):
+    lines = summary(NOTE, RunProgress([record(1, **IDLE)], 10), directory, [], "").splitlines()
+    assert (
+        "  idle        trainers waited 0.50 s of 2.00 s per step for rows; "
+        "generators waited 1.25 s of 2.00 s per step for weights (step 1)"
+    ) in lines
 
 
 def test_the_summary_of_a_stopped_run_says_how_to_go_on(directory):

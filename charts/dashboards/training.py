@@ -52,6 +52,11 @@ _POLICY = PanelRow(
             ),
             minimum=0,
         ),
+        gauge(
+            "Groups in flight",
+            "Prompts that are drawn and not known to be trained on, when a generating worker ends a step.",
+            "rljob_groups_in_flight",
+        ),
         gauge("Entropy", "Nats per token; towards 0 the policy stops exploring.", "rljob_policy_entropy_nats"),
         Panel(
             "Clipped tokens",
@@ -104,6 +109,27 @@ _SPEED = PanelRow(
             "rljob_stage_wait_seconds",
             "s",
             by="stage",
+        ),
+        Panel(
+            "Idle workers",
+            "Seconds of a step in which trainers, and generators, waited: for rows, verdicts, weights or room.",
+            "s",
+            (
+                Query(f"max by (rljob) (rljob_trainers_idle_seconds{{{JOB}}})", "{{rljob}} trainers"),
+                Query(f"max by (rljob) (rljob_generators_idle_seconds{{{JOB}}})", "{{rljob}} generators"),
+            ),
+            minimum=0,
+        ),
+        Panel(
+            "Idle workers by cause",
+            "What the idle seconds of trainers and generators were spent waiting for.",
+            "s",
+            (
+                Query(
+                    f"max by (rljob, role, cause) (rljob_idle_cause_seconds{{{JOB}}})", "{{rljob}} {{role}}: {{cause}}"
+                ),
+            ),
+            minimum=0,
         ),
     ),
 )

@@ -22,6 +22,9 @@ PRODUCTIVE = (
 )
 """Generation, forward, backward, optimizer and collectives. The rest of a step is data plane, waiting and Python."""
 
+ROOM = "data/room_seconds/"
+"""Begins the names of waits for room to put rows, which only disaggregated jobs report."""
+
 
 class Watcher(Protocol):
     """Is notified of every block of a step when it ends, inner ones first."""
@@ -94,6 +97,8 @@ class StepFigures:
             metrics["time/overhead_fraction"] = mean(max(0.0, 1.0 - productive_seconds(metrics) / seconds))
             if self.role is not None:
                 metrics |= idle_metrics(self.role, metrics, seconds)
+        if self.role is None:
+            metrics = {name: scalar for name, scalar in metrics.items() if not name.startswith(ROOM)}
         report = StepReport(metrics, self._samples)
         self._metrics, self._samples = [], []
         return report
@@ -146,7 +151,7 @@ def idle_seconds(metrics: Scalars) -> dict[str, float]:
 
 def _cause_of_wait(name: str) -> str | None:
     """What a metric has the seconds of waiting for; None where it is something else, or part of no step."""
-    if name.startswith("data/room_seconds/"):
+    if name.startswith(ROOM):
         return "room"
     if not (name.startswith("time/") and name.endswith("_wait_seconds")):
         return None

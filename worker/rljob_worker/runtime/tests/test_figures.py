@@ -163,6 +163,14 @@ def test_a_worker_with_a_role_reports_idle_seconds_and_their_share(clock):
     assert values(figures.take(is_step=False)) == {"time/learn_wait_seconds": 0.25}
 
 
+def test_a_worker_without_a_role_reports_what_it_always_did(figures, clock):
+    clock.now += 4
+    figures.add({"time/learn_wait_seconds": mean(1.0), "data/room_seconds/rollout->learn": mean(1.0)})
+    assert values(figures.take(is_step=True)) == {
+        "time/learn_wait_seconds": 1.0, "time/step_seconds": 4.0, "time/overhead_fraction": 1.0,
+    }  # fmt: skip
+
+
 def test_groups_in_flight_are_those_of_the_steps_after_the_newest_weights():
     """Steps 3, 4 and 5 of four groups each."""
     assert groups_in_flight(5, 2, 4) == {"rollout/groups_in_flight": maximum(12.0)}

@@ -22,7 +22,6 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -112,36 +111,39 @@ class Run:
     def metrics(self) -> list[dict[str, float]]:
         return [json.loads(line) for line in (self.folder / "runs/async/metrics.jsonl").read_text().splitlines()]
 
-    def processes(self) -> Iterator[int]:
+    def processes(self) -> list[int]:
         """All that the run has started, itself included."""
-        parents = {}
-        for entry in Path("/proc").iterdir():
-            if entry.name.isdigit():
-                try:
-                    parents[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
-                except OSError:
-                    continue
-        pid: int | None
-        for one in parents:
-            pid = one
-            while pid is not None and pid != self.process.pid:
-                pid = parents.get(pid)
-            if pid is not None:
-                yield one
+        return [self.process.pid, *_descendants(self.process.pid)]
 
     def generators(self) -> list[int]:
-        """The processes of the pod that generates: its data buffer is a child of its launcher, as the worker is."""
+        """The processes of the pod that generates: worker, reward processes, launcher, data buffer."""
         worker = json.loads((self.folder / "generation.jsonl").read_text().splitlines()[0])[2]
-        environment = _pod_of(worker)
-        return [pid for pid in self.processes() if _pod_of(pid) == environment]
+        launcher = _parents()[worker]
+        # who is forked from a preloaded process shows that process's environment; data buffers are not
+        buffers = [pid for pid in self.processes() if b"rljob_worker.databuffer" in _read(pid, "cmdline")]
+        own = [pid for pid in buffers if b"RLJOB_GROUP=rollout" in _read(pid, "environ").split(b"\0")]
+        return [launcher, *_descendants(launcher), *own]
 
 
-def _pod_of(pid: int) -> tuple[str, ...]:
+def _parents() -> dict[int, int]:
+    pids = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
+    stats = {pid: _read(pid, "stat") for pid in pids}
+    return {pid: int(stat.rpartition(b")")[2].split()[1]) for pid, stat in stats.items() if stat}
+
+
+def _descendants(ancestor: int) -> list[int]:
+    parents, known = _parents(), [ancestor]
+    for pid in known:
+        known += [child for child, parent in parents.items() if parent == pid]
+    return known[1:]
+
+
+def _read(pid: int, name: str) -> bytes:
+    """Empty for a process that has ended."""
     try:
-        entries = Path(f"/proc/{pid}/environ").read_text().split("\0")
+        return Path(f"/proc/{pid}/{name}").read_bytes()
     except OSError:
-        return ()
-    return tuple(sorted(entry for entry in entries if entry.startswith(("RLJOB_GROUP=", "RLJOB_HOST_INDEX="))))
+        return b""
 
 
 def speed(options: argparse.Namespace, tiny: Path) -> None:
@@ -187,16 +189,8 @@ def memory(options: argparse.Namespace, tiny: Path) -> None:
 
 
 def private_bytes(run: Run) -> int:
-    total = 0
-    for pid in run.processes():
-        try:
-            lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
-        except OSError:
-            continue
-        total += sum(
-            int(line.split()[1]) << 10 for line in lines if line.startswith(("Private_Dirty", "Private_Clean"))
-        )
-    return total
+    lines = [line for pid in run.processes() for line in _read(pid, "smaps_rollup").decode().splitlines()]
+    return sum(int(line.split()[1]) << 10 for line in lines if line.startswith(("Private_Dirty", "Private_Clean")))
 
 
 PARTS = {"speed": speed, "stopped": stopped, "memory": memory}

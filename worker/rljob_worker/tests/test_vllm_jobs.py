@@ -6,7 +6,7 @@ from pathlib import Path
 
 from rljob_api.tests.timeouts import TEST_TIMEOUT_SECONDS
 from rljob_worker.tests.fault_injection import ask_for
-from rljob_worker.tests.jobs import make_job, run_job, troubled_job
+from rljob_worker.tests.jobs import DISAGGREGATED, make_job, run_job, troubled_job
 
 PAIR = [{"name": "train", "accelerator": {"profile": "cpu", "count": 2}}]
 
@@ -37,3 +37,16 @@ def test_two_workers_generate_together_with_what_an_adapter_has_learnt(tiny: Pat
     assert [step["step"] for step in steps] == [1, 2, 3]
     assert all(abs(step["mismatch/ratio_max"] - 1) < 1e-3 for step in steps), steps
     assert all(step["update/gradient_norm"] > 0 for step in steps)
+
+
+def test_vllm_generates_ahead_of_training(tiny: Path, tmp_path: Path) -> None:
+    """Each step with the version that is its own, which the engine takes between two steps."""
+    rollout = {"engine": "VLLM", "maxResponseTokens": 12, "maxStaleness": 1}
+    spec = {"workerGroups": DISAGGREGATED, "rollout": rollout, "stop": {"steps": 4}}
+    run = run_job(make_job(tiny, **spec), tmp_path, timeout_seconds=8 * TEST_TIMEOUT_SECONDS)
+    assert run.code == 0, run.output + run.logs
+    steps = run.metrics[1:]
+    assert [(step["staleness/mean"], step["staleness/max"]) for step in steps] == [(0, 0), (1, 1), (1, 1), (1, 1)]
+    assert all(step["update/gradient_norm"] > 0 for step in steps)
+    # step 1 is drawn with the weights that it begins to train
+    assert abs(steps[0]["mismatch/ratio_max"] - 1) < 1e-3

@@ -76,6 +76,7 @@ _CORRECTED = (
     sizes.check_lengths,
     weights.check_transport,
     weights.check_staleness,
+    weights.check_lease_rows,
     columns.check_written_once,
 )
 

@@ -57,6 +57,18 @@ def check_staleness(subject: Subject) -> Iterator[Problem]:
         yield problem(path, staleness, message, f"Write less than {spec.stop.steps}, or more stop.steps.")
 
 
+def check_lease_rows(subject: Subject) -> Iterator[Problem]:
+    """Only ranks of a group that trains nothing take leases."""
+    lease_rows = subject.spec.rollout.lease_rows
+    edges = weight_edges(subject.resolution, layouts_of(subject.resolution, subject.placed))
+    trains = {source for source, _ in edges}
+    both = sorted({target for _, target in edges} & trains)
+    if lease_rows is not None and both:
+        message = f"the workers of group {both[0]} generate and train, and draw equal parts of a step, not leases"
+        fix = "Leave it out, or write two workerGroups and give Rollout or Sample, and Reward, one that trains nothing."
+        yield problem("spec.rollout.leaseRows", lease_rows, message, fix)
+
+
 def _backends(subject: Subject, apart: list[tuple[str, str]]) -> Iterator[Problem]:
     of_group = {group.name: group.accelerator.profile for group in subject.spec.worker_groups}
     for edge in apart:

@@ -15,7 +15,8 @@
 
 Everything that a step puts may be there while everything is that it maps, for inputs are given back at its end; an edge
 between stages of one group is counted at both ends. A copy takes `rows / copies` rows, whole groups of them. Rows that
-lie where they were made may be made unevenly: a host is given room for twice its part. The eighth on top is for
+lie where they were made may be made unevenly: a host is given room for twice its part, or for a lease of each copy if
+`rollout.leaseRows` makes that more. The eighth on top is for
 beginnings of pages and columns, the gaps that an earlier step leaves, and shares that balancing makes unequal.
 
 With generation ahead, rows of S + 1 steps may wait where they were made, or where they are read. A host with less room
@@ -145,7 +146,8 @@ def capacity_of(
             one = _part_of(spec, edge, edge.producer)
             part = one * most_leaders(edge.producer.mesh, num_workers)
             if edge.producer.scatters_rows:  # perhaps all of it by one worker
-                one = part = min(_bytes(spec, edge, spec.num_rows), SCATTER * part)
+                lease = _lease_bytes(spec, edge) * most_leaders(edge.producer.mesh, num_workers)
+                one = part = min(_bytes(spec, edge, spec.num_rows), max(SCATTER * part, lease))
             puts, largest = puts + part, max(largest, one)
         if edge.consumer.group == group:
             one = _part_of(spec, edge, edge.consumer)
@@ -166,6 +168,14 @@ def _part_of(spec: RLJobSpec, edge: _Crossing, layout: StageLayout) -> int:
     return _bytes(spec, edge, num_rows, num_groups=min(num_rows, spec.data.batch_size))
 
 
+def _lease_bytes(spec: RLJobSpec, edge: _Crossing) -> int:
+    """Bytes of a lease of `rollout.leaseRows`, which a copy may take however many copies there are."""
+    if spec.rollout.lease_rows is None:
+        return 0
+    group_size = spec.algorithm.group_size
+    return _bytes(spec, edge, min(spec.num_rows, ceil(spec.rollout.lease_rows / group_size) * group_size))
+
+
 def _bytes(spec: RLJobSpec, edge: _Crossing, num_rows: int, num_groups: int | None = None) -> int:
     """Bytes of some rows with the prompts of their groups, by default of whole ones."""
     groups = ceil(num_rows / spec.algorithm.group_size) if num_groups is None else num_groups
@@ -183,7 +193,7 @@ def layouts_of(resolution: Resolution, placed: Mapping[str, str | None]) -> dict
     for name, stage in resolution.stages.items():
         group = placed[name]
         if group in groups and group is not None and divides_workers(resolution, stage, group):
-            layouts[name] = stage_layout(resolution, stage, group)
+            layouts[name] = stage_layout(resolution, stage, placed)
     return layouts
 
 

@@ -263,6 +263,7 @@ class Plan(ApiModel):
 
         It may where all it reads and waits for is that stage on the same worker, and models of rewards, of which its
         functions know nothing: nobody has a chance to write responses anew, or to prepare what its functions look for.
+        Where ranks take leases, what models say comes to the rank that has a row by its number, and so does the row.
         """
         stage = self.stage(reward)
         inputs = [edge for edge in self.inputs(reward) if self.stage(edge.producer).run != REWARD_MODEL]
@@ -276,9 +277,11 @@ class Plan(ApiModel):
         return self.stage(stage).run == "Sample" or stage in map(self.begun_in, rewards)
 
     def is_leased(self, stage: StagePlan) -> bool:
-        """Whether workers take what they draw in a stage as leases, and not by rank: where it samples in a group that
-        trains nothing."""
-        return stage.run == "Sample" and not self.trains(stage.group)
+        """Whether workers take what they draw in a stage as leases, and not by rank: where it generates in a group that
+        trains nothing, and its rows lie where they were made."""
+        entry = STAGES.get(stage.run)
+        generates = entry is not None and entry.use == "Generates"
+        return generates and stage.scatters_rows and not self.trains(stage.group)
 
     def trains(self, group: str) -> bool:
         """Whether a group trains a model."""

@@ -176,7 +176,7 @@ class _Planner:
 
     def _stage(self, stage: ResolvedStage, engines: Mapping[EngineKey, EnginePlan]) -> StagePlan:
         group = self.group_of[stage.name]
-        layout = stage_layout(self.resolution, stage, group)
+        layout = stage_layout(self.resolution, stage, self.group_of)
         used = tuple(engines[_engine_key(stage, model, group)] for model in self.resolution.engines_of(stage))
         return StagePlan(
             name=stage.name,

@@ -269,6 +269,14 @@ class RolloutSpec(ApiModel):
     """Which weights a step is drawn with: Fixed: those of maxStaleness + 1 steps before it, always, so that a run is a
     function of the job. Default Fixed."""
 
+    lease_rows: int | None = Field(default=None, ge=1)
+    """In a worker group that trains nothing, how many rows of a step a free rank takes at a time and generates by
+    themselves, a lease: at most this number, rounded up to whole groups of algorithm.groupSize. A step is cut by it
+    whatever the number of ranks is, so that any number of generating ranks gives the same run bit for bit; with fewer
+    leases than ranks some have nothing to do. Small leases decode slower: fewer rows are decoded at once, and each
+    lease ends with its own longest row. Unset: at least one lease for each rank, of at most about 256 rows, and the
+    last digits of log-probabilities depend on the number of ranks."""
+
     parallelism: RolloutParallelism = RolloutParallelism()
     """How one copy of the generating model is spread over workers."""
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -85,10 +85,14 @@ def mean(total: float, count: float = 1.0) -> Scalar:
     return Scalar("mean", float(total), float(count), float(total) / count if count else -math.inf)
 
 
-def mean_of(values: NDArray[Any]) -> Scalar:
+def mean_of(values: NDArray[Any], *, exactly: bool = False) -> Scalar:
     """The mean of numbers [n], summed in float64 whatever they are: a float32 sum of a rank's own would depend on which
-    ranks have which."""
-    return mean(float(values.sum(dtype=float)), len(values))
+    ranks have which. exactly: with what the sum leaves of the exact one, as in `Scalar.merge`."""
+    total = float(values.sum(dtype=float))
+    result = mean(total, len(values))
+    if not exactly or not math.isfinite(total):
+        return result
+    return replace(result, rest=_sum([*map(float, values.tolist()), -total]))
 
 
 def total(value: float) -> Scalar:
@@ -110,11 +114,14 @@ def merge_all(parts: Iterable[Mapping[str, Scalar]], *, exactly: bool = False) -
     return {name: Scalar.merge(scalars, exactly=exactly) for name, scalars in by_name.items()}
 
 
-def means_by_source(name: str, values: NDArray[np.float64], sources: Sequence[str]) -> Scalars:
-    """One metric `name/source` for each data set that has values; values and sources are [rows].
+def means_by_source(
+    name: str, values: NDArray[np.float64], sources: Sequence[str], *, exactly: bool = False
+) -> Scalars:
+    """One metric `name/source` for each data set that has values; values and sources are [rows]. exactly: as in
+    `mean_of`.
 
     accuracy, [1, 0, 1], [a, b, a] -> {accuracy/a: mean of 1 and 1, accuracy/b: mean of 0}
     """
     homes = np.array(sources, dtype=object)
     mine = {source: values[homes == source] for source in sorted(set(sources))}
-    return {f"{name}/{source}": mean_of(result) for source, result in mine.items()}
+    return {f"{name}/{source}": mean_of(result, exactly=exactly) for source, result in mine.items()}

@@ -9,7 +9,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from rljob_worker.metrics.scalars import Scalar, mean, total
+from rljob_worker.metrics.scalars import Scalar, mean, mean_of, total
 
 Rewards = NDArray[np.float64]
 
@@ -33,17 +33,23 @@ def joined_rewards(parts: Mapping[int, Rewards], num_rows: int) -> Rewards:
 
 
 def metrics(
-    names: Sequence[str], rewards: Rewards, extra: Sequence[Sequence[Mapping[str, float]]]
+    names: Sequence[str],
+    rewards: Rewards,
+    extra: Sequence[Sequence[Mapping[str, float]]],
+    *,
+    exactly: bool = False,
 ) -> dict[str, Scalar]:
     """`reward/<name>` of every reward, `reward/<name>/<key>` of every number it returned besides it.
 
-    rewards: [rows, num_rewards].   extra: [num_rewards][rows] dicts.
+    rewards: [rows, num_rewards].   extra: [num_rewards][rows] dicts.   exactly: with what sums leave of exact ones.
     """
-    scalars = {f"reward/{name}": mean(rewards[:, i].sum(), len(rewards)) for i, name in enumerate(names)}
+    scalars = {f"reward/{name}": mean_of(rewards[:, i], exactly=exactly) for i, name in enumerate(names)}
     for name, rows in zip(names, extra, strict=True):
         for key in sorted({key for row in rows for key in row}):
             values = [row[key] for row in rows if key in row]
-            scalars[f"reward/{name}/{key}"] = mean(sum(values), len(values))
+            scalars[f"reward/{name}/{key}"] = (
+                mean_of(np.array(values, float), exactly=True) if exactly else mean(sum(values), len(values))
+            )
     return scalars
 
 

@@ -48,7 +48,7 @@ class Validation:
     ) -> None:
         """spec: with the rewards of this policy, the first of which says who is right."""
         self._dataset, self._engine, self._rewards, self._tokenizer = dataset, engine, rewards, tokenizer
-        self._share = range(dp_rank, len(dataset), dp_size)
+        self._dp_rank, self._dp_size = dp_rank, dp_size
         self._spec, self._sampling = spec, validation_sampling(spec, policy)
         self._num_samples = spec.validation.samples_per_prompt
 
@@ -71,13 +71,22 @@ class Validation:
             if self._rewards is not None:
                 result, rows = self._judged(self._rewards, rollout_batch(asked, responses, self._engine.version))
                 metrics, shown = [*metrics, result], shown or rows
-        return merge_all([*metrics, {"time/validation_seconds": mean(time.perf_counter() - started)}]), shown
+        seconds = {"time/validation_seconds": mean(time.perf_counter() - started)}
+        return merge_all([*metrics, seconds], exactly=self._spec.rollout.lease_rows is not None), shown
 
     def _pieces(self) -> Iterator[np.ndarray]:
-        """Ordinals of this rank's prompts, at least one piece: a rank of no prompts says that it has none."""
-        size = max(1, PIECE_ROWS // self._num_samples)
-        for first in range(0, max(1, len(self._share)), size):
-            yield np.array(self._share[first : first + size], np.int64)
+        """Ordinals of this rank's prompts, at least one piece: a rank of no prompts says that it has none. With
+        `rollout.leaseRows` pieces are the same for any number of ranks, and ranks have them in turn."""
+        num_prompts, lease_rows = len(self._dataset), self._spec.rollout.lease_rows
+        if lease_rows is None:
+            share, size = range(self._dp_rank, num_prompts, self._dp_size), max(1, PIECE_ROWS // self._num_samples)
+            starts = range(0, max(1, len(share)), size)
+        else:
+            share, size = range(num_prompts), -(-min(lease_rows, PIECE_ROWS) // self._num_samples)
+            starts = range(self._dp_rank * size, max(1, num_prompts), self._dp_size * size)
+            starts = starts or range(num_prompts, num_prompts + 1)
+        for first in starts:
+            yield np.array(share[first : first + size], np.int64)
 
     def _judged(self, rewards: RewardRunner, batch: Batch) -> tuple[Scalars, list[dict[str, Any]]]:
         """What was right of rows whose rewards were begun, and the first of them."""

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from rljob_worker.stages.stage import StageContext
 
 LEASE_ROWS = 256
-"""A lease has about this many rows at most: as many as an engine decodes together with profit. More leases than ranks
-let a fast one draw more, but each ends with its own longest row, and while that is awaited the rank does little
-else."""
+"""Without `rollout.leaseRows` a lease has about this many rows at most: as many as an engine decodes together with
+profit. More leases than ranks let a fast one draw more, but each ends with its own longest row, and while that is
+awaited the rank does little else."""
 
 NONE_LEFT = -1.0
 
@@ -60,6 +60,14 @@ class DrawAssignment(Protocol):
         ...
 
 
+def num_leases_of(num_rows: int, num_ranks: int, lease_rows: int | None) -> int:
+    """Leases of a round, if it has as many groups. lease_rows: `rollout.leaseRows`, which cuts a round alike for any
+    number of ranks; without it every rank has at least one."""
+    if lease_rows is not None:
+        return -(-num_rows // lease_rows)
+    return max(num_ranks, -(-num_rows // LEASE_ROWS))
+
+
 def draw_assignment_of(context: StageContext) -> DrawAssignment:
     """As the stage's group is planned: by leases where it has any."""
     return ByRank(context) if context.leases is None else Leased(context, context.leases)
@@ -93,11 +101,11 @@ class Leased:
 
     context: StageContext
     leases: LeaseProtocol
-    lease_rows: int = LEASE_ROWS
 
     def shares(self, numbers: Int64, number: int) -> Iterator[Int64]:
         num_leases = self._num_leases(len(numbers))
-        largest, left = -(-len(numbers) // num_leases), SCATTER * -(-len(numbers) // self.context.dp_size)
+        largest = -(-len(numbers) // num_leases)
+        left = max(SCATTER * -(-len(numbers) // self.context.dp_size), largest)
         while left >= largest and (lease := self._take(number, num_leases)) is not None:
             share = share_of_rank(numbers, lease, num_leases)
             left -= len(share)
@@ -122,9 +130,9 @@ class Leased:
         return merge_all(shares, exactly=True)
 
     def _num_leases(self, num_groups: int) -> int:
-        """At least one for every rank, as far as there are groups."""
-        num_rows = num_groups * self.context.job.algorithm.group_size
-        return min(num_groups, max(self.context.dp_size, -(-num_rows // self.lease_rows)))
+        job = self.context.job
+        num_rows = num_groups * job.algorithm.group_size
+        return min(num_groups, num_leases_of(num_rows, self.context.dp_size, job.rollout.lease_rows))
 
     def _take(self, number: int, num_leases: int) -> int | None:
         def work() -> tuple[np.ndarray, None]:

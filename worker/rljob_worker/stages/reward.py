@@ -53,6 +53,8 @@ class Reward:
         self._runner: RewardRunner | None = resources.rewards.get(policy)
         self._is_begun = stage.run == "Sample" or resources.plan.begun_in(stage.name) is not None
         self._spec = resources.plan.spec_of(policy)
+        self._is_exact = stage.run == "Reward" and stage.scatters_rows
+        """Whether other ranks may come to have these rows in another run, so that sums are kept as they are exactly."""
         self._functions = [i for i, reward in enumerate(self._spec.rewards) if reward.model is None]
         self._columns = {i: model_rewards(reward.model) for i, reward in enumerate(self._spec.rewards) if reward.model}
         self._writes, self._rows_per_trajectory = stage.writes, resources.plan.rows_per_trajectory
@@ -68,7 +70,8 @@ class Reward:
             for row, of_end in zip(trajectories.last.tolist(), self._weighted_steps(result), strict=True):
                 steps[row] = of_end
             columns[STEP_REWARDS] = step_rewards(batch["response_ids"], steps, context.decode)
-        metrics = reward_metrics(result.total, result.rewards[:, 0], ends.values_of("source"))
+        sources = ends.values_of("source")
+        metrics = reward_metrics(result.total, result.rewards[:, 0], sources, exactly=self._is_exact)
         return StageResult(batch.select([]).with_columns(columns), metrics | result.metrics, samples)
 
     def score(
@@ -100,7 +103,7 @@ class Reward:
         assert self._runner is not None, "rewards run on the leader of a copy only"
         if not self._is_begun:
             self._runner.begin(reward_rows(batch, decode))
-        return self._runner.collect(batch.row_ids.tolist())
+        return self._runner.collect(batch.row_ids.tolist(), exactly=self._is_exact)
 
     def _with_models(self, result: RewardResult, batch: Batch) -> RewardResult:
         """[rows, num_rewards], with what models of the job say."""
@@ -178,18 +181,16 @@ def plain(value: Any) -> Any:
     return value.tolist() if isinstance(value, (np.generic, np.ndarray)) else value
 
 
-def reward_metrics(rewards: Rewards, correct: Rewards, sources: Sequence[str]) -> Scalars:
+def reward_metrics(rewards: Rewards, correct: Rewards, sources: Sequence[str], *, exactly: bool = False) -> Scalars:
     """`reward/mean` and what its spread is made of; reward and accuracy by source. All [trajectories]; correct: the
-    first reward, which says who is right as it does in validation."""
+    first reward, which says who is right as it does in validation. exactly: with what sums leave of exact ones."""
     rows = len(rewards)
-    metrics = {
-        "reward/mean": mean_of(rewards),
-        "reward/square_mean": mean(float(rewards @ rewards), rows),
-    }
+    squares = mean_of(rewards * rewards, exactly=True) if exactly else mean(float(rewards @ rewards), rows)
+    metrics = {"reward/mean": mean_of(rewards, exactly=exactly), "reward/square_mean": squares}
     if rows:
         metrics["reward/max"] = maximum(float(rewards.max()))
-    metrics |= means_by_source("training/reward", rewards, sources)
-    return metrics | means_by_source("training/accuracy", correct, sources)
+    metrics |= means_by_source("training/reward", rewards, sources, exactly=exactly)
+    return metrics | means_by_source("training/accuracy", correct, sources, exactly=exactly)
 
 
 def step_rewards(response_ids: Column, steps: Sequence[Sequence[tuple[int, float]]], decode: Decode) -> Column:

@@ -1,4 +1,7 @@
-"""Rollout: reads this rank's prompts of the step and samples `groupSize` responses to each."""
+"""Rollout: reads this rank's prompts of the step and samples `groupSize` responses to each.
+
+Which prompts are this rank's is a `DrawAssignment`, of which a step is one round; nothing becomes of it but that all
+are accepted, so ranks have no outcomes to exchange."""
 
 from __future__ import annotations
 
@@ -17,13 +20,13 @@ from rljob_worker.engines.rollout.job_sampling import max_tokens_of, training_sa
 from rljob_worker.engines.rollout.protocol import RolloutEngine
 from rljob_worker.engines.rollout.requests import Sampling
 from rljob_worker.metrics.scalars import Scalars, maximum, mean, mean_of, total
-from rljob_worker.stages.assembly import share_of_rank
+from rljob_worker.stages.draw_assignment import draw_assignment_of
 from rljob_worker.stages.reward import begins_rewards
 from rljob_worker.stages.stage import Resources, StageContext, StageResult
 
 
 class Rollout:
-    """The source of the DAG: prompts come by ordinal, so every rank reads only its own."""
+    """The source of the DAG: prompts come by ordinal, so every rank reads only those that it answers."""
 
     def __init__(self, stage: StagePlan, resources: Resources) -> None:
         spec, policy = resources.plan.spec, stage.models[0]
@@ -39,8 +42,18 @@ class Rollout:
     def run(self, batch: Batch | None, context: StageContext) -> StageResult:
         first = (context.step - 1) * self._batch_size
         step = np.arange(first, first + self._batch_size, dtype=np.int64)
-        after = share_of_rank(step + self._batch_size, context.dp_rank, context.dp_size)
-        batch, metrics = self.draw(share_of_rank(step, context.dp_rank, context.dp_size), context, after)
+        assignment = draw_assignment_of(context)
+        after = assignment.likely(step + self._batch_size)
+        parts = list[Batch]()
+        figures = list[Scalars]()
+        for share in assignment.shares(step, 0):
+            part, metrics = self.draw(share, context, None if parts else after)
+            parts.append(part)
+            figures.append(metrics)
+        if not parts:  # a rank that draws nothing still says which columns there are
+            part, metrics = self.draw(step[:0], context, after)
+            parts, figures = [part], [metrics]
+        batch, metrics = Batch.concat(parts), assignment.merged(figures)
         metrics |= staleness_metrics(batch, self._spec, context.step)
         batch = batch.select(name for name in batch.columns if name in self._writes)
         return StageResult(batch, context.counted(metrics))

@@ -125,8 +125,9 @@ def test_a_killed_run_ends_bit_for_bit_like_one_that_was_not(tiny, tmp_path, nam
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_any_number_of_generators_draws_the_same(tiny, tmp_path, name):
+    rollout = {"maxResponseTokens": 12, "maxStaleness": 1, "leaseRows": 8}  # leases of 2 groups: 2 of a batch
     runs = [
-        run_in(tmp_path / str(generators), asynchronous_job(tiny, name, 1, generators=generators))
+        run_in(tmp_path / str(generators), asynchronous_job(tiny, name, 1, generators=generators, rollout=rollout))
         for generators in (1, 2, 4)
     ]
     one, two, four = map(learnt, runs)

@@ -54,6 +54,18 @@ def test_generation_is_ahead_of_training_where_it_has_workers_of_its_own():
     assert problem.message == "with rollout.maxStaleness 2 a checkpoint keeps versions, and changes alone are none"
 
 
+def test_leases_are_taken_where_generation_has_workers_of_its_own():
+    assert problems(*TWO_GROUPS, "rollout.leaseRows=6") == []
+    (problem,) = problems("rollout.leaseRows=6")
+    assert (problem.path, problem.found) == ("spec.rollout.leaseRows", "6")
+    assert problem.message == (
+        "the workers of group train generate and train, and draw equal parts of a step, not leases"
+    )
+    assert problem.fix.startswith("Leave it out, or write two workerGroups")
+    (problem,) = problems(*TWO_GROUPS, "rollout.leaseRows=0")
+    assert problem.path == "spec.rollout.leaseRows"
+
+
 def test_a_job_has_more_steps_than_it_may_be_ahead():
     assert problems(*TWO_GROUPS, "rollout.maxStaleness=2", "stop.steps=3") == []
     (problem,) = problems(*TWO_GROUPS, "rollout.maxStaleness=2", "stop.steps=2")

@@ -114,9 +114,10 @@ def test_without_balance_a_colocated_job_needs_almost_nothing():
 
 
 def test_groups_apart_hold_their_own_ends_and_the_weights():
-    # 4 rollout hosts put 8 rows each: to reference and update 24 + 8 + 264 (+ 176) with 2 prompts, to advantage 24 + 40
-    # of the mask and 24 + 4 of the rewards. 2 training hosts map 16 rows of that, of 4 prompts in the reference and of
-    # 8 in the update, and of the update's two edges within the group (160 each) they put and map 16 rows.
+    # 4 rollout hosts put 8 rows each, or twice as many, as ranks take leases: to reference and update 24 + 8 + 264
+    # (+ 176) with 2 prompts, to advantage 24 + 40 of the mask and 24 + 4 of the rewards. 2 training hosts map 16 rows
+    # of that, of 4 prompts in the reference and of 8 in the update, and of the update's two edges within the group (160
+    # each) they put and map 16 rows.
     enters = 296 + 472 + 64 + 28
     assert rooms(*TWO_GROUPS) == {
         "train": BufferCapacity(
@@ -126,7 +127,7 @@ def test_groups_apart_hold_their_own_ends_and_the_weights():
             has_weights=True,
         ),
         "rollout": BufferCapacity(
-            puts=8 * enters + (2 + 2) * PROMPT, maps=0, largest=8 * 472 + 2 * PROMPT, has_weights=True
+            puts=2 * (8 * enters + (2 + 2) * PROMPT), maps=0, largest=2 * (8 * 472 + 2 * PROMPT), has_weights=True
         ),
     }
 
@@ -140,6 +141,13 @@ def test_rows_of_all_steps_under_way_have_room():
     assert (BufferCapacity(100, 60, 80).total, steps.total) == (MI + 180, MI + 540)
     assert steps.least_spill(MI) == 540 + 90
     assert (steps.rows, steps.rows_of_a_step) == (MI + 540, MI + 180)
+
+
+def test_a_host_has_room_for_the_leases_that_the_job_makes():
+    # groups of 4: 22 rows are 6 groups, 24 of 32 rows, where twice a part is 16; of 40 rows all 32 are one lease
+    for lease_rows, rows in ((1, 16), (16, 16), (17, 20), (22, 24), (32, 32), (40, 32)):
+        room = rooms(*TWO_GROUPS, f"rollout.leaseRows={lease_rows}")["rollout"]
+        assert room.largest == rows * 472 + rows // 4 * PROMPT
 
 
 def test_a_host_without_weights_or_rows_of_others_needs_no_room_for_them():
@@ -186,8 +194,8 @@ def test_columns_of_unknown_size_are_named_once_and_not_counted():
     result = rooms("algorithm.kl.coefficient=0", *TWO_GROUPS, apart)
     assert result["rollout"].uncounted == result["train"].uncounted == ("source", "answer", "x")
     # the part of reward: 24 + prompt 8 + response 264; of mine: 24; to advantage a mask; to update ids,
-    # mask and log-probs
-    assert result["rollout"].puts == 8 * (296 + 24 + 64 + 472) + (2 + 2) * PROMPT
+    # mask and log-probs; of all that twice, as it lies where leases made it
+    assert result["rollout"].puts == 2 * (8 * (296 + 24 + 64 + 472) + (2 + 2) * PROMPT)
     assert result["rollout"].maps == 8 * 24
 
 

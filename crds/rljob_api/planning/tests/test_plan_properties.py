@@ -51,10 +51,15 @@ def test_properties_of_every_plan(stages, replicas, count, is_split):
         assert order.index(edge.producer) < order.index(edge.consumer)
         assert set(edge.columns) <= set(producer.writes) & set(consumer.reads)
         is_local = producer.group == consumer.group and {producer.balance, consumer.balance} == {"None"}
+        if producer.scatters_rows and producer.mesh.dp > 1:
+            is_local = is_local and consumer.scatters_rows
         assert (edge.transport == "Local") == is_local
     for stage in result.stages:
         columns = [column for edge in result.inputs(stage.name) for column in edge.columns]
         assert sorted(columns) == sorted(stage.reads)
         assert set(stage.after) <= {edge.producer for edge in result.inputs(stage.name)}
         assert stage.mesh.size == result.group(stage.group).num_workers
+        if stage.scatters_rows:
+            assert stage.group not in {engine.group for engine in result.engines if engine.trainable}
+            assert result.is_leased(stage) or [edge.transport for edge in result.inputs(stage.name)] == ["Local"]
     assert result.hash() == plan(RLJob.model_validate({**job.to_json(), "spec": spec})).hash()

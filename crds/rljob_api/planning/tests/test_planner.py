@@ -349,8 +349,69 @@ def test_a_critic_has_an_adapter_of_its_own_and_one_that_nobody_trains_a_head_of
     assert frozen.engine("reference").base_of == "train/actor"
 
 
-def test_workers_take_leases_where_a_group_samples_and_trains_nothing():
-    leased, dealt = make_plan("algorithm={name: DAPO}", *TWO_GROUPS), make_plan("algorithm={name: DAPO}")
-    assert leased.is_leased(leased.stage("sample")) and not dealt.is_leased(dealt.stage("sample"))
-    apart = make_plan(*TWO_GROUPS)
-    assert not any(apart.is_leased(stage) for stage in apart.stages)
+def leased_stages(plan):
+    return [stage.name for stage in plan.stages if plan.is_leased(stage)]
+
+
+def scattering_stages(plan):
+    return [stage.name for stage in plan.stages if stage.scatters_rows]
+
+
+TWO_WORKERS = "workerGroups=[{name: train, accelerator: {profile: cpu, count: 2}}]"
+
+
+def test_workers_take_leases_where_a_group_generates_and_trains_nothing():
+    assert leased_stages(make_plan("algorithm={name: DAPO}", *TWO_GROUPS)) == ["sample"]
+    assert leased_stages(make_plan(*TWO_GROUPS)) == ["rollout"]
+    for colocated in (make_plan("algorithm={name: DAPO}", TWO_WORKERS), make_plan(TWO_WORKERS)):
+        assert leased_stages(colocated) == []
+    assert scattering_stages(make_plan(TWO_WORKERS)) == []
+    # a group that generates and trains the critic is dealt by rank, too
+    critic = dag(
+        ROLLOUT,
+        REWARD,
+        "name: values, run: Values, models: [critic], after: [rollout], group: rollout",
+        REFERENCE,
+        ADVANTAGE.replace("[reward]", "[reward, values]"),
+        UPDATE,
+        "name: update_critic, run: UpdateCritic, after: [advantage], group: rollout",
+    )
+    assert leased_stages(make_plan(*TWO_GROUPS, *PPO, critic)) == []
+
+
+def test_a_rank_alone_takes_leases_of_a_batch_where_the_job_cuts_it():
+    alone = "workerGroups=[{name: train}, {name: rollout}]"
+    assert leased_stages(make_plan(alone)) == scattering_stages(make_plan(alone)) == []
+    assert leased_stages(make_plan(alone, "rollout.leaseRows=8")) == ["rollout"]
+    assert leased_stages(make_plan(alone, "algorithm={name: DAPO}")) == ["sample"]
+
+
+def test_rewards_stay_with_the_rows_that_leases_made():
+    plan = make_plan(*TWO_GROUPS)
+    assert scattering_stages(plan) == ["rollout", "reward"]
+    assert plan.edge("rollout->reward").transport == "Local" and plan.begun_in("reward") == "rollout"
+    assert plan.edge("reward->advantage").transport == "Buffer"
+
+
+PAIRS = "workerGroups=[{name: train}, {name: rollout, replicas: 2, accelerator: {profile: cpu, count: 2}}]"
+
+
+@pytest.mark.parametrize(
+    ("overrides", "in_place"),
+    [
+        # ranks that generate together, and rewards a worker's own
+        (("rollout={engine: VLLM, parallelism: {tensor: 2}}", PAIRS), False),
+        # what the model says of a row comes to where its number says
+        ((dag(ROLLOUT, LOOK, REWARD.replace("[rollout]", "[rollout, look]"), REFERENCE, ADVANTAGE, UPDATE),), False),
+        ((dag(ROLLOUT, f"{REWARD}, group: train", REFERENCE, ADVANTAGE, UPDATE),), False),
+        # a stage beside it does not matter
+        ((dag(ROLLOUT, f"{LOOK}, group: rollout", REWARD, REFERENCE, ADVANTAGE, UPDATE),), True),
+    ],
+)
+def test_rewards_of_several_inputs_or_on_other_workers_go_by_number(overrides, in_place):
+    plan = make_plan(*TWO_GROUPS, *overrides)
+    assert leased_stages(plan) == ["rollout"] and plan.stage("reward").scatters_rows == in_place
+    assert (plan.edge("rollout->reward").transport == "Local") == in_place
+    if "look" in [stage.name for stage in plan.stages]:
+        # a function of the user may work on rows of several ranks
+        assert plan.edge("rollout->look").transport == "Buffer" and not plan.stage("look").scatters_rows

@@ -238,7 +238,7 @@ class DataBuffer:
         members = frozenset(range(offset, offset + group.workers_per_host))
         report = Topic(REPORT, merge_reports, members, everybody, self._collected)
         spread = [self._layout(route) for route in self.edges.routes.values() if route.needs_layouts]
-        spread += [self._outcomes(route) for route in self.leases.routes.values()]
+        spread += [self._outcomes(route) for route in self.leases.routes.values() if route.has_outcomes]
         verdict = Announcement(VERDICT, everybody, self._judged if self.leases.is_owner else None)
         return MessageTree(
             self.here,

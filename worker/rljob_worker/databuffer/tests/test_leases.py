@@ -24,7 +24,7 @@ def leased(generators: int, owners: int, **options: Any) -> Plan:
     """Stage `a` samples on that many hosts, `b` is on the hosts of the lead."""
     plan = two_stages((generators, 1), (owners, 1), balance="Tokens", **options)
     a, b = plan.stages
-    return plan.model_copy(update={"stages": (a.model_copy(update={"run": "Sample"}), b)})
+    return plan.model_copy(update={"stages": (a.model_copy(update={"run": "Sample", "scatters_rows": True}), b)})
 
 
 def test_a_fast_generator_draws_more_and_all_hear_the_same(tmp_path: Path) -> None:

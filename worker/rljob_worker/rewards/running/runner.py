@@ -63,9 +63,9 @@ class RewardRunner:
             self.collect()
         self._flight.add(rows)
 
-    def collect(self, row_ids: Sequence[int] | None = None) -> RewardResult:
+    def collect(self, row_ids: Sequence[int] | None = None, *, exactly: bool = False) -> RewardResult:
         """Every reward of every row that was begun, in this order; without one, in that of `begin`. Waits for them.
-        Raises BadData, InvalidJob."""
+        exactly: metrics have what their sums leave of exact ones. Raises BadData, InvalidJob."""
         if self._flight is None:
             self.begin([])
         assert self._flight is not None
@@ -76,7 +76,7 @@ class RewardRunner:
             place = {row["row_id"]: at for at, row in enumerate(work.rows)}
             assert len(place) == len(work.rows) == len(row_ids), "rows are collected once, all that were begun"
             order = [place[row_id] for row_id in row_ids]
-        return self._result(work, order)
+        return self._result(work, order, exactly=exactly)
 
     def score(self, rows: Rows) -> RewardResult:
         """Begin and collect in one."""
@@ -97,7 +97,7 @@ class RewardRunner:
     ) -> None:
         self.close()
 
-    def _result(self, work: Round, order: Sequence[int]) -> RewardResult:
+    def _result(self, work: Round, order: Sequence[int], *, exactly: bool) -> RewardResult:
         missed = work.missed(order)
         for item in missed:
             _log.warning("%s; its reward is 0", item.message)
@@ -105,7 +105,9 @@ class RewardRunner:
         return RewardResult(
             rewards,
             combine(rewards, [spec.weight for spec in self._specs]),
-            metrics(names, rewards, work.extra(order)) | misses(missed, work.num_retries()) | services(work.use()),
+            metrics(names, rewards, work.extra(order), exactly=exactly)
+            | misses(missed, work.num_retries())
+            | services(work.use()),
             missed,
             work.answers(order),
             work.steps(order),

@@ -25,7 +25,7 @@ class RewardsHere:
         self._rows |= {row["row_id"]: row for row in rows}
         self.begun.append([row["row_id"] for row in rows])
 
-    def collect(self, row_ids: Sequence[int]) -> RewardResult:
+    def collect(self, row_ids: Sequence[int], *, exactly: bool = False) -> RewardResult:
         assert set(row_ids) == self._rows.keys(), "rows are collected once, all that were begun"
         result = [self._reward(self._rows.pop(row_id)) for row_id in row_ids]
         said = [item if isinstance(item, dict) else {"reward": item} for item in result]

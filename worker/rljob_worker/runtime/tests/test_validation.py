@@ -68,6 +68,21 @@ def test_a_large_share_is_read_and_judged_piece_by_piece_and_the_next_piece_read
     assert [sample["row_id"] for sample in samples] == [1, 3]
 
 
+def test_pieces_of_the_jobs_leases_are_the_same_for_any_number_of_ranks():
+    # 5 prompts in pieces of 2: the first of two ranks has the first and the third, and the second one the other
+    plan = make_plan("workerGroups=[{name: train}, {name: rollout, replicas: 2}]", "rollout.leaseRows=2")
+    leader, other = SomePrompts(), SomePrompts()
+    metrics, _ = validation(answering_engine(), odd_is_right(), dp_rank=0, dataset=leader, plan=plan).run()
+    validation(answering_engine(), odd_is_right(), dataset=other, plan=plan).run()
+    assert [piece for piece, _ in leader.fetched] == [[0, 1], [4]]
+    assert [piece for piece, _ in other.fetched] == [[2, 3]]
+    assert (metrics["validation/accuracy"].sum, metrics["validation/accuracy"].count) == (1.0, 3)
+    # a rank without a piece says so
+    nothing = SomePrompts(2)
+    metrics, _ = validation(answering_engine(), odd_is_right(), dataset=nothing, plan=plan).run()
+    assert [piece for piece, _ in nothing.fetched] == [[]] and metrics["validation/accuracy"].count == 0
+
+
 def test_several_responses_to_a_prompt_are_judged_together():
     # prompts 0, 2 and 4 with rows 0 to 3, 8 to 11 and 16 to 19, of which 1, 9, 10 and 19 are right;
     # answers: 3 is right of 2 2 3 2, two 5s are of 4 5 5 4 where 4 comes first, 9 of 6 7 8 9

@@ -48,7 +48,7 @@ class LateRewards:
     def begin(self, rows: list[dict[str, Any]]) -> None:
         self.num_scored += len(rows)
 
-    def collect(self, row_ids: list[int]) -> RewardResult:
+    def collect(self, row_ids: list[int], *, exactly: bool = False) -> RewardResult:
         late = tuple(Missed("fate", i, "too late") for i in range(len(row_ids)))
         metrics = {"reward/timeouts_total": total(len(row_ids))}
         return RewardResult(np.zeros((len(row_ids), 1)), np.zeros(len(row_ids)), metrics, late)
@@ -58,7 +58,7 @@ class FailingRewards:
     def begin(self, rows: list[dict[str, Any]]) -> None:
         """Goes wrong later."""
 
-    def collect(self, row_ids: list[int]) -> RewardResult:
+    def collect(self, row_ids: list[int], *, exactly: bool = False) -> RewardResult:
         raise BadData("the reward raised")
 
 

@@ -1,13 +1,17 @@
 """The Reward stage beside models of the job's own, and rewards at the steps of an answer and the tokens they end in."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rljob_api.tests.builders import make_plan
+from rljob_api.tests.builders import TWO_GROUPS, make_plan
 from rljob_worker.batch import Batch, Column
+from rljob_worker.metrics.report import StepReport, merge_reports, report_from_bytes, report_to_bytes
 from rljob_worker.rewards.combine import combine
+from rljob_worker.rewards.combine import metrics as combined_metrics
 from rljob_worker.rewards.results import RewardResult
 from rljob_worker.services.steps import steps_of
 from rljob_worker.stages.reward import Reward, step_rewards, tokens_at
@@ -95,7 +99,7 @@ class Functions:
     def begin(self, rows):
         self.rows += rows
 
-    def collect(self, row_ids):
+    def collect(self, row_ids, *, exactly=False):
         total = combine(self.rewards, [1.0] * self.rewards.shape[1])
         return RewardResult(self.rewards, total, {}, (), {}, self.steps)
 
@@ -105,6 +109,56 @@ def batch_of(**columns):
     tokens = {"prompt_ids": Column.ragged([[0], [0]]), "response_ids": Column.ragged([[0, 1, 2, 7], [5, 6, 7]])}
     texts = {"source": Column.strings(["s", "s"]), "answer": Column.strings(["a", "a"])}
     return Batch.build([0, 1], [0, 0], {**tokens, **texts, **columns}, [5, 4])
+
+
+def test_means_of_rows_that_any_rank_may_have_are_exact():
+    """So that figures of all ranks do not depend on who has which rows: 0.1 + 0.2 + 0.3 is not 0.3 + 0.2 + 0.1."""
+    numbers = [0.1, 0.2, 0.3, 0.7]
+
+    def figures(stage, *shares):
+        parts = [rewards_metrics(stage, [numbers[i] for i in share]) for share in shares]
+        payload = merge_reports([report_to_bytes(StepReport(part), at) for at, part in enumerate(parts)])
+        metrics = report_from_bytes(payload).metrics
+        assert {"reward/mean", "reward/square_mean", "training/reward/s", "reward/rule"} <= set(metrics)
+        return {name: scalar.value for name, scalar in metrics.items()}
+
+    plan = make_plan(*TWO_GROUPS)
+    leased = plan.stage("reward")
+    assert leased.scatters_rows
+    assert figures(leased, [0, 1, 2], [3]) == figures(leased, [2, 1], [0, 3]) == figures(leased, [0, 1, 2, 3])
+    by_rank = leased.model_copy(update={"scatters_rows": False})
+    assert figures(by_rank, [0, 1, 2], [3]) != figures(by_rank, [2, 1], [0, 3])
+
+
+def rewards_metrics(stage, rewards):
+    """Metrics of a Reward stage on a rank that has rows of these rewards."""
+    plan = make_plan(*TWO_GROUPS)
+    rows = Batch.build(
+        list(range(len(rewards))),
+        [0] * len(rewards),
+        {
+            "prompt_ids": Column.ragged([[0]] * len(rewards)),
+            "response_ids": Column.ragged([[1]] * len(rewards)),
+            "source": Column.strings(["s"] * len(rewards)),
+            "answer": Column.strings(["a"] * len(rewards)),
+        },
+        [2] * len(rewards),
+    )
+    resources = Resources(plan, {}, {}, rewards={"actor": SummedRewards(rewards)})
+    context = StageContext(1, 0, plan.spec, str, None, 0, 1)
+    return Reward(stage, resources).run(rows, context).metrics
+
+
+class SummedRewards(Functions):
+    """One reward, with its metrics."""
+
+    def __init__(self, rewards):
+        super().__init__([[reward] for reward in rewards])
+
+    def collect(self, row_ids, *, exactly=False):
+        result = super().collect(row_ids)
+        extra = [[{"share": reward} for reward in self.rewards[:, 0].tolist()]]
+        return replace(result, metrics=combined_metrics(["rule"], self.rewards, extra, exactly=exactly))
 
 
 def test_a_trajectory_gets_the_reward_of_its_last_row_in_all_of_its_rows():

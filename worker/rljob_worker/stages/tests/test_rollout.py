@@ -21,7 +21,8 @@ from rljob_worker.stages.rollout import (
     staleness_metrics,
 )
 from rljob_worker.stages.stage import Resources, StageContext
-from rljob_worker.stages.tests.test_sample import FakeDataset
+from rljob_worker.stages.tests.test_draw_assignment import Owner
+from rljob_worker.stages.tests.test_sample import FakeDataset, LastFirst
 
 
 def test_rows_count_on_over_the_job():
@@ -115,6 +116,42 @@ class OneByOne(ScriptedEngine):
         return ended(np.array([row_id]), np.zeros(1, np.int64), [self.answer(row_id, self.submitted[-1].samplings[0])])
 
 
+class NothingToTell(LastFirst):
+    def tell(self, step, number, outcomes):
+        raise AssertionError("all are accepted, and nobody has to hear it")
+
+
+def leased_rollout(owner, *, rank=0, size=1, lease_rows=8):
+    """The stage on a rank, of 4 groups of 4 rows."""
+    groups = f"workerGroups=[{{name: train}}, {{name: rollout, replicas: {size}}}]"
+    plan = make_plan(groups, "data.batchSize=4", f"rollout.leaseRows={lease_rows}")
+    engine, dataset = ScriptedEngine(lambda row_id, sampling: [row_id] * 2), FakeDataset()
+    resources = Resources(plan, {}, {"actor": engine}, datasets={"actor": dataset}, rewards={})
+    context = StageContext(2, 0, plan.spec, str, None, rank, size, leases=owner)
+    result = Rollout(plan.stage("rollout"), resources).run(None, context)
+    return result, [item.row_ids.tolist() for item in engine.submitted], dataset.ahead
+
+
+def test_leases_are_generated_one_by_one_and_rows_leave_in_order():
+    result, submitted, ahead = leased_rollout(NothingToTell())
+    # step 2 has groups 4 to 7: the second lease of two groups, then the first
+    assert submitted == [list(range(24, 32)), list(range(16, 24))]
+    assert result.batch.row_ids.tolist() == list(range(16, 32))
+    assert [ids.tolist() for ids in result.batch["response_ids"].to_list()] == [[row, row] for row in range(16, 32)]
+    # the lease of step 3 that this rank is likely to take first, read while the first of step 2 was generated
+    assert ahead == [8, 9]
+    figures = {name: (scalar.sum, scalar.count) for name, scalar in result.metrics.items()}
+    assert figures["response_length/mean"] == (32.0, 16.0) and figures["tokens/response_total"][0] == 32.0
+
+
+def test_a_rank_that_finds_no_lease_has_no_row_but_all_columns():
+    owner = Owner()
+    first, _, _ = leased_rollout(owner, rank=0, size=2, lease_rows=16)
+    second, submitted, _ = leased_rollout(owner, rank=1, size=2, lease_rows=16)
+    assert len(first.batch) == 16 and len(second.batch) == 0 and submitted == [[]]
+    assert set(second.batch.columns) == set(first.batch.columns)
+
+
 def stages_of(*overrides, engine, rewards):
     plan = make_plan("data.batchSize=2", "algorithm.groupSize=2", *overrides)
     resources = Resources(plan, {}, {"actor": engine}, datasets={"actor": FakeDataset()}, rewards={"actor": rewards})
@@ -184,7 +221,7 @@ class ScoredAs:
     def begin(self, rows):
         """Nothing to do."""
 
-    def collect(self, row_ids):
+    def collect(self, row_ids, *, exactly=False):
         return RewardResult(self.rewards, self.total, {}, ())
 
 

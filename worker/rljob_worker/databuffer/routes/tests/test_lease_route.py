@@ -11,9 +11,13 @@ OWNERS = (Host("train", 0), Host("train", 1))
 
 
 def route(hosts, workers, mesh, num_owners=2):
-    sample = stage("sample", "rollout", mesh).model_copy(update={"run": "Sample"})
+    sample = generating("Sample", mesh)
     plan = plan_of([group("rollout", hosts, workers, ["sample"]), group("train", num_owners, 1, [])], [sample], {})
     return LeaseRoute.of(plan, "sample")
+
+
+def generating(run, mesh, *, scatters_rows=True):
+    return stage("sample", "rollout", mesh).model_copy(update={"run": run, "scatters_rows": scatters_rows})
 
 
 def test_a_generator_asks_at_home_and_then_once_round_the_owners():
@@ -41,10 +45,14 @@ def test_rounds_count_on_from_step_to_step():
         result.round_key(3, result.rounds_per_step)
 
 
-def test_stages_that_sample_where_nothing_is_trained_are_leased():
-    sample = stage("sample", "rollout", Mesh()).model_copy(update={"run": "Sample"})
+@pytest.mark.parametrize(("run", "has_outcomes"), [("Sample", True), ("Rollout", False)])
+def test_stages_that_generate_where_nothing_is_trained_are_leased(run, has_outcomes):
+    sample = generating(run, Mesh())
     groups = [group("rollout", 1, 1, ["sample"]), group("train", 1, 1, [])]
-    assert list(lease_routes(plan_of(groups, [sample], {}, weights=("train", "rollout")))) == ["sample"]
+    (result,) = lease_routes(plan_of(groups, [sample], {}, weights=("train", "rollout"))).values()
+    assert (result.stage, result.has_outcomes) == ("sample", has_outcomes)
+    assert result.rounds_per_step == (10 if has_outcomes else 1)
     assert not lease_routes(plan_of(groups, [sample], {}, weights=("rollout", "train")))
-    assert not lease_routes(plan_of(groups, [stage("sample", "rollout", Mesh())], {}))
+    assert not lease_routes(plan_of(groups, [generating("Rollout", Mesh(), scatters_rows=False)], {}))
+    assert not lease_routes(plan_of(groups, [generating("Reward", Mesh())], {}))
     assert outcomes_topic("sample") == "outcomes/sample"

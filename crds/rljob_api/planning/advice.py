@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rljob_api.catalogue.algorithms import ESTIMATORS, LOSSES
-from rljob_api.planning.plan import Plan
+from rljob_api.planning.plan import Plan, StagePlan
 from rljob_api.vocabulary.data_url import without_secrets
 
 
@@ -13,6 +13,7 @@ def warnings_of(plan: Plan) -> list[str]:
     """Every warning about a plan, none of which keeps it from running."""
     return [
         *_off_policy(plan),
+        *_stale(plan),
         *_kl(plan),
         *_sampling(plan),
         *_mixture(plan),
@@ -47,6 +48,32 @@ def _off_policy(plan: Plan) -> Iterator[str]:
                 f"a step makes {steps} optimizer steps, but no stage writes old_log_probs before {stage.name}: every "
                 "probability ratio is exactly 1 and clipping does nothing; add a LogProbs stage on the policy"
             )
+
+
+def _stale(plan: Plan) -> Iterator[str]:
+    """Advice on rows of older weights that nothing corrects."""
+    algorithm, versions = plan.spec.algorithm, "1 version" if plan.staleness == 1 else f"{plan.staleness} versions"
+    loss = algorithm.loss
+    if plan.staleness == 0 or algorithm.correction is not None or "rollout_log_probs" in loss.reads:
+        return
+    if loss.name in LOSSES and not LOSSES[loss.name].has_ratio:
+        why = f"the loss {loss.name} has no probability ratio"
+    elif any(_compares_with_newest(plan, stage) for stage in plan.stages if stage.run == "UpdatePolicy"):
+        why = f"the ratio of the loss {loss.name} is to the newest weights, not to those that drew the rows"
+    else:
+        return
+    yield (
+        f"with rollout.maxStaleness {plan.staleness} rows are drawn with weights up to {versions} behind those that a "
+        f"step begins to train, and {why}: they are learnt from as if the newest weights had drawn them; set "
+        "algorithm.correction: {method: TruncatedImportance, upper: 2}"
+    )
+
+
+def _compares_with_newest(plan: Plan, update: StagePlan) -> bool:
+    """Whether what an update takes for old log-probs is of the weights that it begins with: its own, or a LogProbs
+    stage's, which runs in the same group; and neither a column of another name nor one of a stage of the user's own."""
+    writers = [stage.run for stage in plan.stages if "old_log_probs" in stage.writes]
+    return "old_log_probs" not in update.rename and all(run == "LogProbs" for run in writers)
 
 
 def _kl(plan: Plan) -> Iterator[str]:

@@ -114,8 +114,14 @@ def loss_reads(spec: RLJobSpec) -> tuple[str, ...]:
 
 
 def corrects(spec: RLJobSpec) -> bool:
-    """Whether the difference between rollout and training log-probabilities is corrected."""
+    """Whether the difference between rollout and old log-probabilities is corrected."""
     return spec.algorithm.correction is not None
+
+
+def corrects_stale_only(spec: RLJobSpec) -> bool:
+    """Whether a correction has to know which tokens were drawn with older weights."""
+    correction = spec.algorithm.correction
+    return correction is not None and correction.stale_only
 
 
 def compares_with_old(spec: RLJobSpec) -> bool:
@@ -179,10 +185,11 @@ def update_policy_columns(spec: RLJobSpec, _models: Sequence[str], _trained: boo
     reads = [*_TOKENS, *replayed_routes(spec), "response_mask", "advantages", *loss_reads(spec)]
     reads += ["ref_log_probs"] * (kl_in(spec, "Loss") and not computes_full_kl(spec))
     reads += ["loss_mask"] * spec.algorithm.mask_truncated + [ROW_WEIGHTS] * resamples(spec)
-    reads += ["old_log_probs", "rollout_log_probs"] * corrects(spec)
-    # without a correction they are compared all the same, which a metric tells
-    optional = tuple(name for name in ("old_log_probs", "rollout_log_probs", KEPT) if name not in reads)
-    return Columns(reads=tuple(dict.fromkeys(reads)), optional=optional)
+    reads += ["old_log_probs", "rollout_log_probs"] * corrects(spec) + ["token_versions"] * corrects_stale_only(spec)
+    # without a correction they are compared all the same, which metrics report, of tokens of each age
+    optional = ["old_log_probs", "rollout_log_probs", KEPT] + ["token_versions"] * (spec.rollout.max_staleness > 0)
+    optional = [name for name in optional if name not in reads]
+    return Columns(reads=tuple(dict.fromkeys(reads)), optional=tuple(optional))
 
 
 def update_critic_columns(spec: RLJobSpec, _models: Sequence[str], _trained: bool) -> Columns:

@@ -174,3 +174,11 @@ def check_correction(subject: Subject) -> Iterator[Problem]:
     if correction.method == "ICEPOP" and correction.level != "Token":
         message = "ICEPOP judges tokens one by one"
         yield problem(f"{path}.level", correction.level, message, "Write Token, or method: MaskedImportance.")
+    if not correction.stale_only:
+        return
+    if subject.spec.rollout.max_staleness == 0:
+        message = "with rollout.maxStaleness 0 every token is drawn with the newest weights, so nothing is corrected"
+        yield problem(f"{path}.staleOnly", True, message, "Leave it out, or write rollout.maxStaleness above 0.")
+    if not correction.lower <= 1 <= correction.upper:
+        message = "tokens of the newest weights have the ratio 1, which is outside the bounds"
+        yield problem(f"{path}.staleOnly", True, message, "Leave it out, or write lower and upper around 1.")

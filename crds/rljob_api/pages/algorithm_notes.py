@@ -81,6 +81,26 @@ CORRECTIONS = (
     _correction(
         "SequenceRejection", "rows with every lower <= w <= upper stay in the loss", "https://richardli.xyz/rl-collapse"
     ),
+    Note(
+        "decoupled PPO",
+        "PPOClip near the weights that the update begins with, each token weighed by them against those that drew it; "
+        "a token with w above the cap `upper` weighs nothing, or with TruncatedImportance the cap",
+        ("L = -sg(w) · [w <= upper] · min(ρ·A, clip(ρ, 1 - clip_low, 1 + clip_high)·A),   w = π_old / μ",),
+        ("https://arxiv.org/abs/2505.24298",),
+        example_of({"name": "GRPO", "correction": {"method": "ICEPOP", "lower": 0.0, "upper": 5.0}}),
+    ),
+    Note(
+        "correction.staleOnly",
+        "with `rollout.maxStaleness`: tokens drawn with the newest weights are not corrected",
+        ("w_t = 1 where the version of token t is the newest",),
+        (),
+        example_of({"name": "GRPO", "correction": {"method": "TruncatedImportance", "staleOnly": True}})
+        | {
+            "rollout": {"maxStaleness": 1},
+            "workerGroups": [{"name": "train", "replicas": 2}, {"name": "rollout", "replicas": 4}],
+        },
+        {"staleOnly": False},
+    ),
 )
 
 _DAPO, _PF_PPO = "https://arxiv.org/abs/2503.14476", "https://arxiv.org/abs/2409.06957"

@@ -169,15 +169,17 @@ class KLSpec(ApiModel):
 
 
 class CorrectionSpec(ApiModel):
-    """What is done about log-probabilities of the rollout engine that differ from those of the training engine.
+    """What is done about rows that another policy drew than the one that an update begins with.
 
-    With w the ratio of both, old to rollout, of a token or a row.
+    Its weights are older, as with rollout.maxStaleness, or the same in the rollout engine's arithmetic. With w the
+    ratio of probabilities of a token or a row: by the policy that the update begins with, to the one that drew it.
     """
 
     method: CorrectionMethod
     """`TruncatedImportance` multiplies the loss by w, cut to [lower, upper]; `MaskedImportance` multiplies by
     w and leaves out what lies outside; `ICEPOP` gives tokens outside the weight 0, and counts them;
-    `SequenceRejection` leaves out rows with a w outside, and weighs nothing."""
+    `SequenceRejection` leaves out rows with a w outside, and weighs nothing. Decoupled PPO, as in AReaL, is the loss
+    PPOClip with `ICEPOP`, lower 0 and its cap as upper, or with `TruncatedImportance` where the cap truncates."""
 
     level: CorrectionLevel = _by_preset("Token")
     """What w is the ratio of: `Token` by token; `Sequence` the product over a row; `SequenceGeometric` its
@@ -190,6 +192,10 @@ class CorrectionSpec(ApiModel):
     upper: float = _by_preset(2.0, gt=0)
     """Upper bound of w. Unset: 2.0 for TruncatedImportance and MaskedImportance, 5.0 for ICEPOP, 1.01 for
     SequenceRejection."""
+
+    stale_only: bool = False
+    """Whether only tokens drawn with older weights than the update begins with are corrected: others have the ratio 1,
+    so that what differs by rounding alone is left as it is. For rollout.maxStaleness above 0. Default false."""
 
     @model_validator(mode="before")
     @classmethod
@@ -276,7 +282,8 @@ class AlgorithmSpec(ApiModel):
     """The penalty that keeps the policy near the reference model."""
 
     correction: CorrectionSpec | None = None
-    """What is done about the difference between rollout and training log-probabilities. Unset: nothing."""
+    """What is done about rows of older weights, and about the difference between rollout and training
+    log-probabilities. Unset: nothing."""
 
     sampling: SamplingSpec = _by_preset(SamplingSpec())
     """Which rows a step learns from."""

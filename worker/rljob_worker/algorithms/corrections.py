@@ -1,16 +1,20 @@
-"""Importance sampling corrections: for log-probs of the rollout engine that differ from those of the training engine.
+"""Importance sampling corrections: for rows that another policy drew than the one that the update begins with.
 
-Rows were drawn by the rollout's policy μ; the update takes them for draws of π_old, which is the same model in
-other arithmetic. x = log π_old - log μ of a token, and w the ratio at the chosen level:
+Rows were drawn by the rollout's policy μ; the update takes them for draws of π_old, which has the same weights in other
+arithmetic, and with `rollout.maxStaleness` newer ones. x = log π_old - log μ of a token, and w the ratio at the chosen
+level:
 
     Token              w_t = exp(x_t)
     Sequence           w_t = exp(Σ_row x), the same for all tokens of a row
     SequenceGeometric  w_t = exp(mean_row x), the same for all tokens of a row
 
-Rows of one trajectory are one row here.
+Rows of one trajectory are one row here. With `staleOnly` x = 0 for tokens that the newest weights drew, so that w is of
+the others alone.
 
 Computed once per step, before mini-batches are cut, and always detached. Observations have w = 1 and are nowhere
-counted. How off-policy the update itself becomes is the policy loss's business (π / π_old); this is not mixed in.
+counted. How off-policy the update itself becomes is the policy loss's business (π / π_old); this is not mixed in: both
+together are decoupled PPO, https://arxiv.org/abs/2505.24298, where π_old is called proximal and μ behaviour policy, and
+tokens with w above a cap count for nothing: ICEPOP with the bounds 0 and cap.
 """
 
 from __future__ import annotations
@@ -51,6 +55,8 @@ def correct(
     num_rows: int,
     spec: CorrectionSpec,
     reduce: Reduce = no_reduce,
+    *,
+    age: Tensor | None = None,
 ) -> tuple[Correction, dict[str, Scalar]]:
     """Importance weights, the tokens that stay, and metrics of the mismatch.
 
@@ -63,12 +69,17 @@ def correct(
     Truncated and masked importance sampling https://fengyao.notion.site/off-policy-rl, ICEPOP
     https://arxiv.org/abs/2510.18855, geometric mean of a row https://richardli.xyz/rl-collapse
     old_log_probs, rollout_log_probs: [tokens]. mask: [tokens], not 0 at actions; other tokens are not read. row: int64
-    [tokens], ascending. reduce: sums over ranks, called once. Ratios are cut at e^±20.
+    [tokens], ascending. reduce: sums over ranks, called once. age: int64 [tokens], updates behind the newest weights,
+    which `staleOnly` needs. Ratios are cut at e^±20.
     """
     at = action_positions(mask)
     action_row = row.index_select(0, at)
     old, rollout = (item.detach().index_select(0, at).double() for item in (old_log_probs, rollout_log_probs))
-    ratio = _LEVELS[spec.level](old - rollout, action_row, num_rows)
+    log_ratio = old - rollout
+    if spec.stale_only:
+        assert age is not None, "staleOnly goes by the ages of tokens"
+        log_ratio = torch.where(age.index_select(0, at) > 0, log_ratio, 0.0)
+    ratio = _LEVELS[spec.level](log_ratio, action_row, num_rows)
     inside = (ratio >= spec.lower) & (ratio <= spec.upper)
     weights, keep = _METHODS[spec.method](ratio, inside, action_row, num_rows, spec)
     correction = Correction(

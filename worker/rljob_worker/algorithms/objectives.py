@@ -26,7 +26,7 @@ from .denominators import ROW_WEIGHTS, TRAJECTORY_TOKENS, CountedRows, count_act
 from .kl import KL_ESTIMATORS, KLEstimator, add_kl_metrics, add_reference_kl_metrics, k3_unclamped
 from .masking import LOSS_MASK, action_positions, mask_column
 from .metric_accumulator import MetricAccumulator
-from .mismatch import ROLLOUT_LOG_PROBS, add_mismatch_metrics
+from .mismatch import ROLLOUT_LOG_PROBS, TOKEN_VERSIONS, TokenAges, add_age_metrics, add_mismatch_metrics
 from .policy_losses import POLICY_LOSSES, PolicyLoss, PolicyTokens
 from .registry import resolve
 
@@ -75,6 +75,7 @@ class PolicyObjective:
         self._reads = reads
         self._mask = mask
         self._tells_mismatch = False
+        self._ages: TokenAges | None = None
         self._terms = {"policy": (1.0, aggregation)}
         if kl is not None:
             self._terms["kl"] = (kl.coefficient, aggregation)
@@ -91,12 +92,14 @@ class PolicyObjective:
         entropy = "entropy" if "entropy" in self._terms else "entropy_figure"
         self.outputs: frozenset[str] = frozenset({"log_probs", entropy, *full_kl})
 
-    def reporting_mismatch(self) -> PolicyObjective:
-        """This objective, also reporting `mismatch/*` of what the model says of the tokens: for weights that drew
-        them."""
+    def reporting_mismatch(self, ages: TokenAges | None = None) -> PolicyObjective:
+        """This objective, also reporting `mismatch/*` of what the model says of the tokens: for the weights that the
+        update begins with. ages: of tokens by their `token_versions`; metrics are by age, too, then."""
         reporting = copy(self)
-        reporting.columns = tuple(dict.fromkeys([*self.columns, ROLLOUT_LOG_PROBS]))
+        names = [*self.columns, ROLLOUT_LOG_PROBS] + [TOKEN_VERSIONS] * (ages is not None)
+        reporting.columns = tuple(dict.fromkeys(names))
         reporting._tells_mismatch = True
+        reporting._ages = ages
         return reporting
 
     def counts(self, batch: Batch) -> dict[str, float]:
@@ -182,13 +185,20 @@ class PolicyObjective:
         if tokens.entropy is not None:
             totals.mean_of("policy/entropy", tokens.entropy.index_select(0, at))
         if self._tells_mismatch:
-            add_mismatch_metrics(totals, log_probs, tokens.columns[ROLLOUT_LOG_PROBS].index_select(0, at))
+            self._add_mismatch(totals, tokens, at, log_probs)
         if tokens.full_kl is not None:
             add_kl_metrics(totals, tokens.full_kl.detach().index_select(0, at), rows.num_trajectories)
         elif self._kl is not None:
             ref_log_probs = tokens.columns["ref_log_probs"].index_select(0, at)
             add_reference_kl_metrics(totals, log_probs, ref_log_probs, rows.num_trajectories)
         return totals.scalars()
+
+    def _add_mismatch(self, totals: MetricAccumulator, tokens: TokenBatch, at: Tensor, log_probs: Tensor) -> None:
+        rollout_log_probs = tokens.columns[ROLLOUT_LOG_PROBS].index_select(0, at)
+        add_mismatch_metrics(totals, log_probs, rollout_log_probs)
+        if self._ages is not None:
+            age = self._ages.of(tokens.columns[TOKEN_VERSIONS].index_select(0, at))
+            add_age_metrics(totals, log_probs, rollout_log_probs, age, self._ages.oldest)
 
 
 def policy_objective(

@@ -23,7 +23,7 @@ from .corrections import correct
 from .denominators import TRAJECTORY_TOKENS, trajectory_tokens
 from .masking import LOSS_MASK, action_positions, mask_column, row_of_token, scatter_actions, tensor_of, trajectory_of
 from .metric_accumulator import MetricAccumulator
-from .mismatch import ROLLOUT_LOG_PROBS, add_mismatch_metrics
+from .mismatch import ROLLOUT_LOG_PROBS, TOKEN_VERSIONS, TokenAges, add_age_metrics, add_mismatch_metrics
 from .objectives import IMPORTANCE_WEIGHTS
 from .policy_losses import POLICY_LOSSES, MiniBatchTokens, PreparedPolicyLoss
 from .registry import resolve
@@ -44,26 +44,36 @@ def require_loss_columns(batch: Batch, loss: LossSpec) -> None:
 
 
 def with_corrections(
-    batch: Batch, algorithm: AlgorithmSpec, reduce: Reduce = no_reduce, *, rows_per_trajectory: int = 1
+    batch: Batch,
+    algorithm: AlgorithmSpec,
+    reduce: Reduce = no_reduce,
+    *,
+    rows_per_trajectory: int = 1,
+    ages: TokenAges | None = None,
 ) -> tuple[Batch, dict[str, Scalar]]:
     """A step's rows with `importance_weights` and a `loss_mask` without what was rejected; and `mismatch/*`.
 
     batch: this rank's rows; unchanged without a correction. Without `old_log_probs` and `rollout_log_probs`, which a
-    correction has, there is nothing to say yet. Collective through `reduce`.
+    correction has, there is nothing to say yet. ages: of tokens by their `token_versions`, where those are a column;
+    metrics are by age, too, then. Collective through `reduce`.
     """
     if "old_log_probs" not in batch or ROLLOUT_LOG_PROBS not in batch:
         return batch, {}
     mask = batch[mask_column(algorithm)]
     old, rollout, actions = (tensor_of(item) for item in (batch["old_log_probs"], batch[ROLLOUT_LOG_PROBS], mask))
+    age = None if ages is None else ages.of(tensor_of(batch[TOKEN_VERSIONS]))
+    totals, at = MetricAccumulator(), action_positions(actions)
+    if ages is not None and age is not None:
+        add_age_metrics(totals, old[at], rollout[at], age[at], ages.oldest)
     if algorithm.correction is None:
-        totals, at = MetricAccumulator(), action_positions(actions)
         add_mismatch_metrics(totals, old[at], rollout[at])
         return batch, totals.scalars()
     trajectories = Trajectories(batch.row_ids, rows_per_trajectory)
     trajectory = trajectory_of(mask, trajectories)
-    result, metrics = correct(old, rollout, actions, trajectory, len(trajectories), algorithm.correction, reduce)
+    spec, num_trajectories = algorithm.correction, len(trajectories)
+    result, metrics = correct(old, rollout, actions, trajectory, num_trajectories, spec, reduce, age=age)
     columns = {IMPORTANCE_WEIGHTS: _column(result.weights, mask), LOSS_MASK: _column(result.keep.to(torch.uint8), mask)}
-    return batch.with_columns(columns), metrics
+    return batch.with_columns(columns), totals.scalars() | metrics
 
 
 def with_trajectory_columns(batch: Batch, algorithm: AlgorithmSpec, rows_per_trajectory: int) -> Batch:

@@ -15,12 +15,12 @@ import torch
 
 from rljob_api.catalogue.columns import computes_full_kl
 from rljob_api.planning.plan import StagePlan
-from rljob_api.planning.versions import is_warm_up
+from rljob_api.planning.versions import is_warm_up, policy_version
 from rljob_api.v1alpha1 import RLJobSpec
 from rljob_api.vocabulary.keys import REFERENCE
 from rljob_worker.algorithms.advantages.estimation import has_reward_kl
 from rljob_worker.algorithms.denominators import ROW_WEIGHTS
-from rljob_worker.algorithms.mismatch import ROLLOUT_LOG_PROBS
+from rljob_worker.algorithms.mismatch import ROLLOUT_LOG_PROBS, TOKEN_VERSIONS, TokenAges
 from rljob_worker.algorithms.objectives import policy_objective
 from rljob_worker.algorithms.preparation import (
     prepared,
@@ -60,7 +60,8 @@ class UpdatePolicy:
         require_loss_columns(batch, self._algorithm.loss)
         kept = batch if self._filter is None else self._filter.rows(batch)
         several = self._rows_per_trajectory
-        rows, mismatch = with_corrections(kept, self._algorithm, context.reduce, rows_per_trajectory=several)
+        ages = token_ages(batch, self._spec, context.step)
+        rows, mismatch = with_corrections(kept, self._algorithm, context.reduce, rows_per_trajectory=several, ages=ages)
         rows = with_trajectory_columns(rows, self._algorithm, several)
         parts = [
             prepared(part, self._algorithm, reduce=context.reduce, seed=context.seed, rows_per_trajectory=several)
@@ -73,9 +74,9 @@ class UpdatePolicy:
             kl_coefficient=self._controller.coefficient,
             made=set(parts[0].columns) - set(batch.columns),
         )
-        # before the first optimizer step the weights are those that drew the rows
+        # before the first optimizer step the weights are those of the old policy
         tells = ROLLOUT_LOG_PROBS in batch and "old_log_probs" not in batch
-        objectives = chain([objective.reporting_mismatch() if tells else objective], repeat(objective))
+        objectives = chain([objective.reporting_mismatch(ages) if tells else objective], repeat(objective))
         updates = run_updates(self._engine, objectives, parts, self._algorithm.update_epochs, self._reference)
         result, self._skipped = watched(updates, self._skipped, context.step)
         metrics = result | mismatch
@@ -116,6 +117,19 @@ class UpdateCritic:
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         self._skipped = with_skipped_state(self._skipped, state)
+
+
+def token_ages(batch: Batch, spec: RLJobSpec, step: int) -> TokenAges | None:
+    """How old tokens are for the update of a step; None where generation is never ahead, or versions are no column.
+
+    A surplus of dynamic sampling may be older than `rollout.maxStaleness`: one more age has all of it.
+    """
+    staleness = spec.rollout.max_staleness
+    if staleness == 0 or TOKEN_VERSIONS not in batch:
+        return None
+    critic = spec.algorithm.critic
+    first = critic.warmup_steps if critic is not None else 0
+    return TokenAges(newest=policy_version(spec, step - 1), oldest=staleness + 1, first=first)
 
 
 def run_updates(

@@ -220,3 +220,17 @@ def test_a_run_without_kept_versions_draws_the_steps_in_flight_anew(tiny, tmp_pa
     assert not list(run.directory.rglob("version-*"))
     # step 3 and 4 would be drawn with versions 0 and 1, which nobody has any more
     assert staleness_of(run) == [(0, 0), (1, 1), (0, 0), (1, 1), (2, 2), (2, 2)]
+
+
+@pytest.mark.slow
+def test_only_tokens_of_older_weights_are_corrected_and_each_age_is_reported(tiny, tmp_path):
+    correction = {"method": "TruncatedImportance", "upper": 2, "staleOnly": True}
+    job = asynchronous_job(tiny, "GRPO", 1, algorithm=GRPO | {"correction": correction}, dag=None)
+    _, *steps = run_in(tmp_path, job).metrics
+    ages = [sorted(name for name in step if name.startswith("mismatch/k3/age_")) for step in steps]
+    assert ages == [["mismatch/k3/age_0"], *[["mismatch/k3/age_1"]] * (NUM_STEPS - 1)]
+    # the first step is drawn with the weights that it trains: what rounding makes is left as it is
+    assert steps[0]["mismatch/weight"] == 1.0
+    assert steps[0]["mismatch/k3/age_0"] < 1e-6
+    assert all(step["mismatch/k3/age_1"] > 10 * steps[0]["mismatch/k3/age_0"] for step in steps[1:])
+    assert all(step["mismatch/weight"] != 1.0 for step in steps[1:])

@@ -77,6 +77,7 @@ _MAKERS = {
     "turn_ids": "your own code that writes, for every response token, in which turn it was written",
     "ref_log_probs": "run: LogProbs and models: [reference], or set kl.coefficient to 0",
     "old_log_probs": "run: LogProbs and models: [{policy}]",
+    "token_versions": "run: Rollout or run: Sample",
     "prompt_routed_experts": "run: Rollout or run: Sample",
     "routed_experts": "run: Rollout or run: Sample",
 }

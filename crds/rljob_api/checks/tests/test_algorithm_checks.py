@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from rljob_api.catalogue.algorithms import ALGORITHMS, CORRECTIONS, ESTIMATORS, KL_ESTIMATORS, LOSSES
 from rljob_api.planning.advice import warnings_of
-from rljob_api.tests.builders import ADVANTAGE, REWARD, ROLLOUT, UPDATE, dag, make_plan, problems
+from rljob_api.tests.builders import ADVANTAGE, REWARD, ROLLOUT, TWO_GROUPS, UPDATE, dag, make_plan, problems
 
 AFTER_ROLLOUT = UPDATE.replace(", reference]", "]")
 OWN_PENALTY = "name: mine, run: 'm:f', after: [reward, reference], reads: [rewards, ref_log_probs], writes: [mine]"
@@ -89,6 +89,12 @@ REFERENCE = "name: reference, run: LogProbs, models: [reference], after: [rollou
         ("correction: {method: ICEPOP, lower: 5.0}", "correction.upper", "no ratio", "more than 5.0"),
         ("correction: {method: TruncatedImportance, lower: 3.0}", "correction.upper", "no ratio", "more than 3.0"),
         ("correction: {method: ICEPOP, level: Sequence}", "correction.level", "one by one", "Write Token"),
+        (
+            "correction: {method: ICEPOP, staleOnly: true}",
+            "correction.staleOnly",
+            "every token",
+            "maxStaleness above 0",
+        ),
         # sampling
         ("sampling: {oversampling: 1.5}", "sampling.oversampling", "drops no group", "Leave it out"),
         ("sampling: {maxRounds: 3}", "sampling.maxRounds", "drops no group", "Leave it out"),
@@ -318,3 +324,14 @@ def test_a_coefficient_that_loses_nearly_all_of_itself_in_a_step_is_taken():
     (problem,) = problems(*sizes, "algorithm.kl.horizon=80")
     assert problem.fix == "Write 81 or more, or leave target out."
     assert problems(*sizes, "algorithm.kl.horizon=81") == []
+
+
+def test_ratios_of_the_newest_weights_are_within_the_bounds():
+    stale = (*TWO_GROUPS, "rollout.maxStaleness=2")
+    assert problems(*stale, "algorithm.correction={method: ICEPOP, staleOnly: true, upper: 1}") == []
+    assert problems(*stale, "algorithm.correction={method: ICEPOP, staleOnly: true, lower: 1}") == []
+    assert problems(*stale, "algorithm.correction={method: ICEPOP, lower: 1.1}") == []
+    for bounds in ("lower: 0, upper: 0.9", "lower: 1.1"):
+        (problem,) = problems(*stale, f"algorithm.correction={{method: ICEPOP, staleOnly: true, {bounds}}}")
+        assert (problem.path, problem.found) == ("spec.algorithm.correction.staleOnly", "true")
+        assert "the ratio 1, which is outside the bounds" in problem.message

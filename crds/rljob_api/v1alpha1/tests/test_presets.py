@@ -5,7 +5,7 @@ from typing import get_args
 import pytest
 
 from rljob_api.catalogue.algorithms import AGGREGATIONS, ALGORITHMS, CORRECTIONS, ESTIMATORS, KL_ESTIMATORS, LOSSES
-from rljob_api.tests.builders import make_job, make_plan
+from rljob_api.tests.builders import TWO_GROUPS, make_job, make_plan
 from rljob_api.v1alpha1 import AdvantageSpec, AlgorithmSpec, KLSpec, LossSpec, SamplingSpec, presets
 from rljob_api.v1alpha1.algorithm import AlgorithmName, CorrectionMethod, CorrectionSpec
 
@@ -168,6 +168,13 @@ def test_scores_come_before_what_reads_them():
 @pytest.mark.parametrize("correction", ["null", "{method: ICEPOP}"])
 def test_what_the_rollout_said_of_its_tokens_is_compared_in_every_job(correction):
     assert "rollout_log_probs" in reads("update", f"algorithm={{name: GSPO, correction: {correction}}}")
+
+
+def test_versions_of_tokens_cross_where_tokens_may_be_stale():
+    assert "token_versions" not in reads("update", "algorithm={name: GRPO, correction: {method: ICEPOP}}")
+    assert "token_versions" in reads("update", *TWO_GROUPS, "rollout.maxStaleness=1")
+    stale_only = "algorithm={name: GRPO, correction: {method: ICEPOP, staleOnly: true}}"
+    assert "token_versions" in reads("update", *TWO_GROUPS, "rollout.maxStaleness=1", stale_only)
 
 
 def test_columns_cross_only_where_an_option_reads_them():

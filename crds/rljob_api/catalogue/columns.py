@@ -186,8 +186,9 @@ def update_policy_columns(spec: RLJobSpec, _models: Sequence[str], _trained: boo
     reads += ["ref_log_probs"] * (kl_in(spec, "Loss") and not computes_full_kl(spec))
     reads += ["loss_mask"] * spec.algorithm.mask_truncated + [ROW_WEIGHTS] * resamples(spec)
     reads += ["old_log_probs", "rollout_log_probs"] * corrects(spec) + ["token_versions"] * corrects_stale_only(spec)
-    # without a correction they are compared all the same, which metrics report, of tokens of each age
-    optional = ["old_log_probs", "rollout_log_probs", KEPT] + ["token_versions"] * (spec.rollout.max_staleness > 0)
+    # without a correction they are compared all the same, which metrics report, of tokens of each age: a row has one
+    # version where rollout.weights is Fixed
+    optional = ["old_log_probs", "rollout_log_probs", KEPT] + ["policy_version"] * (spec.rollout.max_staleness > 0)
     optional = [name for name in optional if name not in reads]
     return Columns(reads=tuple(dict.fromkeys(reads)), optional=tuple(optional))
 

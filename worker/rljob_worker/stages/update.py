@@ -29,7 +29,7 @@ from rljob_worker.algorithms.preparation import (
     with_trajectory_columns,
 )
 from rljob_worker.algorithms.values.objective import value_objective
-from rljob_worker.batch import Batch
+from rljob_worker.batch import Batch, Column
 from rljob_worker.engines.protocols import Objective, ScoringEngine, TrainEngine
 from rljob_worker.errors import BadData
 from rljob_worker.metrics.scalars import Scalars, mean, merge_all
@@ -58,6 +58,7 @@ class UpdatePolicy:
         if is_warm_up(self._spec, context.step):
             return StageResult(batch.select([]), context.counted({"update/warmup_total": mean(1.0)}))
         require_loss_columns(batch, self._algorithm.loss)
+        batch = with_token_versions(batch, self._spec)
         kept = batch if self._filter is None else self._filter.rows(batch)
         several = self._rows_per_trajectory
         ages = token_ages(batch, self._spec, context.step)
@@ -117,6 +118,15 @@ class UpdateCritic:
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         self._skipped = with_skipped_state(self._skipped, state)
+
+
+def with_token_versions(batch: Batch, spec: RLJobSpec) -> Batch:
+    """Rows with a version for each token where generation may be ahead: that of the row, where no more has come."""
+    if spec.rollout.max_staleness == 0 or TOKEN_VERSIONS in batch or "policy_version" not in batch:
+        return batch
+    mask = batch["response_mask"]
+    versions = np.repeat(batch["policy_version"].values, mask.lengths)
+    return batch.with_columns({TOKEN_VERSIONS: Column(versions, mask.offsets, "int64")})
 
 
 def token_ages(batch: Batch, spec: RLJobSpec, step: int) -> TokenAges | None:

@@ -171,10 +171,12 @@ def test_what_the_rollout_said_of_its_tokens_is_compared_in_every_job(correction
 
 
 def test_versions_of_tokens_cross_where_tokens_may_be_stale():
-    assert "token_versions" not in reads("update", "algorithm={name: GRPO, correction: {method: ICEPOP}}")
-    assert "token_versions" in reads("update", *TWO_GROUPS, "rollout.maxStaleness=1")
-    stale_only = "algorithm={name: GRPO, correction: {method: ICEPOP, staleOnly: true}}"
-    assert "token_versions" in reads("update", *TWO_GROUPS, "rollout.maxStaleness=1", stale_only)
+    versions, stale = {"policy_version", "token_versions"}, (*TWO_GROUPS, "rollout.maxStaleness=1")
+    corrected = "algorithm={name: GRPO, correction: {method: ICEPOP}}"
+    assert reads("update", corrected) & versions == set()
+    # of each row for metrics, of each token for what goes by tokens
+    assert reads("update", *stale, corrected) & versions == {"policy_version"}
+    assert reads("update", *stale, corrected.replace("ICEPOP", "ICEPOP, staleOnly: true")) >= versions
 
 
 def test_columns_cross_only_where_an_option_reads_them():

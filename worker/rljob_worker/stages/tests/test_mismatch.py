@@ -39,6 +39,7 @@ def update(columns: Sequence[str], plan: Plan, step: int = 1) -> tuple[FakeTrain
     versions = Column.from_lengths(np.array([4, 4, 3, 3, 2, 2, 1, 1]), [2, 2, 2, 2])
     ragged = dict.fromkeys(["response_mask", "advantages", *columns], tokens)
     ragged |= {"token_versions": versions} if "token_versions" in columns else {}
+    ragged |= {"policy_version": Column.fixed(np.array([4, 3, 2, 1]))} if "policy_version" in columns else {}
     rows = (step - 1) * 4 + np.arange(4)
     batch = Batch.build(rows, rows // 2, ragged)
     stage = next(stage for stage in plan.stages if stage.run == "UpdatePolicy")
@@ -69,16 +70,17 @@ def test_rows_that_no_rollout_of_ours_drew_are_not_compared(columns: list[str]) 
     assert updated(columns) == ([False] * 4, set())
 
 
-def test_tokens_are_counted_by_their_age_where_generation_is_ahead() -> None:
+@pytest.mark.parametrize("versions", ["token_versions", "policy_version"])
+def test_tokens_are_counted_by_their_age_where_generation_is_ahead(versions: str) -> None:
     # step 5 begins with version 4; a token of version 1 is 3 behind, and counts among the oldest: 1 + 1
-    columns = ["rollout_log_probs", "old_log_probs", "token_versions"]
+    columns = ["rollout_log_probs", "old_log_probs", versions]
     engine, metrics = update(columns, STALE, step=5)
     counts = {name: scalar.count for name, scalar in metrics.items() if "/age_" in name}
     assert counts == {
         f"mismatch/{name}/age_{age}": count for name in ("ratio_mean", "k3") for age, count in enumerate([2, 2, 4])
     }
     assert engine.asked_by_age == [False] * 4
-    engine, metrics = update(["rollout_log_probs", "token_versions"], STALE, step=5)
+    engine, metrics = update(["rollout_log_probs", versions], STALE, step=5)
     assert (engine.asked_by_age, metrics) == ([True, False, False, False], {})
 
 

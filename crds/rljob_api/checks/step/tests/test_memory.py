@@ -59,10 +59,12 @@ def test_steps_that_generation_is_ahead_need_room_of_their_own():
     # 1,024 rows of one host, from generation to training, as in test_buffer_capacity. The rollout host puts to
     #   update 24 + 8 + 8 + 8 x 30,720 + 8 + 30,720 + 8 + 4 x 30,720 = 399,416, reference 24 + 8 + 8 + 8 x 30,720,
     #   advantage 24 + 8 + 30,720 and 24 + 4: 676,012 in all, and 2 x 256 prompts of 16,384: 668.2 MiB
+    #   With staleness the update also reads the version of each row, 8 bytes
     puts = 1024 * (399_416 + 245_800 + 30_752 + 28) + 2 * 256 * 16_384
     enough = "workerGroups=[{name: train, replicas: 16}, {name: rollout}]"
     for staleness in (0, 1, 3):
-        rows = -(-(staleness + 1) * puts * 9 // 8) + (1 << 20)
+        of_step = puts + 1024 * 8 * (staleness > 0)
+        rows = -(-(staleness + 1) * of_step * 9 // 8) + (1 << 20)
         needed = max(rows + (64 << 20), -(-rows * 8 // 7))
         ahead = (*LONG, enough, f"rollout.maxStaleness={staleness}")
         assert problems(*ahead, f"dataBuffer.memory='{needed}'") == []

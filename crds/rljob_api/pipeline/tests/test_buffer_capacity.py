@@ -134,8 +134,13 @@ def test_groups_apart_hold_their_own_ends_and_the_weights():
 
 def test_rows_of_all_steps_under_way_have_room():
     one, three = rooms(*TWO_GROUPS), rooms(*TWO_GROUPS, "rollout.maxStaleness=2")
-    for name, room in one.items():
-        assert three[name] == replace(room, num_steps=3)
+    # versions come with the rows of the update: 8 bytes for each of 16 rows that a training host maps, and of 8 that a
+    # rollout host puts, or twice as many
+    train, rollout = one["train"], one["rollout"]
+    more = {"largest": train.largest + 16 * 8, "num_steps": 3}
+    assert three["train"] == replace(train, maps=train.maps + 16 * 8, **more)
+    more = {"largest": rollout.largest + 16 * 8, "num_steps": 3}
+    assert three["rollout"] == replace(rollout, puts=rollout.puts + 16 * 8, **more)
     # 100 + 60 bytes of a step: 180 with an eighth, 540 of three steps; the largest part, 90 with an eighth, once more
     steps = BufferCapacity(100, 60, 80, num_steps=3)
     assert (BufferCapacity(100, 60, 80).total, steps.total) == (MI + 180, MI + 540)

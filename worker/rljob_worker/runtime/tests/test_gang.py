@@ -29,7 +29,7 @@ def whole_story(staleness=0):
     """What an undisturbed run writes down."""
     with tempfile.TemporaryDirectory() as folder:
         gang = new_gang(Path(folder), staleness=staleness)
-        gang.run()
+        assert [one.error for one in gang.run()] == [None] * NUM_WORKERS
         return gang.story
 
 

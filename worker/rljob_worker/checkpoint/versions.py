@@ -87,10 +87,11 @@ def read_chunks(files: Sequence[StoragePath], number: int, num_sources: int) -> 
         try:
             with path.open("rb") as file, pa.ipc.open_stream(file) as reader:
                 for record in reader:
-                    (size,) = np.diff(
-                        np.frombuffer(record["data"].buffers()[1], np.int64, 2, record["data"].offset * 8)
+                    data = record["data"][0].as_buffer()
+                    yield (
+                        record["table"][0].as_py(),
+                        np.frombuffer(data, np.uint8) if data.size else np.empty(0, np.uint8),
                     )
-                    yield record["table"][0].as_py(), np.frombuffer(record["data"].buffers()[2], np.uint8, int(size))
         except (OSError, pa.ArrowException) as error:
             raise StorageError(f"{path} cannot be read: {error}") from error
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import zlib
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -18,6 +19,8 @@ from rljob_worker.storage.object_path import ObjectPath
 from rljob_worker.storage.paths import StoragePath
 
 MANIFEST = "manifest.json"
+SCORE = "score.json"
+"""The score of a checkpoint that was committed before its step was validated."""
 _CHUNK_BYTES = 1 << 22
 
 
@@ -36,7 +39,8 @@ class Manifest(BaseModel):
     attempt: int
     plan_hash: str
     score: float | None
-    """Validation accuracy, or mean reward where there is no validation; what `keepBest` compares."""
+    """Validation accuracy, or mean reward where there is no validation; what `keepBest` compares. In the file None
+    where the step was validated later: then it is in a file of its own."""
     files: Mapping[str, FileEntry]
 
     def to_json(self) -> str:
@@ -80,7 +84,11 @@ def read_manifest(path: StoragePath) -> Manifest | None:
     """
     try:
         text = read_if_there(path / MANIFEST)
-        return None if text is None else Manifest.from_json(text)
+        if text is None:
+            return None
+        manifest = Manifest.from_json(text)
+        later = read_if_there(path / SCORE) if manifest.score is None else None
+        return manifest if later is None else manifest.model_copy(update={"score": json.loads(later)})
     except ValueError:
         return None
 

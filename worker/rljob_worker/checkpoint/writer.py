@@ -20,6 +20,7 @@ from rljob_worker.arrow_batch import from_arrow, to_arrow
 from rljob_worker.batch import Batch
 from rljob_worker.checkpoint.manifest import (
     MANIFEST,
+    SCORE,
     FileEntry,
     Manifest,
     committed,
@@ -158,11 +159,22 @@ class Committer:
         self._check_owner(step)
         with checkpoint_errors(directory):
             draft.publish()
-        for old in to_delete(
-            committed(self.run_dir / "checkpoints"), keep_last=self.keep_last, keep_best=self.keep_best
-        ):
-            delete_checkpoint(old.path)
+        self._apply_retention()
         return directory
+
+    def score(self, step: int, score: float) -> None:
+        """The score of a committed checkpoint whose step is validated now. Raises StorageError as `commit` does."""
+        self._check_owner(step)
+        for checkpoint in committed(self.run_dir / "checkpoints"):
+            if checkpoint.step == step:
+                with checkpoint_errors(checkpoint.path):
+                    write_atomically(checkpoint.path / SCORE, json.dumps(score))
+        self._apply_retention()
+
+    def _apply_retention(self) -> None:
+        checkpoints = committed(self.run_dir / "checkpoints")
+        for old in to_delete(checkpoints, keep_last=self.keep_last, keep_best=self.keep_best):
+            delete_checkpoint(old.path)
 
     def _manifest(
         self, step: int, score: float | None, directory: StoragePath, done: Mapping[str, FileEntry]

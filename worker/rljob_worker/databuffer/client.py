@@ -156,13 +156,14 @@ class BufferClient:
 
     # ---- reports and what the lead says
 
-    def report(self, step: int, payload: bytes) -> None:
-        """What this worker has to say at the end of a step; merged with everybody's on its way to the lead."""
-        self._ask(say.SendReport(step=step, payload=payload), say.Done)
+    def report(self, step: int, payload: bytes, topic: say.ReportTopic = "report") -> None:
+        """What this worker has to say at the end of a step, or of its validation; merged with everybody's on its way to
+        the lead."""
+        self._ask(say.SendReport(step=step, payload=payload, topic=topic), say.Done)
 
-    def collect(self, step: int) -> bytes:
-        """The lead's: the merged reports of all workers."""
-        return self._poll(partial(say.Collect, step=step), say.Said, None).payload
+    def collect(self, step: int, topic: say.ReportTopic = "report", deadline_seconds: float | None = None) -> bytes:
+        """The lead's: the merged reports of all workers, or of all who validate."""
+        return self._poll(partial(say.Collect, step=step, topic=topic), say.Said, deadline_seconds).payload
 
     def announce(self, topic: str, step: int, payload: bytes) -> None:
         """The lead's: tell every worker. topic: "opening" (step 0) or "verdict"."""

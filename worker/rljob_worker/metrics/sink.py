@@ -1,5 +1,11 @@
-"""Files of one run, written by the lead worker: metrics.jsonl, samples.jsonl, TensorBoard events, trackers."""
+"""Files of one run, written by the lead worker: metrics.jsonl, samples.jsonl, TensorBoard events, trackers.
 
+A step that is validated while later ones are under way has its line when that is done; until then the reports that it
+is made of are in a file of their own, so that its checkpoint does not have to wait.
+"""
+
+import base64
+import json
 import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -9,10 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from rljob_worker.errors import StorageError
-from rljob_worker.metrics.lines import LinesFile
+from rljob_worker.metrics.lines import LinesFile, line_file_errors, records_in
 from rljob_worker.metrics.trackers.tracker import FAILED_SECONDS, TrackedRun
 from rljob_worker.metrics.trackers.trackers import open_trackers
-from rljob_worker.rundir.directory import METRICS, REPORT, SAMPLES
+from rljob_worker.rundir.directory import HELD_REPORT, METRICS, REPORT, SAMPLES
+from rljob_worker.storage.files import write_atomically
 from rljob_worker.storage.paths import StoragePath
 
 log = logging.getLogger(__name__)
@@ -42,6 +49,7 @@ class RunFiles:
         """
         self._run_dir, self._artifacts, self._write_report = run_dir, artifacts, write_report
         self._trackers = open_trackers(trackers, TrackedRun(run_dir, name, config or {}, failed_seconds))
+        self._held = run_dir / HELD_REPORT
         self._metrics = LinesFile(run_dir / METRICS)
         self._samples = LinesFile(run_dir / SAMPLES)
 
@@ -54,6 +62,18 @@ class RunFiles:
         shown = samples if "Samples" in self._artifacts else ()
         for tracker in self._trackers:
             tracker.log(step, points, shown)
+
+    def hold_report(self, step: int, report: bytes) -> None:
+        """Keep the merged report of a step, whose checkpoint may be committed, until its validation is there, too."""
+        with line_file_errors(self._held):
+            write_atomically(self._held, json.dumps([step, base64.b64encode(report).decode()]))
+
+    def held_report(self, step: int) -> bytes | None:
+        """The report of a step that was never written for want of its validation."""
+        if not self._held.exists() or any(record["step"] == step for record in records_in(self._run_dir / METRICS)):
+            return None
+        held_step, report = json.loads(self._held.read_text())
+        return base64.b64decode(report) if held_step == step else None
 
     def write_checkpoint(self, place: StoragePath) -> None:
         """A committed checkpoint, for the trackers that are to have it: they take files of this machine only."""

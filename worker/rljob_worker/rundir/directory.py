@@ -19,6 +19,8 @@ LOCK_WAIT_SECONDS = 1.0
 """A `rljob status` holds the lock for the blink of an eye."""
 
 METRICS = "metrics.jsonl"
+HELD_REPORT = "held-report.json"
+"""A step that is trained and still to be validated."""
 SAMPLES = "samples.jsonl"
 REPORT = "report.html"
 SPILL = "spill"

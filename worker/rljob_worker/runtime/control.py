@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass
 from typing import Protocol
 
 from rljob_api.v1alpha1 import RLJobSpec, StopSpec
+from rljob_worker.databuffer.protocol.worker_side import ReportTopic
 from rljob_worker.databuffer.routes.job_tree import OPENING, VERDICT
 from rljob_worker.metrics.report import StepReport, report_to_bytes
 from rljob_worker.metrics.reporter import Reporter
@@ -25,11 +26,11 @@ class ControlChannel(Protocol):
     Waits are bounded and raise DeadlineExceeded naming who is late, PeerLost when there is no one to wait for.
     """
 
-    def report(self, step: int, payload: bytes) -> None:
-        """Hand in this worker's report."""
+    def report(self, step: int, payload: bytes, topic: ReportTopic = "report") -> None:
+        """Hand in this worker's report of a step, or of its validation."""
 
-    def collect(self, step: int) -> bytes:
-        """The lead's: the merged report of all workers."""
+    def collect(self, step: int, topic: ReportTopic = "report", deadline_seconds: float | None = None) -> bytes:
+        """The lead's: the merged report of all workers, or of all who validate."""
         ...
 
     def announce(self, topic: str, step: int, payload: bytes) -> None:
@@ -50,6 +51,8 @@ class Opening:
     checkpoint: str | None
     meeting: str = ""
     """Address, `host:port`, of the store where workers of several groups meet: that of the lead's world."""
+    owes_validation: bool = False
+    """Whether the step is still to be validated: its checkpoint was committed before that was done."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +90,9 @@ class Control(Protocol):
         """Seconds of running, earlier attempts included; 0 where nobody counts them."""
         ...
 
-    def report(self, step: int, report: StepReport) -> None:
-        """Hand it in; the launcher of this worker is shown what is for it."""
+    def report(self, step: int, report: StepReport, topic: ReportTopic = "report") -> None:
+        """Hand in a report of a step, or of its validation where that is made while later steps are under way; the
+        launcher of this worker is shown what is for it."""
 
     def verdict(self, step: int) -> Verdict:
         """The verdict on `step` or on one that came after it; waits for it."""
@@ -163,8 +167,8 @@ class Follower:
     def attend(self, step: int, active_seconds: float) -> AbstractContextManager[None]:
         return nullcontext()
 
-    def report(self, step: int, report: StepReport) -> None:
-        self.channel.report(step, report_to_bytes(report, self.ordinal))
+    def report(self, step: int, report: StepReport, topic: ReportTopic = "report") -> None:
+        self.channel.report(step, report_to_bytes(report, self.ordinal), topic)
         self.reporter.send({name: scalar.value for name, scalar in report.metrics.items()})
 
     def verdict(self, step: int) -> Verdict:

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -15,6 +15,7 @@ from rljob_api.planning.plan import Plan, StagePlan
 from rljob_api.planning.versions import generating_version, policy_version, versions_in_flight
 from rljob_api.vocabulary.exit_codes import ExitCode
 from rljob_worker.databuffer.client import BufferClient
+from rljob_worker.databuffer.routes.job_tree import VALIDATION
 from rljob_worker.last_words import LastWords
 from rljob_worker.metrics.report import StepReport
 from rljob_worker.metrics.scalars import mean
@@ -57,8 +58,6 @@ class Worker:
     """The first step that this attempt reports: 0 where it validates before the first step."""
     version: int = -1
     """Version of the weights that this rank took last; -1 in a group that keeps pace with training."""
-    held_reports: dict[int, StepReport] = field(default_factory=dict)
-    """Those of steps whose validation has to come; by step."""
 
     def run(self) -> LastWords:
         """Go on from where the lead says, to the last step."""
@@ -120,7 +119,7 @@ class Worker:
                 self.save(step)
             if end.is_last:
                 self.await_written()
-        self.report(step, is_held=end.validates and bool(self.lag and self.validations))
+        self.report(step)
         return end
 
     def run_stage(self, plan: StagePlan, stage: Stage, step: int) -> None:
@@ -193,29 +192,30 @@ class Worker:
         """As a generator: what the end of a training step asks for, `lag` generation steps later. Its validation
         precedes the generation that draws with its weights."""
         self.take_weights(trained)
-        end = end_of(trained, self.plan.spec, Verdict(), keeps_checkpoints=False)
-        if end.validates and trained > self.opening.step:
-            self.validate_held(trained)
+        if self.is_validated(trained):
+            self.report_validation(trained)
 
     def validate_late(self, last: int, end: StepEnd) -> None:
         """As a generator, after the last step of the job: the validations of the versions that are still to come."""
         spec = self.plan.spec
         for trained in range(last - self.lag, last + 1):
             is_sent = (trained < last or end.syncs) and policy_version(spec, trained) == trained
-            validates = end_of(trained, spec, Verdict(), keeps_checkpoints=False).validates
-            if trained == last:
-                validates = end.validates
-            if validates and trained > self.opening.step:
+            if end.validates if trained == last else self.is_validated(trained):
                 self.take_weights(trained)
-                self.validate_held(trained)
+                self.report_validation(trained)
             elif is_sent and trained > self.version:
                 self.weights.pass_over(trained)
 
-    def validate_held(self, step: int) -> None:
-        """Validate a step whose report waits for that, and hand it in."""
-        if self.validations:
-            report = merged(self.held_reports.pop(step), self.validate())
-            self.control.report(step, report)
+    def is_validated(self, trained: int) -> bool:
+        """Whether a training step that was not the last is still to be validated."""
+        if trained == self.opening.step:
+            return self.opening.owes_validation
+        end = end_of(trained, self.plan.spec, Verdict(), keeps_checkpoints=False)
+        return end.validates and trained > self.opening.step
+
+    def report_validation(self, step: int) -> None:
+        """As a generator: this rank's share of the validation of a step that was reported before."""
+        self.control.report(step, self.validate(), VALIDATION)
 
     # ---- the end of a step
 
@@ -258,9 +258,9 @@ class Worker:
         with self.figures.outside_of_steps(), self.figures.timed("checkpoint_wait"):
             self.checkpoints.writing.wait()
 
-    def report(self, step: int, *, is_held: bool = False) -> None:
-        """Hand in what was measured since the last report; what that takes is part of the next. is_held: keep it until
-        the step is validated. Raises StorageError where a checkpoint could not be written."""
+    def report(self, step: int) -> None:
+        """Hand in what was measured since the last report; what that takes is part of the next. Raises StorageError
+        where a checkpoint could not be written."""
         self.status({"stage": "report", "step": step, "state": "running"})
         self.checkpoints.writing.check()
         for seconds in self.checkpoints.writing.take_seconds():
@@ -268,9 +268,6 @@ class Worker:
         # bytes add up over workers, waits are averaged
         self.figures.add(data_metrics(self.client.statistics()))
         report = self.figures.take(is_step=step > 0)
-        if is_held:
-            self.held_reports[step] = report
-            return
         with self.figures.timed("control"):
             self.control.report(step, report)
 

@@ -7,7 +7,7 @@ worker's Python between two calls, and a dead worker leaves nothing behind.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -15,6 +15,9 @@ from rljob_worker.column_kind import ColumnKind
 
 HELD_SECONDS = 1.0
 """Longest that a data buffer holds a call of a worker."""
+
+ReportTopic = Literal["report", "validation"]
+"""What is merged on its way to the lead, step by step (`routes.job_tree`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,16 +202,18 @@ class HearOutcomes(WaitingCall, frozen=True, kw_only=True):
 
 
 class SendReport(WorkerCall, frozen=True, kw_only=True):
-    """This worker's report of a step: `Done`."""
+    """This worker's report of a step, or of its validation: `Done`."""
 
     step: int
     payload: bytes
+    topic: ReportTopic = "report"
 
 
 class Collect(WaitingCall, frozen=True, kw_only=True):
-    """The lead's: the merged reports of all workers, `Said`."""
+    """The lead's: the merged reports of all workers, or of all who validate, `Said`."""
 
     step: int
+    topic: ReportTopic = "report"
 
 
 class Announce(WorkerCall, frozen=True, kw_only=True):

@@ -14,12 +14,15 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from rljob_api.planning.plan import Plan
 from rljob_worker.databuffer.routes.hosts import Host
 
-# topics of the tree besides layouts: reports of the workers to the lead, and its announcements to all
-REPORT = "report"
+# topics of the tree besides layouts: reports of the workers to the lead, those of a validation that is made while later
+# steps are under way, and its announcements to all
+REPORT: Final = "report"
+VALIDATION: Final = "validation"
 OPENING = "opening"
 VERDICT = "verdict"
 

@@ -24,7 +24,7 @@ from rljob_worker.databuffer.pull.producing import Producing, layout_topic
 from rljob_worker.databuffer.pull.transfer import TransferTimeouts
 from rljob_worker.databuffer.routes.assignment import merge_layouts
 from rljob_worker.databuffer.routes.hosts import Host, WorkerId
-from rljob_worker.databuffer.routes.job_tree import OPENING, REPORT, VERDICT, JobTree
+from rljob_worker.databuffer.routes.job_tree import OPENING, REPORT, VALIDATION, VERDICT, JobTree
 from rljob_worker.databuffer.routes.lease_route import LeaseRoute, lease_routes, outcomes_topic
 from rljob_worker.databuffer.routes.stage_route import StageRoute, stage_routes
 from rljob_worker.databuffer.routes.weights_route import WeightsRoutes
@@ -236,20 +236,28 @@ class DataBuffer:
         group = self.plan.group(self.here.group)
         offset = self.plan.worker_offset(group.name) + self.here.index * group.workers_per_host
         members = frozenset(range(offset, offset + group.workers_per_host))
-        report = Topic(REPORT, merge_reports, members, everybody, self._collected)
+        report = Topic(REPORT, merge_reports, members, everybody, partial(self._collected, REPORT))
         spread = [self._layout(route) for route in self.edges.routes.values() if route.needs_layouts]
         spread += [self._outcomes(route) for route in self.leases.routes.values() if route.has_outcomes]
         verdict = Announcement(VERDICT, everybody, self._judged if self.leases.is_owner else None)
         return MessageTree(
             self.here,
             self.shape,
-            [report, *(topic for topic, _ in spread)],
+            [report, self._validation(members), *(topic for topic, _ in spread)],
             [Announcement(OPENING, everybody), verdict, *(announcement for _, announcement in spread)],
             monitor=self.monitor,
             links=self.links,
             work=self._work,
             kept_steps=self.plan.staleness + 3,
         )
+
+    def _validation(self, members: frozenset[int]) -> Topic:
+        """Who generates validates, too. members: the workers of this host."""
+        generating = [group for group in self.plan.groups if self.plan.generates(group.name)]
+        hosts = [Host(group.name, index) for group in generating for index in range(group.replicas)]
+        sources = tuple(sorted(map(self.shape.position, hosts)))
+        members = members if self.plan.generates(self.here.group) else frozenset()
+        return Topic(VALIDATION, merge_reports, members, sources, partial(self._collected, VALIDATION))
 
     def _layout(self, route: StageRoute) -> tuple[Topic, Announcement]:
         """Layouts of an edge: merged on their way up from its producers, then sent to both ends."""
@@ -282,8 +290,8 @@ class DataBuffer:
     def _offer_here(self, state: EdgeStep, share: int) -> None:
         self.consuming.offered(state, share, self.here, None)
 
-    def _collected(self, step: int, payload: bytes) -> None:
-        self.tree.keep(REPORT, step, payload)
+    def _collected(self, topic: str, step: int, payload: bytes) -> None:
+        self.tree.keep(topic, step, payload)
 
     def _received(self, edge: str, share: ConsumerShare) -> None:
         timing = {"producer_seconds": share.producer_seconds, "transfer_seconds": share.transfer_seconds}

@@ -17,7 +17,7 @@ from rljob_worker.databuffer.pull.consuming import Consuming
 from rljob_worker.databuffer.pull.edges import Edges
 from rljob_worker.databuffer.pull.producing import Producing, layout_topic
 from rljob_worker.databuffer.routes.hosts import Host
-from rljob_worker.databuffer.routes.job_tree import REPORT
+from rljob_worker.databuffer.routes.job_tree import REPORT, VALIDATION
 from rljob_worker.databuffer.routes.lease_route import outcomes_topic
 from rljob_worker.databuffer.rows import stream as rows
 from rljob_worker.databuffer.rows.arrangement import Header
@@ -139,7 +139,7 @@ class PeerSide:
         return list(self.edges.routes[edge].parts_on(self.here)) if state is None else state.unsealed
 
     def _rank_of(self, topic: str, member: int) -> int:
-        if topic == REPORT:
+        if topic in (REPORT, VALIDATION):
             return member - self.first_worker
         for name, leased in self.leases.routes.items():
             if outcomes_topic(name) == topic:

@@ -203,15 +203,15 @@ class WorkerSide:
     # ---- reports and what the lead says
 
     def _report(self, caller: Identity, request: say.SendReport) -> say.Done:
-        self._buffer.tree.contribute(REPORT, request.step, self._buffer.ordinal(caller.worker), request.payload)
+        self._buffer.tree.contribute(request.topic, request.step, self._buffer.ordinal(caller.worker), request.payload)
         return say.Done()
 
     def _collect(self, caller: Identity, request: say.Collect) -> say.Said | say.NotYet:
         def late_reports() -> RLJobError:
-            late, kind = self._buffer.lateness.of_gathering(REPORT, request.step)
-            return kind(_late_reports(request.step, request.waited, late))
+            late, kind = self._buffer.lateness.of_gathering(request.topic, request.step)
+            return kind(_late_reports(request.step, request.waited, late, request.topic))
 
-        return self._buffer.monitor.poll(request, lambda: self._announced(REPORT, request.step), late_reports)
+        return self._buffer.monitor.poll(request, lambda: self._announced(request.topic, request.step), late_reports)
 
     def _announced(self, topic: str, step: int) -> say.Said | None:
         payload = self._buffer.tree.announced(topic, step)
@@ -248,8 +248,9 @@ def _of_weights(answer: Callable[[Weights, WorkerId, Any], Any]) -> Callable[[Wo
     return lambda side, caller, request: answer(side._buffer.weights, caller.worker, request)
 
 
-def _late_reports(step: int, seconds: float, late: list[str]) -> str:
-    return f"waited {seconds:.1f} s for the reports of step {step}. Missing: " + ("; ".join(late) or "none, they climb")
+def _late_reports(step: int, seconds: float, late: list[str], topic: str = REPORT) -> str:
+    what = f"reports of step {step}" if topic == REPORT else f"{topic} of step {step}"
+    return f"waited {seconds:.1f} s for the {what}. Missing: " + ("; ".join(late) or "none, they climb")
 
 
 _ANSWERED_BY_STATE = (

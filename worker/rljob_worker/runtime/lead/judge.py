@@ -11,7 +11,8 @@ from rljob_api.v1alpha1 import RLJobSpec
 from rljob_worker.checkpoint.background import Background
 from rljob_worker.checkpoint.writer import Committer
 from rljob_worker.metrics.report import StepReport
-from rljob_worker.runtime.control import Verdict, end_of, next_verdict
+from rljob_worker.runtime.control import StepEnd, Verdict, end_of, next_verdict
+from rljob_worker.runtime.figures import merged
 from rljob_worker.runtime.lead.recorder import Recorder, score_of
 
 log = logging.getLogger(__name__)
@@ -45,25 +46,54 @@ class StepJudge:
     committing: Background = field(default_factory=lambda: Background("commit"))
     """The checkpoint of a step that was judged, while workers write their parts of it and later steps are judged."""
 
+    def is_validated_later(self, step: int) -> bool:
+        """Whether a step is validated while later ones are under way, as generators have its weights only then."""
+        return self.spec.rollout.max_staleness > 0 and step > 0 and self._end(step).validates
+
+    def begin(self, step: int, report: StepReport) -> None:
+        """A step that is validated later: it is kept, and its checkpoint does not wait for that. That of the last step
+        does, as nobody would come back to validate it. Raises what an earlier commit broke by."""
+        self.committing.check()
+        self.recorder.hold(step, report)
+        end = self._end(step)
+        if end.saves and not end.is_last:
+            self.committing.start(partial(self._commit, step, None))
+
     def judge(self, step: int, report: StepReport, announce: Callable[[int, Verdict], None]) -> None:
         """Workers report a step once they have begun to write its checkpoint, so one that all have reported will be
         whole. Nobody waits for the commit but those who want to leave: the verdict on the last step says that all is
-        done. Raises what an earlier commit broke by.
+        done. Raises what an earlier commit broke by. report: with the validation, also where that came later.
         """
         self.committing.check()
         metrics = self.recorder.record(step, report)
         log.info("%s", step_words(step, self.spec.stop.steps, metrics))
         self.verdict = self._decide(step, metrics)
-        end = end_of(step, self.spec, self.verdict, keeps_checkpoints=self.keeps_checkpoints)
+        end = self._end(step)
         if not end.is_last:
             announce(step, self.verdict)
         if end.saves:
-            self.committing.start(partial(self._commit, step, score_of(metrics)))
+            is_committed = self.is_validated_later(step) and not end.is_last
+            work = self._score if is_committed else self._commit
+            self.committing.start(partial(work, step, score_of(metrics)))
         if end.is_last:
             self.committing.wait()
             announce(step, self.verdict)
         if step in self.spec.training.profile.steps:
             self.write_timeline(step)
+
+    def validated_late(self, step: int, validation: StepReport) -> None:
+        """The validation that an earlier attempt owed to the step where this one goes on."""
+        held = self.recorder.held(step)
+        assert held is not None, f"nothing is known of step {step}"
+        metrics = self.recorder.record(step, merged(held, validation))
+        self._score(step, score_of(metrics))
+
+    def _end(self, step: int) -> StepEnd:
+        return end_of(step, self.spec, self.verdict, keeps_checkpoints=self.keeps_checkpoints)
+
+    def _score(self, step: int, score: float | None) -> None:
+        if score is not None:
+            self.committer.score(step, score)
 
     def _commit(self, step: int, score: float | None) -> None:
         checkpoint = self.committer.commit(step, score=score)

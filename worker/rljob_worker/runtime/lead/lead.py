@@ -15,13 +15,15 @@ from functools import partial
 from queue import SimpleQueue
 
 from rljob_worker.checkpoint.writer import Committer
-from rljob_worker.databuffer.routes.job_tree import OPENING, VERDICT
+from rljob_worker.databuffer.protocol.worker_side import ReportTopic
+from rljob_worker.databuffer.routes.job_tree import OPENING, REPORT, VALIDATION, VERDICT
 from rljob_worker.metrics.report import StepReport, report_from_bytes, report_to_bytes
 from rljob_worker.metrics.reporter import Reporter
 from rljob_worker.metrics.sink import RunFiles
 from rljob_worker.run_page.page import write_page
-from rljob_worker.rundir.directory import REPORT
+from rljob_worker.rundir.directory import REPORT as REPORT_PAGE
 from rljob_worker.runtime.control import ControlChannel, Opening, Verdict, said
+from rljob_worker.runtime.figures import merged
 from rljob_worker.runtime.lead.judge import StepJudge
 from rljob_worker.runtime.lead.opening import open_run
 from rljob_worker.runtime.lead.recorder import Recorder
@@ -78,10 +80,11 @@ class Lead:
     def active_seconds(self) -> float:
         return self.judge.recorder.active_seconds
 
-    def report(self, step: int, report: StepReport) -> None:
+    def report(self, step: int, report: StepReport, topic: ReportTopic = "report") -> None:
         self._raise_error()
-        self._channel.report(step, report_to_bytes(report, self._ordinal))
-        self._reported.put(step)
+        self._channel.report(step, report_to_bytes(report, self._ordinal), topic)
+        if topic == REPORT:
+            self._reported.put(step)
 
     def verdict(self, step: int) -> Verdict:
         """Everything that it waits for has a deadline of its own."""
@@ -95,9 +98,19 @@ class Lead:
 
     def _run(self) -> None:
         try:
+            if self._opening.owes_validation:
+                validation = self._validation(self._opening.step)
+                with self._writing:
+                    self.judge.validated_late(self._opening.step, validation)
             while (step := self._reported.get()) is not None and not self.left:
                 # asked for once the lead itself has reported: only from then on is anybody late
                 report = report_from_bytes(self._channel.collect(step))
+                if self.judge.is_validated_later(step):
+                    with self._writing:
+                        if self.left:
+                            return
+                        self.judge.begin(step, report)
+                    report = merged(report, self._validation(step))
                 with self._writing:
                     if self.left:
                         return
@@ -106,6 +119,12 @@ class Lead:
             with self._changed:
                 self._error = error
                 self._changed.notify_all()
+
+    def _validation(self, step: int) -> StepReport:
+        """That of a step, which generators make once they are as far as their staleness lets them be ahead."""
+        spec = self.judge.spec
+        seconds = spec.data_buffer.deadline_seconds * (spec.rollout.max_staleness + 2)
+        return report_from_bytes(self._channel.collect(step, VALIDATION, seconds))
 
     def _announce(self, step: int, verdict: Verdict) -> None:
         self._channel.announce(VERDICT, step, said(verdict))
@@ -148,7 +167,7 @@ def build_lead(
         monitoring.artifacts,
         name=plan.job,
         config=spec.to_json(),
-        write_report=partial(write_page, [directory], directory / REPORT),
+        write_report=partial(write_page, [directory], directory / REPORT_PAGE),
     )
     committer = Committer(
         run_dir=environment.home,
@@ -169,4 +188,5 @@ def build_lead(
         write_timeline=lambda step: assemble(step_folder(environment.run_dir, step)),
     )
     checkpoint = None if start.checkpoint is None else str(start.checkpoint)
-    return Lead(channel, ordinal, Opening(start.step, checkpoint, meeting), judge)
+    owes_validation = start.step < spec.stop.steps and files.held_report(start.step) is not None
+    return Lead(channel, ordinal, Opening(start.step, checkpoint, meeting, owes_validation), judge)

@@ -13,7 +13,7 @@ from typing import Any
 from rljob_worker.algorithms.values.objective import with_explained_variance
 from rljob_worker.metrics.by_policy import by_policy, labelled
 from rljob_worker.metrics.headline import headline
-from rljob_worker.metrics.report import StepReport, joined_samples
+from rljob_worker.metrics.report import StepReport, joined_samples, report_from_bytes, report_to_bytes
 from rljob_worker.metrics.reporter import Reporter
 from rljob_worker.metrics.scalars import Scalars
 from rljob_worker.metrics.sink import RunFiles
@@ -56,6 +56,15 @@ class Recorder:
     def active_seconds(self) -> float:
         """Seconds of running, earlier attempts included."""
         return self._clock() - self._started
+
+    def hold(self, step: int, report: StepReport) -> None:
+        """Keep a step that is still to be validated where a later attempt looks for it."""
+        self._files.hold_report(step, report_to_bytes(report, 0))
+
+    def held(self, step: int) -> StepReport | None:
+        """What an earlier attempt has kept so."""
+        payload = self._files.held_report(step)
+        return None if payload is None else report_from_bytes(payload)
 
     def record(self, step: int, report: StepReport) -> dict[str, float]:
         """Write one step; returns its metrics, those of nothing left out."""

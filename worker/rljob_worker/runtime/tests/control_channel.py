@@ -16,7 +16,8 @@ class FakeControlChannel:
 
     def __init__(self, num_workers: int, *, timeout_seconds: float = TEST_TIMEOUT_SECONDS, seed: int = 0) -> None:
         self.num_workers, self._grace_seconds, self._rng = num_workers, timeout_seconds, random.Random(seed)
-        self._reports: dict[int, dict[int, bytes]] = {}
+        self._reports: dict[tuple[str, int], dict[int, bytes]] = {}
+        self.num_validating = 0
         self.announced: dict[tuple[str, int], bytes] = {}
         self.asked_by: list[int] = []
         self.log: list[tuple[str, int, int]] = []
@@ -53,17 +54,18 @@ class FakeControlChannel:
     def pass_gate(self, what: str, step: int) -> None:
         self.wait(lambda: (what, step) not in self._gates, lambda: f"held up: {what} of step {step}")
 
-    def add_report(self, ordinal: int, step: int, payload: bytes) -> None:
+    def add_report(self, ordinal: int, step: int, payload: bytes, topic: str) -> None:
         with self.changed:
-            reports = self._reports.setdefault(step, {})
+            reports = self._reports.setdefault((topic, step), {})
             assert ordinal not in reports, "a step is reported once"
             reports[ordinal] = payload
-            self.log.append(("report", ordinal, step))
+            self.log.append((topic, ordinal, step))
             self.changed.notify_all()
 
-    def merged(self, step: int) -> bytes:
-        reports = self._reports.setdefault(step, {})
-        self.wait(lambda: len(reports) == self.num_workers, lambda: f"step {step}: {self._late(reports)} is late")
+    def merged(self, step: int, topic: str) -> bytes:
+        reports = self._reports.setdefault((topic, step), {})
+        expected = self.num_workers if topic == "report" else self.num_validating
+        self.wait(lambda: len(reports) == expected, lambda: f"step {step}: {self._late(reports)} is late")
         parts = list(reports.values())
         self._rng.shuffle(parts)
         half = self._rng.randint(1, len(parts))
@@ -88,13 +90,13 @@ class FakeChannelEnd:
         self.num_bytes = 0.0
         """That this worker has moved since it was last asked."""
 
-    def report(self, step: int, payload: bytes) -> None:
-        self._channel.pass_gate(f"report/{self.ordinal}", step)
-        self._channel.add_report(self.ordinal, step, payload)
+    def report(self, step: int, payload: bytes, topic: str = "report") -> None:
+        self._channel.pass_gate(f"{topic}/{self.ordinal}", step)
+        self._channel.add_report(self.ordinal, step, payload, topic)
 
-    def collect(self, step: int) -> bytes:
+    def collect(self, step: int, topic: str = "report", deadline_seconds: float | None = None) -> bytes:
         self._channel.pass_gate("collect", step)
-        return self._channel.merged(step)
+        return self._channel.merged(step, topic)
 
     def announce(self, topic: str, step: int, payload: bytes) -> None:
         self._channel.pass_gate(topic, step)

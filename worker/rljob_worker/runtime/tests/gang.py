@@ -49,6 +49,11 @@ def gang_plan(*, staleness=0, workers=3, **spec):
 NO_ROWS = Batch(*(np.empty(0, np.int64) for _ in range(3)), {})
 
 
+def learnt_by(step):
+    """What `Learning` has after a step, added up as it does."""
+    return sum((0.1 * earlier for earlier in range(1, step + 1)), 0.0)
+
+
 class Learning:
     """A stage that remembers: every step adds its number to what it has, which is the reward of all ranks."""
 
@@ -113,7 +118,7 @@ class Weights:
 
 
 class Validation:
-    """As right as the policy has learnt, or in a generator as its version is new."""
+    """As right as the policy has learnt until the step whose weights there are."""
 
     def __init__(self, accuracy, ordinal, moment):
         self._accuracy, self._ordinal, self._moment = accuracy, ordinal, moment
@@ -160,6 +165,7 @@ class Gang:
         """All workers to their end; how each one ended, by number. `meanwhile` is called beside them."""
         self.attempt += 1
         self.channel = FakeControlChannel(self.plan.num_workers, seed=seed)
+        self.channel.num_validating = len(self.generators)
         self._published = {}
         prepare(self.channel)
         ended = [Ended() for _ in range(self.plan.num_workers)]
@@ -207,7 +213,7 @@ class Gang:
         )  # fmt: skip
         alone = SimpleNamespace(sum=None, is_leader=True)
         generates = number in self.generators
-        accuracy = (lambda: weights.version) if generates else (lambda: stage.learnt)
+        accuracy = (lambda: learnt_by(weights.version)) if generates else (lambda: stage.learnt)
         trainers = set(range(self.plan.num_workers)) - self.generators
         weights = Weights(end, moment, self._published, trainers if generates else None)
         return Worker(

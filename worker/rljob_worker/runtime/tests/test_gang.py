@@ -11,17 +11,20 @@ from hypothesis import strategies as st
 
 from rljob_api.tests.timeouts import TEST_TIMEOUT_SECONDS
 from rljob_api.vocabulary.exit_codes import ExitCode
+from rljob_worker.checkpoint.manifest import committed
 from rljob_worker.checkpoint.writer import Committer, RankFiles
 from rljob_worker.errors import BadData, InvalidJob, PeerLost, StorageError
-from rljob_worker.runtime.tests.gang import Gang, gang_plan
+from rljob_worker.runtime.tests.gang import Gang, gang_plan, learnt_by
 from rljob_worker.tests.waiting import wait_for
 
 STEPS = 5
 NUM_WORKERS = 3
 
 
-def new_gang(folder, **options):
-    return Gang(folder, gang_plan(**{"stop": {"steps": STEPS}, "checkpoint": {"everySteps": 2}, **options}))
+def new_gang(folder, staleness=0, **options):
+    """All workers train and validate; with a staleness the last one generates, and alone validates."""
+    plan = gang_plan(**{"stop": {"steps": STEPS}, "checkpoint": {"everySteps": 2}, "staleness": staleness, **options})
+    return Gang(folder, plan, generators=frozenset({NUM_WORKERS - 1} if staleness else ()))
 
 
 @cache
@@ -331,8 +334,11 @@ def generating_gang(folder, staleness, every_steps=2, **options):
     return Gang(folder, gang_plan(staleness=staleness, **spec | options), generators=frozenset({1, 2}))
 
 
-def accuracies(gang):
-    return {line["step"]: line["validation/accuracy"] for line in gang.lines if "validation/accuracy" in line}
+def validated(gang):
+    """By step; every step that is validated has been by what it has learnt itself."""
+    result = {line["step"]: line["validation/accuracy"] for line in gang.lines if "validation/accuracy" in line}
+    assert result == {step: learnt_by(step) for step in result}
+    return set(result)
 
 
 @pytest.mark.parametrize("staleness", [1, 2, 4])
@@ -354,7 +360,7 @@ def test_generators_run_ahead_with_versions_that_depend_on_the_step_alone(tmp_pa
     in_flight = [line.get("rollout/groups_in_flight") for line in gang.lines]
     assert in_flight == [None, *(3 * min(step, staleness + 1) for step in range(1, STEPS + 1))]
     # validation of a step is by its own version, and stands in its own line
-    assert accuracies(gang) == {0: 0, 2: 2, 4: 4, 5: 5}
+    assert validated(gang) == {0, 2, 4, 5}
     assert [line["weights/version"] for line in gang.lines][0] == 0
 
 
@@ -379,7 +385,7 @@ def test_a_stop_while_generators_are_ahead_is_where_all_go_on(staleness, every_s
         resumed = gang.run(seed=seed)
         assert codes(resumed) == {ExitCode.DONE} and last_step(resumed) == STEPS
         nth = {step for step in range(1, STEPS) if every_steps and step % every_steps == 0}
-        assert accuracies(gang) == {step: step for step in {0, *nth, STEPS}}
+        assert validated(gang) == {0, *nth, STEPS}
 
 
 def test_a_checkpoint_of_another_staleness_is_refused_by_name(tmp_path):
@@ -410,3 +416,52 @@ def test_where_no_versions_are_kept_steps_in_flight_are_drawn_anew(tmp_path):
     own = [(what, step) for what, who, step in events if who == 1 and what in ("stage", "sync")]
     # 4 and 5 with version 3 of the checkpoint, where a job that was not interrupted has 1 and 2; then as it has
     assert own == [("sync", 3), ("stage", 4), ("stage", 5), ("stage", 6), ("sync", 4), ("sync", 6)]
+
+
+def scores(gang):
+    return {item.step: item.manifest.score for item in committed(gang.folder / "checkpoints")}
+
+
+def test_a_commit_does_not_wait_for_the_validation_of_its_step(tmp_path):
+    gang = generating_gang(tmp_path, 2, checkpoint={"everySteps": 2, "keepLast": 5})
+
+    def let_go_once_it_is_committed():
+        wait_for(lambda: gang.checkpoints == (2,))
+        assert gang.steps == [0, 1], "the line of step 2 has its validation"
+        gang.channel.let_go("validation/1", 2)
+
+    ended = gang.run(prepare=lambda c: c.hold("validation/1", 2), meanwhile=let_go_once_it_is_committed)
+    assert last_step(ended) == STEPS and gang.steps == [0, 1, 2, 3, 4, 5] and validated(gang) == {0, 2, 4, 5}
+    assert scores(gang) == {step: learnt_by(step) for step in (2, 4, 5)}, "by which the best is kept"
+
+
+@pytest.mark.parametrize("staleness", [1, 2])
+def test_a_validation_that_a_killed_attempt_owes_is_made_up_for(tmp_path, staleness):
+    whole = generating_gang(tmp_path / "whole", staleness)
+    whole.run()
+    gang = generating_gang(tmp_path / "killed", staleness)
+
+    def fail_after_the_commit(what, worker, step):
+        """Worker 1 validates step 0, and then step 2."""
+        if (what, worker) == ("validate", 1) and gang.steps:
+            wait_for(lambda: gang.checkpoints == (2,))
+            raise BadData("wrong")
+
+    failed = gang.run(fail_after_the_commit)
+    assert isinstance(failed[1].error, BadData) and gang.checkpoints == (2,) and gang.steps == [0, 1]
+    resumed = gang.run()
+    assert last_step(resumed) == STEPS and gang.story == whole.story
+    assert scores(gang)[4] == learnt_by(4)
+
+
+def test_a_job_that_ends_where_it_was_committed_does_not_wait_for_what_it_owes(tmp_path):
+    gang = generating_gang(tmp_path, 1)
+
+    def fail_after_the_commit(what, worker, step):
+        if (what, worker) == ("validate", 1) and gang.steps:
+            wait_for(lambda: gang.checkpoints == (2,))
+            raise BadData("wrong")
+
+    gang.run(fail_after_the_commit)
+    gang.plan = gang_plan(staleness=1, stop={"steps": 2}, validation={"everySteps": 2})
+    assert {one.words.cause for one in gang.run()} == {"already finished"}

@@ -20,7 +20,8 @@ def check_transport(subject: Subject) -> Iterator[Problem]:
     if asked == "InProcess" and apart:
         source, target = apart[0]
         message = f"group {source} trains what group {target} generates with, and their workers share no process"
-        yield problem(path, asked, message, "Write Auto, DataBuffer or Collective, or do both in one group.")
+        others = "Auto or DataBuffer" if subject.spec.rollout.max_staleness else "Auto, DataBuffer or Collective"
+        yield problem(path, asked, message, f"Write {others}, or do both in one group.")
     if asked in ("DataBuffer", "Collective") and edges and not apart:
         message = f"the workers of group {edges[0][0]} train and generate, so that weights go nowhere"
         yield problem(path, asked, message, "Write Auto or InProcess, or generate in a group of its own.")
@@ -53,8 +54,8 @@ def check_staleness(subject: Subject) -> Iterator[Problem]:
         delta = spec.weight_sync.delta.model_dump(by_alias=True)
         yield problem("spec.weightSync.delta", delta, message, "Leave it out, or write rollout.maxStaleness 0.")
     if spec.stop.steps <= staleness:
-        message = f"the job ends after {spec.stop.steps} steps, all of which would be drawn with the first weights"
-        yield problem(path, staleness, message, f"Write less than {spec.stop.steps}, or more stop.steps.")
+        message = f"the job ends with step {spec.stop.steps}, and all its steps would be drawn with the first weights"
+        yield problem(path, staleness, message, f"Write at most {spec.stop.steps - 1}, or more stop.steps.")
 
 
 def check_lease_rows(subject: Subject) -> Iterator[Problem]:

@@ -31,11 +31,6 @@ class Background:
             self._work.result()
 
     @property
-    def is_busy(self) -> bool:
-        """Whether something is under way."""
-        return self._work is not None and not self._work.done()
-
-    @property
     def error(self) -> BaseException | None:
         """What it broke by, as far as that is known."""
         return self._work.exception() if self._work is not None and self._work.done() else None

@@ -65,12 +65,13 @@ def require_versions(checkpoint: StoragePath, step: int, spec: RLJobSpec) -> Non
     wanted = versions_in_flight(spec, step)
     for policy in spec.policies:
         kept = tuple(kept_versions(checkpoint, policy))
-        if (not wanted and kept) or set(wanted) - set(kept):
+        if wanted != kept:
             staleness = spec.rollout.max_staleness
             raise InvalidJob(
                 f"the checkpoint of step {step} keeps {version_words(kept)} of {policy}, and with rollout.maxStaleness "
-                f"{staleness} the steps after it are drawn with {version_words(wanted)} besides its own: set "
-                "maxStaleness to what it was, or write checkpoint.versions: Redraw to draw those steps anew"
+                f"{staleness} the steps after it are drawn with {version_words(wanted)} besides its own: it is of a "
+                "job with another maxStaleness, or with checkpoint.versions: Redraw. Set both to what they were, or "
+                "write Redraw to draw those steps anew"
             )
 
 

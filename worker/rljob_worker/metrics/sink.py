@@ -63,6 +63,11 @@ class RunFiles:
         for tracker in self._trackers:
             tracker.log(step, points, shown)
 
+    def metric(self, name: str, first: int, last: int) -> dict[int, float]:
+        """What is written down of a metric, by step from `first` to `last`."""
+        records = (record for record in records_in(self._run_dir / METRICS) if first <= record["step"] <= last)
+        return {record["step"]: record[name] for record in records if record.get(name) is not None}
+
     def hold_report(self, step: int, report: bytes) -> None:
         """Keep the merged report of a step, whose checkpoint may be committed, until its validation is there, too."""
         with line_file_errors(self._held):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -51,8 +51,6 @@ class Checkpoints:
     """As `weights_to_load` has it."""
     writing: Background = field(default_factory=lambda: Background("checkpoint"))
     """Writing of the checkpoint before."""
-    _versions: list[int] = field(default_factory=list)
-    """Those of which it was begun."""
 
     def restore(self, opening: Opening) -> GroupState:
         """Load engines and stages; or the weights of another run when this one begins."""
@@ -90,23 +88,30 @@ class Checkpoints:
         for version in versions_in_flight(spec, opening.step):
             yield version, partial(read_part, checkpoint, version)
 
-    @property
-    def versions_being_written(self) -> list[int]:
-        """Versions that must stay where they are until the checkpoint is written."""
-        return self._versions if self.writing.is_busy else []
-
-    def save(self, step: int, active_seconds: float, versions: Sequence[HeldVersion] = ()) -> None:
-        """Copy this rank's part of the checkpoint of `step` and begin to write it. versions: that it keeps. Raises
-        StorageError where the one before could not be written."""
+    def save(
+        self,
+        step: int,
+        active_seconds: float,
+        versions: Sequence[HeldVersion] = (),
+        written: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Copy this rank's part of the checkpoint of `step` and begin to write it. versions: that it keeps, which stay
+        as they are until `written` is called. Raises StorageError where the one before could not be written."""
         self.writing.wait()
-        self._versions[:] = {held.version for held in versions}
         kept = [KeptVersion(held.model, held.version, held.source, chunks_of(held)) for held in versions]
         environment = self.environment
         stages = {plan.name: stage.state() for plan, stage in self.schedule if isinstance(stage, StatefulStage)}
         state = GroupState(stages, self.data.fingerprint, active_seconds, listing_to_json(self.data.files))
         part = RankPart.copy(self.trainable, state.to_json(), self._held_rows(), kept)
         files = RankFiles(environment.home, environment.owner, environment.group, environment.rank)
-        self.writing.start(partial(files.write, step, part))
+
+        def write() -> None:
+            try:
+                files.write(step, part)
+            finally:
+                written()
+
+        self.writing.start(write)
 
     def _held_rows(self) -> Iterator[StageRows]:
         """Rows that stages hold; of tensor-parallel peers one writes."""

@@ -9,6 +9,7 @@ waited for. What a verdict says (`decide`) and what the end of a step consists o
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
 from typing import Protocol
@@ -51,6 +52,9 @@ class Opening:
     checkpoint: str | None
     meeting: str = ""
     """Address, `host:port`, of the store where workers of several groups meet: that of the lead's world."""
+    last_step: int | None = None
+    """Where the job ends by a verdict that an earlier attempt has reached, and why."""
+    cause: str = ""
     owes_validation: bool = False
     """Whether the step is still to be validated: its checkpoint was committed before that was done."""
 
@@ -125,6 +129,31 @@ def next_verdict(
     if stop.active_seconds is not None and active_seconds > stop.active_seconds:
         return Verdict(governed, cause=f"active for {active_seconds:.0f} s")
     return Verdict()
+
+
+def verdict_before(step: int, rewards: Mapping[int, float], *, stop: StopSpec, delay: int) -> Verdict:
+    """The verdict on `step`, where an attempt goes on, as far as metrics tell.
+
+    Verdicts on the last `delay` steps govern steps that are still to come. Requests to stop have been granted.
+    rewards: what `stop.rewardAbove` looks at, by step.
+    """
+    verdict = Verdict()
+    for judged in range(max(0, step - delay + 1), step + 1):
+        verdict = next_verdict(
+            judged,
+            verdict,
+            stop=stop,
+            delay=delay,
+            stop_requested=False,
+            reward=rewards.get(judged),
+            active_seconds=0.0,
+        )
+    return verdict
+
+
+def reward_name(spec: RLJobSpec) -> str:
+    """The metric that `stop.rewardAbove` looks at."""
+    return "validation/accuracy" if spec.data.validation else "reward/mean"
 
 
 def governing(step: int, *, delay: int, first: int) -> int | None:

@@ -55,7 +55,7 @@ class Worker:
     profiler: Profiler
     status: StatusPoster
     first_reported: int = 0
-    """The first step that this attempt reports: 0 where it validates before the first step."""
+    """The first step on which this attempt hears a verdict: 0 where it validates before the first step."""
     version: int = -1
     """Version of the weights that this rank took last; -1 in a group that keeps pace with training."""
 
@@ -82,7 +82,7 @@ class Worker:
         else:
             self.send_kept_versions(opening)
             self.sync_weights(done)
-        self.first_reported = done + 1
+        self.first_reported = done if opening.owes_validation else done + 1
         if done == 0 and self.plan.spec.data.validation:
             self.first_reported = 0
             self.figures.add_report(self.validate())
@@ -165,8 +165,7 @@ class Worker:
         """The weights that `step` left behind, to the engines that sample with them. Where that is this process it
         generates next, and its engine may take memory for its copy already."""
         spec = self.plan.spec
-        coming = (generating_version(spec, step + ahead) for ahead in range(1, self.plan.staleness + 1))
-        keep = {*coming, *self.checkpoints.versions_being_written}
+        keep = {generating_version(spec, step + ahead) for ahead in range(1, self.plan.staleness + 1)}
         with self.figures.watched("weights"):
             if self.resources.rollout_engines:
                 begin_generation(self.resources.train_engines.values())
@@ -181,8 +180,9 @@ class Worker:
 
     def take_weights(self, trained: int) -> None:
         """As a generator: the weights that a training step left behind, unless this rank has them."""
-        oldest = self.opening.step if self.plan.spec.checkpoint.versions == "Redraw" else 0
-        version = max(oldest, policy_version(self.plan.spec, trained))
+        spec = self.plan.spec
+        oldest = policy_version(spec, self.opening.step) if spec.checkpoint.versions == "Redraw" else 0
+        version = max(oldest, policy_version(spec, trained))
         if version != self.version:
             self.version = version
             with self.figures.watched("weights"):
@@ -221,7 +221,7 @@ class Worker:
 
     def await_end(self, step: int) -> StepEnd:
         """How the step ends, by the verdict that governs it: that on an earlier one, which is normally there."""
-        verdict = Verdict()
+        verdict = Verdict(self.opening.last_step, cause=self.opening.cause)
         governor = governing(step, delay=self.plan.verdict_delay, first=self.first_reported)
         if governor is not None:
             verdict = self.await_verdict(governor)
@@ -251,7 +251,8 @@ class Worker:
         spec = self.plan.spec
         versions = versions_in_flight(spec, step) if spec.checkpoint.versions == "Keep" else ()
         with self.figures.outside_of_steps(), self.figures.timed("checkpoint"):
-            self.checkpoints.save(step, self.control.active_seconds, self.weights.held(versions))
+            pinned = self.weights.pin(versions)
+            self.checkpoints.save(step, self.control.active_seconds, pinned, written=self.weights.unpin)
 
     def await_written(self) -> None:
         """Until nothing is left to be written of the checkpoint before. Raises StorageError."""

@@ -143,10 +143,13 @@ class Sample:
         return Batch.concat(parts or [self._draw(np.empty(0, np.int64), first, context).batch])
 
     def _keep_surplus(self, assembly: Assembly, held: Batch, step: int) -> Scalars:
-        """Hold back what is too much if the step leaves the policy as it is, or if batches are off-policy anyway."""
+        """Hold back what is too much if the step leaves the policy as it is; or, where batches are off-policy anyway,
+        what is of this step: it is used in the next one or not at all, and is one version older then."""
+        surplus, is_old = assembly.surplus, np.isin(assembly.surplus, self._carried)
         self._next_number = assembly.next_number
-        keeps = is_warm_up(self._spec, step) or self._spec.rollout.max_staleness > 0
-        self._carried = assembly.surplus if keeps else assembly.surplus[:0]
+        if not is_warm_up(self._spec, step):
+            surplus = surplus[~is_old] if self._spec.rollout.max_staleness > 0 else surplus[:0]
+        self._carried = surplus
         self._rows = [held.take(np.flatnonzero(np.isin(held.group_ids, self._carried)))]
         return {
             "sampling/groups_carried_on": mean(len(self._carried)),

@@ -172,9 +172,9 @@ class Supervisor:
         self._record.change(phase="Stopping")
         if gang is not None and has_written:
             self._stop_deadline = time.monotonic() + stop_seconds(self._launch.plan)
-            self._record.say(
-                "stopping after this step or the next, with a checkpoint; once more stops now, without one"
-            )
+            delay = self._launch.plan.verdict_delay
+            when = "this step or the next" if delay == 1 else f"at most {delay} more steps"
+            self._record.say(f"stopping after {when}, with a checkpoint; once more stops now, without one")
             gang.stop()
         else:
             self._stop_deadline = time.monotonic()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 import warnings
 from collections.abc import Collection, Generator, Iterable, Iterator, Sequence
@@ -76,23 +77,42 @@ class _End:
 
 @dataclass(frozen=True)
 class BufferSource(_End):
-    """Sends versions into the store of its host."""
+    """Sends versions into the store of its host. Those that a checkpoint is written of are pinned meanwhile, by the
+    thread that writes it."""
 
     _held: dict[int, list[BufferChunk]] = field(default_factory=dict)
     """By version: what lies in the store."""
+    _keep: set[int] = field(default_factory=set)
+    """What receivers may still ask for."""
+    _pinned: set[int] = field(default_factory=set)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @contextmanager
     def sending(self, version: int, keep: Collection[int] = ()) -> Iterator[_Out]:
-        for old in self._held.keys() - set(keep):
-            del self._held[old]
-            self.buffer.release_version(old, self.edge)
-        chunks = self._held.setdefault(version, [])
+        with self._lock:
+            self._keep.clear()
+            self._keep.update([version, *keep])
+            self._release_others()
+            chunks = self._held.setdefault(version, [])
         with self.buffer.sending(version, self.edge) as stream:
             yield _Out(stream, chunks)
 
-    def held(self, version: int) -> Sequence[Received]:
-        """The chunks of a version that is kept; they hold until another version is sent that does not keep it."""
-        return self._held[version]
+    def pin(self, version: int) -> Sequence[Received]:
+        """The chunks of a version that is held; they stay until `unpin`."""
+        with self._lock:
+            self._pinned.add(version)
+            return self._held[version]
+
+    def unpin(self) -> None:
+        """All that is pinned: a version that is being sent may wait for its room."""
+        with self._lock:
+            self._pinned.clear()
+            self._release_others()
+
+    def _release_others(self) -> None:
+        for old in self._held.keys() - self._keep - self._pinned:
+            del self._held[old]
+            self.buffer.release_version(old, self.edge)
 
 
 @dataclass(frozen=True)

@@ -62,20 +62,29 @@ class WeightSync:
 
     def sync(self, version: int, keep: Collection[int] = ()) -> Scalars:
         """Send, receive or copy every policy's weights as `version`, which is newer than the one before. keep: versions
-        before it that may still be asked for, or that a checkpoint is written of."""
+        before it that may still be asked for."""
         started = time.perf_counter()
         done = merge_all([endpoint.sync(version, keep) for endpoint in self.endpoints])
         return done | {"time/weight_sync_seconds": mean(time.perf_counter() - started)}
 
-    def held(self, versions: Iterable[int]) -> list[HeldVersion]:
-        """What the store of this host has of versions that the last `sync` kept, of what this rank has sent."""
-        sources = [endpoint for endpoint in self.endpoints if isinstance(endpoint, SourceEndpoint)]
+    def pin(self, versions: Iterable[int]) -> list[HeldVersion]:
+        """What the store of this host has of versions that the last `sync` kept, of what this rank has sent. It stays
+        where it is until `unpin`."""
         return [
-            HeldVersion(source.model, version, source.number, source.sender.held(version))
+            HeldVersion(source.model, version, source.number, sender.pin(version))
             for version in versions
-            for source in sources
-            if isinstance(source.sender, BufferSource)
+            for source, sender in self._stores()
         ]
+
+    def unpin(self) -> None:
+        """Let go of it, unless generators may still ask for it. Any thread may call this."""
+        for _, sender in self._stores():
+            sender.unpin()
+
+    def _stores(self) -> Iterator[tuple[SourceEndpoint, BufferSource]]:
+        for endpoint in self.endpoints:
+            if isinstance(endpoint, SourceEndpoint) and isinstance(endpoint.sender, BufferSource):
+                yield endpoint, endpoint.sender
 
     def send_again(self, version: int, keep: Collection[int], part: KeptPart) -> None:
         """Send a version of an earlier attempt."""

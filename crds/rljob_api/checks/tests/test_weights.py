@@ -69,8 +69,8 @@ def test_leases_are_taken_where_generation_has_workers_of_its_own():
 def test_a_job_has_more_steps_than_it_may_be_ahead():
     assert problems(*TWO_GROUPS, "rollout.maxStaleness=2", "stop.steps=3") == []
     (problem,) = problems(*TWO_GROUPS, "rollout.maxStaleness=2", "stop.steps=2")
-    assert problem.message == "the job ends after 2 steps, all of which would be drawn with the first weights"
-    assert problem.fix == "Write less than 2, or more stop.steps."
+    assert problem.message == "the job ends with step 2, and all its steps would be drawn with the first weights"
+    assert problem.fix == "Write at most 1, or more stop.steps."
 
 
 def test_only_what_changed_is_sent_where_anything_is():

@@ -11,7 +11,7 @@ from rljob_api.v1alpha1 import RLJobSpec
 from rljob_worker.checkpoint.background import Background
 from rljob_worker.checkpoint.writer import Committer
 from rljob_worker.metrics.report import StepReport
-from rljob_worker.runtime.control import StepEnd, Verdict, end_of, next_verdict
+from rljob_worker.runtime.control import StepEnd, Verdict, end_of, next_verdict, reward_name
 from rljob_worker.runtime.figures import merged
 from rljob_worker.runtime.lead.recorder import Recorder, score_of
 
@@ -81,11 +81,13 @@ class StepJudge:
         if step in self.spec.training.profile.steps:
             self.write_timeline(step)
 
-    def validated_late(self, step: int, validation: StepReport) -> None:
-        """The validation that an earlier attempt owed to the step where this one goes on."""
+    def validated_late(self, step: int, validation: StepReport, announce: Callable[[int, Verdict], None]) -> None:
+        """The validation that an earlier attempt owed to the step where this one goes on, and the verdict on it."""
         held = self.recorder.held(step)
         assert held is not None, f"nothing is known of step {step}"
         metrics = self.recorder.record(step, merged(held, validation))
+        self.verdict = self._decide(step, metrics)
+        announce(step, self.verdict)
         self._score(step, score_of(metrics))
 
     def _end(self, step: int) -> StepEnd:
@@ -106,7 +108,7 @@ class StepJudge:
             stop=self.spec.stop,
             delay=self.delay,
             stop_requested=self.stop_requested(),
-            reward=metrics.get("validation/accuracy" if self.spec.data.validation else "reward/mean"),
+            reward=metrics.get(reward_name(self.spec)),
             active_seconds=self.recorder.active_seconds,
         )
 

@@ -22,7 +22,7 @@ from rljob_worker.metrics.reporter import Reporter
 from rljob_worker.metrics.sink import RunFiles
 from rljob_worker.run_page.page import write_page
 from rljob_worker.rundir.directory import REPORT as REPORT_PAGE
-from rljob_worker.runtime.control import ControlChannel, Opening, Verdict, said
+from rljob_worker.runtime.control import ControlChannel, Opening, Verdict, reward_name, said, verdict_before
 from rljob_worker.runtime.figures import merged
 from rljob_worker.runtime.lead.judge import StepJudge
 from rljob_worker.runtime.lead.opening import open_run
@@ -101,7 +101,7 @@ class Lead:
             if self._opening.owes_validation:
                 validation = self._validation(self._opening.step)
                 with self._writing:
-                    self.judge.validated_late(self._opening.step, validation)
+                    self.judge.validated_late(self._opening.step, validation, self._announce)
             while (step := self._reported.get()) is not None and not self.left:
                 # asked for once the lead itself has reported: only from then on is anybody late
                 report = report_from_bytes(self._channel.collect(step))
@@ -178,6 +178,9 @@ def build_lead(
         keep_best=spec.checkpoint.keep_best,
         deadline_seconds=spec.data_buffer.deadline_seconds,
     )
+    first_in_force = start.step - plan.verdict_delay + 1
+    rewards = files.metric(reward_name(spec), first_in_force, start.step) if start.step else {}
+    verdict = verdict_before(start.step, rewards, stop=spec.stop, delay=plan.verdict_delay)
     judge = StepJudge(
         spec=spec,
         delay=plan.verdict_delay,
@@ -185,8 +188,12 @@ def build_lead(
         committer=committer,
         keeps_checkpoints=environment.keeps_checkpoints,
         stop_requested=channel.stop_requested,
+        verdict=verdict,
         write_timeline=lambda step: assemble(step_folder(environment.run_dir, step)),
     )
     checkpoint = None if start.checkpoint is None else str(start.checkpoint)
     owes_validation = start.step < spec.stop.steps and files.held_report(start.step) is not None
-    return Lead(channel, ordinal, Opening(start.step, checkpoint, meeting, owes_validation), judge)
+    opening = Opening(
+        start.step, checkpoint, meeting, verdict.last_step, verdict.cause, owes_validation=owes_validation
+    )
+    return Lead(channel, ordinal, opening, judge)

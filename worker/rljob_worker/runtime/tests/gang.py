@@ -104,7 +104,10 @@ class Weights:
     def pass_over(self, version):
         self._end.await_published(self._published, version, self._trainers)
 
-    def held(self, versions):
+    def unpin(self):
+        """There is nothing to let go of."""
+
+    def pin(self, versions):
         if self._trainers is not None:
             return []
         assert self._kept >= set(versions), f"{self._kept} are kept, not all of {versions}"
@@ -134,9 +137,9 @@ class NotedCheckpoints(Checkpoints):
 
     moment: Moment = field(default=lambda *_: None)
 
-    def save(self, step, active_seconds, versions=()):
+    def save(self, step, active_seconds, versions=(), written=lambda: None):
         self.moment("save", self.environment.ordinal, step)
-        super().save(step, active_seconds, versions)
+        super().save(step, active_seconds, versions, written)
 
 
 @dataclass

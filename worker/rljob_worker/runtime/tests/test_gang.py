@@ -397,8 +397,8 @@ def test_a_checkpoint_of_another_staleness_is_refused_by_name(tmp_path):
     error = ahead.run()[0].error
     assert isinstance(error, InvalidJob) and str(error) == (
         "the checkpoint of step 3 keeps versions 1, 2 of actor, and with rollout.maxStaleness 0 the steps after it are "
-        "drawn with no version besides its own: set maxStaleness to what it was, or write checkpoint.versions: Redraw "
-        "to draw those steps anew"
+        "drawn with no version besides its own: it is of a job with another maxStaleness, or with checkpoint.versions: "
+        "Redraw. Set both to what they were, or write Redraw to draw those steps anew"
     )
     assert "keeps no version of actor, and with rollout.maxStaleness 1 the steps after it are drawn with version 2" in (
         str(apace.run()[0].error)
@@ -465,3 +465,31 @@ def test_a_job_that_ends_where_it_was_committed_does_not_wait_for_what_it_owes(t
     gang.run(fail_after_the_commit)
     gang.plan = gang_plan(staleness=1, stop={"steps": 2}, validation={"everySteps": 2})
     assert {one.words.cause for one in gang.run()} == {"already finished"}
+
+
+@pytest.mark.parametrize("staleness", [0, 1, 2])
+@pytest.mark.parametrize(
+    "data", [{"train": [{"path": "some/data"}], "batchSize": 3}, None], ids=["reward", "validation"]
+)
+def test_a_verdict_that_is_on_its_way_when_an_attempt_is_killed_still_holds(tmp_path, staleness, data):
+    """Rewards are 2.34, 2.37 in steps 1, 2; what is validated has learnt 0.1, 0.3. Either is enough in step 2."""
+    data = data or {"train": [{"path": "some/data"}], "validation": [{"path": "more/data"}], "batchSize": 3}
+    above = 0.2 if "validation" in data else 2.36
+    stop = {"steps": 20, "rewardAbove": above}
+    spec = {"stop": stop, "data": data, "checkpoint": {"everySteps": 1, "keepLast": 9}, "staleness": staleness}
+    spec |= {"validation": {"everySteps": 2}} if "validation" in data else {}
+    whole, killed = new_gang(tmp_path / "whole", **spec), new_gang(tmp_path / "killed", **spec)
+    assert last_step(whole.run()) == 2 + staleness + 1
+
+    def fail_in_step_3(what, worker, step):
+        if (what, worker, step) == ("stage", 0, 3):
+            wait_for(lambda: gang_has(killed, 2))
+            raise BadData("wrong")
+
+    assert isinstance(killed.run(fail_in_step_3)[0].error, BadData)
+    assert last_step(killed.run()) == 2 + staleness + 1 and killed.story == whole.story
+
+
+def gang_has(gang, step):
+    """Whether the checkpoint of a step is committed, and its line written."""
+    return step in gang.checkpoints and step in gang.steps

@@ -111,7 +111,6 @@ def test_weights_come_where_optimizers_sleep():
     weights = SimpleNamespace(sync=lambda version, keep: synced.append(training.slept) or {})
     for rollout in ({}, {"actor": Holding(cache=0, weights=0)}):
         worker = a_worker({"actor": training}, rollout, weights=weights)
-        worker.checkpoints = SimpleNamespace(versions_being_written=[])
         worker.sync_weights(1)
     assert synced == [0, 1]  # who only trains goes on to do so
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
-from itertools import chain, pairwise
+from collections.abc import Callable, Iterator, Sequence
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -26,6 +26,9 @@ from rljob_worker.stages.rollout import asked_batch, rollout_batch, rows_of_grou
 PIECE_ROWS = 1024
 """Rows that a rank answers and judges at once, or those of one prompt: its memory and its cache of keys and values do
 not grow with the data set."""
+
+TakePiece = Callable[[int], int | None]
+"""The next of so many pieces for this rank, by number; None when all are taken."""
 
 SHOWN_PROMPTS, SHOWN_SAMPLES = 2, 4
 """Prompts of a rank, and responses to each, that are there to look at."""
@@ -52,12 +55,12 @@ class Validation:
         self._spec, self._sampling = spec, validation_sampling(spec, policy)
         self._num_samples = spec.validation.samples_per_prompt
 
-    def run(self) -> tuple[Scalars, list[dict[str, Any]]]:
-        """Accuracy overall and per source; a few rows to look at."""
+    def run(self, take: TakePiece | None = None) -> tuple[Scalars, list[dict[str, Any]]]:
+        """Accuracy overall and per source; a few rows to look at. take: where ranks lease pieces; rows to look at are
+        of the first piece then, whoever has it."""
         started = time.perf_counter()
         metrics, shown = list[Scalars](), list[dict[str, Any]]()
-        for piece, after in pairwise(chain(self._pieces(), [None])):
-            assert piece is not None
+        for piece, after in self._pieces() if take is None else self._leased_pieces(take):
             prompts = self._dataset.fetch(piece)
             if after is not None:
                 self._dataset.read_ahead(after)
@@ -71,22 +74,48 @@ class Validation:
             if self._rewards is not None:
                 result, rows = self._judged(self._rewards, rollout_batch(asked, responses, self._engine.version))
                 metrics, shown = [*metrics, result], shown or rows
+        if take is not None:
+            shown = [row for row in shown if row["row_id"] < self._piece_size * self._num_samples]
         seconds = {"time/validation_seconds": mean(time.perf_counter() - started)}
-        return merge_all([*metrics, seconds], exactly=self._spec.rollout.lease_rows is not None), shown
+        return merge_all([*metrics, seconds], exactly=self._cuts_alike or take is not None), shown
 
-    def _pieces(self) -> Iterator[np.ndarray]:
-        """Ordinals of this rank's prompts, at least one piece: a rank of no prompts says that it has none. With
-        `rollout.leaseRows` pieces are the same for any number of ranks, and ranks have them in turn."""
-        num_prompts, lease_rows = len(self._dataset), self._spec.rollout.lease_rows
-        if lease_rows is None:
+    def _pieces(self) -> Iterator[tuple[np.ndarray, np.ndarray | None]]:
+        """Ordinals of this rank's prompts, piece by piece, and of the next piece. At least one piece: a rank of no
+        prompts says that it has none. With `rollout.leaseRows` pieces are the same for any number of ranks, and ranks
+        have them in turn."""
+        num_prompts, size = len(self._dataset), self._piece_size
+        if not self._cuts_alike:
             share, size = range(self._dp_rank, num_prompts, self._dp_size), max(1, PIECE_ROWS // self._num_samples)
             starts = range(0, max(1, len(share)), size)
         else:
-            share, size = range(num_prompts), -(-min(lease_rows, PIECE_ROWS) // self._num_samples)
+            share = range(num_prompts)
             starts = range(self._dp_rank * size, max(1, num_prompts), self._dp_size * size)
             starts = starts or range(num_prompts, num_prompts + 1)
-        for first in starts:
-            yield np.array(share[first : first + size], np.int64)
+        pieces = [np.array(share[first : first + size], np.int64) for first in starts]
+        return zip_longest(pieces, pieces[1:])
+
+    def _leased_pieces(self, take: TakePiece) -> Iterator[tuple[np.ndarray, None]]:
+        """Ordinals of the pieces that this rank takes, each once the one before is done, or an empty piece where it
+        takes none. Which one comes next is not known."""
+        num_prompts, size, has_any = len(self._dataset), self._piece_size, False
+        while (piece := take(-(-num_prompts // size))) is not None:
+            has_any = True
+            yield np.arange(piece * size, min((piece + 1) * size, num_prompts)), None
+        if not has_any:
+            yield np.empty(0, np.int64), None
+
+    @property
+    def _cuts_alike(self) -> bool:
+        """Whether pieces are the same for any number of ranks."""
+        return self._spec.rollout.lease_rows is not None
+
+    @property
+    def _piece_size(self) -> int:
+        """Prompts of a piece: of as many rows as the job's leases have, or else one piece for each rank at least."""
+        lease_rows = self._spec.rollout.lease_rows
+        if lease_rows is not None:
+            return -(-min(lease_rows, PIECE_ROWS) // self._num_samples)
+        return max(1, min(PIECE_ROWS // self._num_samples, -(-len(self._dataset) // self._dp_size)))
 
     def _judged(self, rewards: RewardRunner, batch: Batch) -> tuple[Scalars, list[dict[str, Any]]]:
         """What was right of rows whose rewards were begun, and the first of them."""

@@ -29,7 +29,8 @@ from rljob_worker.runtime.profiling.profiler import Profiler
 from rljob_worker.runtime.setup.environment import WorkerEnvironment
 from rljob_worker.runtime.setup.resources import GENERATING
 from rljob_worker.runtime.status import StatusPoster
-from rljob_worker.runtime.validation import Validation
+from rljob_worker.runtime.validation import TakePiece, Validation
+from rljob_worker.stages.draw_assignment import VALIDATION_ROUND, take_lease
 from rljob_worker.stages.stage import Resources, Stage, StageContext
 from rljob_worker.stages.token_samples import token_samples
 from rljob_worker.weights.sync import WeightSync
@@ -85,7 +86,7 @@ class Worker:
         self.first_reported = done if opening.owes_validation else done + 1
         if done == 0 and self.plan.spec.data.validation:
             self.first_reported = 0
-            self.figures.add_report(self.validate())
+            self.figures.add_report(self.validate(0))
             self.report(0)
         self.begin()
         step, end = done, StepEnd()
@@ -159,7 +160,7 @@ class Worker:
         if end.syncs and policy_version(self.plan.spec, step) == step:
             self.sync_weights(step)
         if end.validates:
-            self.figures.add_report(self.validate())
+            self.figures.add_report(self.validate(step))
 
     def sync_weights(self, step: int) -> None:
         """The weights that `step` left behind, to the engines that sample with them. Where that is this process it
@@ -215,7 +216,7 @@ class Worker:
 
     def report_validation(self, step: int) -> None:
         """As a generator: this rank's share of the validation of a step that was reported before."""
-        self.control.report(step, self.validate(), VALIDATION)
+        self.control.report(step, self.validate(step), VALIDATION)
 
     # ---- the end of a step
 
@@ -232,16 +233,29 @@ class Worker:
         with self.figures.timed("verdict_wait"):
             return self.control.verdict(step)
 
-    def validate(self) -> StepReport:
-        """This rank's share of a validation. Ranks that do not generate have none, and wait for no one."""
+    def validate(self, step: int) -> StepReport:
+        """This rank's share of the validation of a training step. Ranks that do not generate have none, and wait for no
+        one."""
         result = StepReport()
         if not self.validations:
             return result
         with self.figures.outside_of_steps(), self.figures.watched("validation"):
             begin_generation(self.resources.train_engines.values())
             for policy, validation in self.validations.items():
-                result = merged(result, report_of(*validation.run(), self.plan.label_of(policy)))
+                share = validation.run(self._take_piece(policy, step))
+                result = merged(result, report_of(*share, self.plan.label_of(policy)))
         return result
+
+    def _take_piece(self, policy: str, step: int) -> TakePiece | None:
+        """Where generators are ahead of training and take leases, they lease a validation, too: under the generation
+        step that it precedes."""
+        if not self.lag:
+            return None
+        stage = next(plan for plan, _ in self.schedule if plan.run in GENERATING and policy in plan.models)
+        if not self.plan.is_leased(stage):
+            return None
+        copy, leases = self.resources.meshes[stage.mesh], self.client.leases(stage.name)
+        return partial(take_lease, copy, leases, step + self.lag + 1, VALIDATION_ROUND)
 
     def save(self, step: int) -> None:
         """This rank's part of a checkpoint. It is written while the next steps run, and the lead commits it once every

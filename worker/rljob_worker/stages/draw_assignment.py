@@ -18,7 +18,7 @@ from rljob_worker.metrics.scalars import Scalars, merge_all
 from rljob_worker.stages.assembly import Int64, share_of_rank
 
 if TYPE_CHECKING:
-    from rljob_worker.stages.stage import StageContext
+    from rljob_worker.stages.stage import Copy, StageContext
 
 LEASE_ROWS = 256
 """Without `rollout.leaseRows` a lease has about this many rows at most: as many as an engine decodes together with
@@ -26,6 +26,9 @@ profit. More leases than ranks let a fast one draw more, but each ends with its 
 awaited the rank does little else."""
 
 NONE_LEFT = -1.0
+
+VALIDATION_ROUND = -1
+"""Number of the round in which a validation is leased that precedes a generation step."""
 
 
 class LeaseProtocol(Protocol):
@@ -135,9 +138,15 @@ class Leased:
         return min(num_groups, num_leases_of(num_rows, self.context.dp_size, job.rollout.lease_rows))
 
     def _take(self, number: int, num_leases: int) -> int | None:
-        def work() -> tuple[np.ndarray, None]:
-            lease = self.leases.take(self.context.step, number, num_leases)
-            return np.array([NONE_LEFT if lease is None else lease], np.float64), None
+        return take_lease(self.context.copy, self.leases, self.context.step, number, num_leases)
 
-        (result, _) = self.context.copy.from_leader((1,), work)
-        return None if result[0] == NONE_LEFT else int(result[0])
+
+def take_lease(copy: Copy, leases: LeaseProtocol, step: int, number: int, num_leases: int) -> int | None:
+    """The next lease of a round, for all ranks of a copy alike; None when all are taken."""
+
+    def work() -> tuple[np.ndarray, None]:
+        lease = leases.take(step, number, num_leases)
+        return np.array([NONE_LEFT if lease is None else lease], np.float64), None
+
+    (result, _) = copy.from_leader((1,), work)
+    return None if result[0] == NONE_LEFT else int(result[0])

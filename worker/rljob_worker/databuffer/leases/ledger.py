@@ -39,8 +39,8 @@ class Ledger:
 
     def is_open(self, step: int) -> bool:
         """Whether leases of a step may be taken: not before batch `step` - staleness - 2 was acknowledged."""
-        if self._first is None:
-            self._first = step
+        # a validation is asked for under the step that it precedes, perhaps some steps ahead
+        self._first = step if self._first is None else min(self._first, step)
         return step - self._lag < max(self._first, self._acknowledged + 1)
 
     def acknowledge(self, step: int) -> None:

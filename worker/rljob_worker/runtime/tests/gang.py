@@ -126,7 +126,7 @@ class Validation:
     def __init__(self, accuracy, ordinal, moment):
         self._accuracy, self._ordinal, self._moment = accuracy, ordinal, moment
 
-    def run(self):
+    def run(self, take):
         self._moment("validate", self._ordinal, -1)
         return {"validation/accuracy": mean(self._accuracy())}, []
 
@@ -203,7 +203,9 @@ class Gang:
         )  # fmt: skip
         stage = Learning(number, moment)
         mesh = self.plan.stages[0].mesh
-        schedule = ((SimpleNamespace(name="learn", run="Learn", mesh=mesh), stage),)
+        schedule = (
+            (SimpleNamespace(name="learn", run="Rollout", models=("actor",), mesh=mesh, scatters_rows=False), stage),
+        )
         end = self.channel.end(number)
         if environment.is_lead:
             self._leads.append(build_lead(environment, end, number, Reporter(None)))

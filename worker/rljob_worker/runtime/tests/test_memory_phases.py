@@ -128,7 +128,7 @@ def test_a_worker_makes_room_before_it_generates_and_after():
             seen[self.name] = (training.slept, len(rollout.slept))
             return StageResult(rows)
 
-    def validated() -> tuple[dict[str, Any], list[Any]]:
+    def validated(take: object) -> tuple[dict[str, Any], list[Any]]:
         seen["validation"] = (training.slept, len(rollout.slept))
         return {}, []
 
@@ -138,5 +138,5 @@ def test_a_worker_makes_room_before_it_generates_and_after():
         worker.run_stage(stage, Watched(name), step=1)
     assert seen == {"reference": (0, 0), "rollout": (1, 0), "update": (1, 1)}
     training.num_bytes = 100 * MIB  # awake since the update
-    worker.validate()
+    worker.validate(1)
     assert seen["validation"] == (2, 1)

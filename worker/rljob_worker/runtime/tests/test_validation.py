@@ -83,6 +83,33 @@ def test_pieces_of_the_jobs_leases_are_the_same_for_any_number_of_ranks():
     assert [piece for piece, _ in nothing.fetched] == [[]] and metrics["validation/accuracy"].count == 0
 
 
+def taking(*pieces):
+    """Leases of one rank, which notes how many there are."""
+    left = [*pieces, None]
+    return lambda num_pieces: left.pop(0) if num_pieces == 3 else pytest.fail(f"{num_pieces} pieces")
+
+
+def test_ranks_that_lease_a_validation_show_the_same_whoever_has_what():
+    # 5 prompts for two ranks in three pieces of 2: the second rank has the first two
+    plan = make_plan("workerGroups=[{name: train}, {name: rollout, replicas: 2}]", "rollout.leaseRows=2")
+    fast, slow = SomePrompts(), SomePrompts()
+    metrics, samples = validation(answering_engine(), odd_is_right(), dataset=fast, plan=plan).run(taking(0, 1))
+    others, unseen = validation(answering_engine(), odd_is_right(), 0, slow, plan).run(taking(2))
+    assert [piece for piece, _ in (*fast.fetched, *slow.fetched)] == [[0, 1], [2, 3], [4]]
+    assert [metrics["validation/accuracy"].sum, others["validation/accuracy"].sum] == [2.0, 0.0]
+    assert [sample["row_id"] for sample in samples] == [0, 1] and unseen == []
+    none, _ = validation(answering_engine(), odd_is_right(), plan=plan).run(taking())
+    assert none["validation/accuracy"].count == 0, "a rank that comes late says that it has nothing"
+
+
+def test_without_a_size_of_leases_every_rank_finds_a_piece():
+    dataset = SomePrompts(5)
+    validation(answering_engine(), odd_is_right(), dataset=dataset).run(
+        lambda num: None if dataset.fetched else num - 1
+    )
+    assert [piece for piece, _ in dataset.fetched] == [[3, 4]], "the second of two pieces of at most three"
+
+
 def test_several_responses_to_a_prompt_are_judged_together():
     # prompts 0, 2 and 4 with rows 0 to 3, 8 to 11 and 16 to 19, of which 1, 9, 10 and 19 are right;
     # answers: 3 is right of 2 2 3 2, two 5s are of 4 5 5 4 where 4 comes first, 9 of 6 7 8 9

@@ -90,3 +90,13 @@ def test_outcomes_are_those_of_whoever_drew_a_number():
         merge_outcomes([bytes([0, 2]), bytes([1, 2])])
     with pytest.raises(Malformed, match=r"have \[1, 2\] bytes"):
         merge_outcomes([b"1", b"12"])
+
+
+def test_a_validation_that_is_asked_for_under_a_coming_step_moves_no_step_on():
+    """Staleness 1: step 4 waits for the batch of step 1, though a validation before step 2 was leased first."""
+    (ledger,) = ledgers(1, staleness=1)
+    assert ledger.is_open(2) and ledger.grant(2, -1, 1) == 0
+    assert ledger.is_open(1) and ledger.grant(1, 0, 1) == 0 and ledger.is_open(3)
+    assert not ledger.is_open(4)
+    ledger.acknowledge(1)
+    assert ledger.is_open(4)

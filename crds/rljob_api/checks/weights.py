@@ -39,9 +39,7 @@ def check_staleness(subject: Subject) -> Iterator[Problem]:
     staleness = spec.rollout.max_staleness
     if not staleness:
         return
-    edges = weight_edges(subject.resolution, layouts_of(subject.resolution, subject.placed))
-    trains = {source for source, _ in edges}
-    if both := sorted({target for _, target in edges} & trains):
+    if both := _colocated_groups(subject):
         message = f"the workers of group {both[0]} generate and train, so that neither can be ahead of the other"
         fix = "Write two workerGroups and give Rollout or Sample, and Reward, one that trains nothing; or 0."
         yield problem(path, staleness, message, fix)
@@ -61,13 +59,16 @@ def check_staleness(subject: Subject) -> Iterator[Problem]:
 def check_lease_rows(subject: Subject) -> Iterator[Problem]:
     """Only ranks of a group that trains nothing take leases."""
     lease_rows = subject.spec.rollout.lease_rows
-    edges = weight_edges(subject.resolution, layouts_of(subject.resolution, subject.placed))
-    trains = {source for source, _ in edges}
-    both = sorted({target for _, target in edges} & trains)
-    if lease_rows is not None and both:
+    if lease_rows is not None and (both := _colocated_groups(subject)):
         message = f"the workers of group {both[0]} generate and train, and draw equal parts of a step, not leases"
         fix = "Leave it out, or write two workerGroups and give Rollout or Sample, and Reward, one that trains nothing."
         yield problem("spec.rollout.leaseRows", lease_rows, message, fix)
+
+
+def _colocated_groups(subject: Subject) -> list[str]:
+    """Groups that generate and train, by name."""
+    edges = weight_edges(subject.resolution, layouts_of(subject.resolution, subject.placed))
+    return sorted({source for source, _ in edges} & {target for _, target in edges})
 
 
 def _backends(subject: Subject, apart: list[tuple[str, str]]) -> Iterator[Problem]:

@@ -166,11 +166,10 @@ class Worker:
         """The weights that `step` left behind, to the engines that sample with them. Where that is this process it
         generates next, and its engine may take memory for its copy already."""
         spec = self.plan.spec
-        keep = {generating_version(spec, step + ahead) for ahead in range(1, self.plan.staleness + 1)}
         with self.figures.watched("weights"):
             if self.resources.rollout_engines:
                 begin_generation(self.resources.train_engines.values())
-            self.figures.add(self.weights.sync(policy_version(spec, step), keep))
+            self.figures.add(self.weights.sync(policy_version(spec, step), versions_in_flight(spec, step)))
 
     def send_kept_versions(self, opening: Opening) -> None:
         """Where the job goes on: the versions that the steps in flight are drawn with, from its checkpoint."""
@@ -183,7 +182,7 @@ class Worker:
         """As a generator: the weights that a training step left behind, unless this rank has them."""
         spec = self.plan.spec
         oldest = policy_version(spec, self.opening.step) if spec.checkpoint.versions == "Redraw" else 0
-        version = max(oldest, policy_version(spec, trained))
+        version = generating_version(spec, trained + self.lag + 1, oldest=oldest)
         if version != self.version:
             self.version = version
             with self.figures.watched("weights"):

@@ -11,10 +11,15 @@ from __future__ import annotations
 from rljob_api.v1alpha1 import RLJobSpec
 
 
+def warm_up_steps(spec: RLJobSpec) -> int:
+    """Steps from the first on in which only the critic learns."""
+    critic = spec.algorithm.critic
+    return 0 if critic is None else critic.warmup_steps
+
+
 def is_warm_up(spec: RLJobSpec, step: int) -> bool:
     """Whether only the critic learns in a step (1-based), and the policy stays as it is."""
-    critic = spec.algorithm.critic
-    return critic is not None and step <= critic.warmup_steps
+    return step <= warm_up_steps(spec)
 
 
 def policy_version(spec: RLJobSpec, step: int) -> int:
@@ -24,8 +29,7 @@ def policy_version(spec: RLJobSpec, step: int) -> int:
 
 def num_updates(spec: RLJobSpec, version: int) -> int:
     """Steps that have changed the policy up to a version: by these staleness is counted."""
-    critic = spec.algorithm.critic
-    return max(0, version - (critic.warmup_steps if critic is not None else 0))
+    return max(0, version - warm_up_steps(spec))
 
 
 def generating_version(spec: RLJobSpec, step: int, *, oldest: int = 0) -> int:

@@ -15,7 +15,7 @@ import torch
 
 from rljob_api.catalogue.columns import computes_full_kl
 from rljob_api.planning.plan import StagePlan
-from rljob_api.planning.versions import is_warm_up, policy_version
+from rljob_api.planning.versions import is_warm_up, policy_version, warm_up_steps
 from rljob_api.v1alpha1 import RLJobSpec
 from rljob_api.vocabulary.keys import REFERENCE
 from rljob_worker.algorithms.advantages.estimation import has_reward_kl
@@ -137,9 +137,7 @@ def token_ages(batch: Batch, spec: RLJobSpec, step: int) -> TokenAges | None:
     staleness = spec.rollout.max_staleness
     if staleness == 0 or TOKEN_VERSIONS not in batch:
         return None
-    critic = spec.algorithm.critic
-    first = critic.warmup_steps if critic is not None else 0
-    return TokenAges(newest=policy_version(spec, step - 1), oldest=staleness + 1, first=first)
+    return TokenAges(newest=policy_version(spec, step - 1), oldest=staleness + 1, first=warm_up_steps(spec))
 
 
 def run_updates(

@@ -435,19 +435,24 @@ def test_a_commit_does_not_wait_for_the_validation_of_its_step(tmp_path):
     assert scores(gang) == {step: learnt_by(step) for step in (2, 4, 5)}, "by which the best is kept"
 
 
+def failing_to_validate_step_2(gang):
+    """Worker 1 validates step 0, and ends once step 2 is committed, which it validates next."""
+
+    def fail(what, worker, step):
+        if (what, worker) == ("validate", 1) and gang.steps:
+            wait_for(lambda: gang.checkpoints == (2,))
+            raise BadData("wrong")
+
+    return fail
+
+
 @pytest.mark.parametrize("staleness", [1, 2])
 def test_a_validation_that_a_killed_attempt_owes_is_made_up_for(tmp_path, staleness):
     whole = generating_gang(tmp_path / "whole", staleness)
     whole.run()
     gang = generating_gang(tmp_path / "killed", staleness)
 
-    def fail_after_the_commit(what, worker, step):
-        """Worker 1 validates step 0, and then step 2."""
-        if (what, worker) == ("validate", 1) and gang.steps:
-            wait_for(lambda: gang.checkpoints == (2,))
-            raise BadData("wrong")
-
-    failed = gang.run(fail_after_the_commit)
+    failed = gang.run(failing_to_validate_step_2(gang))
     assert isinstance(failed[1].error, BadData) and gang.checkpoints == (2,) and gang.steps == [0, 1]
     resumed = gang.run()
     assert last_step(resumed) == STEPS and gang.story == whole.story
@@ -457,12 +462,7 @@ def test_a_validation_that_a_killed_attempt_owes_is_made_up_for(tmp_path, stalen
 def test_a_job_that_ends_where_it_was_committed_does_not_wait_for_what_it_owes(tmp_path):
     gang = generating_gang(tmp_path, 1)
 
-    def fail_after_the_commit(what, worker, step):
-        if (what, worker) == ("validate", 1) and gang.steps:
-            wait_for(lambda: gang.checkpoints == (2,))
-            raise BadData("wrong")
-
-    gang.run(fail_after_the_commit)
+    gang.run(failing_to_validate_step_2(gang))
     gang.plan = gang_plan(staleness=1, stop={"steps": 2}, validation={"everySteps": 2})
     assert {one.words.cause for one in gang.run()} == {"already finished"}
 

@@ -37,7 +37,7 @@ def test_killed_worker_is_resumed_and_ends_with_the_same_metrics(jobs: Namespace
     victim.kill(WORKER)
     killed.until("a second attempt", lambda: killed.status.get("attempt") == 2)
     failure = killed.status["lastFailure"]
-    assert (failure["pod"], failure["container"], failure["exitCode"]) == (victim.name, "worker", 137)
+    assert (failure["pod"], failure["container"], failure["exitCode"]) == (victim.name, "worker", 137), failure
     assert failure["attempt"] == 1
     killed.until_succeeded()
     undisturbed.until_succeeded()

@@ -33,6 +33,7 @@ def stage(batch: Any, context: Any) -> dict[str, list[float]]:
     elif fault == "break_vllm":
         _break_vllm(context.step)
     elif fault == "fill_disk":
+        await_commit(context.step - 1)  # it is written while this step runs
         # to a writer a full disk and a file that may not grow are the same: a failed write
         resource.setrlimit(resource.RLIMIT_FSIZE, (FILE_LIMIT_BYTES, resource.RLIM_INFINITY))
     return {"clam" if fault == "misspell" else "calm": [0.0] * len(batch)}

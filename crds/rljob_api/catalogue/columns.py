@@ -148,6 +148,7 @@ def rollout_columns(spec: RLJobSpec, _models: Sequence[str], _trained: bool) -> 
 def reward_columns(spec: RLJobSpec, _models: Sequence[str], _trained: bool) -> Columns:
     of_models = (model_rewards(reward.model) for reward in spec.rewards if reward.model is not None)
     reads = ("prompt_ids", "response_ids", "source", *data_columns(spec), *of_models)
+    reads += ("token_versions",) * (spec.rollout.partial is not None)  # a sample shows where it was carried
     return Columns(reads=reads, writes=("rewards",) + (STEP_REWARDS,) * spreads_rewards(spec))
 
 
@@ -186,9 +187,13 @@ def update_policy_columns(spec: RLJobSpec, _models: Sequence[str], _trained: boo
     reads += ["ref_log_probs"] * (kl_in(spec, "Loss") and not computes_full_kl(spec))
     reads += ["loss_mask"] * spec.algorithm.mask_truncated + [ROW_WEIGHTS] * resamples(spec)
     reads += ["old_log_probs", "rollout_log_probs"] * corrects(spec) + ["token_versions"] * corrects_stale_only(spec)
-    # without a correction they are compared all the same, which metrics report, of tokens of each age: a row has one
-    # version where rollout.weights is Fixed
-    optional = ["old_log_probs", "rollout_log_probs", KEPT] + ["policy_version"] * (spec.rollout.max_staleness > 0)
+    # without a correction they are compared all the same, which metrics report, of tokens of each age; a row that is
+    # not carried has one version
+    optional = ["old_log_probs", "rollout_log_probs", KEPT]
+    if spec.rollout.partial is not None:
+        optional.append("token_versions")
+    elif spec.rollout.max_staleness > 0:
+        optional.append("policy_version")
     optional = [name for name in optional if name not in reads]
     return Columns(reads=tuple(dict.fromkeys(reads)), optional=tuple(optional))
 

@@ -59,6 +59,8 @@ class DeclaredRolloutEngine:
     options: tuple[str, ...] = ()
     """Fields of `rollout.engineOptions` that it has, as Python spells them."""
     refused_options: OptionCheck = takes_all
+    continues: bool = True
+    """Whether a request may bring tokens that its response has already, as `rollout.partial` asks."""
     spreads: bool = False
     """Whether one copy of the model may lie on several workers of a pod: `rollout.parallelism.tensor`."""
     gives_routes: bool = False

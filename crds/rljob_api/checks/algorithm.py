@@ -176,9 +176,11 @@ def check_correction(subject: Subject) -> Iterator[Problem]:
         yield problem(f"{path}.level", correction.level, message, "Write Token, or method: MaskedImportance.")
     if not correction.stale_only:
         return
-    if subject.spec.rollout.max_staleness == 0:
+    rollout = subject.spec.rollout
+    if rollout.max_staleness == 0 and rollout.partial is None:
         message = "with rollout.maxStaleness 0 every token is drawn with the newest weights, so nothing is corrected"
-        yield problem(f"{path}.staleOnly", True, message, "Leave it out, or write rollout.maxStaleness above 0.")
+        fix = "Leave it out, or write rollout.maxStaleness above 0 or rollout.partial."
+        yield problem(f"{path}.staleOnly", True, message, fix)
     if not correction.lower <= 1 <= correction.upper:
         message = "tokens of the newest weights have the ratio 1, which is outside the bounds"
         yield problem(f"{path}.staleOnly", True, message, "Leave it out, or write lower and upper around 1.")

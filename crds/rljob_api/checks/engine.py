@@ -21,6 +21,7 @@ def check_engine(subject: Subject) -> Iterator[Problem]:
     yield from _options(engine, subject)
     yield from _parallelism(engine, spec)
     yield from _routes(engine, spec)
+    yield from _continuing(engine, spec)
     yield from _sampling(engine, spec)
 
 
@@ -48,6 +49,15 @@ def _parallelism(engine: DeclaredRolloutEngine, spec: RLJobSpec) -> Iterator[Pro
         message = f"rollout.engine {engine.name} generates with a whole copy of the model on every worker"
         fix = f"Write 1{_or_another(item for item in _built_in() if item.spreads)}."
         yield problem("spec.rollout.parallelism.tensor", tensor, message, fix)
+
+
+def _continuing(engine: DeclaredRolloutEngine, spec: RLJobSpec) -> Iterator[Problem]:
+    """Whether the engine can go on with a response that an earlier step began."""
+    partial = spec.rollout.partial
+    if partial is not None and not engine.continues:
+        message = f"rollout.engine {engine.name} cannot go on with a response that an earlier step began"
+        fix = f"Leave it out{_or_another(item for item in _built_in() if item.continues)}."
+        yield problem("spec.rollout.partial", partial.model_dump(by_alias=True), message, fix)
 
 
 def _routes(engine: DeclaredRolloutEngine, spec: RLJobSpec) -> Iterator[Problem]:

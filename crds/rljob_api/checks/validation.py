@@ -54,6 +54,7 @@ _CORRECTED = (
     sampling.check_stops,
     engine.check_engine,
     sampling.check_dynamic,
+    sampling.check_partial,
     sampling.check_resampling,
     sampling.check_source,
     options.check_optimizer,

@@ -81,6 +81,11 @@ _REFUSED = {
 }
 """Fields, with everything below them, that must stay; everything else may change."""
 
+_STAYS_OR_STAYS_OUT = {
+    "rollout.partial": "with it responses and groups wait for later steps, which a run without it would never train on",
+}
+"""Fields that are in both or in neither; what is below them may change."""
+
 
 @dataclass(frozen=True)
 class Change:
@@ -106,6 +111,8 @@ def resume_changes(old: RLJobSpec, new: RLJobSpec) -> list[Change]:
 
 
 def _refusal(path: str) -> str | None:
+    if path in _STAYS_OR_STAYS_OUT:
+        return _STAYS_OR_STAYS_OUT[path]
     for prefix, reason in _REFUSED.items():
         if path == prefix or path.startswith((f"{prefix}.", f"{prefix}[")):
             return reason

@@ -15,8 +15,8 @@
 
 Everything that a step puts may be there while everything is that it maps, for inputs are given back at its end; an edge
 between stages of one group is counted at both ends. A copy takes `rows / copies` rows, whole groups of them. Rows that
-lie where they were made may be made unevenly: a host is given room for twice its part, or for a lease of each copy if
-`rollout.leaseRows` makes that more. The eighth on top is for
+lie where they were made may be made unevenly: a host is given room for twice its part, four times with
+`rollout.partial`, or for a lease of each copy if `rollout.leaseRows` makes that more. The eighth on top is for
 beginnings of pages and columns, the gaps that an earlier step leaves, and shares that balancing makes unequal.
 
 With generation ahead, rows of S + 1 steps may wait where they were made, or where they are read. A host with less room
@@ -62,6 +62,9 @@ CONTROL_BYTES = 1 << 20
 
 SCATTER = 2
 """How much more than its part a host may hold of rows that lie where they were made."""
+
+SCATTER_CARRIED = 4
+"""The factor with `rollout.partial`: which groups are complete in a step is a matter of chance."""
 
 
 def weights_share(memory: int) -> int:
@@ -147,7 +150,8 @@ def capacity_of(
             part = one * most_leaders(edge.producer.mesh, num_workers)
             if edge.producer.scatters_rows:  # perhaps all of it by one worker
                 lease = _lease_bytes(spec, edge) * most_leaders(edge.producer.mesh, num_workers)
-                one = part = min(_bytes(spec, edge, spec.num_rows), max(SCATTER * part, lease))
+                scatter = SCATTER if spec.rollout.partial is None else SCATTER_CARRIED
+                one = part = min(_bytes(spec, edge, spec.num_rows), max(scatter * part, lease))
             puts, largest = puts + part, max(largest, one)
         if edge.consumer.group == group:
             one = _part_of(spec, edge, edge.consumer)

@@ -56,14 +56,15 @@ def stage_layout(resolution: Resolution, stage: ResolvedStage, placed: Placed) -
 
 
 def _scatters_rows(resolution: Resolution, stage: ResolvedStage, layout: StageLayout, placed: Placed) -> bool:
-    """Whether rows lie where they were made. Those of Sample always do: which groups have a place is known last. Those
-    of Rollout do where ranks take leases; a rank alone shares with nobody and takes some only where leases cut a step.
-    Those of a Reward do that has no other input and sees them on the worker that made them."""
+    """Whether rows lie where they were made. Those of Sample always do, and of a Rollout with `rollout.partial`: which
+    groups have a place is known last. Those of another Rollout do where ranks take leases; a rank alone shares with
+    nobody and takes some only where leases cut a step. Those of a Reward do that has no other input and sees them on
+    the worker that made them."""
     if stage.built_in is None or stage.built_in.scatters_rows:
         return stage.built_in is not None
     if stage.generates:
         cuts = layout.mesh.dp > 1 or resolution.spec.rollout.lease_rows is not None
-        return cuts and not trains_in(resolution, layout.group, placed)
+        return resolution.spec.rollout.partial is not None or cuts and not trains_in(resolution, layout.group, placed)
     producers = tuple(columns_by_producer(resolution, stage))
     if stage.spec.run != "Reward" or len(producers) != 1 or producers[0] not in resolution.stages:
         return False

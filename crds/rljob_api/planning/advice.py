@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import ceil
 
 from rljob_api.catalogue.algorithms import ESTIMATORS, LOSSES
 from rljob_api.planning.plan import Plan, StagePlan
@@ -14,6 +15,7 @@ def warnings_of(plan: Plan) -> list[str]:
     return [
         *_off_policy(plan),
         *_stale(plan),
+        *_cut_by_carries(plan),
         *_kl(plan),
         *_sampling(plan),
         *_mixture(plan),
@@ -52,9 +54,9 @@ def _off_policy(plan: Plan) -> Iterator[str]:
 
 def _stale(plan: Plan) -> Iterator[str]:
     """Advice on rows of older weights that nothing corrects."""
-    algorithm, versions = plan.spec.algorithm, "1 version" if plan.staleness == 1 else f"{plan.staleness} versions"
-    loss = algorithm.loss
-    if plan.staleness == 0 or algorithm.correction is not None or "rollout_log_probs" in loss.reads:
+    algorithm, partial = plan.spec.algorithm, plan.spec.rollout.partial
+    loss, oldest = algorithm.loss, plan.staleness + (partial.max_carries if partial is not None else 0)
+    if oldest == 0 or algorithm.correction is not None or "rollout_log_probs" in loss.reads:
         return
     if loss.name in LOSSES and not LOSSES[loss.name].has_ratio:
         why = f"the loss {loss.name} has no probability ratio"
@@ -62,10 +64,25 @@ def _stale(plan: Plan) -> Iterator[str]:
         why = f"the ratio of the loss {loss.name} is to the newest weights, not to those that drew the rows"
     else:
         return
+    asked = [f"rollout.maxStaleness {plan.staleness}"] * (plan.staleness > 0)
+    asked += ["rollout.partial"] * (partial is not None)
+    versions = "1 version" if oldest == 1 else f"{oldest} versions"
     yield (
-        f"with rollout.maxStaleness {plan.staleness} rows are drawn with weights up to {versions} behind those that a "
+        f"with {' and '.join(asked)} rows are drawn with weights up to {versions} behind those that a "
         f"step begins to train, and {why}: they are learnt from as if the newest weights had drawn them; set "
         "algorithm.correction: {method: TruncatedImportance, upper: 2}"
+    )
+
+
+def _cut_by_carries(plan: Plan) -> Iterator[str]:
+    """Advice on responses that are cut off before they are as long as they may be."""
+    partial, longest = plan.spec.rollout.partial, plan.spec.rollout.max_response_tokens
+    if partial is None or (surely := (partial.max_carries + 1) * partial.tokens_per_round) >= longest:
+        return
+    carries = ceil(longest / partial.tokens_per_round) - 1
+    yield (
+        f"rollout.partial cuts off a response of more than {surely} tokens (tokensPerRound x (maxCarries + 1)) if its "
+        f"steps have one round each, and rollout.maxResponseTokens allows {longest}: with maxCarries {carries} none is"
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from math import ceil
 from typing import Any, Literal, TypeVar
 
 from pydantic import Field, model_validator
@@ -266,6 +267,8 @@ class Plan(ApiModel):
         Where ranks take leases, what models say comes to the rank that has a row by its number, and so does the row.
         """
         stage = self.stage(reward)
+        if self.spec.rollout.partial is not None:  # rows have their numbers only when the step has its batch
+            return None
         inputs = [edge for edge in self.inputs(reward) if self.stage(edge.producer).run != REWARD_MODEL]
         if len(inputs) != 1 or inputs[0].transport != "Local" or stage.rename:
             return None
@@ -275,6 +278,23 @@ class Plan(ApiModel):
         """Whether a stage that generates has rewards begun: its own, or those of a Reward stage."""
         rewards = (stage.name for stage in self.stages if stage.run == "Reward")
         return self.stage(stage).run == "Sample" or stage in map(self.begun_in, rewards)
+
+    def draws_in_rounds(self, stage: StagePlan) -> bool:
+        """Whether a stage that generates draws until it has a batch, and not a batch at once."""
+        return stage.run == "Sample" or self.spec.rollout.partial is not None
+
+    def most_rounds(self, stage: StagePlan) -> int:
+        """Rounds that a generation step has at most.
+
+        With `rollout.partial` a group that was drawn in a round is complete after as many more as its longest response
+        needs, and only then can be rejected and replaced.
+        """
+        partial, draws = self.spec.rollout.partial, 1
+        if stage.run == "Sample":
+            draws = self.spec.algorithm.sampling.max_rounds
+        if partial is None:
+            return draws
+        return draws - 1 + ceil(self.spec.rollout.max_response_tokens / partial.tokens_per_round)
 
     def is_leased(self, stage: StagePlan) -> bool:
         """Whether workers take what they draw in a stage as leases, and not by rank: where it generates in a group that

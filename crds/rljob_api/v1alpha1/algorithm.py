@@ -195,7 +195,8 @@ class CorrectionSpec(ApiModel):
 
     stale_only: bool = False
     """Whether only tokens drawn with older weights than the update begins with are corrected: others have the ratio 1,
-    so that what differs by rounding alone is left as it is. For rollout.maxStaleness above 0. Default false."""
+    so that what differs by rounding alone is left as it is. For rollout.maxStaleness above 0, or rollout.partial.
+    Default false."""
 
     @model_validator(mode="before")
     @classmethod

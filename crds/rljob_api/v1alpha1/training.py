@@ -216,6 +216,19 @@ class EngineOptions(ApiModel):
     Unset: none."""
 
 
+class PartialRolloutSpec(ApiModel):
+    """Responses that a generation step does not finish go on in the next one, with its weights, so that no step waits
+    for its longest: docs/long-tail.md."""
+
+    tokens_per_round: int = Field(ge=1)
+    """New tokens that a response may have in a round of generation. What has not ended then goes on in the next round;
+    rounds repeat until a batch of groups is complete."""
+
+    max_carries: int = Field(ge=1, le=1024)
+    """How many generation steps a response may go on in after the one in which it began. It is cut off and marked
+    truncated if it has not ended in the first round of the last of them."""
+
+
 class RolloutSpec(ApiModel):
     """How responses are generated."""
 
@@ -276,6 +289,10 @@ class RolloutSpec(ApiModel):
     leases than ranks some have nothing to do. Small leases decode slower: fewer rows are decoded at once, and each
     lease ends with its own longest row. Unset: at least one lease for each rank, of at most about 256 rows, and the
     last digits of log-probabilities depend on the number of ranks."""
+
+    partial: PartialRolloutSpec | None = None
+    """Cut generation into rounds of so many tokens, and let a response that is not complete go on in later steps.
+    Unset: a step ends with its longest response."""
 
     parallelism: RolloutParallelism = RolloutParallelism()
     """How one copy of the generating model is spread over workers."""

@@ -32,4 +32,7 @@ STAGES: dict[str, BuildStage] = {
 
 def build_stage(stage: StagePlan, resources: Resources) -> Stage:
     """The stage `run:` names: a catalogue name, or else the user's function."""
-    return STAGES.get(stage.run, UserStage)(stage, resources)
+    run = stage.run
+    if run == "Rollout" and resources.plan.draws_in_rounds(stage):
+        run = "Sample"
+    return STAGES.get(run, UserStage)(stage, resources)

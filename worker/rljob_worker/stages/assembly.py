@@ -8,6 +8,12 @@ many ranks drew them, nor on who finished first:
     batchSize 3     round 1 draws 7 8 9         accepts 7 9        one is missing
                     round 2 draws 10 11 (x 1.5) accepts 10 11      batch 7 9 10, surplus 11, next number 12
 
+With `rollout.partial` a round ends when every row of it has ended or has had its tokens. Groups that are not complete
+are in every round until they are, in this step and the next ones, beside those that it draws:
+
+    batchSize 3     round 1 draws 7 8 9         8 is complete              two are missing
+                    round 2 goes on with 7 9, draws 10 11: 7 10            batch 7 8 10, 9 and 11 go on in the next step
+
 Every number that was drawn ends as one of: trained on, rejected by a filter, surplus, or in flight when the job ends.
 """
 
@@ -32,9 +38,11 @@ class Outcome(IntEnum):
     ALL_WRONG = 3
     ALL_SAME = 4
     OVERLONG = 5
+    UNFINISHED = 6
+    """Not complete at the end of a round."""
 
 
-REJECTED = tuple(outcome for outcome in Outcome if outcome is not Outcome.ACCEPTED)
+REJECTED = (Outcome.ALL_RIGHT, Outcome.ALL_WRONG, Outcome.ALL_SAME, Outcome.OVERLONG)
 
 _WORDS = {
     Outcome.ALL_RIGHT: "all right",
@@ -85,11 +93,13 @@ class Assembly:
     next_number: int
     """The first draw number that was never drawn."""
     accepted: Int64
-    """Draw numbers, ascending; what was carried over comes first."""
+    """Draw numbers of complete groups, ascending."""
+    unfinished: Int64 = field(default_factory=lambda: np.empty(0, np.int64))
+    """Draw numbers of groups that are not complete, ascending."""
     num_rounds: int = 0
     num_drawn: int = 0
     num_accepted: int = 0
-    """Accepted draws among those drawn; what was carried over is not counted again."""
+    """Groups accepted in this step; what was accepted before is not counted again."""
     num_rejected: Mapping[Outcome, int] = field(default_factory=lambda: dict.fromkeys(REJECTED, 0))
 
     @property
@@ -106,22 +116,32 @@ class Assembly:
         """Draw numbers of accepted groups that have no place."""
         return self.accepted[self.batch_size :]
 
+    @property
+    def has_work(self) -> bool:
+        """Whether the step has another round. Groups that are not complete have one in every step, so that none is in
+        flight for more steps than its rows need rounds."""
+        return self.num_missing > 0 or (self.num_rounds == 0 and len(self.unfinished) > 0)
+
     def draw(self, oversampling: float) -> Int64:
-        """Draw numbers of the next round."""
+        """Draw numbers that the next round begins with, beside those that are unfinished."""
         # rounded: 10 * 1.1 is a little more than 11 in binary
         number = math.ceil(round(self.num_missing * oversampling, 6))
         return np.arange(self.next_number, self.next_number + number, dtype=np.int64)
 
     def after(self, outcomes: Int64) -> Assembly:
-        """With a round that `draw` began; outcomes: of every drawn group, in the order of draw numbers."""
-        drawn = np.arange(self.next_number, self.next_number + len(outcomes), dtype=np.int64)
-        accepted = drawn[outcomes == Outcome.ACCEPTED]
+        """With a round that `draw` began; outcomes: of the unfinished groups and of every drawn one, in the order of
+        draw numbers."""
+        num_drawn = len(outcomes) - len(self.unfinished)
+        drawn = np.arange(self.next_number, self.next_number + num_drawn, dtype=np.int64)
+        numbers = np.concatenate([self.unfinished, drawn])
+        accepted = numbers[outcomes == Outcome.ACCEPTED]
         return replace(
             self,
-            next_number=self.next_number + len(outcomes),
-            accepted=np.concatenate([self.accepted, accepted]),
+            next_number=self.next_number + num_drawn,
+            accepted=np.sort(np.concatenate([self.accepted, accepted])),
+            unfinished=numbers[outcomes == Outcome.UNFINISHED],
             num_rounds=self.num_rounds + 1,
-            num_drawn=self.num_drawn + len(outcomes),
+            num_drawn=self.num_drawn + num_drawn,
             num_accepted=self.num_accepted + len(accepted),
             num_rejected={cause: count + int((outcomes == cause).sum()) for cause, count in self.num_rejected.items()},
         )

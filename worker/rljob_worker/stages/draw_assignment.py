@@ -106,6 +106,8 @@ class Leased:
     leases: LeaseProtocol
 
     def shares(self, numbers: Int64, number: int) -> Iterator[Int64]:
+        if not len(numbers):
+            return
         num_leases = self._num_leases(len(numbers))
         largest = -(-len(numbers) // num_leases)
         left = max(SCATTER * -(-len(numbers) // self.context.dp_size), largest)

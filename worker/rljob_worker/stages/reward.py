@@ -22,11 +22,15 @@ from rljob_worker.metrics.scalars import Scalars, maximum, mean, mean_of, means_
 from rljob_worker.rewards.combine import Rewards, combine, joined_rewards
 from rljob_worker.rewards.results import RewardResult
 from rljob_worker.rewards.running.runner import RewardRunner
+from rljob_worker.stages.partial_rows import PartialRound
 from rljob_worker.stages.stage import Resources, StageContext, StageResult
-from rljob_worker.trajectories import Trajectories
+from rljob_worker.trajectories import Int64, Trajectories
 
 NUM_SAMPLED_GROUPS = 2
 """Groups of each step whose rows go to samples.jsonl."""
+
+TOKEN_VERSIONS = "token_versions"
+"""Column that is read where rows may have several."""
 
 Decode = Callable[[np.ndarray], str]
 
@@ -63,7 +67,8 @@ class Reward:
         assert batch is not None
         trajectories = Trajectories(batch.row_ids, self._rows_per_trajectory)
         ends, first_group = trajectories.ends(batch), (context.step - 1) * self._spec.data.batch_size
-        result, samples = self.score(ends, context.decode, first_group=first_group)
+        shown = np.flatnonzero(ends.group_ids - first_group < NUM_SAMPLED_GROUPS)
+        result, samples = self.score(ends, context.decode, shown)
         columns = {"rewards": Column.fixed(trajectories.on_rows(result.total))}
         if STEP_REWARDS in self._writes:
             steps: list[list[tuple[int, float]]] = [[] for _ in range(len(batch))]
@@ -75,21 +80,24 @@ class Reward:
         return StageResult(batch.select([]).with_columns(columns), metrics | result.metrics, samples)
 
     def score(
-        self, batch: Batch, decode: Callable[[np.ndarray], str], *, first_group: int
+        self, batch: Batch, decode: Callable[[np.ndarray], str], shown: Int64
     ) -> tuple[RewardResult, list[dict[str, Any]]]:
-        """Rewards of trajectories, of whose last rows the batch has the columns that the Reward stage reads; and those
-        rows of the step's first groups."""
-        texts = batch.select(name for name in batch.columns if name not in self._columns.values())
+        """Rewards of trajectories, of whose last rows the batch has the columns that the Reward stage reads; and some
+        of those rows for a person to read. shown: places of them."""
+        not_texts = (*self._columns.values(), TOKEN_VERSIONS)
+        texts = batch.select(name for name in batch.columns if name not in not_texts)
         result = self._with_models(self._of_functions(texts, decode), batch)
-        shown = np.flatnonzero(batch.group_ids - first_group < NUM_SAMPLED_GROUPS)
-        rows = reward_rows(texts.take(shown), decode)
-        return result, [self._sample(row, result, i) for row, i in zip(rows, shown.tolist(), strict=True)]
+        samples = [
+            self._sample(row, result, i) | carried_at(batch, i)
+            for row, i in zip(reward_rows(texts.take(shown), decode), shown.tolist(), strict=True)
+        ]
+        return result, samples
 
-    def score_for_copy(self, batch: Batch, context: StageContext, *, first_group: int) -> Scored:
+    def score_for_copy(self, batch: Batch, context: StageContext, shown: Int64) -> Scored:
         """Score on the leader of a copy, and broadcast its results to the other ranks."""
 
         def work() -> tuple[Rewards, tuple[Scalars, list[dict[str, Any]]]]:
-            result, samples = self.score(batch, context.decode, first_group=first_group)
+            result, samples = self.score(batch, context.decode, shown)
             return np.stack([result.total, result.rewards[:, 0]]), (result.metrics, samples)
 
         (total, correct), on_leader = context.copy.from_leader((2, len(batch)), work)
@@ -147,6 +155,37 @@ def begins_rewards(
     return begin
 
 
+def begins_group_rewards(
+    runner: RewardRunner, work: PartialRound, decode: Callable[[np.ndarray], str]
+) -> Callable[[EndedRequests], None]:
+    """What begins rewards of groups all of whose rows have ended, while others go on."""
+    index, left = dict[int, int](), dict[int, int]()
+    for place, (row, group) in enumerate(zip(work.rows.row_ids.tolist(), work.rows.group_ids.tolist(), strict=True)):
+        index[row] = place
+        left[group] = left.get(group, 0) + 1
+    responses: dict[int, np.ndarray] = {}
+    texts: dict[int, str] = {}
+    if work.ended is not None:
+        responses = dict(zip(work.ended.row_ids.tolist(), work.ended["response_ids"].to_list(), strict=True))
+    asked = work.rows if work.ended is None else Batch.concat([work.rows, work.ended.select(work.rows.columns)])
+
+    def begin(ended: EndedRequests) -> None:
+        places = np.array([index[row] for row in ended.row_ids.tolist()], np.int64)
+        complete = []
+        for at in np.flatnonzero(work.has_ended(places, ended.endings)).tolist():
+            responses[int(ended.row_ids[at])] = ended.response_ids.row(at)
+            group = int(work.rows.group_ids[places[at]])
+            left[group] -= 1
+            if not left[group]:
+                complete.append(group)
+        rows = asked.take(np.flatnonzero(np.isin(asked.group_ids, complete)))
+        if len(rows):
+            column = Column.ragged([responses.pop(row) for row in rows.row_ids.tolist()])
+            runner.begin(reward_rows(rows.with_columns({"response_ids": column}), decode, texts))
+
+    return begin
+
+
 def reward_rows(
     batch: Batch, decode: Callable[[np.ndarray], str], texts: dict[int, str] | None = None
 ) -> list[dict[str, Any]]:
@@ -174,6 +213,16 @@ def shown_row(row: Mapping[str, Any], spec: RLJobSpec) -> dict[str, Any]:
     shown = {name: row[name] for name in ("row_id", "source", "prompt", "response")}
     column = next((reward.column for reward in spec.rewards if reward.column is not None), None)
     return shown if column is None else {**shown, "reference": row[column]}
+
+
+def carried_at(batch: Batch, row: int) -> dict[str, Any]:
+    """What a person is shown of a row that was drawn with several versions: `versions`, of its first token and where
+    each new one begins, `[[0, 3], [512, 4]]`."""
+    if TOKEN_VERSIONS not in batch:
+        return {}
+    versions = batch[TOKEN_VERSIONS].row(row)
+    begins = np.flatnonzero(np.diff(versions, prepend=versions[:1] - 1))
+    return {"versions": np.stack([begins, versions[begins]], axis=1).tolist()} if len(begins) > 1 else {}
 
 
 def plain(value: Any) -> Any:

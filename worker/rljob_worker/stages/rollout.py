@@ -15,13 +15,14 @@ from rljob_api.planning.versions import num_updates, policy_version
 from rljob_api.v1alpha1 import RLJobSpec
 from rljob_worker.batch import Batch, Column
 from rljob_worker.data.dataset import PromptDataset, Prompts
-from rljob_worker.engines.rollout.generate import Responses, generate
+from rljob_worker.engines.rollout.generate import Responses, answer, generate
 from rljob_worker.engines.rollout.job_sampling import max_tokens_of, training_sampling
 from rljob_worker.engines.rollout.protocol import RolloutEngine
 from rljob_worker.engines.rollout.requests import Sampling
 from rljob_worker.metrics.scalars import Scalars, maximum, mean, mean_of, total
 from rljob_worker.stages.draw_assignment import draw_assignment_of
-from rljob_worker.stages.reward import begins_rewards
+from rljob_worker.stages.partial_rows import PartialRound, complete_groups
+from rljob_worker.stages.reward import begins_group_rewards, begins_rewards
 from rljob_worker.stages.stage import Resources, StageContext, StageResult
 
 
@@ -66,20 +67,46 @@ class Rollout:
 
         after: what will be drawn next, as far as it is known: read while these are generated.
         """
+        prompts, asked, reading = self._asked(ordinals, after)
+        started = time.perf_counter()
+        responses = self._generate(prompts, self._sampling, asked, self._group_size, context)
+        generation = {"time/generation_seconds": mean(time.perf_counter() - started)}
+        batch = rollout_batch(asked, responses, self._engine.version)
+        return batch, rollout_metrics(batch) | reading | generation
+
+    def draw_round(
+        self, ordinals: np.ndarray, carried: Batch | None, context: StageContext
+    ) -> tuple[Batch, Batch, Scalars]:
+        """A round of `rollout.partial`: some prompts, and the groups of this rank that were not complete. Rows of
+        complete groups with every column there is, rows of the others, and figures of the complete ones. Rewards of a
+        group are begun once it is complete, where the plan says so."""
+        _, asked, reading = self._asked(ordinals, None)
+        work = PartialRound.of(asked, carried, context.step, self._spec)
+        begin = None
+        if self._rewards is not None and context.copy.is_leader:
+            begin = begins_group_rewards(self._rewards, work, context.decode)
+        started = time.perf_counter()
+        responses = answer(self._engine, work.requests(self._sampling), begin)
+        generation = {"time/generation_seconds": mean(time.perf_counter() - started)}
+        drawn = rollout_batch(without_responses(work.rows), responses, self._engine.version)
+        complete, unfinished = complete_groups(work.after(drawn, responses.endings))
+        num_new = len(responses.response_ids.values) - work.num_begun
+        figures = {
+            "tokens/response_total": total(float(num_new)),
+            "partial/rows_cut_off": total(float(work.num_cut_off(responses.endings))),
+        }
+        return complete, unfinished, rollout_metrics(complete) | reading | generation | figures
+
+    def _asked(self, ordinals: np.ndarray, after: np.ndarray | None) -> tuple[list[np.ndarray], Batch, Scalars]:
+        """Prompts by ordinal, the rows that are asked for, and figures of reading. after: as for `draw`."""
         started = time.perf_counter()
         prompts = self._dataset.fetch(ordinals)
-        reading = {"time/prompts_seconds": mean(time.perf_counter() - started)}
+        metrics = {"time/prompts_seconds": mean(time.perf_counter() - started)}
+        metrics["data/filtered_prompts"] = maximum(float(self._dataset.num_filtered))
         if after is not None:
             self.read_ahead(after)
         row_ids = rows_of_groups(ordinals, self._group_size, self._rows_per_trajectory)
-        started = time.perf_counter()
-        asked = asked_batch(prompts, row_ids, ordinals, self._group_size)
-        responses = self._generate(prompts.prompt_ids, self._sampling, asked, self._group_size, context)
-        generation = {"time/generation_seconds": mean(time.perf_counter() - started)}
-        batch = rollout_batch(asked, responses, self._engine.version)
-        metrics = rollout_metrics(batch) | reading | generation
-        metrics["data/filtered_prompts"] = maximum(float(self._dataset.num_filtered))
-        return batch, metrics
+        return prompts.prompt_ids, asked_batch(prompts, row_ids, ordinals, self._group_size), metrics
 
     def read_ahead(self, ordinals: np.ndarray) -> None:
         """Begin to read the prompts that are drawn next."""
@@ -120,6 +147,11 @@ def asked_batch(prompts: Prompts, row_ids: np.ndarray, group_ids: np.ndarray, gr
     of_prompts = prompts.columns | {"source": prompts.source, "prompt_ids": prompt_ids}
     columns = {name: column.per_group_at(heads, num_rows) for name, column in of_prompts.items()}
     return Batch(row_ids, np.repeat(group_ids, group_size), np.repeat(prompt_ids.lengths, group_size), columns)
+
+
+def without_responses(rows: Batch) -> Batch:
+    """The rows with as many tokens as their prompts have."""
+    return Batch(rows.row_ids, rows.group_ids, rows.lengths("prompt_ids"), rows.columns)
 
 
 def rollout_batch(asked: Batch, responses: Responses, version: int) -> Batch:

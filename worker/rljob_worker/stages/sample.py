@@ -12,7 +12,7 @@ that drew them; the edges from here are routed by layout, which deals groups out
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,62 +25,88 @@ from rljob_api.planning.versions import is_warm_up
 from rljob_worker.algorithms.resampling import row_weights
 from rljob_worker.batch import Batch, Column
 from rljob_worker.errors import BadData
-from rljob_worker.metrics.scalars import Scalars, mean, mean_of, merge_all
+from rljob_worker.metrics.scalars import Scalars, maximum, mean, mean_of, merge_all, total
 from rljob_worker.stages.assembly import REJECTED, Assembly, Int64, Outcome, outcomes_of
 from rljob_worker.stages.draw_assignment import draw_assignment_of
-from rljob_worker.stages.reward import Reward, reward_metrics
+from rljob_worker.stages.partial_rows import DRAWN_STEP, UNFINISHED, complete_groups, like
+from rljob_worker.stages.places import numbered, renumbered
+from rljob_worker.stages.reward import NUM_SAMPLED_GROUPS, Reward, reward_metrics
 from rljob_worker.stages.rollout import Rollout, staleness_metrics
 from rljob_worker.stages.stage import Resources, StageContext, StageResult
 from rljob_worker.trajectories import Trajectories
 
+NO_NUMBERS: Int64 = np.empty(0, np.int64)
+
 
 @dataclass(frozen=True, slots=True)
 class _Drawn:
-    """This rank's rows of some drawn groups, with rewards, and what became of each group."""
+    """This rank's rows of some groups, and what became of each group that is complete."""
 
     numbers: Int64
+    """Draw numbers of the groups that are complete."""
     batch: Batch
+    """With rewards where the stage has them."""
     outcomes: Int64
+    """[numbers]."""
     metrics: Scalars
     samples: list[dict[str, Any]]
+    unfinished: Batch | None = None
+    """Rows of groups that are not complete; None without `rollout.partial`."""
 
 
 class Sample:
-    """Remembers the next draw number, and surplus groups while the policy that made them is the current one."""
+    """Remembers the next draw number; surplus groups while the policy that made them is the current one; and with
+    `rollout.partial` all surplus, and groups that are not complete.
+
+    It is Rollout with `rollout.partial` as well, which has no rewards and rejects nothing.
+    """
 
     def __init__(self, stage: StagePlan, resources: Resources) -> None:
-        self._spec = resources.plan.spec_of(stage.models[0])
+        plan = resources.plan
+        self._spec = plan.spec_of(stage.models[0])
         self._sampling = self._spec.algorithm.sampling
         self._group_size = self._spec.algorithm.group_size
-        self._rollout, self._reward = Rollout(stage, resources), Reward(stage, resources)
-        self._rows_per_trajectory = resources.plan.rows_per_trajectory
+        self._rollout = Rollout(stage, resources)
+        self._reward = Reward(stage, resources) if stage.run == "Sample" else None
+        self._rows_per_trajectory = plan.rows_per_trajectory
         self._rows_per_group = self._group_size * self._rows_per_trajectory
         self._reward_reads = STAGES["Reward"].columns(self._spec, (), False).reads
         self._writes = frozenset(stage.writes)
-        self._oversampling = self._sampling.oversampling if self._sampling.dynamic else 1.0
+        self._is_partial = self._spec.rollout.partial is not None
+        self._is_dynamic = self._reward is not None and self._sampling.dynamic
+        self._oversampling = self._sampling.oversampling if self._is_dynamic else 1.0
+        self._most_rounds = plan.most_rounds(stage)
         self._next_number: int | None = None
-        self._carried: Int64 = np.empty(0, np.int64)
+        self._surplus: Int64 = np.empty(0, np.int64)
         """Draw numbers of the surplus, on any rank."""
         self._rows: list[Batch] = []
         """This rank's rows of it."""
+        self._unfinished: Int64 = np.empty(0, np.int64)
+        """Draw numbers of groups that are not complete, on any rank."""
+        self._unfinished_rows: Batch | None = None
+        """This rank's rows of them."""
+        self._waiting_samples: list[dict[str, Any]] = []
+        """Samples of groups that have no place yet."""
 
     def run(self, batch: Batch | None, context: StageContext) -> StageResult:
-        first = self._first_number(context.step)
-        assembly = Assembly(self._spec.data.batch_size, first, self._carried)
-        rounds, assignment = list[_Drawn](), draw_assignment_of(context)
-        while assembly.num_missing:
-            if assembly.num_rounds == self._sampling.max_rounds:
+        before = Assembly(
+            self._spec.data.batch_size, self._first_number(context.step), self._surplus, unfinished=self._unfinished
+        )
+        assembly, rounds, assignment = before, list[_Drawn](), draw_assignment_of(context)
+        while assembly.has_work:
+            if assembly.num_rounds == self._most_rounds:
                 raise BadData(assembly.explain(context.step))
             numbers = assembly.draw(self._oversampling)
-            shares = assignment.shares(numbers, assembly.num_rounds)
-            result = [self._draw(share, first, context) for share in shares]
-            assembly = assembly.after(assignment.outcomes(known_outcomes(numbers, result), assembly.num_rounds))
+            result = self._draw_round(assignment.shares(numbers, assembly.num_rounds), context)
+            known = known_outcomes(np.concatenate([assembly.unfinished, numbers]), result)
+            assembly = assembly.after(assignment.outcomes(known, assembly.num_rounds))
             rounds += result
-        held = self._held(rounds, first, context)
-        metrics = sampling_metrics(assembly, num_before=len(self._carried))
-        metrics |= self._keep_surplus(assembly, held, context.step)
+        held = self._held(rounds, context)
+        metrics = sampling_metrics(before, assembly) | self._keep_surplus(assembly, held, context.step)
+        if self._is_partial:
+            metrics |= self._partial_metrics(assembly, held, context)
         # the first round of the next step, read while this one trains
-        coming = Assembly(assembly.batch_size, assembly.next_number, self._carried).draw(self._oversampling)
+        coming = Assembly(assembly.batch_size, assembly.next_number, self._surplus).draw(self._oversampling)
         self._rollout.read_ahead(assignment.likely(coming))
         first_group = (context.step - 1) * assembly.batch_size
         out = numbered(held, assembly.batch, first_group=first_group, rows_per_group=self._rows_per_group)
@@ -90,21 +116,42 @@ class Sample:
             of_trajectories = weights[Trajectories(out.row_ids, self._rows_per_trajectory).first]
             metrics["sampling/rows_drawn_fraction"] = mean(int(np.count_nonzero(of_trajectories)), len(of_trajectories))
         metrics |= staleness_metrics(out, self._spec, context.step)
-        drawn = (sample for result in rounds for sample in result.samples)
-        samples = [renumbered(item, assembly.batch, first_group, self._rows_per_group) for item in drawn]
         metrics |= assignment.merged([result.metrics for result in rounds])
+        samples = self._placed(rounds, assembly.batch, first_group)
         out = out.select(name for name in out.columns if name in self._writes)
         return StageResult(out, context.counted(metrics), samples)
 
     # ---- one round
 
-    def _draw(self, numbers: Int64, first: int, context: StageContext) -> _Drawn:
-        """Responses and rewards of some prompts."""
-        batch, metrics = self._rollout.draw(numbers, context)
+    def _draw_round(self, shares: Iterable[Int64], context: StageContext) -> list[_Drawn]:
+        """Draw this rank's shares of a round. What was not complete goes on beside the first of them, or by itself."""
+        carried, self._unfinished_rows = self._unfinished_rows, None
+        result = list[_Drawn]()
+        for share in shares:
+            result.append(self._draw(share, carried, context))
+            carried = None
+        if carried is not None:
+            result.append(self._draw(NO_NUMBERS, carried, context))
+        left = [item.unfinished for item in result if item.unfinished is not None and len(item.unfinished)]
+        self._unfinished_rows = Batch.concat(left) if left else None
+        return result
+
+    def _draw(self, numbers: Int64, carried: Batch | None, context: StageContext) -> _Drawn:
+        """Responses to some prompts, and more of those that are not complete; and rewards."""
+        unfinished = None
+        if self._is_partial:
+            batch, unfinished, metrics = self._rollout.draw_round(numbers, carried, context)
+            numbers = np.unique(batch.group_ids)
+        else:
+            batch, metrics = self._rollout.draw(numbers, context)
+        if self._reward is None:
+            return _Drawn(numbers, batch, np.full(len(numbers), Outcome.ACCEPTED, np.int64), metrics, [], unfinished)
         started = time.perf_counter()
         trajectories = Trajectories(batch.row_ids, self._rows_per_trajectory)
         ends = trajectories.ends(batch.select([*self._reward_reads, "truncated"]))
-        scored = self._reward.score_for_copy(ends.select(self._reward_reads), context, first_group=first)
+        scored = self._reward.score_for_copy(
+            ends.select(self._reward_reads), context, self._shown(ends.group_ids, context.step)
+        )
         metrics |= reward_metrics(scored.total, scored.correct, ends.values_of("source")) | scored.metrics
         metrics["time/reward_seconds"] = mean(time.perf_counter() - started)
         outcomes = self._outcomes(trajectories.any_row(batch["truncated"].values), scored.total, scored.correct)
@@ -112,11 +159,18 @@ class Sample:
         if "baseline_rewards" in self._writes:
             columns["baseline_rewards"], result = self._baseline(batch, context)
             metrics = merge_all([metrics, result])
-        return _Drawn(numbers, batch.with_columns(columns), outcomes, metrics, scored.samples)
+        return _Drawn(numbers, batch.with_columns(columns), outcomes, metrics, scored.samples, unfinished)
+
+    def _shown(self, numbers: Int64, step: int) -> Int64:
+        """Which rows go to samples.jsonl: those of the step's first groups; where groups are complete in another order
+        than they begin in, those of the first of as many as a batch has."""
+        first = self._first_number(step)
+        places = numbers % self._spec.data.batch_size if self._is_partial else numbers - first
+        return np.flatnonzero(places < NUM_SAMPLED_GROUPS)
 
     def _outcomes(self, truncated: np.ndarray, rewards: np.ndarray, correct: np.ndarray) -> Int64:
         """The outcome of each group. All arguments are [trajectories]."""
-        if not self._sampling.dynamic:
+        if not self._is_dynamic:
             return np.full(len(rewards) // self._group_size, Outcome.ACCEPTED, np.int64)
         shape = (-1, self._group_size)
         return outcomes_of(
@@ -130,31 +184,58 @@ class Sample:
         """The reward of the greedy response to each row's prompt; it is not a row of the batch, and in no other
         figure."""
         greedy, metrics = self._rollout.greedy(batch.select(self._reward_reads), context)
-        total = self._reward.score_for_copy(greedy, context, first_group=0).total
+        assert self._reward is not None
+        total = self._reward.score_for_copy(greedy, context, NO_NUMBERS).total
         metrics["reward/baseline"] = mean_of(total)
         return Column.fixed(total[group_of_row(batch)]), metrics
 
     # ---- the end of a step
 
-    def _held(self, rounds: Sequence[_Drawn], first: int, context: StageContext) -> Batch:
+    def _held(self, rounds: Sequence[_Drawn], context: StageContext) -> Batch:
         """This rank's rows of all groups that were accepted, in the order of their draw numbers."""
         parts = [*self._rows, *(accepted_rows(result) for result in rounds)]
         # a rank that held nothing back and drew nothing still says which columns there are
-        return Batch.concat(parts or [self._draw(np.empty(0, np.int64), first, context).batch])
+        return Batch.concat(parts or [self._draw(NO_NUMBERS, None, context).batch])
 
     def _keep_surplus(self, assembly: Assembly, held: Batch, step: int) -> Scalars:
         """Hold back what is too much if the step leaves the policy as it is; or, where batches are off-policy anyway,
-        what is of this step: it is used in the next one or not at all, and is one version older then."""
-        surplus, is_old = assembly.surplus, np.isin(assembly.surplus, self._carried)
-        self._next_number = assembly.next_number
-        if not is_warm_up(self._spec, step):
+        what is of this step: it is used in the next one or not at all, and is one version older then. With
+        `rollout.partial` nothing is given up: what is quick to answer would be trained on more often."""
+        surplus, is_old = assembly.surplus, np.isin(assembly.surplus, self._surplus)
+        self._next_number, self._unfinished = assembly.next_number, assembly.unfinished
+        if not self._is_partial and not is_warm_up(self._spec, step):
             surplus = surplus[~is_old] if self._spec.rollout.max_staleness > 0 else surplus[:0]
-        self._carried = surplus
-        self._rows = [held.take(np.flatnonzero(np.isin(held.group_ids, self._carried)))]
+        self._surplus = surplus
+        self._rows = [held.take(np.flatnonzero(np.isin(held.group_ids, self._surplus)))]
         return {
-            "sampling/groups_carried_on": mean(len(self._carried)),
-            "sampling/groups_surplus": mean(len(assembly.surplus) - len(self._carried)),
+            "sampling/groups_carried_on": mean(len(self._surplus)),
+            "sampling/groups_surplus": mean(len(assembly.surplus) - len(self._surplus)),
         }
+
+    def _partial_metrics(self, assembly: Assembly, held: Batch, context: StageContext) -> Scalars:
+        """What goes on after the step, and how many steps before it the rows of its batch began."""
+        trained = np.isin(held.group_ids, assembly.batch)
+        ages = context.step - held[DRAWN_STEP].values[trained]
+        left = self._unfinished_rows
+        metrics = {
+            "partial/groups_unfinished": mean(len(assembly.unfinished)),
+            "partial/rows_unfinished": total(0.0 if left is None else float(left[UNFINISHED].values.sum())),
+            "partial/age_mean": mean_of(ages),
+        }
+        if len(ages):
+            metrics["partial/age_max"] = maximum(float(ages.max()))
+        return metrics
+
+    def _placed(self, rounds: Sequence[_Drawn], batch: Int64, first_group: int) -> list[dict[str, Any]]:
+        """Samples of all groups that are not held back, at their places in the batch."""
+        samples = [*self._waiting_samples, *(sample for result in rounds for sample in result.samples)]
+        waits = [sample["row_id"] // self._rows_per_group in self._surplus for sample in samples]
+        self._waiting_samples = [sample for sample, is_held in zip(samples, waits, strict=True) if is_held]
+        return [
+            renumbered(sample, batch, first_group, self._rows_per_group)
+            for sample, is_held in zip(samples, waits, strict=True)
+            if not is_held
+        ]
 
     def _row_weights(self, batch: Batch, context: StageContext) -> Int64:
         """How often PF-PPO's draw takes each row's trajectory; all ranks draw from the rewards of the whole batch."""
@@ -175,24 +256,38 @@ class Sample:
     # ---- between two steps
 
     def state(self) -> dict[str, Any]:
-        return {"next_ordinal": self._next_number, "carried": self._carried.tolist()}
+        state = {"next_ordinal": self._next_number, "carried": self._surplus.tolist()}
+        return {**state, "unfinished": self._unfinished.tolist()} if self._is_partial else state
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         self._next_number = state["next_ordinal"]
-        self._carried = np.array(state["carried"], np.int64)
+        self._surplus = np.array(state["carried"], np.int64)
+        self._unfinished = np.array(state.get("unfinished", []), np.int64)
 
     def rows(self) -> Batch | None:
-        return self._rows[0] if len(self._carried) else None
+        if not len(self._surplus) and not len(self._unfinished):
+            return None
+        surplus, unfinished = self._rows[0], self._unfinished_rows
+        return surplus if unfinished is None else Batch.concat([surplus, like(unfinished, surplus)])
 
     def load_rows(self, parts: Sequence[Batch]) -> None:
-        self._rows = [with_versions(part) for part in parts]
+        if not parts:
+            self._rows, self._unfinished_rows = [], None
+            return
+        rows = Batch.concat([with_versions(part) for part in parts])
+        if self._is_partial:
+            rows, unfinished = complete_groups(rows)
+            self._unfinished_rows = unfinished if len(unfinished) else None
+        self._rows = [rows]
 
 
 def known_outcomes(numbers: Int64, result: Sequence[_Drawn]) -> Int64:
     """What became of the draw numbers of a round, as far as one rank drew them: [numbers], 0 for others."""
     known = np.zeros(len(numbers), np.int64)
     for item in result:
-        known[item.numbers - numbers[0]] = item.outcomes
+        known[np.searchsorted(numbers, item.numbers)] = item.outcomes
+        if item.unfinished is not None:
+            known[np.searchsorted(numbers, np.unique(item.unfinished.group_ids))] = Outcome.UNFINISHED
     return known
 
 
@@ -217,32 +312,13 @@ def group_of_row(batch: Batch) -> Int64:
     return of_row
 
 
-def numbered(held: Batch, numbers: Int64, *, first_group: int, rows_per_group: int) -> Batch:
-    """The rows of the batch's groups at their places: the i-th draw number is group `first_group` + i.
-
-    rows_per_group: row numbers that a group has, whether or not that many are there.
-    """
-    batch = held.take(np.flatnonzero(np.isin(held.group_ids, numbers)))
-    group_ids = first_group + np.searchsorted(numbers, batch.group_ids)
-    row_ids = batch.row_ids + (group_ids - batch.group_ids) * rows_per_group
-    return Batch(row_ids, group_ids, batch.num_tokens, batch.columns)
-
-
-def renumbered(sample: Mapping[str, Any], numbers: Int64, first_group: int, rows_per_group: int) -> dict[str, Any]:
-    """A sample of a drawn row at its place in the batch; `dropped` where its group is not there."""
-    group, row = divmod(sample["row_id"], rows_per_group)
-    place = int(np.searchsorted(numbers, group))
-    if place == len(numbers) or numbers[place] != group:
-        return {**sample, "dropped": True}
-    return {**sample, "row_id": (first_group + place) * rows_per_group + row}
-
-
-def sampling_metrics(assembly: Assembly, *, num_before: int) -> Scalars:
-    """What the rounds came to, equal on all ranks; counts are of groups."""
+def sampling_metrics(before: Assembly, assembly: Assembly) -> Scalars:
+    """What the rounds of a step came to, equal on all ranks; counts are of groups."""
+    num_complete = assembly.num_accepted + sum(assembly.num_rejected.values())
     metrics = {
         "sampling/rounds": mean(assembly.num_rounds),
         "sampling/groups_drawn": mean(assembly.num_drawn),
-        "sampling/groups_carried_in": mean(num_before),
-        "sampling/acceptance": mean(assembly.num_accepted, assembly.num_drawn),
+        "sampling/groups_carried_in": mean(len(before.accepted)),
+        "sampling/acceptance": mean(assembly.num_accepted, num_complete),
     }
     return metrics | {f"sampling/groups_{cause.name.lower()}": mean(assembly.num_rejected[cause]) for cause in REJECTED}

@@ -38,6 +38,9 @@ from rljob_worker.stages.advantage import kl_controller, updated
 from rljob_worker.stages.row_filter import Filter
 from rljob_worker.stages.stage import Resources, StageContext, StageResult
 
+MOST_CARRIES = 8
+"""With `rollout.partial`, so many carries have metrics of their own for tokens of their age."""
+
 
 class UpdatePolicy:
     """`updateEpochs` passes over the step's mini-batches. Owns the controller of a KL penalty in the loss."""
@@ -132,9 +135,12 @@ def with_token_versions(batch: Batch, spec: RLJobSpec) -> Batch:
 def token_ages(batch: Batch, spec: RLJobSpec, step: int) -> TokenAges | None:
     """How old tokens are for the update of a step; None where generation is never ahead, or versions are no column.
 
-    A surplus of dynamic sampling may be older than `rollout.maxStaleness`: one more age has all of it.
+    A surplus of dynamic sampling may be older than `rollout.maxStaleness`: one more age has all of it. So has what was
+    carried for more than `MOST_CARRIES` steps.
     """
-    staleness = spec.rollout.max_staleness
+    partial, staleness = spec.rollout.partial, spec.rollout.max_staleness
+    if partial is not None:
+        staleness += min(partial.max_carries, MOST_CARRIES)
     if staleness == 0 or TOKEN_VERSIONS not in batch:
         return None
     return TokenAges(newest=policy_version(spec, step - 1), oldest=staleness + 1, first=warm_up_steps(spec))

@@ -57,6 +57,19 @@ def check_validation_sampling(subject: Subject) -> Iterator[Problem]:
             )
 
 
+def check_partial(subject: Subject) -> Iterator[Problem]:
+    """Rounds that end before the longest response does."""
+    rollout = subject.spec.rollout
+    if rollout.partial is None or (asked := rollout.partial.tokens_per_round) < rollout.max_response_tokens:
+        return
+    message = (
+        f"a response has at most rollout.maxResponseTokens {rollout.max_response_tokens} and ends in its first round, "
+        "so nothing is ever carried on"
+    )
+    fix = f"Write at most {rollout.max_response_tokens - 1}, or leave rollout.partial out."
+    yield problem("spec.rollout.partial.tokensPerRound", asked, message, fix)
+
+
 def check_stops(subject: Subject) -> Iterator[Problem]:
     """Texts and tokens that end a response: each once."""
     rollout = subject.spec.rollout

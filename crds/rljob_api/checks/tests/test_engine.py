@@ -102,3 +102,25 @@ def test_transformers_records_graphs_where_there_is_a_device() -> None:
     assert problems(graphs, ON_GPUS) == [] == problems("rollout.engineOptions={enforceEager: true}")
     (problem,) = problems(graphs)
     assert problem.path == "spec.rollout.engineOptions.enforceEager" and "CUDA devices only" in problem.message
+
+
+PARTIAL = "rollout.partial={tokensPerRound: 8, maxCarries: 3}"
+
+
+@pytest.mark.parametrize("engine", ["Transformers", "VLLM"])
+def test_both_engines_go_on_with_a_response(engine: str) -> None:
+    assert problems(PARTIAL, f"rollout.engine={engine}") == []
+
+
+@pytest.mark.parametrize(
+    ("partial", "path", "words"),
+    [
+        ("{tokensPerRound: 32, maxCarries: 3}", "tokensPerRound", "at most 31"),  # responses have at most 32 tokens
+        ("{tokensPerRound: 0, maxCarries: 3}", "tokensPerRound", "at least 1"),
+        ("{tokensPerRound: 8, maxCarries: 0}", "maxCarries", "at least 1"),
+        ("{tokensPerRound: 8}", "maxCarries", "required"),
+    ],
+)
+def test_rounds_that_carry_nothing_on(partial: str, path: str, words: str) -> None:
+    (problem,) = problems(f"rollout.partial={partial}")
+    assert problem.path == f"spec.rollout.partial.{path}" and words in str(problem)

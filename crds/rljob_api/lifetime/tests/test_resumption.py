@@ -98,3 +98,16 @@ V_PARQUET = {"path": "v.parquet", "name": None, "weight": None}
 def test_a_change_tells_both_values(override, path, old, new):
     (change,) = changes(override)
     assert (change.path, change.old, change.new) == (path, old, new)
+
+
+def test_a_run_goes_on_with_partial_rollouts_or_without_them():
+    partial = "rollout.partial={tokensPerRound: 8, maxCarries: 3}"
+    (change,) = changes(partial)
+    assert (change.path, change.old, change.allowed) == ("rollout.partial", None, False)
+    before, after = make_job(partial).spec, make_job(partial.replace("8", "12").replace("3", "4")).spec
+    assert [(change.path, change.allowed) for change in resume_changes(before, after)] == [
+        ("rollout.partial.tokensPerRound", True),
+        ("rollout.partial.maxCarries", True),
+    ]
+    (change,) = resume_changes(before, BASE)
+    assert change.path == "rollout.partial" and "wait for later steps" in str(change.refused)

@@ -155,6 +155,15 @@ def test_a_host_has_room_for_the_leases_that_the_job_makes():
         assert room.largest == rows * 472 + rows // 4 * PROMPT
 
 
+def test_groups_of_any_rank_may_be_complete_in_a_step():
+    # a host has 8 of 32 rows and room for 32, four times that, where it has room for 16 of rows that are not partial;
+    # over its largest edge a row takes 8 bytes more, of the offset of versions: 48 response tokens
+    whole, partial = (
+        rooms(*TWO_GROUPS, *more)["rollout"] for more in ([], ["rollout.partial={tokensPerRound: 8, maxCarries: 3}"])
+    )
+    assert partial.largest > 1.9 * whole.largest and partial.puts > 1.9 * whole.puts
+
+
 def test_a_host_without_weights_or_rows_of_others_needs_no_room_for_them():
     three = f"workerGroups=[{group()}, {group('rollout')}, {group('scores')}]"
     stages = (

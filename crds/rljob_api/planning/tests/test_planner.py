@@ -386,6 +386,15 @@ def test_a_rank_alone_takes_leases_of_a_batch_where_the_job_cuts_it():
     assert leased_stages(make_plan(alone, "algorithm={name: DAPO}")) == ["sample"]
 
 
+def test_groups_are_complete_where_they_were_drawn_and_have_no_number_before_the_step_has_its_batch():
+    partial = "rollout.partial={tokensPerRound: 8, maxCarries: 3}"
+    assert scattering_stages(make_plan(TWO_WORKERS, partial)) == ["rollout", "reward"]
+    assert leased_stages(make_plan(TWO_WORKERS, partial)) == []
+    apart = make_plan(*TWO_GROUPS, partial)
+    assert leased_stages(apart) == ["rollout"] and apart.begun_in("reward") is None
+    assert "token_versions" in apart.stage("reward").reads
+
+
 def test_rewards_stay_with_the_rows_that_leases_made():
     plan = make_plan(*TWO_GROUPS)
     assert scattering_stages(plan) == ["rollout", "reward"]

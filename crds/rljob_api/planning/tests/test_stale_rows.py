@@ -49,3 +49,24 @@ OWN_OLD = "name: old, run: 'm:old', after: [rollout], reads: [response_ids], wri
 )
 def test_a_job_that_compares_with_what_drew_its_rows_is_not_warned(overrides):
     assert stale_warnings(*STALE, *overrides) == []
+
+
+def test_rows_that_go_on_in_later_steps_are_older_by_as_many():
+    partial = "rollout.partial={tokensPerRound: 8, maxCarries: 3}"
+    (warning,) = stale_warnings(partial, "algorithm={name: GRPO}")
+    assert warning.startswith("with rollout.partial rows are drawn with weights up to 3 versions behind those")
+    (warning,) = stale_warnings(*STALE, partial, "algorithm={name: GRPO}")
+    assert warning.startswith(
+        "with rollout.maxStaleness 2 and rollout.partial rows are drawn with weights up to 5 versions"
+    )
+
+
+def test_responses_that_are_cut_off_before_they_are_as_long_as_they_may_be():
+    def warning(carries):
+        plan = make_plan(f"rollout.partial={{tokensPerRound: 6, maxCarries: {carries}}}")
+        return [text for text in warnings_of(plan) if "cuts off" in text]
+
+    # the small job has 32 response tokens: 6 x 5 = 30, 6 x 6 = 36
+    assert warning(5) == []
+    (text,) = warning(4)
+    assert "more than 30 tokens" in text and text.endswith("allows 32: with maxCarries 5 none is")

@@ -24,18 +24,18 @@ class LeaseRoute:
     rounds_per_step: int
     """At most."""
     has_outcomes: bool
-    """Whether generators learn what became of a round; a Rollout has one, of which every number is accepted."""
+    """Whether generators learn what became of a round; a Rollout that is not partial has one, of which every number is
+    accepted."""
 
     @staticmethod
     def of(plan: Plan, stage_name: str) -> LeaseRoute:
         stage, lead = plan.stage(stage_name), plan.group(plan.lead_group)
-        samples = stage.run == "Sample"
         return LeaseRoute(
             stage=stage.name,
             generators=Members.of(plan.group(stage.group), stage.mesh),
             owners=tuple(Host(lead.name, index) for index in range(lead.replicas)),
-            rounds_per_step=plan.spec.algorithm.sampling.max_rounds if samples else 1,
-            has_outcomes=samples,
+            rounds_per_step=plan.most_rounds(stage),
+            has_outcomes=plan.draws_in_rounds(stage),
         )
 
     @property

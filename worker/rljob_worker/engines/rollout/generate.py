@@ -1,4 +1,4 @@
-"""A call that waits for all of its responses: `generate`, over any engine."""
+"""Calls that wait for all of their responses, over any engine: `generate`, and `answer` of requests of any kind."""
 
 from __future__ import annotations
 
@@ -54,18 +54,24 @@ def generate(
     """
     row_ids = np.asarray(row_ids, np.int64)
     assert len(row_ids) == len(prompts) * group_size, "one row_id per response"
-    engine.submit(
-        Requests(
-            row_ids=row_ids,
-            turns=np.zeros_like(row_ids),
-            prompts=Column.ragged(prompts),
-            prompt_of=np.repeat(np.arange(len(prompts)), group_size),
-            max_tokens=np.repeat(np.full(len(prompts), max_tokens, np.int64), group_size),
-            samplings=(sampling,),
-        )
+    requests = Requests(
+        row_ids=row_ids,
+        turns=np.zeros_like(row_ids),
+        prompts=Column.ragged(prompts),
+        prompt_of=np.repeat(np.arange(len(prompts)), group_size),
+        max_tokens=np.repeat(np.full(len(prompts), max_tokens, np.int64), group_size),
+        samplings=(sampling,),
     )
+    return answer(engine, requests, when_ended)
+
+
+def answer(
+    engine: RolloutEngine, requests: Requests, when_ended: Callable[[EndedRequests], None] | None = None
+) -> Responses:
+    """The responses to these requests, in their order; otherwise as `generate`."""
+    engine.submit(requests)
     parts: list[EndedRequests] = []
-    num_left = len(row_ids)
+    num_left = len(requests)
     try:
         while num_left or not parts:
             parts.append(engine.advance())
@@ -73,9 +79,9 @@ def generate(
             if when_ended is not None and len(parts[-1]):
                 when_ended(parts[-1])
     except BadData:
-        engine.abort(row_ids)
+        engine.abort(requests.row_ids)
         raise
-    return in_order(parts, row_ids)
+    return in_order(parts, requests.row_ids)
 
 
 def in_order(parts: Sequence[EndedRequests], row_ids: Indices) -> Responses:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from rljob_worker.stages.assembly import REJECTED, Assembly, Outcome, outcomes_of, share_of_rank
 
-ACCEPTED, RIGHT, WRONG, SAME, OVERLONG = Outcome
+ACCEPTED, RIGHT, WRONG, SAME, OVERLONG, UNFINISHED = Outcome
 
 
 def start(batch_size, carried=(), next_number=0):
@@ -80,7 +80,7 @@ worlds = st.integers(0, 2**32 - 1).map(np.random.default_rng)
 
 def fates_of(world):
     """What will become of every group, by draw number."""
-    return world.choice(np.array([*Outcome], np.int64), 2000, p=[0.6, 0.1, 0.1, 0.1, 0.1])
+    return world.choice(np.array([ACCEPTED, *REJECTED], np.int64), 2000, p=[0.6, 0.1, 0.1, 0.1, 0.1])
 
 
 @given(worlds, st.integers(1, 12), st.integers(1, 6), st.floats(1.0, 3.0))
@@ -147,3 +147,21 @@ def test_ranks_share_ordinals_without_gap_or_overlap(number, dp_size, first):
 def test_every_cause_has_words_and_a_fix():
     for cause in REJECTED:
         assert "Most need" in start(1).after(np.array([cause])).explain(1)
+
+
+def test_groups_that_are_not_complete_are_in_every_round_until_they_are():
+    first = start(3, next_number=7).after(np.array([UNFINISHED, ACCEPTED, UNFINISHED]))
+    assert (first.accepted.tolist(), first.unfinished.tolist()) == ([8], [7, 9])
+    assert first.draw(1.0).tolist() == [10, 11]  # what is missing, though two are on their way
+    second = first.after(np.array([ACCEPTED, UNFINISHED, ACCEPTED, UNFINISHED]))  # of 7 9 10 11
+    assert (second.batch.tolist(), second.unfinished.tolist()) == ([7, 8, 10], [9, 11])
+    assert (second.num_drawn, second.num_accepted, second.next_number) == (5, 3, 12)
+    assert not second.has_work
+
+
+def test_what_is_not_complete_has_a_round_in_a_step_whose_batch_is_there():
+    assembly = Assembly(2, 9, np.array([4, 6]), unfinished=np.array([5, 8]))
+    assert assembly.has_work and not len(assembly.draw(1.0))
+    after = assembly.after(np.array([ACCEPTED, UNFINISHED]))
+    assert (after.batch.tolist(), after.surplus.tolist(), after.unfinished.tolist()) == ([4, 5], [6], [8])
+    assert not after.has_work and not start(0).has_work

@@ -17,7 +17,9 @@ from rljob_worker.engines.rollout.tests.scripted import ScriptedEngine
 from rljob_worker.errors import BadData
 from rljob_worker.metrics.scalars import merge_all
 from rljob_worker.rewards.tests.in_process import RewardsHere
-from rljob_worker.stages.sample import Sample, numbered, with_versions
+from rljob_worker.stages import build_stage
+from rljob_worker.stages.places import numbered
+from rljob_worker.stages.sample import Sample, with_versions
 from rljob_worker.stages.stage import Resources, StageContext
 from rljob_worker.stages.tests.test_draw_assignment import Owner
 
@@ -65,22 +67,32 @@ def fake_rewards():
 class Ranks:
     """The stage on some ranks."""
 
-    def __init__(self, algorithm: str, dp_size: int, *, leases: bool = False) -> None:
-        plan = make_plan(algorithm, "data.batchSize=4")
+    def __init__(
+        self,
+        algorithm: str,
+        dp_size: int,
+        *settings: str,
+        leases: bool = False,
+        engine: Callable[[], ScriptedEngine] = answering_engine,
+        reward: Callable[[dict], float] = fake_reward,
+    ) -> None:
+        """settings: of the job, besides its algorithm."""
+        plan = make_plan(algorithm, "data.batchSize=4", *settings)
         self._leases = Owner(dp_size) if leases else None
         self.spec, self.dp_size = plan.spec, dp_size
+        self.engines = [engine() for _ in range(dp_size)]
         self.stages = [
-            Sample(
-                plan.stage("sample"),
+            build_stage(
+                plan.stages[0],
                 Resources(
                     plan,
                     {},
-                    {"actor": answering_engine()},
+                    {"actor": engine},
                     datasets={"actor": FakeDataset()},
-                    rewards={"actor": fake_rewards()},
+                    rewards={"actor": RewardsHere(reward)},
                 ),
             )
-            for _ in range(dp_size)
+            for engine in self.engines
         ]
 
     def run(self, step: int) -> tuple[Batch, dict]:
@@ -88,6 +100,7 @@ class Ranks:
         with ThreadPoolExecutor(self.dp_size) as threads:
             reduce = self._all_reduce()
             results = list(threads.map(lambda rank: self._run(rank, step, reduce), range(self.dp_size)))
+        self.samples = [sample for result in results for sample in result.samples]
         metrics = merge_all([result.metrics for result in results])
         figures = {name: scalar.value for name, scalar in metrics.items() if not name.startswith("time/")}
         return Batch.concat([result.batch for result in results]), figures

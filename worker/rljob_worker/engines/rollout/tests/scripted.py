@@ -1,8 +1,9 @@
-"""An engine that answers what a test says, all at once."""
+"""An engine that answers what a test says, all at once, as far as a request has room for it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -31,12 +32,21 @@ class ScriptedEngine:
 
     def advance(self, most_steps: int | None = None) -> EndedRequests:
         waiting, self._waiting = self._waiting, []
-        tokens = [self.answer(row_id, item.samplings[0]) for item in waiting for row_id in item.row_ids.tolist()]
-        return ended(
+        tokens, versions, endings = list[list[int]](), list[list[int]](), list[Ending]()
+        for item in waiting:
+            for at, (row_id, room) in enumerate(zip(item.row_ids.tolist(), item.max_tokens.tolist(), strict=True)):
+                whole = self.answer(row_id, item.samplings[0])
+                begun = [] if item.begun is None else item.begun.token_versions.row(at).tolist()
+                assert item.begun is None or item.begun.response_ids.row(at).tolist() == whole[: len(begun)]
+                tokens.append(whole[:room])
+                versions.append(begun + [self.version] * (len(tokens[-1]) - len(begun)))
+                endings.append(Ending.LENGTH if len(whole) > room else Ending.END_TOKEN)
+        result = ended(
             np.concatenate([np.empty(0, np.int64), *(item.row_ids for item in waiting)]),
             np.concatenate([np.empty(0, np.int64), *(item.turns for item in waiting)]),
             tokens,
         )
+        return replace(result, token_versions=Column.ragged(versions), endings=np.array(endings, np.int8))
 
     def abort(self, row_ids: Indices) -> EndedRequests:
         raise NotImplementedError

@@ -17,9 +17,9 @@ def spec(**fields: object) -> dict[str, object]:
     return small_spec(**{"stop": {"steps": STEPS}, **ON_STORAGE, **fields})
 
 
-def assert_resumed(job: ClusterJob) -> None:
+def assert_resumed(job: ClusterJob, attempt: int = 2) -> None:
     status = job.status
-    assert status["attempt"] == 2
+    assert status["attempt"] == attempt
     steps = job.body["spec"]["stop"]["steps"]
     assert status["progress"]["step"] == steps
     (resumed_from,) = job.resumed_from()
@@ -33,16 +33,18 @@ def test_killed_worker_is_resumed_and_ends_with_the_same_metrics(jobs: Namespace
     undisturbed = jobs.apply("undisturbed", two_pods)
     killed = jobs.apply("killed", two_pods)
     killed.until_step(3)
+    # 1, unless two cores and three clusters left a pod without a turn for so long that its peer gave it up
+    attempt = killed.status["attempt"]
     victim = killed.pods()[1]
     victim.kill(WORKER)
-    killed.until("a second attempt", lambda: killed.status.get("attempt") == 2)
+    killed.until("a further attempt", lambda: killed.status.get("attempt") == attempt + 1)
     failure = killed.status["lastFailure"]
     assert (failure["pod"], failure["container"], failure["exitCode"]) == (victim.name, "worker", 137), failure
-    assert failure["attempt"] == 1
+    assert failure["attempt"] == attempt
     killed.until_succeeded()
     undisturbed.until_succeeded()
-    assert_resumed(killed)
-    assert killed.status["countedRestarts"] == 1
+    assert_resumed(killed, attempt + 1)
+    assert killed.status["countedRestarts"] == attempt
     assert without_times(metrics(storage, "killed"), BYTES) == without_times(metrics(storage, "undisturbed"), BYTES)
 
 

@@ -9,7 +9,7 @@ os.environ.update(ONE_THREAD)
 
 from hypothesis import settings  # noqa: E402
 
-pytest_plugins = ["testing.tiers", "testing.leaks", "testing.order"]
+pytest_plugins = ["testing.garbage", "testing.tiers", "testing.leaks", "testing.order"]
 
 # No example has a time limit: on a busy machine it says nothing of the code. `ci` is Hypothesis' own: the same examples
 # in every run. Without it, each run draws others and remembers those that failed.

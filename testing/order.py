@@ -31,7 +31,7 @@ Test = TypeVar("Test")
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Iterator[None]:
     yield  # after all that choose tests
     if processes := os.environ.get("PYTEST_XDIST_WORKER_COUNT"):
-        items[:] = long_first(items, lambda item: item.path.relative_to(config.rootpath).as_posix(), int(processes))
+        items[:] = long_first(items, lambda item: item.nodeid.partition("::")[0], int(processes))
 
 
 def long_first(tests: Sequence[Test], file_of: Callable[[Test], str], num_processes: int) -> list[Test]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -33,7 +34,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    tiers = {item: tiers_of(_file(item, config), _marks(item), config.getini("testpaths")) for item in items}
+    testpaths = tuple(config.getini("testpaths"))
+    tiers = {item: tiers_of(_file(item.path, config.rootpath), _marks(item), testpaths) for item in items}
     if misplaced := [f"{item.nodeid}: {_problem(result)}" for item, result in tiers.items() if len(result) != 1]:
         raise pytest.UsageError("\n".join(misplaced))
     part = part_of(config.getoption("part"))
@@ -45,10 +47,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def tiers_of(file: str, marks: Sequence[str], testpaths: Sequence[str]) -> list[str]:
     """The tiers that a test is in; exactly one, unless it is misplaced. file: relative to the checkout."""
-    collected = max((folder for folder in testpaths if _is_in(file, folder)), key=len, default="")
-    by_folder = [tier for folder, tier in FOLDERS.items() if _is_in(file, folder) and not _is_in(collected, folder)]
+    collected, by_folder = _by_folder(file, tuple(testpaths))
     by_mark = [tier for tier in MARKED if tier in marks]
-    return by_folder + by_mark or (["test"] if collected else [])
+    return [*by_folder, *by_mark] or (["test"] if collected else [])
+
+
+@cache  # a file has many tests
+def _by_folder(file: str, testpaths: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
+    """The innermost of the folders that pytest collects which has the file, or "", and the tiers of its folders."""
+    collected = max((folder for folder in testpaths if _is_in(file, folder)), key=len, default="")
+    tiers = (tier for folder, tier in FOLDERS.items() if _is_in(file, folder) and not _is_in(collected, folder))
+    return collected, tuple(tiers)
 
 
 def part_of(text: str) -> slice:
@@ -72,8 +81,9 @@ def _problem(tiers: list[str]) -> str:
     return f"in two tiers, {' and '.join(tiers)}" if tiers else "in no tier: add its folder to testpaths"
 
 
-def _file(item: pytest.Item, config: pytest.Config) -> str:
-    return item.path.relative_to(config.rootpath).as_posix()
+@cache
+def _file(path: Path, root: Path) -> str:
+    return path.relative_to(root).as_posix()
 
 
 def _marks(item: pytest.Item) -> list[str]:

@@ -1,17 +1,15 @@
 """One root fork server for all jobs of a test session, so that only the first of them pays for importing torch."""
 
-import atexit
+import json
 import os
-import tempfile
-from contextlib import ExitStack, closing
 from functools import cache
-from pathlib import Path
 
 from rljob_api.vocabulary.process_environment import WORKER_DEFAULTS
-from rljob_worker.forkserver.client import Root
+from rljob_worker.built_once import short_digest
 from rljob_worker.forkserver.environment import ROOT
 from rljob_worker.launcher.preloading import preload_for
 from rljob_worker.process.marked_processes import ENV_MARK
+from rljob_worker.tests.shared_root import shared_root
 
 TEST_MARK = "RLJOB_TEST_MARK"
 """What a test finds the processes of its run by; 16 hexadecimal digits."""
@@ -31,16 +29,14 @@ def launcher_environment() -> dict[str, str]:
 
 @cache
 def _root(more: tuple[tuple[str, str], ...]) -> tuple[dict[str, str], str]:
-    """The environment that the root was started for, and its socket; it ends with this process."""
+    """The environment that the root was started for, and its socket."""
     of_session = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     # said here, threads do not depend on a job's number of workers, and one root fits all
     environment = of_session | {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"} | dict(more)
     # of the length that the marks of runs have: a fork shows its own in this place
     marks = {ENV_MARK: "0" * 32, TEST_MARK: "0" * 16}
-    stack = ExitStack()
-    atexit.register(stack.close)
-    folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="rljob-test-")))
     of_pods = {**WORKER_DEFAULTS, **environment, **marks, "PYTHONUNBUFFERED": "1"}
     modules = preload_for({"cpu"}, {"Megatron", "VLLM"})
-    stack.enter_context(closing(Root(of_pods, modules, folder / "root.sock", folder / "root.log")))
-    return environment, str(folder / "root.sock")
+    name = f"jobs-{short_digest(json.dumps(more))}"
+    environment, socket = shared_root(name, environment, of_pods, modules)
+    return environment, str(socket)

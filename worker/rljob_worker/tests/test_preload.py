@@ -2,12 +2,14 @@
 
 import json
 from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from rljob_worker.forkserver.tests.asking import OwnServer, ask
-from rljob_worker.launcher.preloading import preload_for
+from rljob_worker.forkserver.client import ForkServer
+from rljob_worker.forkserver.environment import ROOT
+from rljob_worker.forkserver.tests.asking import ask
 from rljob_worker.tests.jobs import Run
 from rljob_worker.tests.session_root import launcher_environment
 
@@ -19,8 +21,9 @@ FAMILY_MODULES = 12
 
 @pytest.fixture(scope="module")
 def inspected(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """A fork of the session's root, which has that preload."""
     environment = launcher_environment()
-    with closing(OwnServer(environment, preload_for({"cpu"}, {"Megatron", "VLLM"}))) as server:
+    with closing(ForkServer(Path(environment[ROOT]), any_environment=True)) as server:
         folder = tmp_path_factory.mktemp("inspected")
         return ask(server, folder, module="rljob_worker.tests.inspected", **environment).report()
 

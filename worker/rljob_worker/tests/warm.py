@@ -16,10 +16,11 @@ from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
-from rljob_worker.forkserver.client import ForkServer, Root
+from rljob_worker.forkserver.client import ForkServer
 from rljob_worker.forkserver.forking import ForkRequest
 from rljob_worker.process.child import command_of
 from rljob_worker.tests.session_root import TEST_MARK
+from rljob_worker.tests.shared_root import shared_root
 
 COMMAND = "RLJOB_TEST_COMMAND"
 """The variable that has a command in JSON."""
@@ -127,14 +128,13 @@ _ENDED: dict[str, int] = {}
 
 @cache
 def _server() -> ForkServer:
-    """One for this process, with which it ends."""
-    stack = contextlib.ExitStack()
-    atexit.register(stack.close)
-    folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="rljob-test-")))
+    """The connection of this process, with which it ends."""
     # a fork shows its own mark in this place
     marked = os.environ | {TEST_MARK: "0" * 16}
-    root = stack.enter_context(contextlib.closing(Root(marked, PRELOAD, folder / "root.sock", None)))
-    return stack.enter_context(contextlib.closing(ForkServer(root.path, any_environment=True)))
+    _, socket = shared_root("commands", {}, marked, PRELOAD)
+    server = ForkServer(socket, any_environment=True)
+    atexit.register(server.close)
+    return server
 
 
 def _hear() -> None:

@@ -4,18 +4,11 @@ all start it here, and none of them imports torch again."""
 import multiprocessing
 from multiprocessing.context import ForkServerContext
 
-PRELOAD = (
-    "rljob_worker.engines.fsdp",
-    "rljob_worker.engines.megatron.layers",
-    "rljob_worker.engines.tests.builders",
-    "rljob_worker.runtime.setup.world",
-    "transformers.models.qwen3.modeling_qwen3",
-)
-"""Those that an environment lacks are left out."""
+PRELOAD = "rljob_worker.tests.preload_ranks"
 
 
 def forking(*more: str) -> ForkServerContext:
     """more: what else is imported once, where nobody has started the server yet."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([*PRELOAD, *more])
+    context.set_forkserver_preload([PRELOAD, *more])
     return context

@@ -19,7 +19,7 @@ from rljob_worker.databuffer.links.faults import error_from, failed_by
 from rljob_worker.databuffer.links.fencing import Identity
 from rljob_worker.databuffer.protocol.codec import encode, opened, read_answer, read_request, read_ticket
 from rljob_worker.databuffer.protocol.errors import Bug
-from rljob_worker.databuffer.protocol.peer_side import Envelope
+from rljob_worker.databuffer.protocol.peer_side import ChunkOffered, ChunkTaken, Envelope, SourceClosed, WeightsMessage
 from rljob_worker.databuffer.protocol.worker_side import Failed, NotYet, WaitingCall, WorkerCall
 from rljob_worker.databuffer.routes.hosts import Host, WorkerId
 from rljob_worker.databuffer.server.buffer import DataBuffer
@@ -73,6 +73,9 @@ class Pod:
 
     def __init__(self, job: SimulatedJob, host: Host, life: str) -> None:
         self.host, self.is_dead, self.frozen_until = host, False, 0.0
+        self.first_version = 0
+        """Version of weights that it hears of first: before, it is taken to be not there yet."""
+        self._heard_sources: set[int] = set()
         self._job, self.loop = job, job.loop
         plan = job.plan
         self._identity = Identity(TOKEN, 1, job.plan_hash, host.group, host.index)
@@ -91,6 +94,8 @@ class Pod:
             threads=SimulatedThreads(self.loop, self),
             connects=partial(SimulatedConnection, job.network, self),
         )
+        weights = self.buffer.weights
+        weights.announced = partial(self._hear_weights, weights.announced)  # type: ignore[method-assign]
         side = SimpleNamespace(
             take=self._take, answer=self.buffer.peer_side.answer, stream=self.buffer.peer_side.stream
         )
@@ -103,6 +108,19 @@ class Pod:
     def _take(self, sender: Host, life: str, envelope: Envelope) -> str:
         self._job.envelopes.append((sender, self.host, envelope))
         return self.buffer.peer_side.take(sender, life, envelope)
+
+    def _hear_weights(
+        self, announced: Callable[[Host, WeightsMessage], None], sender: Host, message: WeightsMessage
+    ) -> None:
+        """Chunks of a version before the first one are given up, so that nobody waits for this host to take them."""
+        is_sent = isinstance(message, ChunkOffered | SourceClosed)
+        if is_sent and message.version >= self.first_version:
+            self._heard_sources.add(message.source)
+        if not is_sent or message.source in self._heard_sources:
+            announced(sender, message)
+        elif isinstance(message, ChunkOffered):
+            taken = ChunkTaken(message.edge, message.version, message.source, message.index)
+            self.buffer.links.send(sender, taken)
 
     def act(self, action: str, body: bytes, headers: Headers) -> bytes:
         (answer,) = self._server.do_action(self._server.call(headers), flight.Action(action, body))

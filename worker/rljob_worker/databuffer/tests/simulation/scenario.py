@@ -49,10 +49,28 @@ def plans() -> list[Plan]:
         two_stages((2, 2), (3, 1), producer_balance="Tokens", balance="Tokens", **options),
         two_stages((4, 1), (2, 1), **weights),
         two_stages((3, 1), (3, 1), balance="Tokens", **options),
+        ahead(two_stages((3, 1), (1, 2), balance="Tokens", **weights)),
         plan_of(
             [group("train", 2, 1, ["a", "b", "c"])], stages, {"a->b": ["ids", "score"], "b->c": ["ids"]}, **options
         ),
     ]
+
+
+def ahead(plan: Plan) -> Plan:
+    """The plan with four versions of weights at once, for which a host may come late."""
+    rollout = plan.spec.rollout.model_copy(update={"max_staleness": 1})
+    return plan.model_copy(update={"spec": plan.spec.model_copy(update={"rollout": rollout})})
+
+
+def draw_late_hosts(random: Random, job: SimulatedJob, num_steps: int) -> None:
+    """Some hosts hear of a version after the first at first: one that passes nothing on, which the host above may give
+    what it has missed, or all that receive, which only sources may."""
+    (route,) = job.pods[Host("rollout", 0)].buffer.weights_routes.by_edge.values()
+    receivers = [host for host in job.pods if route.readers(host)]
+    leaves = [host for host in receivers if not any(route.children(source, host) for source in route.sources)]
+    first_version = random.randint(1, num_steps)
+    for host in random.choice([leaves, receivers]):
+        job.pods[host].first_version = first_version
 
 
 @dataclass
@@ -192,7 +210,10 @@ def run_of(seed: int | str, fault: Callable[[Random, Plan], Fault] | None = None
     ACTS.get(drawn.name, lambda job, fault: None)(job, drawn)
     length = random.choice([0, 0, 0, 2000] if drawn.name != "flip" else [0, 2000])
     pace, ends_pods = random.choice([0.0, 0.3]), random.random() < 0.5
-    return Run(seed, plan, drawn, job, random.randint(1, 3), length, pace, ends_pods)
+    num_steps = random.randint(1, 3)
+    if plan.num_versions > 1:
+        draw_late_hosts(random, job, num_steps)
+    return Run(seed, plan, drawn, job, num_steps, length, pace, ends_pods)
 
 
 # ---- what goes wrong

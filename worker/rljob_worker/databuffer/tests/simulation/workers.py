@@ -157,17 +157,27 @@ class SimulatedWorker:
                     stream.reserve(len(data))[:] = data
                     stream.seal(b"table of %d" % index)
         if ends.receives:
-            had = set()
-            with self._timed(f"weights {version} received"):
-                for result in self._weights.receive(version, WEIGHTS):
-                    expected = chunk(result.source, version, result.index, ends.slot_bytes)
-                    is_right = result.table == b"table of %d" % result.index and np.array_equal(result.data, expected)
-                    if not is_right or (result.source, result.index) in had:
-                        self.wrong.append(f"chunk {result.index} of source {result.source}, version {version}")
-                    had.add((result.source, result.index))
-            num_sources = len(self.pod.buffer.weights_routes.by_edge[WEIGHTS].sources)
-            if len(had) != sum(num_chunks(source, version) for source in range(num_sources)):
-                self.wrong.append(f"weights {version}: {sorted(had)}")
+            for due in self._due(version):
+                self._receive_weights(due)
+
+    def _due(self, version: int) -> range:
+        """Versions that a rank reads when `version` is sent. A host that comes late reads all that it has missed, which
+        it asks other hosts for."""
+        first = self.pod.first_version
+        return range(1 if version == first else version, version + 1) if version >= first else range(0)
+
+    def _receive_weights(self, version: int) -> None:
+        slot_bytes, had = self._weights_ends[WEIGHTS].slot_bytes, set()
+        with self._timed(f"weights {version} received"):
+            for result in self._weights.receive(version, WEIGHTS):
+                expected = chunk(result.source, version, result.index, slot_bytes)
+                is_right = result.table == b"table of %d" % result.index and np.array_equal(result.data, expected)
+                if not is_right or (result.source, result.index) in had:
+                    self.wrong.append(f"chunk {result.index} of source {result.source}, version {version}")
+                had.add((result.source, result.index))
+        num_sources = len(self.pod.buffer.weights_routes.by_edge[WEIGHTS].sources)
+        if len(had) != sum(num_chunks(source, version) for source in range(num_sources)):
+            self.wrong.append(f"weights {version}: {sorted(had)}")
 
     # ---- calls
 

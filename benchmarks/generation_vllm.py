@@ -3,7 +3,7 @@
 `generation.py` calls it. Two cases. `equal`: every response is as long as allowed. `ragged`: response lengths are
 log-normal, each row's own `max_tokens`. No token ends a row. Both drive an engine with the same settings, in turn, so
 that a busy machine slows both; the median of each is compared, and that of our Transformers engine with the same rows
-stands beside them.
+stands beside them. Both of our engines run a second time in calls of `advance(8)`, which return every eight steps.
 """
 
 from __future__ import annotations
@@ -30,6 +30,8 @@ from rljob_worker.engines.rollout.vllm.settings import VLLMSettings, engine_argu
 
 VOCABULARY, GROUP_SIZE, PROMPT_TOKENS = 64, 8, 12
 CPU = torch.device("cpu")
+STEPS = 8
+"""Of a bounded call of `advance`."""
 
 
 def write_model(directory: str) -> None:
@@ -55,12 +57,13 @@ def asked_for(lengths: np.ndarray) -> Requests:
     return Requests(rows, np.zeros_like(rows), Column.ragged(prompts), rows // GROUP_SIZE, lengths, (Sampling(),))
 
 
-def through(engine: RolloutEngine, requests: Requests) -> int:
+def through(engine: RolloutEngine, requests: Requests, most_steps: int | None = None) -> int:
     """Number of tokens generated."""
     engine.submit(requests)
-    tokens = 0
-    while len(ended := engine.advance()):
-        tokens += len(ended.response_ids.values)
+    tokens, num_left = 0, len(requests.row_ids)
+    while num_left:
+        ended = engine.advance(most_steps)
+        tokens, num_left = tokens + len(ended.response_ids.values), num_left - len(ended)
     return tokens
 
 
@@ -87,6 +90,8 @@ def systems(path: str, settings: VLLMSettings) -> dict[str, Callable[[Requests],
         "ours": lambda requests: through(ours, requests),
         "vllm": lambda requests: directly(llm, requests),
         "transformers": lambda requests: through(plain, requests),
+        "ours by 8": lambda requests: through(ours, requests, STEPS),
+        "transformers by 8": lambda requests: through(plain, requests, STEPS),
     }
 
 
@@ -104,6 +109,11 @@ def compare(rows: int, tokens: int, repeats: int, clock: Callable[[], float]) ->
         total, took = int(lengths.sum()), {system: statistics.median(item) for system, item in times.items()}
         item = "  ".join(f"{system} {spent * 1e3:7.1f} ms ({total / spent:7.0f}/s)" for system, spent in took.items())
         print(f"{name:6s} tokens {total:6d}  {item}  ours {took['vllm'] / took['ours']:.3f} of vllm's speed")
+        for engine in ("ours", "transformers"):
+            ratios = [whole / cut for whole, cut in zip(times[engine], times[f"{engine} by 8"], strict=True)]
+            medians = took[engine] / took[f"{engine} by 8"]
+            of_pairs = statistics.median(ratios)
+            print(f"       {engine}: advance({STEPS}) {medians:.3f} of advance(), of pairs {of_pairs:.3f}")
 
 
 def measured(

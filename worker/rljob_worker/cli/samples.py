@@ -28,6 +28,9 @@ Record = dict[str, Any]
 WIDTH_OF_FILES = 120
 """Characters of a line where no terminal says how many."""
 
+KINDS = ("validation", "dropped", "waiting")
+"""Marks of rows that are not of the batch of their step."""
+
 _OPERATORS: Mapping[str, Callable[[Any, Any], bool]] = {
     "<=": operator.le,
     ">=": operator.ge,
@@ -106,8 +109,8 @@ def _newest(records: list[Record], limit: int) -> list[Record]:
     return list(islice(sorted(records, key=_place), limit))
 
 
-def _place(record: Record) -> tuple[int, bool, bool, str, int]:
-    kind = (bool(record.get("validation")), bool(record.get("dropped")))
+def _place(record: Record) -> tuple[Any, ...]:
+    kind = (bool(record.get(name)) for name in KINDS)
     return -record["step"], *kind, record.get("policy", ""), record.get("row", 0)
 
 
@@ -168,7 +171,7 @@ def sample_heading(record: Record) -> str:
         words.append(f"reward {format_number(record['reward'])}")
     parts = ", ".join(f"{name} {format_number(value)}" for name, value in record.get("rewards", {}).items())
     words += [f"({parts})"] * bool(parts) + ([record["source"]] if "source" in record else [])
-    words += [name for name in ("validation", "dropped") if record.get(name)]
+    words += [name for name in KINDS if record.get(name)]
     return "  ".join(words)
 
 

@@ -187,9 +187,9 @@ def joined_samples(samples: Iterable[Mapping[str, Any]]) -> list[Record]:
     """
     rows: dict[tuple[Any, ...], Record] = {}
     for number, sample in enumerate(samples):
-        # a row of validation, and a row that was drawn and dropped, has a number that a row of the batch has, too
+        # a row of validation, and one that was drawn and has no place, has a number that a row of the batch has, too
         place = (sample.get("row_id", f"record {number}"), sample.get("policy"))
-        key = (*place, sample.get("validation", False), sample.get("dropped", False))
+        key = (*place, *(sample.get(kind, False) for kind in ("validation", "dropped", "waiting")))
         row = rows.setdefault(key, {"row": row_number(sample["row_id"])} if "row_id" in sample else {})
         tokens = {**row.get("tokens", {}), **sample.get("tokens", {})}
         row |= {name: value for name, value in sample.items() if name != "row_id"}

@@ -22,10 +22,13 @@ def numbered(held: Batch, numbers: Int64, *, first_group: int, rows_per_group: i
     return Batch(row_ids, group_ids, batch.num_tokens, batch.columns)
 
 
-def renumbered(sample: Mapping[str, Any], numbers: Int64, first_group: int, rows_per_group: int) -> dict[str, Any]:
-    """A sample of a drawn row at its place in the batch; `dropped` where its group is not there."""
+def renumbered(
+    sample: Mapping[str, Any], numbers: Int64, surplus: Int64, *, first_group: int, rows_per_group: int
+) -> dict[str, Any]:
+    """A sample of a drawn row at its place in the batch; where its group has none, `dropped`, or `waiting` for a later
+    step as part of the surplus."""
     group, row = divmod(sample["row_id"], rows_per_group)
     place = int(np.searchsorted(numbers, group))
     if place == len(numbers) or numbers[place] != group:
-        return {**sample, "dropped": True}
+        return {**sample, "waiting" if group in surplus else "dropped": True}
     return {**sample, "row_id": (first_group + place) * rows_per_group + row}

@@ -85,8 +85,6 @@ class Sample:
         """Draw numbers of groups that are not complete, on any rank."""
         self._unfinished_rows: Batch | None = None
         """This rank's rows of them."""
-        self._waiting_samples: list[dict[str, Any]] = []
-        """Samples of groups that have no place yet."""
 
     def run(self, batch: Batch | None, context: StageContext) -> StageResult:
         before = Assembly(
@@ -117,7 +115,13 @@ class Sample:
             metrics["sampling/rows_drawn_fraction"] = mean(int(np.count_nonzero(of_trajectories)), len(of_trajectories))
         metrics |= staleness_metrics(out, self._spec, context.step)
         metrics |= assignment.merged([result.metrics for result in rounds])
-        samples = self._placed(rounds, assembly.batch, first_group)
+        samples = [
+            renumbered(
+                sample, assembly.batch, self._surplus, first_group=first_group, rows_per_group=self._rows_per_group
+            )
+            for result in rounds
+            for sample in result.samples
+        ]
         out = out.select(name for name in out.columns if name in self._writes)
         return StageResult(out, context.counted(metrics), samples)
 
@@ -225,17 +229,6 @@ class Sample:
         if len(ages):
             metrics["partial/age_max"] = maximum(float(ages.max()))
         return metrics
-
-    def _placed(self, rounds: Sequence[_Drawn], batch: Int64, first_group: int) -> list[dict[str, Any]]:
-        """Samples of all groups that are not held back, at their places in the batch."""
-        samples = [*self._waiting_samples, *(sample for result in rounds for sample in result.samples)]
-        waits = [sample["row_id"] // self._rows_per_group in self._surplus for sample in samples]
-        self._waiting_samples = [sample for sample, is_held in zip(samples, waits, strict=True) if is_held]
-        return [
-            renumbered(sample, batch, first_group, self._rows_per_group)
-            for sample, is_held in zip(samples, waits, strict=True)
-            if not is_held
-        ]
 
     def _row_weights(self, batch: Batch, context: StageContext) -> Int64:
         """How often PF-PPO's draw takes each row's trajectory; all ranks draw from the rewards of the whole batch."""

@@ -7,6 +7,7 @@ from pathlib import Path
 from rljob_api.tests.timeouts import TEST_TIMEOUT_SECONDS
 from rljob_worker.tests.fault_injection import ask_for
 from rljob_worker.tests.jobs import DISAGGREGATED, make_job, run_job, troubled_job
+from rljob_worker.tests.test_partial import STOPS
 
 PAIR = [{"name": "train", "accelerator": {"profile": "cpu", "count": 2}}]
 
@@ -50,3 +51,25 @@ def test_vllm_generates_ahead_of_training(tiny: Path, tmp_path: Path) -> None:
     assert all(step["update/gradient_norm"] > 0 for step in steps)
     # step 1 is drawn with the weights that it begins to train
     assert abs(steps[0]["mismatch/ratio_max"] - 1) < 1e-3
+
+
+def test_vllm_goes_on_with_responses_in_later_steps(tiny: Path, tmp_path: Path) -> None:
+    """Both ranks of a copy do, with what the step before left of each row."""
+    job = make_job(
+        tiny,
+        workerGroups=[{"name": "train", "accelerator": CPU | {"count": 2}}],
+        rollout={
+            "engine": "VLLM",
+            "maxResponseTokens": 12,
+            "stopTokenIds": STOPS,
+            "parallelism": {"tensor": 2},
+            "partial": {"tokensPerRound": 3, "maxCarries": 3},
+        },
+        stop={"steps": 3},
+    )
+    run = run_job(job, tmp_path, timeout_seconds=8 * TEST_TIMEOUT_SECONDS)
+    assert run.code == 0, run.output + run.logs
+    steps = run.metrics[1:]
+    assert steps[0]["partial/rows_unfinished"] > 0 and steps[-1]["partial/age_max"] > 0
+    assert abs(steps[0]["mismatch/ratio_max"] - 1) < 1e-3, "responses of several rounds of one step"
+    assert all(step["update/gradient_norm"] > 0 for step in steps)

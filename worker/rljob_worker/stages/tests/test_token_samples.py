@@ -4,7 +4,7 @@ import numpy as np
 
 from rljob_worker.batch import Batch, Column
 from rljob_worker.metrics.report import joined_samples
-from rljob_worker.stages.sample import renumbered
+from rljob_worker.stages.places import renumbered
 from rljob_worker.stages.token_samples import MAX_TOKENS, token_samples
 
 
@@ -71,7 +71,12 @@ def test_what_several_stages_tell_of_a_row_is_one_record():
 
 def test_a_drawn_row_is_shown_under_the_number_that_it_got():
     """Groups 7, 9 and 10 of those drawn become 20 to 22; with 4 rows each, row 1 of group 9 is row 21·4 + 1."""
-    ordinals = np.array([7, 9, 10])
-    assert renumbered({"row_id": 9 * 4 + 1}, ordinals, 20, 4) == {"row_id": 85}
-    assert renumbered({"row_id": 8 * 4 + 1}, ordinals, 20, 4) == {"row_id": 33, "dropped": True}
-    assert renumbered({"row_id": 11 * 4}, ordinals, 20, 4)["dropped"]
+
+    def shown(row_id):
+        sample, numbers, surplus = {"row_id": row_id}, np.array([7, 9, 10]), np.array([12])
+        return renumbered(sample, numbers, surplus, first_group=20, rows_per_group=4)
+
+    assert shown(9 * 4 + 1) == {"row_id": 85}
+    assert shown(8 * 4) == {"row_id": 32, "dropped": True}
+    assert shown(11 * 4) == {"row_id": 44, "dropped": True}
+    assert shown(12 * 4) == {"row_id": 48, "waiting": True}

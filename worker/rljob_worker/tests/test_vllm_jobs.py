@@ -57,7 +57,7 @@ def test_vllm_goes_on_with_responses_in_later_steps(tiny: Path, tmp_path: Path) 
     """Both ranks of a copy do, with what the step before left of each row."""
     job = make_job(
         tiny,
-        workerGroups=[{"name": "train", "accelerator": CPU | {"count": 2}}],
+        workerGroups=PAIR,
         rollout={
             "engine": "VLLM",
             "maxResponseTokens": 12,

@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 
 from rljob_api.planning.plan import StagePlan
-from rljob_api.planning.versions import num_updates, policy_version
+from rljob_api.planning.versions import most_versions_behind, num_updates, policy_version
 from rljob_api.v1alpha1 import RLJobSpec
 from rljob_worker.batch import Batch, Column
 from rljob_worker.data.dataset import PromptDataset, Prompts
@@ -188,13 +188,17 @@ def columns_of_versions(token_versions: Column, version: int) -> dict[str, Colum
 
 def staleness_metrics(batch: Batch, spec: RLJobSpec, step: int) -> Scalars:
     """By how many updates of the policy the weights that drew a token are behind those that `step` begins to train,
-    over all tokens."""
+    over all tokens; and where rows may have several versions, which part of the tokens is how old."""
     versions, which = np.unique(batch["token_versions"].values, return_inverse=True)
     newest = num_updates(spec, policy_version(spec, step - 1))
     staleness = np.array([newest - num_updates(spec, int(version)) for version in versions], np.int64)[which]
     metrics = {"staleness/mean": mean_of(staleness)}
     if len(staleness):
         metrics["staleness/max"] = maximum(float(staleness.max()))
+    if spec.rollout.partial is not None:
+        oldest = most_versions_behind(spec) + 1
+        counts = np.bincount(staleness.clip(0, oldest), minlength=oldest + 1)
+        metrics |= {f"staleness/fraction/age_{age}": mean(int(n), len(staleness)) for age, n in enumerate(counts)}
     return metrics
 
 

@@ -15,7 +15,7 @@ import torch
 
 from rljob_api.catalogue.columns import computes_full_kl
 from rljob_api.planning.plan import StagePlan
-from rljob_api.planning.versions import is_warm_up, policy_version, warm_up_steps
+from rljob_api.planning.versions import is_warm_up, most_versions_behind, policy_version, warm_up_steps
 from rljob_api.v1alpha1 import RLJobSpec
 from rljob_api.vocabulary.keys import REFERENCE
 from rljob_worker.algorithms.advantages.estimation import has_reward_kl
@@ -37,9 +37,6 @@ from rljob_worker.minibatches import mini_batch_of
 from rljob_worker.stages.advantage import kl_controller, updated
 from rljob_worker.stages.row_filter import Filter
 from rljob_worker.stages.stage import Resources, StageContext, StageResult
-
-MOST_CARRIES = 8
-"""With `rollout.partial`, so many carries have metrics of their own for tokens of their age."""
 
 
 class UpdatePolicy:
@@ -135,15 +132,13 @@ def with_token_versions(batch: Batch, spec: RLJobSpec) -> Batch:
 def token_ages(batch: Batch, spec: RLJobSpec, step: int) -> TokenAges | None:
     """How old tokens are for the update of a step; None where generation is never ahead, or versions are no column.
 
-    A surplus of dynamic sampling may be older than `rollout.maxStaleness`: one more age has all of it. So has what was
-    carried for more than `MOST_CARRIES` steps.
+    A surplus of dynamic sampling may be older than `rollout.maxStaleness`, and what is carried than metrics tell apart:
+    one more age has all of that.
     """
-    partial, staleness = spec.rollout.partial, spec.rollout.max_staleness
-    if partial is not None:
-        staleness += min(partial.max_carries, MOST_CARRIES)
-    if staleness == 0 or TOKEN_VERSIONS not in batch:
+    oldest = most_versions_behind(spec)
+    if oldest == 0 or TOKEN_VERSIONS not in batch:
         return None
-    return TokenAges(newest=policy_version(spec, step - 1), oldest=staleness + 1, first=warm_up_steps(spec))
+    return TokenAges(newest=policy_version(spec, step - 1), oldest=oldest + 1, first=warm_up_steps(spec))
 
 
 def run_updates(

@@ -1,7 +1,11 @@
 """What engines have, and where."""
 
+from dataclasses import replace
+
 import pytest
 
+from rljob_api.catalogue.declarations import Declarations
+from rljob_api.catalogue.rollout_engines import ROLLOUT_ENGINES, DeclaredRolloutEngine
 from rljob_api.tests.builders import TWO_GROUPS, problems
 
 VLLM = "rollout.engine=VLLM"
@@ -124,3 +128,14 @@ def test_both_engines_go_on_with_a_response(engine: str) -> None:
 def test_rounds_that_carry_nothing_on(partial: str, path: str, words: str) -> None:
     (problem,) = problems(f"rollout.partial={partial}")
     assert problem.path == f"spec.rollout.partial.{path}" and words in str(problem)
+
+
+def test_an_engine_that_cannot_go_on_with_a_response(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = replace(ROLLOUT_ENGINES["Transformers"], continues=False)
+    engines = Declarations("rollout engine", "none", DeclaredRolloutEngine, whole, ROLLOUT_ENGINES["VLLM"])
+    monkeypatch.setattr("rljob_api.checks.engine.ROLLOUT_ENGINES", engines)
+    (problem,) = problems(PARTIAL)
+    assert problem.path == "spec.rollout.partial"
+    assert "Transformers cannot go on with a response that an earlier step began" in problem.message
+    assert problem.fix == "Leave it out, or rollout.engine: VLLM."
+    assert problems(PARTIAL, "rollout.engine=VLLM") == []

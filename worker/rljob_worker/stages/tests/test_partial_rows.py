@@ -138,6 +138,9 @@ def test_a_row_goes_on_with_its_tokens_and_the_weights_of_the_step():
     assert (second["policy_version"].values[1], second["last_policy_version"].values[1]) == (0, 1)
     assert second.num_tokens[1] == 10 + len(second["prompt_ids"].row(1))
     assert figures["partial/age_max"] == 1 and figures["partial/age_mean"] == 2 / 8
+    # of 12 + 6 x 2 tokens 8 are of version 0 and 2 too, of row 2, which waited for its group
+    assert figures["staleness/fraction/age_1"] == 10 / 24 and figures["staleness/fraction/age_0"] == 14 / 24
+    assert [figures[f"staleness/fraction/age_{age}"] for age in (2, 3, 4)] == [0, 0, 0]
     assert figures["tokens/response_total"] == 2 + 8 * 2
     # round 1 goes on with row 3 and begins with as many groups as are missing, as if none were on its way
     asked = [requests.row_ids.tolist() for requests in job.engines[0].submitted]

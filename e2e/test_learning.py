@@ -69,7 +69,7 @@ def test_shipped_example_runs_as_it_is(jobs: NamespaceJobs) -> None:
 
 def test_jobs_over_two_nodes_fill_every_panel(jobs: NamespaceJobs, storage: Path, prometheus: Prometheus) -> None:
     """GRPO over two pods on two nodes; PPO generates on one node, a step ahead of training on the other, sidecar to
-    sidecar."""
+    sidecar, with responses that go on in later steps."""
     group = {"name": "train", "replicas": 2, "accelerator": {"profile": "cpu", "count": 1}, "template": ONE_POD_A_NODE}
     short = {"stop": {"steps": 10}, "checkpoint": {"everySteps": 5, "keepLast": 2, "keepBest": 1}}
     grpo = jobs.apply("grpo", example("arithmetic-grpo", workerGroups=[group], **short, **ON_STORAGE))
@@ -82,13 +82,15 @@ def test_jobs_over_two_nodes_fill_every_panel(jobs: NamespaceJobs, storage: Path
         {"name": "rollout", "accelerator": {"profile": "cpu", "count": 1}, "template": on_node("node2")},
         {"name": "train", "accelerator": {"profile": "cpu", "count": 1}, "template": on_node("node1")},
     ]
-    rollout = {"maxResponseTokens": 20, "maxStaleness": 1}
+    partial = {"tokensPerRound": 6, "maxCarries": 4}
+    rollout = {"maxResponseTokens": 20, "maxStaleness": 1, "partial": partial}
     apart = {"workerGroups": groups, "dataBuffer": {"memory": "160Mi", "deadlineSeconds": 120}, "rollout": rollout}
     ppo = jobs.apply("ppo", example("arithmetic-ppo", stop={"steps": 8}, **apart, **judged(jobs), **ON_STORAGE))
     ppo.until_step(3, 180)
     assert {pod.node for pod in ppo.pods()} == {"node1", "node2"}
     ppo.until_succeeded(180)
-    assert metrics(storage, "ppo")[-1]["data/bytes_total"] > 0 and metrics(storage, "ppo")[-1]["staleness/max"] == 1
-    assert metrics(storage, "ppo")[-1]["service/length/requests_total"] > 0
+    last = metrics(storage, "ppo")[-1]
+    assert last["data/bytes_total"] > 0 and last["staleness/max"] > 1 and last["partial/age_max"] > 0
+    assert last["service/length/requests_total"] > 0
     assert empty_panels(prometheus) == []
     assert prometheus.alert_rules() == {alert.name: "ok" for alert in ALERTS}

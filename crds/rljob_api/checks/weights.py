@@ -59,7 +59,10 @@ def check_staleness(subject: Subject) -> Iterator[Problem]:
 def check_lease_rows(subject: Subject) -> Iterator[Problem]:
     """Only ranks of a group that trains nothing take leases."""
     lease_rows = subject.spec.rollout.lease_rows
-    if lease_rows is not None and (both := _colocated_groups(subject)):
+    if lease_rows is not None and subject.spec.rollout.partial is not None:
+        message = "with rollout.partial rows go on on the worker that drew them, so that workers take no leases"
+        yield problem("spec.rollout.leaseRows", lease_rows, message, "Leave it out, or rollout.partial.")
+    elif lease_rows is not None and (both := _colocated_groups(subject)):
         message = f"the workers of group {both[0]} generate and train, and draw equal parts of a step, not leases"
         fix = "Leave it out, or write two workerGroups and give Rollout or Sample, and Reward, one that trains nothing."
         yield problem("spec.rollout.leaseRows", lease_rows, message, fix)

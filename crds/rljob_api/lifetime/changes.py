@@ -86,6 +86,10 @@ _STAYS_OR_STAYS_OUT = {
 }
 """Fields that are in both or in neither; what is below them may change."""
 
+_LENGTHS = ("rollout.maxResponseTokens", "rollout.maxSequenceTokens")
+_LONGER = "with rollout.partial responses wait for later steps, which may be longer than what it allows then"
+"""Why `_LENGTHS` stay where responses are carried on."""
+
 
 @dataclass(frozen=True)
 class Change:
@@ -107,7 +111,11 @@ class Change:
 def resume_changes(old: RLJobSpec, new: RLJobSpec) -> list[Change]:
     """Every field that differs, in the order of the spec."""
     differences = _differences(with_precision(old).to_json(), with_precision(new).to_json(), "")
-    return [Change(path, before, after, _refusal(path)) for path, before, after in differences]
+    carries = new.rollout.partial is not None
+    return [
+        Change(path, before, after, _LONGER if carries and path in _LENGTHS else _refusal(path))
+        for path, before, after in differences
+    ]
 
 
 def _refusal(path: str) -> str | None:

@@ -285,11 +285,10 @@ class RolloutSpec(ApiModel):
     lease_rows: int | None = Field(default=None, ge=1)
     """In a worker group that trains nothing, how many rows of a step a free rank takes at a time and generates by
     themselves, a lease: at most this number, rounded up to whole groups of algorithm.groupSize. A step is cut by it
-    whatever the number of ranks is, so that any number of generating ranks gives the same run bit for bit (but for the
-    last digits of log-probabilities with `partial`, whose rows go on on the rank that drew them); with fewer leases
-    than ranks some have nothing to do. Small leases decode slower: fewer rows are decoded at once, and each lease ends
-    with its own longest row. Unset: at least one lease for each rank, of at most about 256 rows, and the
-    last digits of log-probabilities depend on the number of ranks."""
+    whatever the number of ranks is, so that any number of generating ranks gives the same run bit for bit; with fewer
+    leases than ranks some have nothing to do. Small leases decode slower: fewer rows are decoded at once, and each
+    lease ends with its own longest row. Not with `partial`. Unset: at least one lease for each rank, of at most about
+    256 rows, and the last digits of log-probabilities depend on the number of ranks."""
 
     partial: PartialRolloutSpec | None = None
     """Cut generation into rounds of so many tokens, and let a response that is not complete go on in later steps.

@@ -14,6 +14,9 @@ are in every round until they are, in this step and the next ones, beside those 
     batchSize 3     round 1 draws 7 8 9         8 is complete              two are missing
                     round 2 goes on with 7 9, draws 10 11: 7 10            batch 7 8 10, 9 and 11 go on in the next step
 
+A group is trained on `maxCarries` steps after it was drawn, at the latest: its rows are cut off by then, and of groups
+that are so old no more are left after a step than the batches before their last step have places (`Carries`).
+
 Every number that was drawn ends as one of: trained on, rejected by a filter, surplus, or in flight when the job ends.
 """
 
@@ -86,6 +89,31 @@ def outcomes_of(
 
 
 @dataclass(frozen=True, slots=True)
+class Carries:
+    """For how many steps groups may wait with `rollout.partial`, and in which step those in flight were drawn."""
+
+    most: int
+    """Steps after the one in which a group was drawn."""
+    first_numbers: tuple[int, ...]
+    """First draw numbers of some steps up to this one, ascending; the last is this step's."""
+
+    def are_too_many(self, left: Int64, unfinished: Int64, batch_size: int) -> bool:
+        """Whether a further round is needed, as more groups are left than the steps have places in which they must be
+        trained on, and some of them are not complete.
+
+        left: draw numbers of all groups that the batch leaves. maxCarries 2, batchSize 4: of those that were drawn in
+        this step 8 may be left, of those of the step before 4, and of older ones none.
+        """
+        ends = [*self.first_numbers[1:], None]
+        for age, end in enumerate(reversed(ends)):
+            places = max(0, self.most - age) * batch_size
+            older, open_ones = (numbers if end is None else numbers[numbers < end] for numbers in (left, unfinished))
+            if len(older) > places and len(open_ones):
+                return True
+        return False
+
+
+@dataclass(frozen=True, slots=True)
 class Assembly:
     """What a generation step has drawn so far."""
 
@@ -96,6 +124,8 @@ class Assembly:
     """Draw numbers of complete groups, ascending."""
     unfinished: Int64 = field(default_factory=lambda: np.empty(0, np.int64))
     """Draw numbers of groups that are not complete, ascending."""
+    carries: Carries | None = None
+    """None without `rollout.partial`."""
     num_rounds: int = 0
     num_drawn: int = 0
     num_accepted: int = 0
@@ -118,14 +148,20 @@ class Assembly:
 
     @property
     def has_work(self) -> bool:
-        """Whether the step has another round. Groups that are not complete have one in every step, so that none is in
-        flight for more steps than its rows need rounds."""
-        return self.num_missing > 0 or (self.num_rounds == 0 and len(self.unfinished) > 0)
+        """Whether the step has another round. With `rollout.partial` every step has one."""
+        if self.num_missing or self.carries is None:
+            return self.num_missing > 0
+        left = np.concatenate([self.surplus, self.unfinished])
+        return self.num_rounds == 0 or self.carries.are_too_many(left, self.unfinished, self.batch_size)
 
     def draw(self, oversampling: float) -> Int64:
-        """Draw numbers that the next round begins with, beside those that are unfinished."""
+        """Draw numbers that the next round begins with, beside those that are unfinished. Of these and of complete
+        groups no more are in flight than the batches have places in which they may be trained on."""
         # rounded: 10 * 1.1 is a little more than 11 in binary
         number = math.ceil(round(self.num_missing * oversampling, 6))
+        if self.carries is not None:
+            in_flight = len(self.accepted) + len(self.unfinished)
+            number = max(0, min(number, (self.carries.most + 1) * self.batch_size - in_flight))
         return np.arange(self.next_number, self.next_number + number, dtype=np.int64)
 
     def after(self, outcomes: Int64) -> Assembly:

@@ -78,8 +78,8 @@ class Rollout:
         self, ordinals: np.ndarray, carried: Batch | None, context: StageContext
     ) -> tuple[Batch, Batch, Scalars]:
         """A round of `rollout.partial`: some prompts, and the groups of this rank that were not complete. Rows of
-        complete groups with every column there is, rows of the others, and figures of the complete ones. Rewards of a
-        group are begun once it is complete, where the plan says so."""
+        complete groups with every column there is, rows of the others, and figures of the round. Rewards of a group
+        are begun once it is complete, where the plan says so."""
         _, asked, reading = self._asked(ordinals, None)
         work = PartialRound.of(asked, carried, context.step, self._spec)
         begin = None
@@ -95,7 +95,7 @@ class Rollout:
             "tokens/response_total": total(float(num_new)),
             "partial/rows_cut_off": total(float(work.num_cut_off(responses.endings))),
         }
-        return complete, unfinished, rollout_metrics(complete) | reading | generation | figures
+        return complete, unfinished, reading | generation | figures
 
     def _asked(self, ordinals: np.ndarray, after: np.ndarray | None) -> tuple[list[np.ndarray], Batch, Scalars]:
         """Prompts by ordinal, the rows that are asked for, and figures of reading. after: as for `draw`."""

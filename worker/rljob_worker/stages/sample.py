@@ -26,14 +26,17 @@ from rljob_worker.algorithms.resampling import row_weights
 from rljob_worker.batch import Batch, Column
 from rljob_worker.errors import BadData
 from rljob_worker.metrics.scalars import Scalars, maximum, mean, mean_of, merge_all, total
-from rljob_worker.stages.assembly import REJECTED, Assembly, Int64, Outcome, outcomes_of
+from rljob_worker.stages.assembly import REJECTED, Assembly, Carries, Int64, Outcome, outcomes_of
 from rljob_worker.stages.draw_assignment import draw_assignment_of
 from rljob_worker.stages.partial_rows import DRAWN_STEP, UNFINISHED, complete_groups, like
 from rljob_worker.stages.places import numbered, renumbered
 from rljob_worker.stages.reward import NUM_SAMPLED_GROUPS, Reward, reward_metrics
-from rljob_worker.stages.rollout import Rollout, staleness_metrics
+from rljob_worker.stages.rollout import Rollout, rollout_metrics, staleness_metrics
 from rljob_worker.stages.stage import Resources, StageContext, StageResult
 from rljob_worker.trajectories import Trajectories
+
+FIRST_REWARD = "first_reward"
+"""Column of a row that may go on: the first of its rewards, which says who is right as it does in validation."""
 
 NO_NUMBERS: Int64 = np.empty(0, np.int64)
 
@@ -85,11 +88,11 @@ class Sample:
         """Draw numbers of groups that are not complete, on any rank."""
         self._unfinished_rows: Batch | None = None
         """This rank's rows of them."""
+        self._first_numbers: tuple[int, ...] = ()
+        """First draw numbers of the steps of which groups may be in flight."""
 
     def run(self, batch: Batch | None, context: StageContext) -> StageResult:
-        before = Assembly(
-            self._spec.data.batch_size, self._first_number(context.step), self._surplus, unfinished=self._unfinished
-        )
+        before = self._begin(self._first_number(context.step))
         assembly, rounds, assignment = before, list[_Drawn](), draw_assignment_of(context)
         while assembly.has_work:
             if assembly.num_rounds == self._most_rounds:
@@ -101,13 +104,13 @@ class Sample:
             rounds += result
         held = self._held(rounds, context)
         metrics = sampling_metrics(before, assembly) | self._keep_surplus(assembly, held, context.step)
-        if self._is_partial:
-            metrics |= self._partial_metrics(assembly, held, context)
         # the first round of the next step, read while this one trains
         coming = Assembly(assembly.batch_size, assembly.next_number, self._surplus).draw(self._oversampling)
         self._rollout.read_ahead(assignment.likely(coming))
         first_group = (context.step - 1) * assembly.batch_size
         out = numbered(held, assembly.batch, first_group=first_group, rows_per_group=self._rows_per_group)
+        if self._is_partial:
+            metrics |= self._partial_metrics(assembly, out, context)
         if "row_weights" in self._writes:
             weights = self._row_weights(out, context)
             out = out.with_columns({"row_weights": Column.fixed(weights)})
@@ -124,6 +127,14 @@ class Sample:
         ]
         out = out.select(name for name in out.columns if name in self._writes)
         return StageResult(out, context.counted(metrics), samples)
+
+    def _begin(self, first: int) -> Assembly:
+        """The step before its first round. first: its first draw number."""
+        carries, partial = None, self._spec.rollout.partial
+        if partial is not None:
+            self._first_numbers = (*self._first_numbers, first)[-partial.max_carries - 1 :]
+            carries = Carries(partial.max_carries, self._first_numbers)
+        return Assembly(self._spec.data.batch_size, first, self._surplus, self._unfinished, carries)
 
     # ---- one round
 
@@ -156,10 +167,14 @@ class Sample:
         scored = self._reward.score_for_copy(
             ends.select(self._reward_reads), context, self._shown(ends.group_ids, context.step)
         )
-        metrics |= reward_metrics(scored.total, scored.correct, ends.values_of("source")) | scored.metrics
+        columns = {"rewards": Column.fixed(trajectories.on_rows(scored.total))}
+        if self._is_partial:
+            columns[FIRST_REWARD] = Column.fixed(trajectories.on_rows(scored.correct))
+        else:
+            metrics |= reward_metrics(scored.total, scored.correct, ends.values_of("source"))
+        metrics |= scored.metrics
         metrics["time/reward_seconds"] = mean(time.perf_counter() - started)
         outcomes = self._outcomes(trajectories.any_row(batch["truncated"].values), scored.total, scored.correct)
-        columns = {"rewards": Column.fixed(trajectories.on_rows(scored.total))}
         if "baseline_rewards" in self._writes:
             columns["baseline_rewards"], result = self._baseline(batch, context)
             metrics = merge_all([metrics, result])
@@ -216,11 +231,10 @@ class Sample:
             "sampling/groups_surplus": mean(len(assembly.surplus) - len(self._surplus)),
         }
 
-    def _partial_metrics(self, assembly: Assembly, held: Batch, context: StageContext) -> Scalars:
-        """What goes on after the step, and how many steps before it the rows of its batch began."""
-        trained = np.isin(held.group_ids, assembly.batch)
-        ages = context.step - held[DRAWN_STEP].values[trained]
-        left = self._unfinished_rows
+    def _partial_metrics(self, assembly: Assembly, out: Batch, context: StageContext) -> Scalars:
+        """What goes on after the step; and of its batch, which was complete in several steps, how many steps before
+        this one its rows began, their lengths and rewards."""
+        left, ages = self._unfinished_rows, context.step - out[DRAWN_STEP].values
         metrics = {
             "partial/groups_unfinished": mean(len(assembly.unfinished)),
             "partial/rows_unfinished": total(0.0 if left is None else float(left[UNFINISHED].values.sum())),
@@ -228,7 +242,13 @@ class Sample:
         }
         if len(ages):
             metrics["partial/age_max"] = maximum(float(ages.max()))
-        return metrics
+        lengths = rollout_metrics(out)
+        del lengths["tokens/response_total"]  # of all that the step generated, as rounds say
+        if self._reward is None:
+            return metrics | lengths
+        ends = Trajectories(out.row_ids, self._rows_per_trajectory).ends(out)
+        rewards = reward_metrics(ends["rewards"].values, ends[FIRST_REWARD].values, ends.values_of("source"))
+        return metrics | lengths | rewards
 
     def _row_weights(self, batch: Batch, context: StageContext) -> Int64:
         """How often PF-PPO's draw takes each row's trajectory; all ranks draw from the rewards of the whole batch."""
@@ -250,12 +270,15 @@ class Sample:
 
     def state(self) -> dict[str, Any]:
         state = {"next_ordinal": self._next_number, "carried": self._surplus.tolist()}
-        return {**state, "unfinished": self._unfinished.tolist()} if self._is_partial else state
+        if not self._is_partial:
+            return state
+        return {**state, "unfinished": self._unfinished.tolist(), "first_ordinals": list(self._first_numbers)}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         self._next_number = state["next_ordinal"]
         self._surplus = np.array(state["carried"], np.int64)
         self._unfinished = np.array(state.get("unfinished", []), np.int64)
+        self._first_numbers = tuple(state.get("first_ordinals", ()))
 
     def rows(self) -> Batch | None:
         if not len(self._surplus) and not len(self._unfinished):

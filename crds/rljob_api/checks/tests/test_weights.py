@@ -62,6 +62,8 @@ def test_leases_are_taken_where_generation_has_workers_of_its_own():
         "the workers of group train generate and train, and draw equal parts of a step, not leases"
     )
     assert problem.fix.startswith("Leave it out, or write two workerGroups")
+    (problem,) = problems(*TWO_GROUPS, "rollout.leaseRows=6", "rollout.partial={tokensPerRound: 8, maxCarries: 3}")
+    assert problem.message.startswith("with rollout.partial rows go on on the worker that drew them")
     (problem,) = problems(*TWO_GROUPS, "rollout.leaseRows=0")
     assert problem.path == "spec.rollout.leaseRows"
 

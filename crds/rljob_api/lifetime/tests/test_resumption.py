@@ -109,5 +109,8 @@ def test_a_run_goes_on_with_partial_rollouts_or_without_them():
         ("rollout.partial.tokensPerRound", True),
         ("rollout.partial.maxCarries", True),
     ]
+    (change,) = resume_changes(before, make_job(partial, "rollout.maxResponseTokens=31").spec)
+    assert change.path == "rollout.maxResponseTokens" and "may be longer than what it allows" in str(change.refused)
+    assert all(change.allowed for change in changes("rollout.maxResponseTokens=31"))
     (change,) = resume_changes(before, BASE)
     assert change.path == "rollout.partial" and "wait for later steps" in str(change.refused)

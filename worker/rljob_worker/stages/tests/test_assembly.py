@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rljob_worker.stages.assembly import REJECTED, Assembly, Outcome, outcomes_of, share_of_rank
+from rljob_worker.stages.assembly import REJECTED, Assembly, Carries, Outcome, outcomes_of, share_of_rank
 
 ACCEPTED, RIGHT, WRONG, SAME, OVERLONG, UNFINISHED = Outcome
 
@@ -160,8 +160,35 @@ def test_groups_that_are_not_complete_are_in_every_round_until_they_are():
 
 
 def test_what_is_not_complete_has_a_round_in_a_step_whose_batch_is_there():
-    assembly = Assembly(2, 9, np.array([4, 6]), unfinished=np.array([5, 8]))
+    assembly = Assembly(2, 9, np.array([4, 6]), np.array([5, 8]), Carries(3, (9,)))
     assert assembly.has_work and not len(assembly.draw(1.0))
     after = assembly.after(np.array([ACCEPTED, UNFINISHED]))
     assert (after.batch.tolist(), after.surplus.tolist(), after.unfinished.tolist()) == ([4, 5], [6], [8])
-    assert not after.has_work and not start(0).has_work
+    assert not after.has_work
+
+
+def test_no_more_groups_are_drawn_than_have_a_place_before_they_are_too_old():
+    # maxCarries 2, batchSize 3: three batches, of which 5 places are taken
+    assembly = Assembly(3, 20, np.array([7]), np.array([8, 9, 10, 11]), Carries(2, (20,)))
+    assert assembly.num_missing == 2 and assembly.draw(2.0).tolist() == [20, 21, 22, 23]
+    assert assembly.draw(1.0).tolist() == [20, 21]
+    assert len(assembly.draw(9.0)) == 9 - 5
+
+
+@pytest.mark.parametrize(
+    ("left", "unfinished", "more"),
+    [
+        # drawn two steps ago: 0 .. 9, one step ago: 10 .. 19, now: 20 ..; of a batch of 2 there may be left 0, 2 and 4
+        ([20, 21, 22, 23], [20], False),
+        ([19, 20, 21, 22, 23], [19], True),
+        ([18, 19, 20, 21], [18], False),
+        ([17, 18, 19], [17], True),
+        ([17, 18, 19], [], False),  # all are complete: another round changes nothing
+        ([17, 18, 19, 20], [20], False),
+        ([9, 20], [9], True),
+        ([9, 20], [20], False),
+    ],
+)
+def test_a_step_goes_on_while_it_would_leave_more_groups_than_have_a_place(left, unfinished, more):
+    carries = Carries(2, (0, 10, 20))
+    assert carries.are_too_many(np.array(left), np.array(unfinished, np.int64), 2) == more

@@ -47,6 +47,7 @@ class Expected:
     batch_size: int = 4
     rejects: bool = False
     next: int = 0
+    firsts: dict[int, int] = field(default_factory=dict)
     going: dict[int, int] = field(default_factory=dict)
     """Tokens of rows that have not ended, by row_id."""
     drawn: dict[int, int] = field(default_factory=dict)
@@ -56,9 +57,11 @@ class Expected:
 
     def step(self, step):
         """Groups of the batch, and rounds."""
-        rounds = 0
-        while len(self.waiting) < self.batch_size or (not rounds and self.going):
-            for group in range(self.next, self.next + max(0, self.batch_size - len(self.waiting))):
+        rounds, self.firsts[step] = 0, self.next
+        while len(self.waiting) < self.batch_size or not rounds or self.leaves_too_many(step):
+            missing = max(0, self.batch_size - len(self.waiting))
+            room = (self.carries + 1) * self.batch_size - len(self.waiting) - len(self.open)
+            for group in range(self.next, self.next + min(missing, room)):
                 self.drawn[group] = step
                 self.going |= {group * GROUP_SIZE + member: 0 for member in range(GROUP_SIZE)}
                 self.next = group + 1
@@ -66,6 +69,19 @@ class Expected:
             rounds += 1
         batch, self.waiting = self.waiting[: self.batch_size], self.waiting[self.batch_size :]
         return batch, rounds
+
+    @property
+    def open(self):
+        return {row // GROUP_SIZE for row in self.going}
+
+    def leaves_too_many(self, step):
+        """Groups of a step that would have no place up to their last one, of which some are not complete."""
+        left = {*self.waiting[self.batch_size :], *self.open}
+        for since in range(step - self.carries, step + 1):
+            old = {group for group in left if self.drawn[group] <= since}
+            if len(old) > (since + self.carries - step) * self.batch_size and old & self.open:
+                return True
+        return False
 
     def round(self, step):
         touched = sorted({row // GROUP_SIZE for row in self.going})
@@ -120,6 +136,8 @@ def test_batches_are_those_of_the_rule_on_any_number_of_ranks(world, algorithm, 
         assert all(run == sorted(run) and run[-1] <= step - 1 for run in versions)
         assert all(run[0] >= expected.drawn[row // GROUP_SIZE] - 1 for run, row in zip(versions, rows, strict=True))
         assert figures["sampling/rounds"] == rounds
+        assert figures["partial/age_max"] == max(step - expected.drawn[group] for group in groups) <= carries
+        assert figures["tokens/total"] == batch.num_tokens.sum()
         assert figures["partial/rows_unfinished"] == len(expected.going)
         assert figures["partial/groups_unfinished"] == len({row // GROUP_SIZE for row in expected.going})
 

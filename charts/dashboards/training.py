@@ -57,6 +57,27 @@ _POLICY = PanelRow(
             "Prompts that are drawn and not known to be trained on, when a generating worker ends a step.",
             "rljob_groups_in_flight",
         ),
+        Panel(
+            "Unfinished responses",
+            "With rollout.partial: groups and responses that go on after the step, and those cut off by maxCarries.",
+            "short",
+            (
+                Query(f"max by (rljob) (rljob_unfinished_groups{{{JOB}}})", "{{rljob}} groups"),
+                Query(f"max by (rljob) (rljob_unfinished_rows{{{JOB}}})", "{{rljob}} responses"),
+                Query(f"max by (rljob) (rljob_carries_cut_off_rows{{{JOB}}})", "{{rljob}} cut off"),
+            ),
+            minimum=0,
+        ),
+        Panel(
+            "Age of responses",
+            "With rollout.partial: steps since the responses of the step's batch began.",
+            "short",
+            (
+                Query(f"max by (rljob) (rljob_rows_age_mean_steps{{{JOB}}})", "{{rljob}} mean"),
+                Query(f"max by (rljob) (rljob_rows_age_max_steps{{{JOB}}})", "{{rljob}} oldest"),
+            ),
+            minimum=0,
+        ),
         gauge("Entropy", "Nats per token; towards 0 the policy stops exploring.", "rljob_policy_entropy_nats"),
         Panel(
             "Clipped tokens",

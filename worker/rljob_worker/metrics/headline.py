@@ -32,6 +32,8 @@ _FIRST = (
     "time/trainers_idle_seconds",
     "time/generators_idle_seconds",
     "rollout/groups_in_flight",
+    "partial/rows_unfinished",
+    "partial/age_mean",
     "data/bytes_total",
 )
 _THEN = ("reward/", "training/", "validation/")

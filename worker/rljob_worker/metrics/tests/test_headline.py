@@ -23,6 +23,11 @@ def test_policies_follow_the_job_and_are_shown_alike():
     assert list(result) == ["reward/mean", "time/step_seconds", *names[2::-1][:1], names[1], names[0]]
 
 
+def test_what_is_carried_on_stands_beside_what_is_in_flight():
+    names = ["data/bytes_total", "partial/age_mean", "partial/rows_unfinished", "rollout/groups_in_flight"]
+    assert list(headline(dict.fromkeys(names, 1.0))) == names[:0:-1] + names[:1]
+
+
 def test_what_data_sets_reach_is_reported_too():
     metrics = {"validation/accuracy/a": 0.5, "training/reward/a": 0.25, "memory/peak": 1.0}
     assert list(headline(metrics)) == ["training/reward/a", "validation/accuracy/a"]

@@ -8,6 +8,8 @@ import click
 from rljob_worker.cli.status import find_run
 from rljob_worker.metrics.idle import idle_sentence
 from rljob_worker.metrics.lines import records_in
+from rljob_worker.metrics.response_lengths import lengths_sentence
+from rljob_worker.run_page.content import job_spec, max_response_tokens
 from rljob_worker.run_page.page import write_page
 from rljob_worker.rundir.directory import METRICS, REPORT
 
@@ -20,6 +22,8 @@ def write_report(runs: Sequence[str], runs_dir: Path, out: Path | None) -> int:
     for directory in directories:
         if waits := idle_sentence(records_in(directory / METRICS)):
             click.echo(f"{directory.name}: {waits}")
+        if lengths := lengths_sentence(records_in(directory / METRICS), max_response_tokens(job_spec(directory))):
+            click.echo(f"{directory.name}: {lengths}")
     click.echo(f"wrote {path}")
     return 0
 

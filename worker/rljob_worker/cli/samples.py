@@ -22,6 +22,7 @@ from rljob_worker.cli.status import find_run
 from rljob_worker.cli.views.figures import MISSING, format_number
 from rljob_worker.errors import InvalidJob
 from rljob_worker.metrics.lines import records_in
+from rljob_worker.metrics.token_stretches import stretches_text
 
 Record = dict[str, Any]
 
@@ -158,6 +159,8 @@ def _print_sample(console: Console, record: Record, *, tokens: bool) -> None:
     for name, value in record.items():
         if isinstance(value, str) and name not in ("source", "policy"):
             console.print(Text(f"{name}:", style="bold"), Text(value), sep="\n")
+    if "versions" in record:
+        console.print(Text("drawn with:", style="bold"), Text(stretches_text(record["versions"])), sep="\n")
     if tokens and "tokens" in record:
         console.print(token_table(record["tokens"]))
     console.print()

@@ -11,7 +11,7 @@ workers of groups that train (`trainers`), and over those of groups that only ge
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from statistics import fmean
 from typing import Any, Literal
 
@@ -50,20 +50,24 @@ def idle_sentence(records: Iterable[Record]) -> str:
     parts = [text for role in ROLES if (text := _waits_of(role, recent))]
     if not parts:
         return ""
-    first, last = recent[0]["step"], recent[-1]["step"]
-    steps = f"step {last}" if first == last else f"mean of steps {first} to {last}"
-    return f"{'; '.join(parts)} ({steps})"
+    return f"{'; '.join(parts)} ({steps_text(recent)})"
+
+
+def steps_text(records: Sequence[Record]) -> str:
+    """`mean of steps 41 to 60` of records by ascending step, `step 60` of a single one."""
+    first, last = records[0]["step"], records[-1]["step"]
+    return f"step {last}" if first == last else f"mean of steps {first} to {last}"
 
 
 def _waits_of(role: Role, recent: Collection[Record]) -> str:
     """`trainers waited 0.31 s of 1.20 s per step for rows`; "" where the job has no such workers."""
     name = f"time/{role}_idle_seconds"
-    seconds = _mean(recent, name)
+    seconds = mean_at(recent, name)
     if seconds is None:
         return ""
-    step_seconds = _mean(recent, "time/step_seconds")
+    step_seconds = mean_at(recent, "time/step_seconds")
     of_step = "" if step_seconds is None else f" of {step_seconds:.2f} s"
-    by_cause = {cause: _mean(recent, f"{name}/{cause}") or 0.0 for cause in CAUSES}
+    by_cause = {cause: mean_at(recent, f"{name}/{cause}") or 0.0 for cause in CAUSES}
     return f"{role} waited {seconds:.2f} s{of_step} per step{_causes(by_cause)}"
 
 
@@ -77,7 +81,7 @@ def _causes(by_cause: Mapping[str, float]) -> str:
     return f" ({listed})" if listed else ""
 
 
-def _mean(records: Iterable[Record], name: str) -> float | None:
+def mean_at(records: Iterable[Record], name: str) -> float | None:
     """Over the records that have a number of this name; None where none has."""
     values = [record[name] for record in records if record.get(name) is not None]
     return fmean(values) if values else None

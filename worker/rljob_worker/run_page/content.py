@@ -10,9 +10,12 @@ from typing import Any
 
 import yaml
 
+from rljob_api.v1alpha1.training import RolloutSpec
 from rljob_worker.metrics.idle import RECENT_STEPS, has_idle_seconds, idle_sentence
 from rljob_worker.metrics.lines import records_in
+from rljob_worker.metrics.response_lengths import has_lengths, lengths_sentence
 from rljob_worker.metrics.tables import flattened
+from rljob_worker.metrics.token_stretches import stretches_text
 from rljob_worker.rundir.directory import METRICS, SAMPLES, RunDirectory, RunNote
 
 MAX_POINTS = 1000
@@ -39,13 +42,15 @@ class RunContent:
     """The job as `algorithm.loss.clipLow` -> `0.2`."""
     waits: str = ""
     """Who waited for what, in a disaggregated job."""
+    lengths: str = ""
+    """How response lengths are spread, or what was carried on."""
 
 
 def read_content(directory: Path) -> RunContent:
     """The run as its files are now; what is not there yet is empty."""
     recent = deque[Mapping[str, Any]](maxlen=RECENT_STEPS)
-    steps, metrics = curves(_noting_idle(records_in(directory / METRICS), recent))
-    plan = _json(directory / "plan.json")
+    steps, metrics = curves(_noting_recent(records_in(directory / METRICS), recent))
+    plan, spec = _json(directory / "plan.json"), job_spec(directory)
     return RunContent(
         name=directory.name,
         state=_state(RunDirectory(directory).read_note(), plan, steps),
@@ -53,15 +58,29 @@ def read_content(directory: Path) -> RunContent:
         metrics=metrics,
         stages=[stage["name"] for stage in plan.get("stages", ())],
         samples=shown_samples(records_in(directory / SAMPLES)),
-        config=dict(flattened(_job(directory / "job.yaml").get("spec", {}))),
+        config=dict(flattened(spec)),
         waits=idle_sentence(recent),
+        lengths=lengths_sentence(recent, max_response_tokens(spec)),
     )
 
 
-def _noting_idle(records: Iterable[dict[str, Any]], recent: deque[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
-    """All records, as they are read; the newest of a disaggregated job are left in `recent`."""
+def max_response_tokens(spec: Mapping[str, Any]) -> int:
+    """The longest response that a job allows. spec: as in job.yaml, without what has its default."""
+    default: int = RolloutSpec.model_fields["max_response_tokens"].default
+    value = (spec.get("rollout") or {}).get("maxResponseTokens")
+    return value if isinstance(value, int) else default
+
+
+def job_spec(directory: Path) -> dict[str, Any]:
+    """`spec` of a run's job.yaml; {} where it has none yet."""
+    spec = _job(directory / "job.yaml").get("spec")
+    return spec if isinstance(spec, dict) else {}
+
+
+def _noting_recent(records: Iterable[dict[str, Any]], recent: deque[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+    """All records, as they are read; the newest that have idle seconds or lengths are left in `recent`."""
     for record in records:
-        if has_idle_seconds(record):
+        if has_idle_seconds(record) or has_lengths(record):
             recent.append(record)
         yield record
 
@@ -97,7 +116,7 @@ def shown_samples(records: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     """The samples of the first and the newest steps of a long run, without their tokens."""
     first, newest = list[dict[str, Any]](), list[dict[str, Any]]()
     for record in records:
-        short = {name: _short(value) for name, value in record.items() if name != "tokens"}
+        short = {name: _short(name, value) for name, value in record.items() if name != "tokens"}
         (first if len(first) < MAX_SAMPLES // 4 else newest).append(short)
         if len(newest) > 2 * MAX_SAMPLES:
             del newest[: len(newest) - MAX_SAMPLES]
@@ -114,7 +133,9 @@ def _state(note: RunNote | None, plan: Mapping[str, Any], steps: list[float]) ->
     return f"{note.phase} after {progress}" + f": {note.cause}" * bool(note.cause)
 
 
-def _short(value: Any) -> Any:
+def _short(name: str, value: Any) -> Any:
+    if name == "versions":
+        return stretches_text(value)
     if isinstance(value, str) and len(value) > MAX_SAMPLE_CHARACTERS:
         return f"{value[:MAX_SAMPLE_CHARACTERS]}… ({len(value)} characters)"
     return value

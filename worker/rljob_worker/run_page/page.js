@@ -6,6 +6,7 @@ const FIGURES = new Intl.NumberFormat("en", { maximumSignificantDigits: 4 });
 const $ = (selector) => document.querySelector(selector);
 let runs = JSON.parse($("#data").textContent);
 
+const isPartial = (run) => "partial/age_mean" in run.metrics;
 const isDisaggregated = (run) => Object.keys(run.metrics).some((name) => /^time\/[a-z]+_idle_seconds$/.test(name));
 
 // title, unit, which metrics
@@ -30,8 +31,11 @@ const PANELS = [
     .some((stage) => name === `time/${stage}_seconds`)],
   ["Waiting for rows", "s", (name) => /^time\/.*_wait_seconds$/.test(name)],
   ["Idle workers", "share of a step", (name) => /^time\/(trainers|generators)_idle_fraction$/.test(name)],
-  ["Staleness", "versions", (name, run) => isDisaggregated(run) && (name === "staleness/mean" || name === "staleness/max")],
+  ["Staleness", "versions", (name, run) => (isDisaggregated(run) || isPartial(run))
+    && (name === "staleness/mean" || name === "staleness/max")],
   ["Groups in flight", "", (name) => name === "rollout/groups_in_flight"],
+  ["Unfinished responses", "", (name) => /^partial\/(groups_unfinished|rows_unfinished|rows_cut_off)$/.test(name)],
+  ["Age of responses", "steps", (name) => name === "partial/age_mean" || name === "partial/age_max"],
   ["Data plane: rows by edge", "bytes", (name) => name.startsWith("data/bytes_")],
   ["Data plane: transfer", "s", (name) => name.startsWith("data/transfer_seconds/")],
 ];
@@ -102,6 +106,7 @@ function drawRuns() {
     element("b", "", item).style.background = COLOURS[i % COLOURS.length];
     item.append(`${run.name}: ${run.state}`);
     if (run.waits) element("div", run.waits, item);
+    if (run.lengths) element("div", run.lengths, item);
   });
 }
 

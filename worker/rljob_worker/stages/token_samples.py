@@ -16,7 +16,9 @@ MAX_TOKENS = 512
 """Tokens that are written of each row, at most: its first; two rows take some 50 kB of samples.jsonl."""
 _DIGITS = 4
 _TEXTS = "response_ids"
-_NOT_SHOWN = ("prompt_ids", "token_versions")
+_NOT_SHOWN = ("prompt_ids",)
+_VERSIONS = "token_versions"
+"""Shown of rows that were drawn with several."""
 
 
 def token_samples(
@@ -37,8 +39,10 @@ def token_samples(
 
 
 def _tokens(columns: Mapping[str, Column], row: int, decode: Callable[[np.ndarray], str]) -> dict[str, list[Any]]:
-    runs = {name: column.row(row)[:MAX_TOKENS] for name, column in columns.items()}
-    return {_shown_name(name): _shown(name, values, decode) for name, values in runs.items()}
+    runs = {name: column.row(row) for name, column in columns.items()}
+    if _VERSIONS in runs and len(np.unique(runs[_VERSIONS])) <= 1:
+        del runs[_VERSIONS]
+    return {_shown_name(name): _shown(name, values[:MAX_TOKENS], decode) for name, values in runs.items()}
 
 
 def _is_of_tokens(name: str, column: Column) -> bool:

@@ -25,3 +25,20 @@ def test_the_report_of_a_disaggregated_run_says_who_waited_for_what(tmp_path, ca
         f"wrote {page}",
     ]
     assert page.exists()
+
+
+def test_the_report_says_how_lengths_are_spread_by_the_limit_of_the_job(tmp_path, capsys):
+    """The longest is 5 times the mean. 500 tokens are 8 rounds of 64; without a job the limit is 1024, 16 rounds."""
+    spread = {"response_length/mean": 64.0, "response_length/max": 320.0}
+    for name in ("limited", "default"):
+        write_run(tmp_path, name, **spread)
+    (tmp_path / "limited" / "job.yaml").write_text("spec: {rollout: {maxResponseTokens: 500}}")
+    write_run(tmp_path, "with", **spread, **{"partial/age_mean": 0.25, "partial/age_max": 2.0})
+    assert write_report(["limited", "default", "with"], tmp_path, tmp_path / "all.html") == 0
+    limited, default, carried, _ = capsys.readouterr().out.splitlines()
+    assert limited.startswith("limited: responses have 64 tokens in the mean and up to 320: a step")
+    assert "{tokensPerRound: 64, maxCarries: 7}" in limited and "for up to 4 steps" in limited
+    assert default.startswith("default: ") and "{tokensPerRound: 64, maxCarries: 15}" in default
+    assert (
+        carried.startswith("with: 0.0 groups with 0.0 unfinished responses go on") and "rollout.partial" not in carried
+    )

@@ -105,6 +105,12 @@ def test_a_sample_as_text_with_its_tokens():
     assert "rollout_log_probs" not in sample_pages([record], 100, tokens=False, colour=False)
 
 
+def test_a_sample_that_was_carried_says_which_weights_drew_which_tokens():
+    text = sample_pages([RECORDS[0] | {"versions": [[0, 3], [512, 4]]}], 100, tokens=False, colour=False)
+    assert "drawn with:\nweights of step 3, from token 513 on of step 4" in text
+    assert "drawn with" not in sample_pages(RECORDS[:1], 100, tokens=False, colour=False)
+
+
 def run_with_samples(tmp_path):
     folder = tmp_path / "runs" / "sums"
     folder.mkdir(parents=True)

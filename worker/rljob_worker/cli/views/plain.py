@@ -9,6 +9,7 @@ from rljob_worker.cli.output import say
 from rljob_worker.cli.views.figures import count, duration, format_number, idle_times, misses_of, size
 from rljob_worker.local.watching.progress import MetricsTail, RunProgress
 from rljob_worker.metrics.idle import idle_sentence
+from rljob_worker.metrics.response_lengths import carried_sentence
 from rljob_worker.rundir.directory import RunDirectory, RunNote
 from rljob_worker.storage.paths import StoragePath
 
@@ -78,6 +79,7 @@ def format_step(record: Mapping[str, Any], progress: RunProgress) -> str:
         _figure("length", format_number(record.get("response_length/mean"))),
         _figure("tokens/s", count(record.get("throughput/tokens_per_second"))),
         "" if seconds is None else f"{duration(seconds)}{f' ({times})' if times else ''}",
+        _figure("unfinished", count(record.get("partial/rows_unfinished"))),
         _figure("idle", idle_times(record)),
         _figure("data", size(record.get("data/bytes_total"))),
         "" if seconds is None else _figure("eta", duration(progress.eta_seconds())),
@@ -96,6 +98,8 @@ def summary(note: RunNote, progress: RunProgress, directory: RunDirectory, steps
     lines += _rises(progress)
     if waits := idle_sentence(progress.records):
         lines.append(f"  {'idle':<11} {waits}")
+    if carried := carried_sentence(progress.records):
+        lines.append(f"  {'carried':<11} {carried}")
     lines += [f"  {'missed':<11} {miss}" for miss in misses_of(progress.records)]
     lines += _places(directory, steps)
     lines += _next_steps(note, directory, steps, command)

@@ -11,6 +11,8 @@ from rljob_worker.run_page.content import (
     MAX_SAMPLES,
     RunContent,
     curves,
+    job_spec,
+    max_response_tokens,
     page_data,
     read_content,
     shown_samples,
@@ -62,6 +64,31 @@ def test_a_page_says_who_waited_in_a_disaggregated_job(tmp_path):
     content = read_content(tmp_path)
     assert content.waits == "trainers waited 0.40 s per step for rows (mean of steps 1 to 2)"
     assert content.steps == [0, 1, 2]
+
+
+def test_a_page_says_how_lengths_are_spread_and_what_is_carried_on(tmp_path):
+    """The newest steps alone are looked at: 20 with a mean of 10 and a longest of 20 tokens."""
+    lengths = [{"step": 1, "response_length/mean": 900.0, "response_length/max": 900.0}]
+    lengths += [{"step": n, "response_length/mean": 10.0, "response_length/max": 20.0} for n in range(2, 22)]
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lengths))
+    assert read_content(tmp_path).lengths == (
+        "responses have 10 tokens in the mean and up to 20: a step decodes its longest for 2.0 times as long as the "
+        "mean (mean of steps 2 to 21)"
+    )
+    with (tmp_path / "metrics.jsonl").open("a") as file:
+        file.write(json.dumps(lengths[-1] | {"step": 22, "partial/age_mean": 0.5}) + "\n")
+    assert "unfinished responses go on after a step" in read_content(tmp_path).lengths
+
+
+@pytest.mark.parametrize("job", ["", "[]", "spec: 3", "spec: {rollout: }", "spec: {rollout: {maxResponseTokens: x}}"])
+def test_a_job_that_says_nothing_of_lengths_has_the_default_limit(tmp_path, job):
+    (tmp_path / "job.yaml").write_text(job)
+    assert max_response_tokens(job_spec(tmp_path)) == 1024
+
+
+def test_a_sample_shows_where_it_was_carried():
+    (sample,) = shown_samples([{"step": 5, "response": "a", "versions": [[0, 3], [512, 4]]}])
+    assert sample["versions"] == "weights of step 3, from token 513 on of step 4"
 
 
 @pytest.fixture

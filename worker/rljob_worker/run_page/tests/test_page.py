@@ -91,6 +91,25 @@ def test_a_disaggregated_run_shows_who_waited(tmp_path):
     assert "<div>trainers waited 0.50 s of 2.00 s per step for rows; generators waited 0.00 s" in dom
 
 
+def test_a_run_that_carries_responses_on_shows_them(tmp_path):
+    folder = run_folder(tmp_path, "a", steps=0)
+    step = {
+        "step": 1, "staleness/mean": 0.5, "staleness/max": 2.0, "partial/groups_unfinished": 6.0,
+        "partial/rows_unfinished": 9.0, "partial/rows_cut_off": 0.0, "partial/age_mean": 0.5, "partial/age_max": 3.0,
+        "response_length/mean": 9.0, "response_length/max": 30.0,
+    }  # fmt: skip
+    (folder / "metrics.jsonl").write_text(json.dumps(step) + "\n")
+    sample = {"step": 1, "row": 1, "prompt": "2 eggs?", "response": "4", "reward": 1.0, "versions": [[0, 0], [8, 1]]}
+    (folder / "samples.jsonl").write_text(json.dumps(sample) + "\n")
+    path = tmp_path / "report.html"
+    write_page([folder], path)
+    dom = dom_of(path.as_uri(), tmp_path / "profile")
+    assert titles(dom) == ["Response length (tokens)", "Staleness (versions)", "Unfinished responses",
+                           "Age of responses (steps)"]  # fmt: skip
+    assert "<div>6.0 groups with 9.0 unfinished responses go on after a step" in dom
+    assert cells(dom, "samples")[0][5] == "weights of the start, from token 9 on of step 1"
+
+
 def test_the_page_asks_nobody_for_anything(tmp_path):
     text = page([run_folder(tmp_path, "a")])
     own = re.sub(r"/\*!.*?\*/", "", text, flags=re.DOTALL)

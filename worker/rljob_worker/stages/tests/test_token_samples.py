@@ -51,6 +51,16 @@ def test_long_responses_are_cut():
     assert {len(values) for values in result["tokens"].values()} == {MAX_TOKENS}
 
 
+def test_versions_of_tokens_are_shown_of_rows_that_have_several():
+    """Row 1 goes on with the weights of step 4 behind the tokens that are shown."""
+    long = MAX_TOKENS + 2
+    versions = Column.ragged([[3] * 2, [3] * (long - 1) + [4], [3] * 3])
+    rows = batch(0, [2, long, 3]).with_columns({"token_versions": versions})
+    of_one, of_two = (item["tokens"] for item in token_samples(rows, decode, first_row=0))
+    assert "token_versions" not in of_one
+    assert of_two["token_versions"] == [3] * MAX_TOKENS
+
+
 def test_what_several_stages_tell_of_a_row_is_one_record():
     reported = [
         {"row_id": 1, "response": "4"},

@@ -192,6 +192,15 @@ def test_the_idle_seconds_of_a_disaggregated_step_are_shown():
     assert "rollout 1.5s · idle trainers 0.50s, generators 1.2s · best" in drawn(RunProgress([last], 10, STAGES))
 
 
+def test_what_is_carried_on_is_shown_of_each_step_and_at_the_end(directory):
+    last = record(1, **{"partial/rows_unfinished": 12.0, "partial/age_mean": 0.5, "partial/age_max": 2.0})
+    assert "unfinished 12  data" in format_step(last, RunProgress([last], 10, STAGES))
+    assert (
+        "  carried     0.0 groups with 12.0 unfinished responses go on after a step; responses of a batch began "
+        "0.50 steps before it in the mean and 2 at most (step 1)"
+    ) in summary(NOTE, RunProgress([last], 10), directory, [], "").splitlines()
+
+
 def test_a_torn_line_waits_for_its_end(directory):
     write(directory, record(1))
     with directory.metrics.open("a") as file:

@@ -59,6 +59,7 @@ _FAMILIES = [
     (re.compile(r"data/bytes_(?P<edge>.+)"), "rljob_edge_bytes"),
     *((re.compile(rf"data/{measure}/(?P<edge>.+)"), f"rljob_edge_{measure}") for measure in _EDGE_MEASURES),
     (re.compile(r"mismatch/ratio_mean/age_(?P<age>\d+)"), "rljob_mismatch_age_ratio_mean"),
+    (re.compile(r"staleness/fraction/age_(?P<age>\d+)"), "rljob_staleness_age_ratio"),
     (re.compile(r"mismatch/k3/age_(?P<age>\d+)"), "rljob_mismatch_age_k3_nats"),
     (re.compile(r"validation/accuracy/(?P<source>.+)"), "rljob_source_accuracy_ratio"),
     (re.compile(r"training/accuracy/(?P<source>.+)"), "rljob_source_training_accuracy_ratio"),

@@ -41,6 +41,7 @@ from rljob_worker.metrics.names import PrometheusName, prometheus_name
         ("data/bytes_rollout->reward", "rljob_edge_bytes", (("edge", "rollout->reward"),)),
         ("data/bytes_total", "rljob_data_plane_bytes", ()),
         ("mismatch/ratio_mean/age_1", "rljob_mismatch_age_ratio_mean", (("age", "1"),)),
+        ("staleness/fraction/age_2", "rljob_staleness_age_ratio", (("age", "2"),)),
         ("mismatch/k3/age_17", "rljob_mismatch_age_k3_nats", (("age", "17"),)),
         ("validation/accuracy/gsm8k", "rljob_source_accuracy_ratio", (("source", "gsm8k"),)),
         ("training/accuracy/gsm8k", "rljob_source_training_accuracy_ratio", (("source", "gsm8k"),)),

@@ -1,15 +1,20 @@
-"""Steps per second with generation ahead of training, trainers beside a stopped generator, memory over many steps.
+"""Steps per second with generation ahead of training, trainers beside a stopped generator, memory over many steps, and
+responses with a long tail of lengths.
 
-    python benchmarks/async.py [speed] [stopped] [memory] [--steps 64] [--pairs 3] [--seconds 2]
+    python benchmarks/async.py [speed] [stopped] [memory] [tail] [--steps 64] [--pairs 3] [--seconds 2] [--seeds 3]
 
-Two pods, one generates and one trains, with rows and weights of the tiny model. What takes long in both is a stage that
-waits, so that the cores of this machine are not shared by what has a machine of its own elsewhere.
+All but `tail`: two pods, one generates and one trains, with rows and weights of the tiny model. What takes long in both
+is a stage that waits, so that the cores of this machine are not shared by what has a machine of its own elsewhere.
 
 speed     generation and update wait equally long, a checkpoint every 10 steps; maxStaleness 0 and 1 in turn. A pair's
           ratio is the steps per second of the latter over those of the former, between the fifth update and the last
 stopped   updates wait, generation does not; the processes of the generating pod are stopped for 5 s. Seconds that the
           trainer spends on each step but for waiting for rows, before, meanwhile and after
 memory    nothing waits; private memory of all processes of a run after 100 steps and at the end
+tail      the stage that generates, on an engine whose time is virtual: 64 slots, a decode step that costs a + b x rows
+          with b x 64 = a / 4, log-normal lengths of up to 16 x the median. Tokens of the batches per unit of time, idle
+          slots, and whether long groups are trained on: `rollout.partial` (Carry) beside waiting for every row (Wait)
+          and beside beginning twice the groups and dropping what is late (Discard)
 """
 
 from __future__ import annotations
@@ -26,6 +31,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from long_tail.table import print_table
 
 WAITS = """
 import json, os, time
@@ -193,7 +199,11 @@ def private_bytes(run: Run) -> int:
     return sum(int(line.split()[1]) << 10 for line in lines if line.startswith(("Private_Dirty", "Private_Clean")))
 
 
-PARTS = {"speed": speed, "stopped": stopped, "memory": memory}
+def tail(options: argparse.Namespace, tiny: Path) -> None:
+    print_table(options.seeds)
+
+
+PARTS = {"speed": speed, "stopped": stopped, "memory": memory, "tail": tail}
 
 
 def main() -> None:
@@ -202,14 +212,16 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=64)
     parser.add_argument("--pairs", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=2.0, help="that a slow stage waits")
+    parser.add_argument("--seeds", type=int, default=3, help="of lengths, in tail")
     parser.add_argument("--out", type=Path, default=Path("runs/async"))
     options = parser.parse_args()
     options.out = (options.out / time.strftime("%H%M%S")).resolve()
     tiny = options.out / "tiny"
-    subprocess.run(
-        [sys.executable, "-m", "rljob_worker.tiny", "--out", str(tiny)], check=True, stdout=subprocess.DEVNULL
-    )
-    for part in options.parts or PARTS:
+    parts = options.parts or list(PARTS)
+    if parts != ["tail"]:
+        make_tiny = [sys.executable, "-m", "rljob_worker.tiny", "--out", str(tiny)]
+        subprocess.run(make_tiny, check=True, stdout=subprocess.DEVNULL)
+    for part in parts:
         PARTS[part](options, tiny)
 
 

@@ -1,0 +1,1 @@
+"""Generation of responses with a long tail of lengths, in virtual time."""

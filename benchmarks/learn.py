@@ -1,7 +1,8 @@
 """Trains the examples to their targets: GRPO from three seeds and with an adapter, every other algorithm, the
-disaggregated job, and the asynchronous one with three seeds and a staleness of 0, 1 and 2.
+disaggregated job, the asynchronous one with three seeds and a staleness of 0, 1 and 2, and the one whose answers have a
+long tail of lengths, with and without `rollout.partial`.
 
-    make learn                      # about 35 minutes on 2 cores
+    make learn                      # about 40 minutes on 2 cores
     python benchmarks/learn.py --only arithmetic-dapo
 
 Every seed has a tiny model and problems of its own. Prints one line per run and exits with 1 when a target is missed.
@@ -30,7 +31,12 @@ class LearningTarget:
     final: float
     staleness: int | None = None
     """In place of the example's own `rollout.maxStaleness`."""
+    waits: bool = False
+    """Without the example's own `rollout.partial`."""
 
+
+LONG_TAIL = "arithmetic-long-tail"
+"""The example of a model with answers of its own."""
 
 OTHERS = ("dapo", "gspo", "cpgd", "drgrpo", "rloo", "reinforce-plus-plus")
 """Algorithms with an example each."""
@@ -44,6 +50,7 @@ TARGETS = [
     LearningTarget("arithmetic-ppo", 0, rise=0.20, final=0.0),
     LearningTarget("arithmetic-disaggregated", 0, rise=0.20, final=0.0),
     *(LearningTarget("arithmetic-async", seed, 0.50, 0.94, staleness) for seed in (0, 1, 2) for staleness in (0, 1, 2)),
+    *(LearningTarget(LONG_TAIL, 0, rise=0.50, final=0.94, waits=waits) for waits in (False, True)),
     *(LearningTarget(f"arithmetic-{name}", 0, rise=0.50, final=0.80) for name in OTHERS),
     LearningTarget("custom-algorithm", 0, rise=0.50, final=0.80),
     *(LearningTarget(f"arithmetic-{name}", 0, rise=0.20, final=0.0) for name in SERVED),
@@ -62,14 +69,19 @@ def main() -> int:
 
 def learn(target: LearningTarget, out: Path) -> bool:
     """Run one example from scratch; whether it reached its target."""
-    tiny = (out / f"tiny-{target.seed}").resolve()
+    answers = "long" if target.example == LONG_TAIL else "tiny"
+    tiny = (out / f"{answers}-{target.seed}").resolve()
     make_tiny = [sys.executable, "-m", "rljob_worker.tiny", "--out", str(tiny), "--seed", str(target.seed)]
+    make_tiny += ["--long-answers"] if target.example == LONG_TAIL else []
     run(make_tiny, out)
     name = f"{target.example}-{target.seed}"
     ahead = []
     if target.staleness is not None:
         name = f"{name}-{target.staleness}"
         ahead = [f"rollout.maxStaleness={target.staleness}", "dataBuffer.memory=256Mi"]
+    if target.waits:
+        name = f"{name}-waits"
+        ahead = ["rollout.partial=null"]
     overrides = [
         f"metadata.name={name}",
         f"seed={target.seed}",

@@ -22,6 +22,7 @@ RUNNABLE = [
     "arithmetic-ppo",
     "arithmetic-disaggregated",
     "arithmetic-async",
+    "arithmetic-long-tail",
     "arithmetic-dapo",
     "arithmetic-gspo",
     "arithmetic-cpgd",
@@ -46,6 +47,7 @@ CHANGED = {
     "arithmetic-grpo": VARIED,
     "arithmetic-ppo": VARIED,
     "arithmetic-drgrpo": VARIED,
+    "arithmetic-long-tail": VARIED,
     "arithmetic-dapo": HALVES + VARIED,
     "arithmetic-gspo": HALVES + VARIED,
     "arithmetic-cpgd": HALVES + VARIED,
@@ -58,8 +60,9 @@ CHANGED = {
 def examples(tiny, tmp_path_factory):
     """A copy of the examples with the small model where the quick start puts the real one."""
     folder = tmp_path_factory.mktemp("user") / "examples"
-    shutil.copytree(EXAMPLES, folder, ignore=shutil.ignore_patterns("arithmetic", "__pycache__"))
-    shutil.copytree(tiny, folder / "arithmetic")
+    shutil.copytree(EXAMPLES, folder, ignore=shutil.ignore_patterns("arithmetic", "arithmetic-long", "__pycache__"))
+    for name in ("arithmetic", "arithmetic-long"):
+        shutil.copytree(tiny, folder / name)
     make_graders(tiny / "model", folder / "arithmetic", 0, 1, Pretraining(steps=2, rows_per_step=8))
     return folder
 
@@ -144,6 +147,12 @@ def generation_is_ahead(steps):
     assert all(step["mismatch/weight"] > 0 for step in steps[1:])
 
 
+def rows_are_carried(steps):
+    assert all(step["partial/rows_unfinished"] > 0 == step["partial/rows_cut_off"] for step in steps[1:])
+    assert [step["partial/age_max"] for step in steps[1:]] == [0, 1]
+    assert all(step["mismatch/weight"] > 0 for step in steps[1:])
+
+
 def both_sources_are_drawn_from(steps):
     names = {"training/accuracy/arithmetic", "training/accuracy/sums"}
     assert all(names <= set(step) for step in steps[1:])
@@ -171,6 +180,7 @@ check_what_it_shows = {
     "arithmetic-ppo": critic_learns,
     "arithmetic-disaggregated": rows_and_weights_cross,
     "arithmetic-async": generation_is_ahead,
+    "arithmetic-long-tail": rows_are_carried,
     "arithmetic-dapo": batches_are_full,
     "arithmetic-gspo": two_updates_learn,
     "arithmetic-cpgd": two_updates_learn,

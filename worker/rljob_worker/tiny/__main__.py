@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from rljob_worker.tiny.provide import provide
-from rljob_worker.tiny.recipe import Recipe, quick
+from rljob_worker.tiny.recipe import Recipe, long_answers, quick
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -14,6 +14,8 @@ def main(arguments: list[str] | None = None) -> None:
     # read when torch is imported: threads that spin while they wait make training five times slower on a busy machine
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     recipe = quick(options.seed) if options.quick else Recipe(options.seed)
+    if options.long_answers:
+        recipe = long_answers(recipe)
     if options.threads is not None:
         recipe = replace(recipe, threads=options.threads)
     if options.steps is not None:
@@ -36,6 +38,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--steps", type=int, default=None, help="pre-training steps; 0 leaves it untrained")
     parser.add_argument("--threads", type=int, default=None, help="torch threads, 2 by default")
     parser.add_argument("--quick", action="store_true", help="a model that knows nothing, for tests")
+    parser.add_argument("--long-answers", action="store_true", help="a model that counts products up: 4 to 73 tokens")
     parser.add_argument("--graders", action="store_true", help="models that grade its answers, too")
     return parser
 

@@ -25,6 +25,12 @@ class CorpusMixture:
     worked_share: float = 0.33
     # Guesses are uniform in result ± max_error, so 1 in (2 * max_error + 1) is right.
     max_error: int = 4
+    counts_up: bool = False
+    """Whether worked solutions count products up, which makes some answers five times as long as others."""
+
+    def worked(self, problem: WordProblem) -> str:
+        """The right answer with its working."""
+        return problem.counted() if self.counts_up else problem.worked()
 
 
 def guess(problem: WordProblem, rng: random.Random, max_error: int) -> int:
@@ -37,7 +43,7 @@ def texts(problems: tuple[WordProblem, ...], mixture: CorpusMixture, seed: int) 
     rng = random.Random(f"corpus {seed}")
     for problem, question in stories(problems, rng):
         if rng.random() < mixture.worked_share:
-            yield question, problem.worked()
+            yield question, mixture.worked(problem)
         else:
             yield question, terse(guess(problem, rng, mixture.max_error))
 

@@ -48,6 +48,14 @@ class WordProblem:
         steps = f"{self.a}{first}{self.b}={self.first}\n{self.first}{second}{self.c}={self.result}"
         return f"{steps}\n{terse(self.result)}"
 
+    def counted(self) -> str:
+        """The answer with a product counted up, a line for each factor: `1*4=4`, `2*4=8`, `3*4=12`, `12-5=7`, `#### 7`.
+        Sums are worked as ever, so that an answer has 3 to 11 lines."""
+        if self.operations[0] != "*":
+            return self.worked()
+        counts = [f"{factor}*{self.b}={factor * self.b}\n" for factor in range(1, self.a)]
+        return "".join(counts) + self.worked()
+
 
 def _apply(operation: str, left: int, right: int) -> int:
     if operation == "*":

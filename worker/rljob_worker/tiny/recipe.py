@@ -2,7 +2,7 @@
 
 import dataclasses
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 
 from rljob_worker.built_once import short_digest
@@ -45,6 +45,12 @@ class Recipe:
     def key(self) -> str:
         """Names what the recipe makes: twelve hex digits."""
         return short_digest(self.stamp())
+
+
+def long_answers(recipe: Recipe) -> Recipe:
+    """With products counted up; what has more to read of each problem needs longer for what comes after it."""
+    pretraining = replace(recipe.pretraining, steps=2 * recipe.pretraining.steps)
+    return replace(recipe, mixture=replace(recipe.mixture, counts_up=True), pretraining=pretraining)
 
 
 def quick(seed: int = 0, steps: int = 2) -> Recipe:

@@ -20,6 +20,11 @@ def test_a_worked_answer_shows_both_steps_and_the_result():
     assert problem.question("Mia", "pens") == question
 
 
+def test_a_counted_answer_has_a_line_for_each_factor():
+    assert WordProblem("*-", 3, 4, 5).counted() == "1*4=4\n2*4=8\n3*4=12\n12-5=7\n#### 7"
+    assert WordProblem("++", 3, 4, 5).counted() == "3+4=7\n7+5=12\n#### 12"
+
+
 def test_every_problem_is_different_and_has_a_positive_result_that_python_agrees_with():
     problems = all_problems()
     assert len(problems) == len(set(problems)) > 1900
@@ -75,3 +80,15 @@ def test_the_corpus_mixes_worked_solutions_with_guesses_that_are_mostly_wrong():
     # Standard deviation of the share is sqrt(0.3 * 0.7 / 4000) = 0.007.
     assert abs(len(worked) / len(sample) - 0.3) < 0.03
     assert all(eval(line.replace("=", "==")) for answer in worked for line in answer.split("\n")[:2])
+
+
+def test_a_corpus_that_counts_up_differs_in_its_worked_solutions_alone():
+    problems = split_problems(0).train
+    short, long = (
+        list(itertools.islice(texts(problems, CorpusMixture(counts_up=counts_up), seed=0), 500))
+        for counts_up in (False, True)
+    )
+    assert [question for question, _ in short] == [question for question, _ in long]
+    lines = {(answer.count("\n"), other.count("\n")) for (_, answer), (_, other) in zip(short, long, strict=True)}
+    # guesses, sums, and products of 2 to 9: a line more for each factor before the last
+    assert lines == {(0, 0), *((2, 2 + more) for more in range(9 - 1 + 1))}

@@ -101,7 +101,7 @@ def test_a_version_that_its_source_left_out_never_comes(tmp_path: Path):
 
 def test_a_slow_reader_holds_its_sources_back_and_is_named(tmp_path: Path):
     with (
-        in_process(weights_plan((1, 2), (3, 1), deadline_seconds=0.5), tmp_path) as gang,
+        in_process(weights_plan((1, 2), (3, 1), deadline_seconds=3), tmp_path) as gang,
         pytest.raises(
             DeadlineExceeded,
             match="waited .* for a slot of weights/actor, version 1: chunk 4 of source 0 .*"

@@ -209,9 +209,11 @@ def run_of(seed: int | str, fault: Callable[[Random, Plan], Fault] | None = None
     )
     ACTS.get(drawn.name, lambda job, fault: None)(job, drawn)
     length = random.choice([0, 0, 0, 2000] if drawn.name != "flip" else [0, 2000])
-    pace, ends_pods = random.choice([0.0, 0.3]), random.random() < 0.5
+    # swapped addresses pass without harm while a pod at each says that it is not the one meant
+    pace, ends_pods = random.choice([0.0, 0.3]), random.random() < 0.5 and drawn.name != "swap"
     num_steps = random.randint(1, 3)
-    if plan.num_versions > 1:
+    # a late host has chunks taken for granted that it will ask for: it must live on for that, and so must who has them
+    if plan.num_versions > 1 and drawn.name != "restart" and not ends_pods:
         draw_late_hosts(random, job, num_steps)
     return Run(seed, plan, drawn, job, num_steps, length, pace, ends_pods)
 

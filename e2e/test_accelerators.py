@@ -6,7 +6,8 @@ from e2e.jobs import NamespaceJobs, small_spec
 def test_npu_job_runs_where_the_plugin_offers_devices(jobs: NamespaceJobs) -> None:
     """The profile is Ascend's resource on a CPU worker; only node2 has the devices, and the plugin names the chosen."""
     group = {"name": "train", "accelerator": {"profile": "ascend-test", "count": 2}}
-    job = jobs.apply("npu", small_spec(workerGroups=[group], stop={"steps": 2}, lifecycle={"cleanPodPolicy": "None"}))
+    # steps of 0.1 s: it runs for longer than between two looks at its phase
+    job = jobs.apply("npu", small_spec(workerGroups=[group], stop={"steps": 60}, lifecycle={"cleanPodPolicy": "None"}))
     job.until("a pod with a node", lambda: job.pods() and job.pods()[0].node)
     pod = job.pods()[0]
     assert pod.node == "node2"

@@ -40,7 +40,7 @@ def generating_version(spec: RLJobSpec, step: int, *, oldest: int = 0) -> int:
     return max(oldest, policy_version(spec, step - 1 - spec.rollout.max_staleness))
 
 
-MOST_CARRIES = 8
+NUM_CARRY_AGES = 8
 """With `rollout.partial`, tokens of so many carries have metrics of their own; older ones have them together."""
 
 
@@ -48,7 +48,7 @@ def most_versions_behind(spec: RLJobSpec) -> int:
     """How many updates older than the weights that a step begins to train those may be that drew its tokens, as far as
     metrics tell them apart: 0 in a synchronous job whose responses all end in their step."""
     partial = spec.rollout.partial
-    return spec.rollout.max_staleness + (min(partial.max_carries, MOST_CARRIES) if partial is not None else 0)
+    return spec.rollout.max_staleness + (min(partial.max_carries, NUM_CARRY_AGES) if partial is not None else 0)
 
 
 def versions_in_flight(spec: RLJobSpec, step: int) -> tuple[int, ...]:

@@ -139,16 +139,12 @@ class Sample:
     # ---- one round
 
     def _draw_round(self, shares: Iterable[Int64], context: StageContext) -> list[_Drawn]:
-        """Draw this rank's shares of a round. What was not complete goes on beside the first of them, or by itself."""
-        carried, self._unfinished_rows = self._unfinished_rows, None
-        result = list[_Drawn]()
-        for share in shares:
-            result.append(self._draw(share, carried, context))
-            carried = None
-        if carried is not None:
-            result.append(self._draw(NO_NUMBERS, carried, context))
-        left = [item.unfinished for item in result if item.unfinished is not None and len(item.unfinished)]
-        self._unfinished_rows = Batch.concat(left) if left else None
+        """Draw this rank's shares of a round; with `rollout.partial` that is one, and what was not complete goes on
+        beside it."""
+        result = [self._draw(share, self._unfinished_rows, context) for share in shares]
+        if self._is_partial:
+            (drawn,) = result
+            self._unfinished_rows = drawn.unfinished if drawn.unfinished else None
         return result
 
     def _draw(self, numbers: Int64, carried: Batch | None, context: StageContext) -> _Drawn:

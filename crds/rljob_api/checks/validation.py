@@ -8,6 +8,7 @@ from rljob_api.catalogue import profiles as built_in_profiles
 from rljob_api.catalogue.profiles import AcceleratorProfile
 from rljob_api.checks import (
     algorithm,
+    conversations,
     data,
     engine,
     names,
@@ -55,6 +56,7 @@ _CORRECTED = (
     engine.check_engine,
     sampling.check_dynamic,
     sampling.check_partial,
+    conversations.check_conversation,
     sampling.check_resampling,
     sampling.check_source,
     options.check_optimizer,

@@ -73,6 +73,7 @@ _REFUSED = {
     "algorithm.advantage.estimator": "one estimator has a critic in the checkpoint and another has none",
     "algorithm.groupSize": _ROWS,
     "algorithm.sampling.dynamic": "it decides how many prompts a step draws, so the count of prompts would not go on",
+    "rollout.conversation.maxRows": _ROWS,
     "training.engine": "the checkpoint was written by another engine",
     "training.precision": "the checkpoint holds weights and optimizer state of another precision",
     "training.optimizer.name": "the checkpoint holds the states of another optimizer",
@@ -83,6 +84,8 @@ _REFUSED = {
 
 _STAYS_OR_STAYS_OUT = {
     "rollout.partial": "with it responses and groups wait for later steps, which a run without it would never train on",
+    "rollout.conversation": "a trajectory has as many row numbers as a conversation may have rows, and rows that wait "
+    "between steps have other columns",
 }
 """Fields that are in both or in neither; what is below them may change."""
 

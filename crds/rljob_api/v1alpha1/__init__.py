@@ -11,6 +11,14 @@ from rljob_api.v1alpha1.algorithm import (
     ResamplingSpec,
     SamplingSpec,
 )
+from rljob_api.v1alpha1.conversation import (
+    CallLimitsSpec,
+    Confinement,
+    ConversationSpec,
+    EnvironmentSpec,
+    MCPServerSpec,
+    ToolSpec,
+)
 from rljob_api.v1alpha1.dag import Balance, DagSpec, StageSpec
 from rljob_api.v1alpha1.data import AdapterSpec, DatasetSpec, DataSpec, ModelSpec, RewardSpec
 from rljob_api.v1alpha1.infrastructure import (
@@ -71,9 +79,12 @@ __all__ = [
     "AlgorithmSpec",
     "AutoscalingSpec",
     "Balance",
+    "CallLimitsSpec",
     "CheckpointSpec",
     "Checkpointing",
     "CodeSpec",
+    "Confinement",
+    "ConversationSpec",
     "CorrectionSpec",
     "Condition",
     "CriticSpec",
@@ -84,6 +95,7 @@ __all__ = [
     "EngineOptions",
     "EnvVar",
     "EnvVarSource",
+    "EnvironmentSpec",
     "FailurePolicySpec",
     "FailureRule",
     "FailureStatus",
@@ -92,6 +104,7 @@ __all__ = [
     "KeySelector",
     "LifecycleSpec",
     "LossSpec",
+    "MCPServerSpec",
     "Metadata",
     "MetricStatus",
     "ModelSpec",
@@ -120,6 +133,7 @@ __all__ = [
     "OptimizerSpec",
     "StorageSpec",
     "SuccessPolicySpec",
+    "ToolSpec",
     "TopologySpec",
     "TrainingMemorySpec",
     "TrainingParallelism",

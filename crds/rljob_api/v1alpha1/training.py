@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from rljob_api.v1alpha1.conversation import ConversationSpec
 from rljob_api.vocabulary.model import ApiModel, Items, PartName
 
 Precision = Literal["Float32", "BFloat16", "Float64"]
@@ -293,6 +294,9 @@ class RolloutSpec(ApiModel):
     partial: PartialRolloutSpec | None = None
     """Cut generation into rounds of so many tokens, and let a response that is not complete go on in later steps.
     Unset: a step ends with its longest response."""
+
+    conversation: ConversationSpec | None = None
+    """Play a conversation of several turns for each trajectory. Unset: a trajectory is one response to its prompt."""
 
     parallelism: RolloutParallelism = RolloutParallelism()
     """How one copy of the generating model is spread over workers."""

@@ -19,6 +19,7 @@ from rljob_worker.engines.rollout.generate import Responses, answer, generate
 from rljob_worker.engines.rollout.job_sampling import max_tokens_of, training_sampling
 from rljob_worker.engines.rollout.protocol import RolloutEngine
 from rljob_worker.engines.rollout.requests import Sampling
+from rljob_worker.errors import InvalidJob
 from rljob_worker.metrics.scalars import Scalars, maximum, mean, mean_of, total
 from rljob_worker.stages.draw_assignment import draw_assignment_of
 from rljob_worker.stages.partial_rows import PartialRound, complete_groups
@@ -31,6 +32,8 @@ class Rollout:
 
     def __init__(self, stage: StagePlan, resources: Resources) -> None:
         spec, policy = resources.plan.spec, stage.models[0]
+        if spec.rollout.conversation is not None:
+            raise InvalidJob("rollout.conversation: conversations are not played yet; leave it out")
         self._dataset: PromptDataset = resources.datasets[policy]
         self._engine: RolloutEngine = resources.rollout_engines[policy]
         self._batch_size = spec.data.batch_size

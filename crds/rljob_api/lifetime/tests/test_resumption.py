@@ -114,3 +114,14 @@ def test_a_run_goes_on_with_partial_rollouts_or_without_them():
     assert all(change.allowed for change in changes("rollout.maxResponseTokens=31"))
     (change,) = resume_changes(before, BASE)
     assert change.path == "rollout.partial" and "wait for later steps" in str(change.refused)
+
+
+def test_a_run_goes_on_with_conversations_or_without_them_and_with_as_many_rows():
+    (change,) = changes("rollout.conversation={}")
+    assert (change.path, change.allowed) == ("rollout.conversation", False)
+    before = make_job("rollout.conversation={maxRows: 2, maxTurns: 4}").spec
+    after = make_job("rollout.conversation={maxRows: 3, maxTurns: 5}").spec
+    assert [(change.path, change.allowed) for change in resume_changes(before, after)] == [
+        ("rollout.conversation.maxTurns", True),
+        ("rollout.conversation.maxRows", False),
+    ]

@@ -1,0 +1,145 @@
+"""Can the job's conversations be played: are their functions named, and is what bounds them possible?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from rljob_api.catalogue.columns import needs_baseline, resamples
+from rljob_api.catalogue.stages import USER_STAGE
+from rljob_api.checks.subject import Subject, problem
+from rljob_api.v1alpha1 import ConversationSpec, MCPServerSpec
+from rljob_api.v1alpha1.conversation import SHIPPED_CONVERSATIONS
+from rljob_api.vocabulary.problem import Problem, suggestion
+
+_PATH = "spec.rollout.conversation"
+SHIPPED = ("single", "tools", "environment")
+"""Conversations of `rljob_worker.conversations`."""
+LAST_PORT = 65535
+
+
+def check_conversation(subject: Subject) -> Iterator[Problem]:
+    """Functions, names, bounds, servers, and what of the job cannot go with a conversation."""
+    conversation = subject.spec.rollout.conversation
+    if conversation is None:
+        return
+    yield from _functions(conversation)
+    yield from _names(conversation)
+    yield from _bounds(subject, conversation)
+    yield from _columns(conversation)
+    for i, server in enumerate(conversation.mcp_servers):
+        yield from _server(f"{_PATH}.mcpServers[{i}]", server)
+    yield from _network(conversation)
+    yield from _unbuilt(subject)
+
+
+def tool_names(conversation: ConversationSpec) -> list[str]:
+    """What the model calls the job's own tools, in their order."""
+    return [tool.name or tool.run.rpartition(":")[2] for tool in conversation.tools]
+
+
+def _functions(conversation: ConversationSpec) -> Iterator[Problem]:
+    named = [("run", conversation.run_function, "module:function")]
+    named += [(f"tools[{i}].run", tool.run, "module:function") for i, tool in enumerate(conversation.tools)]
+    named += [(f"environments[{i}].run", item.run, "module:Class") for i, item in enumerate(conversation.environments)]
+    for field, run, form in named:
+        if USER_STAGE.match(run) is None:
+            yield problem(f"{_PATH}.{field}", run, f"this is not of the form {form}", f"Write {form}.")
+    name = conversation.run_function.removeprefix(SHIPPED_CONVERSATIONS)
+    if name == conversation.run_function:
+        return
+    if name not in SHIPPED:
+        message = "no such conversation is shipped"
+        yield problem(f"{_PATH}.run", conversation.run, message, suggestion(name, list(SHIPPED)))
+    elif name == "environment" and not conversation.environments:
+        message = "there is no environment to play with"
+        yield problem(f"{_PATH}.run", conversation.run, message, "List one in environments.")
+
+
+def _names(conversation: ConversationSpec) -> Iterator[Problem]:
+    lists = {
+        "tools": tool_names(conversation),
+        "environments": [item.name for item in conversation.environments],
+        "mcpServers": [item.name for item in conversation.mcp_servers],
+    }
+    for field, names in lists.items():
+        for i, name in enumerate(names):
+            if name in names[:i]:
+                message = f"{field}[{names.index(name)}] has this name too"
+                yield problem(f"{_PATH}.{field}[{i}].name", name, message, "Give one of them another name.")
+
+
+def _bounds(subject: Subject, conversation: ConversationSpec) -> Iterator[Problem]:
+    most, asked = subject.spec.rollout.max_response_tokens, conversation.max_tokens
+    if asked is not None and asked > most:
+        message = f"a row has room for rollout.maxResponseTokens {most} behind its prompt"
+        fix = f"Write {most} or less, or raise rollout.maxResponseTokens."
+        yield problem(f"{_PATH}.maxTokens", asked, message, fix)
+    if conversation.max_rows > conversation.max_turns:
+        message = f"a row has a turn at least, and a trajectory has maxTurns {conversation.max_turns}"
+        fix = f"Write {conversation.max_turns} or less, or raise maxTurns."
+        yield problem(f"{_PATH}.maxRows", conversation.max_rows, message, fix)
+
+
+def _columns(conversation: ConversationSpec) -> Iterator[Problem]:
+    columns = conversation.columns
+    for i, column in enumerate(columns):
+        if column in columns[:i]:
+            yield problem(f"{_PATH}.columns[{i}]", column, "this stands in the list before", "Leave it out.")
+    has = {
+        "environment": bool(conversation.environments),
+        "tools": bool(conversation.tools or conversation.mcp_servers),
+    }
+    for column, is_there in has.items():
+        if column in columns and not is_there:
+            field = f"{_PATH}.columns[{columns.index(column)}]"
+            message = f"the column says which of the job's {column.removesuffix('s')}s, and there are none"
+            yield problem(field, column, message, f"List them in {column.removesuffix('s')}s, or leave this out.")
+    is_shipped = conversation.run_function == SHIPPED_CONVERSATIONS + "environment"
+    if is_shipped and len(conversation.environments) > 1 and "environment" not in columns:
+        message = "there are several, and nothing says which one a prompt is played with"
+        names = [item.name for item in conversation.environments]
+        fix = "Write columns: [environment], a column of the data with one of these names."
+        yield problem(f"{_PATH}.environments", names, message, fix)
+
+
+def _server(path: str, server: MCPServerSpec) -> Iterator[Problem]:
+    if bool(server.command) == (server.url is not None):
+        message = "a server is either started (command) or called where it runs (url)"
+        yield problem(path, server.name, message, "Write one of command and url.")
+    elif server.url is not None and not server.url.startswith(("http://", "https://")):
+        yield problem(f"{path}.url", server.url, "this is not an address of HTTP", "Write https://host/path.")
+    if server.url is None and server.token_variable is not None:
+        message = "only calls of a url carry a token"
+        yield problem(f"{path}.tokenVariable", server.token_variable, message, "Write it in environmentVariables.")
+    if server.url is not None and server.environment_variables:
+        message = "nobody starts a server of a url"
+        yield problem(
+            f"{path}.environmentVariables", list(server.environment_variables), message, "Leave it out, or use command."
+        )
+
+
+def _network(conversation: ConversationSpec) -> Iterator[Problem]:
+    lists: list[tuple[str, Sequence[str]]] = [("network", conversation.network)]
+    lists += [(f"tools[{i}].network", tool.network or ()) for i, tool in enumerate(conversation.tools)]
+    lists += [(f"environments[{i}].network", item.network or ()) for i, item in enumerate(conversation.environments)]
+    for field, addresses in lists:
+        for i, address in enumerate(addresses):
+            if not 0 < int(address.rpartition(":")[2]) <= LAST_PORT:
+                message = "this has no port from 1 to 65535"
+                yield problem(f"{_PATH}.{field}[{i}]", address, message, "Write host:port, such as example.org:443.")
+
+
+def _unbuilt(subject: Subject) -> Iterator[Problem]:
+    """Settings that mean something with a conversation which this version cannot do."""
+    spec, message = subject.spec, "this is not built yet with rollout.conversation"
+    if spec.rollout.partial is not None:
+        fix = "Leave it out: conversations are finished in the step that draws them."
+        yield problem("spec.rollout.partial", spec.rollout.partial.to_json(), message, fix)
+    if resamples(spec):
+        yield problem("spec.algorithm.sampling.resampling", True, message, "Leave it out.")
+    if needs_baseline(spec):
+        estimator = spec.algorithm.advantage.estimator
+        fix = "Use another, such as GRPO: nobody plays a conversation of the most likely tokens."
+        yield problem("spec.algorithm.advantage.estimator", estimator, message, fix)
+    if spec.training.router_replay == "Rollout":
+        yield problem("spec.training.routerReplay", "Rollout", message, "Write None, or leave it out.")

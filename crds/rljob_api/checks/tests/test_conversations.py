@@ -1,0 +1,79 @@
+"""What is refused of `rollout.conversation`."""
+
+import pytest
+
+from rljob_api.checks.conversations import tool_names
+from rljob_api.tests.builders import make_job, make_plan, problems
+
+TOOLS = "{run: 'games:guess'}"
+BAD = {
+    "run: games": "rollout.conversation.run",
+    "run: 'rljob_worker.conversations:singel'": "rollout.conversation.run",
+    "run: 'rljob_worker.conversations:environment'": "rollout.conversation.run",
+    "tools: [{run: guess}]": "rollout.conversation.tools[0].run",
+    "tools: [{run: 'games:guess'}, {run: 'other:guess'}]": "rollout.conversation.tools[1].name",
+    "environments: [{name: a, run: 'm:A'}, {name: a, run: 'm:B'}], columns: [environment]": (
+        "rollout.conversation.environments[1].name"
+    ),
+    "environments: [{name: a, run: 'm:A'}, {name: b, run: 'm:B'}]": "rollout.conversation.environments",
+    "maxTokens: 33": "rollout.conversation.maxTokens",  # maxResponseTokens is 32
+    "maxTurns: 2, maxRows: 3": "rollout.conversation.maxRows",
+    "columns: [seed, seed]": "rollout.conversation.columns[1]",
+    "columns: [tools]": "rollout.conversation.columns[0]",
+    "columns: [environment]": "rollout.conversation.columns[0]",
+    "mcpServers: [{name: files}]": "rollout.conversation.mcpServers[0]",
+    "mcpServers: [{name: files, command: [serve], url: 'https://a'}]": "rollout.conversation.mcpServers[0]",
+    "mcpServers: [{name: files, url: 'files.example'}]": "rollout.conversation.mcpServers[0].url",
+    "mcpServers: [{name: files, command: [serve], tokenVariable: T}]": (
+        "rollout.conversation.mcpServers[0].tokenVariable"
+    ),
+    "mcpServers: [{name: files, url: 'https://a', environmentVariables: [T]}]": (
+        "rollout.conversation.mcpServers[0].environmentVariables"
+    ),
+    "network: ['example.org:0']": "rollout.conversation.network[0]",
+    "tools: [{run: 'm:f', network: ['example.org:70000']}]": "rollout.conversation.tools[0].network[0]",
+}
+BESIDE = {
+    "rollout.partial={tokensPerRound: 8, maxCarries: 2}": "rollout.partial",
+    "algorithm={name: ReMax}": "algorithm.advantage.estimator",
+    "training.routerReplay=Rollout": "training.routerReplay",
+}
+
+
+@pytest.mark.parametrize("conversation", BAD)
+def test_a_conversation_that_cannot_be_played_is_refused_at_its_field(conversation):
+    (one,) = problems(f"rollout.conversation={{{conversation}}}")
+    assert one.path == "spec." + BAD[conversation]
+
+
+@pytest.mark.parametrize("other", BESIDE)
+def test_what_conversations_do_not_go_with_is_refused_by_name(other):
+    paths = [problem.path for problem in problems("rollout.conversation={}", other)]
+    assert "spec." + BESIDE[other] in paths
+
+
+def test_resampling_is_refused():
+    job = ("algorithm={name: PPO, sampling: {resampling: {method: PFPPO}}}", "rollout.conversation={}")
+    result = problems(*job)
+    assert any(problem.path.startswith("spec.algorithm.sampling.resampling") for problem in result), result
+
+
+def test_who_plays_follows_from_what_there_is_to_play_with():
+    def run(text):
+        return make_job(f"rollout.conversation={{{text}}}").spec.rollout.conversation.run_function
+
+    assert run("") == "rljob_worker.conversations:single"
+    assert run(f"tools: [{TOOLS}]") == "rljob_worker.conversations:tools"
+    assert run("mcpServers: [{name: files, command: [serve]}]") == "rljob_worker.conversations:tools"
+    assert run("environments: [{name: a, run: 'm:A'}]") == "rljob_worker.conversations:environment"
+    assert run(f"run: 'games:play', tools: [{TOOLS}]") == "games:play"
+
+
+def test_tools_are_called_as_their_functions_are_unless_they_have_a_name():
+    job = make_job("rollout.conversation={tools: [{run: 'm:f'}, {run: 'm:g'}, {run: 'm:f', name: h}]}")
+    assert tool_names(job.spec.rollout.conversation) == ["f", "g", "h"]
+
+
+def test_a_trajectory_has_as_many_row_numbers_as_rows():
+    assert make_plan().rows_per_trajectory == 1
+    assert make_plan("rollout.conversation={maxRows: 3}").rows_per_trajectory == 3

@@ -1,0 +1,161 @@
+"""How a job's conversations are played: who takes turns, with which tools and environments, and what bounds them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from rljob_api.vocabulary.model import ApiModel, Items
+from rljob_api.vocabulary.quantity import QUANTITY
+
+SHIPPED_CONVERSATIONS = "rljob_worker.conversations:"
+"""The module of the conversations that come with rljob."""
+
+ToolName = Annotated[
+    str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_-]*$", max_length=64, json_schema_extra={"maxLength": 64})
+]
+"""The form of names by which a model calls a function."""
+VariableName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=253)]
+HostAndPort = Annotated[str, Field(pattern=r"^[^\s:/]+:[0-9]{1,5}$", max_length=260)]
+Confinement = Literal["Required", "Preferred", "Off"]
+
+
+class CallLimitsSpec(ApiModel):
+    """What one call into the job's own code may take, and what it may see."""
+
+    timeout_seconds: float = Field(default=30.0, gt=0, le=86400)
+    """How long a call may take, in seconds; a longer one is ended with its processes. Default 30."""
+
+    memory: str = Field(default="1Gi", pattern=QUANTITY)
+    """Memory of a call and the processes that it starts. Default 1Gi."""
+
+    max_processes: int = Field(default=16, ge=1, le=4096)
+    """Processes and threads that a call may have at once. Default 16."""
+
+    max_output: str = Field(default="1Mi", pattern=QUANTITY)
+    """Bytes of what a call returns; more is an error. Default 1Mi."""
+
+    environment_variables: Items[VariableName] = Field(default=(), max_length=64)
+    """Variables of the worker's environment that it sees, such as the key of a search engine; besides these it sees
+    none of the job's. Default: none."""
+
+    network: Items[HostAndPort] | None = Field(default=None, max_length=64)
+    """Where it may connect to, as `host:port`. Unset: as rollout.conversation.network has it."""
+
+    confinement: Literal["Inherit", "Required", "Preferred", "Off"] = "Inherit"
+    """How it is confined. Inherit, the default: as rollout.conversation.confinement has it."""
+
+
+class ToolSpec(CallLimitsSpec):
+    """A function that the model may call."""
+
+    name: ToolName | None = None
+    """What the model calls it. Unset: the name of the function."""
+
+    run: str = Field(min_length=1)
+    """The function, as `module:function`. Its types and docstring make the schema that the model is shown."""
+
+    options: dict[str, Any] = Field(default_factory=dict)
+    """Keyword arguments that the model does not see."""
+
+
+class EnvironmentSpec(CallLimitsSpec):
+    """A world that answers the model's actions: a class with `reset(seed, **columns)` and `step(text)`."""
+
+    name: ToolName
+    """What the data's column `environment` calls it, where a job has several."""
+
+    run: str = Field(min_length=1)
+    """The class, as `module:Class`. Each trajectory has an instance of its own."""
+
+    options: dict[str, Any] = Field(default_factory=dict)
+    """Keyword arguments of the class."""
+
+
+class MCPServerSpec(ApiModel):
+    """A server of the Model Context Protocol whose tools the model may call. Needs `pip install 'rljob[mcp]'`."""
+
+    name: ToolName
+    """What metrics and messages call it."""
+
+    command: Items[Annotated[str, Field(min_length=1)]] = Field(default=(), max_length=64)
+    """A server that each worker starts and speaks to over its standard input and output: program and arguments.
+    Either this or `url`."""
+
+    url: str | None = Field(default=None, min_length=1)
+    """A server that runs elsewhere and is spoken to over HTTP. Either this or `command`."""
+
+    tools: Items[ToolName] = Field(default=(), max_length=256)
+    """Names of those tools of the server that the model is shown. Empty: all."""
+
+    environment_variables: Items[VariableName] = Field(default=(), max_length=64)
+    """With command: variables of the worker's environment that the server sees. Default: none."""
+
+    token_variable: VariableName | None = None
+    """With url: the variable of the worker's environment with the token that calls carry. Unset: none."""
+
+    timeout_seconds: float = Field(default=30.0, gt=0, le=86400)
+    """How long a call may take, in seconds. Default 30."""
+
+
+class ConversationSpec(ApiModel):
+    """Each trajectory is a conversation of several turns, played by a coroutine of the worker that generates:
+    `async def run(task, policy, world)`."""
+
+    run: str | None = Field(default=None, min_length=1)
+    """Who plays, as `module:function`. Unset: `rljob_worker.conversations:tools` with tools or mcpServers, else
+    `rljob_worker.conversations:environment` with environments, else `rljob_worker.conversations:single`."""
+
+    options: dict[str, Any] = Field(default_factory=dict)
+    """What the function finds in `world.options`."""
+
+    columns: Items[Annotated[str, Field(min_length=1)]] = Field(default=(), max_length=64)
+    """Columns of the data that the function finds in `task.columns` as text, beside those of rewards. Listed here,
+    `environment` chooses a trajectory's environment by name, and `tools` its tools, as names with commas between."""
+
+    concurrency: int = Field(default=64, ge=1, le=65536)
+    """Trajectories that are played at once on each copy of the generating model. Default 64."""
+
+    max_turns: int = Field(default=8, ge=1, le=4096)
+    """Generations of a trajectory, at most; after that it is over. Default 8."""
+
+    max_tokens: int | None = Field(default=None, ge=1)
+    """Tokens behind the prompt that a row of a trajectory may have, of the model and of the world; what goes beyond is
+    cut off and marked truncated. At most rollout.maxResponseTokens. Unset: rollout.maxResponseTokens."""
+
+    max_rows: int = Field(default=1, ge=1, le=256)
+    """Rows of a trajectory: a chat template that rewrites what was said before, as those do that leave thoughts out,
+    needs a new row for the turn that follows. A trajectory that needs more is over and marked truncated. Default 1."""
+
+    max_failed: float = Field(default=0.1, ge=0, le=1)
+    """Which part of a step's trajectories may fail, such as by a tool that ends its process. Failed ones are in no
+    loss, no baseline and no mean; with more of them the job ends. Default 0.1."""
+
+    tools: Items[ToolSpec] = Field(default=(), max_length=256)
+    """Functions that the model may call. Default: none."""
+
+    environments: Items[EnvironmentSpec] = Field(default=(), max_length=64)
+    """Environments that may be played with. Default: none."""
+
+    mcp_servers: Items[MCPServerSpec] = Field(default=(), max_length=64)
+    """Servers whose tools the model may call. Default: none."""
+
+    processes: int | None = Field(default=None, ge=1, le=1024)
+    """Processes of each worker in which tools and environments run. Unset: as many as the worker has CPUs, at most
+    8."""
+
+    confinement: Confinement = "Preferred"
+    """Whether tools and environments are confined by Landlock and seccomp: `Required` refuses a machine that cannot,
+    `Preferred` goes on without, `Off` never does. Default Preferred."""
+
+    network: Items[HostAndPort] = Field(default=(), max_length=64)
+    """Where tools and environments may connect to, as `host:port`. Default: nowhere."""
+
+    @property
+    def run_function(self) -> str:
+        """Who plays."""
+        if self.run is not None:
+            return self.run
+        shipped = "tools" if self.tools or self.mcp_servers else "environment" if self.environments else "single"
+        return SHIPPED_CONVERSATIONS + shipped

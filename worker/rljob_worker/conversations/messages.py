@@ -1,0 +1,80 @@
+"""What is said in a conversation, and how it becomes tokens.
+
+Messages are dictionaries as chat templates take them: `role`, `content`, and where there are some `tool_calls`,
+`tool_call_id` and `name`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+from rljob_worker.batch import Indices
+
+Message = dict[str, Any]
+Schema = dict[str, Any]
+"""A function as chat templates take it: `{"type": "function", "function": {"name", "description", "parameters"}}`."""
+FinishReason = Literal["Stop", "Length"]
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """A call that an assistant asks for."""
+
+    id: str
+    """`call_<turn>_<n>`, both from 0."""
+    name: str
+    arguments: dict[str, Any] | None
+    """None where they are not a JSON object."""
+    raw: str
+    """What the assistant wrote."""
+    fault: str | None
+    """What is wrong with it, for the model to read; None where nothing is."""
+
+    def as_part(self) -> dict[str, Any]:
+        """An entry of `tool_calls` in a message."""
+        return {"id": self.id, "type": "function", "function": {"name": self.name, "arguments": self.arguments or {}}}
+
+
+@dataclass(frozen=True, slots=True)
+class AssistantMessage:
+    """What the policy said in a turn."""
+
+    content: str
+    tool_calls: tuple[ToolCall, ...] = ()
+    reasoning: str = ""
+    """What it thought before, where its template keeps that apart."""
+    tokens: Indices | None = None
+    """int64 [tokens], as they were sampled; None where nothing was sampled."""
+    finish_reason: FinishReason = "Stop"
+    """`Length`: it was cut off."""
+
+    def as_message(self) -> Message:
+        """As chat templates take it."""
+        message: Message = {"role": "assistant", "content": self.content}
+        if self.reasoning:
+            message["reasoning_content"] = self.reasoning
+        if self.tool_calls:
+            message["tool_calls"] = [call.as_part() for call in self.tool_calls]
+        return message
+
+
+class Renderer(Protocol):
+    """Messages to tokens and back, with the chat template of one model."""
+
+    def opening(self, messages: Sequence[Message], tools: Sequence[Schema]) -> Indices:
+        """int64 [tokens] of a conversation that begins with these messages, up to where the assistant goes on."""
+        ...
+
+    def following(self, before: Sequence[Message], new: Sequence[Message], tools: Sequence[Schema]) -> Indices | None:
+        """int64 [tokens] that come behind the sampled tokens of the last turn, up to where the assistant goes on.
+
+        before: the conversation, which ends with what the assistant said. None where the template now writes what was
+        said before in another way, so that a new row has to open with all of it.
+        """
+        ...
+
+    def parse(self, token_ids: Indices) -> AssistantMessage:
+        """What the policy said with these tokens. Ids of calls are the caller's to give."""
+        ...

@@ -63,6 +63,8 @@ class DeclaredRolloutEngine:
     """Whether a request may bring tokens that its response has already, as `rollout.partial` asks."""
     spreads: bool = False
     """Whether one copy of the model may lie on several workers of a pod: `rollout.parallelism.tensor`."""
+    sees: bool = False
+    """Whether its prompts may have pictures, as `data.imagesColumn` asks."""
     gives_routes: bool = False
     """Whether it says which experts computed a token, as `training.routerReplay` asks."""
     why_no_routes: str = ""

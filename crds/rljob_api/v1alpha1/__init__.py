@@ -20,7 +20,16 @@ from rljob_api.v1alpha1.conversation import (
     ToolSpec,
 )
 from rljob_api.v1alpha1.dag import Balance, DagSpec, StageSpec
-from rljob_api.v1alpha1.data import AdapterSpec, DatasetSpec, DataSpec, ModelSpec, RewardSpec
+from rljob_api.v1alpha1.data import (
+    AdapterSpec,
+    DatasetSpec,
+    DataSpec,
+    ImageSpec,
+    ModelSpec,
+    RewardSpec,
+    VideoSpec,
+    VisionSpec,
+)
 from rljob_api.v1alpha1.infrastructure import (
     AcceleratorSpec,
     CodeSpec,
@@ -56,6 +65,7 @@ from rljob_api.v1alpha1.training import (
     Checkpointing,
     CheckpointSpec,
     EngineOptions,
+    MaxMismatchSpec,
     OffloadSpec,
     OptimizerSpec,
     Precision,
@@ -100,11 +110,13 @@ __all__ = [
     "FailureRule",
     "FailureStatus",
     "FieldSelector",
+    "ImageSpec",
     "KLSpec",
     "KeySelector",
     "LifecycleSpec",
     "LossSpec",
     "MCPServerSpec",
+    "MaxMismatchSpec",
     "Metadata",
     "MetricStatus",
     "ModelSpec",
@@ -139,6 +151,8 @@ __all__ = [
     "TrainingParallelism",
     "TrainingSpec",
     "ValidationSpec",
+    "VideoSpec",
+    "VisionSpec",
     "WeightDeltaSpec",
     "WeightSyncSpec",
     "WeightTransportChoice",

@@ -31,6 +31,17 @@ class AdapterSpec(ApiModel):
     """Names of linear layers, such as `q_proj` or `self_attn.q_proj`, in every decoder layer. Empty: all there are."""
 
 
+class VisionSpec(ApiModel):
+    """The vision tower of a model, which turns pictures into what the decoder reads as tokens."""
+
+    train: bool = False
+    """Whether the tower is trained with the decoder. Default false: it stays as it is, and takes neither gradients nor
+    an optimizer."""
+
+    learning_rate: float | None = Field(default=None, gt=0, le=1)
+    """Peak learning rate of the tower. It needs train. Unset: that of the model."""
+
+
 class ModelSpec(ApiModel):
     """A named set of weights."""
 
@@ -58,6 +69,9 @@ class ModelSpec(ApiModel):
     reference, then is this one with its adapter off, and needs no memory. A critic that is not listed has an adapter of
     its own as the policy's. Needs `pip install 'rljob[adapters]'`. Unset: all weights are trained."""
 
+    vision: VisionSpec = VisionSpec()
+    """Whether the vision tower of a model that sees is trained. Models without one have nothing to set here."""
+
 
 class DatasetSpec(ApiModel):
     """One file, or several files in a folder or matched by a pattern, of prompts."""
@@ -75,6 +89,40 @@ class DatasetSpec(ApiModel):
     """For training data: which share of the prompts is drawn from here, relative to the weights of the other data
     sets; 0 draws none. Every data set has a weight, or none has. Unset: all data sets are read as one long list, so
     that each has the share of its rows."""
+
+
+Pixels = Annotated[int, Field(ge=1, le=2**28)]
+
+
+class ImageSpec(ApiModel):
+    """How large pictures are to the model. A picture outside these bounds is made larger or smaller, its sides in
+    proportion, to multiples of what the model merges to a token."""
+
+    min_pixels: Pixels = 1024
+    """Fewest pixels of a picture. Default 1024, 32 x 32."""
+
+    max_pixels: Pixels = 589824
+    """Most pixels of a picture. Default 589824, 768 x 768: 784 tokens of a model that merges 28 x 28 pixels."""
+
+    allow_http: bool = False
+    """Whether pictures may be named by `http://` and `https://` URLs, which each worker that generates then fetches.
+    Default false: rows with such a URL are an error."""
+
+
+class VideoSpec(ApiModel):
+    """How many frames of a video a model sees, and how large."""
+
+    min_pixels: Pixels = 256
+    """Fewest pixels of a frame. Default 256, 16 x 16."""
+
+    max_pixels: Pixels = 65536
+    """Most pixels of a frame. Default 65536, 256 x 256."""
+
+    frames_per_second: float = Field(default=2.0, gt=0, le=1000)
+    """Frames that are taken of a second. Default 2."""
+
+    max_frames: int = Field(default=128, ge=1, le=65536)
+    """Most frames of a video. Default 128."""
 
 
 class DataSpec(ApiModel):
@@ -105,6 +153,20 @@ class DataSpec(ApiModel):
 
     system_prompt: str | None = Field(default=None, max_length=65536)
     """A system message put before every prompt. It needs chat messages or applyChatTemplate. Unset: none."""
+
+    images_column: str | None = Field(default=None, min_length=1)
+    """The column that holds the pictures of a prompt, one or a list of them: encoded bytes, a path beside the data, the
+    URL of an object store, or a record of `bytes` and `path`, as the library `datasets` writes it. The prompt says
+    `<image>` where a picture belongs, or has chat messages with parts of type `image`. Unset: prompts are text."""
+
+    image: ImageSpec = ImageSpec()
+    """How large pictures are to the model."""
+
+    videos_column: str | None = Field(default=None, min_length=1)
+    """The column that holds the videos of a prompt. Unset: none."""
+
+    video: VideoSpec = VideoSpec()
+    """How many frames of a video a model sees, and how large."""
 
 
 class RewardSpec(ApiModel):

@@ -230,6 +230,18 @@ class PartialRolloutSpec(ApiModel):
     truncated if it has not ended in the first round of the last of them."""
 
 
+class MaxMismatchSpec(ApiModel):
+    """How far log-probs of the rollout engine may be from those of training, as evidence that both computed the same
+    policy on the same inputs."""
+
+    probs_diff_max: float = Field(gt=0, le=1)
+    """Largest difference of the probability of a token, `mismatch/probs_diff_max`, that is taken for rounding. In
+    Float32 differences are below 0.0001."""
+
+    steps: int = Field(default=1, ge=1, le=1024)
+    """Number of steps in a row with a larger difference after which the job ends with exit code 65. Default 1."""
+
+
 class RolloutSpec(ApiModel):
     """How responses are generated."""
 
@@ -297,6 +309,10 @@ class RolloutSpec(ApiModel):
 
     conversation: ConversationSpec | None = None
     """Play a conversation of several turns for each trajectory. Unset: a trajectory is one response to its prompt."""
+
+    max_mismatch: MaxMismatchSpec | None = None
+    """End the job when training computes other log-probs than the rollout engine did. Not for BFloat16 or maxStaleness
+    above 0, where differences are normal. Unset: differences are reported only."""
 
     parallelism: RolloutParallelism = RolloutParallelism()
     """How one copy of the generating model is spread over workers."""

@@ -1,0 +1,64 @@
+"""Do the settings of pictures go together, and does everything that reads them see?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rljob_api.catalogue.rollout_engines import ROLLOUT_ENGINES
+from rljob_api.checks.subject import Subject, problem
+from rljob_api.v1alpha1 import RLJobSpec
+from rljob_api.vocabulary.problem import Problem
+
+
+def check_pictures(subject: Subject) -> Iterator[Problem]:
+    """Budgets, columns, engines and towers."""
+    spec = subject.spec
+    yield from _budgets(spec)
+    yield from _columns(spec)
+    yield from _towers(spec)
+    if spec.data.images_column is not None:
+        yield from _engines(spec)
+
+
+def _budgets(spec: RLJobSpec) -> Iterator[Problem]:
+    """Bounds of sizes that no picture could keep."""
+    for name, budget in (("image", spec.data.image), ("video", spec.data.video)):
+        if budget.min_pixels > budget.max_pixels:
+            message = f"this is more than data.{name}.maxPixels, {budget.max_pixels}"
+            fix = f"Write at most {budget.max_pixels}, or raise data.{name}.maxPixels."
+            yield problem(f"spec.data.{name}.minPixels", budget.min_pixels, message, fix)
+
+
+def _columns(spec: RLJobSpec) -> Iterator[Problem]:
+    """One column cannot be the prompt and its pictures."""
+    for name, column in (("imagesColumn", spec.data.images_column), ("videosColumn", spec.data.videos_column)):
+        if column is not None and column == spec.data.prompt_column:
+            message = "this is data.promptColumn, which holds the text of the prompt"
+            yield problem(f"spec.data.{name}", column, message, "Write the name of the column with pictures.")
+
+
+def _towers(spec: RLJobSpec) -> Iterator[Problem]:
+    """A learning rate of what is not trained, and a tower that never has an input."""
+    for i, model in enumerate(spec.models):
+        vision = model.vision
+        if vision.learning_rate is not None and not vision.train:
+            message = "the vision tower is not trained, so that nothing has this learning rate"
+            fix = "Write train: true beside it, or leave it out."
+            yield problem(f"spec.models[{i}].vision.learningRate", vision.learning_rate, message, fix)
+        if vision.train and spec.data.images_column is None and spec.data.videos_column is None:
+            message = "no prompt has pictures, so that the vision tower would learn nothing"
+            fix = "Write data.imagesColumn, or leave it out."
+            yield problem(f"spec.models[{i}].vision.train", True, message, fix)
+
+
+def _engines(spec: RLJobSpec) -> Iterator[Problem]:
+    """What computes with prompts takes their pictures."""
+    column = spec.data.images_column
+    engine = ROLLOUT_ENGINES.find(spec.rollout.engine)
+    if engine is not None and not engine.sees:
+        names = " or ".join(item.name for item in ROLLOUT_ENGINES.built_in.values() if item.sees)
+        fix = f"Write rollout.engine: {names}." if names else "Leave it out."
+        yield problem("spec.data.imagesColumn", column, f"rollout.engine {engine.name} takes no pictures", fix)
+    if spec.training.engine == "Megatron":
+        message = "training.engine Megatron has no models that see"
+        yield problem("spec.data.imagesColumn", column, message, "Write training.engine: FSDP.")

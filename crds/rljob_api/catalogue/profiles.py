@@ -155,16 +155,14 @@ _NVIDIA = AcceleratorProfile(
     tolerations=_tolerate("nvidia.com/gpu"),
 )
 
-_NVIDIA_H100 = _NVIDIA.model_copy(
-    update={
-        "name": "nvidia-h100",
-        "memory": "81559Mi",
-        "node_selector": {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"},
-    }
-)
+
+def _nvidia(name: str, memory: str, product: str) -> AcceleratorProfile:
+    """One product by the label that GPU feature discovery gives its nodes. memory: as nvidia-smi says it."""
+    update = {"name": f"nvidia-{name}", "memory": memory, "node_selector": {"nvidia.com/gpu.product": product}}
+    return _NVIDIA.model_copy(update=update)
 
 
-def _ascend(name: str, resource: str, *, ring: str, accelerator: str) -> AcceleratorProfile:
+def _ascend(name: str, resource: str, *, ring: str, accelerator: str, memory: str | None = None) -> AcceleratorProfile:
     """One generation of Huawei's Ascend under MindCluster: Volcano with the Ascend plugin chooses the chips, writes
     them into an annotation of the pod, and a controller makes the rank table of all pods' annotations.
 
@@ -174,6 +172,7 @@ def _ascend(name: str, resource: str, *, ring: str, accelerator: str) -> Acceler
     return AcceleratorProfile(
         name=name,
         resource=resource,
+        memory=memory,
         device="npu",
         backend="hccl",
         ray_resource="NPU",
@@ -206,6 +205,8 @@ _METAX = AcceleratorProfile(
     tolerations=_tolerate("metax-tech.com/gpu"),
 )
 
+_METAX_C500 = _METAX.model_copy(update={"name": "metax-c500", "memory": "65536Mi"})
+
 _ALIBABA_PPU = AcceleratorProfile(
     name="alibaba-ppu",
     resource="alibabacloud.com/ppu",
@@ -231,6 +232,10 @@ _AMD = AcceleratorProfile(
     visible_devices_env="HIP_VISIBLE_DEVICES",
     tolerations=_tolerate("amd.com/gpu"),
     supplemental_groups=(44, 109),  # video and render, who own /dev/kfd and /dev/dri on Debian and Ubuntu
+)
+
+_AMD_MI300X = _AMD.model_copy(
+    update={"name": "amd-mi300x", "memory": "196592Mi", "node_selector": {"amd.com/gpu.device-id": "74a1"}}
 )
 
 _CAMBRICON = AcceleratorProfile(
@@ -290,12 +295,22 @@ _TPU_V6E_4X4 = _TPU.model_copy(
 _BUILT_IN = (
     _CPU,
     _NVIDIA,
-    _NVIDIA_H100,
+    _nvidia("a100-40gb", "40960Mi", "NVIDIA-A100-SXM4-40GB"),
+    _nvidia("a100-80gb", "81920Mi", "NVIDIA-A100-SXM4-80GB"),
+    _nvidia("h100", "81559Mi", "NVIDIA-H100-80GB-HBM3"),
+    _nvidia("h200", "143771Mi", "NVIDIA-H200"),
+    _nvidia("b200", "183359Mi", "NVIDIA-B200"),
+    _nvidia("l40s", "46068Mi", "NVIDIA-L40S"),
     _ascend("ascend-910", "huawei.com/Ascend910", ring="ascend-910b", accelerator="huawei-Ascend910"),
+    _ascend(
+        "ascend-910b", "huawei.com/Ascend910", ring="ascend-910b", accelerator="huawei-Ascend910", memory="62432Mi"
+    ),
     _ascend("huawei-npu", "huawei.com/npu", ring="ascend-npu", accelerator="huawei-npu"),
     _METAX,
+    _METAX_C500,
     _ALIBABA_PPU,
     _AMD,
+    _AMD_MI300X,
     _CAMBRICON,
     _HYGON,
     _GAUDI,

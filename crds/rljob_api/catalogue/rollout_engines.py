@@ -73,6 +73,8 @@ class DeclaredRolloutEngine:
     borrows_weights: bool = False
     """Whether it generates with the weights of the engine that trains them in the same process, where those are whole:
     a plan then counts no copy."""
+    stays_awake_on_cpus: bool = False
+    """Whether `sleep` gives back memory of accelerators only: a plan on CPUs then counts its copy beside training."""
     needs: NeededPackage | None = None
     image: str | None = None
     """Image of workers that generate with it: a reference, or its name in the operator's settings (`worker_vllm`),
@@ -135,6 +137,7 @@ ROLLOUT_ENGINES = Declarations(
         ),
         refused_options=_of_vllm,
         spreads=True,
+        stays_awake_on_cpus=True,
         why_no_routes="its model runner for CPUs cannot, and the one for devices was not tried (docs/engines.md)",
         needs=NeededPackage(
             "vllm",

@@ -34,13 +34,16 @@ class PhaseMemory(ApiModel):
     peak: int = 0
     """Together. Less than the sum where parts are most at different times."""
     host: int = 0
-    """What waits in the memory of the host, which is not part of the accelerator's."""
+    """What waits in the memory of the host, which is not part of the accelerator's: what is offloaded or asleep,
+    and the copy of a checkpoint that is written."""
 
 
 class GroupMemory(ApiModel):
     """A worker of one group, phase by phase."""
 
     group: str
+    room: int | None = None
+    """Bytes that it has for its models. None where nobody knows: then no phase is checked."""
     phases: Items[PhaseMemory] = ()
     unknown: Items[str] = ()
     """Paths of models whose shape is not at hand; then there are no phases."""

@@ -20,6 +20,7 @@ from rljob_api.memory.training import UpdateMemory, update_memory
 from rljob_api.pipeline.meshes import context_way
 from rljob_api.planning.limits import Limit, Limits
 from rljob_api.planning.plan import EnginePlan, GroupPlan, Plan
+from rljob_api.planning.versions import warm_up_steps
 from rljob_api.planning.weights import WeightFlow, weight_flows
 
 Shapes = Mapping[str, ModelShape]
@@ -38,9 +39,11 @@ def memory_of(plan: Plan, shapes: Shapes, limits: Limits) -> tuple[GroupMemory, 
             result.append(GroupMemory(group=group.name, unknown=unknown))
         elif engines:
             stages = largest_of(max(engine.mesh.pp for engine in engines), [shapes[engine.path] for engine in engines])
-            workers = [_Worker(plan, group, shapes, limits.get(group.name), stage) for stage in stages]
+            limit = limits.get(group.name)
+            workers = [_Worker(plan, group, shapes, limit, stage) for stage in stages]
             phases = zip(*(worker.phases() for worker in workers), strict=True)
-            result.append(GroupMemory(group=group.name, phases=tuple(map(_most, phases))))
+            room = None if limit is None else limit.usable
+            result.append(GroupMemory(group=group.name, room=room, phases=tuple(map(_most, phases))))
     return tuple(result)
 
 
@@ -78,24 +81,29 @@ class _Worker:
         if self._generating:
             yield self._while_written(self._generate(self._training_asleep(kept)))
         if self._training:
-            yield self._while_written(self._train(kept))
+            yield self._while_written(self._train(self._generating_asleep(kept)))
         if any(self.group.name in self._ends(edge.source, edge.target) for edge in self.plan.weights):
             on_their_way = 2 * max(self._bucket(engine) for engine in self._here)
             during = self._training_asleep(kept) if self._generating else kept
             yield self._while_written(during.model_copy(update={"phase": "sync", "peak": during.peak + on_their_way}))
         if self._checkpoint:
-            yield _beside(kept.model_copy(update={"phase": "checkpoint"}), "checkpoint", self._checkpoint)
+            after = self._training_asleep(kept) if self._generating else kept
+            yield self._with_checkpoint(after.model_copy(update={"phase": "checkpoint"}))
 
     def _while_written(self, phase: PhaseMemory) -> PhaseMemory:
         """With the copy of an earlier step's checkpoint, which is written meanwhile; after the last step none is."""
         spec = self.plan.spec
         others = 0 < spec.checkpoint.every_steps < spec.stop.steps
-        return _beside(phase, "checkpoint", self._checkpoint) if others else phase
+        return self._with_checkpoint(phase) if others else phase
+
+    def _with_checkpoint(self, phase: PhaseMemory) -> PhaseMemory:
+        """With a copy of what is written, in the memory of the host."""
+        if self.group.device == "cpu":
+            return _beside(phase, "checkpoint", self._checkpoint)
+        return phase.model_copy(update={"host": phase.host + self._checkpoint})
 
     @property
     def _checkpoint(self) -> int:
-        if self.group.device != "cpu":
-            return 0
         return sum(self.layout(engine).checkpoint for engine in self._training if engine.trainable)
 
     @property
@@ -161,6 +169,22 @@ class _Worker:
         held = (self.layout(engine).optimizer_kept for engine in self._training if engine.trainable)
         asleep = sum(item for item in held if item >= LEAST_ASLEEP_BYTES)
         without = {"optimizer": kept.optimizer - asleep, "host": kept.host + asleep, "peak": kept.peak - asleep}
+        return kept.model_copy(update=without)
+
+    def _generating_asleep(self, kept: PhaseMemory) -> PhaseMemory:
+        """Copies of weights that generate are dropped while the policy trains, as new ones come before they are needed
+        again. In steps in which only a critic learns none come, and they stay, or wait on the host."""
+        on_cpu = self.group.device == "cpu"
+        if warm_up_steps(self.plan.spec):
+            waiting = 0 if on_cpu else sum(self._copy(engine) for engine in self._generating)
+            return kept.model_copy(update={"host": kept.host + waiting})
+        dropped = sum(
+            size
+            for engine in self._generating
+            if (size := self._copy(engine)) >= LEAST_ASLEEP_BYTES
+            and not (on_cpu and ROLLOUT_ENGINES[engine.library].stays_awake_on_cpus)
+        )
+        without = {"weights": kept.weights - dropped, "peak": kept.peak - dropped}
         return kept.model_copy(update=without)
 
     def _generate(self, kept: PhaseMemory) -> PhaseMemory:

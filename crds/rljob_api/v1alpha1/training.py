@@ -81,10 +81,10 @@ Checkpointing = Literal["None", "Full", "Auto"]
 class TrainingMemorySpec(ApiModel):
     """What takes less memory and more time. None of it changes what is learned."""
 
-    activation_checkpointing: Checkpointing = "None"
+    activation_checkpointing: Checkpointing = "Auto"
     """Whether activations are computed again in the backward pass, in place of being kept. `Auto`: where a worker would
     not fit otherwise, by the plan's own estimate, and where its accelerator or its model is of unknown size; `rljob
-    plan` shows what it decides. Default None."""
+    plan` shows what it decides. Default Auto."""
 
     offload: OffloadSpec = OffloadSpec()
     """What waits in the memory of the host until an accelerator needs it."""

@@ -40,7 +40,7 @@ def test_auto_computes_again_only_what_has_no_room():
     assert recomputing(result) == ["train/actor"]  # and not the reference, which has no backward pass
     assert result.memory == planned(gpus(4), "training.memory.activationCheckpointing=Full", *LONG).memory
     with pytest.raises(InvalidJobError, match="activationCheckpointing: Auto"):
-        planned(gpus(4), *LONG)
+        planned(gpus(4), "training.memory.activationCheckpointing=None", *LONG)
 
 
 def test_auto_computes_again_where_nobody_knows_whether_there_is_room():

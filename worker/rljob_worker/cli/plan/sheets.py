@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from rljob_api.memory.phases import GroupMemory
 from rljob_api.planning.limits import PARTS
 from rljob_api.planning.memory import Shapes
-from rljob_api.planning.plan import EnginePlan, Plan, StagePlan
+from rljob_api.planning.plan import EnginePlan, GroupPlan, Plan, StagePlan
 from rljob_api.planning.traffic import EdgeTraffic, expected_bytes
 from rljob_api.planning.version_sizes import version_sizes
 from rljob_api.planning.weights import WeightFlow, slot_bytes, slots_per_source, weight_flows
@@ -40,7 +40,7 @@ def sheets_of(plan: Plan, shapes: Shapes) -> Iterator[Sheet]:
     yield _weights(plan)
     if sizes := tuple(version_sizes(plan, shapes)):
         yield version_sheet(plan.staleness, sizes)
-    yield from map(_memory, plan.memory)
+    yield from (_memory(plan.group(memory.group), memory) for memory in plan.memory)
 
 
 def _groups(plan: Plan) -> Sheet:
@@ -139,13 +139,17 @@ def _flow_cells(plan: Plan, flow: WeightFlow) -> tuple[str, str]:
     return senders, f"{format_bytes(num_slots * slot)} ({num_slots} x {format_bytes(slot)})"
 
 
-def _memory(memory: GroupMemory) -> Sheet:
+def _memory(group: GroupPlan, memory: GroupMemory) -> Sheet:
     """The memory of one worker by parts. Parts that are most at different times add up to more than the peak."""
     title = f"Memory of a worker of {memory.group}"
     if memory.unknown:
         return Sheet(title, (), ((f"unknown: no config.json at hand of {', '.join(memory.unknown)}",),))
     sizes = {part: [getattr(phase, part) for phase in memory.phases] for part in (*PARTS, "peak", "host")}
     rows = tuple((part, *map(_bytes_or_none, item)) for part, item in sizes.items() if any(item))
+    if memory.room is not None:
+        rows += (("room", *(format_bytes(memory.room) for _ in memory.phases)),)
+    elif group.device != "cpu":
+        title += f" (not checked: profile {group.profile} does not say how much there is)"
     return Sheet(title, ("", *(phase.phase for phase in memory.phases)), rows)
 
 

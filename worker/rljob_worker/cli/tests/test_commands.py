@@ -268,14 +268,14 @@ def test_plan_shows_what_a_worker_has_in_memory(tmp_path):
     write_large_job(tmp_path, 8)
     lines = [line.strip() for line in rljob("plan", "job.yaml", cwd=tmp_path).stdout.splitlines()]
     table = lines[lines.index("Memory of a worker of train") + 1 :]
-    assert table[0].split() == ["load", "generate", "train", "sync"]
+    assert table[0].split() == ["load", "generate", "train", "sync", "checkpoint"]
     # two states of 4 bytes of 8,190,735,360 parameters, an eighth of it
-    assert table[2].split()[:3] == ["optimizer", "7.6", "GiB"] and len(table) == 9
+    assert table[2].split()[:3] == ["optimizer", "7.6", "GiB"] and len(table) == 10
 
 
 def test_plan_says_what_to_set_so_that_a_job_fits(tmp_path):
     write_large_job(tmp_path, 8)
-    long = ["--set", "data.maxPromptTokens=32000", "--set", "data.batchSize=32", "--set", "dataBuffer.memory=32Gi"]
+    long = ["--set", "data.maxPromptTokens=400000", "--set", "data.batchSize=32", "--set", "dataBuffer.memory=32Gi"]
     done = rljob("plan", "job.yaml", "--fit", *long, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "the job fits with" in done.stderr and "Memory of a worker of train" in done.stdout

@@ -1,5 +1,11 @@
 """The tables of `rljob plan`."""
 
+import pytest
+
+from rljob_api.memory.model_shape import parse_shape
+from rljob_api.memory.tests.test_model_shape import QWEN3_8B
+from rljob_api.planning.planner import plan as planned
+from rljob_api.tests.builders import make_job
 from rljob_worker.cli.plan.sheets import sheets_of
 from rljob_worker.tests.documents import plan_of
 
@@ -20,3 +26,20 @@ def test_models_beside_the_job_are_in_its_plan():
         ("scaled", "2-4", "1 x cpu"),
     ]
     assert "Models beside the job" not in [sheet.title for sheet in sheets_of(plan_of(), {})]
+
+
+@pytest.mark.parametrize(
+    "profile, title, room",
+    [
+        ("nvidia", "Memory of a worker of train (not checked: profile nvidia does not say how much there is)", None),
+        # 183,359 MiB without a twentieth, a GiB, and 256 MiB of one axis of 8 ranks
+        ("nvidia-b200", "Memory of a worker of train", "168.9 GiB"),
+        ("cpu", "Memory of a worker of train", None),
+    ],
+)
+def test_memory_that_is_not_checked_is_said_to_be(profile, title, room):
+    group = f"workerGroups=[{{name: train, accelerator: {{profile: {profile}, count: 8}}}}]"
+    plan = planned(make_job(group, "data.batchSize=8"), shapes={"models/tiny": parse_shape(QWEN3_8B)})
+    (sheet,) = (sheet for sheet in sheets_of(plan, {}) if sheet.title.startswith("Memory"))
+    assert sheet.title == title
+    assert next((row[1] for row in sheet.rows if row[0] == "room"), None) == room

@@ -19,6 +19,13 @@ from rljob_operator.manifests.tests.builders import make_context, vendor_context
 
 GOLDEN = Path(__file__).parent / "golden"
 
+PRODUCTS = {
+    "nvidia-a100-40gb": "nvidia", "nvidia-a100-80gb": "nvidia", "nvidia-h200": "nvidia", "nvidia-b200": "nvidia",
+    "nvidia-l40s": "nvidia", "ascend-910b": "ascend-910", "metax-c500": "metax", "amd-mi300x": "amd",
+}  # fmt: skip
+"""Profiles that say nothing new but how much memory there is and which nodes have it, and those they are like."""
+VENDORS = [name for name in DEFAULT if name not in PRODUCTS]
+
 
 class _Dumper(yaml.SafeDumper):
     """Writes equal values out instead of pointing at the first, and long texts line by line."""
@@ -91,7 +98,7 @@ def main():
     GOLDEN.mkdir(exist_ok=True)
     for stale in GOLDEN.glob("*.yaml"):
         stale.unlink()
-    for profile in DEFAULT:
+    for profile in VENDORS:
         (GOLDEN / f"{profile}.yaml").write_text(rendered(profile), encoding="utf-8")
     for name, render in SERVED.items():
         (GOLDEN / f"{name}.yaml").write_text(render(), encoding="utf-8")

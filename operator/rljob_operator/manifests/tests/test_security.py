@@ -11,7 +11,7 @@ RESTRICTED = {"pod-security.kubernetes.io/enforce": "restricted"}
 BASELINE = {"pod-security.kubernetes.io/enforce": "baseline"}
 ROOT = {"spec": {"containers": [{"name": "worker", "securityContext": {"runAsUser": 0, "runAsNonRoot": False}}]}}
 PRIVILEGED = "podSecurity=Privileged"
-NEED_MORE = {"ascend-910", "huawei-npu", "gaudi"}
+NEED_MORE = {"ascend-910", "ascend-910b", "huawei-npu", "gaudi"}
 
 
 @pytest.mark.parametrize("profile", sorted(set(DEFAULT) - NEED_MORE))

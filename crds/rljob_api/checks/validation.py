@@ -10,6 +10,7 @@ from rljob_api.checks import (
     algorithm,
     conversations,
     data,
+    elastic,
     engine,
     names,
     options,
@@ -82,6 +83,9 @@ _CORRECTED = (
     weights.check_transport,
     weights.check_staleness,
     weights.check_lease_rows,
+    elastic.check_elastic_bounds,
+    elastic.check_elastic_stages,
+    elastic.check_elastic_job,
     columns.check_written_once,
 )
 

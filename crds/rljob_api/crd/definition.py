@@ -40,6 +40,13 @@ COLUMNS = (
 )
 """What `kubectl get rlj` shows; priority 1 only with `-o wide`."""
 
+SCALE = {
+    "specReplicasPath": ".spec.generators",
+    "statusReplicasPath": ".status.generators",
+    "labelSelectorPath": ".status.generatorSelector",
+}
+"""What `kubectl scale` and autoscalers read and write: the pods of the elastic group."""
+
 LIST_KEYS = {
     "spec.models": "name",
     "spec.rewards": "name",
@@ -77,7 +84,7 @@ def definition() -> dict[str, Any]:
         "name": VERSION,
         "served": True,
         "storage": True,
-        "subresources": {"status": {}},
+        "subresources": {"status": {}, "scale": SCALE},
         "additionalPrinterColumns": list(COLUMNS),
         "schema": {"openAPIV3Schema": object_schema()},
     }

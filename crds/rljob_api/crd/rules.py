@@ -261,4 +261,41 @@ _FAILURE_POLICY = (
     ),
 )
 
-RULES = (*_NAMES, *_REFERENCES, *_DAG, *_SIZES, *_ONE_OF, *_FAILURE_POLICY)
+_ELASTIC = (
+    Rule(
+        "spec",
+        "self.workerGroups.filter(g, has(g.elastic)).size() <= 1",
+        "one worker group is elastic already, and spec.generators is the number of pods of one group",
+        field="workerGroups",
+    ),
+    Rule(
+        "spec.workerGroups[].elastic",
+        "self.min <= self.max",
+        "the most pods are fewer than the least",
+        field="max",
+    ),
+    Rule(
+        "spec.workerGroups[]",
+        "!has(self.elastic) || self.replicas == 1",
+        "the pods of an elastic group are as many as spec.generators says",
+        field="replicas",
+    ),
+    Rule(
+        "spec",
+        "!has(self.generators) || self.workerGroups.exists(g, has(g.elastic))",
+        "no worker group is elastic, so that each has the replicas that it says",
+        field="generators",
+    ),
+    Rule(
+        "spec",
+        "!has(self.generators) || self.workerGroups.all(g, !has(g.elastic)"
+        " || g.elastic.min <= self.generators && self.generators <= g.elastic.max)",
+        "the elastic group cannot have so many pods",
+        "'elastic group %s has from %d to %d pods'.format([self.workerGroups.filter(g, has(g.elastic))[0].name,"
+        " self.workerGroups.filter(g, has(g.elastic))[0].elastic.min,"
+        " self.workerGroups.filter(g, has(g.elastic))[0].elastic.max])",
+        field="generators",
+    ),
+)
+
+RULES = (*_NAMES, *_REFERENCES, *_DAG, *_SIZES, *_ONE_OF, *_FAILURE_POLICY, *_ELASTIC)

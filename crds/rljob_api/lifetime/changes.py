@@ -11,7 +11,7 @@ from rljob_api.pipeline.resolution import with_precision
 from rljob_api.v1alpha1 import RLJobSpec
 from rljob_api.vocabulary.problem import Problem
 
-MUTABLE = ("suspend", "lifecycle", "failurePolicy.maxRestarts")
+MUTABLE = ("suspend", "lifecycle", "failurePolicy.maxRestarts", "generators")
 """Fields of the spec that may change at any time."""
 
 MUTABLE_WHILE_SUSPENDED = ("scheduling.priorityClassName",)

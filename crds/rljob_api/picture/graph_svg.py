@@ -82,7 +82,8 @@ class _Picture:
 
     def _box(self, stage: StagePlan) -> str:
         x, y = self.point(self.layout.positions[stage.name])
-        fill, border = self.colours[stage.group]
+        home = stage.generated_in or stage.group
+        fill, border = self.colours[home]
         left, top = x - BOX_WIDTH / 2, y - BOX_HEIGHT / 2
         models = f" · {', '.join(stage.models)}" if stage.models else ""
         layout = " ".join(f"{axis} {size}" for axis, size in _axes(stage))
@@ -94,7 +95,7 @@ class _Picture:
                 f'fill="{fill}" stroke="{border}" stroke-width="1.5"/>',
                 text(x, top + 22, stage.name, size=14, weight=600),
                 text(x, top + 38, clip(f"{stage.run}{models}", 28), size=11, colour=GREY),
-                text(x, top + 53, f"{stage.group} · {layout}{balance}", size=10, colour=border),
+                text(x, top + 53, f"{home} · {layout}{balance}", size=10, colour=border),
                 "</g>",
             ]
         )
@@ -174,7 +175,8 @@ class _Picture:
         y, x, parts = self.size[1] - 24, float(MARGIN), []
         for group in self.plan.groups:
             fill, border = self.colours[group.name]
-            label = f"{group.name}: {group.replicas} x {group.workers_per_host} {group.profile}"
+            pods = f"{group.elastic.min}-{group.elastic.max}" if group.elastic is not None else str(group.replicas)
+            label = f"{group.name}: {pods} x {group.workers_per_host} {group.profile}"
             parts.append(
                 f'<rect x="{x:.1f}" y="{y - 10:.1f}" width="14" height="14" rx="4" fill="{fill}" stroke="{border}"/>'
             )

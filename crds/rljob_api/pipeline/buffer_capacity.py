@@ -48,7 +48,7 @@ from rljob_api.pipeline.edges import (
     stays_in_place,
 )
 from rljob_api.pipeline.meshes import Mesh
-from rljob_api.pipeline.resolution import Resolution
+from rljob_api.pipeline.resolution import Resolution, is_elastic, lead_group_of
 from rljob_api.v1alpha1 import RLJobSpec
 
 WEIGHT_SLOTS_BYTES = 64 << 20
@@ -193,9 +193,11 @@ def _bytes(spec: RLJobSpec, edge: _Crossing, num_rows: int, num_groups: int | No
 def layouts_of(resolution: Resolution, placed: Mapping[str, str | None]) -> dict[str, StageLayout]:
     """The layouts of those stages whose group exists and is a whole number of copies of their models."""
     groups = {group.name for group in resolution.spec.worker_groups}
-    layouts = {}
+    layouts, lead = {}, lead_group_of(resolution, placed)
     for name, stage in resolution.stages.items():
         group = placed[name]
+        if is_elastic(resolution.spec, group) and (lead not in groups or lead == group):
+            continue
         if group in groups and group is not None and divides_workers(resolution, stage, group):
             layouts[name] = stage_layout(resolution, stage, placed)
     return layouts
@@ -235,5 +237,5 @@ def weight_edges(resolution: Resolution, layouts: Mapping[str, StageLayout]) -> 
     for name, layout in layouts.items():
         stage = resolution.stages[name]
         homes = generates if stage.generates else trains if stage.trains else set[tuple[str, str]]()
-        homes.update((model, layout.group) for model in stage.models)
+        homes.update((model, layout.generated_in or layout.group) for model in stage.models)
     return {(source, target) for model, source in trains for same, target in generates if model == same}

@@ -8,7 +8,7 @@ from math import prod
 from typing import Protocol
 
 from rljob_api.pipeline.meshes import EngineKind, Mesh, mesh_of, num_replicas, num_workers_of, ranks_per_copy
-from rljob_api.pipeline.resolution import Resolution, ResolvedStage
+from rljob_api.pipeline.resolution import Resolution, ResolvedStage, is_elastic, lead_group_of
 from rljob_api.v1alpha1 import Balance
 
 Placed = Mapping[str, str | None]
@@ -37,6 +37,8 @@ class StageLayout:
     balance: Balance
     scatters_rows: bool
     needs_groups: bool = False
+    generated_in: str | None = None
+    """The elastic group whose pods make the rows, which then lie in `group`."""
 
     @property
     def keeps_groups_whole(self) -> bool:
@@ -46,9 +48,15 @@ class StageLayout:
 
 def stage_layout(resolution: Resolution, stage: ResolvedStage, placed: Placed) -> StageLayout:
     """A stage's layout in its group: its engine's mesh, or data parallelism over the whole group. placed: the group of
-    every stage; that of this one is a whole number of its copies."""
+    every stage; that of this one is a whole number of its copies.
+
+    Rows that an elastic group makes lie where their numbers say on all workers of the lead group, which own them."""
     group = placed[stage.name]
     assert group is not None, f"stage {stage.name} has no group"
+    if is_elastic(resolution.spec, group):
+        lead = lead_group_of(resolution, placed)
+        assert lead is not None, "no stage updates a policy"
+        return StageLayout(lead, mesh_of(resolution.spec, lead, None), "None", False, generated_in=group)
     mesh = mesh_of(resolution.spec, group, _kind(resolution, stage))
     needs_groups = stage.built_in is not None and stage.built_in.needs_groups
     layout = StageLayout(group, mesh, stage.spec.balance, False, needs_groups)

@@ -154,6 +154,16 @@ def assign_groups(resolution: Resolution) -> Mapping[str, str | None]:
     return placed
 
 
+def lead_group_of(resolution: Resolution, placed: Mapping[str, str | None]) -> str | None:
+    """The group of the first stage that updates a policy; None where there is none, or nothing says where it runs."""
+    return next((placed[name] for name, stage in resolution.stages.items() if stage.spec.run == UPDATE_POLICY), None)
+
+
+def is_elastic(spec: RLJobSpec, group: str | None) -> bool:
+    """Whether the pods of a group come and go."""
+    return spec.elastic_group is not None and spec.elastic_group.name == group
+
+
 def _models_of(stage: StageSpec, entry: BuiltInStage) -> tuple[str, ...]:
     if stage.models or entry.default_model is None:
         return stage.models

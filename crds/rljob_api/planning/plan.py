@@ -25,12 +25,20 @@ Transport = Literal["Local", "Buffer"]
 WeightTransport = Literal["InProcess", "DataBuffer", "Collective"]
 
 
+class ElasticPlan(ApiModel):
+    """How many pods an elastic group may have. How many it has now no plan says."""
+
+    min: int
+    max: int
+
+
 class GroupPlan(ApiModel):
     """A worker group: `replicas` pods with `workers_per_host` workers each, and what each of them does in
     a step."""
 
     name: str
     replicas: int
+    """Pods; of an elastic group the most that there may be."""
     workers_per_host: int
     device: str
     """The torch device type: cpu, cuda, npu ..."""
@@ -38,11 +46,14 @@ class GroupPlan(ApiModel):
     """The torch.distributed backend: gloo, nccl, hccl ..."""
     profile: str
     schedule: Items[str]
-    """The stages that run here, in order."""
+    """The stages that run here, in order. Those with `generated_in` are in the schedules of both groups: the elastic
+    one runs them, and the workers of the other get their rows in that place."""
+    elastic: ElasticPlan | None = None
+    """Set where the pods are guests: they come and go one by one, and belong to no world, tree or commit."""
 
     @property
     def num_workers(self) -> int:
-        """Workers of the group."""
+        """Workers of the group; of an elastic one the most that there may be."""
         return self.replicas * self.workers_per_host
 
 
@@ -94,6 +105,8 @@ class StagePlan(ApiModel):
     balance: Balance
     scatters_rows: bool = False
     """Whether its rows lie on whatever worker made them: edges from it are routed by what every worker has."""
+    generated_in: str | None = None
+    """The elastic group whose guests run it. Its rows lie in `group`, on `mesh`, once they are received there."""
     options: dict[str, Any] = Field(default_factory=dict)
 
 
@@ -167,9 +180,19 @@ class Plan(ApiModel):
         return self
 
     @property
+    def gang(self) -> tuple[GroupPlan, ...]:
+        """The groups whose pods start, step and end together: all but the elastic one."""
+        return tuple(group for group in self.groups if group.elastic is None)
+
+    @property
+    def elastic_group(self) -> GroupPlan | None:
+        """The group whose pods are guests."""
+        return next((group for group in self.groups if group.elastic is not None), None)
+
+    @property
     def num_workers(self) -> int:
-        """Workers of all groups."""
-        return sum(group.num_workers for group in self.groups)
+        """Workers of the gang."""
+        return sum(group.num_workers for group in self.gang)
 
     @property
     def precision(self) -> Precision:
@@ -312,9 +335,9 @@ class Plan(ApiModel):
         return any(engine.kind == "Rollout" and engine.group == group for engine in self.engines)
 
     def worker_offset(self, group: str) -> int:
-        """The ordinal, over all groups, of rank 0 of `group`."""
+        """The ordinal, over all groups, of rank 0 of `group`; guests come after the gang."""
         offset = 0
-        for item in self.groups:
+        for item in sorted(self.groups, key=lambda item: item.elastic is not None):
             if item.name == group:
                 return offset
             offset += item.num_workers

@@ -12,15 +12,15 @@ from rljob_api.checks.validation import problems_of
 from rljob_api.memory.phases import GroupMemory
 from rljob_api.pipeline.edges import columns_by_producer, stage_layout, stays_in_place
 from rljob_api.pipeline.meshes import mesh_of
-from rljob_api.pipeline.resolution import Resolution, ResolvedStage, assign_groups, with_precision
+from rljob_api.pipeline.resolution import Resolution, ResolvedStage, assign_groups, lead_group_of, with_precision
 from rljob_api.planning.costs import mesh_costs
 from rljob_api.planning.limits import Limit, Limits, limit_of, memory_problems
 from rljob_api.planning.memory import Shapes, memory_of
 from rljob_api.planning.model_problems import model_problems
-from rljob_api.planning.plan import EdgePlan, EnginePlan, GroupPlan, Plan, StagePlan, WeightEdge
+from rljob_api.planning.plan import EdgePlan, ElasticPlan, EnginePlan, GroupPlan, Plan, StagePlan, WeightEdge
 from rljob_api.planning.serving import service_plan
 from rljob_api.planning.weights import weight_transport
-from rljob_api.v1alpha1 import OffloadSpec, RLJob, WeightTransportChoice, WorkerGroupSpec
+from rljob_api.v1alpha1 import OffloadSpec, RLJob, RLJobSpec, WeightTransportChoice, WorkerGroupSpec
 from rljob_api.vocabulary.problem import InvalidJobError
 
 Profiles = Mapping[str, AcceleratorProfile]
@@ -66,7 +66,7 @@ class _Planner:
     """One planning; every property is built once, in the order of `build`."""
 
     def __init__(self, job: RLJob, profiles: Profiles) -> None:
-        self.job, self.spec, self.profiles = job, with_precision(job.spec, profiles), profiles
+        self.job, self.spec, self.profiles = job, _planned_spec(job.spec, profiles), profiles
         self.resolution = Resolution(self.spec)
         self.order = self._order()
         self.group_of = {name: group for name, group in assign_groups(self.resolution).items() if group is not None}
@@ -99,15 +99,18 @@ class _Planner:
         return 1 if conversation is None else conversation.max_rows
 
     def _group(self, group: WorkerGroupSpec) -> GroupPlan:
-        profile = self.profiles[group.accelerator.profile]
+        profile, elastic = self.profiles[group.accelerator.profile], group.elastic
+        homes = {group.name, None if self.spec.elastic_group is None else self.spec.elastic_group.name}
+        runs = homes if group.name == self._lead_group() else {group.name}
         return GroupPlan(
             name=group.name,
-            replicas=group.replicas,
+            replicas=group.replicas if elastic is None else elastic.max,
             workers_per_host=group.accelerator.count,
             device=profile.device,
             backend=profile.backend,
             profile=profile.name,
-            schedule=tuple(name for name in self.order if self.group_of[name] == group.name),
+            schedule=tuple(name for name in self.order if self.group_of[name] in runs),
+            elastic=None if elastic is None else ElasticPlan(min=elastic.min, max=elastic.max),
         )
 
     def _engines(self) -> dict[EngineKey, EnginePlan]:
@@ -187,7 +190,7 @@ class _Planner:
         return StagePlan(
             name=stage.name,
             run=stage.spec.run,
-            group=group,
+            group=layout.group,
             models=stage.models,
             engines=tuple(engine.name for engine in used),
             mesh=layout.mesh,
@@ -198,12 +201,20 @@ class _Planner:
             needs_groups=stage.built_in is not None and stage.built_in.needs_groups,
             balance=layout.balance,
             scatters_rows=layout.scatters_rows,
+            generated_in=layout.generated_in,
             options=stage.spec.options,
         )
 
     def _lead_group(self) -> str:
-        updates = (n for n in self.resolution.stages if self.resolution.stages[n].spec.run == "UpdatePolicy")
-        return self.group_of[next(updates)]
+        lead = lead_group_of(self.resolution, self.group_of)
+        assert lead is not None, "no stage updates a policy"
+        return lead
+
+
+def _planned_spec(spec: RLJobSpec, profiles: Profiles) -> RLJobSpec:
+    """The spec as a plan has it: with its precision written out, and without the number of generators, which changes
+    while the plan runs."""
+    return with_precision(spec, profiles).model_copy(update={"generators": None})
 
 
 def _engine_key(stage: ResolvedStage, model: str, group: str) -> EngineKey:

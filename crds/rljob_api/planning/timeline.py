@@ -101,10 +101,11 @@ class Simulation:
         stage_ends = dict[str, Fraction]()
         for stage in self.plan.stages:  # in topological order, which schedules keep
             inputs = (stage_ends[edge.producer] for edge in self.plan.inputs(stage.name))
-            start = max(free[stage.group], *inputs, Fraction())
+            group = stage.generated_in or stage.group
+            start = max(free[group], *inputs, Fraction())
             end = start + self.times.of(stage.name)
-            free[stage.group] = stage_ends[stage.name] = end
-            self.runs.append(StageRun(stage.group, stage.name, step, start, end))
+            free[group] = stage_ends[stage.name] = end
+            self.runs.append(StageRun(group, stage.name, step, start, end))
         governing = step - self.plan.verdict_delay
         verdict = max(self.ends[governing - 1].values()) if governing > 0 else Fraction()
         self.ends.append({group: max(end, verdict) for group, end in free.items()})
@@ -138,7 +139,8 @@ def trainers_of(plan: Plan, group: str) -> tuple[str, ...]:
 def busy_seconds(plan: Plan, times: StageTimes, group: GroupPlan) -> Fraction:
     """Seconds of a step in which a group is not idle."""
     sync = times.weight_sync if group.name in trainers_of(plan, group.name) else Fraction()
-    return sum(map(times.of, group.schedule), sync)
+    received = {stage.name for stage in plan.stages if stage.generated_in not in (None, group.name)}
+    return sum((times.of(name) for name in group.schedule if name not in received), sync)
 
 
 def with_staleness(plan: Plan, staleness: int) -> Plan:

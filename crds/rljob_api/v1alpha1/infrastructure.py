@@ -56,6 +56,16 @@ class RDMASpec(ApiModel):
     """How many of them a pod asks for. Default 1."""
 
 
+class ElasticSpec(ApiModel):
+    """How many pods an elastic group may have."""
+
+    min: int = Field(ge=1, le=1024)
+    """The least that spec.generators may ask for, at least 1."""
+
+    max: int = Field(ge=1, le=1024)
+    """The most that spec.generators may ask for, not below min. An attempt has certificates for so many."""
+
+
 class WorkerGroupSpec(ApiModel):
     """Identical pods, one per host."""
 
@@ -63,7 +73,12 @@ class WorkerGroupSpec(ApiModel):
     """The name that stages use; part of the pods' names. Lower-case letters and digits, at most 12."""
 
     replicas: int = Field(default=1, ge=1, le=16384)
-    """Pods, which is hosts. Locally: process trees. Default 1."""
+    """Pods, which is hosts. Locally: process trees. An elastic group has none of its own. Default 1."""
+
+    elastic: ElasticSpec | None = None
+    """For the group that generates: its pods come and go one by one while the others train, as many as
+    spec.generators says; the loss of one restarts nothing. At most one group: docs/spot-nodes.md. Unset: a fixed
+    number of pods, all of which the job needs."""
 
     accelerator: AcceleratorSpec = AcceleratorSpec()
     """The accelerators of one pod."""

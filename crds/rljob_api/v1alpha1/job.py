@@ -62,6 +62,10 @@ class RLJobSpec(ApiModel):
     worker_groups: Items[WorkerGroupSpec] = Field(default=(WorkerGroupSpec(name="train"),), min_length=1, max_length=8)
     """The pods, 1 to 8 groups. One group: every stage shares its accelerators. Default: one CPU worker."""
 
+    generators: int | None = Field(default=None, ge=1, le=1024)
+    """Pods that the elastic worker group is to have now, from its min to its max; it may change at any time, as by
+    `kubectl scale rljob/NAME --replicas=3`. Nothing that is learned depends on it. Unset: its max."""
+
     training: TrainingSpec = TrainingSpec()
     """Optimizer steps."""
 
@@ -130,6 +134,19 @@ class RLJobSpec(ApiModel):
     def claim(self) -> str | None:
         """The volume claim that is mounted at /workspace."""
         return None if self.storage is None else self.storage.persistent_volume_claim
+
+    @property
+    def elastic_group(self) -> WorkerGroupSpec | None:
+        """The group whose pods come and go while the others train."""
+        return next((group for group in self.worker_groups if group.elastic is not None), None)
+
+    @property
+    def wanted_generators(self) -> int:
+        """Pods that the elastic group is to have; 0 without one."""
+        group = self.elastic_group
+        if group is None or group.elastic is None:
+            return 0
+        return group.elastic.max if self.generators is None else self.generators
 
     @property
     def object_store(self) -> ObjectStoreSpec | None:

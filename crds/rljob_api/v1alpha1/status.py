@@ -275,6 +275,12 @@ class RLJobStatus(ApiModel):
     worker_groups: Items[WorkerGroupStatus] = Field(default=(), max_length=8)
     """Pods by group."""
 
+    generators: int = Field(default=0, ge=0)
+    """Pods of the elastic worker group that are ready; 0 without one."""
+
+    generator_selector: str | None = Field(default=None, max_length=253)
+    """The labels of these pods, for autoscalers. Unset: no group is elastic."""
+
     services: Items[ServiceStatus] = Field(default=(), max_length=16)
     """Pods of services."""
 

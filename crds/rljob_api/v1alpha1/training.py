@@ -303,6 +303,14 @@ class RolloutSpec(ApiModel):
     lease ends with its own longest row. Not with `partial`. Unset: at least one lease for each rank, of at most about
     256 rows, and the last digits of log-probabilities depend on the number of ranks."""
 
+    lease_seconds: int = Field(default=300, ge=1)
+    """In an elastic worker group: how long a pod may take for a lease before it is named as late and the lease is also
+    given to another. What is delivered first counts, and both are the same rows. Default 300."""
+
+    generators_deadline_seconds: int = Field(default=1800, ge=1)
+    """In an elastic worker group: how long training waits when no pod of it is left, before the attempt ends. Default
+    1800."""
+
     partial: PartialRolloutSpec | None = None
     """Cut generation into rounds of so many tokens, and let a response that is not complete go on in later steps.
     Unset: a step ends with its longest response."""

@@ -37,7 +37,7 @@ class Volcano(Ungrouped):
         scheduling = context.spec.scheduling
         spec: Manifest = {
             "minMember": context.num_pods,
-            "minTaskMember": {group.name: group.replicas for group in context.plan.groups},
+            "minTaskMember": {group.name: group.replicas for group in context.plan.gang},
             "minResources": total_requests(context),
         }
         if scheduling.queue is not None:
@@ -46,7 +46,7 @@ class Volcano(Ungrouped):
             spec["priorityClassName"] = scheduling.priority_class_name
         result = pod_group(context, attempt, VOLCANO_VERSION, spec)
         # vendors' plugins read their labels and annotations from the group as well
-        for group in context.plan.groups:
+        for group in context.plan.gang:
             profile = context.profile(group)
             result["metadata"]["labels"] |= profile.labels
             result["metadata"].setdefault("annotations", {}).update(vendor_annotations(profile, context.num_pods))
@@ -133,7 +133,7 @@ def attempt_of(manifest: Manifest) -> int:
 def total_requests(context: JobContext) -> dict[str, str]:
     """What all pods of the job ask for together, sidecars included."""
     totals: dict[str, Decimal] = {}
-    for group in context.plan.groups:
+    for group in context.plan.gang:
         spec = pod(context, group, 0, 1)["spec"]
         sidecars = (item for item in spec.get("initContainers", ()) if item.get("restartPolicy") == "Always")
         for container in (*sidecars, *spec["containers"]):

@@ -23,7 +23,7 @@ Amounts = Mapping[str, Decimal]
 def asked_for(context: JobContext) -> Amounts:
     """What all pods of an attempt ask for together."""
     total: dict[str, Decimal] = {}
-    for group in context.plan.groups:
+    for group in context.plan.gang:
         for name, number in quota_requests(pod(context, group, 0, 1)["spec"]).items():
             total[name] = total.get(name, Decimal(0)) + number * group.replicas
     return total

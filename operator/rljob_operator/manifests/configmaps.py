@@ -42,7 +42,7 @@ def plan_size_problem(context: JobContext) -> str | None:
 def rank_tables(context: JobContext, attempt: int) -> list[Manifest]:
     """One for each vendor of the job that fills such a table; created once for an attempt, then theirs."""
     result = {}
-    for group in context.plan.groups:
+    for group in context.plan.gang:
         table = context.profile(group).rank_table
         if table is not None:
             name = rank_table_name(context, table.config_map, attempt)

@@ -97,7 +97,7 @@ class JobContext:
     @property
     def num_pods(self) -> int:
         """Pods of workers: one gang."""
-        return sum(group.replicas for group in self.plan.groups)
+        return sum(group.replicas for group in self.plan.gang)
 
     def group(self, name: str) -> WorkerGroupSpec:
         """The worker group of this name; KeyError when there is none."""

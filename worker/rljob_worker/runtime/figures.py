@@ -123,7 +123,7 @@ def productive_seconds(metrics: Scalars) -> float:
 def idle_role(plan: Plan, group: str) -> Role | None:
     """What workers of a group report their idle seconds as. None where every group that trains generates, too, and the
     other way round, and in a group that does neither."""
-    if all(plan.trains(item.name) == plan.generates(item.name) for item in plan.groups):
+    if all(plan.trains(item.name) == plan.generates(item.name) for item in plan.gang):
         return None
     if plan.trains(group):
         return "trainers"

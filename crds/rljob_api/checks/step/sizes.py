@@ -13,6 +13,7 @@ from rljob_api.pipeline.meshes import (
     ranks_beside_experts,
     ranks_per_copy,
 )
+from rljob_api.pipeline.resolution import is_elastic, lead_group_of
 from rljob_api.vocabulary.problem import Problem
 
 MAX_ROWS = 2**62
@@ -70,7 +71,7 @@ def check_workers(subject: Subject) -> Iterator[Problem]:
             )
         elif problems := list(_uneven(subject, group, kind, dp)):
             yield from problems
-        elif subject.spec.data.batch_size % dp:
+        elif subject.spec.data.batch_size % dp and not is_elastic(subject.spec, group):
             batch_size = subject.spec.data.batch_size
             yield problem(
                 "spec.data.batchSize",
@@ -135,6 +136,8 @@ def check_lengths(subject: Subject) -> Iterator[Problem]:
 def _engines(subject: Subject) -> list[tuple[str, EngineKind | None]]:
     """Group and kind of every stage, once each; one problem per layout, the training one before the engine-less one."""
     result: dict[tuple[str, tuple[int, int, int], int, int], EngineKind | None] = {}
+    if (owner := _owner_of_generated_rows(subject)) is not None:
+        result[(owner, ranks_per_copy(subject.spec, None), 1, 1)] = None
     for name, stage in subject.resolution.stages.items():
         group = subject.placed[name]
         if group in subject.group_names and stage.built_in is not None:
@@ -143,6 +146,13 @@ def _engines(subject: Subject) -> list[tuple[str, EngineKind | None]]:
             layout = (ranks_per_copy(subject.spec, kind), expert_ranks(subject.spec, kind))
             result.setdefault((group, *layout, num_replicas(subject.spec, kind)), kind)
     return [(group, kind) for (group, *_), kind in result.items()]
+
+
+def _owner_of_generated_rows(subject: Subject) -> str | None:
+    """The group whose workers share what an elastic group makes."""
+    lead = lead_group_of(subject.resolution, subject.placed)
+    is_owner = subject.spec.elastic_group is not None and lead in subject.group_names
+    return lead if is_owner and not is_elastic(subject.spec, lead) else None
 
 
 def _rows_of(subject: Subject) -> str:

@@ -13,6 +13,14 @@ def test_what_may_change_is_no_problem():
     assert changes("suspend=true", "lifecycle.stallSeconds=5", "failurePolicy.maxRestarts=9") == []
 
 
+def test_the_number_of_generators_may_change_and_its_bounds_may_not():
+    groups = "workerGroups=[{name: train}, {name: rollout, elastic: {min: 1, max: %d}}]"
+    before = (groups % 4, "rollout.maxStaleness=1")
+    assert changes("generators=2", before=before) == []
+    ((path, _),) = changes(groups % 5, before=before)
+    assert path == "spec.workerGroups"
+
+
 def test_what_may_not_change_is_named_with_what_stands_there():
     assert changes("stop.rewardAbove=0.5", "seed=3") == [("spec.seed", "3"), ("spec.stop.rewardAbove", "0.5")]
 
@@ -40,6 +48,6 @@ def test_the_priority_class_changes_only_while_the_job_is_suspended():
 
 
 def test_the_words_list_what_may_change():
-    assert "suspend, lifecycle, failurePolicy.maxRestarts do" in IMMUTABLE
+    assert "suspend, lifecycle, failurePolicy.maxRestarts, generators do" in IMMUTABLE
     assert "scheduling.priorityClassName while the job is suspended" in IMMUTABLE
     assert "stop.steps may be raised" in IMMUTABLE

@@ -39,7 +39,7 @@ def workload(context: JobContext, api_version: str, priority: QueuePriority | No
     """It follows the job and not its attempts: quota is held while the gang restarts."""
     kinds = (kind for service in context.spec.services for kind in kinds_of_pods(context, service))
     services = (_pod_set(kind.pod_set, kind.count, kind.pod) for kind in kinds)
-    spec: Manifest = {"podSets": [*(pod_set(context, group) for group in context.plan.groups), *services]}
+    spec: Manifest = {"podSets": [*(pod_set(context, group) for group in context.plan.gang), *services]}
     queue = queue_of(context)
     if queue is not None:
         spec["queueName"] = queue

@@ -27,7 +27,7 @@ def pods(context: JobContext, attempt: int, *, placements: Mapping[str, Placemen
     where = placements or {}
     return [
         pod(context, group, host, attempt, where.get(group.name, ANYWHERE))
-        for group in context.plan.groups
+        for group in context.plan.gang
         for host in range(group.replicas)
     ]
 

@@ -96,10 +96,11 @@ class Situation:
 
     @cached_property
     def expected(self) -> Mapping[str, str]:
-        """Pod name → worker group, of the current attempt."""
+        """Pod name → worker group, of the gang of the current attempt."""
         return {
             names.pod_name(self.name, group.name, host, self.status.attempt): group.name
             for group in self.spec.worker_groups
+            if group.elastic is None
             for host in range(group.replicas)
         }
 

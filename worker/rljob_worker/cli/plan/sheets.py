@@ -48,11 +48,21 @@ def _groups(plan: Plan) -> Sheet:
     for group in plan.groups:
         lead = " (lead)" if group.name == plan.lead_group else ""
         ranks = "0" if group.num_workers == 1 else f"0-{group.num_workers - 1}"
-        workers = f"{group.replicas} x {group.workers_per_host}"
-        schedule = ", ".join(group.schedule)
-        rows.append((group.name + lead, str(group.replicas), workers, ranks, group.device, group.backend, schedule))
+        pods, name = str(group.replicas), group.name + lead
+        if group.elastic is not None:  # each of its pods is a world of its own
+            pods, name = f"{group.elastic.min}-{group.elastic.max}", f"{group.name} (elastic)"
+            ranks = "0" if group.workers_per_host == 1 else f"0-{group.workers_per_host - 1} each"
+        workers = f"{pods} x {group.workers_per_host}"
+        schedule = ", ".join(_scheduled(plan, group))
+        rows.append((name, pods, workers, ranks, group.device, group.backend, schedule))
     headers = ("group", "pods", "workers", "ranks", "device", "backend", "schedule")
     return Sheet("Worker groups", headers, tuple(rows))
+
+
+def _scheduled(plan: Plan, group: GroupPlan) -> list[str]:
+    """The stages of a group, with those of which it only receives the rows in brackets."""
+    received = {stage.name for stage in plan.stages if stage.generated_in not in (None, group.name)}
+    return [f"({name})" if name in received else name for name in group.schedule]
 
 
 def _services(plan: Plan) -> Sheet:
@@ -75,7 +85,8 @@ def _stage_cells(stage: StagePlan) -> tuple[str, ...]:
     runs = f"{stage.run} on {', '.join(stage.models)}" if stage.models else stage.run
     columns = (_listed(stage.after), _listed(stage.reads), _listed(stage.writes))
     balance = NOTHING if stage.balance == "None" else stage.balance
-    return stage.name, runs, stage.group, mesh_text(stage.mesh), *columns, balance
+    group = stage.group if stage.generated_in is None else f"{stage.generated_in}, rows to {stage.group}"
+    return stage.name, runs, group, mesh_text(stage.mesh), *columns, balance
 
 
 def _engines(plan: Plan) -> Sheet:

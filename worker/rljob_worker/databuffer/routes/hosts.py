@@ -26,8 +26,14 @@ class Host:
 
 
 def hosts_of(plan: Plan) -> tuple[Host, ...]:
-    """All pods, group by group as planned."""
-    return tuple(Host(group.name, index) for group in plan.groups for index in range(group.replicas))
+    """All pods of the gang, group by group as planned."""
+    return tuple(Host(group.name, index) for group in plan.gang for index in range(group.replicas))
+
+
+def guests_of(plan: Plan) -> tuple[Host, ...]:
+    """Every guest that there may be, whether it is there or not; none without an elastic group."""
+    group = plan.elastic_group
+    return () if group is None else tuple(Host(group.name, index) for index in range(group.replicas))
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -32,7 +32,7 @@ FAN_OUT = 32
 
 @dataclass(frozen=True, slots=True)
 class JobTree:
-    """The hosts of all groups, and who is whose parent."""
+    """The hosts of the gang's groups, and who is whose parent."""
 
     groups: tuple[tuple[str, int], ...]
     """(name, hosts), the lead's group first."""
@@ -40,7 +40,7 @@ class JobTree:
 
     @staticmethod
     def of(plan: Plan, fan_out: int = FAN_OUT) -> JobTree:
-        groups = sorted(plan.groups, key=lambda group: group.name != plan.lead_group)
+        groups = sorted(plan.gang, key=lambda group: group.name != plan.lead_group)
         return JobTree(tuple((group.name, group.replicas) for group in groups), fan_out)
 
     @property

@@ -253,7 +253,7 @@ class DataBuffer:
 
     def _validation(self, members: frozenset[int]) -> Topic:
         """Who generates validates, too. members: the workers of this host."""
-        generating = [group for group in self.plan.groups if self.plan.generates(group.name)]
+        generating = [group for group in self.plan.gang if self.plan.generates(group.name)]
         hosts = [Host(group.name, index) for group in generating for index in range(group.replicas)]
         sources = tuple(sorted(map(self.shape.position, hosts)))
         members = members if self.plan.generates(self.here.group) else frozenset()

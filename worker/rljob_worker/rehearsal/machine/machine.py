@@ -119,7 +119,7 @@ def _checkpoint_bytes(plan: Plan) -> int:
         for item in plan.memory
         if item.phases
     }
-    return sum(held.get(group.name, 0) * group.num_workers for group in plan.groups)
+    return sum(held.get(group.name, 0) * group.num_workers for group in plan.gang)
 
 
 def _memory_bytes() -> int | None:

@@ -173,7 +173,7 @@ def build_lead(
         run_dir=environment.home,
         owner=environment.owner,
         plan_hash=plan.hash(),
-        ranks=tuple((group.name, rank) for group in plan.groups for rank in range(group.num_workers)),
+        ranks=tuple((group.name, rank) for group in plan.gang for rank in range(group.num_workers)),
         keep_last=spec.checkpoint.keep_last,
         keep_best=spec.checkpoint.keep_best,
         deadline_seconds=spec.data_buffer.deadline_seconds,

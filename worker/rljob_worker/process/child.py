@@ -107,6 +107,10 @@ class Child:
         self._process.wait()
         self.end_lifeline()
 
+    def wait(self) -> None:
+        """Until it has ended."""
+        self._process.wait()
+
     def end_lifeline(self, timeout_seconds: float = 0.0) -> None:
         """Say that it is not wanted any more, and wait so long for its end at most."""
         if self._process.stdin is not None:

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rljob_worker.process.child import Child, command_of, signal_group
-from rljob_worker.rewards.running.framing import Lines, Message, Outbox, until_death
+from rljob_worker.sandbox.framing import Lines, Message, Outbox, until_death
 
 READ_BYTES = 1 << 16
 

@@ -18,8 +18,8 @@ from rljob_worker.errors import InvalidJob
 from rljob_worker.rewards.access import Asks, access_of
 from rljob_worker.rewards.running.child import RewardProcess, child_environment
 from rljob_worker.rewards.running.chunks import RewardCall, RewardChunk
-from rljob_worker.rewards.running.framing import Message
 from rljob_worker.rewards.running.round import Round
+from rljob_worker.sandbox.framing import Message
 
 START_SECONDS = 300.0
 """How long a process may take to import the rewards' modules; a first import from network storage is slow."""

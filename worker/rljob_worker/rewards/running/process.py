@@ -16,7 +16,6 @@ While rows of an async reward run, the worker may send more of the same.
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import signal
 import sys
@@ -30,29 +29,14 @@ from rljob_worker.errors import InvalidJob
 from rljob_worker.process.lifeline import kill_group_at_end_of
 from rljob_worker.rewards.evaluate import Row, evaluate, evaluate_async
 from rljob_worker.rewards.loading import Description, Loaded, is_async, load
-from rljob_worker.rewards.running.framing import receive_message
 from rljob_worker.rewards.service import Service
+from rljob_worker.sandbox.framing import Results, receive_message
 
 CONCURRENT_ROWS = 64
 """Rows of an async reward in flight per process."""
 
 
 ChunkMessage = dict[str, Any]
-
-
-class Results:
-    """The pipe back to the worker; refuses to speak from a process that a reward forked."""
-
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor = descriptor
-        self._owner = os.getpid()
-
-    def send(self, message: dict[str, Any]) -> None:
-        if os.getpid() != self._owner:
-            os._exit(0)  # the reward forked and its copy came back here
-        left = memoryview(json.dumps(message).encode() + b"\n")
-        while left:
-            left = left[os.write(self._descriptor, left) :]
 
 
 class RewardServer:

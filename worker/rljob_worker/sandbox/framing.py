@@ -1,4 +1,5 @@
-"""Messages on the pipes of reward processes. Every byte is touched a fixed number of times, however large a message is.
+"""Messages on the pipes of processes that run user code. Every byte is touched a fixed number of times, however large
+a message is.
 
 To the process: the length in eight bytes, then JSON. Back: a line of JSON each, which the reader can still follow
 with one of its own when the process ends inside a line.
@@ -10,6 +11,7 @@ import json
 import os
 from collections import deque
 from collections.abc import Callable, Iterable
+from threading import Lock
 from typing import Any
 
 Message = dict[str, Any]
@@ -28,7 +30,10 @@ class Outbox:
 
     def add(self, message: Message) -> None:
         """Queue one message; numpy scalars go as Python numbers."""
-        body = json.dumps(message, default=_plain).encode()
+        self.add_body(json.dumps(message, default=_plain).encode())
+
+    def add_body(self, body: bytes) -> None:
+        """Queue one message that is JSON already."""
         self._waiting += (memoryview(len(body).to_bytes(_LENGTH_BYTES, "big")), memoryview(body))
 
     def write(self, write: Callable[[memoryview], int]) -> None:
@@ -48,26 +53,34 @@ class Lines:
 
     def __init__(self) -> None:
         self._parts: list[bytes] = []
+        self.num_waiting_bytes = 0
+        """Bytes of the line that has no end yet."""
 
     def take(self, data: bytes) -> list[bytes]:
         """Lines that `data` completes, without their ends."""
         first, *others = data.split(b"\n")
         self._parts.append(first)
+        self.num_waiting_bytes += len(first)
         if not others:
             return []
         lines = [b"".join(self._parts), *others[:-1]]
         self._parts = [others[-1]]
+        self.num_waiting_bytes = len(others[-1])
         return lines
 
 
 def until_death(lines: Iterable[bytes]) -> list[Message]:
-    """Messages up to the process's end; an empty line, and the one it was writing when it died, is dropped."""
+    """Messages up to the process's end; a line that is no message, such as the one it was writing when it died, is
+    dropped."""
     messages: list[Message] = []
     for line in lines:
         try:
-            messages.append(json.loads(line))
-        except ValueError:
+            message = _decoder.decode(line.decode())
+        except (ValueError, RecursionError):  # user code can write into the pipe
             continue
+        if not isinstance(message, dict):
+            continue
+        messages.append(message)
         if "died" in messages[-1]:
             break
     return messages
@@ -91,5 +104,33 @@ def _exactly(descriptor: int, num_bytes: int) -> bytearray | None:
     return data
 
 
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is not JSON")
+
+
+_decoder = json.JSONDecoder(parse_constant=_refuse)
+
+
 def _plain(value: Any) -> Any:
     return value.item()
+
+
+class Results:
+    """A process's pipe back to the worker; refuses to write from a copy of it that user code forked."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._owner = os.getpid()
+        self._lock = Lock()
+
+    def send(self, message: Message) -> None:
+        self.send_text(json.dumps(message))
+
+    def send_text(self, text: str) -> None:
+        """Send what is JSON already. Threads may call it at once."""
+        if os.getpid() != self._owner:
+            os._exit(0)  # user code forked and its copy came back here
+        left = memoryview(text.encode() + b"\n")
+        with self._lock:
+            while left:
+                left = left[os.write(self._descriptor, left) :]

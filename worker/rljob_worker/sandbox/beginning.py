@@ -1,0 +1,91 @@
+"""What a fork of the guardian does before its first line of user code."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import FrameType, ModuleType
+from typing import NoReturn
+
+from rljob_worker.process.lifeline import die_with
+from rljob_worker.sandbox.framing import Results
+
+REQUESTS, RESULTS = 3, 4
+"""Descriptors of the pipes, which with the standard ones are all that a process has."""
+FIRST_FREE = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """What the worker asks of a process."""
+
+    folder: str | None
+    """The process's working directory and temporary folder; None: that of the guardian."""
+    environment: Mapping[str, str] | None
+    """All its variables; None: those of the guardian."""
+    guardian: int
+    """Its process id."""
+
+
+def begin(beginning: Beginning, descriptors: Sequence[int], module: ModuleType) -> NoReturn:
+    """Become a process of `module`. descriptors: requests, results, and perhaps output."""
+    code = 1
+    try:
+        os.setpgid(0, 0)
+        die_with(beginning.guardian, signal.SIGKILL)
+        _reset_signals()
+        _keep_only(descriptors)
+        _enter(beginning)
+        module.serve(REQUESTS, Results(RESULTS))
+        code = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        os._exit(code)
+
+
+def _reset_signals() -> None:
+    """SIGINT and SIGTERM mean workers, where Slurm or a terminal sends them to every process; what user code forks
+    dies of SIGTERM as ever."""
+    signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, _except_in(os.getpid()))
+
+
+def _except_in(owner: int) -> Callable[[int, FrameType | None], None]:
+    def handle(number: int, _frame: FrameType | None) -> None:
+        if os.getpid() != owner:
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+
+    return handle
+
+
+def _keep_only(descriptors: Sequence[int]) -> None:
+    """The pipes at their places, nothing to read from standard input, and no other descriptor."""
+    requests, results, *output = (fcntl.fcntl(item, fcntl.F_DUPFD, FIRST_FREE) for item in descriptors)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    for stream in (1, 2):
+        if output:
+            os.dup2(output[0], stream)
+    os.dup2(requests, REQUESTS, inheritable=False)
+    os.dup2(results, RESULTS, inheritable=False)
+    os.closerange(RESULTS + 1, os.sysconf("SC_OPEN_MAX"))
+    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+
+
+def _enter(beginning: Beginning) -> None:
+    if beginning.environment is not None:
+        os.environ.clear()
+        os.environ.update(beginning.environment)
+    if beginning.folder is not None:
+        os.environ.update(TMPDIR=beginning.folder, HOME=beginning.folder)
+        os.chdir(beginning.folder)

@@ -1,0 +1,287 @@
+"""The processes that answer calls: started, given calls, read, and replaced when one is late or ends."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import sys
+from collections import deque
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import get_args
+
+from rljob_worker.sandbox.call_process import LOOP_GRACE_SECONDS, CallProcess, CallQueue, Kind, PendingCall
+from rljob_worker.sandbox.framing import Message
+from rljob_worker.sandbox.guardian import READ_BYTES, Guardian, ending
+from rljob_worker.sandbox.targets import Answer, CallError, Cause, Target
+
+START_SECONDS = 300.0
+"""How long a process may take to import modules of user code; a first import from network storage is slow."""
+EXTRA_ANSWER_BYTES = 1 << 16
+"""An answer's frame, and errors, which have limits of their own."""
+
+
+class CallPool:
+    """Shared processes, those of isolated sessions, and those of suspected calls. For one event loop."""
+
+    def __init__(self, guardian: Guardian, targets: Mapping[str, Target], processes: int, settings: Message) -> None:
+        """settings: of every process, as `guarding` has them."""
+        self._guardian = guardian
+        self._targets = targets
+        self._num_processes = processes
+        self._settings = settings
+        self._asynchronous: dict[str, bool] = {}
+        self.refused: dict[str, str] = {}
+        """By target, why it cannot be called; known once a process has loaded it."""
+        self.problem: str | None = None
+        """Why there are no shared processes: importing user code ended them."""
+        self._waiting = CallQueue(self._asynchronous)
+        self._suspects: deque[PendingCall] = deque()
+        self._processes: dict[int, CallProcess] = {}
+        """By number."""
+        self._waiting_for_core: deque[CallProcess] = deque()
+        self._num_isolated_running = 0
+        self._loop = asyncio.get_running_loop()
+        self._loop.add_reader(guardian, self._receive_endings)
+        if any(not target.isolated for target in targets.values()):
+            for _ in range(processes):
+                self.launch("Shared")
+
+    @property
+    def shared(self) -> list[CallProcess]:
+        return [process for process in self._processes.values() if process.kind == "Shared"]
+
+    def submit(self, call: PendingCall, process: CallProcess | None) -> None:
+        """Have a call answered: by this process, or by any of the shared ones."""
+        if call.name in self.refused:
+            call.fail("Refused", self.refused[call.name])
+        elif process is not None and process.lost is not None:
+            call.fail("Died", f"the process that held this session's state is gone: {process.lost}")
+        elif process is not None:
+            process.waiting.add(call)
+            self._fill(process)
+        elif self.problem is not None:
+            call.fail("Died", self.problem)
+        else:
+            self._waiting.add(call)
+            self._fill_shared()
+
+    def launch(self, kind: Kind) -> CallProcess:
+        """Start a process, which loads the targets of its kind."""
+        own = {name: target for name, target in self._targets.items() if target.isolated == (kind == "Isolated")}
+        hello = {name: {"run": target.run, "options": dict(target.options)} for name, target in own.items()}
+        user = self._guardian.start({"targets": hello}, self._settings, keeps_output=True)
+        process = CallProcess(user, kind, CallQueue(self._asynchronous), self._loop.create_future())
+        self._processes[user.number] = process
+        assert user.output is not None
+        self._loop.add_reader(user.results, self._receive, process)
+        self._loop.add_reader(user.output, self._receive_output, process)
+        message = f"importing {', '.join(target.run for target in own.values())} took longer than {START_SECONDS:g} s"
+        process.starting = self._loop.call_later(START_SECONDS, partial(self._lose, process, "TimedOut", message, []))
+        self._flush(process)
+        return process
+
+    def drop(self, process: CallProcess, why: str) -> None:
+        """Kill a process and forget it."""
+        if process.lost is not None:
+            return
+        process.lost = why
+        del self._processes[process.user.number]
+        if not self._loop.is_closed():
+            self._loop.remove_writer(process.user.requests)
+            self._loop.remove_reader(process.user.results)
+            self._loop.remove_reader(process.user.output or process.user.results)
+        for timer in (process.starting, *(call.timer for call in process.in_flight)):
+            if timer is not None:
+                timer.cancel()
+        if process.kind == "Isolated" and process.plain is not None:
+            self._free_core()
+        if not process.ready.done():
+            process.ready.set_result(why)
+        process.user.close()
+        self._flush_guardian()
+
+    def close(self) -> None:
+        """Kill every process; calls without an answer get the error Died."""
+        unanswered = [*self._waiting.clear(), *self._suspects]
+        for process in list(self._processes.values()):
+            unanswered += [*process.in_flight, *process.waiting.clear()]
+            self.drop(process, "calls were closed")
+        if self._loop.is_closed():
+            return
+        self._loop.remove_reader(self._guardian)
+        self._loop.remove_writer(self._guardian)
+        for call in unanswered:
+            call.fail("Died", "calls were closed")
+
+    def _fill_shared(self) -> None:
+        for process in sorted(self.shared, key=lambda process: len(process.in_flight)):
+            self._fill(process)
+
+    def _fill(self, process: CallProcess) -> None:
+        """Start what waits for a process that has room."""
+        if process.kind == "Isolated" and self._num_isolated_running >= self._num_processes:
+            self._waiting_for_core.append(process)
+        elif (call := process.take_next(False, self._waiting)) is not None:
+            self._num_isolated_running += process.kind == "Isolated"
+            self._start(process, call, asynchronous=False)
+        while (call := process.take_next(True, self._waiting)) is not None:
+            self._start(process, call, asynchronous=True)
+
+    def _free_core(self) -> None:
+        self._num_isolated_running -= 1
+        waiting, self._waiting_for_core = self._waiting_for_core, deque()
+        while waiting and self._num_isolated_running < self._num_processes:
+            if (process := waiting.popleft()).lost is None:
+                self._fill(process)
+        self._waiting_for_core.extendleft(reversed(waiting))
+
+    def _start(self, process: CallProcess, call: PendingCall, *, asynchronous: bool) -> None:
+        process.begin(call, asynchronous)
+        call.started = self._loop.time()
+        limit = call.target.limits.seconds + (LOOP_GRACE_SECONDS if asynchronous else 0.0)
+        call.timer = self._loop.call_later(limit, self._time_out, process, call)
+        process.user.send_body(call.body)
+        self._flush(process)
+
+    def _flush(self, process: CallProcess) -> None:
+        """Write the rest of what does not fit into pipes as they take more."""
+        process.user.flush()
+        if process.user.has_unsent:
+            self._loop.add_writer(process.user.requests, self._flush, process)
+        else:
+            self._loop.remove_writer(process.user.requests)
+        self._flush_guardian()
+
+    def _flush_guardian(self) -> None:
+        self._guardian.flush()
+        if self._loop.is_closed():
+            return
+        if self._guardian.has_unsent:
+            self._loop.add_writer(self._guardian, self._flush_guardian)
+        else:
+            self._loop.remove_writer(self._guardian)
+
+    def _receive_endings(self) -> None:
+        for user in self._guardian.receive():
+            if (process := self._processes.get(user.number)) is not None:
+                self._receive(process)
+        if self._guardian.is_gone:
+            self._loop.remove_reader(self._guardian)
+
+    def _receive(self, process: CallProcess) -> None:
+        for message in process.user.receive():
+            if process.lost is None:
+                self._take(process, message)
+        if process.lost is None and process.user.has_closed:
+            self._loop.remove_reader(process.user.results)
+        largest = max(target.limits.output_bytes for target in self._targets.values())
+        if process.lost is None and process.user.num_unread_bytes > largest + EXTRA_ANSWER_BYTES:
+            self._lose(process, "OutputTooLarge", f"sent more than {largest} bytes", process.in_flight)
+
+    def _take(self, process: CallProcess, message: Message) -> None:
+        if "died" in message:
+            cause, why = process.user.killed_for or ("Died", f"its process ended: {ending(process.user.returncode)}")
+            self._lose(process, cause, why, process.in_flight)
+            return
+        match message:
+            case {"ready": dict(asynchronous), "refused": dict(refused)} if not process.ready.done():
+                self._ready(process, asynchronous, refused)
+            case {"call": int(number)} if (call := process.finish(number)) is not None:
+                call.answer(_answer(message, self._loop.time() - call.started))
+                self._finished(process, call)
+
+    def _ready(self, process: CallProcess, asynchronous: Mapping[str, bool], refused: Mapping[str, str]) -> None:
+        self._asynchronous.update(asynchronous)
+        self.refused.update(refused)
+        process.ready.set_result(None)
+        if process.starting is not None:
+            process.starting.cancel()
+        for call in process.waiting.take_all_of(refused) + self._waiting.take_all_of(refused):
+            call.fail("Refused", refused[call.name])
+        self._fill(process)
+
+    def _finished(self, process: CallProcess, call: PendingCall) -> None:
+        if process.kind == "Alone":
+            self.drop(process, "its only call has ended")
+            self._ask_suspects()
+        elif process.kind == "Isolated" and not self._asynchronous[call.name]:
+            self._free_core()
+        if process.lost is None:
+            self._fill(process)
+
+    def _time_out(self, process: CallProcess, call: PendingCall) -> None:
+        """A plain call that is late is guilty; of several in the loop one holds it up, and nobody can tell which."""
+        late = [call] if call is process.plain else list(process.in_loop.values())
+        self._lose(process, "TimedOut", f"took longer than {call.target.limits.seconds:g} s", late)
+
+    def _lose(self, process: CallProcess, cause: Cause, why: str, suspects: Sequence[PendingCall]) -> None:
+        """End a process and see to its calls. Calls of functions are made again, those of several suspects alone."""
+        in_flight, started = process.in_flight, process.ready.done()
+        names = ", ".join(sorted({target.run for target in self._targets.values()}))
+        gone = why if started else f"importing user code ({names}): {why}"
+        self.drop(process, gone)
+        for call in in_flight:
+            if call in suspects and (len(suspects) == 1 or process.kind != "Shared"):
+                call.fail(cause, why, self._loop.time() - call.started)
+            elif call.needs_object or process.kind != "Shared":
+                call.fail("Died", f"the process that held this session's state is gone: {why}")
+            elif call in suspects:
+                self._suspects.append(call)
+            else:
+                self._waiting.add(call)
+        for call in process.waiting.clear():
+            call.fail("Died", f"the process that held this session's state is gone: {gone}")
+        if process.kind == "Shared":
+            self._replace(gone, started=started)
+        self._ask_suspects()
+
+    def _replace(self, why: str, *, started: bool) -> None:
+        """Start another shared process, unless user code cannot even be imported."""
+        if self._guardian.is_gone or (not started and not self._asynchronous and not self.refused):
+            self.problem = why
+            for call in [*self._waiting.clear(), *self._suspects]:
+                call.fail("Died", why)
+            self._suspects.clear()
+        else:
+            self.launch("Shared")
+            self._fill_shared()
+
+    def _ask_suspects(self) -> None:
+        """Give each its own process, as many at once as sessions share."""
+        num_alone = sum(process.kind == "Alone" for process in self._processes.values())
+        while self._suspects and num_alone < self._num_processes:
+            if not (call := self._suspects.popleft()).future.done():
+                process = self.launch("Alone")
+                process.waiting.add(call)
+                num_alone += 1
+
+    def _receive_output(self, process: CallProcess) -> None:
+        """Pass on what is printed, as much as its calls may."""
+        assert process.user.output is not None
+        try:
+            data = os.read(process.user.output, READ_BYTES)
+        except BlockingIOError:
+            return
+        if not data:
+            self._loop.remove_reader(process.user.output)
+            return
+        allowed = process.most_printed_bytes - process.num_printed_bytes
+        process.num_printed_bytes += len(data)
+        with contextlib.suppress(OSError):
+            sys.stdout.buffer.write(data[: max(0, allowed)])
+            sys.stdout.buffer.flush()
+        if process.in_flight and process.num_printed_bytes > process.most_printed_bytes:
+            message = f"printed more than {process.most_printed_bytes} bytes"
+            self._lose(process, "OutputTooLarge", message, process.in_flight)
+
+
+def _answer(message: Message, seconds: float) -> Answer:
+    """What a process said of a call, which may be anything: user code can write into its pipe."""
+    match message:
+        case {"error": [cause, str(text)]} if cause in get_args(Cause):
+            return Answer(None, CallError(cause, text), seconds)
+        case {"value": value}:
+            return Answer(value, None, seconds)
+    return Answer(None, CallError("Died", "its process sent an answer that is none"), seconds)

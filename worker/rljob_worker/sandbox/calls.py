@@ -1,0 +1,155 @@
+"""Calls into user code from an event loop: many trajectories, few processes, and limits of each call.
+
+    calls = Calls({"search": Target("tools:search", {}, CallLimits(5.0, 1 << 30, 16, 65536))}, processes=8,
+                  confinement="Off", network=())
+    await calls.check()                                    # raises InvalidJob: a target cannot be called
+    answer = await calls.call("12", "search", None, {"text": "rain"}, key="12/0/1")
+    await calls.end("12")                                  # the trajectory is over: its objects and folder go
+    calls.close()
+
+A session is one trajectory. What goes wrong in a call costs its session: the others' calls of functions are made again
+in another process, where the `key` says that it is the same call; objects in a process that has to be killed are gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from rljob_worker.errors import InvalidJob
+from rljob_worker.sandbox.call_pool import CallPool
+from rljob_worker.sandbox.call_process import CallProcess, PendingCall
+from rljob_worker.sandbox.environment import bounded_environment
+from rljob_worker.sandbox.framing import Message
+from rljob_worker.sandbox.guardian import Guardian
+from rljob_worker.sandbox.targets import Answer, CallError, CallLimits, Target
+
+__all__ = ["Answer", "CallError", "CallLimits", "Calls", "Target"]
+
+Confine = Literal["Required", "Preferred", "Off"]
+
+
+@dataclass(slots=True)
+class _Session:
+    """Where a trajectory's objects are."""
+
+    process: CallProcess | None = None
+    objects: set[str] = field(default_factory=set)
+    """Targets of which it has one there."""
+    isolated: CallProcess | None = None
+
+
+class Calls:
+    """Targets, and the sessions that call them. For one event loop."""
+
+    def __init__(
+        self,
+        targets: Mapping[str, Target],
+        *,
+        processes: int,
+        confinement: Confine,
+        network: Sequence[str],
+        pythonpath: Sequence[str | os.PathLike[str]] = (),
+    ) -> None:
+        """processes: that sessions share.  network: `host:port` that confined processes may connect to."""
+        assert processes >= 1, "at least one process"
+        if confinement != "Off":
+            raise InvalidJob(f"confinement: {confinement} is not there yet; write Off")
+        self._targets = dict(targets)
+        self._num_processes = processes
+        names = [name for target in self._targets.values() for name in target.environment]
+        self._guardian = Guardian("rljob_worker.sandbox.serving", bounded_environment(pythonpath, names))
+        self._sessions: dict[str, _Session] = {}
+        self._num_calls = 0
+        self._started: CallPool | None = None
+
+    async def check(self) -> None:
+        """Wait until every target can be called. Raises InvalidJob: one is missing, fails to import, or does not take
+        its options."""
+        processes = self._pool.shared[:1]
+        if any(target.isolated for target in self._targets.values()):
+            processes.append(self._pool.launch("Isolated"))
+        problems = [problem for process in processes if (problem := await process.ready) is not None]
+        for process in processes:
+            if process.kind == "Isolated":
+                self._pool.drop(process, "targets are checked")
+        for problem in [self._pool.problem, *problems, *self._pool.refused.values()]:
+            if problem is not None:
+                raise InvalidJob(problem)
+
+    async def call(
+        self, session: str, target: str, method: str | None, arguments: Mapping[str, Any], key: str = ""
+    ) -> Answer:
+        """Call a function, or a method of the session's object of a class. Errors come as answers."""
+        if target not in self._targets:
+            names = ", ".join(self._targets) or "none"
+            return _refusal(f'there is no target "{target}"; there are {names}')
+        message = {"session": session, "target": target, "method": method, "arguments": arguments, "key": key}
+        try:
+            call = self._pending(message, needs_object=method is not None)
+        except (TypeError, ValueError, RecursionError) as error:
+            return _refusal(f"the arguments are not JSON: {error}")
+        self._pool.submit(call, self._process_for(session, call))
+        return await call.future
+
+    async def end(self, session: str) -> None:
+        """Forget a session: `close` of its objects is called where they have it, and its own process is killed."""
+        state = self._sessions.pop(session, None)
+        if state is None:
+            return
+        if state.isolated is not None:
+            self._pool.drop(state.isolated, "its session has ended")
+        if state.process is None:
+            return
+        state.process.num_sessions -= 1
+        messages = ({"session": session, "target": name, "end": True} for name in sorted(state.objects))
+        calls = [self._pending(message, needs_object=True) for message in messages]
+        for call in calls:
+            self._pool.submit(call, state.process)
+        await asyncio.gather(*(call.future for call in calls))
+
+    def close(self) -> None:
+        """Kill every process; calls without an answer get the error Died."""
+        if self._started is not None:
+            self._started.close()
+        self._guardian.close()
+
+    @property
+    def _pool(self) -> CallPool:
+        """Made in the loop of the first caller."""
+        if self._started is None:
+            self._started = CallPool(self._guardian, self._targets, self._num_processes, {"folder": True})
+        return self._started
+
+    def _pending(self, message: Message, *, needs_object: bool) -> PendingCall:
+        """Raises ValueError, TypeError: arguments that are not JSON."""
+        self._num_calls += 1
+        name = message["target"]
+        limits = self._targets[name].limits
+        framed = {"call": self._num_calls, **message, "limit": limits.seconds, "output": limits.output_bytes}
+        body = json.dumps(framed, allow_nan=False).encode()
+        future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        return PendingCall(self._num_calls, name, self._targets[name], body, future, needs_object)
+
+    def _process_for(self, session: str, call: PendingCall) -> CallProcess | None:
+        """The session's own process, the one with its object, or None where any will do."""
+        state = self._sessions.setdefault(session, _Session())
+        if call.target.isolated:
+            if state.isolated is None:
+                state.isolated = self._pool.launch("Isolated")
+            return state.isolated
+        if not call.needs_object:
+            return None
+        if state.process is None and self._pool.shared:
+            state.process = min(self._pool.shared, key=lambda process: process.num_sessions)
+            state.process.num_sessions += 1
+        state.objects.add(call.name)
+        return state.process
+
+
+def _refusal(message: str) -> Answer:
+    return Answer(None, CallError("Refused", message), 0.0)

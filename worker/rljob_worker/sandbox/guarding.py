@@ -1,0 +1,145 @@
+"""`python -m rljob_worker.sandbox.guarding SOCKET MODULE`: forks the processes that run user code, and kills them.
+
+SOCKET is the worker's end of messages, one datagram of JSON each; when it is closed every process is killed.
+
+    <- {"start": 3, "folder": null, "environment": null, ...}  with its pipes: requests, results, and perhaps output
+    <- {"kill": 3}
+    -> {"ended": 3, "code": -9, "cause": null}                 in words, where the guardian killed it by itself
+
+A process leads a group. Processes without a parent become the guardian's children, so it collects them too. It runs no
+user code, and keeps no thread: its forks begin with one each.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import importlib
+import json
+import os
+import selectors
+import shutil
+import signal
+import socket
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import ModuleType
+
+from rljob_worker.process.signal_pipe import SignalPipe
+from rljob_worker.sandbox.beginning import Beginning, begin
+from rljob_worker.sandbox.framing import Message
+
+MESSAGE_BYTES = 1 << 16
+MOST_DESCRIPTORS = 3
+PR_SET_CHILD_SUBREAPER = 36
+
+
+@dataclass(slots=True)
+class _Fork:
+    number: int
+    pid: int
+    folder: str | None
+    cause: str | None = None
+
+
+class GuardianServer:
+    """The forks there are, and the socket to the worker."""
+
+    def __init__(self, worker: socket.socket, module: ModuleType) -> None:
+        self._worker = worker
+        self._module = module
+        self._forks: dict[int, _Fork] = {}
+        """By number."""
+
+    def serve(self) -> None:
+        """Until the worker closes the socket or dies."""
+        with SignalPipe([signal.SIGCHLD]) as signals, selectors.DefaultSelector() as selector:
+            selector.register(self._worker, selectors.EVENT_READ)
+            selector.register(signals.fd, selectors.EVENT_READ)
+            while True:
+                ready = {key.fileobj for key, _ in selector.select()}
+                signals.read()
+                self._collect()
+                if self._worker in ready and not self._receive():
+                    break
+        self._end()
+
+    def _receive(self) -> bool:
+        """Whether the worker is still there."""
+        try:
+            data, descriptors, _, _ = socket.recv_fds(self._worker, MESSAGE_BYTES, MOST_DESCRIPTORS)
+        except ConnectionResetError:
+            return False
+        if not data:
+            return False
+        message = json.loads(data)
+        if "start" in message:
+            self._start(message, descriptors)
+        elif (fork := self._forks.get(message["kill"])) is not None:
+            _kill_group(fork.pid)
+        return True
+
+    def _start(self, message: Message, descriptors: Sequence[int]) -> None:
+        folder = None
+        if message.get("folder"):
+            folder = os.path.realpath(tempfile.mkdtemp(prefix="rljob-"))
+        beginning = Beginning(folder, message.get("environment"), os.getpid())
+        pid = os.fork()
+        if pid == 0:
+            begin(beginning, list(descriptors), self._module)
+        for descriptor in descriptors:
+            os.close(descriptor)
+        os.setpgid(pid, pid)  # here too: the next message may be to kill it
+        self._forks[message["start"]] = _Fork(message["start"], pid, folder)
+
+    def _collect(self) -> None:
+        """Report forks that have ended, after what they started is killed."""
+        with contextlib.suppress(ChildProcessError):
+            while ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+                fork = next((fork for fork in self._forks.values() if fork.pid == ended.si_pid), None)
+                if fork is not None:
+                    _kill_group(fork.pid)  # as long as it is not collected the number of the group is its own
+                _, status = os.waitpid(ended.si_pid, 0)
+                if fork is not None:
+                    self._report(fork, os.waitstatus_to_exitcode(status))
+
+    def _report(self, fork: _Fork, code: int) -> None:
+        del self._forks[fork.number]
+        _remove(fork.folder)
+        report = {"ended": fork.number, "code": code, "cause": fork.cause}
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            self._worker.send(json.dumps(report).encode())
+
+    def _end(self) -> None:
+        for fork in self._forks.values():
+            _kill_group(fork.pid)
+        for fork in self._forks.values():
+            os.waitpid(fork.pid, 0)
+            if fork.folder is not None:
+                shutil.rmtree(fork.folder, ignore_errors=True)
+
+
+def _kill_group(pid: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(pid, signal.SIGKILL)
+
+
+def _remove(folder: str | None) -> None:
+    """In a fork: a folder may hold a million files."""
+    if folder is not None and os.fork() == 0:
+        shutil.rmtree(folder, ignore_errors=True)
+        os._exit(0)
+
+
+def main() -> None:
+    worker, module = socket.socket(fileno=int(sys.argv[1])), importlib.import_module(sys.argv[2])
+    for number in (signal.SIGINT, signal.SIGTERM):  # these mean workers, which still want answers
+        signal.signal(number, signal.SIG_IGN)
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    GuardianServer(worker, module).serve()
+
+
+if __name__ == "__main__":
+    main()

@@ -55,8 +55,9 @@ class AssistantMessage:
         message: Message = {"role": "assistant", "content": self.content}
         if self.reasoning:
             message["reasoning_content"] = self.reasoning
-        if self.tool_calls:
-            message["tool_calls"] = [call.as_part() for call in self.tool_calls]
+        # one that could not be read is a part of the content, where a template writes it as the model did
+        if calls := [call.as_part() for call in self.tool_calls if call.arguments is not None]:
+            message["tool_calls"] = calls
         return message
 
 

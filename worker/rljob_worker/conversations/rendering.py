@@ -1,0 +1,133 @@
+"""From messages to the tokens that a model continues, and from the tokens it sampled to a message.
+
+What was sampled is never tokenized again: a prompt is rendered once, and later only what follows a turn is. Text of the
+world has no added tokens, whatever it says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rljob_worker.conversations.messages import AssistantMessage, ToolCall
+from rljob_worker.conversations.template import ANSWER, ChatTemplate
+from rljob_worker.conversations.tool_calls import ToolFormat, format_of, parse_calls
+from rljob_worker.conversations.world_text import WorldText
+from rljob_worker.errors import InvalidJob
+
+Int64 = NDArray[np.int64]
+Messages = Sequence[Mapping[str, Any]]
+Tools = Sequence[Mapping[str, Any]] | None
+
+_THINK, _THOUGHT = "<think>", "</think>"
+
+
+class ChatRenderer:
+    """Renders conversations with one tokenizer and its chat template."""
+
+    def __init__(
+        self,
+        tokenizer: Any,
+        *,
+        template_arguments: Mapping[str, Any] | None = None,
+        end_tokens: Collection[int] = (),
+    ) -> None:
+        """template_arguments: `models.chatTemplate` of the job.   end_tokens: ids that end a turn for the engine,
+        besides the tokenizer's and the template's own. Raises InvalidJob for a tokenizer without a template."""
+        self._tokenizer = tokenizer
+        self._template = ChatTemplate(tokenizer, template_arguments)
+        self._world_text = WorldText(tokenizer)
+        prompt = self._template.render([{"role": "user", "content": "u"}], None)
+        self._opens_thought = prompt.rstrip().endswith(_THINK)
+        self._turn_end = self._end_of_turn()
+        ends = {*end_tokens, tokenizer.eos_token_id, *([] if self._turn_end is None else [self._turn_end[1]])}
+        self._ends = frozenset(token for token in ends if token is not None)
+        self._format = self._known_format()
+
+    def require_tools(self) -> None:
+        """Raises InvalidJob, which names the model, for a template that shows no tools or asks for calls in a format
+        that is not read."""
+        if self._format is None:
+            self._template.require_tools()
+            format_of(self._template.text, self._template.model)
+
+    def opening(self, messages: Messages, tools: Tools = None) -> Int64:
+        """Token ids of a conversation up to where the assistant's turn begins. Raises BadData for messages that the
+        template refuses, InvalidJob for tools that it does not show."""
+        if tools:
+            self.require_tools()
+        shown, mark = self._world_text.guarded([*messages, {"role": "system", "tools": list(tools or ())}])
+        text = self._template.render(shown[:-1], shown[-1]["tools"])
+        return np.array(self._world_text.encode(text, mark), np.int64)
+
+    def following(
+        self, before: Messages, new: Messages, tools: Tools = None, *, is_closed: bool = True
+    ) -> Int64 | None:
+        """Token ids to append after the sampled tokens of the last turn; None where the template rewrites history, so
+        that a new row opens with `opening` of all messages.
+
+        before: with the assistant's message at its end.   is_closed: whether the last sampled token ends the turn; the
+        end is appended, too, where it does not. Raises BadData for messages that the template refuses.
+        """
+        if self._turn_end is None or not self._template.keeps_history(before, new, bool(tools)):
+            return None
+        shown, mark = self._world_text.guarded(new)
+        text = self._template.continuation(shown, bool(tools))
+        if not is_closed:
+            return np.array(self._world_text.encode(text, mark), np.int64)
+        begin = text.index(self._turn_end[0])
+        # with the end of the turn before it, as a tokenizer sees the whole conversation
+        return np.array(self._world_text.encode(text[begin:], mark)[1:], np.int64)
+
+    def parse(self, token_ids: Any, *, turn: int = 0, tools: Tools = None) -> AssistantMessage:
+        """The message that sampled tokens say; a template without tools has no calls.
+
+        turn: number of the turn, for the ids of its calls.   tools: their schemas, by which arguments that are written
+        as text become numbers.
+        """
+        ids = [int(token) for token in token_ids]
+        length = len(ids)
+        while length and ids[length - 1] in self._ends:
+            length -= 1
+        is_ended = length < len(ids)
+        text = self._tokenizer.decode(ids[:length], skip_special_tokens=False, clean_up_tokenization_spaces=False)
+        thought, said = self._split(text)
+        content, calls = said, tuple[ToolCall, ...]()
+        if self._format is not None:
+            content, calls = parse_calls(said, self._format, turn=turn, tools=tools)
+        if not self._template.reads_reasoning:
+            content, thought = text[: len(text) - len(said)] + content, ""
+        return AssistantMessage(
+            content=content, tool_calls=calls, reasoning=thought, finish_reason="Stop" if is_ended else "Length"
+        )
+
+    def _known_format(self) -> ToolFormat | None:
+        try:
+            self._template.require_tools()
+            return format_of(self._template.text, self._template.model)
+        except InvalidJob:
+            return None
+
+    def _split(self, text: str) -> tuple[str, str]:
+        """Thought and words. A thought that does not end is all there is."""
+        begins = text.lstrip().startswith(_THINK)
+        thought, end, said = text.partition(_THOUGHT)
+        if not end:
+            is_thought = begins or self._opens_thought
+            return (text.lstrip().removeprefix(_THINK).strip("\n"), "") if is_thought else ("", text)
+        if not begins and not self._opens_thought:
+            return "", text
+        return thought.lstrip().removeprefix(_THINK).strip("\n"), said.lstrip("\n")
+
+    def _end_of_turn(self) -> tuple[str, int] | None:
+        """The token that ends a turn of the assistant, as text and id; None where the template writes none."""
+        window = [{"role": "user", "content": "u"}, {"role": "assistant", "content": ANSWER}]
+        after = self._template.render(window, None, asks=False).partition(ANSWER)[2]
+        match = self._world_text.first_added(after)
+        if match is None:
+            return None
+        (token,) = self._world_text.encode(match.group())
+        return match.group(), token

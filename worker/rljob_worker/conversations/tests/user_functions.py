@@ -1,0 +1,80 @@
+"""Functions as users write them, for models to call."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, NotRequired, TypedDict
+
+
+class Place(TypedDict):
+    x: float
+    name: NotRequired[str]
+
+
+def search(text: str, most: int = 5, kind: Literal["web", "news"] = "web", *, index: str = "") -> list[str]:
+    """Find pages.
+
+    More than a line.
+
+    Args:
+        text: words to look for,
+            best few
+        most (int): pages at most
+
+    Returns:
+        Titles.
+    """
+    return [f"{index}{kind}:{text}"] * most
+
+
+def go(place: Place, tags: list[str] | None = None, options: dict[str, bool] | None = None) -> str:
+    """Go to a place.
+
+    :param place: where to
+    :param list tags: why
+    """
+    return f"{place} {tags} {options}"
+
+
+def noted(a: Annotated[int, "the first"], call_key: str = "") -> int:
+    return a
+
+
+class Counter:
+    """Counts from where it began."""
+
+    def __init__(self, start: int) -> None:
+        self.count = start
+
+    def call(self, by: int) -> int:
+        self.count += by
+        return self.count
+
+
+class NotCallable:
+    pass
+
+
+@dataclass
+class Point:
+    x: int
+
+
+def untyped(a) -> int:  # type: ignore[no-untyped-def]
+    return int(a)
+
+
+def of_points(a: list[Point]) -> int:
+    return len(a)
+
+
+def of_many(*a: int) -> int:
+    return sum(a)
+
+
+def of_unknown(a: Missing) -> int:  # type: ignore[name-defined]  # noqa: F821
+    return 0
+
+
+number = 3
+anything: Any = None

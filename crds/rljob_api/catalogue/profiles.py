@@ -57,6 +57,25 @@ class RankTableSettings(ApiModel):
     """How long a pod waits for it to say that it is complete."""
 
 
+class AcceleratorSpeed(ApiModel):
+    """What one accelerator reaches, not what its data sheet says. Ways to train a job are compared by it."""
+
+    operations: float = Field(default=4e14, gt=0)
+    """Floating-point operations a second of large matrix products in bf16: 4e14 is 40 % of an H100's peak."""
+
+    link: float = Field(default=4e11, gt=0)
+    """Bytes a second to another accelerator of its host."""
+
+    network: float = Field(default=5e10, gt=0)
+    """Bytes a second to another host: its share of the host's network."""
+
+    host: float = Field(default=4e10, gt=0)
+    """Bytes a second to the memory of its host."""
+
+    host_memory: float = Field(default=2e10, gt=0)
+    """Bytes a second that the host's processors read and write for it, with all of its neighbours at work."""
+
+
 class AcceleratorProfile(ApiModel):
     """Everything that differs between accelerators."""
 
@@ -74,6 +93,9 @@ class AcceleratorProfile(ApiModel):
 
     memory: str | None = None
     """What one accelerator has, as its driver says it. Unset: unknown, and no job is refused for it."""
+
+    speed: AcceleratorSpeed = AcceleratorSpeed()
+    """What it reaches. Default: what an H100 does."""
 
     image: str | None = Field(default=None, pattern=IMAGE)
     """The workers' image. Unset: the operator's own for CPUs or for CUDA."""
@@ -156,10 +178,17 @@ _NVIDIA = AcceleratorProfile(
 )
 
 
-def _nvidia(name: str, memory: str, product: str) -> AcceleratorProfile:
-    """One product by the label that GPU feature discovery gives its nodes. memory: as nvidia-smi says it."""
-    update = {"name": f"nvidia-{name}", "memory": memory, "node_selector": {"nvidia.com/gpu.product": product}}
-    return _NVIDIA.model_copy(update=update)
+def _nvidia(name: str, memory: str, product: str, *, operations: float, link: float) -> AcceleratorProfile:
+    """One product by the label that GPU feature discovery gives its nodes. memory: as nvidia-smi says it. operations:
+    40 % of the peak in bf16 without sparsity; link: 90 % of that in one direction."""
+    return _NVIDIA.model_copy(
+        update={
+            "name": f"nvidia-{name}",
+            "memory": memory,
+            "node_selector": {"nvidia.com/gpu.product": product},
+            "speed": AcceleratorSpeed(operations=operations, link=link),
+        }
+    )
 
 
 def _ascend(name: str, resource: str, *, ring: str, accelerator: str, memory: str | None = None) -> AcceleratorProfile:
@@ -295,12 +324,12 @@ _TPU_V6E_4X4 = _TPU.model_copy(
 _BUILT_IN = (
     _CPU,
     _NVIDIA,
-    _nvidia("a100-40gb", "40960Mi", "NVIDIA-A100-SXM4-40GB"),
-    _nvidia("a100-80gb", "81920Mi", "NVIDIA-A100-SXM4-80GB"),
-    _nvidia("h100", "81559Mi", "NVIDIA-H100-80GB-HBM3"),
-    _nvidia("h200", "143771Mi", "NVIDIA-H200"),
-    _nvidia("b200", "183359Mi", "NVIDIA-B200"),
-    _nvidia("l40s", "46068Mi", "NVIDIA-L40S"),
+    _nvidia("a100-40gb", "40960Mi", "NVIDIA-A100-SXM4-40GB", operations=1.25e14, link=2.7e11),
+    _nvidia("a100-80gb", "81920Mi", "NVIDIA-A100-SXM4-80GB", operations=1.25e14, link=2.7e11),
+    _nvidia("h100", "81559Mi", "NVIDIA-H100-80GB-HBM3", operations=4e14, link=4e11),
+    _nvidia("h200", "143771Mi", "NVIDIA-H200", operations=4e14, link=4e11),
+    _nvidia("b200", "183359Mi", "NVIDIA-B200", operations=9e14, link=8e11),
+    _nvidia("l40s", "46068Mi", "NVIDIA-L40S", operations=1.45e14, link=2.5e10),
     _ascend("ascend-910", "huawei.com/Ascend910", ring="ascend-910b", accelerator="huawei-Ascend910"),
     _ascend(
         "ascend-910b", "huawei.com/Ascend910", ring="ascend-910b", accelerator="huawei-Ascend910", memory="62432Mi"

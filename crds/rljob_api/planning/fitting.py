@@ -11,20 +11,18 @@ from rljob_api.catalogue import profiles as built_in_profiles
 from rljob_api.catalogue.profiles import AcceleratorProfile
 from rljob_api.checks.subject import problem
 from rljob_api.pipeline.meshes import Mesh, ranks_beside_experts
+from rljob_api.planning.costs import mesh_costs
 from rljob_api.planning.limits import Limits, lacking_bytes, memory_problems
 from rljob_api.planning.memory import Shapes
 from rljob_api.planning.parallelism_problems import divisors, pipeline_stage_problems, split_sizes
 from rljob_api.planning.plan import EnginePlan, Plan
 from rljob_api.planning.planner import draft
+from rljob_api.planning.training_time import training_seconds
 from rljob_api.v1alpha1 import Checkpointing, OffloadSpec, RLJob, TrainingParallelism, TrainingSpec
 from rljob_api.vocabulary.problem import InvalidJobError, Problem
 
 MOST_HOSTS = 1024
 """Hosts of a group that a refusal looks at, at most."""
-BETWEEN_HOSTS = 8
-"""How much longer a byte takes there than within a host: an accelerator's part of the network against its links."""
-OPERATIONS = 1000
-"""As many take as long as a byte within a host: what an accelerator reaches in matrix products against its links."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +32,8 @@ class Fit:
     job: RLJob
     changes: Mapping[str, str]
     """By path the value in YAML; none where the job fits as it is."""
+    seconds: float
+    """Predicted: how long a worker trains and scores in a step."""
 
     @property
     def overrides(self) -> tuple[str, ...]:
@@ -42,9 +42,9 @@ class Fit:
 
 
 def fit(job: RLJob, shapes: Shapes, profiles: Mapping[str, AcceleratorProfile] = built_in_profiles.DEFAULT) -> Fit:
-    """The first change that fits of those that cost least time: smaller micro-batches, then activations computed again,
-    then a model that is spread over workers, then an optimizer that waits in the memory of the host, then parameters
-    that do, too. No change is made to what is learned.
+    """The job as it is where it fits; else the way to train it that is predicted to take least time of those that fit:
+    smaller micro-batches, activations that are computed again, a model that is spread over workers, an optimizer or
+    parameters that wait in the memory of the host. No change is made to what is learned.
 
     Raises InvalidJobError for a job that is wrong, for one whose memory is not known, and for one that no change makes
     fit, with what it takes at least and the number of hosts on which it would fit.
@@ -52,23 +52,14 @@ def fit(job: RLJob, shapes: Shapes, profiles: Mapping[str, AcceleratorProfile] =
     made, limits = draft(job, profiles, shapes)
     if unknown := list(_unknown(made, limits)):
         raise InvalidJobError(unknown)
-    tried = [_Tried(job, made, limits)]
-    for meant in _spread(job, shapes, profiles, made):
-        candidates = list(_candidates(meant))
-        least = _tried(candidates[-1], shapes, profiles)
-        if least is None or least.problems:
-            tried += [] if least is None else [least]
-            continue
-        fits = (
-            result
-            for candidate in candidates
-            if (result := _tried(candidate, shapes, profiles)) and not result.problems
-        )
-        result = next(fits)
-        return Fit(result.job, _changes(job.spec.training, result.job.spec.training))
-    smallest = min(tried, key=lambda item: (item.lacking, item.peak))
-    hosts = _hosts(smallest.job, shapes, profiles)
-    lacking = memory_problems(smallest.plan, smallest.limits, hosts_help=hosts is not None)
+    search = _Search(shapes, profiles)
+    asked = _Tried(job, made, limits, search.seconds(made))
+    if not asked.problems:
+        return Fit(job, {}, asked.seconds)
+    if (best := search.best(asked)) is not None:
+        return Fit(best.job, _changes(job.spec.training, best.job.spec.training), best.seconds)
+    hosts = _hosts(search.smallest.job, shapes, profiles)
+    lacking = memory_problems(search.smallest.plan, search.smallest.limits, hosts_help=hosts is not None)
     raise InvalidJobError([_refused(item, hosts) for item in lacking])
 
 
@@ -79,6 +70,7 @@ class _Tried:
     job: RLJob
     plan: Plan
     limits: Limits
+    seconds: float
 
     @property
     def problems(self) -> list[Problem]:
@@ -94,13 +86,77 @@ class _Tried:
         """Bytes of one worker of each group."""
         return sum(max(phase.peak for phase in group.phases) for group in self.plan.memory)
 
+
+class _Search:
+    """Over meshes, what waits on hosts, checkpointing and micro-batches. The largest micro-batches with everything kept
+    take least time on a mesh: once that is more than the best that fits, no other way on it or on the next is
+    better."""
+
+    def __init__(self, shapes: Shapes, profiles: Mapping[str, AcceleratorProfile]) -> None:
+        self._shapes, self._profiles = shapes, profiles
+        self._smallest: list[_Tried] = []
+
     @property
-    def cost(self) -> float:
-        """How long a worker sends in a step to those it shares models with, and waits for them, as bytes within a
-        host."""
-        axes = [(mesh, axis) for mesh in self.plan.meshes for axis in mesh.axes]
-        sent = sum(axis.sent * (BETWEEN_HOSTS if axis.crosses_hosts else 1) for _, axis in axes)
-        return sent + sum(mesh.operations * (axis.waits or 0) for mesh, axis in axes) / OPERATIONS
+    def smallest(self) -> _Tried:
+        """What came closest to having room."""
+        return min(self._smallest, key=lambda item: (item.lacking, item.peak))
+
+    def seconds(self, plan: Plan) -> float:
+        """Predicted for a step."""
+        speeds = {group.name: self._profiles[group.profile].speed for group in plan.groups}
+        return training_seconds(plan, self._shapes, speeds)
+
+    def best(self, asked: _Tried) -> _Tried | None:
+        """Whichever takes least time of all that fit; the first of equal ones."""
+        best: _Tried | None = None
+        for spread in self._meshes(asked):
+            if best is not None and self._least_seconds(spread) >= best.seconds:
+                break
+            for offload in _offloads(spread.job.spec.training.memory.offload, spread.plan):
+                for result in self._fitting(_with_memory(spread.job, offload=offload)):
+                    best = result if best is None or result.seconds < best.seconds else best
+        return best
+
+    def _meshes(self, asked: _Tried) -> list[_Tried]:
+        """The job on the mesh that it asks for and on all that it can have, that of least time first."""
+        parallelism = asked.job.spec.training.parallelism
+        others = (
+            self._tried(_with(asked.job, parallelism=other))
+            for other in _parallelisms(asked.job, asked.plan, self._shapes)
+            if other != parallelism
+        )
+        return sorted((asked, *filter(None, others)), key=self._least_seconds)
+
+    def _least_seconds(self, spread: _Tried) -> float:
+        """Without what checkpointing and hosts add, if the job leaves them to the plan."""
+        if _checkpointing(spread.job) == ("Full",) or not any(engine.recomputes for engine in spread.plan.engines):
+            return spread.seconds
+        kept = [engine.model_copy(update={"recomputes": False}) for engine in spread.plan.engines]
+        plan = spread.plan.model_copy(update={"engines": tuple(kept)})
+        return self.seconds(plan.model_copy(update={"meshes": mesh_costs(plan, self._shapes, spread.limits)}))
+
+    def _fitting(self, job: RLJob) -> Iterator[_Tried]:
+        """The largest micro-batches that fit, with activations computed again and with all of them kept."""
+        training = job.spec.training
+        longest = job.spec.data.max_prompt_tokens + job.spec.rollout.max_response_tokens
+        least = ceil(longest / training.parallelism.context)
+        for checkpointing in _checkpointing(job):
+            kept = _with_memory(job, activation_checkpointing=checkpointing)
+            sizes = list(_halves(training.tokens_per_micro_batch, least))
+            smallest = self._tried(_with(kept, tokens_per_micro_batch=sizes[-1]))
+            if smallest is None or smallest.problems:
+                self._smallest += [] if smallest is None else [smallest]
+                continue
+            tried = (self._tried(_with(kept, tokens_per_micro_batch=size)) for size in sizes)
+            yield from _first_of_each(result for result in tried if result is not None and not result.problems)
+
+    def _tried(self, job: RLJob) -> _Tried | None:
+        """None where the job is wrong in another way, such as prompts that copies cannot share."""
+        try:
+            plan, limits = draft(job, self._profiles, self._shapes)
+        except InvalidJobError:
+            return None
+        return _Tried(job, plan, limits, self.seconds(plan))
 
 
 def _unknown(plan: Plan, limits: Limits) -> Iterator[Problem]:
@@ -114,25 +170,6 @@ def _unknown(plan: Plan, limits: Limits) -> Iterator[Problem]:
             message = f"nobody knows how much memory a worker of {group.name} has"
             fix = "Set limits.memory of the container worker in its template."
             yield problem(f"spec.workerGroups[{index}]", group.profile, message, fix)
-
-
-def _spread(job: RLJob, shapes: Shapes, profiles: Mapping[str, AcceleratorProfile], plan: Plan) -> Iterator[RLJob]:
-    """The job on the mesh that it asks for, then on others that it can have, those first that cost least; and then on
-    all of them with more that waits on the host."""
-    yield job
-    asked = job.spec.training
-    others = (
-        _with(job, parallelism=parallelism)
-        for parallelism in _parallelisms(job, plan, shapes)
-        if parallelism != asked.parallelism
-    )
-    result = [tried for other in others if (tried := _tried(other, shapes, profiles)) is not None]
-    spread = [item.job for item in sorted(result, key=lambda item: item.cost)]
-    yield from spread
-    for offload in _offloads(asked.memory.offload, plan):
-        if offload != asked.memory.offload:
-            memory = asked.memory.model_copy(update={"offload": offload})
-            yield from (_with(item, memory=memory) for item in (job, *spread))
 
 
 def _parallelisms(job: RLJob, plan: Plan, shapes: Shapes) -> Iterator[TrainingParallelism]:
@@ -164,25 +201,31 @@ def _has_pipeline_stages(engine: EnginePlan, count: int, shapes: Shapes) -> bool
     return count == 1 or (engine.library == "Megatron" and not any(pipeline_stage_problems(cut, shapes[engine.path])))
 
 
-def _candidates(job: RLJob) -> Iterator[RLJob]:
-    """The job itself first, the least that can be asked for last."""
-    training = job.spec.training
-    longest = job.spec.data.max_prompt_tokens + job.spec.rollout.max_response_tokens
-    least = ceil(longest / training.parallelism.context)
-    for checkpointing in _checkpointing(training.memory.activation_checkpointing):
-        memory = training.memory.model_copy(update={"activation_checkpointing": checkpointing})
-        for tokens in _halves(training.tokens_per_micro_batch, least):
-            yield _with(job, tokens_per_micro_batch=tokens, memory=memory)
-
-
 def _with(job: RLJob, **changes: object) -> RLJob:
     """The job with other fields of its training."""
     training = job.spec.training.model_copy(update=changes)
     return job.model_copy(update={"spec": job.spec.model_copy(update={"training": training})})
 
 
-def _checkpointing(asked: Checkpointing) -> tuple[Checkpointing, ...]:
-    """A job that leaves it to the plan has it where it helps."""
+def _first_of_each(tried: Iterable[_Tried]) -> Iterator[_Tried]:
+    """The first in which some engines compute activations again, and the first in which none does."""
+    before: bool | None = None
+    for result in tried:
+        recomputes = any(engine.recomputes for engine in result.plan.engines)
+        if recomputes != before:
+            yield result
+        if not recomputes:
+            return
+        before = recomputes
+
+
+def _with_memory(job: RLJob, **changes: object) -> RLJob:
+    return _with(job, memory=job.spec.training.memory.model_copy(update=changes))
+
+
+def _checkpointing(job: RLJob) -> tuple[Checkpointing, ...]:
+    """Which ways there are. `Auto` has it where it helps, so that there is no other."""
+    asked = job.spec.training.memory.activation_checkpointing
     return ("None", "Full") if asked == "None" else (asked,)
 
 
@@ -199,14 +242,6 @@ def _halves(most: int, least: int) -> Iterator[int]:
         yield most
         most = max(most // 2, least)
     yield most
-
-
-def _tried(job: RLJob, shapes: Shapes, profiles: Mapping[str, AcceleratorProfile]) -> _Tried | None:
-    """None where the job is wrong in another way, such as prompts that copies cannot share."""
-    try:
-        return _Tried(job, *draft(job, profiles, shapes))
-    except InvalidJobError:
-        return None
 
 
 def _changes(before: TrainingSpec, after: TrainingSpec) -> dict[str, str]:

@@ -1,6 +1,7 @@
 """What is changed so that a job fits, in which order, and what is said when nothing helps."""
 
 from dataclasses import replace
+from itertools import product
 from math import ceil
 
 import pytest
@@ -11,9 +12,10 @@ from rljob_api.catalogue.profiles import DEFAULT
 from rljob_api.memory.model_shape import parse_shape
 from rljob_api.memory.tests.test_model_shape import QWEN3_8B
 from rljob_api.planning.fitting import fit
-from rljob_api.planning.limits import AXIS_BYTES, DEVICE_BYTES, FRAGMENTED
-from rljob_api.planning.planner import plan
+from rljob_api.planning.limits import AXIS_BYTES, DEVICE_BYTES, FRAGMENTED, memory_problems
+from rljob_api.planning.planner import draft, plan
 from rljob_api.planning.tests.test_memory import gpus
+from rljob_api.planning.training_time import training_seconds
 from rljob_api.tests.builders import make_job
 from rljob_api.vocabulary.problem import InvalidJobError
 
@@ -31,25 +33,32 @@ def test_a_job_that_fits_is_left_as_it_is():
 KEPT = "training.memory.activationCheckpointing=None"
 
 
-def test_micro_batches_are_made_smaller_first():
-    medium = (gpus(4), "data.maxPromptTokens=4000", KEPT)
-    result = fitted(*medium, "training.tokensPerMicroBatch=32768")
-    assert result.changes == {"training.tokensPerMicroBatch": "4096"}  # the largest half of a half that fits
-    assert result.overrides == ("training.tokensPerMicroBatch=4096",)
-    assert plan(result.job, shapes=SHAPES).memory
-    twice = fitted(*medium, "training.tokensPerMicroBatch=8192")
-    assert twice.overrides == result.overrides
+def test_micro_batches_are_made_smaller_where_one_worker_has_no_other_way():
+    medium = (gpus(1, count=1), "data.maxPromptTokens=4000", "training.parallelism.replicate=1", KEPT)
+    roomy = DEFAULT | {"nvidia-h100": DEFAULT["nvidia-h100"].model_copy(update={"memory": "300Gi"})}
+
+    def overrides(tokens):
+        job = make_job("data.batchSize=32", "dataBuffer.memory=16Gi", *medium, f"training.tokensPerMicroBatch={tokens}")
+        return fit(job, SHAPES, roomy).overrides
+
+    assert overrides(65536) == ("training.tokensPerMicroBatch=16384",)  # the largest half of a half that fits
+    assert overrides(32768) == ("training.tokensPerMicroBatch=16384",)
+    assert overrides(16384) == ()
 
 
 LONG = ("data.maxPromptTokens=32000", "training.tokensPerMicroBatch=32768")
 
 
-def test_then_activations_are_computed_again_and_then_sequences_are_shared():
-    assert fitted(gpus(4), *LONG, KEPT).overrides == ("training.memory.activationCheckpointing=Full",)
-    result = fitted(gpus(4), *LONG, "data.maxPromptTokens=400000", KEPT)
-    assert set(result.changes) >= {"training.memory.activationCheckpointing", "training.parallelism.context"}
-    assert not any("offload" in path for path in result.changes)
-    assert plan(result.job, shapes=SHAPES).memory
+def test_rows_too_long_for_one_worker_are_shared_or_computed_again():
+    # keys and values of four workers' tokens take less time than computing all activations once more
+    result = fitted(gpus(4), *LONG, KEPT)
+    assert result.changes["training.parallelism.context"] == "4"
+    assert "training.memory.activationCheckpointing" not in result.changes
+    alone = fitted(gpus(1, count=1), "data.maxPromptTokens=8000", "training.precision=BFloat16", KEPT)
+    assert alone.changes["training.memory.activationCheckpointing"] == "Full"
+    longest = fitted(gpus(4), *LONG, "data.maxPromptTokens=400000", KEPT)
+    assert set(longest.changes) >= {"training.memory.activationCheckpointing", "training.parallelism.context"}
+    assert plan(longest.job, shapes=SHAPES).memory
 
 
 def test_a_job_that_leaves_activations_to_the_plan_gets_no_advice_on_them():
@@ -173,16 +182,46 @@ def test_sequences_are_shared_where_one_row_is_too_long_for_one():
 ROWS = ("data.maxPromptTokens=150000", "training.memory.activationCheckpointing=Full")
 
 
-def test_of_layouts_that_fit_one_that_gathers_weights_in_its_hosts_costs_least():
-    # rows are too long for one worker, and two that share sequences have room for weights on each of four hosts
+def test_of_layouts_that_fit_the_one_that_takes_least_time_is_chosen():
+    # rows are too long for one worker; two that share sequences have room
     result = fitted(gpus(4), *ROWS)
-    assert result.changes == {"training.parallelism.context": "2", "training.parallelism.replicate": "4"}
-    (mesh,) = plan(result.job, shapes=SHAPES).meshes
+    assert result.changes == {"training.parallelism.context": "2"}
+    # over a slow network weights are gathered within each of four hosts
+    slow = DEFAULT["nvidia-h100"].speed.model_copy(update={"network": 1e8})
+    job = make_job("data.batchSize=32", "dataBuffer.memory=16Gi", gpus(4), *ROWS)
+    device = DEFAULT["nvidia-h100"].model_copy(update={"speed": slow})
+    apart = fit(job, SHAPES, DEFAULT | {"nvidia-h100": device})
+    assert apart.changes == {"training.parallelism.context": "2", "training.parallelism.replicate": "4"}
+    (mesh,) = plan(apart.job, shapes=SHAPES).meshes
     assert [axis.axis for axis in mesh.axes if axis.crosses_hosts] == ["rp"]
-    # on one host memory is worth more than bytes within it, however much there is
-    roomy = DEFAULT["nvidia-h100"].model_copy(update={"memory": "200Gi"})
-    job = make_job("data.batchSize=32", "dataBuffer.memory=16Gi", gpus(1), *ROWS, "data.maxPromptTokens=400000")
-    assert fit(job, SHAPES, DEFAULT | {"nvidia-h100": roomy}).changes == {"training.parallelism.context": "2"}
+    assert apart.seconds > result.seconds
+
+
+@pytest.mark.parametrize("host", [4e10, 1e9])
+def test_nothing_that_fits_takes_less_time_than_what_is_chosen(host):
+    """All of eight workers' meshes, with whatever waits on the host and whatever is computed again."""
+    device = DEFAULT["nvidia-h100"].model_copy(
+        update={"memory": "40Gi", "speed": DEFAULT["nvidia-h100"].speed.model_copy(update={"host": host})}
+    )
+    profiles = DEFAULT | {"nvidia-h100": device}
+    base = ("data.batchSize=32", "dataBuffer.memory=16Gi", gpus(1), "data.maxPromptTokens=16352", KEPT)
+    chosen = fit(make_job(*base, "training.tokensPerMicroBatch=32768"), SHAPES, profiles)
+    assert chosen.changes
+    sizes = [(tensor, context) for tensor in (1, 2, 4, 8) for context in (1, 2, 4, 8) if tensor * context <= 8]
+    times = []
+    for (tensor, context), tokens, again, offload in product(
+        sizes, (32768, 16384, 8192, 4096, 2048), ("None", "Full"), ("{}", "{optimizer: true}", "{parameters: true}")
+    ):
+        job = make_job(
+            *base, f"training.parallelism={{tensor: {tensor}, context: {context}}}",
+            f"training.memory={{activationCheckpointing: {again}, offload: {offload}}}",
+            f"training.tokensPerMicroBatch={tokens}",
+        )  # fmt: skip
+        result, limits = draft(job, profiles, SHAPES)
+        if not list(memory_problems(result, limits)):
+            times.append(training_seconds(result, SHAPES, {"train": device.speed}))
+    assert len(times) > 20
+    assert chosen.seconds <= min(times)
 
 
 def test_replicas_that_have_no_room_are_made_fewer():

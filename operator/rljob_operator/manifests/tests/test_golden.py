@@ -20,7 +20,7 @@ def test_what_serves_a_model_is_as_in_its_golden_file(name):
 
 @pytest.mark.parametrize("product, vendor", PRODUCTS.items())
 def test_a_product_is_its_vendors_with_memory_and_nodes(product, vendor):
-    own = {"name", "memory", "node_selector"}
+    own = {"name", "memory", "node_selector", "speed"}
     assert DEFAULT[product].model_dump(exclude=own) == DEFAULT[vendor].model_dump(exclude=own)
     assert DEFAULT[product].memory is not None
 

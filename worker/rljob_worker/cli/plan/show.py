@@ -71,10 +71,11 @@ def show_plan(
 
 def _say(result: Fit) -> None:
     """What to set, besides what is printed for others to read."""
+    seconds = f"{result.seconds:.3g} s of training and scoring in a step, as predicted"
     if not result.changes:
-        click.echo("the job fits as it is", err=True)
+        click.echo(f"the job fits as it is: {seconds}", err=True)
         return
-    click.echo("the job fits with", err=True)
+    click.echo(f"the job fits with the following: {seconds}", err=True)
     for path, value in result.changes.items():
         click.echo(f"  {path}: {value}", err=True)
     click.echo("that is  " + " ".join(f"--set {override}" for override in result.overrides), err=True)

@@ -278,7 +278,11 @@ def test_plan_says_what_to_set_so_that_a_job_fits(tmp_path):
     long = ["--set", "data.maxPromptTokens=400000", "--set", "data.batchSize=32", "--set", "dataBuffer.memory=32Gi"]
     done = rljob("plan", "job.yaml", "--fit", *long, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert "the job fits with" in done.stderr and "Memory of a worker of train" in done.stdout
+    assert (
+        "the job fits with the following: " in done.stderr
+        and " s of training" in done.stderr
+        and "Memory of a worker of train" in done.stdout
+    )
     reported = next(line for line in done.stderr.splitlines() if line.startswith("that is"))
     again = rljob("plan", "job.yaml", "--fit", *long, *reported.split()[2:], cwd=tmp_path)
     assert "the job fits as it is" in again.stderr

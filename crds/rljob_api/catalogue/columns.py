@@ -27,6 +27,9 @@ ROUTES = ("prompt_routed_experts", "routed_experts")
 """What Rollout writes besides where training replays routes: the experts that each layer with some chose, for every
 token of a prompt, once for its group, and for the position that every response token was drawn from."""
 
+IMAGES = "images"
+"""What Rollout writes besides of models that see: the encoded pictures of a prompt, packed, once for its group."""
+
 ROW_WEIGHTS = "row_weights"
 """How often PF-PPO's draw took a row, which Sample writes and a loss counts it."""
 
@@ -56,13 +59,16 @@ def data_columns(spec: RLJobSpec) -> tuple[str, ...]:
     for_rewards = [reward.column for reward in spec.rewards if reward.column is not None]
     stages = spec.dag.stages if spec.dag is not None else ()
     listed = [column for stage in stages if stage.run in ("Rollout", "Sample") for column in stage.writes]
-    return tuple(column for column in dict.fromkeys(for_rewards + listed) if column not in ROLLOUT_COLUMNS + ROUTES)
+    made = (*ROLLOUT_COLUMNS, *ROUTES, IMAGES)
+    return tuple(column for column in dict.fromkeys(for_rewards + listed) if column not in made)
 
 
 def named_at(spec: RLJobSpec, column: str) -> str:
     """Where the job first names a column of the data that it reads: `spec.rewards[0].column`."""
     if column == spec.data.prompt_column:
         return "spec.data.promptColumn"
+    if column == spec.data.images_column:
+        return "spec.data.imagesColumn"
     for i, reward in enumerate(spec.rewards):
         if column == reward.column:
             return f"spec.rewards[{i}].column"
@@ -141,13 +147,18 @@ def replayed_routes(spec: RLJobSpec) -> tuple[str, ...]:
     return ROUTES if spec.training.router_replay == "Rollout" else ()
 
 
+def pictures(spec: RLJobSpec) -> tuple[str, ...]:
+    """The column of pictures; none where prompts are text."""
+    return () if spec.data.images_column is None else (IMAGES,)
+
+
 def rollout_columns(spec: RLJobSpec, _models: Sequence[str], _trained: bool) -> Columns:
-    return Columns(writes=ROLLOUT_COLUMNS + replayed_routes(spec) + data_columns(spec))
+    return Columns(writes=ROLLOUT_COLUMNS + pictures(spec) + replayed_routes(spec) + data_columns(spec))
 
 
 def reward_columns(spec: RLJobSpec, _models: Sequence[str], _trained: bool) -> Columns:
     of_models = (model_rewards(reward.model) for reward in spec.rewards if reward.model is not None)
-    reads = ("prompt_ids", "response_ids", "source", *data_columns(spec), *of_models)
+    reads = ("prompt_ids", "response_ids", "source", *pictures(spec), *data_columns(spec), *of_models)
     reads += ("token_versions",) * (spec.rollout.partial is not None)  # a sample shows where it was carried
     return Columns(reads=reads, writes=("rewards",) + (STEP_REWARDS,) * spreads_rewards(spec))
 
@@ -157,19 +168,19 @@ def reward_model_columns(spec: RLJobSpec, models: Sequence[str], _trained: bool)
 
 
 def sample_columns(spec: RLJobSpec, _models: Sequence[str], _trained: bool) -> Columns:
-    writes = [*ROLLOUT_COLUMNS, *replayed_routes(spec), *data_columns(spec), "rewards"]
+    writes = [*ROLLOUT_COLUMNS, *pictures(spec), *replayed_routes(spec), *data_columns(spec), "rewards"]
     writes += [BASELINE_REWARDS] * needs_baseline(spec) + [ROW_WEIGHTS] * resamples(spec)
     return Columns(writes=tuple(writes))
 
 
 def log_probs_columns(spec: RLJobSpec, _models: Sequence[str], trained: bool) -> Columns:
     if trained:
-        return Columns(reads=_TOKENS + replayed_routes(spec), writes=("old_log_probs",))
-    return Columns(reads=_TOKENS, writes=("ref_log_probs",))
+        return Columns(reads=(*_TOKENS, *pictures(spec), *replayed_routes(spec)), writes=("old_log_probs",))
+    return Columns(reads=(*_TOKENS, *pictures(spec)), writes=("ref_log_probs",))
 
 
-def values_columns(_spec: RLJobSpec, _models: Sequence[str], _trained: bool) -> Columns:
-    return Columns(reads=_TOKENS, writes=("values",))
+def values_columns(spec: RLJobSpec, _models: Sequence[str], _trained: bool) -> Columns:
+    return Columns(reads=(*_TOKENS, *pictures(spec)), writes=("values",))
 
 
 def advantage_columns(spec: RLJobSpec, _models: Sequence[str], _trained: bool) -> Columns:
@@ -183,7 +194,7 @@ def advantage_columns(spec: RLJobSpec, _models: Sequence[str], _trained: bool) -
 
 
 def update_policy_columns(spec: RLJobSpec, _models: Sequence[str], _trained: bool) -> Columns:
-    reads = [*_TOKENS, *replayed_routes(spec), "response_mask", "advantages", *loss_reads(spec)]
+    reads = [*_TOKENS, *pictures(spec), *replayed_routes(spec), "response_mask", "advantages", *loss_reads(spec)]
     reads += ["ref_log_probs"] * (kl_in(spec, "Loss") and not computes_full_kl(spec))
     reads += ["loss_mask"] * spec.algorithm.mask_truncated + [ROW_WEIGHTS] * resamples(spec)
     reads += ["old_log_probs", "rollout_log_probs"] * corrects(spec) + ["token_versions"] * corrects_stale_only(spec)
@@ -199,6 +210,6 @@ def update_policy_columns(spec: RLJobSpec, _models: Sequence[str], _trained: boo
 
 
 def update_critic_columns(spec: RLJobSpec, _models: Sequence[str], _trained: bool) -> Columns:
-    reads = [*_TOKENS, "response_mask", "values", "returns"]
+    reads = [*_TOKENS, *pictures(spec), "response_mask", "values", "returns"]
     reads += ["loss_mask"] * spec.algorithm.mask_truncated + [ROW_WEIGHTS] * resamples(spec)
     return Columns(reads=tuple(reads), optional=(KEPT,))

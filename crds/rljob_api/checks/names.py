@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
-from rljob_api.catalogue.columns import ROLLOUT_COLUMNS, ROUTES
+from rljob_api.catalogue.columns import IMAGES, ROLLOUT_COLUMNS, ROUTES
 from rljob_api.catalogue.stages import REWARD_MODEL, STAGES, USER_STAGE
 from rljob_api.catalogue.trackers import TRACKERS
 from rljob_api.checks.subject import Subject, problem
@@ -65,7 +65,10 @@ def check_references(subject: Subject) -> Iterator[Problem]:
                 f"a reward is a Python function written as module:function, or {REWARD_MODEL}",
                 "Write for example rljob_worker.rewards:math_answer.",
             )
-        if reward.column in (*ROLLOUT_COLUMNS, *ROUTES, "rewards", "advantages"):
+        if reward.column is not None and reward.column == subject.spec.data.images_column:
+            message = "a reward function gets pictures as its argument `pictures`, not as a column of the data"
+            yield problem(f"spec.rewards[{i}].column", reward.column, message, "Leave it out.")
+        elif reward.column in (*ROLLOUT_COLUMNS, *ROUTES, IMAGES, "rewards", "advantages"):
             yield problem(
                 f"spec.rewards[{i}].column",
                 reward.column,

@@ -20,6 +20,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from rljob_api.catalogue.columns import IMAGES
 from rljob_api.vocabulary.data_url import scheme_of
 from rljob_worker.batch import Column
 from rljob_worker.data.disk_source import open_on_disk
@@ -27,11 +28,14 @@ from rljob_worker.data.listing import DataIdentity, Listing, changes, named_chan
 from rljob_worker.data.mixture import Mixture
 from rljob_worker.data.objects.opening import open_objects
 from rljob_worker.data.order import Order
+from rljob_worker.data.picture_files import PictureFiles
 from rljob_worker.data.prompts import PromptEncoder, TokenIds
 from rljob_worker.data.read_ahead import ReadAhead
 from rljob_worker.data.source import DataAccess, DataSource, SourceSpec
 from rljob_worker.data.survey import Survey, column_text, survey
 from rljob_worker.errors import BadData
+from rljob_worker.vision.pictures import BadPicture, PictureList
+from rljob_worker.vision.processing import PictureProcessor
 
 
 class PromptDataSpec(Protocol):
@@ -49,8 +53,22 @@ class PromptDataSpec(Protocol):
     def system_prompt(self) -> str | None: ...
 
 
-_Row = tuple[str, dict[str, Any]]
-"""What a message calls the row, and its values."""
+@dataclass(frozen=True, slots=True)
+class PromptPictures:
+    """Where prompts have their pictures, and what a model sees of them."""
+
+    column: str
+    processor: PictureProcessor
+    allow_http: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    where: str
+    """What a message calls the row."""
+    values: dict[str, Any]
+    pictures: tuple[bytes, ...] = ()
+    """Encoded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +80,7 @@ class Prompts:
     texts: list[str]
     """What was tokenized: the text itself, or the messages as the chat template writes them."""
     columns: dict[str, Column]
-    """The data columns that rewards need, utf8."""
+    """The data columns that rewards need, utf8; and, of a model that sees, `images`: packed pictures, binary."""
     source: Column
     """Name of each prompt's data set, utf8."""
 
@@ -73,6 +91,7 @@ class PromptDataset:
     seed: of the order, which also needs `data.shuffle`; None reads in order.
     max_rows: most prompts of each source, from its start.
     template_arguments: for the tokenizer's chat template, see `prompts`.
+    pictures: of a model that sees. Every picture is decoded before its prompt is given, ahead by threads.
     Raises BadData (exit 65) for what is wrong with the data, naming file, row and column; InvalidJob for chat messages
     without a chat template, or credentials of an object store; StorageError for the cache; DeadlineExceeded.
     """
@@ -88,17 +107,19 @@ class PromptDataset:
         seed: int | None = None,
         max_rows: int | None = None,
         template_arguments: Mapping[str, Any] | None = None,
+        pictures: PromptPictures | None = None,
     ) -> None:
         assert sources, "a data set needs sources"
-        self._prompt = data.prompt_column
+        self._prompt, self._pictures = data.prompt_column, pictures
         self._columns = tuple(columns)
         self._encoder = PromptEncoder(
             tokenizer,
             apply_chat_template=data.apply_chat_template,
             system_prompt=data.system_prompt,
             template_arguments=template_arguments,
+            pictures=None if pictures is None else pictures.processor,
         )
-        needed = [self._prompt, *self._columns]
+        needed = [self._prompt, *self._columns] + ([] if pictures is None else [pictures.column])
 
         def opened(spec: SourceSpec) -> DataSource:
             if scheme_of(spec.path) is None:
@@ -106,9 +127,13 @@ class PromptDataset:
             return open_objects(spec, needed, access)
 
         self._sources = [opened(spec) for spec in sources]
-        self._surveys = [
-            self._survey(source, data.max_prompt_tokens, max_rows, access.cache_dir) for source in self._sources
+        self._files = [
+            PictureFiles(spec.path, pictures.column, pictures.allow_http, access.retry_policy)
+            for spec in sources
+            if pictures is not None
         ]
+        self._max_tokens = data.max_prompt_tokens
+        self._surveys = [self._survey(i, max_rows, access.cache_dir) for i in range(len(self._sources))]
         # rows of source i have the numbers [starts[i], starts[i + 1]) of the whole list
         self._starts = np.cumsum([0, *(len(result.places) for result in self._surveys)])
         weights = [spec.weight for spec in sources if spec.weight is not None]
@@ -148,7 +173,8 @@ class PromptDataset:
             for source, result in zip(self._sources, self._surveys, strict=True)
         ]
         shares = (self._order.places,) if isinstance(self._order, Mixture) else ()
-        return hashlib.sha256(repr((self._columns, parts, *shares)).encode()).hexdigest()
+        seen = () if self._pictures is None else (self._pictures.column,)
+        return hashlib.sha256(repr((self._columns, parts, *shares, *seen)).encode()).hexdigest()
 
     @property
     def files(self) -> Listing:
@@ -176,7 +202,7 @@ class PromptDataset:
         self._check_files(ordinals)
         rows = self._order.index_of(ordinals)
         home = self._home(rows)
-        values: list[_Row] = [("", {})] * len(rows)
+        values = [_Row("", {})] * len(rows)
         for index in np.unique(home):
             chosen = np.flatnonzero(home == index)
             for at, value in zip(chosen, self._read(int(index), rows[chosen]), strict=True):
@@ -188,9 +214,27 @@ class PromptDataset:
         source = self._sources[index]
         places = self._surveys[index].places[rows - self._starts[index]]
         table = source.read(places)
+        where = [source.where(place) for place in places]
+        pictures = self._read_pictures(index, table, where)
         return [
-            (source.where(place), {name: values[i] for name, values in table.items()}) for i, place in enumerate(places)
+            _Row(where[i], {name: values[i] for name, values in table.items()}, pictures[i]) for i in range(len(where))
         ]
+
+    def _read_pictures(
+        self, index: int, table: Mapping[str, Sequence[Any]], where: Sequence[str]
+    ) -> list[tuple[bytes, ...]]:
+        """The pictures of one source's rows, each decoded once to see that it can be. Raises BadData naming a row."""
+        if self._pictures is None:
+            return [()] * len(where)
+        pictures = self._files[index].read(table[self._pictures.column], where.__getitem__)
+        self._pictures.processor.read_ahead([encoded for row in pictures for encoded in row])
+        for i, row in enumerate(pictures):
+            for encoded in row:
+                try:
+                    self._pictures.processor.pixels(encoded)
+                except BadPicture as error:
+                    raise BadData(f"{where[i]}: {error}") from error
+        return [tuple(row) for row in pictures]
 
     def _home(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         """Which source each row of the whole list is in."""
@@ -212,22 +256,36 @@ class PromptDataset:
                 raise BadData(_changed(source.path, result))
 
     def _prompts(self, rows: list[_Row], sources: list[str]) -> Prompts:
-        ids, texts = self._encoder.encode([values[self._prompt] for _, values in rows], lambda i: rows[i][0])
+        pictures = None if self._pictures is None else [row.pictures for row in rows]
+        ids, texts = self._encoder.encode([row.values[self._prompt] for row in rows], lambda i: rows[i].where, pictures)
         columns = {
-            name: Column.strings(column_text(values[name], name, where) for where, values in rows)
+            name: Column.strings(column_text(row.values[name], name, row.where) for row in rows)
             for name in self._columns
         }
+        if pictures is not None:
+            self._check_lengths(ids, rows)
+            columns[IMAGES] = Column.binary([PictureList.pack(row) for row in pictures])
         return Prompts(ids, texts, columns, Column.strings(sources))
 
-    def _survey(self, source: DataSource, max_tokens: int, max_rows: int | None, cache_dir: Path) -> Survey:
+    def _check_lengths(self, ids: Sequence[TokenIds], rows: Sequence[_Row]) -> None:
+        """Raises BadData for a prompt whose picture was replaced by a larger one since the data was looked at."""
+        for tokens, row in zip(ids, rows, strict=True):
+            if len(tokens) > self._max_tokens:
+                raise BadData(
+                    f"{row.where} has {len(tokens)} tokens, and had at most maxPromptTokens: {self._max_tokens} when "
+                    "its pictures were looked at; put the files back and go on, or start a new run"
+                )
+
+    def _survey(self, index: int, max_rows: int | None, cache_dir: Path) -> Survey:
         return survey(
-            source,
+            self._sources[index],
             self._encoder,
             prompt=self._prompt,
             columns=self._columns,
-            max_tokens=max_tokens,
+            max_tokens=self._max_tokens,
             max_rows=max_rows,
             cache_dir=cache_dir,
+            pictures=self._files[index] if self._files else None,
         )
 
 

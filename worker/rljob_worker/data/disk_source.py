@@ -52,13 +52,15 @@ class DiskSource:
     files: Listing
     table: Dataset
     columns: tuple[str, ...]
+    pictures: Dataset | None = None
+    """Columns that the library would decode as pictures, as they are stored: records of bytes and path."""
 
     def scan(self) -> Iterator[ScannedRows]:
         for start in range(0, len(self.table), BATCH_ROWS):
             yield self._rows(start, min(start + BATCH_ROWS, len(self.table)))
 
     def read(self, places: Places) -> dict[str, list[Any]]:
-        return self._values(self.table[places[:, 0].tolist()])
+        return self._values(places[:, 0].tolist())
 
     def where(self, place: NDArray[np.int64]) -> str:
         return f"row {place[0] + 1} of {self.path}"
@@ -71,13 +73,16 @@ class DiskSource:
             return f"row {start + i + 1} of {self.path}"
 
         try:
-            values = self._values(self.table[start:stop])
+            values = self._values(slice(start, stop))
         except UnicodeDecodeError as error:
             raise no_text(error, stop - start, lambda i: self.table[start + i], where) from error
         return ScannedRows(np.arange(start, stop, dtype=np.int64)[:, None], values, where)
 
-    def _values(self, result: Mapping[str, list[Any]]) -> dict[str, list[Any]]:
-        tops = {name: top_of(name, self.table.column_names) for name in self.columns}
+    def _values(self, rows: slice | list[int]) -> dict[str, list[Any]]:
+        result: Mapping[str, list[Any]] = self.table[rows]
+        if self.pictures is not None:
+            result = {**result, **self.pictures[rows].to_pydict()}
+        tops = {name: top_of(name, list(result)) for name in self.columns}
         return {name: [value_of({top: value}, name) for value in result[top]] for name, top in tops.items()}
 
 
@@ -92,7 +97,15 @@ def open_on_disk(spec: SourceSpec, columns: Sequence[str], cache_dir: Path) -> D
     if not len(table):
         raise BadData(no_rows(spec.path))
     table = table.select_columns(list(_used(spec.path, columns, table.column_names)))
-    return DiskSource(spec.name or stem(spec.path), spec.path, data.listing, table, tuple(columns))
+    encoded = [name for name, feature in table.features.items() if _is_picture(feature)]
+    pictures = table.select_columns(encoded).with_format("arrow") if encoded else None
+    name = spec.name or stem(spec.path)
+    return DiskSource(name, spec.path, data.listing, table.remove_columns(encoded), tuple(columns), pictures)
+
+
+def _is_picture(feature: Any) -> bool:
+    """Whether the library reads a column as pictures, or lists of them."""
+    return type(feature).__name__ == "Image" or (hasattr(feature, "feature") and _is_picture(feature.feature))
 
 
 def _used(path: str, columns: Sequence[str], there: Sequence[str]) -> tuple[str, ...]:

@@ -12,7 +12,10 @@ import jinja2.meta
 import numpy as np
 from numpy.typing import NDArray
 
+from rljob_worker.data.picture_prompts import PicturePlaces
 from rljob_worker.errors import BadData, InvalidJob, WrongField
+from rljob_worker.vision.pictures import BadPicture, read_header
+from rljob_worker.vision.processing import PictureProcessor
 
 TokenIds = NDArray[np.int64]
 Messages = list[dict[str, Any]]
@@ -27,6 +30,7 @@ class PromptEncoder:
     one user message. Messages go through the model's chat template, the generation prompt added.
 
     template_arguments: what the chat template is given besides. Raises InvalidJob for one that it does not read.
+    pictures: of a model that sees; without it a prompt has no pictures, and `<image>` in it is text.
     """
 
     def __init__(
@@ -36,8 +40,10 @@ class PromptEncoder:
         apply_chat_template: bool = False,
         system_prompt: str | None = None,
         template_arguments: Mapping[str, Any] | None = None,
+        pictures: PictureProcessor | None = None,
     ) -> None:
-        self._tokenizer = tokenizer
+        self._tokenizer, self._pictures = tokenizer, pictures
+        self._places = None if pictures is None else PicturePlaces(tokenizer, pictures.tokens)
         self._wraps_text = apply_chat_template
         self._system = [] if system_prompt is None else [{"role": "system", "content": system_prompt}]
         self._arguments = dict(template_arguments or {})
@@ -53,10 +59,14 @@ class PromptEncoder:
         backend = getattr(self._tokenizer, "backend_tokenizer", None)
         words = backend.to_str() if backend is not None else repr(self._tokenizer)
         parts = [words, self._tokenizer.chat_template, self._wraps_text, self._system, sorted(self._arguments.items())]
+        parts += [] if self._pictures is None else [self._pictures.tokens, self._pictures.rule, self._pictures.budget]
         return hashlib.sha256(repr(parts).encode()).hexdigest()
 
-    def encode(self, prompts: Sequence[Any], where: Where) -> tuple[list[TokenIds], list[str]]:
-        """Token ids and texts of prompts. Raises BadData naming the row, InvalidJob when the model has no template."""
+    def encode(
+        self, prompts: Sequence[Any], where: Where, pictures: Sequence[Sequence[bytes]] | None = None
+    ) -> tuple[list[TokenIds], list[str]]:
+        """Token ids and texts of prompts. pictures: of each prompt, encoded; their places have as many tokens as the
+        model sees of them. Raises BadData naming the row, InvalidJob when the model has no template."""
         texts = [self._text(prompt, where, i) for i, prompt in enumerate(prompts)]
         ids: list[TokenIds] = [np.empty(0, np.int64)] * len(texts)
         for bare in (True, False):
@@ -66,7 +76,19 @@ class PromptEncoder:
         for i, tokens in enumerate(ids):
             if not len(tokens) or not texts[i].strip():
                 raise BadData(f"{where(i)}: the prompt is empty")
+        if self._pictures is not None and pictures is not None:
+            ids = [self._expanded(tokens, pictures[i], where(i)) for i, tokens in enumerate(ids)]
         return ids, texts
+
+    def _expanded(self, tokens: TokenIds, pictures: Sequence[bytes], where: str) -> TokenIds:
+        assert self._pictures is not None and self._places is not None, "the model sees"
+        num_tokens = []
+        for encoded in pictures:
+            try:
+                num_tokens.append(self._pictures.num_tokens(read_header(encoded).size))
+            except BadPicture as error:
+                raise BadData(f"{where}: {error}") from error
+        return self._places.expand(tokens, num_tokens, where)
 
     def _is_bare(self, prompt: Any) -> bool:
         """Whether the tokenizer adds its special tokens; a chat template writes its own."""
@@ -82,9 +104,10 @@ class PromptEncoder:
         if self._is_bare(prompt):
             for field in ["data.systemPrompt"] * bool(self._system) + ["models.chatTemplate"] * bool(self._arguments):
                 raise WrongField(f"{field} needs chat messages or applyChatTemplate: true; {where(i)} is a text", field)
-            return str(prompt)
+            return str(prompt) if self._places is None else self._places.in_text(prompt)
         if isinstance(prompt, str):
-            return self._render([*self._system, {"role": "user", "content": prompt}], where, i)
+            content = prompt if self._places is None else self._places.in_text(prompt)
+            return self._render([*self._system, {"role": "user", "content": content}], where, i)
         return self._render(self._checked(prompt, where, i), where, i)
 
     def _checked(self, prompt: Any, where: Where, i: int) -> Messages:
@@ -92,10 +115,14 @@ class PromptEncoder:
             raise BadData(f"{where(i)}: the prompt is {_described(prompt)}, not a text or a list of chat messages")
         messages = [{k: v for k, v in message.items() if v is not None} for message in prompt]
         for message in messages:
+            if self._places is not None:
+                message["content"] = self._places.in_content(message.get("content"), where(i))
             for key in ("role", "content"):
                 if not isinstance(message.get(key), str):
+                    has_parts = key == "content" and isinstance(message.get(key), list) and self._places is None
+                    fix = "; data.imagesColumn lets messages have parts" if has_parts else ""
                     raise BadData(
-                        f"{where(i)}: a chat message needs {key!r} as text, and has {_described(message.get(key))}"
+                        f"{where(i)}: a chat message needs {key!r} as text, and has {_described(message.get(key))}{fix}"
                     )
         if self._system and messages[0]["role"] == "system":
             raise WrongField(

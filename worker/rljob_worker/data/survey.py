@@ -20,12 +20,17 @@ import numpy as np
 
 from rljob_worker.data.find_or_make import Beat, find_or_make
 from rljob_worker.data.listing import listing_to_json
+from rljob_worker.data.picture_files import PictureFiles
 from rljob_worker.data.prompts import PromptEncoder
 from rljob_worker.data.source import DataSource, Places, ScannedRows
 from rljob_worker.errors import BadData
+from rljob_worker.vision.pictures import PictureList, prompt_digest
 
 VERSION = 3
 """Part of every name in the cache: surveys of another form are not read."""
+
+PICTURE_ROWS = 64
+"""Rows whose pictures are in memory at once."""
 
 _LENGTH_BYTES = 8
 
@@ -61,14 +66,19 @@ def survey(
     max_tokens: int,
     max_rows: int | None,
     cache_dir: Path,
+    pictures: PictureFiles | None = None,
 ) -> Survey:
-    """Look at the prompts of a source, or read what was seen. Raises BadData naming a bad row, StorageError."""
+    """Look at the prompts of a source, or read what was seen. Raises BadData naming a bad row, StorageError.
+
+    pictures: where those of its prompts are; their headers are read, and their bytes are in the digest.
+    """
     identity = [VERSION, encoder.identity, prompt, list(columns), max_tokens, max_rows, listing_to_json(source.files)]
+    identity += [] if pictures is None else [pictures.column]
     name = hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:32]
     place = cache_dir / "surveys" / f"{name}.survey"
 
     def make(beat: Beat) -> Iterator[bytes]:
-        look = _Look(source.path, encoder, prompt, columns, max_tokens, max_rows)
+        look = _Look(source.path, encoder, prompt, columns, max_tokens, max_rows, pictures)
         for rows in source.scan():
             beat()
             yield look.at(rows).tobytes()
@@ -99,7 +109,9 @@ class _Look:
         columns: Sequence[str],
         max_tokens: int,
         max_rows: int | None,
+        pictures: PictureFiles | None,
     ) -> None:
+        self._pictures = pictures
         self._path, self._encoder, self._prompt, self._columns = path, encoder, prompt, columns
         self._max_tokens, self._max_rows = max_tokens, max_rows
         self._digest, self._width = hashlib.sha256(), 1
@@ -111,19 +123,32 @@ class _Look:
 
     def at(self, rows: ScannedRows) -> Places:
         """The places of the rows to keep."""
-        ids, _ = self._encoder.encode(rows.values[self._prompt], rows.where)
-        kept = []
-        for i, tokens in enumerate(ids):
-            if self.is_full:
-                break
-            texts = [column_text(rows.values[name][i], name, rows.where(i)) for name in self._columns]
-            self._num_seen += 1
-            if len(tokens) <= self._max_tokens:
-                kept.append(i)
-                self._num_kept += 1
-                self._digest.update(tokens.tobytes() + json.dumps(texts).encode())
+        num_rows = len(rows.places)
+        size = num_rows if self._pictures is None else PICTURE_ROWS
+        kept = [i for start in range(0, num_rows, max(size, 1)) for i in self._kept(rows, start, start + size)]
         self._width = rows.places.shape[1]
         return rows.places[kept].astype("<i8")
+
+    def _kept(self, rows: ScannedRows, start: int, stop: int) -> Iterator[int]:
+        """Those of some rows whose prompt is short enough, which are counted on the way."""
+
+        def where(i: int) -> str:
+            return rows.where(start + i)
+
+        files = self._pictures
+        pictures = None if files is None else files.read(rows.values[files.column][start:stop], where)
+        ids, _ = self._encoder.encode(rows.values[self._prompt][start:stop], where, pictures)
+        for i, tokens in enumerate(ids):
+            if self.is_full:
+                return
+            texts = [column_text(rows.values[name][start + i], name, where(i)) for name in self._columns]
+            self._num_seen += 1
+            if len(tokens) <= self._max_tokens:
+                self._num_kept += 1
+                self._digest.update(tokens.tobytes() + json.dumps(texts).encode())
+                if pictures is not None:
+                    self._digest.update(prompt_digest(PictureList.pack(pictures[i])))
+                yield start + i
 
     def note(self) -> bytes:
         """The end of the survey."""

@@ -59,7 +59,7 @@ class PatchRule:
     """Frames of a patch; a picture is repeated."""
     mean: tuple[float, ...]
     std: tuple[float, ...]
-    """Of red, green and blue, in units of `scale`."""
+    """Mean and standard deviation of red, green and blue, of values between 0 and 1."""
     scale: float
     """A byte times this is the value of a pixel."""
     resample: int

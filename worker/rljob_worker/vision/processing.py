@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -105,6 +105,12 @@ class PictureProcessor:
             return pixels
         image = Image.fromarray(pixels).resize((width, height), resample=Image.Resampling(self.rule.resample))
         return np.asarray(image)
+
+
+@cache
+def shared_processor(path: str, budget: PixelBudget) -> PictureProcessor:
+    """The one processor of a checkpoint in this process: data, rollout and training decode a picture once together."""
+    return PictureProcessor.load(path, budget)
 
 
 def _values_of_bytes(rule: PatchRule) -> NDArray[np.float32]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from rljob_worker.vision.pictures import BadPicture
 
-LONGEST_SIDES = 200
+LONGEST_RATIO = 200
 """How many times as long as wide a picture may be."""
 
 
@@ -21,7 +21,7 @@ class PixelBudget:
 
 def fitted_size(size: tuple[int, int], factor: int, budget: PixelBudget) -> tuple[int, int]:
     """(height, width) of a picture of `size` once it is resized: multiples of `factor` within the budget, the sides
-    nearly in proportion. Raises BadPicture for one that is more than LONGEST_SIDES times as long as wide.
+    nearly in proportion. Raises BadPicture for one that is more than LONGEST_RATIO times as long as wide.
 
     20 x 30 with factor 28 and at least 1024 pixels: 28 x 28 has 784, so its sides grow by sqrt(1024 / 600) to 28 x 56.
 
@@ -29,8 +29,8 @@ def fitted_size(size: tuple[int, int], factor: int, budget: PixelBudget) -> tupl
     budget, and an engine that applies it again would see another size.
     """
     height, width = size
-    if max(size) > LONGEST_SIDES * min(size):
-        raise BadPicture(f"the picture has {width} x {height} pixels; its sides may be at most 1 : {LONGEST_SIDES}")
+    if max(size) > LONGEST_RATIO * min(size):
+        raise BadPicture(f"the picture has {width} x {height} pixels; its sides may be at most 1 : {LONGEST_RATIO}")
     fitted = _fitted_once(size, factor, budget)
     while (again := _fitted_once(fitted, factor, budget)) != fitted and again[0] * again[1] < fitted[0] * fitted[1]:
         fitted = again

@@ -67,6 +67,14 @@ class Store:
         """
         return asyncio.run(self._read(spans))
 
+    def read_objects(self, keys: Sequence[str], most_bytes: int) -> list[bytes]:
+        """Whole objects that were not listed, in the order asked for, many at once.
+
+        Raises BadData for one that is not there or has more than `most_bytes`, naming its URL; InvalidJob,
+        DeadlineExceeded.
+        """
+        return asyncio.run(self._read_objects(keys, most_bytes))
+
     async def _list(self) -> Listing:
         if not self.address.is_pattern and (alone := await self._head()) is not None:
             return (alone,)
@@ -103,6 +111,22 @@ class Store:
                 return await self._asked(span.file.path, lambda: self._get(span))
 
         return list(await asyncio.gather(*map(one, spans)))
+
+    async def _read_objects(self, keys: Sequence[str], most_bytes: int) -> list[bytes]:
+        turn = asyncio.Semaphore(MAX_AT_ONCE)
+
+        async def get(key: str) -> bytes:
+            got = await self.client.get_async(key)
+            if got.meta["size"] > most_bytes:
+                url = self.address.url_of(key)
+                raise BadData(f"{url} has {got.meta['size']:,} bytes; at most {most_bytes:,} are read")
+            return bytes(await got.bytes_async())
+
+        async def one(key: str) -> bytes:
+            async with turn:
+                return await self._asked(self.address.url_of(key), lambda: get(key))
+
+        return list(await asyncio.gather(*map(one, keys)))
 
     async def _get(self, span: Span) -> bytes:
         file = span.file

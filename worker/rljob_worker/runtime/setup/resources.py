@@ -17,7 +17,7 @@ from rljob_api.planning.plan import EnginePlan, GroupPlan, Plan, StagePlan
 from rljob_api.v1alpha1 import RewardSpec, RLJobSpec
 from rljob_api.vocabulary.quantity import format_bytes
 from rljob_worker.checkpoint.trained_model import trained_elsewhere
-from rljob_worker.data.dataset import PromptDataset
+from rljob_worker.data.dataset import PromptDataset, PromptPictures
 from rljob_worker.data.source import DataAccess
 from rljob_worker.engines.parallel.mesh import ProcessMesh, build_meshes
 from rljob_worker.engines.protocols import ScoringEngine, TrainEngine
@@ -31,6 +31,8 @@ from rljob_worker.runtime.setup.devices import cpu_has_bfloat16, slow_precision
 from rljob_worker.runtime.validation import Validation
 from rljob_worker.stages.stage import Resources
 from rljob_worker.start_phases import phase
+from rljob_worker.vision.processing import shared_processor
+from rljob_worker.vision.sizes import PixelBudget
 
 log = logging.getLogger(__name__)
 
@@ -193,6 +195,16 @@ def why_no_tokenizer(path: str, error: Exception) -> str:
     )
 
 
+def prompt_pictures(spec: RLJobSpec, policy: str) -> PromptPictures | None:
+    """What a policy sees of the pictures of its prompts; None for a job without. Raises InvalidJob for a checkpoint
+    that takes none, or whose processor is not there or of another model."""
+    if spec.data.images_column is None:
+        return None
+    budget = PixelBudget(spec.data.image.min_pixels, spec.data.image.max_pixels)
+    processor = shared_processor(spec.source_of(policy).path, budget)
+    return PromptPictures(spec.data.images_column, processor, spec.data.image.allow_http)
+
+
 def train_dataset(plan: Plan, policy: str, tokenizer: Any, access: DataAccess) -> PromptDataset:
     """What a policy learns from: policies have the same prompts in a step, each as its own tokenizer has them."""
     data = plan.spec.data
@@ -205,6 +217,7 @@ def train_dataset(plan: Plan, policy: str, tokenizer: Any, access: DataAccess) -
             access=access,
             seed=plan.spec.seed,
             template_arguments=plan.spec.source_of(policy).chat_template,
+            pictures=prompt_pictures(plan.spec, policy),
         )
         progress.found = f"{len(dataset):,} rows, {dataset.num_filtered:,} longer than maxPromptTokens left out"
     return dataset
@@ -248,6 +261,7 @@ def _validation(plan: Plan, stage: StagePlan, rank: int, resources: Resources, a
         seed=None,
         max_rows=spec.validation.max_rows,
         template_arguments=spec.source_of(policy).chat_template,
+        pictures=prompt_pictures(plan.spec, policy),
     )
     engine, rewards = resources.rollout_engines[policy], resources.rewards.get(policy)
     return Validation(spec, policy, dataset, engine, rewards, tokenizer, stage.mesh.dp_rank(rank), stage.mesh.dp)

@@ -2,6 +2,7 @@
 
 import json
 
+import jinja2
 import pytest
 from tokenizers import AddedToken, Tokenizer, models
 
@@ -111,3 +112,23 @@ def test_a_special_token_is_no_text_of_a_response():
     result = messages(stop_findings(["word", "<|end|>"], LightTokenizer("there", backend, None, {})))
     message = "this is a special token, which is not text in a response"
     assert result == [("spec.rollout.stop[1]", "<|end|>", message, "Write stopTokenIds: [1].")]
+
+
+def test_a_chat_template_is_compiled_once_and_each_tokenizer_has_its_own(monkeypatch):
+    compiled, from_string = [], jinja2.Environment.from_string
+
+    def recording(environment, source):
+        compiled.append(source)
+        return from_string(environment, source)
+
+    monkeypatch.setattr(jinja2.Environment, "from_string", recording)
+    backend = Tokenizer(models.WordLevel({"a": 0}, "a"))
+    templates = ("{{ bos_token }}{{ messages[0] }}", "{{ messages[0] }}!")
+    tokenizers = [LightTokenizer("there", backend, template, {"bos_token": "<"}) for template in templates]
+    rendered = [
+        item.apply_chat_template([word], tokenize=False, add_generation_prompt=True)
+        for word in ("a", "b")
+        for item in tokenizers
+    ]
+    assert rendered == ["<a", "a!", "<b", "b!"]
+    assert compiled == list(templates)

@@ -148,7 +148,7 @@ FIELDS = st.tuples(CORRECTED, st.sampled_from([{}, {"sampling": {"resampling": {
 
 @pytest.mark.parametrize("loss", sorted(LOSSES))
 @pytest.mark.parametrize("aggregation", AGGREGATIONS.names())
-@settings(max_examples=6)
+@settings(max_examples=4)
 @given(lengths=LENGTHS, data=st.data(), seed=st.integers(0, 99), fields=FIELDS)
 def test_no_loss_sees_how_a_trajectory_was_cut(loss, aggregation, lengths, data, seed, fields):
     spec = spec_of(loss, aggregation, **fields[0], **fields[1])

@@ -6,7 +6,7 @@ import pytest
 
 from rljob_worker.databuffer.tests.simulation.scenario import Run, flip, run_of
 
-NUM_RUNS = 120
+NUM_RUNS = 60
 NUM_LONG_RUNS = 10_000
 NUM_PARTS = 40
 """Of the long form, so that they can be shared out."""
@@ -33,7 +33,7 @@ def test_every_wait_ends_in_a_long_search(number: int):
 
 
 def test_flipped_bits_change_nothing_or_are_named():
-    assert failures(run_of(f"flip {seed}", flip) for seed in range(NUM_RUNS // 5)) == []
+    assert failures(run_of(f"flip {seed}", flip) for seed in range(NUM_RUNS // 4)) == []
 
 
 @pytest.mark.slow

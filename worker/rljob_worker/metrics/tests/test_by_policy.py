@@ -1,6 +1,6 @@
 """Names of metrics in jobs with several policies."""
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rljob_worker.metrics.by_policy import by_policy, label_and_name, labelled
@@ -24,7 +24,10 @@ def test_metrics_of_a_job_with_one_policy_have_no_label():
         assert label_and_name(name) == (None, name)
 
 
-@given(st.dictionaries(POLICIES, st.dictionaries(NAMES, st.integers()), min_size=1), st.integers())
+@settings(max_examples=30)
+@given(
+    st.dictionaries(POLICIES, st.dictionaries(NAMES, st.integers(), max_size=3), min_size=1, max_size=3), st.integers()
+)
 def test_what_was_put_together_is_taken_apart(of_policies, seconds):
     metrics = {"time/step_seconds": seconds}
     for policy, own in of_policies.items():

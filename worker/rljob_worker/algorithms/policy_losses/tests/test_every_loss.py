@@ -53,7 +53,7 @@ def assert_same(result, expected):
 
 @every_loss
 @every_aggregation
-@settings(max_examples=8)
+@settings(max_examples=5)
 @given(lengths=LENGTHS, data=st.data(), seed=st.integers(0, 99))
 def test_trap_02_no_loss_depends_on_micro_batches(name, aggregation, lengths, data, seed):
     masked = data.draw(st.sets(st.integers(0, 9), max_size=2))
@@ -64,7 +64,7 @@ def test_trap_02_no_loss_depends_on_micro_batches(name, aggregation, lengths, da
 
 
 @every_loss
-@settings(max_examples=8)
+@settings(max_examples=5)
 @given(lengths=LENGTHS, data=st.data(), aggregation=st.sampled_from(AGGREGATIONS.names()))
 def test_the_order_of_rows_does_not_matter_to_any_loss(name, lengths, data, aggregation):
     objective, batch = objective_and_batch(name, aggregation, ragged_batch(lengths))

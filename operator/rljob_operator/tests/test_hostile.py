@@ -16,7 +16,7 @@ from rljob_operator.tests import hostile
 from rljob_operator.tests.world import KEY, TWO_PODS, World
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_nothing_that_pods_say_hurts_the_operator_or_wedges_the_job(seed: int) -> None:
     play(Random(seed), num_said=150, bodies_a_job=8)
 

@@ -100,7 +100,7 @@ def one_with_experts(experts: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize(
     "name",
-    some_slow(["dp 2, cp 2", "dp 2, tp 2", *SPREAD_EXPERTS], "dp 2, cp 2, ep 2", "dp 2, tp 2, ep 2"),
+    some_slow(["dp 2, cp 2", "dp 2, tp 2", *SPREAD_EXPERTS], "dp 2, tp 2, ep 2"),
 )
 def test_experts_train_and_are_balanced_alike(
     tmp_path: Path, experts: str, one_with_experts: dict[str, Any], name: str

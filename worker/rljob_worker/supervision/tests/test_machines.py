@@ -35,11 +35,12 @@ def test_a_machine_that_is_unplugged_ends_the_attempt_on_all_with_its_name(tmp_p
 
 
 def test_addresses_are_those_by_which_machines_reach_each_other(tmp_path, machines):
-    write_wide_job(tmp_path)
+    write_wide_job(tmp_path, replicas=2)
+    machines = machines[:2]
     script = {"*": [["say_environment", "RLJOB_LISTEN"], ["say_environment", "GLOO_SOCKET_IFNAME"]]}
     with launching(tmp_path) as hosts:
         for number, place in enumerate(machines):
-            environment = environment_of(number, 3, 29_400) | {"MASTER_ADDR": machines[0].address}
+            environment = environment_of(number, len(machines), 29_400) | {"MASTER_ADDR": machines[0].address}
             hosts.start(number, fake_launch(script), environment, prefix=inside(place.name))
         assert set(hosts.codes().values()) == {0}, hosts.everything()
     logs = tmp_path / "runs" / "tiny" / "logs" / "attempt-1"

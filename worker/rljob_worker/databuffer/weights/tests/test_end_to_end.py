@@ -57,10 +57,10 @@ def read(gang: Gang, rank: int, version: int) -> list[tuple[int, int]]:
 
 
 def test_every_rank_gets_all_chunks_of_all_sources_through_fewer_slots_than_chunks(tmp_path: Path):
-    expected = [(source, index) for source in range(4) for index in range(30)]
+    expected = [(source, index) for source in range(4) for index in range(10)]
     with in_process(weights_plan(), tmp_path) as gang, ThreadPoolExecutor(12) as pool:
         for version in (1, 2):
-            senders = [pool.submit(send, gang, rank, version, 30) for rank in range(4)]
+            senders = [pool.submit(send, gang, rank, version, 10) for rank in range(4)]
             readers = [pool.submit(read, gang, rank, version) for rank in range(8)]
             assert [reader.result() for reader in readers] == [expected] * 8
             for sender in senders:

@@ -6,6 +6,7 @@ import fcntl
 import os
 import signal
 import sys
+import tempfile
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from types import FrameType, ModuleType
 from typing import NoReturn
 
 from rljob_worker.process.lifeline import die_with
+from rljob_worker.sandbox.confinement import Confinement, confine
 from rljob_worker.sandbox.framing import Results
 
 REQUESTS, RESULTS = 3, 4
@@ -28,6 +30,7 @@ class Beginning:
     """The process's working directory and temporary folder; None: that of the guardian."""
     environment: Mapping[str, str] | None
     """All its variables; None: those of the guardian."""
+    confinement: Confinement | None
     guardian: int
     """Its process id."""
 
@@ -88,4 +91,7 @@ def _enter(beginning: Beginning) -> None:
         os.environ.update(beginning.environment)
     if beginning.folder is not None:
         os.environ.update(TMPDIR=beginning.folder, HOME=beginning.folder)
+        tempfile.tempdir = None  # what the guardian chose for itself
         os.chdir(beginning.folder)
+        if beginning.confinement is not None:
+            confine(beginning.confinement, beginning.folder)

@@ -7,11 +7,13 @@ import contextlib
 import os
 import sys
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict
 from functools import partial
 from typing import get_args
 
 from rljob_worker.sandbox.call_process import LOOP_GRACE_SECONDS, CallProcess, CallQueue, Kind, PendingCall
+from rljob_worker.sandbox.confinement import Confinement, ConfinementMode
 from rljob_worker.sandbox.framing import Message
 from rljob_worker.sandbox.guardian import READ_BYTES, Guardian, ending
 from rljob_worker.sandbox.targets import Answer, CallError, Cause, Target
@@ -25,12 +27,19 @@ EXTRA_ANSWER_BYTES = 1 << 16
 class CallPool:
     """Shared processes, those of isolated sessions, and those of suspected calls. For one event loop."""
 
-    def __init__(self, guardian: Guardian, targets: Mapping[str, Target], processes: int, settings: Message) -> None:
-        """settings: of every process, as `guarding` has them."""
+    def __init__(
+        self,
+        guardian: Guardian,
+        targets: Mapping[str, Target],
+        processes: int,
+        confinement: ConfinementMode,
+        proxy_port: int | None,
+    ) -> None:
         self._guardian = guardian
         self._targets = targets
         self._num_processes = processes
-        self._settings = settings
+        self._confinement = confinement
+        self._proxy_port = proxy_port
         self._asynchronous: dict[str, bool] = {}
         self.refused: dict[str, str] = {}
         """By target, why it cannot be called; known once a process has loaded it."""
@@ -71,7 +80,7 @@ class CallPool:
         """Start a process, which loads the targets of its kind."""
         own = {name: target for name, target in self._targets.items() if target.isolated == (kind == "Isolated")}
         hello = {name: {"run": target.run, "options": dict(target.options)} for name, target in own.items()}
-        user = self._guardian.start({"targets": hello}, self._settings, keeps_output=True)
+        user = self._guardian.start({"targets": hello}, self._settings(own.values()), keeps_output=True)
         process = CallProcess(user, kind, CallQueue(self._asynchronous), self._loop.create_future())
         self._processes[user.number] = process
         assert user.output is not None
@@ -81,6 +90,17 @@ class CallPool:
         process.starting = self._loop.call_later(START_SECONDS, partial(self._lose, process, "TimedOut", message, []))
         self._flush(process)
         return process
+
+    def _settings(self, targets: Collection[Target]) -> Message:
+        """A process of these targets as `guarding` starts one."""
+        memory_bytes = max(target.limits.memory_bytes for target in targets)
+        settings: Message = {
+            "folder": True,
+            "limits": (memory_bytes, max(target.limits.processes for target in targets)),
+        }
+        if self._confinement != "Off":
+            settings["confinement"] = asdict(Confinement(self._confinement, memory_bytes, self._proxy_port))
+        return settings
 
     def drop(self, process: CallProcess, why: str) -> None:
         """Kill a process and forget it."""

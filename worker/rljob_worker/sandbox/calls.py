@@ -18,19 +18,20 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 from rljob_worker.errors import InvalidJob
 from rljob_worker.sandbox.call_pool import CallPool
 from rljob_worker.sandbox.call_process import CallProcess, PendingCall
+from rljob_worker.sandbox.confinement import ConfinementMode, check_confinement
 from rljob_worker.sandbox.environment import bounded_environment
 from rljob_worker.sandbox.framing import Message
 from rljob_worker.sandbox.guardian import Guardian
+from rljob_worker.sandbox.proxy import Proxy, network_places
+from rljob_worker.sandbox.python_tool import check_python_tool
 from rljob_worker.sandbox.targets import Answer, CallError, CallLimits, Target
 
 __all__ = ["Answer", "CallError", "CallLimits", "Calls", "Target"]
-
-Confine = Literal["Required", "Preferred", "Off"]
 
 
 @dataclass(slots=True)
@@ -51,18 +52,23 @@ class Calls:
         targets: Mapping[str, Target],
         *,
         processes: int,
-        confinement: Confine,
+        confinement: ConfinementMode,
         network: Sequence[str],
         pythonpath: Sequence[str | os.PathLike[str]] = (),
     ) -> None:
-        """processes: that sessions share.  network: `host:port` that confined processes may connect to."""
+        """processes: that sessions share.  network: `host:port` that confined processes may connect to.
+        Raises InvalidJob: what this machine cannot confine, or a place that is none."""
         assert processes >= 1, "at least one process"
-        if confinement != "Off":
-            raise InvalidJob(f"confinement: {confinement} is not there yet; write Off")
+        check_confinement("calls into user code", confinement)
+        check_python_tool(targets, confinement)
+        places = network_places("calls into user code", network)
         self._targets = dict(targets)
+        self._confinement = confinement
         self._num_processes = processes
         names = [name for target in self._targets.values() for name in target.environment]
-        self._guardian = Guardian("rljob_worker.sandbox.serving", bounded_environment(pythonpath, names))
+        self._proxy = Proxy(places) if places and confinement != "Off" else None
+        environment = bounded_environment(pythonpath, names) | (self._proxy.environment if self._proxy else {})
+        self._guardian = Guardian("rljob_worker.sandbox.serving", environment)
         self._sessions: dict[str, _Session] = {}
         self._num_calls = 0
         self._started: CallPool | None = None
@@ -117,12 +123,15 @@ class Calls:
         if self._started is not None:
             self._started.close()
         self._guardian.close()
+        if self._proxy is not None:
+            self._proxy.close()
 
     @property
     def _pool(self) -> CallPool:
         """Made in the loop of the first caller."""
         if self._started is None:
-            self._started = CallPool(self._guardian, self._targets, self._num_processes, {"folder": True})
+            port = None if self._proxy is None else self._proxy.port
+            self._started = CallPool(self._guardian, self._targets, self._num_processes, self._confinement, port)
         return self._started
 
     def _pending(self, message: Message, *, needs_object: bool) -> PendingCall:

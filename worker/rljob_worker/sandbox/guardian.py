@@ -37,7 +37,7 @@ class UserProcess:
         self._guardian = guardian
         self._unsent = Outbox()
         self._unread = Lines()
-        self._has_closed = False
+        self._has_closed = self._is_killed = False
 
     @property
     def has_unsent(self) -> bool:
@@ -87,7 +87,8 @@ class UserProcess:
 
     def kill(self) -> None:
         """Have it and everything it started killed; the guardian reports that later."""
-        if self.returncode is None:
+        if self.returncode is None and not self._is_killed:
+            self._is_killed = True
             self._guardian.send({"kill": self.number})
 
     def close(self) -> None:

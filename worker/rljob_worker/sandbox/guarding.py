@@ -2,7 +2,8 @@
 
 SOCKET is the worker's end of messages, one datagram of JSON each; when it is closed every process is killed.
 
-    <- {"start": 3, "folder": null, "environment": null, ...}  with its pipes: requests, results, and perhaps output
+    <- {"start": 3, "folder": true, "environment": null, "confinement": {"mode": "Required", ...}, "limits": [1e9, 64]}
+                                                               with its pipes: requests, results, and perhaps output
     <- {"kill": 3}
     -> {"ended": 3, "code": -9, "cause": null}                 in words, where the guardian killed it by itself
 
@@ -23,16 +24,22 @@ import signal
 import socket
 import sys
 import tempfile
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from types import ModuleType
 
 from rljob_worker.process.signal_pipe import SignalPipe
 from rljob_worker.sandbox.beginning import Beginning, begin
+from rljob_worker.sandbox.confinement import Confinement
 from rljob_worker.sandbox.framing import Message
+from rljob_worker.sandbox.targets import Cause
+from rljob_worker.sandbox.usage import GroupUsage, usage_of
 
 MESSAGE_BYTES = 1 << 16
 MOST_DESCRIPTORS = 3
+LOOK_SECONDS = 0.05
+"""How often memory and processes are counted, at most."""
 PR_SET_CHILD_SUBREAPER = 36
 
 
@@ -41,7 +48,10 @@ class _Fork:
     number: int
     pid: int
     folder: str | None
-    cause: str | None = None
+    memory_bytes: int | None
+    """What its group may use; None: any number of processes, too."""
+    most_tasks: int
+    cause: tuple[Cause, str] | None = None
 
 
 class GuardianServer:
@@ -52,6 +62,7 @@ class GuardianServer:
         self._module = module
         self._forks: dict[int, _Fork] = {}
         """By number."""
+        self._next_look = 0.0
 
     def serve(self) -> None:
         """Until the worker closes the socket or dies."""
@@ -59,9 +70,10 @@ class GuardianServer:
             selector.register(self._worker, selectors.EVENT_READ)
             selector.register(signals.fd, selectors.EVENT_READ)
             while True:
-                ready = {key.fileobj for key, _ in selector.select()}
+                ready = {key.fileobj for key, _ in selector.select(self._seconds_to_look())}
                 signals.read()
                 self._collect()
+                self._look()
                 if self._worker in ready and not self._receive():
                     break
         self._end()
@@ -85,14 +97,33 @@ class GuardianServer:
         folder = None
         if message.get("folder"):
             folder = os.path.realpath(tempfile.mkdtemp(prefix="rljob-"))
-        beginning = Beginning(folder, message.get("environment"), os.getpid())
+        confinement = Confinement(**message["confinement"]) if message.get("confinement") else None
+        beginning = Beginning(folder, message.get("environment"), confinement, os.getpid())
         pid = os.fork()
         if pid == 0:
             begin(beginning, list(descriptors), self._module)
         for descriptor in descriptors:
             os.close(descriptor)
         os.setpgid(pid, pid)  # here too: the next message may be to kill it
-        self._forks[message["start"]] = _Fork(message["start"], pid, folder)
+        memory_bytes, most_tasks = message.get("limits") or (None, 0)
+        self._forks[message["start"]] = _Fork(message["start"], pid, folder, memory_bytes, most_tasks)
+
+    def _seconds_to_look(self) -> float | None:
+        if all(fork.memory_bytes is None for fork in self._forks.values()):
+            return None
+        return max(0.0, self._next_look - time.monotonic())
+
+    def _look(self) -> None:
+        """Kill groups that use more than they may. Takes at most a tenth of the time."""
+        now = time.monotonic()
+        limited = {fork.pid: fork for fork in self._forks.values() if fork.memory_bytes is not None}
+        if not limited or now < self._next_look:
+            return
+        for pid, usage in usage_of(limited).items():
+            if (cause := _excess(limited[pid], usage)) is not None and limited[pid].cause is None:
+                limited[pid].cause = cause
+                _kill_group(pid)
+        self._next_look = time.monotonic() + max(LOOK_SECONDS, 9 * (time.monotonic() - now))
 
     def _collect(self) -> None:
         """Report forks that have ended, after what they started is killed."""
@@ -119,6 +150,15 @@ class GuardianServer:
             os.waitpid(fork.pid, 0)
             if fork.folder is not None:
                 shutil.rmtree(fork.folder, ignore_errors=True)
+
+
+def _excess(fork: _Fork, usage: GroupUsage) -> tuple[Cause, str] | None:
+    assert fork.memory_bytes is not None
+    if usage.num_tasks > fork.most_tasks:
+        return "Died", f"had {usage.num_tasks} processes and threads, more than the {fork.most_tasks} that it may have"
+    if usage.resident_bytes > fork.memory_bytes and usage.proportional_bytes() > fork.memory_bytes:
+        return "OutOfMemory", f"used more than {fork.memory_bytes} bytes of memory with all that it started"
+    return None
 
 
 def _kill_group(pid: int) -> None:

@@ -17,7 +17,6 @@ UNBUILT = {
     "models[].vision.train": "true",
     "data.imagesColumn": "any",
     "data.videosColumn": "any",
-    "rollout.maxMismatch": "any",
 }
 """Values that the types take and this version refuses, by their place in the spec: for the reference."""
 
@@ -50,5 +49,3 @@ def _settings(subject: Subject) -> Iterator[tuple[str, Any, bool, str]]:
         yield f"models[{i}].vision.train", model.vision.train, not model.vision.train, "Write false, or leave it out."
     yield "data.imagesColumn", spec.data.images_column, spec.data.images_column is None, "Leave it out."
     yield "data.videosColumn", spec.data.videos_column, spec.data.videos_column is None, "Leave it out."
-    limit = spec.rollout.max_mismatch
-    yield "rollout.maxMismatch", limit and limit.model_dump(by_alias=True), limit is None, "Leave it out."

@@ -58,6 +58,7 @@ _CORRECTED = (
     engine.check_engine,
     pictures.check_pictures,
     sampling.check_dynamic,
+    sampling.check_max_mismatch,
     sampling.check_partial,
     conversations.check_conversation,
     sampling.check_resampling,

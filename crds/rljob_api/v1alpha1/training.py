@@ -319,8 +319,10 @@ class RolloutSpec(ApiModel):
     """Play a conversation of several turns for each trajectory. Unset: a trajectory is one response to its prompt."""
 
     max_mismatch: MaxMismatchSpec | None = None
-    """End the job when training computes other log-probs than the rollout engine did. Not for BFloat16 or maxStaleness
-    above 0, where differences are normal. Unset: differences are reported only."""
+    """End the job when training computes other log-probs than the rollout engine did. Not with maxStaleness above 0 or
+    partial, where tokens are of older weights; in BFloat16 differences of 0.1 are normal. Unset: differences are
+    reported only; but with data.imagesColumn, in Float32 and without either of the two, `{probsDiffMax: 0.05,
+    steps: 2}`, because a policy that is trained without its pictures learns to guess."""
 
     parallelism: RolloutParallelism = RolloutParallelism()
     """How one copy of the generating model is spread over workers."""

@@ -18,6 +18,9 @@ Function = Callable[..., Any]
 Parameters = Mapping[str, inspect.Parameter]
 Row = Mapping[str, Any]
 
+PICTURES = "pictures"
+"""What a row has besides of a model that sees: the encoded pictures of its prompt, a list of bytes."""
+
 _TRL = "completions"
 _VERL = frozenset({"solution_str", "ground_truth"})
 _TEXTS = {"prompt": "", "response": "", "row_id": 0, "num_response_tokens": 0}

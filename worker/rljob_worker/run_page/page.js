@@ -142,11 +142,18 @@ function drawSamples() {
       const value = row[name];
       const text = value === undefined || value === null ? "" : typeof value === "object" ? JSON.stringify(value) : String(value);
       const cell = element("td", undefined, line);
-      if (typeof value === "string") element("pre", text, cell); else cell.textContent = text;
+      if (name === "pictures") drawPictures(value, cell);
+      else if (typeof value === "string") element("pre", text, cell); else cell.textContent = text;
     }
   }
   $("#found").textContent = `${rows.length} samples`;
   $("#more").hidden = rows.length <= table.shown;
+}
+
+function drawPictures(urls, cell) {
+  for (const url of Array.isArray(urls) ? urls : []) {
+    if (String(url).startsWith("data:image/jpeg;base64,")) element("img", undefined, cell).src = url;
+  }
 }
 
 function drawJob() {

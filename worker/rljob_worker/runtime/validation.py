@@ -20,7 +20,7 @@ from rljob_worker.metrics.scalars import Scalars, mean, mean_of, means_by_source
 from rljob_worker.rewards.combine import Rewards
 from rljob_worker.rewards.results import RewardResult
 from rljob_worker.rewards.running.runner import RewardRunner
-from rljob_worker.stages.reward import begins_rewards, reward_rows, shown_row
+from rljob_worker.stages.reward import begins_rewards, reward_rows, shown_row, with_thumbnails
 from rljob_worker.stages.rollout import asked_batch, rollout_batch, rows_of_groups
 
 PIECE_ROWS = 1024
@@ -128,6 +128,7 @@ class Validation:
             {"validation": True, **shown_row(row, self._spec), "reward": float(reward)}
             for row, reward in zip(rows, correct[looked_at], strict=True)
         ]
+        with_thumbnails(shown, rows)
         metrics = accuracy(correct, batch)
         if self._num_samples > 1:
             answers = self._answers(result, batch)

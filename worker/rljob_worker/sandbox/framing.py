@@ -1,8 +1,8 @@
 """Messages on the pipes of processes that run user code. Every byte is touched a fixed number of times, however large
 a message is.
 
-To the process: the length in eight bytes, then JSON. Back: a line of JSON each, which the reader can still follow
-with one of its own when the process ends inside a line.
+To the process: the length in eight bytes, then JSON, then the bytes of its `blobs`, whose lengths the JSON has. Back: a
+line of JSON each, which the reader can still follow with one of its own when the process ends inside a line.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from threading import Lock
 from typing import Any
 
@@ -28,9 +28,13 @@ class Outbox:
     def __bool__(self) -> bool:
         return bool(self._waiting)
 
-    def add(self, message: Message) -> None:
-        """Queue one message; numpy scalars go as Python numbers."""
+    def add(self, message: Message, blobs: Sequence[bytes | memoryview] = ()) -> None:
+        """Queue one message; numpy scalars go as Python numbers. blobs: bytes that go behind it as they are, and are
+        `message["blobs"]` to who receives it."""
+        if blobs:
+            message = {**message, "blobs": [len(blob) for blob in blobs]}
         self.add_body(json.dumps(message, default=_plain).encode())
+        self._waiting += (memoryview(blob) for blob in blobs if len(blob))
 
     def add_body(self, body: bytes) -> None:
         """Queue one message that is JSON already."""
@@ -90,7 +94,13 @@ def receive_message(descriptor: int) -> Message | None:
     """The next message of a blocking pipe; None at its end, also inside a message."""
     length = _exactly(descriptor, _LENGTH_BYTES)
     body = None if length is None else _exactly(descriptor, int.from_bytes(length, "big"))
-    return None if body is None else json.loads(body)
+    if body is None:
+        return None
+    message: Message = json.loads(body)
+    blobs = [_exactly(descriptor, num_bytes) for num_bytes in message.get("blobs", ())]
+    if None in blobs:
+        return None
+    return {**message, "blobs": blobs} if blobs else message
 
 
 def _exactly(descriptor: int, num_bytes: int) -> bytearray | None:

@@ -13,18 +13,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rljob_api.catalogue.columns import STEP_REWARDS, model_rewards
+from rljob_api.catalogue.columns import IMAGES, STEP_REWARDS, model_rewards
 from rljob_api.planning.plan import StagePlan
 from rljob_api.v1alpha1 import RLJobSpec
 from rljob_worker.batch import Batch, Column
 from rljob_worker.engines.rollout.requests import EndedRequests
 from rljob_worker.metrics.scalars import Scalars, maximum, mean, mean_of, means_by_source
 from rljob_worker.rewards.combine import Rewards, combine, joined_rewards
+from rljob_worker.rewards.forms import PICTURES
 from rljob_worker.rewards.results import RewardResult
 from rljob_worker.rewards.running.runner import RewardRunner
 from rljob_worker.stages.partial_rows import PartialRound
 from rljob_worker.stages.stage import Resources, StageContext, StageResult
 from rljob_worker.trajectories import Int64, Trajectories
+from rljob_worker.vision.pictures import PictureList
+from rljob_worker.vision.thumbnails import thumbnail_url
 
 NUM_SAMPLED_GROUPS = 2
 """Groups of each step whose rows go to samples.jsonl."""
@@ -87,11 +90,11 @@ class Reward:
         not_texts = (*self._columns.values(), TOKEN_VERSIONS)
         texts = batch.select(name for name in batch.columns if name not in not_texts)
         result = self._with_models(self._of_functions(texts, decode), batch)
+        rows = reward_rows(texts.take(shown), decode)
         samples = [
-            self._sample(row, result, i) | carried_at(batch, i)
-            for row, i in zip(reward_rows(texts.take(shown), decode), shown.tolist(), strict=True)
+            self._sample(row, result, i) | carried_at(batch, i) for row, i in zip(rows, shown.tolist(), strict=True)
         ]
-        return result, samples
+        return result, with_thumbnails(samples, rows)
 
     def score_for_copy(self, batch: Batch, context: StageContext, shown: Int64) -> Scored:
         """Score on the leader of a copy, and broadcast its results to the other ranks."""
@@ -145,12 +148,13 @@ def begins_rewards(
 ) -> Callable[[EndedRequests], None]:
     """What begins rewards of rows that have ended; asked: all rows, with what their prompts give to rewards."""
     texts: dict[int, str] = {}
+    pictures = pictures_of_groups(asked)
 
     def begin(ended: EndedRequests) -> None:
         order = np.argsort(ended.row_ids)
         rows = asked.take(np.searchsorted(asked.row_ids, ended.row_ids[order]))
         rows = rows.with_columns({"response_ids": ended.response_ids.take(order)})
-        runner.begin(reward_rows(rows, decode, texts))
+        runner.begin(reward_rows(rows, decode, texts, pictures))
 
     return begin
 
@@ -168,6 +172,7 @@ def begins_group_rewards(
     if work.ended is not None:
         responses = dict(zip(work.ended.row_ids.tolist(), work.ended["response_ids"].to_list(), strict=True))
     asked = work.rows if work.ended is None else Batch.concat([work.rows, work.ended.select(work.rows.columns)])
+    pictures = pictures_of_groups(asked)
 
     def begin(ended: EndedRequests) -> None:
         places = np.array([index[row] for row in ended.row_ids.tolist()], np.int64)
@@ -181,18 +186,22 @@ def begins_group_rewards(
         rows = asked.take(np.flatnonzero(np.isin(asked.group_ids, complete)))
         if len(rows):
             column = Column.ragged([responses.pop(row) for row in rows.row_ids.tolist()])
-            runner.begin(reward_rows(rows.with_columns({"response_ids": column}), decode, texts))
+            runner.begin(reward_rows(rows.with_columns({"response_ids": column}), decode, texts, pictures))
 
     return begin
 
 
 def reward_rows(
-    batch: Batch, decode: Callable[[np.ndarray], str], texts: dict[int, str] | None = None
+    batch: Batch,
+    decode: Callable[[np.ndarray], str],
+    texts: dict[int, str] | None = None,
+    pictures: Mapping[int, list[bytes]] | None = None,
 ) -> list[dict[str, Any]]:
-    """What a reward function is given: texts, counts and the dataset's columns of each row. texts: prompts of groups
-    that were decoded before."""
+    """What a reward function is given: texts, counts, pictures and the dataset's columns of each row. texts: prompts of
+    groups that were decoded before.   pictures: of groups, which their rows share; unset: those of the batch."""
     prompts, responses = batch.values_of("prompt_ids"), batch["response_ids"]
-    carried = {name: batch.values_of(name) for name in batch.columns if name not in ("prompt_ids", "response_ids")}
+    carried = {name: batch.values_of(name) for name in batch.columns if name not in _OTHER_FORM}
+    pictures = pictures_of_groups(batch) if pictures is None else pictures
     texts = {} if texts is None else texts  # a group shares its prompt
     rows = []
     for i in range(len(batch)):
@@ -203,8 +212,25 @@ def reward_rows(
         row = {name: plain(values[i]) for name, values in carried.items()}
         row |= {"prompt": texts[group], "response": decode(response)}
         row |= {"num_response_tokens": len(response), "row_id": int(batch.row_ids[i])}
+        row |= {PICTURES: pictures[group]} if pictures else {}
         rows.append(row)
     return rows
+
+
+_OTHER_FORM = ("prompt_ids", "response_ids", IMAGES)
+"""Columns that a reward function is given as texts, and as a list of pictures."""
+
+
+def pictures_of_groups(batch: Batch) -> dict[int, list[bytes]]:
+    """The encoded pictures of each group's prompt; nothing where prompts have none."""
+    if IMAGES not in batch:
+        return {}
+    heads = np.unique(batch.index.heads())
+    blobs = batch.column_of(IMAGES, heads).to_list()
+    groups = batch.group_ids[heads].tolist()
+    return {
+        group: [bytes(item) for item in PictureList.unpack(blob)] for group, blob in zip(groups, blobs, strict=True)
+    }
 
 
 def shown_row(row: Mapping[str, Any], spec: RLJobSpec) -> dict[str, Any]:
@@ -213,6 +239,17 @@ def shown_row(row: Mapping[str, Any], spec: RLJobSpec) -> dict[str, Any]:
     shown = {name: row[name] for name in ("row_id", "source", "prompt", "response")}
     column = next((reward.column for reward in spec.rewards if reward.column is not None), None)
     return shown if column is None else {**shown, "reference": row[column]}
+
+
+def with_thumbnails(samples: list[dict[str, Any]], rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Samples of rows with small pictures as data URLs, `pictures`: of a group at the first of its rows alone."""
+    seen = set[int]()
+    for sample, row in zip(samples, rows, strict=True):
+        pictures = row.get(PICTURES)
+        if pictures and id(pictures) not in seen:
+            seen.add(id(pictures))
+            sample[PICTURES] = [thumbnail_url(encoded) for encoded in pictures]
+    return samples
 
 
 def carried_at(batch: Batch, row: int) -> dict[str, Any]:

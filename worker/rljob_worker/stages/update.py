@@ -35,6 +35,7 @@ from rljob_worker.errors import BadData
 from rljob_worker.metrics.scalars import Scalars, mean, merge_all
 from rljob_worker.minibatches import mini_batch_of
 from rljob_worker.stages.advantage import kl_controller, updated
+from rljob_worker.stages.exchanged_pictures import SeesPictures
 from rljob_worker.stages.row_filter import Filter
 from rljob_worker.stages.stage import Resources, StageContext, StageResult
 
@@ -52,12 +53,14 @@ class UpdatePolicy:
         self._filter = Filter.before(stage, resources.plan)
         self._controller = kl_controller(resources)
         self._skipped = SkippedSteps(stage.models[0], self._spec.training.max_skipped_steps)
+        self._sees_pictures = SeesPictures(self._spec, stage.models[0])
 
     def run(self, batch: Batch | None, context: StageContext) -> StageResult:
         assert batch is not None
         if is_warm_up(self._spec, context.step):
             return StageResult(batch.select([]), context.counted({"update/warmup_total": mean(1.0)}))
         require_loss_columns(batch, self._algorithm.loss)
+        self._sees_pictures.check(batch, self._engine, context.reduce)
         batch = with_token_versions(batch, self._spec)
         kept = batch if self._filter is None else self._filter.rows(batch)
         several = self._rows_per_trajectory

@@ -17,7 +17,7 @@ from functools import cache, partial
 import numpy as np
 from numpy.typing import NDArray
 
-from rljob_worker.errors import InvalidJob
+from rljob_worker.errors import WrongField
 from rljob_worker.vision.checkpoint_files import PatchRule, VisionFiles, read_vision_files
 from rljob_worker.vision.pictures import Pixels, decode, picture_digest
 from rljob_worker.vision.pixel_cache import PixelCache
@@ -43,7 +43,7 @@ class Patches:
 class PictureProcessor:
     """Resizes pictures and cuts them into patches. Safe to call from several threads.
 
-    budget: pixels of a resized picture. Raises InvalidJob for one below what a single token stands for.
+    budget: pixels of a resized picture. Raises WrongField for one below what a single token stands for.
     """
 
     def __init__(self, files: VisionFiles, budget: PixelBudget, cache: PixelCache | None = None) -> None:
@@ -51,9 +51,10 @@ class PictureProcessor:
         self._cache = PixelCache() if cache is None else cache
         smallest = files.patches.factor**2
         if budget.max_pixels < smallest:
-            raise InvalidJob(
+            raise WrongField(
                 f"data.image.maxPixels: {budget.max_pixels} is less than one token of the model stands for, {smallest} "
-                f"pixels; write {smallest} or more"
+                f"pixels; write {smallest} or more",
+                "data.image.maxPixels",
             )
         self._values = _values_of_bytes(files.patches)
 

@@ -57,6 +57,20 @@ def check_validation_sampling(subject: Subject) -> Iterator[Problem]:
             )
 
 
+def check_max_mismatch(subject: Subject) -> Iterator[Problem]:
+    """A bound for what differs by rounding alone, where weights differ, too."""
+    rollout = subject.spec.rollout
+    if rollout.max_mismatch is None:
+        return
+    fix = "Leave rollout.maxMismatch out."
+    if rollout.max_staleness > 0:
+        message = "with rollout.maxStaleness above 0 rows are drawn with older weights, so that log-probs differ"
+        yield problem("spec.rollout.maxMismatch", rollout.max_mismatch.model_dump(by_alias=True), message, fix)
+    if rollout.partial is not None:
+        message = "with rollout.partial tokens may be of older weights, so that log-probs differ"
+        yield problem("spec.rollout.maxMismatch", rollout.max_mismatch.model_dump(by_alias=True), message, fix)
+
+
 def check_partial(subject: Subject) -> Iterator[Problem]:
     """Rounds that end before the longest response does."""
     rollout = subject.spec.rollout

@@ -19,6 +19,10 @@ def test_budgets_alone_ask_for_nothing() -> None:
     assert refusals("data.image={minPixels: 784, maxPixels: 784}", "data.video={maxFrames: 4}") == {}
 
 
+def test_a_bound_of_the_mismatch_goes_with_new_weights() -> None:
+    assert refusals("rollout.maxMismatch={probsDiffMax: 0.1, steps: 3}") == {}
+
+
 @pytest.mark.parametrize("kind", ["image", "video"])
 def test_a_least_size_above_the_largest_is_refused(kind: str) -> None:
     result = refusals(f"data.{kind}={{minPixels: 1025, maxPixels: 1024}}")
@@ -36,6 +40,16 @@ def test_a_least_size_above_the_largest_is_refused(kind: str) -> None:
         ("models.0.vision={train: true}", "spec.models[0].vision.train", "would learn nothing"),
         ("rollout.maxMismatch={probsDiffMax: 0}", "spec.rollout.maxMismatch.probsDiffMax", "0"),
         ("rollout.maxMismatch={probsDiffMax: 1.1}", "spec.rollout.maxMismatch.probsDiffMax", "1"),
+        (
+            "rollout={maxResponseTokens: 32, maxMismatch: {probsDiffMax: 0.1}, maxStaleness: 1}",
+            "spec.rollout.maxMismatch",
+            "older weights",
+        ),
+        (
+            "rollout={maxMismatch: {probsDiffMax: 0.1}, partial: {tokensPerRound: 8, maxCarries: 1}}",
+            "spec.rollout.maxMismatch",
+            "with rollout.partial tokens may be of older weights",
+        ),
     ],
 )
 def test_settings_that_mean_nothing_are_refused(override: str, path: str, words: str) -> None:

@@ -8,7 +8,7 @@ from rljob_api.catalogue.columns import data_columns
 from rljob_api.catalogue.stages import USER_STAGE
 from rljob_api.v1alpha1 import RLJobSpec
 from rljob_worker.rehearsal.functions.reference import REWARD_ARGUMENTS, SHIPPED, FunctionReference
-from rljob_worker.rewards.forms import row_columns
+from rljob_worker.rewards.forms import PICTURES, row_columns
 
 STAGE_ARGUMENTS = ("batch", "context")
 NEEDS_COLUMN = ("exact_match", "final_number", "math_answer")
@@ -35,7 +35,8 @@ def _rewards(spec: RLJobSpec) -> Iterator[FunctionReference]:
         if reward.model is not None:
             continue
         owner = f'reward "{reward.name}"'
-        columns = tuple(row_columns(reward.column, data_columns(spec)))
+        seen = () if spec.data.images_column is None else (PICTURES,)
+        columns = tuple(row_columns(reward.column, (*data_columns(spec), *seen)))
         options = dict(reward.options)
         path = f"spec.rewards[{i}].run"
         yield FunctionReference(path, owner, reward.run, REWARD_ARGUMENTS, options, reward.asks_service, columns)

@@ -14,7 +14,15 @@ from rljob_worker.storage.paths import storage_path
 from rljob_worker.storage.store_errors import is_for_good
 from rljob_worker.weight_index import INDEX
 
-READ = ("config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja", INDEX)
+READ = (
+    "config.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "chat_template.jinja",
+    "preprocessor_config.json",
+    "processor_config.json",
+    INDEX,
+)
 """Files that are looked into; of all others that they are there."""
 
 

@@ -13,15 +13,29 @@ from rljob_api.v1alpha1 import DatasetSpec, RLJobSpec
 from rljob_api.vocabulary.data_url import scheme_of
 from rljob_api.vocabulary.exit_codes import ExitCode
 from rljob_api.vocabulary.problem import Problem
+from rljob_worker.data.picture_files import PictureFiles
 from rljob_worker.data.prompts import PromptEncoder
 from rljob_worker.data.source import NoColumn
+from rljob_worker.data.store_retry import StoreRetryPolicy
 from rljob_worker.data.survey import column_text
-from rljob_worker.errors import RLJobError, WrongField
+from rljob_worker.errors import BadData, RLJobError, WrongField
 from rljob_worker.job_paths import JobPath
 from rljob_worker.rehearsal.finding import Finding, finding_of
-from rljob_worker.rehearsal.inputs.first_rows import LOOK_ROWS, FirstRows, first_rows, first_stored_rows
+from rljob_worker.rehearsal.inputs.first_rows import (
+    LOOK_RETRY_SECONDS,
+    LOOK_ROWS,
+    FirstRows,
+    first_rows,
+    first_stored_rows,
+)
 from rljob_worker.rehearsal.inputs.remote_paths import is_at_hand, is_unreachable, whereabouts
 from rljob_worker.rehearsal.inputs.tokenizer import LightTokenizer, light_tokenizer
+from rljob_worker.vision.pictures import BadPicture, decode
+from rljob_worker.vision.processing import PictureProcessor
+from rljob_worker.vision.sizes import PixelBudget
+
+DECODED_ROWS = 32
+"""Rows whose pictures are decoded; of the others that are looked at the headers are read."""
 
 
 @dataclass
@@ -98,10 +112,18 @@ def _encoder(spec: RLJobSpec, policy: str, models: Mapping[str, Path], check: In
             apply_chat_template=spec.data.apply_chat_template,
             system_prompt=spec.data.system_prompt,
             template_arguments=model.chat_template,
+            pictures=_processor(spec, place),
         )
         yield Encoder(at, prompts)
     except RLJobError as error:
         check.found.append(finding_of(_to_blame(spec, f"{at}.path", at, error), error))
+
+
+def _processor(spec: RLJobSpec, place: Path) -> PictureProcessor | None:
+    """What a model here sees of pictures; None for a job without. Raises InvalidJob."""
+    if spec.data.images_column is None:
+        return None
+    return PictureProcessor.load(str(place), PixelBudget(spec.data.image.min_pixels, spec.data.image.max_pixels))
 
 
 def _to_blame(spec: RLJobSpec, path: str, model_at: str, error: RLJobError) -> str:
@@ -122,15 +144,17 @@ def _rows(
         return None
     here = JobPath(path, source.path, is_data=True)
     place = str(here.beside(folder)) if here.exists(folder) else source.path
+    seen = [] if spec.data.images_column is None else [spec.data.images_column]
     columns = [spec.data.prompt_column, *data_columns(spec)]
     read = first_stored_rows if is_stored else first_rows
     model_at, lengths = "", list[list[int]]()
     try:
-        rows = read(place, list(dict.fromkeys(columns)), spec.data.batch_size)
+        rows = read(place, list(dict.fromkeys([*columns, *seen])), spec.data.batch_size)
         _check_texts(rows, columns[1:])
+        pictures = _pictures(spec, place, rows)
         for encoder in encoders:
             model_at = encoder.at
-            lengths.append(_lengths(rows, rows.values[columns[0]], encoder.prompts))
+            lengths.append(_lengths(rows, rows.values[columns[0]], encoder.prompts, pictures))
     except RLJobError as error:
         check.note(_to_blame(spec, path, model_at, error), error)
         return None
@@ -146,9 +170,27 @@ def _check_texts(rows: FirstRows, columns: Sequence[str]) -> None:
             column_text(value, name, rows.where(i))
 
 
-def _lengths(rows: FirstRows, prompts: Sequence[Any], encoder: PromptEncoder) -> list[int]:
+def _pictures(spec: RLJobSpec, place: str, rows: FirstRows) -> list[list[bytes]] | None:
+    """The pictures of the first rows, the first of which are decoded; None for a job without. Raises BadData."""
+    column = spec.data.images_column
+    if column is None:
+        return None
+    files = PictureFiles(place, column, spec.data.image.allow_http, StoreRetryPolicy(LOOK_RETRY_SECONDS))
+    pictures = files.read(rows.values[column], rows.where)
+    for i, row in enumerate(pictures[:DECODED_ROWS]):
+        for encoded in row:
+            try:
+                decode(encoded)
+            except BadPicture as error:
+                raise BadData(f"{rows.where(i)}: {error}") from error
+    return pictures
+
+
+def _lengths(
+    rows: FirstRows, prompts: Sequence[Any], encoder: PromptEncoder, pictures: list[list[bytes]] | None
+) -> list[int]:
     """Tokens of the first prompts. Raises for what a run would refuse of these rows."""
-    ids, _ = encoder.encode(prompts, rows.where)
+    ids, _ = encoder.encode(prompts, rows.where, pictures)
     return [len(tokens) for tokens in ids]
 
 

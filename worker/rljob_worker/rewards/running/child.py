@@ -42,9 +42,9 @@ class RewardProcess(Child):
     def has_unsent(self) -> bool:
         return bool(self._unsent)
 
-    def send(self, message: Message) -> None:
-        """Queue one message and write what the pipe takes now."""
-        self._unsent.add(message)
+    def send(self, message: Message, blobs: Sequence[bytes] = ()) -> None:
+        """Queue one message, with bytes behind it, and write what the pipe takes now."""
+        self._unsent.add(message, blobs)
         self.flush()
 
     def flush(self) -> None:

@@ -16,6 +16,7 @@ from typing import Any, Literal, Protocol
 
 from rljob_worker.errors import InvalidJob
 from rljob_worker.rewards.access import Asks, access_of
+from rljob_worker.rewards.forms import PICTURES
 from rljob_worker.rewards.running.child import RewardProcess, child_environment
 from rljob_worker.rewards.running.chunks import RewardCall, RewardChunk
 from rljob_worker.rewards.running.round import Round
@@ -133,8 +134,9 @@ class RewardPool:
 
     def _send(self, slot: _Slot, work: Round, chunk: RewardChunk, rows: Sequence[int]) -> None:
         limit = self._specs[chunk.reward].timeout_seconds
-        sent = [[row, dict(work.rows[row])] for row in rows]
-        slot.process.send({"reward": chunk.reward, "limit": limit, "rows": sent})
+        sent, pictures = without_pictures([work.rows[row] for row in rows])
+        message = {"reward": chunk.reward, "limit": limit, "rows": list(zip(rows, sent, strict=True))}
+        slot.process.send(message, pictures)
 
     def _wait(self, work: Round | None) -> None:
         """Until a process has something to say, takes more, or a row's time is up."""
@@ -217,6 +219,20 @@ class RewardPool:
         for descriptor in (slot.process.results, slot.process.end):
             self._selector.unregister(descriptor)
         slot.process.kill()
+
+
+def without_pictures(rows: Sequence[Mapping[str, Any]]) -> tuple[list[dict[str, Any]], list[bytes]]:
+    """Rows with numbers in place of their pictures, and the pictures that they number: those of a group once."""
+    pictures: list[bytes] = []
+    numbers: dict[int, list[int]] = {}
+    result = []
+    for row in rows:
+        of_row = row.get(PICTURES)
+        if of_row is not None and id(of_row) not in numbers:
+            numbers[id(of_row)] = list(range(len(pictures), len(pictures) + len(of_row)))
+            pictures += of_row
+        result.append(dict(row) if of_row is None else {**row, PICTURES: numbers[id(of_row)]})
+    return result, pictures
 
 
 def _description(spec: RewardSettings, columns: Sequence[str]) -> Message:

@@ -6,6 +6,7 @@ lifeline, with which the kernel ends this process's group; standard output and e
     <- {"rewards": [{"name", "run", "column", "columns", "options", "access"}, ...]}  once; access null: no service
     -> {"ready": [false, true, ...]}  whether each is async  |  {"refused": "why"}
     <- {"reward": 0, "limit": 5.0, "rows": [[7, {"prompt": ...}], ...]}  one chunk
+       with "blobs" behind it: encoded pictures, which rows number in "pictures"
     -> {"row": 7, "reward": 1.0, "metrics": {}, "answer": "42"}          as each row is done; `evaluate` has all forms
     -> {"row": 7, "started": true}                                       async only, before its outcome
     -> {"row": 7, ..., "use": {"requests": 1, ...}}                      of a service: what it took since the last
@@ -20,7 +21,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from types import FrameType
 from typing import Any
@@ -28,6 +29,7 @@ from typing import Any
 from rljob_worker.errors import InvalidJob
 from rljob_worker.process.lifeline import kill_group_at_end_of
 from rljob_worker.rewards.evaluate import Row, evaluate, evaluate_async
+from rljob_worker.rewards.forms import PICTURES
 from rljob_worker.rewards.loading import Description, Loaded, is_async, load
 from rljob_worker.rewards.service import Service
 from rljob_worker.sandbox.framing import Results, receive_message
@@ -65,9 +67,12 @@ class RewardServer:
         return receive_message(self._requests)
 
     def _rows(self, chunk: ChunkMessage) -> list[tuple[int, Row]]:
-        return [(at, self._row(chunk["reward"], row)) for at, row in chunk["rows"]]
+        blobs = [bytes(blob) for blob in chunk.get("blobs", ())]
+        return [(at, self._row(chunk["reward"], row, blobs)) for at, row in chunk["rows"]]
 
-    def _row(self, index: int, row: dict[str, Any]) -> Row:
+    def _row(self, index: int, row: dict[str, Any], blobs: Sequence[bytes]) -> Row:
+        if PICTURES in row:
+            row = {**row, PICTURES: [blobs[number] for number in row[PICTURES]]}
         column = self._rewards[index]["column"]
         return Row(row, reference=row[column]) if column is not None and column in row else Row(row)
 

@@ -13,6 +13,7 @@ from rljob_worker.checkpoint.writer import Committer
 from rljob_worker.metrics.report import StepReport
 from rljob_worker.runtime.control import StepEnd, Verdict, end_of, next_verdict, reward_name
 from rljob_worker.runtime.figures import merged
+from rljob_worker.runtime.lead.mismatch_watch import MismatchWatch
 from rljob_worker.runtime.lead.recorder import Recorder, score_of
 
 log = logging.getLogger(__name__)
@@ -46,6 +47,9 @@ class StepJudge:
     committing: Background = field(default_factory=lambda: Background("commit"))
     """The checkpoint of a step that was judged, while workers write their parts of it and later steps are judged."""
 
+    def __post_init__(self) -> None:
+        self.mismatch = MismatchWatch(self.spec)
+
     def is_validated_later(self, step: int) -> bool:
         """Whether a step is validated while later ones are under way, as generators have its weights only then."""
         return self.spec.rollout.max_staleness > 0 and step > 0 and self._end(step).validates
@@ -62,11 +66,13 @@ class StepJudge:
     def judge(self, step: int, report: StepReport, announce: Callable[[int, Verdict], None]) -> None:
         """Workers report a step once they have begun to write its checkpoint, so one that all have reported will be
         whole. Nobody waits for the commit but those who want to leave: the verdict on the last step says that all is
-        done. Raises what an earlier commit broke by. report: with the validation, also where that came later.
+        done. Raises what an earlier commit broke by, and BadData for `rollout.maxMismatch`. report: with the
+        validation, also where that came later.
         """
         self.committing.check()
         metrics = self.recorder.record(step, report)
         log.info("%s", step_words(step, self.spec.stop.steps, metrics))
+        self.mismatch.check(step, metrics)
         self.verdict = self._decide(step, metrics)
         end = self._end(step)
         if not end.is_last:

@@ -25,6 +25,7 @@ from rljob_worker.engines.registry import build_base, build_rollout_engine, buil
 from rljob_worker.engines.rollout.protocol import RolloutEngine
 from rljob_worker.errors import InvalidJob
 from rljob_worker.model_shapes import shape_at
+from rljob_worker.rewards.forms import PICTURES
 from rljob_worker.rewards.running.runner import RewardRunner
 from rljob_worker.runtime.memory_phases import begin_generation
 from rljob_worker.runtime.setup.devices import cpu_has_bfloat16, slow_precision
@@ -223,6 +224,11 @@ def train_dataset(plan: Plan, policy: str, tokenizer: Any, access: DataAccess) -
     return dataset
 
 
+def given_pictures(spec: RLJobSpec) -> tuple[str, ...]:
+    """What rows of a model that sees have besides, for a reward function."""
+    return () if spec.data.images_column is None else (PICTURES,)
+
+
 def reward_runners(plan: Plan, group: GroupPlan, led: Sequence[StagePlan]) -> dict[str, RewardRunner]:
     """By policy, reward processes of this worker: the host's cores shared by its workers, at most four each. led: the
     stages whose rows it leads."""
@@ -232,7 +238,7 @@ def reward_runners(plan: Plan, group: GroupPlan, led: Sequence[StagePlan]) -> di
     specs = {policy: plan.spec_of(policy) for policy, here in runs.items() if needs_rewards(plan.spec_of(policy), here)}
     processes = max(1, min(4, (os.cpu_count() or 1) // group.workers_per_host))
     return {
-        policy: RewardRunner(reward_functions(spec), processes, columns=data_columns(spec))
+        policy: RewardRunner(reward_functions(spec), processes, columns=(*data_columns(spec), *given_pictures(spec)))
         for policy, spec in specs.items()
     }
 

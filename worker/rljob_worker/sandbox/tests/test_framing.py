@@ -168,3 +168,26 @@ def test_the_end_of_the_pipe_is_the_end(num_bytes):
     os.close(write)
     assert receive_message(read) is None
     os.close(read)
+
+
+def test_bytes_go_behind_a_message_as_they_are(pipe):
+    read, write = pipe
+    outbox, blobs = Outbox(), [b"\x00\xff\n", b"", b"second"]
+    outbox.add({"row": 1}, blobs)
+    outbox.add({"row": 2})
+    outbox.write(lambda data: os.write(write, data))
+    assert receive_message(read) == {"row": 1, "blobs": blobs}
+    assert receive_message(read) == {"row": 2}
+
+
+def test_a_message_whose_bytes_are_cut_off_is_the_end(pipe):
+    read, write = pipe
+    outbox = Outbox()
+    outbox.add({}, [b"cut"])
+    frames = []
+    outbox.write(lambda data: frames.append(bytes(data)) or len(data))
+    os.write(write, b"".join(frames)[:-1])
+    os.close(os.dup(write))
+    os.close(write)
+    assert receive_message(read) is None
+    os.dup2(read, write)  # which the fixture closes

@@ -14,8 +14,10 @@ from rljob_worker.rewards.combine import combine
 from rljob_worker.rewards.combine import metrics as combined_metrics
 from rljob_worker.rewards.results import RewardResult
 from rljob_worker.services.steps import steps_of
-from rljob_worker.stages.reward import Reward, step_rewards, tokens_at
+from rljob_worker.stages.reward import Reward, reward_rows, step_rewards, tokens_at, with_thumbnails
 from rljob_worker.stages.stage import Resources, StageContext
+from rljob_worker.vision.pictures import PictureList
+from rljob_worker.vision.tests.picture_files import picture
 
 PIECES = ["3*4", "=12", "\n", "12-", "5=7\n", "####", " 7", ""]
 """Of a vocabulary; the last one is a special token, of which nothing is read."""
@@ -240,3 +242,29 @@ def test_steps_of_several_rewards_lie_at_their_tokens_times_their_weights():
     assert result.batch["rewards"].values.tolist() == [5.25, 10.5]
     # row 0: 0.5 at 3*4, 1.5 + 2 at the end of the line; row 1: 10 at ####
     assert listed(result.batch["step_rewards"]) == [[0.5, 0, 3.5, 0], [10.0, 0, 0]]
+
+
+def seen_batch(pictures):
+    """Two rows for each list of pictures, which a group has."""
+    num_rows = 2 * len(pictures)
+    heads = np.arange(0, num_rows, 2)
+    columns = {
+        "prompt_ids": Column.ragged([[5]] * num_rows),
+        "response_ids": Column.ragged([[6]] * num_rows),
+        "images": Column.binary([PictureList.pack(of_group) for of_group in pictures]).per_group_at(heads, num_rows),
+    }
+    return Batch.build(range(num_rows), np.repeat(range(len(pictures)), 2), columns)
+
+
+def test_rows_of_a_group_share_its_pictures_as_bytes():
+    rows = reward_rows(seen_batch([[b"one", b"two"], []]), plain)
+    assert [row["pictures"] for row in rows] == [[b"one", b"two"]] * 2 + [[]] * 2
+    assert rows[0]["pictures"] is rows[1]["pictures"]
+    assert "images" not in rows[0]
+
+
+def test_a_sample_shows_the_pictures_of_its_group_at_its_first_row():
+    rows = reward_rows(seen_batch([[picture()], [picture(seed=1), picture(seed=2)]]), plain)
+    samples = with_thumbnails([{"row_id": row["row_id"]} for row in rows], rows)
+    assert [len(sample.get("pictures", ())) for sample in samples] == [1, 0, 2, 0]
+    assert samples[0]["pictures"][0].startswith("data:image/jpeg;base64,")

@@ -55,6 +55,26 @@ def user(function, **values):
     return Spec(f"user_rewards:{function}", **values)
 
 
+@pytest.mark.parametrize("function", ["picture_bytes", "picture_bytes_later"])
+def test_a_reward_gets_pictures_as_the_bytes_they_are(function):
+    # three rows of a group share two pictures, and one has another
+    shared, other = [b"a\xff\x00", b"b" * (1 << 20)], [b"c\n"]
+    data = [{**row, "pictures": other if i == 3 else shared} for i, row in enumerate(rows("w", "x", "y", "z"))]
+    with RewardRunner([user(function)], 1, [HERE], columns=["pictures"]) as runner:
+        result = runner.score(data)
+    assert result.total.tolist() == [1 << 20] * 3 + [2]
+    assert result.answers == {0: "ab", 1: "ab", 2: "ab", 3: "c"}
+
+
+def test_pictures_of_a_group_are_sent_once():
+    shared, other = [b"a", b"b"], [b"c"]
+    sent, pictures = pool.without_pictures(
+        [{"row": 1, "pictures": shared}, {"row": 2, "pictures": shared}, {"row": 3, "pictures": other}, {"row": 4}]
+    )
+    assert [row.get("pictures") for row in sent] == [[0, 1], [0, 1], [2], None]
+    assert pictures == [b"a", b"b", b"c"]
+
+
 def test_rewards_come_back_in_row_order_whatever_the_number_of_processes():
     data = rows(*["x" * n for n in range(50)])
     for processes in (1, 3):

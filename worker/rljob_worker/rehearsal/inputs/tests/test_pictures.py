@@ -1,0 +1,74 @@
+"""What the first rows of the data say of their pictures, before a run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rljob_api.tests.builders import make_job
+from rljob_api.v1alpha1 import ImageSpec
+from rljob_worker.data.tests.test_pictures import vision_tokenizer
+from rljob_worker.rehearsal.inputs.prompts import InputCheck, check_data
+from rljob_worker.vision.tests.checkpoints import checkpoint
+from rljob_worker.vision.tests.picture_files import picture
+
+JOB = (
+    "data.applyChatTemplate=false",
+    "data.train=[{path: train.jsonl}]",
+    "data.batchSize=1",
+)
+ROW = {"prompt": "<image> a", "answer": "1", "images": "seen.png"}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    checkpoint(tmp_path)
+    vision_tokenizer().backend_tokenizer.save(str(tmp_path / "tokenizer.json"))
+    (tmp_path / "seen.png").write_bytes(picture(56, 56))
+    return tmp_path
+
+
+def findings(folder: Path, *overrides: str, column: str = "images", max_pixels: int = 7056) -> list[str]:
+    """Field and message of each finding."""
+    (folder / "train.jsonl").write_text(json.dumps(ROW) + "\n")
+    check, spec = InputCheck({}), make_job(*JOB, *overrides).spec
+    seen = {"images_column": column, "image": ImageSpec(min_pixels=1, max_pixels=max_pixels)}
+    spec = spec.model_copy(update={"data": spec.data.model_copy(update=seen)})
+    check_data(spec, folder, {"models/tiny": folder}, check)
+    return [f"{item.problem.path}: {item.problem.message}" for item in check.found]
+
+
+def test_tokens_of_pictures_are_counted(folder: Path) -> None:
+    # start, 2 x 2 merged patches, end and a word
+    assert findings(folder, "data.maxPromptTokens=7") == []
+    (message,) = findings(folder, "data.maxPromptTokens=6")
+    assert message.startswith("spec.data.maxPromptTokens:") and "the longest has 7 tokens" in message
+
+
+def test_a_picture_of_the_first_rows_that_cannot_be_decoded_is_named(folder: Path) -> None:
+    (folder / "seen.png").write_bytes(picture(56, 56)[:-2000])
+    (message,) = findings(folder)
+    assert message.startswith("spec.data.train[0].path: row 1 of") and "damaged or incomplete" in message
+
+
+@pytest.mark.parametrize(
+    ("setting", "path", "words"),
+    [
+        ({"column": "pictures"}, "spec.data.imagesColumn", "no column 'pictures'"),
+        ({"max_pixels": 700}, "spec.data.image.maxPixels", "less than one token of the model stands for, 784 pixels"),
+    ],
+)
+def test_a_setting_that_does_not_go_with_the_files_is_named(
+    folder: Path, setting: dict[str, Any], path: str, words: str
+) -> None:
+    (message,) = findings(folder, **setting)
+    assert message.startswith(f"{path}:") and words in message
+
+
+def test_a_model_that_takes_no_pictures_is_named(folder: Path) -> None:
+    checkpoint(folder, "qwen2")
+    (message,) = findings(folder)
+    assert message.startswith("spec.models[0].path:") and "takes no pictures" in message

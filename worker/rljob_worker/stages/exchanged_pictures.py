@@ -53,8 +53,9 @@ class SeesPictures:
         if total[1] < LEAST_CHANGE:
             raise BadData(
                 f"policy {self._policy} does not see: log-probs of {int(total[0])} rows stay the same with the "
-                f"pictures of other prompts (column images, of data.imagesColumn: {self._column}). Its rows are computed from "
-                "texts alone; look at the vision tower of the model's weights and at how prompts place pictures"
+                f"pictures of other prompts (column images, of data.imagesColumn: {self._column}). Its rows are "
+                "computed from texts alone; look at the vision tower of the model's weights and at how prompts place "
+                "pictures"
             )
 
 

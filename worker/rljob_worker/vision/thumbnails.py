@@ -8,7 +8,7 @@ import io
 from rljob_worker.vision.pictures import decode
 
 SIDE_PIXELS = 192
-"""Of a thumbnail's longer side, at most."""
+"""Pixels of the longer side of a thumbnail, at most."""
 
 _QUALITY = 70
 

@@ -55,6 +55,12 @@ def describe(run: str, options: Mapping[str, Any] | None = None, name: str | Non
     if not callable(value):
         raise InvalidJob(f"{owner}: {run} is a {type(value).__name__}, not a function or class")
     hidden = set(options or {})
+    parameters = inspect.signature(value).parameters
+    takes_all = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
+    if not takes_all and (unknown := sorted(hidden - parameters.keys())):
+        raise InvalidJob(
+            f"{owner}: the option {unknown[0]!r} is not a parameter of {run}; it has {', '.join(parameters)}"
+        )
     return {"schema": function_schema(owner, value, name or value.__name__, hidden=hidden), "method": None}
 
 

@@ -1,0 +1,273 @@
+"""Tools of servers that speak the Model Context Protocol, over standard input and output or over HTTP.
+
+A worker has one connection to each server, for all trajectories. A server that ends or cannot be reached costs the
+trajectories that call it meanwhile; the next call connects again. The tools of a job are those that a server had at the
+start: one that a server has changed since is an error of every call of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from rljob_api.v1alpha1.conversation import MCPServerSpec
+from rljob_worker.errors import InvalidJob
+from rljob_worker.sandbox.targets import Answer, CallError, Cause
+
+PREFIX = "mcp:"
+"""What targets of servers begin with."""
+MOST_BYTES = 1 << 20
+"""Length of an answer as text."""
+CALL_KEY = "rljob/call_key"
+"""The field of a request's metadata with the key of the call."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerTool:
+    """A tool of a server."""
+
+    schema: dict[str, Any]
+    """As chat templates take it."""
+    target: str
+    """What is called."""
+    method: str
+    """The tool's name."""
+
+
+class ServerGone(Exception):
+    """The server cannot be reached, or has ended."""
+
+
+class MCPServers:
+    """The servers of a job, as a caller of their tools. For one event loop."""
+
+    def __init__(self, servers: Sequence[MCPServerSpec], environment: Mapping[str, str]) -> None:
+        """environment: of the worker, of which servers get the variables that the job names."""
+        self._connections = {server.name: _Connection(server, environment) for server in servers}
+
+    async def open(self) -> dict[str, ServerTool]:
+        """Connect to all of them: their tools by name. Raises InvalidJob for a server that cannot be reached or has not
+        the tools that the job names, for a name that two have, and without the package `mcp`."""
+        require_package()
+        handles: dict[str, ServerTool] = {}
+        for name, connection in self._connections.items():
+            for schema in await connection.open():
+                tool = schema["function"]["name"]
+                if tool in handles:
+                    raise InvalidJob(
+                        f'rollout.conversation.mcpServers: "{name}" and another server have a tool {tool!r}; name the '
+                        "tools that the model is shown under `tools` of one of them"
+                    )
+                handles[tool] = ServerTool(schema, PREFIX + name, tool)
+        return handles
+
+    async def call(
+        self, session: str, target: str, method: str | None, arguments: Mapping[str, Any], key: str = ""
+    ) -> Answer:
+        """Call the tool `method` of a server. Errors come as answers."""
+        began = time.monotonic()
+        value, error = await self._connections[target.removeprefix(PREFIX)].call(str(method), dict(arguments), key)
+        return Answer(value, error, time.monotonic() - began)
+
+    async def end(self, session: str) -> None:
+        """Servers know nothing of sessions."""
+
+    async def close(self) -> None:
+        """Leave all servers; those that were started here are ended."""
+        for connection in self._connections.values():
+            await connection.close()
+
+
+def require_package() -> None:
+    """Raises InvalidJob, which names the extra, where the package is not installed."""
+    try:
+        import mcp  # noqa: F401
+    except ImportError as error:
+        raise InvalidJob(
+            "rollout.conversation.mcpServers needs the package mcp, which is not installed: "
+            "pip install 'rljob[mcp]' brings it"
+        ) from error
+
+
+class _Connection:
+    """To one server. The client belongs to a task of its own, which has to enter and leave it."""
+
+    def __init__(self, spec: MCPServerSpec, environment: Mapping[str, str]) -> None:
+        self._spec, self._environment = spec, environment
+        self._tools: dict[str, str] = {}
+        """JSON of each tool's schema, at the start."""
+        self._changed: dict[str, str] = {}
+        """What is wrong with a tool since, by name."""
+        self._task: asyncio.Task[None] | None = None
+        self._client: asyncio.Future[Any] | None = None
+        self._stop = asyncio.Event()
+
+    async def open(self) -> list[dict[str, Any]]:
+        try:
+            client = await self._connected()
+        except ServerGone as error:
+            raise InvalidJob(f'rollout.conversation.mcpServers: server "{self._spec.name}" {error}') from error
+        schemas = await _schemas(client)
+        if missing := sorted(set(self._spec.tools) - schemas.keys()):
+            raise InvalidJob(
+                f'rollout.conversation.mcpServers: server "{self._spec.name}" has no tool {missing[0]!r}; it has '
+                f"{', '.join(schemas) or 'none'}"
+            )
+        chosen = self._spec.tools or tuple(schemas)
+        self._tools = {name: json.dumps(schemas[name], sort_keys=True) for name in chosen}
+        return [schemas[name] for name in chosen]
+
+    async def call(self, tool: str, arguments: dict[str, Any], key: str) -> tuple[Any, CallError | None]:
+        try:
+            client = await self._connected()
+            if tool in self._changed:
+                return None, self._error("Died", self._changed[tool])
+            async with asyncio.timeout(self._spec.timeout_seconds):
+                return self._outcome(await client.call_tool(tool, arguments, meta={CALL_KEY: key}))
+        except TimeoutError:
+            return None, self._error("TimedOut", f"took longer than {self._spec.timeout_seconds:g} s")
+        except ServerGone as error:
+            return None, self._error("Died", str(error))
+        except Exception as error:  # of the SDK, its transports and their libraries
+            if _is_of_call(error):
+                return None, CallError("Raised", str(error))
+            await self.close()
+            return None, self._error("Died", f"has ended or restarted: {type(error).__name__}: {error}")
+
+    async def close(self) -> None:
+        """Leave the server; the next call connects again."""
+        task, self._task, self._client = self._task, None, None
+        self._stop.set()
+        if task is not None:
+            with suppress(Exception, asyncio.CancelledError):
+                await asyncio.wait_for(task, self._spec.timeout_seconds)
+
+    def _error(self, cause: Cause, words: str) -> CallError:
+        return CallError(cause, f'server "{self._spec.name}" {words}')
+
+    async def _connected(self) -> Any:
+        """The client. Raises ServerGone."""
+        if self._client is None:
+            self._stop = asyncio.Event()
+            self._client = asyncio.get_running_loop().create_future()
+            self._task = asyncio.create_task(self._hold(self._client, self._stop))
+        client = self._client
+        try:
+            return await asyncio.shield(client)
+        except ServerGone:
+            if self._client is client:
+                await self.close()
+            raise
+
+    async def _hold(self, ready: asyncio.Future[Any], stop: asyncio.Event) -> None:
+        from mcp.client import Client
+
+        try:
+            async with self._transport() as transport, Client(transport) as client:
+                self._compare(await _schemas(client))
+                ready.set_result(client)
+                await stop.wait()
+        except BaseException as error:  # also groups of errors of the transports' tasks
+            if ready.done():
+                raise
+            words = "; ".join(f"{type(item).__name__}: {item}" for item in _leaves(error))
+            ready.set_exception(ServerGone(f"cannot be reached: {words}"))
+
+    def _transport(self) -> Any:
+        from contextlib import asynccontextmanager
+
+        from mcp import StdioServerParameters
+        from mcp.client.streamable_http import streamable_http_client
+
+        spec, environment = self._spec, self._environment
+
+        @asynccontextmanager
+        async def transport() -> Any:
+            if spec.url is None:
+                program, *arguments = spec.command
+                shown = {name: environment[name] for name in spec.environment_variables if name in environment}
+                yield StdioServerParameters(command=program, args=arguments, env=shown)
+                return
+            import httpx2
+
+            headers = _headers(spec, environment)
+            async with httpx2.AsyncClient(headers=headers, timeout=spec.timeout_seconds) as http:
+                yield streamable_http_client(spec.url, http_client=http)
+
+        return transport()
+
+    def _compare(self, schemas: Mapping[str, Any]) -> None:
+        """Notice which tools are not what they were at the start."""
+        self._changed = {}
+        for name, before in self._tools.items():
+            if name not in schemas:
+                self._changed[name] = f"has no tool {name!r} any more"
+            elif json.dumps(schemas[name], sort_keys=True) != before:
+                self._changed[name] = f"has changed its tool {name!r} since the job began; start the job again"
+
+    def _outcome(self, result: Any) -> tuple[Any, CallError | None]:
+        texts = [part.text for part in result.content if part.type == "text"]
+        text = "\n".join(texts)
+        if len(text.encode(errors="replace")) > MOST_BYTES:
+            return None, CallError("OutputTooLarge", f"answered more than the {MOST_BYTES} bytes that a call may")
+        if result.is_error:
+            return None, CallError("Raised", text or "the tool failed and does not say why")
+        if result.content and not texts:
+            kinds = ", ".join(sorted({part.type for part in result.content}))
+            return None, CallError("NotJson", f"answered {kinds}, which is not text")
+        return (text if texts else result.structured_content), None
+
+
+def _headers(spec: MCPServerSpec, environment: Mapping[str, str]) -> dict[str, str]:
+    """Raises ServerGone without the token that the job names."""
+    if spec.token_variable is None:
+        return {}
+    token = environment.get(spec.token_variable, "").strip()
+    if not token:
+        raise ServerGone(
+            f"has no token: tokenVariable {spec.token_variable} is not set in the workers' environment; add it to "
+            "`env`, on a cluster from a Secret"
+        )
+    return {"Authorization": f"Bearer {token}"}
+
+
+async def _schemas(client: Any) -> dict[str, dict[str, Any]]:
+    """Schemas of a server's tools as chat templates take them, by name."""
+    schemas: dict[str, dict[str, Any]] = {}
+    cursor: str | None = None
+    while True:
+        page = await client.list_tools(cursor=cursor, cache_mode="bypass")
+        for tool in page.tools:
+            function = {"name": tool.name, "description": tool.description or "", "parameters": tool.input_schema}
+            schemas[tool.name] = {"type": "function", "function": function}
+        cursor = page.next_cursor
+        if not cursor:
+            return schemas
+
+
+def _is_of_call(error: Exception) -> bool:
+    """Whether a server has refused one call, rather than that it does not answer."""
+    from mcp import MCPError
+    from mcp.types import CONNECTION_CLOSED, INVALID_PARAMS, METHOD_NOT_FOUND
+
+    return (
+        isinstance(error, MCPError)
+        and error.code != CONNECTION_CLOSED
+        and error.code
+        in (
+            INVALID_PARAMS,
+            METHOD_NOT_FOUND,
+        )
+    )
+
+
+def _leaves(error: BaseException) -> list[BaseException]:
+    """The errors of a group of them."""
+    if isinstance(error, BaseExceptionGroup):
+        return [leaf for item in error.exceptions for leaf in _leaves(item)]
+    return [error]

@@ -1,0 +1,92 @@
+"""A server with tools that answer, fail, hang and end: `python mcp_tools.py FOLDER [http]`.
+
+FOLDER/port is where it listens with `http`, FOLDER/pid its process; FOLDER/changed makes one tool another.
+"""
+
+import asyncio
+import os
+import socket
+import sys
+import time
+from pathlib import Path
+
+import uvicorn
+from mcp.server import MCPServer
+from mcp.server.mcpserver.exceptions import ToolError
+from mcp.types import ImageContent
+
+folder = Path(sys.argv[1])
+server = MCPServer("tools", log_level="CRITICAL")
+
+
+@server.tool()
+def add(a: int, b: int) -> int:
+    """Adds."""
+    return a + b
+
+
+@server.tool()
+def fail(why: str) -> str:
+    """Fails."""
+    raise ToolError(why)
+
+
+@server.tool()
+def end() -> str:
+    """Ends the server."""
+    os._exit(3)
+
+
+@server.tool()
+def sleep() -> str:
+    """Never answers."""
+    while True:
+        time.sleep(3600)
+
+
+@server.tool()
+def picture() -> ImageContent:
+    """Answers what is not text."""
+    return ImageContent(type="image", data="aGk=", mime_type="image/png")
+
+
+@server.tool()
+def long() -> str:
+    """Answers 2 MB."""
+    return "x" * (2 << 20)
+
+
+@server.tool()
+def variable(name: str) -> str:
+    """Reads its environment."""
+    return os.environ.get(name, "unset")
+
+
+if (folder / "changed").exists():
+
+    @server.tool()
+    def multiply(a: int, b: int) -> int:
+        """Multiplies."""
+        return a * b
+else:
+
+    @server.tool()
+    def multiply(a: str) -> str:
+        """Repeats."""
+        return a * 2
+
+
+def serve_http() -> None:
+    """On a port that the system chooses."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    (folder / "new").write_text(str(listener.getsockname()[1]))
+    (folder / "new").rename(folder / "port")
+    config = uvicorn.Config(server.streamable_http_app(), log_level="error")
+    asyncio.run(uvicorn.Server(config).serve(sockets=[listener]))
+
+
+(folder / "pid").write_text(str(os.getpid()))
+if len(sys.argv) > 2:
+    serve_http()
+else:
+    server.run()

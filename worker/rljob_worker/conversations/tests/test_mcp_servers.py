@@ -1,0 +1,179 @@
+"""Servers of the Model Context Protocol: what they answer, and what it costs when they end or change."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rljob_api.tests.timeouts import TEST_TIMEOUT_SECONDS
+from rljob_api.v1alpha1.conversation import MCPServerSpec
+from rljob_worker.conversations.mcp_servers import MCPServers, require_package
+from rljob_worker.errors import InvalidJob
+from rljob_worker.sandbox.targets import Answer
+
+PROGRAM = [sys.executable, str(Path(__file__).parent / "mcp_tools.py")]
+TOOLS = ["add", "fail", "end", "sleep", "picture", "long", "variable", "multiply"]
+Use = Callable[[MCPServers, dict[str, Any]], Awaitable[Any]]
+
+
+def spec(folder: Path, **fields: Any) -> MCPServerSpec:
+    where = {} if "url" in fields else {"command": [*PROGRAM, str(folder)]}
+    return MCPServerSpec.model_validate({"name": "s", "timeoutSeconds": TEST_TIMEOUT_SECONDS, **where, **fields})
+
+
+def opened(servers: list[MCPServerSpec], use: Use, environment: dict[str, str] | None = None) -> Any:
+    async def run() -> Any:
+        connected = MCPServers(servers, environment or {})
+        try:
+            return await use(connected, await connected.open())
+        finally:
+            await connected.close()
+
+    return asyncio.run(run())
+
+
+async def call(servers: MCPServers, tool: str, **arguments: Any) -> Answer:
+    return await servers.call("session", "mcp:s", tool, arguments, "0/0/0")
+
+
+async def failure(servers: MCPServers, tool: str, **arguments: Any) -> tuple[str, str]:
+    error = (await call(servers, tool, **arguments)).error
+    assert error is not None
+    return error.cause, error.message
+
+
+def test_tools_of_a_server_of_this_machine_are_called(tmp_path: Path) -> None:
+    async def use(servers: MCPServers, handles: dict[str, Any]) -> None:
+        assert list(handles) == TOOLS
+        function = handles["add"].schema["function"]
+        assert (function["name"], function["description"]) == ("add", "Adds.")
+        assert function["parameters"]["required"] == ["a", "b"]
+        assert (handles["add"].target, handles["add"].method) == ("mcp:s", "add")
+        answer = await call(servers, "add", a=1, b=2)
+        assert answer.value == "3" and answer.seconds > 0
+        # at once over one connection
+        assert [one.value for one in await asyncio.gather(*(call(servers, "add", a=i, b=0) for i in range(9)))] == [
+            str(i) for i in range(9)
+        ]
+        # what goes wrong in a tool is for the model to read
+        cause, message = await failure(servers, "fail", why="because")
+        assert cause == "Raised" and "because" in message
+        assert (await failure(servers, "add", a="x", b=1))[0] == "Raised"
+        assert (await failure(servers, "absent"))[0] == "Raised"
+        assert await failure(servers, "picture") == ("NotJson", "answered image, which is not text")
+        assert (await failure(servers, "long"))[0] == "OutputTooLarge"
+        # of the worker's variables a server sees those that the job names
+        assert (await call(servers, "variable", name="SHOWN")).value == "yes"
+        assert (await call(servers, "variable", name="HIDDEN")).value == "unset"
+
+    shown = spec(tmp_path, environmentVariables=["SHOWN"])
+    opened([shown], use, {"SHOWN": "yes", "HIDDEN": "secret"})
+
+
+def test_a_server_that_ends_costs_the_call_and_is_started_again(tmp_path: Path) -> None:
+    async def use(servers: MCPServers, handles: dict[str, Any]) -> None:
+        before = (tmp_path / "pid").read_text()
+        cause, message = await failure(servers, "end")
+        assert cause == "Died"
+        assert message.startswith('server "s" has ended or restarted: ')
+        assert (await call(servers, "add", a=1, b=2)).value == "3"
+        assert (tmp_path / "pid").read_text() != before
+
+    opened([spec(tmp_path)], use)
+
+
+@pytest.mark.slow
+def test_a_tool_that_is_another_one_after_a_restart_is_an_error(tmp_path: Path) -> None:
+    async def use(servers: MCPServers, handles: dict[str, Any]) -> None:
+        (tmp_path / "changed").touch()
+        await failure(servers, "end")
+        assert await failure(servers, "multiply", a=1, b=2) == (
+            "Died",
+            "server \"s\" has changed its tool 'multiply' since the job began; start the job again",
+        )
+        # the others are as they were
+        assert (await call(servers, "add", a=1, b=2)).value == "3"
+
+    opened([spec(tmp_path)], use)
+
+
+@pytest.mark.slow
+def test_a_call_has_a_limit_of_time(tmp_path: Path) -> None:
+    async def use(servers: MCPServers, handles: dict[str, Any]) -> None:
+        assert await failure(servers, "sleep") == ("TimedOut", 'server "s" took longer than 3 s')
+
+    # long enough for the server to start, which the same limit bounds
+    opened([spec(tmp_path, timeoutSeconds=3)], use)
+
+
+@contextmanager
+def serving(folder: Path) -> Iterator[str]:
+    """The address of a server of its own."""
+    process = subprocess.Popen([*PROGRAM, str(folder), "http"], stderr=subprocess.DEVNULL)
+    try:
+        while not (folder / "port").exists():
+            assert process.poll() is None, "the server has ended"
+            time.sleep(0.05)
+        yield f"http://127.0.0.1:{(folder / 'port').read_text()}/mcp"
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_tools_of_a_server_elsewhere_are_called_over_http(tmp_path: Path) -> None:
+    async def use(servers: MCPServers, handles: dict[str, Any]) -> None:
+        assert list(handles) == ["add", "multiply"]
+        assert (await call(servers, "add", a=1, b=2)).value == "3"
+        assert (await failure(servers, "fail", why="because"))[0] == "Raised"
+
+    with serving(tmp_path) as url:
+        opened([spec(tmp_path, url=url, tools=["add", "multiply"])], use)
+
+
+@pytest.mark.slow
+def test_a_server_elsewhere_that_has_gone_costs_the_call(tmp_path: Path) -> None:
+    async def use(servers: MCPServers, handles: dict[str, Any]) -> None:
+        assert (await failure(servers, "end"))[0] == "Died"
+        cause, message = await failure(servers, "add", a=1, b=2)
+        assert cause == "Died" and message.startswith('server "s" cannot be reached: ')
+
+    with serving(tmp_path) as url:
+        opened([spec(tmp_path, url=url)], use)
+
+
+def test_a_server_that_is_not_there_is_named(tmp_path: Path) -> None:
+    absent = spec(tmp_path, url="http://127.0.0.1:9/mcp")
+    with pytest.raises(InvalidJob, match='mcpServers: server "s" cannot be reached: '):
+        opened([absent], lambda servers, handles: servers.end(""))
+    program = spec(tmp_path).model_copy(update={"command": ("/absent/program",)})
+    with pytest.raises(InvalidJob, match='server "s" cannot be reached: FileNotFoundError'):
+        opened([program], lambda servers, handles: servers.end(""))
+
+
+@pytest.mark.slow
+def test_tools_that_a_server_has_not_and_names_of_two_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidJob, match="has no tool 'subtract'; it has add, fail"):
+        opened([spec(tmp_path, tools=["subtract"])], lambda servers, handles: servers.end(""))
+    twice = [spec(tmp_path, tools=["add"]), spec(tmp_path, name="t", tools=["add"])]
+    with pytest.raises(InvalidJob, match="\"t\" and another server have a tool 'add'"):
+        opened(twice, lambda servers, handles: servers.end(""))
+
+
+def test_a_token_that_is_not_set_is_named(tmp_path: Path) -> None:
+    server = spec(tmp_path, url="http://127.0.0.1:9/mcp", tokenVariable="SEARCH_TOKEN")
+    with pytest.raises(InvalidJob, match="tokenVariable SEARCH_TOKEN is not set in the workers' environment"):
+        opened([server], lambda servers, handles: servers.end(""))
+
+
+def test_without_the_package_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "mcp", None)
+    with pytest.raises(InvalidJob, match=r"pip install 'rljob\[mcp\]'"):
+        require_package()

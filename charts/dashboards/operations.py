@@ -53,6 +53,19 @@ _JOBS = PanelRow(
             "s",
             (f"time() - rljob_last_progress_timestamp_seconds{{{_NAMESPACE}}}", "{{namespace}}/{{rljob}}"),
         ),
+        _panel(
+            "Generators",
+            "Pods of elastic groups: how many are wanted, and ready.",
+            "short",
+            (f"rljob_generators_wanted{{{_NAMESPACE}}}", "{{namespace}}/{{rljob}} wanted"),
+            (f"rljob_generators_ready{{{_NAMESPACE}}}", "{{namespace}}/{{rljob}} ready"),
+        ),
+        _panel(
+            "Lost generators",
+            "Pods of elastic groups that ended before their attempt, in the last hour.",
+            "short",
+            (f"increase(rljob_generators_lost_total{{{_NAMESPACE}}}[1h])", "{{namespace}}/{{rljob}}"),
+        ),
         _quantiles("Until all pods are ready", "From the creation of an attempt's pods.", "rljob_ready_seconds"),
     ),
 )

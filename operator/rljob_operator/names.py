@@ -56,6 +56,28 @@ def parse_pod_name(name: str) -> PodName | None:
     return None if match is None else PodName(match[1], int(match[2]))
 
 
+def guest_pod_name(job: str, group: str, index: int, attempt: int, start: int) -> str:
+    """A pod of an elastic group: another one after every end, within its attempt."""
+    return f"{pod_name(job, group, index, attempt)}-g{start}"
+
+
+class GuestPodName(NamedTuple):
+    """What the name of a pod of an elastic group says."""
+
+    number: int
+    attempt: int
+    start: int
+
+
+_GUEST_POD_NAME = re.compile(r".+-([0-9]{1,9})-a([0-9]{1,18})-g([0-9]{1,18})")
+
+
+def parse_guest_pod_name(name: str) -> GuestPodName | None:
+    """The reverse of `guest_pod_name`; None for what is no such pod."""
+    match = _GUEST_POD_NAME.fullmatch(name)
+    return None if match is None else GuestPodName(*map(int, match.groups()))
+
+
 def pod_group_name(job: str, attempt: int) -> str:
     """The gang of one attempt."""
     return f"{job}-a{attempt}"

@@ -38,6 +38,8 @@ from rljob_operator.vocabulary.key import Key
 logger = logging.getLogger(__name__)
 
 _IDLE = Backoff(0.5, 60.0)
+_GUESTS_QUIET_SECONDS = 15.0
+"""How long no pod of an elastic group is tried after one was refused."""
 _MOST_FAILED_LOOKS = 10
 """After this many failures in a row a job is decided about by its spec."""
 
@@ -110,7 +112,8 @@ class Reconciler:
 
     async def _look(self, job: ObservedJob, memory: JobMemory) -> float | None:
         key = job.key
-        situation, context = await self._inspector.inspect(job, memory)
+        are_paused = memory.guests_quiet_until > self._steady()
+        situation, context = await self._inspector.inspect(job, memory, are_guests_paused=are_paused)
         decision = await self._decide(job, memory, situation, context)
         await self._write(job, decision.status)
         self._event_writer.tell(job.subject, action_events(decision))
@@ -181,12 +184,27 @@ class Reconciler:
             memory.obstacle = obstacle_of(error)
             logger.warning("%s", error)
             return self._look_again(decision, after_obstacle=True)
+        await self._start_guests(actions, memory, context, decision)
         if decision.keeps_children and not (heals or decision.creates_pods or decision.starts_services):
             return self._look_again(decision)  # what was refused may be refused still: it was not tried
         was_obstructed, memory.obstacle = memory.obstacle is not None, None
         if healed:
             self._event_writer.tell(job.subject, [Event(EventReason.CHILD_HEALED, ", ".join(healed))])
         return 0.0 if was_obstructed else self._look_again(decision)
+
+    async def _start_guests(
+        self, actions: Actions, memory: JobMemory, context: JobContext | None, decision: Decision
+    ) -> None:
+        """A refusal of one is no obstacle of the job: it is said, and tried again after a while."""
+        if context is None or not decision.starts_guests:
+            return
+        memory.guests_refused = ""
+        try:
+            await actions.start_guests(decision, context)
+        except (NotOurs, Forbidden, NotFound, QuotaExceeded, Rejected) as error:
+            memory.guests_refused = clean(str(error), MAX_MESSAGE_LENGTH)
+            memory.guests_quiet_until = self._steady() + max(self._rules.heal_interval_seconds, _GUESTS_QUIET_SECONDS)
+            logger.warning("%s", error)
 
     def _actions(self, job: ObservedJob) -> Actions:
         children = Children(self._cluster, job.key.namespace, job.key.name, job.uid)

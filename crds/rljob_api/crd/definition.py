@@ -57,6 +57,7 @@ LIST_KEYS = {
     "status.conditions": "type",
     "status.workerGroups": "name",
     "status.services": "name",
+    "status.generatorPods": "index",
     "status.progress.metrics": "name",
 }
 """Lists whose entries have names of their own: the API server refuses a name that comes twice, and merges by name."""

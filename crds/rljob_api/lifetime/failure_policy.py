@@ -93,6 +93,16 @@ def apply_failure_policy(
     return RestartGang(f"{cause}; restart {restarts + 1} of {policy.max_restarts}")
 
 
+def why_guest_ends_job(exit_code: int, policy: FailurePolicySpec, pod_conditions: Iterable[str] = ()) -> StopJob | None:
+    """What follows from the end of one pod of an elastic group: None where another takes its place, as it does unless
+    every other would end the same way, or a rule of the policy stops the job."""
+    code = int(ExitCode.RETRY) if exit_code == ExitCode.STOPPED else exit_code  # asked by its node, not by us
+    verdict = apply_failure_policy([code], 0, policy, pod_conditions)
+    if not isinstance(verdict, StopJob):
+        return None
+    return verdict if verdict.because == "Rule" or code in _NEVER_RETRIED else None
+
+
 def gang_exit_code(exit_codes: Collection[int]) -> int:
     """The code that speaks for a gang: any code other than 75 outranks 75, and any failure outranks success.
 

@@ -142,11 +142,12 @@ class RLJobSpec(ApiModel):
 
     @property
     def wanted_generators(self) -> int:
-        """Pods that the elastic group is to have; 0 without one."""
+        """Pods that the elastic group is to have, within its bounds; 0 without one."""
         group = self.elastic_group
         if group is None or group.elastic is None:
             return 0
-        return group.elastic.max if self.generators is None else self.generators
+        asked = group.elastic.max if self.generators is None else self.generators
+        return min(max(asked, group.elastic.min), group.elastic.max)
 
     @property
     def object_store(self) -> ObjectStoreSpec | None:

@@ -23,6 +23,7 @@ ConditionType = Literal[
     "QuotaReserved",
     "Scheduled",
     "ServicesReady",
+    "GeneratorsReady",
     "Ready",
     "Progressing",
     "Degraded",
@@ -118,6 +119,28 @@ class ServiceStatus(ApiModel):
     """Whether no other start follows, and the job ends."""
 
     message: str = Field(default="", max_length=2048)
+    """How the pod before ended, until one is ready again."""
+
+
+class GeneratorStatus(ApiModel):
+    """One pod of the elastic group, of the current attempt, once there is something to remember of it."""
+
+    index: int = Field(ge=0)
+    """Its number in the group."""
+
+    start: int = Field(default=1, ge=1)
+    """How many pods have had this number, with the present one or the next."""
+
+    ready: bool = False
+    """Whether the pod of this start has been ready."""
+
+    futile_starts: int = Field(default=0, ge=0)
+    """Pods in a row that ended before they were ready; each doubles the pause before the next."""
+
+    next_start_time: Time | None = None
+    """Before then no pod is made. Unset: one may be made at once."""
+
+    message: str = Field(default="", max_length=256)
     """How the pod before ended, until one is ready again."""
 
 
@@ -277,6 +300,20 @@ class RLJobStatus(ApiModel):
 
     generators: int = Field(default=0, ge=0)
     """Pods of the elastic worker group that are ready; 0 without one."""
+
+    generators_wanted: int = Field(default=0, ge=0)
+    """As many as there are to be of them now: spec.generators, and 0 while no attempt runs."""
+
+    generators_lost: int = Field(default=0, ge=0)
+    """Pods of this group that ended before their attempt did, over all attempts, without those that were scaled away.
+    Each was replaced by another."""
+
+    generators_absent_time: Time | None = None
+    """Since when the attempt waits because none of them is ready, which rollout.generatorsDeadlineSeconds limits.
+    Unset: one is ready, or the attempt is not that far."""
+
+    generator_pods: Items[GeneratorStatus] = Field(default=(), max_length=1024)
+    """Those of which there is something to remember."""
 
     generator_selector: str | None = Field(default=None, max_length=253)
     """The labels of these pods, for autoscalers. Unset: no group is elastic."""

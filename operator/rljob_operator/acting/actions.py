@@ -18,7 +18,7 @@ from rljob_operator.manifests.children import static_children
 from rljob_operator.manifests.configmaps import rank_tables
 from rljob_operator.manifests.context import JobContext, Manifest
 from rljob_operator.manifests.metadata import is_child_of
-from rljob_operator.manifests.pod.pods import pods
+from rljob_operator.manifests.pod.pods import guest_pod, pods
 from rljob_operator.manifests.secrets import tls_secret, token_secret
 from rljob_operator.manifests.serving.pod import service_pods
 from rljob_operator.manifests.serving.ray_service import ray_services
@@ -88,6 +88,12 @@ class Actions:
         await for_each(reversed(firsts.values()), self._create_one, max_in_flight=1)
         known = {item["metadata"]["name"] for item in firsts.values()}
         await for_each((item for item in missing if item["metadata"]["name"] not in known), self._create_one)
+
+    async def start_guests(self, decision: Decision, context: JobContext) -> None:
+        """Make pods of the elastic group, whose children the gang of their attempt has already."""
+        gang, attempt = self._gangs.of(context), decision.status.attempt
+        made = (guest_pod(context, start.index, attempt, start.start) for start in decision.starts_guests)
+        await for_each((gang.shape_guest(context, item) for item in made), self._create_one)
 
     async def _issue_certificates(self, context: JobContext, attempt: int) -> None:
         if await self._children.existing(SECRET, names.tls_secret_name(context.name, attempt)) is None:

@@ -56,6 +56,9 @@ class Volcano(Ungrouped):
         labels, annotations = pod["metadata"]["labels"], pod["metadata"]["annotations"]
         annotations[VOLCANO_GROUP] = names.pod_group_name(context.name, attempt_of(pod))
         annotations[VOLCANO_TASK] = labels[keys.LABEL_GROUP]
+        return self.shape_guest(context, pod)
+
+    def shape_guest(self, context: JobContext, pod: Manifest) -> Manifest:
         pod["spec"]["schedulerName"] = context.pods.gang.volcano_scheduler
         return pod
 

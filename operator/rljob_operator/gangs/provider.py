@@ -80,6 +80,10 @@ class GangProvider(Protocol):
         """The pod with what the scheduler looks at: labels, annotations, schedulerName."""
         ...
 
+    def shape_guest(self, context: JobContext, pod: Manifest) -> Manifest:
+        """A pod of the elastic group, which starts by itself, with what the scheduler or queue looks at."""
+        ...
+
     def admission(self, objects: Sequence[Manifest]) -> Admission:
         """Whether the pods may be made; no object yet: Waiting where one is needed."""
         ...
@@ -125,6 +129,9 @@ class Ungrouped:
         return []
 
     def shape(self, context: JobContext, pod: Manifest) -> Manifest:
+        return pod
+
+    def shape_guest(self, context: JobContext, pod: Manifest) -> Manifest:
         return pod
 
     def admission(self, objects: Sequence[Manifest]) -> Admission:

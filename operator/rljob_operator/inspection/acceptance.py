@@ -61,6 +61,7 @@ def in_force(accepted: RLJobSpec, today: RLJobSpec) -> RLJobSpec:
         update={
             "stop": accepted.stop.model_copy(update={"steps": steps}),
             "suspend": today.suspend,
+            "generators": today.generators,
             "lifecycle": today.lifecycle,
             "failure_policy": accepted.failure_policy.model_copy(update={"max_restarts": max_restarts}),
             "scheduling": accepted.scheduling.model_copy(update={"priority_class_name": priority}),

@@ -58,7 +58,9 @@ class JobInspector:
     ray_services: KindWatch
     clock: Callable[[], float]
 
-    async def inspect(self, job: ObservedJob, memory: JobMemory) -> tuple[Situation, JobContext | None]:
+    async def inspect(
+        self, job: ObservedJob, memory: JobMemory, *, are_guests_paused: bool = False
+    ) -> tuple[Situation, JobContext | None]:
         """The situation, and what children are rendered from, which a job that is refused does not have."""
         running = await self._running_plan(job, memory)
         accepted = self._accept(job, memory, running)
@@ -68,6 +70,8 @@ class JobInspector:
         situation = replace(
             _situation(job, accepted, context, self.clock()).with_pods((*memory.read_pods(seen, job.uid), *rays)),
             obstacle=memory.obstacle,
+            guests_refused=memory.guests_refused,
+            are_guests_paused=are_guests_paused,
             planned_steps=None if running is None else running.plan.spec.stop.steps,
             is_predecessor_ending=any(is_of_predecessor(pod, job.key.name, job.uid) for pod in seen),
         )
@@ -138,7 +142,7 @@ class JobInspector:
     async def _with_hidden(self, job: ObservedJob, situation: Situation, memory: JobMemory) -> Situation:
         """The situation with the pods that are there though no label leads to them any more."""
         result = {name: await self.cluster.get(POD, job.key.namespace, name) for name in sorted(memory.out_of_sight)}
-        seen = (*situation.pods, *situation.service_pods)
+        seen = (*situation.pods, *situation.service_pods, *situation.guest_pods)
         known = {pod.name for pod in seen}
         hidden = [
             replace(pod_facts(pod), is_out_of_sight=True)

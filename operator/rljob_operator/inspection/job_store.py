@@ -116,6 +116,9 @@ class JobMemory:
     out_of_sight: set[str] = field(default_factory=set)
     """Names of pods that no label leads to, and that are to go."""
     obstacle: Obstacle | None = None
+    guests_refused: str = ""
+    """Why a pod of the elastic group could not be made; none is tried before `guests_quiet_until`."""
+    guests_quiet_until: float = float("-inf")
     quiet_until: float = float("-inf")
     num_failed: int = 0
     """Looks in a row that ended with an exception."""

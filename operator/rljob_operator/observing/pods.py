@@ -11,7 +11,7 @@ from typing import Any
 from rljob_api.lifetime.failure_policy import describe_exit_code
 from rljob_api.vocabulary import keys
 from rljob_api.vocabulary.exit_codes import ExitCode
-from rljob_operator.names import parse_pod_name, parse_service_pod_name
+from rljob_operator.names import parse_guest_pod_name, parse_pod_name, parse_service_pod_name
 from rljob_operator.observing.values import (
     MAX_INT32,
     MAX_MESSAGE_LENGTH,
@@ -78,15 +78,16 @@ def facts_of_metadata(pod: Object) -> PodFacts:
     """What no container of the pod has a say in: which pod it is, and whether it goes or is over."""
     metadata = mapping(pod.get("metadata"))
     name = text_value(metadata.get("name"))
-    known, served = parse_pod_name(name), parse_service_pod_name(name)
+    known, served, guest = parse_pod_name(name), parse_service_pod_name(name), parse_guest_pod_name(name)
     ends_at = moment(metadata.get("deletionTimestamp"))
     return PodFacts(
         name=name,
         uid=text_value(metadata.get("uid")),
         group="",
-        attempt=known.attempt if known is not None else 0,
+        attempt=known.attempt if known is not None else guest.attempt if guest is not None else 0,
         service=served.service if served is not None else "",
-        start=served.start if served is not None else 0,
+        guest=None if guest is None else guest.number,
+        start=served.start if served is not None else guest.start if guest is not None else 0,
         is_over=mapping(pod.get("status")).get("phase") in ("Succeeded", "Failed"),
         ends_at=ends_at,
         grace_seconds=None if ends_at is None else whole_number(metadata.get("deletionGracePeriodSeconds")) or 0,

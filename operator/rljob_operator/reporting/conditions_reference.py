@@ -40,7 +40,11 @@ _CONDITIONS: Mapping[ConditionType, tuple[Reason, str]] = {
     "QuotaReserved": (Reason.NO_QUEUE, "Whether the queue has let the job in."),
     "Scheduled": (Reason.NOT_STARTED, "Whether every pod has a node."),
     "ServicesReady": (Reason.SERVICES_HEALTHY, "Whether every model beside the job answers; for jobs with `services`."),
-    "Ready": (Reason.NO_PODS, "Whether every pod is ready."),
+    "GeneratorsReady": (
+        Reason.ALL_GENERATORS_READY,
+        "Whether every pod of the elastic group is ready; for jobs with one.",
+    ),
+    "Ready": (Reason.NO_PODS, "Whether every pod of the gang is ready."),
     "Progressing": (Reason.NOT_RUNNING, "Whether steps are finished; unknown while the lead pod does not answer."),
     "Degraded": (Reason.AS_EXPECTED, "Whether something is wrong, or was in the last attempt."),
     "Complete": (Reason.NOT_FINISHED, "Whether the job has succeeded."),
@@ -71,7 +75,7 @@ def conditions_text() -> str:
 
 _EVENTS = """\
 Shown by `kubectl describe rlj`. Besides those below, every reason that makes `Accepted`, `QuotaReserved`, `Scheduled`,
-`ServicesReady`, `Progressing` or `Degraded` bad news is an event of its own name.
+`ServicesReady`, `GeneratorsReady`, `Progressing` or `Degraded` bad news is an event of its own name.
 """
 
 

@@ -24,6 +24,12 @@ class EventReason(ReasonText):
 
     ATTEMPT_STARTED = "AttemptStarted", "An attempt begins: its pods are being made."
     SERVICES_READY = "ServicesReady", "Every model beside the job answers."
+    GENERATORS_READY = "GeneratorsReady", "Every pod of the elastic group is ready."
+    GENERATORS_SCALED = "GeneratorsScaled", "Another number of pods of the elastic group is wanted."
+    GENERATOR_LOST = (
+        "GeneratorLost",
+        "A pod of the elastic group ended or was taken away; another takes its place, and nothing restarts.",
+    )
     RUNNING = "Running", "All pods of the attempt are ready."
     RESTARTING = "Restarting", "The attempt failed, or could not start; another follows."
     SUSPENDING = (
@@ -54,7 +60,12 @@ class Event:
 
 def status_events(before: RLJobStatus, after: RLJobStatus) -> list[Event]:
     """What happened when the status went from `before` to `after`."""
-    return [*_degradations(before, after), *_services(before, after), *_phases(before, after)]
+    return [
+        *_degradations(before, after),
+        *_services(before, after),
+        *_generators(before, after),
+        *_phases(before, after),
+    ]
 
 
 def action_events(decision: Decision) -> list[Event]:
@@ -108,6 +119,7 @@ _TROUBLES: Mapping[ConditionType, str] = {
     "QuotaReserved": "False",
     "Scheduled": "False",
     "ServicesReady": "False",
+    "GeneratorsReady": "False",
     "Progressing": "Unknown",
     "Degraded": "True",
 }
@@ -116,6 +128,7 @@ _TROUBLES: Mapping[ConditionType, str] = {
 _EVERYDAY = frozenset(
     (Reason.NOT_STARTED, Reason.CREATING_PODS, Reason.WAITING_FOR_SERVICES, Reason.WAITING_FOR_NODES)
     + (Reason.PODS_ENDING, Reason.NO_STEP_YET, Reason.SERVICES_STARTING, Reason.SERVICES_STOPPED)
+    + (Reason.GENERATORS_STARTING, Reason.GENERATORS_STOPPED, Reason.GENERATORS_LOST)
 )
 """Reasons of such a status that every job goes through."""
 
@@ -134,6 +147,25 @@ def _degradations(before: RLJobStatus, after: RLJobStatus) -> Iterator[Event]:
 def _services(before: RLJobStatus, after: RLJobStatus) -> Iterator[Event]:
     if is_true(after.conditions, "ServicesReady") and not is_true(before.conditions, "ServicesReady"):
         yield Event(EventReason.SERVICES_READY, ", ".join(service.name for service in after.services))
+
+
+_MOST_LOST = 8
+"""Events of pods that were lost at once, at most: with a pool of nodes hundreds may go."""
+
+
+def _generators(before: RLJobStatus, after: RLJobStatus) -> Iterator[Event]:
+    if before.generators_wanted and after.generators_wanted not in (0, before.generators_wanted):
+        yield Event(EventReason.GENERATORS_SCALED, f"from {before.generators_wanted} to {after.generators_wanted}")
+    known = {item.index: item.start for item in before.generator_pods} if after.attempt == before.attempt else {}
+    lost = [item for item in after.generator_pods if item.message and item.start > known.get(item.index, 1)]
+    for item in lost[:_MOST_LOST]:
+        when = f" not before {item.next_start_time}" if item.next_start_time else ""
+        note = f"generator {item.index}: {item.message}; start {item.start} follows{when}"
+        yield Event(EventReason.GENERATOR_LOST, note, "Warning")
+    if len(lost) > _MOST_LOST:
+        yield Event(EventReason.GENERATOR_LOST, f"{len(lost) - _MOST_LOST} more generators were lost", "Warning")
+    if is_true(after.conditions, "GeneratorsReady") and not is_true(before.conditions, "GeneratorsReady"):
+        yield Event(EventReason.GENERATORS_READY, f"{after.generators} of {after.generators_wanted} are ready")
 
 
 def _phases(before: RLJobStatus, after: RLJobStatus) -> Iterator[Event]:

@@ -47,6 +47,8 @@ class JobFacts:
     """Those of `restarts` that maxRestarts counts."""
     ended_timestamp_seconds: float | None = None
     """When it ended, since the epoch.  None: it has not."""
+    generators: tuple[int, int, int] | None = None
+    """Pods of the elastic group: wanted, ready, and lost so far.  None: no group is elastic."""
 
 
 class JobMetrics:
@@ -122,6 +124,7 @@ class JobMetrics:
         yield self._ended_counts()
         yield from _numbers(shown)
         yield _restart_counts(shown)
+        yield from _generator_counts(shown)
 
     def _shown(self) -> dict[Key, JobFacts]:
         since = self._clock() - _SHOWN_SECONDS
@@ -165,6 +168,21 @@ def _restart_counts(shown: Mapping[Key, JobFacts]) -> Metric:
     return family
 
 
+def _generator_counts(shown: Mapping[Key, JobFacts]) -> Iterator[Metric]:
+    labels = ["namespace", "rljob"]
+    wanted = GaugeMetricFamily("rljob_generators_wanted", "Pods that an elastic group is to have", labels=labels)
+    ready = GaugeMetricFamily("rljob_generators_ready", "Pods of an elastic group that are ready", labels=labels)
+    lost = CounterMetricFamily(
+        "rljob_generators_lost", "Pods of an elastic group that ended before their attempt", labels=labels
+    )
+    for key, facts in shown.items():
+        if facts.generators is not None:
+            wanted.add_metric(key, facts.generators[0])
+            ready.add_metric(key, facts.generators[1])
+            lost.add_metric(key, facts.generators[2])
+    yield from (wanted, ready, lost)
+
+
 def _histogram(registry: CollectorRegistry, name: str, documentation: str, buckets: tuple[int, ...]) -> Histogram:
     return Histogram(name, documentation, buckets=buckets, registry=registry)
 
@@ -183,7 +201,14 @@ def facts_of(status: RLJobStatus) -> JobFacts:
         restarts=status.restarts,
         counted_restarts=status.counted_restarts,
         ended_timestamp_seconds=seconds_of(status.completion_time) if status.completion_time else None,
+        generators=_generators(status),
     )
+
+
+def _generators(status: RLJobStatus) -> tuple[int, int, int] | None:
+    if status.generator_selector is None:
+        return None
+    return status.generators_wanted, status.generators, status.generators_lost
 
 
 def report_status(

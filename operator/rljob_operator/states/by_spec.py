@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from rljob_api.v1alpha1.status import Phase
 from rljob_operator.states import deadlines, ending, finished, living, waiting
+from rljob_operator.states.guests import with_guest_pods
 from rljob_operator.states.report import obstructed, reported
 from rljob_operator.states.services import with_service_pods
 from rljob_operator.states.situation.situation import Decision, Refusal, Situation
@@ -23,7 +24,7 @@ def decide_by_spec(situation: Situation) -> Decision:
     decision = _PHASES[situation.status.phase](situation)
     if decision is None:
         return Decision(obstructed(situation.status, obstacle, situation.now))
-    return reported(situation, with_service_pods(situation, decision))
+    return reported(situation, with_guest_pods(situation, with_service_pods(situation, decision)))
 
 
 def _live(situation: Situation) -> Decision | None:

@@ -50,6 +50,11 @@ def fail_attempt(situation: Situation) -> Decision | None:
     return _decided(status, result, worst)
 
 
+def reason_of_code(decision: StopJob) -> Reason:
+    """The reason of `Failed` for what stops a job."""
+    return _REASON_OF_LIMIT.get(decision.because) or _REASON_OF_CODE.get(decision.code, Reason.POD_FAILED)
+
+
 def restart(situation: Situation, claim: Claim, **changes: Any) -> Decision:
     """Give up the attempt; another follows when its pods are gone and the pause is over."""
     decision = ending.end(_given_up(situation, **changes))
@@ -84,7 +89,7 @@ def _decided(situation: Situation, result: Sequence[PodFault], worst: PodFault) 
         is_repeated=bug is not None and _is_same(status.last_bug, bug),
     )
     if isinstance(decision, StopJob):
-        reason = _REASON_OF_LIMIT.get(decision.because) or _REASON_OF_CODE.get(decision.code, Reason.POD_FAILED)
+        reason = reason_of_code(decision)
         return finished.fail_job(situation, reason, f"{_place(worst)}: {worst.message} ({decision.reason})")
     assert isinstance(decision, RestartGang), "a gang with a fault is not done"
     suspects = _suspects(situation, worst)

@@ -43,7 +43,7 @@ class PodFault:
 
 def faults(situation: Situation) -> list[PodFault]:
     """Every fault of the current attempt, and what was noted of it earlier."""
-    result = [fault for pod in situation.current if (fault := _of_pod(situation, pod)) is not None]
+    result = [fault for pod in situation.current if (fault := fault_of_pod(situation, pod)) is not None]
     return [*_noted(situation), *result, *_vanished(situation), *_stalled(situation)]
 
 
@@ -74,7 +74,8 @@ def is_going(situation: Situation, pod: PodFacts) -> bool:
     return pod.ends_at is not None and not pod.is_cut_off and situation.now < pod.ends_at and pod.ended is None
 
 
-def _of_pod(situation: Situation, pod: PodFacts) -> PodFault | None:
+def fault_of_pod(situation: Situation, pod: PodFacts) -> PodFault | None:
+    """What is wrong with a pod; None where nothing is."""
     if pod.ended is not None and pod.ended.exit_code != 0:
         return _of_end(pod, pod.ended)
     if pod.num_buffer_restarts and not pod.is_done:
@@ -140,6 +141,8 @@ def _stalled(situation: Situation) -> Iterator[PodFault]:
     """Only an answer shows that the step stands still: silence may be the network's."""
     answer, status = situation.progress, situation.status
     if not isinstance(answer, ProgressAnswer) or status.progress is None or status.ready_time is None:
+        return
+    if status.generators_absent_time is not None:  # it waits for generators, which has a limit of its own
         return
     grew = max(seconds_of(time) for time in (status.progress.last_step_time, status.ready_time) if time)
     lifecycle = situation.spec.lifecycle

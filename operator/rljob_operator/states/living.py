@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rljob_operator.states import deadlines, ending, failing, finished, services
+from rljob_operator.states import deadlines, ending, failing, finished, guests, services
 from rljob_operator.states.situation.conditions import Reason, no, yes
 from rljob_operator.states.situation.facts import AdmissionState
 from rljob_operator.states.situation.situation import Decision, QueueAction, Situation
@@ -21,7 +21,9 @@ def run_attempt(situation: Situation) -> Decision:
         _give_quota_back,
         _obstruct,
         failing.fail_attempt,
+        guests.stop_for_guest,
         _stop,
+        guests.generators_deadline,
         deadlines.overrun,
     )
     decisions = (rule(situation) for rule in rules)

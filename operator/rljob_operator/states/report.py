@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from rljob_api.v1alpha1.status import ConditionType, Phase, RLJobStatus, WorkerGroupStatus
@@ -17,7 +17,7 @@ from rljob_operator.states.situation.conditions import (
     unknown,
     yes,
 )
-from rljob_operator.states.situation.facts import AdmissionState, UnreachableLead
+from rljob_operator.states.situation.facts import AdmissionState, PodFacts, UnreachableLead
 from rljob_operator.states.situation.situation import Decision, Obstacle, Situation
 
 _NAMES_SHOWN = 5
@@ -52,11 +52,18 @@ def _obstacle(obstacle: Obstacle) -> Claim:
 
 
 def _groups(situation: Situation) -> tuple[WorkerGroupStatus, ...]:
-    return tuple(_group(situation, group.name, group.replicas) for group in situation.spec.worker_groups)
+    gang = situation.current
+    guests = tuple(pod for pod in situation.guest_pods if pod.attempt == situation.status.attempt)
+    return tuple(
+        _group(group.name, group.replicas, gang)
+        if group.elastic is None
+        else _group(group.name, situation.status.generators_wanted, guests)
+        for group in situation.spec.worker_groups
+    )
 
 
-def _group(situation: Situation, name: str, desired: int) -> WorkerGroupStatus:
-    pods = [pod for pod in situation.current if pod.group == name]
+def _group(name: str, desired: int, there: Sequence[PodFacts]) -> WorkerGroupStatus:
+    pods = [pod for pod in there if pod.group == name]
     return WorkerGroupStatus(
         name=name,
         desired=desired,

@@ -25,7 +25,7 @@ def pending(situation: Situation) -> Decision:
 
 def suspended(situation: Situation) -> Decision:
     """Stay so, or become pending.  A suspended job holds no place in a queue."""
-    if ending.leftovers(situation) or _holds_services(situation):
+    if ending.leftovers(situation) or _holds_pods_beside(situation):
         return ending.end(situation.with_status(phase="Suspending"))
     if not situation.spec.suspend:
         return pending(situation.with_status(phase="Pending", pending_time=None))
@@ -45,15 +45,15 @@ def _end_leftovers(situation: Situation) -> Decision | None:
 def _suspend(situation: Situation) -> Decision | None:
     if not situation.spec.suspend:
         return None
-    if _holds_services(situation):
+    if _holds_pods_beside(situation):
         return ending.end(situation.with_status(phase="Suspending"))
     status = situation.with_status(phase="Suspended", pending_time=None, next_attempt_time=None).status
     return Decision(status, queue=QueueAction.LEAVE)
 
 
-def _holds_services(situation: Situation) -> bool:
-    """Whether a model beside the job may still run."""
-    return any(not pod.is_over for pod in situation.service_pods)
+def _holds_pods_beside(situation: Situation) -> bool:
+    """Whether a model beside the job, or a pod of its elastic group, may still run."""
+    return any(not pod.is_over for pod in (*situation.service_pods, *situation.guest_pods))
 
 
 def _refuse_for_ever(situation: Situation) -> Decision | None:

@@ -110,3 +110,12 @@ def test_a_model_is_found_below_its_domain():
 )
 def test_peers_find_each_other_below_the_service(job, address):
     assert names.peers_template(job, "team", 8815).format(job=job, group="train", host=3) == address
+
+
+def test_a_guest_is_not_taken_for_a_pod_of_the_gang():
+    name = names.guest_pod_name("my-job", "rollout", 12, 3, 45)
+    assert name == "my-job-rollout-12-a3-g45"
+    assert names.parse_guest_pod_name(name) == (12, 3, 45)
+    assert names.parse_pod_name(name) is None
+    assert names.parse_guest_pod_name(names.pod_name("my-job", "rollout", 12, 3)) is None
+    assert names.parse_service_pod_name(name) is None

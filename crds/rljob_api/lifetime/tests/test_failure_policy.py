@@ -4,7 +4,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rljob_api.lifetime.failure_policy import JobDone, RestartGang, StopJob, apply_failure_policy, gang_exit_code
+from rljob_api.lifetime.failure_policy import (
+    JobDone,
+    RestartGang,
+    StopJob,
+    apply_failure_policy,
+    gang_exit_code,
+    why_guest_ends_job,
+)
 from rljob_api.v1alpha1 import FailurePolicySpec, FailureRule
 
 DEFAULT = FailurePolicySpec()
@@ -111,3 +118,11 @@ def test_the_decision_does_not_depend_on_the_order_or_number_of_pods(codes, rest
     if set(codes) - {0, 75, 134}:
         assert gang_exit_code(codes) not in (0, 75)
     assert isinstance(decision, JobDone) == (set(codes) == {0})
+
+
+def test_a_guest_ends_the_job_only_where_every_other_would_end_the_same_way():
+    policy = FailurePolicySpec(max_restarts=0)
+    ends = {code for code in (1, 64, 65, 70, 74, 75, 76, 130, 137) if why_guest_ends_job(code, policy)}
+    assert ends == {64, 65}
+    rules = FailurePolicySpec(rules=(FailureRule(on_exit_codes=(3,), action="Stop"),))
+    assert why_guest_ends_job(3, rules).because == "Rule" and why_guest_ends_job(4, rules) is None

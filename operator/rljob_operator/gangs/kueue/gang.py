@@ -13,9 +13,9 @@ from datetime import UTC, datetime
 from rljob_operator.gangs.kueue.admission import admission_of, assignments, flavors_of
 from rljob_operator.gangs.kueue.conditions import holds_in
 from rljob_operator.gangs.kueue.status import finished_status, readiness_status, released_status
-from rljob_operator.gangs.kueue.workload import API_VERSIONS, QueuePriority, renewal, workload
+from rljob_operator.gangs.kueue.workload import API_VERSIONS, PRIORITY_LABEL, QueuePriority, renewal, workload
 from rljob_operator.gangs.provider import ClusterObjectReference, Readiness, Ungrouped
-from rljob_operator.manifests.context import JobContext, Manifest
+from rljob_operator.manifests.context import QUEUE_LABEL, JobContext, Manifest, queue_of
 from rljob_operator.states.situation.facts import Admission, AdmissionState
 
 ADMISSION_MANAGER = "kueue-admission"
@@ -45,6 +45,12 @@ class Kueue(Ungrouped):
 
     def objects(self, context: JobContext, attempt: int) -> list[Manifest]:
         return [workload(context, self._api_version, self._priority)]
+
+    def shape_guest(self, context: JobContext, pod: Manifest) -> Manifest:
+        """Kueue counts a pod with the label of a queue by itself, and lets it in when there is quota for it."""
+        labels = {QUEUE_LABEL: queue_of(context), PRIORITY_LABEL: context.job.metadata.labels.get(PRIORITY_LABEL)}
+        pod["metadata"]["labels"] |= {name: value for name, value in labels.items() if value is not None}
+        return pod
 
     def renewed(self, objects: Sequence[Manifest], wanted: Sequence[Manifest]) -> list[Manifest]:
         live = _workload(objects)

@@ -37,7 +37,9 @@ _PYTHON = {"PYTHONUNBUFFERED": "1", "PYTHONDONTWRITEBYTECODE": "1"}
 def worker_env(context: JobContext, group: GroupPlan, host: int, attempt: int) -> EnvList:
     """Environment of the workers: what is given, except ours that say who the pod is."""
     profile = context.profile(group)
-    own = {**identity(context, group, host, attempt), **_run(context, attempt), **_rank_table(context, profile)}
+    own = {**identity(context, group, host, attempt), **_run(context, attempt)}
+    if group.elastic is None:  # a rank table lists what starts together
+        own |= _rank_table(context, profile)
     own |= _services(context)
     own[keys.ENV_METRICS_PORT] = str(keys.PORT_WORKER_METRICS)
     own[keys.ENV_CODE] = CODE_PATH

@@ -58,6 +58,15 @@ def pod(context: JobContext, group: GroupPlan, host: int, attempt: int, placemen
     return placed(templated(ours, context.group(group.name).template), placement)
 
 
+def guest_pod(context: JobContext, index: int, attempt: int, start: int) -> Manifest:
+    """A pod of the elastic group: as one of a gang, with a name that no pod before it had."""
+    group = context.plan.elastic_group
+    assert group is not None, "no group is elastic"
+    made = pod(context, group, index, attempt)
+    made["metadata"]["name"] = names.guest_pod_name(context.name, group.name, index, attempt, start)
+    return made
+
+
 def templated(ours: Manifest, template: Manifest) -> Manifest:
     """A pod of ours with the user's template over it."""
     users = {"metadata": template.get("metadata") or {}, "spec": template.get("spec") or {}}

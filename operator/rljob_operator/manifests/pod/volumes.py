@@ -56,7 +56,7 @@ def mounted_volumes(context: JobContext, group: GroupPlan, host: int, attempt: i
         *scratch_volumes(context),
         *users_volumes(context),
         *host_volumes(profile),
-        *_rank_table(context, profile, attempt),
+        *(_rank_table(context, profile, attempt) if group.elastic is None else []),
     ]
 
 

@@ -74,6 +74,9 @@ def test_every_family_of_a_job(jobs: JobMetrics) -> None:
                 ("rljob_restarts_total", {**SMALL, "counted": "false"}, 3),
             ],
         ),
+        ("rljob_generators_wanted", "gauge", "Pods that an elastic group is to have", []),
+        ("rljob_generators_ready", "gauge", "Pods of an elastic group that are ready", []),
+        ("rljob_generators_lost", "counter", "Pods of an elastic group that ended before their attempt", []),
     ]
 
 
@@ -147,3 +150,16 @@ def test_lives_are_measured_from_a_minute_to_a_month(registry: CollectorRegistry
     minutes, hours = [60, 300, 900, 1_800], [3_600, 7_200, 21_600, 43_200, 86_400]
     days = [259_200, 604_800, 2_592_000]  # 3, 7 and 30
     assert buckets(registry, "rljob_duration_seconds") == [*minutes, *hours, *days, float("inf")]
+
+
+def test_generators_are_counted_for_jobs_that_have_an_elastic_group(
+    registry: CollectorRegistry, jobs: JobMetrics
+) -> None:
+    jobs.show(JOB, JobFacts("Running", generators=(4, 3, 7)))
+    jobs.show(ENDED, JobFacts("Running"))
+    families = {family.name: samples(family) for family in jobs.collect() if "generators" in family.name}
+    assert families == {
+        "rljob_generators_wanted": [("rljob_generators_wanted", SMALL, 4)],
+        "rljob_generators_ready": [("rljob_generators_ready", SMALL, 3)],
+        "rljob_generators_lost": [("rljob_generators_lost_total", SMALL, 7)],
+    }

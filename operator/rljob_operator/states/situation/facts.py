@@ -53,8 +53,10 @@ class PodFacts:
     attempt: int
     service: str = ""
     """The service that it serves.  Empty: it is one of a gang."""
+    guest: int | None = None
+    """The pod's number in an elastic group.  None: it is of no such group."""
     start: int = 0
-    """Number of the service's start."""
+    """How many pods have served the service, or had the number in the elastic group."""
     kind: Server = "Pod"
     """What it is for the cluster: a RayService stands for the pods that KubeRay makes of it."""
     plan_hash: str = ""

@@ -72,6 +72,12 @@ class Situation:
     """The pods of the gang, of every attempt."""
     service_pods: tuple[PodFacts, ...] = ()
     """Those of services, of every start."""
+    guest_pods: tuple[PodFacts, ...] = ()
+    """Those of an elastic group, of every attempt and start."""
+    guests_refused: str = ""
+    """Why the cluster refused to make one of them when that was last tried.  Empty: it did not."""
+    are_guests_paused: bool = False
+    """Whether that is to be tried again only after a while."""
     departed: Mapping[str, PodFacts] = field(default_factory=dict)
     """Name of a missing pod → how it was last seen."""
     generation: int = 1
@@ -123,6 +129,14 @@ class Situation:
         missing = (item for item in there if (item.name, item.start) not in result)
         return tuple(names.service_pod_name(self.name, item.name, item.start) for item in missing)
 
+    @cached_property
+    def _guests(self) -> Mapping[tuple[int | None, int], PodFacts]:
+        return {(pod.guest, pod.start): pod for pod in self.guest_pods if pod.attempt == self.status.attempt}
+
+    def guest(self, index: int, start: int) -> PodFacts | None:
+        """The pod of the elastic group of the current attempt with this number and start."""
+        return self._guests.get((index, start))
+
     @property
     def is_outgrown(self) -> bool:
         """Whether stop.steps was raised since the last attempt began."""
@@ -131,8 +145,10 @@ class Situation:
     def with_pods(self, pods: Iterable[PodFacts]) -> Situation:
         """A copy with these pods of the job."""
         result = tuple(pods)
-        gang, services = (tuple(pod for pod in result if bool(pod.service) is wanted) for wanted in (False, True))
-        return replace(self, pods=gang, service_pods=services)
+        guests = tuple(pod for pod in result if pod.guest is not None)
+        services = tuple(pod for pod in result if pod.service)
+        gang = tuple(pod for pod in result if pod.guest is None and not pod.service)
+        return replace(self, pods=gang, service_pods=services, guest_pods=guests)
 
     def with_status(self, **changes: Any) -> Situation:
         """A copy with these changes of the status, as if they had been written."""
@@ -173,6 +189,14 @@ class Deletion:
     kind: Server = "Pod"
 
 
+@dataclass(frozen=True, order=True)
+class GuestStart:
+    """One pod of the elastic group to make."""
+
+    index: int
+    start: int
+
+
 @dataclass(frozen=True)
 class Decision:
     """What is written first, then done."""
@@ -186,6 +210,8 @@ class Decision:
     """Whether the missing pods of `status.attempt` are made, after everything they need."""
     starts_services: tuple[str, ...] = ()
     """Names of the services of which a pod is made, after everything it needs and before any of the gang."""
+    starts_guests: tuple[GuestStart, ...] = ()
+    """Pods of the elastic group that are made, after those of the gang."""
     deletions: tuple[Deletion, ...] = ()
     queue: QueueAction = QueueAction.NONE
     deletes_job: bool = False

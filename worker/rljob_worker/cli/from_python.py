@@ -16,8 +16,7 @@ from rljob_api.v1alpha1 import RLJob
 from rljob_api.vocabulary.problem import Problem
 from rljob_worker.cli.extras import require_extra
 from rljob_worker.cli.jobfile import JobFile, examine, job_of_text, open_job
-from rljob_worker.cli.run import LocalRun, of_this_machine, supervise
-from rljob_worker.databuffer.routes.hosts import hosts_of
+from rljob_worker.cli.run import LocalRun, all_of, of_this_machine, supervise
 from rljob_worker.errors import RLJobError
 from rljob_worker.local.pods.pods import Commands
 from rljob_worker.local.watching.progress import MetricsTail
@@ -107,7 +106,7 @@ def run(
 
     file = _file_of(job, folder)
     gangs = of_this_machine(file, Commands())
-    running = LocalRun(file, Path(runs_dir), resume, viewed, hosts_of, gangs, tell=progress.on_message)
+    running = LocalRun(file, Path(runs_dir), resume, viewed, all_of(file), gangs, tell=progress.on_message)
     directory, note = supervise(running)
     if note is not None and note.phase == "Failed":
         raise RunFailed(note)

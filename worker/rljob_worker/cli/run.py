@@ -21,7 +21,7 @@ from rljob_worker.cli.jobfile import JobFile, examine, open_job
 from rljob_worker.cli.output import say
 from rljob_worker.cli.views.live import LiveView
 from rljob_worker.cli.views.plain import PlainView, summary
-from rljob_worker.databuffer.routes.hosts import Host, hosts_of
+from rljob_worker.databuffer.routes.hosts import Host, guests_of, hosts_of
 from rljob_worker.errors import InvalidJob, StorageError
 from rljob_worker.job_paths import moved_to
 from rljob_worker.local.pods.environment import job_variables, missing_variables, spills_to_run_directory
@@ -45,7 +45,8 @@ def run_job(
     """Run the job to its end; returns the exit code of `rljob run`. `commands` None: the real processes."""
     require_extra("worker", "rljob run")
     file = open_job(path, overrides)
-    run = LocalRun(file, runs_dir, resume, view_of, hosts_of, of_this_machine(file, commands or Commands()))
+    gangs = of_this_machine(file, commands or Commands())
+    run = LocalRun(file, runs_dir, resume, view_of, all_of(file), gangs)
     return report_end(*supervise(run), command_line("run", path, overrides, runs_dir))
 
 
@@ -83,7 +84,13 @@ def of_this_machine(file: JobFile, commands: Commands) -> GangsOf:
     """All pods here."""
     from rljob_worker.supervision.one_host import local_gangs  # what it is made of a plain install lacks
 
-    return lambda directory, plan: local_gangs(directory, plan, file.code, commands)
+    num_guests = file.job.spec.wanted_generators
+    return lambda directory, plan: local_gangs(directory, plan, file.code, commands, num_guests)
+
+
+def all_of(file: JobFile) -> Callable[[Plan], Sequence[Host]]:
+    """The pods of the gang, and as many guests as are wanted."""
+    return lambda plan: (*hosts_of(plan), *guests_of(plan)[: file.job.spec.wanted_generators])
 
 
 def supervise(run: LocalRun) -> tuple[RunDirectory, RunNote | None]:

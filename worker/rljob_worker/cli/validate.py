@@ -62,20 +62,22 @@ def verdict_on(path: Path, overrides: Sequence[str], *, looks_at_data: bool = Tr
     if plan is None or findings.found:
         lacking = tuple(item.problem for item in findings.lacking)
         return ValidationResult(str(path), None, findings.problems, findings.unseen, lacking)
-    here, uncounted = seen_here(plan) if has_worker() else ((), ())
+    here, uncounted = seen_here(plan, file.job.spec.wanted_generators) if has_worker() else ((), ())
     lacking = tuple(item.problem for item in (*findings.lacking, *file.located_findings(here)))
     return ValidationResult(str(path), file.job.name, (), (*findings.unseen, *uncounted), lacking)
 
 
-def seen_here(plan: Plan) -> tuple[Sequence[Finding], Sequence[str]]:
-    """What `rljob run` would miss in this folder of this machine; what of it only workers can see."""
-    from rljob_worker.databuffer.routes.hosts import hosts_of  # a plain install lacks what it stands on
+def seen_here(plan: Plan, num_guests: int = 0) -> tuple[Sequence[Finding], Sequence[str]]:
+    """What `rljob run` would miss in this folder of this machine; what of it only workers can see. num_guests: pods of
+    the elastic group."""
+    from rljob_worker.databuffer.routes.hosts import guests_of, hosts_of  # a plain install lacks what it stands on
     from rljob_worker.local.pods.environment import job_variables
     from rljob_worker.rehearsal.machine.machine import findings_here
     from rljob_worker.rehearsal.machine.tracker_logins import unreachable_trackers
     from rljob_worker.visible_devices import uncounted_groups, uncounted_services
 
-    findings = findings_here(plan, hosts_of(plan), os.environ, Path("runs", plan.job))
+    here = (*hosts_of(plan), *guests_of(plan)[:num_guests])
+    findings = findings_here(plan, here, os.environ, Path("runs", plan.job))
     uncounted = [
         f"how many accelerators ({group.profile}) worker group {group.name} finds here: its workers count them"
         for group in uncounted_groups(plan, os.environ)

@@ -63,7 +63,7 @@ def rooted(context: RunContext, forks: bool, marks: tuple[str, ...], log: Path |
     inherited = os.environ.get(ROOT, "")
     preload: tuple[str, ...] = ()
     if forks and not inherited and are_forked(context.plan.group(pod.group).device, environment):
-        groups = {item.group for item in context.here}
+        groups = {item.group for item in (*context.here, *context.guests)}
         libraries = {engine.library for engine in context.plan.engines if engine.group in groups}
         preload = preload_for({context.plan.group(name).device for name in groups}, libraries)
     # a fork shows its own mark in the place of this one, and the root is of no attempt

@@ -16,21 +16,23 @@ ENV_MARK = "RLJOB_FAMILY"
 _PROC = Path("/proc")
 
 
-def marked_pids(mark: str) -> list[int]:
-    """Process ids that carry `mark`, except this process. Empty where the system has no /proc."""
-    wanted = f"{ENV_MARK}={mark}".encode()
+def marked_pids(mark: str, *more: str) -> list[int]:
+    """Process ids that carry `mark`, and the entries `more` of the form NAME=value, except this process. Empty where
+    the system has no /proc."""
+    wanted = {f"{ENV_MARK}={mark}".encode(), *(entry.encode() for entry in more)}
     others = (pid for pid in _process_ids() if pid != os.getpid())
-    return [pid for pid in others if wanted in _first_environment(pid)]
+    return [pid for pid in others if wanted.issubset(_first_environment(pid))]
 
 
-def end_marked_processes(mark: str, *, grace_seconds: float = 2.0, timeout_seconds: float = 10.0) -> bool:
-    """Terminate everybody who carries `mark`, kill who is left after the grace; False if somebody outlives even that.
+def end_marked_processes(mark: str, *more: str, grace_seconds: float = 2.0, timeout_seconds: float = 10.0) -> bool:
+    """Terminate everybody who carries `mark` and `more`, kill who is left after the grace; False if somebody outlives
+    even that.
 
     The grace lets data buffers give their memory back.
     """
     started = time.monotonic()
-    _signal_all(marked_pids(mark), signal.SIGTERM)
-    while members := marked_pids(mark):
+    _signal_all(marked_pids(mark, *more), signal.SIGTERM)
+    while members := marked_pids(mark, *more):
         waited_seconds = time.monotonic() - started
         if waited_seconds > grace_seconds + timeout_seconds:
             return False

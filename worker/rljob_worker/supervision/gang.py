@@ -27,6 +27,7 @@ from rljob_worker.supervision.messages import (
     MetricsReady,
     OfHost,
     PeersReady,
+    RunNews,
     Serving,
     StopWorkers,
 )
@@ -51,6 +52,8 @@ class Hosts:
     """By host: those of the plan that it runs."""
     called: Callable[[int], str]
     """What a host is called; nothing where there is one, as nobody asks which."""
+    guests: Sequence[Host] = ()
+    """Pods of the elastic group, which run on host 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +86,7 @@ class AttemptGang:
         self._cleared: set[int] = set()
         self._lost: dict[int, str] = {}
         self._metrics_url = ""
+        self._said: list[str] = []
         self._started = time.monotonic()
         self._settle_at: float | None = None
         self._end: GangEnd | None = None
@@ -112,9 +116,12 @@ class AttemptGang:
         begin = BeginAttempt(attempt.number, attempt.resume, address, attempt.mark, services=dict(attempt.services))
         if issued is None:
             return begin
-        pairs = {name: issued.hosts[name] for name in map(str, self._known.pods[host])}
+        pairs = {name: issued.hosts[name] for name in map(str, self._pods_of(host))}
         files = {name: (pair.certificate, pair.key) for name, pair in pairs.items()}
         return msgspec.structs.replace(begin, authority=issued.authority, pairs=files)
+
+    def _pods_of(self, host: int) -> Sequence[Host]:
+        return (*self._known.pods[host], *(self._known.guests if host == 0 else ()))
 
     def poll(self) -> GangEnd | None:
         """The end, once nothing is left of the attempt anywhere and every machine that is gone is known."""
@@ -141,6 +148,11 @@ class AttemptGang:
     def metrics_url(self) -> str:
         return self._metrics_url
 
+    def news(self) -> list[str]:
+        """What hosts have to tell since the last call."""
+        said, self._said = self._said, []
+        return said
+
     def _hear(self, seconds: float) -> None:
         for host, event in self._connections.pump(seconds):
             if isinstance(event, HostLost):
@@ -158,6 +170,8 @@ class AttemptGang:
                 self._connections.send_all(PeersReady(self._attempt.number, self._address_book()))
         elif isinstance(event, MetricsReady):
             self._metrics_url = event.metrics_url
+        elif isinstance(event, RunNews):
+            self._said.append(event.words)
         elif isinstance(event, AttemptEnded):
             self._ended[host] = event.end
             self._exits.append(Exit(str(host), event.end.code, time.monotonic()))
@@ -224,7 +238,7 @@ class AttemptGang:
     def _issued(self, addresses: Mapping[int, str]) -> Issued:
         from rljob_api.certificates import issue  # most jobs have no use for its 50 ms
 
-        hosts = {str(pod): (address,) for host, address in addresses.items() for pod in self._known.pods[host]}
+        hosts = {str(pod): (address,) for host, address in addresses.items() for pod in self._pods_of(host)}
         return issue(self._plan.job, self._attempt.number, hosts, datetime.now(UTC))
 
 

@@ -35,7 +35,12 @@ MAX_REQUESTS = 3
 
 def pod_at(membership: Membership, plan: Plan) -> Host:
     """The pod that a host runs: the lead's group comes first, then the others as planned. Raises InvalidJob where
-    hosts and pods are not as many."""
+    hosts and pods are not as many, or an elastic group has no fixed number of pods."""
+    if (group := plan.elastic_group) is not None:
+        raise InvalidJob(
+            f"worker group {group.name} is elastic, and a launch has the hosts that it was started with: leave elastic "
+            "out and write replicas, or use `rljob run` on one machine, or a cluster"
+        )
     tree = JobTree.of(plan)
     if tree.size != membership.num_hosts:
         groups = ", ".join(f"{name} {hosts}" for name, hosts in tree.groups)

@@ -67,6 +67,13 @@ class MetricsReady(_Message, frozen=True):
     metrics_url: str
 
 
+class RunNews(_Message, frozen=True):
+    """What is to be told to whoever watches the run."""
+
+    attempt: int
+    words: str
+
+
 class Asked(_Message, frozen=True):
     """Somebody asked this host to stop, this many times by now."""
 
@@ -105,7 +112,7 @@ class Finish(_Message, frozen=True):
     words: str
 
 
-OfHost = Hello | Serving | MetricsReady | Asked | AttemptEnded | Cleared
+OfHost = Hello | Serving | MetricsReady | RunNews | Asked | AttemptEnded | Cleared
 OfHost0 = BeginAttempt | PeersReady | StopWorkers | Clear | Finish
 
 _ENCODER = msgspec.msgpack.Encoder()

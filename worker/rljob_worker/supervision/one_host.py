@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from rljob_api.planning.plan import Plan
-from rljob_worker.databuffer.routes.hosts import hosts_of
+from rljob_worker.databuffer.routes.hosts import guests_of, hosts_of
 from rljob_worker.local.lifetime import MAX_TEMPORARY_PATH, MAX_TEMPORARY_PATH_OF_SERVICES, lifetime, rooted
 from rljob_worker.local.pods.environment import LOOPBACK, RunContext
 from rljob_worker.local.pods.pods import Commands
@@ -48,8 +48,10 @@ class OneHost:
 
 
 @contextlib.contextmanager
-def local_gangs(directory: RunDirectory, plan: Plan, code_dir: Path, commands: Commands) -> Iterator[GangFactory]:
-    """On this machine alone; nothing of them outlives the block."""
+def local_gangs(
+    directory: RunDirectory, plan: Plan, code_dir: Path, commands: Commands, num_guests: int = 0
+) -> Iterator[GangFactory]:
+    """On this machine alone; nothing of them outlives the block. num_guests: pods of the elastic group."""
     with lifetime(MAX_TEMPORARY_PATH_OF_SERVICES if plan.spec.services else MAX_TEMPORARY_PATH) as scope:
         directory.write(directory.token, secrets.token_hex(32), mode=0o600)
         context = RunContext(
@@ -63,10 +65,13 @@ def local_gangs(directory: RunDirectory, plan: Plan, code_dir: Path, commands: C
             mark=scope.mark,
             lifeline=scope.lifeline,
             here=hosts_of(plan),
+            guests=guests_of(plan)[:num_guests],
         )
-        place = ServicesPlace.beside(context.here, directory, plan, scope, code_dir, secrets.token_hex(32))
+        place = ServicesPlace.beside(
+            (*context.here, *context.guests), directory, plan, scope, code_dir, secrets.token_hex(32)
+        )
         services = Services(place, commands.services)
         marks, log = (scope.mark, scope.services_mark), directory.fork_log(context.here[0])
         with rooted(context, commands.forks, marks, log) as context, contextlib.closing(services):
-            hosts = Hosts(OneHost(HostSession(context, commands)), [context.here], lambda host: "")
+            hosts = Hosts(OneHost(HostSession(context, commands)), [context.here], lambda host: "", context.guests)
             yield GangFactory(hosts, plan, "", services)

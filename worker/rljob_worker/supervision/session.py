@@ -9,6 +9,7 @@ from pathlib import Path
 from rljob_worker.errors import InvalidJob, RLJobError
 from rljob_worker.last_words import LastWords
 from rljob_worker.local.pods.environment import RunContext, spills_to_run_directory
+from rljob_worker.local.pods.guests import Guests
 from rljob_worker.local.pods.interface import interface_of
 from rljob_worker.local.pods.pods import Commands, GangEnd, Pods
 from rljob_worker.local.services import TOKEN_FILE, worker_variables
@@ -23,6 +24,7 @@ from rljob_worker.supervision.messages import (
     OfHost,
     OfHost0,
     PeersReady,
+    RunNews,
     Serving,
     StopWorkers,
 )
@@ -64,6 +66,7 @@ class HostSession:
         self._commands = commands
         self._attempt = _Attempt(0)
         self._pods: Pods | None = None
+        self._guests: Guests | None = None
         self._news: list[OfHost] = []
         self.awaits: Awaited | None = Awaited("let nobody begin")
         """What host 0 has to do next."""
@@ -81,7 +84,7 @@ class HostSession:
         elif isinstance(message, PeersReady) and self._pods is not None and not self._attempt.has_ended:
             self.awaits = None
             self._attempt.has_met = True
-            self._pods.meet(message.address_book)
+            self._meet(self._pods, message)
         elif isinstance(message, StopWorkers) and self._pods is not None:
             self._pods.stop()
         elif isinstance(message, Clear):
@@ -91,6 +94,9 @@ class HostSession:
 
     def clear(self) -> None:
         """End what is left of an attempt."""
+        if self._guests is not None:
+            self._guests.end()
+            self._guests = None
         if self._pods is not None:
             self._pods.end()
             self._pods = None
@@ -104,6 +110,7 @@ class HostSession:
             if begin.pairs:
                 _write_certificates(context, begin)
             self._pods = Pods(context, self._commands)
+            self._guests = Guests(context, self._commands) if context.guests else None
             self._pods.start()
         except RLJobError as error:
             code = int(error.exit_code)
@@ -124,10 +131,19 @@ class HostSession:
             services=worker_variables(begin.services, context.scratch / TOKEN_FILE),
         )
 
+    def _meet(self, pods: Pods, message: PeersReady) -> None:
+        guests = self._guests
+        pods.meet(message.address_book if guests is None else {**message.address_book, **guests.addresses()})
+        if guests is not None:
+            guests.begin(message.address_book)
+
     def _look(self, pods: Pods) -> None:
         if self._attempt.has_ended:
             return
         end = pods.poll()
+        if end is None and self._guests is not None:
+            end = self._guests.poll()
+            self._news += (RunNews(self._attempt.number, words) for words in self._guests.news())
         if end is not None:
             self._tell_end(end)
             return

@@ -188,6 +188,8 @@ class Supervisor:
         has_written = self._has_written()
         if self._record.note.phase == "Starting":
             self._tell_of_start(gang)  # all of it: what was written before the first step is in the log by now
+        for words in gang.news():
+            self._record.say(words)
         if self._record.note.phase == "Starting" and has_written:
             self._record.change(phase="Running", metrics_url=gang.metrics_url(), doing="")
         if has_written:

@@ -43,7 +43,9 @@ class RunContext:
     mark: str
     lifeline: int
     here: tuple[Host, ...]
-    """The pods that run on this machine."""
+    """The pods of the gang that run on this machine."""
+    guests: tuple[Host, ...] = ()
+    """Pods of the elastic group that run here beside them."""
     root: Root | None = None
     """What launchers are forks of, or programs started by; None: there is none yet."""
     inherited_root: str = ""
@@ -96,9 +98,10 @@ def pod_environment(base: Mapping[str, str], context: RunContext, pod: Host, cor
     if context.interface:
         base.setdefault("GLOO_SOCKET_IFNAME", context.interface)  # the host's name may resolve to loopback
     users = job_variables(context.plan.spec)
-    num_workers = sum(context.plan.group(item.group).workers_per_host for item in context.here)
+    here = (*context.here, *context.guests)
+    num_workers = sum(context.plan.group(item.group).workers_per_host for item in here)
     threads = thread_variables({**base, **users}, num_workers, cores)
-    return {**base, **threads, **device_variables(base, context.plan, context.here, pod), **users, **own}
+    return {**base, **threads, **device_variables(base, context.plan, here, pod), **users, **own}
 
 
 _NOT_HANDED_ON = keys.OWN_ENVIRONMENT - {keys.ENV_ARENA_DIR} | keys.RANK_ENVIRONMENT | {ROOT}

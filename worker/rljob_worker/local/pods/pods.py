@@ -4,10 +4,11 @@ import json
 import os
 import signal
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from rljob_api.planning.plan import Plan
 from rljob_api.vocabulary import keys
 from rljob_api.vocabulary.exit_codes import ExitCode, is_failure
 from rljob_worker.databuffer.routes.hosts import Host
@@ -27,8 +28,8 @@ GANG_SETTLE_SECONDS = 2 * SETTLE_SECONDS
 BUFFER_GRACE_SECONDS = 10.0
 LAUNCHER = "rljob_worker.launcher"
 
-AddressLists = dict[str, list[str]]
-"""host:port by group, in the order of its hosts."""
+AddressLists = dict[str, list[str | None]]
+"""host:port by group, in the order of its hosts; None in the place of a guest that is not there now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,11 +106,10 @@ class Pods:
 
     def meet(self, address_book: AddressLists) -> None:
         """Give the pods the addresses of all pods of the job, and start their launchers."""
-        partial = self._context.address_book.with_suffix(".partial")
-        partial.write_text(json.dumps(address_book))
-        partial.rename(self._context.address_book)
+        write_address_book(self._context, address_book)
         for pod in self.pods:
-            pod.launcher = self._launcher(pod)
+            log = self._context.log_dir / f"launcher-{pod.at}.log"
+            pod.launcher = start_launcher(self._context, self._commands, pod, log)
 
     def poll(self) -> GangEnd | None:
         """Take notice of what happened since the last call; the end, once there is one."""
@@ -133,27 +133,10 @@ class Pods:
         """End what still runs, and what left its session. Data buffers get a moment to give their memory back."""
         for launcher in self._launchers:
             launcher.kill()
-        for pod in self.pods:
-            pod.buffer.signal(signal.SIGHUP)
-        deadline = time.monotonic() + BUFFER_GRACE_SECONDS
-        while any(pod.buffer.code() is None for pod in self.pods) and time.monotonic() < deadline:
-            time.sleep(0.01)
-        for pod in self.pods:
-            pod.buffer.kill()
-        self._remove_leftovers()
+        end_data_buffers([pod.buffer for pod in self.pods])
+        remove_leftovers(self._context.plan, self.pods)
         # nothing of an attempt may meet the next one
         end_marked_processes(self._context.mark, grace_seconds=0.0)
-
-    def _remove_leftovers(self) -> None:
-        """Remove what killed data buffers left: memory, and disk where perhaps no other one ever runs."""
-        if not any(pod.buffer.code() for pod in self.pods):
-            return
-        from rljob_worker.databuffer.store.segment_files import ARENA, SPILL, remove_leftovers
-
-        for environment in (pod.environment for pod in self.pods):
-            remove_leftovers(ARENA, Path(environment.get(keys.ENV_ARENA_DIR, keys.SHARED_MEMORY)))
-            if spill := self._context.plan.spec.data_buffer.spill:
-                remove_leftovers(SPILL, Path(spill.directory or environment[keys.ENV_SPILL_DIR]))
 
     def metrics_url(self) -> str:
         """Where the lead's launcher serves /metrics and /progress; empty until it does, and where the lead is not."""
@@ -164,23 +147,6 @@ class Pods:
     @property
     def _launchers(self) -> list[ForkedChild]:
         return [pod.launcher for pod in self.pods if pod.launcher is not None]
-
-    def _launcher(self, pod: LocalPod) -> ForkedChild:
-        log = self._context.log_dir / f"launcher-{pod.at}.log"
-        command = self._commands.launcher
-        with log.open("ab") as output:
-            request = ForkRequest(
-                name=log.stem,
-                module=LAUNCHER if command == command_of(LAUNCHER) else "",
-                command=command,
-                environment=dict(pod.environment),
-                pipe_variable=LIFELINE_FD,
-                output=output.fileno(),
-                errors=output.fileno(),
-                pipe=self._context.lifeline,
-                folder=os.getcwd(),
-            )
-            return ForkedChild(self._context.connect(), request, log)
 
     def _poll_buffers(self) -> GangEnd | None:
         if self._is_stopping:
@@ -228,7 +194,7 @@ class Pods:
             return GangEnd(pod_exit_code(exits))
         for pod in self.pods:
             if pod.launcher is not None and pod.launcher.name == cause.name:
-                return self._launcher_end(pod, cause.code)
+                return launcher_end(self._context, pod, cause.code)
             if pod.buffer.name == cause.name:
                 return self._buffer_end(pod.buffer, cause.code)
         raise AssertionError(f"no process {cause.name}")
@@ -237,11 +203,61 @@ class Pods:
         code = code or int(ExitCode.RETRY)
         return GangEnd(code, buffer.name, LastWords(code, cause=buffer.last_line()), str(buffer.log))
 
-    def _launcher_end(self, pod: LocalPod, code: int) -> GangEnd:
-        words = read_last_words(termination_log_of(self._context.log_dir, pod.at))
-        if words is None or not words.worker:
-            assert pod.launcher is not None
-            lines = words.cause if words else pod.launcher.last_line()
-            return GangEnd(code, pod.launcher.name, LastWords(code, cause=lines), str(pod.launcher.log))
-        worker = f"worker-{words.worker}"
-        return GangEnd(code, worker, words, str(self._context.log_dir / f"{worker}.log"))
+
+def write_address_book(context: RunContext, address_book: AddressLists) -> None:
+    """Where the data buffers are, in a file that is there as a whole or not at all."""
+    partial = context.address_book.with_suffix(".partial")
+    partial.write_text(json.dumps(address_book))
+    partial.rename(context.address_book)
+
+
+def start_launcher(context: RunContext, commands: Commands, pod: LocalPod, log: Path) -> ForkedChild:
+    """The launcher of a pod whose data buffer runs."""
+    command = commands.launcher
+    with log.open("ab") as output:
+        request = ForkRequest(
+            name=log.stem,
+            module=LAUNCHER if command == command_of(LAUNCHER) else "",
+            command=command,
+            environment=dict(pod.environment),
+            pipe_variable=LIFELINE_FD,
+            output=output.fileno(),
+            errors=output.fileno(),
+            pipe=context.lifeline,
+            folder=os.getcwd(),
+        )
+        return ForkedChild(context.connect(), request, log)
+
+
+def end_data_buffers(buffers: Sequence[LoggedChild]) -> None:
+    """They get a moment to give their memory back."""
+    for buffer in buffers:
+        buffer.signal(signal.SIGHUP)
+    deadline = time.monotonic() + BUFFER_GRACE_SECONDS
+    while any(buffer.code() is None for buffer in buffers) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    for buffer in buffers:
+        buffer.kill()
+
+
+def remove_leftovers(plan: Plan, pods: Sequence[LocalPod]) -> None:
+    """Remove what killed data buffers left: memory, and disk where perhaps no other one ever runs."""
+    if not any(pod.buffer.code() for pod in pods):
+        return
+    from rljob_worker.databuffer.store import segment_files as files
+
+    for environment in (pod.environment for pod in pods):
+        files.remove_leftovers(files.ARENA, Path(environment.get(keys.ENV_ARENA_DIR, keys.SHARED_MEMORY)))
+        if spill := plan.spec.data_buffer.spill:
+            files.remove_leftovers(files.SPILL, Path(spill.directory or environment[keys.ENV_SPILL_DIR]))
+
+
+def launcher_end(context: RunContext, pod: LocalPod, code: int) -> GangEnd:
+    """How a pod ended, in the words of the worker that explains it."""
+    words = read_last_words(termination_log_of(context.log_dir, pod.at))
+    if words is None or not words.worker:
+        assert pod.launcher is not None
+        lines = words.cause if words else pod.launcher.last_line()
+        return GangEnd(code, pod.launcher.name, LastWords(code, cause=lines), str(pod.launcher.log))
+    worker = f"worker-{words.worker}"
+    return GangEnd(code, worker, words, str(context.log_dir / f"{worker}.log"))

@@ -2,6 +2,7 @@
 
 script       what the workers do (see fake_worker.py)
 groups       [[name, replicas, workers per pod], ...]
+generators   pods of an elastic group `rollout`; without it, there is no such group
 maxRestarts  restarts on exit code 75 or death by signal
 tls          whether data buffers get certificates
 spill        the directory of their spill files
@@ -53,16 +54,28 @@ def main(run_dir, options_text):
     plan = plan_of(
         directory.name,
         groups=options.get("groups", ()),
+        **elastic(options.get("generators")),
         failurePolicy=policy,
         dataBuffer={"tls": options.get("tls", False)} | spill,
         services=[{"name": "judge", "run": "mine:app"}] if "services" in options else [],
     )
     directory.write(directory.plan, plan.canonical_json())
     launch = Launch(directory, plan, options.get("resume", "never"))
-    with RunLock(directory.lock), local_gangs(directory, plan, Path(run_dir).parent, commands(options)) as gangs:
+    with (
+        RunLock(directory.lock),
+        local_gangs(directory, plan, Path(run_dir).parent, commands(options), options.get("generators", 0)) as gangs,
+    ):
         note = Supervisor(launch, PrintingView(), gangs).run()
     print(f"end {note.phase} {note.exit_code} restarts {note.restarts}: {note.cause}")
     return note.exit_code
+
+
+def elastic(num_generators):
+    """The fields of a job with an elastic group beside a trainer."""
+    if num_generators is None:
+        return {}
+    groups = [{"name": "train"}, {"name": "rollout", "elastic": {"min": 1, "max": num_generators + 1}}]
+    return {"workerGroups": groups, "rollout": {"maxStaleness": 1}}
 
 
 def commands(options):

@@ -43,3 +43,17 @@ def test_memory_that_is_not_checked_is_said_to_be(profile, title, room):
     (sheet,) = (sheet for sheet in sheets_of(plan, {}) if sheet.title.startswith("Memory"))
     assert sheet.title == title
     assert next((row[1] for row in sheet.rows if row[0] == "room"), None) == room
+
+
+def test_an_elastic_group_shows_its_bounds_and_its_stages():
+    groups = [{"name": "train"}, {"name": "rollout", "elastic": {"min": 2, "max": 4}}]
+    result = {sheet.title: sheet for sheet in sheets_of(plan_of(workerGroups=groups, rollout={"maxStaleness": 1}), {})}
+    assert [row[:4] for row in result["Worker groups"].rows] == [
+        ("train (lead)", "1", "1 x 1", "0"),
+        ("rollout (elastic)", "2-4", "2-4 x 1", "0"),
+    ]
+    # the gang only receives what guests make
+    schedules = [row[-1] for row in result["Worker groups"].rows]
+    assert schedules == ["(rollout), reference, (reward), advantage, update", "rollout, reward"]
+    stages = {row[0]: row[2] for row in result["Stages"].rows}
+    assert (stages["rollout"], stages["advantage"]) == ("rollout, rows to train", "train")

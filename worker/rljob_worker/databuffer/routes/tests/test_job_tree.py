@@ -4,9 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rljob_worker.databuffer.routes.hosts import Host
+from rljob_worker.databuffer.routes.hosts import Host, guests_of, hosts_of
 from rljob_worker.databuffer.routes.job_tree import JobTree
 from rljob_worker.databuffer.tests.gang import group, plan_of
+from rljob_worker.tests.documents import plan_of as small_plan
 
 SEVEN = JobTree((("train", 3), ("rollout", 4)), 2)
 """Level by level: train-0 | train-1 train-2 | rollout-0 rollout-1 rollout-2 rollout-3."""
@@ -107,3 +108,10 @@ def test_a_host_reaches_those_below_it_and_itself(data, shape):
         host = shape.host(position)
         expected = any(shape.position(item) in ends for item in below(shape, host))
         assert shape.reaches(host, ends) == expected
+
+
+def test_guests_are_in_no_tree():
+    groups = [{"name": "train", "replicas": 2}, {"name": "rollout", "elastic": {"min": 1, "max": 3}}]
+    plan = small_plan(workerGroups=groups, rollout={"maxStaleness": 1})
+    assert JobTree.of(plan).groups == (("train", 2),)
+    assert hosts_of(plan) == train(0, 1) and guests_of(plan) == rollout(0, 1, 2)

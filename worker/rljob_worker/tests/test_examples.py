@@ -36,6 +36,7 @@ RUNNABLE = [
     "arithmetic-reward-model",
     "arithmetic-judge",
 ]
+VALID = [*RUNNABLE, "arithmetic-elastic"]
 DIFFERENT = {"arithmetic-grpo", "custom-stage"}
 """The others differ from these in the algorithm, in worker groups, in a stage or in a reward: `test_resume`,
 `test_matrix` and `test_sample` run jobs that do."""
@@ -82,7 +83,7 @@ def overrides_of(name):
     return ("stop.steps=2", "data.batchSize=8", *CHANGED.get(name, ()))
 
 
-@pytest.mark.parametrize("name", RUNNABLE)
+@pytest.mark.parametrize("name", VALID)
 def test_an_example_is_valid(examples, name):
     verdict = verdict_on(examples / f"{name}.yaml", overrides_of(name))
     assert (verdict.job, verdict.problems, verdict.unseen, verdict.lacking) == (name, (), (), ())

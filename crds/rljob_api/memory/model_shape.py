@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from rljob_api.memory.vision_shape import VisionShape, decoder_config, parse_vision_shape
+
 
 @dataclass(frozen=True, slots=True)
 class ModelFamily:
@@ -98,6 +100,8 @@ class ModelShape:
     max_positions: int | None = None
     """Tokens that a row may have."""
     experts: Experts | None = None
+    vision: VisionShape | None = None
+    """The tower of a model that sees, whose parameters are not among the decoder's."""
     bounded: bool = False
     """Whether attention bounds its scores, so that they are made: kernels that keep none do not bound any."""
     begins: bool = True
@@ -226,9 +230,12 @@ def pipeline_layers(pipeline_stage: int, num_pipeline_stages: int, num_layers: i
 
 def parse_shape(config: Mapping[str, Any]) -> ModelShape | None:
     """The shape that a config.json of transformers describes; None for an architecture or config that is not known."""
-    family = FAMILIES.get(str(config.get("model_type")))
+    decoder = decoder_config(config)
+    family = FAMILIES.get(str(decoder.get("model_type")))
     try:
-        return None if family is None else _gpt2(family, config) if "n_embd" in config else _llama_like(family, config)
+        if family is None or "n_embd" in config:
+            return None if family is None else _gpt2(family, config)
+        return replace(_llama_like(family, decoder), vision=parse_vision_shape(config))
     except (KeyError, TypeError, ValueError, ZeroDivisionError):
         return None
 

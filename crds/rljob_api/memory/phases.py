@@ -25,6 +25,8 @@ class PhaseMemory(ApiModel):
     """What a forward pass keeps for its backward pass."""
     logits: int = 0
     """Logits of the tokens that are predicted at once, with their gradients and those of the last layer."""
+    pictures: int = 0
+    """Patches of a micro-batch's pictures, and what the vision tower computes of them."""
     cache: int = 0
     """Keys and values of the rows that are decoded at once."""
     checkpoint: int = 0

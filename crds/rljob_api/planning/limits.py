@@ -146,7 +146,7 @@ def _too_much(plan: Plan, index: int, most: PhaseMemory, limit: Limit, hosts_hel
     )
 
 
-PARTS = ("weights", "optimizer", "gradients", "activations", "logits", "cache", "checkpoint", "delta")
+PARTS = ("weights", "optimizer", "gradients", "activations", "logits", "pictures", "cache", "checkpoint", "delta")
 """Parts of a phase's memory, in the order in which they are shown."""
 
 

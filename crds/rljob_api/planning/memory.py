@@ -74,6 +74,8 @@ class _Worker:
         optimizer = sum(self.layout(engine).optimizer_kept for engine in self._training if engine.trainable)
         weights = sum(self.layout(engine).kept for engine in self._training)
         weights += sum(self._copy(engine) for engine in self._generating)
+        weights += sum(self._tower(engine) for engine in self._here)
+        optimizer += sum(self._tower_states(engine) for engine in self._training)
         host = sum(self.layout(engine).host(trainable=engine.trainable) for engine in self._training)
         kept = PhaseMemory(phase="load", weights=weights, optimizer=optimizer, peak=weights + optimizer, host=host)
         yield kept
@@ -189,8 +191,10 @@ class _Worker:
 
     def _generate(self, kept: PhaseMemory) -> PhaseMemory:
         caches, draws = zip(*(self._cache(engine, kept.peak) for engine in self._generating), strict=True)
-        peak = kept.peak + max(caches) + max(draws)
-        return kept.model_copy(update={"phase": "generate", "cache": max(caches), "logits": max(draws), "peak": peak})
+        pictures = max(self._pictures(engine, trained=False) for engine in self._generating)
+        peak = kept.peak + max(caches) + max(max(draws), pictures)
+        result = {"cache": max(caches), "logits": max(draws), "pictures": pictures, "peak": peak}
+        return kept.model_copy(update={"phase": "generate", **result})
 
     def _cache(self, engine: EnginePlan, kept: int) -> tuple[int, int]:
         """Keys and values of all rows, or of as many as have room; logits of one token of each."""
@@ -205,6 +209,7 @@ class _Worker:
     def _train(self, kept: PhaseMemory) -> PhaseMemory:
         """Models come one after the other."""
         layouts = [(self.layout(engine), self._update(engine)) for engine in self._training]
+        pictures = [self._pictures(engine, trained=self._trains_tower(engine)) for engine in self._training]
         stepped = (self.layout(engine).host_gradients for engine in self._training if engine.trainable)
         result = {
             "weights": kept.weights + max(layout.gathered for layout, _ in layouts),
@@ -212,10 +217,48 @@ class _Worker:
             "gradients": max(update.gradients for _, update in layouts),
             "activations": max(update.activations for _, update in layouts),
             "logits": max(update.logits for _, update in layouts),
-            "peak": kept.peak + max(layout.gathered + update.peak for layout, update in layouts),
+            "pictures": max(pictures),
+            "peak": kept.peak
+            + max(
+                layout.gathered + update.peak + seen for (layout, update), seen in zip(layouts, pictures, strict=True)
+            ),
             "host": kept.host + max(stepped, default=0),
         }
         return kept.model_copy(update={"phase": "train", **result})
+
+    def _tower(self, engine: EnginePlan) -> int:
+        """Bytes of the weights of a vision tower, divided over the ranks that train or score."""
+        vision, computed = self.shapes[engine.path].vision, NUMBER_BYTES[self.plan.precision]
+        if vision is None:
+            return 0
+        if engine.kind == "Rollout":
+            return vision.parameters * computed
+        stored = max(computed, 4) if engine.trainable else computed
+        return ceil(vision.parameters * stored / engine.mesh.shards)
+
+    def _tower_states(self, engine: EnginePlan) -> int:
+        """Bytes of the optimizer of a tower that is trained."""
+        vision, optimizer = self.shapes[engine.path].vision, self.plan.spec.training.optimizer
+        if vision is None or not self._trains_tower(engine):
+            return 0
+        per_state = {"Float32": 4, "BFloat16": 2, "Int8": 1}[optimizer.states]
+        return ceil(vision.parameters * per_state * len(OPTIMIZERS[optimizer.name].states) / engine.mesh.shards)
+
+    def _trains_tower(self, engine: EnginePlan) -> bool:
+        return engine.trainable and self.plan.spec.source_of(engine.model).vision.train
+
+    def _pictures(self, engine: EnginePlan, *, trained: bool) -> int:
+        """Bytes of the pictures that are computed at once: of a micro-batch, whose prompts may be pictures altogether;
+        where a model generates of one prompt."""
+        spec, vision = self.plan.spec, self.shapes[engine.path].vision
+        if vision is None or spec.data.images_column is None:
+            return 0
+        longest, response = spec.data.max_prompt_tokens, spec.rollout.max_response_tokens
+        num_prompts = 1
+        if engine.kind != "Rollout":
+            _, pack = packs_of(self.plan, engine)
+            num_prompts = ceil(pack / (longest + spec.algorithm.group_size * response))
+        return vision.picture_bytes(num_prompts * longest, NUMBER_BYTES[self.plan.precision], trained=trained)
 
     def _update(self, engine: EnginePlan) -> UpdateMemory:
         """Memory for the tokens of a pack that this worker computes; a model that is not trained takes logits."""

@@ -232,7 +232,7 @@ class PartialRolloutSpec(ApiModel):
 
 class MaxMismatchSpec(ApiModel):
     """How far log-probs of the rollout engine may be from those of training, as evidence that both computed the same
-    policy on the same inputs."""
+    policy on the same inputs: docs/vision.md."""
 
     probs_diff_max: float = Field(gt=0, le=1)
     """Largest difference of the probability of a token, `mismatch/probs_diff_max`, that is taken for rounding. In

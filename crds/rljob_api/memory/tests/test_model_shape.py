@@ -154,3 +154,32 @@ def test_a_token_meets_all_matrices_but_the_embedding_and_experts_that_it_did_no
     # 8 of 128 experts of 3 x 2048 x 768 in each of 48 layers
     others = 48 * 120 * 3 * 2048 * 768
     assert shape.operations(0, predicts=False) == pytest.approx(2 * (shape.parameters - shape.rest - others))
+
+
+QWEN2_5_VL_7B = {
+    "model_type": "qwen2_5_vl",
+    "hidden_size": 3584,
+    "intermediate_size": 18944,
+    "num_hidden_layers": 28,
+    "num_attention_heads": 28,
+    "num_key_value_heads": 4,
+    "vocab_size": 152064,
+    "tie_word_embeddings": False,
+    "vision_config": {"depth": 32, "hidden_size": 1280, "intermediate_size": 3420, "out_hidden_size": 3584},
+}
+"""As published, with the decoder's settings beside those of the tower."""
+
+
+def test_a_model_that_sees_has_a_decoder_and_a_tower():
+    shape = parse_shape(QWEN2_5_VL_7B)
+    # 7,615,616,512 of the decoder, which is Qwen2.5-7B, and 676,550,144 of the tower: 8,292,166,656 as published
+    assert shape.parameters == 7_615_616_512
+    assert shape.vision.parameters == 676_550_144
+
+
+def test_pictures_take_patches_a_block_and_embeddings():
+    vision = replace(parse_shape(QWEN2_5_VL_7B).vision, hidden=10, intermediate=20, depth=3, output=5, patch_numbers=6)
+    # one token of 4 patches: 4 x 6 x (4 + 2) of patches, 4 x 2 x (70 + 40) of a block, 5 x 2 of the token
+    assert vision.picture_bytes(1, 2, trained=False) == 144 + 880 + 10
+    # trained: three blocks, and one on its way back
+    assert vision.picture_bytes(1, 2, trained=True) == 144 + 4 * 880 + 10

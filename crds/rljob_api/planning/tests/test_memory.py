@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from rljob_api.memory.model_shape import parse_shape
 from rljob_api.memory.tests.test_model_shape import QWEN3_8B
 from rljob_api.planning.advice import warnings_of
+from rljob_api.planning.memory import memory_of
 from rljob_api.planning.planner import plan
 from rljob_api.tests.builders import PPO, TWO_GROUPS, make_job
 from rljob_api.vocabulary.problem import InvalidJobError
@@ -468,3 +469,32 @@ def test_what_saves_memory_never_takes_more_of_an_accelerator(offload, checkpoin
 
 
 TINY_DEEP = QWEN3_8B | {"num_hidden_layers": 12, "vocab_size": 32_000}
+
+
+SEES = TINY | {
+    "model_type": "qwen3_vl",
+    "vision_config": {"depth": 2, "hidden_size": 32, "intermediate_size": 64, "out_hidden_size": 64},
+}
+
+
+def seeing_phases(config, images="images"):
+    """Of a job with pictures on one GPU."""
+    shapes = {"models/tiny": parse_shape(config)}
+    made = plan(make_job(gpus(1, 1), "algorithm.kl.coefficient=0"), shapes=shapes)
+    spec = made.spec.model_copy(update={"data": made.spec.data.model_copy(update={"images_column": images})})
+    (memory,) = memory_of(made.model_copy(update={"spec": spec}), shapes, {})
+    return {phase.phase: phase for phase in memory.phases}
+
+
+def test_a_tower_is_there_with_its_model_and_pictures_while_it_computes():
+    blind, sees, unused = seeing_phases(TINY), seeing_phases(SEES), seeing_phases(SEES, images=None)
+    tower = parse_shape(SEES).vision
+    # on a device masters of 4 bytes that train and a copy of 2 that generates, each with its tower
+    assert sees["load"].weights - blind["load"].weights == 6 * tower.parameters
+    assert sees["load"].optimizer == blind["load"].optimizer
+    assert unused["load"].weights == sees["load"].weights
+    assert unused["train"].pictures == unused["generate"].pictures == blind["train"].pictures == 0
+    # prompts of 16 tokens and four responses of 32: all rows are one pack of 8 x 4 x 48 tokens, 11 prompts
+    assert sees["train"].pictures == tower.picture_bytes(11 * 16, 2, trained=False)
+    assert sees["generate"].pictures == tower.picture_bytes(16, 2, trained=False)
+    assert sees["train"].peak - unused["train"].peak == sees["train"].pictures

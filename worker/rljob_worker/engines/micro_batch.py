@@ -13,9 +13,11 @@ from rljob_worker.batch import Batch, Column, Indices
 from rljob_worker.engines.attention.varlen import AttentionLayout, PackedLayout
 from rljob_worker.engines.log_probs.linear import EntropyUse, LastLayer, LinearLogProbs
 from rljob_worker.engines.models.last_layer import Wanted
+from rljob_worker.engines.models.vision import PictureTensors, picture_tensors
 from rljob_worker.engines.packing import PackedRows, pack
 from rljob_worker.engines.parallel.context import Places, Sharing, SplitHeads, SplitTokens
 from rljob_worker.engines.parallel.ring.attention import RingLayout
+from rljob_worker.engines.picture_reader import PictureReader
 from rljob_worker.errors import BadData
 
 
@@ -27,7 +29,8 @@ class MicroBatch:
     token_ids: torch.Tensor
     """[1, own tokens]"""
     positions: torch.Tensor
-    """[1, tokens]: of the ranks that split matrices, this one's own where it does not."""
+    """[1, tokens], or [4, 1, tokens] where rows may have pictures: of the ranks that split matrices, this one's own
+    where it does not."""
     layout: AttentionLayout
     predicts: torch.Tensor
     """[own responses]"""
@@ -42,12 +45,15 @@ class MicroBatch:
     """[own tokens, layers, k] experts that compute each, where they are given."""
     arrived: torch.Tensor | None = None
     """[1, own tokens, hidden]: what earlier layers made of them, where this rank has only later ones."""
+    pictures: PictureTensors | None = None
+    """What own tokens show; None where no token of the pack shows anything."""
 
     @property
     def inputs(self) -> dict[str, Any]:
         """What a model is called with."""
         tokens = {"input_ids": self.token_ids} if self.arrived is None else {"inputs_embeds": self.arrived}
-        return {**tokens, "position_ids": self.positions, "use_cache": False, "attention_layout": self.layout}
+        shown = {} if self.pictures is None else {"pictures": self.pictures}
+        return {**tokens, "position_ids": self.positions, "use_cache": False, "attention_layout": self.layout, **shown}
 
     @staticmethod
     def build(rows: PackedRows, device: torch.device, sharing: Sharing | None = None) -> MicroBatch:
@@ -64,18 +70,26 @@ class MicroBatch:
             predicts=predicts,
             targets=places.own(rows.targets),
             routes=None if rows.routes is None else split.own(rows.routes),
+            features=None if rows.features is None else split.own(rows.features),
         )
         return replace(_on_device(own, device, _shared_layout(rows, split, device)), places=places)
 
     @staticmethod
     def of(
-        batch: Batch, rows: Indices, device: torch.device, sharing: Sharing | None = None, *, with_routes: bool = False
+        batch: Batch,
+        rows: Indices,
+        device: torch.device,
+        sharing: Sharing | None = None,
+        *,
+        with_routes: bool = False,
+        reader: PictureReader | None = None,
     ) -> MicroBatch:
         """From some rows of a batch that has `prompt_ids` and `response_ids`, and routes where they are to be followed.
-        Raises BadData for routes that are not of these tokens."""
+        reader: of a model that sees. Raises BadData for routes and pictures that are not of these tokens."""
         prompts, responses = batch.column_of("prompt_ids", rows), batch.column_of("response_ids", rows)
         routes = _routes(batch, rows, prompts, responses) if with_routes else None
-        return MicroBatch.build(pack(prompts, responses, routes), device, sharing)
+        pictures = None if reader is None else reader.row_pictures(batch, rows)
+        return MicroBatch.build(pack(prompts, responses, routes, pictures), device, sharing)
 
     def whole(self, values: torch.Tensor) -> torch.Tensor:
         """[responses] on every rank that shares the tokens, from those of its own."""
@@ -113,15 +127,17 @@ def _on_device(rows: PackedRows, device: torch.device, layout: AttentionLayout |
     def tensor(array: np.ndarray) -> torch.Tensor:
         return torch.from_numpy(array).to(device, non_blocking=True)
 
+    positions = tensor(rows.positions)
     return MicroBatch(
         tensor(rows.token_ids)[None],
-        tensor(rows.positions)[None],
+        positions[None] if positions.ndim == 1 else positions.T[:, None],
         layout or _layout(rows, len(rows.token_ids), device),
         tensor(rows.predicts),
         tensor(rows.targets),
         tensor(rows.row),
         rows.num_rows,
         routes=None if rows.routes is None else tensor(rows.routes),
+        pictures=None if rows.features is None else picture_tensors(rows.pictures, rows.features, device),
     )
 
 

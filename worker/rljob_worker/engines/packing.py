@@ -10,6 +10,10 @@ Two rows of one prompt `[p0 p1]`, with responses `[a b c]` and `[d]`:
     targets     a b c | d                     the position before it, the first one by the prompt's last position
     row         0 0 0 | 1
 
+Prompts with pictures (see `prompt_pictures`) are one prompt where their pictures are the same, too; each token then has
+a position of four numbers, (place in its row, frame, row, column), and responses go on behind the largest of their
+prompt.
+
 With routes (see `router`) P0 P1 of the prompt's tokens, Ra Rb Rc | Rd of the positions that responses were drawn from:
 
     routes      P0 P1 Rb Rc                   Ra and Rd are of p1, for which the prompt has one
@@ -17,12 +21,14 @@ With routes (see `router`) P0 P1 of the prompt's tokens, Ra Rb Rc | Rd of the po
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from rljob_api.memory.sizes import ATTENDED
 from rljob_worker.batch import Column, Indices
+from rljob_worker.engines.prompt_pictures import Picture, RowPictures, ShownPrompt, feature_places
 from rljob_worker.gather import offsets_of
 
 
@@ -33,7 +39,7 @@ class PackedRows:
     token_ids: Indices
     """[tokens]"""
     positions: Indices
-    """[tokens] position of each token in its row."""
+    """[tokens] position of each token in its row; [tokens, 4] where rows may have pictures."""
     sequences: Indices
     """[sum of sequence_lengths] packed positions each row attends over; rows may share those of a prompt."""
     sequence_lengths: Indices
@@ -47,28 +53,59 @@ class PackedRows:
     num_rows: int
     routes: np.ndarray | None = None
     """[tokens, layers, k] experts of each token, where they are given."""
+    features: Indices | None = None
+    """[tokens] one more than the number of the picture feature that is a token's embedding; 0 for a text token. None
+    where no row has a picture."""
+    pictures: tuple[Picture, ...] = ()
+    """Those that are shown, once each, in the order of their features."""
+
+    @property
+    def places(self) -> Indices:
+        """[tokens] of each token in its row."""
+        return self.positions if self.positions.ndim == 1 else self.positions[:, 0]
+
+
+@dataclass(frozen=True, slots=True)
+class PatchBudget:
+    """Patches of pictures that a micro-batch has room for, besides its tokens."""
+
+    patches: Indices
+    """[rows] of the pictures of each row."""
+    most: int
 
 
 def micro_batches(
-    num_tokens: Indices, budget: int, shared: Indices | None = None, together: Indices | None = None
+    num_tokens: Indices,
+    budget: int,
+    shared: Indices | None = None,
+    together: Indices | None = None,
+    pictures: PatchBudget | None = None,
 ) -> list[Indices]:
     """Consecutive runs of rows of at most `budget` tokens each; a longer row is a run of its own. No rows, no runs.
 
     shared: of each row's tokens, those that a run has already where the row before is in it (`shared_prompts`). They
     are computed once but attended over by each row, which takes memory as well: a run's rows have at most ATTENDED
     budgets together. together: int64 [rows], ascending: rows of one number are in one run, however long it gets.
+    pictures: another budget, of patches, of which a shared prompt needs none either.
     """
     assert budget > 0, "a micro-batch needs room for at least one token"
     shared = np.zeros_like(num_tokens) if shared is None else shared
     firsts = np.arange(len(num_tokens)) if together is None else np.flatnonzero(np.diff(together, prepend=-1))
+    shown = _patches_of_runs(pictures, shared, firsts)
+    most_patches = 0 if pictures is None else pictures.most
     cuts: list[int] = []
-    filled = attended = 0
-    for first, tokens, known, seen in zip(firsts.tolist(), *_of_runs(num_tokens, shared, firsts), strict=True):
-        if not cuts or filled + tokens - known > budget or attended + seen > ATTENDED * budget:
+    filled = attended = opened = 0
+    for first, tokens, known, seen, patches, known_patches in zip(
+        firsts.tolist(), *_of_runs(num_tokens, shared, firsts), *shown, strict=True
+    ):
+        is_full = filled + tokens - known > budget or attended + seen > ATTENDED * budget
+        shows_too_much = patches > known_patches and opened + patches - known_patches > most_patches
+        if not cuts or is_full or shows_too_much:
             cuts.append(first)
-            filled, attended, known = 0, 0, 0
+            filled, attended, known, opened, known_patches = 0, 0, 0, 0, 0
         filled += tokens - known
         attended += seen
+        opened += patches - known_patches
     return np.split(np.arange(len(num_tokens)), cuts[1:]) if cuts else []
 
 
@@ -82,15 +119,35 @@ def _of_runs(num_tokens: Indices, shared: Indices, firsts: Indices) -> tuple[lis
     return (seen - np.add.reduceat(shared, firsts) + known).tolist(), known.tolist(), seen.tolist()
 
 
-def shared_prompts(prompt_ids: Column) -> Indices:
-    """Tokens of each row's prompt, where the row before has the same; else 0."""
-    return np.where(_starts_new_prompt(prompt_ids), 0, prompt_ids.lengths)
+def _patches_of_runs(
+    pictures: PatchBudget | None, shared: Indices, firsts: Indices
+) -> tuple[Sequence[int], Sequence[int]]:
+    """For the rows from each of `firsts` to the next: patches to compute at the beginning of a micro-batch, and how
+    many less behind the row before."""
+    if pictures is None:
+        zeros = [0] * len(firsts)
+        return zeros, zeros
+    known = np.where(shared[firsts] > 0, pictures.patches[firsts], 0)
+    own = np.where(shared > 0, 0, pictures.patches)
+    return (np.add.reduceat(own, firsts) + known if len(firsts) else known).tolist(), known.tolist()
 
 
-def pack(prompt_ids: Column, response_ids: Column, routes: tuple[Column, Column] | None = None) -> PackedRows:
+def shared_prompts(prompt_ids: Column, pictures: Indices | None = None) -> Indices:
+    """Tokens of each row's prompt, where the row before has the same; else 0. pictures: int64 [rows], numbers that are
+    equal where pictures are."""
+    return np.where(_starts_new_prompt(prompt_ids, pictures), 0, prompt_ids.lengths)
+
+
+def pack(
+    prompt_ids: Column,
+    response_ids: Column,
+    routes: tuple[Column, Column] | None = None,
+    pictures: RowPictures | None = None,
+) -> PackedRows:
     """Pack rows in order. Neighbouring rows with equal prompts share its tokens; rows without response take no room.
 
-    routes: of each prompt's tokens, and of the position before each response token; as long as their rows.
+    routes: of each prompt's tokens, and of the position before each response token; as long as their rows. pictures:
+    what the prompts show, where they may show something.
     """
     assert prompt_ids.offsets is not None and response_ids.offsets is not None, "token columns are ragged"
     assert prompt_ids.num_rows == response_ids.num_rows, "prompts and responses of different rows"
@@ -99,7 +156,7 @@ def pack(prompt_ids: Column, response_ids: Column, routes: tuple[Column, Column]
     prompt_lengths, response_lengths = prompts.lengths, responses.lengths[answered]
     assert (prompt_lengths > 0).all(), "every prompt has at least one token"
 
-    first = _starts_new_prompt(prompts)
+    first = _starts_new_prompt(prompts, None if pictures is None else pictures.identities[answered])
     owner = np.cumsum(first) - 1  # which of the distinct prompts each row uses
     own_prompt = np.where(first, prompt_lengths, 0)
     own_response = response_lengths - 1
@@ -120,6 +177,11 @@ def pack(prompt_ids: Column, response_ids: Column, routes: tuple[Column, Column]
     token_ids[ranges(response_starts, own_response)] = responses.values[inputs]
     positions[sequences] = ranges(np.zeros_like(sequence_lengths), sequence_lengths)
 
+    features, different = None, tuple[Picture, ...]()
+    if pictures is not None:
+        shown = [pictures.of_row(row) for row in answered[first].tolist()]
+        positions = _with_rope(positions, shown, prompt_starts[first], response_starts, own_response, owner)
+        features, different = feature_places(shown, prompt_starts[first].tolist(), len(token_ids))
     packed_routes = None
     if routes is not None:
         of_prompts, of_responses = routes[0].take(answered).values, routes[1].values
@@ -138,7 +200,27 @@ def pack(prompt_ids: Column, response_ids: Column, routes: tuple[Column, Column]
         row=np.repeat(np.arange(responses.num_rows), responses.lengths),
         num_rows=responses.num_rows,
         routes=packed_routes,
+        features=features if different else None,
+        pictures=different,
     )
+
+
+def _with_rope(
+    places: Indices,
+    shown: Sequence[ShownPrompt],
+    prompt_starts: Indices,
+    response_starts: Indices,
+    own_response: Indices,
+    owner: Indices,
+) -> Indices:
+    """Positions [tokens, 4] from places [tokens]. shown, prompt_starts: of the different prompts; the others of the
+    rows: where their responses are, and which prompt is each one's."""
+    positions = np.repeat(places[:, None], 4, axis=1)
+    for prompt, start in zip(shown, prompt_starts.tolist(), strict=True):
+        positions[start : start + len(prompt.rope), 1:] = prompt.rope
+    shifts = np.array([prompt.rope_shift for prompt in shown], np.int64)[owner]
+    positions[ranges(response_starts, own_response), 1:] += np.repeat(shifts, own_response)[:, None]
+    return positions
 
 
 def placeholder() -> PackedRows:
@@ -153,14 +235,16 @@ def ranges(starts: Indices, lengths: Indices) -> Indices:
     return np.repeat(starts - offsets[:-1], lengths) + np.arange(offsets[-1])
 
 
-def _starts_new_prompt(prompts: Column) -> np.ndarray:
-    """bool [rows]: the row's prompt differs from that of the row before."""
+def _starts_new_prompt(prompts: Column, pictures: Indices | None = None) -> np.ndarray:
+    """bool [rows]: the row's prompt differs from that of the row before, in its tokens or its pictures."""
     assert prompts.offsets is not None
     first = np.ones(prompts.num_rows, bool)
     lengths, offsets, values = prompts.lengths, prompts.offsets.tolist(), prompts.values
     for row in np.flatnonzero(lengths[1:] == lengths[:-1]).tolist():
         a, b, c = offsets[row : row + 3]
         first[row + 1] = not np.array_equal(values[a:b], values[b:c])
+    if pictures is not None:
+        first[1:] |= np.diff(pictures) != 0
     return first
 
 

@@ -131,15 +131,18 @@ class TrainEngine(ScoringEngine, Protocol):
         same kind, model shape and ranks, or the base of this one."""
         ...
 
-    def weights(self, dtype: torch.dtype | None = None) -> Iterator[tuple[str, torch.Tensor]]:
+    def weights(
+        self, dtype: torch.dtype | None = None, *, trained_only: bool = False
+    ) -> Iterator[tuple[str, torch.Tensor]]:
         """Full tensors under their Hugging Face names, streamed: at most a bucket is gathered at a time, and a tensor
         is only good until the next one is asked for. Without a `dtype` they are in the precision of the job, or, where
         nothing is gathered, as they are trained: who copies them rounds them on the way. Tied weights come once. Every
-        rank yields every tensor. Collective: every rank must exhaust the iterator."""
+        rank yields every tensor. trained_only: without a vision tower that is not trained. Collective: every rank must
+        exhaust the iterator."""
         ...
 
     def weight_buckets(
-        self, sources: Sequence[int], dtype: torch.dtype | None = None
+        self, sources: Sequence[int], dtype: torch.dtype | None = None, *, trained_only: bool = False
     ) -> Iterator[Iterable[tuple[str, torch.Tensor]]]:
         """The tensors of `weights` shared out to `sources`, which are different ranks of the mesh: bucket b is gathered
         on `sources[b % len(sources)]` alone. Every rank yields as many items as the first source gets buckets: its own

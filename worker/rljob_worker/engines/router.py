@@ -108,6 +108,6 @@ def _forward(
     probabilities = router_distribution(logits)
     experts = router.routing.choose(layer, probabilities, router.top_k)
     weights = probabilities.gather(-1, experts)
-    if router.norm_topk_prob:
+    if getattr(router, "norm_topk_prob", True):
         weights = weights / weights.sum(dim=-1, keepdim=True)
     return logits, weights.to(logits.dtype), experts

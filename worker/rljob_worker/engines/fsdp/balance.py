@@ -68,7 +68,8 @@ class Balance:
                 f"{type(model).__name__} has none; leave it out"
             )
         if coefficient is None and num_layers:
-            coefficient = model.config.router_aux_loss_coef if model.config.output_router_logits else 0.0
+            config = model.config.get_text_config()
+            coefficient = config.router_aux_loss_coef if config.output_router_logits else 0.0
         return Balance(result, coefficient or 0.0, device, num_layers)
 
     def begin(self) -> None:

@@ -22,7 +22,7 @@ from rljob_worker.engines.fsdp.optimizer import ShardedOptimizer
 from rljob_worker.engines.fsdp.outputs import ReferenceModel, compared_with, outputs, values_of
 from rljob_worker.engines.fsdp.pipeline import MicroBatchPipeline, pipeline_passes
 from rljob_worker.engines.fsdp.settings import DTYPES, TrainSettings
-from rljob_worker.engines.fsdp.sharding import free_gathered_weights, hold_gradients, is_held, shard
+from rljob_worker.engines.fsdp.sharding import free_gathered_weights, freeze_tower, hold_gradients, is_held, shard
 from rljob_worker.engines.fsdp.step_micro_batches import StepMicroBatch, broadcast_outputs, output_kinds, total_loss
 from rljob_worker.engines.fsdp.tensors.full import buckets_at, full_tensors
 from rljob_worker.engines.fsdp.tensors.merged import merged_tensors
@@ -38,9 +38,11 @@ from rljob_worker.engines.models import (
     draw_adapter,
     trained_parameters,
 )
-from rljob_worker.engines.packing import micro_batches, placeholder, shared_prompts
+from rljob_worker.engines.models.vision import is_of_tower
+from rljob_worker.engines.packing import PatchBudget, micro_batches, placeholder, shared_prompts
 from rljob_worker.engines.parallel.context import Sharing
 from rljob_worker.engines.parallel.mesh import ProcessMesh, alone
+from rljob_worker.engines.picture_reader import PictureReader, require_no_pictures
 from rljob_worker.engines.protocols import Objective, ScoringEngine, Shards
 from rljob_worker.engines.router import routers, routing_of
 from rljob_worker.metrics.scalars import Scalar, mean, merge_all, total
@@ -64,9 +66,11 @@ class FSDPEngine:
         weights: WeightFiles | DrawnWeights | None = None,
         adapter: Adapter | None = None,
         layers: Layers = TRANSFORMERS,
+        reader: PictureReader | None = None,
     ) -> None:
         """weights: what a model without memory is filled with; None where `load` comes next, or the model has some.
-        adapter: what is trained in place of the model. layers: who computes those of the decoder."""
+        adapter: what is trained in place of the model. layers: who computes those of the decoder. reader: of the
+        pictures that prompts show, of a model that sees."""
         self.settings = settings
         self.device = device
         self.mesh = mesh or alone(device)
@@ -80,11 +84,13 @@ class FSDPEngine:
         spread = layers.spread(model, self.parts)
         if adapter is None or not settings.trainable:
             model.requires_grad_(settings.trainable)
+        self._reader = reader
+        self._tower_is_frozen = freeze_tower(model, settings)
         apart = spread.experts, self.parts.expert_shards if spread.experts else None
         self.model = shard(model.eval(), settings, device, self.parts.shards, *apart, self.parts.replicas)
         self.layers, self._parts_of = layers, spread.parts_of
         self.parts = replace(self.parts, pipeline_stages=spread.pipeline_stages)
-        self._pipeline = MicroBatchPipeline(self.mesh, model.config.hidden_size, settings.dtype)
+        self._pipeline = MicroBatchPipeline(self.mesh, model.config.get_text_config().hidden_size, settings.dtype)
         if weights is not None:
             weights.fill(self.model, self.parts.split, self._parts_of, is_pipeline_stage=self._pipeline.size > 1)
         if adapter is not None:
@@ -93,7 +99,8 @@ class FSDPEngine:
         self._held = is_held(self.model, settings)
         self.agreement = Agreement(self.mesh)
         self._balance = Balance.of(self.model, settings, device, num_routers)
-        self.optimizer = ShardedOptimizer(self._kept, settings, self.parts) if settings.trainable else None
+        trained = {name: parameter for name, parameter in self._kept.items() if parameter.requires_grad}
+        self.optimizer = ShardedOptimizer(trained, settings, self.parts) if settings.trainable else None
 
     @property
     def can_lend_weights(self) -> bool:
@@ -173,20 +180,32 @@ class FSDPEngine:
         return {**merge_all(run.metrics for run in done), **own, **self._balance.end(self.agreement)}
 
     def weights(
-        self, dtype: torch.dtype | None = None, *, bucket_bytes: int = BUCKET_BYTES
+        self, dtype: torch.dtype | None = None, *, bucket_bytes: int = BUCKET_BYTES, trained_only: bool = False
     ) -> Iterator[tuple[str, torch.Tensor]]:
         if dtype is None and self.parts.num_ranks > 1:
             dtype = DTYPES[self.settings.precision]
-        merged = merged_tensors(self.model, self.parts)
+        merged = self._merged(trained_only=trained_only)
         return checkpoint_tensors(full_tensors(merged, self.parts, dtype, bucket_bytes), self._parts_of)
 
     def weight_buckets(
-        self, sources: Sequence[int], dtype: torch.dtype | None = None, *, bucket_bytes: int = BUCKET_BYTES
+        self,
+        sources: Sequence[int],
+        dtype: torch.dtype | None = None,
+        *,
+        bucket_bytes: int = BUCKET_BYTES,
+        trained_only: bool = False,
     ) -> Iterator[Iterable[tuple[str, torch.Tensor]]]:
         dtype = dtype or DTYPES[self.settings.precision]
-        merged = merged_tensors(self.model, self.parts)
+        merged = self._merged(trained_only=trained_only)
         buckets = buckets_at(merged, self.parts, sources, dtype, bucket_bytes)
         return (checkpoint_tensors(bucket, self._parts_of) for bucket in buckets)
+
+    def _merged(self, *, trained_only: bool) -> Iterator[tuple[str, torch.Tensor]]:
+        """The tensors of the model; trained_only: none of a frozen tower."""
+        merged = merged_tensors(self.model, self.parts)
+        if not (trained_only and self._tower_is_frozen):
+            return merged
+        return ((name, tensor) for name, tensor in merged if not is_of_tower(name))
 
     def copy_shards(self) -> Shards:
         return sharded.CopiedShards.of(self._state(), self.parts, self.adapter)
@@ -213,11 +232,20 @@ class FSDPEngine:
 
     def _micro_batches(self, batch: Batch, together: np.ndarray | None = None) -> list[np.ndarray]:
         num_tokens = batch.lengths("prompt_ids") + batch.lengths("response_ids")
-        shared = shared_prompts(batch.column_of("prompt_ids", np.arange(len(batch))))
-        return micro_batches(num_tokens, self.settings.tokens_per_micro_batch * self.mesh.mesh.cp, shared, together)
+        rows, reader = np.arange(len(batch)), self._reader
+        prompts = batch.column_of("prompt_ids", rows)
+        shared = shared_prompts(prompts, None if reader is None else reader.identities(batch, rows))
+        patches = None
+        if reader is not None and (most := self.settings.patches_per_micro_batch) is not None:
+            patches = PatchBudget(reader.num_patches(prompts), most)
+        budget = self.settings.tokens_per_micro_batch * self.mesh.mesh.cp
+        return micro_batches(num_tokens, budget, shared, together, patches)
 
     def _rows(self, batch: Batch, rows: np.ndarray) -> MicroBatch:
-        return MicroBatch.of(batch, rows, self.device, self._sharing, with_routes=self.settings.follows_routes)
+        if self._reader is None:
+            require_no_pictures(batch, type(self.model).__name__)
+        follows = self.settings.follows_routes
+        return MicroBatch.of(batch, rows, self.device, self._sharing, with_routes=follows, reader=self._reader)
 
     def _placeholder(self) -> MicroBatch:
         return MicroBatch.build(placeholder(), self.device, self._sharing)

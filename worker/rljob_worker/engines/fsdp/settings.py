@@ -45,6 +45,10 @@ class TrainSettings:
     """Number format of the optimizer's states: Float32, which is Float64 where weights are, BFloat16 or Int8."""
     compile: bool = False
     """Whether layers are compiled: see `compiling`."""
+    vision_learning_rate: float | None = None
+    """Peak of a vision tower; None: it is frozen, and has neither gradients nor an optimizer."""
+    patches_per_micro_batch: int | None = None
+    """Most patches of pictures; None: as many as its tokens allow."""
     router_aux_loss_coefficient: float | None = None
     """Weight in the loss of what an uneven load of experts costs; None: as the model's config has it."""
     follows_routes: bool = False

@@ -13,6 +13,7 @@ from torch.utils.checkpoint import checkpoint
 from rljob_worker.engines.fsdp.compiling import compile_layers
 from rljob_worker.engines.fsdp.settings import DTYPES, TrainSettings
 from rljob_worker.engines.models import decoder_layers, give_memory
+from rljob_worker.engines.models.vision import run_tower_always, tower_of
 from rljob_worker.engines.parallel.mesh import single_rank_group
 
 
@@ -30,12 +31,15 @@ def shard(
     lie `apart` have the same weights on other ranks, `group_apart`. `replicas` are ranks with the same shards, which
     add up gradients. Offloaded parameters stay in the memory of the host, and each pass brings them a unit at a time.
     While one unit computes FSDP fetches the next, in both passes."""
-    layers = list(decoder_layers(model))
+    layers, blocks = list(decoder_layers(model)), tower_blocks(model)
+    is_tower_trained = any(parameter.requires_grad for block in blocks for parameter in block.parameters())
     if settings.compile:
         compile_layers(model)
     if settings.activation_checkpointing and settings.trainable:
-        recompute_in_backward(layers)
+        recompute_in_backward([*layers, *blocks] if is_tower_trained else layers)
     alone = world_size(group) == world_size(group_apart) == world_size(replicas) == 1
+    if is_tower_trained or not alone:
+        run_tower_always(model)
     if alone and not settings.is_mixed and not settings.offload_parameters:
         give_memory(model, device)
         return model
@@ -53,7 +57,10 @@ def shard(
         offload, home = CPUOffloadPolicy(pin_memory=device.type != "cpu"), torch.device("cpu")
     for module in apart:
         fully_shard(module, mesh=mesh_apart, mp_policy=policy, offload_policy=offload, reshard_after_forward=reshard)
-    for unit in layer_units(model, layers, settings.min_unit_bytes):
+    for unit in (
+        *layer_units(model, blocks, settings.min_unit_bytes),
+        *layer_units(model, layers, settings.min_unit_bytes),
+    ):
         fully_shard(unit, mesh=mesh, mp_policy=policy, offload_policy=offload, reshard_after_forward=reshard)
     fully_shard(model, mesh=mesh, mp_policy=policy, offload_policy=offload, reshard_after_forward=False)
     for unit in fsdp_units(model):
@@ -61,6 +68,21 @@ def shard(
         unit.set_force_sum_reduction_for_comms(True)
     give_memory(model, device, parameters_on=home)
     return model
+
+
+def freeze_tower(model: torch.nn.Module, settings: TrainSettings) -> bool:
+    """Leave a vision tower without gradients unless it has a learning rate; whether it has one and is frozen."""
+    tower = tower_of(model)
+    if tower is None or settings.vision_learning_rate is not None:
+        return False
+    tower.requires_grad_(False)
+    return True
+
+
+def tower_blocks(model: torch.nn.Module) -> list[torch.nn.Module]:
+    """The layers of a vision tower; none of a model that does not see."""
+    tower = tower_of(model)
+    return [] if tower is None else list(tower.blocks)
 
 
 def _device_mesh(shards: dist.ProcessGroup, replicas: dist.ProcessGroup | None, device: torch.device) -> DeviceMesh:

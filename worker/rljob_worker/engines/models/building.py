@@ -3,19 +3,30 @@
 from __future__ import annotations
 
 import torch
-from transformers import AutoModel, AutoModelForCausalLM, GenerationMixin, PreTrainedModel
+from transformers import (
+    AutoModel,
+    AutoModelForCausalLM,
+    AutoModelForImageTextToText,
+    GenerationMixin,
+    PreTrainedModel,
+)
 
 from rljob_worker.engines.attention.varlen import ATTENTION
 from rljob_worker.engines.gelu import replace_gelus
 from rljob_worker.engines.models.configs import WHAT_CONFIGS_RAISE, config_error_reason, model_config
 from rljob_worker.engines.models.drawn_weights import DrawnWeights
+from rljob_worker.engines.models.families import sees
 from rljob_worker.engines.models.last_layer import fuse_last_layer
 from rljob_worker.engines.models.memory import give_memory, parameters_without_memory
 from rljob_worker.engines.models.value_model import ValueModel
+from rljob_worker.engines.models.vision import fuse_tower
 from rljob_worker.engines.models.weight_files import WeightFiles
 from rljob_worker.engines.rms_norm import replace_rms_norms
 from rljob_worker.engines.router import replace_routers
 from rljob_worker.errors import InvalidJob
+
+_OF_TOWERS = "sdpa"
+"""Attention of vision towers: transformers' own, over the patches of each picture."""
 
 
 def empty_policy(path: str, dtype: torch.dtype) -> PreTrainedModel:
@@ -81,14 +92,20 @@ def _build(auto: type[AutoModel | AutoModelForCausalLM], path: str, dtype: torch
     config = model_config(path)
     if dtype == torch.float64:
         config._experts_implementation = "eager"  # else products of experts are grouped, of which torch has none here
+    attention: str | dict[str, str] = ATTENTION
+    if sees(config):
+        auto = AutoModelForImageTextToText if auto is AutoModelForCausalLM else auto
+        attention = {"": ATTENTION, "text_config": ATTENTION, "vision_config": _OF_TOWERS}
     try:
-        model: PreTrainedModel = auto.from_config(config, dtype=dtype, attn_implementation=ATTENTION)
+        model: PreTrainedModel = auto.from_config(config, dtype=dtype, attn_implementation=attention)
     except WHAT_CONFIGS_RAISE as error:
         raise InvalidJob(
             f"model path {path!r}: transformers cannot build what its config.json says: "
             f"{config_error_reason(error)}; fetch the "
             "model again, or correct the file"
         ) from error
+    if sees(config):
+        fuse_tower(model)
     if isinstance(model, GenerationMixin):  # a policy; a backbone alone has no last layer
         fuse_last_layer(model)
     return model.eval()

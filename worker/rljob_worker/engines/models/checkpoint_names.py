@@ -4,24 +4,30 @@ A layer with E experts of width I keeps them in two tensors, which files have in
 
     experts.gate_up_proj [E, 2 I, hidden]    experts.0.gate_proj.weight, experts.0.up_proj.weight [I, hidden] and so on
     experts.down_proj    [E, hidden, I]      experts.0.down_proj.weight [hidden, I] and so on
+
+Files of models that see have the two tensors, as they are published with each expert's matrices the other way round,
+[E, hidden, 2 I] and [E, I, hidden]. Transformers writes them as they are in the model and reads both, by their shapes;
+matrices that are square it takes as they are in the model, and so does this.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import torch
 
 from rljob_worker.engines.parallel.shards import local_part, own_rows
-from rljob_worker.engines.parallel.split import UNSPLIT, Split
+from rljob_worker.engines.parallel.split import UNSPLIT, ParameterSlice, Split
 
 Named = tuple[str, torch.Tensor]
 
 _EXPERT_WEIGHTS = {".experts.gate_up_proj": ("gate_proj", "up_proj"), ".experts.down_proj": ("down_proj",)}
 """Matrices of one expert, one under the other, by how the parameter's name ends."""
+_OF_MODELS_THAT_SEE = ".language_model."
+"""In the names of what is in their decoder."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +63,14 @@ class TensorPart:
             self.own[self._index] = whole[self.place].to(self.own)
 
     @property
+    def turned(self) -> TensorPart | None:
+        """The part where the matrices of experts are the other way round; None for any other tensor."""
+        if len(self.shape) != 3:
+            return None
+        count, height, width = self.shape
+        return replace(self, shape=(count, width, height), own=self.own.transpose(1, 2))
+
+    @property
     def _index(self) -> torch.Tensor:
         return torch.from_numpy(self.rows).to(self.own.device)
 
@@ -78,6 +92,9 @@ def parts_of(name: str, parameter: torch.Tensor, split: Split = UNSPLIT) -> Iter
         else:
             yield TensorPart(name, share.shape(shape), share.place(shape, rows), own)
         return
+    if _OF_MODELS_THAT_SEE in f".{name}":
+        yield _experts_together(name, parameter, share)
+        return
     stem, weights = name.removesuffix(end) + ".experts", _EXPERT_WEIGHTS[end]
     local, here = local_part(parameter).detach(), own_rows(parameter)
     num_experts, height, width = parameter.shape
@@ -92,6 +109,16 @@ def parts_of(name: str, parameter: torch.Tensor, split: Split = UNSPLIT) -> Iter
             yield TensorPart(
                 f"{stem}.{expert}.{matrix}.weight", (rows, width), (slice(0, rows if is_here else 0),), own
             )
+
+
+def _experts_together(name: str, parameter: torch.Tensor, share: ParameterSlice | None) -> TensorPart:
+    num_experts, height, width = parameter.shape
+    rows = own_rows(parameter)
+    if share is not None:
+        first = share.rank * num_experts
+        rows, num_experts = slice(rows.start + first, rows.stop + first), num_experts * share.size
+    part = TensorPart(name, (num_experts, height, width), (rows,), local_part(parameter).detach())
+    return part if height == width or part.turned is None else part.turned
 
 
 def checkpoint_tensors(whole: Iterable[Named], parts_of: TensorPartsOf = parts_of) -> Iterator[Named]:

@@ -8,11 +8,19 @@ from pathlib import Path
 from typing import Any
 
 from huggingface_hub.errors import StrictDataclassError
-from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig, PretrainedConfig
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoModelForImageTextToText,
+    GenerationConfig,
+    PretrainedConfig,
+)
 from transformers.utils import cached_file
 
 from rljob_worker.engines.models.families import require_known_family
 from rljob_worker.errors import InvalidJob
+
+_THAT_SEE = AutoModelForImageTextToText
 
 WHAT_CONFIGS_RAISE = (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
 """What a wrong config.json raises: transformers finds some mistakes, and stumbles over the rest."""
@@ -37,7 +45,7 @@ def model_config(path: str) -> PretrainedConfig:
         raise InvalidJob(
             f"model path {path!r}: transformers cannot read its config: {config_error_reason(error)}"
         ) from error
-    if type(config) not in AutoModelForCausalLM._model_mapping:
+    if type(config) not in AutoModelForCausalLM._model_mapping and type(config) not in _THAT_SEE._model_mapping:
         raise InvalidJob(
             f"model path {path!r}: {config.model_type!r} is not a causal language model; use one that "
             "AutoModelForCausalLM can load"

@@ -26,6 +26,16 @@ FAMILIES = {
 }
 """What people call an architecture, by the `model_type` of its config."""
 
+VISION_FAMILIES = {
+    "qwen2_5_vl": "Qwen2.5-VL",
+    "qwen3_vl": "Qwen3-VL",
+    "qwen3_vl_moe": "Qwen3-VL-MoE",
+}
+"""Those that see: a vision tower makes features of pictures, which are embeddings of the decoder's tokens."""
+
+_BOTH_WAYS = {"gemma3": "Gemma 3", "gemma3n": "Gemma 3n", "paligemma": "PaliGemma"}
+"""Their picture tokens attend to each other in both directions, which a pack of causal rows does not."""
+
 _LAYERS = {"full_attention", "sliding_attention"}
 _ROTARY = {"default", "linear", "llama3", "yarn"}
 """Their frequencies are constants."""
@@ -38,19 +48,30 @@ _BY_LONGEST = (
 
 def require_known_family(path: str, config: PretrainedConfig) -> None:
     """Raises InvalidJob naming what the model has and what the engines know."""
-    known = ", ".join(sorted(FAMILIES.values()))
-    if config.model_type not in FAMILIES:
+    known = ", ".join(sorted([*FAMILIES.values(), *VISION_FAMILIES.values()]))
+    if name := _BOTH_WAYS.get(config.model_type):
+        raise InvalidJob(
+            f"model path {path!r}: picture tokens of {name} attend to later ones, too, which the engines do not "
+            f"compute; use one of {', '.join(sorted(VISION_FAMILIES.values()))}"
+        )
+    if config.model_type not in FAMILIES and not sees(config):
         raise InvalidJob(
             f"model path {path!r}: the engines do not know models of type {config.model_type!r}; use one of {known}"
         )
-    _require("layers of type", path, set(getattr(config, "layer_types", None) or ()), _LAYERS, _UNBUILT)
-    rotary = set(_rope_types(getattr(config, "rope_parameters", None)))
+    decoder = config.get_text_config()
+    _require("layers of type", path, set(getattr(decoder, "layer_types", None) or ()), _LAYERS, _UNBUILT)
+    rotary = set(_rope_types(getattr(decoder, "rope_parameters", None)))
     _require("rotary positions of type", path, rotary, _ROTARY, _BY_LONGEST)
     if getattr(config, "use_bidirectional_attention", False):
         raise InvalidJob(f"model path {path!r}: it attends to later tokens and cannot sample; use a causal model")
     if quantization := getattr(config, "quantization_config", None):
         method = quantization.get("quant_method", "another number format")
         raise InvalidJob(f"model path {path!r}: its weights are quantized by {method}; use the model they were made of")
+
+
+def sees(config: PretrainedConfig) -> bool:
+    """Whether a model of this config has a vision tower."""
+    return config.model_type in VISION_FAMILIES
 
 
 def logit_cap(config: PretrainedConfig) -> float | None:

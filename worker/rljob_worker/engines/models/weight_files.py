@@ -129,7 +129,8 @@ class WeightFiles:
 
     def _read(self, file: StoragePath, targets: Mapping[str, TensorPart]) -> None:
         with reading(self.path, file), _opened(file) as opened, torch.no_grad():
-            for name, target in targets.items():
+            for name, part in targets.items():
+                target = part
                 there = opened.get_slice(name)
                 if there.get_dtype() not in _FORMATS:
                     raise BadData(
@@ -137,6 +138,8 @@ class WeightFiles:
                         f"{', '.join(_FORMATS)}; if they are quantized, use the model they were made of"
                     )
                 shape = tuple(there.get_shape())
+                if shape != target.shape and (turned := target.turned) is not None and shape == turned.shape:
+                    target = turned
                 if shape != target.shape:
                     raise BadData(
                         f"model path {self.path!r}: {name} is {list(shape)} in {file.name}, but config.json makes it "
@@ -181,8 +184,10 @@ class Matched:
 
 
 def _spellings(name: str, prefix: str) -> list[str]:
-    """How files may call a parameter: as a whole policy's, or as its backbone's."""
-    return [name, name.removeprefix(f"{prefix}.") if name.startswith(f"{prefix}.") else f"{prefix}.{name}"]
+    """How files may call a parameter: as a whole policy's, or as its backbone's; older ones have the layers of a model
+    that sees where one that does not has them."""
+    names = [name, name.removeprefix(f"{prefix}.") if name.startswith(f"{prefix}.") else f"{prefix}.{name}"]
+    return names + [item.replace("language_model.", "", 1) for item in names if "language_model." in item]
 
 
 def _matters(name: str, model: PreTrainedModel) -> bool:

@@ -17,6 +17,8 @@ BY_OUTPUTS = frozenset({"q_proj", "k_proj", "v_proj", "gate_proj", "up_proj", "f
 BY_INPUTS = frozenset({"o_proj", "dense", "down_proj", "fc2", "linear_proj", "linear_fc2"})
 EXPERTS = "experts"
 """The module that has all experts of a layer, one under the other, in each of its parameters."""
+TOWER = "visual"
+"""The module of a model that sees which makes features of pictures: each rank has it whole."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +63,9 @@ class Split:
         """How the parameter of this name is split; None for one that is not."""
         module, _, kind = name.replace(".base_layer.", ".").rpartition(".")
         module, _, side = module.partition(".lora_")  # "A" or "B", and the adapter's name, or nothing
-        leaf = module.rpartition(".")[2]
+        *path, leaf = module.split(".")
+        if TOWER in path:
+            return None
         if leaf == EXPERTS:
             return _share("ep", 0, self.experts)
         if leaf in BY_OUTPUTS and not side.startswith("A"):

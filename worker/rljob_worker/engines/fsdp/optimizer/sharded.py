@@ -22,6 +22,7 @@ from rljob_worker.engines.fsdp.optimizer.rule import UpdateRule, rule_of
 from rljob_worker.engines.fsdp.optimizer.states import KeptState, states_of
 from rljob_worker.engines.fsdp.settings import TrainSettings, scheduled_rate_factor
 from rljob_worker.engines.fsdp.tensors.parts import Parts
+from rljob_worker.engines.models.vision import is_of_tower
 from rljob_worker.engines.parallel.shards import laid_out_like, local_part
 from rljob_worker.engines.parallel.split import may_split_columns
 from rljob_worker.engines.parallel.tensor import add_up
@@ -42,6 +43,8 @@ class OptimizerBucket:
     """By parameter."""
     rule: UpdateRule
     states: HostOffload
+    rate: float
+    """Peak of their learning rate."""
 
 
 class ShardedOptimizer:
@@ -60,14 +63,15 @@ class ShardedOptimizer:
         # states of offloaded parameters are where they are stepped
         self._offloads = settings.offload_optimizer and not settings.offload_parameters
         self.buckets: list[OptimizerBucket] = []
-        for named in _buckets(self._locals, bucket_bytes) if self._offloads else [self._locals]:
-            self.buckets.append(_bucket(named, settings))
-            if self._offloads:
-                self.buckets[-1].states.sleep()
+        for alike, rate in _by_rate(self._locals, settings):
+            for named in _buckets(alike, bucket_bytes) if self._offloads else [alike]:
+                self.buckets.append(_bucket(named, settings, rate))
+                if self._offloads:
+                    self.buckets[-1].states.sleep()
 
     @property
     def learning_rate(self) -> float:
-        """The learning rate of the next step."""
+        """The learning rate of the next step; that of a vision tower follows the same schedule."""
         return self.settings.learning_rate * scheduled_rate_factor(self.settings, self.num_steps)
 
     @property
@@ -121,9 +125,10 @@ class ShardedOptimizer:
 
     def _step(self) -> None:
         """A bucket at a time, where states wait on the host."""
+        factor = scheduled_rate_factor(self.settings, self.num_steps)
         for bucket in self.buckets:
             bucket.states.wake()
-            bucket.rule.step(self.learning_rate, self.num_steps + 1)
+            bucket.rule.step(bucket.rate * factor, self.num_steps + 1)
             if self._offloads:
                 bucket.states.sleep()
         if self._offloads:
@@ -173,7 +178,18 @@ def _buckets(parameters: Named, limit: int) -> Iterator[Named]:
         yield bucket
 
 
-def _bucket(parameters: Named, settings: TrainSettings) -> OptimizerBucket:
+def _by_rate(parameters: Named, settings: TrainSettings) -> Iterator[tuple[Named, float]]:
+    """Parameters with one learning rate: those of a vision tower have their own."""
+    tower = {name: parameter for name, parameter in parameters.items() if is_of_tower(name)}
+    rest = {name: parameter for name, parameter in parameters.items() if name not in tower}
+    if rest or not tower:
+        yield rest, settings.learning_rate
+    if tower:
+        assert settings.vision_learning_rate is not None, "a frozen tower has no optimizer"
+        yield tower, settings.vision_learning_rate
+
+
+def _bucket(parameters: Named, settings: TrainSettings, rate: float) -> OptimizerBucket:
     """With states of 0 from the start, so that a checkpoint has the same tensors before any step."""
     declared = OPTIMIZERS[settings.optimizer].states
     kept = {
@@ -182,4 +198,4 @@ def _bucket(parameters: Named, settings: TrainSettings) -> OptimizerBucket:
     }
     rule = rule_of({parameters[name]: result for name, result in kept.items()}, settings)
     tensors = (tensor for result in kept.values() for state in result.values() for tensor in state.kept.values())
-    return OptimizerBucket(kept, rule, HostOffload(tensors))
+    return OptimizerBucket(kept, rule, HostOffload(tensors), rate)

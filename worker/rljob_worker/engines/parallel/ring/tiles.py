@@ -43,7 +43,7 @@ class Tokens:
         ends, positions = places + 1, np.zeros(num_tokens, np.int64)
         last = rows.sequences[offsets_of(rows.sequence_lengths)[1:] - 1]
         np.maximum.at(ends, rows.sequences, np.repeat(last + 1, rows.sequence_lengths))
-        positions[: len(rows.positions)] = rows.positions
+        positions[: len(rows.places)] = rows.places
         return Tokens(places, ends, positions)
 
     def dealt(self, rank: int, size: int) -> Tokens:

@@ -117,6 +117,7 @@ ROLLOUT_ENGINES = Declarations(
         Temperatures(1e-6, 1e6, "logits divided by less may be no finite Float32"),
         options=("enforce_eager",),
         refused_options=_of_transformers,
+        sees=True,
         gives_routes=True,
         records_experts=False,
         borrows_weights=True,
@@ -127,6 +128,7 @@ ROLLOUT_ENGINES = Declarations(
         "rljob_worker.engines.registry:vllm_engine",
         Temperatures(0.01, 2.0, "it would sample at 0.01, and log-probabilities would be of that temperature"),
         precisions=("Float32", "BFloat16"),
+        sees=True,
         options=(
             "block_size",
             "max_batched_tokens",

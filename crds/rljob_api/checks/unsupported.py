@@ -14,8 +14,6 @@ UNBUILT = {
     "training.parallelism.expert": "with an adapter, any but 1",
     "training.compile": "true with a training.parallelism.expert above 1",
     "models[].adapter.dropout": "any but 0",
-    "models[].vision.train": "true",
-    "data.imagesColumn": "any",
     "data.videosColumn": "any",
 }
 """Values that the types take and this version refuses, by their place in the spec: for the reference."""
@@ -46,6 +44,4 @@ def _settings(subject: Subject) -> Iterator[tuple[str, Any, bool, str]]:
     for i, model in enumerate(spec.models):
         dropout = 0.0 if model.adapter is None else model.adapter.dropout
         yield f"models[{i}].adapter.dropout", dropout, dropout == 0, "Write 0, or leave it out."
-        yield f"models[{i}].vision.train", model.vision.train, not model.vision.train, "Write false, or leave it out."
-    yield "data.imagesColumn", spec.data.images_column, spec.data.images_column is None, "Leave it out."
     yield "data.videosColumn", spec.data.videos_column, spec.data.videos_column is None, "Leave it out."

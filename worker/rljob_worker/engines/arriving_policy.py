@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import torch
 
@@ -12,27 +12,36 @@ _NAMED = 3
 """Names that a message spells out."""
 
 
-def copy_policy(targets: Mapping[str, torch.Tensor], weights: Iterable[tuple[str, torch.Tensor]], version: int) -> None:
+def copy_policy(
+    targets: Mapping[str, torch.Tensor],
+    weights: Iterable[tuple[str, torch.Tensor]],
+    version: int,
+    frozen: Callable[[str], bool] = lambda name: False,
+) -> None:
     """Fill `targets` in place. Raises InvalidJob as `whole_policy` does."""
     with torch.no_grad():
-        for name, tensor in whole_policy(targets, weights, version):
+        for name, tensor in whole_policy(targets, weights, version, frozen):
             target = targets[name]
             if target.data_ptr() != tensor.data_ptr() or target.device != tensor.device:
                 target.copy_(tensor)
 
 
 def whole_policy(
-    targets: Mapping[str, torch.Tensor], weights: Iterable[tuple[str, torch.Tensor]], version: int
+    targets: Mapping[str, torch.Tensor],
+    weights: Iterable[tuple[str, torch.Tensor]],
+    version: int,
+    frozen: Callable[[str], bool] = lambda name: False,
 ) -> Iterator[tuple[str, torch.Tensor]]:
     """`weights`, each under the first name that `targets` has for it. Of those only the shape is looked at, and which
-    are one: tied ones, which are one tensor under several names, come under any one of them.
+    are one: tied ones, which are one tensor under several names, come under any one of them. frozen: which names may
+    be missing, since nobody trains them.
 
     Raises InvalidJob by name: the engine that sends has another model than the one that gets.
     """
     first_names: dict[int, str] = {}
     for name, target in targets.items():
         first_names.setdefault(id(target), name)
-    missing = set(first_names)
+    missing, optional = set(first_names), {number for number, name in first_names.items() if frozen(name)}
     for name, tensor in weights:
         target = targets.get(name)
         if target is None or target.shape != tensor.shape:
@@ -42,6 +51,7 @@ def whole_policy(
             raise _another_model(version, f"{name} came twice, under this name or one that it is tied to")
         missing.remove(id(target))
         yield first_names[id(target)], tensor
+    missing -= optional
     if missing:
         names = [name for name, target in targets.items() if id(target) in missing]
         more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""

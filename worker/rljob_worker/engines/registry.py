@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from rljob_worker.engines.fsdp import TrainSettings
     from rljob_worker.engines.parallel.mesh import ProcessMesh
+    from rljob_worker.engines.picture_reader import PictureReader
     from rljob_worker.engines.rollout.vocabulary import Vocabulary
 
 
@@ -101,8 +102,24 @@ def train_settings(plan: Plan, engine: EnginePlan) -> TrainSettings:
         compile=training.compile,
         router_aux_loss_coefficient=training.router_aux_loss_coefficient,
         follows_routes=training.router_replay == "Rollout" and engine.trainable and own is None,
+        vision_learning_rate=_vision_learning_rate(plan, engine),
         seed=spec.seed,
     )
+
+
+def _vision_learning_rate(plan: Plan, engine: EnginePlan) -> float | None:
+    """Peak of a vision tower that is trained; a critic's and a model of rewards' is not."""
+    if not engine.trainable or plan.has_value_head(engine):
+        return None
+    vision = plan.spec.source_of(engine.model).vision
+    if not vision.train:
+        return None
+    if engine.adapter is not None:
+        raise InvalidJob(
+            f"models[].vision.train: {engine.model!r} trains an adapter, which is beside the decoder, and a tower with "
+            "it is not built yet; leave adapter or vision.train out"
+        )
+    return plan.spec.training.learning_rate if vision.learning_rate is None else vision.learning_rate
 
 
 def _fsdp(
@@ -126,6 +143,7 @@ def _megatron(
     trained: TrainedModel | None,
 ) -> TrainEngine:
     _refuse_unbuilt_parallelism(engine, "cp", "tp", "ep", "pp")
+    _refuse_sight(engine)
     return _sharded(plan, engine, device, mesh, is_loaded_next, trained)
 
 
@@ -149,7 +167,7 @@ def _sharded(
     if trained is not None:
         with small_files(trained.path) as path:
             model = empty_model(plan, engine, path, settings.dtype)
-        scorer = FSDPEngine(model, settings, device, mesh, layers=layers)
+        scorer = FSDPEngine(model, settings, device, mesh, layers=layers, reader=_reader(plan, engine, model))
         scorer.load(trained.state, weights_only=True)
         return scorer
     adapter = Adapter.of(engine)
@@ -158,7 +176,8 @@ def _sharded(
     files = None if is_drawn or is_loaded_next else WeightFiles.find(engine.path)
     model = empty_model(plan, engine, engine.path, dtype)
     drawn = DrawnWeights.of(model, plan.spec.seed) if is_drawn and not is_loaded_next else None
-    return FSDPEngine(model, settings, device, mesh, files or drawn, adapter, layers)
+    reader = _reader(plan, engine, model)
+    return FSDPEngine(model, settings, device, mesh, files or drawn, adapter, layers, reader)
 
 
 def transformers_engine(
@@ -195,6 +214,8 @@ def transformers_engine(
         owns_weights=owns_weights,
         records_routes=plan.spec.training.router_replay == "Rollout",
         record=CUDAGraphs(device) if plan.spec.rollout.engine_options.enforce_eager is False else None,
+        reader=_reader(plan, engine, model),
+        frozen=_frozen(plan, engine),
     )
 
 
@@ -219,7 +240,8 @@ def vllm_engine(
     start = load_start(batch_invariant=settings.batch_invariant)
     model = _policy(plan, engine, torch.device("cpu"))
     ends, vocabulary = _endings(plan, engine)
-    return start(settings, engine.path, model, ends, device, vocabulary, mesh)
+    reader, frozen = _reader(plan, engine, model), _frozen(plan, engine)
+    return start(settings, engine.path, model, ends, device, vocabulary, mesh, reader, frozen)
 
 
 def _policy(plan: Plan, engine: EnginePlan, device: torch.device) -> PreTrainedModel:
@@ -234,13 +256,57 @@ def _policy(plan: Plan, engine: EnginePlan, device: torch.device) -> PreTrainedM
 
 
 def _unread_policy(plan: Plan, engine: EnginePlan, device: torch.device) -> PreTrainedModel:
-    """A policy whose weights are not read: they are whatever is in memory."""
+    """A policy whose weights are not read, except those of a tower that nobody trains: they are whatever is in
+    memory."""
     from rljob_worker.engines.fsdp.settings import DTYPES
-    from rljob_worker.engines.models import empty_policy, give_memory
+    from rljob_worker.engines.models import DrawnWeights, WeightFiles, empty_policy, give_memory, parts_of
 
     model = empty_policy(engine.path, DTYPES[plan.precision])
+    frozen, drawn = _frozen(plan, engine), None
+    if engine.initialise == "Random" and any(frozen(name) for name, _ in model.named_parameters()):
+        drawn = DrawnWeights.of(model, plan.spec.seed)
     give_memory(model, device)
+    # what nobody trains does not come with the weights of every version
+    if tower := {name: item for name, item in model.named_parameters() if frozen(name)}:
+        if drawn is not None:
+            drawn.fill_tensors(model, tower, parts_of)
+        else:
+            WeightFiles.find(engine.path).matched(model).fill(tower)
     return model
+
+
+def _reader(plan: Plan, engine: EnginePlan, model: torch.nn.Module) -> PictureReader | None:
+    """What reads the pictures of prompts for a model that sees; None in a job without pictures, and for a model that
+    does not see, which refuses rows with pictures. Raises InvalidJob for a checkpoint without its processor."""
+    from rljob_worker.engines.models.families import sees
+    from rljob_worker.engines.picture_reader import PictureReader
+    from rljob_worker.vision.processing import shared_processor
+    from rljob_worker.vision.sizes import PixelBudget
+
+    data = plan.spec.data
+    if data.images_column is None or not sees(model.config):
+        return None
+    budget = PixelBudget(data.image.min_pixels, data.image.max_pixels)
+    return PictureReader.of(getattr(model, "backbone", model), shared_processor(engine.path, budget))
+
+
+def _frozen(plan: Plan, engine: EnginePlan) -> Callable[[str], bool]:
+    """Which parameters of a policy nobody trains: new weights come without them once they have come."""
+    from rljob_worker.engines.models.vision import is_of_tower
+
+    trains = plan.spec.source_of(engine.model).vision.train
+    return lambda name: not trains and is_of_tower(name)
+
+
+def _refuse_sight(engine: EnginePlan) -> None:
+    from rljob_worker.engines.models import model_config
+    from rljob_worker.engines.models.families import VISION_FAMILIES, sees
+
+    if sees(config := model_config(engine.path)):
+        raise InvalidJob(
+            f"engine {engine.name}: Megatron computes no models that see, and {engine.path!r} is a "
+            f"{VISION_FAMILIES[config.model_type]}; write training.engine: FSDP"
+        )
 
 
 def _endings(plan: Plan, engine: EnginePlan) -> tuple[tuple[int, ...], Vocabulary | None]:

@@ -12,6 +12,7 @@ import numpy as np
 from rljob_api.v1alpha1 import RLJobSpec
 from rljob_worker.batch import Batch, Column
 from rljob_worker.data.dataset import PromptDataset
+from rljob_worker.engines.picture_reader import prompt_pictures
 from rljob_worker.engines.rollout.generate import generate
 from rljob_worker.engines.rollout.job_sampling import max_tokens_of, validation_sampling
 from rljob_worker.engines.rollout.protocol import RolloutEngine
@@ -69,7 +70,14 @@ class Validation:
             asked = asked_batch(prompts, row_ids, piece, self._num_samples)
             begin = None if self._rewards is None else begins_rewards(self._rewards, asked, self._decode)
             responses = generate(
-                self._engine, prompts.prompt_ids, self._sampling, row_ids, self._num_samples, max_tokens, begin
+                self._engine,
+                prompts.prompt_ids,
+                self._sampling,
+                row_ids,
+                self._num_samples,
+                max_tokens,
+                begin,
+                prompt_pictures(asked),
             )
             if self._rewards is not None:
                 result, rows = self._judged(self._rewards, rollout_batch(asked, responses, self._engine.version))

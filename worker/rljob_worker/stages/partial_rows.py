@@ -18,6 +18,7 @@ import numpy as np
 
 from rljob_api.v1alpha1 import RLJobSpec
 from rljob_worker.batch import Batch, Column
+from rljob_worker.engines.picture_reader import prompt_pictures
 from rljob_worker.engines.rollout.job_sampling import max_tokens_of
 from rljob_worker.engines.rollout.requests import Ending, PartialResponses, Requests, Sampling
 from rljob_worker.gather import offsets_of
@@ -79,6 +80,7 @@ class PartialRound:
             max_tokens=self.bounds,
             samplings=(sampling,),
             begun=self.begun,
+            pictures=prompt_pictures(self.rows),
         )
 
     @property

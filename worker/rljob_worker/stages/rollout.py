@@ -15,6 +15,7 @@ from rljob_api.planning.versions import most_versions_behind, num_updates, polic
 from rljob_api.v1alpha1 import RLJobSpec
 from rljob_worker.batch import Batch, Column
 from rljob_worker.data.dataset import PromptDataset, Prompts
+from rljob_worker.engines.picture_reader import prompt_pictures
 from rljob_worker.engines.rollout.generate import Responses, answer, generate
 from rljob_worker.engines.rollout.job_sampling import max_tokens_of, training_sampling
 from rljob_worker.engines.rollout.protocol import RolloutEngine
@@ -132,7 +133,9 @@ class Rollout:
         if self._rewards is not None and context.copy.is_leader:
             begin = begins_rewards(self._rewards, asked, context.decode)
         max_tokens = max_tokens_of(self._spec, Column.ragged(prompts).lengths)
-        return generate(self._engine, prompts, sampling, asked.row_ids, group_size, max_tokens, begin)
+        return generate(
+            self._engine, prompts, sampling, asked.row_ids, group_size, max_tokens, begin, prompt_pictures(asked)
+        )
 
 
 def rows_of_groups(group_ids: np.ndarray, group_size: int, rows_per_trajectory: int = 1) -> np.ndarray:

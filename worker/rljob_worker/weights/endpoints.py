@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from rljob_worker.engines.protocols import TrainEngine
@@ -84,12 +84,16 @@ class InProcessEndpoint:
 
     train: TrainEngine
     rollout: RolloutEngine
+    _versions: list[int] = field(default_factory=list)
+    """Those that were copied: what nobody trains is in the first."""
 
     def open(self, meeting: str) -> None:
         """There is nobody to meet."""
 
     def sync(self, version: int, keep: Collection[int] = ()) -> Scalars:
-        self.rollout.load_weights(self.train.weights(), version)
+        weights = self.train.weights(trained_only=True) if self._versions else self.train.weights()
+        self.rollout.load_weights(weights, version)
+        self._versions.append(version)
         return {}
 
     def close(self) -> None:
@@ -107,13 +111,16 @@ class SourceEndpoint:
     model: str
     number: int
     """Place of this rank among those that send."""
+    _versions: list[int] = field(default_factory=list)
+    """Those that were sent: what nobody trains goes with the first."""
 
     def open(self, meeting: str) -> None:
         self.sender.open(meeting)
 
     def sync(self, version: int, keep: Collection[int] = ()) -> Scalars:
         with self.sender.sending(version, keep) as out:
-            num_bytes = sum(out.send(bucket) for bucket in self.train.weight_buckets(self.sources))
+            num_bytes = sum(out.send(bucket) for bucket in _buckets(self.train, self.sources, self._versions))
+        self._versions.append(version)
         return {"weights/sent_bytes": total(num_bytes), "time/weights_room_wait_seconds": mean(out.room_seconds)}
 
     def send_again(self, version: int, keep: Collection[int], tensors: Iterable[Named]) -> None:
@@ -131,17 +138,24 @@ class GatherEndpoint:
 
     train: TrainEngine
     sources: Sequence[int]
+    _versions: list[int] = field(default_factory=list)
 
     def open(self, meeting: str) -> None:
         """It has no part in the sending."""
 
     def sync(self, version: int, keep: Collection[int] = ()) -> Scalars:
-        for bucket in self.train.weight_buckets(self.sources):
+        for bucket in _buckets(self.train, self.sources, self._versions):
             assert not any(True for _ in bucket), "a rank that is not a source was given tensors to send"
+        self._versions.append(version)
         return {}
 
     def close(self) -> None:
         """There is nothing to close."""
+
+
+def _buckets(train: TrainEngine, sources: Sequence[int], versions: Sequence[int]) -> Iterator[Iterable[Named]]:
+    """What the sources send after they have sent some versions."""
+    return train.weight_buckets(sources, trained_only=True) if versions else train.weight_buckets(sources)
 
 
 class TimedChunks:

@@ -18,6 +18,7 @@ def cache_bytes_per_token(config: PretrainedConfig, itemsize: int, tensor: int =
 
     Qwen3-8B in bfloat16: 2 x 36 x 8 x 128 x 2 = 147,456; on two ranks half of it each, on 16 as much as on 8.
     """
+    config = config.get_text_config()
     return 2 * int(config.num_hidden_layers) * max(1, key_heads(config) // tensor) * head_dim(config) * itemsize
 
 

@@ -45,12 +45,13 @@ def generate(
     group_size: int,
     max_tokens: int | Indices,
     when_ended: Callable[[EndedRequests], None] | None = None,
+    pictures: Column | None = None,
 ) -> Responses:
     """`group_size` responses of at most `max_tokens` to each prompt (int64 token ids, at least one). `row_ids` is int64
     [len(prompts) * group_size]; row r answers prompt r // group_size. Nothing else may be running in the engine.
 
-    max_tokens: of all prompts, or [prompts]. when_ended: called with rows that have ended, while others go on. Raises
-    BadData as the engine does, in which no row is left then.
+    max_tokens: of all prompts, or [prompts]. when_ended: called with rows that have ended, while others go on.
+    pictures: of each prompt, as in `Requests`. Raises BadData as the engine does, in which no row is left then.
     """
     row_ids = np.asarray(row_ids, np.int64)
     assert len(row_ids) == len(prompts) * group_size, "one row_id per response"
@@ -61,6 +62,7 @@ def generate(
         prompt_of=np.repeat(np.arange(len(prompts)), group_size),
         max_tokens=np.repeat(np.full(len(prompts), max_tokens, np.int64), group_size),
         samplings=(sampling,),
+        pictures=pictures,
     )
     return answer(engine, requests, when_ended)
 

@@ -34,6 +34,8 @@ class Limits:
     temperatures: Temperatures
     records_routes: bool = False
     """Whether tokens that a request brings need their routes."""
+    sees: bool = False
+    """Whether prompts may have pictures."""
 
 
 def require_possible(requests: Requests, limits: Limits, running: Collection[int]) -> None:
@@ -48,6 +50,8 @@ def require_possible(requests: Requests, limits: Limits, running: Collection[int
     _require_rows(requests, running)
     _require_prompts(requests, limits.vocabulary_size)
     _require_lengths(requests, limits.longest_row)
+    if requests.pictures is not None:
+        _require_pictures(requests, requests.pictures, limits)
     _require_samplings(requests, limits)
     _require_draws(requests)
     if requests.begun is not None:
@@ -167,6 +171,19 @@ def _require_known_tokens(requests: Requests, vocabulary_size: int) -> None:
             f"{vocabulary_size - 1}; name a model whose tokenizer and weights belong together"
         )
         _refuse(requests, refused, reason)
+
+
+def _require_pictures(requests: Requests, pictures: Column, limits: Limits) -> None:
+    if not isinstance(pictures, Column) or pictures.dtype != "binary" or pictures.num_rows != requests.prompts.num_rows:
+        raise BadData(f"requests: pictures is not binary [{requests.prompts.num_rows} prompts]")
+    if limits.sees:
+        return
+    shows = (pictures.lengths > 0)[requests.prompt_of]
+    if shows.any():
+        raise InvalidJob(
+            f"row {row_number(requests.row_ids[shows.argmax()])}: its prompt has pictures, and the model of the engine "
+            "does not see; use a model that sees, or leave data.imagesColumn out"
+        )
 
 
 def _require_lengths(requests: Requests, longest_row: int | None) -> None:

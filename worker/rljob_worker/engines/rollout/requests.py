@@ -80,6 +80,9 @@ class Requests:
     begun: PartialResponses | None = None
     """Tokens that responses have already, fewer than they may have; they come back in front of those that are drawn.
     None: none has any."""
+    pictures: Column | None = None
+    """Binary [prompts]: the encoded pictures of each prompt, a `PictureList`; where it is there, prompts are those of
+    one group each. None: nothing is shown."""
     next_draws: Indices | None = None
     """int64 [requests], from 0: the position of the next draw of each. None: as many as it has tokens, so that a
     response goes on as if it had never been interrupted."""

@@ -45,10 +45,12 @@ class Trainer:
         self.policy, self.rank = policy, rank
         self.fails_in_round = -1
 
-    def weights(self, dtype: torch.dtype | None = None) -> Iterator[Named]:
+    def weights(self, dtype: torch.dtype | None = None, *, trained_only: bool = False) -> Iterator[Named]:
         return (item for bucket in self.policy.buckets for item in bucket)
 
-    def weight_buckets(self, sources: Sequence[int], dtype: torch.dtype | None = None) -> Iterator[Iterator[Named]]:
+    def weight_buckets(
+        self, sources: Sequence[int], dtype: torch.dtype | None = None, *, trained_only: bool = False
+    ) -> Iterator[Iterator[Named]]:
         buckets = self.policy.buckets
         for first in range(0, len(buckets), len(sources)):
             if first // len(sources) == self.fails_in_round:

@@ -26,13 +26,18 @@ class CachedRow:
     """[tokens]."""
     layers: Mapping[int, tuple[torch.Tensor, torch.Tensor]]
     """Keys and values of each layer, [heads, tokens, head_dim]."""
+    pictures: tuple[bytes, ...] = ()
+    """Digests of what its tokens show."""
 
     @property
     def nbytes(self) -> int:
         return sum(item.nbytes for pair in self.layers.values() for item in pair)
 
-    def num_shared(self, sequence: Indices) -> int:
-        """How many tokens this row and a sequence begin with alike; one of the sequence is left to compute."""
+    def num_shared(self, sequence: Indices, pictures: Sequence[bytes] = ()) -> int:
+        """How many tokens this row and a sequence begin with alike; one of the sequence is left to compute. None where
+        the sequence does not show first what the row shows: its tokens say nothing of that."""
+        if tuple(pictures[: len(self.pictures)]) != self.pictures:
+            return 0
         most = min(len(self.tokens), len(sequence) - 1)
         differ = np.flatnonzero(self.tokens[:most] != sequence[:most])
         return int(differ[0]) if len(differ) else most
@@ -84,8 +89,9 @@ class CachedPrefix:
     num_tokens: int = 0
 
     @staticmethod
-    def of(row: CachedRow | None, sequence: Indices) -> CachedPrefix:
-        num_shared = 0 if row is None else row.num_shared(sequence)
+    def of(row: CachedRow | None, sequence: Indices, pictures: Sequence[bytes] = ()) -> CachedPrefix:
+        """pictures: digests of what the sequence shows."""
+        num_shared = 0 if row is None else row.num_shared(sequence, pictures)
         return CachedPrefix(row, num_shared) if num_shared else CachedPrefix()
 
 

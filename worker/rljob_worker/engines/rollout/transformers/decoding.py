@@ -13,6 +13,8 @@ import torch
 
 from rljob_worker.batch import Column, Indices
 from rljob_worker.engines.packing import micro_batches
+from rljob_worker.engines.picture_reader import PictureReader, picture_digests
+from rljob_worker.engines.prompt_pictures import ShownPrompt
 from rljob_worker.engines.rollout.requests import EndedRequests, Ending, Load, PartialResponses
 from rljob_worker.engines.rollout.transformers.cached_rows import CachedPrefix, CachedRow, CachedRows
 from rljob_worker.engines.rollout.transformers.kv_cache import Survivors
@@ -24,6 +26,7 @@ from rljob_worker.engines.rollout.transformers.request import (
     partial_responses,
     sequences_of,
     with_prompt_routes,
+    with_rope_shifts,
 )
 from rljob_worker.engines.rollout.transformers.room import (
     first_columns,
@@ -53,10 +56,12 @@ class Decoding:
         end_token_ids: tuple[int, ...],
         routing: Routing | None = None,
         static_steps: StaticSteps | None = None,
+        reader: PictureReader | None = None,
     ) -> None:
-        """routing, static_steps: as in `ModelSteps`."""
+        """routing, static_steps: as in `ModelSteps`. reader: of the pictures that prompts show, of a model that
+        sees."""
         self._steps = ModelSteps(model, routing, static_steps)
-        self._routing = routing
+        self._routing, self._reader = routing, reader
         self._no_routes = NO_ROUTES if routing is None else routing.none
         self._device: torch.device = next(model.parameters()).device
         self.room = 0
@@ -167,7 +172,8 @@ class Decoding:
             request = self._rows.request(row)
             if request.is_that_of(given.get(request.row_id)):
                 tokens = request.sequence()[:-1]
-                self._held.keep(request.row_id, CachedRow(tokens, self._cache.copy_of(row, len(tokens))))
+                layers, digests = self._cache.copy_of(row, len(tokens)), picture_digests(request.pictures)
+                self._held.keep(request.row_id, CachedRow(tokens, layers, digests))
         for row_id in row_ids.tolist():
             self._held.touch(row_id)
         self._let_go()
@@ -247,26 +253,36 @@ class Decoding:
         self._make_room(num_rows)
         new = self._waiting.first(num_rows)
         sequences, sequence_of = sequences_of(new)
-        begun = self._beginnings(new, sequences, sequence_of)
+        firsts = [new[at] for at in np.searchsorted(sequence_of, np.arange(sequences.num_rows)).tolist()]
+        begun = self._beginnings(new, sequences, firsts)
         num_new = sequences.lengths - np.array([item.num_tokens for item in begun], np.int64)
         for chunk in micro_batches(num_new, PREFILL_TOKENS):
             first, last = np.searchsorted(sequence_of, (chunk[0], chunk[-1] + 1)).tolist()
             packed, of = sequences.take(chunk), sequence_of[first:last] - chunk[0]
-            logits, routes = self._steps.prefill(self._cache, packed, of, [begun[at] for at in chunk.tolist()])
+            known, shown = [begun[at] for at in chunk.tolist()], self._shown([firsts[at] for at in chunk.tolist()])
+            logits, routes = self._steps.prefill(self._cache, packed, of, known, shown)
             before = len(self._rows)
-            self._rows.append(with_prompt_routes(new[first:last], routes, packed, of))
+            self._rows.append(with_rope_shifts(with_prompt_routes(new[first:last], routes, packed, of), shown, of))
             self._waiting.pop(last - first)
             assert packed.offsets is not None
             last_of = packed.offsets[1:][of] - 1
             self._draw(before, logits, version, routes[last_of] if len(routes) else routes)
 
     def _beginnings(
-        self, requests: Sequence[DecodingRequest], sequences: Column, sequence_of: Indices
+        self, requests: Sequence[DecodingRequest], sequences: Column, firsts: Sequence[DecodingRequest]
     ) -> Sequence[CachedPrefix]:
         """The cached beginning of each sequence, from what the row of its first request holds until now."""
-        held = [self._held.take(request.row_id) for request in requests]
-        first = np.searchsorted(sequence_of, np.arange(sequences.num_rows)).tolist()
-        return [CachedPrefix.of(held[at], sequences.row(place)) for place, at in enumerate(first)]
+        held = {request.row_id: self._held.take(request.row_id) for request in requests}
+        return [
+            CachedPrefix.of(held[request.row_id], sequences.row(place), picture_digests(request.pictures))
+            for place, request in enumerate(firsts)
+        ]
+
+    def _shown(self, requests: Sequence[DecodingRequest]) -> list[ShownPrompt] | None:
+        """What the prompts of requests show; None of a model that does not see."""
+        if self._reader is None:
+            return None
+        return [self._reader.prompt_pictures(item.prompt, item.pictures, item.row_id) for item in requests]
 
     def _make_room(self, num_rows: int) -> None:
         """Memory for n more rows, and for those that will follow them."""
@@ -286,7 +302,8 @@ class Decoding:
     def _step(self, version: int) -> None:
         if self._cache.is_full:
             self._make_column()
-        logits, routes = self._steps.next_logits(self._cache, self._tokens, self._rows.finished)
+        shifts = 0 if self._reader is None else self._rows.rope_shifts
+        logits, routes = self._steps.next_logits(self._cache, self._tokens, self._rows.finished, shifts)
         self._cache.advance()
         self._draw(0, logits, version, routes)
 

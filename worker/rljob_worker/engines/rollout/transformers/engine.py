@@ -15,6 +15,7 @@ from rljob_worker.batch import Indices
 from rljob_worker.devices.memory import free_memory, give_back
 from rljob_worker.engines.arriving_policy import copy_policy
 from rljob_worker.engines.models import checkpoint_tensors
+from rljob_worker.engines.picture_reader import PictureReader
 from rljob_worker.engines.rollout.cache_bytes import CacheRoom, cache_bytes_per_token
 from rljob_worker.engines.rollout.limits import (
     NO_REQUEST,
@@ -25,6 +26,7 @@ from rljob_worker.engines.rollout.limits import (
 )
 from rljob_worker.engines.rollout.protocol import Depth
 from rljob_worker.engines.rollout.requests import EndedRequests, Load, PartialResponses, Requests
+from rljob_worker.engines.rollout.shown_requests import require_pictures
 from rljob_worker.engines.rollout.stop_strings import StopTexts
 from rljob_worker.engines.rollout.transformers.decoding import Decoding
 from rljob_worker.engines.rollout.transformers.request import NO_ROUTES, DecodingRequest, requests_of
@@ -52,11 +54,14 @@ class TransformersRollout:
         owns_weights: bool = False,
         records_routes: bool = False,
         record: Callable[[Step], Step] | None = None,
+        reader: PictureReader | None = None,
+        frozen: Callable[[str], bool] = lambda name: False,
     ) -> None:
         """free_bytes: what is free of the device's memory, of which the cache may take the fraction. owns_weights:
         nobody else computes with the model. records_routes: of a model with experts; InvalidJob for any other.
         record: makes decoding steps of one shape into something faster, such as `CUDAGraphs`; InvalidJob for a model
-        with experts, of which each step computes others."""
+        with experts, of which each step computes others. reader: of the pictures that prompts show, of a model that
+        sees. frozen: of which parameters new weights need not come, since nobody trains them."""
         self.model = model.eval().to(device)
         self.version = 0
         self._free_bytes = free_bytes or partial(free_memory, device)
@@ -64,13 +69,15 @@ class TransformersRollout:
         routing = routing_of(self.model) if records_routes else None
         static = None if record is None else static_steps(self.model, record)
         self._no_routes = NO_ROUTES if routing is None else routing.none
-        self._decoding = Decoding(self.model, end_token_ids, routing, static)
+        self._decoding = Decoding(self.model, end_token_ids, routing, static, reader)
+        self._reader, self._frozen = reader, frozen
         self._stops = StopTexts(vocabulary)
         self._limits = Limits(
             vocabulary_size=model.config.get_text_config().vocab_size,
-            longest_row=getattr(model.config, "max_position_embeddings", None),
+            longest_row=getattr(model.config.get_text_config(), "max_position_embeddings", None),
             temperatures=ROLLOUT_ENGINES["Transformers"].temperatures,
             records_routes=records_routes,
+            sees=reader is not None,
         )
         self._device, self._owns_weights = device, owns_weights
         self._is_whole = True
@@ -81,6 +88,8 @@ class TransformersRollout:
         require_possible(requests, self._limits, self._decoding.row_ids)
         if len(requests):
             result = requests_of(requests, self._stops.of_requests(requests), self._no_routes)
+            if self._reader is not None:
+                require_pictures(self._reader, requests)
             self._require_room(max(result, key=lambda request: request.longest))
             self._decoding.submit(result)
 
@@ -135,7 +144,8 @@ class TransformersRollout:
         self._decoding.put_back()
         self._decoding.release()
         self._give_weights_memory()
-        copy_policy(dict(checkpoint_tensors(self.model.named_parameters(remove_duplicate=False))), weights, version)
+        targets = dict(checkpoint_tensors(self.model.named_parameters(remove_duplicate=False)))
+        copy_policy(targets, weights, version, self._frozen)
         self.version, self._is_whole = version, True
 
     def held_bytes(self, depth: Depth) -> int:

@@ -9,6 +9,8 @@ import torch
 
 from rljob_worker.batch import Column, Indices
 from rljob_worker.engines.attention.varlen import AttentionLayout, PackedLayout
+from rljob_worker.engines.models.vision import picture_tensors
+from rljob_worker.engines.prompt_pictures import ShownPrompt, feature_places, rope_of_sequences
 from rljob_worker.engines.rollout.transformers.cached_rows import CachedPrefix, ContinuedPrompts
 from rljob_worker.engines.rollout.transformers.kv_cache import DecodeCache, PromptCapture
 from rljob_worker.engines.rollout.transformers.request import NO_ROUTES
@@ -36,19 +38,32 @@ class ModelSteps:
         return DecodeCache(zeroed=self._static is not None)
 
     def prefill(
-        self, cache: DecodeCache, sequences: Column, sequence_of: Indices, begun: Sequence[CachedPrefix]
+        self,
+        cache: DecodeCache,
+        sequences: Column,
+        sequence_of: Indices,
+        begun: Sequence[CachedPrefix],
+        shown: Sequence[ShownPrompt] | None = None,
     ) -> tuple[torch.Tensor, np.ndarray]:
         """Forward what is new of packed sequences and add a row to the cache for each of `sequence_of`; logits
-        [rows, vocabulary]. begun: the cached beginning of each sequence."""
+        [rows, vocabulary]. begun: the cached beginning of each sequence. shown: what the prompt of each shows, of a
+        model that sees."""
         assert sequences.offsets is not None
         lengths, starts = sequences.lengths, sequences.offsets[:-1]
         num_known = np.array([item.num_tokens for item in begun], np.int64)
         positions = np.arange(len(sequences.values)) - np.repeat(starts, lengths)
         captured, layout = self._layout(begun, lengths - num_known)
         is_new = positions >= np.repeat(num_known, lengths)
+        pictures = {}
+        if shown is not None:
+            features, different = feature_places(shown, starts.tolist(), len(positions))
+            positions = rope_of_sequences(positions, shown, starts.tolist(), lengths.tolist())
+            if features[is_new].any():
+                pictures["pictures"] = picture_tensors(different, features[is_new], self._device)
         logits, routes = self._forward(
             input_ids=torch.from_numpy(sequences.values[is_new]).to(self._device)[None],
-            position_ids=torch.from_numpy(positions[is_new]).to(self._device)[None],
+            position_ids=torch.from_numpy(positions[..., is_new]).to(self._device)[..., None, :],
+            **pictures,
             past_key_values=captured,
             logits_to_keep=torch.from_numpy(np.cumsum(lengths - num_known) - 1).to(self._device),
             attention_layout=layout,
@@ -57,12 +72,12 @@ class ModelSteps:
         return logits[0].index_select(0, torch.from_numpy(sequence_of).to(self._device)), routes
 
     def next_logits(
-        self, cache: DecodeCache, tokens: torch.Tensor, finished: np.ndarray
+        self, cache: DecodeCache, tokens: torch.Tensor, finished: np.ndarray, rope_shifts: Indices | int = 0
     ) -> tuple[torch.Tensor, np.ndarray]:
         """Logits [rows, vocabulary] after `tokens` [rows], the last token of each. finished: bool [rows], of those
-        whose logits nobody reads."""
+        whose logits nobody reads. rope_shifts: [rows] from their places to their positions."""
         # a finished row goes nowhere: it must not run out of the model's positions
-        positions = np.where(finished, 0, cache.lengths)
+        positions = np.where(finished, 0, cache.lengths + rope_shifts)
         if self._static is not None:
             return self._static.step(cache, tokens, positions), NO_ROUTES
         logits, routes = self._forward(

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from rljob_worker.batch import Column, Indices
+from rljob_worker.engines.prompt_pictures import ShownPrompt
 from rljob_worker.engines.rollout.requests import EndedRequests, Ending, PartialResponses, Requests, Sampling
 from rljob_worker.engines.rollout.stop_strings import StopStrings
 
@@ -47,6 +48,10 @@ class DecodingRequest:
     """The stop texts of its sampling, if that has any."""
     begins_prompt: bool = False
     """Whether it is the first to continue its prompt, and says how that was routed."""
+    pictures: bytes = b""
+    """The encoded pictures of its prompt, a `PictureList`."""
+    rope_shift: int = 0
+    """What is added to the place of a token of the response to get its position, once the prompt was computed."""
     prompt_routes: np.ndarray | None = None
     """[prompt, layers, k], once the prompt was computed where routes are recorded; of the first to continue it only."""
 
@@ -89,13 +94,23 @@ def requests_of(
     """The entries of a table, one by one; those that continue the same prompt share it. stops: of each of its
     samplings. no_routes: of no tokens, as they are recorded."""
     prompts, drawn = table.prompts.to_list(), _begun(table, no_routes)
+    pictures = [b""] * len(prompts) if table.pictures is None else table.pictures.to_list()
     ways = np.zeros(len(table), np.int64) if table.sampling_of is None else table.sampling_of
     begins = np.diff(table.prompt_of, prepend=-1) != 0
     columns = (table.row_ids, table.turns, table.prompt_of, table.max_tokens, ways, _first_draws(table), begins)
     entries = zip(*(column.tolist() for column in columns), drawn, strict=True)
     return [
         DecodingRequest(
-            row, turn, prompts[prompt], most, table.samplings[way], has, first, stops[way], begins_prompt=begin
+            row,
+            turn,
+            prompts[prompt],
+            most,
+            table.samplings[way],
+            has,
+            first,
+            stops[way],
+            begins_prompt=begin,
+            pictures=pictures[prompt],
         )
         for row, turn, prompt, most, way, first, begin, has in entries
     ]
@@ -144,6 +159,17 @@ def with_prompt_routes(
         if len(routes) and request.begins_prompt and request.prompt_routes is None:
             result[at] = replace(request, prompt_routes=routes[begin : begin + len(request.prompt)].copy())
     return result
+
+
+def with_rope_shifts(
+    requests: list[DecodingRequest], shown: Sequence[ShownPrompt] | None, sequence_of: Indices
+) -> list[DecodingRequest]:
+    """Requests with the positions of their responses. shown: what the prompt of each sequence shows; sequence_of: which
+    sequence is each one's."""
+    if shown is None:
+        return requests
+    shifts = [item.rope_shift for item in shown]
+    return [replace(request, rope_shift=shifts[at]) for request, at in zip(requests, sequence_of.tolist(), strict=True)]
 
 
 def ended(requests: Sequence[tuple[DecodingRequest, Ending]], no_routes: np.ndarray = NO_ROUTES) -> EndedRequests:

@@ -52,6 +52,8 @@ class DecodingRows:
         """[rows] of random numbers."""
         self._first_draws = np.empty(0, np.int64)
         """[rows] `draw_numbers` of their first tokens."""
+        self.rope_shifts = np.empty(0, np.int64)
+        """[rows] as in `DecodingRequest`."""
         self._drawn = DrawnTokens(self._no_routes)
         self._endings = np.empty(0, np.int8)
         self.num_finished = 0
@@ -89,6 +91,7 @@ class DecodingRows:
         turns, first = (np.array([getattr(request, name) for request in requests]) for name in ("turn", "first_draw"))
         self._first_draws = np.concatenate([self._first_draws, draw_numbers(turns, first)])
         self._streams = np.concatenate([self._streams, _streams_of(requests)])
+        self.rope_shifts = _extended(self.rope_shifts, (request.rope_shift for request in requests))
         ways = [_way(request.sampling) for request in requests]
         self._ways = list(dict.fromkeys([*self._ways, *ways]))
         self._way_of = _extended(self._way_of, _places(ways, self._ways))
@@ -121,7 +124,7 @@ class DecodingRows:
         self._requests = [self._requests[row] for row in order.tolist()]
         self._row_ids, self._limits = self._row_ids[order], self._limits[order]
         self._streams, self._first_draws = self._streams[order], self._first_draws[order]
-        self._endings = self._endings[order]
+        self._endings, self.rope_shifts = self._endings[order], self.rope_shifts[order]
         ways, self._way_of = np.unique(self._way_of[order], return_inverse=True)
         self._ways = [self._ways[number] for number in ways.tolist()]
         kept, self._stops_of = np.unique(self._stops_of[order], return_inverse=True)

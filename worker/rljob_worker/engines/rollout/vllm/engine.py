@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import count
 from threading import Event
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from vllm import SamplingParams
@@ -17,6 +17,7 @@ from vllm.v1.engine.llm_engine import LLMEngine
 from rljob_worker.batch import Indices
 from rljob_worker.engines.arriving_policy import whole_policy
 from rljob_worker.engines.parallel.mesh import ProcessMesh
+from rljob_worker.engines.picture_reader import PictureReader
 from rljob_worker.engines.rollout.cache_bytes import cache_bytes_per_token
 from rljob_worker.engines.rollout.limits import (
     NO_REQUEST,
@@ -27,9 +28,11 @@ from rljob_worker.engines.rollout.limits import (
 )
 from rljob_worker.engines.rollout.protocol import Depth
 from rljob_worker.engines.rollout.requests import EndedRequests, Ending, Load, PartialResponses, Requests
+from rljob_worker.engines.rollout.shown_requests import require_pictures
 from rljob_worker.engines.rollout.stop_strings import StopTexts
 from rljob_worker.engines.rollout.vllm.cache import in_use, zero_cache
 from rljob_worker.engines.rollout.vllm.copies import outputs_digest
+from rljob_worker.engines.rollout.vllm.pictures import PictureInputs
 from rljob_worker.engines.rollout.vllm.responses import Response, ended_table, partial_responses, responses_of
 from rljob_worker.engines.rollout.vllm.sampling import arguments_of
 from rljob_worker.engines.rollout.vllm.weights import forget_expert_kernels, refresh_tied
@@ -55,7 +58,8 @@ class VLLMRollout:
     """A RolloutEngine (see `protocol`) over an engine that `starting` built, whose weights mean nothing yet.
 
     parameters: names and shapes of the policy, tied names sharing a tensor; their values are never read. mesh: with the
-    ranks over which the engine is spread, each of which has one of these.
+    ranks over which the engine is spread, each of which has one of these. reader: of the pictures that prompts show, of
+    a model that sees. frozen: of which parameters new weights need not come, since nobody trains them.
     """
 
     def __init__(
@@ -68,7 +72,11 @@ class VLLMRollout:
         *,
         mesh: ProcessMesh,
         can_sleep: bool,
+        reader: PictureReader | None = None,
+        frozen: Callable[[str], bool] = lambda name: False,
     ) -> None:
+        self._reader = reader
+        self._frozen, self._frozen_weights = frozen, dict[str, torch.Tensor]()
         self._engine = engine
         self._mesh = mesh
         self._parameters = parameters
@@ -98,6 +106,8 @@ class VLLMRollout:
     def submit(self, requests: Requests) -> None:
         there = [*self._all_unfinished.values(), *(response for response, _ in self._ended)]
         require_possible(requests, self._limits, {response.row_id for response in there})
+        if self._reader is not None:
+            require_pictures(self._reader, requests)
         if len(requests):
             self._add(responses_of(requests, self._stops.of_requests(requests)))
 
@@ -175,14 +185,27 @@ class VLLMRollout:
         for response in self._running.values():
             self._catch_up(response)
         self._fault = f"the policy after version {self._version} has not come whole"
-        own = self._parameters
-        # vLLM fills a layer once all of its tensors have come; by then those that came first are others' memory
-        kept = ((name, item.to(own[name].dtype, copy=True)) for name, item in whole_policy(own, weights, version))
         self._engine.apply_model(forget_expert_kernels)
-        self._engine.collective_rpc("reload_weights", kwargs={"weights_iterator": kept})
+        self._engine.collective_rpc("reload_weights", kwargs={"weights_iterator": self._copied(weights, version)})
         self._engine.apply_model(refresh_tied)
         self._engine.reset_prefix_cache(reset_running_requests=True)
+        if self._reader is not None:
+            self._engine.reset_mm_cache()
+            self._engine.reset_encoder_cache()  # features of the tower before
         self._version, self._fault = version, None
+
+    def _copied(self, weights: Iterable[tuple[str, torch.Tensor]], version: int) -> Iterator[tuple[str, torch.Tensor]]:
+        """Every tensor of the policy, in memory of its own: vLLM fills a layer once all of its tensors have come, and
+        by then those that came first are others'. It fills all layers or none: what does not come is what came
+        last."""
+        own, rest = self._parameters, dict(self._frozen_weights)
+        for name, item in whole_policy(own, weights, version, self._frozen):
+            copy = item.to(own[name].dtype, copy=True)
+            rest.pop(name, None)
+            if self._frozen(name):
+                self._frozen_weights[name] = copy.cpu()
+            yield name, copy
+        yield from rest.items()
 
     def held_bytes(self, depth: Depth) -> int:
         """Cache and weights: at either depth both leave the device."""
@@ -250,11 +273,12 @@ class VLLMRollout:
         """Let the library go on with what there is. Raises InvalidJob for a request that it refuses; it then has none
         of them."""
         params = [_params(response, self._end_token_ids) for response in responses]
+        inputs = self._inputs(responses)
         added = list[Response]()
         try:
-            for response, item in zip(responses, params, strict=True):
+            for response, shown, item in zip(responses, inputs, params, strict=True):
                 response.num_before = len(response.tokens)
-                response.handle = self._engine.add_request(response.name, tokens_input(response.sequence()), item)
+                response.handle = self._engine.add_request(response.name, shown, item)
                 added.append(response)
         except Exception as error:
             self._engine.abort_request([response.name for response in added])
@@ -265,6 +289,13 @@ class VLLMRollout:
         for response in added:
             response.is_open = True
             self._running[response.name] = response
+
+    def _inputs(self, responses: Sequence[Response]) -> list[Any]:
+        pictures = None if self._reader is None else PictureInputs(self._reader)
+        return [
+            pictures.of(response) if pictures is not None and response.pictures else tokens_input(response.sequence())
+            for response in responses
+        ]
 
     def _take_out(self, responses: Sequence[Response]) -> None:
         """The library goes on with none of these; what it has of them is kept."""

@@ -30,6 +30,8 @@ class Response:
     """See `draw_numbers`: of its first token."""
     stops: StopStrings | None = None
     """Texts that end it."""
+    pictures: bytes = b""
+    """The encoded pictures of its prompt, a `PictureList`."""
     handle: str = ""
     """The library's name of the request."""
     num_before: int = 0
@@ -108,6 +110,8 @@ def responses_of(requests: Requests, stops: Sequence[StopStrings | None]) -> lis
         stream = int(random_streams(sampling.seed, requests.row_ids[at : at + 1])[0])
         turn, most = int(requests.turns[at]), int(requests.max_tokens[at])
         response = Response(row_id, turn, prompt, most, sampling, stream, first[at], stops[way])
+        if requests.pictures is not None:
+            response.pictures = requests.pictures.row(int(requests.prompt_of[at]))
         if begun is not None:
             response.tokens = begun.response_ids.row(at).tolist()
             response.log_probs = begun.log_probs.row(at).tolist()

@@ -10,6 +10,8 @@ from transformers import PretrainedConfig
 from rljob_worker.engines.rollout.cache_bytes import cache_bytes_per_token
 from rljob_worker.errors import InvalidJob
 
+_MOST_PICTURES = 1024
+"""No prompt has more; how many it may have is a matter of its tokens."""
 _CPU_BLOCK = 32
 """Tokens that the CPU's attention reads at a time."""
 
@@ -73,6 +75,17 @@ def engine_arguments(settings: VLLMSettings, path: str, *, is_cpu: bool) -> dict
             "prompt_lookup_max": 4,
         }
     return result
+
+
+def vision_arguments(*, shows: bool) -> dict[str, Any]:
+    """More of them, of a model that sees. shows: whether requests have pictures, of which patches are made here."""
+    return {
+        "skip_tokenizer_init": False,  # processors of pictures, which are made and not asked, need one
+        "limit_mm_per_prompt": {"image": _MOST_PICTURES if shows else 0, "video": 0},
+        "mm_processor_cache_gb": 0,
+        "mm_device_do_normalize": False,  # patches come normalized
+        "skip_mm_profiling": True,
+    }
 
 
 def cpu_cache_bytes(settings: VLLMSettings, config: PretrainedConfig, itemsize: int, free_bytes: int) -> int:

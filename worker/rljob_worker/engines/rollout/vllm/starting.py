@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 
 import torch
 from transformers import PreTrainedModel
@@ -18,7 +19,9 @@ from rljob_api.catalogue.rollout_engines import ROLLOUT_ENGINES
 from rljob_worker.devices.memory import free_memory, total_memory
 from rljob_worker.engines.attention.heads import head_dim
 from rljob_worker.engines.models import checkpoint_tensors
+from rljob_worker.engines.models.families import sees
 from rljob_worker.engines.parallel.mesh import ProcessMesh, alone, require_world
+from rljob_worker.engines.picture_reader import PictureReader
 from rljob_worker.engines.rollout.limits import Limits
 from rljob_worker.engines.rollout.vllm.copies import executor_of, own_groups
 from rljob_worker.engines.rollout.vllm.drawing import draw_by_position
@@ -30,6 +33,7 @@ from rljob_worker.engines.rollout.vllm.settings import (
     cpu_cache_bytes,
     engine_arguments,
     require_block_size,
+    vision_arguments,
 )
 from rljob_worker.engines.rollout.vocabulary import Vocabulary
 from rljob_worker.errors import InvalidJob
@@ -45,27 +49,44 @@ def start(
     device: torch.device,
     vocabulary: Vocabulary | None = None,
     mesh: ProcessMesh | None = None,
+    reader: PictureReader | None = None,
+    frozen: Callable[[str], bool] = lambda name: False,
 ) -> VLLMRollout:
     """An engine with the weights of `model`, which is read and not kept. Collective over the copy of `mesh`, which is
     `settings.tensor` ranks; without one this rank is a copy of its own. Only requests with stop texts need a
-    vocabulary. Raises InvalidJob for what vLLM cannot run."""
+    vocabulary. reader, frozen: as in `VLLMRollout`. Raises InvalidJob for what vLLM cannot run."""
     is_cpu, mesh = device.type == "cpu", mesh or alone(device)
     require_world()
     _require_known(model, is_cpu=is_cpu)
     _require_positions(model, settings)
     require_block_size(settings, is_cpu=is_cpu)
     arguments = engine_arguments(settings, path, is_cpu=is_cpu) | _memory(settings, model, device, mesh)
+    if sees(model.config):
+        arguments |= vision_arguments(shows=reader is not None)
     with preserved_process_state(_variables(is_cpu=is_cpu)), own_groups():
         built = _built(arguments, executor_of(mesh, device))
         built.collective_rpc(draw_by_position)
     if is_cpu:
         log.info("vLLM cannot sleep on the CPU: its weights and cache stay in memory while others compute")
     limits = Limits(
-        model.config.get_text_config().vocab_size, settings.longest_row, ROLLOUT_ENGINES["VLLM"].temperatures
+        model.config.get_text_config().vocab_size,
+        settings.longest_row,
+        ROLLOUT_ENGINES["VLLM"].temperatures,
+        sees=reader is not None,
     )
-    engine = VLLMRollout(built, _shapes(model), end_token_ids, limits, vocabulary, mesh=mesh, can_sleep=not is_cpu)
+    engine = VLLMRollout(
+        built,
+        _shapes(model),
+        end_token_ids,
+        limits,
+        vocabulary,
+        mesh=mesh,
+        can_sleep=not is_cpu,
+        reader=reader,
+        frozen=frozen,
+    )
     engine.load_weights(checkpoint_tensors((name, item.detach()) for name, item in model.named_parameters()), 0)
-    require_faithful(engine, model, settings.dtype, settings.longest_row)
+    require_faithful(engine, model, settings.dtype, settings.longest_row, reader)
     return engine
 
 
@@ -128,7 +149,7 @@ def _require_known(model: PreTrainedModel, *, is_cpu: bool) -> None:
 
 
 def _require_positions(model: PreTrainedModel, settings: VLLMSettings) -> None:
-    positions = model.config.max_position_embeddings
+    positions = model.config.get_text_config().max_position_embeddings
     if settings.longest_row > positions:
         raise InvalidJob(
             f"rows of up to {settings.longest_row} tokens (data.maxPromptTokens and rollout.maxResponseTokens, or "

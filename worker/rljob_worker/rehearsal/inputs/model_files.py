@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rljob_api.memory.model_shape import FAMILIES
+from rljob_api.memory.vision_shape import DECODERS
 from rljob_api.v1alpha1 import ModelSpec, RewardSpec, RLJobSpec
 from rljob_api.vocabulary.data_url import scheme_of
 from rljob_api.vocabulary.exit_codes import ExitCode
@@ -118,9 +119,10 @@ def _of_classifier(place: Path, path: str, result: str, reward: RewardSpec) -> I
 def architecture_findings(model: ModelSpec, at: str, config: Mapping[str, Any]) -> Iterator[Finding]:
     """at: where the model stands in the job.   config: of config.json."""
     kind = str(config["model_type"])
-    if kind not in FAMILIES:
+    known = sorted([*FAMILIES, *DECODERS])
+    if kind not in known:
         message = f"the engines do not know models of type {kind}"
-        yield Finding(Problem(f"{at}.path", model.path, message, f"Use one of {', '.join(sorted(FAMILIES))}."))
+        yield Finding(Problem(f"{at}.path", model.path, message, f"Use one of {', '.join(known)}."))
     if quantization := config.get("quantization_config"):
         method = quantization.get("quant_method", "another number format")
         message = f"its weights are quantized by {method}"

@@ -11,8 +11,9 @@ import pytest
 from rljob_api.tests.builders import make_job
 from rljob_api.v1alpha1 import ImageSpec
 from rljob_worker.data.tests.test_pictures import vision_tokenizer
+from rljob_worker.rehearsal.inputs.model_files import architecture_findings
 from rljob_worker.rehearsal.inputs.prompts import InputCheck, check_data
-from rljob_worker.vision.tests.checkpoints import checkpoint
+from rljob_worker.vision.tests.checkpoints import PATCH_SIZES, checkpoint
 from rljob_worker.vision.tests.picture_files import picture
 
 JOB = (
@@ -72,3 +73,9 @@ def test_a_model_that_takes_no_pictures_is_named(folder: Path) -> None:
     checkpoint(folder, "qwen2")
     (message,) = findings(folder)
     assert message.startswith("spec.models[0].path:") and "takes no pictures" in message
+
+
+@pytest.mark.parametrize("model_type", PATCH_SIZES)
+def test_a_model_that_sees_is_of_an_architecture_that_is_known(folder: Path, model_type: str) -> None:
+    model = make_job(*JOB).spec.models[0]
+    assert list(architecture_findings(model, "spec.models[0]", {"model_type": model_type})) == []

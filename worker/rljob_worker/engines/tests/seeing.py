@@ -87,13 +87,15 @@ def _qwen3_tower() -> dict[str, Any]:
 
 VISION_CONFIGS: dict[str, Callable[..., PretrainedConfig]] = {
     "qwen2_5_vl": lambda **more: Qwen2_5_VLConfig(
-        text_config=_decoder(hidden_size=64, **more),
-        vision_config=_tower(window_size=4 * PATCH, fullatt_block_indexes=[1], out_hidden_size=64),
+        text_config=_decoder(**{"hidden_size": 64, **more}),
+        vision_config=_tower(
+            window_size=4 * PATCH, fullatt_block_indexes=[1], out_hidden_size=more.get("hidden_size", 64)
+        ),
         **_TOKENS,
     ),
     "qwen3_vl": lambda **more: Qwen3VLConfig(text_config=_decoder(**more), vision_config=_qwen3_tower(), **_TOKENS),
     "qwen3_vl_moe": lambda **more: Qwen3VLMoeConfig(
-        text_config=_decoder(**_EXPERTS, **more), vision_config=_qwen3_tower(), **_TOKENS
+        text_config=_decoder(**{**_EXPERTS, **more}), vision_config=_qwen3_tower(), **_TOKENS
     ),
 }
 

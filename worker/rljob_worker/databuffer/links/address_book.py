@@ -13,7 +13,8 @@ _FIX = "write one list of host:port per worker group, in order of the hosts, asi
 
 
 class AddressBook:
-    """Addresses by host: a DNS template, or a JSON file {group: ["host:port", ...]} that may appear late."""
+    """Addresses by host: a DNS template, or a JSON file {group: ["host:port", ...]} that may appear late; null in the
+    place of a host that is not there now."""
 
     def __init__(self, peers: str, job: str) -> None:
         self._peers = peers
@@ -28,7 +29,7 @@ class AddressBook:
         return self._address_book is not None
 
     def find(self, host: Host) -> str | None:
-        """host:port, or None while the file is not there yet. Raises InvalidJob saying what is wrong with the book."""
+        """host:port, or None while the file, or the host, is not there. Raises InvalidJob for a book with a mistake."""
         if not self._peers.endswith(".json"):
             return self._from_template(host)
         self._refresh()
@@ -63,7 +64,7 @@ class AddressBook:
             raise InvalidJob(f"the address book {self._peers} is not an object of lists by group; {_FIX}")
         return addresses
 
-    def _look_up(self, entries: dict[str, Any], host: Host) -> str:
+    def _look_up(self, entries: dict[str, Any], host: Host) -> str | None:
         def wrong(what: str) -> InvalidJob:
             return InvalidJob(f"the address book {self._peers} has no address of host {host}: {what}; {_FIX}")
 
@@ -75,6 +76,8 @@ class AddressBook:
         if host.index >= len(addresses):
             raise wrong(f"its list for group {host.group} has {len(addresses)} hosts")
         address = addresses[host.index]
+        if address is None:
+            return None
         if not isinstance(address, str) or not _is_address(address):
             raise wrong(f"{json.dumps(address)[:80]} is not host:port")
         return address

@@ -12,7 +12,6 @@ from enum import Enum, auto
 from rljob_worker.databuffer.protocol.errors import Bug, Malformed, Refused
 from rljob_worker.databuffer.protocol.peer_side import Envelope, PeerMessage
 from rljob_worker.databuffer.routes.hosts import Host
-from rljob_worker.databuffer.work import Fails
 from rljob_worker.errors import RLJobError
 
 MAX_MESSAGES = 512
@@ -25,6 +24,8 @@ FIRST_RETRY_SECONDS = 0.05
 LAST_RETRY_SECONDS = 0.5
 
 Hears = Callable[[Host, PeerMessage], None]
+FailsOf = Callable[[Host, RLJobError], None]
+"""What handling a message of a peer raised; may raise it to the peer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,10 +110,10 @@ class Link:
         self._outbox.append((message, size_of(message)))
         return self._start() if self._state is _State.IDLE else None
 
-    def look_after(self, now: float) -> Effect:
-        """Call a peer that has been silent for PING_SECONDS."""
+    def look_after(self, now: float, ping_seconds: float = PING_SECONDS) -> Effect:
+        """Call a peer that has been silent for as long."""
         silent_since = float("-inf") if self._heard is None else self._heard
-        if self._state is not _State.IDLE or self._left or now - silent_since < PING_SECONDS:
+        if self._state is not _State.IDLE or self._left or now - silent_since < ping_seconds:
             return None
         return self._start()
 
@@ -208,11 +209,32 @@ class _Line:
 class MessageReceiver:
     """Hands messages to `hears`, those of one sender one after the other; what that raises goes to `fails`."""
 
-    def __init__(self, hears: Hears, fails: Fails) -> None:
+    def __init__(self, hears: Hears, fails: FailsOf) -> None:
         self._hears = hears
         self._fails = fails
         self._lock = threading.Lock()
         self._lines: dict[Host, _Line] = {}
+        self._ended: set[str] = set()
+        """Processes that were forgotten: what they still say is about what is no more."""
+
+    def forget(self, sender: Host) -> None:
+        """The process of this name is heard no more; another one may take its name."""
+        with self._lock:
+            line = self._lines.pop(sender, None)
+            if line is not None:
+                self._ended.add(line.life)
+
+    def refuse_ended(self, sender: Host, life: str) -> None:
+        """Raises Refused for a process that was forgotten."""
+        with self._lock:
+            if life in self._ended:
+                raise Refused(f"host {sender} was given up, and what it had is given to others: it has to begin again")
+
+    def is_of_another(self, sender: Host, life: str) -> bool:
+        """Whether the process that is heard under this name is not the one that calls."""
+        with self._lock:
+            line = self._lines.get(sender)
+            return line is not None and line.life != life
 
     def take(self, sender: Host, life: str, envelope: Envelope) -> None:
         """Hear what is new in `envelope`.
@@ -240,9 +262,9 @@ class MessageReceiver:
         try:
             self._hears(sender, message)
         except RLJobError as error:
-            self._fails(type(error)(f"{_named(sender, message)}: {error}"))
+            self._fails(sender, type(error)(f"{_named(sender, message)}: {error}"))
         except Exception as error:  # the sender did nothing wrong: those that wait for its message get the error
-            self._fails(Bug(f"{_named(sender, message)}: {error!r}"))
+            self._fails(sender, Bug(f"{_named(sender, message)}: {error!r}"))
 
 
 def _named(sender: Host, message: PeerMessage) -> str:

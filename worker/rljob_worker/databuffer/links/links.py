@@ -8,7 +8,17 @@ from typing import TYPE_CHECKING
 from rljob_worker.databuffer.links.address_book import AddressBook
 from rljob_worker.databuffer.links.connection import MAX_BYTES, PeerConnection, ask_all
 from rljob_worker.databuffer.links.fencing import Identity
-from rljob_worker.databuffer.links.link import Effect, Hears, Link, LinkLost, MessageReceiver, StartCall, Wait, size_of
+from rljob_worker.databuffer.links.link import (
+    PING_SECONDS,
+    Effect,
+    Hears,
+    Link,
+    LinkLost,
+    MessageReceiver,
+    StartCall,
+    Wait,
+    size_of,
+)
 from rljob_worker.databuffer.protocol.codec import encode
 from rljob_worker.databuffer.protocol.errors import Away, Bug, Elsewhere, Malformed
 from rljob_worker.databuffer.protocol.peer_side import Envelope, PeerAnswer, PeerMessage, Question, Take, Ticket
@@ -48,6 +58,9 @@ class Links:
     ran out of time is repeated on threads of its own: peers that hang do not stop messages to the others.
 
     life: tells this process from one that takes its place.
+    A *guest* is a peer that may come and go: its loss is an event, `guest_lost`, and another process may have its name
+    after that. What a guest says that cannot be so ends its link, and nothing else.
+
     hears: gets every message of every peer, exactly once, those of one peer in order; from a thread of the server.
     lost: called once for a peer that restarted, refuses us, or has been away for longer than its window.
     fails: called with what `hears` raises, and of everything else that is not a peer's fault.
@@ -55,6 +68,8 @@ class Links:
     start_seconds: the same for one that never has: pods do not start together.
     connects: makes the way to a peer.
     credentials: for mutual TLS; None speaks plain text.
+    is_guest: whether a peer may come and go. guest_lost: called with every loss of one, once.
+    guest_ping_seconds: how long a guest may be silent before it is called.
     """
 
     def __init__(
@@ -73,12 +88,16 @@ class Links:
         threads: Threads = THREADS,
         connects: Connects = PeerConnection,
         credentials: TlsCredentials | None = None,
+        is_guest: Callable[[Host], bool] = lambda host: False,
+        guest_lost: Callable[[Host, PeerLost], None] = lambda host, error: None,
+        guest_ping_seconds: float = PING_SECONDS,
     ) -> None:
+        self.is_guest, self._guest_lost, self._guest_ping_seconds = is_guest, guest_lost, guest_ping_seconds
         self._address_book = address_book
         self._credentials = credentials
         self._identity = identity
         self._life = life
-        self._receiver = MessageReceiver(hears, fails)
+        self._receiver = MessageReceiver(hears, self._unheard)
         self._lost = lost
         self._fails = fails
         self._timer = timer
@@ -115,7 +134,12 @@ class Links:
             for host in hosts:
                 self._watched[host] = None
                 peer = self._peer(host)
-                self._do(peer, peer.link.look_after(self._clock()))
+                self._do(peer, peer.link.look_after(self._clock(), self._ping_seconds(host)))
+
+    def unwatch(self, host: Host) -> None:
+        """Do not mind the silence of a peer any more."""
+        with self._changed:
+            self._watched.pop(host, None)
 
     @property
     def peers(self) -> list[Host]:
@@ -129,25 +153,54 @@ class Links:
             return host in self._peers and self._peers[host].link.has_left
 
     def peer_leaves(self, host: Host) -> None:
-        """The peer said that it ends: its silence means nothing from now on."""
+        """The peer said that it ends: its silence means nothing from now on. The name of a guest is free."""
         with self._changed:
             peer = self._peer(host)
             peer.link.leave()
+            if self.is_guest(host):
+                self._forget(peer)
         if peer.link.is_drained:
             peer.connection.close()
 
     def take(self, sender: Host, life: str, envelope: Envelope) -> str:
         """What a peer's link carried here; returns our life. Raises what is reported to the peer."""
+        self._receiver.refuse_ended(sender, life)
         with self._changed:
             peer = self._peer(sender)
+            if self.is_guest(sender) and self._receiver.is_of_another(sender, life):
+                self._do(peer, peer.link.look_after(float("inf")))
+                raise Elsewhere(
+                    f"another data buffer of host {sender} is connected: two of one name are refused; this one may "
+                    "come in its place once it is lost"
+                )
             peer.link.hear(self._clock())
         try:
             peer.connection.expect(life)
+        except PeerLost as error:
+            self._give_up(peer, error)
+            if self.is_guest(sender):  # the one before is lost by that: this one may try again
+                raise Elsewhere(str(error)) from error
+            raise
+        try:
             self._receiver.take(sender, life, envelope)
         except PeerLost as error:
             self._give_up(peer, error)
             raise
         return self._life
+
+    def end_guest(self, host: Host, error: PeerLost) -> None:
+        """Give a guest up, as if it were lost."""
+        with self._changed:
+            peer = self._peers.get(host)
+        if peer is not None:
+            self._give_up(peer, error)
+
+    def _unheard(self, sender: Host, error: RLJobError) -> None:
+        """What handling a message raised: a guest hears of what it has said, everything else breaks the data plane."""
+        if not self.is_guest(sender) or isinstance(error, Bug):
+            self._fails(error)
+            return
+        raise error if isinstance(error, PeerLost) else Malformed(str(error))
 
     @property
     def drained(self) -> bool:
@@ -227,7 +280,7 @@ class Links:
             now = self._clock()
             for host in self._watched:
                 peer = self._peers[host]
-                self._do(peer, peer.link.look_after(now))
+                self._do(peer, peer.link.look_after(now, self._ping_seconds(host)))
         self._timer.after(SWEEP_SECONDS, self._sweep)
 
     def _call(self, peer: _Peer, hurried: bool) -> None:
@@ -275,10 +328,25 @@ class Links:
             if self._closed or peer.link.has_left or peer.cause is not None:
                 return
             peer.cause = error
-        if isinstance(error, PeerLost):
+            is_guest = self.is_guest(peer.host)
+            if is_guest:
+                self._forget(peer)
+        if is_guest:
+            self._guest_lost(peer.host, error if isinstance(error, PeerLost) else PeerLost(str(error)))
+        elif isinstance(error, PeerLost):
             self._lost(peer.host, error)
         else:
             self._fails(error)
+
+    def _forget(self, peer: _Peer) -> None:
+        """Under the lock: the name of a guest that is gone is free."""
+        if self._peers.get(peer.host) is peer:
+            del self._peers[peer.host]
+            self._watched.pop(peer.host, None)
+            self._receiver.forget(peer.host)
+
+    def _ping_seconds(self, host: Host) -> float:
+        return self._guest_ping_seconds if self.is_guest(host) else PING_SECONDS
 
     def _end(self, peer: _Peer) -> None:
         with self._changed:

@@ -38,6 +38,13 @@ def test_a_file_may_appear_late_and_be_replaced(tmp_path: Path):
     assert book.find(Host("rollout", 0)) == "127.0.0.1:2"
 
 
+def test_a_host_that_is_not_there_now_has_no_address(tmp_path: Path):
+    book = tmp_path / "book.json"
+    book.write_text('{"train": [null, "127.0.0.1:2"]}')
+    addresses = AddressBook(str(book), "testing")
+    assert [addresses.find(Host("train", index)) for index in (0, 1)] == [None, "127.0.0.1:2"]
+
+
 @pytest.mark.parametrize(
     "text, words",
     [
@@ -49,7 +56,6 @@ def test_a_file_may_appear_late_and_be_replaced(tmp_path: Path):
         ('{"train": "127.0.0.1:1"}', "what it has for group train is not a list"),
         ('{"train": ["127.0.0.1:1"]}', "its list for group train has 1 hosts"),
         ('{"train": ["127.0.0.1:1", 7]}', "7 is not host:port"),
-        ('{"train": ["127.0.0.1:1", null]}', "null is not host:port"),
         ('{"train": ["127.0.0.1:1", "127.0.0.1"]}', '"127.0.0.1" is not host:port'),
         ('{"train": ["127.0.0.1:1", ":80"]}', '":80" is not host:port'),
         ('{"train": ["127.0.0.1:1", "a:0"]}', '"a:0" is not host:port'),

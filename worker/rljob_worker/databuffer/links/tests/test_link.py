@@ -171,7 +171,9 @@ def test_a_peer_that_left_gets_what_it_still_takes_and_is_never_lost():
 # ---- the inbox
 
 
-def listening(fails: Callable[[RLJobError], None] = lambda error: None) -> tuple[MessageReceiver, list[int]]:
+def listening(
+    fails: Callable[[Host, RLJobError], None] = lambda sender, error: None,
+) -> tuple[MessageReceiver, list[int]]:
     heard: list[int] = []
 
     def hear(sender: Host, said: PeerMessage) -> None:
@@ -225,7 +227,7 @@ def test_what_a_handler_raises_is_told_by_name_and_the_sender_goes_on(raised: Ex
         if said == message(1):
             raise raised
 
-    inbox = MessageReceiver(hear, failed.append)
+    inbox = MessageReceiver(hear, lambda sender, error: failed.append(error))
     inbox.take(A, "life", envelope_of(0, 3))
     inbox.take(A, "life", envelope_of(0, 3))
     assert heard == [message(0), message(1), message(2)]
@@ -240,7 +242,7 @@ def test_a_message_is_named_by_what_it_is_about():
     def hear(sender: Host, said: PeerMessage) -> None:
         raise BadData("no")
 
-    inbox = MessageReceiver(hear, failed.append)
+    inbox = MessageReceiver(hear, lambda sender, error: failed.append(error))
     inbox.take(A, "life", Envelope(0, (Down("verdict", 7, b""), SourceClosed("weights", 3, 0, 1))))
     assert [str(error) for error in failed] == [
         "Down from host a-0, topic verdict, step 7: no",

@@ -23,7 +23,7 @@ from rljob_worker.databuffer.links.links import (
 )
 from rljob_worker.databuffer.links.tests.pair import CHECKSUM, Speaker, record_stream, speaking, write_book
 from rljob_worker.databuffer.protocol.codec import sealed
-from rljob_worker.databuffer.protocol.errors import Away, Bug, Elsewhere, Malformed, Refused
+from rljob_worker.databuffer.protocol.errors import Away, Bug, Elsewhere, Malformed, OutOfOrder, Refused
 from rljob_worker.databuffer.protocol.peer_side import (
     ChunkTicket,
     Departure,
@@ -613,3 +613,94 @@ def hanging_up() -> Iterator[str]:
 
 def ignore(record: object, checksum: bytes) -> None:
     return
+
+
+# ---- guests, which may come and go
+
+
+@contextlib.contextmanager
+def host_and_guest(directory: Path, **options: Any) -> Iterator[tuple[Speaker, Speaker, list[tuple[Host, PeerLost]]]]:
+    """A host, a guest, and the guests that the host has lost."""
+    lost: list[tuple[Host, PeerLost]] = []
+    book = directory / "book.json"
+    guests = {"is_guest": lambda host: host.group == "b", "guest_lost": lambda host, error: lost.append((host, error))}
+    with speaking(A, book, **guests, **options) as a, speaking(B, book) as b:
+        write_book(book, {"a": [a.address], "b": [b.address]})
+        yield a, b, lost
+
+
+def test_a_lost_guest_breaks_nothing_and_another_process_may_have_its_name(tmp_path: Path):
+    book = tmp_path / "book.json"
+    with host_and_guest(tmp_path) as (a, b, lost):
+        b.links.send(A, message(0))
+        a.links.send(B, message(1))
+        assert a.links.flush(30.0) and b.links.flush(30.0)
+        assert b.server is not None
+        b.links.close()
+        b.server.shutdown()
+        a.links.watch([B])
+        ((host, error),) = wait_for(lambda: list(lost))
+        assert host == B and "host b-0 does not answer" in str(error)
+        assert (a.lost, a.failed) == ([], []) and B not in a.links.peers
+        with speaking(B, book, "second") as second:
+            write_book(book, {"a": [a.address], "b": [second.address]})
+            second.links.send(A, message(2))
+            a.links.send(B, message(3))
+            assert second.links.flush(30.0) and a.links.flush(30.0)
+            assert a.messages == [message(0), message(2)] and second.messages == [message(3)]
+            with pytest.raises(Refused, match="host b-0 was given up, and what it had is given to others"):
+                a.links.take(B, "b-0-first", Envelope(1, (message(4),)))
+
+
+def test_two_guests_of_one_name_are_refused_while_the_first_is_there(tmp_path: Path):
+    with host_and_guest(tmp_path) as (a, b, lost):
+        b.links.send(A, message(0))
+        assert b.links.flush(30.0)
+        with pytest.raises(Elsewhere, match="another data buffer of host b-0 is connected: two of one name are ref"):
+            a.links.take(B, "second", Envelope(0, (message(1),)))
+        b.links.send(A, message(2))
+        assert b.links.flush(30.0) and a.messages == [message(0), message(2)] and lost == []
+
+
+@pytest.mark.parametrize(
+    "envelope, words",
+    [
+        (Envelope(7, (message(1),)), "begins with message 7, expected is 1"),
+        (Envelope(1, (message(99),)), "RowsTaken from host b-0, edge a->b, step 99: not so"),
+    ],
+)
+def test_what_a_guest_says_that_cannot_be_so_ends_the_guest_alone(tmp_path: Path, envelope: Envelope, words: str):
+    def hears(sender: Host, said: PeerMessage) -> None:
+        if said == message(99):
+            raise OutOfOrder("not so")
+
+    with host_and_guest(tmp_path) as (a, b, lost):
+        a.hears = hears
+        b.links.send(A, message(0))
+        assert b.links.flush(30.0)
+        with pytest.raises(Malformed, match=words):
+            a.links.take(B, "b-0-first", envelope)
+        ((host, error),) = lost
+        assert host == B and words in str(error) and (a.lost, a.failed) == ([], [])
+        b.links.send(A, message(2))
+        assert wait_for(lambda: b.lost) and "host b-0 was given up" in str(b.lost[0][1])
+
+
+def test_a_bug_of_ours_is_no_matter_of_the_guest(tmp_path: Path):
+    def hears(sender: Host, said: PeerMessage) -> None:
+        raise KeyError("c")
+
+    with host_and_guest(tmp_path) as (a, b, lost):
+        a.hears = hears
+        b.links.send(A, message(0))
+        assert b.links.flush(30.0) and lost == []
+        assert [type(error) for error in a.failed] == [Bug]
+
+
+def test_the_name_of_a_guest_that_leaves_is_free_at_once(tmp_path: Path):
+    with host_and_guest(tmp_path) as (a, b, lost):
+        b.links.send(A, message(0))
+        assert b.links.flush(30.0)
+        a.links.peer_leaves(B)
+        assert a.links.take(B, "second", Envelope(0, (message(1),))) == a.life
+        assert a.messages == [message(0), message(1)] and lost == []

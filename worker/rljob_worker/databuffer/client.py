@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections import defaultdict
@@ -34,6 +35,18 @@ class _Lease:
     edge: str
     step: int
     batch: Batch
+
+
+@dataclass(frozen=True, slots=True)
+class DeliveredRows:
+    """Rows of a lease that a guest has made."""
+
+    index: int
+    """Number of the lease among those of this rank and step."""
+    guest: str
+    batch: Batch
+    report: bytes
+    """Metrics and samples, `metrics.report`."""
 
 
 class BufferClient:
@@ -153,6 +166,52 @@ class BufferClient:
     def leases(self, stage: str) -> StageLeases:
         """What this worker may draw in a generating stage."""
         return StageLeases(stage, self._ask, self._poll)
+
+    # ---- leases of guests
+
+    def open_leases(self, first: int, last: int, oldest_version: int) -> None:
+        """Guests may take leases of steps `first` to `last`: the versions that these are drawn with are there."""
+        self._ask(say.OpenLeases(first=first, last=last, oldest_version=oldest_version), say.Done)
+
+    def deliveries(self, stage: str, step: int) -> Generator[DeliveredRows, None, None]:
+        """Rows of this rank's leases of a step as they come, in any order; each is views of shared memory that hold
+        until the next is asked for. Ends once every rank of the stage has all of its own. Raises DeadlineExceeded
+        naming what is missing when nothing has come for long."""
+        request = partial(say.NextDelivery, stage=stage, step=step)
+        while not isinstance(answer := self._poll(request, say.WorkerReply, math.inf), say.Complete):
+            assert isinstance(answer, say.DeliveredLease)
+            batch = segment.views(self._read_memory, answer.offset, answer.contents).as_batch()
+            yield DeliveredRows(answer.index, answer.guest, batch, answer.report)
+            self._ask(say.ReleaseDelivery(stage=stage, step=step, index=answer.index), say.Done)
+
+    def guests(self) -> say.GuestFigures:
+        """Counts of guests that ask this host, and of its leases, since it began."""
+        return self._ask(say.AskGuests(), say.GuestFigures)
+
+    def next_lease(self) -> say.GuestLease | None:
+        """As a guest: what to generate next, its `stage` empty when there is nothing more; None when there is nothing
+        yet, after at most a second."""
+        answer = self._own.call(say.RequestLease(waited=0.0, seconds=math.inf))
+        return answer if isinstance(answer, say.GuestLease) else None
+
+    def deliver(self, lease: say.GuestLease, batch: Batch, report: bytes) -> None:
+        """As a guest: hand in the rows of the lease. Returns when they are in shared memory."""
+        contents = segment.contents_of(batch)
+        reserve = partial(
+            say.ReserveLease,
+            stage=lease.stage,
+            step=lease.step,
+            rank=lease.rank,
+            index=lease.index,
+            num_bytes=contents.num_bytes,
+        )
+        room = self._poll(reserve, say.Reservation, None)
+        segment.write(self._write_memory, room.offset, contents, batch)
+        self._ask(say.DeliverLease(offset=room.offset, contents=contents, report=report), say.Done)
+
+    def return_lease(self) -> None:
+        """As a guest: give back the lease that this worker has."""
+        self._ask(say.ReturnLease(), say.Done)
 
     # ---- reports and what the lead says
 

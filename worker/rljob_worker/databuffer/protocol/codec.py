@@ -10,6 +10,7 @@ import xxhash
 from rljob_worker.databuffer.protocol.errors import Damaged, Malformed
 from rljob_worker.databuffer.protocol.peer_side import Envelope, PartTicket, Question, Ticket
 from rljob_worker.databuffer.protocol.worker_side import (
+    Contents,
     Done,
     Failed,
     Introduction,
@@ -25,7 +26,7 @@ CHECKSUM_BYTES = 8
 _ENCODER = msgspec.msgpack.Encoder()
 
 
-def encode(message: msgspec.Struct | dict[str, Any] | list[Any]) -> bytes:
+def encode(message: msgspec.Struct | Contents | dict[str, Any] | list[Any]) -> bytes:
     return _ENCODER.encode(message)
 
 
@@ -60,6 +61,7 @@ class _Reads:
 read_envelope = _Reads("an envelope of messages", Envelope)
 read_ticket = _Reads("a ticket", Ticket)
 read_part_ticket = _Reads("a ticket of a reader", PartTicket)
+read_contents = _Reads("a table of contents", Contents)
 read_packed = _Reads("packed rows", list[tuple[bytes, bytes]])
 read_question = _Reads("a question", Question)
 read_request = _Reads("a request of a worker", WorkerRequest)

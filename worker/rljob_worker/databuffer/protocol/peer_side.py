@@ -138,6 +138,80 @@ class LeaseGranted(Message, frozen=True):
     lease: int | None
 
 
+class GuestHello(Message, frozen=True):
+    """First words of a guest to the owner that it asks first."""
+
+
+class LeaseRequested(Message, frozen=True):
+    """A generator of a guest wants a lease: from the guest, or from the owner before, which has none."""
+
+    guest: str
+    generator: int
+    """Number of the copy on the guest."""
+    hops: int = 0
+    """Owners that had none."""
+
+
+class LeaseMessage(Message, frozen=True):
+    """Something about one lease (`routes.guest_route.LeaseId`)."""
+
+    stage: str
+    step: int
+    rank: int
+    index: int
+    generator: int
+
+
+class LeaseAssigned(LeaseMessage, frozen=True):
+    """An owner gives a generator a lease."""
+
+    version: int
+    """Version of the policy to draw it with."""
+
+
+class LeaseReturned(LeaseMessage, frozen=True):
+    """The sender will not finish a lease."""
+
+
+class LeaseDelivered(LeaseMessage, frozen=True):
+    """The sender has made the rows of a lease."""
+
+    contents: bytes
+    """What lies in the segment, `encode` of `worker_side.Contents`."""
+    report: bytes
+    """Metrics and samples, `metrics.report`."""
+    num_bytes: int
+    checksum: int
+    """XXH3 of the segment and of `contents`."""
+
+
+class LeaseTaken(LeaseMessage, frozen=True):
+    """The sender has the rows of a lease, from this guest or from another one: they may be forgotten."""
+
+
+class LeasesFree(Message, frozen=True):
+    """An owner has leases and nobody who asks for them; on its way round the owners."""
+
+    owner: str
+    num_leases: int
+
+
+class ParentRequested(Message, frozen=True):
+    """A guest wants a version of some weights, and asks who gives it."""
+
+    edge: str
+    version: int
+
+
+class ParentNamed(Message, frozen=True):
+    """Who gives a guest a version."""
+
+    edge: str
+    version: int
+    guest: str
+    """Empty: the hosts of the sources."""
+
+
 class Broken(Message, frozen=True):
     """The data plane cannot go on: class and words of the first cause."""
 
@@ -150,7 +224,13 @@ class Departure(Message, frozen=True):
 
 
 WeightsMessage = ChunkOffered | ChunkTaken | SourceClosed | VersionWanted | VersionGone
-PeerMessage = RowsOffered | RowsTaken | Up | Down | WeightsMessage | LeaseAsked | LeaseGranted | Broken | Departure
+GuestMessage = (
+    GuestHello | LeaseRequested | LeaseAssigned | LeaseReturned | LeaseDelivered | LeaseTaken | LeasesFree
+    | ParentRequested | ParentNamed
+)  # fmt: skip
+PeerMessage = (
+    RowsOffered | RowsTaken | Up | Down | WeightsMessage | LeaseAsked | LeaseGranted | GuestMessage | Broken | Departure
+)
 
 
 class Envelope(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -179,7 +259,16 @@ class ChunkTicket(msgspec.Struct, frozen=True, tag=True, array_like=True, forbid
     index: int
 
 
-Ticket = RowsTicket | ChunkTicket
+class LeaseTicket(msgspec.Struct, frozen=True, tag=True, array_like=True, forbid_unknown_fields=True):
+    """Asks for the segment with the rows of a lease."""
+
+    stage: str
+    step: int
+    rank: int
+    index: int
+
+
+Ticket = RowsTicket | ChunkTicket | LeaseTicket
 
 
 class PartTicket(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):

@@ -201,6 +201,63 @@ class HearOutcomes(WaitingCall, frozen=True, kw_only=True):
     number: int
 
 
+class OpenLeases(WorkerCall, frozen=True, kw_only=True):
+    """The versions that steps up to `last` are drawn with are there: guests may take leases of them. `Done`."""
+
+    first: int
+    """The first step of this attempt."""
+    last: int
+    oldest_version: int
+    """Where the job went on that has no older version."""
+
+
+class NextDelivery(WaitingCall, frozen=True, kw_only=True):
+    """Rows of any lease of this rank that it has not had: `DeliveredLease`, or `Complete` once all owners have all
+    leases of the step."""
+
+    stage: str
+    step: int
+
+
+class ReleaseDelivery(WorkerCall, frozen=True, kw_only=True):
+    """The rows of a lease are copied: `Done`."""
+
+    stage: str
+    step: int
+    index: int
+
+
+class RequestLease(WaitingCall, frozen=True, kw_only=True):
+    """A guest's: what to generate next, `GuestLease`."""
+
+
+class ReserveLease(WaitingCall, frozen=True, kw_only=True):
+    """A guest's: room for the rows of a lease, `Reservation`."""
+
+    stage: str
+    step: int
+    rank: int
+    index: int
+    num_bytes: int
+
+
+class DeliverLease(WorkerCall, frozen=True, kw_only=True):
+    """A guest's: the rows of its lease are written, `Done`."""
+
+    offset: int
+    """Offset of the room that it was given."""
+    contents: Contents
+    report: bytes
+
+
+class ReturnLease(WorkerCall, frozen=True, kw_only=True):
+    """A guest's: it does not finish its lease, `Done`."""
+
+
+class AskGuests(WorkerCall, frozen=True, kw_only=True):
+    """Counts of guests and leases of this host's part: `GuestFigures`."""
+
+
 class SendReport(WorkerCall, frozen=True, kw_only=True):
     """This worker's report of a step, or of its validation: `Done`."""
 
@@ -242,6 +299,7 @@ class IsStopRequested(WorkerCall, frozen=True, kw_only=True):
 WorkerRequest = (
     WorkerHello | SetStatus | AskStatus | ReserveRows | SealRows | GetRows | ReleaseRows | Drain
     | OpenVersion | ReserveChunk | SealChunk | CloseVersion | ReleaseVersion | NextChunk | ReleaseChunk | SkipVersion
+    | OpenLeases | NextDelivery | ReleaseDelivery | AskGuests | RequestLease | ReserveLease | DeliverLease | ReturnLease
     | TakeLease | TellOutcomes | HearOutcomes | SendReport | Collect | Announce | Await | RequestStop | IsStopRequested
 )  # fmt: skip
 
@@ -320,15 +378,50 @@ class ChunkLocation(WorkerReply, frozen=True, kw_only=True):
 
 
 class Complete(WorkerReply, frozen=True, kw_only=True):
-    """All chunks of all sources have been had."""
+    """All chunks of all sources have been had, or all leases."""
 
     num_chunks: int
+    """Or leases."""
 
 
 class Lease(WorkerReply, frozen=True, kw_only=True):
     """Number of a lease among those of its round; None: there are none left."""
 
     lease: int | None
+
+
+class DeliveredLease(WorkerReply, frozen=True, kw_only=True):
+    """Where the rows of a lease lie."""
+
+    index: int
+    guest: str
+    """Who made them."""
+    offset: int
+    contents: Contents
+    report: bytes
+
+
+class GuestLease(WorkerReply, frozen=True, kw_only=True):
+    """What a generator of a guest generates next."""
+
+    stage: str
+    """Empty: nothing more, as the job is over or this host is to end."""
+    step: int = 0
+    rank: int = 0
+    index: int = 0
+    version: int = 0
+    first: int = 0
+    """Draw numbers `first` to `end` - 1."""
+    end: int = 0
+
+
+class GuestFigures(WorkerReply, frozen=True, kw_only=True):
+    """What an owner counted since it began."""
+
+    num_there: int
+    given_again: int
+    dropped_late: int
+    num_lost: int
 
 
 class Said(WorkerReply, frozen=True, kw_only=True):
@@ -345,7 +438,8 @@ class Flag(WorkerReply, frozen=True, kw_only=True):
 
 WorkerAnswer = (
     Done | NotYet | Welcome | Statuses | Reservation | ShareLocation | ChunkLocation | Complete | Lease | Said | Flag
-)
+    | DeliveredLease | GuestLease | GuestFigures
+)  # fmt: skip
 
 
 class Failed(WorkerReply, frozen=True, kw_only=True):

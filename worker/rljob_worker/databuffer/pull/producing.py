@@ -285,17 +285,21 @@ class Producing:
 
     def _outlasts(self, route: StageRoute, worker: WorkerId, item: Item, segment: Segment) -> bool:
         """Whether a segment is certainly held until after the put of `item`."""
-        other = self._edges.routes[segment.item.edge]
         if segment.item.step < item.step:
             return False
+        other = self._edges.routes.get(segment.item.edge)
+        if other is None:  # rows of a lease: of this step they are read before anything is put
+            return segment.item.step > item.step
         ranks = [reader.share for reader in segment.readers or () if reader.is_rank]
         if ranks or segment.item.what == "share":
             return route.in_step or worker.rank in ranks
         return segment.item.what == "part" and segment.item != item and route.is_later(other)
 
     def _is_from(self, segment: Segment, worker: WorkerId) -> bool:
+        if segment.item.what != "part":
+            return False
         route = self._edges.routes[segment.item.edge]
-        return segment.item.what == "part" and route.producer(segment.item.number) == worker
+        return route.producer(segment.item.number) == worker
 
 
 _NONE = np.empty(0, np.int64)

@@ -48,6 +48,8 @@ class WeightsRoute:
     """That exist at once, of the plan."""
     slots: Mapping[str, int] = field(default_factory=dict, repr=False)
     """For each source on the hosts of a group, by its name, where that is not WINDOW."""
+    guests: GroupPlan | None = field(default=None, repr=False)
+    """An elastic group that receives, too, outside of the trees: each of its hosts asks for the versions it needs."""
 
     @staticmethod
     def of(flow: WeightFlow, slot_bytes: int, slots: Mapping[str, int] | None = None) -> WeightsRoute:
@@ -56,7 +58,9 @@ class WeightsRoute:
             SourceRank(number, WorkerId(group.name, rank), Host(group.name, rank // group.workers_per_host))
             for number, rank in enumerate(flow.source_ranks)
         )
-        return WeightsRoute(flow.name, sources, flow.targets, slot_bytes, flow.num_versions, slots or {})
+        gang = tuple(target for target in flow.targets if target.elastic is None)
+        guests = next((target for target in flow.targets if target.elastic is not None), None)
+        return WeightsRoute(flow.name, sources, gang, slot_bytes, flow.num_versions, slots or {}, guests)
 
     def num_slots(self, host: Host) -> int:
         """Number of slots for each source whose chunks pass through the host."""
@@ -72,7 +76,7 @@ class WeightsRoute:
 
     def readers(self, host: Host) -> list[int]:
         """Ranks of the host that receive."""
-        for group in self.targets:
+        for group in (*self.targets, *([self.guests] if self.guests else [])):
             if group.name == host.group:
                 first = host.index * group.workers_per_host
                 return list(range(first, first + group.workers_per_host))
@@ -80,9 +84,13 @@ class WeightsRoute:
 
     def sources_through(self, host: Host) -> list[SourceRank]:
         """Those whose chunks pass through the host."""
-        if self._ordinal(host) is not None:
+        if self._ordinal(host) is not None or self.is_guest(host):
             return list(self.sources)
         return [source for source in self.sources if source.host == host]
+
+    def is_guest(self, host: Host) -> bool:
+        """Whether a host asks for versions, and is in no tree."""
+        return self.guests is not None and self.guests.name == host.group
 
     def parent(self, source: SourceRank, host: Host) -> Host | None:
         """Who gives the source's chunks to a host that receives; None for the source's own host."""
@@ -96,7 +104,7 @@ class WeightsRoute:
         """Whom a host gives the source's chunks to."""
         ordinal = self._ordinal(host)
         if ordinal is None:
-            return [self._at(source, 0)]
+            return [self._at(source, 0)] if self.num_targets else []
         first = self._position(source, ordinal) * FAN_OUT + 1
         return [self._at(source, child) for child in range(first, min(first + FAN_OUT, self.num_targets))]
 

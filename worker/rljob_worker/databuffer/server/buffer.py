@@ -9,12 +9,16 @@ from typing import TYPE_CHECKING, Any
 from rljob_api.pipeline.buffer_capacity import capacity_of, layouts_of
 from rljob_api.pipeline.resolution import Resolution, assign_groups
 from rljob_api.planning.plan import Plan
+from rljob_api.planning.versions import generating_version
+from rljob_worker.databuffer.leases.deliveries import Deliveries
 from rljob_worker.databuffer.leases.leases import Leases
 from rljob_worker.databuffer.leases.ledger import merge_outcomes
+from rljob_worker.databuffer.leases.owner import LeaseOwner
 from rljob_worker.databuffer.links.address_book import AddressBook
 from rljob_worker.databuffer.links.connection import PeerConnection
 from rljob_worker.databuffer.links.faults import broken_by
 from rljob_worker.databuffer.links.fencing import Identity
+from rljob_worker.databuffer.links.link import PING_SECONDS
 from rljob_worker.databuffer.links.links import Connects, Links
 from rljob_worker.databuffer.protocol.errors import Away
 from rljob_worker.databuffer.protocol.peer_side import Departure, WhatTheyPosted
@@ -23,8 +27,9 @@ from rljob_worker.databuffer.pull.edges import ConsumerShare, Edges, EdgeStep
 from rljob_worker.databuffer.pull.producing import Producing, layout_topic
 from rljob_worker.databuffer.pull.transfer import TransferTimeouts
 from rljob_worker.databuffer.routes.assignment import merge_layouts
+from rljob_worker.databuffer.routes.guest_route import GuestRoute
 from rljob_worker.databuffer.routes.hosts import Host, WorkerId
-from rljob_worker.databuffer.routes.job_tree import OPENING, REPORT, VALIDATION, VERDICT, JobTree
+from rljob_worker.databuffer.routes.job_tree import DELIVERED, OPENING, REPORT, VALIDATION, VERDICT, JobTree
 from rljob_worker.databuffer.routes.lease_route import LeaseRoute, lease_routes, outcomes_topic
 from rljob_worker.databuffer.routes.stage_route import StageRoute, stage_routes
 from rljob_worker.databuffer.routes.weights_route import WeightsRoutes
@@ -36,6 +41,7 @@ from rljob_worker.databuffer.store.monitor import Monitor
 from rljob_worker.databuffer.store.segment_files import Allocator, SegmentFile, start_of_spill
 from rljob_worker.databuffer.store.segments import Segments
 from rljob_worker.databuffer.tree import Announcement, MessageTree, Topic
+from rljob_worker.databuffer.weights.guest_parents import GuestParents
 from rljob_worker.databuffer.weights.weights import Weights
 from rljob_worker.databuffer.work import THREADS, Threads, Timer, Work
 from rljob_worker.errors import PeerLost, RLJobError
@@ -76,6 +82,8 @@ class DataBuffer:
         self._clock, self._timer = threads.clock, Timer(self.break_down, threads)
         self._work = Work("work", NUM_WORK_THREADS, self.break_down, threads)
         self._streams = Work("stream", NUM_STREAM_THREADS, self.break_down, threads)
+        self.guest_route = GuestRoute.of(plan)
+        is_guest = self.guest_route.is_guest if self.guest_route else lambda host: False
         self.links = Links(
             address_book=address_book,
             identity=identity,
@@ -89,6 +97,9 @@ class DataBuffer:
             threads=threads,
             connects=connects,
             credentials=credentials,
+            is_guest=is_guest,
+            guest_lost=lambda host, error: self.lose_guest(host, error),
+            guest_ping_seconds=self.guest_route.ping_seconds if self.guest_route else PING_SECONDS,
         )
         self.weights_routes = WeightsRoutes.of(plan)
         self.segments = self._build_segments()
@@ -101,6 +112,8 @@ class DataBuffer:
         self.producing = self._build_producing()
         self.consuming.own = self.producing
         self.weights = self._build_weights(retry_seconds)
+        self.guest_parents = GuestParents()
+        self.lease_owner = self._build_lease_owner(retry_seconds)
         self.peer_side = self._build_peer_side()
         self.lateness = StragglerReport(self.here, self.shape, self.links, self.peer_side.answer)
         metrics.watch("rows", lambda: self._used_bytes(self.segments.memory), self.segments.memory.capacity)
@@ -131,6 +144,14 @@ class DataBuffer:
         if self.monitor.break_down(cause):
             for host in self.shape.neighbours(self.here):
                 self.links.send(host, broken_by(cause))
+
+    def lose_guest(self, guest: Host, error: PeerLost | None) -> None:
+        """A guest is gone, by an error or because it said so: what it had is given to others."""
+        self.weights.forget(guest)
+        with self.monitor.change():
+            self.guest_parents.lose(guest)
+        if self.lease_owner is not None:
+            self.lease_owner.lose(guest, error)
 
     def ordinal(self, worker: WorkerId) -> int:
         """Number of a worker over all groups."""
@@ -214,6 +235,35 @@ class DataBuffer:
             first_slot=self.segments.memory.capacity,
         )
 
+    def _build_lease_owner(self, retry_seconds: float) -> LeaseOwner | None:
+        """None on a host that owns no leases of guests."""
+        if self.guest_route is None or self.here not in self.guest_route.owners:
+            return None
+        owner = LeaseOwner(
+            self.here,
+            self.guest_route,
+            monitor=self.monitor,
+            links=self.links,
+            later=self._timer.after,
+            lease_seconds=self.plan.spec.rollout.lease_seconds,
+            version_of=lambda step, oldest: generating_version(self.plan.spec, step, oldest=oldest),
+            complete=lambda step: self.tree.contribute(DELIVERED, step, self.here.index, b""),
+            clock=self._clock,
+        )
+        owner.deliveries = Deliveries(
+            self.segments,
+            self.memory,
+            monitor=self.monitor,
+            links=self.links,
+            streams=self._streams,
+            later=self._timer.after,
+            retry_seconds=retry_seconds,
+            step_bytes=largest_step(self.plan, self.here.group),
+            arrived=owner.arrived,
+            clock=self._clock,
+        )
+        return owner
+
     def _build_peer_side(self) -> PeerSide:
         return PeerSide(
             here=self.here,
@@ -226,6 +276,9 @@ class DataBuffer:
             consuming=self.consuming,
             tree=self.tree,
             leases=self.leases,
+            lease_owner=self.lease_owner,
+            guest_parents=self.guest_parents,
+            lose_guest=self.lose_guest,
             weights=self.weights,
             metrics=self.metrics,
             break_down=self.break_down,
@@ -239,6 +292,7 @@ class DataBuffer:
         report = Topic(REPORT, merge_reports, members, everybody, partial(self._collected, REPORT))
         spread = [self._layout(route) for route in self.edges.routes.values() if route.needs_layouts]
         spread += [self._outcomes(route) for route in self.leases.routes.values() if route.has_outcomes]
+        spread += [self._delivered(self.guest_route)] if self.guest_route is not None else []
         verdict = Announcement(VERDICT, everybody, self._judged if self.leases.is_owner else None)
         return MessageTree(
             self.here,
@@ -273,6 +327,12 @@ class DataBuffer:
         name, members = outcomes_topic(route.stage), frozenset(route.generators.copies_led_on(self.here))
         hosts = tuple(sorted({self.shape.position(host) for host in route.generating_hosts}))
         return Topic(name, merge_outcomes, members, hosts, None), Announcement(name, hosts)
+
+    def _delivered(self, route: GuestRoute) -> tuple[Topic, Announcement]:
+        """That all leases of a step are here: from every owner, then sent to all of them."""
+        members = frozenset({self.here.index} if self.here in route.owners else ())
+        hosts = tuple(sorted(map(self.shape.position, route.owners)))
+        return Topic(DELIVERED, lambda parts: b"", members, hosts, None), Announcement(DELIVERED, hosts)
 
     # ---- events between the parts
 

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 from rljob_worker.databuffer.leases.leases import Leases
+from rljob_worker.databuffer.leases.owner import LeaseOwner
 from rljob_worker.databuffer.links.faults import error_from
 from rljob_worker.databuffer.links.links import Links
 from rljob_worker.databuffer.protocol import peer_side as say
@@ -21,12 +22,13 @@ from rljob_worker.databuffer.routes.job_tree import REPORT, VALIDATION
 from rljob_worker.databuffer.routes.lease_route import outcomes_topic
 from rljob_worker.databuffer.rows import stream as rows
 from rljob_worker.databuffer.rows.arrangement import Header
+from rljob_worker.databuffer.rows.byte_stream import stream_of
 from rljob_worker.databuffer.server.metrics import BufferMetrics
 from rljob_worker.databuffer.server.readers import ReadableParts
 from rljob_worker.databuffer.server.stragglers import WorkerStatuses
 from rljob_worker.databuffer.store.monitor import Monitor
 from rljob_worker.databuffer.tree import MessageTree
-from rljob_worker.databuffer.weights.chunk import stream_of
+from rljob_worker.databuffer.weights.guest_parents import GuestParents
 from rljob_worker.databuffer.weights.weights import Weights
 from rljob_worker.errors import RLJobError
 
@@ -49,6 +51,10 @@ class PeerSide:
     consuming: Consuming
     tree: MessageTree
     leases: Leases
+    lease_owner: LeaseOwner | None
+    """None where no guests are, and on hosts that own no leases of theirs."""
+    guest_parents: GuestParents
+    lose_guest: Callable[[Host, None], None]
     weights: Weights
     metrics: BufferMetrics
     break_down: Callable[[RLJobError], None]
@@ -80,6 +86,8 @@ class PeerSide:
         self.monitor.check()
         if isinstance(ticket, say.ChunkTicket):
             return stream_of(self.weights.offered(ticket))
+        require(isinstance(ticket, say.RowsTicket), f"host {self.here} makes no rows of leases")
+        assert isinstance(ticket, say.RowsTicket)
         self._check_edge(ticket.edge)
         selections = self.producing.selections(ticket.edge, ticket.step, ticket.share)
         gathered = partial(self.metrics.gathered, ticket.edge)
@@ -116,11 +124,25 @@ class PeerSide:
     def _lease_granted(self, sender: Host, message: say.LeaseGranted) -> None:
         self.leases.hear_granted(sender, message)
 
+    def _of_owner(self, sender: Host, message: say.GuestMessage) -> None:
+        require(self.lease_owner is not None, f"host {self.here} owns no leases of guests")
+        assert self.lease_owner is not None
+        _OWNER_HEARS[type(message)](self.lease_owner, sender, message)
+
+    def _parent_requested(self, sender: Host, message: say.ParentRequested) -> None:
+        require(any(message.edge == name for name in self.weights.names), f"there are no weights {message.edge!r}")
+        with self.monitor.change():
+            parent = self.guest_parents.parent(message.edge, message.version, sender)
+        self.links.send(sender, say.ParentNamed(message.edge, message.version, str(parent or "")))
+
     def _broken(self, sender: Host, message: say.Broken) -> None:
-        self.break_down(error_from(message))
+        if not self.links.is_guest(sender):  # what ends a guest ends nobody else
+            self.break_down(error_from(message))
 
     def _peer_leaves(self, sender: Host, message: say.Departure) -> None:
         self.links.peer_leaves(sender)
+        if self.lease_owner is not None and self.lease_owner.route.is_guest(sender):
+            self.lose_guest(sender, None)
 
     # ---- who is missing
 
@@ -163,6 +185,20 @@ _HEARS: Mapping[type, Callable[[PeerSide, Host, Any], None]] = {
     say.SourceClosed: PeerSide._weights,
     say.LeaseAsked: PeerSide._lease_asked,
     say.LeaseGranted: PeerSide._lease_granted,
+    say.GuestHello: PeerSide._of_owner,
+    say.LeaseRequested: PeerSide._of_owner,
+    say.LeaseReturned: PeerSide._of_owner,
+    say.LeaseDelivered: PeerSide._of_owner,
+    say.LeasesFree: PeerSide._of_owner,
+    say.ParentRequested: PeerSide._parent_requested,
     say.Broken: PeerSide._broken,
     say.Departure: PeerSide._peer_leaves,
+}
+
+_OWNER_HEARS: Mapping[type, Callable[[LeaseOwner, Host, Any], None]] = {
+    say.GuestHello: LeaseOwner.hear_hello,
+    say.LeaseRequested: LeaseOwner.hear_requested,
+    say.LeaseReturned: LeaseOwner.hear_returned,
+    say.LeaseDelivered: LeaseOwner.hear_delivered,
+    say.LeasesFree: LeaseOwner.hear_free,
 }

@@ -9,7 +9,7 @@ import os
 import select
 import signal
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,14 +21,16 @@ from rljob_api.vocabulary.quantity import parse_quantity
 from rljob_worker.databuffer.links.address_book import AddressBook
 from rljob_worker.databuffer.links.fencing import Identity
 from rljob_worker.databuffer.links.token import read_token
+from rljob_worker.databuffer.protocol.worker_side import WorkerAnswer, WorkerRequest
 from rljob_worker.databuffer.routes.hosts import Host
 from rljob_worker.databuffer.routes.job_tree import FAN_OUT
 from rljob_worker.databuffer.server.buffer import DataBuffer
-from rljob_worker.databuffer.server.flight import PeerServer
+from rljob_worker.databuffer.server.flight import PeerHandler, PeerServer
+from rljob_worker.databuffer.server.guest import GuestBuffer, GuestSide
 from rljob_worker.databuffer.server.local import serve_workers
 from rljob_worker.databuffer.server.metrics import BufferMetrics, MetricsServer
 from rljob_worker.databuffer.server.worker_side import WorkerSide
-from rljob_worker.databuffer.store.segment_files import ARENA, SPILL, created, mapped
+from rljob_worker.databuffer.store.segment_files import ARENA, SPILL, SegmentFile, created, mapped
 from rljob_worker.errors import InvalidJob, RLJobError
 from rljob_worker.process.lifeline import die_with, ignore_what_means_workers, lifeline_fd
 from rljob_worker.process.open_files import allow_files
@@ -150,21 +152,10 @@ def serve_buffer(settings: BufferSettings) -> Iterator[dict[str, int]]:
         places = [stack.enter_context(created(ARENA, settings.arena_directory, settings.memory_bytes))]
         if settings.spill is not None:
             places.append(stack.enter_context(created(SPILL, *settings.spill)))
-        buffer = DataBuffer(
-            plan,
-            identity,
-            places,
-            mapped(places, writable=True),
-            settings.peers,
-            metrics,
-            fan_out=settings.fan_out,
-            retry_seconds=settings.retry_seconds,
-            start_seconds=settings.start_seconds,
-            credentials=settings.credentials,
-        )
+        buffer, worker_side, peer_side = _built(settings, places, metrics)
         settings.socket.unlink(missing_ok=True)
         stack.callback(settings.socket.unlink, missing_ok=True)
-        local = serve_workers(settings.socket, identity, buffer.life, plan.groups, WorkerSide(buffer))
+        local = serve_workers(settings.socket, identity, buffer.life, plan.groups, worker_side)
         stack.callback(local.shutdown)
         check_free("the data buffer", settings.listen, settings.port, keys.ENV_BUFFER_PORT)
         address = f"{settings.listen}:{settings.port}"
@@ -173,7 +164,7 @@ def serve_buffer(settings: BufferSettings) -> Iterator[dict[str, int]]:
             identity,
             buffer.life,
             plan.groups,
-            buffer.peer_side,
+            peer_side,
             settings.credentials,
             refused=metrics.refused,
         )
@@ -185,6 +176,39 @@ def serve_buffer(settings: BufferSettings) -> Iterator[dict[str, int]]:
         stack.callback(buffer.close)
         buffer.start()
         yield {"port": remote.port, "metrics_port": scraped.port}
+
+
+def _built(
+    settings: BufferSettings, places: Sequence[SegmentFile], metrics: BufferMetrics
+) -> tuple[DataBuffer | GuestBuffer, Callable[[Identity, WorkerRequest], WorkerAnswer], PeerHandler]:
+    """The data buffer of this host, and what answers its workers and its peers."""
+    plan, identity, memory = settings.plan, settings.identity, mapped(places, writable=True)
+    if plan.group(identity.group).elastic is not None:
+        guest = GuestBuffer(
+            plan,
+            identity,
+            places,
+            memory,
+            settings.peers,
+            metrics,
+            retry_seconds=settings.retry_seconds,
+            start_seconds=settings.start_seconds,
+            credentials=settings.credentials,
+        )
+        return guest, GuestSide(guest), guest
+    buffer = DataBuffer(
+        plan,
+        identity,
+        places,
+        memory,
+        settings.peers,
+        metrics,
+        fan_out=settings.fan_out,
+        retry_seconds=settings.retry_seconds,
+        start_seconds=settings.start_seconds,
+        credentials=settings.credentials,
+    )
+    return buffer, WorkerSide(buffer), buffer.peer_side
 
 
 def main() -> int:

@@ -6,13 +6,15 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
+from rljob_worker.databuffer.leases.owner import LeaseOwner
 from rljob_worker.databuffer.links.fencing import Identity
 from rljob_worker.databuffer.protocol import worker_side as say
 from rljob_worker.databuffer.protocol.errors import Bug
 from rljob_worker.databuffer.pull.consuming import why_not_ready
 from rljob_worker.databuffer.pull.edges import ConsumerShare, EdgeStep, SharePhase
+from rljob_worker.databuffer.routes.guest_route import longest_wait_seconds
 from rljob_worker.databuffer.routes.hosts import Host, WorkerId
-from rljob_worker.databuffer.routes.job_tree import REPORT, VERDICT
+from rljob_worker.databuffer.routes.job_tree import DELIVERED, REPORT, VERDICT
 from rljob_worker.databuffer.routes.lease_route import outcomes_topic
 from rljob_worker.databuffer.server.buffer import DataBuffer
 from rljob_worker.databuffer.server.stragglers import SHOWN, WAITED
@@ -58,7 +60,7 @@ class WorkerSide:
             life=buffer.life,
             edges=edges,
             weights=buffer.weights_routes.of_worker(caller.worker, buffer.here),
-            deadline_seconds=buffer.plan.spec.data_buffer.deadline_seconds,
+            deadline_seconds=longest_wait_seconds(buffer.plan),
         )
 
     def _set_status(self, caller: Identity, request: say.SetStatus) -> say.Done:
@@ -179,6 +181,44 @@ class WorkerSide:
         late, kind = self._buffer.lateness.of_gathering(REPORT, before)
         return kind(f"{words}. Missing: {'; '.join(late) or 'none, it is judged'}")
 
+    # ---- leases of guests
+
+    @property
+    def _owner(self) -> LeaseOwner:
+        assert self._buffer.lease_owner is not None, f"host {self._buffer.here} owns no leases of guests"
+        return self._buffer.lease_owner
+
+    def _open_leases(self, caller: Identity, request: say.OpenLeases) -> say.Done:
+        self._owner.open(request)
+        return say.Done()
+
+    def _next_delivery(
+        self, caller: Identity, request: say.NextDelivery
+    ) -> say.DeliveredLease | say.Complete | say.NotYet:
+        """Bounded by how long nothing was delivered, and not by how long a step takes to generate."""
+        buffer, owner, worker = self._buffer, self._owner, caller.worker
+        owner.want(worker, request)
+
+        def ready() -> say.DeliveredLease | say.Complete | None:
+            is_everywhere = buffer.tree.announced(DELIVERED, request.step) is not None
+            return owner.next(worker, request, is_everywhere=is_everywhere)
+
+        answer: say.WorkerReply | None = buffer.monitor.wait(ready, request.held_seconds)
+        if isinstance(answer, (say.DeliveredLease, say.Complete)):
+            return answer
+        most = buffer.plan.spec.rollout.generators_deadline_seconds
+        if (seconds := owner.idle_seconds()) >= most:
+            words = f"nothing was delivered for {seconds:.0f} s (rollout.generatorsDeadlineSeconds: {most})"
+            raise DeadlineExceeded(f"{owner.explain(worker, request)}; {words}")
+        return say.NotYet()
+
+    def _release_delivery(self, caller: Identity, request: say.ReleaseDelivery) -> say.Done:
+        self._owner.release(caller.worker, request)
+        return say.Done()
+
+    def _ask_guests(self, caller: Identity, request: say.AskGuests) -> say.GuestFigures:
+        return self._owner.figures()
+
     def _tell_outcomes(self, caller: Identity, request: say.TellOutcomes) -> say.Done:
         route = self._buffer.leases.routes[request.stage]
         generator = route.generator_of(caller.worker)
@@ -254,8 +294,8 @@ def _late_reports(step: int, seconds: float, late: list[str], topic: str = REPOR
 
 
 _ANSWERED_BY_STATE = (
-    *(say.GetRows, say.NextChunk, say.HearOutcomes, say.Collect, say.Await, say.Drain),
-    *(say.ReleaseRows, say.ReleaseVersion, say.ReleaseChunk, say.SkipVersion),
+    *(say.GetRows, say.NextChunk, say.HearOutcomes, say.Collect, say.Await, say.Drain, say.NextDelivery),
+    *(say.ReleaseRows, say.ReleaseVersion, say.ReleaseChunk, say.SkipVersion, say.ReleaseDelivery),
 )
 """Waits, which raise the cause themselves unless what they wait for is ready; and what is given back."""
 
@@ -269,6 +309,10 @@ _ANSWERS: Mapping[type, Callable[[WorkerSide, Identity, Any], Any]] = {
     say.ReleaseRows: WorkerSide._release_rows,
     say.Drain: WorkerSide._drain,
     say.TakeLease: WorkerSide._take_lease,
+    say.OpenLeases: WorkerSide._open_leases,
+    say.NextDelivery: WorkerSide._next_delivery,
+    say.ReleaseDelivery: WorkerSide._release_delivery,
+    say.AskGuests: WorkerSide._ask_guests,
     say.TellOutcomes: WorkerSide._tell_outcomes,
     say.HearOutcomes: WorkerSide._hear_outcomes,
     say.SendReport: WorkerSide._report,

@@ -9,7 +9,8 @@ from typing import Protocol
 from rljob_worker.databuffer.protocol.errors import Elsewhere, Refused
 from rljob_worker.databuffer.protocol.peer_side import ChunkTicket, PeerMessage, Take
 from rljob_worker.databuffer.routes.hosts import Host
-from rljob_worker.databuffer.weights.chunk import Bytes, Filling, WeightsChunk, chunk_checksum
+from rljob_worker.databuffer.rows.byte_stream import Bytes, Filling, chunk_checksum
+from rljob_worker.databuffer.weights.chunk import WeightsChunk
 from rljob_worker.databuffer.weights.tree import Fetch
 from rljob_worker.databuffer.work import Job
 from rljob_worker.errors import DeadlineExceeded, PeerLost

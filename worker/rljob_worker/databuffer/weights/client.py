@@ -22,7 +22,7 @@ from rljob_worker.databuffer.protocol.worker_side import (
     WeightsOfWorker,
     WorkerCall,
 )
-from rljob_worker.databuffer.weights.chunk import Bytes, chunk_checksum
+from rljob_worker.databuffer.rows.byte_stream import Bytes, chunk_checksum
 
 
 class BufferCaller(Protocol):

@@ -103,6 +103,7 @@ class Edge:
             )
             for source in route.sources_through(here)
         }
+        assert not route.is_guest(here), "guests are in no tree"
         self._readers = VersionReaders(route.name, route.readers(here), len(route.sources))
         self._num_good = 0
 
@@ -139,12 +140,16 @@ class Edge:
         if isinstance(message, ChunkTaken):
             return tree.taken(sender, message.version, message.index)
         if isinstance(message, VersionWanted):
-            return tree.wanted(sender, message.version)
+            return tree.wanted(sender, message.version, waits=self.route.is_guest(sender))
         if sender != tree.holder_of(message.version):
             raise PeerLost(f"host {sender} is not above this one in source {message.source} of {self.route.name}")
         if isinstance(message, VersionGone):
             return tree.gone(message)
         return tree.offered(message) if isinstance(message, ChunkOffered) else self._closed(message)
+
+    def forget(self, guest: Host) -> list[Effect]:
+        """A guest is gone: nothing is kept for it."""
+        return [effect for tree in self._trees.values() for effect in tree.forget(guest)]
 
     def good(self, chunk: WeightsChunk) -> list[Effect]:
         """The bytes of a chunk are in its slot, and right."""

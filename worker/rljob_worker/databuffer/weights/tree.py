@@ -98,6 +98,8 @@ class SourceTree:
         self._here: dict[tuple[int, int], WeightsChunk] = {}  # with a slot
         self._unreported: deque[WeightsChunk | SourceClosed] = deque()  # what the children have not heard of
         self._late: dict[int, _Late] = {}
+        self._waiting: dict[int, dict[Host, None]] = {}
+        """At the source: guests that want a version that is still to come, or not closed yet."""
         self.version = -1
         """The newest version that has begun."""
         self._next_index = 0
@@ -202,7 +204,13 @@ class SourceTree:
         self._closed = True
         self.versions.closed(message.version, message.num_chunks)
         self._unreported.append(message)
-        return self._tell()
+        return self._tell() + self._answer_waiting()
+
+    def _answer_waiting(self) -> list[Effect]:
+        """What was asked for before it was there; versions that never came are gone."""
+        due = [version for version in self._waiting if version <= self.version]
+        asked = [(asker, version) for version in sorted(due) for asker in self._waiting.pop(version)]
+        return [effect for asker, version in asked for effect in self.wanted(asker, version)]
 
     # ---- versions that have gone by
 
@@ -213,8 +221,12 @@ class SourceTree:
         assert self.parent is not None
         return self._ask(version, self.parent)
 
-    def wanted(self, asker: Host, version: int) -> list[Effect]:
-        """A host asks for a version: it is offered once more, or it is not held."""
+    def wanted(self, asker: Host, version: int, *, waits: bool = False) -> list[Effect]:
+        """A host asks for a version: it is offered once more, or it is not held. waits: whether one that is
+        still to come is offered once the source has closed it."""
+        if waits and (version > self.version or (version == self.version and not self._closed)):
+            self._waiting.setdefault(version, {})[asker] = None
+            return []
         chunks = [chunk for chunk in self.chunks if chunk.offer.version == version and chunk.sealed]
         if self.versions.num_chunks(version) != len(chunks):
             return [Send(asker, VersionGone(self.edge, version, self.source, self.versions.whole))]
@@ -223,6 +235,17 @@ class SourceTree:
             chunk.children.add(asker)
         closed = SourceClosed(self.edge, version, self.source, len(chunks))
         return [*(Send(asker, chunk.offer) for chunk in chunks), Send(asker, closed)]
+
+    def forget(self, asker: Host) -> list[Effect]:
+        """A host that asked for versions is gone."""
+        for waiting in self._waiting.values():
+            waiting.pop(asker, None)
+        effects: list[Effect] = []
+        for chunk in self.chunks:
+            if asker in chunk.children:
+                chunk.children.remove(asker)
+                effects += self._free_when_read(chunk)
+        return effects
 
     def gone(self, message: VersionGone) -> list[Effect]:
         """Who was asked for a version does not hold it: the source's host is asked after the parent."""

@@ -31,10 +31,10 @@ from rljob_worker.databuffer.protocol.worker_side import (
 )
 from rljob_worker.databuffer.routes.hosts import Host, WorkerId
 from rljob_worker.databuffer.routes.weights_route import SourceRank, WeightsRoutes
+from rljob_worker.databuffer.rows.byte_stream import Bytes
 from rljob_worker.databuffer.store.monitor import Monitor
 from rljob_worker.databuffer.weights import tree
 from rljob_worker.databuffer.weights.arrivals import Arrivals, DelayedCalls, FetchPool, PeerLinks
-from rljob_worker.databuffer.weights.chunk import Bytes
 from rljob_worker.databuffer.weights.chunk import WeightsChunk as HeldChunk
 from rljob_worker.databuffer.weights.edge import Edge
 from rljob_worker.errors import DeadlineExceeded, PeerLost
@@ -87,12 +87,23 @@ class Weights:
         self._edges = {name: Edge(here, route, slots) for name, route in routes.by_edge.items()}
         self._metrics = metrics
 
+    @property
+    def names(self) -> frozenset[str]:
+        """Edges of the job."""
+        return frozenset(self._edges)
+
     # ---- peers
 
     def announced(self, sender: Host, message: WeightsMessage) -> None:
         """A message of a peer. Raises PeerLost when it makes no sense."""
         with self._monitor.change():
             self._do(self.edge(message.edge).announced(sender, message))
+
+    def forget(self, guest: Host) -> None:
+        """A guest is gone: nothing is kept for it any more."""
+        with self._monitor.change():
+            for edge in self._edges.values():
+                self._do(edge.forget(guest))
 
     def offered(self, ticket: ChunkTicket) -> Bytes:
         """The bytes of a chunk that a child was offered, in the arena. Raises PeerLost when it is not there."""

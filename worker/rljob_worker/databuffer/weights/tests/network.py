@@ -37,8 +37,8 @@ from rljob_worker.databuffer.protocol.worker_side import (
 from rljob_worker.databuffer.routes.hosts import Host, WorkerId
 from rljob_worker.databuffer.routes.tests.test_weights_route import plan
 from rljob_worker.databuffer.routes.weights_route import WeightsRoutes
+from rljob_worker.databuffer.rows.byte_stream import Bytes, chunk_checksum, stream_of
 from rljob_worker.databuffer.store.monitor import Monitor
-from rljob_worker.databuffer.weights.chunk import Bytes, chunk_checksum, stream_of
 from rljob_worker.databuffer.weights.weights import Weights
 from rljob_worker.databuffer.work import Job
 from rljob_worker.errors import PeerLost

@@ -20,7 +20,7 @@ from rljob_worker.databuffer.protocol.worker_side import (
     SkipVersion,
     WeightsOfWorker,
 )
-from rljob_worker.databuffer.weights.chunk import chunk_checksum
+from rljob_worker.databuffer.rows.byte_stream import chunk_checksum
 from rljob_worker.databuffer.weights.client import WeightsClient
 
 EDGE = "weights/actor"

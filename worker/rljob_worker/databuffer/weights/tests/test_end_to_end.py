@@ -10,10 +10,10 @@ from rljob_api.pipeline.meshes import Mesh
 from rljob_api.planning.plan import Plan
 from rljob_api.tests.timeouts import TEST_TIMEOUT_SECONDS
 from rljob_worker.databuffer.protocol.errors import OutOfOrder
+from rljob_worker.databuffer.rows.byte_stream import chunk_checksum
 from rljob_worker.databuffer.tests.gang import Gang, as_processes, group, in_process, plan_of, stage
 from rljob_worker.databuffer.tests.test_rows import resident_bytes
 from rljob_worker.databuffer.weights import client as weights_client
-from rljob_worker.databuffer.weights.chunk import chunk_checksum
 from rljob_worker.errors import DeadlineExceeded, PeerLost
 from rljob_worker.tests.waiting import wait_for
 

@@ -22,9 +22,9 @@ from rljob_worker.databuffer.protocol.worker_side import (
     SkipVersion,
 )
 from rljob_worker.databuffer.routes.hosts import Host, WorkerId
+from rljob_worker.databuffer.rows.byte_stream import chunk_checksum, stream_of
 from rljob_worker.databuffer.store.monitor import Monitor
 from rljob_worker.databuffer.weights.arrivals import MAX_DAMAGES, STREAM_SECONDS
-from rljob_worker.databuffer.weights.chunk import chunk_checksum, stream_of
 from rljob_worker.databuffer.weights.tests.network import EDGE, Network, routes_of
 from rljob_worker.errors import DeadlineExceeded, PeerLost
 

@@ -1,0 +1,320 @@
+"""An owner of leases that guests generate: it answers their questions, takes what they deliver, and gives again what a
+lost one had.
+
+A question that no owner can answer is held by the last one on its way round; an owner that comes to have leases and
+holds no question sends word round the owners, and who holds questions sends them there.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from collections.abc import Callable
+
+from msgspec.structs import replace
+
+from rljob_worker.databuffer.leases.deliveries import Deliveries, Delivery
+from rljob_worker.databuffer.leases.guest_ledger import Generator, GuestLedger
+from rljob_worker.databuffer.links.links import Links
+from rljob_worker.databuffer.protocol import peer_side as say
+from rljob_worker.databuffer.protocol.errors import require
+from rljob_worker.databuffer.protocol.worker_side import (
+    Complete,
+    DeliveredLease,
+    GuestFigures,
+    NextDelivery,
+    OpenLeases,
+    ReleaseDelivery,
+)
+from rljob_worker.databuffer.routes.guest_route import GuestRoute, LeaseId
+from rljob_worker.databuffer.routes.hosts import Host, WorkerId
+from rljob_worker.databuffer.store.monitor import Monitor
+from rljob_worker.errors import PeerLost
+
+SHOWN = 8
+
+log = logging.getLogger(__name__)
+
+Later = Callable[[float, Callable[[], None]], None]
+
+
+class LeaseOwner:
+    """Nothing here waits: questions are held, and whatever makes leases free answers them."""
+
+    deliveries: Deliveries
+
+    def __init__(
+        self,
+        here: Host,
+        route: GuestRoute,
+        *,
+        monitor: Monitor,
+        links: Links,
+        later: Later,
+        lease_seconds: float,
+        version_of: Callable[[int, int], int],
+        complete: Callable[[int], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """version_of: of a step, where the job went on that has no version older than the second number. complete:
+        called with a step once all its leases of this host are here."""
+        self.route = route
+        self._here, self._monitor, self._links, self._later = here, monitor, links, later
+        self._version_of, self._complete, self._clock = version_of, complete, clock
+        self.ledger = GuestLedger(lambda step: route.leases_of(here, step), lease_seconds)
+        self._oldest_version = 0
+        self._asks: deque[say.LeaseRequested] = deque()
+        self._guests: dict[Host, None] = {}
+        """Those that ask here first, and are there."""
+        self._num_lost = 0
+        self._wanted: dict[tuple[str, int], int] = {}
+        """The step that a rank asks for, by stage and rank."""
+        self._had: dict[LeaseId, bool] = {}
+        """Leases that the worker was given, and whether it has copied them."""
+        self._progress_at = clock()
+        self._is_timed = False
+
+    # ---- workers of this host
+
+    def open(self, request: OpenLeases) -> None:
+        """Leases of steps up to `request.last` may be taken."""
+        with self._monitor.change():
+            self._oldest_version = request.oldest_version
+            self.ledger.open(request.first, request.last)
+        self._serve()
+
+    def want(self, worker: WorkerId, request: NextDelivery) -> None:
+        """A worker asks for the rows of a step: what was left with guests is fetched now."""
+        with self._monitor.change():
+            key = request.stage, worker.rank
+            if self._wanted.get(key) == request.step:
+                return
+            self._wanted[key] = request.step
+            self._progress_at = self._clock()
+            for index in range(self.route.num_leases(worker.rank)):
+                self._begin(LeaseId(request.step, index, worker.rank, request.stage))
+
+    def next(self, worker: WorkerId, request: NextDelivery, *, is_everywhere: bool) -> DeliveredLease | Complete | None:
+        """A lease that the worker has not had; under the lock. is_everywhere: whether all owners have all of theirs."""
+        num_leases = self.route.num_leases(worker.rank)
+        leases = [LeaseId(request.step, index, worker.rank, request.stage) for index in range(num_leases)]
+        for lease in leases:
+            delivery = self.deliveries.kept(lease)
+            if delivery is not None and lease not in self._had:
+                self._had[lease] = False
+                assert delivery.segment is not None
+                return DeliveredLease(
+                    index=lease.index,
+                    guest=str(delivery.generator),
+                    offset=delivery.segment.offset,
+                    contents=delivery.contents,
+                    report=delivery.report,
+                )
+        if is_everywhere and all(self._had.get(lease) for lease in leases):
+            return Complete(num_chunks=num_leases)
+        return None
+
+    def release(self, worker: WorkerId, request: ReleaseDelivery) -> None:
+        """A worker has copied a lease; a step whose leases are all copied is over."""
+        lease = LeaseId(request.step, request.index, worker.rank, request.stage)
+        with self._monitor.change():
+            assert self._had.get(lease) is False, f"{worker} was not given {lease}"
+            self._had[lease] = True
+            self.deliveries.release(lease)
+            if all(self._had.get(other) for other in self.route.leases_of(self._here, request.step)):
+                self.ledger.forget(request.step)
+                self._had = {other: had for other, had in self._had.items() if other.step >= request.step}
+
+    def idle_seconds(self) -> float:
+        """Seconds since something was delivered here, or a step was asked for."""
+        with self._monitor.look():
+            return self._clock() - self._progress_at
+
+    def figures(self) -> GuestFigures:
+        with self._monitor.look():
+            counts = self.ledger.counts
+            return GuestFigures(
+                num_there=len(self._guests),
+                given_again=counts.given_again,
+                dropped_late=counts.dropped_late,
+                num_lost=self._num_lost,
+            )
+
+    def explain(self, worker: WorkerId, request: NextDelivery) -> str:
+        """What a worker waits for, and who has it."""
+        with self._monitor.look():
+            leases = [
+                LeaseId(request.step, index, worker.rank, request.stage)
+                for index in range(self.route.num_leases(worker.rank))
+            ]
+            missing = [lease for lease in leases if not self.ledger.is_done(lease) and not self.ledger.is_over(lease)]
+            there = ", ".join(map(str, sorted(self._guests)[:SHOWN])) or "none"
+            words = [self._held_by(lease) for lease in missing[:SHOWN]]
+        late = "; ".join(words) or "none here, but leases of other hosts"
+        return (
+            f"{worker} waited for rows of {request.stage}, step {request.step}: {len(leases) - len(missing)} of "
+            f"{len(leases)} leases are here. Missing: {late}. Generators that ask this host: {there}"
+        )
+
+    def _held_by(self, lease: LeaseId) -> str:
+        now, holders = self._clock(), self.ledger.holders(lease)
+        said = ", ".join(f"host {one} has it for {now - since:.0f} s" for one, since in holders.items())
+        return f"{lease}: {said or 'nobody has it'}"
+
+    # ---- guests and other owners
+
+    def hear_hello(self, sender: Host, message: say.GuestHello) -> None:
+        require(self.route.home(sender) == self._here, f"host {sender} has another owner to ask first")
+        with self._monitor.change():
+            self._guests[sender] = None
+        self._links.watch([sender])
+
+    def hear_requested(self, sender: Host, message: say.LeaseRequested) -> None:
+        """From a generator, or from an owner that has nothing for it."""
+        guest, hops = Host.named(message.guest), message.hops
+        is_first = sender == guest and hops == 0 and self.route.home(guest) == self._here
+        is_passed_on = sender in self.route.owners and 0 < hops < len(self.route.owners)
+        is_one = 0 <= message.generator < self.route.generators_per_guest and self.route.is_guest(guest)
+        require(is_one and (is_first or is_passed_on), f"{message} is not for host {self._here}")
+        with self._monitor.change():
+            self._asks.append(message)
+        self._serve(passes_on=True)
+
+    def hear_free(self, sender: Host, message: say.LeasesFree) -> None:
+        """Another owner has leases: held questions go there, as many as it may answer."""
+        require(sender in self.route.owners, f"host {sender} owns nothing")
+        free = Host.named(message.owner)
+        if free == self._here:
+            return
+        with self._monitor.change():
+            asks = [self._asks.popleft() for _ in range(min(len(self._asks), message.num_leases))]
+        for ask in asks:
+            self._links.send(free, replace(ask, hops=len(self.route.owners) - 1))
+        left = message.num_leases - len(asks)
+        if left and self.route.owner_after(self._here) != free:
+            self._links.send(self.route.owner_after(self._here), replace(message, num_leases=left))
+
+    def hear_returned(self, sender: Host, message: say.LeaseReturned) -> None:
+        lease, generator = self._about(sender, message)
+        with self._monitor.change():
+            self.ledger.give_back(lease, generator)
+            self.deliveries.withdraw(lease, generator)
+            self._begin(lease)
+            self._mind(sender)
+        self._serve()
+
+    def hear_delivered(self, sender: Host, message: say.LeaseDelivered) -> None:
+        """A guest has the rows of a lease. Raises Malformed for one that it was not given, or has delivered before."""
+        lease, generator = self._about(sender, message)
+        delivery = Delivery.of(lease, generator, message)
+        with self._monitor.change():
+            is_needed = self.ledger.offer(lease, generator)
+            if is_needed:
+                self.deliveries.offer(delivery)
+                self._begin(lease)
+            else:
+                self._links.send(sender, _taken(lease, generator))
+                self._mind(sender)
+
+    def lose(self, guest: Host, error: PeerLost | None) -> None:
+        """A guest is gone, by an error or because it said so."""
+        with self._monitor.change():
+            was_there = self._guests.pop(guest, 0) is None
+            self._num_lost += was_there and error is not None
+            self._asks = deque(ask for ask in self._asks if ask.guest != str(guest))
+            leases = self.ledger.lose(guest)
+            for lease in leases:
+                for number in range(self.route.generators_per_guest):
+                    self.deliveries.withdraw(lease, Generator(guest, number))
+                self._begin(lease)
+        if error is not None and (was_there or leases):
+            log.warning("generator %s is lost, %d leases are given again: %s", guest, len(leases), error)
+        self._serve()
+
+    def arrived(self, delivery: Delivery) -> bool:
+        """The rows of a lease are here; whether they are kept. Under the lock."""
+        lease, generator = delivery.lease, delivery.generator
+        if self.ledger.first_offer(lease) != generator:
+            return False
+        others = self.ledger.keep(lease, generator)
+        self._progress_at = self._clock()
+        for one in (generator, *others):
+            self._links.send(one.guest, _taken(lease, one))
+            self._mind(one.guest)
+        for one in others:
+            self.deliveries.withdraw(lease, one)
+        if all(self.ledger.is_done(other) for other in self.route.leases_of(self._here, lease.step)):
+            self._complete(lease.step)
+        return True
+
+    # ---- how
+
+    def _about(self, sender: Host, message: say.LeaseMessage) -> tuple[LeaseId, Generator]:
+        lease = LeaseId(message.step, message.index, message.rank, message.stage)
+        is_mine = self.route.is_lease(lease) and self.route.owner_of(lease) == self._here
+        is_guest = self.route.is_guest(sender) and 0 <= message.generator < self.route.generators_per_guest
+        require(is_mine and is_guest, f"host {self._here} did not give {lease} to host {sender}")
+        return lease, Generator(sender, message.generator)
+
+    def _begin(self, lease: LeaseId) -> None:
+        """Fetch the first of what was offered for a lease, if that is to be done now. Under the lock."""
+        generator = self.ledger.first_offer(lease)
+        if generator is not None:
+            wanted = self._wanted.get((lease.stage, lease.rank), 0)
+            self.deliveries.begin(lease, generator, is_wanted=lease.step <= wanted)
+
+    def _serve(self, *, passes_on: bool = False) -> None:
+        """Answer questions while there are leases. passes_on: the last question goes to the next owner otherwise."""
+        sent, free, num_owners = list[tuple[Host, say.GuestMessage]](), 0, len(self.route.owners)
+        with self._monitor.change():
+            now, held = self._clock(), deque[say.LeaseRequested]()
+            newest = self._asks[-1] if passes_on and self._asks else None
+            while self._asks and self.ledger.has_any(now):
+                ask = self._asks.popleft()
+                generator = Generator(Host.named(ask.guest), ask.generator)
+                lease = self.ledger.take(generator, now)
+                if lease is None:  # all that is left is late with this guest itself
+                    held.append(ask)
+                else:
+                    sent.append((generator.guest, self._assigned(lease, generator)))
+            self._asks = held + self._asks
+            if newest is not None and self._asks and self._asks[-1] is newest and newest.hops + 1 < num_owners:
+                self._asks.pop()
+                sent.append((self.route.owner_after(self._here), replace(newest, hops=newest.hops + 1)))
+            if not self._asks and not passes_on and num_owners > 1:
+                free = self.ledger.num_free(now)
+            self._time(now)
+        for host, message in sent:
+            self._links.send(host, message)
+        self._links.watch(sorted({host for host, _ in sent if self.route.is_guest(host)}))
+        if free:
+            self._links.send(self.route.owner_after(self._here), say.LeasesFree(str(self._here), free))
+
+    def _assigned(self, lease: LeaseId, generator: Generator) -> say.LeaseAssigned:
+        version = self._version_of(lease.step, self._oldest_version)
+        return say.LeaseAssigned(lease.stage, lease.step, lease.rank, lease.index, generator.number, version)
+
+    def _mind(self, guest: Host) -> None:
+        """A guest that has nothing of this owner may be silent, unless it asks here first. Under the lock."""
+        if guest not in self._guests and not self.ledger.given_to(guest):
+            self._links.unwatch(guest)
+
+    def _time(self, now: float) -> None:
+        """Look again when a lease may be late. Under the lock."""
+        due = self.ledger.due(now)
+        if due is not None and not self._is_timed:
+            self._is_timed = True
+            self._later(due, self._look_for_late)
+
+    def _look_for_late(self) -> None:
+        with self._monitor.change():
+            self._is_timed = False
+            words = [self._held_by(lease) for lease in self.ledger.late(self._clock())]
+        if words:
+            log.warning("late, and given to others as well: %s", "; ".join(words[:SHOWN]))
+        self._serve()
+
+
+def _taken(lease: LeaseId, generator: Generator) -> say.LeaseTaken:
+    return say.LeaseTaken(lease.stage, lease.step, lease.rank, lease.index, generator.number)

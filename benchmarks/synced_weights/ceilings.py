@@ -9,7 +9,7 @@ from multiprocessing.connection import Connection
 
 import torch
 
-from rljob_worker.databuffer.weights.chunk import chunk_checksum
+from rljob_worker.databuffer.rows.byte_stream import chunk_checksum
 from rljob_worker.weights.chunks import pack_tensors
 from synced_weights.model import tensors_of
 from synced_weights.processes import median

@@ -12,6 +12,7 @@ from rljob_worker.data.listing import joined_identity
 from rljob_worker.databuffer.client import BufferClient
 from rljob_worker.databuffer.links.address_book import AddressBook
 from rljob_worker.databuffer.links.fencing import Identity
+from rljob_worker.databuffer.routes.guest_route import longest_wait_seconds
 from rljob_worker.databuffer.routes.hosts import Host
 from rljob_worker.devices.modules import use
 from rljob_worker.engines.models.mirror import with_mirrors
@@ -20,6 +21,7 @@ from rljob_worker.metrics.reporter import Reporter
 from rljob_worker.runtime.checkpoints import Checkpoints, weights_to_load
 from rljob_worker.runtime.control import Control, Follower
 from rljob_worker.runtime.figures import StepFigures, idle_role
+from rljob_worker.runtime.guest import run_guest
 from rljob_worker.runtime.handover import Handover
 from rljob_worker.runtime.lead.lead import build_lead
 from rljob_worker.runtime.profiling.profiler import build_profiler
@@ -30,6 +32,7 @@ from rljob_worker.runtime.setup.world import wait_for_address, world
 from rljob_worker.runtime.status import StatusPoster, StopSignal
 from rljob_worker.runtime.worker import Worker
 from rljob_worker.stages import build_stage
+from rljob_worker.stages.received_rows import ReceivedLeases
 from rljob_worker.start_phases import phase
 from rljob_worker.weights.buffers import BufferTransport
 from rljob_worker.weights.collective import CollectiveTransport
@@ -39,6 +42,8 @@ from rljob_worker.weights.sync import Transport, build_weight_sync
 def run_worker(environment: WorkerEnvironment, stop: StopSignal) -> LastWords:
     """Join the group, run the job to its end, report how it went. Raises RLJobError."""
     plan, group = environment.plan, environment.group_plan
+    if group.elastic is not None:
+        return run_guest(environment, stop)
     require_devices_of_torch(group)
     deadline = plan.spec.data_buffer.deadline_seconds
     identity = Identity(
@@ -103,7 +108,7 @@ def build_worker(environment: WorkerEnvironment, client: BufferClient, control: 
         client=client,
         resources=resources,
         schedule=schedule,
-        handover=Handover(plan, group.name, rank, client, plan.spec.data_buffer.deadline_seconds),
+        handover=Handover(plan, group.name, rank, client, longest_wait_seconds(plan)),
         weights=build_weight_sync(
             plan, group.name, rank, transports, resources.train_engines, resources.rollout_engines
         ),
@@ -114,6 +119,7 @@ def build_worker(environment: WorkerEnvironment, client: BufferClient, control: 
         figures=figures,
         profiler=build_profiler(environment, figures, device),
         status=StatusPoster(client.set_status),
+        received=ReceivedLeases(client.deliveries) if plan.elastic_group is not None else None,
     )
 
 

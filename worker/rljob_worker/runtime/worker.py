@@ -18,7 +18,7 @@ from rljob_worker.databuffer.client import BufferClient
 from rljob_worker.databuffer.routes.job_tree import VALIDATION
 from rljob_worker.last_words import LastWords
 from rljob_worker.metrics.report import StepReport
-from rljob_worker.metrics.scalars import mean
+from rljob_worker.metrics.scalars import Scalars, mean, total
 from rljob_worker.runtime.checkpoints import Checkpoints
 from rljob_worker.runtime.control import Control, Opening, StepEnd, Verdict, end_of, governing
 from rljob_worker.runtime.figures import StepFigures, data_metrics, groups_in_flight, merged, report_of, times_of
@@ -31,6 +31,7 @@ from rljob_worker.runtime.setup.resources import GENERATING
 from rljob_worker.runtime.status import StatusPoster
 from rljob_worker.runtime.validation import TakePiece, Validation
 from rljob_worker.stages.draw_assignment import VALIDATION_ROUND, take_lease
+from rljob_worker.stages.received_rows import ReceivedLeases
 from rljob_worker.stages.stage import Resources, Stage, StageContext
 from rljob_worker.stages.token_samples import token_samples
 from rljob_worker.weights.sync import WeightSync
@@ -57,6 +58,8 @@ class Worker:
     status: StatusPoster
     first_reported: int = 0
     """The first step on which this attempt hears a verdict: 0 where it validates before the first step."""
+    received: ReceivedLeases | None = None
+    """What guests made, where this worker owns leases."""
     version: int = -1
     """Version of the weights that this rank took last; -1 in a group that keeps pace with training."""
 
@@ -83,6 +86,7 @@ class Worker:
         else:
             self.send_kept_versions(opening)
             self.sync_weights(done)
+            self.open_leases(done)
         self.first_reported = done if opening.owes_validation else done + 1
         if done == 0 and self.plan.spec.data.validation:
             self.first_reported = 0
@@ -96,6 +100,30 @@ class Worker:
         if self.lag:
             self.validate_late(step, end)
         return step, self.await_verdict(step)
+
+    # ---- guests
+
+    def open_leases(self, trained: int) -> None:
+        """Guests may draw the steps whose weights are there once a step was trained: where this worker owns leases."""
+        if self.plan.elastic_group is None or self.environment.group != self.plan.lead_group:
+            return
+        spec, opening = self.plan.spec, self.opening
+        oldest = policy_version(spec, opening.step) if spec.checkpoint.versions == "Redraw" else 0
+        last = min(trained + 1 + spec.rollout.max_staleness, opening.last_step or spec.stop.steps, spec.stop.steps)
+        self.client.open_leases(opening.step + 1, last, oldest)
+
+    def guest_metrics(self) -> Scalars:
+        """Counts of guests and leases of this host, by one of its workers."""
+        is_owner = self.plan.elastic_group is not None and self.environment.group == self.plan.lead_group
+        if not is_owner or self.environment.local_rank:
+            return {}
+        counts = self.client.guests()
+        return {
+            "generators/there": total(counts.num_there),
+            "generators/lost_total": total(counts.num_lost),
+            "leases/given_again_total": total(counts.given_again),
+            "leases/dropped_late_total": total(counts.dropped_late),
+        }
 
     def begin(self) -> None:
         """The first step begins now: what the opening moved and took is not part of it."""
@@ -130,21 +158,22 @@ class Worker:
             batch = self.handover.take(plan, step)
         self.status({"stage": plan.name, "step": step, "state": "running"})
         context, policy = self._context(plan, step), self.plan.policy_of(plan.name)
+        generates = plan.run in GENERATING and plan.generated_in is None
         with self.profiler.profiled_stage(step, plan.name), self.figures.timed(plan.name) as facts:
-            if plan.run in GENERATING:
+            if generates:
                 begin_generation(self.resources.train_engines.values())
             result = stage.run(batch, context)
             facts |= times_of(result.metrics)
         label = self.plan.label_of(policy)
         self.figures.add(result.metrics, result.samples, label)
-        if context.copy.is_leader:
+        if context.copy.is_leader and plan.generated_in is None:
             several, decode = self.plan.rows_per_trajectory, partial(self._decode_token, policy)
             first_row = (step - 1) * self.plan.spec.num_rows * several
             samples = token_samples(result.batch, decode, first_row=first_row, rows_per_trajectory=several)
             self.figures.add({}, samples, label)
         with self.figures.watched(f"{plan.name}: give rows"):
             self.handover.give(plan, step, result.batch)
-        if plan.run in GENERATING and self.resources.train_engines:
+        if generates and self.resources.train_engines:
             engines = [self.resources.rollout_engines[model] for model in plan.models]
             end_generation(engines, gets_weights=policy_version(self.plan.spec, step) == step)
 
@@ -159,6 +188,8 @@ class Worker:
         """What the end of a step does about weights in a group that keeps pace with training."""
         if end.syncs and policy_version(self.plan.spec, step) == step:
             self.sync_weights(step)
+        if not end.is_last:
+            self.open_leases(step)
         if end.validates:
             self.figures.add_report(self.validate(step))
 
@@ -280,7 +311,7 @@ class Worker:
         for seconds in self.checkpoints.writing.take_seconds():
             self.figures.add({"time/checkpoint_write_seconds": mean(seconds)})
         # bytes add up over workers, waits are averaged
-        self.figures.add(data_metrics(self.client.statistics()))
+        self.figures.add(data_metrics(self.client.statistics()) | self.guest_metrics())
         report = self.figures.take(is_step=step > 0)
         with self.figures.timed("control"):
             self.control.report(step, report)
@@ -302,6 +333,7 @@ class Worker:
             dp_rank=stage.mesh.dp_rank(self.environment.rank),
             dp_size=stage.mesh.dp,
             leases=self.client.leases(stage.name) if self.plan.is_leased(stage) else None,
+            received=self.received if stage.generated_in is not None else None,
         )
 
     def _decode(self, policy: str, ids: np.ndarray) -> str:

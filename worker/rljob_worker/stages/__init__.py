@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rljob_worker.stages.advantage import Advantage
+from rljob_worker.stages.received_rows import ReceivedRows
 from rljob_worker.stages.reward import Reward
 from rljob_worker.stages.reward_model import RewardModel
 from rljob_worker.stages.rollout import Rollout
@@ -31,8 +32,11 @@ STAGES: dict[str, BuildStage] = {
 
 
 def build_stage(stage: StagePlan, resources: Resources) -> Stage:
-    """The stage `run:` names: a catalogue name, or else the user's function."""
+    """The stage `run:` names: a catalogue name, or else the user's function; in its place the rows of one that guests
+    run."""
     run = stage.run
+    if stage.generated_in is not None:
+        return ReceivedRows(stage, resources)
     if run == "Rollout" and resources.plan.draws_in_rounds(stage):
         run = "Sample"
     return STAGES.get(run, UserStage)(stage, resources)

@@ -74,7 +74,10 @@ def num_leases_of(num_rows: int, num_ranks: int, lease_rows: int | None) -> int:
 
 
 def draw_assignment_of(context: StageContext) -> DrawAssignment:
-    """As the stage's group is planned: by leases where it has any; by number where rows are carried on."""
+    """As the stage's group is planned: by leases where it has any; by number where rows are carried on. A guest draws
+    its lease."""
+    if context.numbers is not None:
+        return OneLease(context.numbers)
     if context.job.rollout.partial is not None:
         return ByNumber(context)
     return ByRank(context) if context.leases is None else Leased(context, context.leases)
@@ -94,6 +97,25 @@ class ByRank:
 
     def outcomes(self, known: Int64, number: int) -> Int64:
         return reduced_outcomes(self.context, known)
+
+    def merged(self, shares: Sequence[Scalars]) -> Scalars:
+        return merge_all(shares)
+
+
+@dataclass(frozen=True, slots=True)
+class OneLease:
+    """A guest draws what its lease says. All numbers are accepted, and nobody asks what became of them."""
+
+    numbers: range
+
+    def shares(self, numbers: Int64, number: int) -> Iterator[Int64]:
+        yield np.array(self.numbers, np.int64)
+
+    def likely(self, numbers: Int64) -> Int64:
+        return numbers[:0]
+
+    def outcomes(self, known: Int64, number: int) -> Int64:
+        raise NotImplementedError("guests draw in no rounds")
 
     def merged(self, shares: Sequence[Scalars]) -> Scalars:
         return merge_all(shares)

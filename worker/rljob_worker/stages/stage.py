@@ -48,6 +48,12 @@ class Copy(Protocol):
         ...
 
 
+class ReceivedProtocol(Protocol):
+    """Rows that guests made (`received_rows.ReceivedLeases`)."""
+
+    def rows(self, stage: str, step: int) -> StageResult: ...
+
+
 class Alone:
     """The copy of a rank that shares its rows with no other."""
 
@@ -79,6 +85,10 @@ class StageContext:
     copy: Copy = Alone()
     leases: LeaseProtocol | None = None
     """Leases of a stage whose ranks take what they draw as leases; None for others."""
+    numbers: range | None = None
+    """On a guest: the draw numbers of its lease, which are all that it draws."""
+    received: ReceivedProtocol | None = None
+    """What guests made, where they run a stage of this group; None elsewhere."""
 
     def counted(self, metrics: Scalars) -> Scalars:
         """What this rank says of its rows: the leader speaks for the copy, times are every rank's own."""

@@ -55,9 +55,10 @@ def build_resources(
     if rank == 0 and (warning := slow_precision(plan, group, cpu_has_bfloat16())):
         log.warning(warning)
     engines = [engine for engine in plan.engines if engine.group == group.name]
-    stages = [plan.stage(name) for name in group.schedule]
+    planned = [plan.stage(name) for name in group.schedule]
+    stages = [stage for stage in planned if stage.generated_in is None]
     meshes = build_meshes(
-        [*(engine.mesh for engine in engines), *(stage.mesh for stage in stages)],
+        [*(engine.mesh for engine in engines), *(stage.mesh for stage in planned)],
         rank,
         device,
         deadline_seconds=plan.spec.data_buffer.deadline_seconds,

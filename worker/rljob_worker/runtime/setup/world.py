@@ -36,9 +36,18 @@ class StatusChannel(Protocol):
 
 @contextmanager
 def world(
-    channel: StatusChannel, group: GroupPlan, rank: int, *, host: str, attempt: int, deadline_seconds: float
+    channel: StatusChannel,
+    group: GroupPlan,
+    rank: int,
+    *,
+    host: str,
+    attempt: int,
+    deadline_seconds: float,
+    first: tuple[int, int] = (0, 0),
 ) -> Iterator[str]:
     """Joins the group's world for the length of the block, and gives the address, `host:port`, of its store.
+
+    first: index of the host of rank 0 of the world, and its rank in the group: a guest is a world of its own.
 
     Raises DeadlineExceeded when rank 0 does not show up, and PeerLost where a collective of the block fails because
     another process is gone: its own end is the cause, this is an echo of it.
@@ -48,7 +57,9 @@ def world(
         store = dist.TCPStore(host, 0, is_master=True, wait_for_workers=False, timeout=timeout)
         channel.set_status({"store_port": store.port})
     else:
-        port = wait_for_port(lambda: channel.peer_status(group.name, 0, rank=0), group.name, deadline_seconds)
+        port = wait_for_port(
+            lambda: channel.peer_status(group.name, first[0], rank=first[1]), group.name, deadline_seconds
+        )
         store = dist.TCPStore(host, port, is_master=False, timeout=timeout)
     dist.init_process_group(
         group.backend,

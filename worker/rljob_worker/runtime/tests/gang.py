@@ -203,9 +203,10 @@ class Gang:
         )  # fmt: skip
         stage = Learning(number, moment)
         mesh = self.plan.stages[0].mesh
-        schedule = (
-            (SimpleNamespace(name="learn", run="Rollout", models=("actor",), mesh=mesh, scatters_rows=False), stage),
+        plan = SimpleNamespace(
+            name="learn", run="Rollout", models=("actor",), mesh=mesh, scatters_rows=False, generated_in=None
         )
+        schedule = ((plan, stage),)
         end = self.channel.end(number)
         if environment.is_lead:
             self._leads.append(build_lead(environment, end, number, Reporter(None)))

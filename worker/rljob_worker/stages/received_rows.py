@@ -1,0 +1,101 @@
+"""Stages that the guests of an elastic group run, as the workers see them that get the rows: leases of this rank, put
+together in the order of their draw numbers, whoever made them and in whatever order they came."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any, Protocol
+
+from rljob_api.planning.plan import StagePlan
+from rljob_worker.batch import Batch
+from rljob_worker.metrics.report import report_from_bytes
+from rljob_worker.metrics.scalars import Scalars, merge_all, total
+from rljob_worker.stages.stage import Resources, StageContext, StageResult
+
+MAX_GUESTS = 64
+"""Guests with a metric of their own."""
+
+
+class RowsOfLease(Protocol):
+    """Rows of a lease, which hold until the next one is asked for (`databuffer.client.DeliveredRows`)."""
+
+    @property
+    def index(self) -> int: ...
+    @property
+    def guest(self) -> str: ...
+    @property
+    def batch(self) -> Batch: ...
+    @property
+    def report(self) -> bytes: ...
+
+
+Deliveries = Callable[[str, int], Iterator[RowsOfLease]]
+"""All leases of this rank of a stage and a step, in any order."""
+
+
+class ReceivedLeases:
+    """What guests made of this rank's part of a step, with the columns of all stages that they ran."""
+
+    def __init__(self, deliveries: Deliveries) -> None:
+        self._deliveries = deliveries
+        self._last: tuple[str, int, StageResult] | None = None
+
+    def rows(self, stage: str, step: int) -> StageResult:
+        """stage: the one that reads prompts. The rows are kept until those of another step are asked for."""
+        if self._last is None or self._last[:2] != (stage, step):
+            self._last = None
+            self._last = (stage, step, self._received(stage, step))
+        return self._last[2]
+
+    def _received(self, stage: str, step: int) -> StageResult:
+        parts: dict[int, tuple[Batch, Scalars, list[dict[str, Any]]]] = {}
+        for lease in self._deliveries(stage, step):
+            report = report_from_bytes(lease.report)
+            metrics = {_name_here(name): scalar for name, scalar in report.metrics.items()}
+            metrics |= _tokens_of(lease.guest, metrics)
+            parts[lease.index] = (copied(lease.batch), metrics, report.samples)
+        batches, metrics_of, samples_of = zip(*(parts[index] for index in sorted(parts)), strict=True)
+        samples = [sample for samples in samples_of for sample in samples]
+        return StageResult(Batch.concat(list(batches)), merge_all(metrics_of, exactly=True), samples)
+
+
+class ReceivedRows:
+    """One stage of guests. What they measured is reported with the first of them."""
+
+    def __init__(self, stage: StagePlan, resources: Resources) -> None:
+        self._source = stage.after[0] if stage.after else stage.name
+        self._is_first = not stage.after
+        self._writes = frozenset(stage.writes)
+
+    def run(self, batch: Batch | None, context: StageContext) -> StageResult:
+        assert context.received is not None, "the plan has guests"
+        result = context.received.rows(self._source, context.step)
+        chosen = result.batch.select(name for name in result.batch.columns if name in self._writes)
+        return replace(result, batch=chosen) if self._is_first else StageResult(chosen)
+
+
+def copied(batch: Batch) -> Batch:
+    """A batch in memory of its own."""
+    columns = {
+        name: replace(
+            column, values=column.values.copy(), offsets=None if column.offsets is None else column.offsets.copy()
+        )
+        for name, column in batch.columns.items()
+    }
+    index = (batch.row_ids.copy(), batch.group_ids.copy(), batch.num_tokens.copy())
+    return Batch(*index, columns)
+
+
+def _name_here(name: str) -> str:
+    """Seconds of guests are not those of the worker that reports them."""
+    return f"generators/{name.removeprefix('time/')}" if name.startswith("time/") else name
+
+
+def _tokens_of(guest: str, metrics: Scalars) -> Scalars:
+    """Tokens that a guest drew."""
+    host = guest.partition("/")[0]
+    number = int(host.rpartition("-")[2])
+    if number >= MAX_GUESTS or "tokens/response_total" not in metrics:
+        return {}
+    return {f"generators/tokens/{host}": total(metrics["tokens/response_total"].sum)}

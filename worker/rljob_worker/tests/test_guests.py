@@ -1,0 +1,77 @@
+"""Whole jobs whose generators come and go: nothing that is learned depends on them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rljob_worker.tests.elastic_run import ElasticRun, elastic_run
+from rljob_worker.tests.jobs import CPU, Run, make_job
+from rljob_worker.tests.metrics import without_times
+from rljob_worker.tests.test_resume import checkpoint_digest
+
+NUM_STEPS = 6
+BY_PLACE = ("data/", "time/", "generators/", "leases/")
+"""Metrics of who had which rows, and how long."""
+
+
+def elastic_job(tiny: Path, **spec: Any) -> dict[str, Any]:
+    """Two trainers on two hosts; leases of 2 groups, 2 of each rank and step."""
+    job = make_job(
+        tiny,
+        **{
+            "workerGroups": [
+                {"name": "rollout", "accelerator": CPU, "elastic": {"min": 1, "max": 3}},
+                {"name": "train", "replicas": 2, "accelerator": CPU},
+            ],
+            "rollout": {"maxResponseTokens": 12, "maxStaleness": 1, "leaseRows": 4},
+            "algorithm": {"name": "GRPO", "groupSize": 4, "kl": {"coefficient": 0.01}},
+            "stop": {"steps": NUM_STEPS},
+            **spec,
+        },
+    )
+    del job["spec"]["data"]["validation"]
+    return job
+
+
+def learnt(run: Run) -> Any:
+    """All that a run came to, whoever made which rows."""
+    samples = sorted((run.directory / "samples.jsonl").read_text().splitlines())
+    return checkpoint_digest(run.directory), without_times(run.metrics, *BY_PLACE), samples
+
+
+def ended(run: ElasticRun) -> Run:
+    result = run.finished()
+    assert result.code == 0, run.logs
+    assert result.metrics[-1]["step"] == NUM_STEPS
+    return result
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """What a run with one guest that stays comes to."""
+    with elastic_run(elastic_job(tiny), tmp_path_factory.mktemp("whole")) as run:
+        guest = run.guest(0)
+        result = ended(run)
+        assert guest.code() == 0
+        words = guest.last_words
+        assert words is not None and words.cause == f"nothing is left to generate, after {4 * NUM_STEPS} leases"
+        assert result.metrics[-1]["generators/there"] == 1
+        assert all(step["update/gradient_norm"] > 0 for step in result.metrics)
+        assert {step["staleness/max"] for step in result.metrics[1:]} == {1.0}
+        return learnt(result)
+
+
+def test_a_guest_that_is_killed_changes_nothing(tiny: Path, tmp_path: Path, undisturbed: Any) -> None:
+    with elastic_run(elastic_job(tiny), tmp_path) as run:
+        run.guest(0)
+        run.guest(1)
+        run.wait_for_step(1)
+        run.kill(0)
+        run.wait_for_step(3)
+        run.guest(0)
+        result = ended(run)
+        assert learnt(result) == undisturbed
+        assert result.metrics[-1]["generators/lost_total"] == 1

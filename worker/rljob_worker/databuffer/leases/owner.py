@@ -1,8 +1,8 @@
 """An owner of leases that guests generate: it answers their questions, takes what they deliver, and gives again what a
 lost one had.
 
-A question that no owner can answer is held by the last one on its way round; an owner that comes to have leases and
-holds no question sends word round the owners, and who holds questions sends them there.
+A question that an owner cannot answer is held. An owner that comes to have leases and holds no question sends word
+round the owners: who holds questions sends them there, and everybody remembers it for questions that are still to come.
 """
 
 from __future__ import annotations
@@ -65,6 +65,8 @@ class LeaseOwner:
         self.ledger = GuestLedger(lambda step: route.leases_of(here, step), lease_seconds)
         self._oldest_version = 0
         self._asks: deque[say.LeaseRequested] = deque()
+        self._free_at: dict[Host, int] = {}
+        """Leases that another owner had when it last sent word, without those that were asked for from here."""
         self._guests: dict[Host, None] = {}
         """Those that ask here first, and are there."""
         self._num_lost = 0
@@ -72,6 +74,11 @@ class LeaseOwner:
         """The step that a rank asks for, by stage and rank."""
         self._had: dict[LeaseId, bool] = {}
         """Leases that the worker was given, and whether it has copied them."""
+        self._num_left: dict[int, int] = {}
+        """By step: leases that are not here."""
+        self._num_unread: dict[int, int] = {}
+        """By step: leases that workers have not copied."""
+        self._num_leases = len(route.leases_of(here, 1))
         self._progress_at = clock()
         self._is_timed = False
 
@@ -122,9 +129,11 @@ class LeaseOwner:
             assert self._had.get(lease) is False, f"{worker} was not given {lease}"
             self._had[lease] = True
             self.deliveries.release(lease)
-            if all(self._had.get(other) for other in self.route.leases_of(self._here, request.step)):
-                self.ledger.forget(request.step)
-                self._had = {other: had for other, had in self._had.items() if other.step >= request.step}
+            unread = self._num_unread[lease.step] = self._num_unread.get(lease.step, self._num_leases) - 1
+            if not unread:
+                del self._num_unread[lease.step]
+                self.ledger.forget(lease.step)
+                self._had = {other: had for other, had in self._had.items() if other.step >= lease.step}
 
     def idle_seconds(self) -> float:
         """Seconds since something was delivered here, or a step was asked for."""
@@ -172,14 +181,14 @@ class LeaseOwner:
 
     def hear_requested(self, sender: Host, message: say.LeaseRequested) -> None:
         """From a generator, or from an owner that has nothing for it."""
-        guest, hops = Host.named(message.guest), message.hops
-        is_first = sender == guest and hops == 0 and self.route.home(guest) == self._here
-        is_passed_on = sender in self.route.owners and 0 < hops < len(self.route.owners)
+        guest = Host.named(message.guest)
+        is_first = sender == guest and not message.is_passed_on and self.route.home(guest) == self._here
+        is_passed_on = sender in self.route.owners and message.is_passed_on
         is_one = 0 <= message.generator < self.route.generators_per_guest and self.route.is_guest(guest)
         require(is_one and (is_first or is_passed_on), f"{message} is not for host {self._here}")
         with self._monitor.change():
             self._asks.append(message)
-        self._serve(passes_on=True)
+        self._serve(message)
 
     def hear_free(self, sender: Host, message: say.LeasesFree) -> None:
         """Another owner has leases: held questions go there, as many as it may answer."""
@@ -189,9 +198,9 @@ class LeaseOwner:
             return
         with self._monitor.change():
             asks = [self._asks.popleft() for _ in range(min(len(self._asks), message.num_leases))]
+            left = self._free_at[free] = message.num_leases - len(asks)
         for ask in asks:
-            self._links.send(free, replace(ask, hops=len(self.route.owners) - 1))
-        left = message.num_leases - len(asks)
+            self._links.send(free, replace(ask, is_passed_on=True))
         if left and self.route.owner_after(self._here) != free:
             self._links.send(self.route.owner_after(self._here), replace(message, num_leases=left))
 
@@ -244,7 +253,9 @@ class LeaseOwner:
             self._mind(one.guest)
         for one in others:
             self.deliveries.withdraw(lease, one)
-        if all(self.ledger.is_done(other) for other in self.route.leases_of(self._here, lease.step)):
+        left = self._num_left[lease.step] = self._num_left.get(lease.step, self._num_leases) - 1
+        if not left:
+            del self._num_left[lease.step]
             self._complete(lease.step)
         return True
 
@@ -264,12 +275,11 @@ class LeaseOwner:
             wanted = self._wanted.get((lease.stage, lease.rank), 0)
             self.deliveries.begin(lease, generator, is_wanted=lease.step <= wanted)
 
-    def _serve(self, *, passes_on: bool = False) -> None:
-        """Answer questions while there are leases. passes_on: the last question goes to the next owner otherwise."""
-        sent, free, num_owners = list[tuple[Host, say.GuestMessage]](), 0, len(self.route.owners)
+    def _serve(self, newest: say.LeaseRequested | None = None) -> None:
+        """Answer questions while there are leases. newest: what has just come, and may go to another owner."""
+        sent, free = list[tuple[Host, say.GuestMessage]](), 0
         with self._monitor.change():
             now, held = self._clock(), deque[say.LeaseRequested]()
-            newest = self._asks[-1] if passes_on and self._asks else None
             while self._asks and self.ledger.has_any(now):
                 ask = self._asks.popleft()
                 generator = Generator(Host.named(ask.guest), ask.generator)
@@ -279,10 +289,9 @@ class LeaseOwner:
                 else:
                     sent.append((generator.guest, self._assigned(lease, generator)))
             self._asks = held + self._asks
-            if newest is not None and self._asks and self._asks[-1] is newest and newest.hops + 1 < num_owners:
-                self._asks.pop()
-                sent.append((self.route.owner_after(self._here), replace(newest, hops=newest.hops + 1)))
-            if not self._asks and not passes_on and num_owners > 1:
+            if newest is not None and not newest.is_passed_on and self._asks and self._asks[-1] is newest:
+                sent += self._passed_on(self._asks)
+            if not self._asks and newest is None and len(self.route.owners) > 1:
                 free = self.ledger.num_free(now)
             self._time(now)
         for host, message in sent:
@@ -290,6 +299,14 @@ class LeaseOwner:
         self._links.watch(sorted({host for host, _ in sent if self.route.is_guest(host)}))
         if free:
             self._links.send(self.route.owner_after(self._here), say.LeasesFree(str(self._here), free))
+
+    def _passed_on(self, asks: deque[say.LeaseRequested]) -> list[tuple[Host, say.GuestMessage]]:
+        """The last question, to an owner that has leases as far as is known here. Under the lock."""
+        other = max(self._free_at, key=lambda owner: self._free_at[owner], default=None)
+        if other is None or self._free_at[other] <= 0:
+            return []
+        self._free_at[other] -= 1
+        return [(other, replace(asks.pop(), is_passed_on=True))]
 
     def _assigned(self, lease: LeaseId, generator: Generator) -> say.LeaseAssigned:
         version = self._version_of(lease.step, self._oldest_version)

@@ -143,13 +143,12 @@ class GuestHello(Message, frozen=True):
 
 
 class LeaseRequested(Message, frozen=True):
-    """A generator of a guest wants a lease: from the guest, or from the owner before, which has none."""
+    """A generator of a guest wants a lease: from the guest, or from the owner that it asked, which has none."""
 
     guest: str
     generator: int
     """Number of the copy on the guest."""
-    hops: int = 0
-    """Owners that had none."""
+    is_passed_on: bool = False
 
 
 class LeaseMessage(Message, frozen=True):

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -22,6 +21,7 @@ from rljob_worker.databuffer.routes.hosts import Host, WorkerId
 from rljob_worker.databuffer.routes.weights_route import SourceRank, WeightsRoute
 from rljob_worker.databuffer.rows.byte_stream import Bytes, Filling, chunk_checksum
 from rljob_worker.databuffer.store.monitor import Monitor
+from rljob_worker.databuffer.weights.guest_version import GuestChunk, GuestVersion, VersionPart
 from rljob_worker.databuffer.weights.versions import version_list
 from rljob_worker.databuffer.work import Work
 from rljob_worker.errors import DeadlineExceeded, PeerLost
@@ -30,73 +30,6 @@ STREAM_SECONDS = 60.0
 PAUSE_SECONDS = 0.2
 """After a stream that broke."""
 MAX_DAMAGES = 3
-
-Key = tuple[int, int]
-"""Number of the source, and of the chunk among its source's."""
-
-
-@dataclass(slots=True, eq=False)
-class GuestChunk:
-    """A chunk that is offered to this guest."""
-
-    offer: say.ChunkOffered
-    holder: Host
-    """Who offered it last."""
-    offset: int | None = None
-    """Its slot, once it has one."""
-    is_good: bool = False
-    """Whether its bytes are here and right."""
-    children: set[Host] = field(default_factory=set)
-    """Guests that it was offered to and have not copied it."""
-    broken_since: float | None = None
-    num_damages: int = 0
-
-    @property
-    def key(self) -> Key:
-        return self.offer.source, self.offer.index
-
-
-@dataclass(slots=True, eq=False)
-class _Part:
-    """What one source sends of a version."""
-
-    holder: Host | None = None
-    """Who was asked for it."""
-    num_chunks: int | None = None
-    """Once its source has closed it."""
-    chunks: dict[int, GuestChunk] = field(default_factory=dict)
-    children: dict[Host, None] = field(default_factory=dict)
-    """Guests that want it from here."""
-    held: tuple[int, ...] | None = None
-    """What its source holds, once that has said that this is not of it."""
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether all of it is here."""
-        is_here = len(self.chunks) == self.num_chunks
-        return is_here and all(chunk.is_good for chunk in self.chunks.values())
-
-
-@dataclass(slots=True, eq=False)
-class GuestVersion:
-    """A version of the weights of one edge on this guest."""
-
-    edge: str
-    number: int
-    parts: list[_Part]
-    given: dict[int, set[Key]] = field(default_factory=dict)
-    """By rank that reads it: the chunks that it was given."""
-    wanted_at: int = 0
-    """Grows from want to want."""
-
-    @property
-    def chunks(self) -> list[GuestChunk]:
-        return [chunk for part in self.parts for chunk in part.chunks.values()]
-
-    @property
-    def may_drop(self) -> bool:
-        """Whether nobody of this host reads it, and it does not come just now."""
-        return not self.given and all(part.is_whole or part.held is not None for part in self.parts)
 
 
 class GuestWeights:
@@ -138,7 +71,7 @@ class GuestWeights:
                 self._drop(version)  # it may have been too early: ask again
                 version = None
             if version is None:
-                parts = [_Part() for _ in self._routes[request.edge].sources]
+                parts = [VersionPart() for _ in self._routes[request.edge].sources]
                 version = self._versions[key] = GuestVersion(*key, parts)
                 self._links.send(self._home, say.ParentRequested(*key))
             if worker.rank not in version.given:
@@ -257,7 +190,7 @@ class GuestWeights:
 
     # ---- what peers say
 
-    def _wanted(self, asker: Host, message: say.VersionWanted, part: _Part | None) -> None:
+    def _wanted(self, asker: Host, message: say.VersionWanted, part: VersionPart | None) -> None:
         if part is None or part.held is not None:
             self._links.send(asker, say.VersionGone(message.edge, message.version, message.source, ()))
             return
@@ -269,7 +202,7 @@ class GuestWeights:
         if part.num_chunks is not None:
             self._links.send(asker, say.SourceClosed(message.edge, message.version, message.source, part.num_chunks))
 
-    def _answered(self, version: GuestVersion, part: _Part, message: say.WeightsMessage) -> None:
+    def _answered(self, version: GuestVersion, part: VersionPart, message: say.WeightsMessage) -> None:
         if isinstance(message, say.SourceClosed):
             part.num_chunks = message.num_chunks
             for child in part.children:
@@ -284,7 +217,7 @@ class GuestWeights:
         elif isinstance(message, say.ChunkOffered):
             self._offered(version, part, message)
 
-    def _offered(self, version: GuestVersion, part: _Part, offer: say.ChunkOffered) -> None:
+    def _offered(self, version: GuestVersion, part: VersionPart, offer: say.ChunkOffered) -> None:
         size = self._routes[version.edge].slot_bytes
         require(
             0 <= offer.num_bytes <= size, f"a chunk of {offer.num_bytes:,} bytes of {offer.edge}: slots have {size:,}"
@@ -302,7 +235,7 @@ class GuestWeights:
         elif chunk.offset is not None:
             self._submit(version, chunk)
 
-    def _ask(self, version: GuestVersion, source: SourceRank, part: _Part, holder: Host) -> None:
+    def _ask(self, version: GuestVersion, source: SourceRank, part: VersionPart, holder: Host) -> None:
         part.holder = holder
         self._links.send(holder, say.VersionWanted(version.edge, version.number, source.number))
 
@@ -338,7 +271,7 @@ class GuestWeights:
             if chunk.offset is not None:
                 self._free[version.edge, chunk.offer.source].append(chunk.offset)
 
-    def _refuse_children(self, version: GuestVersion, source: SourceRank, part: _Part) -> None:
+    def _refuse_children(self, version: GuestVersion, source: SourceRank, part: VersionPart) -> None:
         """Those that want what is not here any more are to ask the source."""
         for child in part.children:
             self._links.send(child, say.VersionGone(version.edge, version.number, source.number, ()))
@@ -422,7 +355,7 @@ class GuestWeights:
         assert chunk.offset is not None
         return self._memory[chunk.offset : chunk.offset + chunk.offer.num_bytes]
 
-    def _parts(self, version: GuestVersion) -> list[tuple[SourceRank, _Part]]:
+    def _parts(self, version: GuestVersion) -> list[tuple[SourceRank, VersionPart]]:
         return list(zip(self._routes[version.edge].sources, version.parts, strict=True))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from rljob_api.vocabulary import keys
@@ -24,6 +25,7 @@ from rljob_operator.manifests.serving.pod import service_pods
 from rljob_operator.manifests.serving.ray_service import ray_services
 from rljob_operator.states import Decision, QueueAction
 from rljob_operator.states.situation.facts import PodFacts
+from rljob_operator.states.suspects import avoided
 from rljob_operator.vocabulary.key import Key
 
 
@@ -91,6 +93,8 @@ class Actions:
 
     async def start_guests(self, decision: Decision, context: JobContext) -> None:
         """Make pods of the elastic group, whose children the gang of their attempt has already."""
+        nodes = avoided(decision.status.suspect_nodes, self._clock())  # with what this very look has seen
+        context = replace(context, avoided_nodes=nodes)
         gang, attempt = self._gangs.of(context), decision.status.attempt
         made = (guest_pod(context, start.index, attempt, start.start) for start in decision.starts_guests)
         await for_each((gang.shape_guest(context, item) for item in made), self._create_one)

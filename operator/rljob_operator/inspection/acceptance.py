@@ -130,10 +130,19 @@ def _planned(job: RLJob, changes: str, profiles: Profiles) -> Accepted | Refusal
         return Refusal(refusal_reason(error.problems), str(error), is_final=is_final(error.problems))
 
 
+def _within(running: Plan, generators: Any) -> int | None:
+    """The number of generators that comes nearest to what is asked for, which an API server without rules took."""
+    group = running.elastic_group
+    if group is None or group.elastic is None or not isinstance(generators, int):
+        return None
+    return min(max(generators, group.elastic.min), group.elastic.max)
+
+
 def _unchanged(body: Mapping[str, Any], running: Plan, profiles: Profiles, why: str) -> Accepted | Refusal:
     """A job that ran and is no longer valid goes on as it was accepted, unless it is suspended."""
-    suspend = bool((body.get("spec") or {}).get("suspend"))
-    changed = {**body, "spec": {**running.spec.to_json(), "suspend": suspend}}
+    spec = body.get("spec") or {}
+    mutable = {"suspend": bool(spec.get("suspend")), "generators": _within(running, spec.get("generators"))}
+    changed = {**body, "spec": {**running.spec.to_json(), **mutable}}
     try:
         job = job_from_object(changed, profiles)
     except InvalidJobError as error:

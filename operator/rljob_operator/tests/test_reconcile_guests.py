@@ -1,5 +1,7 @@
 """Pods of an elastic group, from their making to the end of the job, in a cluster of fakes."""
 
+import pytest
+
 from rljob_operator.cluster.errors import QuotaExceeded
 from rljob_operator.cluster.kinds import EVENT, POD
 from rljob_operator.states.situation.conditions import condition
@@ -160,3 +162,27 @@ def test_a_quota_that_leaves_no_room_for_a_guest_is_no_trouble_of_the_gang():
     world.cluster.refuse = lambda verb, kind, name: None
     world.wait(20)
     assert len(guests(world)) == 2
+
+
+def test_a_node_on_which_guests_are_killed_twice_is_avoided_by_the_next():
+    world = running()
+    for start in (1, 2):
+        world.set_pod(pod_of(world, f"small-rollout-0-a1-g{start}"), ended(137, "killed"))
+        world.settle()
+        world.wait(3)
+        world.run_pods()
+        world.settle()
+    first, third = (pod_of(world, name)["spec"] for name in ("small-rollout-1-a1-g1", "small-rollout-0-a1-g3"))
+    (term,) = third["affinity"]["nodeAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
+    assert term["preference"]["matchFields"][0]["values"] == ["node1"] and "affinity" not in first
+
+
+@pytest.mark.parametrize(("asked", "there"), [(9, 4), (0, 1)])
+def test_a_number_out_of_the_bounds_that_nobody_refused_comes_as_near_as_may_be(asked, there):
+    world = running()
+    world.edit(generators=asked)
+    world.settle()
+    world.wait(601)
+    assert len(guests(world)) == there
+    degraded = condition(world.status.conditions, "Degraded")
+    assert degraded.reason == "SpecChanged" and "spec.generators" in degraded.message

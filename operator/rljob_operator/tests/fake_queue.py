@@ -37,6 +37,9 @@ class FakeQueue:
     def shape(self, context: JobContext, pod: Manifest) -> Manifest:
         return pod
 
+    def shape_guest(self, context: JobContext, pod: Manifest) -> Manifest:
+        return pod
+
     def admission(self, objects: Sequence[Manifest]) -> Admission:
         states = {
             "Admitted": AdmissionState.ADMITTED,

@@ -27,6 +27,7 @@ _RESPONSE_WIDTHS = {
     "returns": 4,
     "agent_ids": 8,
     "turn_ids": 8,
+    "turn_rewards": 8,
 }
 _ROW_WIDTHS = {
     "rewards": 4,
@@ -36,6 +37,7 @@ _ROW_WIDTHS = {
     "baseline_rewards": 8,
     "row_weights": 8,
     "kept": 8,
+    "environment_reward": 8,
 }
 
 

@@ -41,6 +41,15 @@ KEPT = "kept"
 """Whether a row takes part in what is learnt, which a filter of the user's own writes and every stage after it that
 learns reads."""
 
+ENVIRONMENT_REWARD = "environment_reward"
+"""The sum of what a trajectory's world said of it, on each of its rows, of jobs with conversations."""
+
+TURN_REWARDS = "turn_rewards"
+"""What of it is at each response token: 0 but at the last token of a turn that was rewarded."""
+
+CONVERSATION_COLUMNS = (KEPT, ENVIRONMENT_REWARD, TURN_REWARDS, "turn_ids", "agent_ids")
+"""What generation writes besides in jobs with conversations: a trajectory that failed is not kept."""
+
 _TOKENS = ("prompt_ids", "response_ids")
 
 
@@ -59,8 +68,25 @@ def data_columns(spec: RLJobSpec) -> tuple[str, ...]:
     for_rewards = [reward.column for reward in spec.rewards if reward.column is not None]
     stages = spec.dag.stages if spec.dag is not None else ()
     listed = [column for stage in stages if stage.run in ("Rollout", "Sample") for column in stage.writes]
-    made = (*ROLLOUT_COLUMNS, *ROUTES, IMAGES)
-    return tuple(column for column in dict.fromkeys(for_rewards + listed) if column not in made)
+    written = (*ROLLOUT_COLUMNS, *ROUTES, IMAGES, *conversation_columns(spec))
+    return tuple(column for column in dict.fromkeys(for_rewards + listed) if column not in written)
+
+
+def conversation_columns(spec: RLJobSpec) -> tuple[str, ...]:
+    """What generation writes of conversations; none in jobs without."""
+    return () if spec.rollout.conversation is None else CONVERSATION_COLUMNS
+
+
+def task_columns(spec: RLJobSpec) -> tuple[str, ...]:
+    """Columns of the data that generation reads: those that are carried along, and those of conversations alone."""
+    conversation = spec.rollout.conversation
+    of_tasks = () if conversation is None else conversation.columns
+    return tuple(dict.fromkeys((*data_columns(spec), *of_tasks)))
+
+
+def reward_columns_of_rows(spec: RLJobSpec) -> tuple[str, ...]:
+    """Columns that reward functions find in every row besides `source`."""
+    return data_columns(spec) + (ENVIRONMENT_REWARD,) * (spec.rollout.conversation is not None)
 
 
 def named_at(spec: RLJobSpec, column: str) -> str:
@@ -72,6 +98,9 @@ def named_at(spec: RLJobSpec, column: str) -> str:
     for i, reward in enumerate(spec.rewards):
         if column == reward.column:
             return f"spec.rewards[{i}].column"
+    conversation = spec.rollout.conversation
+    if conversation is not None and column in conversation.columns:
+        return f"spec.rollout.conversation.columns[{conversation.columns.index(column)}]"
     stages = spec.dag.stages if spec.dag is not None else ()
     return next(f"spec.dag.stages[{i}].writes" for i, stage in enumerate(stages) if column in stage.writes)
 
@@ -153,12 +182,15 @@ def pictures(spec: RLJobSpec) -> tuple[str, ...]:
 
 
 def rollout_columns(spec: RLJobSpec, _models: Sequence[str], _trained: bool) -> Columns:
-    return Columns(writes=ROLLOUT_COLUMNS + pictures(spec) + replayed_routes(spec) + data_columns(spec))
+    writes = ROLLOUT_COLUMNS + pictures(spec) + replayed_routes(spec) + conversation_columns(spec)
+    return Columns(writes=writes + data_columns(spec))
 
 
 def reward_columns(spec: RLJobSpec, _models: Sequence[str], _trained: bool) -> Columns:
     of_models = (model_rewards(reward.model) for reward in spec.rewards if reward.model is not None)
-    reads = ("prompt_ids", "response_ids", "source", *pictures(spec), *data_columns(spec), *of_models)
+    reads = ("prompt_ids", "response_ids", "source", *pictures(spec), *reward_columns_of_rows(spec), *of_models)
+    if spec.rollout.conversation is not None:
+        reads += (KEPT,) + (TURN_REWARDS,) * spreads_rewards(spec)
     reads += ("token_versions",) * (spec.rollout.partial is not None)  # a sample shows where it was carried
     return Columns(reads=reads, writes=("rewards",) + (STEP_REWARDS,) * spreads_rewards(spec))
 
@@ -168,7 +200,8 @@ def reward_model_columns(spec: RLJobSpec, models: Sequence[str], _trained: bool)
 
 
 def sample_columns(spec: RLJobSpec, _models: Sequence[str], _trained: bool) -> Columns:
-    writes = [*ROLLOUT_COLUMNS, *pictures(spec), *replayed_routes(spec), *data_columns(spec), "rewards"]
+    writes = [*ROLLOUT_COLUMNS, *pictures(spec), *replayed_routes(spec), *conversation_columns(spec)]
+    writes += [*data_columns(spec), "rewards"]
     writes += [BASELINE_REWARDS] * needs_baseline(spec) + [ROW_WEIGHTS] * resamples(spec)
     return Columns(writes=tuple(writes))
 

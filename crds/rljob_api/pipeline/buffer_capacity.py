@@ -181,8 +181,12 @@ def _lease_bytes(spec: RLJobSpec, edge: _Crossing) -> int:
 
 
 def _bytes(spec: RLJobSpec, edge: _Crossing, num_rows: int, num_groups: int | None = None) -> int:
-    """Bytes of some rows with the prompts of their groups, by default of whole ones."""
+    """Bytes of some trajectories with the prompts of their groups, by default of whole ones. Rows of conversations have
+    prompts of their own."""
     groups = ceil(num_rows / spec.algorithm.group_size) if num_groups is None else num_groups
+    if spec.rollout.conversation is not None:
+        num_rows *= spec.rows_per_trajectory
+        groups = num_rows
     return max(
         num_rows * known_bytes(edge.columns, response, edge.route_bytes)
         + groups * prompt_bytes(edge.columns, prompt, edge.route_bytes)

@@ -90,13 +90,8 @@ class _Planner:
             lead_group=self._lead_group(),
             spec=self.spec,
             services=tuple(service_plan(service, self.profiles) for service in self.spec.services),
-            rows_per_trajectory=self._rows_per_trajectory,
+            rows_per_trajectory=self.spec.rows_per_trajectory,
         )
-
-    @property
-    def _rows_per_trajectory(self) -> int:
-        conversation = self.spec.rollout.conversation
-        return 1 if conversation is None else conversation.max_rows
 
     def _group(self, group: WorkerGroupSpec) -> GroupPlan:
         profile, elastic = self.profiles[group.accelerator.profile], group.elastic

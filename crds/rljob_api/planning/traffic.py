@@ -39,7 +39,10 @@ def edge_traffic(plan: Plan, edge: EdgePlan) -> EdgeTraffic:
     prompt, response = spec.data.max_prompt_tokens, spec.rollout.max_response_tokens
 
     def step(prompt_tokens: int, response_tokens: int, num_copies: int) -> int:
-        rows = spec.num_rows * planned_row_bytes(edge.columns, response_tokens, text_columns)
+        num_rows = spec.num_rows * spec.rows_per_trajectory
+        if spec.rollout.conversation is not None:  # of which each row has a prompt of its own
+            num_copies = num_rows
+        rows = num_rows * planned_row_bytes(edge.columns, response_tokens, text_columns)
         return rows + num_copies * group_bytes(edge.columns, prompt_tokens, text_columns)
 
     # rows that are dealt out one by one may all lie on different workers, each with its group's columns

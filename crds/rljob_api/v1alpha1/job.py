@@ -191,6 +191,12 @@ class RLJobSpec(ApiModel):
         return self.data.batch_size * self.algorithm.group_size
 
     @property
+    def rows_per_trajectory(self) -> int:
+        """Rows that a trajectory may have: one, or as many as its conversation may open."""
+        conversation = self.rollout.conversation
+        return 1 if conversation is None else conversation.max_rows
+
+    @property
     def longest_row(self) -> int:
         """The most tokens that a prompt and its response have together."""
         longest = self.data.max_prompt_tokens + self.rollout.max_response_tokens

@@ -64,18 +64,26 @@ class AssistantMessage:
 class Renderer(Protocol):
     """Messages to tokens and back, with the chat template of one model."""
 
-    def opening(self, messages: Sequence[Message], tools: Sequence[Schema]) -> Indices:
+    def opening(self, messages: Sequence[Message], tools: Sequence[Schema] | None = None) -> Indices:
         """int64 [tokens] of a conversation that begins with these messages, up to where the assistant goes on."""
         ...
 
-    def following(self, before: Sequence[Message], new: Sequence[Message], tools: Sequence[Schema]) -> Indices | None:
+    def following(
+        self,
+        before: Sequence[Message],
+        new: Sequence[Message],
+        tools: Sequence[Schema] | None = None,
+        *,
+        is_closed: bool = True,
+    ) -> Indices | None:
         """int64 [tokens] that come behind the sampled tokens of the last turn, up to where the assistant goes on.
 
-        before: the conversation, which ends with what the assistant said. None where the template now writes what was
+        before: the conversation, which ends with what the assistant said.   is_closed: whether the last sampled token
+        ends its turn; what ends it comes first, too, where it does not. None where the template now writes what was
         said before in another way, so that a new row has to open with all of it.
         """
         ...
 
-    def parse(self, token_ids: Indices) -> AssistantMessage:
-        """What the policy said with these tokens. Ids of calls are the caller's to give."""
+    def parse(self, token_ids: Indices, *, turn: int = 0, tools: Sequence[Schema] | None = None) -> AssistantMessage:
+        """What the policy said with these tokens; `finish_reason` is Stop where the last of them ends its turn."""
         ...

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -29,7 +29,7 @@ from rljob_worker.data.mixture import Mixture
 from rljob_worker.data.objects.opening import open_objects
 from rljob_worker.data.order import Order
 from rljob_worker.data.picture_files import PictureFiles
-from rljob_worker.data.prompts import PromptEncoder, TokenIds
+from rljob_worker.data.prompts import Messages, PromptEncoder, TokenIds
 from rljob_worker.data.read_ahead import ReadAhead
 from rljob_worker.data.source import DataAccess, DataSource, SourceSpec
 from rljob_worker.data.survey import Survey, column_text, survey
@@ -83,6 +83,8 @@ class Prompts:
     """The data columns that rewards need, utf8; and, of a model that sees, `images`: packed pictures, binary."""
     source: Column
     """Name of each prompt's data set, utf8."""
+    messages: list[Messages] = field(default_factory=list)
+    """[prompts] as chat messages, where the data set is asked for them."""
 
 
 class PromptDataset:
@@ -92,6 +94,7 @@ class PromptDataset:
     max_rows: most prompts of each source, from its start.
     template_arguments: for the tokenizer's chat template, see `prompts`.
     pictures: of a model that sees. Every picture is decoded before its prompt is given, ahead by threads.
+    has_messages: whether prompts come as chat messages, too.
     Raises BadData (exit 65) for what is wrong with the data, naming file, row and column; InvalidJob for chat messages
     without a chat template, or credentials of an object store; StorageError for the cache; DeadlineExceeded.
     """
@@ -108,10 +111,11 @@ class PromptDataset:
         max_rows: int | None = None,
         template_arguments: Mapping[str, Any] | None = None,
         pictures: PromptPictures | None = None,
+        has_messages: bool = False,
     ) -> None:
         assert sources, "a data set needs sources"
         self._prompt, self._pictures = data.prompt_column, pictures
-        self._columns = tuple(columns)
+        self._columns, self._has_messages = tuple(columns), has_messages
         self._encoder = PromptEncoder(
             tokenizer,
             apply_chat_template=data.apply_chat_template,
@@ -265,7 +269,10 @@ class PromptDataset:
         if pictures is not None:
             self._check_lengths(ids, rows)
             columns[IMAGES] = Column.binary([PictureList.pack(row) for row in pictures])
-        return Prompts(ids, texts, columns, Column.strings(sources))
+        messages = []
+        if self._has_messages:
+            messages = [self._encoder.messages(row.values[self._prompt]) for row in rows]
+        return Prompts(ids, texts, columns, Column.strings(sources), messages)
 
     def _check_lengths(self, ids: Sequence[TokenIds], rows: Sequence[_Row]) -> None:
         """Raises BadData for a prompt whose picture was replaced by a larger one since the data was looked at."""

@@ -90,6 +90,12 @@ class PromptEncoder:
                 raise BadData(f"{where}: {error}") from error
         return self._places.expand(tokens, num_tokens, where)
 
+    def messages(self, prompt: Any) -> Messages:
+        """A prompt that `encode` took, as chat messages: a text is one of the user."""
+        if isinstance(prompt, str):
+            return [*self._system, {"role": "user", "content": prompt}]
+        return [*self._system, *({key: value for key, value in item.items() if value is not None} for item in prompt)]
+
     def _is_bare(self, prompt: Any) -> bool:
         """Whether the tokenizer adds its special tokens; a chat template writes its own."""
         return isinstance(prompt, str) and not self._wraps_text

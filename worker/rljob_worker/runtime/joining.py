@@ -96,7 +96,8 @@ def build_worker(environment: WorkerEnvironment, client: BufferClient, control: 
     opening = control.open()
     engines = [engine for engine in plan.engines if engine.group == group.name and engine.trainable]
     weights = weights_to_load(opening, plan.spec.checkpoint.init_from, [engine.name for engine in engines])
-    resources = build_resources(with_mirrors(plan, access.cache_dir), group, rank, device, access, weights)
+    mirrored, home = with_mirrors(plan, access.cache_dir), environment.home
+    resources = build_resources(mirrored, group, rank, device, access, weights, home)
     stages = [plan.stage(name) for name in group.schedule]
     schedule = tuple((stage, build_stage(stage, resources)) for stage in stages)
     trainable = {engine.name: resources.train_engines[engine.model] for engine in engines}

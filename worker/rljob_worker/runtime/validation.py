@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from itertools import zip_longest
 from typing import Any
 
 import numpy as np
 
+from rljob_api.catalogue.stages import STAGES
 from rljob_api.v1alpha1 import RLJobSpec
 from rljob_worker.batch import Batch, Column
-from rljob_worker.data.dataset import PromptDataset
+from rljob_worker.data.dataset import PromptDataset, Prompts
 from rljob_worker.engines.picture_reader import prompt_pictures
 from rljob_worker.engines.rollout.generate import generate
 from rljob_worker.engines.rollout.job_sampling import max_tokens_of, validation_sampling
@@ -21,8 +23,20 @@ from rljob_worker.metrics.scalars import Scalars, mean, mean_of, means_by_source
 from rljob_worker.rewards.combine import Rewards
 from rljob_worker.rewards.results import RewardResult
 from rljob_worker.rewards.running.runner import RewardRunner
-from rljob_worker.stages.reward import begins_rewards, reward_rows, shown_row, with_thumbnails
+from rljob_worker.row_index import Int64
+from rljob_worker.stages.conversation_rollout import ConversationRollout
+from rljob_worker.stages.reward import (
+    NOT_OF_REWARD_ROWS,
+    begins_rewards,
+    kept_places,
+    reward_rows,
+    shown_row,
+    spread_over,
+    with_thumbnails,
+)
 from rljob_worker.stages.rollout import asked_batch, rollout_batch, rows_of_groups
+from rljob_worker.stages.stage import Alone, Copy
+from rljob_worker.trajectories import Trajectories
 
 PIECE_ROWS = 1024
 """Rows that a rank answers and judges at once, or those of one prompt: its memory and its cache of keys and values do
@@ -49,8 +63,13 @@ class Validation:
         tokenizer: Any,
         dp_rank: int,
         dp_size: int,
+        *,
+        conversations: ConversationRollout | None = None,
+        copy: Copy | None = None,
     ) -> None:
-        """spec: with the rewards of this policy, the first of which says who is right."""
+        """spec: with the rewards of this policy, the first of which says who is right. conversations: what plays, with
+        the ranks of the copy, in a job with conversations."""
+        self._conversations, self._copy = conversations, copy or Alone()
         self._dataset, self._engine, self._rewards, self._tokenizer = dataset, engine, rewards, tokenizer
         self._dp_rank, self._dp_size = dp_rank, dp_size
         self._spec, self._sampling = spec, validation_sampling(spec, policy)
@@ -65,27 +84,46 @@ class Validation:
             prompts = self._dataset.fetch(piece)
             if after is not None:
                 self._dataset.read_ahead(after)
-            max_tokens = max_tokens_of(self._spec, Column.ragged(prompts.prompt_ids).lengths)
-            row_ids = rows_of_groups(piece, self._num_samples)
-            asked = asked_batch(prompts, row_ids, piece, self._num_samples)
-            begin = None if self._rewards is None else begins_rewards(self._rewards, asked, self._decode)
-            responses = generate(
-                self._engine,
-                prompts.prompt_ids,
-                self._sampling,
-                row_ids,
-                self._num_samples,
-                max_tokens,
-                begin,
-                prompt_pictures(asked),
-            )
+            batch = self._answered(prompts, piece)
             if self._rewards is not None:
-                result, rows = self._judged(self._rewards, rollout_batch(asked, responses, self._engine.version))
+                result, rows = self._judged(self._rewards, batch)
                 metrics, shown = [*metrics, result], shown or rows
         if take is not None:
-            shown = [row for row in shown if row["row_id"] < self._piece_size * self._num_samples]
+            num_rows = self._piece_size * self._num_samples * self._spec.rows_per_trajectory
+            shown = [row for row in shown if row["row_id"] < num_rows]
         seconds = {"time/validation_seconds": mean(time.perf_counter() - started)}
         return merge_all([*metrics, seconds], exactly=self._cuts_alike or take is not None), shown
+
+    def _answered(self, prompts: Prompts, piece: Int64) -> Batch:
+        """Rows of the answers to some prompts, of which rewards are begun."""
+        if self._conversations is not None:
+            begin = None if self._rewards is None else self._begin_ends
+            played = self._conversations.play(
+                prompts, piece, self._sampling, self._num_samples, self._copy, step=None, begin=begin
+            )
+            return played.batch
+        max_tokens = max_tokens_of(self._spec, Column.ragged(prompts.prompt_ids).lengths)
+        row_ids = rows_of_groups(piece, self._num_samples)
+        asked = asked_batch(prompts, row_ids, piece, self._num_samples)
+        begins = None if self._rewards is None else begins_rewards(self._rewards, asked, self._decode)
+        responses = generate(
+            self._engine,
+            prompts.prompt_ids,
+            self._sampling,
+            row_ids,
+            self._num_samples,
+            max_tokens,
+            begins,
+            prompt_pictures(asked),
+        )
+        return rollout_batch(asked, responses, self._engine.version)
+
+    def _begin_ends(self, ends: Batch) -> None:
+        assert self._rewards is not None
+        if len(ends):
+            names = [name for name in STAGES["Reward"].columns(self._spec, (), False).reads if name in ends]
+            shown = ends.select(name for name in names if name not in NOT_OF_REWARD_ROWS)
+            self._rewards.begin(reward_rows(shown, self._decode))
 
     def _pieces(self) -> Iterator[tuple[np.ndarray, np.ndarray | None]]:
         """Ordinals of this rank's prompts, piece by piece, and of the next piece. At least one piece: a rank of no
@@ -126,9 +164,21 @@ class Validation:
         return max(1, min(PIECE_ROWS // self._num_samples, -(-len(self._dataset) // self._dp_size)))
 
     def _judged(self, rewards: RewardRunner, batch: Batch) -> tuple[Scalars, list[dict[str, Any]]]:
-        """What was right of rows whose rewards were begun, and the first of them."""
-        result = rewards.collect(batch.row_ids.tolist())
-        correct = result.rewards[:, 0]
+        """What was right of trajectories whose rewards were begun, and the last rows of the first of them. One that
+        failed is not right."""
+        trajectories = Trajectories(batch.row_ids, self._spec.rows_per_trajectory)
+        ends = trajectories.ends(batch)
+        kept = kept_places(ends)
+        result = rewards.collect(ends.row_ids[kept].tolist())
+        correct = spread_over(result.rewards[:, 0], kept, len(ends))
+        figures = accuracy(correct, ends)
+        if self._conversations is not None:
+            mask = batch["response_mask"]
+            lengths = np.bincount(np.repeat(trajectories.of_row, mask.lengths), mask.values, minlength=len(ends))
+            figures["validation/response_length"] = mean_of(lengths)
+            figures["validation/failed_fraction"] = mean(len(ends) - len(kept), len(ends))
+            result = replace(result, answers={int(kept[at]): said for at, said in result.answers.items()})
+        batch = ends
         prompt, sample = np.divmod(np.arange(len(batch)), self._num_samples)
         looked_at = np.flatnonzero((prompt < SHOWN_PROMPTS) & (sample < SHOWN_SAMPLES))
         rows = reward_rows(batch.take(looked_at), self._decode)
@@ -137,11 +187,10 @@ class Validation:
             for row, reward in zip(rows, correct[looked_at], strict=True)
         ]
         with_thumbnails(shown, rows)
-        metrics = accuracy(correct, batch)
         if self._num_samples > 1:
             answers = self._answers(result, batch)
-            metrics |= of_several(correct, answers, batch.values_of("source"), self._num_samples)
-        return metrics, shown
+            figures |= of_several(correct, answers, batch.values_of("source"), self._num_samples)
+        return figures, shown
 
     def _answers(self, result: RewardResult, batch: Batch) -> list[str | None]:
         """What the first reward took from each response, and the whole response of which it says nothing: [rows]."""

@@ -73,6 +73,8 @@ class Worker:
         self.status.close()
         for rewards in self.resources.rewards.values():
             rewards.close()
+        for conversations in self.resources.conversations.values():
+            conversations.close()
         return self._last_words(step, verdict)
 
     def train(self, opening: Opening) -> tuple[int, Verdict]:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rljob_api.catalogue.columns import IMAGES, STEP_REWARDS, model_rewards
+from rljob_api.catalogue.columns import ENVIRONMENT_REWARD, IMAGES, KEPT, STEP_REWARDS, TURN_REWARDS, model_rewards
 from rljob_api.planning.plan import StagePlan
 from rljob_api.v1alpha1 import RLJobSpec
 from rljob_worker.batch import Batch, Column
@@ -34,6 +34,9 @@ NUM_SAMPLED_GROUPS = 2
 
 TOKEN_VERSIONS = "token_versions"
 """Column that is read where rows may have several."""
+
+NOT_OF_REWARD_ROWS = (KEPT, TURN_REWARDS, TOKEN_VERSIONS)
+"""Columns that the stage reads and functions do not see."""
 
 Decode = Callable[[np.ndarray], str]
 
@@ -70,14 +73,17 @@ class Reward:
         assert batch is not None
         trajectories = Trajectories(batch.row_ids, self._rows_per_trajectory)
         ends, first_group = trajectories.ends(batch), (context.step - 1) * self._spec.data.batch_size
+        kept = kept_places(ends)
+        ends = ends.take(kept)
         shown = np.flatnonzero(ends.group_ids - first_group < NUM_SAMPLED_GROUPS)
         result, samples = self.score(ends, context.decode, shown)
-        columns = {"rewards": Column.fixed(trajectories.on_rows(result.total))}
+        rewards = spread_over(result.total, kept, len(trajectories))
+        columns = {"rewards": Column.fixed(trajectories.on_rows(rewards))}
         if STEP_REWARDS in self._writes:
             steps: list[list[tuple[int, float]]] = [[] for _ in range(len(batch))]
-            for row, of_end in zip(trajectories.last.tolist(), self._weighted_steps(result), strict=True):
+            for row, of_end in zip(trajectories.last[kept].tolist(), self._weighted_steps(result), strict=True):
                 steps[row] = of_end
-            columns[STEP_REWARDS] = step_rewards(batch["response_ids"], steps, context.decode)
+            columns[STEP_REWARDS] = self._with_turns(step_rewards(batch["response_ids"], steps, context.decode), batch)
         sources = ends.values_of("source")
         metrics = reward_metrics(result.total, result.rewards[:, 0], sources, exactly=self._is_exact)
         return StageResult(batch.select([]).with_columns(columns), metrics | result.metrics, samples)
@@ -87,7 +93,7 @@ class Reward:
     ) -> tuple[RewardResult, list[dict[str, Any]]]:
         """Rewards of trajectories, of whose last rows the batch has the columns that the Reward stage reads; and some
         of those rows for a person to read. shown: places of them."""
-        not_texts = (*self._columns.values(), TOKEN_VERSIONS)
+        not_texts = (*self._columns.values(), *NOT_OF_REWARD_ROWS)
         texts = batch.select(name for name in batch.columns if name not in not_texts)
         result = self._with_models(self._of_functions(texts, decode), batch)
         rows = reward_rows(texts.take(shown), decode)
@@ -128,6 +134,18 @@ class Reward:
         steps = {self._functions[place]: of_rows for place, of_rows in result.steps.items()}
         return replace(result, rewards=rewards, total=total, metrics=result.metrics | metrics, steps=steps)
 
+    def _with_turns(self, steps: Column, batch: Batch) -> Column:
+        """What is at the steps, with the world's rewards of the turns times the weight of the reward that hands them
+        on."""
+        of_turns = [
+            reward.weight
+            for reward in self._spec.rewards
+            if reward.column == ENVIRONMENT_REWARD and reward.spread == "Steps"
+        ]
+        if TURN_REWARDS not in batch or not of_turns:
+            return steps
+        return replace(steps, values=steps.values + sum(of_turns) * batch[TURN_REWARDS].values)
+
     def _weighted_steps(self, result: RewardResult) -> list[list[tuple[int, float]]]:
         """For each trajectory, the steps of all rewards that are spread, times their weights."""
         rows: list[list[tuple[int, float]]] = [[] for _ in range(len(result.total))]
@@ -141,6 +159,21 @@ class Reward:
         """One row for a person to read."""
         item = {reward.name: float(result.rewards[index, i]) for i, reward in enumerate(self._spec.rewards)}
         return {**shown_row(row, self._spec), "reward": float(result.total[index]), "rewards": item}
+
+
+def kept_places(ends: Batch) -> Int64:
+    """Which of some trajectories did not fail: int64 places. ends: a row of each."""
+    kept: Int64 = np.flatnonzero(ends[KEPT].values) if KEPT in ends else np.arange(len(ends))
+    return kept
+
+
+def spread_over(values: NDArray[np.float64], places: Int64, number: int) -> NDArray[np.float64]:
+    """Values at their places among `number`, 0 elsewhere."""
+    if len(places) == number:
+        return values
+    result = np.zeros(number)
+    result[places] = values
+    return result
 
 
 def begins_rewards(

@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
+from functools import partial
+from typing import Any
 
 import numpy as np
 
+from rljob_api.catalogue.stages import STAGES
 from rljob_api.planning.plan import StagePlan
 from rljob_api.planning.versions import most_versions_behind, num_updates, policy_version
 from rljob_api.v1alpha1 import RLJobSpec
@@ -20,12 +23,22 @@ from rljob_worker.engines.rollout.generate import Responses, answer, generate
 from rljob_worker.engines.rollout.job_sampling import max_tokens_of, training_sampling
 from rljob_worker.engines.rollout.protocol import RolloutEngine
 from rljob_worker.engines.rollout.requests import Sampling
-from rljob_worker.errors import InvalidJob
 from rljob_worker.metrics.scalars import Scalars, maximum, mean, mean_of, total
+from rljob_worker.rewards.running.runner import RewardRunner
+from rljob_worker.stages.conversation_rollout import ConversationRollout, failed_of_groups, require_few_failed
 from rljob_worker.stages.draw_assignment import draw_assignment_of
 from rljob_worker.stages.partial_rows import PartialRound, complete_groups
-from rljob_worker.stages.reward import begins_group_rewards, begins_rewards
+from rljob_worker.stages.reward import (
+    NOT_OF_REWARD_ROWS,
+    NUM_SAMPLED_GROUPS,
+    begins_group_rewards,
+    begins_rewards,
+    reward_rows,
+)
 from rljob_worker.stages.stage import Resources, StageContext, StageResult
+
+MOST_COUNTED = 254
+"""Failed trajectories of a group that ranks report to each other, at most: of a group they exchange a byte."""
 
 
 class Rollout:
@@ -33,8 +46,6 @@ class Rollout:
 
     def __init__(self, stage: StagePlan, resources: Resources) -> None:
         spec, policy = resources.plan.spec, stage.models[0]
-        if spec.rollout.conversation is not None:
-            raise InvalidJob("rollout.conversation: conversations are not played yet; leave it out")
         self._dataset: PromptDataset = resources.datasets[policy]
         self._engine: RolloutEngine = resources.rollout_engines[policy]
         self._batch_size = spec.data.batch_size
@@ -43,6 +54,12 @@ class Rollout:
         self._writes = frozenset(stage.writes)
         self._spec, self._sampling = spec, training_sampling(spec, policy)
         self._rewards = resources.rewards.get(policy) if resources.plan.begins_rewards(stage.name) else None
+        self._conversations = resources.conversations.get(policy)
+        self._reward_reads = STAGES["Reward"].columns(spec, (), False).reads
+        self.samples: list[dict[str, Any]] = []
+        """Conversations of the last draws that a person is shown; who takes them empties it."""
+        self.failures: dict[str, tuple[int, str]] = {}
+        """For the last draws, by cause, how many trajectories failed here and what is said of one."""
 
     def run(self, batch: Batch | None, context: StageContext) -> StageResult:
         first = (context.step - 1) * self._batch_size
@@ -59,9 +76,14 @@ class Rollout:
             part, metrics = self.draw(step[:0], context, after)
             parts, figures = [part], [metrics]
         batch, metrics = Batch.concat(parts), assignment.merged(figures)
+        if self._conversations is not None:
+            failed = failed_of_groups(batch, step, self._rows_per_trajectory)
+            known = np.where(np.isin(step, batch.group_ids), 1 + np.minimum(failed, MOST_COUNTED), 0)
+            num_failed = int((assignment.outcomes(known, 0) - 1).sum())
+            self.require_few_failed(context.step, num_failed, self._spec.num_rows)
         metrics |= staleness_metrics(batch, self._spec, context.step)
         batch = batch.select(name for name in batch.columns if name in self._writes)
-        return StageResult(batch, context.counted(metrics))
+        return StageResult(batch, context.counted(metrics), self.take_samples())
 
     def draw(
         self, ordinals: np.ndarray, context: StageContext, after: np.ndarray | None = None
@@ -71,12 +93,48 @@ class Rollout:
 
         after: what will be drawn next, as far as it is known: read while these are generated.
         """
+        if self._conversations is not None:
+            return self._play(self._conversations, ordinals, context, after)
         prompts, asked, reading = self._asked(ordinals, after)
         started = time.perf_counter()
         responses = self._generate(prompts, self._sampling, asked, self._group_size, context)
         generation = {"time/generation_seconds": mean(time.perf_counter() - started)}
         batch = rollout_batch(asked, responses, self._engine.version)
         return batch, rollout_metrics(batch) | reading | generation
+
+    def _play(
+        self, conversations: ConversationRollout, ordinals: np.ndarray, context: StageContext, after: np.ndarray | None
+    ) -> tuple[Batch, Scalars]:
+        """`draw` by conversations."""
+        prompts, reading = self._read(ordinals, after)
+        begin = None
+        if self._rewards is not None and context.copy.is_leader:
+            begin = partial(self._begin_rewards, self._rewards, context)
+        num_shown = int(np.count_nonzero(ordinals % self._batch_size < NUM_SAMPLED_GROUPS)) * self._group_size
+        started = time.perf_counter()
+        played = conversations.play(
+            prompts, ordinals, self._sampling, self._group_size, context.copy,
+            step=context.step, begin=begin, num_shown=num_shown,
+        )  # fmt: skip
+        self.samples += played.samples
+        self.failures |= played.failures
+        generation = {"time/generation_seconds": mean(time.perf_counter() - started)}
+        return played.batch, played.metrics | reading | generation
+
+    def _begin_rewards(self, rewards: RewardRunner, context: StageContext, ends: Batch) -> None:
+        columns = [name for name in self._reward_reads if name in ends and name not in NOT_OF_REWARD_ROWS]
+        if len(ends):
+            rewards.begin(reward_rows(ends.select(columns), context.decode))
+
+    def take_samples(self) -> list[dict[str, Any]]:
+        """Conversations that were played since the last call, as many as a person is shown."""
+        samples, self.samples = self.samples, []
+        return samples
+
+    def require_few_failed(self, step: int, num_failed: int, num_played: int) -> None:
+        """Raises BadData where more trajectories of a step failed, on all ranks, than the job allows."""
+        failures, self.failures = self.failures, {}
+        require_few_failed(self._spec, step, num_failed, num_played, failures)
 
     def draw_round(
         self, ordinals: np.ndarray, carried: Batch | None, context: StageContext
@@ -103,14 +161,18 @@ class Rollout:
 
     def _asked(self, ordinals: np.ndarray, after: np.ndarray | None) -> tuple[list[np.ndarray], Batch, Scalars]:
         """Prompts by ordinal, the rows that are asked for, and figures of reading. after: as for `draw`."""
+        prompts, metrics = self._read(ordinals, after)
+        row_ids = rows_of_groups(ordinals, self._group_size, self._rows_per_trajectory)
+        return prompts.prompt_ids, asked_batch(prompts, row_ids, ordinals, self._group_size), metrics
+
+    def _read(self, ordinals: np.ndarray, after: np.ndarray | None) -> tuple[Prompts, Scalars]:
         started = time.perf_counter()
         prompts = self._dataset.fetch(ordinals)
         metrics = {"time/prompts_seconds": mean(time.perf_counter() - started)}
         metrics["data/filtered_prompts"] = maximum(float(self._dataset.num_filtered))
         if after is not None:
             self.read_ahead(after)
-        row_ids = rows_of_groups(ordinals, self._group_size, self._rows_per_trajectory)
-        return prompts.prompt_ids, asked_batch(prompts, row_ids, ordinals, self._group_size), metrics
+        return prompts, metrics
 
     def read_ahead(self, ordinals: np.ndarray) -> None:
         """Begin to read the prompts that are drawn next."""
@@ -195,7 +257,10 @@ def columns_of_versions(token_versions: Column, version: int) -> dict[str, Colum
 def staleness_metrics(batch: Batch, spec: RLJobSpec, step: int) -> Scalars:
     """By how many updates of the policy the weights that drew a token are behind those that `step` begins to train,
     over all tokens; and where rows may have several versions, which part of the tokens is how old."""
-    versions, which = np.unique(batch["token_versions"].values, return_inverse=True)
+    of_tokens = batch["token_versions"].values
+    if spec.rollout.conversation is not None:  # the world's tokens are of no weights
+        of_tokens = of_tokens[batch["response_mask"].values.astype(bool)]
+    versions, which = np.unique(of_tokens, return_inverse=True)
     newest = num_updates(spec, policy_version(spec, step - 1))
     staleness = np.array([newest - num_updates(spec, int(version)) for version in versions], np.int64)[which]
     metrics = {"staleness/mean": mean_of(staleness)}

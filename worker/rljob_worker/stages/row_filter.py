@@ -29,13 +29,18 @@ class Filter:
 
     name: str
     rows_per_trajectory: int = 1
+    may_tear_groups: bool = False
+    """Whether what is left of a group is compared without the others: trajectories failed, and nobody chose."""
 
     @staticmethod
     def before(stage: StagePlan, plan: Plan) -> Filter | None:
         """None where the job filters nothing before this stage."""
         column = stage.rename.get(KEPT, KEPT)
         inputs = (edge for edge in plan.inputs(stage.name) if column in edge.columns)
-        return next((Filter(edge.producer, plan.rows_per_trajectory) for edge in inputs), None)
+        edge = next(inputs, None)
+        if edge is None:
+            return None
+        return Filter(edge.producer, plan.rows_per_trajectory, plan.stage(edge.producer).run in ("Rollout", "Sample"))
 
     def flags(self, batch: Batch) -> Flags:
         """Which rows are kept, bool [rows]. Raises BadData for a column that does not say it."""
@@ -65,7 +70,11 @@ class Filter:
     def require_whole_groups(self, batch: Batch, spec: RLJobSpec) -> None:
         """Raises BadData for a group of which only a part is kept, where the estimator compares its rows."""
         estimator = ESTIMATORS.get(spec.algorithm.advantage.estimator)
-        if spec.algorithm.group_size == 1 or (estimator is not None and not estimator.compares_groups):
+        if (
+            self.may_tear_groups
+            or spec.algorithm.group_size == 1
+            or (estimator is not None and not estimator.compares_groups)
+        ):
             return
         groups, group = np.unique(batch.group_ids, return_inverse=True)
         rows, kept = np.bincount(group), np.bincount(group, self.flags(batch)).astype(np.int64)

@@ -27,10 +27,11 @@ from rljob_worker.batch import Batch, Column
 from rljob_worker.errors import BadData
 from rljob_worker.metrics.scalars import Scalars, maximum, mean, mean_of, merge_all, total
 from rljob_worker.stages.assembly import REJECTED, Assembly, Carries, Int64, Outcome, outcomes_of
+from rljob_worker.stages.conversation_rollout import failed_of_groups
 from rljob_worker.stages.draw_assignment import draw_assignment_of
 from rljob_worker.stages.partial_rows import DRAWN_STEP, UNFINISHED, complete_groups, like
 from rljob_worker.stages.places import numbered, renumbered
-from rljob_worker.stages.reward import NUM_SAMPLED_GROUPS, Reward, reward_metrics
+from rljob_worker.stages.reward import NUM_SAMPLED_GROUPS, Reward, kept_places, reward_metrics, spread_over
 from rljob_worker.stages.rollout import Rollout, rollout_metrics, staleness_metrics
 from rljob_worker.stages.stage import Resources, StageContext, StageResult
 from rljob_worker.trajectories import Trajectories
@@ -55,6 +56,8 @@ class _Drawn:
     samples: list[dict[str, Any]]
     unfinished: Batch | None = None
     """Rows of groups that are not complete; None without `rollout.partial`."""
+    failed: Int64 | None = None
+    """[numbers], trajectories of each group that failed; None without conversations."""
 
 
 class Sample:
@@ -94,13 +97,19 @@ class Sample:
     def run(self, batch: Batch | None, context: StageContext) -> StageResult:
         before = self._begin(self._first_number(context.step))
         assembly, rounds, assignment = before, list[_Drawn](), draw_assignment_of(context)
+        num_failed = 0
         while assembly.has_work:
             if assembly.num_rounds == self._most_rounds:
                 raise BadData(assembly.explain(context.step))
             numbers = assembly.draw(self._oversampling)
             result = self._draw_round(assignment.shares(numbers, assembly.num_rounds), context)
             known = known_outcomes(np.concatenate([assembly.unfinished, numbers]), result)
-            assembly = assembly.after(assignment.outcomes(known, assembly.num_rounds))
+            outcomes, failed = split_outcomes(assignment.outcomes(known, assembly.num_rounds))
+            assembly = assembly.after(outcomes)
+            num_failed += int(failed.sum())
+            if self._spec.rollout.conversation is not None:
+                num_played = assembly.num_drawn * self._group_size
+                self._rollout.require_few_failed(context.step, num_failed, num_played)
             rounds += result
         held = self._held(rounds, context)
         metrics = sampling_metrics(before, assembly) | self._keep_surplus(assembly, held, context.step)
@@ -160,21 +169,30 @@ class Sample:
         started = time.perf_counter()
         trajectories = Trajectories(batch.row_ids, self._rows_per_trajectory)
         ends = trajectories.ends(batch.select([*self._reward_reads, "truncated"]))
+        kept, num_trajectories = kept_places(ends), len(ends)
+        failed = None
+        if self._spec.rollout.conversation is not None:
+            failed = failed_of_groups(batch, numbers, self._rows_per_trajectory)
+            ends = ends.take(kept)
         scored = self._reward.score_for_copy(
             ends.select(self._reward_reads), context, self._shown(ends.group_ids, context.step)
         )
-        columns = {"rewards": Column.fixed(trajectories.on_rows(scored.total))}
+        rewards = spread_over(scored.total, kept, num_trajectories)
+        columns = {"rewards": Column.fixed(trajectories.on_rows(rewards))}
         if self._is_partial:
             columns[FIRST_REWARD] = Column.fixed(trajectories.on_rows(scored.correct))
         else:
             metrics |= reward_metrics(scored.total, scored.correct, ends.values_of("source"))
         metrics |= scored.metrics
         metrics["time/reward_seconds"] = mean(time.perf_counter() - started)
-        outcomes = self._outcomes(trajectories.any_row(batch["truncated"].values), scored.total, scored.correct)
+        truncated = trajectories.any_row(batch["truncated"].values)
+        correct = spread_over(scored.correct, kept, num_trajectories)
+        outcomes = self._outcomes(truncated, rewards, correct, kept)
         if "baseline_rewards" in self._writes:
             columns["baseline_rewards"], result = self._baseline(batch, context)
             metrics = merge_all([metrics, result])
-        return _Drawn(numbers, batch.with_columns(columns), outcomes, metrics, scored.samples, unfinished)
+        samples = scored.samples + self._rollout.take_samples()
+        return _Drawn(numbers, batch.with_columns(columns), outcomes, metrics, samples, unfinished, failed)
 
     def _shown(self, numbers: Int64, step: int) -> Int64:
         """Which rows go to samples.jsonl: those of the step's first groups; where groups are complete in another order
@@ -183,15 +201,16 @@ class Sample:
         places = numbers % self._spec.data.batch_size if self._is_partial else numbers - first
         return np.flatnonzero(places < NUM_SAMPLED_GROUPS)
 
-    def _outcomes(self, truncated: np.ndarray, rewards: np.ndarray, correct: np.ndarray) -> Int64:
-        """The outcome of each group. All arguments are [trajectories]."""
+    def _outcomes(self, truncated: np.ndarray, rewards: np.ndarray, correct: np.ndarray, kept: Int64) -> Int64:
+        """The outcome of each group. All arguments are [trajectories] but the last: places of those that did not
+        fail."""
         if not self._is_dynamic:
             return np.full(len(rewards) // self._group_size, Outcome.ACCEPTED, np.int64)
-        shape = (-1, self._group_size)
+        shape, standing = (-1, self._group_size), stand_ins(len(rewards), kept, self._group_size)
         return outcomes_of(
-            rewards.reshape(shape),
-            correct.reshape(shape),
-            truncated.reshape(shape),
+            rewards[standing].reshape(shape),
+            correct[standing].reshape(shape),
+            truncated[standing].reshape(shape),
             mask_truncated=self._spec.algorithm.mask_truncated,
         )
 
@@ -293,11 +312,34 @@ class Sample:
         self._rows = [rows]
 
 
+FAILED_UNIT = 8
+"""An outcome and a number of failed trajectories are one byte: the outcome, and this times the number."""
+MOST_FAILED = 31
+
+
+def split_outcomes(known: Int64) -> tuple[Int64, Int64]:
+    """Outcomes of groups, and how many of their trajectories failed: [groups] both."""
+    return known % FAILED_UNIT, known // FAILED_UNIT
+
+
+def stand_ins(number: int, kept: Int64, group_size: int) -> Int64:
+    """For each of `number` trajectories itself, or one of its group that did not fail in place of one that did, so that
+    whether rewards vary is a question of those that did not; int64 [number]."""
+    standing = np.arange(number)
+    if len(kept) == number:
+        return standing
+    first = np.full(number // group_size, -1)
+    first[(kept // group_size)[::-1]] = kept[::-1]
+    of_group = np.repeat(first, group_size)
+    return np.where(np.isin(standing, kept) | (of_group < 0), standing, of_group)
+
+
 def known_outcomes(numbers: Int64, result: Sequence[_Drawn]) -> Int64:
     """What became of the draw numbers of a round, as far as one rank drew them: [numbers], 0 for others."""
     known = np.zeros(len(numbers), np.int64)
     for item in result:
-        known[np.searchsorted(numbers, item.numbers)] = item.outcomes
+        failed = 0 if item.failed is None else FAILED_UNIT * np.minimum(item.failed, MOST_FAILED)
+        known[np.searchsorted(numbers, item.numbers)] = item.outcomes + failed
         if item.unfinished is not None:
             known[np.searchsorted(numbers, np.unique(item.unfinished.group_ids))] = Outcome.UNFINISHED
     return known

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from rljob_worker.engines.protocols import ScoringEngine, TrainEngine
     from rljob_worker.engines.rollout.protocol import RolloutEngine
     from rljob_worker.rewards.running.runner import RewardRunner
+    from rljob_worker.stages.conversation_rollout import ConversationRollout
     from rljob_worker.stages.draw_assignment import LeaseProtocol
 
 Reduce = Callable[["torch.Tensor"], "torch.Tensor"]
@@ -39,6 +40,8 @@ class Copy(Protocol):
 
     @property
     def is_leader(self) -> bool: ...
+    @property
+    def has_peers(self) -> bool: ...
 
     def from_leader(
         self, shape: tuple[int, ...], work: Callable[[], tuple[NDArray[np.float64], Rest]]
@@ -58,6 +61,7 @@ class Alone:
     """The copy of a rank that shares its rows with no other."""
 
     is_leader = True
+    has_peers = False
 
     def from_leader(
         self, shape: tuple[int, ...], work: Callable[[], tuple[NDArray[np.float64], Rest]]
@@ -159,6 +163,8 @@ class Resources:
     """Meshes of every engine and stage of the group."""
     base_models: Mapping[str, ScoringEngine] = field(default_factory=dict)
     """By model: what scores with the model under an adapter of another."""
+    conversations: Mapping[str, ConversationRollout] = field(default_factory=dict)
+    """By policy, what plays its conversations; none in jobs without, or where nothing is generated."""
 
     @property
     def scoring_engines(self) -> dict[str, ScoringEngine]:

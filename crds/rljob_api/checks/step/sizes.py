@@ -40,9 +40,10 @@ def check_mini_batches(subject: Subject) -> Iterator[Problem]:
 def check_row_count(subject: Subject) -> Iterator[Problem]:
     """Rows of the whole job have numbers of 8 bytes."""
     spec = subject.spec
-    if spec.stop.steps * spec.num_rows > MAX_ROWS:
-        message = f"{spec.num_rows} rows a step are more in all than there are numbers for rows, {MAX_ROWS}"
-        yield problem("spec.stop.steps", spec.stop.steps, message, f"Write {MAX_ROWS // spec.num_rows} or less.")
+    num_rows = spec.num_rows * spec.rows_per_trajectory
+    if spec.stop.steps * num_rows > MAX_ROWS:
+        message = f"{num_rows} rows a step are more in all than there are numbers for rows, {MAX_ROWS}"
+        yield problem("spec.stop.steps", spec.stop.steps, message, f"Write {MAX_ROWS // num_rows} or less.")
 
 
 def check_workers(subject: Subject) -> Iterator[Problem]:

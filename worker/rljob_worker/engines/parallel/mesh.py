@@ -45,6 +45,11 @@ class ProcessMesh:
         """Whether this rank does for its copy what is not the engine's work."""
         return self.mesh.is_row_leader(self.rank)
 
+    @property
+    def has_peers(self) -> bool:
+        """Whether the copy has other ranks than this one."""
+        return self.group(*COPY) is not None
+
     def group(self, *axes: Axis) -> dist.ProcessGroup | None:
         """The ranks over one axis, COPY or SHARDS; None where there is no other than this one."""
         return self._groups[frozenset(axes)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rljob_api.catalogue.columns import data_columns
+from rljob_api.catalogue.columns import reward_columns_of_rows
 from rljob_api.catalogue.stages import USER_STAGE
 from rljob_api.v1alpha1 import RLJobSpec
 from rljob_worker.rehearsal.functions.reference import REWARD_ARGUMENTS, SHIPPED, FunctionReference
@@ -36,7 +36,7 @@ def _rewards(spec: RLJobSpec) -> Iterator[FunctionReference]:
             continue
         owner = f'reward "{reward.name}"'
         seen = () if spec.data.images_column is None else (PICTURES,)
-        columns = tuple(row_columns(reward.column, (*data_columns(spec), *seen)))
+        columns = tuple(row_columns(reward.column, (*reward_columns_of_rows(spec), *seen)))
         options = dict(reward.options)
         path = f"spec.rewards[{i}].run"
         yield FunctionReference(path, owner, reward.run, REWARD_ARGUMENTS, options, reward.asks_service, columns)

@@ -8,7 +8,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from rljob_api.catalogue.columns import data_columns, named_at
+from rljob_api.catalogue.columns import named_at, task_columns
 from rljob_api.v1alpha1 import DatasetSpec, RLJobSpec
 from rljob_api.vocabulary.data_url import scheme_of
 from rljob_api.vocabulary.exit_codes import ExitCode
@@ -145,7 +145,7 @@ def _rows(
     here = JobPath(path, source.path, is_data=True)
     place = str(here.beside(folder)) if here.exists(folder) else source.path
     seen = [] if spec.data.images_column is None else [spec.data.images_column]
-    columns = [spec.data.prompt_column, *data_columns(spec)]
+    columns = [spec.data.prompt_column, *task_columns(spec)]
     read = first_stored_rows if is_stored else first_rows
     model_at, lengths = "", list[list[int]]()
     try:

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from rljob_api.catalogue.columns import data_columns
+from rljob_api.catalogue.columns import reward_columns_of_rows, task_columns
 from rljob_api.catalogue.stages import REWARD_MODEL, STAGES
 from rljob_api.pipeline.meshes import Mesh
 from rljob_api.planning.plan import EnginePlan, GroupPlan, Plan, StagePlan
@@ -28,10 +28,12 @@ from rljob_worker.model_shapes import shape_at
 from rljob_worker.rewards.forms import PICTURES
 from rljob_worker.rewards.running.runner import RewardRunner
 from rljob_worker.runtime.memory_phases import begin_generation
+from rljob_worker.runtime.setup.conversations import build_conversations
 from rljob_worker.runtime.setup.devices import cpu_has_bfloat16, slow_precision
 from rljob_worker.runtime.validation import Validation
 from rljob_worker.stages.stage import Resources
 from rljob_worker.start_phases import phase
+from rljob_worker.storage.paths import StoragePath
 from rljob_worker.vision.processing import shared_processor
 from rljob_worker.vision.sizes import PixelBudget
 
@@ -48,10 +50,12 @@ def build_resources(
     device: torch.device,
     access: DataAccess,
     loaded_next: Collection[str] = (),
+    home: StoragePath | None = None,
 ) -> Resources:
     """Engines of this group, and what its Rollout, Sample and Reward stages read with. Collective over the group.
     loaded_next: names of engines whose weights come out of a checkpoint, so that their models' files are not read; nor
-    are those of models that generate with what others train, which is theirs before anything is generated."""
+    are those of models that generate with what others train, which is theirs before anything is generated. home: what
+    holds the run's checkpoints, and journals of conversations beside them."""
     if rank == 0 and (warning := slow_precision(plan, group, cpu_has_bfloat16())):
         log.warning(warning)
     engines = [engine for engine in plan.engines if engine.group == group.name]
@@ -80,6 +84,10 @@ def build_resources(
         with phase("rewards"):
             for runner in rewards.values():
                 runner.check()  # after the engines: reward processes import while models load
+    conversations = build_conversations(
+        plan, group, rank, [stage for stage in stages if stage.run in GENERATING], rollout, tokenizers, meshes,
+        access, home,
+    )  # fmt: skip
     return Resources(
         plan=plan,
         train_engines=train,
@@ -89,6 +97,7 @@ def build_resources(
         rewards=rewards,
         meshes=meshes,
         base_models=base_models(plan, engines, train),
+        conversations=conversations,
     )
 
 
@@ -214,12 +223,13 @@ def train_dataset(plan: Plan, policy: str, tokenizer: Any, access: DataAccess) -
         dataset = PromptDataset(
             data,
             sources=data.train,
-            columns=data_columns(plan.spec_of(policy)),
+            columns=task_columns(plan.spec_of(policy)),
             tokenizer=tokenizer,
             access=access,
             seed=plan.spec.seed,
             template_arguments=plan.spec.source_of(policy).chat_template,
             pictures=prompt_pictures(plan.spec, policy),
+            has_messages=plan.spec.rollout.conversation is not None,
         )
         progress.found = f"{len(dataset):,} rows, {dataset.num_filtered:,} longer than maxPromptTokens left out"
     return dataset
@@ -239,7 +249,9 @@ def reward_runners(plan: Plan, group: GroupPlan, led: Sequence[StagePlan]) -> di
     specs = {policy: plan.spec_of(policy) for policy, here in runs.items() if needs_rewards(plan.spec_of(policy), here)}
     processes = max(1, min(4, (os.cpu_count() or 1) // group.workers_per_host))
     return {
-        policy: RewardRunner(reward_functions(spec), processes, columns=(*data_columns(spec), *given_pictures(spec)))
+        policy: RewardRunner(
+            reward_functions(spec), processes, columns=(*reward_columns_of_rows(spec), *given_pictures(spec))
+        )
         for policy, spec in specs.items()
     }
 
@@ -262,13 +274,18 @@ def _validation(plan: Plan, stage: StagePlan, rank: int, resources: Resources, a
     dataset = PromptDataset(
         data,
         sources=data.validation,
-        columns=data_columns(spec),
+        columns=task_columns(spec),
         tokenizer=tokenizer,
         access=access,
         seed=None,
         max_rows=spec.validation.max_rows,
         template_arguments=spec.source_of(policy).chat_template,
         pictures=prompt_pictures(plan.spec, policy),
+        has_messages=spec.rollout.conversation is not None,
     )
     engine, rewards = resources.rollout_engines[policy], resources.rewards.get(policy)
-    return Validation(spec, policy, dataset, engine, rewards, tokenizer, stage.mesh.dp_rank(rank), stage.mesh.dp)
+    conversations, copy = resources.conversations.get(policy), resources.meshes[stage.mesh]
+    dp_rank, dp_size = stage.mesh.dp_rank(rank), stage.mesh.dp
+    return Validation(
+        spec, policy, dataset, engine, rewards, tokenizer, dp_rank, dp_size, conversations=conversations, copy=copy
+    )

@@ -227,6 +227,7 @@ class Gang:
             client=end,
             resources=SimpleNamespace(
                 rewards={},
+                conversations={},
                 tokenizers={},
                 meshes={mesh: alone},
                 train_engines={},

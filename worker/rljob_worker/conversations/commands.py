@@ -1,0 +1,117 @@
+"""What the leader of a copy tells its peers: the next calls of the engine, and in the end the rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from rljob_worker.arrow_batch import from_arrow, to_arrow
+from rljob_worker.batch import Batch, Column, Indices
+from rljob_worker.engines.rollout.requests import Requests, Sampling
+from rljob_worker.gather import offsets_of
+
+Rest = TypeVar("Rest")
+
+
+class CopyOfRanks(Protocol):
+    """The ranks that share a copy's rows, as stages know them (`stages.stage.Copy`)."""
+
+    @property
+    def is_leader(self) -> bool: ...
+    @property
+    def has_peers(self) -> bool: ...
+
+    def from_leader(
+        self, shape: tuple[int, ...], work: Callable[[], tuple[NDArray[np.float64], Rest]]
+    ) -> tuple[NDArray[np.float64], Rest | None]: ...
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EngineCommands:
+    """The next calls of the engine, alike on all ranks of a copy."""
+
+    row_ids: Indices
+    """int64 [requests] that are submitted."""
+    turns: Indices
+    """int64 [requests]."""
+    max_tokens: Indices
+    """int64 [requests]."""
+    prompt_of: Indices
+    """int64 [requests], ascending."""
+    prompts: Column
+    """Ragged int64 [prompts]."""
+    released: Indices
+    """int64 [rows] that are held no longer."""
+    is_last: bool
+    """Whether nothing follows."""
+
+    def requests(self, sampling: Sampling) -> Requests:
+        """What the engine is asked for."""
+        return Requests(
+            row_ids=self.row_ids,
+            turns=self.turns,
+            prompts=self.prompts,
+            prompt_of=self.prompt_of,
+            max_tokens=self.max_tokens,
+            samplings=(sampling,),
+        )
+
+    def encoded(self) -> Indices:
+        """int64 [n]: everything, behind the lengths of its parts."""
+        lengths = self.prompts.lengths
+        head = [int(self.is_last), len(self.row_ids), len(lengths), len(self.prompts.values), len(self.released)]
+        of_requests = (self.row_ids, self.turns, self.max_tokens, self.prompt_of)
+        return np.concatenate([np.array(head, np.int64), *of_requests, lengths, self.prompts.values, self.released])
+
+    @staticmethod
+    def decoded(values: Indices) -> EngineCommands:
+        """What `encoded` gave."""
+        is_last, requests, prompts, tokens, released = values[:5].tolist()
+        sizes = [requests, requests, requests, requests, prompts, tokens, released]
+        parts = np.split(values[5:], np.cumsum(sizes)[:-1])
+        column = Column(parts[5], offsets_of(parts[4]), "int64")
+        return EngineCommands(parts[0], parts[1], parts[2], parts[3], column, parts[6], bool(is_last))
+
+
+def shared_commands(copy: CopyOfRanks, work: Callable[[], EngineCommands]) -> EngineCommands:
+    """The leader's, on all ranks of a copy. Every rank calls it alike."""
+    if not copy.has_peers:
+        return work()
+    return EngineCommands.decoded(shared_integers(copy, lambda: work().encoded()))
+
+
+def shared_batch(copy: CopyOfRanks, work: Callable[[], Batch]) -> Batch:
+    """The leader's rows, on all ranks of a copy. Every rank calls it alike."""
+
+    if not copy.has_peers:
+        return work()
+
+    def encoded() -> Indices:
+        record = to_arrow(work())
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, record.schema) as writer:
+            writer.write_batch(record)
+        data = sink.getvalue().to_pybytes()
+        padded = data + b"\0" * (-len(data) % 8)
+        return np.frombuffer(padded, np.int64)
+
+    with pa.ipc.open_stream(shared_integers(copy, encoded).tobytes()) as reader:
+        return from_arrow(reader.read_next_batch())
+
+
+def shared_integers(copy: CopyOfRanks, work: Callable[[], Indices]) -> Indices:
+    """The leader's int64 [n], on all ranks. A broadcast has float64, of which each holds 32 bits exactly."""
+    kept = list[Indices]()
+
+    def length() -> tuple[NDArray[np.float64], None]:
+        kept.append(np.ascontiguousarray(work(), np.int64))
+        return np.array([len(kept[0])], np.float64), None
+
+    (number, _) = copy.from_leader((1,), length)
+    halves, _ = copy.from_leader((2 * int(number[0]),), lambda: (kept[0].view(np.uint32).astype(np.float64), None))
+    return halves.astype(np.uint32).view(np.int64)

@@ -1,0 +1,107 @@
+"""Conversations over the engine of transformers: what is recorded is what the model was given, with its log-probs."""
+
+from __future__ import annotations
+
+import asyncio
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from rljob_worker.conversations.journal import records_of
+from rljob_worker.conversations.messages import AssistantMessage
+from rljob_worker.conversations.policy import Bounds
+from rljob_worker.conversations.tests.playing import FunctionWorld, LetterRenderer, content, play, tasks_of
+from rljob_worker.conversations.tests.test_journal import Written
+from rljob_worker.engines.rollout.tests.subjects import END, transformers_engine, write_model
+
+BOUNDS = Bounds(turns=4, rows=2, response_tokens=90, row_tokens=140)
+
+
+class ModelLetters(LetterRenderer):
+    """The letters of the tests' model, of which each is one token."""
+
+    def opening(self, messages, tools=None):
+        return to_model(super().opening(messages, tools))
+
+    def following(self, before, new, tools=None, *, is_closed=True):
+        tokens = super().following(before, new, tools, is_closed=is_closed)
+        return None if tokens is None else to_model(tokens)
+
+    def parse(self, token_ids, *, turn=0, tools=None):
+        said = "".join(chr(32 + token) for token in token_ids if token != END)
+        return AssistantMessage(said, finish_reason="Stop" if END in token_ids else "Length")
+
+
+def to_model(tokens):
+    return np.where(tokens == 0, END, tokens - 32)
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    return write_model(tmp_path_factory.mktemp("model"))
+
+
+async def chatty(task, policy, world):
+    """Ends turns after a few tokens, with answers of the world between them."""
+    await policy.chat(max_tokens=int(task.random.integers(2, 12)))
+    while not policy.is_over:
+        answer = await world.call("echo", {"turn": world.turns})
+        await policy.chat([{"role": "tool", "content": answer.value}], max_tokens=int(task.random.integers(2, 12)))
+
+
+def echo(session, target, method, arguments):
+    return "heard " + "o" * arguments["turn"]
+
+
+class Slowly(FunctionWorld):
+    """Answers come at other times than they were asked for."""
+
+    async def call(self, *arguments, key=""):
+        await asyncio.sleep(float(self.delays.random()) / 100)
+        return await super().call(*arguments)
+
+
+@pytest.mark.parametrize("keeps", [True, False])
+def test_log_probs_are_those_of_the_rows_that_were_recorded(path, keeps):
+    tasks = tasks_of("hi", "what is it?", "no", group_size=3)
+    engine = transformers_engine(path)
+    world = Slowly(echo, np.random.default_rng(0))
+    played = play(chatty, tasks, engine, bounds=BOUNDS, renderer=ModelLetters(keeps=keeps), caller=world)
+    model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32).eval()
+    assert {item.num_turns for item in played} == ({4} if keeps else {2}) and not any(item.failed for item in played)
+    for row in (row for item in played for row in item.rows):
+        tokens, mask = row.response_ids, row.mask.astype(bool)
+        with torch.no_grad():
+            logits = model(torch.tensor(row.sequence())[None]).logits[0, len(row.prompt) - 1 : -1]
+        expected = torch.log_softmax(logits, -1).gather(1, torch.tensor(tokens)[:, None])[:, 0].numpy()
+        np.testing.assert_allclose(row.log_probs[mask], expected[mask], atol=1e-5)
+        assert not row.log_probs[~mask].any() and mask.any()
+
+
+def test_a_play_gives_the_same_tokens_again_after_a_kill_and_in_any_order(path):
+    def played(seed, concurrency, **options):
+        world = Slowly(echo, np.random.default_rng(seed))
+        engine = transformers_engine(path)
+        tasks = tasks_of("hi", "what is it?", group_size=4)
+        return play(
+            chatty,
+            tasks,
+            engine,
+            bounds=BOUNDS,
+            renderer=ModelLetters(),
+            caller=world,
+            concurrency=concurrency,
+            **options,
+        )
+
+    def tokens(trajectories):
+        return [[row.response_ids.tolist() for row in item.rows] for item in trajectories]
+
+    entries = Written()
+    first = played(0, 8, entries=entries)
+    assert tokens(played(1, 3)) == tokens(first)
+    again = played(2, 5, records=records_of(entries[: len(entries) // 2]))
+    assert tokens(again) == tokens(first)
+    assert [content(item) for item in played(3, 8, records=records_of(entries))] == [content(item) for item in first]

@@ -1,0 +1,183 @@
+"""A trajectory while it is played: rows of tokens, of which the policy sampled some and the world wrote the others."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rljob_worker.batch import Indices
+from rljob_worker.conversations.messages import Message
+from rljob_worker.conversations.task import Task
+
+WORLD = -1
+"""The turn of a token that nobody sampled."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Sampled:
+    """What the policy sampled in one turn; all [tokens]."""
+
+    tokens: Indices
+    """int64."""
+    log_probs: NDArray[np.float32]
+    versions: Indices
+    """int64, of the weights that each was sampled from."""
+    ending: int
+    """How it ended, of `requests.Ending`."""
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+
+class TokenRow:
+    """A prompt and what came behind it."""
+
+    def __init__(self, prompt: Indices) -> None:
+        """prompt: int64 [tokens], at least one."""
+        self.prompt = prompt
+        self._parts: list[tuple[Indices, int, Sampled | None]] = []
+        self.num_response_tokens = 0
+
+    def add_world(self, tokens: Indices) -> None:
+        """Tokens that nobody sampled."""
+        self._append(tokens, WORLD, None)
+
+    def add_sampled(self, sampled: Sampled, turn: int) -> None:
+        """A turn of the policy."""
+        self._append(sampled.tokens, turn, sampled)
+
+    def _append(self, tokens: Indices, turn: int, sampled: Sampled | None) -> None:
+        if len(tokens):
+            self._parts.append((tokens, turn, sampled))
+            self.num_response_tokens += len(tokens)
+
+    def sequence(self) -> Indices:
+        """int64 [tokens] of prompt and response: what the next token follows."""
+        return np.concatenate([self.prompt, *(tokens for tokens, _, _ in self._parts)])
+
+    @property
+    def num_sampled(self) -> int:
+        """Tokens that the policy sampled."""
+        return sum(len(sampled) for _, _, sampled in self._parts if sampled is not None)
+
+    @property
+    def response_ids(self) -> Indices:
+        """int64 [response]."""
+        return np.concatenate([np.empty(0, np.int64), *(tokens for tokens, _, _ in self._parts)])
+
+    @property
+    def turn_ids(self) -> Indices:
+        """int64 [response]: the turn of each token, that before it for the world's; 0 for the world's before the
+        first."""
+        turns, last = [np.empty(0, np.int64)], 0
+        for tokens, turn, _ in self._parts:
+            last = last if turn == WORLD else turn
+            turns.append(np.full(len(tokens), last, np.int64))
+        return np.concatenate(turns)
+
+    @property
+    def mask(self) -> NDArray[np.uint8]:
+        """[response]: 1 where the policy sampled the token."""
+        parts = (np.full(len(tokens), sampled is not None, np.uint8) for tokens, _, sampled in self._parts)
+        return np.concatenate([np.empty(0, np.uint8), *parts])
+
+    @property
+    def log_probs(self) -> NDArray[np.float32]:
+        """[response]: of the sampled tokens; 0 of the world's."""
+        parts = (
+            np.zeros(len(tokens), np.float32) if sampled is None else sampled.log_probs
+            for tokens, _, sampled in self._parts
+        )
+        return np.concatenate([np.empty(0, np.float32), *parts])
+
+    def versions(self, first: int) -> Indices:
+        """int64 [response]: of the sampled tokens; of the world's that of the token before, `first` where there is
+        none."""
+        result = [np.empty(0, np.int64)]
+        known = next((int(sampled.versions[0]) for _, _, sampled in self._parts if sampled is not None), first)
+        for tokens, _, sampled in self._parts:
+            result.append(np.full(len(tokens), known, np.int64) if sampled is None else sampled.versions)
+            known = int(result[-1][-1])
+        return np.concatenate(result)
+
+    def turn_ends(self) -> dict[int, int]:
+        """By turn, the place in the response of its last sampled token."""
+        ends, at = dict[int, int](), 0
+        for tokens, turn, sampled in self._parts:
+            at += len(tokens)
+            if sampled is not None and len(tokens):
+                ends[turn] = at - 1
+        return ends
+
+
+@dataclass(slots=True, eq=False)
+class Trajectory:
+    """All that is known of one while it is played, and when it is over."""
+
+    task: Task
+    rows: list[TokenRow] = field(default_factory=list)
+    messages: list[Message] = field(default_factory=list)
+    num_turns: int = 0
+    """Turns that were sampled."""
+    truncated: bool = False
+    """A turn was cut off, or there was no room for one that was wanted."""
+    failed: str | None = None
+    """The cause, where it failed."""
+    message: str = ""
+    """Words on the failure."""
+    rewards: list[tuple[int | None, float]] = field(default_factory=list)
+    """What the world gave, each with its turn; None for the last turn there is at the end."""
+    metrics: list[tuple[str, float]] = field(default_factory=list)
+    num_calls: int = 0
+    num_call_errors: int = 0
+    call_seconds: float = 0.0
+    is_replayed: bool = False
+    """Whether some of it came from a journal."""
+
+    @property
+    def num_sampled(self) -> int:
+        """Tokens that the policy sampled, in all rows."""
+        return sum(row.num_sampled for row in self.rows)
+
+    @property
+    def num_world_tokens(self) -> int:
+        """Tokens behind prompts that the world wrote, in all rows."""
+        return sum(row.num_response_tokens for row in self.rows) - self.num_sampled
+
+    @property
+    def environment_reward(self) -> float:
+        """The sum of the world's rewards."""
+        return math.fsum(reward for _, reward in self.rewards)
+
+    def fail(self, cause: str, message: str) -> None:
+        """It counts for nothing any more; the first cause stands."""
+        if self.failed is None:
+            self.failed, self.message = cause, message
+
+
+def turn_rewards(trajectory: Trajectory) -> list[NDArray[np.float64]]:
+    """For each row, [response]: the world's rewards at the last tokens of the turns that they are of; of a turn without
+    a token, at the last one before it."""
+    ends = [row.turn_ends() for row in trajectory.rows]
+    values = [np.zeros(row.num_response_tokens) for row in trajectory.rows]
+    place = {turn: (at, end) for at, of_row in enumerate(ends) for turn, end in of_row.items()}
+    turns = sorted(place)
+    for turn, reward in trajectory.rewards:
+        earlier = [item for item in turns if turn is None or item <= turn] or turns[:1]
+        if earlier:
+            at, end = place[earlier[-1]]
+            values[at][end] += reward
+    return values
+
+
+def failures(trajectories: Sequence[Trajectory]) -> dict[str, int]:
+    """How many failed, by cause."""
+    causes: dict[str, int] = {}
+    for trajectory in trajectories:
+        if trajectory.failed is not None:
+            causes[trajectory.failed] = causes.get(trajectory.failed, 0) + 1
+    return causes

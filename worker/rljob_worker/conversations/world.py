@@ -1,0 +1,202 @@
+"""The world as a conversation sees it: tools and environments that answer, rewards, figures, failure."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, NoReturn, Protocol, cast
+
+from rljob_worker.conversations.journal import DoesNotReplay, Journal, RecordedAnswer
+from rljob_worker.conversations.messages import Schema
+from rljob_worker.conversations.trajectory import Trajectory
+from rljob_worker.sandbox.targets import Answer, CallError, Cause
+
+_NOT_OF_A_NAME = re.compile(r"[^a-z0-9_]+")
+_LONGEST_NAME = 48
+
+
+class TargetCaller(Protocol):
+    """What calls tools and environments, in processes of their own (`sandbox`)."""
+
+    async def call(
+        self, session: str, target: str, method: str | None, arguments: Mapping[str, Any], key: str = ""
+    ) -> Answer:
+        """The answer; errors are answers."""
+        ...
+
+    async def end(self, session: str) -> None:
+        """The session's objects go."""
+        ...
+
+    def close(self) -> None:
+        """Its processes go."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ToolHandle:
+    """A tool that the model may be shown."""
+
+    schema: Schema
+    target: str
+    """What is called."""
+    method: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SharedWorld:
+    """What all trajectories of a job share."""
+
+    options: Mapping[str, Any] = field(default_factory=dict)
+    tools: Mapping[str, ToolHandle] = field(default_factory=dict)
+    environments: Sequence[str] = ()
+    """Names, in the order of the job."""
+    stateful: frozenset[str] = frozenset()
+    """Targets that remember what they were asked: calls of them that are recorded are made again before a new one, and
+    have to be answered as they were."""
+
+
+class TrajectoryFailed(BaseException):
+    """The trajectory counts for nothing. No `except Exception` of a run function keeps it."""
+
+    def __init__(self, cause: str, message: str = "") -> None:
+        super().__init__(message or cause)
+        self.cause = metric_name(cause)
+
+
+class World:
+    """One trajectory's."""
+
+    def __init__(
+        self, trajectory: Trajectory, shared: SharedWorld, caller: TargetCaller | None, journal: Journal, session: str
+    ) -> None:
+        """caller: None in a job without tools and environments. session: a name that no other trajectory has. Raises
+        TrajectoryFailed for a column `tools` that names one that there is not."""
+        self._trajectory, self._shared, self._caller = trajectory, shared, caller
+        self._journal, self._session = journal, session
+        self._recorded: list[tuple[str, str | None, Mapping[str, Any], RecordedAnswer]] = []
+        """Calls of stateful targets that were answered from the journal, and not made yet."""
+        self.options = MappingProxyType(dict(shared.options))
+        """`rollout.conversation.options` of the job."""
+        self.tools: Mapping[str, ToolHandle] = self._chosen_tools()
+        """By name, those of the trajectory."""
+        self.has_session = False
+        """Whether a call was made."""
+
+    @property
+    def environment(self) -> str | None:
+        """Name of the trajectory's environment; None where the job has none. Raises TrajectoryFailed for a column
+        `environment` that names none."""
+        names = self._shared.environments
+        name = self._trajectory.task.columns.get("environment", names[0] if names else None)
+        if name is not None and name not in names:
+            raise TrajectoryFailed("environment", f"the data names environment {name!r}; there are {', '.join(names)}")
+        return name
+
+    async def call(self, name: str, arguments: Mapping[str, Any] | None = None, method: str | None = None) -> Answer:
+        """What a tool or an environment answers. Errors are answers. Raises TrajectoryFailed where a step is repeated
+        and an environment answers otherwise than it did."""
+        handle = self.tools.get(name)
+        target, method = (name, method) if handle is None else (handle.target, handle.method)
+        given, turn = dict(arguments or {}), self._trajectory.num_turns
+        what = json.dumps([target, method, given], sort_keys=True, default=str)
+        call, recorded = self._journal.begin_call(turn, what)
+        if recorded is not None:
+            if target in self._shared.stateful:
+                self._recorded.append((target, method, given, recorded))
+            answer: Answer = replayed(recorded)
+        else:
+            answer = await self._make(turn, call, target, method, given)
+        self._trajectory.num_calls += 1
+        self._trajectory.num_call_errors += answer.error is not None
+        self._trajectory.call_seconds += answer.seconds
+        return answer
+
+    def reward(self, value: float, turn: int | None = None) -> None:
+        """Add to the trajectory's environment reward. turn: to whose last token the reward belongs; None: to the last
+        turn there is. Raises TrajectoryFailed for what is not a finite number."""
+        if isinstance(value, bool | int | float) and math.isfinite(value):
+            self._trajectory.rewards.append((turn, float(value)))
+        else:
+            raise TrajectoryFailed("reward", f"the reward {value!r} is not a finite number")
+
+    def metric(self, name: str, value: float) -> None:
+        """A figure, of which `conversation/world/<name>` is the mean. Raises TrajectoryFailed for one that is not a
+        finite number."""
+        if not isinstance(value, bool | int | float) or not math.isfinite(value):
+            raise TrajectoryFailed("metric", f"the figure {name} is {value!r}, not a finite number")
+        self._trajectory.metrics.append((metric_name(name), float(value)))
+
+    def fail(self, cause: str, message: str = "") -> NoReturn:
+        """End the trajectory as failed: it counts for nothing but in `conversation/failed_fraction/<cause>`."""
+        raise TrajectoryFailed(cause, message)
+
+    @property
+    def turns(self) -> int:
+        """Turns that the policy has taken."""
+        return self._trajectory.num_turns
+
+    async def _make(
+        self, turn: int, call: str, target: str, method: str | None, arguments: Mapping[str, Any]
+    ) -> Answer:
+        if self._caller is None:
+            raise TrajectoryFailed("call", f"{target} was called, and the job has no tools and no environments")
+        if target in self._shared.stateful:
+            await self._catch_up(self._caller, target)
+        self.has_session = True
+        key = f"{self._session}/{turn}/{call}"
+        answer = await self._caller.call(self._session, target, method, arguments, key)
+        self._journal.write_answer(turn, call, recorded_of(answer))
+        return answer
+
+    async def _catch_up(self, caller: TargetCaller, target: str) -> None:
+        """Bring a stateful target to where the journal ends."""
+        calls = [item for item in self._recorded if item[0] == target]
+        self._recorded = [item for item in self._recorded if item[0] != target]
+        for number, (_, method, arguments, recorded) in enumerate(calls):
+            self.has_session = True
+            answer = await caller.call(self._session, target, method, arguments, f"{self._session}/again/{number}")
+            if not is_alike(recorded_of(answer), recorded):
+                raise DoesNotReplay(f"{target} answers call {number + 1} otherwise than is recorded")
+
+    def _chosen_tools(self) -> Mapping[str, ToolHandle]:
+        column = self._trajectory.task.columns.get("tools")
+        if column is None:
+            return self._shared.tools
+        names, known = [name.strip() for name in column.split(",") if name.strip()], self._shared.tools
+        if unknown := [name for name in names if name not in known]:
+            raise TrajectoryFailed("tools", f"the data names tool {unknown[0]!r}; there are {', '.join(known)}")
+        return {name: known[name] for name in names}
+
+
+def recorded_of(answer: Answer) -> RecordedAnswer:
+    """An answer as a journal has it."""
+    error = answer.error
+    return {
+        "value": answer.value,
+        "error": None if error is None else {"cause": str(error.cause), "message": error.message},
+        "seconds": answer.seconds,
+    }
+
+
+def replayed(recorded: RecordedAnswer) -> Answer:
+    """A recorded answer as a caller gave it."""
+    error = recorded["error"]
+    fault = None if error is None else CallError(cast(Cause, error["cause"]), error["message"])
+    return Answer(recorded["value"], fault, recorded["seconds"])
+
+
+def is_alike(one: RecordedAnswer, other: RecordedAnswer) -> bool:
+    """Whether two answers differ in their times and words only."""
+    causes = [None if item["error"] is None else item["error"]["cause"] for item in (one, other)]
+    values = [json.dumps(item["value"], sort_keys=True) for item in (one, other)]
+    return causes[0] == causes[1] and values[0] == values[1]
+
+
+def metric_name(text: str) -> str:
+    """Text as a part of a metric's name: lower-case letters, digits and underscores."""
+    return _NOT_OF_A_NAME.sub("_", text.lower()).strip("_")[:_LONGEST_NAME] or "other"

@@ -1,0 +1,145 @@
+"""What plays the conversations of a rank's policies."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from rljob_api.pipeline.meshes import Mesh
+from rljob_api.planning.plan import GroupPlan, Plan, StagePlan
+from rljob_api.v1alpha1 import ConversationSpec, RLJobSpec
+from rljob_api.v1alpha1.conversation import SHIPPED_CONVERSATIONS
+from rljob_worker.checkpoint.manifest import committed
+from rljob_worker.conversations.callers import Callers
+from rljob_worker.conversations.journal_files import JournalFolder, content_digest
+from rljob_worker.conversations.loop import Conversations, Run
+from rljob_worker.conversations.messages import Renderer
+from rljob_worker.conversations.policy import Bounds, Policy
+from rljob_worker.conversations.rendering import ChatRenderer
+from rljob_worker.conversations.task import Task
+from rljob_worker.conversations.world import World
+from rljob_worker.data.source import DataAccess
+from rljob_worker.engines.parallel.mesh import ProcessMesh
+from rljob_worker.engines.rollout.protocol import RolloutEngine
+from rljob_worker.errors import InvalidJob
+from rljob_worker.stages.conversation_rollout import ConversationRollout
+from rljob_worker.storage.paths import StoragePath
+from rljob_worker.users_code.function import check_call, load_function
+from rljob_worker.users_code.search_path import code_folders
+
+MOST_PROCESSES = 8
+"""Processes for tools and environments of a worker, where the job does not say."""
+_OWNER = "rollout.conversation.run"
+
+
+def build_conversations(
+    plan: Plan,
+    group: GroupPlan,
+    rank: int,
+    stages: Sequence[StagePlan],
+    engines: Mapping[str, RolloutEngine],
+    tokenizers: Mapping[str, Any],
+    meshes: Mapping[Mesh, ProcessMesh],
+    access: DataAccess,
+    home: StoragePath | None = None,
+) -> dict[str, ConversationRollout]:
+    """By policy; none in a job without conversations. stages: that generate. home: what holds the run's
+    checkpoints, and journals beside them; None: nothing is recorded. access: names the attempt.
+
+    Raises InvalidJob for a function that plays no conversation, tools that cannot be called, and a template without
+    them.
+    """
+    conversation = plan.spec.rollout.conversation
+    if conversation is None:
+        return {}
+    if conversation.mcp_servers:
+        raise InvalidJob("rollout.conversation.mcpServers: this is not built yet; leave it out")
+    run = load_run(conversation)
+    result = {}
+    for stage in stages:
+        (policy,) = stage.models
+        spec, leads = plan.spec_of(policy), meshes[stage.mesh].is_leader
+        arguments = plan.spec.source_of(policy).chat_template
+        renderer = renderer_of(tokenizers[policy], arguments) if leads else None
+        caller = caller_of(conversation, group) if leads else None
+        conversations = Conversations(
+            engines[policy],
+            run,
+            renderer,
+            bounds_of(spec),
+            concurrency=conversation.concurrency,
+            caller=caller,
+        )
+        if caller is not None:
+            conversations.prepare(caller.check())
+            conversations.shared = conversations.prepare(caller.shared_world(conversation))
+            if shows_tools(conversation) and isinstance(renderer, ChatRenderer):
+                renderer.require_tools()
+        folder = None
+        if home is not None and leads:
+            name, over = f"{policy}-{rank:05d}-{access.attempt}", is_over(plan.spec, home)
+            digest = content_digest(plan.spec)
+            folder = JournalFolder(home / "journals", name, digest, is_over=over, tidies=rank == 0)
+        result[policy] = ConversationRollout(spec, conversations, folder)
+    return result
+
+
+def load_run(conversation: ConversationSpec) -> Run:
+    """The function that plays. Raises InvalidJob unless it is `async` and takes task, policy and world."""
+    run = conversation.run_function
+    function = load_function(_OWNER, run)
+    check_call(_OWNER, run, function, ["task", "policy", "world"], {})
+    if not inspect.iscoroutinefunction(function):
+        raise InvalidJob(f"{_OWNER}: {run} waits for the policy and the world; declare it with `async def`")
+
+    async def checked(task: Task, policy: Policy, world: World) -> None:
+        await function(task, policy, world)
+
+    return checked
+
+
+def shows_tools(conversation: ConversationSpec) -> bool:
+    """Whether the model is shown the job's tools, whatever the function that plays does."""
+    return bool(conversation.tools) and conversation.run_function == SHIPPED_CONVERSATIONS + "tools"
+
+
+def renderer_of(tokenizer: Any, template_arguments: Mapping[str, Any]) -> Renderer | None:
+    """None for a model without a chat template, with which only `policy.complete` can be used."""
+    if tokenizer.chat_template is None:
+        return None
+    return ChatRenderer(tokenizer, template_arguments=template_arguments)
+
+
+def caller_of(conversation: ConversationSpec, group: GroupPlan) -> Callers | None:
+    """None in a job without tools and environments of its own."""
+    if not conversation.tools and not conversation.environments:
+        return None
+    share = max(1, (os.cpu_count() or 1) // group.workers_per_host)
+    return Callers(conversation, conversation.processes or min(MOST_PROCESSES, share), code_folders(os.environ))
+
+
+def bounds_of(spec: RLJobSpec) -> Bounds:
+    """How long a trajectory of the job may get."""
+    conversation = spec.rollout.conversation
+    assert conversation is not None
+    return Bounds(
+        turns=conversation.max_turns,
+        rows=conversation.max_rows,
+        response_tokens=conversation.max_tokens or spec.rollout.max_response_tokens,
+        row_tokens=spec.longest_row,
+    )
+
+
+def is_over(spec: RLJobSpec, home: StoragePath) -> Callable[[int, int], bool]:
+    """Whether a step is never repeated while another one begins: a checkpoint of it or a later one is committed. In a
+    job with checkpoints of its last step alone, journals of all steps would be kept: it keeps those under way."""
+
+    def over(step: int, now: int) -> bool:
+        if not spec.checkpoint.every_steps:
+            return step < now - spec.rollout.max_staleness - 1
+        checkpoints = committed(home / "checkpoints")
+        return bool(checkpoints) and step <= checkpoints[-1].step
+
+    return over

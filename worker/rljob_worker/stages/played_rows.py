@@ -1,0 +1,133 @@
+"""Trajectories that were played as rows of a batch: what was sampled is an action, what the world wrote is not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from rljob_api.catalogue.columns import ENVIRONMENT_REWARD, KEPT, TURN_REWARDS
+from rljob_worker.batch import Batch, Column
+from rljob_worker.conversations.trajectory import TokenRow, Trajectory, failures, turn_rewards
+from rljob_worker.data.dataset import Prompts
+from rljob_worker.metrics.scalars import Scalars, maximum, mean, mean_of, total
+from rljob_worker.row_index import Int64
+
+CAUSES = ("error", "replay")
+"""Causes of failure that any job may have: metrics have them where there are none, too."""
+
+
+def played_batch(
+    trajectories: Sequence[Trajectory], prompts: Prompts, ordinals: Int64, *, rows_per_trajectory: int, version: int
+) -> Batch:
+    """The rows of whole groups, in the order of their prompts. A trajectory that failed, or never had a row, has one
+    without a response.
+
+    ordinals: of the prompts, which number the groups. version: of the weights, for what was not sampled.
+    """
+    rows = [(at, index, row) for at, item in enumerate(trajectories) for index, row in enumerate(rows_of(item))]
+    of_row = np.array([at for at, _, _ in rows], np.int64)
+    first = np.array([item.task.trajectory * rows_per_trajectory for item in trajectories], np.int64)
+    row_ids = first[of_row] + np.array([index for _, index, _ in rows], np.int64)
+    groups = np.array([item.task.group for item in trajectories], np.int64)[of_row]
+    heads = np.searchsorted(groups, ordinals)
+    of_prompts = prompts.columns | {"source": prompts.source}
+    columns = {name: column.per_group_at(heads, len(rows)) for name, column in of_prompts.items()}
+    columns |= _columns_of_tokens([row for _, _, row in rows], version)
+    ragged = [values for item in trajectories for values in _turn_rewards(item)]
+    columns[TURN_REWARDS] = Column.ragged(ragged, "float64")
+    kept = [item.failed is None for item in trajectories]
+    rewards = [0.0 if item.failed else item.environment_reward for item in trajectories]
+    truncated = [item.truncated and item.failed is None for item in trajectories]
+    columns |= {
+        KEPT: Column.fixed(np.array(kept, np.uint8)[of_row]),
+        ENVIRONMENT_REWARD: Column.fixed(np.array(rewards, np.float64)[of_row]),
+        "truncated": Column.fixed(np.array(truncated, np.bool_)[of_row]),
+    }
+    return Batch(row_ids, groups, columns["prompt_ids"].lengths + columns["response_ids"].lengths, columns)
+
+
+def rows_of(trajectory: Trajectory) -> list[TokenRow]:
+    """The rows that stand for a trajectory, at least one."""
+    return trajectory.rows if trajectory.failed is None and trajectory.rows else [TokenRow(trajectory.task.prompt_ids)]
+
+
+def _turn_rewards(trajectory: Trajectory) -> Sequence[np.ndarray]:
+    has_rows = trajectory.failed is None and trajectory.rows
+    return turn_rewards(trajectory) if has_rows else [np.empty(0)]
+
+
+def _columns_of_tokens(rows: Sequence[TokenRow], version: int) -> dict[str, Column]:
+    responses = Column.ragged([row.response_ids for row in rows])
+    return {
+        "prompt_ids": Column.ragged([row.prompt for row in rows]),
+        "response_ids": responses,
+        "response_mask": Column.ragged([row.mask for row in rows], "uint8"),
+        "rollout_log_probs": Column.ragged([row.log_probs for row in rows], "float32"),
+        "token_versions": Column.ragged([row.versions(version) for row in rows]),
+        "turn_ids": Column.ragged([row.turn_ids for row in rows]),
+        "agent_ids": Column.from_lengths(np.zeros(len(responses.values), np.int64), responses.lengths),
+    }
+
+
+def played_metrics(trajectories: Sequence[Trajectory], num_trajectories: int, num_redrawn: int) -> Scalars:
+    """Lengths, turns, calls and failures. num_trajectories: of a step of the job, for fractions of failures."""
+    good = [item for item in trajectories if item.failed is None]
+    lengths = np.array([item.num_sampled for item in good], np.int64)
+    turns = np.array([item.num_turns for item in good], np.int64)
+    metrics = {
+        "response_length/mean": mean_of(lengths),
+        "response/truncated_fraction": mean_of(np.array([item.truncated for item in good], np.bool_)),
+        "tokens/response_total": total(float(sum(item.num_sampled for item in trajectories))),
+        "tokens/total": total(float(sum(len(row.sequence()) for item in good for row in item.rows))),
+        "conversation/turns_mean": mean_of(turns),
+        "conversation/world_tokens": total(float(sum(item.num_world_tokens for item in good))),
+        "conversation/rows_opened": total(float(sum(max(0, len(item.rows) - 1) for item in good))),
+        "conversation/tool_calls": mean(sum(item.num_calls for item in good), len(good)),
+        "conversation/environment_reward": mean_of(np.array([item.environment_reward for item in good])),
+        "conversation/groups_redrawn": total(float(num_redrawn)),
+        "conversation/trajectories_replayed": total(float(sum(item.is_replayed for item in trajectories))),
+    }
+    if good:
+        metrics["response_length/max"] = maximum(float(lengths.max()))
+        metrics["conversation/turns_max"] = maximum(float(turns.max()))
+    return metrics | _calls(good) | _failures(trajectories, num_trajectories) | _of_worlds(good)
+
+
+def _calls(trajectories: Sequence[Trajectory]) -> Scalars:
+    number = sum(item.num_calls for item in trajectories)
+    return {
+        "conversation/tool_errors": mean(sum(item.num_call_errors for item in trajectories), number),
+        "time/tool_seconds": mean(sum(item.call_seconds for item in trajectories), number),
+    }
+
+
+def _failures(trajectories: Sequence[Trajectory], num_trajectories: int) -> Scalars:
+    causes = dict.fromkeys(CAUSES, 0) | failures(trajectories)
+    fractions = {f"conversation/failed_fraction/{cause}": number for cause, number in causes.items()}
+    fractions["conversation/failed_fraction"] = sum(causes.values())
+    return {name: total(number / num_trajectories) for name, number in fractions.items()}
+
+
+def _of_worlds(trajectories: Sequence[Trajectory]) -> Scalars:
+    """Figures that run functions gave, each a mean over all that were given."""
+    values: dict[str, list[float]] = {}
+    for trajectory in trajectories:
+        for name, value in trajectory.metrics:
+            values.setdefault(name, []).append(value)
+    return {f"conversation/world/{name}": mean_of(np.array(given)) for name, given in values.items()}
+
+
+def played_samples(trajectories: Sequence[Trajectory], rows_per_trajectory: int) -> list[dict[str, Any]]:
+    """Who said what in some trajectories, for a person to read, each under the number of its last row."""
+    samples = []
+    for item in trajectories:
+        row_id = item.task.trajectory * rows_per_trajectory + len(rows_of(item)) - 1
+        sample: dict[str, Any] = {"row_id": row_id, "messages": item.messages, "turns": item.num_turns}
+        if item.rewards:
+            sample["environment_rewards"] = [[turn, reward] for turn, reward in item.rewards]
+        if item.failed is not None:
+            sample["failed"] = f"{item.failed}: {item.message}"
+        samples.append(sample)
+    return samples

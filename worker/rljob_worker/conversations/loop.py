@@ -234,7 +234,7 @@ class Conversations:
 
         session, world = f"{play.label}/{task.trajectory}/{task.attempt}", None
         try:
-            world = World(trajectory, self.shared, self._caller, journal, session)
+            world = World(trajectory, self.shared, self._caller, journal, session, self._bounds.turns)
             policy = Policy(trajectory, self._renderer, self._bounds, sampled)
             await ended_by_itself(self._run(task, policy, world))
             journal.require_replayed()

@@ -72,12 +72,18 @@ class World:
     """One trajectory's."""
 
     def __init__(
-        self, trajectory: Trajectory, shared: SharedWorld, caller: TargetCaller | None, journal: Journal, session: str
+        self,
+        trajectory: Trajectory,
+        shared: SharedWorld,
+        caller: TargetCaller | None,
+        journal: Journal,
+        session: str,
+        most_turns: int,
     ) -> None:
         """caller: None in a job without tools and environments. session: a name that no other trajectory has. Raises
         TrajectoryFailed for a column `tools` that names one that there is not."""
         self._trajectory, self._shared, self._caller = trajectory, shared, caller
-        self._journal, self._session = journal, session
+        self._journal, self._session, self._most_turns = journal, session, most_turns
         self._recorded: list[tuple[str, str | None, Mapping[str, Any], RecordedAnswer]] = []
         """Calls of stateful targets that were answered from the journal, and not made yet."""
         self.options = MappingProxyType(dict(shared.options))
@@ -139,6 +145,11 @@ class World:
     def turns(self) -> int:
         """Turns that the policy has taken."""
         return self._trajectory.num_turns
+
+    @property
+    def turns_left(self) -> int:
+        """Turns that the policy may take yet."""
+        return self._most_turns - self._trajectory.num_turns
 
     async def _make(
         self, turn: int, call: str, target: str, method: str | None, arguments: Mapping[str, Any]

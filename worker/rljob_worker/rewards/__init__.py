@@ -15,7 +15,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rljob_worker.rewards.functions import exact_match, final_number, matches_format
+    from rljob_worker.rewards.functions import environment_reward, exact_match, final_number, matches_format
     from rljob_worker.rewards.mathematics import math_answer
     from rljob_worker.rewards.results import Missed, RewardResult
     from rljob_worker.rewards.running.runner import RewardRunner
@@ -25,6 +25,7 @@ __all__ = [
     "RewardResult",
     "RewardRunner",
     "Missed",
+    "environment_reward",
     "exact_match",
     "final_number",
     "matches_format",
@@ -33,6 +34,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "environment_reward": "functions",
     "exact_match": "functions",
     "final_number": "functions",
     "matches_format": "functions",

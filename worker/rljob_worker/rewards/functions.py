@@ -16,8 +16,8 @@ _NUMBER = re.compile(r"[-+]?\$?\d[\d,]*(?:\.\d+)?|[-+]?\$?\.\d+")
 MARK = "####"
 
 
-Judgement = dict[str, float | str | None]
-"""`reward`, and `answer`: None where the response gives none."""
+Judgement = dict[str, float | str | list[list[float]] | None]
+"""`reward`, and `answer`: None where the response gives none; or `step_rewards`."""
 
 
 def exact_match(row: Mapping[str, Any], *, ignore_case: bool = False) -> Judgement:
@@ -38,6 +38,13 @@ def final_number(row: Mapping[str, Any], *, needs_mark: bool = True) -> Judgemen
     if result is None:
         return {"reward": 0.0, "answer": None}
     return {"reward": float(result == number_of(row["reference"])), "answer": f"{result.normalize():f}"}
+
+
+def environment_reward(row: Mapping[str, Any]) -> Judgement:
+    """What the world of a conversation gave: the sum of `world.reward`. With `spread: Steps` each turn has its part at
+    its last token."""
+    reward = float(row["environment_reward"])
+    return {"reward": reward, "step_rewards": [[len(row["response"]), reward]]}
 
 
 def matches_format(row: Mapping[str, Any], *, pattern: str) -> float:

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rljob_api.catalogue.columns import ENVIRONMENT_REWARD, IMAGES, KEPT, STEP_REWARDS, TURN_REWARDS, model_rewards
+from rljob_api.catalogue.columns import IMAGES, KEPT, STEP_REWARDS, TURN_REWARDS, model_rewards
 from rljob_api.planning.plan import StagePlan
-from rljob_api.v1alpha1 import RLJobSpec
+from rljob_api.v1alpha1 import RewardSpec, RLJobSpec
 from rljob_worker.batch import Batch, Column
 from rljob_worker.engines.rollout.requests import EndedRequests
 from rljob_worker.metrics.scalars import Scalars, maximum, mean, mean_of, means_by_source
@@ -34,6 +34,9 @@ NUM_SAMPLED_GROUPS = 2
 
 TOKEN_VERSIONS = "token_versions"
 """Column that is read where rows may have several."""
+
+ENVIRONMENT_RUN = "rljob_worker.rewards:environment_reward"
+"""The shipped reward that hands on what the world of a conversation gave."""
 
 NOT_OF_REWARD_ROWS = (KEPT, TURN_REWARDS, TOKEN_VERSIONS)
 """Columns that the stage reads and functions do not see."""
@@ -137,19 +140,17 @@ class Reward:
     def _with_turns(self, steps: Column, batch: Batch) -> Column:
         """What is at the steps, with the world's rewards of the turns times the weight of the reward that hands them
         on."""
-        of_turns = [
-            reward.weight
-            for reward in self._spec.rewards
-            if reward.column == ENVIRONMENT_REWARD and reward.spread == "Steps"
-        ]
-        if TURN_REWARDS not in batch or not of_turns:
+        weight = sum(reward.weight for reward in self._spec.rewards if is_of_turns(reward))
+        if TURN_REWARDS not in batch or not weight:
             return steps
-        return replace(steps, values=steps.values + sum(of_turns) * batch[TURN_REWARDS].values)
+        return replace(steps, values=steps.values + weight * batch[TURN_REWARDS].values)
 
     def _weighted_steps(self, result: RewardResult) -> list[list[tuple[int, float]]]:
         """For each trajectory, the steps of all rewards that are spread, times their weights."""
         rows: list[list[tuple[int, float]]] = [[] for _ in range(len(result.total))]
         for place, of_rows in result.steps.items():
+            if is_of_turns(self._spec.rewards[place]):  # whose turns are a column
+                continue
             weight = self._spec.rewards[place].weight
             for row, steps in zip(rows, of_rows, strict=True):
                 row += [(end, weight * reward) for end, reward in steps]
@@ -159,6 +160,11 @@ class Reward:
         """One row for a person to read."""
         item = {reward.name: float(result.rewards[index, i]) for i, reward in enumerate(self._spec.rewards)}
         return {**shown_row(row, self._spec), "reward": float(result.total[index]), "rewards": item}
+
+
+def is_of_turns(reward: RewardSpec) -> bool:
+    """Whether a reward is the world's, each part at the turn that it is of."""
+    return reward.run == ENVIRONMENT_RUN and reward.spread == "Steps"
 
 
 def kept_places(ends: Batch) -> Int64:

@@ -14,6 +14,7 @@ from rljob_worker.conversations.loop import Conversations
 from rljob_worker.conversations.tests.playing import FunctionWorld, LetterRenderer, SteppingEngine, ids, text
 from rljob_worker.data.dataset import Prompts
 from rljob_worker.errors import BadData
+from rljob_worker.rewards.functions import environment_reward
 from rljob_worker.rewards.tests.in_process import RewardsHere
 from rljob_worker.runtime.setup.conversations import bounds_of
 from rljob_worker.runtime.validation import Validation
@@ -180,6 +181,18 @@ def test_a_template_that_rewrites_history_gives_a_trajectory_several_rows():
     assert [text(row) for row in batch["prompt_ids"].to_list()][:2] == ["[u:p0][a:", "[u:p0][u:10][a:"]
     assert batch["rewards"].values.tolist() == [0.5, 0.5, 1.5, 1.5, 2.5, 2.5] * 2
     assert [batch["turn_ids"].row(row).tolist() for row in (0, 1)] == [[0, 0], [1, 1, 1]]
+
+
+def test_rewards_of_turns_are_at_their_last_tokens():
+    world = "{name: world, run: 'rljob_worker.rewards:environment_reward', weight: 2.0, spread: Steps}"
+    ppo = ("algorithm={name: PPO, groupSize: 3}", *GRPO[1:], f"rewards=[{world}]")
+    plan, resources = staged(Run(lambda task: task.trajectory == 0), *ppo, rewards=environment_reward,
+                             conversation="columns: [place], maxFailed: 0.2")  # fmt: skip
+    batch, _, _ = run_stages(plan, resources, "rollout", "reward")
+    # trajectory 1 gets 0.5 with its first turn and 1 at the end, each with weight 2; trajectory 0 failed
+    steps = batch["step_rewards"].row(1)
+    assert {at: steps[at] for at in np.flatnonzero(steps)} == {2: 1.0, 15: 2.0}
+    assert batch["rewards"].values[:2].tolist() == [0.0, 1.5] and not len(batch["step_rewards"].row(0))
 
 
 def test_dynamic_sampling_asks_whether_rewards_of_those_that_did_not_fail_vary():

@@ -88,8 +88,15 @@ def on_a_peer(work):
     return Leader(sent), thread, results
 
 
+class InStep(SteppingEngine):
+    """Of a copy: an engine whose ranks return from the same step, which here is when something has ended."""
+
+    def wake(self):
+        """It returns then."""
+
+
 def test_a_peer_is_asked_what_the_leader_is_asked():
-    engines = [SteppingEngine(drawn), SteppingEngine(drawn)]
+    engines = [InStep(drawn), InStep(drawn)]
     tasks = tasks_of("hi", "ho", "hu", group_size=3)
     alone = play(playful, tasks, SteppingEngine(drawn), caller=FunctionWorld(answer_of))
 

@@ -100,7 +100,6 @@ def supervise(run: LocalRun) -> tuple[RunDirectory, RunNote | None]:
     directory = RunDirectory(run.runs_dir / job.name, home_of(job))
     _refuse_foreign(directory)
     plan = _rehearsed(run, directory)
-    _refuse_unbuilt(plan)
     for warning in _warnings(plan):
         say(f"warning: {warning}", err=True) if tell is None else tell(f"warning: {warning}")
     directory.prepare(spills_to_run_directory(plan))
@@ -126,14 +125,6 @@ def _rehearsed(run: LocalRun, directory: RunDirectory) -> Plan:
     findings.raise_found()
     assert plan is not None, "what keeps a job from being planned was found"
     return plan
-
-
-def _refuse_unbuilt(plan: Plan) -> None:
-    if (group := plan.elastic_group) is not None:
-        raise InvalidJob(
-            f"worker group {group.name} is elastic, which is planned and not run yet: leave elastic out and write "
-            f"replicas: {group.replicas}"
-        )
 
 
 def _refuse_foreign(directory: RunDirectory) -> None:

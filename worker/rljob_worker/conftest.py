@@ -1,5 +1,6 @@
 """For all tests of the worker."""
 
+import os
 import signal
 
 import pytest
@@ -15,6 +16,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if needing and not _has_accelerator():
         items[:] = [item for item in items if item not in needing]
         config.hook.pytest_deselected(items=needing)
+
+
+@pytest.fixture
+def confining_kernel() -> None:
+    """Linux with Landlock of ABI 6 or later, and seccomp: tests that need it are skipped elsewhere, and fail in CI."""
+    from rljob_worker.sandbox.landlock import SCOPED_ABI, landlock_abi
+    from rljob_worker.sandbox.seccomp import has_seccomp
+
+    if landlock_abi() < SCOPED_ABI or not has_seccomp():
+        problem = "needs a kernel with Landlock of ABI 6 and seccomp"
+        pytest.fail(problem) if os.environ.get("CI") else pytest.skip(problem)
 
 
 def _has_accelerator() -> bool:

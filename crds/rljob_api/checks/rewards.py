@@ -14,7 +14,7 @@ from rljob_api.checks.subject import Subject, problem
 from rljob_api.v1alpha1 import RewardSpec
 from rljob_api.vocabulary.problem import Problem, suggestion
 
-_OF_CALLS = ("service", "url", "timeout_seconds", "on_error", "spread")
+_OF_CALLS = ("service", "url", "timeout_seconds", "on_error", "spread", "confinement")
 """Fields that say something of functions and services alone."""
 
 
@@ -30,6 +30,16 @@ def check_reward_fields(subject: Subject) -> Iterator[Problem]:
             if (first := asked.setdefault(reward.model, i)) != i:
                 message = f"spec.rewards[{first}] is what this model says already"
                 yield problem(f"{path}.model", reward.model, message, "Keep one of the two, with both weights added.")
+
+
+def check_reward_networks(subject: Subject) -> Iterator[Problem]:
+    """A network is permitted where there is one that is closed."""
+    is_confined = any(reward.confinement != "Off" for reward in subject.spec.rewards)
+    for i, reward in enumerate(subject.spec.rewards):
+        if reward.network and not is_confined:
+            message = "without confinement a reward reaches every network"
+            fix = "Add confinement: Required, or leave it out."
+            yield problem(f"spec.rewards[{i}].network", reward.network, message, fix)
 
 
 def check_reward_weights(subject: Subject) -> Iterator[Problem]:

@@ -32,6 +32,7 @@ _AS_WRITTEN = (
     services.check_services,
     services.check_calls,
     rewards.check_reward_fields,
+    rewards.check_reward_networks,
     templates.check_templates,
     templates.check_own_variables,
     check_unsupported,

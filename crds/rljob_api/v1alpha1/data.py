@@ -169,6 +169,10 @@ class DataSpec(ApiModel):
     """How many frames of a video a model sees, and how large."""
 
 
+NetworkEntry = Annotated[str, Field(pattern=r"^([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):[0-9]{1,5}$", max_length=300)]
+"""A server, as `host:port`."""
+
+
 class RewardSpec(ApiModel):
     """One reward function; the reward of a row is the weighted sum over all of them."""
 
@@ -231,6 +235,15 @@ class RewardSpec(ApiModel):
 
     concurrency: int = Field(default=8, ge=1, le=256)
     """With service or url: calls under way at once, of each process that computes rewards. Default 8."""
+
+    confinement: Literal["Required", "Preferred", "Off"] = "Off"
+    """What the kernel holds the function to: its own temporary folder, what is installed, the folder of the job's
+    modules, and no network. `Required`: the job is refused where a worker's kernel cannot. `Preferred`: what it can.
+    Rewards share processes: all of a policy's are held to the strictest that one of them names. Default Off."""
+
+    network: list[NetworkEntry] = Field(default_factory=list, max_length=64)
+    """With confinement: servers that may be connected to by HTTP or HTTPS, as `host:port`; services that rewards ask
+    need no entry. Rewards that share processes share this, too. Default: none."""
 
     options: dict[str, Any] = Field(default_factory=dict)
     """Keyword arguments for the function."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Protocol, TypedDict
+from typing import NotRequired, Protocol, TypedDict
 
 from rljob_api.vocabulary import keys
 from rljob_worker.errors import InvalidJob
@@ -21,6 +21,8 @@ class ServiceAccess(TypedDict):
     """Empty: calls carry none."""
     batch_rows: int
     concurrency: int
+    by_proxy: NotRequired[bool]
+    """Whether calls go by the proxy that the process's variables name."""
 
 
 class Asks(Protocol):

@@ -71,6 +71,7 @@ class Service:
         self._batch_rows, self._concurrency = access["batch_rows"], access["concurrency"]
         self._waiting: deque[_Asked] = deque()
         self._calls: set[asyncio.Task[None]] = set()
+        self._by_proxy = access.get("by_proxy", False)
         self._is_due = False
         self._session: aiohttp.ClientSession | None = None
         self._use = Use()
@@ -164,6 +165,7 @@ class Service:
     async def _post(self, body: Any, path: str) -> Any:
         if self._session is None:
             self._session = self._http.ClientSession(
+                trust_env=self._by_proxy,
                 connector=self._http.TCPConnector(limit=self._concurrency),
                 timeout=self._http.ClientTimeout(),  # a row's own limit is the reward's `timeoutSeconds`
                 headers={"Authorization": f"Bearer {self._token}"} if self._token else {},

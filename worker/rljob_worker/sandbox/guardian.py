@@ -48,9 +48,9 @@ class UserProcess:
         """Bytes of a message that has not come to its end."""
         return self._unread.num_waiting_bytes
 
-    def send(self, message: Message) -> None:
-        """Queue one message and write what the pipe takes now."""
-        self._unsent.add(message)
+    def send(self, message: Message, blobs: Sequence[bytes] = ()) -> None:
+        """Queue one message, with bytes behind it, and write what the pipe takes now."""
+        self._unsent.add(message, blobs)
         self.flush()
 
     def send_body(self, body: bytes) -> None:

@@ -199,3 +199,21 @@ def test_rewards_are_spread_where_the_estimator_looks_at_tokens(algorithm: str) 
 def test_rewards_that_nobody_would_see_at_their_steps_are_refused(algorithm: str, words: str) -> None:
     result = {problem.path: str(problem) for problem in problems(*spread(algorithm))}
     assert words in result["spec.rewards[0].spread"], result
+
+
+def test_a_network_is_permitted_where_a_reward_is_confined() -> None:
+    listed = "{name: a, run: 'my:a', network: ['api.example:443']}"
+    assert problems(f"rewards=[{listed}, {{name: b, run: 'my:b', confinement: Preferred}}]") == []
+    (only,) = problems(f"rewards=[{listed}]")
+    assert only.path == "spec.rewards[0].network" and "without confinement a reward reaches every network" in str(only)
+
+
+@pytest.mark.parametrize("entry", ["api.example", "https://api.example:443", "*.example:443", "a b:1", "x:123456"])
+def test_an_entry_of_a_network_is_a_host_and_a_port(entry: str) -> None:
+    with pytest.raises(InvalidJobError, match=r"rewards\[0\].network"):
+        make_job(f"rewards=[{{name: a, run: 'my:a', confinement: Required, network: ['{entry}']}}]")
+
+
+def test_a_model_of_rewards_is_not_confined() -> None:
+    (only,) = problems(*of_model("run: RewardModel, model: taste, confinement: Required"))
+    assert only.path == "spec.rewards[1].confinement"

@@ -9,18 +9,19 @@ import contextlib
 import logging
 import os
 import selectors
-import signal
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, Protocol
 
 from rljob_worker.errors import InvalidJob
-from rljob_worker.rewards.access import Asks, access_of
+from rljob_worker.rewards.access import Asks, ServiceAccess, access_of
 from rljob_worker.rewards.forms import PICTURES
-from rljob_worker.rewards.running.child import RewardProcess, child_environment
 from rljob_worker.rewards.running.chunks import RewardCall, RewardChunk
+from rljob_worker.rewards.running.reward_room import RewardRoom
 from rljob_worker.rewards.running.round import Round
+from rljob_worker.sandbox.confinement import ConfinementMode
 from rljob_worker.sandbox.framing import Message
+from rljob_worker.sandbox.guardian import UserProcess, ending
 
 START_SECONDS = 300.0
 """How long a process may take to import the rewards' modules; a first import from network storage is slow."""
@@ -49,12 +50,16 @@ class RewardSettings(Asks, Protocol):
     def backoff_seconds(self) -> float: ...
     @property
     def options(self) -> Mapping[str, Any]: ...
+    @property
+    def confinement(self) -> ConfinementMode: ...
+    @property
+    def network(self) -> Sequence[str]: ...
 
 
 class _Slot:
     """A process, which may be replaced: whether it has loaded the rewards, and what it works on."""
 
-    def __init__(self, process: RewardProcess) -> None:
+    def __init__(self, process: UserProcess) -> None:
         self.process = process
         self.ready = False
         self.chunk: RewardChunk | None = None
@@ -73,14 +78,20 @@ class RewardPool:
     ) -> None:
         assert processes >= 1 and rewards, "at least one process and one reward"
         self._specs = list(rewards)
-        self._environment = child_environment(pythonpath)
-        self._hello: Message = {"rewards": [_description(spec, columns) for spec in rewards]}
+        access = [access_of(spec, os.environ) for spec in rewards]
+        self._room = RewardRoom(rewards, [item["url"] for item in access if item is not None], pythonpath)
+        for item in access:
+            if item is not None:
+                item["by_proxy"] = self._room.has_proxy
+        described = zip(rewards, access, strict=True)
+        self._hello: Message = {"rewards": [_description(spec, columns, item) for spec, item in described]}
         self._calls: list[RewardCall] | None = None
         self._selector = selectors.DefaultSelector()
         self._awakened, self._wake = os.pipe()
         os.set_blocking(self._awakened, False)
         os.set_blocking(self._wake, False)
         self._selector.register(self._awakened, selectors.EVENT_READ)
+        self._selector.register(self._room.guardian, selectors.EVENT_READ)
         self._slots: list[_Slot] = []
         for _ in range(processes):
             self._slots.append(self._start())
@@ -119,6 +130,7 @@ class RewardPool:
         while self._slots:
             self._end(self._slots.pop())
         self._selector.close()
+        self._room.close()
         os.close(self._awakened)
         os.close(self._wake)
 
@@ -146,6 +158,8 @@ class RewardPool:
         full = [slot.process.requests for slot in self._slots if slot.process.has_unsent]
         for requests in full:
             self._selector.register(requests, selectors.EVENT_WRITE)
+        events = selectors.EVENT_READ | (selectors.EVENT_WRITE if self._room.guardian.has_unsent else 0)
+        self._selector.modify(self._room.guardian, events)
         self._selector.select(max(0.0, min(deadlines) - time.monotonic()) if deadlines else None)
         for requests in full:
             self._selector.unregister(requests)
@@ -158,6 +172,8 @@ class RewardPool:
     def _receive(self, work: Round | None) -> None:
         with contextlib.suppress(BlockingIOError):
             os.read(self._awakened, 4096)
+        self._room.guardian.flush()
+        self._room.guardian.receive()
         for slot in list(self._slots):
             slot.process.flush()
             for message in slot.process.receive():
@@ -178,7 +194,9 @@ class RewardPool:
                 slot.chunk = None
 
     def _died(self, slot: _Slot, code: int, work: Round | None) -> None:
-        how = _ending(code)
+        how = ending(code) if slot.process.killed_for is None else slot.process.killed_for[1]
+        if self._room.guardian.is_gone:
+            raise RuntimeError("the guardian of the reward processes was killed; restart the worker")
         if not slot.ready:
             names = ", ".join(spec.run for spec in self._specs)
             raise InvalidJob(f"importing the rewards ({names}) ended the process: {how}; its last output is in the log")
@@ -206,9 +224,8 @@ class RewardPool:
         return work.deadline(slot.chunk) if work is not None and slot.chunk is not None else None
 
     def _start(self) -> _Slot:
-        slot = _Slot(RewardProcess(self._hello, self._environment))
-        for descriptor in (slot.process.results, slot.process.end):
-            self._selector.register(descriptor, selectors.EVENT_READ)
+        slot = _Slot(self._room.start(self._hello))
+        self._selector.register(slot.process.results, selectors.EVENT_READ)
         return slot
 
     def _replace(self, slot: _Slot) -> None:
@@ -216,9 +233,8 @@ class RewardPool:
         self._slots[self._slots.index(slot)] = self._start()
 
     def _end(self, slot: _Slot) -> None:
-        for descriptor in (slot.process.results, slot.process.end):
-            self._selector.unregister(descriptor)
-        slot.process.kill()
+        self._selector.unregister(slot.process.results)
+        slot.process.close()
 
 
 def without_pictures(rows: Sequence[Mapping[str, Any]]) -> tuple[list[dict[str, Any]], list[bytes]]:
@@ -235,14 +251,14 @@ def without_pictures(rows: Sequence[Mapping[str, Any]]) -> tuple[list[dict[str, 
     return result, pictures
 
 
-def _description(spec: RewardSettings, columns: Sequence[str]) -> Message:
+def _description(spec: RewardSettings, columns: Sequence[str], access: ServiceAccess | None) -> Message:
     return {
         "name": spec.name,
         "run": spec.run,
         "column": spec.column,
         "columns": list(columns),
         "options": dict(spec.options),
-        "access": access_of(spec, os.environ),
+        "access": access,
     }
 
 
@@ -265,9 +281,3 @@ def _record(work: Round, chunk: RewardChunk, message: Message, now: float) -> No
         work.started(chunk, message["row"], now)
     else:
         work.finished(chunk, message["row"], message, now)
-
-
-def _ending(code: int) -> str:
-    if code < 0:
-        return f"signal {signal.Signals(-code).name}"
-    return f"exit code {code}"

@@ -1,7 +1,4 @@
-"""`python -m rljob_worker.rewards.running.process REQUESTS RESULTS`: runs rewards for one worker.
-
-REQUESTS and RESULTS are file descriptors of pipes whose messages `framing` describes. Standard input is the worker's
-lifeline, with which the kernel ends this process's group; standard output and error belong to the user.
+"""A process that runs rewards for one worker, forked by a guardian; its pipes' messages are framed as `framing` says.
 
     <- {"rewards": [{"name", "run", "column", "columns", "options", "access"}, ...]}  once; access null: no service
     -> {"ready": [false, true, ...]}  whether each is async  |  {"refused": "why"}
@@ -17,17 +14,12 @@ While rows of an async reward run, the worker may send more of the same.
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
-import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
-from types import FrameType
 from typing import Any
 
 from rljob_worker.errors import InvalidJob
-from rljob_worker.process.lifeline import kill_group_at_end_of
 from rljob_worker.rewards.evaluate import Row, evaluate, evaluate_async
 from rljob_worker.rewards.forms import PICTURES
 from rljob_worker.rewards.loading import Description, Loaded, is_async, load
@@ -133,29 +125,3 @@ def serve(requests: int, results: Results) -> None:
     chunk = receive_message(requests)
     while chunk is not None:
         chunk = server.run(chunk)
-
-
-def _to_the_whole_step(owner: int) -> Callable[[int, FrameType | None], None]:
-    """Slurm sends SIGTERM to every process of a step, and the worker still wants its last rewards. What a reward has
-    forked dies of it as ever."""
-
-    def handle(number: int, _frame: FrameType | None) -> None:
-        if os.getpid() != owner:
-            signal.signal(number, signal.SIG_DFL)
-            os.kill(os.getpid(), number)
-
-    return handle
-
-
-def main() -> None:
-    requests, results = map(int, sys.argv[1:])
-    kill_group_at_end_of(os.dup(0))  # which user code does not know of
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, _to_the_whole_step(os.getpid()))
-    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
-    serve(requests, Results(results))
-
-
-if __name__ == "__main__":
-    main()

@@ -245,3 +245,12 @@ def steps_backwards(row):
 
 def steps_of_nan(row):
     return {"reward": 0.0, "step_rewards": [(len(row["response"]), float("nan"))]}
+
+
+def reads_a_file(row, path):
+    """Its length and whether a secret variable is there; -1 where both are out of reach."""
+    try:
+        with open(path) as file:
+            return len(file.read()) + ("SECRET_TOKEN" in os.environ)
+    except PermissionError:
+        return -1.0 + ("SECRET_TOKEN" in os.environ)

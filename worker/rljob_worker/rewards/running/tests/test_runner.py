@@ -15,7 +15,6 @@ import pytest
 
 from rljob_worker.errors import BadData, InvalidJob
 from rljob_worker.rewards.running import pool, round
-from rljob_worker.rewards.running.child import RewardProcess, child_environment
 from rljob_worker.rewards.running.runner import RewardRunner
 from rljob_worker.tests.waiting import wait_for
 
@@ -40,6 +39,8 @@ class Spec:
     concurrency: int = 8
     options: dict[str, Any] = field(default_factory=dict)
     spread: str = "Row"
+    confinement: str = "Off"
+    network: tuple[str, ...] = ()
 
 
 def rows(*responses):
@@ -404,35 +405,6 @@ def test_nothing_a_reward_started_outlives_a_time_out_or_the_runner(tmp_path):
     wait_until_gone(pids(tmp_path / "100.pids"))
 
 
-def test_what_is_written_of_a_killed_process_is_forgotten(tmp_path):
-    process = RewardProcess({"rewards": []}, child_environment([tmp_path]))
-    wait_for(process.receive)
-    os.kill(process.pid, signal.SIGKILL)
-    wait_until_gone([process.pid])
-    process.send({"rows": "x" * (1 << 20)})
-    assert wait_for(lambda: not process.has_unsent or process.flush()), "nobody reads it any longer"
-    assert wait_for(process.receive)[-1] == {"died": -signal.SIGKILL}
-    process.kill()
-
-
-def test_a_message_leaves_when_it_is_sent():
-    process = RewardProcess({"rewards": []}, child_environment([]))
-    assert not process.has_unsent
-    assert wait_for(process.receive) == [{"ready": []}]
-    process.kill()
-
-
-def test_numeric_libraries_have_one_thread_each_unless_the_user_says_otherwise(monkeypatch, tmp_path):
-    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    monkeypatch.setenv("OPENBLAS_NUM_THREADS", "4")
-    result = child_environment([tmp_path, tmp_path])
-    assert (result["OMP_NUM_THREADS"], result["OPENBLAS_NUM_THREADS"]) == ("1", "4")
-    assert result["PYTHONPATH"].split(os.pathsep)[0] == str(tmp_path)
-    assert result["PYTHONPATH"].split(os.pathsep).count(str(tmp_path)) == 1
-    monkeypatch.delenv("OPENBLAS_NUM_THREADS")
-    assert child_environment([])["OPENBLAS_NUM_THREADS"] == "1"
-
-
 WORKER = """
 import sys, time
 from rljob_worker.rewards.running.runner import RewardRunner
@@ -533,3 +505,20 @@ def test_a_row_that_is_missed_has_no_steps():
     spec = user("steps_beyond_the_end", spread="Steps", on_error="Zero")
     result = score(spec, rows("abc"))
     assert result.total.tolist() == [0.0] and result.steps == {0: [()]}
+
+
+@pytest.mark.usefixtures("confining_kernel")
+def test_the_strictest_reward_confines_all_that_share_its_processes(tmp_path, monkeypatch):
+    monkeypatch.setenv("SECRET_TOKEN", "a")
+    secret = tmp_path / "secret"
+    secret.write_text("token")
+    open_one = user("reads_a_file", name="a", options={"path": str(secret)})
+    assert score(open_one, rows("x")).total.tolist() == [6.0]
+    strict = user("with_metrics", name="b", confinement="Required")
+    with RewardRunner([open_one, strict], 1, [HERE]) as runner:
+        assert runner.score(rows("abc")).rewards.tolist() == [[-1.0, 3.0]]
+
+
+def test_a_network_that_is_none_is_refused_by_the_rewards_name():
+    with pytest.raises(InvalidJob, match='reward "style": network: .169.254.169.254:80|reward "style": network: 169'):
+        RewardRunner([user("length", confinement="Preferred", network=("169.254.169.254:80",))], 1, [HERE])

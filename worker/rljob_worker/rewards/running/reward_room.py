@@ -1,0 +1,75 @@
+"""What the processes of a job's rewards may do. They share processes, so that the strictest of them holds for all."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Protocol
+from urllib.parse import urlsplit
+
+from rljob_worker.sandbox.confinement import Confinement, ConfinementMode, check_confinement
+from rljob_worker.sandbox.environment import bounded_environment, child_environment
+from rljob_worker.sandbox.framing import Message
+from rljob_worker.sandbox.guardian import Guardian, UserProcess
+from rljob_worker.sandbox.proxy import NetworkPlace, Proxy, network_places
+
+STRICTEST_FIRST: tuple[ConfinementMode, ...] = ("Required", "Preferred", "Off")
+DEFAULT_PORTS = {"http": 80, "https": 443}
+
+
+class ConfinedReward(Protocol):
+    """What a reward states of its confinement."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def confinement(self) -> ConfinementMode: ...
+    @property
+    def network(self) -> Sequence[str]: ...
+
+
+class RewardRoom:
+    """The guardian of reward processes, and their proxy where they are confined and reach a network."""
+
+    def __init__(
+        self,
+        rewards: Sequence[ConfinedReward],
+        services: Sequence[str],
+        pythonpath: Sequence[str | os.PathLike[str]],
+    ) -> None:
+        """services: URLs that the rewards ask, which they may always reach. Raises InvalidJob: this machine cannot
+        confine, or an entry of `network` is none."""
+        strictest = min(rewards, key=lambda reward: STRICTEST_FIRST.index(reward.confinement))
+        self._mode = strictest.confinement
+        check_confinement(f'reward "{strictest.name}"', self._mode)
+        listed = [network_places(f'reward "{reward.name}"', reward.network) for reward in rewards]
+        places = frozenset[NetworkPlace]().union(*listed, map(_place, services))
+        self._proxy = Proxy(places) if places and self._mode != "Off" else None
+        environment = child_environment(pythonpath)
+        if self._mode != "Off":
+            environment = bounded_environment(pythonpath, ()) | (self._proxy.environment if self._proxy else {})
+        self.guardian = Guardian("rljob_worker.rewards.running.process", environment)
+
+    @property
+    def has_proxy(self) -> bool:
+        return self._proxy is not None
+
+    def start(self, hello: Message) -> UserProcess:
+        """A process that runs rewards."""
+        settings: Message = {}
+        if self._mode != "Off":
+            confinement = Confinement(self._mode, proxy_port=None if self._proxy is None else self._proxy.port)
+            settings = {"folder": True, "confinement": asdict(confinement)}
+        return self.guardian.start(hello, settings)
+
+    def close(self) -> None:
+        """Kill the processes and everything they started."""
+        self.guardian.close()
+        if self._proxy is not None:
+            self._proxy.close()
+
+
+def _place(url: str) -> NetworkPlace:
+    parts = urlsplit(url)
+    return NetworkPlace(parts.hostname or "", parts.port or DEFAULT_PORTS.get(parts.scheme, 80))

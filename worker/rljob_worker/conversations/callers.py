@@ -1,20 +1,32 @@
-"""Tools and environments of a job as targets of calls, each with its limits."""
+"""Tools, environments and servers of a job as targets of calls, each with its limits."""
 
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from rljob_api.v1alpha1 import CallLimitsSpec, Confinement, ConversationSpec, EnvironmentSpec, ToolSpec
 from rljob_api.vocabulary.quantity import parse_quantity
+from rljob_worker.conversations.environment_play import episode_target
+from rljob_worker.conversations.mcp_servers import MCPServers
 from rljob_worker.conversations.world import SharedWorld, ToolHandle
 from rljob_worker.errors import InvalidJob
 from rljob_worker.sandbox.calls import Calls
 from rljob_worker.sandbox.targets import Answer, CallLimits, Target
 
-_DESCRIBE = "describe "
-"""Name of the target that describes others, which no tool can have."""
+_DESCRIPTION_LIMITS = CallLimits(seconds=600.0, memory_bytes=8 << 30, processes=256, output_bytes=1 << 26)
+"""Limits of reading a tool's types: what it imports is imported before."""
+_HERE = "rljob_worker.conversations"
+_DESCRIBES = {
+    "describe tool": Target(f"{_HERE}.schema:describe", {}, _DESCRIPTION_LIMITS),
+    "describe environment": Target(f"{_HERE}.adapted_environment:is_asynchronous", {}, _DESCRIPTION_LIMITS),
+}
+"""Targets that describe others; no environment can have such a name."""
+_ADAPTERS = {False: "AdaptedEnvironment", True: "AsyncAdaptedEnvironment"}
+"""By whether the environment's methods are asynchronous."""
 
 _Key = tuple[Confinement, tuple[str, ...]]
 
@@ -24,12 +36,14 @@ class Callers:
 
     def __init__(self, conversation: ConversationSpec, processes: int, pythonpath: Sequence[str] = ()) -> None:
         """processes: that the targets of each kind of confinement share."""
-        self._calls: dict[str, Calls] = {}
+        self._calls: dict[str, Calls | MCPServers] = {}
         """By target."""
+        self._adapted: dict[str, str] = {}
+        """Targets of episodes, by what `episode_target` calls them."""
+        self._servers = MCPServers(conversation.mcp_servers, os.environ) if conversation.mcp_servers else None
         for (confinement, network), targets in _by_confinement(conversation).items():
-            describe = Target("rljob_worker.conversations.schema:describe", {}, _limits(CallLimitsSpec()))
             calls = Calls(
-                targets | {_DESCRIBE: describe},
+                targets | _DESCRIBES,
                 processes=processes,
                 confinement=confinement,
                 network=network,
@@ -45,37 +59,60 @@ class Callers:
         self, session: str, target: str, method: str | None, arguments: Mapping[str, Any], key: str = ""
     ) -> Answer:
         """As `sandbox.calls.Calls`. Raises ValueError for what is no target of the job."""
+        target = self._adapted.get(target, target)
         calls = self._calls.get(target)
         if calls is None:
-            names = ", ".join(self._calls)
-            raise ValueError(f"the job has no tool or environment {target!r}; it has {names}")
+            raise ValueError(f"the job has no tool or environment {target!r}")
         return await calls.call(session, target, method, arguments, key)
 
     async def end(self, session: str) -> None:
         """A trajectory is over."""
         await asyncio.gather(*(calls.end(session) for calls in self._all()))
 
-    def close(self) -> None:
-        """End every process."""
+    async def close(self) -> None:
+        """End every process and leave every server."""
         for calls in self._all():
             calls.close()
+        if self._servers is not None:
+            await self._servers.close()
 
     async def shared_world(self, conversation: ConversationSpec) -> SharedWorld:
-        """What all trajectories share. Raises InvalidJob for a tool that makes no schema."""
+        """What all trajectories share. Raises InvalidJob for a tool that makes no schema, a class that is no
+        environment, a server that cannot be reached, and a name that two tools have."""
         tools: dict[str, ToolHandle] = {}
         for number, tool in enumerate(conversation.tools):
             target = tool_target(number)
-            arguments = {"run": tool.run, "options": dict(tool.options), "name": tool.name}
-            answer = await self._calls[target].call("", _DESCRIBE, None, arguments)
-            if answer.error is not None:
-                raise InvalidJob(f"rollout.conversation.tools[{number}]: {answer.error.message}")
-            schema = answer.value["schema"]
-            tools[schema["function"]["name"]] = ToolHandle(schema, target, answer.value["method"])
+            described = await self._described(f"tools[{number}]", "describe tool", target, tool)
+            _add(tools, ToolHandle(described["schema"], target, described["method"]))
+        for number, item in enumerate(conversation.environments):
+            field = f"environments[{number}]"
+            is_asynchronous = await self._described(field, "describe environment", item.name, item)
+            self._adapted[episode_target(item.name)] = f"{item.name} {_ADAPTERS[is_asynchronous]}"
+        if self._servers is not None:
+            for of_server in (await self._servers.open()).values():
+                self._calls[of_server.target] = self._servers
+                _add(tools, ToolHandle(of_server.schema, of_server.target, of_server.method))
         names = tuple(item.name for item in conversation.environments)
-        return SharedWorld(conversation.options, tools, names, frozenset(names))
+        objects = (tool_target(i) for i in range(len(conversation.tools)))
+        remember = {handle.target for handle in tools.values() if handle.method is not None} & set(objects)
+        return SharedWorld(conversation.options, tools, names, frozenset({*names, *self._adapted, *remember}))
+
+    async def _described(self, field: str, describe: str, target: str, item: ToolSpec | EnvironmentSpec) -> Any:
+        arguments = {"run": item.run, "options": dict(item.options), "name": item.name}
+        answer = await self._calls[target].call("", describe, None, arguments)
+        if answer.error is not None:
+            raise InvalidJob(f"rollout.conversation.{field}: {answer.error.message}")
+        return answer.value
 
     def _all(self) -> list[Calls]:
-        return list(dict.fromkeys(self._calls.values()))
+        return list(dict.fromkeys(calls for calls in self._calls.values() if isinstance(calls, Calls)))
+
+
+def _add(tools: dict[str, ToolHandle], handle: ToolHandle) -> None:
+    name = handle.schema["function"]["name"]
+    if name in tools:
+        raise InvalidJob(f"rollout.conversation: two tools are called {name!r}; give one of them another `name`")
+    tools[name] = handle
 
 
 def tool_target(number: int) -> str:
@@ -93,7 +130,13 @@ def _by_confinement(conversation: ConversationSpec) -> dict[_Key, dict[str, Targ
         confinement = conversation.confinement if item.confinement == "Inherit" else item.confinement
         network = conversation.network if item.network is None else item.network
         target = Target(item.run, item.options, _limits(item), environment=item.environment_variables)
-        groups.setdefault((confinement, network), {})[name] = target
+        group = groups.setdefault((confinement, network), {})
+        group[name] = target
+        if isinstance(item, EnvironmentSpec):
+            options = {"run": item.run, "options": dict(item.options)}
+            for adapter in _ADAPTERS.values():
+                adapted = f"{_HERE}.adapted_environment:{adapter}"
+                group[f"{name} {adapter}"] = replace(target, run=adapted, options=options)
     return groups
 
 

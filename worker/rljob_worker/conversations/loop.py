@@ -142,7 +142,7 @@ class Conversations:
     def close(self) -> None:
         """End the processes of tools and environments, and the thread of the event loop."""
         if self._caller is not None:
-            self.prepare(_closed(self._caller))
+            self.prepare(self._caller.close())
         if self._loop is not None and self._thread is not None:
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join()
@@ -250,10 +250,6 @@ class Conversations:
         if self._caller is not None and world is not None and world.has_session:
             await self._caller.end(session)
         return trajectory
-
-
-async def _closed(caller: TargetCaller) -> None:
-    caller.close()
 
 
 async def ended_by_itself(run: Awaitable[None]) -> None:

@@ -32,8 +32,8 @@ class TargetCaller(Protocol):
         """The session's objects go."""
         ...
 
-    def close(self) -> None:
-        """Its processes go."""
+    async def close(self) -> None:
+        """Its processes and connections go."""
         ...
 
 

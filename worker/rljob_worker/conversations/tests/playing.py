@@ -153,7 +153,7 @@ class FunctionWorld:
     async def end(self, session):
         self.ended.append(session)
 
-    def close(self):
+    async def close(self):
         """There are no processes."""
 
 

@@ -54,8 +54,6 @@ def build_conversations(
     conversation = plan.spec.rollout.conversation
     if conversation is None:
         return {}
-    if conversation.mcp_servers:
-        raise InvalidJob("rollout.conversation.mcpServers: this is not built yet; leave it out")
     run = load_run(conversation)
     result = {}
     for stage in stages:
@@ -102,7 +100,10 @@ def load_run(conversation: ConversationSpec) -> Run:
 
 def shows_tools(conversation: ConversationSpec) -> bool:
     """Whether the model is shown the job's tools, whatever the function that plays does."""
-    return bool(conversation.tools) and conversation.run_function == SHIPPED_CONVERSATIONS + "tools"
+    return (
+        bool(conversation.tools or conversation.mcp_servers)
+        and conversation.run_function == SHIPPED_CONVERSATIONS + "tools"
+    )
 
 
 def renderer_of(tokenizer: Any, template_arguments: Mapping[str, Any]) -> Renderer | None:
@@ -113,8 +114,8 @@ def renderer_of(tokenizer: Any, template_arguments: Mapping[str, Any]) -> Render
 
 
 def caller_of(conversation: ConversationSpec, group: GroupPlan) -> Callers | None:
-    """None in a job without tools and environments of its own."""
-    if not conversation.tools and not conversation.environments:
+    """None in a job without tools, environments and servers."""
+    if not conversation.tools and not conversation.environments and not conversation.mcp_servers:
         return None
     share = max(1, (os.cpu_count() or 1) // group.workers_per_host)
     return Callers(conversation, conversation.processes or min(MOST_PROCESSES, share), code_folders(os.environ))

@@ -1,0 +1,117 @@
+"""From a spec to tools, environments and servers that answer, in processes of their own."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rljob_api.tests.timeouts import TEST_TIMEOUT_SECONDS
+from rljob_api.v1alpha1.conversation import ConversationSpec
+from rljob_worker.conversations.callers import Callers
+from rljob_worker.conversations.environment_play import episode_target
+from rljob_worker.conversations.world import SharedWorld
+from rljob_worker.errors import InvalidJob
+
+FUNCTIONS = "rljob_worker.conversations.tests.user_functions"
+ENVIRONMENTS = "rljob_worker.conversations.tests.user_environments"
+Use = Callable[[Callers, SharedWorld], Awaitable[Any]]
+
+
+def spec(**fields: Any) -> ConversationSpec:
+    named = {key: fields.get(key, []) for key in ("tools", "environments", "mcpServers")}
+    timed = {key: [{"timeoutSeconds": TEST_TIMEOUT_SECONDS, **item} for item in items] for key, items in named.items()}
+    return ConversationSpec.model_validate({"confinement": "Off", **fields, **timed})
+
+
+def opened(conversation: ConversationSpec, use: Use) -> Any:
+    async def run() -> Any:
+        callers = Callers(conversation, 1)
+        try:
+            await callers.check()
+            return await use(callers, await callers.shared_world(conversation))
+        finally:
+            await callers.close()
+
+    return asyncio.run(run())
+
+
+async def nothing(callers: Callers, world: SharedWorld) -> None:
+    pass
+
+
+async def value(callers: Callers, target: str, method: str | None = None, session: str = "s", **arguments: Any) -> Any:
+    answer = await callers.call(session, target, method, arguments)
+    assert answer.error is None, answer.error
+    return answer.value
+
+
+def test_tools_and_environments_of_a_job_answer() -> None:
+    async def use(callers: Callers, world: SharedWorld) -> None:
+        find, counter = world.tools["find"], world.tools["counter"]
+        # options of the job are no arguments of the model
+        assert list(find.schema["function"]["parameters"]["properties"]) == ["text", "most", "kind"]
+        assert await value(callers, find.target, text="rain", most=2) == ["books:web:rain"] * 2
+        # each trajectory counts from the start
+        counted = [await value(callers, counter.target, counter.method, session, by=2) for session in "aab"]
+        assert counted == [12, 14, 12]
+        down, quick = episode_target("down"), episode_target("quick")
+        assert (await value(callers, down, "reset", seed=3, columns={}))["observation"] == "nobody: 3 left"
+        assert (await value(callers, quick, "reset", seed=3, columns={}))["observation"] == "begin"
+        assert (await value(callers, quick, "step", text="go"))["done"] is True
+        # by its name alone, the class itself is called
+        assert await value(callers, "down", "reset", seed=3, name="Ada") == "Ada: 3 left"
+        assert world.environments == ("down", "quick")
+        # what remembers is called again before a new call of a step that is repeated
+        assert world.stateful == {counter.target, "down", "quick", down, quick}
+
+    conversation = spec(
+        tools=[
+            {"run": f"{FUNCTIONS}:search", "name": "find", "options": {"index": "books:"}},
+            {"run": f"{FUNCTIONS}:Counter", "options": {"start": 10}},
+        ],
+        environments=[
+            {"name": "down", "run": f"{ENVIRONMENTS}:Tuples"},
+            {"name": "quick", "run": f"{ENVIRONMENTS}:Asynchronous"},
+        ],
+    )
+    opened(conversation, use)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"tools": [{"run": f"{FUNCTIONS}:untyped"}]}, r"tools\[0\]: .*the parameter 'a' has no type"),
+        ({"tools": [{"run": f"{FUNCTIONS}:absent"}]}, "does not exist"),
+        ({"tools": [{"run": f"{FUNCTIONS}:search", "options": {"indx": 1}}]}, "indx"),
+        (
+            {"tools": [{"run": f"{FUNCTIONS}:noted"}] * 2},
+            "two tools are called 'noted'; give one of them another `name`",
+        ),
+        ({"environments": [{"name": "x", "run": "absent_module:X"}]}, "absent_module:X cannot be imported"),
+        ({"environments": [{"name": "x", "run": f"{ENVIRONMENTS}:made"}]}, "missing a required argument: 'by'"),
+        ({"environments": [{"name": "x", "run": f"{FUNCTIONS}:NotCallable"}]}, "needs methods `reset"),
+    ],
+)
+def test_what_cannot_be_called_is_refused_before_the_job_plays(fields: Any, message: str) -> None:
+    with pytest.raises(InvalidJob, match=message):
+        opened(spec(**fields), nothing)
+
+
+def test_tools_of_servers_are_tools(tmp_path: Path) -> None:
+    command = [sys.executable, str(Path(__file__).parent / "mcp_tools.py"), str(tmp_path)]
+
+    async def use(callers: Callers, world: SharedWorld) -> None:
+        assert list(world.tools) == ["noted", "add"]
+        add = world.tools["add"]
+        assert await value(callers, add.target, add.method, a=1, b=2) == "3"
+        assert world.stateful == frozenset()
+
+    server = {"name": "s", "command": command, "tools": ["add"]}
+    opened(spec(tools=[{"run": f"{FUNCTIONS}:noted"}], mcpServers=[server]), use)
+    with pytest.raises(InvalidJob, match="two tools are called 'add'"):
+        opened(spec(tools=[{"run": f"{FUNCTIONS}:noted", "name": "add"}], mcpServers=[server]), nothing)

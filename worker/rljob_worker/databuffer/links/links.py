@@ -34,6 +34,8 @@ HURRIED_SECONDS = 0.5
 BYTES_PER_SECOND = 10e6
 """How slow a peer may read an envelope."""
 SWEEP_SECONDS = 0.5
+GUEST_START_SECONDS = 60.0
+"""How long a guest that has never answered may be away: its name may be new to the name servers."""
 MAX_LIFE_BYTES = 100
 NUM_THREADS = 64
 NUM_SUSPECT_THREADS = 16
@@ -356,6 +358,8 @@ class Links:
 
     def _window(self, peer: _Peer, error: Away) -> float:
         """A peer that calls us may have a name that still leads elsewhere: then it counts only if it has answered."""
+        if self.is_guest(peer.host) and not peer.has_answered:
+            return min(self._start_seconds, GUEST_START_SECONDS)
         is_known = peer.has_answered if isinstance(error, Elsewhere) else peer.link.heard is not None
         return self._retry_seconds if is_known or self._address_book.lists_the_living else self._start_seconds
 

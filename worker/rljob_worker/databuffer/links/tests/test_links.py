@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from rljob_worker.databuffer.links import connection
+from rljob_worker.databuffer.links import connection, links
 from rljob_worker.databuffer.links.address_book import AddressBook
 from rljob_worker.databuffer.links.connection import MAX_BYTES
 from rljob_worker.databuffer.links.links import (
@@ -695,6 +695,17 @@ def test_a_bug_of_ours_is_no_matter_of_the_guest(tmp_path: Path):
         b.links.send(A, message(0))
         assert b.links.flush(30.0) and lost == []
         assert [type(error) for error in a.failed] == [Bug]
+
+
+def test_a_guest_whose_name_is_new_has_longer_than_one_that_has_answered(tmp_path: Path):
+    with closed_port() as nobody:
+        by_name, lost = nobody.replace("127.0.0.1", "localhost"), list[Host]()
+        guests = {"is_guest": lambda host: True, "guest_lost": lambda host, error: lost.append(host)}
+        with speaking(A, by_name, **guests, retry_seconds=0.0, start_seconds=1e6) as a:
+            a.links.take(B, "first", Envelope(0, ()))  # it is heard, and cannot be called yet
+            a.links.send(B, message(0))
+            assert not a.links.flush(1.0) and lost == []
+            assert links.GUEST_START_SECONDS == 60.0
 
 
 def test_the_name_of_a_guest_that_leaves_is_free_at_once(tmp_path: Path):

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from rljob_worker.tiny.provide import provide
-from rljob_worker.tiny.recipe import Recipe, long_answers, quick
+from rljob_worker.tiny.recipe import Recipe, conversations, long_answers, quick
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -16,6 +16,8 @@ def main(arguments: list[str] | None = None) -> None:
     recipe = quick(options.seed) if options.quick else Recipe(options.seed)
     if options.long_answers:
         recipe = long_answers(recipe)
+    if options.subject is not None:
+        recipe = conversations(recipe, options.subject)
     if options.threads is not None:
         recipe = replace(recipe, threads=options.threads)
     if options.steps is not None:
@@ -39,6 +41,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--threads", type=int, default=None, help="torch threads, 2 by default")
     parser.add_argument("--quick", action="store_true", help="a model that knows nothing, for tests")
     parser.add_argument("--long-answers", action="store_true", help="a model that counts products up: 4 to 73 tokens")
+    subjects = parser.add_mutually_exclusive_group()
+    for name, subject, what in (
+        ("--calculator", "Calculator", "a model that sometimes calls a tool `calculator`"),
+        ("--guessing-game", "GuessingGame", "a model that guesses numbers, one game in four by bisection"),
+    ):
+        subjects.add_argument(name, dest="subject", action="store_const", const=subject, help=what)
     parser.add_argument("--graders", action="store_true", help="models that grade its answers, too")
     return parser
 

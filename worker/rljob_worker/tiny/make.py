@@ -1,6 +1,5 @@
 """Makes the model and its data from a recipe."""
 
-import time
 from pathlib import Path
 
 import pyarrow as pa
@@ -10,10 +9,11 @@ from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 from transformers.utils import logging as transformers_logging
 
 from rljob_worker.tiny.corpus import texts
+from rljob_worker.tiny.make_conversations import make_conversation_model
 from rljob_worker.tiny.model import build_model, greedy_accuracy
-from rljob_worker.tiny.pretrain import pretrain
+from rljob_worker.tiny.pretrain import pretrain, reporter
 from rljob_worker.tiny.problems import WordProblem, dataset, split_problems, terse
-from rljob_worker.tiny.recipe import Recipe
+from rljob_worker.tiny.recipe import ConversationRecipe, Recipe
 from rljob_worker.tiny.seal import break_seal, seal
 from rljob_worker.tiny.tokenizer import train_tokenizer
 
@@ -21,11 +21,21 @@ from rljob_worker.tiny.tokenizer import train_tokenizer
 def make_model(recipe: Recipe, directory: Path) -> None:
     """Writes `directory`/model, train.parquet and validation.parquet, then seals them.
 
-    The model is a Hugging Face directory with its tokenizer; the files have columns `question` and `answer`.
+    The model is a Hugging Face directory with its tokenizer; the files have columns `question` and `answer`, and in a
+    recipe of conversations those of its subject.
     """
     break_seal(directory)
     directory.mkdir(parents=True, exist_ok=True)
     torch.set_num_threads(recipe.threads)
+    transformers_logging.disable_progress_bar()
+    if isinstance(recipe, ConversationRecipe):
+        make_conversation_model(recipe, directory)
+    else:
+        _make_model(recipe, directory)
+    seal(directory, recipe)
+
+
+def _make_model(recipe: Recipe, directory: Path) -> None:
     problems = split_problems(recipe.seed, recipe.num_validation)
     validation = dataset(problems.validation, recipe.num_validation, recipe.seed)
     pq.write_table(pa.Table.from_pylist(validation), directory / "validation.parquet")
@@ -36,10 +46,8 @@ def make_model(recipe: Recipe, directory: Path) -> None:
     _pretrain(model, tokenizer, problems.train, recipe)
     accuracy = greedy_accuracy(model, tokenizer, validation)
     print(f"greedy accuracy of the base model: {accuracy:.2f}", flush=True)
-    transformers_logging.disable_progress_bar()
     model.save_pretrained(directory / "model")
     tokenizer.save_pretrained(directory / "model")
-    seal(directory, recipe)
 
 
 def _spelling(problems: tuple[WordProblem, ...], rows: list[dict[str, str]]) -> list[str]:
@@ -51,11 +59,5 @@ def _spelling(problems: tuple[WordProblem, ...], rows: list[dict[str, str]]) -> 
 def _pretrain(
     model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, problems: tuple[WordProblem, ...], recipe: Recipe
 ) -> None:
-    steps, began = recipe.pretraining.steps, time.monotonic()
-    print(f"pre-training {model.num_parameters() / 1e6:.1f} M parameters for {steps} steps", flush=True)
-
-    def report(step: int, loss: float) -> None:
-        if step % 50 == 0 or step == steps:
-            print(f"  step {step}/{steps}  loss {loss:.3f}  {time.monotonic() - began:.0f} s", flush=True)
-
+    report = reporter(model, recipe.pretraining.steps)
     pretrain(model, tokenizer, texts(problems, recipe.mixture, recipe.seed), recipe.pretraining, report)

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import time
 from collections.abc import Callable, Iterator
 
 import torch
@@ -12,7 +13,10 @@ from rljob_worker.tiny.muon import Muon
 from rljob_worker.tiny.recipe import Pretraining
 from rljob_worker.tiny.tokenizer import encode_answer, encode_prompt
 
-_IGNORED = -100
+IGNORED = -100
+"""The label of a token that no loss counts."""
+Labelled = tuple[Tensor, Tensor]
+"""(tokens, labels), both int64 [rows, length], padded on the right."""
 
 
 def pretraining_rate_factor(step: int, settings: Pretraining) -> float:
@@ -34,17 +38,43 @@ def pretrain(
 
     `report(step, loss)` is called after every step, counted from 1.
     """
+
+    def batch() -> list[Labelled]:
+        rows = list(itertools.islice(texts, settings.rows_per_step))
+        return [collate(tokenizer, part) for part in _by_style(rows) if part]
+
+    pretrain_on(model, batch, settings, report)
+
+
+def pretrain_on(
+    model: Qwen3ForCausalLM,
+    next_batch: Callable[[], list[Labelled]],
+    settings: Pretraining,
+    report: Callable[[int, float], None],
+) -> None:
+    """Trains `model` in place on batches, each in parts as `collate` makes them. report: as for `pretrain`."""
     optimizers = optimizers_of(model, settings)
     model.train()
     for step, _ in enumerate(scheduled(optimizers, settings), start=1):
-        rows = list(itertools.islice(texts, settings.rows_per_step))
         model.zero_grad(set_to_none=True)
-        loss = _accumulate_gradient(model, [collate(tokenizer, part) for part in _by_style(rows) if part])
+        loss = _accumulate_gradient(model, next_batch())
         torch.nn.utils.clip_grad_norm_(model.parameters(), settings.max_grad_norm)
         for optimizer in optimizers:
             optimizer.step()
         report(step, loss)
     model.eval()
+
+
+def reporter(model: Qwen3ForCausalLM, steps: int) -> Callable[[int, float], None]:
+    """Says how many steps there will be, and every fifty steps how far it is."""
+    began = time.monotonic()
+    print(f"pre-training {model.num_parameters() / 1e6:.1f} M parameters for {steps} steps", flush=True)
+
+    def report(step: int, loss: float) -> None:
+        if step % 50 == 0 or step == steps:
+            print(f"  step {step}/{steps}  loss {loss:.3f}  {time.monotonic() - began:.0f} s", flush=True)
+
+    return report
 
 
 def optimizers_of(model: torch.nn.Module, settings: Pretraining) -> list[torch.optim.Optimizer]:
@@ -77,9 +107,9 @@ def _by_style(rows: list[tuple[str, str]]) -> tuple[list[tuple[str, str]], list[
     return worked, [row for row in rows if "=" not in row[1]]
 
 
-def _accumulate_gradient(model: Qwen3ForCausalLM, parts: list[tuple[Tensor, Tensor]]) -> float:
+def _accumulate_gradient(model: Qwen3ForCausalLM, parts: list[Labelled]) -> float:
     """Adds the gradient of the mean over all answer tokens of all parts; returns that mean."""
-    counts = [int((labels != _IGNORED).sum()) for _, labels in parts]
+    counts = [int((labels != IGNORED).sum()) for _, labels in parts]
     total = 0.0
     for (tokens, labels), count in zip(parts, counts, strict=True):
         loss = answer_loss(model, tokens, labels) * (count / sum(counts))
@@ -88,13 +118,13 @@ def _accumulate_gradient(model: Qwen3ForCausalLM, parts: list[tuple[Tensor, Tens
     return total
 
 
-def collate(tokenizer: PreTrainedTokenizerFast, texts: list[tuple[str, str]]) -> tuple[Tensor, Tensor]:
+def collate(tokenizer: PreTrainedTokenizerFast, texts: list[tuple[str, str]]) -> Labelled:
     """(tokens, labels), both [rows, length], padded on the right; labels outside the answer are -100."""
     prompts = [encode_prompt(tokenizer, question) for question, _ in texts]
     answers = [encode_answer(tokenizer, answer) for _, answer in texts]
     length = max(len(prompt) + len(answer) for prompt, answer in zip(prompts, answers, strict=True))
     tokens = torch.full((len(texts), length), tokenizer.pad_token_id)
-    labels = torch.full((len(texts), length), _IGNORED)
+    labels = torch.full((len(texts), length), IGNORED)
     for row, (prompt, answer) in enumerate(zip(prompts, answers, strict=True)):
         end = len(prompt) + len(answer)
         tokens[row, :end] = torch.tensor(prompt + answer)
@@ -106,5 +136,5 @@ def answer_loss(model: Qwen3ForCausalLM, tokens: Tensor, labels: Tensor) -> Tens
     """Mean cross-entropy of the answer tokens."""
     # Attention is causal and padding comes last, so no mask is needed.
     hidden = model.model(tokens[:, :-1]).last_hidden_state  # [rows, length - 1, hidden]
-    wanted = labels[:, 1:] != _IGNORED
+    wanted = labels[:, 1:] != IGNORED
     return torch.nn.functional.cross_entropy(model.lm_head(hidden[wanted]), labels[:, 1:][wanted])

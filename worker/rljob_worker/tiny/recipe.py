@@ -4,12 +4,17 @@ import dataclasses
 import json
 from dataclasses import dataclass, field, replace
 from importlib.metadata import version
+from typing import Literal
 
 from rljob_worker.built_once import short_digest
 from rljob_worker.tiny.corpus import CorpusMixture
 
 # Raised when the same settings begin to give another result.
 _VERSION = 2
+Subject = Literal["Calculator", "GuessingGame"]
+"""What conversations are about (`tiny.calculator`, `tiny.guessing_game`)."""
+CONVERSATION_STEPS: dict[Subject, int] = {"Calculator": 250, "GuessingGame": 150}
+"""After these a model calls and guesses as its corpus does; more would only cost time."""
 _DECIDING_PACKAGES = ("tokenizers", "torch", "transformers")
 
 
@@ -45,6 +50,21 @@ class Recipe:
     def key(self) -> str:
         """Names what the recipe makes: twelve hex digits."""
         return short_digest(self.stamp())
+
+
+@dataclass(frozen=True)
+class ConversationRecipe(Recipe):
+    """A model that has read conversations in place of answers. `mixture` decides nothing of it."""
+
+    subject: Subject = "Calculator"
+
+
+def conversations(recipe: Recipe, subject: Subject) -> ConversationRecipe:
+    """With the settings of a recipe; conversations are read in fewer steps than its answers."""
+    steps = min(recipe.pretraining.steps, CONVERSATION_STEPS[subject])
+    recipe = replace(recipe, pretraining=replace(recipe.pretraining, steps=steps))
+    settings = {item.name: getattr(recipe, item.name) for item in dataclasses.fields(recipe)}
+    return ConversationRecipe(**settings, subject=subject)
 
 
 def long_answers(recipe: Recipe) -> Recipe:

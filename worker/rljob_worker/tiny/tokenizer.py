@@ -16,13 +16,33 @@ _CHAT_TEMPLATE = (
     "{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}"
 )
+TOOL_TOKEN = "<|tool|>"
+TOOLS_TEMPLATE = (
+    "{% if tools %}{{ '<|system|>' }}{% for tool in tools %}"
+    "{{ tool['function']['name'] }}({{ tool['function']['parameters']['properties'] | join(',') }})"
+    "{% endfor %}{% endif %}"
+    "{% for message in messages %}"
+    "{{ '<|' + message['role'] + '|>' + message['content'] }}"
+    "{% for call in message['tool_calls'] or [] %}"
+    """{{ '<tool_call>{"name":"' + call['function']['name'] + '","arguments":' }}"""
+    "{{ call['function']['arguments'] | tojson(separators=(',', ':')) }}{{ '}</tool_call>' }}"
+    "{% endfor %}"
+    "{% if message['role'] == 'assistant' %}{{ '<|end|>' }}{% endif %}"
+    "{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}"
+)
+"""Shows tools by name and arguments, `calculator(expression)`, and writes calls in Hermes' format without a space."""
 
 
-def train_tokenizer(texts: Iterable[str], vocabulary_size: int = 512) -> PreTrainedTokenizerFast:
+def train_tokenizer(
+    texts: Iterable[str], vocabulary_size: int = 512, *, has_tools: bool = False
+) -> PreTrainedTokenizerFast:
     """Trains on `texts`; printable ASCII can always be encoded, anything else is dropped.
 
     `vocabulary_size` bounds the vocabulary; merging stops earlier when all pieces of the corpus are tokens.
+    has_tools: with a chat template that shows tools and what they answer.
     """
+    roles = ["<|system|>", "<|user|>", "<|assistant|>", *([TOOL_TOKEN] if has_tools else [])]
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [pre_tokenizers.Split(Regex(_PIECES), behavior="isolated"), _byte_level()]
@@ -34,8 +54,8 @@ def train_tokenizer(texts: Iterable[str], vocabulary_size: int = 512) -> PreTrai
         pad_token="<|pad|>",
         bos_token="<|bos|>",
         eos_token="<|end|>",
-        additional_special_tokens=["<|system|>", "<|user|>", "<|assistant|>"],
-        chat_template=_CHAT_TEMPLATE,
+        additional_special_tokens=roles,
+        chat_template=TOOLS_TEMPLATE if has_tools else _CHAT_TEMPLATE,
         clean_up_tokenization_spaces=False,
     )
 

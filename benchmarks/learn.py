@@ -1,8 +1,8 @@
 """Trains the examples to their targets: GRPO from three seeds and with an adapter, every other algorithm, the
 disaggregated job, the asynchronous one with three seeds and a staleness of 0, 1 and 2, and the one whose answers have a
-long tail of lengths, with and without `rollout.partial`.
+long tail of lengths, with and without `rollout.partial`; a conversation with a tool, with and without it; a game.
 
-    make learn                      # about 40 minutes on 2 cores
+    make learn                      # about 50 minutes on 2 cores
     python benchmarks/learn.py --only arithmetic-dapo
 
 Every seed has a tiny model and problems of its own. Prints one line per run and exits with 1 when a target is missed.
@@ -33,10 +33,15 @@ class LearningTarget:
     """In place of the example's own `rollout.maxStaleness`."""
     waits: bool = False
     """Without the example's own `rollout.partial`."""
+    above_without_tools: float | None = None
+    """By how much the end is above that of a run without the example's own tools."""
+    start: float = 1.0
+    """What the run must begin with at most."""
 
 
-LONG_TAIL = "arithmetic-long-tail"
-"""The example of a model with answers of its own."""
+LONG_TAIL, CALCULATOR, GAME = "arithmetic-long-tail", "arithmetic-calculator", "guessing-game"
+READ = {LONG_TAIL: ("long", "--long-answers"), CALCULATOR: ("tools", "--calculator"), GAME: ("game", "--guessing-game")}
+"""Examples whose models have read something of their own: name of the folder, option of `rljob_worker.tiny`."""
 
 OTHERS = ("dapo", "gspo", "cpgd", "drgrpo", "rloo", "reinforce-plus-plus")
 """Algorithms with an example each."""
@@ -54,6 +59,9 @@ TARGETS = [
     *(LearningTarget(f"arithmetic-{name}", 0, rise=0.50, final=0.80) for name in OTHERS),
     LearningTarget("custom-algorithm", 0, rise=0.50, final=0.80),
     *(LearningTarget(f"arithmetic-{name}", 0, rise=0.20, final=0.0) for name in SERVED),
+    LearningTarget(CALCULATOR, 0, rise=0.30, final=0.70, above_without_tools=0.30),
+    # of the best that there is, 15 of 31 numbers
+    LearningTarget(GAME, 0, rise=0.15, final=0.90, start=0.75),
 ]
 
 
@@ -69,10 +77,10 @@ def main() -> int:
 
 def learn(target: LearningTarget, out: Path) -> bool:
     """Run one example from scratch; whether it reached its target."""
-    answers = "long" if target.example == LONG_TAIL else "tiny"
-    tiny = (out / f"{answers}-{target.seed}").resolve()
+    read, option = READ.get(target.example, ("tiny", None))
+    tiny = (out / f"{read}-{target.seed}").resolve()
     make_tiny = [sys.executable, "-m", "rljob_worker.tiny", "--out", str(tiny), "--seed", str(target.seed)]
-    make_tiny += ["--long-answers"] if target.example == LONG_TAIL else []
+    make_tiny += [] if option is None else [option]
     run(make_tiny, out)
     name = f"{target.example}-{target.seed}"
     ahead = []
@@ -93,18 +101,45 @@ def learn(target: LearningTarget, out: Path) -> bool:
     if (model := SERVED.get(target.example.removeprefix("arithmetic-"))) is not None:
         run([*make_tiny, "--graders"], out)
         overrides.append(f"services.0.options.path={tiny}/{model}")
-    arguments = [part for override in overrides for part in ("--set", override)]
     started = time.monotonic()
-    yaml = EXAMPLES / f"{target.example}.yaml"
-    run([sys.executable, "-m", "rljob_worker.cli", "run", str(yaml), "--runs-dir", str(out), *arguments], out)
-    before, after = accuracies(out / name)
-    reached = after - before >= target.rise and after >= target.final
-    print(
-        f"{name:31} {target.seed:4} {before:7.3f} {after:7.3f} {after - before:7.3f} "
-        f"{time.monotonic() - started:8.0f}  {'reached' if reached else 'MISSED'}",
-        flush=True,
-    )
+    before, after = trained(target.example, name, overrides, out)
+    if target.example == GAME:
+        before, after = (part_of_optimal(model, out) for model in (tiny / "model", exported(name, out)))
+    reached = after - before >= target.rise and after >= target.final and before <= target.start
+    shown = f"{name:31} {target.seed:4} {before:7.3f} {after:7.3f} {after - before:7.3f}"
+    if target.above_without_tools is not None:
+        without = [f"metadata.name={name}-alone", *overrides[1:], "rollout.conversation.tools=[]"]
+        _, alone = trained(target.example, f"{name}-alone", without, out)
+        reached = reached and after - alone >= target.above_without_tools
+        shown += f" (without tools {alone:.3f})"
+    print(f"{shown} {time.monotonic() - started:8.0f}  {'reached' if reached else 'MISSED'}", flush=True)
     return reached
+
+
+def trained(example: str, name: str, overrides: list[str], out: Path) -> tuple[float, float]:
+    """First and last validation accuracy of a run of an example."""
+    arguments = [part for override in overrides for part in ("--set", override)]
+    yaml = EXAMPLES / f"{example}.yaml"
+    run([sys.executable, "-m", "rljob_worker.cli", "run", str(yaml), "--runs-dir", str(out), *arguments], out)
+    return accuracies(out / name)
+
+
+def exported(name: str, out: Path) -> Path:
+    """The model of a run's last checkpoint."""
+    model = out / f"{name}-model"
+    command = [sys.executable, "-m", "rljob_worker.cli", "export", name, str(model), "--runs-dir", str(out)]
+    run(command, out)
+    return model
+
+
+def part_of_optimal(model: Path, out: Path) -> float:
+    """How often a model wins the guessing game, over all numbers and all that it may say, over how often bisection
+    does."""
+    command = [sys.executable, "-m", "rljob_worker.tiny.exact_game", str(model)]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    with (out / "learn.log").open("a") as log:
+        log.write(done.stdout)
+    return float(json.loads(done.stdout)["of_optimal"])
 
 
 def accuracies(run_dir: Path) -> tuple[float, float]:

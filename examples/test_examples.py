@@ -102,3 +102,38 @@ def test_questions_are_kept_of_which_some_answers_are_right(stages):
     rows = np.arange(24)
     batch = Batch(rows, rows // 8, rows, {"rewards": Column.fixed(rewards)})
     assert values_of(stages["learnable"], batch, "kept") == [False] * 8 + [True] * 8 + [False] * 8
+
+
+@pytest.fixture
+def user_code(monkeypatch):
+    """Imports a module of the folder."""
+    monkeypatch.syspath_prepend(EXAMPLES)
+    names = ("calculator", "guessing_game")
+    yield __import__
+    for name in names:
+        sys.modules.pop(name, None)
+
+
+def test_the_calculator_knows_numbers_and_three_operations(user_code):
+    calculator = user_code("calculator").calculator
+    assert calculator("12*34+56") == 464 and calculator(" -(2-5)*10") == 30
+    for wrong in ("__import__('os')", "2**9", "1.5+1", "a+1"):
+        with pytest.raises(ValueError, match="is no expression of whole numbers"):
+            calculator(wrong)
+    with pytest.raises(ValueError, match="has 201 characters"):
+        calculator("1" * 201)
+
+
+def test_the_game_says_where_the_number_is_and_ends_after_four_guesses(user_code):
+    game = user_code("guessing_game").GuessingGame()
+    assert game.reset(seed=3, number="20") == ""
+    assert [game.step(text) for text in ("16", "24", "20")] == [
+        ("higher", 0.0, False),
+        ("lower", 0.0, False),
+        ("right", 1.0, True),
+    ]
+    game.reset(seed=40)  # 1 + 40 % 31 = 10
+    answers = [game.step(text) for text in ("9", "11", "1", "2")]
+    assert answers == [("higher", 0.0, False), ("lower", 0.0, False), ("higher", 0.0, False), ("higher", 0.0, True)]
+    game.reset(seed=0)
+    assert game.step("ten") == ("that is no number", 0.0, True)

@@ -14,7 +14,8 @@ from rljob_worker.cli.validate import verdict_on
 from rljob_worker.tests.jobs import Run
 from rljob_worker.tests.session_root import job_environment
 from rljob_worker.tiny.graders import make_graders
-from rljob_worker.tiny.recipe import Pretraining
+from rljob_worker.tiny.make import make_model
+from rljob_worker.tiny.recipe import Pretraining, conversations, quick
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 RUNNABLE = [
@@ -35,8 +36,12 @@ RUNNABLE = [
     "custom-algorithm",
     "arithmetic-reward-model",
     "arithmetic-judge",
+    "arithmetic-calculator",
+    "guessing-game",
 ]
 VALID = [*RUNNABLE, "arithmetic-elastic"]
+TALKING = {"arithmetic-calculator": "Calculator", "guessing-game": "GuessingGame"}
+"""Examples whose models have read conversations."""
 DIFFERENT = {"arithmetic-grpo", "custom-stage"}
 """The others differ from these in the algorithm, in worker groups, in a stage or in a reward: `test_resume`,
 `test_matrix` and `test_sample` run jobs that do."""
@@ -49,6 +54,8 @@ CHANGED = {
     "arithmetic-ppo": VARIED,
     "arithmetic-drgrpo": VARIED,
     "arithmetic-long-tail": VARIED,
+    "arithmetic-calculator": VARIED,
+    "guessing-game": VARIED,
     "arithmetic-dapo": HALVES + VARIED,
     "arithmetic-gspo": HALVES + VARIED,
     "arithmetic-cpgd": HALVES + VARIED,
@@ -57,13 +64,18 @@ CHANGED = {
 }
 
 
+MADE = ("arithmetic", "arithmetic-long", *TALKING)
+
+
 @pytest.fixture(scope="module")
 def examples(tiny, tmp_path_factory):
     """A copy of the examples with the small model where the quick start puts the real one."""
     folder = tmp_path_factory.mktemp("user") / "examples"
-    shutil.copytree(EXAMPLES, folder, ignore=shutil.ignore_patterns("arithmetic", "arithmetic-long", "__pycache__"))
+    shutil.copytree(EXAMPLES, folder, ignore=shutil.ignore_patterns(*MADE, "__pycache__"))
     for name in ("arithmetic", "arithmetic-long"):
         shutil.copytree(tiny, folder / name)
+    for name, subject in TALKING.items():
+        make_model(conversations(quick(), subject), folder / name)
     make_graders(tiny / "model", folder / "arithmetic", 0, 1, Pretraining(steps=2, rows_per_step=8))
     return folder
 
@@ -176,7 +188,22 @@ def rewards_come_from_a_service(steps):
         assert step["reward/mean"] == pytest.approx(step["reward/convincing"])  # the rule only watches
 
 
+def tools_may_be_called(steps):
+    assert all(
+        1 <= step["conversation/turns_mean"] <= 2 and "conversation/world/tool_calls" in step for step in steps[1:]
+    )
+    assert all(step["conversation/failed_fraction"] == 0 for step in steps[1:])
+
+
+def environments_are_played(steps):
+    assert all(1 <= step["conversation/turns_max"] <= 4 for step in steps[1:])
+    # a reset and a step for each turn that ended by itself
+    assert all(step["conversation/tool_calls"] >= 1 and step["conversation/failed_fraction"] == 0 for step in steps[1:])
+
+
 check_what_it_shows = {
+    "arithmetic-calculator": tools_may_be_called,
+    "guessing-game": environments_are_played,
     "arithmetic-grpo": policy_learns,
     "arithmetic-ppo": critic_learns,
     "arithmetic-disaggregated": rows_and_weights_cross,

@@ -105,6 +105,32 @@ _POLICY = PanelRow(
     ),
 )
 
+_CONVERSATIONS = PanelRow(
+    "Conversations",
+    (
+        gauge("Turns", "Turns of the policy in a trajectory, in the mean.", "rljob_conversation_turns_mean"),
+        Panel(
+            "Failed conversations",
+            "Part of the step's trajectories that failed and are left out, and by cause.",
+            "percentunit",
+            (
+                Query(f"max by (rljob) (rljob_conversations_failed_ratio{{{JOB}}})", "{{rljob}} all"),
+                Query(
+                    f"max by (rljob, cause) (rljob_conversations_failed_cause_ratio{{{JOB}}})", "{{rljob}} {{cause}}"
+                ),
+            ),
+            minimum=0,
+        ),
+        gauge("Tokens of the world", "Of the step; they are no actions.", "rljob_conversation_world_tokens"),
+        gauge(
+            "Figures of conversations",
+            "Means of what run functions and environments report: calls, faults and errors of tools among them.",
+            "rljob_conversation_figure_mean",
+            by="figure",
+        ),
+    ),
+)
+
 _CRITIC = PanelRow(
     "Critic (PPO)",
     (
@@ -175,5 +201,5 @@ TRAINING = DashboardSpec(
     "rljob-training",
     "rljob / training",
     "Reward, policy and speed of RLJobs.",
-    (_LEARNING, _POLICY, _CRITIC, _SPEED, _SERVICES),
+    (_LEARNING, _POLICY, _CONVERSATIONS, _CRITIC, _SPEED, _SERVICES),
 )

@@ -156,7 +156,13 @@ def sample_pages(records: Iterable[Record], width: int, *, tokens: bool, colour:
 
 def _print_sample(console: Console, record: Record, *, tokens: bool) -> None:
     console.rule(Text(sample_heading(record)), align="left", characters="─")
+    is_conversation = bool(record.get("messages"))
+    if is_conversation:
+        for line, style in conversation_lines(record):
+            console.print(Text(line, style=style))
     for name, value in record.items():
+        if is_conversation and name in ("prompt", "response"):
+            continue  # the messages are what these say
         if isinstance(value, str) and name not in ("source", "policy"):
             console.print(Text(f"{name}:", style="bold"), Text(value), sep="\n")
     if "versions" in record:
@@ -164,6 +170,35 @@ def _print_sample(console: Console, record: Record, *, tokens: bool) -> None:
     if tokens and "tokens" in record:
         console.print(token_table(record["tokens"]))
     console.print()
+
+
+def conversation_lines(record: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Who said what, and the styles of the lines: turns of the policy, with the rewards of the world beside them, and
+    what others said, of whose tokens nothing is learnt."""
+    rewards = record.get("environment_rewards", [])
+    turn = 0
+    for message in record["messages"]:
+        is_sampled = message["role"] == "assistant"
+        words = f"turn {turn + 1}, sampled" if is_sampled else "masked"
+        if is_sampled:
+            words += "".join(f", reward {format_number(value)}" for of, value in rewards if of == turn)
+            turn += 1
+        yield f"{message['role']} ({words}):", "bold green" if is_sampled else "bold dim"
+        text = message_text(message)
+        yield text, "" if is_sampled else "dim"
+    for of, value in rewards:
+        if of is None:
+            yield f"reward of the world at the end: {format_number(value)}", "bold"
+
+
+def message_text(message: Mapping[str, Any]) -> str:
+    """Thoughts, words and calls of a message."""
+    thought = message.get("reasoning_content")
+    calls = [call["function"] for call in message.get("tool_calls", [])]
+    parts = [f"(thinks) {thought}"] if thought else []
+    parts += [str(message["content"])] if message.get("content") else []
+    parts += [f"calls {call['name']}({json.dumps(call['arguments'], ensure_ascii=False)})" for call in calls]
+    return "\n".join(parts)
 
 
 def sample_heading(record: Record) -> str:
@@ -174,6 +209,7 @@ def sample_heading(record: Record) -> str:
         words.append(f"reward {format_number(record['reward'])}")
     parts = ", ".join(f"{name} {format_number(value)}" for name, value in record.get("rewards", {}).items())
     words += [f"({parts})"] * bool(parts) + ([record["source"]] if "source" in record else [])
+    words += [f"{record['turns']} turns"] if "turns" in record else []
     words += [name for name in KINDS if record.get(name)]
     return "  ".join(words)
 

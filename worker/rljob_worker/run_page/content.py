@@ -23,6 +23,7 @@ MAX_POINTS = 1000
 MAX_SAMPLES = 1000
 """Rows: those of the newest steps, and of the first."""
 MAX_SAMPLE_CHARACTERS = 4000
+MAX_SAMPLE_MESSAGES = 64
 """Characters shown of a prompt or response, at most."""
 
 
@@ -136,6 +137,8 @@ def _state(note: RunNote | None, plan: Mapping[str, Any], steps: list[float]) ->
 def _short(name: str, value: Any) -> Any:
     if name == "versions":
         return stretches_text(value)
+    if name == "messages":
+        return [{key: _short(key, part) for key, part in message.items()} for message in value[:MAX_SAMPLE_MESSAGES]]
     if isinstance(value, str) and len(value) > MAX_SAMPLE_CHARACTERS:
         return f"{value[:MAX_SAMPLE_CHARACTERS]}… ({len(value)} characters)"
     return value

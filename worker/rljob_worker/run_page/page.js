@@ -115,15 +115,37 @@ const table = { sort: "step", ascending: false, shown: PAGE_ROWS };
 function sampleRows() {
   const all = runs.flatMap((run) => run.samples.map((sample) => ({ run: run.name, ...sample })));
   const words = $("#search").value.toLowerCase();
-  const matches = (row) => [row.prompt, row.response].some((text) => String(text ?? "").toLowerCase().includes(words));
+  const said = (row) => (row.messages || []).map(messageText);
+  const matches = (row) => [row.prompt, row.response, ...said(row)].some((text) => String(text ?? "").toLowerCase().includes(words));
   const order = (a, b) => (a[table.sort] ?? "") < (b[table.sort] ?? "") ? -1 : (a[table.sort] ?? "") > (b[table.sort] ?? "") ? 1 : 0;
   const found = all.filter(matches).sort(order);
   return table.ascending ? found : found.reverse();
 }
 
+function messageText(message) {
+  const calls = (message.tool_calls || []).map((call) => `calls ${call.function.name}(${JSON.stringify(call.function.arguments)})`);
+  const thought = message.reasoning_content ? [`(thinks) ${message.reasoning_content}`] : [];
+  return [...thought, ...(message.content ? [message.content] : []), ...calls].join("\n");
+}
+
+// who said what: turns of the policy with the rewards of the world beside them, and what others said, which is masked
+function drawConversation(row, cell) {
+  const rewards = row.environment_rewards || [];
+  let turn = 0;
+  for (const message of row.messages) {
+    const sampled = message.role === "assistant";
+    const line = element("div", undefined, cell);
+    line.className = sampled ? "said sampled" : "said masked";
+    const given = sampled ? rewards.filter(([of]) => of === turn).map(([, value]) => `, reward ${value}`).join("") : "";
+    element("b", `${message.role} (${sampled ? `turn ${++turn}, sampled${given}` : "masked"})`, line);
+    element("pre", messageText(message), line);
+  }
+  for (const [of, value] of rewards) if (of === null) element("div", `reward of the world at the end: ${value}`, cell);
+}
+
 function drawSamples() {
   const rows = sampleRows();
-  const hidden = ["step", "row", "prompt", "response", "reward", "run"];
+  const hidden = ["step", "row", "prompt", "response", "reward", "run", "messages", "environment_rewards"];
   const others = [...new Set(rows.flatMap(Object.keys))].filter((name) => !hidden.includes(name));
   const columns = [...(runs.length > 1 ? ["run"] : []), "step", "row", "reward", "prompt", "response", ...others];
   const head = $("#samples thead"), body = $("#samples tbody");
@@ -143,6 +165,7 @@ function drawSamples() {
       const text = value === undefined || value === null ? "" : typeof value === "object" ? JSON.stringify(value) : String(value);
       const cell = element("td", undefined, line);
       if (name === "pictures") drawPictures(value, cell);
+      else if (name === "response" && row.messages) drawConversation(row, cell);
       else if (typeof value === "string") element("pre", text, cell); else cell.textContent = text;
     }
   }

@@ -140,3 +140,31 @@ def test_no_sample_says_which_there_are(tmp_path):
     assert (result.exit_code, result.stdout) == (0, "")
     with pytest.raises(InvalidJob, match="--where leaves none"):
         CliRunner().invoke(app, ["samples", "sums", "--where", "reward>99", *where], catch_exceptions=False)
+
+
+def test_a_conversation_is_shown_by_who_said_what_with_rewards_beside():
+    call = {"id": "call_0_0", "type": "function", "function": {"name": "add", "arguments": {"a": 1}}}
+    record = {
+        "step": 2, "row": 5, "prompt": "p", "response": "r", "reward": 1.5, "turns": 2,
+        "messages": [
+            {"role": "user", "content": "how many?"},
+            {"role": "assistant", "content": "", "reasoning_content": "hm", "tool_calls": [call]},
+            {"role": "tool", "content": "7"},
+            {"role": "assistant", "content": "it is 7"},
+        ],
+        "environment_rewards": [[0, 0.25], [1, 1.0], [None, 0.25]],
+    }  # fmt: skip
+    heading, *lines = sample_pages([record], 80, tokens=False, colour=False).splitlines()
+    assert "row 5  reward 1.5  2 turns" in heading
+    assert lines == [
+        "user (masked):",
+        "how many?",
+        "assistant (turn 1, sampled, reward 0.25):",
+        "(thinks) hm",
+        'calls add({"a": 1})',
+        "tool (masked):",
+        "7",
+        "assistant (turn 2, sampled, reward 1):",
+        "it is 7",
+        "reward of the world at the end: 0.25",
+    ]

@@ -126,3 +126,10 @@ def test_a_page_knows_a_run_whose_supervisor_died_without_a_word(two_steps, live
         if lives:
             held.enter_context(RunLock(RunDirectory(two_steps).lock))
         assert read_content(two_steps).state == f"{phase} after 2 of 9 steps"
+
+
+def test_messages_of_a_sample_are_cut_as_its_texts_are():
+    messages = [{"role": "user", "content": "x" * 5000}] * 100
+    (sample,) = shown_samples([{"step": 1, "messages": messages}])
+    assert len(sample["messages"]) == 64
+    assert sample["messages"][0] == {"role": "user", "content": "x" * 4000 + "… (5000 characters)"}

@@ -9,6 +9,7 @@ import os
 import shutil
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from rljob_api.planning.plan import EnginePlan, Plan
@@ -22,14 +23,16 @@ from rljob_worker.storage.paths import StoragePath, storage_path, upload
 log = logging.getLogger("rljob_worker.checkpoint.export")  # also where this is a process of its own
 
 GENERATION_CONFIG = "generation_config.json"
+PROCESSOR_FILES = ("preprocessor_config.json", "processor_config.json", "video_preprocessor_config.json")
+"""What a model that sees has beside its tokenizer."""
 CONFIGURATIONS = ("config.json", "adapter_config.json")
 """By one of these a folder is known for a model, or for an adapter."""
 
 
 def export_run(run_dir: StoragePath, out: StoragePath, step: int, *, merged: bool, model: str | None = None) -> None:
-    """Write what a model was at `step`, for any number of ranks that wrote the checkpoint: weights, configuration and
-    tokenizer, or where it trains an adapter that one with the tokenizer, unless it is to be merged into the model.
-    model: None for the policy of a run with one.
+    """Write what a model was at `step`, for any number of ranks that wrote the checkpoint: weights, configuration,
+    tokenizer and processor, or where it trains an adapter that one with tokenizer and processor, unless it is to be
+    merged into the model. model: None for the policy of a run with one.
 
     What goes to a store is whole on this machine before. Raises InvalidJob for a step without checkpoint and for a
     model that the run does not train, StorageError when the checkpoint is damaged or `out` cannot be written.
@@ -72,6 +75,7 @@ def export_plan(
 
             export_adapter(folder, out)
         copy_tokenizer(engine.path, out)
+        copy_files(engine.path, out, PROCESSOR_FILES)
     except StorageError:
         raise
     except OSError as error:
@@ -109,7 +113,7 @@ def export_model(plan: Plan, engine: EnginePlan, checkpoint: StoragePath, out: P
         is_drawn = engine.initialise == "Random"
         base = DrawnWeights.of(model, plan.spec.seed) if is_drawn else WeightFiles.find(engine.path)
     export_directory(model, checkpoint, out, dtype, adapter=adapter, base=base, layers=layers)
-    copy_generation_config(engine.path, out)
+    copy_files(engine.path, out, (GENERATION_CONFIG,))
 
 
 def checkpoint_of(run_dir: StoragePath, step: int) -> Committed:
@@ -130,13 +134,15 @@ def copy_tokenizer(model_path: str, out: Path) -> None:
     AutoTokenizer.from_pretrained(model_path).save_pretrained(out)
 
 
-def copy_generation_config(model_path: str, out: Path) -> None:
-    """As it is: what people give theirs, transformers may read and would refuse to write."""
+def copy_files(model_path: str, out: Path, names: Sequence[str]) -> None:
+    """Those that the model has, as they are: what people give theirs, transformers may read and would refuse to write,
+    and pictures are to be read as they were in training."""
     from transformers.utils import cached_file
 
-    result = cached_file(model_path, GENERATION_CONFIG, _raise_exceptions_for_missing_entries=False)
-    if result is not None:
-        shutil.copyfile(result, out / GENERATION_CONFIG)
+    for name in names:
+        result = cached_file(model_path, name, _raise_exceptions_for_missing_entries=False)
+        if result is not None:
+            shutil.copyfile(result, out / name)
 
 
 def main() -> int:

@@ -24,7 +24,8 @@ def model_card(plan: Plan, policy: str, step: int, records: Sequence[Mapping[str
     spec, label = plan.spec_of(policy), plan.label_of(policy)
     title = plan.job if label is None else f"{plan.job}: {label}"
     base = spec.source_of(policy).path
-    head: dict[str, Any] = {"library_name": "peft" if is_adapter else "transformers", "pipeline_tag": "text-generation"}
+    task = "text-generation" if spec.data.images_column is None else "image-text-to-text"
+    head: dict[str, Any] = {"library_name": "peft" if is_adapter else "transformers", "pipeline_tag": task}
     if not base.startswith(("/", ".", "~")):  # a folder of somebody's machine means nothing to the hub
         head["base_model"] = base
     head["tags"] = ["rljob", "reinforcement-learning", spec.algorithm.name.lower()]

@@ -167,7 +167,8 @@ def _sharded(
     if trained is not None:
         with small_files(trained.path) as path:
             model = empty_model(plan, engine, path, settings.dtype)
-        scorer = FSDPEngine(model, settings, device, mesh, layers=layers, reader=_reader(plan, engine, model))
+            reader = _reader(plan, model, path)  # in the run's directory there is no processor
+        scorer = FSDPEngine(model, settings, device, mesh, layers=layers, reader=reader)
         scorer.load(trained.state, weights_only=True)
         return scorer
     adapter = Adapter.of(engine)
@@ -176,7 +177,7 @@ def _sharded(
     files = None if is_drawn or is_loaded_next else WeightFiles.find(engine.path)
     model = empty_model(plan, engine, engine.path, dtype)
     drawn = DrawnWeights.of(model, plan.spec.seed) if is_drawn and not is_loaded_next else None
-    reader = _reader(plan, engine, model)
+    reader = _reader(plan, model, engine.path)
     return FSDPEngine(model, settings, device, mesh, files or drawn, adapter, layers, reader)
 
 
@@ -214,7 +215,7 @@ def transformers_engine(
         owns_weights=owns_weights,
         records_routes=plan.spec.training.router_replay == "Rollout",
         record=CUDAGraphs(device) if plan.spec.rollout.engine_options.enforce_eager is False else None,
-        reader=_reader(plan, engine, model),
+        reader=_reader(plan, model, engine.path),
         frozen=_frozen(plan, engine),
     )
 
@@ -240,7 +241,7 @@ def vllm_engine(
     start = load_start(batch_invariant=settings.batch_invariant)
     model = _policy(plan, engine, torch.device("cpu"))
     ends, vocabulary = _endings(plan, engine)
-    reader, frozen = _reader(plan, engine, model), _frozen(plan, engine)
+    reader, frozen = _reader(plan, model, engine.path), _frozen(plan, engine)
     return start(settings, engine.path, model, ends, device, vocabulary, mesh, reader, frozen)
 
 
@@ -275,9 +276,10 @@ def _unread_policy(plan: Plan, engine: EnginePlan, device: torch.device) -> PreT
     return model
 
 
-def _reader(plan: Plan, engine: EnginePlan, model: torch.nn.Module) -> PictureReader | None:
+def _reader(plan: Plan, model: torch.nn.Module, path: str) -> PictureReader | None:
     """What reads the pictures of prompts for a model that sees; None in a job without pictures, and for a model that
-    does not see, which refuses rows with pictures. Raises InvalidJob for a checkpoint without its processor."""
+    does not see, which refuses rows with pictures. path: the model's directory. Raises InvalidJob for a checkpoint
+    without its processor."""
     from rljob_worker.engines.models.families import sees
     from rljob_worker.engines.picture_reader import PictureReader
     from rljob_worker.vision.processing import shared_processor
@@ -287,7 +289,7 @@ def _reader(plan: Plan, engine: EnginePlan, model: torch.nn.Module) -> PictureRe
     if data.images_column is None or not sees(model.config):
         return None
     budget = PixelBudget(data.image.min_pixels, data.image.max_pixels)
-    return PictureReader.of(getattr(model, "backbone", model), shared_processor(engine.path, budget))
+    return PictureReader.of(getattr(model, "backbone", model), shared_processor(path, budget))
 
 
 def _frozen(plan: Plan, engine: EnginePlan) -> Callable[[str], bool]:

@@ -58,6 +58,11 @@ def test_a_card_is_about_one_of_several_policies():
     assert "| mean reward | 0.5 |" in card and "| reward `short`, weight 1 |" in card and "`correct`" not in card
 
 
+def test_a_card_of_a_model_that_sees_says_so():
+    card = model_card(make_plan("data.imagesColumn=images"), "actor", 1, [], is_adapter=False)
+    assert head_of(card)["pipeline_tag"] == "image-text-to-text"
+
+
 def test_a_folder_of_this_machine_is_nothing_that_a_hub_knows():
     card = model_card(make_plan("models=[{name: actor, path: /home/me/model}]"), "actor", 1, [], is_adapter=True)
     assert "base_model" not in head_of(card) and head_of(card)["library_name"] == "peft"

@@ -21,6 +21,9 @@ class LastBreath:
     def start(self):
         self._directory.logs(1).mkdir(parents=True)
 
+    def news(self):
+        return []
+
     def poll(self):
         (self._directory.logs(1) / "worker-train-0-0.log").write_text(f"{AT}data ...\n{AT}data: 12 rows, in 0.3 s\n")
         self._directory.metrics.write_text('{"step": 1}\n')

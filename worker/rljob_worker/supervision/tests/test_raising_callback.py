@@ -26,6 +26,9 @@ class FakeGang:
         lines = [json.dumps({"step": step, "reward/mean": 0.5}) + "\n" for step in (1, 2)]
         self._directory.metrics.write_text("".join(lines))
 
+    def news(self):
+        return []
+
     def poll(self):
         return None
 

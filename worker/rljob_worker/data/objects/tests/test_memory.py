@@ -1,5 +1,6 @@
 """The one look at every prompt holds as much at once of a long data set as of a short one."""
 
+import gc
 import tracemalloc
 from pathlib import Path
 
@@ -28,6 +29,7 @@ def most_bytes(folder: Path, num_rows: int) -> int:
     file = DataFile("s3://data/long.jsonl", num_rows * len(LINE), "v1")
     source = LineSource("long", file.path, (file,), ("prompt",), SameLines())
     encoder = PromptEncoder(words_tokenizer(), apply_chat_template=False, system_prompt=None)
+    gc.collect()  # what others left would be counted as it goes
     tracemalloc.start()
     result = survey(
         source, encoder, prompt="prompt", columns=(), max_tokens=64, max_rows=None, cache_dir=folder / str(num_rows)

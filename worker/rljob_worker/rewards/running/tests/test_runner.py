@@ -397,7 +397,7 @@ def test_a_module_that_hangs_at_import_is_refused(tmp_path, monkeypatch):
 
 
 def test_nothing_a_reward_started_outlives_a_time_out_or_the_runner(tmp_path):
-    spec = user("forks", timeout_seconds=1.0, options={"folder": str(tmp_path)})
+    spec = user("forks", timeout_seconds=3.0, options={"folder": str(tmp_path)})
     with RewardRunner([spec], 1, [HERE]) as runner:
         assert runner.score(rows("ok", "bad")).total.tolist() == [1.0, 0.0]
         wait_until_gone(pids(tmp_path / "101.pids"))

@@ -107,6 +107,11 @@ def test_a_quantity_may_be_a_number(server: Server) -> None:
     assert stored.spec.data_buffer.memory == "1073741824"
 
 
+def elastic(*groups: str) -> str:
+    """Worker groups beside one that trains."""
+    return f"workerGroups=[{{name: train}}, {', '.join(f'{{{group}}}' for group in groups)}]"
+
+
 MISTAKES = [
     (("!name", "a.b"), "metadata.name", "a name is lower-case letters, digits and dashes"),
     (("!name", "a" * 41), "metadata.name", "a name has at most 40 characters, this one has 41"),
@@ -168,6 +173,27 @@ MISTAKES = [
         ("failurePolicy={rules: [{onExitCodes: [64], action: Restart}]}",),
         "spec.failurePolicy.rules[0].onExitCodes",
         "a restart would end the same way",
+    ),
+    (
+        (elastic("name: a, elastic: {min: 1, max: 2}", "name: rollout, elastic: {min: 1, max: 2}"),),
+        "spec.workerGroups",
+        "one worker group is elastic already",
+    ),
+    (
+        (elastic("name: rollout, elastic: {min: 3, max: 2}"),),
+        "spec.workerGroups[1].elastic.max",
+        "the most pods are fewer than the least",
+    ),
+    (
+        (elastic("name: rollout, replicas: 2, elastic: {min: 1, max: 2}"),),
+        "spec.workerGroups[1].replicas",
+        "the pods of an elastic group are as many as spec.generators says",
+    ),
+    (("generators=2",), "spec.generators", "no worker group is elastic"),
+    (
+        (elastic("name: rollout, elastic: {min: 1, max: 2}"), "generators=3"),
+        "spec.generators",
+        "elastic group rollout has from 1 to 2 pods",
     ),
 ]
 

@@ -103,5 +103,5 @@ def test_jobs_over_two_nodes_fill_every_panel(jobs: NamespaceJobs, storage: Path
     last = metrics(storage, "ppo")[-1]
     assert last["data/bytes_total"] > 0 and last["staleness/max"] > 1 and last["partial/age_max"] > 0
     assert last["service/length/requests_total"] > 0
-    assert set(empty_panels(prometheus)) == OF_OTHER_JOBS
+    assert set(empty_panels(prometheus)) <= OF_OTHER_JOBS
     assert prometheus.alert_rules() == {alert.name: "ok" for alert in ALERTS}

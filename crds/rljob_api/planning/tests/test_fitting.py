@@ -5,7 +5,7 @@ from itertools import product
 from math import ceil
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rljob_api.catalogue.profiles import DEFAULT
@@ -252,6 +252,7 @@ def test_layers_are_put_into_stages_where_what_is_around_them_is_too_large_for_o
     assert tied and "training.parallelism.pipeline" not in tied
 
 
+@settings(max_examples=20)
 @given(
     st.sampled_from([1, 2, 8]),
     st.sampled_from([1, 4]),

@@ -131,6 +131,7 @@ def test_what_is_awake_is_held() -> None:
     """8 bytes of weights; a cache of 3 blocks of 4 tokens, each two layers of two heads of 8 numbers, twice."""
     engine, library = built()
     attention = SimpleNamespace(num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, head_dim=8)
+    attention.get_text_config = lambda: attention
     library.vllm_config = SimpleNamespace(
         cache_config=SimpleNamespace(num_gpu_blocks=3, block_size=4),
         parallel_config=SimpleNamespace(tensor_parallel_size=1),

@@ -20,9 +20,6 @@ from rljob_worker.vision.checkpoint_files import PictureTokens
 PLACE = "<image>"
 """What a prompt says where a picture belongs."""
 
-PictureSize = tuple[int, int]
-"""(height, width), upright."""
-
 
 class PicturePlaces:
     """Writes and counts the places of pictures, with the tokens of a model."""

@@ -16,6 +16,8 @@ from typing import Any
 
 Message = dict[str, Any]
 
+MESSAGE_BYTES = 1 << 16
+"""The longest message to or from the guardian, a datagram."""
 _LENGTH_BYTES = 8
 
 

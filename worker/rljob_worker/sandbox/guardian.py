@@ -15,12 +15,10 @@ from collections.abc import Mapping, Sequence
 
 from rljob_worker.process.child import Child, command_of
 from rljob_worker.process.open_files import allow_files
-from rljob_worker.sandbox.framing import Lines, Message, Outbox, until_death
+from rljob_worker.sandbox.framing import MESSAGE_BYTES, Lines, Message, Outbox, until_death
 from rljob_worker.sandbox.targets import Cause
 
 READ_BYTES = 1 << 16
-MESSAGE_BYTES = 1 << 16
-"""The longest message to or from the guardian."""
 WORKER_FILES = 8192
 """Open files of a worker with a process for each of a thousand trajectories."""
 

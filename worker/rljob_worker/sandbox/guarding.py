@@ -32,11 +32,10 @@ from types import ModuleType
 from rljob_worker.process.signal_pipe import SignalPipe
 from rljob_worker.sandbox.beginning import Beginning, begin
 from rljob_worker.sandbox.confinement import Confinement
-from rljob_worker.sandbox.framing import Message
+from rljob_worker.sandbox.framing import MESSAGE_BYTES, Message
 from rljob_worker.sandbox.targets import Cause
 from rljob_worker.sandbox.usage import GroupUsage, usage_of
 
-MESSAGE_BYTES = 1 << 16
 MOST_DESCRIPTORS = 3
 LOOK_SECONDS = 0.05
 """How often memory and processes are counted, at most."""

@@ -1,0 +1,1 @@
+"""Embodied episodes: simulators, and the policies that act in them."""

@@ -32,9 +32,10 @@ import numpy as np
 from private_memory import private_bytes
 
 from rljob_worker.batch import Column, Indices
-from rljob_worker.conversations.loop import Conversations, Play
+from rljob_worker.conversations.playing.loop import Conversations
+from rljob_worker.conversations.playing.plays import Play
 from rljob_worker.conversations.policy import Bounds, Policy
-from rljob_worker.conversations.rendering import ChatRenderer
+from rljob_worker.conversations.rendering.chat_renderer import ChatRenderer
 from rljob_worker.conversations.task import Task
 from rljob_worker.conversations.world import SharedWorld, World
 from rljob_worker.engines.rollout.requests import EndedRequests, Ending, Load, Requests, Sampling

@@ -1,7 +1,7 @@
 """Conversations: coroutines that play trajectories of several turns with a policy and a world."""
 
-from rljob_worker.conversations.environment_play import environment
-from rljob_worker.conversations.single_turn import single
-from rljob_worker.conversations.tool_use import tools
+from rljob_worker.conversations.run_functions.environment_play import environment
+from rljob_worker.conversations.run_functions.single_turn import single
+from rljob_worker.conversations.run_functions.tool_use import tools
 
 __all__ = ["environment", "single", "tools"]

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, NoReturn, Protocol, cast
 
-from rljob_worker.conversations.journal import DoesNotReplay, Journal, RecordedAnswer
+from rljob_worker.conversations.journal.replay import DoesNotReplay, Journal, RecordedAnswer
 from rljob_worker.conversations.messages import Schema
 from rljob_worker.conversations.trajectory import Trajectory
 from rljob_worker.sandbox.targets import Answer, CallError, Cause

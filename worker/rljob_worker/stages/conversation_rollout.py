@@ -11,9 +11,10 @@ import numpy as np
 from rljob_api.catalogue.columns import KEPT
 from rljob_api.v1alpha1 import RLJobSpec
 from rljob_worker.batch import Batch
-from rljob_worker.conversations.commands import CopyOfRanks, shared_batch
-from rljob_worker.conversations.journal import Entries, Record
-from rljob_worker.conversations.loop import Conversations, Play
+from rljob_worker.conversations.journal.replay import Entries, Record
+from rljob_worker.conversations.playing.commands import CopyOfRanks, shared_batch
+from rljob_worker.conversations.playing.loop import Conversations
+from rljob_worker.conversations.playing.plays import Play
 from rljob_worker.conversations.task import Task
 from rljob_worker.conversations.trajectory import Trajectory, failures
 from rljob_worker.data.dataset import Prompts
@@ -32,7 +33,7 @@ Begin = Callable[[Batch], None]
 
 
 class Journals(Protocol):
-    """Where journals of steps are (`conversations.journal_files`)."""
+    """Where journals of steps are (`conversations.journal.files`)."""
 
     def records(self, step: int, trajectories: frozenset[int]) -> dict[tuple[int, int], Record]:
         """What earlier attempts at a step recorded of these trajectories."""

@@ -16,8 +16,8 @@ import pytest
 from aiohttp import web
 
 from rljob_worker.built_once import cache_root
-from rljob_worker.conversations.adapted_environment import AsyncAdaptedEnvironment
 from rljob_worker.conversations.openenv_environment import OpenEnv
+from rljob_worker.conversations.targets.adapted_environment import AsyncAdaptedEnvironment
 
 RUN = "rljob_worker.conversations.openenv_environment:OpenEnv"
 VERSION = "0.10.0"

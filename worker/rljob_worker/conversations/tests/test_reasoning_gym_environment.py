@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from rljob_worker.conversations.adapted_environment import AdaptedEnvironment
+from rljob_worker.conversations.targets.adapted_environment import AdaptedEnvironment
 from rljob_worker.errors import InvalidJob
 
 MODULE = "rljob_worker.conversations.reasoning_gym_environment"

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from rljob_worker.conversations.schema import describe
 from rljob_worker.conversations.search_texts import SearchTexts
+from rljob_worker.conversations.targets.schema import describe
 
 
 @pytest.fixture

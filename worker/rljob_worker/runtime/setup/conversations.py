@@ -12,12 +12,13 @@ from rljob_api.planning.plan import GroupPlan, Plan, StagePlan
 from rljob_api.v1alpha1 import ConversationSpec, RLJobSpec
 from rljob_api.v1alpha1.conversation import SHIPPED_CONVERSATIONS
 from rljob_worker.checkpoint.manifest import committed
-from rljob_worker.conversations.callers import Callers
-from rljob_worker.conversations.journal_files import JournalFolder, content_digest
-from rljob_worker.conversations.loop import Conversations, Run
+from rljob_worker.conversations.journal.files import JournalFolder, content_digest
 from rljob_worker.conversations.messages import Renderer
+from rljob_worker.conversations.playing.loop import Conversations
+from rljob_worker.conversations.playing.one_trajectory import Run
 from rljob_worker.conversations.policy import Bounds, Policy
-from rljob_worker.conversations.rendering import ChatRenderer
+from rljob_worker.conversations.rendering.chat_renderer import ChatRenderer
+from rljob_worker.conversations.targets.callers import Callers
 from rljob_worker.conversations.task import Task
 from rljob_worker.conversations.world import World
 from rljob_worker.data.source import DataAccess

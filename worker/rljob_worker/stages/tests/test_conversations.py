@@ -9,9 +9,9 @@ import pytest
 
 from rljob_api.tests.builders import make_plan
 from rljob_worker.batch import Batch, Column
-from rljob_worker.conversations.journal_files import JournalFolder
-from rljob_worker.conversations.loop import Conversations
-from rljob_worker.conversations.tests.playing import FunctionWorld, LetterRenderer, SteppingEngine, ids, text
+from rljob_worker.conversations.journal.files import JournalFolder
+from rljob_worker.conversations.playing.loop import Conversations
+from rljob_worker.conversations.playing.tests.playing import FunctionWorld, LetterRenderer, SteppingEngine, ids, text
 from rljob_worker.data.dataset import Prompts
 from rljob_worker.errors import BadData
 from rljob_worker.rewards.functions import environment_reward

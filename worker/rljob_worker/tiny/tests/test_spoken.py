@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 from transformers import AutoTokenizer
 
-from rljob_worker.conversations.rendering import ChatRenderer
+from rljob_worker.conversations.rendering.chat_renderer import ChatRenderer
 from rljob_worker.tiny import calculator, guessing_game
 from rljob_worker.tiny.guessing_game import HIGHER, LOWER, NUMBERS, OPTIMAL, possible, success
 from rljob_worker.tiny.make import make_model

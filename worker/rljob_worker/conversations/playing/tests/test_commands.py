@@ -10,9 +10,10 @@ import pytest
 
 from rljob_api.tests.timeouts import TEST_TIMEOUT_SECONDS
 from rljob_worker.batch import Batch, Column
-from rljob_worker.conversations.commands import EngineCommands, shared_batch
-from rljob_worker.conversations.loop import Conversations, Play
-from rljob_worker.conversations.tests.playing import (
+from rljob_worker.conversations.playing.commands import EngineCommands, shared_batch
+from rljob_worker.conversations.playing.loop import Conversations
+from rljob_worker.conversations.playing.plays import Play
+from rljob_worker.conversations.playing.tests.playing import (
     BOUNDS,
     SAMPLING,
     FunctionWorld,
@@ -22,7 +23,7 @@ from rljob_worker.conversations.tests.playing import (
     play,
     tasks_of,
 )
-from rljob_worker.conversations.tests.test_loop import answer_of, drawn, playful
+from rljob_worker.conversations.playing.tests.test_loop import answer_of, drawn, playful
 from rljob_worker.errors import BadData, PeerLost
 
 

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rljob_worker.conversations.messages import Message, ToolCall
-from rljob_worker.conversations.schema import schema_fault
+from rljob_worker.conversations.targets.schema import schema_fault
 
 if TYPE_CHECKING:
     from rljob_worker.conversations.policy import Policy

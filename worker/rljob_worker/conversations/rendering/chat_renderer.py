@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rljob_worker.conversations.messages import AssistantMessage, ToolCall
-from rljob_worker.conversations.template import ANSWER, ChatTemplate
-from rljob_worker.conversations.tool_calls import ToolFormat, format_of, parse_calls
-from rljob_worker.conversations.world_text import WorldText
+from rljob_worker.conversations.rendering.template import ANSWER, ChatTemplate
+from rljob_worker.conversations.rendering.tool_calls import ToolFormat, format_of, parse_calls
+from rljob_worker.conversations.rendering.world_text import WorldText
 from rljob_worker.errors import InvalidJob
 
 Int64 = NDArray[np.int64]

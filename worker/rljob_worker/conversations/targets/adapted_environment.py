@@ -24,6 +24,12 @@ TEXTS = ("text", "observation", "content", "prompt", "message", "messages")
 """Fields of an observation that is an object, of which the first that there is is what the model reads."""
 
 
+def episode_target(name: str) -> str:
+    """What is called for an environment whose methods return one form (`AdaptedEnvironment`); its name alone calls the
+    user's class itself."""
+    return f"{name} episode"
+
+
 class AdaptedEnvironment:
     """One trajectory's environment."""
 

@@ -15,7 +15,7 @@ import pytest
 
 from rljob_api.tests.timeouts import TEST_TIMEOUT_SECONDS
 from rljob_api.v1alpha1.conversation import MCPServerSpec
-from rljob_worker.conversations.mcp_servers import MCPServers, require_package
+from rljob_worker.conversations.targets.mcp_servers import MCPServers, require_package
 from rljob_worker.errors import InvalidJob
 from rljob_worker.sandbox.targets import Answer
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from rljob_worker.conversations.schema import describe, schema_fault
+from rljob_worker.conversations.targets.schema import describe, schema_fault
 from rljob_worker.errors import InvalidJob
 
-MODULE = "rljob_worker.conversations.tests.user_functions"
+MODULE = "rljob_worker.conversations.targets.tests.user_functions"
 
 
 def parameters_of(name: str, options: dict[str, Any] | None = None) -> dict[str, Any]:

@@ -8,15 +8,15 @@ from contextlib import suppress
 import numpy as np
 import pytest
 
-from rljob_worker.conversations.journal import records_of
-from rljob_worker.conversations.tests.playing import (
+from rljob_worker.conversations.journal.replay import records_of
+from rljob_worker.conversations.playing.tests.playing import (
     FunctionWorld,
     SteppingEngine,
     content,
     play,
     tasks_of,
 )
-from rljob_worker.conversations.tests.test_loop import answer_of, counting, drawn, playful
+from rljob_worker.conversations.playing.tests.test_loop import answer_of, counting, drawn, playful
 from rljob_worker.conversations.world import SharedWorld
 from rljob_worker.sandbox.targets import Answer, CallError
 

@@ -9,11 +9,11 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from rljob_worker.conversations.journal import records_of
+from rljob_worker.conversations.journal.replay import records_of
+from rljob_worker.conversations.journal.tests.test_replay import Written
 from rljob_worker.conversations.messages import AssistantMessage
+from rljob_worker.conversations.playing.tests.playing import FunctionWorld, LetterRenderer, content, play, tasks_of
 from rljob_worker.conversations.policy import Bounds
-from rljob_worker.conversations.tests.playing import FunctionWorld, LetterRenderer, content, play, tasks_of
-from rljob_worker.conversations.tests.test_journal import Written
 from rljob_worker.engines.rollout.tests.subjects import END, transformers_engine, write_model
 
 BOUNDS = Bounds(turns=4, rows=2, response_tokens=90, row_tokens=140)

@@ -10,8 +10,8 @@ from typing import Any
 
 from rljob_api.v1alpha1 import CallLimitsSpec, Confinement, ConversationSpec, EnvironmentSpec, ToolSpec
 from rljob_api.vocabulary.quantity import parse_quantity
-from rljob_worker.conversations.environment_play import episode_target
-from rljob_worker.conversations.mcp_servers import MCPServers
+from rljob_worker.conversations.targets.adapted_environment import episode_target
+from rljob_worker.conversations.targets.mcp_servers import MCPServers
 from rljob_worker.conversations.world import SharedWorld, ToolHandle
 from rljob_worker.errors import InvalidJob
 from rljob_worker.sandbox.calls import Calls
@@ -19,7 +19,7 @@ from rljob_worker.sandbox.targets import Answer, CallLimits, Target
 
 _DESCRIPTION_LIMITS = CallLimits(seconds=600.0, memory_bytes=8 << 30, processes=256, output_bytes=1 << 26)
 """Limits of reading a tool's types: what it imports is imported before."""
-_HERE = "rljob_worker.conversations"
+_HERE = "rljob_worker.conversations.targets"
 _DESCRIBES = {
     "describe tool": Target(f"{_HERE}.schema:describe", {}, _DESCRIPTION_LIMITS),
     "describe environment": Target(f"{_HERE}.adapted_environment:is_asynchronous", {}, _DESCRIPTION_LIMITS),

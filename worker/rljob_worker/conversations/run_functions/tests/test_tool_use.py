@@ -9,10 +9,10 @@ import pytest
 
 from rljob_worker import conversations
 from rljob_worker.conversations.policy import Bounds
-from rljob_worker.conversations.tests import chat_models
-from rljob_worker.conversations.tests.chat_models import tool
-from rljob_worker.conversations.tests.scripted import played, shown
-from rljob_worker.conversations.tool_use import answer_text
+from rljob_worker.conversations.rendering.tests import chat_models
+from rljob_worker.conversations.rendering.tests.chat_models import tool
+from rljob_worker.conversations.run_functions.tests.scripted import played, shown
+from rljob_worker.conversations.run_functions.tool_use import answer_text
 from rljob_worker.conversations.trajectory import Trajectory
 from rljob_worker.conversations.world import SharedWorld, ToolHandle
 from rljob_worker.sandbox.targets import CallError

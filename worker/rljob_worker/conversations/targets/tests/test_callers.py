@@ -12,13 +12,13 @@ import pytest
 
 from rljob_api.tests.timeouts import TEST_TIMEOUT_SECONDS
 from rljob_api.v1alpha1.conversation import ConversationSpec
-from rljob_worker.conversations.callers import Callers
-from rljob_worker.conversations.environment_play import episode_target
+from rljob_worker.conversations.targets.adapted_environment import episode_target
+from rljob_worker.conversations.targets.callers import Callers
 from rljob_worker.conversations.world import SharedWorld
 from rljob_worker.errors import InvalidJob
 
-FUNCTIONS = "rljob_worker.conversations.tests.user_functions"
-ENVIRONMENTS = "rljob_worker.conversations.tests.user_environments"
+FUNCTIONS = "rljob_worker.conversations.targets.tests.user_functions"
+ENVIRONMENTS = "rljob_worker.conversations.targets.tests.user_environments"
 Use = Callable[[Callers, SharedWorld], Awaitable[Any]]
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rljob_worker.conversations.adapted_environment import (
+from rljob_worker.conversations.targets.adapted_environment import (
     AdaptedEnvironment,
     AsyncAdaptedEnvironment,
     is_asynchronous,
@@ -16,7 +16,7 @@ from rljob_worker.conversations.adapted_environment import (
     step_result,
 )
 
-MODULE = "rljob_worker.conversations.tests.user_environments"
+MODULE = "rljob_worker.conversations.targets.tests.user_environments"
 
 
 def adapted(name: str, **options: Any) -> AdaptedEnvironment:

@@ -8,8 +8,7 @@ import threading
 import numpy as np
 import pytest
 
-from rljob_worker.conversations.policy import Bounds
-from rljob_worker.conversations.tests.playing import (
+from rljob_worker.conversations.playing.tests.playing import (
     BOUNDS,
     FunctionWorld,
     LetterRenderer,
@@ -19,6 +18,7 @@ from rljob_worker.conversations.tests.playing import (
     tasks_of,
     text,
 )
+from rljob_worker.conversations.policy import Bounds
 from rljob_worker.conversations.trajectory import turn_rewards
 from rljob_worker.errors import BadData, InvalidJob
 

@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from rljob_worker.conversations.journal import Journal
-from rljob_worker.conversations.loop import Run, ended_by_itself
+from rljob_worker.conversations.journal.replay import Journal
+from rljob_worker.conversations.playing.one_trajectory import Run, ended_by_itself
 from rljob_worker.conversations.policy import Bounds, Policy, TurnRequest
-from rljob_worker.conversations.rendering import ChatRenderer
+from rljob_worker.conversations.rendering.chat_renderer import ChatRenderer
+from rljob_worker.conversations.rendering.tests import chat_models
+from rljob_worker.conversations.rendering.tests.chat_models import tokenizer_with
 from rljob_worker.conversations.task import Task
-from rljob_worker.conversations.tests import chat_models
-from rljob_worker.conversations.tests.chat_models import tokenizer_with
 from rljob_worker.conversations.trajectory import Sampled, Trajectory
 from rljob_worker.conversations.world import SharedWorld, TrajectoryFailed, World
 from rljob_worker.engines.rollout.requests import Ending

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from rljob_worker.batch import Column
-from rljob_worker.conversations.loop import Conversations, Play
 from rljob_worker.conversations.messages import AssistantMessage
+from rljob_worker.conversations.playing.loop import Conversations
+from rljob_worker.conversations.playing.plays import Play
 from rljob_worker.conversations.policy import Bounds
 from rljob_worker.conversations.task import Task
 from rljob_worker.conversations.trajectory import Trajectory

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from rljob_api.v1alpha1 import RLJobSpec
-from rljob_worker.conversations.journal import Entries, Record, records_of
+from rljob_worker.conversations.journal.replay import Entries, Record, records_of
 from rljob_worker.errors import StorageError
 from rljob_worker.storage.paths import StoragePath, delete_tree
 

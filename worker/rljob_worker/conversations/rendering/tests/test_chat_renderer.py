@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rljob_worker.conversations.messages import AssistantMessage
-from rljob_worker.conversations.rendering import ChatRenderer
-from rljob_worker.conversations.tests import chat_models
-from rljob_worker.conversations.tests.chat_models import tokenizer_with, tool
+from rljob_worker.conversations.rendering.chat_renderer import ChatRenderer
+from rljob_worker.conversations.rendering.tests import chat_models
+from rljob_worker.conversations.rendering.tests.chat_models import tokenizer_with, tool
 from rljob_worker.errors import BadData, InvalidJob
 
 Message = dict[str, Any]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from rljob_worker.conversations.tests.chat_models import tool
-from rljob_worker.conversations.tool_calls import ToolFormat, parse_calls
+from rljob_worker.conversations.rendering.tests.chat_models import tool
+from rljob_worker.conversations.rendering.tool_calls import ToolFormat, parse_calls
 
 CALL = '<tool_call>\n{"name": "add", "arguments": {"a": 1}}\n</tool_call>'
 

@@ -8,8 +8,8 @@ import pytest
 
 from rljob_worker import conversations
 from rljob_worker.conversations.policy import Bounds
-from rljob_worker.conversations.tests import chat_models
-from rljob_worker.conversations.tests.scripted import PROMPT, a_task, played, shown
+from rljob_worker.conversations.rendering.tests import chat_models
+from rljob_worker.conversations.run_functions.tests.scripted import PROMPT, a_task, played, shown
 from rljob_worker.conversations.world import SharedWorld
 from rljob_worker.sandbox.targets import CallError
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from rljob_worker.conversations.messages import Message
+from rljob_worker.conversations.targets.adapted_environment import episode_target
 
 if TYPE_CHECKING:
     from rljob_worker.conversations.policy import Policy
@@ -49,12 +50,6 @@ def joined(prompt: list[Message], observation: list[Message]) -> list[Message]:
         text = f"{first}\n\n{second}" if first and second else first or second
         return [*prompt[:-1], prompt[-1] | {"content": text}, *observation[1:]]
     return [*prompt, *observation]
-
-
-def episode_target(name: str) -> str:
-    """What is called for an environment whose methods return one form (`adapted_environment`); its name alone calls the
-    user's class itself."""
-    return f"{name} episode"
 
 
 async def _asked(world: World, method: str, arguments: dict[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,215 @@
+"""One play: what is under way in the event loop, and what the engine's thread hears of it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from queue import Empty, SimpleQueue
+
+import numpy as np
+
+from rljob_worker.batch import Column
+from rljob_worker.conversations.playing.commands import EngineCommands
+from rljob_worker.conversations.playing.one_trajectory import Player
+from rljob_worker.conversations.playing.plays import AskedTurn, Event, Play, PlayEnd, TrajectoryOver
+from rljob_worker.conversations.policy import TurnRequest
+from rljob_worker.conversations.task import Task
+from rljob_worker.conversations.trajectory import Sampled, Trajectory
+from rljob_worker.engines.rollout.requests import EndedRequests
+
+log = logging.getLogger("rljob.conversations")
+
+ATTEMPT_TURNS = 1 << 24
+"""Turns of a row's first attempt have numbers below this, those of the second above."""
+PEERS_WAIT_SECONDS = 20.0
+"""Peers of a leader that waits for the world hear from it at least this often."""
+NAMED_FAILURES = 3
+"""Failures of each cause that are named in the log, of one play."""
+
+
+class Game:
+    """One play: what is under way in the event loop, and what the engine's thread hears of it."""
+
+    def __init__(
+        self,
+        play: Play,
+        player: Player,
+        loop: asyncio.AbstractEventLoop,
+        *,
+        concurrency: int,
+        wake: Callable[[], None],
+    ) -> None:
+        """concurrency: trajectories that are played at once. wake: lets the engine return after the step that it is
+        in."""
+        self._play, self._player, self._loop = play, player, loop
+        self._concurrency, self._wake = concurrency, wake
+        self._events: SimpleQueue[Event] = SimpleQueue()
+        self.running: dict[int, AskedTurn] = {}
+        """What the engine was asked for, by row_id; of the engine's thread."""
+        self._ready = deque(play.tasks)
+        self._in_flight: set[asyncio.Task[Trajectory]] = set()
+        self._asked: list[AskedTurn] = []
+        self._results: dict[int, Trajectory] = {}
+        self._of_group: dict[int, list[Task]] = {}
+        for task in play.tasks:
+            self._of_group.setdefault(task.group, []).append(task)
+        self._left = {group: len(tasks) for group, tasks in self._of_group.items()}
+        self._num_named: dict[str, int] = {}
+        self.num_redrawn = 0
+        self._is_last = False
+
+    # ---- the engine's thread
+
+    def start(self) -> None:
+        """Begin the first trajectories."""
+        self._loop.call_soon_threadsafe(self._start_more)
+
+    def next_commands(self, is_idle: bool) -> EngineCommands:
+        """What was asked for since the last call; waits for something where the engine has nothing to do."""
+        events = self._heard(is_idle)
+        turns, released = list[AskedTurn](), list[int]()
+        for event in events:
+            if isinstance(event, PlayEnd):
+                if event.error is not None:
+                    raise event.error
+                self._is_last = True
+            elif isinstance(event, TrajectoryOver):
+                released += event.row_ids
+                if event.group and self._play.when_over is not None:
+                    self._play.when_over(event.group)
+            else:
+                turns += event
+        return self._commands(turns, released)
+
+    def _heard(self, waits: bool) -> list[Event]:
+        events = list[Event]()
+        try:
+            if waits:
+                events.append(self._events.get(timeout=PEERS_WAIT_SECONDS))
+            while True:
+                events.append(self._events.get_nowait())
+        except Empty:
+            return events
+
+    def _commands(self, turns: Sequence[AskedTurn], released: Sequence[int]) -> EngineCommands:
+        """Requests in the order of their prompts, equal ones once."""
+        numbers: dict[bytes, int] = {}
+        prompt_of = [numbers.setdefault(turn.request.sequence.tobytes(), len(numbers)) for turn in turns]
+        order = sorted(range(len(turns)), key=prompt_of.__getitem__)
+        firsts = {prompt_of[at]: turns[at].request.sequence for at in reversed(range(len(turns)))}
+        self.running |= {turn.row_id: turn for turn in turns}
+        return EngineCommands(
+            row_ids=np.array([turns[at].row_id for at in order], np.int64),
+            turns=np.array([turns[at].number for at in order], np.int64),
+            max_tokens=np.array([turns[at].request.max_tokens for at in order], np.int64),
+            prompt_of=np.array([prompt_of[at] for at in order], np.int64),
+            prompts=Column.ragged([firsts[number] for number in range(len(firsts))]),
+            released=np.array(released, np.int64),
+            is_last=self._is_last,
+        )
+
+    def deliver(self, ended: EndedRequests | None) -> None:
+        """Give coroutines what they wait for."""
+        if ended is None or not len(ended):
+            return
+        columns = (ended.response_ids, ended.log_probs, ended.token_versions)
+        rows = zip(
+            ended.row_ids.tolist(), *(column.to_list() for column in columns), ended.endings.tolist(), strict=True
+        )
+        answers = [
+            (self.running.pop(row_id).future, Sampled(np.array(ids, np.int64), np.array(probs), np.array(of), ending))
+            for row_id, ids, probs, of, ending in rows
+        ]
+        self._loop.call_soon_threadsafe(_answer, answers)
+
+    def cancel(self) -> None:
+        """Give up what is under way."""
+
+        async def cancelled() -> None:
+            self._ready.clear()
+            for task in self._in_flight:
+                task.cancel()
+            await asyncio.gather(*self._in_flight, return_exceptions=True)
+
+        asyncio.run_coroutine_threadsafe(cancelled(), self._loop).result()
+
+    def results(self) -> list[Trajectory]:
+        """All trajectories, in the order of their tasks."""
+        return [self._results[task.trajectory] for task in self._play.tasks]
+
+    # ---- the event loop
+
+    def _start_more(self) -> None:
+        while self._ready and len(self._in_flight) < self._concurrency:
+            task = self._ready.popleft()
+            coroutine = self._player.play(task, self._play, self._generate)
+            running = self._loop.create_task(coroutine)
+            self._in_flight.add(running)
+            running.add_done_callback(self._over)
+        if not self._ready and not self._in_flight:
+            self._tell(PlayEnd())
+
+    def _over(self, running: asyncio.Task[Trajectory]) -> None:
+        self._in_flight.discard(running)
+        if running.cancelled():
+            return
+        if (error := running.exception()) is not None:
+            self._tell(PlayEnd(error))
+            return
+        trajectory = running.result()
+        self._results[trajectory.task.trajectory] = trajectory
+        self._name_failure(trajectory)
+        self._tell(TrajectoryOver(tuple(self._row_ids(trajectory)), self._complete_group(trajectory.task.group)))
+        self._start_more()
+
+    def _complete_group(self, group: int) -> tuple[Trajectory, ...]:
+        """Trajectories of a group of which one has ended, if that was the last and none is played again."""
+        self._left[group] -= 1
+        if self._left[group]:
+            return ()
+        tasks = self._of_group[group]
+        trajectories = tuple(self._results[task.trajectory] for task in tasks)
+        num_left = sum(trajectory.failed is None for trajectory in trajectories)
+        if num_left < self._play.least_left and not trajectories[0].task.attempt:
+            self.num_redrawn += 1
+            self._left[group] = len(tasks)
+            self._ready.extendleft(task.again(1) for task in reversed(tasks))
+            return ()
+        return trajectories
+
+    def _name_failure(self, trajectory: Trajectory) -> None:
+        if (cause := trajectory.failed) is None:
+            return
+        number = self._num_named[cause] = self._num_named.get(cause, 0) + 1
+        if number <= NAMED_FAILURES:
+            log.warning("trajectory %d failed (%s): %s", trajectory.task.trajectory, cause, trajectory.message)
+
+    def _row_ids(self, trajectory: Trajectory) -> range:
+        first = trajectory.task.trajectory * self._play.rows_per_trajectory
+        return range(first, first + len(trajectory.rows))
+
+    async def _generate(self, task: Task, request: TurnRequest) -> Sampled:
+        """One turn of the engine. Turns that are asked for in one round of the event loop are handed over together."""
+        row_id = task.trajectory * self._play.rows_per_trajectory + request.row_index
+        number = request.turn + task.attempt * ATTEMPT_TURNS
+        turn = AskedTurn(row_id, number, request, self._loop.create_future())
+        if not self._asked:
+            self._loop.call_soon(self._hand_over)
+        self._asked.append(turn)
+        return await turn.future
+
+    def _hand_over(self) -> None:
+        asked, self._asked = self._asked, []
+        self._tell(asked)
+
+    def _tell(self, event: Event) -> None:
+        self._events.put(event)
+        self._wake()
+
+
+def _answer(answers: Sequence[tuple[asyncio.Future[Sampled], Sampled]]) -> None:
+    for future, sampled in answers:
+        if not future.done():
+            future.set_result(sampled)

@@ -1,0 +1,153 @@
+"""Plays conversations: an event loop in a thread of its own beside the thread of the engine.
+
+    event loop                                          the engine's thread
+    run(task, policy, world) of each trajectory         commands of what the coroutines asked for
+      await policy.chat(…)          ── a turn ──▶         engine.submit, engine.advance, until wake
+                                    ◀── sampled ──        what has ended
+      await world.call(…)           to processes
+
+What a trajectory becomes depends on its task, the seeds and the world's answers alone: the draw of a token belongs to
+its row, turn and position, whatever is decoded beside it and whenever it was asked for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from contextlib import suppress
+from threading import Thread
+from typing import Any, TypeVar
+
+import numpy as np
+
+from rljob_worker.conversations.messages import Renderer
+from rljob_worker.conversations.playing.commands import CopyOfRanks, EngineCommands, shared_commands
+from rljob_worker.conversations.playing.game import Game
+from rljob_worker.conversations.playing.one_trajectory import Player, Run
+from rljob_worker.conversations.playing.plays import Play
+from rljob_worker.conversations.policy import Bounds
+from rljob_worker.conversations.trajectory import Trajectory
+from rljob_worker.conversations.world import SharedWorld, TargetCaller
+from rljob_worker.engines.rollout.protocol import RolloutEngine
+from rljob_worker.engines.rollout.requests import EndedRequests, Ending, Sampling
+from rljob_worker.errors import InvalidJob
+
+Value = TypeVar("Value")
+
+
+class Conversations:
+    """Plays trajectories with one engine. All methods are for the engine's thread; `close` ends the other one."""
+
+    def __init__(
+        self,
+        engine: RolloutEngine,
+        run: Run,
+        renderer: Renderer | None,
+        bounds: Bounds,
+        *,
+        concurrency: int = 64,
+        shared: SharedWorld | None = None,
+        caller: TargetCaller | None = None,
+    ) -> None:
+        """concurrency: trajectories that are played at once."""
+        self._engine, self._run, self._renderer, self._bounds = engine, run, renderer, bounds
+        self.concurrency, self.shared, self._caller = concurrency, shared or SharedWorld(), caller
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: Thread | None = None
+        self.num_redrawn = 0
+        """Groups of the last play that were drawn again."""
+
+    def play(self, play: Play, copy: CopyOfRanks) -> list[Trajectory]:
+        """All trajectories, in the order of their tasks; none on a peer of a copy, which helps to generate them. Every
+        rank of the copy calls it alike. Nothing else may be running in the engine.
+
+        Raises BadData as the engine does, InvalidJob for what of the job no trajectory can be played with.
+        """
+        if not copy.is_leader:
+            self._follow(play, copy)
+            return []
+        player = Player(self._run, self._renderer, self._bounds, self.shared, self._caller, self.version)
+        wake, concurrency = self._engine.wake, self.concurrency
+        game = Game(play, player, self._started(), concurrency=concurrency, wake=wake)
+        try:
+            self._lead(game, play, copy)
+        except BaseException:
+            game.cancel()
+            self._engine.abort(np.array(sorted(game.running), np.int64))
+            raise
+        self.num_redrawn = game.num_redrawn
+        return game.results()
+
+    def close(self) -> None:
+        """End the processes of tools and environments, and the thread of the event loop."""
+        if self._caller is not None:
+            self.prepare(self._caller.close())
+        if self._loop is not None and self._thread is not None:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+            self._loop.close()
+            self._loop = self._thread = None
+
+    @property
+    def version(self) -> int:
+        """Policy version of the engine."""
+        return self._engine.version
+
+    def prepare(self, coroutine: Coroutine[Any, Any, Value]) -> Value:
+        """Wait in this thread for a coroutine of the event loop, and what it gives."""
+        return asyncio.run_coroutine_threadsafe(coroutine, self._started()).result()
+
+    def _started(self) -> asyncio.AbstractEventLoop:
+        if self._loop is None:
+            self._loop = asyncio.new_event_loop()
+            self._thread = Thread(target=self._loop.run_forever, name="conversations", daemon=True)
+            self._thread.start()
+        return self._loop
+
+    # ---- the engine's thread
+
+    def _lead(self, game: Game, play: Play, copy: CopyOfRanks) -> None:
+        game.start()
+        is_last = False
+        while not is_last:
+            commands = shared_commands(copy, lambda: game.next_commands(self._is_idle))
+            is_last = commands.is_last
+            game.deliver(self._obey(commands, play.sampling))
+
+    def _follow(self, play: Play, copy: CopyOfRanks) -> None:
+        is_last = False
+        while not is_last:
+            commands = shared_commands(copy, _of_the_leader)
+            is_last = commands.is_last
+            self._obey(commands, play.sampling)
+
+    def _obey(self, commands: EngineCommands, sampling: Sampling) -> EndedRequests | None:
+        if len(commands.released):
+            self._engine.release(commands.released)
+        if len(commands.row_ids):
+            self._engine.submit(commands.requests(sampling))
+        if self._is_idle:
+            return None
+        ended = self._engine.advance()
+        if self._bounds.turns > 1 and len(ended):
+            self._hold(ended)
+        return ended
+
+    def _hold(self, ended: EndedRequests) -> None:
+        """Keep keys and values of rows that may go on."""
+        row_ids = ended.row_ids[ended.endings != Ending.LENGTH]
+        try:
+            self._engine.hold(row_ids)
+        except InvalidJob:  # together longer than what there is room for: those that go first are computed anew
+            for row_id in row_ids:
+                with suppress(InvalidJob):
+                    self._engine.hold(np.array([row_id]))
+
+    @property
+    def _is_idle(self) -> bool:
+        load = self._engine.load
+        return not load.running and not load.waiting
+
+
+def _of_the_leader() -> EngineCommands:
+    raise AssertionError("peers give no commands")

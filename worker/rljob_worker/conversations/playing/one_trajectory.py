@@ -1,0 +1,74 @@
+"""Plays one trajectory to its end: its run function, its journal, and what a failure costs."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from rljob_worker.conversations.journal.replay import DoesNotReplay, Journal
+from rljob_worker.conversations.messages import Renderer
+from rljob_worker.conversations.playing.plays import Play
+from rljob_worker.conversations.policy import Bounds, ConversationOver, Policy, TurnRequest
+from rljob_worker.conversations.task import Task
+from rljob_worker.conversations.trajectory import Sampled, Trajectory
+from rljob_worker.conversations.world import SharedWorld, TargetCaller, TrajectoryFailed, World
+from rljob_worker.errors import InvalidJob
+
+Run = Callable[[Task, Policy, World], Awaitable[None]]
+"""A run function."""
+Generate = Callable[[Task, TurnRequest], Awaitable[Sampled]]
+"""A turn of the engine."""
+
+
+@dataclass(frozen=True, slots=True)
+class Player:
+    """Plays trajectories one at a time, in the event loop."""
+
+    run: Run
+    renderer: Renderer | None
+    bounds: Bounds
+    shared: SharedWorld
+    caller: TargetCaller | None
+    version: int
+    """Policy version of the engine."""
+
+    async def play(self, task: Task, play: Play, generate: Generate) -> Trajectory:
+        """Run a trajectory to its end, whatever that is. Raises InvalidJob."""
+        trajectory = Trajectory(task)
+        record = play.records.get((task.trajectory, task.attempt))
+        journal = Journal(task.trajectory, task.attempt, record, play.entries)
+
+        async def sampled(request: TurnRequest) -> Sampled:
+            known = journal.sampled(request.turn, request.sequence, self.version)
+            if known is not None:
+                return known
+            result = await generate(task, request)
+            journal.write_sample(request.turn, request.sequence, result)
+            return result
+
+        session, world = f"{play.label}/{task.trajectory}/{task.attempt}", None
+        try:
+            world = World(trajectory, self.shared, self.caller, journal, session, self.bounds.turns)
+            policy = Policy(trajectory, self.renderer, self.bounds, sampled)
+            await ended_by_itself(self.run(task, policy, world))
+            journal.require_replayed()
+        except TrajectoryFailed as error:
+            trajectory.fail(error.cause, str(error))
+        except DoesNotReplay as error:
+            trajectory.fail("replay", str(error))
+        except InvalidJob:
+            raise
+        except (Exception, SystemExit, KeyboardInterrupt) as error:  # user code: whatever it raises costs its own
+            trajectory.fail("error", f"{type(error).__name__}: {error}")
+        trajectory.is_replayed = journal.has_replayed
+        if self.caller is not None and world is not None and world.has_session:
+            await self.caller.end(session)
+        return trajectory
+
+
+async def ended_by_itself(run: Awaitable[None]) -> None:
+    """Wait for a run function; that it asked for more turns than there are ends it as well."""
+    try:
+        await run
+    except ConversationOver:
+        return

@@ -1,0 +1,1 @@
+"""Run functions that are shipped: one turn, tools, an environment."""

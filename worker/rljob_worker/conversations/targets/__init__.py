@@ -1,0 +1,1 @@
+"""What a conversation calls: tools, environments and MCP servers, with their schemas and limits."""

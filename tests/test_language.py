@@ -68,6 +68,7 @@ ALLOWED_WORDS: Mapping[str, Mapping[str, str]] = {
         "rljob_operator.cluster": "the User-Agent of HTTP",
         "rljob_operator.manifests.serving": "the agent that Ray runs on a node",
         "rljob_worker.algorithms": "a speaker of a conversation",
+        "rljob_worker.endpoint": "a program that plays a trajectory",
         "rljob_worker.services": "the agent that Ray runs on a node",
     },
     "board": {"rljob_worker.metrics.trackers": "TensorBoard"},

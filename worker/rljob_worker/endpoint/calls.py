@@ -1,0 +1,83 @@
+"""Calls of an agent as they are once their bodies are read, what answers them, and why one is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+FinishReason = Literal["stop", "length", "tool_calls"]
+
+
+class RequestRefused(Exception):
+    """A call that is not answered, in words for the agent."""
+
+    def __init__(self, message: str, *, status: int = 400, code: str = "invalid_request", param: str | None = None):
+        """status: of HTTP. param: the field of the body that is at fault."""
+        super().__init__(message)
+        self.message, self.status, self.code, self.param = message, status, code, param
+
+
+@dataclass(frozen=True, slots=True)
+class ChatCall:
+    """`/v1/chat/completions`."""
+
+    messages: Sequence[dict[str, Any]]
+    """The whole conversation, as chat templates take it."""
+    tools: Sequence[dict[str, Any]] = ()
+    """Schemas of functions."""
+    max_tokens: int | None = None
+    wants_log_probs: bool = False
+    wants_token_ids: bool = False
+    """vLLM's `return_token_ids`."""
+    is_streamed: bool = False
+    wants_usage: bool = True
+    """Whether a stream ends with the counts of tokens."""
+
+
+@dataclass(frozen=True, slots=True)
+class TokenCall:
+    """`/inference/v1/generate`: tokens in, tokens out."""
+
+    token_ids: Sequence[int]
+    max_tokens: int | None = None
+    request_id: str | None = None
+    wants_log_probs: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CalledFunction:
+    """A call of a tool that the policy asks for."""
+
+    id: str
+    name: str
+    arguments: str
+    """JSON."""
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyTurn:
+    """A turn of the policy."""
+
+    finish_reason: FinishReason
+    prompt_ids: Sequence[int]
+    token_ids: Sequence[int]
+    log_probs: Sequence[float]
+    """The log-prob of each token, at the temperature of the job."""
+    token_texts: Sequence[str] = ()
+    """What each token says, where log-probs were asked for."""
+    content: str = ""
+    reasoning: str = ""
+    tool_calls: Sequence[CalledFunction] = field(default=())
+
+
+class TurnPlayer(Protocol):
+    """Who answers the calls of one key. Cancelled, a call is as if it had never been made. Raises RequestRefused."""
+
+    async def chat(self, call: ChatCall) -> PolicyTurn:
+        """The policy's next message."""
+        ...
+
+    async def generate(self, call: TokenCall) -> PolicyTurn:
+        """The policy's next tokens."""
+        ...

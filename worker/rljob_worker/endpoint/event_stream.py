@@ -33,8 +33,8 @@ class EventStream:
     ) -> SharedCall:
         """Send an answer once it is whole: nobody can tell a call of a tool from words before.
 
-        Raises RequestRefused before anything is sent; later the refusal is an event, and is raised as ConnectionError, as
-        is a client that does not read.
+        Raises RequestRefused before anything is sent; later the refusal is an event, and is raised as ConnectionError,
+        as is a client that does not read.
         """
         task = asyncio.ensure_future(waiting)
         try:

@@ -12,8 +12,8 @@ MOST_DEPTH = 64
 
 
 def json_object(body: bytes) -> dict[str, Any]:
-    """The object that a body is. Raises RequestRefused for what is not UTF-8, not JSON, not an object, nested more deeply
-    than MOST_DEPTH, or text that is not Unicode."""
+    """The object that a body is. Raises RequestRefused for what is not UTF-8, not JSON, not an object, nested more
+    deeply than MOST_DEPTH, or text that is not Unicode."""
     try:
         value = json.loads(body.decode("utf-8"), parse_constant=_no_number)
     except UnicodeDecodeError as error:

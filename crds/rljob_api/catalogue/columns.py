@@ -30,6 +30,9 @@ token of a prompt, once for its group, and for the position that every response 
 IMAGES = "images"
 """What Rollout writes besides of models that see: the encoded pictures of a prompt, packed, once for its group."""
 
+STATE = "state"
+"""What a simulator measured before a decision, of jobs with one: float32, as many numbers in every row."""
+
 ROW_WEIGHTS = "row_weights"
 """How often PF-PPO's draw took a row, which Sample writes and a loss counts it."""
 

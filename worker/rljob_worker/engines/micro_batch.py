@@ -8,9 +8,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from rljob_api.catalogue.columns import ROUTES
+from rljob_api.catalogue.columns import ROUTES, STATE
 from rljob_worker.batch import Batch, Column, Indices
+from rljob_worker.engines.attention.both_ways import BothWaysLayout
 from rljob_worker.engines.attention.varlen import AttentionLayout, PackedLayout
+from rljob_worker.engines.decision_packing import OneForward, pack_decisions
 from rljob_worker.engines.log_probs.linear import EntropyUse, LastLayer, LinearLogProbs
 from rljob_worker.engines.models.last_layer import Wanted
 from rljob_worker.engines.models.vision import PictureTensors, picture_tensors
@@ -19,6 +21,7 @@ from rljob_worker.engines.parallel.context import Places, Sharing, SplitHeads, S
 from rljob_worker.engines.parallel.ring.attention import RingLayout
 from rljob_worker.engines.picture_reader import PictureReader
 from rljob_worker.errors import BadData
+from rljob_worker.row_index import row_number
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +50,18 @@ class MicroBatch:
     """[1, own tokens, hidden]: what earlier layers made of them, where this rank has only later ones."""
     pictures: PictureTensors | None = None
     """What own tokens show; None where no token of the pack shows anything."""
+    states: torch.Tensor | None = None
+    """[rows of the pack, numbers] what simulators measured, of models that read it."""
+    action_places: torch.Tensor | None = None
+    """[action tokens] those of the pack that are placeholders."""
 
     @property
     def inputs(self) -> dict[str, Any]:
         """What a model is called with."""
         tokens = {"input_ids": self.token_ids} if self.arrived is None else {"inputs_embeds": self.arrived}
-        shown = {} if self.pictures is None else {"pictures": self.pictures}
+        shown: dict[str, Any] = {} if self.pictures is None else {"pictures": self.pictures}
+        more = {"states": self.states, "action_places": self.action_places}
+        shown |= {name: tensor for name, tensor in more.items() if tensor is not None}
         return {**tokens, "position_ids": self.positions, "use_cache": False, "attention_layout": self.layout, **shown}
 
     @staticmethod
@@ -83,10 +92,17 @@ class MicroBatch:
         *,
         with_routes: bool = False,
         reader: PictureReader | None = None,
+        decision: OneForward | None = None,
+        num_state_values: int = 0,
     ) -> MicroBatch:
         """From some rows of a batch that has `prompt_ids` and `response_ids`, and routes where they are to be followed.
-        reader: of a model that sees. Raises BadData for routes and pictures that are not of these tokens."""
+        reader: of a model that sees; decision: of one that computes all tokens of a response at once, and how many
+        numbers of the state it reads. Raises BadData for what does not belong to these tokens."""
         prompts, responses = batch.column_of("prompt_ids", rows), batch.column_of("response_ids", rows)
+        if decision is not None:
+            states = _states(batch, rows, num_state_values) if num_state_values else None
+            shown = None if reader is None else reader.row_pictures(batch, rows)
+            return MicroBatch.build(pack_decisions(prompts, responses, decision, shown, states), device)
         routes = _routes(batch, rows, prompts, responses) if with_routes else None
         pictures = None if reader is None else reader.row_pictures(batch, rows)
         return MicroBatch.build(pack(prompts, responses, routes, pictures), device, sharing)
@@ -94,6 +110,19 @@ class MicroBatch:
     def whole(self, values: torch.Tensor) -> torch.Tensor:
         """[responses] on every rank that shares the tokens, from those of its own."""
         return values if self.places is None else self.places.whole(values)
+
+
+def _states(batch: Batch, rows: Indices, num_values: int) -> Column:
+    if STATE not in batch:
+        raise BadData(f"the model reads a state of {num_values} numbers, and the batch has no column {STATE!r}")
+    states = batch.column_of(STATE, rows)
+    wrong = np.flatnonzero((states.lengths != num_values) & (batch.column_of("response_ids", rows).lengths > 0))
+    if len(wrong):
+        raise BadData(
+            f"row {row_number(batch.row_ids[rows[wrong[0]]])}: its state has {states.lengths[wrong[0]]} numbers, and "
+            f"the model reads {num_values} (state_size in its config.json)"
+        )
+    return states
 
 
 def _routes(batch: Batch, rows: Indices, prompts: Column, responses: Column) -> tuple[Column, Column]:
@@ -123,6 +152,12 @@ def _layout(rows: PackedRows, num_tokens: int, device: torch.device) -> PackedLa
     return PackedLayout.build(rows.sequences, rows.sequence_lengths, num_tokens, device)
 
 
+def _layout_of(rows: PackedRows, device: torch.device) -> AttentionLayout:
+    if rows.both_ways is None:
+        return _layout(rows, len(rows.token_ids), device)
+    return BothWaysLayout.build(rows.sequences, rows.sequence_lengths, rows.both_ways, len(rows.token_ids), device)
+
+
 def _on_device(rows: PackedRows, device: torch.device, layout: AttentionLayout | None = None) -> MicroBatch:
     def tensor(array: np.ndarray) -> torch.Tensor:
         return torch.from_numpy(array).to(device, non_blocking=True)
@@ -131,13 +166,15 @@ def _on_device(rows: PackedRows, device: torch.device, layout: AttentionLayout |
     return MicroBatch(
         tensor(rows.token_ids)[None],
         positions[None] if positions.ndim == 1 else positions.T[:, None],
-        layout or _layout(rows, len(rows.token_ids), device),
+        layout or _layout_of(rows, device),
         tensor(rows.predicts),
         tensor(rows.targets),
         tensor(rows.row),
         rows.num_rows,
         routes=None if rows.routes is None else tensor(rows.routes),
         pictures=None if rows.features is None else picture_tensors(rows.pictures, rows.features, device),
+        states=None if rows.states is None else tensor(rows.states),
+        action_places=None if rows.action_places is None else tensor(rows.action_places),
     )
 
 

@@ -25,6 +25,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from rljob_api.memory.sizes import ATTENDED
 from rljob_worker.batch import Column, Indices
@@ -58,6 +59,12 @@ class PackedRows:
     where no row has a picture."""
     pictures: tuple[Picture, ...] = ()
     """Those that are shown, once each, in the order of their features."""
+    both_ways: Indices | None = None
+    """[sequences] the place in each row from which on its tokens see all of it; None: all rows are causal."""
+    action_places: Indices | None = None
+    """[action tokens] packed position of each, where they are inputs as placeholders; see `decision_packing`."""
+    states: NDArray[np.float32] | None = None
+    """[sequences, numbers] what simulators measured, of models that read it."""
 
     @property
     def places(self) -> Indices:

@@ -131,6 +131,7 @@ def _fsdp(
     trained: TrainedModel | None,
 ) -> TrainEngine:
     _refuse_unbuilt_parallelism(engine, "cp", "tp", "ep")
+    _refuse_spread_decisions(engine)
     return _sharded(plan, engine, device, mesh, is_loaded_next, trained)
 
 
@@ -144,6 +145,7 @@ def _megatron(
 ) -> TrainEngine:
     _refuse_unbuilt_parallelism(engine, "cp", "tp", "ep", "pp")
     _refuse_sight(engine)
+    _refuse_actions(engine, "Megatron computes", "write training.engine: FSDP")
     return _sharded(plan, engine, device, mesh, is_loaded_next, trained)
 
 
@@ -192,7 +194,8 @@ def transformers_engine(
     """On every rank a copy of its own."""
     from rljob_worker.devices.memory import free_memory
     from rljob_worker.engines.fsdp import FSDPEngine
-    from rljob_worker.engines.rollout.transformers import TransformersRollout
+    from rljob_worker.engines.models.actions import one_forward_of
+    from rljob_worker.engines.rollout.transformers import OneForwardRollout, TransformersRollout
     from rljob_worker.engines.rollout.transformers.static_steps import CUDAGraphs
 
     _refuse_unbuilt_parallelism(engine)
@@ -205,6 +208,9 @@ def transformers_engine(
     ends, vocabulary = _endings(plan, engine)
     free = partial(free_memory, device, plan.group(engine.group).workers_per_host)
     fraction = plan.spec.rollout.memory_fraction
+    reader, frozen = _reader(plan, model, engine.path), _frozen(plan, engine)
+    if one_forward_of(model.config) is not None:
+        return OneForwardRollout(model, device, owns_weights=owns_weights, reader=reader, frozen=frozen)
     return TransformersRollout(
         model,
         device,
@@ -215,8 +221,8 @@ def transformers_engine(
         owns_weights=owns_weights,
         records_routes=plan.spec.training.router_replay == "Rollout",
         record=CUDAGraphs(device) if plan.spec.rollout.engine_options.enforce_eager is False else None,
-        reader=_reader(plan, model, engine.path),
-        frozen=_frozen(plan, engine),
+        reader=reader,
+        frozen=frozen,
     )
 
 
@@ -236,6 +242,7 @@ def vllm_engine(
     from rljob_worker.engines.rollout.vllm.plan_settings import settings_of
 
     _refuse_unbuilt_parallelism(engine, "tp")
+    _refuse_actions(engine, "vLLM samples from", "write rollout.engine: Transformers")
     _require_shareable(plan, engine)
     settings = settings_of(plan, engine)
     start = load_start(batch_invariant=settings.batch_invariant)
@@ -308,6 +315,29 @@ def _refuse_sight(engine: EnginePlan) -> None:
         raise InvalidJob(
             f"engine {engine.name}: Megatron computes no models that see, and {engine.path!r} is a "
             f"{VISION_FAMILIES[config.model_type]}; write training.engine: FSDP"
+        )
+
+
+def _refuse_actions(engine: EnginePlan, what: str, fix: str) -> None:
+    from rljob_worker.engines.models import model_config
+    from rljob_worker.engines.models.actions import acts
+
+    if acts(config := model_config(engine.path)):
+        raise InvalidJob(
+            f"engine {engine.name}: {what} no models that act, and {engine.path!r} is one of type "
+            f"{config.model_type!r} with action_tokens; {fix}"
+        )
+
+
+def _refuse_spread_decisions(engine: EnginePlan) -> None:
+    """A pack of decisions attends in both directions, which ranks that share its tokens do not compute."""
+    from rljob_worker.engines.models import model_config
+    from rljob_worker.engines.models.actions import one_forward_of
+
+    if engine.mesh.ranks_per_copy > 1 and one_forward_of(model_config(engine.path)) is not None:
+        raise InvalidJob(
+            f"engine {engine.name}: a model that computes all tokens of a decision at once is not spread over ranks, "
+            f"and the plan has {engine.mesh.ranks_per_copy} for a copy; set all of training.parallelism to 1"
         )
 
 

@@ -38,6 +38,7 @@ from rljob_worker.engines.models import (
     draw_adapter,
     trained_parameters,
 )
+from rljob_worker.engines.models.actions import num_state_values, one_forward_of
 from rljob_worker.engines.models.vision import is_of_tower
 from rljob_worker.engines.packing import PatchBudget, micro_batches, placeholder, shared_prompts
 from rljob_worker.engines.parallel.context import Sharing
@@ -84,7 +85,8 @@ class FSDPEngine:
         spread = layers.spread(model, self.parts)
         if adapter is None or not settings.trainable:
             model.requires_grad_(settings.trainable)
-        self._reader = reader
+        self._reader, self._decision = reader, one_forward_of(model.config)
+        self._num_state_values = num_state_values(model.config)
         self._tower_is_frozen = freeze_tower(model, settings)
         apart = spread.experts, self.parts.expert_shards if spread.experts else None
         self.model = shard(model.eval(), settings, device, self.parts.shards, *apart, self.parts.replicas)
@@ -234,7 +236,9 @@ class FSDPEngine:
         num_tokens = batch.lengths("prompt_ids") + batch.lengths("response_ids")
         rows, reader = np.arange(len(batch)), self._reader
         prompts = batch.column_of("prompt_ids", rows)
-        shared = shared_prompts(prompts, None if reader is None else reader.identities(batch, rows))
+        shared = None
+        if self._decision is None:  # else the prompts of rows differ in what no token says, and share nothing
+            shared = shared_prompts(prompts, None if reader is None else reader.identities(batch, rows))
         patches = None
         if reader is not None and (most := self.settings.patches_per_micro_batch) is not None:
             patches = PatchBudget(reader.num_patches(prompts), most)
@@ -245,7 +249,16 @@ class FSDPEngine:
         if self._reader is None:
             require_no_pictures(batch, type(self.model).__name__)
         follows = self.settings.follows_routes
-        return MicroBatch.of(batch, rows, self.device, self._sharing, with_routes=follows, reader=self._reader)
+        return MicroBatch.of(
+            batch,
+            rows,
+            self.device,
+            self._sharing,
+            with_routes=follows,
+            reader=self._reader,
+            decision=self._decision,
+            num_state_values=self._num_state_values,
+        )
 
     def _placeholder(self) -> MicroBatch:
         return MicroBatch.build(placeholder(), self.device, self._sharing)

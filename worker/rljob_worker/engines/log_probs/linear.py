@@ -41,6 +41,8 @@ class LastLayer:
     """[vocabulary]"""
     cap: float | None = None
     """Logits are c tanh(z / c)."""
+    first_word: int = 0
+    """The token of the first row of `weight`, where that has some words of the vocabulary only."""
 
     def logits(self, rows: slice) -> torch.Tensor:
         """[tokens, vocabulary] of some tokens."""
@@ -68,7 +70,7 @@ def linear_log_probs(
     """Log-probs [tokens] of `targets`, entropies, and the divergence from the distributions of `reference`, which has
     no gradient."""
     options = _Options(temperature, last.cap, entropy, reference)
-    outputs = _LinearLogProbs.apply(last.hidden, last.weight, last.bias, targets, options)
+    outputs = _LinearLogProbs.apply(last.hidden, last.weight, last.bias, targets - last.first_word, options)
     return LinearLogProbs(*outputs)
 
 

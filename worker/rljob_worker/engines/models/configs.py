@@ -17,6 +17,7 @@ from transformers import (
 )
 from transformers.utils import cached_file
 
+from rljob_worker.engines.models.actions.words import ACTION_FAMILIES, FLOW_FAMILIES
 from rljob_worker.engines.models.families import require_known_family
 from rljob_worker.errors import InvalidJob
 
@@ -39,6 +40,7 @@ def model_config(path: str) -> PretrainedConfig:
         raise InvalidJob(f"model path {path!r}: no such directory; give a model directory or a Hugging Face name")
     if directory.is_dir() and not (directory / "config.json").is_file():
         raise InvalidJob(f"model path {path!r}: no config.json in it; point at the directory that holds the model")
+    _require_no_flow(path, directory)
     try:
         config = AutoConfig.from_pretrained(path)
     except (OSError, StrictDataclassError, *WHAT_CONFIGS_RAISE) as error:
@@ -52,6 +54,22 @@ def model_config(path: str) -> PretrainedConfig:
         )
     require_known_family(path, config)
     return config
+
+
+def _require_no_flow(path: str, directory: Path) -> None:
+    """Raises InvalidJob for a policy whose actions are not drawn from bins, which transformers may not know either."""
+    if not directory.is_dir():
+        return
+    try:
+        raw = json.loads((directory / "config.json").read_text(encoding="utf-8"))
+        kind = raw.get("model_type") or raw.get("type")
+    except (OSError, ValueError, AttributeError):
+        return  # transformers says what is wrong with it
+    if isinstance(kind, str) and (name := FLOW_FAMILIES.get(kind)):
+        raise InvalidJob(
+            f"model path {path!r}: {name} makes actions by a flow, whose log-probs the engines do not compute; use a "
+            f"policy with action tokens: {', '.join(sorted(ACTION_FAMILIES.values()))}, or a model with action_tokens"
+        )
 
 
 def end_token_ids(path: str, config: PretrainedConfig) -> tuple[int, ...]:

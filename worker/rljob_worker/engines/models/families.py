@@ -10,6 +10,7 @@ from typing import Any
 
 from transformers import PretrainedConfig
 
+from rljob_worker.engines.models.actions import ACTION_FAMILIES, action_words_of
 from rljob_worker.errors import InvalidJob
 
 FAMILIES = {
@@ -48,13 +49,13 @@ _BY_LONGEST = (
 
 def require_known_family(path: str, config: PretrainedConfig) -> None:
     """Raises InvalidJob naming what the model has and what the engines know."""
-    known = ", ".join(sorted([*FAMILIES.values(), *VISION_FAMILIES.values()]))
+    known = ", ".join(sorted([*FAMILIES.values(), *VISION_FAMILIES.values(), *ACTION_FAMILIES.values()]))
     if name := _BOTH_WAYS.get(config.model_type):
         raise InvalidJob(
             f"model path {path!r}: picture tokens of {name} attend to later ones, too, which the engines do not "
             f"compute; use one of {', '.join(sorted(VISION_FAMILIES.values()))}"
         )
-    if config.model_type not in FAMILIES and not sees(config):
+    if config.model_type not in FAMILIES and config.model_type not in ACTION_FAMILIES and not sees(config):
         raise InvalidJob(
             f"model path {path!r}: the engines do not know models of type {config.model_type!r}; use one of {known}"
         )
@@ -67,6 +68,10 @@ def require_known_family(path: str, config: PretrainedConfig) -> None:
     if quantization := getattr(config, "quantization_config", None):
         method = quantization.get("quant_method", "another number format")
         raise InvalidJob(f"model path {path!r}: its weights are quantized by {method}; use the model they were made of")
+    try:
+        action_words_of(config)
+    except InvalidJob as error:
+        raise InvalidJob(f"model path {path!r}: {error}") from error
 
 
 def sees(config: PretrainedConfig) -> bool:

@@ -10,6 +10,7 @@ import torch
 from transformers import PreTrainedModel
 
 from rljob_worker.engines.log_probs.linear import EntropyUse, LastLayer, linear_log_probs
+from rljob_worker.engines.models.actions import action_words_of
 from rljob_worker.engines.models.families import logit_cap
 
 
@@ -46,12 +47,30 @@ def _forward(
 ) -> Any:
     at = last_layer_at if wanted is None else wanted.predicts
     if at is None:
-        return stock(**inputs)
+        return _of_words(model, stock(**inputs))
     hidden = model.base_model(**inputs).last_hidden_state[0].index_select(0, at)
-    last = model.get_output_embeddings()
-    last_layer = LastLayer(hidden, last.weight, last.bias, logit_cap(model.config))
+    last_layer = _last_layer(model, hidden)
     if wanted is None:
         return last_layer
     return linear_log_probs(
         last_layer, wanted.targets, wanted.temperature, entropy=wanted.entropy, reference=wanted.reference
     )
+
+
+def _last_layer(model: PreTrainedModel, hidden: torch.Tensor) -> LastLayer:
+    """Of all words, or of a policy that acts of its action words."""
+    last, words = model.get_output_embeddings(), action_words_of(model.config)
+    if words is None:
+        return LastLayer(hidden, last.weight, last.bias, logit_cap(model.config))
+    rows = slice(words.first, words.stop)
+    bias = None if last.bias is None else last.bias[rows]
+    return LastLayer(hidden, last.weight[rows], bias, logit_cap(model.config), words.first)
+
+
+def _of_words(model: PreTrainedModel, output: Any) -> Any:
+    """The output of a forward pass, of which a policy that acts never draws a word but its action words."""
+    words = action_words_of(model.config)
+    if words is not None:
+        output.logits[..., : words.first] = -torch.inf
+        output.logits[..., words.stop :] = -torch.inf
+    return output

@@ -36,6 +36,10 @@ class Limits:
     """Whether tokens that a request brings need their routes."""
     sees: bool = False
     """Whether prompts may have pictures."""
+    num_state_values: int = 0
+    """Numbers of the state that the model reads beside each prompt."""
+    num_decision_tokens: int | None = None
+    """Tokens of every response, where the model computes all of them at once."""
 
 
 def require_possible(requests: Requests, limits: Limits, running: Collection[int]) -> None:
@@ -49,9 +53,10 @@ def require_possible(requests: Requests, limits: Limits, running: Collection[int
         return
     _require_rows(requests, running)
     _require_prompts(requests, limits.vocabulary_size)
-    _require_lengths(requests, limits.longest_row)
+    _require_lengths(requests, limits.longest_row, limits.num_decision_tokens)
     if requests.pictures is not None:
         _require_pictures(requests, requests.pictures, limits)
+    _require_states(requests, limits)
     _require_samplings(requests, limits)
     _require_draws(requests)
     if requests.begun is not None:
@@ -186,8 +191,37 @@ def _require_pictures(requests: Requests, pictures: Column, limits: Limits) -> N
         )
 
 
-def _require_lengths(requests: Requests, longest_row: int | None) -> None:
+def _require_states(requests: Requests, limits: Limits) -> None:
+    states, wanted = requests.states, limits.num_state_values
+    if states is not None and (
+        not _is_ragged(states, np.float32) or states.num_rows != requests.prompts.num_rows
+    ):
+        raise BadData(f"requests: states is not ragged float32 [{requests.prompts.num_rows} prompts]")
+    if not wanted:
+        return
+    lengths = np.zeros(requests.prompts.num_rows, np.int64) if states is None else states.lengths
+    wrong = (lengths != wanted)[requests.prompt_of]
+    if wrong.any():
+        there = int(lengths[requests.prompt_of[wrong.argmax()]])
+        reason = (
+            f"its state has {there} numbers, and the model reads {wanted} (state_size in its config.json); name a "
+            "simulator that measures as many, or another model"
+        )
+        _refuse(requests, wrong, reason)
+    assert states is not None
+    spoilt = _any_of(~np.isfinite(states.values), lengths)[requests.prompt_of]
+    _refuse(requests, spoilt, "its state has a number that is not finite")
+
+
+def _require_lengths(requests: Requests, longest_row: int | None, num_decision_tokens: int | None = None) -> None:
     _refuse(requests, requests.max_tokens < 1, "its response may have no token; data.maxPromptTokens leaves none")
+    short = requests.max_tokens < (num_decision_tokens or 0)
+    if short.any():
+        at = int(short.argmax())
+        raise InvalidJob(
+            f"row {row_number(requests.row_ids[at])}: its response may have {requests.max_tokens[at]} tokens, and a "
+            f"decision of the model has {num_decision_tokens}; raise rollout.maxResponseTokens"
+        )
     lengths = requests.prompts.lengths[requests.prompt_of]
     longest = _MOST_TOKENS if longest_row is None else longest_row
     too_long = requests.max_tokens > longest - lengths

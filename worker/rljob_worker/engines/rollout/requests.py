@@ -83,6 +83,8 @@ class Requests:
     pictures: Column | None = None
     """Binary [prompts]: the encoded pictures of each prompt, a `PictureList`; where it is there, prompts are those of
     one group each. None: nothing is shown."""
+    states: Column | None = None
+    """Ragged float32 [prompts]: what a simulator measured, of models that read it beside the prompt. None: nothing."""
     next_draws: Indices | None = None
     """int64 [requests], from 0: the position of the next draw of each. None: as many as it has tokens, so that a
     response goes on as if it had never been interrupted."""

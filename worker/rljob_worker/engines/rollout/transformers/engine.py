@@ -13,8 +13,6 @@ import torch
 from rljob_api.catalogue.rollout_engines import ROLLOUT_ENGINES
 from rljob_worker.batch import Indices
 from rljob_worker.devices.memory import free_memory, give_back
-from rljob_worker.engines.arriving_policy import copy_policy
-from rljob_worker.engines.models import checkpoint_tensors
 from rljob_worker.engines.picture_reader import PictureReader
 from rljob_worker.engines.rollout.cache_bytes import CacheRoom, cache_bytes_per_token
 from rljob_worker.engines.rollout.limits import (
@@ -29,6 +27,7 @@ from rljob_worker.engines.rollout.requests import EndedRequests, Load, PartialRe
 from rljob_worker.engines.rollout.shown_requests import require_pictures
 from rljob_worker.engines.rollout.stop_strings import StopTexts
 from rljob_worker.engines.rollout.transformers.decoding import Decoding
+from rljob_worker.engines.rollout.transformers.policy_weights import PolicyWeights
 from rljob_worker.engines.rollout.transformers.request import NO_ROUTES, DecodingRequest, requests_of
 from rljob_worker.engines.rollout.transformers.static_steps import StaticSteps, Step
 from rljob_worker.engines.rollout.vocabulary import Vocabulary
@@ -63,14 +62,14 @@ class TransformersRollout:
         with experts, of which each step computes others. reader: of the pictures that prompts show, of a model that
         sees. frozen: of which parameters new weights need not come, since nobody trains them."""
         self.model = model.eval().to(device)
-        self.version = 0
+        self._weights = PolicyWeights(self.model, owned=owns_weights, frozen=frozen)
         self._free_bytes = free_bytes or partial(free_memory, device)
         self._room = CacheRoom(0, memory_fraction, cache_bytes_per_token(model.config, model.dtype.itemsize))
         routing = routing_of(self.model) if records_routes else None
         static = None if record is None else static_steps(self.model, record)
         self._no_routes = NO_ROUTES if routing is None else routing.none
         self._decoding = Decoding(self.model, end_token_ids, routing, static, reader)
-        self._reader, self._frozen = reader, frozen
+        self._reader = reader
         self._stops = StopTexts(vocabulary)
         self._limits = Limits(
             vocabulary_size=model.config.get_text_config().vocab_size,
@@ -79,8 +78,7 @@ class TransformersRollout:
             records_routes=records_routes,
             sees=reader is not None,
         )
-        self._device, self._owns_weights = device, owns_weights
-        self._is_whole = True
+        self._device = device
         self._is_called = Event()
         """Whether somebody waits for `advance` to return."""
 
@@ -94,7 +92,7 @@ class TransformersRollout:
             self._decoding.submit(result)
 
     def advance(self, most_steps: int | None = None) -> EndedRequests:
-        assert self._is_whole, f"the policy after version {self.version} has not come whole"
+        self._weights.require_whole()
         assert most_steps is None or most_steps > 0, "to advance is to take a step"
         with torch.inference_mode():
             for _ in count() if most_steps is None else range(most_steps):
@@ -140,41 +138,27 @@ class TransformersRollout:
         return self._decoding.load
 
     def load_weights(self, weights: Iterable[tuple[str, torch.Tensor]], version: int) -> None:
-        self._is_whole = False
         self._decoding.put_back()
         self._decoding.release()
-        self._give_weights_memory()
-        targets = dict(checkpoint_tensors(self.model.named_parameters(remove_duplicate=False)))
-        copy_policy(targets, weights, version, self._frozen)
-        self.version, self._is_whole = version, True
+        self._weights.load(weights, version)
+
+    @property
+    def version(self) -> int:
+        return self._weights.version
 
     def held_bytes(self, depth: Depth) -> int:
-        weights = sum(storage.nbytes() for storage in self._storages()) if depth == "Weights" else 0
-        return self._decoding.cache_bytes + weights
+        return self._decoding.cache_bytes + (self._weights.nbytes if depth == "Weights" else 0)
 
     def sleep(self, depth: Depth) -> None:
         assert self._decoding.is_idle, "requests that run need what was computed for them"
         self._decoding.release()
         self._decoding.drop_cache()
         if depth == "Weights":
-            for storage in self._storages():
-                self._is_whole = False
-                storage.resize_(0)
+            self._weights.drop()
         give_back(self._device)
 
     def close(self) -> None:
         """Nothing was started."""
-
-    def _storages(self) -> list[torch.UntypedStorage]:
-        """The memory of the weights, where it is the engine's own; that of tied ones once."""
-        return [parameter.untyped_storage() for parameter in self.model.parameters()] if self._owns_weights else []
-
-    def _give_weights_memory(self) -> None:
-        if self._owns_weights:
-            for parameter in self.model.parameters():
-                # to the size that it has it would be made anew all the same
-                if not parameter.untyped_storage().nbytes():
-                    parameter.untyped_storage().resize_(parameter.numel() * parameter.element_size())
 
     def _require_room(self, longest: DecodingRequest) -> None:
         """For the longest of new requests. What is free is looked at when nothing runs."""

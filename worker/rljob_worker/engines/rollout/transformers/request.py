@@ -50,6 +50,8 @@ class DecodingRequest:
     """Whether it is the first to continue its prompt, and says how that was routed."""
     pictures: bytes = b""
     """The encoded pictures of its prompt, a `PictureList`."""
+    state: np.ndarray | None = None
+    """float32 [numbers]: what a simulator measured, of models that read it."""
     rope_shift: int = 0
     """What is added to the place of a token of the response to get its position, once the prompt was computed."""
     prompt_routes: np.ndarray | None = None
@@ -95,6 +97,7 @@ def requests_of(
     samplings. no_routes: of no tokens, as they are recorded."""
     prompts, drawn = table.prompts.to_list(), _begun(table, no_routes)
     pictures = [b""] * len(prompts) if table.pictures is None else table.pictures.to_list()
+    states = [None] * len(prompts) if table.states is None else table.states.to_list()
     ways = np.zeros(len(table), np.int64) if table.sampling_of is None else table.sampling_of
     begins = np.diff(table.prompt_of, prepend=-1) != 0
     columns = (table.row_ids, table.turns, table.prompt_of, table.max_tokens, ways, _first_draws(table), begins)
@@ -111,6 +114,7 @@ def requests_of(
             stops[way],
             begins_prompt=begin,
             pictures=pictures[prompt],
+            state=states[prompt],
         )
         for row, turn, prompt, most, way, first, begin, has in entries
     ]

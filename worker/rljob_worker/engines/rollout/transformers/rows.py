@@ -90,9 +90,9 @@ class DecodingRows:
         self._limits = _extended(self._limits, (request.max_tokens for request in requests))
         turns, first = (np.array([getattr(request, name) for request in requests]) for name in ("turn", "first_draw"))
         self._first_draws = np.concatenate([self._first_draws, draw_numbers(turns, first)])
-        self._streams = np.concatenate([self._streams, _streams_of(requests)])
+        self._streams = np.concatenate([self._streams, streams_of(requests)])
         self.rope_shifts = _extended(self.rope_shifts, (request.rope_shift for request in requests))
-        ways = [_way(request.sampling) for request in requests]
+        ways = [way_of(request.sampling) for request in requests]
         self._ways = list(dict.fromkeys([*self._ways, *ways]))
         self._way_of = _extended(self._way_of, _places(ways, self._ways))
         stops = [(request.sampling.stop, request.sampling.stop_token_ids) for request in requests]
@@ -183,13 +183,18 @@ class DecodingRows:
         return [at for at in candidates if stops.have_ended(self._drawn.tokens(int(rows[at])))]
 
     def _require_finite(self, rows: Indices, log_probs: np.ndarray, version: int) -> None:
-        if np.isfinite(log_probs).all():
-            return
-        row = int(rows[np.flatnonzero(~np.isfinite(log_probs))[0]])
-        raise BadData(
-            f"row {row_number(self._row_ids[row])}: the logits of policy version {version} are not finite after "
-            f"{self._drawn.counts[row]} tokens of its response: {_DIVERGED if version else _BEGAN_SO}"
-        )
+        require_finite(self._row_ids[rows], log_probs, self._drawn.counts[rows], version)
+
+
+def require_finite(row_ids: Indices, log_probs: np.ndarray, counts: Indices, version: int) -> None:
+    """Raises BadData for a log-prob that is not finite, naming its row. All [tokens]; counts: tokens before each."""
+    if np.isfinite(log_probs).all():
+        return
+    at = int(np.flatnonzero(~np.isfinite(log_probs))[0])
+    raise BadData(
+        f"row {row_number(row_ids[at])}: the logits of policy version {version} are not finite after "
+        f"{counts[at]} tokens of its response: {_DIVERGED if version else _BEGAN_SO}"
+    )
 
 
 def is_one_of(tokens: np.ndarray, chosen: tuple[int, ...]) -> np.ndarray:
@@ -200,12 +205,12 @@ def is_one_of(tokens: np.ndarray, chosen: tuple[int, ...]) -> np.ndarray:
     return is_end
 
 
-def _way(sampling: Sampling) -> Sampling:
+def way_of(sampling: Sampling) -> Sampling:
     """What of a sampling decides how a row is drawn from its logits and its random numbers."""
     return replace(sampling, seed=0, stop=(), stop_token_ids=())
 
 
-def _streams_of(requests: Sequence[DecodingRequest]) -> np.ndarray:
+def streams_of(requests: Sequence[DecodingRequest]) -> np.ndarray:
     """uint64 [requests]."""
     streams, by_seed = np.empty(len(requests), np.uint64), dict[int, list[int]]()
     for at, request in enumerate(requests):

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from rljob_worker.batch import Column, Indices
+from rljob_worker.batch import Column
 from rljob_worker.engines.packing import PackedRows, ranges
 from rljob_worker.engines.prompt_pictures import Picture, RowPictures, feature_places
 from rljob_worker.errors import BadData
@@ -31,7 +31,7 @@ class OneForward:
     which does not depend on what the others are."""
 
     num_tokens: int
-    """Of a decision."""
+    """Action tokens of a decision."""
     placeholder: int = 0
     """The input in the place of each action token."""
     suffix: tuple[int, ...] = ()

@@ -61,11 +61,11 @@ class BothWaysLayout:
         outputs, start = [], 0
         for mask in self.masks:
             rows, length = mask.shape[0], mask.shape[-1]
-            parts = (
+            q, k, v = (
                 item[start : start + rows * length].unflatten(0, (rows, length)).transpose(1, 2) for item in padded
             )
             result = F.scaled_dot_product_attention(
-                *parts, attn_mask=mask, scale=formula.scale, enable_gqa=query.shape[1] != key.shape[1]
+                q, k, v, attn_mask=mask, scale=formula.scale, enable_gqa=query.shape[1] != key.shape[1]
             )
             outputs.append(result.transpose(1, 2).reshape(rows * length, -1))
             start += rows * length

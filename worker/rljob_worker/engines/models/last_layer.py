@@ -58,7 +58,7 @@ def _forward(
 
 
 def _last_layer(model: PreTrainedModel, hidden: torch.Tensor) -> LastLayer:
-    """Of all words, or of a policy that acts of its action words."""
+    """What logits of all words are made of, or those of the action words of a policy that acts."""
     last, words = model.get_output_embeddings(), action_words_of(model.config)
     if words is None:
         return LastLayer(hidden, last.weight, last.bias, logit_cap(model.config))

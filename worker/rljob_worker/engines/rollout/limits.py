@@ -193,9 +193,7 @@ def _require_pictures(requests: Requests, pictures: Column, limits: Limits) -> N
 
 def _require_states(requests: Requests, limits: Limits) -> None:
     states, wanted = requests.states, limits.num_state_values
-    if states is not None and (
-        not _is_ragged(states, np.float32) or states.num_rows != requests.prompts.num_rows
-    ):
+    if states is not None and (not _is_ragged(states, np.float32) or states.num_rows != requests.prompts.num_rows):
         raise BadData(f"requests: states is not ragged float32 [{requests.prompts.num_rows} prompts]")
     if not wanted:
         return

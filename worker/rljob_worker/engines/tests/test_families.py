@@ -72,3 +72,24 @@ def test_what_a_known_family_cannot_have_is_refused_at_load(
 ) -> None:
     with pytest.raises(InvalidJob, match=message):
         model_config(write_config(tmp_path, kind, **fields))
+
+
+def test_policies_of_flows_and_words_that_are_not_there_are_refused_by_name(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"type": "pi0"}')
+    with pytest.raises(InvalidJob, match="π0 makes actions by a flow"):
+        model_config(str(tmp_path))
+    words = {"first_word": VOCABULARY - 3, "bins": 4}
+    with pytest.raises(InvalidJob, match="bins 4 from first_word 45 on, and the model has words from 0 to 47"):
+        model_config(write_config(tmp_path / "words", "llama", action_tokens=words))
+
+
+def test_a_model_with_action_tokens_draws_them_alone_and_scores_them_alike(tmp_path: Path) -> None:
+    path = write_model(tmp_path, "llama", action_tokens={"first_word": 9, "bins": 4, "chunk": 2, "dimensions": 3})
+    prompts, rows = [np.array([3, 4, 5]), np.array([7])], np.arange(4)
+    rollout = TransformersRollout(load_policy(path, torch.float32, CPU), CPU, ())
+    responses = generate(rollout, prompts, Sampling(temperature=1.6, seed=5), rows, 2, 6)
+    assert set(responses.response_ids.values.tolist()) <= {9, 10, 11, 12}
+    columns = {"prompt_ids": Column.ragged([prompts[row // 2] for row in rows]), "response_ids": responses.response_ids}
+    trainer = FSDPEngine(load_policy(path, torch.float32, CPU), TrainSettings(temperature=1.6, trainable=False), CPU)
+    log_probs = trainer.log_probs(Batch.build(rows, rows // 2, columns))
+    np.testing.assert_allclose(log_probs.values, responses.log_probs.values, atol=1e-5)

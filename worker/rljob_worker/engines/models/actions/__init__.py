@@ -4,8 +4,8 @@ from rljob_worker.engines.models.actions.mlp import MLPPolicy, MLPPolicyConfig, 
 from rljob_worker.engines.models.actions.words import (
     ACTION_FAMILIES,
     ActionWords,
-    acts,
     action_words_of,
+    acts,
     num_state_values,
     one_forward_of,
 )

@@ -14,7 +14,7 @@ ACTION_FAMILIES = {"rljob_mlp_policy": "MLP policies"}
 `action_tokens`."""
 
 FLOW_FAMILIES = {"gr00t_n1_5": "GR00T N1.5", "pi0": "π0", "pi05": "π0.5", "pi0_fast": "π0-FAST", "smolvla": "SmolVLA"}
-"""Their actions come from a flow or a tokenizer of their own, not from bins, by `model_type` or the `type` of LeRobot."""
+"""Their actions come from a flow or a tokenizer of their own, not from bins; by `model_type`, or `type` of LeRobot."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -199,8 +199,14 @@ class OneForwardRollout:
         """The request with its whole response, behind the tokens that it brought."""
         own, has = slice(len(item.drawn), None), item.drawn
         versions = np.full(len(tokens[own]), self.version, np.int64)
-        parts = ((has.tokens, tokens[own]), (has.log_probs, log_probs[own]), (has.versions, versions))
-        return item.with_drawn(Drawn(*(np.concatenate(pair) for pair in parts), NO_ROUTES))
+        return item.with_drawn(
+            Drawn(
+                np.concatenate([has.tokens, tokens[own]]),
+                np.concatenate([has.log_probs, log_probs[own]]),
+                np.concatenate([has.versions, versions]),
+                NO_ROUTES,
+            )
+        )
 
     def _pictures(self, requests: Sequence[DecodingRequest]) -> RowPictures | None:
         if self._reader is None:

@@ -87,3 +87,7 @@ class Renderer(Protocol):
     def parse(self, token_ids: Indices, *, turn: int = 0, tools: Sequence[Schema] | None = None) -> AssistantMessage:
         """What the policy said with these tokens; `finish_reason` is Stop where the last of them ends its turn."""
         ...
+
+    def texts_of(self, token_ids: Indices) -> list[str]:
+        """What each token says, as text."""
+        ...

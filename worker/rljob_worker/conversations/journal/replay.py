@@ -85,14 +85,16 @@ class Journal:
     def sampled(self, turn: int, sequence: Indices, version: int) -> Sampled | None:
         """The recorded sample of a turn; None where there is none. Raises DoesNotReplay for a turn that follows other
         tokens than are recorded, or that other weights than the present ones answered."""
-        sample = self._samples.pop(turn, None)
-        if sample is None:
-            if self._samples:
-                raise DoesNotReplay(f"turn {turn} is not recorded, and later ones are")
+        if not self._samples:
             return None
-        result = decoded(sample)
-        if sample["prompt"] != digest_of(sequence.tobytes()):
+        digest = digest_of(sequence.tobytes())
+        # turns of several branches may come in another order
+        same = [number for number, sample in sorted(self._samples.items()) if sample["prompt"] == digest]
+        if not same and turn in self._samples:
             raise DoesNotReplay(f"turn {turn} continues other tokens than are recorded")
+        if not same:
+            raise DoesNotReplay(f"turn {turn} is not recorded, and later ones are")
+        result = decoded(self._samples.pop(turn if turn in same else same[0]))
         if (result.versions != version).any():
             raise DoesNotReplay(f"turn {turn} was recorded with other weights than version {version}")
         self.has_replayed = True

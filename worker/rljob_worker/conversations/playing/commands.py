@@ -47,6 +47,8 @@ class EngineCommands:
     """Ragged int64 [prompts]."""
     released: Indices
     """int64 [rows] that are held no longer."""
+    aborted: Indices
+    """int64 [rows] whose requests nobody waits for any more; they end before others begin."""
     is_last: bool
     """Whether nothing follows."""
 
@@ -64,18 +66,19 @@ class EngineCommands:
     def encoded(self) -> Indices:
         """int64 [n]: everything, behind the lengths of its parts."""
         lengths = self.prompts.lengths
-        head = [int(self.is_last), len(self.row_ids), len(lengths), len(self.prompts.values), len(self.released)]
-        of_requests = (self.row_ids, self.turns, self.max_tokens, self.prompt_of)
-        return np.concatenate([np.array(head, np.int64), *of_requests, lengths, self.prompts.values, self.released])
+        parts = [*(self.row_ids, self.turns, self.max_tokens, self.prompt_of), lengths, self.prompts.values]
+        parts += [self.released, self.aborted]
+        head = [int(self.is_last), *(len(part) for part in parts)]
+        return np.concatenate([np.array(head, np.int64), *parts])
 
     @staticmethod
     def decoded(values: Indices) -> EngineCommands:
         """What `encoded` gave."""
-        is_last, requests, prompts, tokens, released = values[:5].tolist()
-        sizes = [requests, requests, requests, requests, prompts, tokens, released]
-        parts = np.split(values[5:], np.cumsum(sizes)[:-1])
-        column = Column(parts[5], offsets_of(parts[4]), "int64")
-        return EngineCommands(parts[0], parts[1], parts[2], parts[3], column, parts[6], bool(is_last))
+        is_last, *sizes = values[:9].tolist()
+        parts = np.split(values[9:], np.cumsum(sizes)[:-1])
+        row_ids, turns, max_tokens, prompt_of, lengths, tokens, released, aborted = parts
+        column = Column(tokens, offsets_of(lengths), "int64")
+        return EngineCommands(row_ids, turns, max_tokens, prompt_of, column, released, aborted, bool(is_last))
 
 
 def shared_commands(copy: CopyOfRanks, work: Callable[[], EngineCommands]) -> EngineCommands:

@@ -13,7 +13,7 @@ import numpy as np
 from rljob_worker.batch import Column
 from rljob_worker.conversations.playing.commands import EngineCommands
 from rljob_worker.conversations.playing.one_trajectory import Player
-from rljob_worker.conversations.playing.plays import AskedTurn, Event, Play, PlayEnd, TrajectoryOver
+from rljob_worker.conversations.playing.plays import AskedTurn, Event, Play, PlayEnd, TrajectoryOver, TurnAbandoned
 from rljob_worker.conversations.policy import TurnRequest
 from rljob_worker.conversations.task import Task
 from rljob_worker.conversations.trajectory import Sampled, Trajectory
@@ -69,7 +69,7 @@ class Game:
     def next_commands(self, is_idle: bool) -> EngineCommands:
         """What was asked for since the last call; waits for something where the engine has nothing to do."""
         events = self._heard(is_idle)
-        turns, released = list[AskedTurn](), list[int]()
+        turns, released, aborted = list[AskedTurn](), list[int](), list[int]()
         for event in events:
             if isinstance(event, PlayEnd):
                 if event.error is not None:
@@ -79,9 +79,20 @@ class Game:
                 released += event.row_ids
                 if event.group and self._play.when_over is not None:
                     self._play.when_over(event.group)
+            elif isinstance(event, TurnAbandoned):
+                aborted += self._abandon(event.turn, turns)
             else:
                 turns += event
-        return self._commands(turns, released)
+        return self._commands(turns, released, aborted)
+
+    def _abandon(self, turn: AskedTurn, new: list[AskedTurn]) -> list[int]:
+        """Rows that the engine decodes for a turn that nobody waits for; new: turns that it has not heard of."""
+        if turn in new:
+            new.remove(turn)
+        elif self.running.get(turn.row_id) is turn:
+            del self.running[turn.row_id]
+            return [turn.row_id]
+        return []
 
     def _heard(self, waits: bool) -> list[Event]:
         events = list[Event]()
@@ -93,7 +104,7 @@ class Game:
         except Empty:
             return events
 
-    def _commands(self, turns: Sequence[AskedTurn], released: Sequence[int]) -> EngineCommands:
+    def _commands(self, turns: Sequence[AskedTurn], released: Sequence[int], aborted: Sequence[int]) -> EngineCommands:
         """Requests in the order of their prompts, equal ones once."""
         numbers: dict[bytes, int] = {}
         prompt_of = [numbers.setdefault(turn.request.sequence.tobytes(), len(numbers)) for turn in turns]
@@ -107,6 +118,7 @@ class Game:
             prompt_of=np.array([prompt_of[at] for at in order], np.int64),
             prompts=Column.ragged([firsts[number] for number in range(len(firsts))]),
             released=np.array(released, np.int64),
+            aborted=np.array(aborted, np.int64),
             is_last=self._is_last,
         )
 
@@ -161,7 +173,8 @@ class Game:
         trajectory = running.result()
         self._results[trajectory.task.trajectory] = trajectory
         self._name_failure(trajectory)
-        self._tell(TrajectoryOver(tuple(self._row_ids(trajectory)), self._complete_group(trajectory.task.group)))
+        first, several = trajectory.task.trajectory * self._play.rows_per_trajectory, self._play.rows_per_trajectory
+        self._tell(TrajectoryOver(tuple(range(first, first + several)), self._complete_group(trajectory.task.group)))
         self._start_more()
 
     def _complete_group(self, group: int) -> tuple[Trajectory, ...]:
@@ -186,10 +199,6 @@ class Game:
         if number <= NAMED_FAILURES:
             log.warning("trajectory %d failed (%s): %s", trajectory.task.trajectory, cause, trajectory.message)
 
-    def _row_ids(self, trajectory: Trajectory) -> range:
-        first = trajectory.task.trajectory * self._play.rows_per_trajectory
-        return range(first, first + len(trajectory.rows))
-
     async def _generate(self, task: Task, request: TurnRequest) -> Sampled:
         """One turn of the engine. Turns that are asked for in one round of the event loop are handed over together."""
         row_id = task.trajectory * self._play.rows_per_trajectory + request.row_index
@@ -198,7 +207,14 @@ class Game:
         if not self._asked:
             self._loop.call_soon(self._hand_over)
         self._asked.append(turn)
-        return await turn.future
+        try:
+            return await turn.future
+        except asyncio.CancelledError:
+            if turn in self._asked:
+                self._asked.remove(turn)
+            else:
+                self._tell(TurnAbandoned(turn))
+            raise
 
     def _hand_over(self) -> None:
         asked, self._asked = self._asked, []

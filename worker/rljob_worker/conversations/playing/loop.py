@@ -122,6 +122,8 @@ class Conversations:
             self._obey(commands, play.sampling)
 
     def _obey(self, commands: EngineCommands, sampling: Sampling) -> EndedRequests | None:
+        if len(commands.aborted):
+            self._engine.abort(commands.aborted)
         if len(commands.released):
             self._engine.release(commands.released)
         if len(commands.row_ids):

@@ -45,6 +45,13 @@ class AskedTurn:
 
 
 @dataclass(frozen=True, slots=True)
+class TurnAbandoned:
+    """Nobody waits for a turn any more."""
+
+    turn: AskedTurn
+
+
+@dataclass(frozen=True, slots=True)
 class TrajectoryOver:
     """A trajectory is over: its rows are held no longer; of a group that is complete, its trajectories."""
 
@@ -59,4 +66,4 @@ class PlayEnd:
     error: BaseException | None = None
 
 
-Event = list[AskedTurn] | TrajectoryOver | PlayEnd
+Event = list[AskedTurn] | TurnAbandoned | TrajectoryOver | PlayEnd

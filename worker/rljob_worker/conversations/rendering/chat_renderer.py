@@ -104,6 +104,10 @@ class ChatRenderer:
             content=content, tool_calls=calls, reasoning=thought, finish_reason="Stop" if is_ended else "Length"
         )
 
+    def texts_of(self, token_ids: Any) -> list[str]:
+        """What each token says, as text; a part of a character is the sign for what is not Unicode."""
+        return [self._tokenizer.decode([int(token)], skip_special_tokens=False) for token in token_ids]
+
     def _known_format(self) -> ToolFormat | None:
         try:
             self._template.require_tools()

@@ -8,7 +8,7 @@ from contextlib import suppress
 import numpy as np
 import pytest
 
-from rljob_worker.conversations.journal.replay import records_of
+from rljob_worker.conversations.journal.replay import Journal, Record, encoded, records_of
 from rljob_worker.conversations.playing.tests.playing import (
     FunctionWorld,
     SteppingEngine,
@@ -17,6 +17,7 @@ from rljob_worker.conversations.playing.tests.playing import (
     tasks_of,
 )
 from rljob_worker.conversations.playing.tests.test_loop import answer_of, counting, drawn, playful
+from rljob_worker.conversations.trajectory import Sampled
 from rljob_worker.conversations.world import SharedWorld
 from rljob_worker.sandbox.targets import Answer, CallError
 
@@ -172,3 +173,15 @@ def test_errors_are_answers_and_are_replayed_as_such():
     (again,) = play(once, tasks_of("hi"), SteppingEngine(counting), records=records_of(entries))
     assert content(again) == content(first) and (again.num_calls, again.num_call_errors) == (1, 1)
     assert caller.ended == ["step-1/0/0"]
+
+
+def test_turns_of_branches_are_replayed_in_any_order():
+    one, two = np.array([1, 2]), np.array([3])
+    record = Record(samples={0: encoded(sampled_of(5), one), 1: encoded(sampled_of(6), two)})
+    journal = Journal(0, 0, record, None)
+    assert [journal.sampled(turn, prompt, 0).tokens.tolist() for turn, prompt in ((0, two), (1, one))] == [[6], [5]]
+    journal.require_replayed()
+
+
+def sampled_of(token):
+    return Sampled(np.array([token]), np.zeros(1, np.float32), np.zeros(1, np.int64), 0)

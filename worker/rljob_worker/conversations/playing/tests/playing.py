@@ -59,6 +59,9 @@ class LetterRenderer:
         is_closed = said.endswith("~")
         return AssistantMessage(said.removesuffix("~"), finish_reason="Stop" if is_closed else "Length")
 
+    def texts_of(self, token_ids):
+        return list(text(token_ids))
+
 
 Says = Callable[[int, int, str], str]
 """(row_id, turn, text before) -> what is sampled, with `~` where it ends."""
@@ -74,6 +77,7 @@ class SteppingEngine:
         self.submitted: list[Requests] = []
         self.prompts: dict[tuple[int, int], str] = {}
         self.held: set[int] = set()
+        self.aborted: list[int] = []
         self._running: dict[int, tuple[int, np.ndarray, int]] = {}
         self._woken = Event()
         self.fails_at: int | None = None
@@ -121,6 +125,7 @@ class SteppingEngine:
         self._woken.set()
 
     def abort(self, row_ids: np.ndarray) -> EndedRequests:
+        self.aborted += row_ids.tolist()
         for row_id in row_ids.tolist():
             self._running.pop(row_id, None)
         return self._table([])

@@ -66,10 +66,11 @@ def test_commands_are_those_that_were_encoded():
         prompt_of=np.array([0, 1]),
         prompts=Column.ragged([[1, 2, 3], [9]]),
         released=np.array([-1]),
+        aborted=np.array([8, 9]),
         is_last=True,
     )
     heard = EngineCommands.decoded(sent.encoded())
-    for name in ("row_ids", "turns", "max_tokens", "prompt_of", "released"):
+    for name in ("row_ids", "turns", "max_tokens", "prompt_of", "released", "aborted"):
         assert getattr(heard, name).tolist() == getattr(sent, name).tolist(), name
     assert [row.tolist() for row in heard.prompts.to_list()] == [[1, 2, 3], [9]] and heard.is_last
 

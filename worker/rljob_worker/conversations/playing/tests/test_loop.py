@@ -283,3 +283,29 @@ def test_a_second_turn_while_one_is_awaited_is_refused():
 
     (one,) = play(twice, tasks_of("hi"), SteppingEngine(counting), bounds=BOUNDS)
     assert one.failed == "error" and "another one is awaited" in one.message
+
+
+def test_a_turn_that_nobody_waits_for_any_more_is_aborted_and_may_be_asked_again():
+    async def impatient(task, policy, world):
+        branches = policy.branches()
+        for seconds in (0.0, 0.02):
+            call = asyncio.ensure_future(branches.reply(task.messages))
+            await asyncio.sleep(seconds)
+            call.cancel()
+            await asyncio.wait({call})
+        await branches.reply(task.messages)
+
+    class Held(SteppingEngine):
+        """Decodes nothing until a request was aborted."""
+
+        def advance(self, most_steps=None):
+            if self.aborted:
+                return super().advance(most_steps)
+            self._woken.wait()
+            self._woken.clear()
+            return self._table([])
+
+    engine = Held(counting)
+    (one,) = play(impatient, tasks_of("hi"), engine)
+    assert engine.aborted == [0] and one.failed is None
+    assert [text(row.response_ids) for row in one.rows] == ["a~"]

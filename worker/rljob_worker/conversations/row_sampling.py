@@ -1,0 +1,152 @@
+"""Rows of one trajectory and the turns that are sampled in them, several at once where they are in different rows."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from rljob_worker.batch import Indices
+from rljob_worker.conversations.trajectory import Sampled, TokenRow, Trajectory
+from rljob_worker.engines.rollout.requests import Ending
+
+Generate = Callable[["TurnRequest"], Awaitable[Sampled]]
+
+
+class ConversationOver(BaseException):
+    """The policy was asked for a turn for which there is no room. No `except Exception` of a run function keeps it."""
+
+
+class RowsInUse(RuntimeError):
+    """There is no room for a turn beside those that are under way; there may be once they are over."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TurnRequest:
+    """A turn that the policy is asked for."""
+
+    row_index: int
+    """Which row of its trajectory it continues."""
+    turn: int
+    """Number in its trajectory, from 0."""
+    sequence: Indices
+    """int64 [tokens] of the row so far."""
+    max_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """How long a trajectory may get."""
+
+    turns: int
+    rows: int
+    response_tokens: int
+    """Tokens of a row behind its prompt."""
+    row_tokens: int
+    """Tokens of a row and its prompt."""
+
+    def room_of(self, row: TokenRow) -> int:
+        """Tokens that a row may still have."""
+        left = self.row_tokens - len(row.prompt)
+        return min(self.response_tokens, left) - row.num_response_tokens
+
+
+class RowSampler:
+    """Samples turns of one trajectory. A turn that is cancelled leaves nothing."""
+
+    def __init__(self, trajectory: Trajectory, bounds: Bounds, generate: Generate) -> None:
+        self._trajectory, self._bounds, self._generate = trajectory, bounds, generate
+        self._places: dict[TokenRow, int] = {}
+        """Numbers of rows for the engine, below `bounds.rows`."""
+        self._under_way: set[TokenRow] = set()
+        self._num_started = 0
+        self._is_over = False
+
+    @property
+    def is_over(self) -> bool:
+        """Whether there is no room for another turn: out of turns, or of tokens."""
+        return self._is_over or self.turns_left == 0
+
+    @property
+    def turns_left(self) -> int:
+        """Turns that there may be yet."""
+        return self._bounds.turns - self._trajectory.num_turns
+
+    def is_busy(self, row: TokenRow) -> bool:
+        """Whether a turn of the row is under way."""
+        return row in self._under_way
+
+    def require_turn(self) -> None:
+        """Raises ConversationOver where there is no turn left, RowsInUse where those under way take the last ones."""
+        if self.is_over:
+            self._end()
+        if self.turns_left == len(self._under_way):
+            raise RowsInUse(f"the last of the trajectory's {self._bounds.turns} turns are under way")
+
+    async def sample(
+        self, row: TokenRow | None, tokens: Indices, max_tokens: int | None = None
+    ) -> tuple[TokenRow, Sampled]:
+        """Add tokens to a row, and those that the policy samples then. row: None opens one, with the tokens as prompt.
+
+        Raises ConversationOver, which ends the trajectory as truncated, where there is no room; RowsInUse where there
+        is none beside turns under way.
+        """
+        self.require_turn()
+        if row is None:
+            if not len(tokens):
+                raise ValueError("a row begins with one token at least")
+            row, tokens = TokenRow(tokens), np.empty(0, np.int64)
+        place = self._place_of(row)
+        room = self._bounds.room_of(row) - len(tokens)
+        if room < 1:
+            self._end()
+        most = room if max_tokens is None else min(room, max_tokens)
+        if most < 1:
+            raise ValueError(f"max_tokens is {max_tokens}; a turn has one token at least")
+        turn = self._num_started
+        request = TurnRequest(place, turn, np.concatenate([row.sequence(), tokens]), most)
+        sampled = await self._sampled(row, request)
+        row.add_world(tokens)
+        self._add(row, turn, sampled)
+        if sampled.ending == Ending.LENGTH and most == room:
+            self._is_over = self._trajectory.truncated = True
+        return row, sampled
+
+    async def _sampled(self, row: TokenRow, request: TurnRequest) -> Sampled:
+        self._places[row] = request.row_index
+        self._under_way.add(row)
+        self._num_started += 1
+        is_sampled = False
+        try:
+            sampled = await self._generate(request)
+            is_sampled = True
+            return sampled
+        finally:
+            self._under_way.discard(row)
+            if not is_sampled:
+                # the call that comes in its place is drawn as this one would have been
+                self._num_started -= request.turn == self._num_started - 1
+                if not row.num_response_tokens:
+                    del self._places[row]
+
+    def _place_of(self, row: TokenRow) -> int:
+        if row in self._places:
+            return self._places[row]
+        taken = set(self._places.values())
+        if len(taken) == self._bounds.rows:
+            if self._under_way:
+                raise RowsInUse(f"the trajectory's {self._bounds.rows} rows are in use")
+            self._end()
+        return min(set(range(len(taken) + 1)) - taken)
+
+    def _add(self, row: TokenRow, turn: int, sampled: Sampled) -> None:
+        row.add_sampled(sampled, turn)
+        self._trajectory.num_turns += 1
+        if row not in self._trajectory.rows:
+            self._trajectory.rows.append(row)
+            self._trajectory.rows.sort(key=self._places.__getitem__)
+
+    def _end(self) -> None:
+        self._is_over = self._trajectory.truncated = True
+        raise ConversationOver

@@ -4,6 +4,11 @@ trajectory_id = row_id // rows_per_trajectory; rows are numbered from the first,
 
     row_ids [12, 13, 15, 18]  3 per trajectory  ->  first [0, 2, 3]   of_row [0, 0, 1, 2]   last [1, 2, 3]
 
+Where several agents play, each has equally many of a trajectory's numbers, in the order of the job, and its rows are
+numbered from its first one; an agent that took no turn has none:
+
+    row_ids [12, 14, 15]  2 for each of 2 agents  ->  of_row [0, 0, 0]   agent_of_row [0, 1, 1]
+
 What compares or counts does it with trajectories, and gives each of their rows what the trajectory got.
 """
 
@@ -37,12 +42,14 @@ class Trajectories:
     """[rows], ascending."""
     rows_per_trajectory: int
     """As many numbers a trajectory has; it may have fewer rows."""
+    num_agents: int = 1
+    """Agents that share the numbers of a trajectory equally."""
 
     def __post_init__(self) -> None:
-        """Raises BadData for a row whose trajectory has an earlier one that is not here."""
+        """Raises BadData for a row whose trajectory, or agent, has an earlier one that is not here."""
         if self.rows_per_trajectory == 1 or not len(self.row_ids):
             return
-        begins = self.row_ids % self.rows_per_trajectory == 0
+        begins = self.row_ids % self.rows_per_agent == 0
         follows = np.diff(self.row_ids, prepend=self.row_ids[0] - 2) == 1
         if len(torn := np.flatnonzero(~(begins | follows))):
             row_id = int(self.row_ids[torn[0]])
@@ -59,6 +66,21 @@ class Trajectories:
     def ids(self) -> Int64:
         """The trajectory_id of each row, [rows]."""
         return self.row_ids // self.rows_per_trajectory
+
+    @property
+    def rows_per_agent(self) -> int:
+        """As many numbers each agent has."""
+        return self.rows_per_trajectory // self.num_agents
+
+    @property
+    def of_agents(self) -> Trajectories:
+        """What each agent has of each trajectory, as a trajectory of its own."""
+        return self if self.num_agents == 1 else Trajectories(self.row_ids, self.rows_per_agent)
+
+    @cached_property
+    def agent_of_row(self) -> Int64:
+        """Which agent acts in each row, by its place in the job: [rows]."""
+        return self.row_ids // self.rows_per_agent % self.num_agents
 
     @cached_property
     def first(self) -> Int64:

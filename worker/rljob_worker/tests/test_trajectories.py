@@ -75,3 +75,14 @@ def test_rows_of_one_trajectory_have_one_reward():
     of(0, 1, bound=1).require_alike(np.array([1.0, np.nan]), "reward")
     with pytest.raises(BadData, match=r"row 2 has the reward 0.0 and row 1 of the same trajectory 1.0"):
         of(0, 1, 3).require_alike(np.array([1.0, 0.0, 0.5]), "reward")
+
+
+def test_rows_of_agents_by_hand():
+    # two agents with up to 2 rows each: trajectory 0 has two of agent 0 and one of agent 1, trajectory 1 one of agent 1
+    result = Trajectories(np.array([0, 1, 2, 6]), 4, num_agents=2)
+    assert (result.of_row.tolist(), result.agent_of_row.tolist()) == ([0, 0, 0, 1], [0, 0, 1, 1])
+    assert (result.first.tolist(), result.last.tolist()) == ([0, 3], [2, 3])
+    parts = result.of_agents
+    assert (parts.of_row.tolist(), parts.ids.tolist()) == ([0, 0, 1, 2], [0, 0, 1, 3])
+    with pytest.raises(BadData, match="row 4 is row 4 of trajectory 0, whose row 3 is not here"):
+        Trajectories(np.array([0, 3]), 4, num_agents=2)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from .acting_order import order_of_acting
 from .gae import gae
 from .samples import ADVANTAGES, Advantages, Reduce, Samples
 
@@ -38,7 +39,7 @@ def marft_gae(
     order of turns and agents, those of one agent in one turn lie in theirs. An agent's reward is on its last token.
     Returns advantages and returns, [tokens] in the dtype of `values`, 0 at observations; in float64 inside.
     """
-    order = _order_of_acting(row, turn_ids, agent_ids)
+    order = order_of_acting(row, turn_ids, agent_ids)
     result = gae(
         token_level_rewards[order],
         values[order],
@@ -50,13 +51,6 @@ def marft_gae(
     )
     advantages, returns = (torch.empty_like(column).index_copy(0, order, column) for column in result)
     return advantages, returns
-
-
-def _order_of_acting(row: Tensor, turn_ids: Tensor, agent_ids: Tensor) -> Tensor:
-    """Positions of tokens by row, turn, agent and position: stable sorts by the last key first."""
-    order = torch.argsort(agent_ids, stable=True)
-    order = order[torch.argsort(turn_ids[order], stable=True)]
-    return order[torch.argsort(row[order], stable=True)]
 
 
 @ADVANTAGES.register("MARFT")

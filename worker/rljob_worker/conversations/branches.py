@@ -82,7 +82,7 @@ class Branches:
     async def generate(self, tokens: Indices, max_tokens: int | None = None) -> Sampled:
         """What the policy samples behind tokens, which continue the row that they begin with."""
         row = self._row_before(tokens)
-        added = tokens if row is None else tokens[len(row.sequence()) :]
+        added = tokens if row is None else tokens[len(row) :]
         return (await self._sampler.sample(row, added, max_tokens))[1]
 
     def _continued(self, said: Sequence[str], tools: list[Schema]) -> Branch | None:
@@ -112,7 +112,7 @@ class Branches:
 
     def _row_before(self, tokens: Indices) -> TokenRow | None:
         fitting = [row for row in self._trajectory.rows if not self._sampler.is_busy(row) and _begins(tokens, row)]
-        return max(fitting, key=lambda row: len(row.sequence()), default=None)
+        return max(fitting, key=lambda row: len(row), default=None)
 
 
 def identity_of(message: Message) -> str:

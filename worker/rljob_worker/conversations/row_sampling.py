@@ -30,9 +30,25 @@ class TurnRequest:
     """Which row of its trajectory it continues."""
     turn: int
     """Number in its trajectory, from 0."""
-    sequence: Indices
-    """int64 [tokens] of the row so far."""
+    row: TokenRow
+    """As it is while the turn is awaited."""
+    added: Indices
+    """int64 [tokens] that the row gets with what is sampled."""
     max_tokens: int
+
+    @property
+    def sequence(self) -> Indices:
+        """int64 [tokens] that the turn follows."""
+        return np.concatenate([self.row.sequence(), self.added])
+
+    def digest(self) -> str:
+        """A digest of `sequence`, which costs what is new in it."""
+        return self.row.digest(self.added)
+
+    @property
+    def identity(self) -> bytes | None:
+        """Equal for requests that begin a row with equal prompts; None for a row that goes on: none equals it."""
+        return None if self.row.num_response_tokens else self.sequence.tobytes()
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +121,7 @@ class RowSampler:
         if most < 1:
             raise ValueError(f"max_tokens is {max_tokens}; a turn has one token at least")
         turn = self._num_started
-        request = TurnRequest(place, turn, np.concatenate([row.sequence(), tokens]), most)
+        request = TurnRequest(place, turn, row, tokens, most)
         sampled = await self._sampled(row, request)
         row.add_world(tokens)
         self._add(row, turn, sampled)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -15,6 +16,8 @@ from rljob_worker.conversations.task import Task
 
 WORLD = -1
 """The turn of a token that nobody sampled."""
+DIGEST_BYTES = 8
+"""Bytes of a digest that tells recorded tokens and calls from all others."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -34,13 +37,17 @@ class Sampled:
 
 
 class TokenRow:
-    """A prompt and what came behind it."""
+    """A prompt and what came behind it. A turn costs what it adds, however long the row is."""
 
     def __init__(self, prompt: Indices) -> None:
         """prompt: int64 [tokens], at least one."""
         self.prompt = prompt
-        self._parts: list[tuple[Indices, int, Sampled | None]] = []
-        self.num_response_tokens = 0
+        self._tokens = np.array(prompt, np.int64)
+        """The row, and room behind it."""
+        self._length = len(prompt)
+        self._parts: list[tuple[int, int, Sampled | None]] = []
+        """What came behind the prompt: how many tokens, their turn, and what was sampled."""
+        self._hash, self._num_hashed = hashlib.blake2b(digest_size=DIGEST_BYTES), 0
 
     def add_world(self, tokens: Indices) -> None:
         """Tokens that nobody sampled."""
@@ -51,46 +58,71 @@ class TokenRow:
         self._append(sampled.tokens, turn, sampled)
 
     def _append(self, tokens: Indices, turn: int, sampled: Sampled | None) -> None:
-        if len(tokens):
-            self._parts.append((tokens, turn, sampled))
-            self.num_response_tokens += len(tokens)
+        if not len(tokens):
+            return
+        end = self._length + len(tokens)
+        if end > len(self._tokens):
+            grown = np.empty(max(end, 2 * len(self._tokens)), np.int64)
+            grown[: self._length] = self._tokens[: self._length]
+            self._tokens = grown
+        self._tokens[self._length : end] = tokens
+        self._parts.append((len(tokens), turn, sampled))
+        self._length = end
+
+    def __len__(self) -> int:
+        return self._length
 
     def sequence(self) -> Indices:
-        """int64 [tokens] of prompt and response: what the next token follows."""
-        return np.concatenate([self.prompt, *(tokens for tokens, _, _ in self._parts)])
+        """int64 [tokens] of prompt and response: what the next token follows. Read-only; stays as it is."""
+        view = self._tokens[: self._length]
+        view.flags.writeable = False
+        return view
+
+    def digest(self, added: Indices | None = None) -> str:
+        """A digest of `sequence` and tokens behind it, in 16 hexadecimal digits."""
+        self._hash.update(self._tokens[self._num_hashed : self._length].data)
+        self._num_hashed = self._length
+        whole = self._hash.copy()
+        if added is not None:
+            whole.update(np.ascontiguousarray(added, np.int64).data)
+        return whole.hexdigest()
+
+    @property
+    def num_response_tokens(self) -> int:
+        """Tokens behind the prompt."""
+        return self._length - len(self.prompt)
 
     @property
     def num_sampled(self) -> int:
         """Tokens that the policy sampled."""
-        return sum(len(sampled) for _, _, sampled in self._parts if sampled is not None)
+        return sum(length for length, _, sampled in self._parts if sampled is not None)
 
     @property
     def response_ids(self) -> Indices:
         """int64 [response]."""
-        return np.concatenate([np.empty(0, np.int64), *(tokens for tokens, _, _ in self._parts)])
+        return self.sequence()[len(self.prompt) :]
 
     @property
     def turn_ids(self) -> Indices:
         """int64 [response]: the turn of each token, that before it for the world's; 0 for the world's before the
         first."""
         turns, last = [np.empty(0, np.int64)], 0
-        for tokens, turn, _ in self._parts:
+        for length, turn, _ in self._parts:
             last = last if turn == WORLD else turn
-            turns.append(np.full(len(tokens), last, np.int64))
+            turns.append(np.full(length, last, np.int64))
         return np.concatenate(turns)
 
     @property
     def mask(self) -> NDArray[np.uint8]:
         """[response]: 1 where the policy sampled the token."""
-        parts = (np.full(len(tokens), sampled is not None, np.uint8) for tokens, _, sampled in self._parts)
+        parts = (np.full(length, sampled is not None, np.uint8) for length, _, sampled in self._parts)
         return np.concatenate([np.empty(0, np.uint8), *parts])
 
     @property
     def log_probs(self) -> NDArray[np.float32]:
         """[response]: of the sampled tokens; 0 of the world's."""
         parts = (
-            np.zeros(len(tokens), np.float32) if sampled is None else sampled.log_probs
-            for tokens, _, sampled in self._parts
+            np.zeros(length, np.float32) if sampled is None else sampled.log_probs for length, _, sampled in self._parts
         )
         return np.concatenate([np.empty(0, np.float32), *parts])
 
@@ -99,17 +131,17 @@ class TokenRow:
         none."""
         result = [np.empty(0, np.int64)]
         known = next((int(sampled.versions[0]) for _, _, sampled in self._parts if sampled is not None), first)
-        for tokens, _, sampled in self._parts:
-            result.append(np.full(len(tokens), known, np.int64) if sampled is None else sampled.versions)
+        for length, _, sampled in self._parts:
+            result.append(np.full(length, known, np.int64) if sampled is None else sampled.versions)
             known = int(result[-1][-1])
         return np.concatenate(result)
 
     def turn_ends(self) -> dict[int, int]:
         """By turn, the place in the response of its last sampled token."""
         ends, at = dict[int, int](), 0
-        for tokens, turn, sampled in self._parts:
-            at += len(tokens)
-            if sampled is not None and len(tokens):
+        for length, turn, sampled in self._parts:
+            at += length
+            if sampled is not None:
                 ends[turn] = at - 1
         return ends
 

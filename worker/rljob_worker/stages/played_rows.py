@@ -80,7 +80,7 @@ def played_metrics(trajectories: Sequence[Trajectory], num_trajectories: int, nu
         "response_length/mean": mean_of(lengths),
         "response/truncated_fraction": mean_of(np.array([item.truncated for item in good], np.bool_)),
         "tokens/response_total": total(float(sum(item.num_sampled for item in trajectories))),
-        "tokens/total": total(float(sum(len(row.sequence()) for item in good for row in item.rows))),
+        "tokens/total": total(float(sum(len(row) for item in good for row in item.rows))),
         "conversation/turns_mean": mean_of(turns),
         "conversation/world_tokens": total(float(sum(item.num_world_tokens for item in good))),
         "conversation/rows_opened": total(float(sum(max(0, len(item.rows) - 1) for item in good))),

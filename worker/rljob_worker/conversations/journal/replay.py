@@ -15,14 +15,13 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypedDict
 
 import numpy as np
 
-from rljob_worker.batch import Indices
-from rljob_worker.conversations.trajectory import Sampled
+from rljob_worker.conversations.trajectory import DIGEST_BYTES, Sampled
 
 
 class RecordedError(TypedDict):
@@ -82,14 +81,15 @@ class Journal:
         self._entries = entries
         self.has_replayed = False
 
-    def sampled(self, turn: int, sequence: Indices, version: int) -> Sampled | None:
-        """The recorded sample of a turn; None where there is none. Raises DoesNotReplay for a turn that follows other
-        tokens than are recorded, or that other weights than the present ones answered."""
+    def sampled(self, turn: int, digest: Callable[[], str], version: int) -> Sampled | None:
+        """The recorded sample of a turn; None where there is none. digest: of the tokens before it. Raises
+        DoesNotReplay for a turn that follows other tokens than are recorded, or that other weights than the present
+        ones answered."""
         if not self._samples:
             return None
-        digest = digest_of(sequence.tobytes())
+        before = digest()
         # turns of several branches may come in another order
-        same = [number for number, sample in sorted(self._samples.items()) if sample["prompt"] == digest]
+        same = [number for number, sample in sorted(self._samples.items()) if sample["prompt"] == before]
         if not same and turn in self._samples:
             raise DoesNotReplay(f"turn {turn} continues other tokens than are recorded")
         if not same:
@@ -100,9 +100,10 @@ class Journal:
         self.has_replayed = True
         return result
 
-    def write_sample(self, turn: int, sequence: Indices, sampled: Sampled) -> None:
-        """A turn that was sampled now."""
-        self._write(turn, {"sample": encoded(sampled, sequence)})
+    def write_sample(self, turn: int, digest: Callable[[], str], sampled: Sampled) -> None:
+        """A turn that was sampled now. digest: of the tokens before it."""
+        if self._entries is not None:
+            self._write(turn, {"sample": encoded(sampled, digest())})
 
     def begin_call(self, turn: int, what: str) -> tuple[str, RecordedAnswer | None]:
         """The key of a call within its turn, and its recorded answer; None where the call has to be made.
@@ -160,10 +161,10 @@ def _entries(lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
             yield entry
 
 
-def encoded(sampled: Sampled, sequence: Indices) -> dict[str, Any]:
-    """A sample as JSON, with a digest of the tokens before it."""
+def encoded(sampled: Sampled, prompt: str) -> dict[str, Any]:
+    """A sample as JSON. prompt: digest of the tokens before it."""
     return {
-        "prompt": digest_of(sequence.tobytes()),
+        "prompt": prompt,
         "tokens": _text(sampled.tokens.astype("<i4")),
         "logProbs": _text(sampled.log_probs.astype("<f4")),
         "versions": _text(sampled.versions.astype("<i8")),
@@ -183,7 +184,7 @@ def decoded(sample: Mapping[str, Any]) -> Sampled:
 
 def digest_of(data: bytes) -> str:
     """A digest that tells what is recorded from all else, in 16 hexadecimal digits."""
-    return hashlib.blake2b(data, digest_size=8).hexdigest()
+    return hashlib.blake2b(data, digest_size=DIGEST_BYTES).hexdigest()
 
 
 def _text(values: np.ndarray) -> str:

@@ -106,8 +106,9 @@ class Game:
 
     def _commands(self, turns: Sequence[AskedTurn], released: Sequence[int], aborted: Sequence[int]) -> EngineCommands:
         """Requests in the order of their prompts, equal ones once."""
-        numbers: dict[bytes, int] = {}
-        prompt_of = [numbers.setdefault(turn.request.sequence.tobytes(), len(numbers)) for turn in turns]
+        numbers: dict[bytes | int, int] = {}
+        keys = [turn.row_id if (same := turn.request.identity) is None else same for turn in turns]
+        prompt_of = [numbers.setdefault(key, len(numbers)) for key in keys]
         order = sorted(range(len(turns)), key=prompt_of.__getitem__)
         firsts = {prompt_of[at]: turns[at].request.sequence for at in reversed(range(len(turns)))}
         self.running |= {turn.row_id: turn for turn in turns}
@@ -126,14 +127,11 @@ class Game:
         """Give coroutines what they wait for."""
         if ended is None or not len(ended):
             return
-        columns = (ended.response_ids, ended.log_probs, ended.token_versions)
-        rows = zip(
-            ended.row_ids.tolist(), *(column.to_list() for column in columns), ended.endings.tolist(), strict=True
-        )
-        answers = [
-            (self.running.pop(row_id).future, Sampled(np.array(ids, np.int64), np.array(probs), np.array(of), ending))
-            for row_id, ids, probs, of, ending in rows
-        ]
+        tokens, log_probs, versions = ended.response_ids, ended.log_probs, ended.token_versions
+        answers = list[tuple[asyncio.Future[Sampled], Sampled]]()
+        for at, (row_id, ending) in enumerate(zip(ended.row_ids.tolist(), ended.endings.tolist(), strict=True)):
+            parts = [column.row(at).copy() for column in (tokens, log_probs, versions)]
+            answers.append((self.running.pop(row_id).future, Sampled(parts[0], parts[1], parts[2], ending)))
         self._loop.call_soon_threadsafe(_answer, answers)
 
     def cancel(self) -> None:

@@ -39,11 +39,11 @@ class Player:
         journal = Journal(task.trajectory, task.attempt, record, play.entries)
 
         async def sampled(request: TurnRequest) -> Sampled:
-            known = journal.sampled(request.turn, request.sequence, self.version)
+            known = journal.sampled(request.turn, request.digest, self.version)
             if known is not None:
                 return known
             result = await generate(task, request)
-            journal.write_sample(request.turn, request.sequence, result)
+            journal.write_sample(request.turn, request.digest, result)
             return result
 
         session, world = f"{play.label}/{task.trajectory}/{task.attempt}", None

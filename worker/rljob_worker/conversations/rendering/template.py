@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import jinja2
 import jinja2.meta
@@ -34,13 +34,16 @@ PROBE_TOOL = {
 _USER = {"role": "user", "content": "u"}
 
 
-@dataclass(frozen=True, slots=True)
-class TurnKind:
+class TurnKind(NamedTuple):
     """What an assistant's message has that a template may treat in its own way."""
 
     has_thought: bool
     has_content: bool
     has_calls: bool
+
+
+_KINDS = [TurnKind(bool(bits & 4), bool(bits & 2), bool(bits & 1)) for bits in range(8)]
+_THOUGHT_END = "</think>"
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,25 +146,29 @@ class ChatTemplate:
 
 def shape_of(before: Messages, new: Messages, has_tools: bool) -> ConversationShape:
     """before: with the assistant's turn at its end."""
-    turns: list[TurnKind] = []
-    for message in reversed(before):
-        if message["role"] == "user":
+    turns: dict[TurnKind, None] = {}
+    last = _kind(before[-1])
+    for message in reversed(before[:-1]):
+        role = message["role"]
+        if role == "user":
             break
-        if message["role"] == "assistant":
-            turns.append(_kind(message))
+        if role == "assistant":
+            turns[_kind(message)] = None
     roles: list[str] = []
     for message in new:
         if roles[-2:] != [message["role"]] * 2:
             roles.append(message["role"])
-    others = tuple(dict.fromkeys(turns[1:]))
     has_system = before[0]["role"] == "system"
-    return ConversationShape(has_system, has_tools, others, turns[0], tuple(roles))
+    return ConversationShape(has_system, has_tools, tuple(turns), last, tuple(roles))
 
 
 def _kind(message: Mapping[str, Any]) -> TurnKind:
     content = str(message.get("content") or "")
-    thought = bool(message.get("reasoning_content")) or "</think>" in content
-    return TurnKind(thought, bool(content.rpartition("</think>")[2].strip()), bool(message.get("tool_calls")))
+    end = content.rfind(_THOUGHT_END)
+    said = content if end < 0 else content[end + len(_THOUGHT_END) :]
+    has_thought = end >= 0 or bool(message.get("reasoning_content"))
+    # of all that a turn costs, this alone is done again for every turn before it
+    return _KINDS[4 * has_thought + 2 * (said != "" and not said.isspace()) + bool(message.get("tool_calls"))]
 
 
 def _example(shape: ConversationShape, has_field: bool) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:

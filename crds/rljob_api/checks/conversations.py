@@ -12,9 +12,11 @@ from rljob_api.v1alpha1.conversation import SHIPPED_CONVERSATIONS
 from rljob_api.vocabulary.problem import Problem, suggestion
 
 _PATH = "spec.rollout.conversation"
-SHIPPED = ("single", "tools", "environment")
+SHIPPED = ("single", "tools", "environment", "program")
 """Conversations of `rljob_worker.conversations`."""
 LAST_PORT = 65535
+GIVEN_VARIABLES = {"OPENAI_BASE_URL", "OPENAI_API_BASE", "OPENAI_API_KEY", "RLJOB_MODEL", "RLJOB_TASK_FILE"}
+"""Variables of a program's environment that name the policy and the task."""
 
 
 def check_conversation(subject: Subject) -> Iterator[Problem]:
@@ -29,6 +31,7 @@ def check_conversation(subject: Subject) -> Iterator[Problem]:
     for i, server in enumerate(conversation.mcp_servers):
         yield from _server(f"{_PATH}.mcpServers[{i}]", server)
     yield from _network(conversation)
+    yield from _program(conversation)
     yield from _unbuilt(subject)
 
 
@@ -53,6 +56,9 @@ def _functions(conversation: ConversationSpec) -> Iterator[Problem]:
     elif name == "environment" and not conversation.environments:
         message = "there is no environment to play with"
         yield problem(f"{_PATH}.run", conversation.run, message, "List one in environments.")
+    elif name == "program" and conversation.program is None:
+        message = "there is no program to start"
+        yield problem(f"{_PATH}.run", conversation.run, message, "Write program.command.")
 
 
 def _names(conversation: ConversationSpec) -> Iterator[Problem]:
@@ -118,9 +124,25 @@ def _server(path: str, server: MCPServerSpec) -> Iterator[Problem]:
         )
 
 
+def _program(conversation: ConversationSpec) -> Iterator[Problem]:
+    program = conversation.program
+    if program is None:
+        return
+    for name in sorted(program.environment.keys() & GIVEN_VARIABLES):
+        message = "this is how the program finds the policy, and is set for each trajectory"
+        yield problem(f"{_PATH}.program.environment.{name}", program.environment[name], message, "Leave it out.")
+    folders = [("workingDirectory", program.working_directory), *(("readable", item) for item in program.readable)]
+    for field, folder in folders:
+        if folder is not None and not folder.startswith("/"):
+            message = "a program begins in a folder of its own, from which this leads nowhere"
+            yield problem(f"{_PATH}.program.{field}", folder, message, "Write a path that begins with /.")
+
+
 def _network(conversation: ConversationSpec) -> Iterator[Problem]:
     lists: list[tuple[str, Sequence[str]]] = [("network", conversation.network)]
     lists += [(f"tools[{i}].network", tool.network or ()) for i, tool in enumerate(conversation.tools)]
+    if conversation.program is not None:
+        lists.append(("program.network", conversation.program.network or ()))
     lists += [(f"environments[{i}].network", item.network or ()) for i, item in enumerate(conversation.environments)]
     for field, addresses in lists:
         for i, address in enumerate(addresses):

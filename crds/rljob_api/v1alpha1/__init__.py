@@ -15,8 +15,10 @@ from rljob_api.v1alpha1.conversation import (
     CallLimitsSpec,
     Confinement,
     ConversationSpec,
+    EndpointSpec,
     EnvironmentSpec,
     MCPServerSpec,
+    ProgramSpec,
     ToolSpec,
 )
 from rljob_api.v1alpha1.dag import Balance, DagSpec, StageSpec
@@ -107,6 +109,7 @@ __all__ = [
     "EngineOptions",
     "EnvVar",
     "EnvVarSource",
+    "EndpointSpec",
     "EnvironmentSpec",
     "FailurePolicySpec",
     "FailureRule",
@@ -128,6 +131,7 @@ __all__ = [
     "RDMASpec",
     "Precision",
     "ProfileSpec",
+    "ProgramSpec",
     "RLJob",
     "RLJobSpec",
     "ResamplingSpec",

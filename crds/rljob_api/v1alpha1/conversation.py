@@ -73,6 +73,47 @@ class EnvironmentSpec(CallLimitsSpec):
     """Keyword arguments of the class."""
 
 
+class ProgramSpec(CallLimitsSpec):
+    """An agent that is a program of its own, started for each trajectory. It finds the policy at OPENAI_BASE_URL, with
+    OPENAI_API_KEY, under the name RLJOB_MODEL, and its task in the file RLJOB_TASK_FILE."""
+
+    command: Items[Annotated[str, Field(min_length=1)]] = Field(min_length=1, max_length=64)
+    """Program and arguments. `python` is the worker's own interpreter. `{prompt}`, the last text of the prompt,
+    `{model}`, `{base_url}`, `{task_file}` and the `{name}` of one of columns stand for their values."""
+
+    environment: dict[VariableName, str] = Field(default_factory=dict)
+    """Variables of its environment, besides those that it finds the policy by. Default: none."""
+
+    working_directory: str | None = Field(default=None, min_length=1)
+    """The folder that it begins in. Unset: one of its own, which is deleted with it, and the only one it may write
+    in."""
+
+    readable: Items[Annotated[str, Field(min_length=1)]] = Field(default=(), max_length=64)
+    """Folders that it may read, besides workingDirectory, the system's and those of the worker's Python. Default:
+    none."""
+
+    timeout_seconds: float = Field(default=600.0, gt=0, le=86400)
+    """How long a trajectory may take, in seconds; a program that takes longer is ended. Default 600."""
+
+    max_processes: int = Field(default=64, ge=1, le=4096)
+    """Processes and threads that it may have at once. Default 64."""
+
+
+class EndpointSpec(ApiModel):
+    """What programs may ask of the policy."""
+
+    other_sampling: Literal["Clamp", "Refuse"] = "Clamp"
+    """What becomes of sampling that is not the job's, such as a temperature, a seed or a stop: `Clamp`, the default,
+    passes it over; `Refuse` answers with an error that names it."""
+
+    models: Items[Annotated[str, Field(min_length=1, max_length=128)]] = Field(default=(), max_length=16)
+    """Other names by which programs may call the policy, such as one that is written in their code. Default: none."""
+
+    wait_seconds: float = Field(default=600.0, gt=0, le=86400)
+    """How long a call may wait for its answer, in seconds; after that it is refused and may be made again. Default
+    600."""
+
+
 class MCPServerSpec(ApiModel):
     """A server of the Model Context Protocol whose tools the model may call. Needs `pip install 'rljob[mcp]'`."""
 
@@ -104,8 +145,9 @@ class ConversationSpec(ApiModel):
     `async def run(task, policy, world)`."""
 
     run: str | None = Field(default=None, min_length=1)
-    """Who plays, as `module:function`. Unset: `rljob_worker.conversations:tools` with tools or mcpServers, else
-    `rljob_worker.conversations:environment` with environments, else `rljob_worker.conversations:single`."""
+    """Who plays, as `module:function`. Unset: `rljob_worker.conversations:program` with a program, else
+    `rljob_worker.conversations:tools` with tools or mcpServers, else `rljob_worker.conversations:environment` with
+    environments, else `rljob_worker.conversations:single`."""
 
     options: dict[str, Any] = Field(default_factory=dict)
     """What the function finds in `world.options`."""
@@ -141,6 +183,12 @@ class ConversationSpec(ApiModel):
     mcp_servers: Items[MCPServerSpec] = Field(default=(), max_length=64)
     """Servers whose tools the model may call. Default: none."""
 
+    program: ProgramSpec | None = None
+    """An agent that is a program of its own, and plays. Unset: none."""
+
+    endpoint: EndpointSpec = EndpointSpec()
+    """What programs may ask of the policy."""
+
     processes: int | None = Field(default=None, ge=1, le=1024)
     """Processes of each worker in which tools and environments run. Unset: as many as the worker has CPUs, at most
     8."""
@@ -157,5 +205,7 @@ class ConversationSpec(ApiModel):
         """Who plays."""
         if self.run is not None:
             return self.run
+        if self.program is not None:
+            return SHIPPED_CONVERSATIONS + "program"
         shipped = "tools" if self.tools or self.mcp_servers else "environment" if self.environments else "single"
         return SHIPPED_CONVERSATIONS + shipped

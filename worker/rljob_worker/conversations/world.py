@@ -8,12 +8,17 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, NoReturn, Protocol, cast
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, cast
 
 from rljob_worker.conversations.journal.replay import DoesNotReplay, Journal, RecordedAnswer
 from rljob_worker.conversations.messages import Schema
 from rljob_worker.conversations.trajectory import Trajectory
 from rljob_worker.sandbox.targets import Answer, CallError, Cause
+
+if TYPE_CHECKING:
+    from rljob_worker.conversations.agents.programs import ProgramEnd
+    from rljob_worker.conversations.branches import Branches
+    from rljob_worker.conversations.task import Task
 
 _NOT_OF_A_NAME = re.compile(r"[^a-z0-9_]+")
 _LONGEST_NAME = 48
@@ -47,6 +52,18 @@ class ToolHandle:
     method: str | None = None
 
 
+class ProgramPlayer(Protocol):
+    """Plays trajectories by programs (`agents.programs`)."""
+
+    async def play(self, task: Task, branches: Branches, session: str) -> ProgramEnd:
+        """Run a trajectory's program to its end."""
+        ...
+
+    async def close(self) -> None:
+        """End every program."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class SharedWorld:
     """What all trajectories of a job share."""
@@ -58,6 +75,8 @@ class SharedWorld:
     stateful: frozenset[str] = frozenset()
     """Targets that remember what they were asked: calls of them that are recorded are made again before a new one, and
     have to be answered as they were."""
+    programs: ProgramPlayer | None = None
+    """None in a job without a program."""
 
 
 class TrajectoryFailed(BaseException):
@@ -83,13 +102,14 @@ class World:
         """caller: None in a job without tools and environments. session: a name that no other trajectory has. Raises
         TrajectoryFailed for a column `tools` that names one that there is not."""
         self._trajectory, self._shared, self._caller = trajectory, shared, caller
-        self._journal, self._session, self._most_turns = journal, session, most_turns
+        self._journal, self._most_turns = journal, most_turns
         self._recorded: list[tuple[str, str | None, Mapping[str, Any], RecordedAnswer]] = []
         """Calls of stateful targets that were answered from the journal, and not made yet."""
         self.options = MappingProxyType(dict(shared.options))
         """`rollout.conversation.options` of the job."""
         self.tools: Mapping[str, ToolHandle] = self._chosen_tools()
         """By name, those of the trajectory."""
+        self.programs, self.session = shared.programs, session
         self.has_session = False
         """Whether a call was made."""
 
@@ -159,8 +179,8 @@ class World:
         if target in self._shared.stateful:
             await self._catch_up(self._caller, target)
         self.has_session = True
-        key = f"{self._session}/{turn}/{call}"
-        answer = await self._caller.call(self._session, target, method, arguments, key)
+        key = f"{self.session}/{turn}/{call}"
+        answer = await self._caller.call(self.session, target, method, arguments, key)
         self._journal.write_answer(turn, call, recorded_of(answer))
         return answer
 
@@ -170,7 +190,7 @@ class World:
         self._recorded = [item for item in self._recorded if item[0] != target]
         for number, (_, method, arguments, recorded) in enumerate(calls):
             self.has_session = True
-            answer = await caller.call(self._session, target, method, arguments, f"{self._session}/again/{number}")
+            answer = await caller.call(self.session, target, method, arguments, f"{self.session}/again/{number}")
             if not is_alike(recorded_of(answer), recorded):
                 raise DoesNotReplay(f"{target} answers call {number + 1} otherwise than is recorded")
 

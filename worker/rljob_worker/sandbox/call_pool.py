@@ -34,12 +34,13 @@ class CallPool:
         processes: int,
         confinement: ConfinementMode,
         proxy_port: int | None,
+        ports: Sequence[int] = (),
     ) -> None:
         self._guardian = guardian
         self._targets = targets
         self._num_processes = processes
         self._confinement = confinement
-        self._proxy_port = proxy_port
+        self._proxy_port, self._ports = proxy_port, tuple(ports)
         self._asynchronous: dict[str, bool] = {}
         self.refused: dict[str, str] = {}
         """By target, why it cannot be called; known once a process has loaded it."""
@@ -99,7 +100,9 @@ class CallPool:
             "limits": (memory_bytes, max(target.limits.processes for target in targets)),
         }
         if self._confinement != "Off":
-            settings["confinement"] = asdict(Confinement(self._confinement, memory_bytes, self._proxy_port))
+            readable = tuple(folder for target in targets for folder in target.readable)
+            confinement = Confinement(self._confinement, memory_bytes, self._proxy_port, readable, self._ports)
+            settings["confinement"] = asdict(confinement)
         return settings
 
     def drop(self, process: CallProcess, why: str) -> None:

@@ -54,9 +54,11 @@ class Calls:
         processes: int,
         confinement: ConfinementMode,
         network: Sequence[str],
+        ports: Sequence[int] = (),
         pythonpath: Sequence[str | os.PathLike[str]] = (),
     ) -> None:
-        """processes: that sessions share.  network: `host:port` that confined processes may connect to.
+        """processes: that sessions share.  network: `host:port` that confined processes may connect to, through a
+        proxy.  ports: those of servers on this machine that they may connect to themselves.
         Raises InvalidJob: what this machine cannot confine, or a place that is none."""
         assert processes >= 1, "at least one process"
         check_confinement("calls into user code", confinement)
@@ -64,7 +66,7 @@ class Calls:
         places = network_places("calls into user code", network)
         self._targets = dict(targets)
         self._confinement = confinement
-        self._num_processes = processes
+        self._num_processes, self._ports = processes, tuple(ports)
         names = [name for target in self._targets.values() for name in target.environment]
         self._proxy = Proxy(places) if places and confinement != "Off" else None
         environment = bounded_environment(pythonpath, names) | (self._proxy.environment if self._proxy else {})
@@ -131,7 +133,9 @@ class Calls:
         """Made in the loop of the first caller."""
         if self._started is None:
             port = None if self._proxy is None else self._proxy.port
-            self._started = CallPool(self._guardian, self._targets, self._num_processes, self._confinement, port)
+            self._started = CallPool(
+                self._guardian, self._targets, self._num_processes, self._confinement, port, self._ports
+            )
         return self._started
 
     def _pending(self, message: Message, *, needs_object: bool) -> PendingCall:

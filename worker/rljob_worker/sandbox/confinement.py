@@ -50,6 +50,8 @@ class Confinement:
     """The port on loopback by which it reaches the network; None: it does not."""
     readable: tuple[str, ...] = ()
     """Folders of data, besides those from which modules are imported."""
+    ports: tuple[int, ...] = ()
+    """Other ports that it may connect to, such as that of a server of the worker."""
 
 
 def check_confinement(owner: str, mode: ConfinementMode) -> None:
@@ -77,11 +79,16 @@ def confine(confinement: Confinement, folder: str) -> None:
     if confinement.mode == "Required" or landlock_abi():
         with optional:
             writable = (folder, "/dev/null")
-            restrict(landlock_abi(), [*_imported(), *confinement.readable], writable, confinement.proxy_port)
+            restrict(landlock_abi(), [*_imported(), *confinement.readable], writable, _ports(confinement))
     _drop_capabilities()
     if confinement.mode == "Required" or has_seccomp():
         with optional:
-            filter_calls(connects=confinement.proxy_port is not None)
+            filter_calls(connects=bool(_ports(confinement)))
+
+
+def _ports(confinement: Confinement) -> tuple[int, ...]:
+    proxy = () if confinement.proxy_port is None else (confinement.proxy_port,)
+    return (*proxy, *confinement.ports)
 
 
 def _missing() -> Iterator[str]:

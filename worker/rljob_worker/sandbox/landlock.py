@@ -39,11 +39,11 @@ def landlock_abi() -> int:
         return 0
 
 
-def restrict(abi: int, readable: Sequence[str], writable: Sequence[str], port: int | None) -> None:
+def restrict(abi: int, readable: Sequence[str], writable: Sequence[str], may_connect_to: Sequence[int]) -> None:
     """Restrict this thread and what it starts, for good. Paths that are absent are left out.
 
     readable: files and folders to read and execute.  writable: to do everything in, except devices and sockets.
-    port: the TCP port that may be connected to, of any address. Needs no-new-privileges. Raises OSError.
+    may_connect_to: TCP ports, of any address. Needs no-new-privileges. Raises OSError.
     """
     rights = RIGHTS_BY_ABI[max(version for version in RIGHTS_BY_ABI if version <= abi)]
     ports = BIND_PORT | CONNECT_PORT if abi >= PORTS_ABI else 0
@@ -55,7 +55,7 @@ def restrict(abi: int, readable: Sequence[str], writable: Sequence[str], port: i
             _add_path(ruleset, path, READ & rights)
         for path in writable:
             _add_path(ruleset, path, rights & ~(MAKE_CHAR | MAKE_BLOCK | MAKE_SOCK))
-        if port is not None and ports:
+        for port in may_connect_to if ports else ():
             syscall(LANDLOCK_ADD_RULE, ruleset, RULE_PORT, struct.pack("=QQ", CONNECT_PORT, port), 0)
         syscall(LANDLOCK_RESTRICT_SELF, ruleset, 0)
     finally:

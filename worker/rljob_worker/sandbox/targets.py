@@ -35,6 +35,9 @@ class Target:
     """Whether each session has a process and a temporary folder of its own; otherwise sessions share processes."""
     environment: tuple[str, ...] = ()
     """Names of the worker's variables that the function may see. Targets that share a process see each other's."""
+    readable: tuple[str, ...] = ()
+    """Folders that it may read besides those from which modules are imported; targets that share a process read each
+    other's."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,13 @@ BAD = {
     "run: games": "rollout.conversation.run",
     "run: 'rljob_worker.conversations:singel'": "rollout.conversation.run",
     "run: 'rljob_worker.conversations:environment'": "rollout.conversation.run",
+    "run: 'rljob_worker.conversations:program'": "rollout.conversation.run",
+    "program: {command: [agent], environment: {OPENAI_API_KEY: k}}": (
+        "rollout.conversation.program.environment.OPENAI_API_KEY"
+    ),
+    "program: {command: [agent], workingDirectory: code}": "rollout.conversation.program.workingDirectory",
+    "program: {command: [agent], readable: [code]}": "rollout.conversation.program.readable",
+    "program: {command: [agent], network: ['example.org:0']}": "rollout.conversation.program.network[0]",
     "tools: [{run: guess}]": "rollout.conversation.tools[0].run",
     "tools: [{run: 'games:guess'}, {run: 'other:guess'}]": "rollout.conversation.tools[1].name",
     "environments: [{name: a, run: 'm:A'}, {name: a, run: 'm:B'}], columns: [environment]": (

@@ -82,6 +82,8 @@ class Conversations:
         """End the processes of tools and environments, and the thread of the event loop."""
         if self._caller is not None:
             self.prepare(self._caller.close())
+        if self.shared.programs is not None:
+            self.prepare(self.shared.programs.close())
         if self._loop is not None and self._thread is not None:
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from rljob_api.pipeline.meshes import Mesh
@@ -12,6 +13,7 @@ from rljob_api.planning.plan import GroupPlan, Plan, StagePlan
 from rljob_api.v1alpha1 import ConversationSpec, RLJobSpec
 from rljob_api.v1alpha1.conversation import SHIPPED_CONVERSATIONS
 from rljob_worker.checkpoint.manifest import committed
+from rljob_worker.conversations.agents.programs import Programs
 from rljob_worker.conversations.journal.files import JournalFolder, content_digest
 from rljob_worker.conversations.messages import Renderer
 from rljob_worker.conversations.playing.loop import Conversations
@@ -76,6 +78,10 @@ def build_conversations(
             conversations.shared = conversations.prepare(caller.shared_world(conversation))
             if shows_tools(conversation) and isinstance(renderer, ChatRenderer):
                 renderer.require_tools()
+        if leads and conversation.program is not None:
+            programs = programs_of(spec, policy)
+            conversations.shared = replace(conversations.shared, programs=programs)
+            conversations.prepare(programs.open())
         folder = None
         if home is not None and leads:
             name, over = f"{policy}-{rank:05d}-{access.attempt}", is_over(plan.spec, home)
@@ -120,6 +126,20 @@ def caller_of(conversation: ConversationSpec, group: GroupPlan) -> Callers | Non
         return None
     share = max(1, (os.cpu_count() or 1) // group.workers_per_host)
     return Callers(conversation, conversation.processes or min(MOST_PROCESSES, share), code_folders(os.environ))
+
+
+def programs_of(spec: RLJobSpec, policy: str) -> Programs:
+    """Agents' programs, whose calls are turns of this policy."""
+    rollout, conversation = spec.rollout, spec.rollout.conversation
+    assert conversation is not None
+    return Programs(
+        conversation,
+        policy,
+        temperature=rollout.temperature,
+        stop=rollout.stop,
+        stop_token_ids=rollout.stop_token_ids,
+        pythonpath=code_folders(os.environ),
+    )
 
 
 def bounds_of(spec: RLJobSpec) -> Bounds:

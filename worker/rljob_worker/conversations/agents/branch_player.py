@@ -1,0 +1,76 @@
+"""Answers the calls of an agent with turns of its trajectory."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable
+from typing import TypeVar
+
+import numpy as np
+
+from rljob_worker.batch import Indices
+from rljob_worker.conversations.branches import Branches
+from rljob_worker.conversations.row_sampling import ConversationOver, RowsInUse
+from rljob_worker.conversations.trajectory import Sampled
+from rljob_worker.endpoint.calls import CalledFunction, ChatCall, PolicyTurn, RequestRefused, TokenCall
+from rljob_worker.engines.rollout.requests import Ending
+from rljob_worker.errors import BadData, InvalidJob
+
+Turn = TypeVar("Turn")
+
+
+class BranchPlayer:
+    """One trajectory's. What ends the trajectory rather than a call is kept for who waits for it."""
+
+    def __init__(self, branches: Branches) -> None:
+        self._branches = branches
+        self.failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Fails with what ends the trajectory, such as a turn that does not replay; never done otherwise."""
+
+    async def chat(self, call: ChatCall) -> PolicyTurn:
+        """As `endpoint.calls.TurnPlayer`."""
+        turn = await self._guarded(self._branches.reply(call.messages, call.tools, call.max_tokens))
+        sampled, message = turn.sampled, turn.message
+        texts = self._branches.renderer.texts_of(sampled.tokens) if call.wants_log_probs else ()
+        calls = [
+            CalledFunction(item.id, item.name, json.dumps(item.arguments, ensure_ascii=False))
+            for item in message.tool_calls
+            if item.arguments is not None
+        ]
+        return PolicyTurn(
+            "length" if message.finish_reason == "Length" else "tool_calls" if calls else "stop",
+            turn.prompt.tolist(),
+            sampled.tokens.tolist(),
+            sampled.log_probs.tolist(),
+            texts,
+            message.content,
+            message.reasoning,
+            calls,
+        )
+
+    async def generate(self, call: TokenCall) -> PolicyTurn:
+        """As `endpoint.calls.TurnPlayer`."""
+        prompt: Indices = np.array(call.token_ids, np.int64)
+        sampled: Sampled = await self._guarded(self._branches.generate(prompt, call.max_tokens))
+        tokens, log_probs = sampled.tokens.tolist(), sampled.log_probs.tolist()
+        return PolicyTurn("length" if sampled.ending == Ending.LENGTH else "stop", call.token_ids, tokens, log_probs)
+
+    async def _guarded(self, turn: Awaitable[Turn]) -> Turn:
+        """Errors that are the agent's own are refusals. Raises RequestRefused."""
+        try:
+            return await turn
+        except ConversationOver:
+            message = "the conversation is over: it is out of turns or of tokens"
+            raise RequestRefused(message, code="context_length_exceeded") from None
+        except RowsInUse as error:
+            message = f"{error}: wait for the calls under way, or raise rollout.conversation.maxRows"
+            raise RequestRefused(message, status=409, code="conflict") from None
+        except (BadData, InvalidJob, ValueError) as error:
+            raise RequestRefused(str(error)) from None
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:
+            if not self.failure.done():
+                self.failure.set_exception(error)
+            raise RequestRefused("the trajectory is over", status=409, code="over") from None

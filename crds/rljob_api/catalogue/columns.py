@@ -180,8 +180,8 @@ def replayed_routes(spec: RLJobSpec) -> tuple[str, ...]:
 
 
 def pictures(spec: RLJobSpec) -> tuple[str, ...]:
-    """The column of pictures; none where prompts are text."""
-    return () if spec.data.images_column is None else (IMAGES,)
+    """The column of pictures; none where rows are text."""
+    return (IMAGES,) * spec.sees
 
 
 def rollout_columns(spec: RLJobSpec, _models: Sequence[str], _trained: bool) -> Columns:

@@ -157,8 +157,6 @@ def _unbuilt(subject: Subject) -> Iterator[Problem]:
     if spec.rollout.partial is not None:
         fix = "Leave it out: conversations are finished in the step that draws them."
         yield problem("spec.rollout.partial", spec.rollout.partial.to_json(), message, fix)
-    if (images := spec.data.images_column) is not None:
-        yield problem("spec.data.imagesColumn", images, message, "Leave it out: conversations are of text.")
     if resamples(spec):
         yield problem("spec.algorithm.sampling.resampling", True, message, "Leave it out.")
     if needs_baseline(spec):

@@ -16,7 +16,7 @@ def check_pictures(subject: Subject) -> Iterator[Problem]:
     yield from _budgets(spec)
     yield from _columns(spec)
     yield from _towers(spec)
-    if spec.data.images_column is not None:
+    if spec.sees:
         yield from _engines(spec)
 
 
@@ -45,8 +45,8 @@ def _towers(spec: RLJobSpec) -> Iterator[Problem]:
             message = "the vision tower is not trained, so that nothing has this learning rate"
             fix = "Write train: true beside it, or leave it out."
             yield problem(f"spec.models[{i}].vision.learningRate", vision.learning_rate, message, fix)
-        if vision.train and spec.data.images_column is None and spec.data.videos_column is None:
-            message = "no prompt has pictures, so that the vision tower would learn nothing"
+        if vision.train and not spec.sees and spec.data.videos_column is None:
+            message = "no row has pictures, so that the vision tower would learn nothing"
             fix = "Write data.imagesColumn, or leave it out."
             yield problem(f"spec.models[{i}].vision.train", True, message, fix)
 
@@ -54,11 +54,12 @@ def _towers(spec: RLJobSpec) -> Iterator[Problem]:
 def _engines(spec: RLJobSpec) -> Iterator[Problem]:
     """What computes with prompts takes their pictures."""
     column = spec.data.images_column
+    path, value = ("spec.data.imagesColumn", column) if column else ("spec.rollout.conversation.pictures", True)
     engine = ROLLOUT_ENGINES.find(spec.rollout.engine)
     if engine is not None and not engine.sees:
         names = " or ".join(item.name for item in ROLLOUT_ENGINES.built_in.values() if item.sees)
         fix = f"Write rollout.engine: {names}." if names else "Leave it out."
-        yield problem("spec.data.imagesColumn", column, f"rollout.engine {engine.name} takes no pictures", fix)
+        yield problem(path, value, f"rollout.engine {engine.name} takes no pictures", fix)
     if spec.training.engine == "Megatron":
         message = "training.engine Megatron has no models that see"
-        yield problem("spec.data.imagesColumn", column, message, "Write training.engine: FSDP.")
+        yield problem(path, value, message, "Write training.engine: FSDP.")

@@ -251,7 +251,7 @@ class _Worker:
         """Bytes of the pictures that are computed at once: of a micro-batch, whose prompts may be pictures altogether;
         where a model generates of one prompt."""
         spec, vision = self.plan.spec, self.shapes[engine.path].vision
-        if vision is None or spec.data.images_column is None:
+        if vision is None or not spec.sees:
             return 0
         longest, response = spec.data.max_prompt_tokens, spec.rollout.max_response_tokens
         num_prompts = 1

@@ -170,6 +170,10 @@ class ConversationSpec(ApiModel):
     """Rows of a trajectory: a chat template that rewrites what was said before, as those do that leave thoughts out,
     needs a new row for the turn that follows. A trajectory that needs more is over and marked truncated. Default 1."""
 
+    pictures: bool = False
+    """Whether tools and environments may show pictures to a model that sees. With data.imagesColumn they always may.
+    Default false."""
+
     max_failed: float = Field(default=0.1, ge=0, le=1)
     """Which part of a step's trajectories may fail, such as by a tool that ends its process. Failed ones are in no
     loss, no baseline and no mean; with more of them the job ends. Default 0.1."""

@@ -197,6 +197,12 @@ class RLJobSpec(ApiModel):
         return 1 if conversation is None else conversation.max_rows
 
     @property
+    def sees(self) -> bool:
+        """Whether policies are shown pictures: of the data, or by tools and environments."""
+        conversation = self.rollout.conversation
+        return self.data.images_column is not None or (conversation is not None and conversation.pictures)
+
+    @property
     def longest_row(self) -> int:
         """The most tokens that a prompt and its response have together."""
         longest = self.data.max_prompt_tokens + self.rollout.max_response_tokens

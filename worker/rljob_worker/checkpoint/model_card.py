@@ -24,7 +24,7 @@ def model_card(plan: Plan, policy: str, step: int, records: Sequence[Mapping[str
     spec, label = plan.spec_of(policy), plan.label_of(policy)
     title = plan.job if label is None else f"{plan.job}: {label}"
     base = spec.source_of(policy).path
-    task = "text-generation" if spec.data.images_column is None else "image-text-to-text"
+    task = "image-text-to-text" if spec.sees else "text-generation"
     head: dict[str, Any] = {"library_name": "peft" if is_adapter else "transformers", "pipeline_tag": task}
     if not base.startswith(("/", ".", "~")):  # a folder of somebody's machine means nothing to the hub
         head["base_model"] = base

@@ -16,6 +16,7 @@ import numpy as np
 
 from rljob_worker.batch import Indices
 from rljob_worker.conversations.messages import AssistantMessage, FinishReason, Message, Renderer, Schema
+from rljob_worker.conversations.picture_parts import message_pictures
 from rljob_worker.conversations.row_sampling import RowSampler
 from rljob_worker.conversations.trajectory import Sampled, TokenRow, Trajectory
 from rljob_worker.engines.rollout.requests import Ending
@@ -65,14 +66,15 @@ class Branches:
         self._sampler.require_turn()
         said, schemas = [identity_of(message) for message in messages], list(tools)
         branch = self._continued(said, schemas)
-        tokens = None if branch is None else self._following(branch, messages[len(branch.messages) :])
+        new = list(messages if branch is None else messages[len(branch.messages) :])
+        tokens = None if branch is None else self._following(branch, new)
         if branch is None or tokens is None:
-            branch, history = None, list(messages)
+            branch, history, new = None, list(messages), list(messages)
             row, tokens = None, self.renderer.opening(history, schemas or None)
         else:
-            row, history = branch.row, [*branch.messages, *messages[len(branch.messages) :]]
+            row, history = branch.row, [*branch.messages, *new]
         turn = self._trajectory.num_turns
-        row, sampled = await self._sampler.sample(row, tokens, max_tokens)
+        row, sampled = await self._sampler.sample(row, tokens, max_tokens, message_pictures(new))
         message = self.renderer.parse(sampled.tokens, turn=turn, tools=schemas or None)
         self._keep(branch, Branch(row, history, said, schemas, message.finish_reason == "Stop"), message)
         reason: FinishReason = "Length" if sampled.ending == Ending.LENGTH else "Stop"
@@ -94,6 +96,7 @@ class Branches:
             and list(said[: len(branch.said)]) == branch.said
             and branch.tools == tools
             and not self._sampler.is_busy(branch.row)
+            and self._sampler.may_go_on(branch.row)
         ]
         return max(fitting, key=lambda branch: len(branch.said), default=None)
 

@@ -1,7 +1,7 @@
 """What is said in a conversation, and how it becomes tokens.
 
 Messages are dictionaries as chat templates take them: `role`, `content`, and where there are some `tool_calls`,
-`tool_call_id` and `name`.
+`tool_call_id` and `name`. Content is a text, or a list of parts of which some are pictures (see `picture_parts`).
 """
 
 from __future__ import annotations

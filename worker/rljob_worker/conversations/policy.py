@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 from rljob_worker.batch import Indices
 from rljob_worker.conversations.branches import Branches
 from rljob_worker.conversations.messages import AssistantMessage, FinishReason, Message, Renderer, Schema
+from rljob_worker.conversations.picture_parts import message_pictures
 from rljob_worker.conversations.row_sampling import Bounds, ConversationOver, Generate, RowSampler, TurnRequest
 from rljob_worker.conversations.trajectory import Sampled, TokenRow, Trajectory
 from rljob_worker.engines.rollout.requests import Ending
@@ -21,10 +22,18 @@ __all__ = ["Bounds", "ConversationOver", "Policy", "TurnRequest"]
 class Policy:
     """One trajectory's. Its turns come one after another: a call while another one is awaited raises RuntimeError."""
 
-    def __init__(self, trajectory: Trajectory, renderer: Renderer | None, bounds: Bounds, generate: Generate) -> None:
-        """renderer: None for a model without a chat template, of which `chat` asks for one."""
+    def __init__(
+        self,
+        trajectory: Trajectory,
+        renderer: Renderer | None,
+        bounds: Bounds,
+        generate: Generate,
+        picture_token: int | None = None,
+    ) -> None:
+        """renderer: None for a model without a chat template, of which `chat` asks for one.   picture_token: as in
+        `RowSampler`."""
         self._trajectory, self._renderer = trajectory, renderer
-        self._sampler = RowSampler(trajectory, bounds, generate)
+        self._sampler = RowSampler(trajectory, bounds, generate, picture_token)
         self.messages: list[Message] = trajectory.messages
         """The conversation so far. It is the policy's; `chat` adds to it."""
         self._tools: list[Schema] = []
@@ -69,9 +78,9 @@ class Policy:
         if not self._trajectory.num_turns and not self.messages and not new:
             new = list(self._trajectory.task.messages)
         schemas = self._tools if tools is None else list(tools)
-        row, tokens = self._continued(self._renderer, new, schemas)
+        row, tokens, pictures = self._continued(self._renderer, new, schemas)
         turn = self._trajectory.num_turns
-        sampled = await self._sample(row, tokens, max_tokens)
+        sampled = await self._sample(row, tokens, max_tokens, pictures)
         self._tools, self._has_messages = schemas, True
         message = self._renderer.parse(sampled.tokens, turn=turn, tools=schemas or None)
         self._is_closed = message.finish_reason == "Stop"
@@ -79,34 +88,42 @@ class Policy:
         reason: FinishReason = "Length" if sampled.ending == Ending.LENGTH else "Stop"
         return replace(message, tokens=sampled.tokens, finish_reason=reason)
 
-    async def complete(self, tokens: ArrayLike | None = None, *, max_tokens: int | None = None) -> Indices:
+    async def complete(
+        self, tokens: ArrayLike | None = None, *, max_tokens: int | None = None, pictures: Sequence[bytes] = ()
+    ) -> Indices:
         """Add tokens to the row, and those that the policy samples then: int64 [tokens], what ended them included.
 
-        tokens: what is new; in the first turn None means the task's prompt. Raises ConversationOver as `chat` does.
+        tokens: what is new; in the first turn None means the task's prompt.   pictures: what they show, encoded. Raises
+        ConversationOver as `chat` does.
         """
         new = np.empty(0, np.int64) if tokens is None else np.asarray(tokens, np.int64)
         row = self._trajectory.rows[-1] if self._trajectory.rows else None
         if row is None and tokens is None:
-            new = self._trajectory.task.prompt_ids
-        sampled = await self._sample(row, new, max_tokens)
+            new, pictures = self._trajectory.task.prompt_ids, self._trajectory.task.pictures
+        sampled = await self._sample(row, new, max_tokens, pictures)
         self._has_messages = False
         return sampled.tokens
 
     def _continued(
         self, renderer: Renderer, new: Sequence[Message], tools: list[Schema]
-    ) -> tuple[TokenRow | None, Indices]:
-        """The row that the next turn continues, None for a new one, and what is added to it."""
-        if self._trajectory.rows and self._has_messages and tools == self._tools:
+    ) -> tuple[TokenRow | None, Indices, list[bytes]]:
+        """The row that the next turn continues, None for a new one, and the tokens and pictures that are added to
+        it."""
+        row = self._trajectory.rows[-1] if self._trajectory.rows else None
+        if row is not None and self._has_messages and tools == self._tools and self._sampler.may_go_on(row):
             tokens = renderer.following(self.messages, new, tools or None, is_closed=self._is_closed)
             if tokens is not None:
-                return self._trajectory.rows[-1], tokens
-        return None, renderer.opening([*self.messages, *new], tools or None)
+                return row, tokens, message_pictures(new)
+        messages = [*self.messages, *new]
+        return None, renderer.opening(messages, tools or None), message_pictures(messages)
 
-    async def _sample(self, row: TokenRow | None, tokens: Indices, max_tokens: int | None) -> Sampled:
+    async def _sample(
+        self, row: TokenRow | None, tokens: Indices, max_tokens: int | None, pictures: Sequence[bytes]
+    ) -> Sampled:
         if self._is_busy:
             raise RuntimeError("the policy was asked for a turn while another one is awaited")
         self._is_busy = True
         try:
-            return (await self._sampler.sample(row, tokens, max_tokens))[1]
+            return (await self._sampler.sample(row, tokens, max_tokens, pictures))[1]
         finally:
             self._is_busy = False

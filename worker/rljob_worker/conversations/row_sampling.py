@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,6 +10,7 @@ import numpy as np
 from rljob_worker.batch import Indices
 from rljob_worker.conversations.trajectory import Sampled, TokenRow, Trajectory
 from rljob_worker.engines.rollout.requests import Ending
+from rljob_worker.vision.pictures import picture_digest
 
 Generate = Callable[["TurnRequest"], Awaitable[Sampled]]
 
@@ -35,20 +36,30 @@ class TurnRequest:
     added: Indices
     """int64 [tokens] that the row gets with what is sampled."""
     max_tokens: int
+    added_pictures: tuple[bytes, ...] = ()
+    """What these show, encoded, in their order."""
 
     @property
     def sequence(self) -> Indices:
         """int64 [tokens] that the turn follows."""
         return np.concatenate([self.row.sequence(), self.added])
 
+    @property
+    def pictures(self) -> tuple[bytes, ...]:
+        """What `sequence` shows, encoded, in the order of its tokens."""
+        return (*self.row.pictures, *self.added_pictures)
+
     def digest(self) -> str:
-        """A digest of `sequence`, which costs what is new in it."""
-        return self.row.digest(self.added)
+        """A digest of `sequence` and its pictures, which costs what is new in them."""
+        return self.row.digest(self.added, self.added_pictures)
 
     @property
     def identity(self) -> bytes | None:
-        """Equal for requests that begin a row with equal prompts; None for a row that goes on: none equals it."""
-        return None if self.row.num_response_tokens else self.sequence.tobytes()
+        """Equal for requests that begin a row with equal prompts and pictures; None for a row that goes on: none equals
+        it."""
+        if self.row.num_response_tokens:
+            return None
+        return self.sequence.tobytes() + b"".join(map(picture_digest, self.pictures))
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +82,12 @@ class Bounds:
 class RowSampler:
     """Samples turns of one trajectory. A turn that is cancelled leaves nothing."""
 
-    def __init__(self, trajectory: Trajectory, bounds: Bounds, generate: Generate) -> None:
+    def __init__(
+        self, trajectory: Trajectory, bounds: Bounds, generate: Generate, picture_token: int | None = None
+    ) -> None:
+        """picture_token: stands for a part of a picture, of a model that sees."""
         self._trajectory, self._bounds, self._generate = trajectory, bounds, generate
+        self._picture_token = picture_token
         self._places: dict[TokenRow, int] = {}
         """Numbers of rows for the engine, below `bounds.rows`."""
         self._under_way: set[TokenRow] = set()
@@ -93,6 +108,12 @@ class RowSampler:
         """Whether a turn of the row is under way."""
         return row in self._under_way
 
+    def may_go_on(self, row: TokenRow) -> bool:
+        """Whether a row may have another turn: not where the policy has drawn tokens of pictures itself, behind which a
+        model that is given the row would look for one more picture than it shows."""
+        sampled = row.last_sampled
+        return sampled is None or self._picture_token not in sampled.tokens.tolist()
+
     def require_turn(self) -> None:
         """Raises ConversationOver where there is no turn left, RowsInUse where those under way take the last ones."""
         if self.is_over:
@@ -101,9 +122,10 @@ class RowSampler:
             raise RowsInUse(f"the last of the trajectory's {self._bounds.turns} turns are under way")
 
     async def sample(
-        self, row: TokenRow | None, tokens: Indices, max_tokens: int | None = None
+        self, row: TokenRow | None, tokens: Indices, max_tokens: int | None = None, pictures: Sequence[bytes] = ()
     ) -> tuple[TokenRow, Sampled]:
         """Add tokens to a row, and those that the policy samples then. row: None opens one, with the tokens as prompt.
+        pictures: what the tokens show, encoded.
 
         Raises ConversationOver, which ends the trajectory as truncated, where there is no room; RowsInUse where there
         is none beside turns under way.
@@ -112,7 +134,9 @@ class RowSampler:
         if row is None:
             if not len(tokens):
                 raise ValueError("a row begins with one token at least")
-            row, tokens = TokenRow(tokens), np.empty(0, np.int64)
+            row, tokens, pictures = TokenRow(tokens, pictures), np.empty(0, np.int64), ()
+        elif not self.may_go_on(row):
+            self._end()
         place = self._place_of(row)
         room = self._bounds.room_of(row) - len(tokens)
         if room < 1:
@@ -121,9 +145,9 @@ class RowSampler:
         if most < 1:
             raise ValueError(f"max_tokens is {max_tokens}; a turn has one token at least")
         turn = self._num_started
-        request = TurnRequest(place, turn, row, tokens, most)
+        request = TurnRequest(place, turn, row, tokens, most, tuple(pictures))
         sampled = await self._sampled(row, request)
-        row.add_world(tokens)
+        row.add_world(tokens, pictures)
         self._add(row, turn, sampled)
         if sampled.ending == Ending.LENGTH and most == room:
             self._is_over = self._trajectory.truncated = True

@@ -32,6 +32,8 @@ class Task:
     """Which of the group's trajectories it is, from 0."""
     trajectory: int
     """Number of the trajectory, over the whole job."""
+    pictures: tuple[bytes, ...] = ()
+    """Encoded, in the order of their places in the prompt."""
     job_seed: int = 0
     attempt: int = 0
     """1 where the group is drawn again."""
@@ -47,13 +49,14 @@ class Task:
         job_seed: int,
         group: int,
         group_size: int,
+        pictures: Sequence[bytes] = (),
     ) -> list[Task]:
-        """The tasks of a prompt's trajectories."""
+        """The tasks of a prompt's trajectories. messages: with the pictures in their places."""
         seed = int(np.random.SeedSequence([job_seed, group]).generate_state(1)[0]) % SEEDS
-        tasks = (
-            Task(tuple(messages), prompt_ids, columns, seed, group, member, group * group_size + member, job_seed)
-            for member in range(group_size)
+        first = Task(
+            tuple(messages), prompt_ids, columns, seed, group, 0, group * group_size, tuple(pictures), job_seed
         )
+        tasks = (replace(first, member=member, trajectory=first.trajectory + member) for member in range(group_size))
         return [task.again(0) for task in tasks]
 
     def again(self, attempt: int) -> Task:

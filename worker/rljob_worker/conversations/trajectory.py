@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from rljob_worker.batch import Indices
 from rljob_worker.conversations.messages import Message
 from rljob_worker.conversations.task import Task
+from rljob_worker.vision.pictures import picture_digest
 
 WORLD = -1
 """The turn of a token that nobody sampled."""
@@ -39,19 +40,24 @@ class Sampled:
 class TokenRow:
     """A prompt and what came behind it. A turn costs what it adds, however long the row is."""
 
-    def __init__(self, prompt: Indices) -> None:
-        """prompt: int64 [tokens], at least one."""
-        self.prompt = prompt
+    def __init__(self, prompt: Indices, pictures: Sequence[bytes] = ()) -> None:
+        """prompt: int64 [tokens], at least one.   pictures: what it shows, encoded."""
+        self.prompt, self.pictures = prompt, list(pictures)
+        """Encoded, in the order of their tokens; what comes behind the prompt adds to them. Tokens of pictures come
+        before those that look like them and were sampled."""
         self._tokens = np.array(prompt, np.int64)
         """The row, and room behind it."""
         self._length = len(prompt)
         self._parts: list[tuple[int, int, Sampled | None]] = []
         """What came behind the prompt: how many tokens, their turn, and what was sampled."""
         self._hash, self._num_hashed = hashlib.blake2b(digest_size=DIGEST_BYTES), 0
+        self._digests = list(map(picture_digest, pictures))
 
-    def add_world(self, tokens: Indices) -> None:
-        """Tokens that nobody sampled."""
+    def add_world(self, tokens: Indices, pictures: Sequence[bytes] = ()) -> None:
+        """Tokens that nobody sampled, and the pictures that they show."""
         self._append(tokens, WORLD, None)
+        self.pictures += pictures
+        self._digests += map(picture_digest, pictures)
 
     def add_sampled(self, sampled: Sampled, turn: int) -> None:
         """A turn of the policy."""
@@ -78,13 +84,14 @@ class TokenRow:
         view.flags.writeable = False
         return view
 
-    def digest(self, added: Indices | None = None) -> str:
-        """A digest of `sequence` and tokens behind it, in 16 hexadecimal digits."""
+    def digest(self, added: Indices | None = None, pictures: Sequence[bytes] = ()) -> str:
+        """A digest of `sequence` and tokens behind it, and of all their pictures, in 16 hexadecimal digits."""
         self._hash.update(self._tokens[self._num_hashed : self._length].data)
         self._num_hashed = self._length
         whole = self._hash.copy()
         if added is not None:
             whole.update(np.ascontiguousarray(added, np.int64).data)
+        whole.update(b"".join([*self._digests, *map(picture_digest, pictures)]))
         return whole.hexdigest()
 
     @property
@@ -96,6 +103,11 @@ class TokenRow:
     def num_sampled(self) -> int:
         """Tokens that the policy sampled."""
         return sum(length for length, _, sampled in self._parts if sampled is not None)
+
+    @property
+    def last_sampled(self) -> Sampled | None:
+        """What the policy sampled last; None where that was nothing."""
+        return self._parts[-1][2] if self._parts else None
 
     @property
     def response_ids(self) -> Indices:

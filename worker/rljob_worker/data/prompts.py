@@ -12,8 +12,8 @@ import jinja2.meta
 import numpy as np
 from numpy.typing import NDArray
 
-from rljob_worker.data.picture_prompts import PicturePlaces
 from rljob_worker.errors import BadData, InvalidJob, WrongField
+from rljob_worker.vision.picture_tokens import PicturePlaces
 from rljob_worker.vision.pictures import BadPicture, read_header
 from rljob_worker.vision.processing import PictureProcessor
 

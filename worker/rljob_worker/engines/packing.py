@@ -12,7 +12,7 @@ Two rows of one prompt `[p0 p1]`, with responses `[a b c]` and `[d]`:
 
 Prompts with pictures (see `prompt_pictures`) are one prompt where their pictures are the same, too; each token then has
 a position of four numbers, (place in its row, frame, row, column), and responses go on behind the largest of their
-prompt.
+prompt. What the world writes into a response may show pictures, too: those are of the row alone.
 
 With routes (see `router`) P0 P1 of the prompt's tokens, Ra Rb Rc | Rd of the positions that responses were drawn from:
 
@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 from rljob_api.memory.sizes import ATTENDED
 from rljob_worker.batch import Column, Indices
-from rljob_worker.engines.prompt_pictures import Picture, RowPictures, ShownPrompt, feature_places
+from rljob_worker.engines.prompt_pictures import Picture, RowParts, RowPictures, feature_places, with_rope
 from rljob_worker.gather import offsets_of
 
 
@@ -79,6 +79,8 @@ class PatchBudget:
     patches: Indices
     """[rows] of the pictures of each row."""
     most: int
+    own: Indices | None = None
+    """[rows] patches behind each row's prompt, which no other row shares. None: none."""
 
 
 def micro_batches(
@@ -135,7 +137,7 @@ def _patches_of_runs(
         zeros = [0] * len(firsts)
         return zeros, zeros
     known = np.where(shared[firsts] > 0, pictures.patches[firsts], 0)
-    own = np.where(shared > 0, 0, pictures.patches)
+    own = np.where(shared > 0, 0, pictures.patches) + (0 if pictures.own is None else pictures.own)
     return (np.add.reduceat(own, firsts) + known if len(firsts) else known).tolist(), known.tolist()
 
 
@@ -186,9 +188,13 @@ def pack(
 
     features, different = None, tuple[Picture, ...]()
     if pictures is not None:
-        shown = [pictures.of_row(row) for row in answered[first].tolist()]
-        positions = _with_rope(positions, shown, prompt_starts[first], response_starts, own_response, owner)
-        features, different = feature_places(shown, prompt_starts[first].tolist(), len(token_ids))
+        opened = np.arange(len(answered)) if pictures.in_responses else np.flatnonzero(first)
+        shown = [pictures.of_row(row) for row in answered[opened].tolist()]
+        parts = RowParts(prompt_starts, prompt_lengths, response_starts, own_response)
+        of_row = opened.searchsorted(np.arange(len(answered)), side="right") - 1
+        positions = with_rope(positions, shown, of_row.tolist(), parts)
+        packed = [parts.packed(row, item.places) for row, item in zip(opened.tolist(), shown, strict=True)]
+        features, different = feature_places(shown, packed, len(token_ids))
     packed_routes = None
     if routes is not None:
         of_prompts, of_responses = routes[0].take(answered).values, routes[1].values
@@ -210,24 +216,6 @@ def pack(
         features=features if different else None,
         pictures=different,
     )
-
-
-def _with_rope(
-    places: Indices,
-    shown: Sequence[ShownPrompt],
-    prompt_starts: Indices,
-    response_starts: Indices,
-    own_response: Indices,
-    owner: Indices,
-) -> Indices:
-    """Positions [tokens, 4] from places [tokens]. shown, prompt_starts: of the different prompts; the others of the
-    rows: where their responses are, and which prompt is each one's."""
-    positions = np.repeat(places[:, None], 4, axis=1)
-    for prompt, start in zip(shown, prompt_starts.tolist(), strict=True):
-        positions[start : start + len(prompt.rope), 1:] = prompt.rope
-    shifts = np.array([prompt.rope_shift for prompt in shown], np.int64)[owner]
-    positions[ranges(response_starts, own_response), 1:] += np.repeat(shifts, own_response)[:, None]
-    return positions
 
 
 def placeholder() -> PackedRows:

@@ -16,10 +16,10 @@ import numpy as np
 from rljob_api.catalogue.columns import IMAGES
 from rljob_worker.batch import Batch, Column, Indices
 from rljob_worker.engines.models.vision import rope_positions
-from rljob_worker.engines.prompt_pictures import Picture, RowPictures, ShownPrompt
+from rljob_worker.engines.prompt_pictures import Picture, RowPictures, ShownTokens
 from rljob_worker.errors import BadData, InvalidJob
 from rljob_worker.row_index import row_number
-from rljob_worker.vision.pictures import BadPicture, PictureList, picture_digest, prompt_digest, read_header
+from rljob_worker.vision.pictures import BadPicture, PictureList, picture_digest, read_header
 from rljob_worker.vision.processing import Patches
 
 
@@ -65,39 +65,73 @@ class PictureReader:
         prompts = batch.column_of("prompt_ids", rows)
         if IMAGES not in batch:
             self._require_text(batch, rows, prompts)
+        if has_own_pictures(batch):
+            responses = batch.column_of("response_ids", rows)
 
-        def of_row(row: int) -> ShownPrompt:
+            def of_own(row: int) -> ShownTokens:
+                blob, row_id = batch[IMAGES].row(int(rows[row])), int(batch.row_ids[rows[row]])
+                return self.row_shown(prompts.row(row), responses.row(row), blob, row_id)
+
+            return RowPictures(self.identities(batch, rows), of_own, in_responses=True)
+
+        def of_row(row: int) -> ShownTokens:
             blob = batch.column_of(IMAGES, rows[row : row + 1]).row(0) if IMAGES in batch else b""
             return self.prompt_pictures(prompts.row(row), blob, int(batch.row_ids[rows[row]]))
 
         return RowPictures(self.identities(batch, rows), of_row)
 
     def identities(self, batch: Batch, rows: Indices) -> Indices:
-        """Numbers of some rows, equal for rows of one group, or, where pictures are no group's, for equal pictures."""
+        """Numbers of some rows, equal for rows of one group, or, where pictures are no group's, for equal pictures of
+        their prompts."""
         if IMAGES not in batch:
             return np.zeros(len(rows), np.int64)
-        if batch.columns[IMAGES].per_group:
+        if not has_own_pictures(batch):
             return batch.index.head_of(rows)
-        numbers: dict[bytes, int] = {}
-        digests = (prompt_digest(blob) for blob in batch.column_of(IMAGES, rows).to_list())
+        num_tokens = self.num_patches(batch.column_of("prompt_ids", rows)) // self.merged
+        numbers: dict[tuple[bytes, ...], int] = {}
+        pictures = zip(rows.tolist(), batch.column_of(IMAGES, rows).to_list(), num_tokens.tolist(), strict=True)
+        digests = (self._of_prompt(int(batch.row_ids[row]), blob, tokens) for row, blob, tokens in pictures)
         return np.array([numbers.setdefault(digest, len(numbers)) for digest in digests], np.int64)
 
-    def num_patches(self, prompts: Column) -> Indices:
-        """int64 [rows]: patches of the pictures of each prompt."""
-        assert prompts.offsets is not None, "token columns are ragged"
-        before = np.concatenate([[0], np.cumsum(prompts.values == self.picture_token)])
-        result: Indices = (before[prompts.offsets[1:]] - before[prompts.offsets[:-1]]) * self.merged
+    def _of_prompt(self, row_id: int, blob: bytes, num_tokens: int) -> tuple[bytes, ...]:
+        """Digests of a row's pictures that its prompt shows, which has so many picture tokens."""
+        digests = list[bytes]()
+        with _of_row(row_id):
+            for encoded in PictureList.unpack(blob):
+                if num_tokens <= 0:
+                    break
+                num_tokens -= self.processor.num_tokens(read_header(encoded).size)
+                digests.append(picture_digest(encoded))
+        if num_tokens:
+            raise BadData(f"row {row_number(row_id)}: its prompt does not have the tokens of its first pictures")
+        return tuple(digests)
+
+    def num_patches(self, tokens: Column) -> Indices:
+        """int64 [rows]: patches of the pictures that prompts have tokens of; of responses at most as many."""
+        assert tokens.offsets is not None, "token columns are ragged"
+        before = np.concatenate([[0], np.cumsum(tokens.values == self.picture_token)])
+        result: Indices = (before[tokens.offsets[1:]] - before[tokens.offsets[:-1]]) * self.merged
         return result
 
-    def prompt_pictures(self, tokens: Indices, blob: bytes, row_id: int) -> ShownPrompt:
+    def row_shown(self, prompt: Indices, response: Indices, blob: bytes, row_id: int) -> ShownTokens:
+        """What one row shows, in its prompt and behind it: pictures come before what looks like them and was sampled.
+        Raises BadData naming the row for pictures that are not those of its tokens."""
+        tokens = np.concatenate([prompt, response])
+        with _of_row(row_id):
+            pictures = tuple(self._picture(encoded) for encoded in PictureList.unpack(blob))
+        counts = [picture.num_features for picture in pictures]
+        places = np.flatnonzero(tokens == self.picture_token)[: sum(counts)]
+        _require_equal(row_id, len(places), counts)
+        end = max(len(prompt), int(places[-1]) + 1 if len(places) else 0)
+        return self._shown(tokens[:end], places, pictures)
+
+    def prompt_pictures(self, tokens: Indices, blob: bytes, row_id: int) -> ShownTokens:
         """What one prompt shows. Raises BadData naming the row for pictures that are not those of its tokens."""
         places = np.flatnonzero(tokens == self.picture_token)
         with _of_row(row_id):
             pictures = tuple(self._picture(encoded) for encoded in PictureList.unpack(blob))
         _require_equal(row_id, len(places), [picture.num_features for picture in pictures])
-        if not pictures:
-            return ShownPrompt(places, (), np.repeat(np.arange(len(tokens))[:, None], 3, axis=1))
-        return ShownPrompt(places, pictures, self.rope(tokens, [picture.grid for picture in pictures]))
+        return self._shown(tokens, places, pictures)
 
     def require_fit(self, tokens: Indices, blob: bytes, row_id: int) -> None:
         """Raises BadData as `prompt_pictures` does, for what the sizes of pictures say, without opening them."""
@@ -105,6 +139,11 @@ class PictureReader:
             headers = [read_header(encoded) for encoded in PictureList.unpack(blob)]
             expected = [self.processor.num_tokens(header.size) for header in headers]
         _require_equal(row_id, int((tokens == self.picture_token).sum()), expected)
+
+    def _shown(self, tokens: Indices, places: Indices, pictures: tuple[Picture, ...]) -> ShownTokens:
+        if not pictures:
+            return ShownTokens(places, (), np.repeat(np.arange(len(tokens))[:, None], 3, axis=1))
+        return ShownTokens(places, pictures, self.rope(tokens, [picture.grid for picture in pictures]))
 
     def _picture(self, encoded: memoryview) -> Picture:
         patches = self.processor.patches(encoded)
@@ -120,6 +159,11 @@ class PictureReader:
                 f"row {row}: its prompt has picture tokens, and the batch has no column {IMAGES!r}: the policy would "
                 "be trained blind; a stage that makes a batch of its own must keep that column"
             )
+
+
+def has_own_pictures(batch: Batch) -> bool:
+    """Whether rows have pictures of their own, which may be behind their prompts: of conversations."""
+    return IMAGES in batch and not batch.columns[IMAGES].per_group
 
 
 def prompt_pictures(batch: Batch) -> Column | None:

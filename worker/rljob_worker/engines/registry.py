@@ -293,7 +293,7 @@ def _reader(plan: Plan, model: torch.nn.Module, path: str) -> PictureReader | No
     from rljob_worker.vision.sizes import PixelBudget
 
     data = plan.spec.data
-    if data.images_column is None or not sees(model.config):
+    if not plan.spec.sees or not sees(model.config):
         return None
     budget = PixelBudget(data.image.min_pixels, data.image.max_pixels)
     return PictureReader.of(getattr(model, "backbone", model), shared_processor(path, budget))

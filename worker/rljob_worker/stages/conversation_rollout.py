@@ -8,10 +8,11 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from rljob_api.catalogue.columns import KEPT
+from rljob_api.catalogue.columns import IMAGES, KEPT
 from rljob_api.v1alpha1 import RLJobSpec
 from rljob_worker.batch import Batch
 from rljob_worker.conversations.journal.replay import Entries, Record
+from rljob_worker.conversations.picture_parts import with_pictures
 from rljob_worker.conversations.playing.commands import CopyOfRanks, shared_batch
 from rljob_worker.conversations.playing.loop import Conversations
 from rljob_worker.conversations.playing.plays import Play
@@ -24,6 +25,7 @@ from rljob_worker.metrics.scalars import Scalars
 from rljob_worker.row_index import Int64
 from rljob_worker.stages.played_rows import played_batch, played_metrics, played_samples
 from rljob_worker.trajectories import Trajectories
+from rljob_worker.vision.pictures import PictureList
 
 LEAST_LEFT = 2
 """Trajectories of a group with fewer left are compared with nothing."""
@@ -140,17 +142,31 @@ class ConversationRollout:
         )
 
     def _batch(self, trajectories: Sequence[Trajectory], prompts: Prompts, ordinals: Int64) -> Batch:
-        several, version = self._rows_per_trajectory, self._conversations.version
-        return played_batch(trajectories, prompts, ordinals, rows_per_trajectory=several, version=version)
+        return played_batch(
+            trajectories,
+            prompts,
+            ordinals,
+            rows_per_trajectory=self._rows_per_trajectory,
+            version=self._conversations.version,
+            sees=self._spec.sees,
+        )
 
     def _tasks(self, prompts: Prompts, ordinals: Int64, sampling: Sampling, group_size: int) -> list[Task]:
         sources = prompts.source.to_list()
+        shown = IMAGES in prompts.columns
+        of_tasks = {name: column for name, column in prompts.columns.items() if name != IMAGES}
         tasks = list[Task]()
         for at, group in enumerate(ordinals.tolist()):
-            columns = {name: column.row(at) for name, column in prompts.columns.items()} | {"source": sources[at]}
-            ids, seed = prompts.prompt_ids[at], sampling.seed
+            columns = {name: column.row(at) for name, column in of_tasks.items()} | {"source": sources[at]}
+            pictures = [bytes(item) for item in PictureList.unpack(prompts.columns[IMAGES].row(at))] if shown else []
             tasks += Task.of_group(
-                prompts.messages[at], ids, columns, job_seed=seed, group=group, group_size=group_size
+                with_pictures(prompts.messages[at], pictures) if shown else prompts.messages[at],
+                prompts.prompt_ids[at],
+                columns,
+                job_seed=sampling.seed,
+                group=group,
+                group_size=group_size,
+                pictures=pictures,
             )
         return tasks
 

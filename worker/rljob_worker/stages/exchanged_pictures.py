@@ -33,7 +33,7 @@ class SeesPictures:
 
     def __init__(self, spec: RLJobSpec, policy: str) -> None:
         self._policy, self._column = policy, spec.data.images_column
-        self._is_done = self._column is None
+        self._is_done = not spec.sees
 
     def check(self, batch: Batch, engine: ScoringEngine, reduce: Reduce) -> None:
         """Collective over the ranks of the engine, with the weights that drew the rows. batch: this rank's rows.
@@ -53,9 +53,9 @@ class SeesPictures:
         if total[1] < LEAST_CHANGE:
             raise BadData(
                 f"policy {self._policy} does not see: log-probs of {int(total[0])} rows stay the same with the "
-                f"pictures of other prompts (column images, of data.imagesColumn: {self._column}). Its rows are "
-                "computed from texts alone; look at the vision tower of the model's weights and at how prompts place "
-                "pictures"
+                f"pictures of other prompts (column images, of data.imagesColumn: {self._column or 'unset'}). Its rows "
+                "are computed from texts alone; look at the vision tower of the model's weights and at how prompts "
+                "place pictures"
             )
 
 

@@ -7,24 +7,34 @@ from typing import Any
 
 import numpy as np
 
-from rljob_api.catalogue.columns import ENVIRONMENT_REWARD, KEPT, TURN_REWARDS
+from rljob_api.catalogue.columns import ENVIRONMENT_REWARD, IMAGES, KEPT, TURN_REWARDS
 from rljob_worker.batch import Batch, Column
+from rljob_worker.conversations.picture_parts import content_text
 from rljob_worker.conversations.trajectory import TokenRow, Trajectory, failures, turn_rewards
 from rljob_worker.data.dataset import Prompts
 from rljob_worker.metrics.scalars import Scalars, maximum, mean, mean_of, total
 from rljob_worker.row_index import Int64
+from rljob_worker.vision.picture_tokens import PLACE
+from rljob_worker.vision.pictures import PictureList
 
 CAUSES = ("error", "replay")
 """Causes of failure that any job may have: metrics have them where there are none, too."""
 
 
 def played_batch(
-    trajectories: Sequence[Trajectory], prompts: Prompts, ordinals: Int64, *, rows_per_trajectory: int, version: int
+    trajectories: Sequence[Trajectory],
+    prompts: Prompts,
+    ordinals: Int64,
+    *,
+    rows_per_trajectory: int,
+    version: int,
+    sees: bool = False,
 ) -> Batch:
     """The rows of whole groups, in the order of their prompts. A trajectory that failed, or never had a row, has one
     without a response.
 
-    ordinals: of the prompts, which number the groups. version: of the weights, for what was not sampled.
+    ordinals: of the prompts, which number the groups. version: of the weights, for what was not sampled. sees: whether
+    rows have pictures, each those of its own.
     """
     rows = [(at, index, row) for at, item in enumerate(trajectories) for index, row in enumerate(rows_of(item))]
     of_row = np.array([at for at, _, _ in rows], np.int64)
@@ -35,6 +45,8 @@ def played_batch(
     of_prompts = prompts.columns | {"source": prompts.source}
     columns = {name: column.per_group_at(heads, len(rows)) for name, column in of_prompts.items()}
     columns |= _columns_of_tokens([row for _, _, row in rows], version)
+    if sees:
+        columns[IMAGES] = Column.binary([PictureList.pack(row.pictures) for _, _, row in rows])
     ragged = [values for item in trajectories for values in _turn_rewards(item)]
     columns[TURN_REWARDS] = Column.ragged(ragged, "float64")
     kept = [item.failed is None for item in trajectories]
@@ -50,7 +62,9 @@ def played_batch(
 
 def rows_of(trajectory: Trajectory) -> list[TokenRow]:
     """The rows that stand for a trajectory, at least one."""
-    return trajectory.rows if trajectory.failed is None and trajectory.rows else [TokenRow(trajectory.task.prompt_ids)]
+    task = trajectory.task
+    has_rows = trajectory.failed is None and trajectory.rows
+    return trajectory.rows if has_rows else [TokenRow(task.prompt_ids, task.pictures)]
 
 
 def _turn_rewards(trajectory: Trajectory) -> Sequence[np.ndarray]:
@@ -124,7 +138,8 @@ def played_samples(trajectories: Sequence[Trajectory], rows_per_trajectory: int)
     samples = []
     for item in trajectories:
         row_id = item.task.trajectory * rows_per_trajectory + len(rows_of(item)) - 1
-        sample: dict[str, Any] = {"row_id": row_id, "messages": item.messages, "turns": item.num_turns}
+        messages = [{**message, "content": content_text(message.get("content"), PLACE)} for message in item.messages]
+        sample: dict[str, Any] = {"row_id": row_id, "messages": messages, "turns": item.num_turns}
         if item.rewards:
             sample["environment_rewards"] = [[turn, reward] for turn, reward in item.rewards]
         if item.failed is not None:

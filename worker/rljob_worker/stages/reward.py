@@ -241,6 +241,7 @@ def reward_rows(
     prompts, responses = batch.values_of("prompt_ids"), batch["response_ids"]
     carried = {name: batch.values_of(name) for name in batch.columns if name not in _OTHER_FORM}
     pictures = pictures_of_groups(batch) if pictures is None else pictures
+    has_own = IMAGES in batch and not batch.columns[IMAGES].per_group
     texts = {} if texts is None else texts  # a group shares its prompt
     rows = []
     for i in range(len(batch)):
@@ -251,7 +252,10 @@ def reward_rows(
         row = {name: plain(values[i]) for name, values in carried.items()}
         row |= {"prompt": texts[group], "response": decode(response)}
         row |= {"num_response_tokens": len(response), "row_id": int(batch.row_ids[i])}
-        row |= {PICTURES: pictures[group]} if pictures else {}
+        if has_own:
+            row[PICTURES] = unpacked(batch[IMAGES].row(i))
+        elif pictures:
+            row[PICTURES] = pictures[group]
         rows.append(row)
     return rows
 
@@ -261,15 +265,18 @@ _OTHER_FORM = ("prompt_ids", "response_ids", IMAGES)
 
 
 def pictures_of_groups(batch: Batch) -> dict[int, list[bytes]]:
-    """The encoded pictures of each group's prompt; nothing where prompts have none."""
-    if IMAGES not in batch:
+    """The encoded pictures of each group's prompt; nothing where prompts have none, and where rows have their own."""
+    if IMAGES not in batch or not batch.columns[IMAGES].per_group:
         return {}
     heads = np.unique(batch.index.heads())
     blobs = batch.column_of(IMAGES, heads).to_list()
     groups = batch.group_ids[heads].tolist()
-    return {
-        group: [bytes(item) for item in PictureList.unpack(blob)] for group, blob in zip(groups, blobs, strict=True)
-    }
+    return {group: unpacked(blob) for group, blob in zip(groups, blobs, strict=True)}
+
+
+def unpacked(blob: bytes) -> list[bytes]:
+    """Encoded pictures of a value of the column `images`."""
+    return [bytes(item) for item in PictureList.unpack(blob)]
 
 
 def shown_row(row: Mapping[str, Any], spec: RLJobSpec) -> dict[str, Any]:

@@ -44,7 +44,6 @@ BESIDE = {
     "rollout.partial={tokensPerRound: 8, maxCarries: 2}": "rollout.partial",
     "algorithm={name: ReMax}": "algorithm.advantage.estimator",
     "training.routerReplay=Rollout": "training.routerReplay",
-    "data.imagesColumn=image": "data.imagesColumn",
 }
 
 

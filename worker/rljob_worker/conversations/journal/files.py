@@ -92,6 +92,7 @@ class _Lines:
         self._place, self._name, self._head = place, name, json.dumps({"job": job}).encode() + b"\n"
         self._file: BinaryIO | None = None
         self._waiting = bytearray()
+        self._pictures: set[str] = set()
         self._since, self._number = time.monotonic(), 0
 
     def append(self, entry: Mapping[str, Any]) -> None:
@@ -106,6 +107,12 @@ class _Lines:
                     self._upload()
         except OSError as error:
             raise StorageError(f"cannot write the journal {self._place / self._name}: {error}") from error
+
+    def append_picture(self, digest: str, url: str) -> None:
+        """Raises StorageError."""
+        if digest not in self._pictures:
+            self.append({"picture": digest, "url": url})
+            self._pictures.add(digest)
 
     def close(self) -> None:
         """Raises StorageError."""

@@ -6,6 +6,10 @@ A trajectory's record has its samples by turn, and its calls by turn and by what
     {"trajectory": 12, "attempt": 0, "turn": 1, "call": "3c….0"}
     {"trajectory": 12, "attempt": 0, "turn": 1, "call": "3c….0", "answer": {"value": 7, "error": null, "seconds": 0.1}}
 
+Pictures in answers are data URLs. A journal has each of them once, and its digest in the answers:
+
+    {"picture": "5f…", "url": "data:image/png;base64,…"}
+
 Calls are known by their target, arguments and number among equal ones, and not by their order: the same run makes the
 same calls, and those that it makes at once may come in any order.
 """
@@ -22,6 +26,9 @@ from typing import Any, Protocol, TypedDict
 import numpy as np
 
 from rljob_worker.conversations.trajectory import DIGEST_BYTES, Sampled
+
+_URL, _BY_DIGEST = "data:image/", "rljob-picture:"
+"""How pictures begin in answers, and in those of a journal."""
 
 
 class RecordedError(TypedDict):
@@ -46,6 +53,10 @@ class Entries(Protocol):
         """Write one entry; once this returns it outlives the process."""
         ...
 
+    def append_picture(self, digest: str, url: str) -> None:
+        """Write a picture, unless it was written before."""
+        ...
+
 
 class DoesNotReplay(BaseException):
     """The run did something else than is recorded. No `except Exception` of a run function keeps it."""
@@ -59,6 +70,8 @@ class Record:
     """By turn."""
     calls: dict[tuple[int, str], RecordedAnswer | None] = field(default_factory=dict)
     """By turn and call; None without an answer."""
+    pictures: Mapping[str, str] = field(default_factory=dict)
+    """Data URLs of pictures in answers, by digest."""
 
     def add(self, entry: Mapping[str, Any]) -> None:
         """One entry of the trajectory, of this attempt of the job or an earlier one; the first of its kind stands."""
@@ -77,12 +90,13 @@ class Journal:
         self._key = {"trajectory": trajectory, "attempt": attempt}
         self._samples = {} if record is None else dict(record.samples)
         self._calls = {} if record is None else dict(record.calls)
+        self._pictures = {} if record is None else record.pictures
         self._num_equal: dict[tuple[int, str], int] = {}
         self._entries = entries
         self.has_replayed = False
 
     def sampled(self, turn: int, digest: Callable[[], str], version: int) -> Sampled | None:
-        """The recorded sample of a turn; None where there is none. digest: of the tokens before it. Raises
+        """The recorded sample of a turn; None where there is none. digest: of the tokens and pictures before it. Raises
         DoesNotReplay for a turn that follows other tokens than are recorded, or that other weights than the present
         ones answered."""
         if not self._samples:
@@ -101,7 +115,7 @@ class Journal:
         return result
 
     def write_sample(self, turn: int, digest: Callable[[], str], sampled: Sampled) -> None:
-        """A turn that was sampled now. digest: of the tokens before it."""
+        """A turn that was sampled now. digest: of the tokens and pictures before it."""
         if self._entries is not None:
             self._write(turn, {"sample": encoded(sampled, digest())})
 
@@ -118,6 +132,7 @@ class Journal:
             answer = self._calls.pop((turn, call))
             if answer is not None:
                 self.has_replayed = True
+                answer["value"] = with_urls(answer["value"], self._pictures)
             return call, answer
         if self._samples:
             raise DoesNotReplay(
@@ -128,7 +143,12 @@ class Journal:
 
     def write_answer(self, turn: int, call: str, answer: RecordedAnswer) -> None:
         """What a call came to that was made now."""
-        self._write(turn, {"call": call, "answer": answer})
+        pictures = dict[str, str]()
+        value = with_digests(answer["value"], pictures)
+        if self._entries is not None:
+            for digest, url in pictures.items():
+                self._entries.append_picture(digest, url)
+        self._write(turn, {"call": call, "answer": {**answer, "value": value}})
 
     def require_replayed(self) -> None:
         """At the end of the run. Raises DoesNotReplay where something is recorded that it did not do."""
@@ -145,9 +165,13 @@ def records_of(lines: Iterable[bytes], trajectories: frozenset[int] | None = Non
     """By trajectory and attempt, what files of a journal have; a torn line is passed over. trajectories: those that are
     asked for; None: all."""
     records: dict[tuple[int, int], Record] = {}
+    pictures = dict[str, str]()
     for entry in _entries(lines):
-        if trajectories is None or entry["trajectory"] in trajectories:
-            records.setdefault((entry["trajectory"], entry["attempt"]), Record()).add(entry)
+        if "picture" in entry:
+            pictures[entry["picture"]] = entry["url"]
+        elif trajectories is None or entry["trajectory"] in trajectories:
+            key = (entry["trajectory"], entry["attempt"])
+            records.setdefault(key, Record(pictures=pictures)).add(entry)
     return records
 
 
@@ -157,12 +181,35 @@ def _entries(lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
             entry = json.loads(line)
         except ValueError:
             continue
-        if isinstance(entry, dict) and "trajectory" in entry:
+        if isinstance(entry, dict) and ("trajectory" in entry or "picture" in entry):
             yield entry
 
 
+def with_digests(value: Any, pictures: dict[str, str]) -> Any:
+    """A value of JSON with the digests of its pictures in place of their data URLs, which go into `pictures`."""
+    if isinstance(value, str) and value.startswith(_URL):
+        digest = digest_of(value.encode())
+        pictures[digest] = value
+        return _BY_DIGEST + digest
+    if isinstance(value, Mapping):
+        return {key: with_digests(item, pictures) for key, item in value.items()}
+    return [with_digests(item, pictures) for item in value] if isinstance(value, list | tuple) else value
+
+
+def with_urls(value: Any, pictures: Mapping[str, str]) -> Any:
+    """What `with_digests` was given. Raises DoesNotReplay for a picture that is not recorded."""
+    if isinstance(value, str) and value.startswith(_BY_DIGEST):
+        digest = value.removeprefix(_BY_DIGEST)
+        if digest not in pictures:
+            raise DoesNotReplay(f"the picture {digest} of an answer is not recorded")
+        return pictures[digest]
+    if isinstance(value, Mapping):
+        return {key: with_urls(item, pictures) for key, item in value.items()}
+    return [with_urls(item, pictures) for item in value] if isinstance(value, list) else value
+
+
 def encoded(sampled: Sampled, prompt: str) -> dict[str, Any]:
-    """A sample as JSON. prompt: digest of the tokens before it."""
+    """A sample as JSON. prompt: digest of what is before it."""
     return {
         "prompt": prompt,
         "tokens": _text(sampled.tokens.astype("<i4")),

@@ -51,6 +51,8 @@ class EngineCommands:
     """int64 [rows] whose requests nobody waits for any more; they end before others begin."""
     is_last: bool
     """Whether nothing follows."""
+    pictures: Column | None = None
+    """Binary [prompts], as in `Requests`; None where nothing is shown."""
 
     def requests(self, sampling: Sampling) -> Requests:
         """What the engine is asked for."""
@@ -61,24 +63,30 @@ class EngineCommands:
             prompt_of=self.prompt_of,
             max_tokens=self.max_tokens,
             samplings=(sampling,),
+            pictures=self.pictures,
         )
 
     def encoded(self) -> Indices:
         """int64 [n]: everything, behind the lengths of its parts."""
-        lengths = self.prompts.lengths
-        parts = [*(self.row_ids, self.turns, self.max_tokens, self.prompt_of), lengths, self.prompts.values]
-        parts += [self.released, self.aborted]
+        pictures = Column.binary([]) if self.pictures is None else self.pictures
+        blobs = pictures.values.tobytes()
+        padded = np.frombuffer(blobs + b"\0" * (-len(blobs) % 8), np.int64)
+        of_requests = (self.row_ids, self.turns, self.max_tokens, self.prompt_of)
+        parts = [*of_requests, self.prompts.lengths, self.prompts.values, self.released, self.aborted]
+        parts += [pictures.lengths, padded]
         head = [int(self.is_last), *(len(part) for part in parts)]
         return np.concatenate([np.array(head, np.int64), *parts])
 
     @staticmethod
     def decoded(values: Indices) -> EngineCommands:
         """What `encoded` gave."""
-        is_last, *sizes = values[:9].tolist()
-        parts = np.split(values[9:], np.cumsum(sizes)[:-1])
-        row_ids, turns, max_tokens, prompt_of, lengths, tokens, released, aborted = parts
+        is_last, *sizes = values[:11].tolist()
+        parts = np.split(values[11:], np.cumsum(sizes)[:-1])
+        row_ids, turns, max_tokens, prompt_of, lengths, tokens, released, aborted, shown, padded = parts
         column = Column(tokens, offsets_of(lengths), "int64")
-        return EngineCommands(row_ids, turns, max_tokens, prompt_of, column, released, aborted, bool(is_last))
+        blobs = np.ascontiguousarray(padded).view(np.uint8)[: int(shown.sum())]
+        pictures = Column(blobs, offsets_of(shown), "binary") if len(shown) else None
+        return EngineCommands(row_ids, turns, max_tokens, prompt_of, column, released, aborted, bool(is_last), pictures)
 
 
 def shared_commands(copy: CopyOfRanks, work: Callable[[], EngineCommands]) -> EngineCommands:

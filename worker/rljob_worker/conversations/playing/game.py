@@ -18,6 +18,7 @@ from rljob_worker.conversations.policy import TurnRequest
 from rljob_worker.conversations.task import Task
 from rljob_worker.conversations.trajectory import Sampled, Trajectory
 from rljob_worker.engines.rollout.requests import EndedRequests
+from rljob_worker.vision.pictures import PictureList
 
 log = logging.getLogger("rljob.conversations")
 
@@ -110,14 +111,17 @@ class Game:
         keys = [turn.row_id if (same := turn.request.identity) is None else same for turn in turns]
         prompt_of = [numbers.setdefault(key, len(numbers)) for key in keys]
         order = sorted(range(len(turns)), key=prompt_of.__getitem__)
-        firsts = {prompt_of[at]: turns[at].request.sequence for at in reversed(range(len(turns)))}
+        firsts = {prompt_of[at]: turns[at].request for at in reversed(range(len(turns)))}
+        requests = [firsts[number] for number in range(len(firsts))]
+        shows = any(request.pictures for request in requests)
         self.running |= {turn.row_id: turn for turn in turns}
         return EngineCommands(
             row_ids=np.array([turns[at].row_id for at in order], np.int64),
             turns=np.array([turns[at].number for at in order], np.int64),
             max_tokens=np.array([turns[at].request.max_tokens for at in order], np.int64),
             prompt_of=np.array([prompt_of[at] for at in order], np.int64),
-            prompts=Column.ragged([firsts[number] for number in range(len(firsts))]),
+            prompts=Column.ragged([request.sequence for request in requests]),
+            pictures=Column.binary([PictureList.pack(item.pictures) for item in requests]) if shows else None,
             released=np.array(released, np.int64),
             aborted=np.array(aborted, np.int64),
             is_last=self._is_last,

@@ -48,8 +48,10 @@ class Conversations:
         concurrency: int = 64,
         shared: SharedWorld | None = None,
         caller: TargetCaller | None = None,
+        picture_token: int | None = None,
     ) -> None:
-        """concurrency: trajectories that are played at once."""
+        """concurrency: trajectories that are played at once.   picture_token: as in `Policy`."""
+        self._picture_token = picture_token
         self._engine, self._run, self._renderer, self._bounds = engine, run, renderer, bounds
         self.concurrency, self.shared, self._caller = concurrency, shared or SharedWorld(), caller
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -66,7 +68,9 @@ class Conversations:
         if not copy.is_leader:
             self._follow(play, copy)
             return []
-        player = Player(self._run, self._renderer, self._bounds, self.shared, self._caller, self.version)
+        player = Player(
+            self._run, self._renderer, self._bounds, self.shared, self._caller, self.version, self._picture_token
+        )
         wake, concurrency = self._engine.wake, self.concurrency
         game = Game(play, player, self._started(), concurrency=concurrency, wake=wake)
         try:

@@ -31,6 +31,8 @@ class Player:
     caller: TargetCaller | None
     version: int
     """Policy version of the engine."""
+    picture_token: int | None = None
+    """As in `Policy`."""
 
     async def play(self, task: Task, play: Play, generate: Generate) -> Trajectory:
         """Run a trajectory to its end, whatever that is. Raises InvalidJob."""
@@ -49,7 +51,7 @@ class Player:
         session, world = f"{play.label}/{task.trajectory}/{task.attempt}", None
         try:
             world = World(trajectory, self.shared, self.caller, journal, session, self.bounds.turns)
-            policy = Policy(trajectory, self.renderer, self.bounds, sampled)
+            policy = Policy(trajectory, self.renderer, self.bounds, sampled, self.picture_token)
             await ended_by_itself(self.run(task, policy, world))
             journal.require_replayed()
         except TrajectoryFailed as error:

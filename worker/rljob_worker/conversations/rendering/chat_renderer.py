@@ -13,10 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rljob_worker.conversations.messages import AssistantMessage, ToolCall
+from rljob_worker.conversations.picture_parts import content_text, message_pictures
 from rljob_worker.conversations.rendering.template import ANSWER, ChatTemplate
 from rljob_worker.conversations.rendering.tool_calls import ToolFormat, format_of, parse_calls
-from rljob_worker.conversations.rendering.world_text import WorldText
-from rljob_worker.errors import InvalidJob
+from rljob_worker.conversations.rendering.world_text import PICTURE, WorldText
+from rljob_worker.errors import BadData, InvalidJob
+from rljob_worker.vision.picture_tokens import PicturePlaces
+from rljob_worker.vision.pictures import read_header
+from rljob_worker.vision.processing import PictureProcessor
 
 Int64 = NDArray[np.int64]
 Messages = Sequence[Mapping[str, Any]]
@@ -34,10 +38,13 @@ class ChatRenderer:
         *,
         template_arguments: Mapping[str, Any] | None = None,
         end_tokens: Collection[int] = (),
+        pictures: PictureProcessor | None = None,
     ) -> None:
         """template_arguments: `models.chatTemplate` of the job.   end_tokens: ids that end a turn for the engine,
-        besides the tokenizer's and the template's own. Raises InvalidJob for a tokenizer without a template."""
-        self._tokenizer = tokenizer
+        besides the tokenizer's and the template's own.   pictures: of a model that sees. Raises InvalidJob for a
+        tokenizer without a template."""
+        self._tokenizer, self._pictures = tokenizer, pictures
+        self._places = None if pictures is None else PicturePlaces(tokenizer, pictures.tokens)
         self._template = ChatTemplate(tokenizer, template_arguments)
         self._world_text = WorldText(tokenizer)
         prompt = self._template.render([{"role": "user", "content": "u"}], None)
@@ -59,9 +66,10 @@ class ChatRenderer:
         template refuses, InvalidJob for tools that it does not show."""
         if tools:
             self.require_tools()
-        shown, mark = self._world_text.guarded([*messages, {"role": "system", "tools": list(tools or ())}])
+        asked = [*self._texts(messages), {"role": "system", "tools": list(tools or ())}]
+        shown, mark = self._world_text.guarded(asked)
         text = self._template.render(shown[:-1], shown[-1]["tools"])
-        return np.array(self._world_text.encode(text, mark), np.int64)
+        return self._encoded(text, mark, messages)
 
     def following(
         self, before: Messages, new: Messages, tools: Tools = None, *, is_closed: bool = True
@@ -74,13 +82,42 @@ class ChatRenderer:
         """
         if self._turn_end is None or not self._template.keeps_history(before, new, bool(tools)):
             return None
-        shown, mark = self._world_text.guarded(new)
+        shown, mark = self._world_text.guarded(self._texts(new))
         text = self._template.continuation(shown, bool(tools))
         if not is_closed:
-            return np.array(self._world_text.encode(text, mark), np.int64)
+            return self._encoded(text, mark, new)
         begin = text.index(self._turn_end[0])
         # with the end of the turn before it, as a tokenizer sees the whole conversation
-        return np.array(self._world_text.encode(text[begin:], mark)[1:], np.int64)
+        return self._encoded(text[begin:], mark, new)[1:]
+
+    def _texts(self, messages: Messages) -> list[dict[str, Any]]:
+        """Messages whose contents are texts, with a mark for each picture."""
+        return [
+            {**message, "content": content_text(_without_marks(message.get("content")), PICTURE)}
+            if "content" in message
+            else dict(message)
+            for message in messages
+        ]
+
+    def _encoded(self, text: str, mark: str, messages: Messages) -> Int64:
+        """Token ids of rendered messages, pictures as many as the model sees of them. Raises BadData for a picture that
+        cannot be used and for a template that leaves some out, InvalidJob for pictures that the model does not see."""
+        pictures = message_pictures(messages)
+        if not pictures:
+            return np.array(self._world_text.encode(text, mark), np.int64)
+        if self._pictures is None or self._places is None:
+            raise InvalidJob(
+                f"messages have pictures, and the model at {self._template.model!r} is not shown any: take one that "
+                "sees, and set data.imagesColumn or rollout.conversation.pictures: true"
+            )
+        if text.count(PICTURE) != len(pictures):
+            raise BadData(
+                f"the chat template of {self._template.model!r} shows {text.count(PICTURE)} of {len(pictures)} "
+                "pictures; write them into messages whose content it shows as it is"
+            )
+        num_tokens = [self._pictures.num_tokens(read_header(encoded).size) for encoded in pictures]
+        ids = np.array(self._world_text.encode(text.replace(PICTURE, self._places.text), mark), np.int64)
+        return self._places.expand(ids, num_tokens, "a conversation")
 
     def parse(self, token_ids: Any, *, turn: int = 0, tools: Tools = None) -> AssistantMessage:
         """The message that sampled tokens say; a template without tools has no calls.
@@ -135,3 +172,17 @@ class ChatRenderer:
             return None
         (token,) = self._world_text.encode(match.group())
         return match.group(), token
+
+
+def _without_marks(content: Any) -> Any:
+    """Content whose texts have nothing that stands for a picture."""
+    if isinstance(content, str):
+        return content.replace(PICTURE, "\ufffd")
+    if not isinstance(content, list):
+        return content
+    return [
+        {**part, "text": part["text"].replace(PICTURE, "\ufffd")}
+        if isinstance(part, Mapping) and isinstance(part.get("text"), str)
+        else part
+        for part in content
+    ]

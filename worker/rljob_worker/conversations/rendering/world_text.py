@@ -16,8 +16,10 @@ from tokenizers import Tokenizer
 
 Messages = Sequence[Mapping[str, Any]]
 
-_MARKS = [chr(code) for code in range(0xFDD0, 0xFDF0)]
+_MARKS = [chr(code) for code in range(0xFDD0, 0xFDEF)]
 """Noncharacters: no text that is meant to be read has one."""
+PICTURE = chr(0xFDEF)
+"""Stands for a picture in text that is rendered."""
 _TEMPLATE_WRITTEN = frozenset({"system", "user", "assistant"})
 """Roles whose text may have added tokens that are not special, such as `<think>`, as prompts of a data set do."""
 
@@ -47,7 +49,7 @@ class WorldText:
         text = json.dumps([dict(message) for message in messages], ensure_ascii=False, default=str)
         mark = next((mark for mark in _MARKS if mark not in text), "")
         if not mark:
-            raise ValueError("a conversation with every noncharacter from U+FDD0 to U+FDEF cannot be rendered")
+            raise ValueError("a conversation with every noncharacter from U+FDD0 to U+FDEE cannot be rendered")
         return [_marked(message, pattern, mark) for message, pattern in pairs], mark
 
     def first_added(self, text: str) -> re.Match[str] | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from rljob_worker.conversations.messages import Message
+from rljob_worker.conversations.picture_parts import is_content
 from rljob_worker.conversations.targets.adapted_environment import episode_target
 
 if TYPE_CHECKING:
@@ -37,9 +38,11 @@ async def environment(task: Task, policy: Policy, world: World) -> None:
         world.metric("environment_done", is_done)
 
 
-def observed(observation: str | list[Message]) -> list[Message]:
-    """Messages of an observation: a text is the user's."""
-    return [{"role": "user", "content": observation}] if isinstance(observation, str) else list(observation)
+def observed(observation: str | list[Any]) -> list[Message]:
+    """Messages of an observation: a text, and parts with pictures, are the user's."""
+    if isinstance(observation, str) or is_content(observation):
+        return [{"role": "user", "content": observation}]
+    return list(observation)
 
 
 def joined(prompt: list[Message], observation: list[Message]) -> list[Message]:
@@ -47,9 +50,17 @@ def joined(prompt: list[Message], observation: list[Message]) -> list[Message]:
     assistants by turns."""
     if prompt and observation and prompt[-1]["role"] == observation[0]["role"] == "user":
         first, second = prompt[-1]["content"], observation[0]["content"]
-        text = f"{first}\n\n{second}" if first and second else first or second
-        return [*prompt[:-1], prompt[-1] | {"content": text}, *observation[1:]]
+        both = _after(first, second) if first and second else first or second
+        return [*prompt[:-1], prompt[-1] | {"content": both}, *observation[1:]]
     return [*prompt, *observation]
+
+
+def _after(first: str | list[Any], second: str | list[Any]) -> str | list[Any]:
+    """Contents with an empty line between."""
+    if isinstance(first, str) and isinstance(second, str):
+        return f"{first}\n\n{second}"
+    parts = [[{"type": "text", "text": item}] if isinstance(item, str) else item for item in (first, second)]
+    return [*parts[0], {"type": "text", "text": "\n\n"}, *parts[1]]
 
 
 async def _asked(world: World, method: str, arguments: dict[str, Any]) -> dict[str, Any]:

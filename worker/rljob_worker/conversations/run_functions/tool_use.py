@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rljob_worker.conversations.messages import Message, ToolCall
+from rljob_worker.conversations.picture_parts import is_content
 from rljob_worker.conversations.targets.schema import schema_fault
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ async def answer(world: World, call: ToolCall, counts: Counter[str] | None = Non
         return answer_message(call, f"error: {fault}")
     result = await world.call(call.name, call.arguments)
     if result.error is None:
-        return answer_message(call, answer_text(result.value))
+        return answer_message(call, answer_content(result.value))
     counts["tool_errors"] += 1
     if result.error.cause in FATAL:
         world.fail(f"tool_{result.error.cause}", f"tool {call.name}: {result.error.message}")
@@ -79,11 +80,13 @@ def call_fault(tools: Mapping[str, ToolHandle], call: ToolCall) -> str | None:
     return schema_fault(tools[call.name].schema, call.arguments)
 
 
-def answer_message(call: ToolCall, text: str) -> Message:
+def answer_message(call: ToolCall, content: str | list[Any]) -> Message:
     """What chat templates take for the answer to a call."""
-    return {"role": "tool", "name": call.name, "tool_call_id": call.id, "content": text}
+    return {"role": "tool", "name": call.name, "tool_call_id": call.id, "content": content}
 
 
-def answer_text(value: Any) -> str:
-    """A value of JSON as the model reads it: text as it is, all else as JSON."""
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+def answer_content(value: Any) -> str | list[Any]:
+    """A value of JSON as the model reads it: text and parts with pictures as they are, all else as JSON."""
+    if isinstance(value, str):
+        return value
+    return list(value) if is_content(value) else json.dumps(value, ensure_ascii=False)

@@ -17,6 +17,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from rljob_worker.conversations.picture_parts import is_content
 from rljob_worker.errors import InvalidJob
 from rljob_worker.users_code.function import check_call, load_function, load_value
 
@@ -162,7 +163,7 @@ def _number(method: str, what: str, value: Any) -> float:
 
 
 def observation_text(method: str, observation: Any) -> str | list[dict[str, Any]]:
-    """An observation as text, or as messages where it is a list of them."""
+    """An observation as text, or as messages or parts with pictures where it is a list of them."""
     if observation is None:
         return ""
     if isinstance(observation, str):
@@ -171,10 +172,13 @@ def observation_text(method: str, observation: Any) -> str | list[dict[str, Any]
         raise TypeError(f"{method} returned an observation of bytes; decode it to text")
     if isinstance(observation, list) and observation and all(_is_message(item) for item in observation):
         return [dict(item) for item in observation]
+    if is_content(observation):
+        return list(observation)
     fields = _fields(observation)
     if fields is not None:
         first = next((fields[name] for name in TEXTS if fields.get(name)), None)
-        if isinstance(first, str) or (isinstance(first, list) and first and all(map(_is_message, first))):
+        is_messages = isinstance(first, list) and bool(first) and all(map(_is_message, first))
+        if isinstance(first, str) or is_messages or is_content(first):
             return observation_text(method, first)
         observation = fields
     if hasattr(observation, "tolist"):

@@ -212,15 +212,24 @@ class _Connection:
 
     def _outcome(self, result: Any) -> tuple[Any, CallError | None]:
         texts = [part.text for part in result.content if part.type == "text"]
-        text = "\n".join(texts)
-        if len(text.encode(errors="replace")) > MOST_BYTES:
+        text, shown = "\n".join(texts), [part for part in result.content if part.type == "image"]
+        if len(text.encode(errors="replace")) + sum(len(part.data) for part in shown) > MOST_BYTES:
             return None, CallError("OutputTooLarge", f"answered more than the {MOST_BYTES} bytes that a call may")
         if result.is_error:
             return None, CallError("Raised", text or "the tool failed and does not say why")
+        if shown:
+            return [_part(part) for part in result.content if part.type in ("text", "image")], None
         if result.content and not texts:
             kinds = ", ".join(sorted({part.type for part in result.content}))
             return None, CallError("NotJson", f"answered {kinds}, which is not text")
         return (text if texts else result.structured_content), None
+
+
+def _part(part: Any) -> dict[str, Any]:
+    """A part of an answer as one of a message."""
+    if part.type == "text":
+        return {"type": "text", "text": part.text}
+    return {"type": "image_url", "image_url": {"url": f"data:{part.mime_type};base64,{part.data}"}}
 
 
 def _headers(spec: MCPServerSpec, environment: Mapping[str, str]) -> dict[str, str]:

@@ -17,11 +17,11 @@ from transformers import PreTrainedTokenizerFast
 
 from rljob_worker.data.dataset import PromptDataset, PromptPictures
 from rljob_worker.data.picture_files import PictureFiles
-from rljob_worker.data.picture_prompts import PicturePlaces
 from rljob_worker.data.source import DataAccess
 from rljob_worker.data.tests.test_dataset import Data, File, write_lines, write_parquet
 from rljob_worker.errors import BadData, InvalidJob
 from rljob_worker.vision.checkpoint_files import PictureTokens
+from rljob_worker.vision.picture_tokens import PicturePlaces
 from rljob_worker.vision.pictures import PictureList
 from rljob_worker.vision.processing import PictureProcessor
 from rljob_worker.vision.sizes import PixelBudget

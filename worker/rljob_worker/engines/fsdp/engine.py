@@ -43,7 +43,7 @@ from rljob_worker.engines.models.vision import is_of_tower
 from rljob_worker.engines.packing import PatchBudget, micro_batches, placeholder, shared_prompts
 from rljob_worker.engines.parallel.context import Sharing
 from rljob_worker.engines.parallel.mesh import ProcessMesh, alone
-from rljob_worker.engines.picture_reader import PictureReader, require_no_pictures
+from rljob_worker.engines.picture_reader import PictureReader, has_own_pictures, require_no_pictures
 from rljob_worker.engines.protocols import Objective, ScoringEngine, Shards
 from rljob_worker.engines.router import routers, routing_of
 from rljob_worker.metrics.scalars import Scalar, mean, merge_all, total
@@ -241,7 +241,8 @@ class FSDPEngine:
             shared = shared_prompts(prompts, None if reader is None else reader.identities(batch, rows))
         patches = None
         if reader is not None and (most := self.settings.patches_per_micro_batch) is not None:
-            patches = PatchBudget(reader.num_patches(prompts), most)
+            own = reader.num_patches(batch["response_ids"]) if has_own_pictures(batch) else None
+            patches = PatchBudget(reader.num_patches(prompts), most, own)
         budget = self.settings.tokens_per_micro_batch * self.mesh.mesh.cp
         return micro_batches(num_tokens, budget, shared, together, patches)
 

@@ -15,7 +15,7 @@ from rljob_worker.engines.micro_batch import MicroBatch, response_log_probs
 from rljob_worker.engines.models import load_policy
 from rljob_worker.engines.models.families import VISION_FAMILIES
 from rljob_worker.engines.packing import PatchBudget, micro_batches, pack, shared_prompts
-from rljob_worker.engines.prompt_pictures import Picture, RowPictures, ShownPrompt
+from rljob_worker.engines.prompt_pictures import Picture, RowPictures, ShownTokens
 from rljob_worker.engines.tests.builders import a_batch, write_model
 from rljob_worker.engines.tests.seeing import (
     END,
@@ -133,7 +133,7 @@ def picture(digest: bytes, grid: list[int]) -> Picture:
 def test_positions_of_a_response_go_on_behind_the_largest_of_its_prompt() -> None:
     # a picture of 2 x 4 features between one token and one: rows 1, columns 1 to 4, so that the last token is at 5
     rope = np.array([[0, 0, 0], *[[1, 1 + row, 1 + column] for row in range(2) for column in range(4)], [5, 5, 5]])
-    shown = ShownPrompt(np.arange(1, 9), (picture(b"a", [1, 4, 8]),), rope)
+    shown = ShownTokens(np.arange(1, 9), (picture(b"a", [1, 4, 8]),), rope)
     prompt = [7, *[IMAGE] * 8, 8]
     rows = pack(
         Column.ragged([prompt, prompt]),

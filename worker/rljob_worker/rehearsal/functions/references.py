@@ -35,7 +35,7 @@ def _rewards(spec: RLJobSpec) -> Iterator[FunctionReference]:
         if reward.model is not None:
             continue
         owner = f'reward "{reward.name}"'
-        seen = () if spec.data.images_column is None else (PICTURES,)
+        seen = (PICTURES,) * spec.sees
         columns = tuple(row_columns(reward.column, (*reward_columns_of_rows(spec), *seen)))
         options = dict(reward.options)
         path = f"spec.rewards[{i}].run"

@@ -20,7 +20,7 @@ def limit_of(spec: RLJobSpec) -> MaxMismatchSpec | None:
     """What the job says, or the default of jobs with pictures; None where differences are normal. spec: of a plan,
     whose precision is settled."""
     rollout = spec.rollout
-    if rollout.max_mismatch is not None or spec.data.images_column is None:
+    if rollout.max_mismatch is not None or not spec.sees:
         return rollout.max_mismatch
     is_exact = spec.training.precision != "BFloat16" and rollout.max_staleness == 0 and rollout.partial is None
     return DEFAULT_WITH_PICTURES if is_exact else None

@@ -27,10 +27,12 @@ from rljob_worker.data.source import DataAccess
 from rljob_worker.engines.parallel.mesh import ProcessMesh
 from rljob_worker.engines.rollout.protocol import RolloutEngine
 from rljob_worker.errors import InvalidJob
+from rljob_worker.runtime.setup.pictures import picture_processor
 from rljob_worker.stages.conversation_rollout import ConversationRollout
 from rljob_worker.storage.paths import StoragePath
 from rljob_worker.users_code.function import check_call, load_function
 from rljob_worker.users_code.search_path import code_folders
+from rljob_worker.vision.processing import PictureProcessor
 
 MOST_PROCESSES = 8
 """Processes for tools and environments of a worker, where the job does not say."""
@@ -63,7 +65,8 @@ def build_conversations(
         (policy,) = stage.models
         spec, leads = plan.spec_of(policy), meshes[stage.mesh].is_leader
         arguments = plan.spec.source_of(policy).chat_template
-        renderer = renderer_of(tokenizers[policy], arguments) if leads else None
+        processor = picture_processor(spec, policy) if leads else None
+        renderer = renderer_of(tokenizers[policy], arguments, processor) if leads else None
         caller = caller_of(conversation, group) if leads else None
         conversations = Conversations(
             engines[policy],
@@ -72,6 +75,7 @@ def build_conversations(
             bounds_of(spec),
             concurrency=conversation.concurrency,
             caller=caller,
+            picture_token=None if processor is None else processor.tokens.pad,
         )
         if caller is not None:
             conversations.prepare(caller.check())
@@ -113,11 +117,14 @@ def shows_tools(conversation: ConversationSpec) -> bool:
     )
 
 
-def renderer_of(tokenizer: Any, template_arguments: Mapping[str, Any]) -> Renderer | None:
-    """None for a model without a chat template, with which only `policy.complete` can be used."""
+def renderer_of(
+    tokenizer: Any, template_arguments: Mapping[str, Any], pictures: PictureProcessor | None = None
+) -> Renderer | None:
+    """None for a model without a chat template, with which only `policy.complete` can be used. pictures: of a model
+    that sees."""
     if tokenizer.chat_template is None:
         return None
-    return ChatRenderer(tokenizer, template_arguments=template_arguments)
+    return ChatRenderer(tokenizer, template_arguments=template_arguments, pictures=pictures)
 
 
 def caller_of(conversation: ConversationSpec, group: GroupPlan) -> Callers | None:

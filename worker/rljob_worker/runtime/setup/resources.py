@@ -30,12 +30,11 @@ from rljob_worker.rewards.running.runner import RewardRunner
 from rljob_worker.runtime.memory_phases import begin_generation
 from rljob_worker.runtime.setup.conversations import build_conversations
 from rljob_worker.runtime.setup.devices import cpu_has_bfloat16, slow_precision
+from rljob_worker.runtime.setup.pictures import picture_processor
 from rljob_worker.runtime.validation import Validation
 from rljob_worker.stages.stage import Resources
 from rljob_worker.start_phases import phase
 from rljob_worker.storage.paths import StoragePath
-from rljob_worker.vision.processing import shared_processor
-from rljob_worker.vision.sizes import PixelBudget
 
 log = logging.getLogger(__name__)
 
@@ -209,11 +208,10 @@ def why_no_tokenizer(path: str, error: Exception) -> str:
 def prompt_pictures(spec: RLJobSpec, policy: str) -> PromptPictures | None:
     """What a policy sees of the pictures of its prompts; None for a job without. Raises InvalidJob for a checkpoint
     that takes none, or whose processor is not there or of another model."""
-    if spec.data.images_column is None:
+    column, processor = spec.data.images_column, picture_processor(spec, policy)
+    if column is None or processor is None:
         return None
-    budget = PixelBudget(spec.data.image.min_pixels, spec.data.image.max_pixels)
-    processor = shared_processor(spec.source_of(policy).path, budget)
-    return PromptPictures(spec.data.images_column, processor, spec.data.image.allow_http)
+    return PromptPictures(column, processor, spec.data.image.allow_http)
 
 
 def train_dataset(plan: Plan, policy: str, tokenizer: Any, access: DataAccess) -> PromptDataset:
@@ -237,7 +235,7 @@ def train_dataset(plan: Plan, policy: str, tokenizer: Any, access: DataAccess) -
 
 def given_pictures(spec: RLJobSpec) -> tuple[str, ...]:
     """What rows of a model that sees have besides, for a reward function."""
-    return () if spec.data.images_column is None else (PICTURES,)
+    return (PICTURES,) * spec.sees
 
 
 def reward_runners(plan: Plan, group: GroupPlan, led: Sequence[StagePlan]) -> dict[str, RewardRunner]:

@@ -28,6 +28,9 @@ class Written(list):
     def append(self, entry):
         super().append(json.dumps(entry).encode())
 
+    def append_picture(self, digest, url):
+        self.append({"picture": digest, "url": url})
+
 
 PROMPTS = ("hi", "ho", "hu")
 

@@ -11,6 +11,7 @@ from transformers import PreTrainedTokenizerFast
 
 CHATML = ("<|pad|>", "<|im_start|>", "<|im_end|>")
 HEADERS = ("<|pad|>", "<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>", "<|python_tag|>")
+VISION = ("<|vision_start|>", "<|image_pad|>", "<|vision_end|>")
 NOT_SPECIAL = ("<think>", "</think>", "<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>")
 
 _TOOLS = """{%- if tools %}<|im_start|>system
@@ -123,6 +124,7 @@ def tokenizer_with(template: str | None) -> PreTrainedTokenizerFast:
     backend.train_from_iterator(_texts(), _trainer(special))
     # as published vocabularies have them: tokens of their own, and not special
     backend.add_tokens([AddedToken(token, special=False, normalized=False) for token in NOT_SPECIAL])
+    backend.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in VISION])
     return PreTrainedTokenizerFast(
         tokenizer_object=backend,
         pad_token="<|pad|>",

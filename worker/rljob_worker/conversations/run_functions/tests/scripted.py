@@ -20,6 +20,7 @@ from rljob_worker.conversations.trajectory import Sampled, Trajectory
 from rljob_worker.conversations.world import SharedWorld, TrajectoryFailed, World
 from rljob_worker.engines.rollout.requests import Ending
 from rljob_worker.sandbox.targets import Answer, CallError
+from rljob_worker.vision.processing import PictureProcessor
 
 BOUNDS = Bounds(turns=8, rows=1, response_tokens=4000, row_tokens=8000)
 PROMPT = {"role": "user", "content": "go"}
@@ -58,8 +59,10 @@ def played(
     functions: Mapping[str, Callable[..., Any]] | None = None,
     template: str = chat_models.QWEN,
     bounds: Bounds = BOUNDS,
+    pictures: PictureProcessor | None = None,
 ) -> Trajectory:
-    """The trajectory in which the policy says these texts, each up to the end of a turn."""
+    """The trajectory in which the policy says these texts, each up to the end of a turn. pictures: of a model that
+    sees."""
     tokenizer, turns = tokenizer_with(template), list(texts)
 
     async def generate(request: TurnRequest) -> Sampled:
@@ -76,7 +79,7 @@ def played(
             world = World(
                 trajectory, shared or SharedWorld(), FunctionCaller(functions or {}), journal, "session", bounds.turns
             )
-            policy = Policy(trajectory, ChatRenderer(tokenizer), bounds, generate)
+            policy = Policy(trajectory, ChatRenderer(tokenizer, pictures=pictures), bounds, generate)
             await ended_by_itself(run(chosen, policy, world))
         except TrajectoryFailed as error:
             trajectory.fail(error.cause, str(error))

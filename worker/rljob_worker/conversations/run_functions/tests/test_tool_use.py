@@ -12,7 +12,7 @@ from rljob_worker.conversations.policy import Bounds
 from rljob_worker.conversations.rendering.tests import chat_models
 from rljob_worker.conversations.rendering.tests.chat_models import tool
 from rljob_worker.conversations.run_functions.tests.scripted import played, shown
-from rljob_worker.conversations.run_functions.tool_use import answer_text
+from rljob_worker.conversations.run_functions.tool_use import answer_content
 from rljob_worker.conversations.trajectory import Trajectory
 from rljob_worker.conversations.world import SharedWorld, ToolHandle
 from rljob_worker.sandbox.targets import CallError
@@ -139,7 +139,7 @@ def test_the_job_without_tools_is_a_single_turn() -> None:
     [("a\n", "a\n"), (3, "3"), (None, "null"), ({"a": ["é"]}, '{"a": ["é"]}'), (True, "true"), ([], "[]")],
 )
 def test_values_are_text_or_json(value: Any, text: str) -> None:
-    assert answer_text(value) == text
+    assert answer_content(value) == text
 
 
 def test_single_continues_the_tokens_of_the_prompt() -> None:

@@ -14,7 +14,7 @@ import torch
 from rljob_worker.batch import Column, Indices
 from rljob_worker.engines.packing import micro_batches
 from rljob_worker.engines.picture_reader import PictureReader, picture_digests
-from rljob_worker.engines.prompt_pictures import ShownPrompt
+from rljob_worker.engines.prompt_pictures import ShownTokens
 from rljob_worker.engines.rollout.requests import EndedRequests, Ending, Load, PartialResponses
 from rljob_worker.engines.rollout.transformers.cached_rows import CachedPrefix, CachedRow, CachedRows
 from rljob_worker.engines.rollout.transformers.kv_cache import Survivors
@@ -278,7 +278,7 @@ class Decoding:
             for place, request in enumerate(firsts)
         ]
 
-    def _shown(self, requests: Sequence[DecodingRequest]) -> list[ShownPrompt] | None:
+    def _shown(self, requests: Sequence[DecodingRequest]) -> list[ShownTokens] | None:
         """What the prompts of requests show; None of a model that does not see."""
         if self._reader is None:
             return None

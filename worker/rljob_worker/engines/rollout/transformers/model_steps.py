@@ -10,7 +10,7 @@ import torch
 from rljob_worker.batch import Column, Indices
 from rljob_worker.engines.attention.varlen import AttentionLayout, PackedLayout
 from rljob_worker.engines.models.vision import picture_tensors
-from rljob_worker.engines.prompt_pictures import ShownPrompt, feature_places, rope_of_sequences
+from rljob_worker.engines.prompt_pictures import ShownTokens, feature_places, rope_of_sequences
 from rljob_worker.engines.rollout.transformers.cached_rows import CachedPrefix, ContinuedPrompts
 from rljob_worker.engines.rollout.transformers.kv_cache import DecodeCache, PromptCapture
 from rljob_worker.engines.rollout.transformers.request import NO_ROUTES
@@ -43,7 +43,7 @@ class ModelSteps:
         sequences: Column,
         sequence_of: Indices,
         begun: Sequence[CachedPrefix],
-        shown: Sequence[ShownPrompt] | None = None,
+        shown: Sequence[ShownTokens] | None = None,
     ) -> tuple[torch.Tensor, np.ndarray]:
         """Forward what is new of packed sequences and add a row to the cache for each of `sequence_of`; logits
         [rows, vocabulary]. begun: the cached beginning of each sequence. shown: what the prompt of each shows, of a
@@ -56,7 +56,8 @@ class ModelSteps:
         is_new = positions >= np.repeat(num_known, lengths)
         pictures = {}
         if shown is not None:
-            features, different = feature_places(shown, starts.tolist(), len(positions))
+            places = [start + item.places for start, item in zip(starts.tolist(), shown, strict=True)]
+            features, different = feature_places(shown, places, len(positions))
             positions = rope_of_sequences(positions, shown, starts.tolist(), lengths.tolist())
             if features[is_new].any():
                 pictures["pictures"] = picture_tensors(different, features[is_new], self._device)

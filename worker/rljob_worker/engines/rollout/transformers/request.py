@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from rljob_worker.batch import Column, Indices
-from rljob_worker.engines.prompt_pictures import ShownPrompt
+from rljob_worker.engines.prompt_pictures import ShownTokens
 from rljob_worker.engines.rollout.requests import EndedRequests, Ending, PartialResponses, Requests, Sampling
 from rljob_worker.engines.rollout.stop_strings import StopStrings
 
@@ -166,7 +166,7 @@ def with_prompt_routes(
 
 
 def with_rope_shifts(
-    requests: list[DecodingRequest], shown: Sequence[ShownPrompt] | None, sequence_of: Indices
+    requests: list[DecodingRequest], shown: Sequence[ShownTokens] | None, sequence_of: Indices
 ) -> list[DecodingRequest]:
     """Requests with the positions of their responses. shown: what the prompt of each sequence shows; sequence_of: which
     sequence is each one's."""

@@ -8,8 +8,8 @@ from rljob_worker.vision.sizes import PixelBudget
 
 
 def picture_processor(spec: RLJobSpec, policy: str) -> PictureProcessor | None:
-    """The processor of a policy; None in a job without pictures. Raises InvalidJob for a checkpoint that takes none, or whose
-    processor is not there or of another model."""
+    """The processor of a policy; None in a job without pictures. Raises InvalidJob for a checkpoint that takes none, or
+    whose processor is not there or of another model."""
     if not spec.sees:
         return None
     budget = PixelBudget(spec.data.image.min_pixels, spec.data.image.max_pixels)

@@ -17,7 +17,7 @@ from rljob_worker.engines.micro_batch import MicroBatch, response_last_layer
 from rljob_worker.engines.models.actions import num_state_values, one_forward_of
 from rljob_worker.engines.packing import micro_batches
 from rljob_worker.engines.picture_reader import PictureReader
-from rljob_worker.engines.prompt_pictures import RowPictures, ShownPrompt
+from rljob_worker.engines.prompt_pictures import RowPictures, ShownTokens
 from rljob_worker.engines.rollout.limits import NO_REQUEST, Limits, require_holdable, require_possible, require_rows
 from rljob_worker.engines.rollout.protocol import Depth
 from rljob_worker.engines.rollout.requests import EndedRequests, Ending, Load, PartialResponses, Requests
@@ -213,7 +213,7 @@ class OneForwardRollout:
             return None
         reader = self._reader
 
-        def of_row(row: int) -> ShownPrompt:
+        def of_row(row: int) -> ShownTokens:
             item = requests[row]
             return reader.prompt_pictures(item.prompt, item.pictures, item.row_id)
 

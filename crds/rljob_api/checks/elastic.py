@@ -100,14 +100,6 @@ def check_elastic_job(subject: Subject) -> Iterator[Problem]:
     if spec.rollout.partial is not None:
         message = f"rows wait for later steps on the pod that drew them, and those of elastic group {group.name} go"
         yield problem("spec.rollout.partial", spec.rollout.partial.to_json(), message, f"Leave it out. {fixed}")
-    if spec.rollout.conversation is not None:
-        message = f"conversations on the pods of elastic group {group.name} are not built yet"
-        yield problem(
-            "spec.rollout.conversation", spec.rollout.conversation.to_json(), message, f"Leave it out. {fixed}"
-        )
-    if spec.data.images_column is not None:
-        message = f"prompts with pictures on the pods of elastic group {group.name} are not built yet"
-        yield problem("spec.data.imagesColumn", spec.data.images_column, message, f"Leave it out. {fixed}")
     for i, reward in enumerate(spec.rewards):
         if reward.run == REWARD_MODEL:
             message = f"a stage computes this reward in the gang, and elastic group {group.name} adds rewards up"

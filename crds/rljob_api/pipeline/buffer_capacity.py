@@ -1,6 +1,6 @@
 """Room that the steps under way take in the data buffer of a host.
 
-    room = 9/8 x (S + 1) x (rows it puts + rows it maps) + control + weights
+    room = 9/8 x ((S + 1) x (rows it puts + rows it maps) + leases) + control + weights
 
     S               `rollout.maxStaleness`: steps that generation is ahead, whose rows lie there besides those of the
                     step that is trained on
@@ -9,9 +9,12 @@
     bytes           of a row at its longest: 24 of index; per token 8 for ids, 1 for masks, 4 for float32; for each
                     ragged column 8 of offset; fixed columns (`catalogue.widths`); and of a prompt, once for each
                     group: balanced one by one, every row of a copy may be of another
+    leases          with an elastic group, on hosts that own its leases: the rows of one step of their workers, for
+                    those of later steps wait where they were made; there: two leases of each copy, one that is
+                    fetched while the next is made
     control         CONTROL_BYTES
     weights         their share of the arena (`weights_share`) where weights enter or leave the group
-                    through data buffers
+                    through data buffers; half of it in an elastic group, whose pods hold whole versions
 
 Everything that a step puts may be there while everything is that it maps, for inputs are given back at its end; an edge
 between stages of one group is counted at both ends. A copy takes `rows / copies` rows, whole groups of them. Rows that
@@ -47,12 +50,15 @@ from rljob_api.pipeline.edges import (
     stage_layout,
     stays_in_place,
 )
-from rljob_api.pipeline.meshes import Mesh
+from rljob_api.pipeline.meshes import Mesh, mesh_of
 from rljob_api.pipeline.resolution import Resolution, is_elastic, lead_group_of
 from rljob_api.v1alpha1 import RLJobSpec
 
 WEIGHT_SLOTS_BYTES = 64 << 20
 """What chunks of weights take of an arena at least, on each host that an edge of weights passes."""
+
+LEASE_ROWS = 256
+"""Rows of a lease of an elastic group at most, about, without `rollout.leaseRows`."""
 
 LARGEST_WEIGHTS_PART = 8
 """Chunks of weights take at most one n-th of a large arena."""
@@ -67,9 +73,10 @@ SCATTER_CARRIED = 4
 """The factor with `rollout.partial`: which groups are complete in a step is a matter of chance."""
 
 
-def weights_share(memory: int) -> int:
-    """Bytes of an arena of `memory` bytes that chunks of weights may take; never more than half."""
-    return min(max(WEIGHT_SLOTS_BYTES, memory // LARGEST_WEIGHTS_PART), memory // 2)
+def weights_share(memory: int, *, holds_versions: bool = False) -> int:
+    """Bytes of an arena of `memory` bytes that chunks of weights may take; never more than half. holds_versions: on
+    pods of an elastic group, which keep whole versions and few rows."""
+    return memory // 2 if holds_versions else min(max(WEIGHT_SLOTS_BYTES, memory // LARGEST_WEIGHTS_PART), memory // 2)
 
 
 def memory_beside_weights(rest: int) -> int:
@@ -92,6 +99,10 @@ class BufferCapacity:
     """Columns of unknown size, in the order in which stages get them."""
     num_steps: int = 1
     """Steps whose rows may be there at once."""
+    leases: int = 0
+    """Rows of an elastic group that are on their way, or wait to be fetched."""
+    holds_versions: bool = False
+    """Whether the group is elastic: its pods hold whole versions of the weights."""
 
     @property
     def total(self) -> int:
@@ -107,23 +118,26 @@ class BufferCapacity:
         """What `dataBuffer.spill.limit` has to be, at least, beside so much memory."""
         if memory >= self.total:
             return 0
-        for_rows = memory - (weights_share(memory) if self.has_weights else 0)
+        share = weights_share(memory, holds_versions=self.holds_versions)
+        for_rows = memory - (share if self.has_weights else 0)
         return self.rows + ceil(self.largest * 9 / 8) - for_rows
 
     @property
     def weights(self) -> int:
         """Bytes of it that are for chunks of weights."""
+        if self.has_weights and self.holds_versions:
+            return max(WEIGHT_SLOTS_BYTES, self.rows)
         return memory_beside_weights(self.rows) - self.rows if self.has_weights else 0
 
     @property
     def rows(self) -> int:
         """What is left for rows of all steps under way, and for headers of rows under way."""
-        return ceil(self.num_steps * (self.puts + self.maps) * 9 / 8) + CONTROL_BYTES
+        return ceil((self.num_steps * (self.puts + self.maps) + self.leases) * 9 / 8) + CONTROL_BYTES
 
     @property
     def rows_of_a_step(self) -> int:
         """What the rows of one step take of it, and headers of rows under way."""
-        return ceil((self.puts + self.maps) * 9 / 8) + CONTROL_BYTES
+        return ceil((self.puts + self.maps + self.leases) * 9 / 8) + CONTROL_BYTES
 
 
 @dataclass(frozen=True)
@@ -159,9 +173,44 @@ def capacity_of(
             largest = max(largest, one)
         if group in (edge.producer.group, edge.consumer.group):
             uncounted += (column for column in edge.columns if not is_known(column, route_bytes))
-    has_weights = group in _weight_groups(resolution, layouts)
-    num_steps = spec.rollout.max_staleness + 1
-    return BufferCapacity(puts, maps, largest, has_weights, tuple(dict.fromkeys(uncounted)), num_steps)
+    leases = 0
+    for made in _deliveries(resolution, group, layouts, route_bytes):
+        one, leases = _leased(resolution, group, made)
+        largest = max(largest, one)
+        uncounted += (column for column in made.columns if not is_known(column, route_bytes))
+    return BufferCapacity(
+        puts,
+        maps,
+        largest,
+        has_weights=group in _weight_groups(resolution, layouts),
+        uncounted=tuple(dict.fromkeys(uncounted)),
+        num_steps=spec.rollout.max_staleness + 1,
+        leases=leases,
+        holds_versions=is_elastic(spec, group),
+    )
+
+
+def _deliveries(
+    resolution: Resolution, group: str, layouts: Mapping[str, StageLayout], route_bytes: int
+) -> Iterator[_Crossing]:
+    """All that an elastic group makes, on its own pods and on those that own it; nothing for other groups."""
+    made = [(layout, resolution.stages[name]) for name, layout in layouts.items() if layout.generated_in is not None]
+    if made and group in (made[0][0].group, made[0][0].generated_in):
+        columns = dict.fromkeys(column for _, stage in made for column in stage.columns.writes)
+        yield _Crossing(made[0][0], made[0][0], tuple(columns), route_bytes)
+
+
+def _leased(resolution: Resolution, group: str, made: _Crossing) -> tuple[int, int]:
+    """Bytes of one lease, or of one worker's, and of all that a host has at once."""
+    spec, owners = resolution.spec, made.producer
+    part = _part_of(spec, made, owners)
+    workers = next(item.accelerator.count for item in spec.worker_groups if item.name == group)
+    if group == owners.group:
+        return part, part * most_leaders(owners.mesh, workers)
+    group_size = spec.algorithm.group_size
+    lease_rows = max(1, (spec.rollout.lease_rows or LEASE_ROWS) // group_size) * group_size
+    lease = min(part, _bytes(spec, made, lease_rows))
+    return lease, 2 * lease * most_leaders(mesh_of(spec, group, "Rollout"), workers)
 
 
 def _part_of(spec: RLJobSpec, edge: _Crossing, layout: StageLayout) -> int:

@@ -15,6 +15,7 @@ from rljob_api.pipeline.buffer_capacity import LARGEST_WEIGHTS_PART
 from rljob_api.planning.parallelism_problems import parallelism_problems
 from rljob_api.planning.plan import EnginePlan, Plan
 from rljob_api.planning.version_sizes import version_sizes
+from rljob_api.planning.weights import GUEST_VERSIONS
 from rljob_api.v1alpha1 import RLJobSpec
 from rljob_api.vocabulary.problem import Problem
 from rljob_api.vocabulary.quantity import covering_quantity, format_bytes
@@ -50,6 +51,15 @@ def version_problems(plan: Plan, shapes: Mapping[str, ModelShape]) -> Iterator[P
             )
             least = covering_quantity(LARGEST_WEIGHTS_PART * needed)
             fix = f"Set dataBuffer.memory to at least {least}, lower rollout.maxStaleness or train on more hosts."
+            yield problem("spec.dataBuffer.memory", buffer.memory, message, fix)
+        guests = sizes.guests
+        if guests is not None and guests.stored_bytes is not None and guests.stored_bytes > guests.room:
+            message = (
+                f"a pod of elastic group {guests.group} holds {GUEST_VERSIONS} versions of "
+                f"{plan.trainer_of(sizes.model).path}: {format_bytes(guests.stored_bytes)}, and weights have half of "
+                f"its data buffer, {format_bytes(guests.room)}"
+            )
+            fix = f"Set dataBuffer.memory to at least {covering_quantity(2 * guests.stored_bytes)}."
             yield problem("spec.dataBuffer.memory", buffer.memory, message, fix)
 
 

@@ -11,6 +11,17 @@ from rljob_api.planning.weights import WeightFlow, buffered_flows, store_bytes, 
 
 
 @dataclass(frozen=True, slots=True)
+class GuestVersions:
+    """GUEST_VERSIONS versions of one policy on a pod of an elastic group, in bytes."""
+
+    group: str
+    stored_bytes: int | None
+    """None where the shape of the model is not at hand."""
+    room: int
+    """What the weights' slots have there."""
+
+
+@dataclass(frozen=True, slots=True)
 class VersionSizes:
     """The versions of one policy, in bytes; None where the shape of its model is not at hand."""
 
@@ -27,6 +38,8 @@ class VersionSizes:
     """What they take on the host that has most sources."""
     room: int
     """What the weights' slots have there."""
+    guests: GuestVersions | None = None
+    """In a job with an elastic group."""
 
     @property
     def kept_bytes(self) -> int | None:
@@ -47,9 +60,18 @@ def version_sizes(plan: Plan, shapes: Shapes) -> Iterator[VersionSizes]:
             num_kept=plan.staleness if keeps else 0,
             num_stored=plan.num_versions,
             group=flow.source.name,
-            stored_bytes=None if size is None else store_bytes(plan, flow, size),
-            room=store_room(plan, flow),
+            stored_bytes=None if size is None else store_bytes(plan, flow, flow.source.name, size),
+            room=store_room(plan, flow, flow.source.name),
+            guests=_of_guests(plan, flow, size),
         )
+
+
+def _of_guests(plan: Plan, flow: WeightFlow, model_bytes: int | None) -> GuestVersions | None:
+    group = plan.elastic_group
+    if group is None or group not in flow.targets:
+        return None
+    stored = None if model_bytes is None else store_bytes(plan, flow, group.name, model_bytes)
+    return GuestVersions(group.name, stored, store_room(plan, flow, group.name))
 
 
 def flow_bytes(plan: Plan, flow: WeightFlow, shapes: Shapes) -> int | None:

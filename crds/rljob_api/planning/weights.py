@@ -3,7 +3,8 @@
 A host whose data buffer weights pass through keeps slots for each source whose chunks come by: a fixed set per source,
 so that the chunks of one source never wait for room that those of another hold. WINDOW of them are enough to pass
 chunks on. A host whose ranks send has as many as the weights' share of the arena holds: there lie the versions that
-receivers have still to fetch, while training goes on. With several versions at once so do hosts that receive.
+receivers have still to fetch, while training goes on. With several versions at once so do hosts that receive. Pods of an
+elastic group hold whole versions, and give half of the arena for them.
 """
 
 from __future__ import annotations
@@ -24,6 +25,10 @@ MAX_SOURCES: Mapping[WeightTransport, int] = {"DataBuffer": 16, "Collective": 4}
 
 WINDOW = 4
 """Least slots per source on a host: one that fills while two children and the ranks read others at their own pace."""
+
+GUEST_VERSIONS = 2
+"""Versions that a pod of an elastic group has room for at least: the one that it generates with, which others read from
+it, and the one that comes meanwhile."""
 
 MAX_SLOT_BYTES = 16 << 20
 """A larger chunk saves nothing any more, and delays those further down the tree."""
@@ -101,22 +106,23 @@ def slots_per_source(plan: Plan, group: str) -> int:
     sends = any(flow.source.name == group for flow in buffered_flows(plan))
     if size is None or not num_sources or not (sends or plan.num_versions > 1):
         return WINDOW
-    return max(WINDOW, _share(plan) // (size * num_sources))
+    return max(WINDOW, _share(plan, group) // (size * num_sources))
 
 
-def store_room(plan: Plan, flow: WeightFlow) -> int:
-    """Bytes of the slots of a model on the host that has most of its sources."""
-    group = flow.source.name
+def store_room(plan: Plan, flow: WeightFlow, group: str) -> int:
+    """Bytes of the slots of a model on the host of a group that has most of its sources."""
     return flow.most_sources(group) * slots_per_source(plan, group) * (slot_bytes(plan) or 0)
 
 
-def store_bytes(plan: Plan, flow: WeightFlow, model_bytes: int) -> int:
-    """Bytes that all versions of a model that may exist at once take there, in whole slots; sources share a model by
-    buckets, so that one may have a bucket more than another, and a small model whole."""
+def store_bytes(plan: Plan, flow: WeightFlow, group: str, model_bytes: int) -> int:
+    """Bytes that versions of a model take there, in whole slots: all that may exist at once where it is trained, the
+    whole of GUEST_VERSIONS on a pod of an elastic group. Sources share a model by buckets, so that one may have a bucket
+    more than another, and a small model whole."""
     size = slot_bytes(plan) or MIN_SLOT_BYTES
     num_sources = len(flow.source_ranks)
     part = min(model_bytes, ceil(model_bytes / num_sources) + BUCKET_BYTES)
-    return flow.most_sources(flow.source.name) * plan.num_versions * ceil(part / size) * size
+    num_versions = plan.num_versions if group == flow.source.name else GUEST_VERSIONS
+    return flow.most_sources(group) * num_versions * ceil(part / size) * size
 
 
 def slot_bytes(plan: Plan) -> int | None:
@@ -135,8 +141,10 @@ def least_memory(plan: Plan) -> int:
     return 2 * _least_slots(plan) * MIN_SLOT_BYTES
 
 
-def _share(plan: Plan) -> int:
-    return weights_share(parse_quantity(plan.spec.data_buffer.memory))
+def _share(plan: Plan, group: str | None = None) -> int:
+    """Of a group's hosts; without one, what every host has."""
+    elastic = plan.elastic_group is not None and plan.elastic_group.name == group
+    return weights_share(parse_quantity(plan.spec.data_buffer.memory), holds_versions=elastic)
 
 
 def _most_sources(plan: Plan, group: str) -> int:

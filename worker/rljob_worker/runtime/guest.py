@@ -205,6 +205,8 @@ def run_guest(environment: WorkerEnvironment, stop: StopSignal) -> LastWords:
             guest.status.close()
             for rewards in guest.resources.rewards.values():
                 rewards.close()
+            for conversations in guest.resources.conversations.values():
+                conversations.close()
         client.drain(deadline)
     return words
 

@@ -3,15 +3,21 @@ together in the order of their draw numbers, whoever made them and in whatever o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Protocol
 
+import numpy as np
+import torch
+
+from rljob_api.catalogue.columns import KEPT
 from rljob_api.planning.plan import StagePlan
 from rljob_worker.batch import Batch
 from rljob_worker.metrics.report import report_from_bytes
 from rljob_worker.metrics.scalars import Scalars, merge_all, total
+from rljob_worker.stages.conversation_rollout import require_few_failed
 from rljob_worker.stages.stage import Resources, StageContext, StageResult
+from rljob_worker.trajectories import Trajectories
 
 MAX_GUESTS = 64
 """Guests with a metric of their own."""
@@ -61,9 +67,13 @@ class ReceivedLeases:
 
 
 class ReceivedRows:
-    """One stage of guests. What they measured is reported with the first of them."""
+    """One stage of guests. What they measured is reported with the first of them, which also counts conversations that
+    failed: no guest knows those of others."""
 
     def __init__(self, stage: StagePlan, resources: Resources) -> None:
+        spec = resources.plan.spec
+        self._rows_per_trajectory = resources.plan.rows_per_trajectory
+        self._counts_failed = spec.rollout.conversation is not None and not stage.after
         self._source = stage.after[0] if stage.after else stage.name
         self._is_first = not stage.after
         self._writes = frozenset(stage.writes)
@@ -71,8 +81,28 @@ class ReceivedRows:
     def run(self, batch: Batch | None, context: StageContext) -> StageResult:
         assert context.received is not None, "the plan has guests"
         result = context.received.rows(self._source, context.step)
+        if self._counts_failed:
+            self._require_few_failed(result, context)
         chosen = result.batch.select(name for name in result.batch.columns if name in self._writes)
         return replace(result, batch=chosen) if self._is_first else StageResult(chosen)
+
+    def _require_few_failed(self, result: StageResult, context: StageContext) -> None:
+        """Collective over the ranks that receive. Raises BadData where more trajectories failed than the job allows."""
+        kept = Trajectories(result.batch.row_ids, self._rows_per_trajectory).ends(result.batch)[KEPT].values
+        num_failed = context.reduce(torch.tensor([float(np.count_nonzero(kept == 0))], dtype=torch.float64))
+        causes = failures_by_cause(result.metrics, context.job.num_rows)
+        require_few_failed(context.job, context.step, int(num_failed.item()), context.job.num_rows, causes)
+
+
+def failures_by_cause(metrics: Scalars, num_trajectories: int) -> Mapping[str, tuple[int, str]]:
+    """How many conversations failed by cause, of what guests measured. num_trajectories: of a step."""
+    prefix = "conversation/failed_fraction/"
+    counts = {
+        name.removeprefix(prefix): round(scalar.value * num_trajectories)
+        for name, scalar in metrics.items()
+        if name.startswith(prefix)
+    }
+    return {cause: (count, "described in the logs of generators") for cause, count in counts.items() if count}
 
 
 def copied(batch: Batch) -> Batch:

@@ -76,7 +76,7 @@ class Rollout:
             part, metrics = self.draw(step[:0], context, after)
             parts, figures = [part], [metrics]
         batch, metrics = Batch.concat(parts), assignment.merged(figures)
-        if self._conversations is not None:
+        if self._conversations is not None and context.numbers is None:  # who receives a guest's rows counts these
             failed = failed_of_groups(batch, step, self._rows_per_trajectory)
             known = np.where(np.isin(step, batch.group_ids), 1 + np.minimum(failed, MOST_COUNTED), 0)
             num_failed = int((assignment.outcomes(known, 0) - 1).sum())

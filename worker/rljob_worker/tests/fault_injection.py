@@ -27,7 +27,7 @@ def stage(batch: Any, context: Any) -> dict[str, list[float]]:
     if fault == "hold":
         if context.step > 1:
             await_commit(context.step - 1)
-        _hold(context.step)
+        _hold("steps", context.step)
     elif fault == "die":
         os.kill(os.getpid(), signal.SIGKILL)
     elif fault == "break_vllm":
@@ -44,6 +44,8 @@ def reward(row: dict[str, Any]) -> float:
     fault = _asked_for("rows", row["row_id"])
     if fault == "raise":
         _fail(row)
+    if fault == "hold":
+        _hold("rows", row["row_id"])
     if fault == "hang":
         signal.pause()
     return float("nan") if fault == "nan" else len(set(row["response"])) / max(1, len(row["response"]))
@@ -56,9 +58,9 @@ def ask_for(folder: Path, **fault: dict[int, str]) -> None:
     partial.rename(folder / "trouble.json")
 
 
-def held(folder: Path, step: int) -> Path:
-    """A file that is there once a stage holds in `step`."""
-    return folder / f"held-{step}"
+def held(folder: Path, number: int) -> Path:
+    """A file that is there once a stage holds in a step, or the reward on a row."""
+    return folder / f"held-{number}"
 
 
 def await_commit(step: int) -> None:
@@ -69,9 +71,9 @@ def await_commit(step: int) -> None:
     wait_for(lambda: any(item.step == step for item in committed(checkpoints)))
 
 
-def _hold(step: int) -> None:
-    held(_folder(), step).touch()
-    while _asked_for("steps", step) == "hold":
+def _hold(kind: str, number: int) -> None:
+    held(_folder(), number).touch()
+    while _asked_for(kind, number) == "hold":
         time.sleep(0.01)
 
 

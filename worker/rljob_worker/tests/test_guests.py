@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from rljob_worker.tests.elastic_run import ElasticRun, elastic_run
+from rljob_api.vocabulary.exit_codes import ExitCode
+from rljob_worker.tests.elastic_run import RUN_SECONDS, ElasticRun, elastic_run
+from rljob_worker.tests.fault_injection import ask_for, held
 from rljob_worker.tests.jobs import CPU, Run, make_job
 from rljob_worker.tests.metrics import without_times
 from rljob_worker.tests.test_resume import checkpoint_digest
+from rljob_worker.tests.waiting import wait_for
 
 NUM_STEPS = 6
 BY_PLACE = ("data/", "time/", "generators/", "leases/")
@@ -33,6 +37,7 @@ def elastic_job(tiny: Path, **spec: Any) -> dict[str, Any]:
         },
     )
     del job["spec"]["data"]["validation"]
+    job["spec"]["rewards"][0]["timeoutSeconds"] = RUN_SECONDS
     return job
 
 
@@ -75,3 +80,32 @@ def test_a_guest_that_is_killed_changes_nothing(tiny: Path, tmp_path: Path, undi
         result = ended(run)
         assert learnt(result) == undisturbed
         assert result.metrics[-1]["generators/lost_total"] == 1
+
+
+def held_in_a_lease(run: ElasticRun, number: int, row: int) -> None:
+    """Start a guest, the only one that generates, and wait until the reward of a row of its lease hangs."""
+    ask_for(run.folder.parent, rows={row: "hold"})
+    run.guest(number)
+    wait_for(held(run.folder.parent, row).exists, RUN_SECONDS)
+
+
+@pytest.mark.slow
+def test_guests_that_are_asked_to_end_or_hang_change_nothing(tiny: Path, tmp_path: Path, undisturbed: Any) -> None:
+    rollout = {"maxResponseTokens": 12, "maxStaleness": 1, "leaseRows": 4, "leaseSeconds": 3}
+    with elastic_run(elastic_job(tiny, rollout=rollout), tmp_path / "job") as run:
+        held_in_a_lease(run, 0, row=20)  # of step 2
+        assert run.signal(0, signal.SIGTERM).code() == ExitCode.STOPPED
+        run.kill(0)  # its data buffer, which a launcher ends
+        held_in_a_lease(run, 1, row=32)  # of step 3
+        run.signal(1, signal.SIGSTOP)
+        ask_for(tmp_path)
+        run.guest(2)
+        run.wait_for_step(3)
+        run.kill(2)
+        run.signal(1, signal.SIGCONT)  # it delivers late, and makes all that is left
+        result = ended(run)
+        assert learnt(result) == undisturbed
+        assert result.metrics[-1]["leases/dropped_late_total"] == 1
+        assert result.metrics[-1]["leases/given_again_total"] >= 2
+        owners = "".join(path.read_text() for path in sorted(run.folder.glob("buffer-train-*.log")))
+        assert "late, and given to others as well: lease" in owners and "host rollout-1 has it for" in owners

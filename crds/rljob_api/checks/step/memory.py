@@ -40,6 +40,7 @@ def _message(group: str, room: BufferCapacity) -> str:
         steps, times = f"{ahead}, which all at their longest take", f"{num_steps} x "
     parts = [f"{times}{format_bytes(room.puts)} of rows that it puts"]
     parts += [f"{times}{format_bytes(room.maps)} of rows that it gets"]
+    parts += [f"{format_bytes(room.leases)} of leases"] * (room.leases > 0)
     parts += [f"{format_bytes(room.weights)} of weights"] * (room.weights > 0)
     size = format_bytes(room.total)
     return f"{steps} {size} on a host of group {group}: {', '.join(parts)}, and what arranging them costs"

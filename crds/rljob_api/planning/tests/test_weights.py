@@ -105,10 +105,10 @@ def test_what_all_versions_at_once_take_where_they_are_sent_from():
     # 2 sources on one host: 1,000 MiB each and a bucket of 64 MiB, in 133 slots of 8 MiB; four versions
     plan = stale(groups((1, 2), (1, 1), "2Gi"), 1)
     (flow,) = weight_flows(plan)
-    assert store_bytes(plan, flow, 2000 * MI) == 2 * 4 * 133 * 8 * MI
-    assert store_room(plan, flow) == 256 * MI
+    assert store_bytes(plan, flow, "train", 2000 * MI) == 2 * 4 * 133 * 8 * MI
+    assert store_room(plan, flow, "train") == 256 * MI
     one = stale(groups((1, 1), (1, 1), "2Gi"), 0)
-    assert store_bytes(one, weight_flows(one)[0], 100 * MI) == 7 * 16 * MI
+    assert store_bytes(one, weight_flows(one)[0], "train", 100 * MI) == 7 * 16 * MI
 
 
 def test_the_smallest_memory_for_weights():

@@ -12,12 +12,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from rljob_api.pipeline.buffer_capacity import LEASE_ROWS
 from rljob_api.planning.plan import GroupPlan, Plan
 from rljob_worker.databuffer.routes import repartition
 from rljob_worker.databuffer.routes.hosts import Host, WorkerId
 
-LEASE_ROWS = 256
-"""Rows of a lease at most, about, without `rollout.leaseRows`."""
 PING_SECONDS = 2.0
 PINGED_HOSTS = 128
 """A host that is silent is called every PING_SECONDS while an elastic group has so many at most; of more, as much more

@@ -126,7 +126,7 @@ class GuestWeights:
                 if not part.is_whole
             ]
             num_waiting = len(self._arriving)
-        words = [f"{num_waiting} chunks have no room: half of dataBuffer.memory has to hold a version"]
+        words = [f"{num_waiting} chunks have no room: half of dataBuffer.memory has to hold two versions"]
         return f"{request.edge}, version {request.version}: {'; '.join([*late, *words[: bool(num_waiting)]])} missing"
 
     @property

@@ -5,8 +5,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from rljob_api.tests.builders import make_plan
 from rljob_worker.batch import Batch, Column
 from rljob_worker.databuffer.client import DeliveredRows
+from rljob_worker.errors import BadData
 from rljob_worker.metrics.report import StepReport, report_to_bytes
 from rljob_worker.metrics.scalars import mean, total
 from rljob_worker.stages.received_rows import ReceivedLeases, ReceivedRows
@@ -36,12 +38,12 @@ def received(*leases):
     return ReceivedLeases(deliveries), asked
 
 
-def stages():
+def stages(*overrides):
     plans = [
         SimpleNamespace(name="rollout", after=(), writes=("response_ids",)),
         SimpleNamespace(name="reward", after=("rollout",), writes=("rewards",)),
     ]
-    return [ReceivedRows(plan, None) for plan in plans]
+    return [ReceivedRows(plan, SimpleNamespace(plan=make_plan(*overrides))) for plan in plans]
 
 
 def test_leases_are_put_together_in_the_order_of_their_numbers():
@@ -77,3 +79,29 @@ def test_rows_of_a_step_are_asked_for_once(steps):
     for step in steps:
         leases.rows("rollout", step)
     assert asked == [("rollout", step) for step in sorted(set(steps))]
+
+
+CONVERSATION = ("rollout.conversation={run: 'mine:play', maxFailed: 0.25}", "data.batchSize=2", "algorithm.groupSize=4")
+
+
+def played(index, kept):
+    """A lease of 4 trajectories of one row each."""
+    rows = np.arange(4) + 4 * index
+    batch = Batch(rows, rows // 4, np.ones(4, np.int64), {"kept": Column.fixed(np.array(kept))})
+    metrics = {"conversation/failed_fraction/error": total(kept.count(0) / 8)}
+    return DeliveredRows(index, "rollout-0", batch, report_to_bytes(StepReport(metrics, []), 0))
+
+
+@pytest.mark.parametrize("num_elsewhere", [0, 1])
+def test_conversations_that_failed_are_counted_over_all_leases_and_ranks(num_elsewhere):
+    leases, _ = received(played(0, [1, 0, 1, 1]), played(1, [1, 1, 0, 1]))
+    job = make_plan(*CONVERSATION).spec
+    context = SimpleNamespace(received=leases, step=3, job=job, reduce=lambda here: here + num_elsewhere)
+    rollout, reward = stages(*CONVERSATION)
+    reward.run(None, context)
+    if not num_elsewhere:  # 2 of 8 may fail
+        assert len(rollout.run(None, context).batch) == 8
+        return
+    causes = r"3 of 8 conversations failed.*: 2 error \(described in the logs of generators\)"
+    with pytest.raises(BadData, match=f"step 3: {causes}"):
+        rollout.run(None, context)

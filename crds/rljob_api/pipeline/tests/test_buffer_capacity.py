@@ -347,3 +347,42 @@ def test_more_hosts_never_need_more_room_each(prompts, doublings, workers):
     if doublings:
         assert many.puts * 2 == few.puts
         assert few.maps <= many.maps * 2 < 2 * few.maps, "prompts of the same group may lie on both"
+
+
+def test_leases_have_room_on_those_that_make_them_and_those_that_own_them():
+    guests = "{name: rollout, accelerator: {count: 2}, elastic: {min: 1, max: 9}}"
+    fields = (f"workerGroups=[{group(count=2)}, {guests}]", "rollout.maxStaleness=1")
+    # 8 prompts x 4 answers on two trainers of one host; a guest has two copies
+    room = {lease: rooms(*fields, *lease) for lease in ((), ("rollout.leaseRows=9",))}
+    row = known_bytes(DELIVERED, 32)
+    part = 16 * row + 4 * PROMPT
+    for rows in room.values():
+        assert rows["train"].leases == 2 * part
+    # whole groups of 4 in a lease, two leases of each copy; without leaseRows one worker's part
+    assert room["rollout.leaseRows=9",]["rollout"].leases == 2 * 2 * (8 * row + 2 * PROMPT)
+    assert room[()]["rollout"].leases == 2 * 2 * part
+    assert room[()]["rollout"].holds_versions and not room[()]["train"].holds_versions
+    # one step of leases, whatever the staleness
+    stale = rooms(*fields[:1], "rollout.maxStaleness=3")
+    assert stale["train"].leases == 2 * part and stale["rollout"].rows == -(-4 * part * 9 // 8) + CONTROL_BYTES
+
+
+def test_pods_that_hold_versions_give_half_of_their_arena_for_them():
+    assert BufferCapacity(leases=8, has_weights=True, holds_versions=True).total == 65 * MI + 9
+    large = BufferCapacity(leases=504 * MI, has_weights=True, holds_versions=True)  # 567 MiB, and 1 of control
+    assert (large.total, large.weights) == (1136 * MI, 568 * MI)
+    assert [weights_share(size * MI, holds_versions=True) for size in (96, 4096)] == [48 * MI, 2048 * MI]
+
+
+DELIVERED = (
+    "prompt_ids",
+    "response_ids",
+    "response_mask",
+    "rollout_log_probs",
+    "token_versions",
+    "truncated",
+    "policy_version",
+    "last_policy_version",
+    "rewards",
+)
+"""Columns of a row that a guest makes, as far as their size is known."""

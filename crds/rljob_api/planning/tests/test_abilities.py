@@ -86,3 +86,29 @@ def test_versions_that_exist_at_once_must_fit_where_they_are_sent_from():
     assert "are kept: 400.0 MiB on a host of group train, where weights have 128.0 MiB" in messages.message
     assert "Set dataBuffer.memory to at least 4Gi" in messages.fix
     assert result("4Gi", 1, shapes) == []
+
+
+ELASTIC_GROUPS = (
+    "workerGroups=[{name: train, replicas: 2}, {name: rollout, elastic: {min: 1, max: 4}}]",
+    "rollout.maxStaleness=1",
+)
+
+
+def test_a_pod_of_an_elastic_group_has_room_for_two_versions():
+    plan = make_plan(*ELASTIC_GROUPS)
+    shapes = {engine.path: parse_shape(DENSE | {"vocab_size": 2_000_000}) for engine in plan.engines}
+
+    def result(memory):
+        buffer = plan.spec.data_buffer.model_copy(update={"memory": memory})
+        made = plan.model_copy(update={"spec": plan.spec.model_copy(update={"data_buffer": buffer})})
+        messages = model_problems(made, {}, shapes)
+        return [message for message in messages if message.path == "spec.dataBuffer.memory"]
+
+    # 977 MiB of 2 sources, each half of it and a bucket of 64 MiB: 553 MiB in 70 slots of 8 MiB, two versions
+    messages = [message for message in result("2Gi") if "elastic" in message.message]
+    assert [message.message for message in messages] == [
+        f"a pod of elastic group rollout holds 2 versions of {plan.engines[0].path}: 2.2 GiB, and weights have half of "
+        "its data buffer, 1.0 GiB"
+    ]
+    assert messages[0].fix == "Set dataBuffer.memory to at least 5Gi."
+    assert not [message for message in result("5Gi") if "elastic" in message.message]

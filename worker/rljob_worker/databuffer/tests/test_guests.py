@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -28,13 +29,16 @@ NUM_GUESTS = 3
 BATCH, MEMBERS = 8, 2
 
 
-def elastic_plan(owners: int = 2, *, guests: int = NUM_GUESTS, lease_rows: int = 4, **rollout: Any) -> Plan:
+def elastic_plan(
+    owners: int = 2, *, guests: int = NUM_GUESTS, lease_rows: int = 4, tls: bool = False, **rollout: Any
+) -> Plan:
     """8 groups of 2 rows, ranks of `owners` hosts, leases of 2 groups; staleness 1."""
     guest_group = group("rollout", guests, 1, ["a"])
     guest_group = guest_group.model_copy(update={"elastic": ElasticPlan(min=1, max=guests)})
     made = stage("a", "train", Mesh(dp=owners)).model_copy(update={"generated_in": "rollout", "run": "Rollout"})
     groups = [guest_group, group("train", owners, 1, ["a"])]
-    plan = plan_of(groups, [made], {}, batch_size=BATCH, group_size=MEMBERS, weights=("train", "rollout"))
+    weights = ("train", "rollout")
+    plan = plan_of(groups, [made], {}, batch_size=BATCH, group_size=MEMBERS, weights=weights, tls=tls)
     fields = {"lease_rows": lease_rows, "max_staleness": 1, **rollout}
     spec = plan.spec.model_copy(update={"rollout": plan.spec.rollout.model_copy(update=fields)})
     return plan.model_copy(update={"spec": spec, "lead_group": "train"})
@@ -232,6 +236,46 @@ def test_two_guests_of_one_name_are_refused_until_the_first_is_lost(tmp_path: Pa
                 lease_of(second)
             second.close()
         assert trainer.guests().num_there == 1
+
+
+def foreign_guest(job: Job, **other: str) -> Any:
+    """Settings of a data buffer of guest 0 that differ from the job's."""
+    return settings_from(job.gang.environment("rollout", 0) | job.seconds | other)
+
+
+def test_a_guest_of_another_attempt_is_refused_by_name(tmp_path: Path) -> None:
+    with Job(elastic_plan(1), tmp_path, retry_seconds=0.5).running() as job:
+        (trainer,) = job.trainers()
+        trainer.open_leases(1, 1, 0)
+        with serve_buffer(foreign_guest(job, RLJOB_ATTEMPT="0")):
+            client = job.gang.client("rollout", 0, attempt=0)
+            with pytest.raises(PeerLost, match="rollout-0 is of attempt 0, this data buffer serves attempt 1"):
+                lease_of(client)
+        assert trainer.guests().num_there == 0
+
+
+def test_a_guest_of_another_plan_is_refused_by_name(tmp_path: Path) -> None:
+    with Job(elastic_plan(1), tmp_path, retry_seconds=0.5).running() as job:
+        (trainer,) = job.trainers()
+        trainer.open_leases(1, 1, 0)
+        other = elastic_plan(1, lease_rows=2)
+        (tmp_path / "other.json").write_text(json.dumps(other.to_json()))
+        with serve_buffer(foreign_guest(job, RLJOB_PLAN=str(tmp_path / "other.json"))):
+            client = job.gang.client("rollout", 0, plan_hash=other.hash())
+            with pytest.raises(PeerLost, match=f"rollout-0 runs plan {other.hash()[:12]}, this data buffer serves"):
+                lease_of(client)
+        assert trainer.guests().num_there == 0
+
+
+def test_guests_with_certificates_take_leases_and_give_weights_to_each_other(tmp_path: Path) -> None:
+    with Job(elastic_plan(1, guests=8, tls=True), tmp_path).running() as job:
+        (trainer,) = job.trainers()
+        trainer.open_leases(1, 1, 0)
+        send([trainer], 0)
+        for number in range(4):  # the last has the second or the first to ask
+            assert weights_at(job.guest(number), 0) == expected(0, 1)
+        job.work(7)
+        step_of_all([trainer], 1)
 
 
 def test_a_wait_for_generators_is_bounded_and_says_who_has_what(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Pods of an elastic group on a real cluster: one is killed, the node of another is drained, and nothing is lost by it."""
+"""Pods of an elastic group on a real cluster: one is killed, the node of another is drained, and nothing is lost."""
 
 from pathlib import Path
 

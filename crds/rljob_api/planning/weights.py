@@ -3,8 +3,8 @@
 A host whose data buffer weights pass through keeps slots for each source whose chunks come by: a fixed set per source,
 so that the chunks of one source never wait for room that those of another hold. WINDOW of them are enough to pass
 chunks on. A host whose ranks send has as many as the weights' share of the arena holds: there lie the versions that
-receivers have still to fetch, while training goes on. With several versions at once so do hosts that receive. Pods of an
-elastic group hold whole versions, and give half of the arena for them.
+receivers have still to fetch, while training goes on. With several versions at once so do hosts that receive. Pods of
+an elastic group hold whole versions, and give half of the arena for them.
 """
 
 from __future__ import annotations
@@ -116,8 +116,8 @@ def store_room(plan: Plan, flow: WeightFlow, group: str) -> int:
 
 def store_bytes(plan: Plan, flow: WeightFlow, group: str, model_bytes: int) -> int:
     """Bytes that versions of a model take there, in whole slots: all that may exist at once where it is trained, the
-    whole of GUEST_VERSIONS on a pod of an elastic group. Sources share a model by buckets, so that one may have a bucket
-    more than another, and a small model whole."""
+    whole of GUEST_VERSIONS on a pod of an elastic group. Sources share a model by buckets, so that one may have a
+    bucket more than another, and a small model whole."""
     size = slot_bytes(plan) or MIN_SLOT_BYTES
     num_sources = len(flow.source_ranks)
     part = min(model_bytes, ceil(model_bytes / num_sources) + BUCKET_BYTES)

@@ -247,10 +247,10 @@ def test_a_guest_of_another_attempt_is_refused_by_name(tmp_path: Path) -> None:
     with Job(elastic_plan(1), tmp_path, retry_seconds=0.5).running() as job:
         (trainer,) = job.trainers()
         trainer.open_leases(1, 1, 0)
-        with serve_buffer(foreign_guest(job, RLJOB_ATTEMPT="0")):
-            client = job.gang.client("rollout", 0, attempt=0)
-            with pytest.raises(PeerLost, match="rollout-0 is of attempt 0, this data buffer serves attempt 1"):
-                lease_of(client)
+        words = "rollout-0 is of attempt 0, this data buffer serves attempt 1"
+        settings = foreign_guest(job, RLJOB_ATTEMPT="0")
+        with serve_buffer(settings), pytest.raises(PeerLost, match=words):
+            lease_of(job.gang.client("rollout", 0, attempt=0))
         assert trainer.guests().num_there == 0
 
 
@@ -260,10 +260,10 @@ def test_a_guest_of_another_plan_is_refused_by_name(tmp_path: Path) -> None:
         trainer.open_leases(1, 1, 0)
         other = elastic_plan(1, lease_rows=2)
         (tmp_path / "other.json").write_text(json.dumps(other.to_json()))
-        with serve_buffer(foreign_guest(job, RLJOB_PLAN=str(tmp_path / "other.json"))):
-            client = job.gang.client("rollout", 0, plan_hash=other.hash())
-            with pytest.raises(PeerLost, match=f"rollout-0 runs plan {other.hash()[:12]}, this data buffer serves"):
-                lease_of(client)
+        words = f"rollout-0 runs plan {other.hash()[:12]}, this data buffer serves"
+        settings = foreign_guest(job, RLJOB_PLAN=str(tmp_path / "other.json"))
+        with serve_buffer(settings), pytest.raises(PeerLost, match=words):
+            lease_of(job.gang.client("rollout", 0, plan_hash=other.hash()))
         assert trainer.guests().num_there == 0
 
 

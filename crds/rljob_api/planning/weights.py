@@ -142,7 +142,7 @@ def least_memory(plan: Plan) -> int:
 
 
 def _share(plan: Plan, group: str | None = None) -> int:
-    """Of a group's hosts; without one, what every host has."""
+    """Bytes for weights on the hosts of a group; without one, on any host."""
     elastic = plan.elastic_group is not None and plan.elastic_group.name == group
     return weights_share(parse_quantity(plan.spec.data_buffer.memory), holds_versions=elastic)
 

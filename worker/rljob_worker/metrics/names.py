@@ -65,6 +65,7 @@ _FAMILIES = [
     (re.compile(r"staleness/fraction/age_(?P<age>\d+)"), "rljob_staleness_age_ratio"),
     (re.compile(r"mismatch/k3/age_(?P<age>\d+)"), "rljob_mismatch_age_k3_nats"),
     (re.compile(r"conversation/failed_fraction/(?P<cause>.+)"), "rljob_conversations_failed_cause_ratio"),
+    (re.compile(r"generators/tokens/(?P<generator>.+)"), "rljob_generator_tokens"),
     (re.compile(r"conversation/world/(?P<figure>.+)"), "rljob_conversation_figure_mean"),
     (re.compile(r"validation/accuracy/(?P<source>.+)"), "rljob_source_accuracy_ratio"),
     (re.compile(r"training/accuracy/(?P<source>.+)"), "rljob_source_training_accuracy_ratio"),

@@ -92,6 +92,13 @@ class ElasticRun:
             for host in range(group.replicas):
                 self._start_worker(group.name, host)
 
+    def begin_again(self) -> None:
+        """kill -9 of everything, and the next attempt's gang."""
+        self.end()
+        self.pods.clear()
+        self.attempt += 1
+        self.begin()
+
     def guest(self, number: int, **environment: str) -> PodProcesses:
         """Start a guest; one of that number has ended before."""
         self._start_buffer("rollout", number, **environment)

@@ -13,10 +13,12 @@ from rljob_worker.tests.elastic_run import RUN_SECONDS, ElasticRun, elastic_run
 from rljob_worker.tests.fault_injection import ask_for, held
 from rljob_worker.tests.jobs import CPU, Run, make_job
 from rljob_worker.tests.metrics import without_times
+from rljob_worker.tests.test_conversation_jobs import CONVERSATION, PLAY
 from rljob_worker.tests.test_resume import checkpoint_digest
 from rljob_worker.tests.waiting import wait_for
 
 NUM_STEPS = 6
+NUM_PLAYED = 4
 BY_PLACE = ("data/", "time/", "generators/", "leases/")
 """Metrics of who had which rows, and how long."""
 
@@ -47,10 +49,10 @@ def learnt(run: Run) -> Any:
     return checkpoint_digest(run.directory), without_times(run.metrics, *BY_PLACE), samples
 
 
-def ended(run: ElasticRun) -> Run:
+def ended(run: ElasticRun, num_steps: int = NUM_STEPS) -> Run:
     result = run.finished()
     assert result.code == 0, run.logs
-    assert result.metrics[-1]["step"] == NUM_STEPS
+    assert result.metrics[-1]["step"] == num_steps
     return result
 
 
@@ -109,3 +111,42 @@ def test_guests_that_are_asked_to_end_or_hang_change_nothing(tiny: Path, tmp_pat
         assert result.metrics[-1]["leases/given_again_total"] >= 2
         owners = "".join(path.read_text() for path in sorted(run.folder.glob("buffer-train-*.log")))
         assert "late, and given to others as well: lease" in owners and "host rollout-1 has it for" in owners
+
+
+@pytest.mark.slow
+def test_a_gang_that_is_killed_goes_on_with_new_guests(tiny: Path, tmp_path: Path, undisturbed: Any) -> None:
+    with elastic_run(elastic_job(tiny), tmp_path) as run:
+        run.guest(0)
+        run.guest(1)
+        run.wait_for_step(4)  # the checkpoint of step 2 is committed
+        run.begin_again()
+        run.guest(2)
+        result = ended(run)
+        assert "resumed from step" in run.logs
+        assert learnt(result) == undisturbed
+
+
+@pytest.mark.slow
+def test_conversations_of_a_guest_that_is_killed_are_played_again_alike(tiny: Path, tmp_path: Path) -> None:
+    job = elastic_job(
+        tiny,
+        rollout={"maxResponseTokens": 100, "maxStaleness": 1, "leaseRows": 4, "conversation": CONVERSATION},
+        rewards=[{"name": "world", "run": "play:rewarded", "column": "environment_reward"}],
+        stop={"steps": NUM_PLAYED},
+    )
+    results = []
+    for crashes in (False, True):
+        folder = tmp_path / f"crashes-{crashes}"
+        folder.mkdir()
+        (folder / "play.py").write_text(PLAY)
+        if not crashes:
+            (folder / "crashed").touch()
+        with elastic_run(job, folder) as run:
+            guest = run.guest(0)
+            if crashes:  # by itself, in the middle of a conversation of step 3
+                assert guest.code() == -signal.SIGKILL
+                run.kill(0)
+                run.guest(1)
+            results.append(learnt(ended(run, NUM_PLAYED)))
+    assert results[0] == results[1]
+    assert {step["conversation/turns_mean"] for step in results[0][1]} == {3.0}

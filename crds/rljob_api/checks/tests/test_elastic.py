@@ -43,6 +43,11 @@ def test_generators_are_within_the_bounds_of_the_group(asked):
     assert problem.fix == "Write a number from 2 to 4."
 
 
+@pytest.mark.parametrize("override", ["rollout.conversation={run: 'mine:play'}", "data.imagesColumn=images"])
+def test_guests_play_conversations_and_see(override):
+    assert problems(*ELASTIC, override) == []
+
+
 def test_generators_without_an_elastic_group_mean_nothing():
     problem = only("generators=2")
     assert (problem.path, problem.message) == (

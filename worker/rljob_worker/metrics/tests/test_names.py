@@ -38,6 +38,8 @@ from rljob_worker.metrics.names import PrometheusName, prometheus_name
         ("conversation/failed_fraction", "rljob_conversations_failed_ratio", ()),
         ("conversation/failed_fraction/replay", "rljob_conversations_failed_cause_ratio", (("cause", "replay"),)),
         ("conversation/world/guesses", "rljob_conversation_figure_mean", (("figure", "guesses"),)),
+        ("generators/tokens/rollout-1", "rljob_generator_tokens", (("generator", "rollout-1"),)),
+        ("leases/given_again_total", "rljob_leases_given_again_total", ()),
         ("partial/age_mean", "rljob_rows_age_mean_steps", ()),
         ("partial/age_max", "rljob_rows_age_max_steps", ()),
         ("data/room_seconds/rollout->reward", "rljob_edge_room_seconds", (("edge", "rollout->reward"),)),

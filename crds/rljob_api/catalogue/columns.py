@@ -50,7 +50,10 @@ ENVIRONMENT_REWARD = "environment_reward"
 TURN_REWARDS = "turn_rewards"
 """What of it is at each response token: 0 but at the last token of a turn that was rewarded."""
 
-CONVERSATION_COLUMNS = (KEPT, ENVIRONMENT_REWARD, TURN_REWARDS, "turn_ids", "agent_ids")
+MESSAGES = "messages"
+"""Who said what in a trajectory, as JSON: at its last row, and empty at the others."""
+
+CONVERSATION_COLUMNS = (KEPT, ENVIRONMENT_REWARD, TURN_REWARDS, MESSAGES, "turn_ids", "agent_ids")
 """What generation writes besides in jobs with conversations: a trajectory that failed is not kept."""
 
 _TOKENS = ("prompt_ids", "response_ids")
@@ -89,7 +92,8 @@ def task_columns(spec: RLJobSpec) -> tuple[str, ...]:
 
 def reward_columns_of_rows(spec: RLJobSpec) -> tuple[str, ...]:
     """Columns that reward functions find in every row besides `source`."""
-    return data_columns(spec) + (ENVIRONMENT_REWARD,) * (spec.rollout.conversation is not None)
+    of_conversations = () if spec.rollout.conversation is None else (ENVIRONMENT_REWARD, MESSAGES)
+    return data_columns(spec) + of_conversations
 
 
 def named_at(spec: RLJobSpec, column: str) -> str:

@@ -19,6 +19,7 @@ ToolName = Annotated[
 VariableName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=253)]
 HostAndPort = Annotated[str, Field(pattern=r"^[^\s:/]+:[0-9]{1,5}$", max_length=260)]
 Confinement = Literal["Required", "Preferred", "Off"]
+OnLimit = Literal["Answer", "Fail"]
 
 
 class CallLimitsSpec(ApiModel):
@@ -58,6 +59,11 @@ class ToolSpec(CallLimitsSpec):
 
     options: dict[str, Any] = Field(default_factory=dict)
     """Keyword arguments that the model does not see."""
+
+    on_limit: OnLimit | None = None
+    """What becomes of a trajectory whose call takes longer than timeoutSeconds or more than memory. Answer: the model
+    reads that it did, and goes on. Fail: the trajectory failed. Unset: Answer for a function; Fail for a class, whose
+    object goes with the call."""
 
 
 class EnvironmentSpec(CallLimitsSpec):
@@ -138,6 +144,10 @@ class MCPServerSpec(ApiModel):
 
     timeout_seconds: float = Field(default=30.0, gt=0, le=86400)
     """How long a call may take, in seconds. Default 30."""
+
+    on_limit: OnLimit = "Answer"
+    """What becomes of a trajectory whose call takes longer. Answer, the default: the model reads that it did, and goes
+    on. Fail: the trajectory failed."""
 
 
 class ConversationSpec(ApiModel):

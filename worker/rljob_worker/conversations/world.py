@@ -50,6 +50,9 @@ class ToolHandle:
     target: str
     """What is called."""
     method: str | None = None
+    answers_limits: bool = True
+    """Whether the model reads of a call that took too long or too much memory, and goes on; it costs the trajectory
+    otherwise."""
 
 
 class ProgramPlayer(Protocol):

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from rljob_api.catalogue.columns import ENVIRONMENT_REWARD, IMAGES, KEPT, TURN_REWARDS
+from rljob_api.catalogue.columns import ENVIRONMENT_REWARD, IMAGES, KEPT, MESSAGES, TURN_REWARDS
 from rljob_worker.batch import Batch, Column
+from rljob_worker.conversations.messages import Message
 from rljob_worker.conversations.picture_parts import content_text
 from rljob_worker.conversations.trajectory import TokenRow, Trajectory, failures, turn_rewards
 from rljob_worker.data.dataset import Prompts
@@ -19,6 +21,8 @@ from rljob_worker.vision.pictures import PictureList
 
 CAUSES = ("error", "replay")
 """Causes of failure that any job may have: metrics have them where there are none, too."""
+SHOWN_TURNS = 16
+"""Turns whose rewards have a metric of their own."""
 
 
 def played_batch(
@@ -55,6 +59,7 @@ def played_batch(
     columns |= {
         KEPT: Column.fixed(np.array(kept, np.uint8)[of_row]),
         ENVIRONMENT_REWARD: Column.fixed(np.array(rewards, np.float64)[of_row]),
+        MESSAGES: Column.strings(text for item in trajectories for text in _messages(item)),
         "truncated": Column.fixed(np.array(truncated, np.bool_)[of_row]),
     }
     return Batch(row_ids, groups, columns["prompt_ids"].lengths + columns["response_ids"].lengths, columns)
@@ -65,6 +70,17 @@ def rows_of(trajectory: Trajectory) -> list[TokenRow]:
     task = trajectory.task
     has_rows = trajectory.failed is None and trajectory.rows
     return trajectory.rows if has_rows else [TokenRow(task.prompt_ids, task.pictures)]
+
+
+def _messages(trajectory: Trajectory) -> list[str]:
+    """What the column of messages has at each row that stands for a trajectory."""
+    before = [""] * (len(rows_of(trajectory)) - 1)
+    return [*before, "" if trajectory.failed is not None else json.dumps(_said(trajectory), default=str)]
+
+
+def _said(trajectory: Trajectory) -> list[Message]:
+    """Its messages, with places for their pictures."""
+    return [{**message, "content": content_text(message.get("content"), PLACE)} for message in trajectory.messages]
 
 
 def _turn_rewards(trajectory: Trajectory) -> Sequence[np.ndarray]:
@@ -106,7 +122,8 @@ def played_metrics(trajectories: Sequence[Trajectory], num_trajectories: int, nu
     if good:
         metrics["response_length/max"] = maximum(float(lengths.max()))
         metrics["conversation/turns_max"] = maximum(float(turns.max()))
-    return metrics | _calls(good) | _failures(trajectories, num_trajectories) | _of_worlds(good)
+    causes = _failures(trajectories, num_trajectories)
+    return metrics | _calls(good) | causes | _of_worlds(good) | _rewards_of_turns(good)
 
 
 def _calls(trajectories: Sequence[Trajectory]) -> Scalars:
@@ -124,6 +141,25 @@ def _failures(trajectories: Sequence[Trajectory], num_trajectories: int) -> Scal
     return {name: total(number / num_trajectories) for name, number in fractions.items()}
 
 
+def _rewards_of_turns(trajectories: Sequence[Trajectory]) -> Scalars:
+    """By turn, the mean reward that the world gave it, over the trajectories that had the turn: the first turns, and
+    all that come after them together."""
+    if not any(item.rewards for item in trajectories):
+        return {}
+    sums, numbers = np.zeros(SHOWN_TURNS + 1), np.zeros(SHOWN_TURNS + 1)
+    for item in trajectories:
+        np.add.at(numbers, np.minimum(np.arange(item.num_turns), SHOWN_TURNS), 1)
+        for turn, reward in item.rewards:
+            last = item.num_turns - 1
+            sums[min(last if turn is None else min(turn, last), SHOWN_TURNS)] += reward
+    names = [*(f"{turn:02d}" for turn in range(SHOWN_TURNS)), "later"]
+    return {
+        f"conversation/turn_reward/{name}": mean(float(sums[at]), float(numbers[at]))
+        for at, name in enumerate(names)
+        if numbers[at]
+    }
+
+
 def _of_worlds(trajectories: Sequence[Trajectory]) -> Scalars:
     """Figures that run functions gave, each a mean over all that were given."""
     values: dict[str, list[float]] = {}
@@ -138,8 +174,7 @@ def played_samples(trajectories: Sequence[Trajectory], rows_per_trajectory: int)
     samples = []
     for item in trajectories:
         row_id = item.task.trajectory * rows_per_trajectory + len(rows_of(item)) - 1
-        messages = [{**message, "content": content_text(message.get("content"), PLACE)} for message in item.messages]
-        sample: dict[str, Any] = {"row_id": row_id, "messages": messages, "turns": item.num_turns}
+        sample: dict[str, Any] = {"row_id": row_id, "messages": _said(item), "turns": item.num_turns}
         if item.rewards:
             sample["environment_rewards"] = [[turn, reward] for turn, reward in item.rewards]
         if item.failed is not None:

@@ -5,6 +5,7 @@ reported by characters; they go to the tokens in which the steps end."""
 
 from __future__ import annotations
 
+import json
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -13,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rljob_api.catalogue.columns import IMAGES, KEPT, STEP_REWARDS, TURN_REWARDS, model_rewards
+from rljob_api.catalogue.columns import IMAGES, KEPT, MESSAGES, STEP_REWARDS, TURN_REWARDS, model_rewards
 from rljob_api.planning.plan import StagePlan
 from rljob_api.v1alpha1 import RewardSpec, RLJobSpec
 from rljob_worker.batch import Batch, Column
@@ -236,17 +237,21 @@ def reward_rows(
     texts: dict[int, str] | None = None,
     pictures: Mapping[int, list[bytes]] | None = None,
 ) -> list[dict[str, Any]]:
-    """What a reward function is given: texts, counts, pictures and the dataset's columns of each row. texts: prompts of
-    groups that were decoded before.   pictures: of groups, which their rows share; unset: those of the batch."""
+    """What a reward function is given: texts, counts, pictures, messages and the dataset's columns of each row.
+
+    texts: prompts of groups that were decoded before. pictures: of groups, which their rows share; unset: those of the
+    batch.
+    """
     prompts, responses = batch.values_of("prompt_ids"), batch["response_ids"]
     carried = {name: batch.values_of(name) for name in batch.columns if name not in _OTHER_FORM}
     pictures = pictures_of_groups(batch) if pictures is None else pictures
     has_own = IMAGES in batch and not batch.columns[IMAGES].per_group
     texts = {} if texts is None else texts  # a group shares its prompt
+    messages = batch.values_of(MESSAGES) if MESSAGES in batch else None
     rows = []
     for i in range(len(batch)):
         group = int(batch.group_ids[i])
-        if group not in texts:
+        if group not in texts or messages is not None:  # rows that trajectories of a group end in begin differently
             texts[group] = decode(prompts[i])
         response = responses.row(i)
         row = {name: plain(values[i]) for name, values in carried.items()}
@@ -256,12 +261,13 @@ def reward_rows(
             row[PICTURES] = unpacked(batch[IMAGES].row(i))
         elif pictures:
             row[PICTURES] = pictures[group]
+        row |= {MESSAGES: json.loads(messages[i] or "[]")} if messages is not None else {}
         rows.append(row)
     return rows
 
 
-_OTHER_FORM = ("prompt_ids", "response_ids", IMAGES)
-"""Columns that a reward function is given as texts, and as a list of pictures."""
+_OTHER_FORM = ("prompt_ids", "response_ids", IMAGES, MESSAGES)
+"""Columns that a reward function is given as texts, and as lists of pictures and messages."""
 
 
 def pictures_of_groups(batch: Batch) -> dict[int, list[bytes]]:

@@ -1,8 +1,8 @@
 """A conversation in which the policy calls tools: until it says something without a call, or its turns are over.
 
 What goes wrong is for the model to read, and counted: a call that is not JSON, an unknown tool, arguments that break
-the schema, a tool that raises or whose answer is not JSON. A tool that hangs, dies or takes all the memory costs the
-trajectory.
+the schema, a tool that raises or whose answer is not JSON, one that takes too long or too much memory where its
+`onLimit` is Answer. A tool whose process dies, or that exceeds a limit with `onLimit: Fail`, costs the trajectory.
 """
 
 from __future__ import annotations
@@ -22,10 +22,11 @@ if TYPE_CHECKING:
     from rljob_worker.conversations.task import Task
     from rljob_worker.conversations.world import ToolHandle, World
 
-FATAL = frozenset({"TimedOut", "OutOfMemory", "Died"})
-"""Causes of errors that end the trajectory: what the tool knew of it is gone."""
-FIGURES = ("tool_calls", "tool_call_faults", "tool_errors")
-"""Figures of a trajectory: calls asked for, calls that could not be made, calls that a tool did not answer."""
+LIMITS = frozenset({"TimedOut", "OutOfMemory"})
+"""Causes of errors of calls that were ended because they took too much."""
+FIGURES = ("tool_calls", "tool_call_faults", "tool_errors", "tool_limits")
+"""Figures of a trajectory: calls asked for, calls that could not be made, calls that a tool did not answer, and those
+of them that took too long or too much memory."""
 
 
 async def tools(task: Task, policy: Policy, world: World) -> None:
@@ -66,7 +67,8 @@ async def answer(world: World, call: ToolCall, counts: Counter[str] | None = Non
     if result.error is None:
         return answer_message(call, answer_content(result.value))
     counts["tool_errors"] += 1
-    if result.error.cause in FATAL:
+    counts["tool_limits"] += result.error.cause in LIMITS
+    if result.error.cause == "Died" or (result.error.cause in LIMITS and not world.tools[call.name].answers_limits):
         world.fail(f"tool_{result.error.cause}", f"tool {call.name}: {result.error.message}")
     return answer_message(call, f"error: {result.error.message}")
 

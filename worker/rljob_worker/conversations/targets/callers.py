@@ -83,7 +83,9 @@ class Callers:
         for number, tool in enumerate(conversation.tools):
             target = tool_target(number)
             described = await self._described(f"tools[{number}]", "describe tool", target, tool)
-            _add(tools, ToolHandle(described["schema"], target, described["method"]))
+            method = described["method"]
+            answers = tool.on_limit == "Answer" if tool.on_limit else method is None
+            _add(tools, ToolHandle(described["schema"], target, method, answers))
         for number, item in enumerate(conversation.environments):
             field = f"environments[{number}]"
             is_asynchronous = await self._described(field, "describe environment", item.name, item)
@@ -91,7 +93,7 @@ class Callers:
         if self._servers is not None:
             for of_server in (await self._servers.open()).values():
                 self._calls[of_server.target] = self._servers
-                _add(tools, ToolHandle(of_server.schema, of_server.target, of_server.method))
+                _add(tools, ToolHandle(of_server.schema, of_server.target, of_server.method, of_server.answers_limits))
         names = tuple(item.name for item in conversation.environments)
         objects = (tool_target(i) for i in range(len(conversation.tools)))
         remember = {handle.target for handle in tools.values() if handle.method is not None} & set(objects)

@@ -37,6 +37,8 @@ class ServerTool:
     """What is called."""
     method: str
     """The tool's name."""
+    answers_limits: bool
+    """Whether the model reads of a call that took too long, and goes on."""
 
 
 class ServerGone(Exception):
@@ -63,7 +65,7 @@ class MCPServers:
                         f'rollout.conversation.mcpServers: "{name}" and another server have a tool {tool!r}; name the '
                         "tools that the model is shown under `tools` of one of them"
                     )
-                handles[tool] = ServerTool(schema, PREFIX + name, tool)
+                handles[tool] = ServerTool(schema, PREFIX + name, tool, connection.answers_limits)
         return handles
 
     async def call(
@@ -106,6 +108,10 @@ class _Connection:
         self._task: asyncio.Task[None] | None = None
         self._client: asyncio.Future[Any] | None = None
         self._stop = asyncio.Event()
+
+    @property
+    def answers_limits(self) -> bool:
+        return self._spec.on_limit == "Answer"
 
     async def open(self) -> list[dict[str, Any]]:
         try:

@@ -66,6 +66,7 @@ class Run:
 
 def reward(row):
     """Of the rows of trajectories that did not fail."""
+    assert [message["role"] for message in row["messages"]] == ["user", "assistant"] * 2
     assert "kept" not in row and row["answer"] == row["prompt"].removesuffix("][a:").removeprefix("[u:")
     return row["environment_reward"]
 
@@ -134,6 +135,9 @@ def test_rows_of_a_step_are_those_that_were_played():
     assert figures["conversation/failed_fraction"] == figures["conversation/failed_fraction/error"] == 0
     shown = {sample["row_id"]: sample for sample in samples if "messages" in sample}
     assert [message["role"] for message in shown[0]["messages"]] == ["user", "assistant", "user", "assistant"]
+    # of the world 0.5 for the first turn, and at the end 0, 1 and 2
+    assert figures["conversation/turn_reward/00"] == 0.5 and figures["conversation/turn_reward/01"] == 1.0
+    assert "conversation/turn_reward/02" not in figures
     assert shown[2]["environment_rewards"] == [[0, 0.5], [None, 2.0]]
 
 
@@ -171,10 +175,17 @@ def test_more_failures_than_the_job_allows_end_it_and_say_why(settings):
         run_stages(plan, resources, "rollout", "sample")
 
 
+def of_whole_conversation(row):
+    """The messages are those of both rows of the trajectory, whose second the prompt is of."""
+    first, said, asked, last = (message["content"] for message in row["messages"])
+    assert (first, row["prompt"]) == (row["answer"], f"[u:{first}][u:{asked}][a:") and said + last
+    return row["environment_reward"]
+
+
 def test_a_template_that_rewrites_history_gives_a_trajectory_several_rows():
     plan, resources = staged(
         Run(), *GRPO, conversation="columns: [place], maxRows: 2", renderer=LetterRenderer(keeps=False),
-        rewards=lambda row: row["environment_reward"],
+        rewards=of_whole_conversation,
     )  # fmt: skip
     batch, figures, _ = run_stages(plan, resources, "rollout", "reward", "advantage")
     assert batch.row_ids.tolist() == list(range(12)) and figures["conversation/rows_opened"] == 6

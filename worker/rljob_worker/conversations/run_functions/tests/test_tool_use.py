@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -41,7 +42,7 @@ def test_a_tool_is_called_and_its_answer_read() -> None:
     assert [message["role"] for message in trajectory.messages] == ["user", "assistant", "tool", "assistant"]
     assert "<tool_response>\n3\n</tool_response>" in shown(trajectory)
     assert '"name": "add"' in shown(trajectory)
-    assert figures(trajectory) == {"tool_calls": 1, "tool_call_faults": 0, "tool_errors": 0}
+    assert figures(trajectory) == {"tool_calls": 1, "tool_call_faults": 0, "tool_errors": 0, "tool_limits": 0}
     assert trajectory.failed is None and not trajectory.truncated
 
 
@@ -80,7 +81,7 @@ def test_a_call_that_cannot_be_made_is_for_the_model_to_read(text: str, fault: s
     trajectory = played(conversations.tools, [text, call(), "3"], shared=SHARED, functions={"tool:0": add})
     first, second = answers(trajectory)
     assert first.startswith(fault) and second == "3"
-    assert figures(trajectory) == {"tool_calls": 2, "tool_call_faults": 1, "tool_errors": 0}
+    assert figures(trajectory) == {"tool_calls": 2, "tool_call_faults": 1, "tool_errors": 0, "tool_limits": 0}
 
 
 @pytest.mark.parametrize("cause", ["Raised", "NotJson", "OutputTooLarge", "Refused"])
@@ -98,9 +99,15 @@ def test_an_error_of_a_tool_is_for_the_model_to_read(cause: Any) -> None:
 )
 def test_a_tool_that_is_gone_costs_the_trajectory(cause: Any, failed: str) -> None:
     functions = {"tool:0": lambda method, arguments: CallError(cause, "took longer than 5 s")}
-    trajectory = played(conversations.tools, [call(), "hm"], shared=SHARED, functions=functions)
+    fails = SharedWorld(tools={name: replace(item, answers_limits=False) for name, item in SHARED.tools.items()})
+    trajectory = played(conversations.tools, [call(), "hm"], shared=fails, functions=functions)
     assert (trajectory.failed, trajectory.message) == (failed, "tool add: took longer than 5 s")
     assert figures(trajectory)["tool_errors"] == 1
+    # where the model may read of a limit, only a process that died costs the trajectory
+    trajectory = played(conversations.tools, [call(), "hm"], shared=SHARED, functions=functions)
+    is_limit = cause != "Died"
+    assert (trajectory.failed is None) == is_limit and figures(trajectory)["tool_limits"] == is_limit
+    assert answers(trajectory) == ["error: took longer than 5 s"] * is_limit
 
 
 def test_a_conversation_without_end_ends_with_its_turns() -> None:

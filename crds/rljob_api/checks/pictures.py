@@ -16,6 +16,12 @@ def check_pictures(subject: Subject) -> Iterator[Problem]:
     yield from _budgets(spec)
     yield from _columns(spec)
     yield from _towers(spec)
+    patches = spec.training.patches_per_micro_batch
+    if patches is not None and not spec.sees:
+        message = "no row has pictures, so that there are no patches"
+        yield problem(
+            "spec.training.patchesPerMicroBatch", patches, message, "Write data.imagesColumn, or leave it out."
+        )
     if spec.sees:
         yield from _engines(spec)
 

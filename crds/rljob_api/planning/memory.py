@@ -248,17 +248,19 @@ class _Worker:
         return engine.trainable and self.plan.spec.source_of(engine.model).vision.train
 
     def _pictures(self, engine: EnginePlan, *, trained: bool) -> int:
-        """Bytes of the pictures that are computed at once: of a micro-batch, whose prompts may be pictures altogether;
-        where a model generates of one prompt."""
+        """Bytes of the pictures that are computed at once: of a micro-batch, whose prompts may be pictures altogether,
+        within `patchesPerMicroBatch`; where a model generates of one prompt."""
         spec, vision = self.plan.spec, self.shapes[engine.path].vision
         if vision is None or not spec.sees:
             return 0
         longest, response = spec.data.max_prompt_tokens, spec.rollout.max_response_tokens
-        num_prompts = 1
+        tokens = longest
         if engine.kind != "Rollout":
             _, pack = packs_of(self.plan, engine)
-            num_prompts = ceil(pack / (longest + spec.algorithm.group_size * response))
-        return vision.picture_bytes(num_prompts * longest, NUMBER_BYTES[self.plan.precision], trained=trained)
+            tokens *= ceil(pack / (longest + spec.algorithm.group_size * response))
+            if (most := spec.training.patches_per_micro_batch) is not None:
+                tokens = min(tokens, max(longest, most // vision.merge**2))  # a prompt with more goes alone
+        return vision.picture_bytes(tokens, NUMBER_BYTES[self.plan.precision], trained=trained)
 
     def _update(self, engine: EnginePlan) -> UpdateMemory:
         """Memory for the tokens of a pack that this worker computes; a model that is not trained takes logits."""

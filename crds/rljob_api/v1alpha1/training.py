@@ -119,6 +119,11 @@ class TrainingSpec(ApiModel):
     (parallelism.context) have as many together. A prompt that rows of a group share counts once where they are
     computed together. A longer row goes alone. It changes speed and memory, never results. Default 16384."""
 
+    patches_per_micro_batch: int | None = Field(default=None, ge=1)
+    """Most patches of pictures of one forward pass on one worker, for models that see. A picture that rows of a group
+    share counts once where they are computed together; a row with more goes alone. It changes speed and memory, never
+    results. Unset: as many as its tokens allow."""
+
     learning_rate: float = Field(default=1.0e-6, gt=0)
     """Peak learning rate. Default 1.0e-6."""
 

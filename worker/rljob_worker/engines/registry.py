@@ -85,6 +85,7 @@ def train_settings(plan: Plan, engine: EnginePlan) -> TrainSettings:
     return TrainSettings(
         temperature=spec.rollout.temperature,
         tokens_per_micro_batch=training.tokens_per_micro_batch,
+        patches_per_micro_batch=training.patches_per_micro_batch,
         precision=plan.precision,
         trainable=engine.trainable,
         learning_rate=training.learning_rate if own is None else own.learning_rate,

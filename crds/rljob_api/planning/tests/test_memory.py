@@ -498,3 +498,20 @@ def test_a_tower_is_there_with_its_model_and_pictures_while_it_computes():
     assert sees["train"].pictures == tower.picture_bytes(11 * 16, 2, trained=False)
     assert sees["generate"].pictures == tower.picture_bytes(16, 2, trained=False)
     assert sees["train"].peak - unused["train"].peak == sees["train"].pictures
+
+
+def seeing_job(patches):
+    shapes = {"models/tiny": parse_shape(SEES)}
+    made = plan(make_job(gpus(1, 1), "algorithm.kl.coefficient=0"), shapes=shapes)
+    data = made.spec.data.model_copy(update={"images_column": "images"})
+    training = made.spec.training.model_copy(update={"patches_per_micro_batch": patches})
+    spec = made.spec.model_copy(update={"data": data, "training": training})
+    (memory,) = memory_of(made.model_copy(update={"spec": spec}), shapes, {})
+    return {phase.phase: phase.pictures for phase in memory.phases}["train"]
+
+
+def test_a_budget_of_patches_bounds_the_pictures_that_are_computed_at_once():
+    tower = parse_shape(SEES).vision
+    # 4 patches a token: 200 are 50 tokens; 40 are less than the one prompt of 16 tokens that goes alone
+    assert seeing_job(200) == tower.picture_bytes(50, 2, trained=False)
+    assert seeing_job(40) == tower.picture_bytes(16, 2, trained=False)

@@ -95,6 +95,9 @@ def test_settings_follow_the_job(tmp_path: Path) -> None:
     assert settings.temperature == 0.7
     assert settings.total_steps == 20  # 10 steps of 8 rows in mini-batches of 4
     assert (settings.warmup_steps, settings.betas, settings.schedule) == (3, (0.8, 0.9), "Linear")
+    training = made.spec.training.model_copy(update={"patches_per_micro_batch": 64})
+    sees = made.model_copy(update={"spec": made.spec.model_copy(update={"training": training})})
+    assert train_settings(sees, sees.engine("train/actor")).patches_per_micro_batch == 64
 
 
 def test_a_schedule_begins_with_the_steps_that_train_its_model(tmp_path: Path) -> None:

@@ -11,8 +11,13 @@ from rljob_worker.batch import Indices
 from rljob_worker.embodied.actions import ActionStatistics, ActionTokens, BinOrder
 from rljob_worker.embodied.observation import ActionPolicy, Actions, Observation
 from rljob_worker.engines.models import model_config
-from rljob_worker.engines.models.actions import action_words_of, num_state_values
+from rljob_worker.engines.models.actions import ACTION_FAMILIES, action_words_of, acts_by_towers, num_state_values
 from rljob_worker.errors import BadData, InvalidJob
+
+PROMPT = "In: What action should the robot take to {instruction}?\nOut:"
+"""What the published models are asked."""
+_SPACE = "▁"
+"""The empty token that stands behind a prompt of theirs."""
 
 
 def action_policy(path: str, statistics: str | None, chunk: int) -> ActionPolicy:
@@ -44,7 +49,28 @@ def action_policy(path: str, statistics: str | None, chunk: int) -> ActionPolicy
         raise InvalidJob(f"model path {path!r}: {error}") from error
     order: BinOrder = "OpenVLA" if config.action_tokens.get("counts_down") else "Ascending"
     tokens = ActionTokens(words.first, words.bins, chunk, units, order)
-    return StatePolicy(tokens, num_state_values(config), prompt_word=words.stop)
+    state_size = num_state_values(config)
+    if acts_by_towers(config):
+        return _openvla_policy(path, config, tokens)
+    if config.model_type == "rljob_mlp_policy":
+        return StatePolicy(tokens, state_size, prompt_word=words.stop)
+    raise InvalidJob(
+        f"model path {path!r}: how {config.model_type!r} reads an observation is not built yet; use one of "
+        f"{', '.join(sorted(ACTION_FAMILIES.values()))}"
+    )
+
+
+def _openvla_policy(path: str, config: Any, tokens: ActionTokens) -> OpenVLAPromptPolicy:
+    tokenizer = tokenizer_of(path)
+    space = tokenizer.convert_tokens_to_ids(_SPACE)
+    return OpenVLAPromptPolicy(
+        tokens,
+        num_state_values(config),
+        tokenizer,
+        picture=(config.image_token_id,) * config.num_patches,
+        state=(config.state_token_id,) if config.state_size else (),
+        end=() if space in (None, tokenizer.unk_token_id) else (int(space),),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +110,31 @@ class StatePolicy(_Acting):
     def prompt(self, observation: Observation) -> Indices:
         self._require_state(observation)
         return np.array([self.prompt_word], np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class OpenVLAPromptPolicy(_Acting):
+    """Pictures and state behind the first token, then what the published models are asked."""
+
+    tokenizer: Any
+    picture: tuple[int, ...]
+    """Tokens of one picture."""
+    state: tuple[int, ...]
+    """The token of the state, where the model reads one."""
+    end: tuple[int, ...]
+    """What ends the prompt, if the tokenizer did not put it there."""
+
+    def prompt(self, observation: Observation) -> Indices:
+        self._require_state(observation)
+        if not observation.pictures:
+            raise BadData("the model reads pictures, and the simulator shows none; name rollout.simulator.cameras")
+        text = PROMPT.format(instruction=observation.instruction.lower())
+        words = tuple(self.tokenizer(text).input_ids)
+        if words[-1:] != self.end:
+            words += self.end
+        first = 1 if words[0] == self.tokenizer.bos_token_id else 0
+        shown = self.picture * len(observation.pictures)
+        return np.array([*words[:first], *shown, *self.state, *words[first:]], np.int64)
 
 
 def tokenizer_of(path: str) -> Any:

@@ -218,10 +218,11 @@ def pack(
     )
 
 
-def placeholder() -> PackedRows:
-    """One token that predicts nothing anyone asked for: lets a rank without rows run every collective of a forward."""
+def placeholder(target: int = 0) -> PackedRows:
+    """One token that predicts nothing anyone asked for: lets a rank without rows run every collective of a forward.
+    target: a token that the model may draw."""
     zero = np.zeros(1, np.int64)
-    return PackedRows(zero, zero, zero, np.ones(1, np.int64), zero, zero, zero, 0)
+    return PackedRows(zero, zero, zero, np.ones(1, np.int64), zero, zero + target, zero, 0)
 
 
 def ranges(starts: Indices, lengths: Indices) -> Indices:

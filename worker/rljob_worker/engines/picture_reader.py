@@ -15,6 +15,7 @@ import numpy as np
 
 from rljob_api.catalogue.columns import IMAGES
 from rljob_worker.batch import Batch, Column, Indices
+from rljob_worker.engines.models.actions import acts_by_towers
 from rljob_worker.engines.models.vision import rope_positions
 from rljob_worker.engines.prompt_pictures import Picture, RowPictures, ShownTokens
 from rljob_worker.errors import BadData, InvalidJob
@@ -51,6 +52,8 @@ class PictureReader:
     def of(model: Any, processor: Processor) -> PictureReader:
         """For a model that sees."""
         config = model.config
+        if acts_by_towers(config):
+            return PictureReader(processor, int(config.image_token_id), 1, _places_alone)
 
         def rope(tokens: Indices, grids: Sequence[Indices]) -> Indices:
             return rope_positions(model, tokens, grids, ())
@@ -169,6 +172,11 @@ def has_own_pictures(batch: Batch) -> bool:
 def prompt_pictures(batch: Batch) -> Column | None:
     """The pictures of the prompts of a batch, in the order of its groups: binary [groups]. None where none has any."""
     return batch.column_of(IMAGES, np.unique(batch.index.heads())) if IMAGES in batch else None
+
+
+def _places_alone(tokens: Indices, grids: Sequence[Indices]) -> Indices:
+    """Every token is at its place, those of pictures, too."""
+    return np.repeat(np.arange(len(tokens))[:, None], 3, axis=1)
 
 
 def picture_digests(blob: bytes) -> tuple[bytes, ...]:

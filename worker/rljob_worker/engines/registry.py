@@ -288,16 +288,21 @@ def _reader(plan: Plan, model: torch.nn.Module, path: str) -> PictureReader | No
     """What reads the pictures of prompts for a model that sees; None in a job without pictures, and for a model that
     does not see, which refuses rows with pictures. path: the model's directory. Raises InvalidJob for a checkpoint
     without its processor."""
+    from rljob_worker.engines.models.actions import acts_by_towers
     from rljob_worker.engines.models.families import sees
     from rljob_worker.engines.picture_reader import PictureReader
+    from rljob_worker.vision.fused_processing import shared_fused_processor
     from rljob_worker.vision.processing import shared_processor
     from rljob_worker.vision.sizes import PixelBudget
 
     data = plan.spec.data
+    backbone = getattr(model, "backbone", model)
+    if acts_by_towers(model.config):
+        return PictureReader.of(backbone, shared_fused_processor(path, model.config.towers[0].patch))
     if not plan.spec.sees or not sees(model.config):
         return None
     budget = PixelBudget(data.image.min_pixels, data.image.max_pixels)
-    return PictureReader.of(getattr(model, "backbone", model), shared_processor(path, budget))
+    return PictureReader.of(backbone, shared_processor(path, budget))
 
 
 def _frozen(plan: Plan, engine: EnginePlan) -> Callable[[str], bool]:
@@ -333,12 +338,12 @@ def _refuse_actions(engine: EnginePlan, what: str, fix: str) -> None:
 def _refuse_spread_decisions(engine: EnginePlan) -> None:
     """A pack of decisions attends in both directions, which ranks that share its tokens do not compute."""
     from rljob_worker.engines.models import model_config
-    from rljob_worker.engines.models.actions import one_forward_of
+    from rljob_worker.engines.models.actions import ACTION_FAMILIES
 
-    if engine.mesh.ranks_per_copy > 1 and one_forward_of(model_config(engine.path)) is not None:
+    if engine.mesh.ranks_per_copy > 1 and (name := ACTION_FAMILIES.get(model_config(engine.path).model_type)):
         raise InvalidJob(
-            f"engine {engine.name}: a model that computes all tokens of a decision at once is not spread over ranks, "
-            f"and the plan has {engine.mesh.ranks_per_copy} for a copy; set all of training.parallelism to 1"
+            f"engine {engine.name}: {name} are computed by one rank for a copy, and the plan has "
+            f"{engine.mesh.ranks_per_copy}; set all of training.parallelism to 1"
         )
 
 

@@ -7,14 +7,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from transformers import AutoTokenizer
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from rljob_worker.embodied.action_policy import action_policy
 from rljob_worker.embodied.actions import ActionStatistics, ActionTokens, signed_gripper
 from rljob_worker.embodied.mlp_files import write_mlp_policy
 from rljob_worker.embodied.observation import Observation
 from rljob_worker.engines.models import load_policy
-from rljob_worker.engines.tests.acting import write_mlp_config
+from rljob_worker.engines.tests.acting import write_mlp_config, write_openvla_config
 from rljob_worker.engines.tests.builders import write_config
 from rljob_worker.errors import BadData, InvalidJob
 
@@ -105,3 +106,22 @@ def test_a_written_policy_is_loaded_with_its_tokenizer(tmp_path: Path) -> None:
     tokenizer = AutoTokenizer.from_pretrained(tmp_path)
     assert (len(tokenizer), tokenizer.decode([7])) == (9, "7")
     assert action_policy(str(tmp_path), None, 1).actions(np.array([7, 0])).tolist() == [[0.875, -0.875]]
+
+
+def test_openvla_is_asked_with_pictures_and_state_behind_the_first_token(tmp_path: Path) -> None:
+    path = write_openvla_config(tmp_path, state_size=3)
+    words = ["<unk>", "<s>", "</s>", "In", ":", "what", "▁"]
+    tokenizer = Tokenizer(models.WordLevel({word: at for at, word in enumerate(words)}, unk_token="<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer.post_processor = processors.TemplateProcessing("<s> $A", special_tokens=[("<s>", 1)])
+    special = {"unk_token": "<unk>", "bos_token": "<s>", "eos_token": "</s>"}
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer, **special).save_pretrained(path)
+    policy = action_policy(path, "plane", 2)
+    seen = Observation((b"", b""), np.zeros(3, np.float32), "Push")
+    prompt = policy.prompt(seen).tolist()
+    # <s>, two pictures of four tokens, the state; "In" ":" and words that are not known; the empty token
+    assert prompt[:10] == [1, *[36] * 8, 37] and prompt[10:12] == [3, 4] and prompt[-1] == 6
+    # word 35 is the lowest of five bins of width 0.4: -0.8 of [-2, 2]
+    np.testing.assert_allclose(policy.actions(np.array([35, 30, 33, 31])), [[-1.6, 1.6], [0.0, 1.6]], atol=1e-7)
+    with pytest.raises(BadData, match="the simulator shows none; name rollout.simulator.cameras"):
+        policy.prompt(Observation((), np.zeros(3, np.float32), "Push"))

@@ -38,7 +38,7 @@ from rljob_worker.engines.models import (
     draw_adapter,
     trained_parameters,
 )
-from rljob_worker.engines.models.actions import num_state_values, one_forward_of
+from rljob_worker.engines.models.actions import action_words_of, num_state_values, one_forward_of
 from rljob_worker.engines.models.vision import is_of_tower
 from rljob_worker.engines.packing import PatchBudget, micro_batches, placeholder, shared_prompts
 from rljob_worker.engines.parallel.context import Sharing
@@ -86,6 +86,8 @@ class FSDPEngine:
         if adapter is None or not settings.trainable:
             model.requires_grad_(settings.trainable)
         self._reader, self._decision = reader, one_forward_of(model.config)
+        words = action_words_of(model.config)
+        self._first_word = 0 if words is None else words.first
         self._num_state_values = num_state_values(model.config)
         self._tower_is_frozen = freeze_tower(model, settings)
         apart = spread.experts, self.parts.expert_shards if spread.experts else None
@@ -262,7 +264,7 @@ class FSDPEngine:
         )
 
     def _placeholder(self) -> MicroBatch:
-        return MicroBatch.build(placeholder(), self.device, self._sharing)
+        return MicroBatch.build(placeholder(self._first_word), self.device, self._sharing)
 
     def _agree(self, num_runs: int, counts: dict[str, float]) -> tuple[int, dict[str, float]]:
         """Most micro-batches of any copy, and the counts summed over copies, in one exchange."""

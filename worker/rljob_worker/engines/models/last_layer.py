@@ -48,7 +48,9 @@ def _forward(
     at = last_layer_at if wanted is None else wanted.predicts
     if at is None:
         return _of_words(model, stock(**inputs))
-    hidden = model.base_model(**inputs).last_hidden_state[0].index_select(0, at)
+    # a model without another below its last layer is its own base
+    base = model.hidden_states if model.base_model is model else model.base_model
+    hidden = base(**inputs).last_hidden_state[0].index_select(0, at)
     last_layer = _last_layer(model, hidden)
     if wanted is None:
         return last_layer

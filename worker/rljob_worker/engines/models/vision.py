@@ -21,7 +21,7 @@ import torch
 from transformers.modeling_outputs import BaseModelOutputWithPast
 
 from rljob_worker.batch import Indices
-from rljob_worker.engines.parallel.split import TOWER
+from rljob_worker.engines.parallel.split import TOWERS
 from rljob_worker.engines.prompt_pictures import Picture
 
 
@@ -86,7 +86,7 @@ def _rotated(
 
 def tower_of(model: torch.nn.Module) -> torch.nn.Module | None:
     """The vision tower; None of a model that does not see."""
-    return next((module for name, module in model.named_modules() if name.rpartition(".")[2] == TOWER), None)
+    return next((module for name, module in model.named_modules() if name.rpartition(".")[2] in TOWERS), None)
 
 
 def decoder_of(model: torch.nn.Module) -> torch.nn.Module:
@@ -96,7 +96,7 @@ def decoder_of(model: torch.nn.Module) -> torch.nn.Module:
 
 def is_of_tower(name: str) -> bool:
     """Whether a parameter of this name is the tower's."""
-    return f".{TOWER}." in f".{name}"
+    return not TOWERS.isdisjoint(name.split("."))
 
 
 def run_tower_always(model: torch.nn.Module) -> None:

@@ -17,7 +17,7 @@ BY_OUTPUTS = frozenset({"q_proj", "k_proj", "v_proj", "gate_proj", "up_proj", "f
 BY_INPUTS = frozenset({"o_proj", "dense", "down_proj", "fc2", "linear_proj", "linear_fc2"})
 EXPERTS = "experts"
 """The module that has all experts of a layer, one under the other, in each of its parameters."""
-TOWER = "visual"
+TOWERS = frozenset({"visual", "vision_backbone"})
 """The module of a model that sees which makes features of pictures: each rank has it whole."""
 
 
@@ -64,7 +64,7 @@ class Split:
         module, _, kind = name.replace(".base_layer.", ".").rpartition(".")
         module, _, side = module.partition(".lora_")  # "A" or "B", and the adapter's name, or nothing
         *path, leaf = module.split(".")
-        if TOWER in path:
+        if not TOWERS.isdisjoint(path):
             return None
         if leaf == EXPERTS:
             return _share("ep", 0, self.experts)

@@ -9,7 +9,7 @@ from transformers import PretrainedConfig
 from rljob_worker.engines.decision_packing import OneForward
 from rljob_worker.errors import InvalidJob
 
-ACTION_FAMILIES = {"rljob_mlp_policy": "MLP policies"}
+ACTION_FAMILIES = {"openvla": "OpenVLA", "openvla_oft": "OpenVLA-OFT", "rljob_mlp_policy": "MLP policies"}
 """Architectures that do nothing but act, by the `model_type` of their config. Others act where their config has
 `action_tokens`."""
 
@@ -33,6 +33,11 @@ class ActionWords:
 def acts(config: PretrainedConfig) -> bool:
     """Whether responses of a model of this config are action tokens."""
     return config.model_type in ACTION_FAMILIES or bool(getattr(config, "action_tokens", None))
+
+
+def acts_by_towers(config: PretrainedConfig) -> bool:
+    """Whether a model reads pictures by towers of OpenVLA."""
+    return hasattr(config, "vision_towers")
 
 
 def action_words_of(config: PretrainedConfig) -> ActionWords | None:

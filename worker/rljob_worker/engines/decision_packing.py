@@ -76,7 +76,8 @@ def pack_decisions(
     features, different = None, tuple[Picture, ...]()
     if pictures is not None:
         shown = [pictures.of_row(row) for row in answered.tolist()]
-        features, different = feature_places(shown, starts.tolist(), num_tokens)
+        places = [start + item.places for start, item in zip(starts.tolist(), shown, strict=True)]
+        features, different = feature_places(shown, places, num_tokens)
     return PackedRows(
         token_ids=token_ids,
         positions=ranges(np.zeros_like(sequence_lengths), sequence_lengths),

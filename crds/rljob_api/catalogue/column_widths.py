@@ -38,6 +38,9 @@ _ROW_WIDTHS = {
     "row_weights": 8,
     "kept": 8,
     "environment_reward": 8,
+    "success": 1,
+    "success_at_end": 1,
+    "finish_step": 8,
 }
 
 

@@ -33,6 +33,13 @@ IMAGES = "images"
 STATE = "state"
 """What a simulator measured before a decision, of jobs with one: float32, as many numbers in every row."""
 
+SUCCESS, SUCCESS_AT_END, FINISH_STEP = "success", "success_at_end", "finish_step"
+"""What is said of an episode on each of its rows: whether it succeeded at any step, uint8, and at its last one, uint8;
+and the step that succeeded first, from 1, or as many as there were, int64."""
+
+EPISODE_COLUMNS = (SUCCESS, SUCCESS_AT_END, FINISH_STEP)
+"""What generation writes besides in jobs with a simulator."""
+
 ROW_WEIGHTS = "row_weights"
 """How often PF-PPO's draw took a row, which Sample writes and a loss counts it."""
 
@@ -79,21 +86,23 @@ def data_columns(spec: RLJobSpec) -> tuple[str, ...]:
 
 
 def conversation_columns(spec: RLJobSpec) -> tuple[str, ...]:
-    """What generation writes of conversations; none in jobs without."""
-    return () if spec.rollout.conversation is None else CONVERSATION_COLUMNS
+    """What generation writes of trajectories that are played; none in other jobs."""
+    if spec.rollout.played is None:
+        return ()
+    return CONVERSATION_COLUMNS + EPISODE_COLUMNS * (spec.rollout.simulator is not None) + states(spec)
 
 
 def task_columns(spec: RLJobSpec) -> tuple[str, ...]:
     """Columns of the data that generation reads: those that are carried along, and those of conversations alone."""
-    conversation = spec.rollout.conversation
-    of_tasks = () if conversation is None else conversation.columns
+    played = spec.rollout.played
+    of_tasks = () if played is None else played.columns
     return tuple(dict.fromkeys((*data_columns(spec), *of_tasks)))
 
 
 def reward_columns_of_rows(spec: RLJobSpec) -> tuple[str, ...]:
     """Columns that reward functions find in every row besides `source`."""
-    of_conversations = () if spec.rollout.conversation is None else (ENVIRONMENT_REWARD, MESSAGES)
-    return data_columns(spec) + of_conversations
+    of_trajectories = () if spec.rollout.played is None else (ENVIRONMENT_REWARD, MESSAGES)
+    return data_columns(spec) + of_trajectories
 
 
 def named_at(spec: RLJobSpec, column: str) -> str:
@@ -105,9 +114,9 @@ def named_at(spec: RLJobSpec, column: str) -> str:
     for i, reward in enumerate(spec.rewards):
         if column == reward.column:
             return f"spec.rewards[{i}].column"
-    conversation = spec.rollout.conversation
-    if conversation is not None and column in conversation.columns:
-        return f"spec.rollout.conversation.columns[{conversation.columns.index(column)}]"
+    for name, played in (("conversation", spec.rollout.conversation), ("simulator", spec.rollout.simulator)):
+        if played is not None and column in played.columns:
+            return f"spec.rollout.{name}.columns[{played.columns.index(column)}]"
     stages = spec.dag.stages if spec.dag is not None else ()
     return next(f"spec.dag.stages[{i}].writes" for i, stage in enumerate(stages) if column in stage.writes)
 
@@ -188,6 +197,17 @@ def pictures(spec: RLJobSpec) -> tuple[str, ...]:
     return (IMAGES,) * spec.sees
 
 
+def states(spec: RLJobSpec) -> tuple[str, ...]:
+    """The column of states; none where policies read none."""
+    simulator = spec.rollout.simulator
+    return (STATE,) * (simulator is not None and simulator.has_state)
+
+
+def seen(spec: RLJobSpec) -> tuple[str, ...]:
+    """What models read of a row besides its tokens."""
+    return pictures(spec) + states(spec)
+
+
 def rollout_columns(spec: RLJobSpec, _models: Sequence[str], _trained: bool) -> Columns:
     writes = ROLLOUT_COLUMNS + pictures(spec) + replayed_routes(spec) + conversation_columns(spec)
     return Columns(writes=writes + data_columns(spec))
@@ -196,7 +216,7 @@ def rollout_columns(spec: RLJobSpec, _models: Sequence[str], _trained: bool) -> 
 def reward_columns(spec: RLJobSpec, _models: Sequence[str], _trained: bool) -> Columns:
     of_models = (model_rewards(reward.model) for reward in spec.rewards if reward.model is not None)
     reads = ("prompt_ids", "response_ids", "source", *pictures(spec), *reward_columns_of_rows(spec), *of_models)
-    if spec.rollout.conversation is not None:
+    if spec.rollout.played is not None:
         reads += (KEPT,) + (TURN_REWARDS,) * spreads_rewards(spec)
     reads += ("token_versions",) * (spec.rollout.partial is not None)  # a sample shows where it was carried
     return Columns(reads=reads, writes=("rewards",) + (STEP_REWARDS,) * spreads_rewards(spec))
@@ -215,12 +235,12 @@ def sample_columns(spec: RLJobSpec, _models: Sequence[str], _trained: bool) -> C
 
 def log_probs_columns(spec: RLJobSpec, _models: Sequence[str], trained: bool) -> Columns:
     if trained:
-        return Columns(reads=(*_TOKENS, *pictures(spec), *replayed_routes(spec)), writes=("old_log_probs",))
-    return Columns(reads=(*_TOKENS, *pictures(spec)), writes=("ref_log_probs",))
+        return Columns(reads=(*_TOKENS, *seen(spec), *replayed_routes(spec)), writes=("old_log_probs",))
+    return Columns(reads=(*_TOKENS, *seen(spec)), writes=("ref_log_probs",))
 
 
 def values_columns(spec: RLJobSpec, _models: Sequence[str], _trained: bool) -> Columns:
-    return Columns(reads=(*_TOKENS, *pictures(spec)), writes=("values",))
+    return Columns(reads=(*_TOKENS, *seen(spec)), writes=("values",))
 
 
 def advantage_columns(spec: RLJobSpec, _models: Sequence[str], _trained: bool) -> Columns:
@@ -234,7 +254,7 @@ def advantage_columns(spec: RLJobSpec, _models: Sequence[str], _trained: bool) -
 
 
 def update_policy_columns(spec: RLJobSpec, _models: Sequence[str], _trained: bool) -> Columns:
-    reads = [*_TOKENS, *pictures(spec), *replayed_routes(spec), "response_mask", "advantages", *loss_reads(spec)]
+    reads = [*_TOKENS, *seen(spec), *replayed_routes(spec), "response_mask", "advantages", *loss_reads(spec)]
     reads += ["ref_log_probs"] * (kl_in(spec, "Loss") and not computes_full_kl(spec))
     reads += ["loss_mask"] * spec.algorithm.mask_truncated + [ROW_WEIGHTS] * resamples(spec)
     reads += ["old_log_probs", "rollout_log_probs"] * corrects(spec) + ["token_versions"] * corrects_stale_only(spec)
@@ -250,6 +270,6 @@ def update_policy_columns(spec: RLJobSpec, _models: Sequence[str], _trained: boo
 
 
 def update_critic_columns(spec: RLJobSpec, _models: Sequence[str], _trained: bool) -> Columns:
-    reads = [*_TOKENS, *pictures(spec), "response_mask", "values", "returns"]
+    reads = [*_TOKENS, *seen(spec), "response_mask", "values", "returns"]
     reads += ["loss_mask"] * spec.algorithm.mask_truncated + [ROW_WEIGHTS] * resamples(spec)
     return Columns(reads=tuple(reads), optional=(KEPT,))

@@ -100,6 +100,9 @@ def check_elastic_job(subject: Subject) -> Iterator[Problem]:
     if spec.rollout.partial is not None:
         message = f"rows wait for later steps on the pod that drew them, and those of elastic group {group.name} go"
         yield problem("spec.rollout.partial", spec.rollout.partial.to_json(), message, f"Leave it out. {fixed}")
+    if spec.rollout.simulator is not None:
+        message = f"episodes on the pods of elastic group {group.name} are not built yet"
+        yield problem("spec.rollout.simulator", spec.rollout.simulator.to_json(), message, f"Leave it out. {fixed}")
     for i, reward in enumerate(spec.rewards):
         if reward.run == REWARD_MODEL:
             message = f"a stage computes this reward in the gang, and elastic group {group.name} adds rewards up"

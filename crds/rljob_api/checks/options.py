@@ -105,7 +105,7 @@ def check_profile(subject: Subject) -> Iterator[Problem]:
 def check_validation(subject: Subject) -> Iterator[Problem]:
     """What looks at validation rewards needs validation data."""
     spec = subject.spec
-    if spec.data.validation:
+    if spec.validates:
         return
     fix = "Add data.validation, or leave this out."
     if spec.validation.every_steps:

@@ -68,7 +68,7 @@ def check_reward_models(subject: Subject) -> Iterator[Problem]:
             fix = "Serve the model in spec.services, or leave out what needs Sample."
             yield problem(path, next(iter(rewards)), message, fix)
     first = {stage.rewards[0] for stage in subject.resolution.declared if stage.rewards}
-    for i, reward in enumerate(subject.spec.rewards if subject.spec.data.validation else ()):
+    for i, reward in enumerate(subject.spec.rewards if subject.spec.validates else ()):
         if reward.model is not None and (reward.name in first if first else i == 0):
             message = "the first reward says who is right in validation, and a model of the job is asked in steps alone"
             fix = "Put a function first; with weight 0 it only watches."

@@ -17,6 +17,7 @@ from rljob_api.checks import (
     pictures,
     rewards,
     services,
+    simulators,
     templates,
     weights,
 )
@@ -62,6 +63,7 @@ _CORRECTED = (
     sampling.check_max_mismatch,
     sampling.check_partial,
     conversations.check_conversation,
+    simulators.check_simulator,
     sampling.check_resampling,
     sampling.check_source,
     options.check_optimizer,

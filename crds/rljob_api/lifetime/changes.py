@@ -74,6 +74,8 @@ _REFUSED = {
     "algorithm.groupSize": _ROWS,
     "algorithm.sampling.dynamic": "it decides how many prompts a step draws, so the count of prompts would not go on",
     "rollout.conversation.maxRows": _ROWS,
+    "rollout.simulator.maxSteps": _ROWS,
+    "rollout.simulator.actionChunk": _ROWS,
     "training.engine": "the checkpoint was written by another engine",
     "training.precision": "the checkpoint holds weights and optimizer state of another precision",
     "training.optimizer.name": "the checkpoint holds the states of another optimizer",
@@ -86,6 +88,7 @@ _STAYS_OR_STAYS_OUT = {
     "rollout.partial": "with it responses and groups wait for later steps, which a run without it would never train on",
     "rollout.conversation": "a trajectory has as many row numbers as a conversation may have rows, and rows that wait "
     "between steps have other columns",
+    "rollout.simulator": "a trajectory has as many row numbers as an episode may have decisions",
 }
 """Fields that are in both or in neither; what is below them may change."""
 

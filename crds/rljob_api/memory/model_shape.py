@@ -38,6 +38,9 @@ class ModelFamily:
     """Whether Megatron can train it."""
 
 
+ACTION_MODELS = ("rljob_mlp_policy",)
+"""Models that do nothing but act, by `model_type`; they are small, and their memory is not planned."""
+
 FAMILIES: Mapping[str, ModelFamily] = {
     "gemma2": ModelFamily(norms=4, norms_behind=2, tied=True, bounded=True),
     "gemma3_text": ModelFamily(norms=4, norms_behind=2, query_key_norms=True, tied=True),

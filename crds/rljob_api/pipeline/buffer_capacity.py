@@ -230,10 +230,10 @@ def _lease_bytes(spec: RLJobSpec, edge: _Crossing) -> int:
 
 
 def _bytes(spec: RLJobSpec, edge: _Crossing, num_rows: int, num_groups: int | None = None) -> int:
-    """Bytes of some trajectories with the prompts of their groups, by default of whole ones. Rows of conversations have
-    prompts of their own."""
+    """Bytes of some trajectories with the prompts of their groups, by default of whole ones. Rows that are
+    played have prompts of their own."""
     groups = ceil(num_rows / spec.algorithm.group_size) if num_groups is None else num_groups
-    if spec.rollout.conversation is not None:
+    if spec.rollout.played is not None:
         num_rows *= spec.rows_per_trajectory
         groups = num_rows
     return max(

@@ -40,7 +40,7 @@ def edge_traffic(plan: Plan, edge: EdgePlan) -> EdgeTraffic:
 
     def step(prompt_tokens: int, response_tokens: int, num_copies: int) -> int:
         num_rows = spec.num_rows * spec.rows_per_trajectory
-        if spec.rollout.conversation is not None:  # of which each row has a prompt of its own
+        if spec.rollout.played is not None:  # of which each row has a prompt of its own
             num_copies = num_rows
         rows = num_rows * planned_row_bytes(edge.columns, response_tokens, text_columns)
         return rows + num_copies * group_bytes(edge.columns, prompt_tokens, text_columns)

@@ -56,6 +56,7 @@ from rljob_api.v1alpha1.infrastructure import (
 )
 from rljob_api.v1alpha1.job import Metadata, RLJob, RLJobSpec
 from rljob_api.v1alpha1.services import AutoscalingSpec, ServiceGroupSpec, ServiceSpec
+from rljob_api.v1alpha1.simulator import EvaluationSpec, RewardBoundsSpec, SimulatorSpec
 from rljob_api.v1alpha1.status import (
     Condition,
     FailureStatus,
@@ -98,6 +99,9 @@ __all__ = [
     "CodeSpec",
     "Confinement",
     "ConversationSpec",
+    "EvaluationSpec",
+    "RewardBoundsSpec",
+    "SimulatorSpec",
     "CorrectionSpec",
     "Condition",
     "CriticSpec",

@@ -128,8 +128,9 @@ class VideoSpec(ApiModel):
 class DataSpec(ApiModel):
     """Prompts, and how many of them a step takes."""
 
-    train: Items[DatasetSpec] = Field(min_length=1, max_length=64)
-    """Data sets to train on, read as one long list, or mixed as their weights say."""
+    train: Items[DatasetSpec] = Field(default=(), max_length=64)
+    """Data sets to train on, read as one long list, or mixed as their weights say. Only a job with rollout.simulator
+    may do without: then the tasks are those that the simulator lists."""
 
     validation: Items[DatasetSpec] = Field(default=(), max_length=64)
     """Data sets to validate on. Empty: no validation."""

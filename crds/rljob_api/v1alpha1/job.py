@@ -192,15 +192,25 @@ class RLJobSpec(ApiModel):
 
     @property
     def rows_per_trajectory(self) -> int:
-        """Rows that a trajectory may have: one, or as many as its conversation may open."""
-        conversation = self.rollout.conversation
+        """Rows that a trajectory may have: one, as many as its conversation may open, or one for each decision."""
+        conversation, simulator = self.rollout.conversation, self.rollout.simulator
+        if simulator is not None:
+            return simulator.num_decisions
         return 1 if conversation is None else conversation.max_rows
 
     @property
     def sees(self) -> bool:
-        """Whether policies are shown pictures: of the data, or by tools and environments."""
-        conversation = self.rollout.conversation
+        """Whether policies are shown pictures: of the data, by tools and environments, or by a simulator."""
+        conversation, simulator = self.rollout.conversation, self.rollout.simulator
+        if simulator is not None:
+            return bool(simulator.cameras)
         return self.data.images_column is not None or (conversation is not None and conversation.pictures)
+
+    @property
+    def validates(self) -> bool:
+        """Whether policies are measured: on data, or in a simulator's tasks."""
+        simulator = self.rollout.simulator
+        return bool(self.data.validation) or (simulator is not None and simulator.evaluation is not None)
 
     @property
     def longest_row(self) -> int:

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from rljob_api.v1alpha1.conversation import ConversationSpec
+from rljob_api.v1alpha1.simulator import SimulatorSpec
 from rljob_api.vocabulary.model import ApiModel, Items, PartName
 
 Precision = Literal["Float32", "BFloat16", "Float64"]
@@ -323,6 +324,10 @@ class RolloutSpec(ApiModel):
     conversation: ConversationSpec | None = None
     """Play a conversation of several turns for each trajectory. Unset: a trajectory is one response to its prompt."""
 
+    simulator: SimulatorSpec | None = None
+    """Play an episode in a simulator for each trajectory, of which each decision of the policy is a row. Not with
+    conversation. Unset: nothing is simulated."""
+
     max_mismatch: MaxMismatchSpec | None = None
     """End the job when training computes other log-probs than the rollout engine did. Not with maxStaleness above 0 or
     partial, where tokens are of older weights; in BFloat16 differences of 0.1 are normal. Unset: differences are
@@ -331,6 +336,11 @@ class RolloutSpec(ApiModel):
 
     parallelism: RolloutParallelism = RolloutParallelism()
     """How one copy of the generating model is spread over workers."""
+
+    @property
+    def played(self) -> ConversationSpec | SimulatorSpec | None:
+        """What trajectories are played with; None where a trajectory is one response to its prompt."""
+        return self.conversation or self.simulator
 
 
 WeightTransportChoice = Literal["Auto", "InProcess", "DataBuffer", "Collective"]

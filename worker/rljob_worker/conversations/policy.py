@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from rljob_worker.batch import Indices
 from rljob_worker.conversations.branches import Branches
@@ -104,6 +104,30 @@ class Policy:
         self._has_messages = False
         return sampled.tokens
 
+    async def decide(
+        self,
+        prompt: Indices,
+        pictures: Sequence[bytes] = (),
+        state: NDArray[np.float32] | None = None,
+        *,
+        num_tokens: int,
+    ) -> Indices:
+        """A decision, which is a row of its own: int64 [num_tokens] that the policy samples behind a prompt.
+
+        prompt: int64 [tokens]. pictures: what it shows, encoded. state: float32 [numbers] that it depends on, too.
+        Raises ConversationOver where the trajectory has no room for another row, ValueError for a decision that is cut
+        off.
+        """
+        row = TokenRow(np.asarray(prompt, np.int64), pictures, state=state)
+        sampled = await self._sample(row, np.empty(0, np.int64), num_tokens, is_decision=True)
+        if len(sampled) != num_tokens:
+            raise ValueError(f"a decision has {num_tokens} tokens, and the policy sampled {len(sampled)}")
+        return sampled.tokens
+
+    def acted_on(self, num_tokens: int) -> None:
+        """Only so many tokens of the last decision were acted on: the others are no actions and are in no loss."""
+        self._trajectory.rows[-1].num_actions = num_tokens
+
     def _continued(
         self, renderer: Renderer, new: Sequence[Message], tools: list[Schema]
     ) -> tuple[TokenRow | None, Indices, list[bytes]]:
@@ -118,12 +142,19 @@ class Policy:
         return None, renderer.opening(messages, tools or None), message_pictures(messages)
 
     async def _sample(
-        self, row: TokenRow | None, tokens: Indices, max_tokens: int | None, pictures: Sequence[bytes]
+        self,
+        row: TokenRow | None,
+        tokens: Indices,
+        max_tokens: int | None,
+        pictures: Sequence[bytes] = (),
+        *,
+        is_decision: bool = False,
     ) -> Sampled:
         if self._is_busy:
             raise RuntimeError("the policy was asked for a turn while another one is awaited")
         self._is_busy = True
         try:
-            return (await self._sampler.sample(row, tokens, max_tokens, pictures))[1]
+            asked = self._sampler.sample(row, tokens, max_tokens, pictures, is_decision=is_decision)
+            return (await asked)[1]
         finally:
             self._is_busy = False

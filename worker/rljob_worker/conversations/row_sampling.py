@@ -55,11 +55,12 @@ class TurnRequest:
 
     @property
     def identity(self) -> bytes | None:
-        """Equal for requests that begin a row with equal prompts and pictures; None for a row that goes on: none equals
-        it."""
+        """Equal for requests that begin a row with equal prompts, pictures and states; None for a row that goes on:
+        none equals it."""
         if self.row.num_response_tokens:
             return None
-        return self.sequence.tobytes() + b"".join(map(picture_digest, self.pictures))
+        state = b"" if self.row.state is None else self.row.state.tobytes()
+        return self.sequence.tobytes() + b"".join(map(picture_digest, self.pictures)) + state
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,10 +123,17 @@ class RowSampler:
             raise RowsInUse(f"the last of the trajectory's {self._bounds.turns} turns are under way")
 
     async def sample(
-        self, row: TokenRow | None, tokens: Indices, max_tokens: int | None = None, pictures: Sequence[bytes] = ()
+        self,
+        row: TokenRow | None,
+        tokens: Indices,
+        max_tokens: int | None = None,
+        pictures: Sequence[bytes] = (),
+        *,
+        is_decision: bool = False,
     ) -> tuple[TokenRow, Sampled]:
         """Add tokens to a row, and those that the policy samples then. row: None opens one, with the tokens as prompt.
-        pictures: what the tokens show, encoded.
+        pictures: what the tokens show, encoded. is_decision: whether it has max_tokens tokens, and is not cut off by
+        them.
 
         Raises ConversationOver, which ends the trajectory as truncated, where there is no room; RowsInUse where there
         is none beside turns under way.
@@ -149,7 +157,7 @@ class RowSampler:
         sampled = await self._sampled(row, request)
         row.add_world(tokens, pictures)
         self._add(row, turn, sampled)
-        if sampled.ending == Ending.LENGTH and most == room:
+        if sampled.ending == Ending.LENGTH and most == room and not is_decision:
             self._is_over = self._trajectory.truncated = True
         return row, sampled
 

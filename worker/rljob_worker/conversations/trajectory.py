@@ -40,8 +40,14 @@ class Sampled:
 class TokenRow:
     """A prompt and what came behind it. A turn costs what it adds, however long the row is."""
 
-    def __init__(self, prompt: Indices, pictures: Sequence[bytes] = ()) -> None:
-        """prompt: int64 [tokens], at least one.   pictures: what it shows, encoded."""
+    def __init__(
+        self, prompt: Indices, pictures: Sequence[bytes] = (), *, state: NDArray[np.float32] | None = None
+    ) -> None:
+        """prompt: int64 [tokens], at least one.   pictures: what it shows, encoded.   state: [numbers], what a
+        simulator measured before the decision that the row is."""
+        self.state = state
+        self.num_actions: int | None = None
+        """Sampled tokens that were acted on, of a decision of which only the first were; None: all."""
         self.prompt, self.pictures = prompt, list(pictures)
         """Encoded, in the order of their tokens; what comes behind the prompt adds to them. Tokens of pictures come
         before those that look like them and were sampled."""
@@ -52,6 +58,8 @@ class TokenRow:
         """What came behind the prompt: how many tokens, their turn, and what was sampled."""
         self._hash, self._num_hashed = hashlib.blake2b(digest_size=DIGEST_BYTES), 0
         self._digests = list(map(picture_digest, pictures))
+        if state is not None:
+            self._hash.update(state.tobytes())
 
     def add_world(self, tokens: Indices, pictures: Sequence[bytes] = ()) -> None:
         """Tokens that nobody sampled, and the pictures that they show."""
@@ -85,7 +93,7 @@ class TokenRow:
         return view
 
     def digest(self, added: Indices | None = None, pictures: Sequence[bytes] = ()) -> str:
-        """A digest of `sequence` and tokens behind it, and of all their pictures, in 16 hexadecimal digits."""
+        """A digest of state, `sequence` and tokens behind it, and of all their pictures, in 16 hexadecimal digits."""
         self._hash.update(self._tokens[self._num_hashed : self._length].data)
         self._num_hashed = self._length
         whole = self._hash.copy()
@@ -126,9 +134,12 @@ class TokenRow:
 
     @property
     def mask(self) -> NDArray[np.uint8]:
-        """[response]: 1 where the policy sampled the token."""
+        """[response]: 1 where the policy sampled the token, and it was acted on."""
         parts = (np.full(length, sampled is not None, np.uint8) for length, _, sampled in self._parts)
-        return np.concatenate([np.empty(0, np.uint8), *parts])
+        mask = np.concatenate([np.empty(0, np.uint8), *parts])
+        if self.num_actions is not None:
+            mask[self.num_actions :] = 0
+        return mask
 
     @property
     def log_probs(self) -> NDArray[np.float32]:
@@ -154,7 +165,7 @@ class TokenRow:
         for length, turn, sampled in self._parts:
             at += length
             if sampled is not None:
-                ends[turn] = at - 1
+                ends[turn] = at - 1 if self.num_actions is None else max(0, self.num_actions - 1)
         return ends
 
 
@@ -176,6 +187,8 @@ class Trajectory:
     rewards: list[tuple[int | None, float]] = field(default_factory=list)
     """What the world gave, each with its turn; None for the last turn there is at the end."""
     metrics: list[tuple[str, float]] = field(default_factory=list)
+    columns: dict[str, int] = field(default_factory=dict)
+    """What its run function says of it as a whole, on each of its rows."""
     num_calls: int = 0
     num_call_errors: int = 0
     call_seconds: float = 0.0

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol, cast
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar, cast
 
 from rljob_worker.conversations.journal.replay import DoesNotReplay, Journal, RecordedAnswer
 from rljob_worker.conversations.messages import Schema
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from rljob_worker.conversations.agents.programs import ProgramEnd
     from rljob_worker.conversations.branches import Branches
     from rljob_worker.conversations.task import Task
+
+Value = TypeVar("Value")
 
 _NOT_OF_A_NAME = re.compile(r"[^a-z0-9_]+")
 _LONGEST_NAME = 48
@@ -144,6 +146,26 @@ class World:
         self._trajectory.num_call_errors += answer.error is not None
         self._trajectory.call_seconds += answer.seconds
         return answer
+
+    async def remade(self, what: str, make: Callable[[], Awaitable[Value]], digest: Callable[[Value], str]) -> Value:
+        """What is made in every run of a step, such as steps of a simulator: only its digest is recorded, and has to be
+        the same again. what: names it, equal in every run."""
+        turn = self._trajectory.num_turns
+        call, recorded = self._journal.begin_call(turn, what)
+        value = await make()
+        if recorded is None:
+            self._journal.write_answer(turn, call, {"value": digest(value), "error": None, "seconds": 0.0})
+        elif recorded["value"] != digest(value):
+            raise DoesNotReplay(f"in turn {turn} something else came of {what[:100]} than is recorded")
+        return value
+
+    def mark(self, name: str, value: int) -> None:
+        """Say something of the trajectory as a whole, which each of its rows has as the column `name`."""
+        self._trajectory.columns[name] = value
+
+    def cut_off(self) -> None:
+        """It ended before it was done: its rows are marked truncated."""
+        self._trajectory.truncated = True
 
     def reward(self, value: float, turn: int | None = None) -> None:
         """Add to the trajectory's environment reward. turn: to whose last token the reward belongs; None: to the last

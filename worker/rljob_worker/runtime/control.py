@@ -153,7 +153,7 @@ def verdict_before(step: int, rewards: Mapping[int, float], *, stop: StopSpec, d
 
 def reward_name(spec: RLJobSpec) -> str:
     """The metric that `stop.rewardAbove` looks at."""
-    return "validation/accuracy" if spec.data.validation else "reward/mean"
+    return "validation/accuracy" if spec.validates else "reward/mean"
 
 
 def governing(step: int, *, delay: int, first: int) -> int | None:
@@ -165,7 +165,7 @@ def end_of(step: int, spec: RLJobSpec, verdict: Verdict, *, keeps_checkpoints: b
     """How a step ends under the verdict that governs it, or any later one."""
     is_last = step in (spec.stop.steps, verdict.last_step)
     is_whole = is_last and not verdict.stopped
-    validates = bool(spec.data.validation) and (is_whole or is_nth(step, spec.validation.every_steps))
+    validates = spec.validates and (is_whole or is_nth(step, spec.validation.every_steps))
     return StepEnd(
         is_last=is_last,
         syncs=validates or not is_whole,

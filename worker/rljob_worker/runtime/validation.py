@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from rljob_api.catalogue.columns import KEPT, SUCCESS, SUCCESS_AT_END
 from rljob_api.catalogue.stages import STAGES
 from rljob_api.v1alpha1 import RLJobSpec
 from rljob_worker.batch import Batch, Column
@@ -25,6 +26,7 @@ from rljob_worker.rewards.results import RewardResult
 from rljob_worker.rewards.running.runner import RewardRunner
 from rljob_worker.row_index import Int64
 from rljob_worker.stages.conversation_rollout import ConversationRollout
+from rljob_worker.stages.episode_rows import TASK, success_figures
 from rljob_worker.stages.reward import (
     NOT_OF_REWARD_ROWS,
     begins_rewards,
@@ -178,6 +180,8 @@ class Validation:
             figures["validation/response_length"] = mean_of(lengths)
             figures["validation/failed_fraction"] = mean(len(ends) - len(kept), len(ends))
             result = replace(result, answers={int(kept[at]): said for at, said in result.answers.items()})
+        if self._spec.rollout.simulator is not None:
+            figures |= _successes(ends)
         batch = ends
         prompt, sample = np.divmod(np.arange(len(batch)), self._num_samples)
         looked_at = np.flatnonzero((prompt < SHOWN_PROMPTS) & (sample < SHOWN_SAMPLES))
@@ -199,6 +203,14 @@ class Validation:
 
     def _decode(self, ids: np.ndarray) -> str:
         return str(self._tokenizer.decode(ids, skip_special_tokens=True))
+
+
+def _successes(ends: Batch) -> Scalars:
+    """Figures of the last rows of episodes; one that failed has not succeeded."""
+    tasks = ends.values_of(TASK) if TASK in ends else None
+    kept = ends[KEPT].values
+    success, at_end = (ends[name].values * kept for name in (SUCCESS, SUCCESS_AT_END))
+    return success_figures(success, at_end, tasks)
 
 
 def accuracy(correct: np.ndarray, batch: Batch) -> Scalars:

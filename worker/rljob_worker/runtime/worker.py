@@ -90,7 +90,7 @@ class Worker:
             self.sync_weights(done)
             self.open_leases(done)
         self.first_reported = done if opening.owes_validation else done + 1
-        if done == 0 and self.plan.spec.data.validation:
+        if done == 0 and self.plan.spec.validates:
             self.first_reported = 0
             self.figures.add_report(self.validate(0))
             self.report(0)

@@ -17,8 +17,9 @@ from rljob_worker.process.lifeline import die_with
 from rljob_worker.sandbox.confinement import Confinement, confine
 from rljob_worker.sandbox.framing import Results
 
-REQUESTS, RESULTS = 3, 4
-"""Descriptors of the pipes, which with the standard ones are all that a process has."""
+REQUESTS, RESULTS, MEMORY = 3, 4, 5
+"""Descriptors of the pipes and of shared memory, if it was given some, which with the standard ones are all that a
+process has."""
 FIRST_FREE = 10
 
 
@@ -33,16 +34,18 @@ class Beginning:
     confinement: Confinement | None
     guardian: int
     """Its process id."""
+    has_memory: bool = False
+    """Whether it gets shared memory."""
 
 
 def begin(beginning: Beginning, descriptors: Sequence[int], module: ModuleType) -> NoReturn:
-    """Become a process of `module`. descriptors: requests, results, and perhaps output."""
+    """Become a process of `module`. descriptors: requests, results, the memory if it gets some, perhaps output."""
     code = 1
     try:
         os.setpgid(0, 0)
         die_with(beginning.guardian, signal.SIGKILL)
         _reset_signals()
-        _keep_only(descriptors)
+        _keep_only(descriptors, beginning.has_memory)
         _enter(beginning)
         module.serve(REQUESTS, Results(RESULTS))
         code = 0
@@ -72,16 +75,19 @@ def _except_in(owner: int) -> Callable[[int, FrameType | None], None]:
     return handle
 
 
-def _keep_only(descriptors: Sequence[int]) -> None:
-    """The pipes at their places, nothing to read from standard input, and no other descriptor."""
-    requests, results, *output = (fcntl.fcntl(item, fcntl.F_DUPFD, FIRST_FREE) for item in descriptors)
+def _keep_only(descriptors: Sequence[int], has_memory: bool) -> None:
+    """Pipes and memory at their places, nothing to read from standard input, and no other descriptor."""
+    requests, results, *rest = (fcntl.fcntl(item, fcntl.F_DUPFD, FIRST_FREE) for item in descriptors)
+    memory, output = (rest[:1], rest[1:]) if has_memory else ([], rest)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     for stream in (1, 2):
         if output:
             os.dup2(output[0], stream)
     os.dup2(requests, REQUESTS, inheritable=False)
     os.dup2(results, RESULTS, inheritable=False)
-    os.closerange(RESULTS + 1, os.sysconf("SC_OPEN_MAX"))
+    for descriptor in memory:
+        os.dup2(descriptor, MEMORY, inheritable=False)
+    os.closerange(RESULTS + 1 + has_memory, os.sysconf("SC_OPEN_MAX"))
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
 
 

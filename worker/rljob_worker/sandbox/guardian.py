@@ -123,10 +123,18 @@ class Guardian(Child):
     def has_unsent(self) -> bool:
         return bool(self._unsent)
 
-    def start(self, hello: Message, settings: Message | None = None, *, keeps_output: bool = False) -> UserProcess:
+    def start(
+        self,
+        hello: Message,
+        settings: Message | None = None,
+        *,
+        keeps_output: bool = False,
+        memory: int | None = None,
+    ) -> UserProcess:
         """Fork a process, whose first message is `hello`. settings: as `guarding` has them.
 
         keeps_output: what it prints can be read from `output`; without, it goes where the worker's output goes.
+        memory: descriptor of shared memory that it gets as `beginning.MEMORY`; it stays open here.
         """
         self._num_started += 1
         theirs, requests = os.pipe()
@@ -137,8 +145,9 @@ class Guardian(Child):
                 os.set_blocking(descriptor, False)
         process = UserProcess(self, self._num_started, requests, results, output)
         self._processes[process.number] = process
-        given = (theirs, answers) if printed is None else (theirs, answers, printed)
-        self.send({"start": process.number, **(settings or {})}, given)
+        shared = None if memory is None else os.dup(memory)
+        given = tuple(item for item in (theirs, answers, shared, printed) if item is not None)
+        self.send({"start": process.number, "memory": memory is not None, **(settings or {})}, given)
         process.send(hello)
         return process
 

@@ -3,7 +3,8 @@
 SOCKET is the worker's end of messages, one datagram of JSON each; when it is closed every process is killed.
 
     <- {"start": 3, "folder": true, "environment": null, "confinement": {"mode": "Required", ...}, "limits": [1e9, 64]}
-                                                               with its pipes: requests, results, and perhaps output
+                                                               with its descriptors: pipes of requests and results,
+                                                               where `"memory": true` shared memory, perhaps output
     <- {"kill": 3}
     -> {"ended": 3, "code": -9, "cause": null}                 in words, where the guardian killed it by itself
 
@@ -36,7 +37,7 @@ from rljob_worker.sandbox.framing import MESSAGE_BYTES, Message
 from rljob_worker.sandbox.targets import Cause
 from rljob_worker.sandbox.usage import GroupUsage, usage_of
 
-MOST_DESCRIPTORS = 3
+MOST_DESCRIPTORS = 4
 LOOK_SECONDS = 0.05
 """How often memory and processes are counted, at most."""
 PR_SET_CHILD_SUBREAPER = 36
@@ -97,7 +98,8 @@ class GuardianServer:
         if message.get("folder"):
             folder = os.path.realpath(tempfile.mkdtemp(prefix="rljob-"))
         confinement = Confinement(**message["confinement"]) if message.get("confinement") else None
-        beginning = Beginning(folder, message.get("environment"), confinement, os.getpid())
+        has_memory = bool(message.get("memory"))
+        beginning = Beginning(folder, message.get("environment"), confinement, os.getpid(), has_memory)
         pid = os.fork()
         if pid == 0:
             begin(beginning, list(descriptors), self._module)

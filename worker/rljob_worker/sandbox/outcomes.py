@@ -43,7 +43,12 @@ def failure(cause: str, message: str) -> CallOutcome:
 
 
 def raised(error: BaseException) -> CallOutcome:
-    """An exception of user code, with its innermost line; the traceback goes to its standard error."""
+    """An exception of user code; the traceback goes to its standard error."""
+    return failure("Raised", error_text(error))
+
+
+def error_text(error: BaseException) -> str:
+    """An exception of user code in a line, with the place that raised it; the traceback goes to standard error."""
     traceback.print_exception(error)
     sys.stderr.flush()
     try:
@@ -52,7 +57,7 @@ def raised(error: BaseException) -> CallOutcome:
         text = "an exception without a text"
     frames = traceback.extract_tb(error.__traceback__)
     line = f" at {frames[-1].filename}:{frames[-1].lineno} in {frames[-1].name}" if frames else ""
-    return failure("Raised", f"{type(error).__name__}: {text[:MOST_MESSAGE_CHARACTERS]}{line}")
+    return f"{type(error).__name__}: {text[:MOST_MESSAGE_CHARACTERS]}{line}"
 
 
 def _plain(value: Any) -> Any:

@@ -23,6 +23,7 @@ from rljob_worker.engines.rollout.requests import Sampling
 from rljob_worker.errors import BadData
 from rljob_worker.metrics.scalars import Scalars
 from rljob_worker.row_index import Int64
+from rljob_worker.stages.episode_rows import episode_metrics
 from rljob_worker.stages.played_rows import played_batch, played_metrics, played_samples
 from rljob_worker.trajectories import Trajectories
 from rljob_worker.vision.pictures import PictureList
@@ -101,6 +102,8 @@ class ConversationRollout:
         if not copy.is_leader:
             return Played(rows, {}, [], {})
         metrics = played_metrics(trajectories, self._spec.num_rows, self._conversations.num_redrawn)
+        if self._spec.rollout.simulator is not None:
+            metrics |= episode_metrics(trajectories)
         shown = played_samples(trajectories[:num_shown], self._rows_per_trajectory)
         return Played(rows, metrics, shown, _described(trajectories))
 
@@ -149,6 +152,7 @@ class ConversationRollout:
             rows_per_trajectory=self._rows_per_trajectory,
             version=self._conversations.version,
             sees=self._spec.sees,
+            simulator=self._spec.rollout.simulator,
         )
 
     def _tasks(self, prompts: Prompts, ordinals: Int64, sampling: Sampling, group_size: int) -> list[Task]:
@@ -200,12 +204,13 @@ def require_few_failed(
     spec: RLJobSpec, step: int, num_failed: int, num_played: int, here: Mapping[str, tuple[int, str]]
 ) -> None:
     """Raises BadData where more trajectories of a step failed than `maxFailed` allows, with the causes on this rank."""
-    assert spec.rollout.conversation is not None
-    most = spec.rollout.conversation.max_failed
+    assert spec.rollout.played is not None
+    most, field = spec.rollout.played.max_failed, "conversation" if spec.rollout.conversation else "simulator"
+    what = "conversations" if spec.rollout.conversation else "episodes"
     if num_failed <= most * num_played:
         return
     causes = "; ".join(f"{number} {cause} ({words})" for cause, (number, words) in sorted(here.items()))
     raise BadData(
-        f"step {step}: {num_failed} of {num_played} conversations failed, and rollout.conversation.maxFailed is "
+        f"step {step}: {num_failed} of {num_played} {what} failed, and rollout.{field}.maxFailed is "
         f"{most}. On this worker: {causes or 'none'}. Correct what fails, or raise maxFailed"
     )

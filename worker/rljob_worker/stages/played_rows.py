@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from rljob_api.catalogue.columns import ENVIRONMENT_REWARD, IMAGES, KEPT, MESSAGES, TURN_REWARDS
+from rljob_api.v1alpha1 import SimulatorSpec
 from rljob_worker.batch import Batch, Column
 from rljob_worker.conversations.messages import Message
 from rljob_worker.conversations.picture_parts import content_text
@@ -16,6 +17,7 @@ from rljob_worker.conversations.trajectory import TokenRow, Trajectory, failures
 from rljob_worker.data.dataset import Prompts
 from rljob_worker.metrics.scalars import Scalars, maximum, mean, mean_of, total
 from rljob_worker.row_index import Int64
+from rljob_worker.stages.episode_rows import episode_columns
 from rljob_worker.vision.picture_tokens import PLACE
 from rljob_worker.vision.pictures import PictureList
 
@@ -33,12 +35,13 @@ def played_batch(
     rows_per_trajectory: int,
     version: int,
     sees: bool = False,
+    simulator: SimulatorSpec | None = None,
 ) -> Batch:
     """The rows of whole groups, in the order of their prompts. A trajectory that failed, or never had a row, has one
     without a response.
 
     ordinals: of the prompts, which number the groups. version: of the weights, for what was not sampled. sees: whether
-    rows have pictures, each those of its own.
+    rows have pictures, each those of its own. simulator: of a job whose trajectories are episodes.
     """
     rows = [(at, index, row) for at, item in enumerate(trajectories) for index, row in enumerate(rows_of(item))]
     of_row = np.array([at for at, _, _ in rows], np.int64)
@@ -62,6 +65,9 @@ def played_batch(
         MESSAGES: Column.strings(text for item in trajectories for text in _messages(item)),
         "truncated": Column.fixed(np.array(truncated, np.bool_)[of_row]),
     }
+    if simulator is not None:
+        played = [row for _, _, row in rows]
+        columns |= episode_columns(trajectories, of_row, played, has_state=simulator.has_state)
     return Batch(row_ids, groups, columns["prompt_ids"].lengths + columns["response_ids"].lengths, columns)
 
 

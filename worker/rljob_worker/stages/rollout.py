@@ -258,7 +258,7 @@ def staleness_metrics(batch: Batch, spec: RLJobSpec, step: int) -> Scalars:
     """By how many updates of the policy the weights that drew a token are behind those that `step` begins to train,
     over all tokens; and where rows may have several versions, which part of the tokens is how old."""
     of_tokens = batch["token_versions"].values
-    if spec.rollout.conversation is not None:  # the world's tokens are of no weights
+    if spec.rollout.played is not None:  # the world's tokens are of no weights
         of_tokens = of_tokens[batch["response_mask"].values.astype(bool)]
     versions, which = np.unique(of_tokens, return_inverse=True)
     newest = num_updates(spec, policy_version(spec, step - 1))

@@ -107,7 +107,7 @@ class Sample:
             outcomes, failed = split_outcomes(assignment.outcomes(known, assembly.num_rounds))
             assembly = assembly.after(outcomes)
             num_failed += int(failed.sum())
-            if self._spec.rollout.conversation is not None:
+            if self._spec.rollout.played is not None:
                 num_played = assembly.num_drawn * self._group_size
                 self._rollout.require_few_failed(context.step, num_failed, num_played)
             rounds += result
@@ -171,7 +171,7 @@ class Sample:
         ends = trajectories.ends(batch.select([*self._reward_reads, "truncated"]))
         kept, num_trajectories = kept_places(ends), len(ends)
         failed = None
-        if self._spec.rollout.conversation is not None:
+        if self._spec.rollout.played is not None:
             failed = failed_of_groups(batch, numbers, self._rows_per_trajectory)
             ends = ends.take(kept)
         scored = self._reward.score_for_copy(

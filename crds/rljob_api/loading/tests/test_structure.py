@@ -50,7 +50,7 @@ def test_a_field_like_no_other_gets_the_list():
         ("data.batchSize=0", "out of range", "at least 1"),
         ("training.learningRate=0", "out of range", "above 0"),
         ("algorithm.advantage.gamma=1.5", "out of range", "at most 1"),
-        ("data.train=[]", "the list is empty", "Write an entry."),
+        ("models=[]", "the list is empty", "Write an entry."),
         ("rollout.stop=['']", "the text is empty", "Write text."),
         ("workerGroups=[{name: roll-out}]", "wrong form", "at most 12"),
         ("env=[{name: 1A, value: x}]", "wrong form", "match"),

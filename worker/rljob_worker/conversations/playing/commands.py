@@ -53,6 +53,8 @@ class EngineCommands:
     """Whether nothing follows."""
     pictures: Column | None = None
     """Binary [prompts], as in `Requests`; None where nothing is shown."""
+    states: Column | None = None
+    """Ragged float32 [prompts], as in `Requests`; None where there are none."""
 
     def requests(self, sampling: Sampling) -> Requests:
         """What the engine is asked for."""
@@ -64,6 +66,7 @@ class EngineCommands:
             max_tokens=self.max_tokens,
             samplings=(sampling,),
             pictures=self.pictures,
+            states=self.states,
         )
 
     def encoded(self) -> Indices:
@@ -71,22 +74,30 @@ class EngineCommands:
         pictures = Column.binary([]) if self.pictures is None else self.pictures
         blobs = pictures.values.tobytes()
         padded = np.frombuffer(blobs + b"\0" * (-len(blobs) % 8), np.int64)
+        states = Column.ragged([], "float32") if self.states is None else self.states
+        # the bits of a float32 in each integer
+        numbers = states.values.astype(np.float32).view(np.int32).astype(np.int64)
         of_requests = (self.row_ids, self.turns, self.max_tokens, self.prompt_of)
         parts = [*of_requests, self.prompts.lengths, self.prompts.values, self.released, self.aborted]
-        parts += [pictures.lengths, padded]
+        parts += [pictures.lengths, padded, states.lengths, numbers]
         head = [int(self.is_last), *(len(part) for part in parts)]
         return np.concatenate([np.array(head, np.int64), *parts])
 
     @staticmethod
     def decoded(values: Indices) -> EngineCommands:
         """What `encoded` gave."""
-        is_last, *sizes = values[:11].tolist()
-        parts = np.split(values[11:], np.cumsum(sizes)[:-1])
-        row_ids, turns, max_tokens, prompt_of, lengths, tokens, released, aborted, shown, padded = parts
+        is_last, *sizes = values[:13].tolist()
+        parts = np.split(values[13:], np.cumsum(sizes)[:-1])
+        row_ids, turns, max_tokens, prompt_of, lengths, tokens, released, aborted, shown, padded, *measured = parts
         column = Column(tokens, offsets_of(lengths), "int64")
         blobs = np.ascontiguousarray(padded).view(np.uint8)[: int(shown.sum())]
         pictures = Column(blobs, offsets_of(shown), "binary") if len(shown) else None
-        return EngineCommands(row_ids, turns, max_tokens, prompt_of, column, released, aborted, bool(is_last), pictures)
+        sizes_of_states, numbers = measured
+        bits = numbers.astype(np.int32).view(np.float32)
+        states = Column(bits, offsets_of(sizes_of_states), "float32") if len(sizes_of_states) else None
+        return EngineCommands(
+            row_ids, turns, max_tokens, prompt_of, column, released, aborted, bool(is_last), pictures, states
+        )
 
 
 def shared_commands(copy: CopyOfRanks, work: Callable[[], EngineCommands]) -> EngineCommands:

@@ -122,6 +122,7 @@ class Game:
             prompt_of=np.array([prompt_of[at] for at in order], np.int64),
             prompts=Column.ragged([request.sequence for request in requests]),
             pictures=Column.binary([PictureList.pack(item.pictures) for item in requests]) if shows else None,
+            states=states_of(requests),
             released=np.array(released, np.int64),
             aborted=np.array(aborted, np.int64),
             is_last=self._is_last,
@@ -225,6 +226,15 @@ class Game:
     def _tell(self, event: Event) -> None:
         self._events.put(event)
         self._wake()
+
+
+def states_of(requests: Sequence[TurnRequest]) -> Column | None:
+    """Ragged float32 [requests]; None where no request has a state."""
+    states = [request.row.state for request in requests]
+    if all(state is None for state in states):
+        return None
+    nothing = np.empty(0, np.float32)
+    return Column.ragged([nothing if state is None else state for state in states], "float32")
 
 
 def _answer(answers: Sequence[tuple[asyncio.Future[Sampled], Sampled]]) -> None:

@@ -13,7 +13,7 @@ its row, turn and position, whatever is decoded beside it and whenever it was as
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from threading import Thread
 from typing import Any, TypeVar
@@ -49,9 +49,11 @@ class Conversations:
         shared: SharedWorld | None = None,
         caller: TargetCaller | None = None,
         picture_token: int | None = None,
+        closing: Callable[[], None] | None = None,
     ) -> None:
-        """concurrency: trajectories that are played at once.   picture_token: as in `Policy`."""
-        self._picture_token = picture_token
+        """concurrency: trajectories that are played at once. picture_token: as in `Policy`. closing: called in the
+        event loop at the end."""
+        self._picture_token, self._closing = picture_token, closing
         self._engine, self._run, self._renderer, self._bounds = engine, run, renderer, bounds
         self.concurrency, self.shared, self._caller = concurrency, shared or SharedWorld(), caller
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -88,6 +90,8 @@ class Conversations:
             self.prepare(self._caller.close())
         if self.shared.programs is not None:
             self.prepare(self.shared.programs.close())
+        if self._closing is not None:
+            self.prepare(_called(self._closing))
         if self._loop is not None and self._thread is not None:
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join()
@@ -155,6 +159,10 @@ class Conversations:
     def _is_idle(self) -> bool:
         load = self._engine.load
         return not load.running and not load.waiting
+
+
+async def _called(function: Callable[[], None]) -> None:
+    function()
 
 
 def _of_the_leader() -> EngineCommands:

@@ -12,7 +12,7 @@ from rljob_worker.conversations.policy import Bounds, ConversationOver, Policy, 
 from rljob_worker.conversations.task import Task
 from rljob_worker.conversations.trajectory import Sampled, Trajectory
 from rljob_worker.conversations.world import SharedWorld, TargetCaller, TrajectoryFailed, World
-from rljob_worker.errors import InvalidJob
+from rljob_worker.errors import EngineBroken, InvalidJob
 
 Run = Callable[[Task, Policy, World], Awaitable[None]]
 """A run function."""
@@ -35,7 +35,7 @@ class Player:
     """As in `Policy`."""
 
     async def play(self, task: Task, play: Play, generate: Generate) -> Trajectory:
-        """Run a trajectory to its end, whatever that is. Raises InvalidJob."""
+        """Run a trajectory to its end, whatever that is. Raises InvalidJob, EngineBroken."""
         trajectory = Trajectory(task)
         record = play.records.get((task.trajectory, task.attempt))
         journal = Journal(task.trajectory, task.attempt, record, play.entries)
@@ -58,7 +58,7 @@ class Player:
             trajectory.fail(error.cause, str(error))
         except DoesNotReplay as error:
             trajectory.fail("replay", str(error))
-        except InvalidJob:
+        except (InvalidJob, EngineBroken):
             raise
         except (Exception, SystemExit, KeyboardInterrupt) as error:  # user code: whatever it raises costs its own
             trajectory.fail("error", f"{type(error).__name__}: {error}")

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from rljob_api.memory.model_shape import FAMILIES
+from rljob_api.memory.model_shape import ACTION_MODELS, FAMILIES
 from rljob_api.memory.vision_shape import DECODERS
 from rljob_api.v1alpha1 import ModelSpec, RewardSpec, RLJobSpec
 from rljob_api.vocabulary.data_url import scheme_of
@@ -119,7 +119,7 @@ def _of_classifier(place: Path, path: str, result: str, reward: RewardSpec) -> I
 def architecture_findings(model: ModelSpec, at: str, config: Mapping[str, Any]) -> Iterator[Finding]:
     """at: where the model stands in the job.   config: of config.json."""
     kind = str(config["model_type"])
-    known = sorted([*FAMILIES, *DECODERS])
+    known = sorted([*FAMILIES, *DECODERS, *ACTION_MODELS])
     if kind not in known:
         message = f"the engines do not know models of type {kind}"
         yield Finding(Problem(f"{at}.path", model.path, message, f"Use one of {', '.join(known)}."))

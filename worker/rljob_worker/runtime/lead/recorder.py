@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import threading
 import time
 from collections import deque
@@ -24,6 +25,10 @@ RECENT_STEPS = 20
 
 OF_ALL = ("reward/mean", "validation/accuracy")
 """What a job with several policies has as a mean over them, too: by these it stops and keeps checkpoints."""
+
+_SHARE = "validation/success"
+_SUCCESS = re.compile(rf"{_SHARE}(/.*)?")
+"""Shares of episodes that succeeded, of all and of each task."""
 
 _CLIP_FRACTIONS = ("policy/clip_fraction_low", "policy/clip_fraction_high")
 
@@ -111,7 +116,19 @@ class Recorder:
 def _values(metrics: Scalars) -> dict[str, float]:
     """What one policy's metrics say, those that follow from others among them, and none of nothing."""
     values = {name: scalar.value for name, scalar in with_explained_variance(metrics).items()}
+    values |= standard_errors(metrics)
     return derived({name: value for name, value in values.items() if not math.isnan(value)})
+
+
+def standard_errors(metrics: Scalars) -> dict[str, float]:
+    """How sure the shares of episodes that succeeded in validation are: sqrt(p (1 - p) / n)."""
+    shares = {name: scalar for name, scalar in metrics.items() if scalar.count and _SUCCESS.fullmatch(name)}
+    return {
+        name.replace(_SHARE, f"{_SHARE}_standard_error", 1): math.sqrt(
+            max(0.0, scalar.value * (1.0 - scalar.value)) / scalar.count
+        )
+        for name, scalar in shares.items()
+    }
 
 
 def derived(metrics: dict[str, float]) -> dict[str, float]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,9 +12,7 @@ from rljob_api.pipeline.meshes import Mesh
 from rljob_api.planning.plan import GroupPlan, Plan, StagePlan
 from rljob_api.v1alpha1 import ConversationSpec, RLJobSpec
 from rljob_api.v1alpha1.conversation import SHIPPED_CONVERSATIONS
-from rljob_worker.checkpoint.manifest import committed
 from rljob_worker.conversations.agents.programs import Programs
-from rljob_worker.conversations.journal.files import JournalFolder, content_digest
 from rljob_worker.conversations.messages import Renderer
 from rljob_worker.conversations.playing.loop import Conversations
 from rljob_worker.conversations.playing.one_trajectory import Run
@@ -27,6 +25,7 @@ from rljob_worker.data.source import DataAccess
 from rljob_worker.engines.parallel.mesh import ProcessMesh
 from rljob_worker.engines.rollout.protocol import RolloutEngine
 from rljob_worker.errors import InvalidJob
+from rljob_worker.runtime.setup.journals import journal_folder
 from rljob_worker.runtime.setup.pictures import picture_processor
 from rljob_worker.stages.conversation_rollout import ConversationRollout
 from rljob_worker.storage.paths import StoragePath
@@ -86,11 +85,7 @@ def build_conversations(
             programs = programs_of(spec, policy)
             conversations.shared = replace(conversations.shared, programs=programs)
             conversations.prepare(programs.open())
-        folder = None
-        if home is not None and leads:
-            name, over = f"{policy}-{rank:05d}-{access.attempt}", is_over(plan.spec, home)
-            digest = content_digest(plan.spec)
-            folder = JournalFolder(home / "journals", name, digest, is_over=over, tidies=rank == 0)
+        folder = None if home is None or not leads else journal_folder(plan.spec, policy, rank, access, home)
         result[policy] = ConversationRollout(spec, conversations, folder)
     return result
 
@@ -159,16 +154,3 @@ def bounds_of(spec: RLJobSpec) -> Bounds:
         response_tokens=conversation.max_tokens or spec.rollout.max_response_tokens,
         row_tokens=spec.longest_row,
     )
-
-
-def is_over(spec: RLJobSpec, home: StoragePath) -> Callable[[int, int], bool]:
-    """Whether a step is never repeated while another one begins: a checkpoint of it or a later one is committed. In a
-    job with checkpoints of its last step alone, journals of all steps would be kept: it keeps those under way."""
-
-    def over(step: int, now: int) -> bool:
-        if not spec.checkpoint.every_steps:
-            return step < now - spec.rollout.max_staleness - 1
-        checkpoints = committed(home / "checkpoints")
-        return bool(checkpoints) and step <= checkpoints[-1].step
-
-    return over

@@ -31,6 +31,7 @@ from rljob_worker.runtime.memory_phases import begin_generation
 from rljob_worker.runtime.setup.conversations import build_conversations
 from rljob_worker.runtime.setup.devices import cpu_has_bfloat16, slow_precision
 from rljob_worker.runtime.setup.pictures import picture_processor
+from rljob_worker.runtime.setup.simulators import build_episodes, listed_data
 from rljob_worker.runtime.validation import Validation
 from rljob_worker.stages.stage import Resources
 from rljob_worker.start_phases import phase
@@ -77,16 +78,17 @@ def build_resources(
             plan, [engine for engine in engines if engine.kind == "Rollout"], device, meshes, train
         )
         progress.found = described_models(plan, {engine.model for engine in engines})
-    generating = [stage.models[0] for stage in stages if stage.run in GENERATING]
-    datasets = {policy: train_dataset(plan, policy, tokenizers[policy], access) for policy in generating}
+    generating = [stage for stage in stages if stage.run in GENERATING]
+    datasets = {
+        stage.models[0]: train_dataset(plan, stage.models[0], tokenizers[stage.models[0]], access)
+        for stage in generating
+    }
     if rewards:
         with phase("rewards"):
             for runner in rewards.values():
                 runner.check()  # after the engines: reward processes import while models load
-    conversations = build_conversations(
-        plan, group, rank, [stage for stage in stages if stage.run in GENERATING], rollout, tokenizers, meshes,
-        access, home,
-    )  # fmt: skip
+    conversations = build_conversations(plan, group, rank, generating, rollout, tokenizers, meshes, access, home)
+    conversations |= build_episodes(plan, group, rank, generating, rollout, meshes, access, home)
     return Resources(
         plan=plan,
         train_engines=train,
@@ -169,7 +171,7 @@ def reads_text(run: str) -> bool:
 def needs_rewards(spec: RLJobSpec, runs: Iterable[str]) -> bool:
     """Reward functions run where responses are rewarded, and where validation generates: on leaders of these stages."""
     runs = set(runs)
-    here = bool(runs & {"Reward", "Sample"}) or (bool(runs & GENERATING) and bool(spec.data.validation))
+    here = bool(runs & {"Reward", "Sample"}) or (bool(runs & GENERATING) and spec.validates)
     return bool(reward_functions(spec)) and here
 
 
@@ -220,14 +222,14 @@ def train_dataset(plan: Plan, policy: str, tokenizer: Any, access: DataAccess) -
     with phase("data") as progress:
         dataset = PromptDataset(
             data,
-            sources=data.train,
+            sources=listed_data(plan.spec, access)[0],
             columns=task_columns(plan.spec_of(policy)),
             tokenizer=tokenizer,
             access=access,
             seed=plan.spec.seed,
             template_arguments=plan.spec.source_of(policy).chat_template,
             pictures=prompt_pictures(plan.spec, policy),
-            has_messages=plan.spec.rollout.conversation is not None,
+            has_messages=plan.spec.rollout.played is not None,
         )
         progress.found = f"{len(dataset):,} rows, {dataset.num_filtered:,} longer than maxPromptTokens left out"
     return dataset
@@ -259,9 +261,7 @@ def build_validations(
 ) -> dict[str, Validation]:
     """By policy, this rank's share of validation; none where the job has no validation data or this group does not
     generate."""
-    stages = [
-        stage for stage in schedule if stage.run in GENERATING and plan.spec.data.validation and plan.spec.rewards
-    ]
+    stages = [stage for stage in schedule if stage.run in GENERATING and plan.spec.validates and plan.spec.rewards]
     return {stage.models[0]: _validation(plan, stage, rank, resources, access) for stage in stages}
 
 
@@ -271,7 +271,7 @@ def _validation(plan: Plan, stage: StagePlan, rank: int, resources: Resources, a
     data, spec, tokenizer = plan.spec.data, plan.spec_of(policy), resources.tokenizers[policy]
     dataset = PromptDataset(
         data,
-        sources=data.validation,
+        sources=listed_data(plan.spec, access)[1],
         columns=task_columns(spec),
         tokenizer=tokenizer,
         access=access,
@@ -279,7 +279,7 @@ def _validation(plan: Plan, stage: StagePlan, rank: int, resources: Resources, a
         max_rows=spec.validation.max_rows,
         template_arguments=spec.source_of(policy).chat_template,
         pictures=prompt_pictures(plan.spec, policy),
-        has_messages=spec.rollout.conversation is not None,
+        has_messages=spec.rollout.played is not None,
     )
     engine, rewards = resources.rollout_engines[policy], resources.rewards.get(policy)
     conversations, copy = resources.conversations.get(policy), resources.meshes[stage.mesh]

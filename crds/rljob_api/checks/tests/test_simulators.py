@@ -1,0 +1,69 @@
+"""What is refused of `rollout.simulator`."""
+
+from __future__ import annotations
+
+import pytest
+
+from rljob_api.catalogue.columns import rollout_columns, update_policy_columns
+from rljob_api.checks.validation import problems_of
+from rljob_api.tests.builders import make_job, make_plan, problems
+
+BAD = {
+    "run: games": "rollout.simulator.run",
+    "run: 'rljob_worker.embodied.adapters:metaword'": "rollout.simulator.run",
+    "run: 'm:f', maxSteps: 4": "rollout.simulator.actionChunk",  # of 8 actions
+    "run: 'm:f', rewardBounds: {low: 1, high: 0}": "rollout.simulator.rewardBounds",
+    "run: 'm:f', cameras: [front, front]": "rollout.simulator.cameras[1]",
+}
+BESIDE = {
+    "rollout.conversation={}": "rollout.simulator",
+    "rollout.partial={tokensPerRound: 8, maxCarries: 2}": "rollout.partial",
+    "algorithm={name: ReMax}": "algorithm.advantage.estimator",
+    "data.imagesColumn=image": "data.imagesColumn",
+}
+
+
+def simulator(text: str = "") -> str:
+    return f"rollout.simulator={{run: 'm:f'{text}}}"
+
+
+@pytest.mark.parametrize("fields", BAD)
+def test_a_simulator_that_cannot_be_played_is_refused_at_its_field(fields: str) -> None:
+    (one,) = problems(f"rollout.simulator={{{fields}}}")
+    assert one.path == "spec." + BAD[fields]
+
+
+@pytest.mark.parametrize("other", BESIDE)
+def test_what_a_simulator_does_not_go_with_is_refused_by_name(other: str) -> None:
+    paths = [problem.path for problem in problems(simulator(), other)]
+    assert "spec." + BESIDE[other] in paths
+
+
+def test_episodes_of_validation_are_listed_in_one_place() -> None:
+    paths = [problem.path for problem in problems(simulator(", evaluation: {}"), "data.validation=[{path: a.jsonl}]")]
+    assert paths == ["spec.rollout.simulator.evaluation"]
+
+
+def test_only_a_job_with_a_simulator_may_do_without_data() -> None:
+    job = make_job(simulator())
+    data = job.spec.data.model_copy(update={"train": ()})
+    assert problems_of(job.model_copy(update={"spec": job.spec.model_copy(update={"data": data})})) == []
+    rollout = job.spec.rollout.model_copy(update={"simulator": None})
+    spec = job.spec.model_copy(update={"data": data, "rollout": rollout})
+    assert [item.path for item in problems_of(job.model_copy(update={"spec": spec}))] == ["spec.data.train"]
+
+
+def test_an_episode_has_a_row_for_each_decision() -> None:
+    plan = make_plan(simulator(", maxSteps: 20, actionChunk: 8"))
+    assert plan.rows_per_trajectory == 3  # 8 + 8 + 4 steps
+    assert plan.spec.rollout.simulator is not None and plan.spec.rollout.simulator.num_environments == 16
+
+
+def test_rows_have_a_state_unless_the_policy_sees_pictures_alone() -> None:
+    def written(text: str) -> set[str]:
+        return set(rollout_columns(make_job(simulator(text)).spec, (), False).writes)
+
+    episode = {"success", "success_at_end", "finish_step", "environment_reward"}
+    assert episode | {"state"} <= written("")
+    assert "state" not in written(", cameras: [front]") and "state" in written(", cameras: [front], state: [joints]")
+    assert "state" in update_policy_columns(make_job(simulator()).spec, (), True).reads

@@ -1,0 +1,129 @@
+"""A process of simulators: makes environments, one for each slot, and answers one call after another.
+
+    <- {"settings": {…}, "slots": 4}                                                    once
+    -> {"ready": {"low": [-1.0, null], "high": […]}}  |  {"refused": "why"}             null: no bound
+    <- {"call": 1, "slot": 0, "reset": {"seed": 7, "options": {"task": "push"}}}
+    <- {"call": 2, "slot": 0, "steps": [[0.1, 0.0], …]}
+    <- {"call": 3, "tasks": true}
+    -> {"call": 2, "rewards": […], "successes": […], "over": false, "digest": "…", "has_state": true, "lengths": […]}
+    -> {"call": 2, "error": ["raised", "ValueError: …"]}
+
+An observation lies in the slot's part of the shared memory: the state, where there is one, then the pictures.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rljob_worker.embodied.simulators.environment import SimulatedEnvironment, StepResults
+from rljob_worker.embodied.simulators.settings import FIELD, SimulatorFailed, SimulatorSettings
+from rljob_worker.embodied.simulators.shared_memory import ObservationMemory
+from rljob_worker.errors import InvalidJob
+from rljob_worker.sandbox.beginning import MEMORY
+from rljob_worker.sandbox.framing import Message, Results, receive_message
+from rljob_worker.sandbox.outcomes import error_text
+from rljob_worker.users_code.function import check_call, load_function
+
+_FIRST_SLOT = 0
+
+
+class SimulatorServer:
+    """The environments of a process, made when they are first asked for."""
+
+    def __init__(self, settings: SimulatorSettings, memory: ObservationMemory) -> None:
+        """Raises InvalidJob: no environment can be made."""
+        self._settings, self._memory = settings, memory
+        self._make = load_function(f"{FIELD}.run", settings.run)
+        check_call(f"{FIELD}.run", settings.run, self._make, (), settings.options)
+        self._environments: dict[int, SimulatedEnvironment] = {}
+        self.bounds = self._environment(_FIRST_SLOT).bounds
+
+    def answer(self, call: Message) -> Message:
+        """Do what is asked; errors are answers."""
+        outcome: Message
+        try:
+            return {"call": call["call"], **self._answered(call)}
+        except InvalidJob as error:
+            outcome = {"refused": str(error)}
+        except SimulatorFailed as error:
+            outcome = {"error": [error.cause, str(error)]}
+        except BaseException as error:  # user code: whatever it raises is an answer
+            outcome = {"error": ["raised", error_text(error)]}
+        self._drop(call.get("slot", _FIRST_SLOT))
+        return {"call": call["call"], **outcome}
+
+    def close(self) -> None:
+        """End what the environments hold."""
+        for environment in self._environments.values():
+            environment.close()
+
+    def _answered(self, call: Message) -> Message:
+        if call.get("tasks"):
+            return {"tasks": self._environment(_FIRST_SLOT).tasks()}
+        environment = self._environment(call["slot"])
+        if "reset" in call:
+            results = environment.reset(call["reset"]["seed"], call["reset"]["options"])
+        else:
+            results = environment.step(np.array(call["steps"], np.float64))
+        return self._written(call["slot"], results)
+
+    def _written(self, slot: int, results: StepResults) -> Message:
+        state = b"" if results.state is None else results.state.tobytes()
+        lengths = self._memory.write(slot, [state, *results.pictures])
+        return {
+            "rewards": results.rewards,
+            "successes": results.successes,
+            "over": results.is_over,
+            "digest": results.digest,
+            "has_state": results.state is not None,
+            "lengths": lengths,
+        }
+
+    def _drop(self, slot: int) -> None:
+        """End an environment that went wrong; the slot's next episode has a new one."""
+        environment = self._environments.pop(slot, None)
+        if environment is not None:
+            with contextlib.suppress(Exception):
+                environment.close()
+
+    def _environment(self, slot: int) -> SimulatedEnvironment:
+        if slot not in self._environments:
+            self._environments[slot] = SimulatedEnvironment(self._made(), self._settings)
+        return self._environments[slot]
+
+    def _made(self) -> Any:
+        """A new environment; what user code raises is why the job cannot be played."""
+        try:
+            return self._make(**self._settings.options)
+        except InvalidJob:
+            raise
+        except BaseException as error:
+            raise InvalidJob(f"{FIELD}.run: {self._settings.run} makes no environment: {error_text(error)}") from error
+
+
+def serve(requests: int, results: Results) -> None:
+    """Make the first environment, then answer calls until the worker closes the pipe."""
+    hello = receive_message(requests)
+    if hello is None:
+        return
+    memory = ObservationMemory(MEMORY, hello["slots"])
+    os.close(MEMORY)
+    try:
+        server = SimulatorServer(SimulatorSettings.from_json(hello["settings"]), memory)
+    except InvalidJob as error:
+        results.send({"refused": str(error)})
+        return
+    results.send({"ready": {"low": _as_json(server.bounds.low), "high": _as_json(server.bounds.high)}})
+    while (call := receive_message(requests)) is not None:
+        results.send(server.answer(call))
+    server.close()
+
+
+def _as_json(bounds: NDArray[np.float64]) -> list[float | None]:
+    return [bound if math.isfinite(bound) else None for bound in bounds.tolist()]

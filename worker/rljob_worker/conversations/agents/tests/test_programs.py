@@ -30,12 +30,12 @@ def spec_of(*arguments, **fields):
     return ConversationSpec.model_validate({"program": given})
 
 
-def play(*arguments, prompts=("hi",), bounds=BOUNDS, engine=None, spec=None, **options):
+def play(*arguments, prompts=("hi",), bounds=BOUNDS, engine=None, spec=None, renderer=None, **options):
     """Trajectories of the program with these arguments, one after another with their engine."""
     engine = engine or SteppingEngine(lambda row_id, turn, before: "abcdefgh"[turn % 8] + "~")
     programs = Programs(spec or spec_of(*arguments), "actor", temperature=1.0)
     shared = SharedWorld(programs=programs)
-    conversations = Conversations(engine, program, LetterRenderer(), bounds, shared=shared)
+    conversations = Conversations(engine, program, renderer or LetterRenderer(), bounds, shared=shared)
     try:
         conversations.prepare(programs.open())
         tasks = tasks_of(*prompts)

@@ -33,6 +33,9 @@ class ModelLetters(LetterRenderer):
         said = "".join(chr(32 + token) for token in token_ids if token != END)
         return AssistantMessage(said, finish_reason="Stop" if END in token_ids else "Length")
 
+    def texts_of(self, token_ids):
+        return [chr(32 + token) for token in token_ids]
+
 
 def to_model(tokens):
     return np.where(tokens == 0, END, tokens - 32)

@@ -1,0 +1,67 @@
+"""Agents written with published packages, as their guides have them: which one is the first argument."""
+
+import asyncio
+import json
+import os
+import sys
+
+
+def task():
+    with open(os.environ["RLJOB_TASK_FILE"]) as file:
+        return json.load(file)
+
+
+def with_openai():
+    """Two turns, the second one as a stream."""
+    import openai
+
+    client, messages = openai.OpenAI(), task()["messages"]
+    model = client.models.list().data[0].id
+    first = client.chat.completions.create(model=model, messages=messages, logprobs=True, max_tokens=9, temperature=0.2)
+    messages += [first.choices[0].message.model_dump(), {"role": "user", "content": "more"}]
+    streamed = client.chat.completions.create(model=model, messages=messages, stream=True)
+    second = "".join(chunk.choices[0].delta.content or "" for chunk in streamed)
+    try:
+        client.chat.completions.create(model=model, messages=messages, n=3)
+    except openai.BadRequestError as error:
+        refused = error.param
+    log_probs = [item.logprob for item in first.choices[0].logprobs.content]
+    print(json.dumps({"reward": sum(log_probs), "metrics": {"letters": len(second), "refused": refused == "n"}}))
+
+
+def with_smolagents():
+    from smolagents import OpenAIServerModel, ToolCallingAgent, tool
+
+    @tool
+    def add(a: int, b: int) -> int:
+        """Adds two numbers.
+
+        Args:
+            a: one number
+            b: another number
+        """
+        return a + b
+
+    model = OpenAIServerModel(
+        os.environ["RLJOB_MODEL"], os.environ["OPENAI_BASE_URL"], api_key=os.environ["OPENAI_API_KEY"]
+    )
+    answer = ToolCallingAgent(tools=[add], model=model, max_steps=4).run(task()["messages"][-1]["content"])
+    print(json.dumps({"reward": float(str(answer) == "5")}))
+
+
+def with_openai_agents():
+    from agents import Agent, Runner, function_tool, set_default_openai_api
+
+    @function_tool
+    def add(a: int, b: int) -> int:
+        """Adds two numbers."""
+        return a + b
+
+    set_default_openai_api("chat_completions")
+    agent = Agent(name="adder", instructions="Add.", tools=[add], model=os.environ["RLJOB_MODEL"])
+    result = asyncio.run(Runner.run(agent, task()["messages"][-1]["content"]))
+    print(json.dumps({"reward": float(result.final_output == "it is 5")}))
+
+
+if __name__ == "__main__":
+    {"openai": with_openai, "smolagents": with_smolagents, "openai-agents": with_openai_agents}[sys.argv[1]]()

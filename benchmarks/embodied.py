@@ -1,0 +1,315 @@
+"""What episodes cost besides simulating and generating.
+
+    python benchmarks/embodied.py [overhead | overlap | environments | kills]
+
+Pool, processes and event loop are those of a job; environments and the engine are stand-ins that wait.
+
+overhead      an environment of 5 ms a step in the pool over the same in a bare loop, in turns: steps per second, with
+              chunks of 8 actions and of 1; and time of ours for a step of an environment that takes none
+overlap       episodes whose simulation takes as long as their generation: time over the longer of the two
+environments  1,024 environments in 64 processes, reset and stepped once: seconds, memory of a process
+kills         a worker with 4 processes of simulators; one of each kind of process is killed with SIGKILL: processes and
+              shared memory that are left
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+from waiting_environment import DIMENSIONS, WaitingEnvironment
+
+from rljob_api.v1alpha1 import SimulatorSpec
+from rljob_worker.batch import Column, Indices
+from rljob_worker.conversations.playing.loop import Conversations
+from rljob_worker.conversations.playing.plays import Play
+from rljob_worker.conversations.policy import Bounds
+from rljob_worker.conversations.task import Task
+from rljob_worker.embodied.episode import Episodes
+from rljob_worker.embodied.observation import Actions, Observation
+from rljob_worker.embodied.simulators.job_pool import simulator_settings
+from rljob_worker.embodied.simulators.pool import SimulatorPool
+from rljob_worker.embodied.simulators.settings import PoolLimits, SimulatorSettings
+from rljob_worker.engines.rollout.requests import EndedRequests, Ending, Load, Requests, Sampling
+from rljob_worker.sandbox.environment import child_environment
+from rljob_worker.stages.stage import Alone
+
+Value = TypeVar("Value")
+MARK = "RLJOB_BENCHMARK_KILLS"
+RUN, CHUNK = "waiting_environment:WaitingEnvironment", 8
+HERE = Path(__file__).parent
+
+
+def pool_of(seconds: float, processes: int, environments: int = 1) -> SimulatorPool:
+    settings = SimulatorSettings(RUN, {"seconds": seconds})
+    return SimulatorPool(settings, PoolLimits(processes, environments), child_environment([HERE]))
+
+
+def with_pool(pool: SimulatorPool, work: Callable[[SimulatorPool], Awaitable[Value]]) -> Value:
+    async def run() -> Value:
+        try:
+            await pool.start()
+            return await work(pool)
+        finally:
+            pool.close()
+
+    return asyncio.run(run())
+
+
+# ---- overhead
+
+
+def pooled_seconds(seconds: float, chunk: int, steps: int) -> float:
+    """A step's, of one environment in the pool."""
+
+    async def work(pool: SimulatorPool) -> float:
+        session, actions = pool.session(), np.zeros((chunk, DIMENSIONS))
+        await session.reset(1, {})
+        await session.step(actions)
+        begun = time.perf_counter()
+        for _ in range(steps // chunk):
+            await session.step(actions)
+        return (time.perf_counter() - begun) / (steps // chunk * chunk)
+
+    return with_pool(pool_of(seconds, 1), work)
+
+
+def bare_seconds(seconds: float, steps: int) -> float:
+    """A step's, in a loop."""
+    environment, action = WaitingEnvironment(seconds), np.zeros(DIMENSIONS)
+    environment.reset(1, {})
+    begun = time.perf_counter()
+    for _ in range(steps):
+        environment.step(action)
+    return (time.perf_counter() - begun) / steps
+
+
+def overhead(pairs: int) -> None:
+    for chunk in (8, 1):
+        ratios = [bare_seconds(0.005, 400) / pooled_seconds(0.005, chunk, 400) for _ in range(pairs)]
+        own = [1000 * (pooled_seconds(0.0, chunk, 8000) - bare_seconds(0.0, 8000)) for _ in range(pairs)]
+        print(
+            f"chunk {chunk}: {statistics.median(ratios):.3f} of bare steps per second at 5 ms a step "
+            f"({min(ratios):.3f} to {max(ratios):.3f}); {statistics.median(own):.3f} ms of ours a step"
+        )
+
+
+# ---- overlap
+
+
+class WaitingEngine:
+    """A RolloutEngine that takes `seconds` for each decision, up to `most` at once."""
+
+    def __init__(self, seconds: float, most: int) -> None:
+        self.version, self.waited = 0, 0.0
+        self._seconds, self._most = seconds, most
+        self._queue: deque[tuple[int, int, int]] = deque()
+        self._woken = threading.Event()
+
+    def submit(self, requests: Requests) -> None:
+        self._queue += zip(
+            requests.row_ids.tolist(), requests.turns.tolist(), requests.max_tokens.tolist(), strict=True
+        )
+
+    def advance(self, most_steps: int | None = None) -> EndedRequests:
+        self._woken.clear()
+        ended = [self._queue.popleft() for _ in range(min(self._most, len(self._queue)))]
+        time.sleep(self._seconds * len(ended))
+        self.waited += self._seconds * len(ended)
+        tokens = Column.ragged([np.ones(most, np.int64) for _, _, most in ended])
+        return EndedRequests(
+            np.array([row for row, _, _ in ended], np.int64),
+            np.array([turn for _, turn, _ in ended], np.int64),
+            tokens,
+            Column.from_lengths(np.zeros(len(tokens.values), np.float32), tokens.lengths),
+            Column.from_lengths(np.zeros(len(tokens.values), np.int64), tokens.lengths),
+            np.full(len(ended), Ending.LENGTH, np.int8),
+        )
+
+    def wake(self) -> None:
+        self._woken.set()
+
+    def abort(self, row_ids: Indices) -> None:
+        self._queue.clear()
+
+    def hold(self, row_ids: Indices) -> None: ...
+
+    def release(self, row_ids: Indices) -> None: ...
+
+    @property
+    def load(self) -> Load:
+        return Load(0, len(self._queue), 0, 0)
+
+
+class StillPolicy:
+    """Acts not at all."""
+
+    num_tokens = CHUNK * DIMENSIONS
+    allowed_tokens = np.array([1])
+
+    def prompt(self, observation: Observation) -> Indices:
+        return np.ones(4, np.int64)
+
+    def actions(self, tokens: Indices) -> Actions:
+        return np.zeros((CHUNK, DIMENSIONS))
+
+
+def overlap(pairs: int, episodes: int = 128, processes: int = 16) -> None:
+    """Each decision simulates for 8 x 5 ms in one of 16 processes, and is generated in 2.5 ms: both take as long."""
+    for _ in range(pairs):
+        fields = {"run": RUN, "options": {"seconds": 0.005}, "settleSteps": 0, "maxSteps": 64}
+        simulator = SimulatorSpec.model_validate(fields)
+        limits = PoolLimits(processes, environments=4)
+        pool = SimulatorPool(simulator_settings(simulator), limits, child_environment([HERE]))
+        engine, player = WaitingEngine(0.0025, 4), Episodes(pool, StillPolicy(), simulator)
+        bounds = Bounds(simulator.num_decisions, simulator.num_decisions, 64, 128)
+        loop = Conversations(engine, player.play, None, bounds, concurrency=processes * 4, closing=pool.close)
+        loop.prepare(player.start())
+        loop.prepare(all_started(pool, processes))
+        tasks = Task.of_group([{"role": "user", "content": "go"}], np.ones(1, np.int64), {}, job_seed=1, group=0,
+                              group_size=episodes)  # fmt: skip
+        begun = time.perf_counter()
+        loop.play(Play(tasks, Sampling(seed=1), "benchmark", rows_per_trajectory=simulator.num_decisions), Alone())
+        seconds = time.perf_counter() - begun
+        loop.close()
+        simulated = episodes * simulator.max_steps * 0.005 / processes
+        longer = max(simulated, engine.waited)
+        print(
+            f"{episodes} episodes of {simulator.num_decisions} decisions: {seconds:.2f} s; simulation alone "
+            f"{simulated:.2f} s, generation alone {engine.waited:.2f} s: {seconds / longer:.3f} of the longer"
+        )
+
+
+async def all_started(pool: SimulatorPool, processes: int) -> None:
+    """Until every process has its first environment."""
+    slots = [await pool.acquire() for _ in range(processes * pool.limits.environments)]
+    for slot in slots:
+        pool.release(slot)
+
+
+# ---- many environments
+
+
+def environments(_: int) -> None:
+    async def work(pool: SimulatorPool) -> tuple[float, float, int]:
+        sessions = [pool.session() for _ in range(1024)]
+        begun = time.perf_counter()
+        await asyncio.gather(*(session.reset(number, {}) for number, session in enumerate(sessions)))
+        reset = time.perf_counter() - begun
+        await asyncio.gather(*(session.step(np.zeros((CHUNK, DIMENSIONS))) for session in sessions))
+        return reset, time.perf_counter() - begun - reset, len(descendants(os.getpid()))
+
+    reset, step, processes = with_pool(pool_of(0.0, 64, 16), work)
+    print(
+        f"1,024 environments: reset in {reset:.2f} s, stepped in {step:.2f} s; {processes - 1} processes and a guardian"
+    )
+
+
+# ---- kills
+
+
+def kills(_: int) -> None:
+    for kind in ("simulator", "guardian", "worker"):
+        before = set(os.listdir("/dev/shm"))
+        worker = subprocess.Popen(
+            [sys.executable, __file__, "kills-worker"], env={**os.environ, MARK: "1"}, stdout=subprocess.PIPE, text=True
+        )
+        assert worker.stdout is not None
+        worker.stdout.readline()
+        (guardian,) = descendants(worker.pid, deep=False)
+        victim = {"worker": worker.pid, "guardian": guardian, "simulator": descendants(guardian)[0]}[kind]
+        os.kill(victim, signal.SIGKILL)
+        said = "" if kind == "worker" else worker.stdout.readline().strip()
+        if kind != "worker":
+            worker.kill()
+        worker.wait()
+        time.sleep(2.0)
+        left = [pid for pid in marked() if pid != os.getpid()]
+        shared = set(os.listdir("/dev/shm")) - before
+        print(
+            f"{kind} killed: {said or 'nothing more is said'}; left: {len(left)} processes, {len(shared)} in /dev/shm"
+        )
+
+
+def kills_worker() -> None:
+    """A worker that plays until it is killed."""
+
+    async def work(pool: SimulatorPool) -> None:
+        await all_started(pool, 4)
+        sessions = [pool.session() for _ in range(4)]
+        await asyncio.gather(*(session.reset(1, {}) for session in sessions))
+        print("playing", flush=True)
+        try:
+            for _ in range(100):
+                await asyncio.gather(*(session.step(np.zeros((CHUNK, DIMENSIONS))) for session in sessions))
+            print("went on to the end", flush=True)
+        except Exception as error:
+            print(f"{type(error).__name__}: {error}", flush=True)
+        await asyncio.sleep(60)
+
+    with_pool(pool_of(0.005, 4), work)
+
+
+def parents() -> dict[int, int]:
+    result = {}
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            result[int(name)] = int(Path(f"/proc/{name}/stat").read_text().rpartition(")")[2].split()[1])
+        except OSError:
+            continue
+    return result
+
+
+def descendants(pid: int, *, deep: bool = True) -> list[int]:
+    of = parents()
+    children = [child for child, parent in of.items() if parent == pid]
+    return children + [item for child in children for item in descendants(child)] if deep else children
+
+
+def marked() -> list[int]:
+    """Processes that a marked worker started."""
+    result = []
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            if f"{MARK}=1".encode() in Path(f"/proc/{name}/environ").read_bytes():
+                result.append(int(name))
+        except OSError:
+            continue
+    return result
+
+
+PARTS: dict[str, Callable[[int], None]] = {
+    "overhead": overhead,
+    "overlap": overlap,
+    "environments": environments,
+    "kills": kills,
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("part", nargs="?", choices=[*PARTS, "kills-worker"])
+    parser.add_argument("--pairs", type=int, default=3)
+    arguments = parser.parse_args()
+    if arguments.part == "kills-worker":
+        kills_worker()
+        return
+    for name, part in PARTS.items():
+        if arguments.part in (None, name):
+            part(arguments.pairs)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,121 @@
+"""Whole jobs of episodes: a policy learns which way to go, and one that is killed ends like one that is not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import pytest
+
+from rljob_worker.embodied.mlp_files import write_mlp_policy
+from rljob_worker.tests.jobs import CPU, Run, make_job, run_job
+from rljob_worker.tests.test_asynchronous import checkpoint_digest
+
+pytestmark = pytest.mark.slow
+
+LINE = '''
+import os
+import signal
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+
+FOLDER = Path(__file__).parent
+
+
+class Line:
+    """A point that goes left or right by half of each action; it has succeeded beyond 0.6 on the side of its task."""
+
+    action_space = SimpleNamespace(low=-np.ones(1, np.float32), high=np.ones(1, np.float32))
+
+    def tasks(self):
+        return [{"task": name, "instruction": f"go {name}"} for name in ("left", "right")]
+
+    def reset(self, seed, options):
+        self.way = -1.0 if options["task"] == "left" else 1.0
+        self.place = np.random.default_rng(seed).uniform(-0.1, 0.1)
+        kill_worker_once()
+        return self.seen(), {}
+
+    def step(self, action):
+        self.place += 0.5 * float(action[0])
+        return self.seen(), 0.0, False, False, {"success": self.place * self.way > 0.6}
+
+    def seen(self):
+        return np.array([self.place, self.way], np.float32)
+
+
+def line():
+    return Line()
+
+
+def kill_worker_once():
+    """In the fifth step of 64 episodes, unless that has been done or is not asked for."""
+    with (FOLDER / "resets").open("ab") as file:
+        file.write(b".")
+        number = file.tell()
+    if number > 4 * 64 + 40 and not (FOLDER / "crashed").exists():
+        (FOLDER / "crashed").touch()
+        guardian = os.getppid()
+        worker = int(Path(f"/proc/{guardian}/stat").read_text().rpartition(")")[2].split()[1])
+        os.kill(worker, signal.SIGKILL)
+'''
+
+SIMULATOR = {
+    "run": "line:line",
+    "processes": 2,
+    "environmentsPerProcess": 8,
+    "maxSteps": 4,
+    "actionChunk": 2,
+    "settleSteps": 0,
+    "evaluation": {"trials": 8},
+}
+
+
+def embodied_job(folder: Path, **spec: Any) -> dict[str, Any]:
+    write_mlp_policy(folder / "model", state_size=2, dimensions=1, chunk=2, bins=9, hidden_size=32)
+    fields: dict[str, Any] = {
+        "data": {"promptColumn": "instruction", "batchSize": 16},
+        "rewards": [{"name": "success", "run": "rljob_worker.rewards:environment_reward"}],
+        "workerGroups": [{"name": "train", "accelerator": CPU}],
+        "training": {"learningRate": 1.0e-2, "precision": "Float32", "tokensPerMicroBatch": 4096},
+        "rollout": {"maxResponseTokens": 2, "simulator": SIMULATOR},
+        "validation": {},
+        "checkpoint": {"everySteps": 2},
+        "stop": {"steps": 20},
+    }
+    return make_job(folder, **fields | spec)
+
+
+def run_in(folder: Path, *, crashes: bool) -> Run:
+    folder.mkdir()
+    (folder / "line.py").write_text(LINE)
+    if not crashes:
+        (folder / "crashed").touch()
+    run = run_job(embodied_job(folder), folder)
+    assert run.code == 0, run.output + run.logs
+    return run
+
+
+def test_a_policy_learns_from_success_and_a_job_that_is_killed_ends_like_one_that_is_not(tmp_path: Path) -> None:
+    whole = run_in(tmp_path / "whole", crashes=False)
+    steps = [record for record in whole.metrics if "simulator/success" in record]
+    success = [record["simulator/success"] for record in steps]
+    assert len(success) == 20
+    assert fmean(success[-3:]) > fmean(success[:3]) + 0.3, success
+    assert steps[0]["mismatch/probs_diff_max"] < 1e-5
+    assert {"simulator/success/left", "simulator/success/right"} <= set(steps[-1])
+    validations = [record for record in whole.metrics if "validation/success" in record]
+    first, last = validations[0], validations[-1]
+    share = last["validation/success"]
+    assert share > first["validation/success"] and last["validation/accuracy"] == share
+    assert last["validation/success_standard_error"] == pytest.approx((share * (1 - share) / 16) ** 0.5)
+
+    killed = run_in(tmp_path / "killed", crashes=True)
+    assert "restart 1 of 3" in killed.output
+    assert checkpoint_digest(killed.directory) == checkpoint_digest(whole.directory)
+    again = [record for record in killed.metrics if "simulator/success" in record]
+    assert [record["simulator/success"] for record in again] == success
+    assert any(record["conversation/trajectories_replayed"] for record in again)

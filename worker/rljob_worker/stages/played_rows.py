@@ -96,7 +96,12 @@ def _turn_rewards(trajectory: Trajectory) -> Sequence[np.ndarray]:
 
 def _columns_of_tokens(rows: Sequence[TokenRow], version: int) -> dict[str, Column]:
     responses = Column.ragged([row.response_ids for row in rows])
+    sampled = [row.versions(version)[row.mask.astype(bool)] for row in rows]
+    ends = [(item[0], item[-1]) if len(item) else (version, version) for item in sampled]
+    first, last = np.array(ends, np.int64).reshape(-1, 2).T
     return {
+        "policy_version": Column.fixed(np.ascontiguousarray(first)),
+        "last_policy_version": Column.fixed(np.ascontiguousarray(last)),
         "prompt_ids": Column.ragged([row.prompt for row in rows]),
         "response_ids": responses,
         "response_mask": Column.ragged([row.mask for row in rows], "uint8"),

@@ -39,7 +39,7 @@ from rljob_worker.conversations.rendering.chat_renderer import ChatRenderer
 from rljob_worker.conversations.task import Task
 from rljob_worker.conversations.world import SharedWorld, World
 from rljob_worker.engines.rollout.requests import EndedRequests, Ending, Load, Requests, Sampling
-from rljob_worker.sandbox.calls import Calls
+from rljob_worker.sandbox.calls.calls import Calls
 from rljob_worker.sandbox.targets import Answer, CallLimits, Target
 from rljob_worker.stages.stage import Alone
 from rljob_worker.tiny import calculator

@@ -21,8 +21,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 @pytest.fixture
 def confining_kernel() -> None:
     """Linux with Landlock of ABI 6 or later, and seccomp: tests that need it are skipped elsewhere, and fail in CI."""
-    from rljob_worker.sandbox.landlock import SCOPED_ABI, landlock_abi
-    from rljob_worker.sandbox.seccomp import has_seccomp
+    from rljob_worker.sandbox.confinement.landlock import SCOPED_ABI, landlock_abi
+    from rljob_worker.sandbox.confinement.seccomp import has_seccomp
 
     if landlock_abi() < SCOPED_ABI or not has_seccomp():
         problem = "needs a kernel with Landlock of ABI 6 and seccomp"

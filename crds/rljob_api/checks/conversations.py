@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Iterator, Sequence
 
 from rljob_api.catalogue.columns import needs_baseline, resamples
 from rljob_api.catalogue.stages import USER_STAGE
 from rljob_api.checks.subject import Subject, problem
-from rljob_api.v1alpha1 import ConversationSpec, MCPServerSpec
+from rljob_api.v1alpha1 import CallLimitsSpec, ConversationSpec, MCPServerSpec
 from rljob_api.v1alpha1.conversation import SHIPPED_CONVERSATIONS
 from rljob_api.vocabulary.problem import Problem, suggestion
 
@@ -15,6 +16,8 @@ _PATH = "spec.rollout.conversation"
 SHIPPED = ("single", "tools", "environment", "program")
 """Conversations of `rljob_worker.conversations`."""
 LAST_PORT = 65535
+SHOWING_MACHINE = ("/dev", "/etc", "/proc", "/run", "/sys", "/var/run")
+"""Folders that no confined code may be shown: other processes, devices, accounts, tokens of the pod."""
 GIVEN_VARIABLES = {"OPENAI_BASE_URL", "OPENAI_API_BASE", "OPENAI_API_KEY", "RLJOB_MODEL", "RLJOB_TASK_FILE"}
 """Variables of a program's environment that name the policy and the task."""
 
@@ -31,8 +34,15 @@ def check_conversation(subject: Subject) -> Iterator[Problem]:
     for i, server in enumerate(conversation.mcp_servers):
         yield from _server(f"{_PATH}.mcpServers[{i}]", server)
     yield from _network(conversation)
+    yield from _readable(conversation)
     yield from _program(conversation)
     yield from _unbuilt(subject)
+
+
+def shows_machine(path: str) -> bool:
+    """Whether a readable path is the root, or in a folder of the machine itself."""
+    plain = posixpath.normpath(path)
+    return plain in ("/", "//") or any(f"{plain}/".startswith(f"{folder}/") for folder in SHOWING_MACHINE)
 
 
 def tool_names(conversation: ConversationSpec) -> list[str]:
@@ -117,11 +127,15 @@ def _server(path: str, server: MCPServerSpec) -> Iterator[Problem]:
     if server.url is None and server.token_variable is not None:
         message = "only calls of a url carry a token"
         yield problem(f"{path}.tokenVariable", server.token_variable, message, "Write it in environmentVariables.")
-    if server.url is not None and server.environment_variables:
-        message = "nobody starts a server of a url"
-        yield problem(
-            f"{path}.environmentVariables", list(server.environment_variables), message, "Leave it out, or use command."
-        )
+    of_command = {
+        "environmentVariables": server.environment_variables,
+        "network": server.network,
+        "readable": server.readable,
+    }
+    for field, value in of_command.items():
+        if server.url is not None and value:
+            message = "nobody starts a server of a url"
+            yield problem(f"{path}.{field}", list(value), message, "Leave it out, or use command.")
 
 
 def _program(conversation: ConversationSpec) -> Iterator[Problem]:
@@ -140,15 +154,33 @@ def _program(conversation: ConversationSpec) -> Iterator[Problem]:
 
 def _network(conversation: ConversationSpec) -> Iterator[Problem]:
     lists: list[tuple[str, Sequence[str]]] = [("network", conversation.network)]
-    lists += [(f"tools[{i}].network", tool.network or ()) for i, tool in enumerate(conversation.tools)]
-    if conversation.program is not None:
-        lists.append(("program.network", conversation.program.network or ()))
-    lists += [(f"environments[{i}].network", item.network or ()) for i, item in enumerate(conversation.environments)]
+    lists += [(f"{field}.network", item.network or ()) for field, item in _called(conversation)]
     for field, addresses in lists:
         for i, address in enumerate(addresses):
             if not 0 < int(address.rpartition(":")[2]) <= LAST_PORT:
                 message = "this has no port from 1 to 65535"
                 yield problem(f"{_PATH}.{field}[{i}]", address, message, "Write host:port, such as example.org:443.")
+
+
+def _readable(conversation: ConversationSpec) -> Iterator[Problem]:
+    for field, item in _called(conversation):
+        for i, path in enumerate(item.readable):
+            if shows_machine(path):
+                message = "this would show the machine and everybody's processes and files"
+                fix = "Name the folder with the data that the code reads."
+                yield problem(f"{_PATH}.{field}.readable[{i}]", path, message, fix)
+
+
+def _called(conversation: ConversationSpec) -> Iterator[tuple[str, CallLimitsSpec]]:
+    """Everything that is called, with its field."""
+    for field, items in (
+        ("tools", conversation.tools),
+        ("environments", conversation.environments),
+        ("mcpServers", conversation.mcp_servers),
+    ):
+        yield from ((f"{field}[{i}]", item) for i, item in enumerate(items))
+    if conversation.program is not None:
+        yield "program", conversation.program
 
 
 def _unbuilt(subject: Subject) -> Iterator[Problem]:

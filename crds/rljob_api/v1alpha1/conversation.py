@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -46,6 +47,10 @@ class CallLimitsSpec(ApiModel):
 
     confinement: Literal["Inherit", "Required", "Preferred", "Off"] = "Inherit"
     """How it is confined. Inherit, the default: as rollout.conversation.confinement has it."""
+
+    readable: Items[Annotated[str, Field(min_length=1, max_length=4096)]] = Field(default=(), max_length=64)
+    """Files and folders that it may read while it is confined, besides Python, what is installed and the job's own
+    modules: an index, a model. Relative paths begin where those of data do. Default: none."""
 
 
 class ToolSpec(CallLimitsSpec):
@@ -94,10 +99,6 @@ class ProgramSpec(CallLimitsSpec):
     """The folder that it begins in. Unset: one of its own, which is deleted with it, and the only one it may write
     in."""
 
-    readable: Items[Annotated[str, Field(min_length=1)]] = Field(default=(), max_length=64)
-    """Folders that it may read, besides workingDirectory, the system's and those of the worker's Python. Default:
-    none."""
-
     timeout_seconds: float = Field(default=600.0, gt=0, le=86400)
     """How long a trajectory may take, in seconds; a program that takes longer is ended. Default 600."""
 
@@ -120,8 +121,9 @@ class EndpointSpec(ApiModel):
     600."""
 
 
-class MCPServerSpec(ApiModel):
-    """A server of the Model Context Protocol whose tools the model may call. Needs `pip install 'rljob[mcp]'`."""
+class MCPServerSpec(CallLimitsSpec):
+    """A server of the Model Context Protocol whose tools the model may call. Needs `pip install 'rljob[mcp]'`. One that
+    is started by `command` is confined as tools are, with its memory, processes and network."""
 
     name: ToolName
     """What metrics and messages call it."""
@@ -136,14 +138,11 @@ class MCPServerSpec(ApiModel):
     tools: Items[ToolName] = Field(default=(), max_length=256)
     """Names of those tools of the server that the model is shown. Empty: all."""
 
-    environment_variables: Items[VariableName] = Field(default=(), max_length=64)
-    """With command: variables of the worker's environment that the server sees. Default: none."""
-
     token_variable: VariableName | None = None
     """With url: the variable of the worker's environment with the token that calls carry. Unset: none."""
 
-    timeout_seconds: float = Field(default=30.0, gt=0, le=86400)
-    """How long a call may take, in seconds. Default 30."""
+    max_processes: int = Field(default=64, ge=1, le=4096)
+    """With command: processes and threads that the server may have at once. Default 64."""
 
     on_limit: OnLimit = "Answer"
     """What becomes of a trajectory whose call takes longer. Answer, the default: the model reads that it did, and goes
@@ -213,6 +212,14 @@ class ConversationSpec(ApiModel):
 
     network: Items[HostAndPort] = Field(default=(), max_length=64)
     """Where tools and environments may connect to, as `host:port`. Default: nowhere."""
+
+    def confinement_of(self, item: CallLimitsSpec) -> Confinement:
+        """How one of its tools, environments or servers is confined."""
+        return self.confinement if item.confinement == "Inherit" else item.confinement
+
+    def network_of(self, item: CallLimitsSpec) -> Sequence[str]:
+        """Where one of its tools, environments or servers may connect to."""
+        return self.network if item.network is None else item.network
 
     @property
     def run_function(self) -> str:

@@ -36,8 +36,7 @@ class Target:
     environment: tuple[str, ...] = ()
     """Names of the worker's variables that the function may see. Targets that share a process see each other's."""
     readable: tuple[str, ...] = ()
-    """Folders that it may read besides those from which modules are imported; targets that share a process read each
-    other's."""
+    """Files and folders that it may read while confined. Targets that share a process read each other's."""
 
 
 @dataclass(frozen=True, slots=True)

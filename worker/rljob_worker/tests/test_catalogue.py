@@ -79,8 +79,8 @@ def test_every_application_of_the_catalogue_is_shipped():
         "rljob_worker.launcher.launching",
         "rljob_worker.databuffer.server.process",
         "rljob_worker.rewards.running.process",
-        "rljob_worker.sandbox.guarding",
-        "rljob_worker.sandbox.serving",
+        "rljob_worker.sandbox.guardian.guarding",
+        "rljob_worker.sandbox.calls.serving",
         "rljob_worker.runtime.setup.environment",
     ],
 )

@@ -104,7 +104,7 @@ def test_a_run_outlives_a_killed_supervisor_and_an_impatient_user(tiny, tmp_path
     ask_for(tmp_path, steps={2: "hold"})
     with live_run(job, tmp_path) as live:
         live.wait_for(held(tmp_path, 2).exists)
-        for module in ("databuffer", "launcher", "runtime", "sandbox.guarding", "forkserver"):
+        for module in ("databuffer", "launcher", "runtime", "sandbox.guardian.guarding", "forkserver"):
             assert live.pids(f"rljob_worker.{module}"), module
         live.process.kill()
         live.finished()  # waits until none of them is left

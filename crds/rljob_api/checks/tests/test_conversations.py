@@ -37,6 +37,12 @@ BAD = {
     "mcpServers: [{name: files, url: 'https://a', environmentVariables: [T]}]": (
         "rollout.conversation.mcpServers[0].environmentVariables"
     ),
+    "mcpServers: [{name: files, url: 'https://a', readable: [data]}]": "rollout.conversation.mcpServers[0].readable",
+    "mcpServers: [{name: files, command: [x], network: ['a:0']}]": "rollout.conversation.mcpServers[0].network[0]",
+    "tools: [{run: 'm:f', readable: [index, data/../../proc, '/proc/../proc/self']}]": (
+        "rollout.conversation.tools[0].readable[2]"
+    ),
+    "environments: [{name: e, run: 'm:E', readable: ['//']}]": "rollout.conversation.environments[0].readable[0]",
     "network: ['example.org:0']": "rollout.conversation.network[0]",
     "tools: [{run: 'm:f', network: ['example.org:70000']}]": "rollout.conversation.tools[0].network[0]",
 }

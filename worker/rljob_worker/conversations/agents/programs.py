@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from rljob_api.v1alpha1 import Confinement, ConversationSpec
+from rljob_api.v1alpha1 import ConversationSpec
 from rljob_api.vocabulary.quantity import parse_quantity
 from rljob_worker.conversations.agents.branch_player import BranchPlayer
 from rljob_worker.conversations.branches import Branches
@@ -18,7 +18,7 @@ from rljob_worker.endpoint.calls import TurnPlayer
 from rljob_worker.endpoint.sampling_rules import SamplingRules
 from rljob_worker.endpoint.server import AgentEndpoint, EndpointSettings
 from rljob_worker.errors import InvalidJob
-from rljob_worker.sandbox.calls import Calls
+from rljob_worker.sandbox.calls.calls import Calls
 from rljob_worker.sandbox.targets import Answer, CallLimits, Target
 
 _RUN = "rljob_worker.endpoint.program_process:run_program"
@@ -80,8 +80,8 @@ class Programs:
         self._calls = Calls(
             {_TARGET: target},
             processes=1,
-            confinement=self._confinement,
-            network=self._conversation.network if program.network is None else program.network,
+            confinement=self._conversation.confinement_of(program),
+            network=self._conversation.network_of(program),
             ports=(self.endpoint.port,),
             pythonpath=self._pythonpath,
         )
@@ -141,11 +141,6 @@ class Programs:
             "folder": program.working_directory,
             "most_bytes": parse_quantity(program.max_output),
         }
-
-    @property
-    def _confinement(self) -> Confinement:
-        inherited: Confinement = self._conversation.confinement
-        return inherited if self._program.confinement == "Inherit" else self._program.confinement
 
     def _readable(self) -> tuple[str, ...]:
         folder = self._program.working_directory

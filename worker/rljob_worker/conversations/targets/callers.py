@@ -14,7 +14,7 @@ from rljob_worker.conversations.targets.adapted_environment import episode_targe
 from rljob_worker.conversations.targets.mcp_servers import MCPServers
 from rljob_worker.conversations.world import SharedWorld, ToolHandle
 from rljob_worker.errors import InvalidJob
-from rljob_worker.sandbox.calls import Calls
+from rljob_worker.sandbox.calls.calls import Calls
 from rljob_worker.sandbox.targets import Answer, CallLimits, Target
 
 _DESCRIPTION_LIMITS = CallLimits(seconds=600.0, memory_bytes=8 << 30, processes=256, output_bytes=1 << 26)
@@ -28,7 +28,8 @@ _DESCRIBES = {
 _ADAPTERS = {False: "AdaptedEnvironment", True: "AsyncAdaptedEnvironment"}
 """By whether the environment's methods are asynchronous."""
 
-_Key = tuple[Confinement, tuple[str, ...]]
+_Key = tuple[Confinement, tuple[str, ...], tuple[str, ...]]
+"""Confinement, network and readable paths, which processes share."""
 
 
 class Callers:
@@ -40,8 +41,8 @@ class Callers:
         """By target."""
         self._adapted: dict[str, str] = {}
         """Targets of episodes, by what `episode_target` calls them."""
-        self._servers = MCPServers(conversation.mcp_servers, os.environ) if conversation.mcp_servers else None
-        for (confinement, network), targets in _by_confinement(conversation).items():
+        self._servers = MCPServers(conversation, os.environ, pythonpath) if conversation.mcp_servers else None
+        for (confinement, network, _), targets in _by_confinement(conversation).items():
             calls = Calls(
                 targets | _DESCRIBES,
                 processes=processes,
@@ -129,10 +130,11 @@ def _by_confinement(conversation: ConversationSpec) -> dict[_Key, dict[str, Targ
     ]
     named += [(item.name, item) for item in conversation.environments]
     for name, item in named:
-        confinement = conversation.confinement if item.confinement == "Inherit" else item.confinement
-        network = conversation.network if item.network is None else item.network
-        target = Target(item.run, item.options, _limits(item), environment=item.environment_variables)
-        group = groups.setdefault((confinement, network), {})
+        confinement, network = conversation.confinement_of(item), tuple(conversation.network_of(item))
+        target = Target(
+            item.run, item.options, _limits(item), environment=item.environment_variables, readable=item.readable
+        )
+        group = groups.setdefault((confinement, network, item.readable), {})
         group[name] = target
         if isinstance(item, EnvironmentSpec):
             options = {"run": item.run, "options": dict(item.options)}

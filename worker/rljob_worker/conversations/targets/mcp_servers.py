@@ -2,7 +2,8 @@
 
 A worker has one connection to each server, for all trajectories. A server that ends or cannot be reached costs the
 trajectories that call it meanwhile; the next call connects again. The tools of a job are those that a server had at the
-start: one that a server has changed since is an error of every call of it.
+start: one that a server has changed since, while it ran or when it began again, is an error of every call of it.
+Servers that are started here are confined and limited as tools are.
 """
 
 from __future__ import annotations
@@ -10,19 +11,21 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
-from rljob_api.v1alpha1.conversation import MCPServerSpec
+from rljob_api.v1alpha1.conversation import ConversationSpec, MCPServerSpec
+from rljob_api.vocabulary.quantity import parse_quantity
 from rljob_worker.errors import InvalidJob
+from rljob_worker.sandbox.calls.programs import Program, ProgramSettings
 from rljob_worker.sandbox.targets import Answer, CallError, Cause
 
 PREFIX = "mcp:"
 """What targets of servers begin with."""
-MOST_BYTES = 1 << 20
-"""Length of an answer as text."""
+FRAME_BYTES = 1 << 20
+"""What a message of a server may have besides the text of an answer, which JSON makes up to six times as long."""
 CALL_KEY = "rljob/call_key"
 """The field of a request's metadata with the key of the call."""
 
@@ -48,9 +51,14 @@ class ServerGone(Exception):
 class MCPServers:
     """The servers of a job, as a caller of their tools. For one event loop."""
 
-    def __init__(self, servers: Sequence[MCPServerSpec], environment: Mapping[str, str]) -> None:
+    def __init__(
+        self, conversation: ConversationSpec, environment: Mapping[str, str], pythonpath: Sequence[str] = ()
+    ) -> None:
         """environment: of the worker, of which servers get the variables that the job names."""
-        self._connections = {server.name: _Connection(server, environment) for server in servers}
+        self._connections = {
+            server.name: _Connection(server, environment, _program(conversation, server), pythonpath)
+            for server in conversation.mcp_servers
+        }
 
     async def open(self) -> dict[str, ServerTool]:
         """Connect to all of them: their tools by name. Raises InvalidJob for a server that cannot be reached or has not
@@ -99,8 +107,17 @@ def require_package() -> None:
 class _Connection:
     """To one server. The client belongs to a task of its own, which has to enter and leave it."""
 
-    def __init__(self, spec: MCPServerSpec, environment: Mapping[str, str]) -> None:
-        self._spec, self._environment = spec, environment
+    def __init__(
+        self,
+        spec: MCPServerSpec,
+        environment: Mapping[str, str],
+        settings: ProgramSettings,
+        pythonpath: Sequence[str],
+    ) -> None:
+        self._spec, self._environment, self._settings, self._pythonpath = spec, environment, settings, pythonpath
+        self._most_bytes = parse_quantity(spec.max_output)
+        self._program: Program | None = None
+        """The server, where it is started here."""
         self._tools: dict[str, str] = {}
         """JSON of each tool's schema, at the start."""
         self._changed: dict[str, str] = {}
@@ -134,7 +151,12 @@ class _Connection:
             if tool in self._changed:
                 return None, self._error("Died", self._changed[tool])
             async with asyncio.timeout(self._spec.timeout_seconds):
-                return self._outcome(await client.call_tool(tool, arguments, meta={CALL_KEY: key}))
+                result = await client.call_tool(tool, arguments, meta={CALL_KEY: key})
+                if result.is_error:  # perhaps the tool is another one now
+                    self._compare(await _schemas(client))
+            if tool in self._changed:
+                return None, self._error("Died", self._changed[tool])
+            return self._outcome(result)
         except TimeoutError:
             return None, self._error("TimedOut", f"took longer than {self._spec.timeout_seconds:g} s")
         except ServerGone as error:
@@ -142,8 +164,9 @@ class _Connection:
         except Exception as error:  # of the SDK, its transports and their libraries
             if _is_of_call(error):
                 return None, CallError("Raised", str(error))
+            why = self._program and self._program.why_ended()
             await self.close()
-            return None, self._error("Died", f"has ended or restarted: {type(error).__name__}: {error}")
+            return None, self._error("Died", f"has ended or restarted: {why or f'{type(error).__name__}: {error}'}")
 
     async def close(self) -> None:
         """Leave the server; the next call connects again."""
@@ -181,31 +204,32 @@ class _Connection:
         except BaseException as error:  # also groups of errors of the transports' tasks
             if ready.done():
                 raise
+            if isinstance(error, InvalidJob):
+                ready.set_exception(error)
+                return
             words = "; ".join(f"{type(item).__name__}: {item}" for item in _leaves(error))
             ready.set_exception(ServerGone(f"cannot be reached: {words}"))
 
-    def _transport(self) -> Any:
-        from contextlib import asynccontextmanager
-
-        from mcp import StdioServerParameters
-        from mcp.client.streamable_http import streamable_http_client
-
-        spec, environment = self._spec, self._environment
-
-        @asynccontextmanager
-        async def transport() -> Any:
-            if spec.url is None:
-                program, *arguments = spec.command
-                shown = {name: environment[name] for name in spec.environment_variables if name in environment}
-                yield StdioServerParameters(command=program, args=arguments, env=shown)
-                return
+    @asynccontextmanager
+    async def _transport(self) -> AsyncIterator[Any]:
+        """What the client is made of."""
+        if self._spec.url is not None:
             import httpx2
+            from mcp.client.streamable_http import streamable_http_client
 
-            headers = _headers(spec, environment)
-            async with httpx2.AsyncClient(headers=headers, timeout=spec.timeout_seconds) as http:
-                yield streamable_http_client(spec.url, http_client=http)
+            headers = _headers(self._spec, self._environment)
+            async with httpx2.AsyncClient(headers=headers, timeout=self._spec.timeout_seconds) as http:
+                yield streamable_http_client(self._spec.url, http_client=http)
+            return
+        from rljob_worker.conversations.targets.mcp_program import program_streams
 
-        return transport()
+        owner = f'rollout.conversation.mcpServers: server "{self._spec.name}"'
+        self._program = program = Program(owner, self._settings, self._environment, self._pythonpath)
+        try:
+            yield program_streams(program, FRAME_BYTES + 6 * self._most_bytes)
+        finally:
+            self._program = None
+            program.close()
 
     def _compare(self, schemas: Mapping[str, Any]) -> None:
         """Notice which tools are not what they were at the start."""
@@ -219,8 +243,8 @@ class _Connection:
     def _outcome(self, result: Any) -> tuple[Any, CallError | None]:
         texts = [part.text for part in result.content if part.type == "text"]
         text, shown = "\n".join(texts), [part for part in result.content if part.type == "image"]
-        if len(text.encode(errors="replace")) + sum(len(part.data) for part in shown) > MOST_BYTES:
-            return None, CallError("OutputTooLarge", f"answered more than the {MOST_BYTES} bytes that a call may")
+        if len(text.encode(errors="replace")) + sum(len(part.data) for part in shown) > self._most_bytes:
+            return None, CallError("OutputTooLarge", f"answered more than the {self._most_bytes} bytes that a call may")
         if result.is_error:
             return None, CallError("Raised", text or "the tool failed and does not say why")
         if shown:
@@ -229,6 +253,19 @@ class _Connection:
             kinds = ", ".join(sorted({part.type for part in result.content}))
             return None, CallError("NotJson", f"answered {kinds}, which is not text")
         return (text if texts else result.structured_content), None
+
+
+def _program(conversation: ConversationSpec, server: MCPServerSpec) -> ProgramSettings:
+    """The server's program, where it is started here."""
+    return ProgramSettings(
+        tuple(server.command),
+        conversation.confinement_of(server),
+        parse_quantity(server.memory),
+        server.max_processes,
+        network=tuple(conversation.network_of(server)),
+        readable=tuple(server.readable),
+        environment=tuple(server.environment_variables),
+    )
 
 
 def _part(part: Any) -> dict[str, Any]:

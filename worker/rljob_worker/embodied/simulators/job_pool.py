@@ -9,7 +9,7 @@ from rljob_api.v1alpha1 import SimulatorSpec
 from rljob_api.vocabulary.quantity import parse_quantity
 from rljob_worker.embodied.simulators.settings import FIELD, PoolLimits, SimulatorSettings
 from rljob_worker.errors import InvalidJob
-from rljob_worker.sandbox.environment import child_environment
+from rljob_worker.sandbox.guardian.environment import child_environment
 
 
 def simulator_settings(simulator: SimulatorSpec) -> SimulatorSettings:

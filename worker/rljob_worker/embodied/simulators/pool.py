@@ -42,8 +42,8 @@ from rljob_worker.embodied.simulators.settings import (
 )
 from rljob_worker.embodied.simulators.shared_memory import ObservationMemory
 from rljob_worker.errors import EngineBroken, InvalidJob
-from rljob_worker.sandbox.framing import Message
-from rljob_worker.sandbox.guardian import Guardian, ending
+from rljob_worker.sandbox.guardian.framing import Message
+from rljob_worker.sandbox.guardian.user_processes import Guardian, ending
 
 MOST_FAILED_STARTS = 3
 """Processes in a row that do not start, after one has; then none will."""

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from rljob_worker.embodied.simulators.settings import ActionBounds, FailureCause, Frame
 from rljob_worker.embodied.simulators.shared_memory import ObservationMemory
-from rljob_worker.sandbox.framing import Message
-from rljob_worker.sandbox.guardian import UserProcess
+from rljob_worker.sandbox.guardian.framing import Message
+from rljob_worker.sandbox.guardian.user_processes import UserProcess
 
 
 class ProcessLost(Exception):

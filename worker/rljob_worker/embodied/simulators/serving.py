@@ -25,9 +25,9 @@ from rljob_worker.embodied.simulators.environment import SimulatedEnvironment, S
 from rljob_worker.embodied.simulators.settings import FIELD, SimulatorFailed, SimulatorSettings
 from rljob_worker.embodied.simulators.shared_memory import ObservationMemory
 from rljob_worker.errors import InvalidJob
-from rljob_worker.sandbox.beginning import MEMORY
-from rljob_worker.sandbox.framing import Message, Results, receive_message
-from rljob_worker.sandbox.outcomes import error_text
+from rljob_worker.sandbox.calls.outcomes import error_text
+from rljob_worker.sandbox.guardian.beginning import MEMORY
+from rljob_worker.sandbox.guardian.framing import Message, Results, receive_message
 from rljob_worker.users_code.function import check_call, load_function
 
 _FIRST_SLOT = 0

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from rljob_worker.embodied.simulators.process import ProcessLost, Slot
 from rljob_worker.embodied.simulators.settings import Frame, SimulatorFailed
-from rljob_worker.sandbox.framing import Message
+from rljob_worker.sandbox.guardian.framing import Message
 
 if TYPE_CHECKING:
     from rljob_worker.embodied.simulators.pool import SimulatorPool

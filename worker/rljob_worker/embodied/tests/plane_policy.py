@@ -18,7 +18,7 @@ from rljob_worker.embodied.observation import Actions, Observation
 from rljob_worker.embodied.simulators.pool import SimulatorPool
 from rljob_worker.embodied.simulators.settings import PoolLimits
 from rljob_worker.embodied.simulators.tests.pools import settings
-from rljob_worker.sandbox.environment import child_environment
+from rljob_worker.sandbox.guardian.environment import child_environment
 
 DIMENSIONS = 2
 STEPS = 20

@@ -15,7 +15,7 @@ from rljob_worker.embodied.simulators.tests.pools import WORLDS, settings
 from rljob_worker.embodied.task_lists import TaskLists, evaluation_rows
 from rljob_worker.embodied.tests.plane_policy import simulator
 from rljob_worker.errors import InvalidJob
-from rljob_worker.sandbox.environment import child_environment
+from rljob_worker.sandbox.guardian.environment import child_environment
 
 ROWS = [
     {"task": "lift", "instruction": "lift it", "initial_state": "0"},

@@ -19,9 +19,9 @@ from rljob_worker.rewards.forms import PICTURES
 from rljob_worker.rewards.running.chunks import RewardCall, RewardChunk
 from rljob_worker.rewards.running.reward_room import RewardRoom
 from rljob_worker.rewards.running.round import Round
-from rljob_worker.sandbox.confinement import ConfinementMode
-from rljob_worker.sandbox.framing import Message
-from rljob_worker.sandbox.guardian import UserProcess, ending
+from rljob_worker.sandbox.confinement.confine import ConfinementMode
+from rljob_worker.sandbox.guardian.framing import Message
+from rljob_worker.sandbox.guardian.user_processes import UserProcess, ending
 
 START_SECONDS = 300.0
 """How long a process may take to import the rewards' modules; a first import from network storage is slow."""

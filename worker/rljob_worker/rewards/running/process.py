@@ -24,7 +24,7 @@ from rljob_worker.rewards.evaluate import Row, evaluate, evaluate_async
 from rljob_worker.rewards.forms import PICTURES
 from rljob_worker.rewards.loading import Description, Loaded, is_async, load
 from rljob_worker.rewards.service import Service
-from rljob_worker.sandbox.framing import Results, receive_message
+from rljob_worker.sandbox.guardian.framing import Results, receive_message
 
 CONCURRENT_ROWS = 64
 """Rows of an async reward in flight per process."""

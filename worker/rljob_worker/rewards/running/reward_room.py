@@ -8,13 +8,12 @@ from dataclasses import asdict
 from typing import Protocol
 from urllib.parse import urlsplit
 
-from rljob_worker.sandbox.confinement import Confinement, ConfinementMode, check_confinement
-from rljob_worker.sandbox.environment import bounded_environment, child_environment
-from rljob_worker.sandbox.framing import Message
-from rljob_worker.sandbox.guardian import Guardian, UserProcess
-from rljob_worker.sandbox.proxy import NetworkPlace, Proxy, network_places
+from rljob_worker.sandbox.confinement.confine import Confinement, ConfinementMode, check_confinement, strictest
+from rljob_worker.sandbox.confinement.proxy import NetworkPlace, Proxy, network_places
+from rljob_worker.sandbox.guardian.environment import bounded_environment, child_environment
+from rljob_worker.sandbox.guardian.framing import Message
+from rljob_worker.sandbox.guardian.user_processes import Guardian, UserProcess
 
-STRICTEST_FIRST: tuple[ConfinementMode, ...] = ("Required", "Preferred", "Off")
 DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
@@ -40,9 +39,9 @@ class RewardRoom:
     ) -> None:
         """services: URLs that the rewards ask, which they may always reach. Raises InvalidJob: this machine cannot
         confine, or an entry of `network` is none."""
-        strictest = min(rewards, key=lambda reward: STRICTEST_FIRST.index(reward.confinement))
-        self._mode = strictest.confinement
-        check_confinement(f'reward "{strictest.name}"', self._mode)
+        self._mode = strictest(reward.confinement for reward in rewards)
+        owner = next(reward.name for reward in rewards if reward.confinement == self._mode)
+        check_confinement(f'reward "{owner}"', self._mode)
         listed = [network_places(f'reward "{reward.name}"', reward.network) for reward in rewards]
         places = frozenset[NetworkPlace]().union(*listed, map(_place, services))
         self._proxy = Proxy(places) if places and self._mode != "Off" else None

@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from rljob_api.tests.timeouts import TEST_TIMEOUT_SECONDS
-from rljob_worker.sandbox.calls import CallLimits, Calls, Target
+from rljob_worker.sandbox.calls.calls import CallLimits, Calls, Target
 
 HERE = Path(__file__).parent
 LIMITS = CallLimits(seconds=TEST_TIMEOUT_SECONDS, memory_bytes=1 << 30, processes=64, output_bytes=1 << 16)

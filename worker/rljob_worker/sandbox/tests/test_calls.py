@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from rljob_worker.errors import InvalidJob
-from rljob_worker.sandbox import call_pool, call_process
-from rljob_worker.sandbox.calls import Target
+from rljob_worker.sandbox.calls import call_pool, call_process
+from rljob_worker.sandbox.calls.calls import Target
 from rljob_worker.sandbox.tests.calling import LIMITS, calling, failure, once, target, value
 from rljob_worker.tests.waiting import is_gone, wait_for
 

@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 from rljob_worker.errors import InvalidJob
-from rljob_worker.sandbox import confinement
-from rljob_worker.sandbox.calls import Target
-from rljob_worker.sandbox.seccomp import assemble
-from rljob_worker.sandbox.syscalls import NUMBERS, ON_X86_64_ONLY, number_of
+from rljob_worker.sandbox.calls.calls import Calls, Target
+from rljob_worker.sandbox.confinement import confine as confinement
+from rljob_worker.sandbox.confinement.seccomp import assemble
+from rljob_worker.sandbox.confinement.syscalls import NUMBERS, ON_X86_64_ONLY, number_of
 from rljob_worker.sandbox.tests.calling import HERE, calling, limits
 from rljob_worker.tests.waiting import is_gone, wait_for
 
@@ -154,6 +154,32 @@ def test_the_attack_succeeds_without_confinement(name, place, places):
     assert answer.error is None and answer.value > 0, answer
 
 
+@pytest.mark.parametrize(("mode", "num_readable"), [("Required", 2), ("Off", 5)])
+def test_of_data_a_function_reads_what_its_job_names(mode, num_readable, tmp_path):
+    for name in ("mine/index", "mine/words", "other/index"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("data")
+    (tmp_path / "mine" / "link").symlink_to("../other/index")
+    paths = [
+        tmp_path / name for name in ("mine/index", "mine/words", "other/index", "mine/link", "mine/../other/index")
+    ]
+    target = Target("attacks:read", {}, limits(), readable=(os.path.relpath(tmp_path / "mine"),))
+
+    async def run():
+        async with calling(target, confinement=mode) as calls:
+            return [await calls.call("s", "read", None, {"path": str(path)}) for path in paths]
+
+    answers = asyncio.run(run())
+    assert [answer.value for answer in answers if answer.error is None] == [4] * num_readable
+    assert all(is_denied(answer) for answer in answers[num_readable:])
+
+
+def test_data_that_is_not_there_is_named():
+    target = Target("attacks:read", {}, limits(), readable=("/absent/index",))
+    with pytest.raises(InvalidJob, match="^target \"read\": readable: there is no '/absent/index' on this machine"):
+        Calls({"read": target}, processes=1, confinement="Off", network=())
+
+
 @pytest.mark.parametrize("mode", ["Required", "Preferred"])
 @pytest.mark.parametrize("isolated", [False, True])
 def test_honest_code_works(mode, isolated):
@@ -197,7 +223,7 @@ def test_another_user_without_privileges_is_confined_too():
         "import os, sys, tempfile\n"
         "folder = tempfile.mkdtemp()\n"
         "os.chown(folder, 65534, 65534)\n"
-        "from rljob_worker.sandbox.confinement import Confinement, confine\n"
+        "from rljob_worker.sandbox.confinement.confine import Confinement, confine\n"
         "os.setgroups([]); os.setgid(65534); os.setuid(65534)\n"
         "confine(Confinement('Required'), folder)\n"
         "for path in ('/etc/passwd', '/proc/1/status', '/'):\n"

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rljob_worker.sandbox.framing import Lines, Outbox, receive_message, until_death
+from rljob_worker.sandbox.guardian.framing import Lines, Outbox, receive_message, until_death
 
 
 class Pipe:

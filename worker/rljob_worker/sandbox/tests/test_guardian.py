@@ -4,8 +4,8 @@ import os
 import signal
 from contextlib import contextmanager
 
-from rljob_worker.sandbox.environment import bounded_environment, child_environment
-from rljob_worker.sandbox.guardian import Guardian, ending
+from rljob_worker.sandbox.guardian.environment import bounded_environment, child_environment
+from rljob_worker.sandbox.guardian.user_processes import Guardian, ending
 from rljob_worker.sandbox.tests.calling import HERE
 from rljob_worker.tests.waiting import wait_for
 
@@ -15,7 +15,7 @@ CALL = {"call": 1, "session": "s", "target": "own_pid", "method": None, "argumen
 
 @contextmanager
 def guarding():
-    guardian = Guardian("rljob_worker.sandbox.serving", child_environment([HERE]))
+    guardian = Guardian("rljob_worker.sandbox.calls.serving", child_environment([HERE]))
     try:
         yield guardian
     finally:

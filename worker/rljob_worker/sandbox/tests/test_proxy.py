@@ -10,9 +10,9 @@ import pytest
 
 from rljob_api.tests.timeouts import TEST_TIMEOUT_SECONDS
 from rljob_worker.errors import InvalidJob
-from rljob_worker.sandbox import proxy as proxy_module
-from rljob_worker.sandbox.calls import Target
-from rljob_worker.sandbox.proxy import Proxy, network_places
+from rljob_worker.sandbox.calls.calls import Target
+from rljob_worker.sandbox.confinement import proxy as proxy_module
+from rljob_worker.sandbox.confinement.proxy import Proxy, network_places
 from rljob_worker.sandbox.tests.calling import LIMITS, calling
 
 

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from rljob_worker.errors import InvalidJob
-from rljob_worker.sandbox.calls import Target
+from rljob_worker.sandbox.calls.calls import Target
 from rljob_worker.sandbox.python_tool import RUN
 from rljob_worker.sandbox.tests.calling import calling, limits
 

@@ -1,4 +1,4 @@
-"""A server with tools that answer, fail, hang and end: `python mcp_tools.py FOLDER [http]`.
+"""A server with tools that answer, fail, hang, change and end: `python mcp_tools.py [FOLDER [http]]`.
 
 FOLDER/port is where it listens with `http`, FOLDER/pid its process; FOLDER/changed makes one tool another.
 """
@@ -12,10 +12,11 @@ from pathlib import Path
 
 import uvicorn
 from mcp.server import MCPServer
+from mcp.server.mcpserver import Context
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp.types import ImageContent
 
-folder = Path(sys.argv[1])
+folder = Path(sys.argv[1]) if sys.argv[1:] else None
 server = MCPServer("tools", log_level="CRITICAL")
 
 
@@ -62,7 +63,34 @@ def variable(name: str) -> str:
     return os.environ.get(name, "unset")
 
 
-if (folder / "changed").exists():
+@server.tool()
+def read(path: str) -> str:
+    """Reads a file."""
+    try:
+        return Path(path).read_text()
+    except OSError as error:
+        raise ToolError(str(error)) from error
+
+
+@server.tool()
+def take(num_bytes: int) -> str:
+    """Takes memory, and keeps it."""
+    memory = bytearray(num_bytes)
+    memory[::4096] = b"x" * len(memory[::4096])
+    while True:
+        time.sleep(3600)
+
+
+@server.tool()
+async def change(context: Context) -> str:
+    """Makes one tool another."""
+    server.remove_tool("multiply")
+    server.add_tool(add, name="multiply")
+    await context.session.send_tool_list_changed()
+    return "changed"
+
+
+if folder and (folder / "changed").exists():
 
     @server.tool()
     def multiply(a: int, b: int) -> int:
@@ -85,7 +113,8 @@ def serve_http() -> None:
     asyncio.run(uvicorn.Server(config).serve(sockets=[listener]))
 
 
-(folder / "pid").write_text(str(os.getpid()))
+if folder:
+    (folder / "pid").write_text(str(os.getpid()))
 if len(sys.argv) > 2:
     serve_http()
 else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import subprocess
 import sys
 import time
@@ -14,13 +15,14 @@ from typing import Any
 import pytest
 
 from rljob_api.tests.timeouts import TEST_TIMEOUT_SECONDS
-from rljob_api.v1alpha1.conversation import MCPServerSpec
+from rljob_api.v1alpha1.conversation import ConversationSpec, MCPServerSpec
 from rljob_worker.conversations.targets.mcp_servers import MCPServers, require_package
 from rljob_worker.errors import InvalidJob
 from rljob_worker.sandbox.targets import Answer
 
-PROGRAM = [sys.executable, str(Path(__file__).parent / "mcp_tools.py")]
-TOOLS = ["add", "fail", "end", "sleep", "picture", "long", "variable", "multiply"]
+HERE = Path(__file__).parent
+PROGRAM = [sys.executable, str(HERE / "mcp_tools.py")]
+TOOLS = ["add", "fail", "end", "sleep", "picture", "long", "variable", "read", "take", "change", "multiply"]
 Use = Callable[[MCPServers, dict[str, Any]], Awaitable[Any]]
 
 
@@ -29,9 +31,11 @@ def spec(folder: Path, **fields: Any) -> MCPServerSpec:
     return MCPServerSpec.model_validate({"name": "s", "timeoutSeconds": TEST_TIMEOUT_SECONDS, **where, **fields})
 
 
-def opened(servers: list[MCPServerSpec], use: Use, environment: dict[str, str] | None = None) -> Any:
+def opened(servers: list[MCPServerSpec], use: Use, environment: dict[str, str] | None = None, **fields: Any) -> Any:
+    conversation = ConversationSpec(mcp_servers=tuple(servers), **{"confinement": "Off", **fields})
+
     async def run() -> Any:
-        connected = MCPServers(servers, environment or {})
+        connected = MCPServers(conversation, {"PATH": os.defpath, **(environment or {})}, [str(HERE)])
         try:
             return await use(connected, await connected.open())
         finally:
@@ -84,7 +88,7 @@ def test_a_server_that_ends_costs_the_call_and_is_started_again(tmp_path: Path) 
         before = (tmp_path / "pid").read_text()
         cause, message = await failure(servers, "end")
         assert cause == "Died"
-        assert message.startswith('server "s" has ended or restarted: ')
+        assert message == 'server "s" has ended or restarted: exit code 3'
         assert (await call(servers, "add", a=1, b=2)).value == "3"
         assert (tmp_path / "pid").read_text() != before
 
@@ -104,6 +108,38 @@ def test_a_tool_that_is_another_one_after_a_restart_is_an_error(tmp_path: Path) 
         assert (await call(servers, "add", a=1, b=2)).value == "3"
 
     opened([spec(tmp_path)], use)
+
+
+def test_a_tool_that_a_server_changes_while_it_runs_is_an_error(tmp_path: Path) -> None:
+    async def use(servers: MCPServers, handles: dict[str, Any]) -> None:
+        assert (await call(servers, "change")).value == "changed"
+        cause, message = await failure(servers, "multiply", a="x")
+        assert cause == "Died" and message.startswith("server \"s\" has changed its tool 'multiply' since")
+        assert (await call(servers, "add", a=1, b=2)).value == "3"
+
+    opened([spec(tmp_path)], use)
+
+
+@pytest.mark.usefixtures("confining_kernel")
+@pytest.mark.parametrize("mode", ["Required", "Off"])
+def test_a_server_that_is_started_is_confined_and_limited(mode: str, tmp_path: Path) -> None:
+    index, secret = tmp_path / "index", tmp_path / "secret"
+    index.write_text("words")
+    secret.write_text("token")
+
+    async def use(servers: MCPServers, handles: dict[str, Any]) -> None:
+        assert (await call(servers, "read", path=str(index))).value == "words"
+        if mode == "Off":
+            assert (await call(servers, "read", path=str(secret))).value == "token"
+        else:
+            cause, message = await failure(servers, "read", path=str(secret))
+            assert cause == "Raised" and "Permission denied" in message
+        cause, message = await failure(servers, "take", num_bytes=400 << 20)
+        assert cause == "Died" and "used more than 314572800 bytes of memory" in message
+        assert (await call(servers, "add", a=1, b=2)).value == "3"
+
+    server = spec(tmp_path, readable=[str(index)], memory="300Mi")
+    opened([server.model_copy(update={"command": tuple(PROGRAM)})], use, confinement=mode)
 
 
 @pytest.mark.slow

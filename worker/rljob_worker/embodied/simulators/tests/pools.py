@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from rljob_worker.embodied.simulators.pool import SimulatorPool
 from rljob_worker.embodied.simulators.settings import PoolLimits, SimulatorSettings
-from rljob_worker.sandbox.environment import child_environment
+from rljob_worker.sandbox.guardian.environment import child_environment
 
 Value = TypeVar("Value")
 WORLDS = "rljob_worker.embodied.simulators.tests.worlds"

@@ -112,7 +112,7 @@ def test_tasks_are_listed_as_rows_of_data() -> None:
 
 
 def is_simulator(command: str) -> bool:
-    return "sandbox.guarding" in command
+    return "sandbox.guardian.guarding" in command
 
 
 def processes_of(parent: int, chosen: Callable[[str], bool]) -> list[int]:

@@ -10,7 +10,7 @@ import errno
 import socket
 import struct
 
-from rljob_worker.sandbox.syscalls import LAST_KNOWN, MACHINE, Machine, number_of, prctl
+from rljob_worker.sandbox.confinement.syscalls import LAST_KNOWN, MACHINE, Machine, number_of, prctl
 
 Code = list[tuple[int, int, int, int]]
 """Instructions: operation, jump if true, jump if false, operand."""

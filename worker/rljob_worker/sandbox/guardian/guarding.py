@@ -1,4 +1,4 @@
-"""`python -m rljob_worker.sandbox.guarding SOCKET MODULE`: forks the processes that run user code, and kills them.
+"""`python -m rljob_worker.sandbox.guardian.guarding SOCKET MODULE`: forks processes that run user code, and kills them.
 
 SOCKET is the worker's end of messages, one datagram of JSON each; when it is closed every process is killed.
 
@@ -31,11 +31,11 @@ from dataclasses import dataclass
 from types import ModuleType
 
 from rljob_worker.process.signal_pipe import SignalPipe
-from rljob_worker.sandbox.beginning import Beginning, begin
-from rljob_worker.sandbox.confinement import Confinement
-from rljob_worker.sandbox.framing import MESSAGE_BYTES, Message
+from rljob_worker.sandbox.confinement.confine import Confinement
+from rljob_worker.sandbox.guardian.beginning import Beginning, begin
+from rljob_worker.sandbox.guardian.framing import MESSAGE_BYTES, Message
+from rljob_worker.sandbox.guardian.usage import GroupUsage, usage_of
 from rljob_worker.sandbox.targets import Cause
-from rljob_worker.sandbox.usage import GroupUsage, usage_of
 
 MOST_DESCRIPTORS = 4
 LOOK_SECONDS = 0.05

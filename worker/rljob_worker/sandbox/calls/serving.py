@@ -21,9 +21,9 @@ from collections.abc import Iterator
 from queue import SimpleQueue
 from typing import Any
 
-from rljob_worker.sandbox.framing import Message, Results, receive_message
-from rljob_worker.sandbox.loading import CallRefused, LoadedTarget, load_targets
-from rljob_worker.sandbox.outcomes import CallOutcome, failure, raised, success
+from rljob_worker.sandbox.calls.loading import CallRefused, LoadedTarget, load_targets
+from rljob_worker.sandbox.calls.outcomes import CallOutcome, failure, raised, success
+from rljob_worker.sandbox.guardian.framing import Message, Results, receive_message
 
 
 class CallServer:

@@ -14,8 +14,8 @@ from types import FrameType, ModuleType
 from typing import NoReturn
 
 from rljob_worker.process.lifeline import die_with
-from rljob_worker.sandbox.confinement import Confinement, confine
-from rljob_worker.sandbox.framing import Results
+from rljob_worker.sandbox.confinement.confine import Confinement, confine
+from rljob_worker.sandbox.guardian.framing import Results
 
 REQUESTS, RESULTS, MEMORY = 3, 4, 5
 """Descriptors of the pipes and of shared memory, if it was given some, which with the standard ones are all that a

@@ -7,7 +7,7 @@ import os
 import struct
 from collections.abc import Sequence
 
-from rljob_worker.sandbox.syscalls import (
+from rljob_worker.sandbox.confinement.syscalls import (
     LANDLOCK_ADD_RULE,
     LANDLOCK_CREATE_RULESET,
     LANDLOCK_RESTRICT_SELF,

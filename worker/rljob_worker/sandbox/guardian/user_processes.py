@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 
 from rljob_worker.process.child import Child, command_of
 from rljob_worker.process.open_files import allow_files
-from rljob_worker.sandbox.framing import MESSAGE_BYTES, Lines, Message, Outbox, until_death
+from rljob_worker.sandbox.guardian.framing import MESSAGE_BYTES, Lines, Message, Outbox, until_death
 from rljob_worker.sandbox.targets import Cause
 
 READ_BYTES = 1 << 16
@@ -99,14 +99,14 @@ class UserProcess:
 
 
 class Guardian(Child):
-    """A running `python -m rljob_worker.sandbox.guarding`; dies with the worker, and its forks with it."""
+    """A running `python -m rljob_worker.sandbox.guardian.guarding`; dies with the worker, and its forks with it."""
 
     def __init__(self, module: str, environment: Mapping[str, str]) -> None:
         """module: of ours, whose `serve(requests, results)` every fork runs.  environment: of the guardian, and what
         a fork has whose environment is not bounded."""
         allow_files(WORKER_FILES)
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        command = [*command_of("rljob_worker.sandbox.guarding"), str(theirs.fileno()), module]
+        command = [*command_of("rljob_worker.sandbox.guardian.guarding"), str(theirs.fileno()), module]
         super().__init__(command, environment, descriptors=(theirs.fileno(),))
         theirs.close()
         self._socket.setblocking(False)

@@ -10,13 +10,19 @@ from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
-from typing import get_args
 
-from rljob_worker.sandbox.call_process import LOOP_GRACE_SECONDS, CallProcess, CallQueue, Kind, PendingCall
-from rljob_worker.sandbox.confinement import Confinement, ConfinementMode
-from rljob_worker.sandbox.framing import Message
-from rljob_worker.sandbox.guardian import READ_BYTES, Guardian, ending
-from rljob_worker.sandbox.targets import Answer, CallError, Cause, Target
+from rljob_worker.sandbox.calls.call_process import (
+    LOOP_GRACE_SECONDS,
+    CallProcess,
+    CallQueue,
+    Kind,
+    PendingCall,
+    answer_of,
+)
+from rljob_worker.sandbox.confinement.confine import Confinement, ConfinementMode, readable_paths
+from rljob_worker.sandbox.guardian.framing import Message
+from rljob_worker.sandbox.guardian.user_processes import READ_BYTES, Guardian, ending
+from rljob_worker.sandbox.targets import Cause, Target
 
 START_SECONDS = 300.0
 """How long a process may take to import modules of user code; a first import from network storage is slow."""
@@ -100,7 +106,7 @@ class CallPool:
             "limits": (memory_bytes, max(target.limits.processes for target in targets)),
         }
         if self._confinement != "Off":
-            readable = tuple(folder for target in targets for folder in target.readable)
+            readable = readable_paths(path for target in targets for path in target.readable)
             confinement = Confinement(self._confinement, memory_bytes, self._proxy_port, readable, self._ports)
             settings["confinement"] = asdict(confinement)
         return settings
@@ -212,7 +218,7 @@ class CallPool:
             case {"ready": dict(asynchronous), "refused": dict(refused)} if not process.ready.done():
                 self._ready(process, asynchronous, refused)
             case {"call": int(number)} if (call := process.finish(number)) is not None:
-                call.answer(_answer(message, self._loop.time() - call.started))
+                call.answer(answer_of(message, self._loop.time() - call.started))
                 self._finished(process, call)
 
     def _ready(self, process: CallProcess, asynchronous: Mapping[str, bool], refused: Mapping[str, str]) -> None:
@@ -290,21 +296,9 @@ class CallPool:
         if not data:
             self._loop.remove_reader(process.user.output)
             return
-        allowed = process.most_printed_bytes - process.num_printed_bytes
-        process.num_printed_bytes += len(data)
         with contextlib.suppress(OSError):
-            sys.stdout.buffer.write(data[: max(0, allowed)])
+            sys.stdout.buffer.write(process.printed(data))
             sys.stdout.buffer.flush()
         if process.in_flight and process.num_printed_bytes > process.most_printed_bytes:
             message = f"printed more than {process.most_printed_bytes} bytes"
             self._lose(process, "OutputTooLarge", message, process.in_flight)
-
-
-def _answer(message: Message, seconds: float) -> Answer:
-    """What a process said of a call, which may be anything: user code can write into its pipe."""
-    match message:
-        case {"error": [cause, str(text)]} if cause in get_args(Cause):
-            return Answer(None, CallError(cause, text), seconds)
-        case {"value": value}:
-            return Answer(value, None, seconds)
-    return Answer(None, CallError("Died", "its process sent an answer that is none"), seconds)

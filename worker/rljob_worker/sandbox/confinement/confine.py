@@ -12,17 +12,18 @@ import os
 import resource
 import struct
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from rljob_worker.errors import InvalidJob
-from rljob_worker.sandbox.landlock import SCOPED_ABI, landlock_abi, restrict
-from rljob_worker.sandbox.seccomp import filter_calls, has_seccomp
-from rljob_worker.sandbox.syscalls import CAPSET, MACHINE, prctl, syscall
+from rljob_worker.sandbox.confinement.landlock import SCOPED_ABI, landlock_abi, restrict
+from rljob_worker.sandbox.confinement.seccomp import filter_calls, has_seccomp
+from rljob_worker.sandbox.confinement.syscalls import CAPSET, MACHINE, prctl, syscall
 
 ConfinementMode = Literal["Required", "Preferred", "Off"]
+STRICTEST_FIRST: tuple[ConfinementMode, ...] = ("Required", "Preferred", "Off")
 
 PR_CAPBSET_DROP, PR_SET_SECUREBITS, PR_SET_NO_NEW_PRIVS = 24, 28, 38
 NO_ROOT = 0b11
@@ -49,15 +50,20 @@ class Confinement:
     proxy_port: int | None = None
     """The port on loopback by which it reaches the network; None: it does not."""
     readable: tuple[str, ...] = ()
-    """Folders of data, besides those from which modules are imported."""
+    """Absolute paths of files and folders, besides those from which modules are imported."""
     ports: tuple[int, ...] = ()
     """Other ports that it may connect to, such as that of a server of the worker."""
+
+
+def strictest(modes: Iterable[ConfinementMode]) -> ConfinementMode:
+    """What holds for functions that share processes; Off where there are none."""
+    return min(modes, key=STRICTEST_FIRST.index, default="Off")
 
 
 def check_confinement(owner: str, mode: ConfinementMode) -> None:
     """Raises InvalidJob, which begins with `owner`, where the mode is Required and this machine cannot confine; warns
     where it is Preferred."""
-    if mode == "Off" or not (missing := ", ".join(_missing())):
+    if mode == "Off" or not (missing := ", ".join(missing_confinement())):
         return
     if mode == "Required":
         raise InvalidJob(
@@ -65,6 +71,20 @@ def check_confinement(owner: str, mode: ConfinementMode) -> None:
             "later whose container runtime permits it, or write Preferred or Off"
         )
     _log.warning("%s: confinement: Preferred goes without a part of it on this machine: %s", owner, missing)
+
+
+def check_readable(owner: str, paths: Iterable[str]) -> None:
+    """Raises InvalidJob, which begins with `owner`, for a path that is not there."""
+    for path in paths:
+        if not os.path.exists(path):
+            raise InvalidJob(
+                f"{owner}: readable: there is no {path!r} on this machine; correct the path, or put the data there"
+            )
+
+
+def readable_paths(paths: Iterable[str]) -> tuple[str, ...]:
+    """Paths as a process finds them whose working directory is another one, each once."""
+    return tuple(dict.fromkeys(map(os.path.abspath, paths)))
 
 
 def confine(confinement: Confinement, folder: str) -> None:
@@ -91,7 +111,8 @@ def _ports(confinement: Confinement) -> tuple[int, ...]:
     return (*proxy, *confinement.ports)
 
 
-def _missing() -> Iterator[str]:
+def missing_confinement() -> Iterator[str]:
+    """What this machine lacks for confinement: Required."""
     abi = landlock_abi()
     if abi < SCOPED_ABI:
         yield f"Landlock has ABI {abi}, not {SCOPED_ABI}" if abi else "there is no Landlock"

@@ -21,13 +21,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rljob_worker.errors import InvalidJob
-from rljob_worker.sandbox.call_pool import CallPool
-from rljob_worker.sandbox.call_process import CallProcess, PendingCall
-from rljob_worker.sandbox.confinement import ConfinementMode, check_confinement
-from rljob_worker.sandbox.environment import bounded_environment
-from rljob_worker.sandbox.framing import Message
-from rljob_worker.sandbox.guardian import Guardian
-from rljob_worker.sandbox.proxy import Proxy, network_places
+from rljob_worker.sandbox.calls.call_pool import CallPool
+from rljob_worker.sandbox.calls.call_process import CallProcess, PendingCall
+from rljob_worker.sandbox.confinement.confine import ConfinementMode, check_confinement, check_readable
+from rljob_worker.sandbox.confinement.proxy import Proxy, network_places
+from rljob_worker.sandbox.guardian.environment import bounded_environment
+from rljob_worker.sandbox.guardian.framing import Message
+from rljob_worker.sandbox.guardian.user_processes import Guardian
 from rljob_worker.sandbox.python_tool import check_python_tool
 from rljob_worker.sandbox.targets import Answer, CallError, CallLimits, Target
 
@@ -63,6 +63,8 @@ class Calls:
         assert processes >= 1, "at least one process"
         check_confinement("calls into user code", confinement)
         check_python_tool(targets, confinement)
+        for name, target in targets.items():
+            check_readable(f'target "{name}"', target.readable)
         places = network_places("calls into user code", network)
         self._targets = dict(targets)
         self._confinement = confinement
@@ -70,7 +72,7 @@ class Calls:
         names = [name for target in self._targets.values() for name in target.environment]
         self._proxy = Proxy(places) if places and confinement != "Off" else None
         environment = bounded_environment(pythonpath, names) | (self._proxy.environment if self._proxy else {})
-        self._guardian = Guardian("rljob_worker.sandbox.serving", environment)
+        self._guardian = Guardian("rljob_worker.sandbox.calls.serving", environment)
         self._sessions: dict[str, _Session] = {}
         self._num_calls = 0
         self._started: CallPool | None = None

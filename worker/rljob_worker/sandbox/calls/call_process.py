@@ -6,9 +6,10 @@ import asyncio
 from collections import deque
 from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, get_args
 
-from rljob_worker.sandbox.guardian import UserProcess
+from rljob_worker.sandbox.guardian.framing import Message
+from rljob_worker.sandbox.guardian.user_processes import UserProcess
 from rljob_worker.sandbox.targets import Answer, CallError, Cause, Target
 
 MOST_IN_LOOP = 64
@@ -141,3 +142,19 @@ class CallProcess:
             call, self.plain = self.plain, None
             return call
         return self.in_loop.pop(number, None)
+
+    def printed(self, data: bytes) -> bytes:
+        """Count what it has printed; the part of it that its calls may print."""
+        allowed = self.most_printed_bytes - self.num_printed_bytes
+        self.num_printed_bytes += len(data)
+        return data[: max(0, allowed)]
+
+
+def answer_of(message: Message, seconds: float) -> Answer:
+    """What a process said of a call, which may be anything: user code can write into its pipe."""
+    match message:
+        case {"error": [cause, str(text)]} if cause in get_args(Cause):
+            return Answer(None, CallError(cause, text), seconds)
+        case {"value": value}:
+            return Answer(value, None, seconds)
+    return Answer(None, CallError("Died", "its process sent an answer that is none"), seconds)

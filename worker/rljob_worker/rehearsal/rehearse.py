@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,11 +11,13 @@ from rljob_api.v1alpha1 import RLJobSpec
 from rljob_api.vocabulary.problem import Problem
 from rljob_worker.rehearsal.finding import Finding, Findings
 from rljob_worker.rehearsal.functions.imports import IMPORT_SECONDS, Imports
+from rljob_worker.rehearsal.functions.reference import FunctionReference
 from rljob_worker.rehearsal.functions.references import references_of, without_column
 from rljob_worker.rehearsal.inputs.input_check import check_inputs
 from rljob_worker.rehearsal.inputs.model_files import beginning_findings, misplaced, model_findings, models_here
 from rljob_worker.rehearsal.inputs.remote_check import LOOK_SECONDS, check_remote_inputs
 from rljob_worker.rehearsal.inputs.remote_paths import is_at_hand, remote_paths
+from rljob_worker.sandbox.confinement.confine import missing_confinement
 
 _NO_DATA = "the data, as --no-data says"
 
@@ -34,14 +36,25 @@ def rehearse(
     environment: of a worker, in which the user's modules are imported and which opens stores.   looks_at_data: False
     leaves out data and tokenizer, for a machine that does not have them.   look_seconds: for stores and the hub.
     """
-    with contextlib.closing(Imports(references_of(spec), environment, import_seconds)) as imports:
+    references, unconfined = _importable(references_of(spec))
+    with contextlib.closing(Imports(references, environment, import_seconds)) as imports:
         if looks_at_data:
             seen = _seen(spec, folder, environment, look_seconds)
         else:
             seen = Findings(tuple(model_findings(spec, dict(models_here(spec, folder)))), (_NO_DATA,))
         result = [*(_no_column(path) for path in without_column(spec)), *misplaced(spec, folder)]
         result += [*beginning_findings(spec, folder), *seen.found]
-        return Findings((*_once(result), *imports.findings()), seen.unseen, seen.lacking)
+        return Findings((*_once(result), *imports.findings()), (*seen.unseen, *unconfined), seen.lacking)
+
+
+def _importable(references: Sequence[FunctionReference]) -> tuple[list[FunctionReference], list[str]]:
+    """What may be imported here, and a sentence on functions that ask for a confinement which this machine has not."""
+    missing = ", ".join(missing_confinement())
+    refused = [item for item in references if missing and item.confinement and item.confinement.mode == "Required"]
+    if not refused:
+        return list(references), []
+    runs = ", ".join(dict.fromkeys(item.run for item in refused))
+    return [item for item in references if item not in refused], [f"{runs}: confinement: Required ({missing})"]
 
 
 def _seen(spec: RLJobSpec, folder: Path, environment: Mapping[str, str], look_seconds: float) -> Findings:

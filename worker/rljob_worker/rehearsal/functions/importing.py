@@ -1,7 +1,9 @@
 """`python -m rljob_worker.rehearsal.functions.importing`: imports users' functions in a process that may die of it.
 
-Standard input holds a JSON list of references; a line of JSON answers each on the descriptor that was standard output:
-null, or the field that is to blame and why it cannot be called. What the user's modules print goes to standard error.
+Standard input holds {"references": [...], "folder": ...}; a line of JSON answers each reference on the descriptor that
+was standard output: null, or the field that is to blame and why it cannot be called. What the user's modules print goes
+to standard error. What the job calls confined is imported confined, with `folder` to write in: all references of one
+process have the confinement of the first.
 """
 
 from __future__ import annotations
@@ -11,9 +13,16 @@ import os
 import sys
 
 from rljob_worker.errors import InvalidJob
-from rljob_worker.rehearsal.functions.reference import REWARD_ARGUMENTS, SHIPPED, FunctionReference
+from rljob_worker.rehearsal.functions.reference import (
+    REWARD_ARGUMENTS,
+    SHIPPED,
+    FunctionReference,
+    ImportConfinement,
+)
 from rljob_worker.rewards.loading import check_reward
 from rljob_worker.rewards.reads import check_row_reads
+from rljob_worker.sandbox.confinement.confine import Confinement, confine, readable_paths
+from rljob_worker.sandbox.guardian.environment import bounded_environment
 from rljob_worker.users_code.function import check_call, load_function
 from rljob_worker.users_code.search_path import add_to_path
 
@@ -23,6 +32,8 @@ def why_not(reference: FunctionReference) -> tuple[str, str] | None:
     owner, run, options = reference.owner, reference.run, reference.options
     to_blame = reference.path
     try:
+        if reference.kind != "function":
+            return _why_not_played(reference)
         function = load_function(owner, run)
         is_reward = tuple(reference.arguments) == tuple(REWARD_ARGUMENTS)
         if is_reward and not run.startswith(SHIPPED):  # of which another room knows who needs a column
@@ -37,12 +48,42 @@ def why_not(reference: FunctionReference) -> tuple[str, str] | None:
     return None
 
 
+def _why_not_played(reference: FunctionReference) -> tuple[str, str] | None:
+    """`why_not` of what conversations call. Raises InvalidJob for a function that cannot be called."""
+    from rljob_worker.conversations.run_functions.loading import load_run_function
+    from rljob_worker.conversations.targets.adapted_environment import is_asynchronous
+    from rljob_worker.conversations.targets.schema import describe
+
+    name, run, options = reference.owner, reference.run, reference.options
+    if reference.kind == "tool":
+        describe(run, options, name)
+    elif reference.kind == "environment":
+        is_asynchronous(name, run, options)
+    else:
+        load_run_function(name, run)
+    return None
+
+
+def _confine(confinement: ImportConfinement, folder: str) -> None:
+    """Hold this process to what the job's processes are held to, as far as this kernel can."""
+    readable = readable_paths(confinement.readable)
+    variables = bounded_environment((), confinement.environment_variables)
+    os.environ.clear()
+    os.environ.update({**variables, "TMPDIR": folder, "HOME": folder})
+    os.chdir(folder)
+    confine(Confinement(confinement.mode, readable=readable), folder)
+
+
 def main() -> None:
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     add_to_path()
-    for fields in json.load(sys.stdin):
-        answers.write(json.dumps(why_not(FunctionReference(*fields))) + "\n")
+    message = json.load(sys.stdin)
+    references = [FunctionReference.from_json(fields) for fields in message["references"]]
+    if references[0].confinement is not None:
+        _confine(references[0].confinement, message["folder"])
+    for reference in references:
+        answers.write(json.dumps(why_not(reference)) + "\n")
         answers.flush()
     os._exit(0)  # not the user's exit handlers, nor a thread of theirs
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import selectors
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -32,24 +34,37 @@ class Imports:
         limit_seconds: float = IMPORT_SECONDS,
     ) -> None:
         self.environment, self._limit_seconds = environment, limit_seconds
-        self.waiting = list(references)
+        self._waiting = list(references)
+        self._folder = tempfile.TemporaryDirectory(prefix="rljob-")
         self._process = self.start() if references else None
+
+    @property
+    def waiting(self) -> list[FunctionReference]:
+        """What one process imports: the first of those that wait, and those behind it with the same confinement."""
+        confinement = self._waiting[0].confinement
+        return list(itertools.takewhile(lambda reference: reference.confinement == confinement, self._waiting))
+
+    @property
+    def message(self) -> bytes:
+        """What the process that imports them reads."""
+        return json.dumps({"references": self.waiting, "folder": os.path.realpath(self._folder.name)}).encode()
 
     def findings(self) -> list[Finding]:
         """One for each function that cannot be called. What ends or outlasts the process is named, and the functions
         after it get another process."""
         result = []
         while self._process is not None:
-            answers, ending = self._answers(self._process)
-            for reference, answer in zip(self.waiting, answers, strict=False):
+            asked = self.waiting
+            answers, ending = self._answers(self._process, len(asked))
+            for reference, answer in zip(asked, answers, strict=False):
                 if answer is not None:
                     result.append(_finding(reference, *answer))
-            self.waiting = self.waiting[len(answers) :]
-            if self.waiting:
-                blamed = self.waiting.pop(0)
+            self._waiting = self._waiting[len(answers) :]
+            if len(answers) < len(asked):
+                blamed = self._waiting.pop(0)
                 why = f"{blamed.owner}: {blamed.run} cannot be imported: {ending}"
                 result.append(_finding(blamed, blamed.path, why))
-            self._process = self.start() if self.waiting else None
+            self._process = self.start() if self._waiting else None
         return result
 
     def close(self) -> None:
@@ -57,6 +72,7 @@ class Imports:
         if self._process is not None:
             self._end(self._process)
             self._process = None
+        self._folder.cleanup()
 
     def start(self) -> subprocess.Popen[bytes]:
         """A process that imports what is waiting."""
@@ -70,14 +86,14 @@ class Imports:
         )
         assert process.stdin is not None
         with contextlib.suppress(BrokenPipeError):
-            process.stdin.write(json.dumps(self.waiting).encode())
+            process.stdin.write(self.message)
             process.stdin.close()
         return process
 
-    def _answers(self, process: subprocess.Popen[bytes]) -> tuple[list[tuple[str, str] | None], str]:
+    def _answers(self, process: subprocess.Popen[bytes], number: int) -> tuple[list[tuple[str, str] | None], str]:
         """What was said of the first of those that wait, and how the process ended."""
         lines = list(_lines(process, time.monotonic() + self._limit_seconds))
-        is_late = process.poll() is None and len(lines) < len(self.waiting)
+        is_late = process.poll() is None and len(lines) < number
         self._end(process)
         ending = f"it took longer than {self._limit_seconds:g} s" if is_late else _ending(process.returncode)
         return [json.loads(line) for line in lines], ending

@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple
 
 REWARD_ARGUMENTS = ("row",)
 
 SHIPPED = "rljob_worker.rewards:"
+
+
+Kind = Literal["function", "run", "tool", "environment"]
+"""`run` plays conversations, in which tools and environments are called."""
+
+
+class ImportConfinement(NamedTuple):
+    """How a process is confined that imports functions: as the processes of the job are that call them."""
+
+    mode: Literal["Required", "Preferred"]
+    environment_variables: tuple[str, ...] = ()
+    readable: tuple[str, ...] = ()
 
 
 class FunctionReference(NamedTuple):
@@ -15,7 +28,7 @@ class FunctionReference(NamedTuple):
     path: str
     """Where the job names it; its options are beside that."""
     owner: str
-    """What a message calls it."""
+    """What a message calls it; of a tool or environment, its name."""
     run: str
     arguments: tuple[str, ...]
     options: dict[str, Any]
@@ -23,6 +36,16 @@ class FunctionReference(NamedTuple):
     """Whether it is a reward that is given a service besides."""
     columns: tuple[str, ...] = ()
     """What the rows of a reward have of the data."""
+    kind: Kind = "function"
+    confinement: ImportConfinement | None = None
+    """None: it is imported as in a worker."""
+
+    @classmethod
+    def from_json(cls, fields: Sequence[Any]) -> FunctionReference:
+        reference = cls(*fields)
+        if reference.confinement is None:
+            return reference
+        return reference._replace(confinement=ImportConfinement(*reference.confinement))
 
     @property
     def options_path(self) -> str:

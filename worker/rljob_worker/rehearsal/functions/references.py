@@ -6,9 +6,17 @@ from collections.abc import Iterator
 
 from rljob_api.catalogue.columns import reward_columns_of_rows
 from rljob_api.catalogue.stages import USER_STAGE
-from rljob_api.v1alpha1 import RLJobSpec
-from rljob_worker.rehearsal.functions.reference import REWARD_ARGUMENTS, SHIPPED, FunctionReference
+from rljob_api.checks.conversations import tool_names
+from rljob_api.v1alpha1 import CallLimitsSpec, ConversationSpec, RLJobSpec
+from rljob_api.v1alpha1.conversation import SHIPPED_CONVERSATIONS
+from rljob_worker.rehearsal.functions.reference import (
+    REWARD_ARGUMENTS,
+    SHIPPED,
+    FunctionReference,
+    ImportConfinement,
+)
 from rljob_worker.rewards.forms import PICTURES, row_columns
+from rljob_worker.sandbox.confinement.confine import strictest
 
 STAGE_ARGUMENTS = ("batch", "context")
 NEEDS_COLUMN = ("exact_match", "final_number", "math_answer")
@@ -17,7 +25,7 @@ NEEDS_COLUMN = ("exact_match", "final_number", "math_answer")
 
 def references_of(spec: RLJobSpec) -> list[FunctionReference]:
     """In the order of the job."""
-    return [*_rewards(spec), *_parts(spec), *_stages(spec)]
+    return [*_rewards(spec), *_parts(spec), *_stages(spec), *_conversation(spec)]
 
 
 def without_column(spec: RLJobSpec) -> list[str]:
@@ -31,6 +39,7 @@ def without_column(spec: RLJobSpec) -> list[str]:
 
 
 def _rewards(spec: RLJobSpec) -> Iterator[FunctionReference]:
+    mode = strictest(reward.confinement for reward in spec.rewards)
     for i, reward in enumerate(spec.rewards):
         if reward.model is not None:
             continue
@@ -39,7 +48,16 @@ def _rewards(spec: RLJobSpec) -> Iterator[FunctionReference]:
         columns = tuple(row_columns(reward.column, (*reward_columns_of_rows(spec), *seen)))
         options = dict(reward.options)
         path = f"spec.rewards[{i}].run"
-        yield FunctionReference(path, owner, reward.run, REWARD_ARGUMENTS, options, reward.asks_service, columns)
+        yield FunctionReference(
+            path,
+            owner,
+            reward.run,
+            REWARD_ARGUMENTS,
+            options,
+            reward.asks_service,
+            columns,
+            confinement=None if mode == "Off" else ImportConfinement(mode),
+        )
 
 
 def _parts(spec: RLJobSpec) -> Iterator[FunctionReference]:
@@ -61,3 +79,31 @@ def _stages(spec: RLJobSpec) -> Iterator[FunctionReference]:
         if USER_STAGE.match(stage.run):
             owner = f"stage {stage.name}"
             yield FunctionReference(f"spec.dag.stages[{i}].run", owner, stage.run, STAGE_ARGUMENTS, dict(stage.options))
+
+
+def _conversation(spec: RLJobSpec) -> Iterator[FunctionReference]:
+    """Who plays, in the worker itself; tools and environments, confined as the job has them called."""
+    conversation, path = spec.rollout.conversation, "spec.rollout.conversation"
+    if conversation is None:
+        return
+    if not conversation.run_function.startswith(SHIPPED_CONVERSATIONS):
+        yield FunctionReference(
+            f"{path}.run", "rollout.conversation.run", conversation.run_function, (), {}, kind="run"
+        )
+    for i, tool in enumerate(conversation.tools):
+        owner, confinement = tool_names(conversation)[i], _confinement(conversation, tool)
+        options = dict(tool.options)
+        yield FunctionReference(
+            f"{path}.tools[{i}].run", owner, tool.run, (), options, kind="tool", confinement=confinement
+        )
+    for i, item in enumerate(conversation.environments):
+        owner, confinement = item.name, _confinement(conversation, item)
+        options = dict(item.options)
+        yield FunctionReference(
+            f"{path}.environments[{i}].run", owner, item.run, (), options, kind="environment", confinement=confinement
+        )
+
+
+def _confinement(conversation: ConversationSpec, item: CallLimitsSpec) -> ImportConfinement | None:
+    mode = conversation.confinement_of(item)
+    return None if mode == "Off" else ImportConfinement(mode, tuple(item.environment_variables), tuple(item.readable))

@@ -54,6 +54,13 @@ def loss(run):
     return {"algorithm.loss": {"name": run}}
 
 
+SCORE = "def score(row, scale): return 1.0\n"
+
+
+def talks(**fields):
+    return {"rollout.conversation": {"confinement": "Off"} | fields}
+
+
 def wants_template(template):
     return {"model/tokenizer_config.json": config(chat_template=template)}
 
@@ -275,6 +282,14 @@ CASES = {
     "an estimator of other arguments": ({}, estimator("mine:lose"), "cannot be called as (samples, options, reduce)"),
     "no loss module": ({}, loss("gone:lose"), "no module 'gone'"),
     "a loss of other arguments": ({}, loss("mine:estimate"), "cannot be called as (tokens, options)"),
+    # conversations
+    "a tool without types": (module(SCORE + "def look(word): return word\n"), talks(tools=[{"run": "mine:look"}]),
+        "word"),
+    "no tool module": ({}, talks(tools=[{"run": "gone:look"}]), "no module 'gone'"),
+    "an environment without a step": (module(SCORE + "class Game:\n    def reset(self, seed): return ''\n"),
+        talks(environments=[{"name": "game", "run": "mine:Game"}]), "needs methods `reset(seed, **columns)`"),
+    "a conversation that is not asynchronous": (module(SCORE + "def play(task, policy, world): pass\n"),
+        talks(run="mine:play"), "Declare it with `async def`"),
     # sizes
     "rewards that all weigh nothing": ({}, {REWARD + "weight": 0}, "every weight is 0"),
     "more rows than there are numbers": ({}, {"stop.steps": 2**62}, "numbers for rows"),

@@ -1,6 +1,5 @@
 """Users' functions imported in forks of a warm interpreter, in place of a fresh one for each rehearsal."""
 
-import json
 import os
 
 from rljob_worker.rehearsal.functions.imports import Imports
@@ -13,7 +12,7 @@ class WarmImporting(WarmProcess):
     def __init__(self, imports: Imports) -> None:
         asked, ask = os.pipe()
         answers, answer = os.pipe()
-        os.write(ask, json.dumps(imports.waiting).encode())
+        os.write(ask, imports.message)
         os.close(ask)
         module = "rljob_worker.rehearsal.functions.importing"
         super().__init__(module, environment=imports.environment, stdin=asked, stdout=answer)

@@ -21,7 +21,7 @@ from rljob_worker.conversations.trajectory import Trajectory, failures
 from rljob_worker.data.dataset import Prompts
 from rljob_worker.engines.rollout.requests import Sampling
 from rljob_worker.errors import BadData
-from rljob_worker.metrics.scalars import Scalars
+from rljob_worker.metrics.scalars import Scalars, maximum
 from rljob_worker.row_index import Int64
 from rljob_worker.stages.episode_rows import episode_metrics
 from rljob_worker.stages.played_rows import played_batch, played_metrics, played_samples
@@ -104,6 +104,7 @@ class ConversationRollout:
         metrics = played_metrics(trajectories, self._spec.num_rows, self._conversations.num_redrawn)
         if self._spec.rollout.simulator is not None:
             metrics |= episode_metrics(trajectories)
+        metrics["conversation/loop_blocked_seconds"] = maximum(self._conversations.longest_blocked_seconds)
         shown = played_samples(trajectories[:num_shown], self._rows_per_trajectory)
         return Played(rows, metrics, shown, _described(trajectories))
 

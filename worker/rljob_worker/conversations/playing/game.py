@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from queue import Empty, SimpleQueue
 
 import numpy as np
 
 from rljob_worker.batch import Column
 from rljob_worker.conversations.playing.commands import EngineCommands
+from rljob_worker.conversations.playing.loop_watch import TASK_NAME, LoopWatch
 from rljob_worker.conversations.playing.one_trajectory import Player
 from rljob_worker.conversations.playing.plays import AskedTurn, Event, Play, PlayEnd, TrajectoryOver, TurnAbandoned
 from rljob_worker.conversations.policy import TurnRequest
@@ -26,6 +29,8 @@ ATTEMPT_TURNS = 1 << 24
 """Turns of a row's first attempt have numbers below this, those of the second above."""
 PEERS_WAIT_SECONDS = 20.0
 """Peers of a leader that waits for the world hear from it at least this often."""
+LOOK_SECONDS = 1.0
+"""How often a loop that says nothing is looked at."""
 NAMED_FAILURES = 3
 """Failures of each cause that are named in the log, of one play."""
 
@@ -37,6 +42,7 @@ class Game:
         self,
         play: Play,
         player: Player,
+        watch: LoopWatch,
         loop: asyncio.AbstractEventLoop,
         *,
         concurrency: int,
@@ -44,7 +50,7 @@ class Game:
     ) -> None:
         """concurrency: trajectories that are played at once. wake: lets the engine return after the step that it is
         in."""
-        self._play, self._player, self._loop = play, player, loop
+        self._play, self._player, self._watch, self._loop = play, player, watch, loop
         self._concurrency, self._wake = concurrency, wake
         self._events: SimpleQueue[Event] = SimpleQueue()
         self.running: dict[int, AskedTurn] = {}
@@ -68,8 +74,9 @@ class Game:
         self._loop.call_soon_threadsafe(self._start_more)
 
     def next_commands(self, is_idle: bool) -> EngineCommands:
-        """What was asked for since the last call; waits for something where the engine has nothing to do."""
-        events = self._heard(is_idle)
+        """What was asked for since the last call; waits for something where the engine has nothing to do. Raises
+        LoopBlocked."""
+        events = self._heard(PEERS_WAIT_SECONDS if is_idle else 0.0)
         turns, released, aborted = list[AskedTurn](), list[int](), list[int]()
         for event in events:
             if isinstance(event, PlayEnd):
@@ -95,15 +102,20 @@ class Game:
             return [turn.row_id]
         return []
 
-    def _heard(self, waits: bool) -> list[Event]:
-        events = list[Event]()
-        try:
-            if waits:
-                events.append(self._events.get(timeout=PEERS_WAIT_SECONDS))
+    def _heard(self, seconds: float) -> list[Event]:
+        """Events so far; the first is waited for up to so many seconds. Raises LoopBlocked."""
+        end, events = time.monotonic() + seconds, list[Event]()
+        while not events:
+            self._watch.check()
+            left = end - time.monotonic()
+            if left <= 0:
+                break
+            with suppress(Empty):
+                events.append(self._events.get(timeout=min(left, LOOK_SECONDS)))
+        with suppress(Empty):
             while True:
                 events.append(self._events.get_nowait())
-        except Empty:
-            return events
+        return events
 
     def _commands(self, turns: Sequence[AskedTurn], released: Sequence[int], aborted: Sequence[int]) -> EngineCommands:
         """Requests in the order of their prompts, equal ones once."""
@@ -160,7 +172,7 @@ class Game:
         while self._ready and len(self._in_flight) < self._concurrency:
             task = self._ready.popleft()
             coroutine = self._player.play(task, self._play, self._generate)
-            running = self._loop.create_task(coroutine)
+            running = self._loop.create_task(coroutine, name=TASK_NAME.format(task.trajectory))
             self._in_flight.add(running)
             running.add_done_callback(self._over)
         if not self._ready and not self._in_flight:

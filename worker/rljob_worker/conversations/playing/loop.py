@@ -13,6 +13,7 @@ its row, turn and position, whatever is decoded beside it and whenever it was as
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from threading import Thread
@@ -23,6 +24,7 @@ import numpy as np
 from rljob_worker.conversations.messages import Renderer
 from rljob_worker.conversations.playing.commands import CopyOfRanks, EngineCommands, shared_commands
 from rljob_worker.conversations.playing.game import Game
+from rljob_worker.conversations.playing.loop_watch import LoopBlocked, LoopWatch
 from rljob_worker.conversations.playing.one_trajectory import Player, Run
 from rljob_worker.conversations.playing.plays import Play
 from rljob_worker.conversations.policy import Bounds
@@ -48,16 +50,24 @@ class Conversations:
         concurrency: int = 64,
         shared: SharedWorld | None = None,
         caller: TargetCaller | None = None,
+        run_name: str = "the run function",
+        most_blocked_seconds: float = math.inf,
         picture_token: int | None = None,
         closing: Callable[[], None] | None = None,
     ) -> None:
-        """concurrency: trajectories that are played at once. picture_token: as in `Policy`. closing: called in the
-        event loop at the end."""
+        """concurrency: trajectories that are played at once.   run_name: what the job calls `run`.
+        most_blocked_seconds: how long a run function may hold up the event loop before the job ends.
+        picture_token: as in `Policy`. closing: called in the event loop at the end."""
         self._picture_token, self._closing = picture_token, closing
         self._engine, self._run, self._renderer, self._bounds = engine, run, renderer, bounds
         self.concurrency, self.shared, self._caller = concurrency, shared or SharedWorld(), caller
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: Thread | None = None
+        self._run_name, self._most_blocked_seconds = run_name, most_blocked_seconds
+        self._is_blocked = False
+        """Whether the event loop was given up, with its thread."""
+        self.longest_blocked_seconds = 0.0
+        """How long the event loop was held up in the last play."""
         self.num_redrawn = 0
         """Groups of the last play that were drawn again."""
 
@@ -65,7 +75,8 @@ class Conversations:
         """All trajectories, in the order of their tasks; none on a peer of a copy, which helps to generate them. Every
         rank of the copy calls it alike. Nothing else may be running in the engine.
 
-        Raises BadData as the engine does, InvalidJob for what of the job no trajectory can be played with.
+        Raises BadData as the engine does, InvalidJob for what of the job no trajectory can be played with, LoopBlocked
+        for a run function that holds up the event loop.
         """
         if not copy.is_leader:
             self._follow(play, copy)
@@ -74,28 +85,36 @@ class Conversations:
             self._run, self._renderer, self._bounds, self.shared, self._caller, self.version, self._picture_token
         )
         wake, concurrency = self._engine.wake, self.concurrency
-        game = Game(play, player, self._started(), concurrency=concurrency, wake=wake)
+        watch = self._watch()
+        game = Game(play, player, watch, self._started(), concurrency=concurrency, wake=wake)
+        watch.start()
         try:
             self._lead(game, play, copy)
+        except LoopBlocked:
+            self._is_blocked = True
+            raise
         except BaseException:
             game.cancel()
             self._engine.abort(np.array(sorted(game.running), np.int64))
             raise
-        self.num_redrawn = game.num_redrawn
+        finally:
+            watch.stop()
+        self.num_redrawn, self.longest_blocked_seconds = game.num_redrawn, watch.longest_seconds
         return game.results()
 
     def close(self) -> None:
-        """End the processes of tools and environments, and the thread of the event loop."""
-        if self._caller is not None:
+        """End the processes of tools and environments, and the thread of the event loop; one that is blocked ends with
+        the worker."""
+        if self._caller is not None and not self._is_blocked:
             self.prepare(self._caller.close())
-        if self.shared.programs is not None:
+        if self.shared.programs is not None and not self._is_blocked:
             self.prepare(self.shared.programs.close())
-        if self._closing is not None:
+        if self._closing is not None and not self._is_blocked:
             self.prepare(_called(self._closing))
         if self._loop is not None and self._thread is not None:
             self._loop.call_soon_threadsafe(self._loop.stop)
-            self._thread.join()
-            self._loop.close()
+            if not self._is_blocked:
+                self._thread.join()
             self._loop = self._thread = None
 
     @property
@@ -107,10 +126,15 @@ class Conversations:
         """Wait in this thread for a coroutine of the event loop, and what it gives."""
         return asyncio.run_coroutine_threadsafe(coroutine, self._started()).result()
 
+    def _watch(self) -> LoopWatch:
+        loop = self._started()
+        assert self._thread is not None
+        return LoopWatch(loop, self._thread, self._run_name, self._most_blocked_seconds)
+
     def _started(self) -> asyncio.AbstractEventLoop:
         if self._loop is None:
             self._loop = asyncio.new_event_loop()
-            self._thread = Thread(target=self._loop.run_forever, name="conversations", daemon=True)
+            self._thread = Thread(target=_run_until_stopped, args=(self._loop,), name="conversations", daemon=True)
             self._thread.start()
         return self._loop
 
@@ -163,6 +187,13 @@ class Conversations:
 
 async def _called(function: Callable[[], None]) -> None:
     function()
+
+
+def _run_until_stopped(loop: asyncio.AbstractEventLoop) -> None:
+    try:
+        loop.run_forever()
+    finally:
+        loop.close()
 
 
 def _of_the_leader() -> EngineCommands:

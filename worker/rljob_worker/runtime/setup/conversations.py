@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -18,18 +17,17 @@ from rljob_worker.conversations.playing.loop import Conversations
 from rljob_worker.conversations.playing.one_trajectory import Run
 from rljob_worker.conversations.policy import Bounds, Policy
 from rljob_worker.conversations.rendering.chat_renderer import ChatRenderer
+from rljob_worker.conversations.run_functions.loading import load_run_function
 from rljob_worker.conversations.targets.callers import Callers
 from rljob_worker.conversations.task import Task
 from rljob_worker.conversations.world import World
 from rljob_worker.data.source import DataAccess
 from rljob_worker.engines.parallel.mesh import ProcessMesh
 from rljob_worker.engines.rollout.protocol import RolloutEngine
-from rljob_worker.errors import InvalidJob
 from rljob_worker.runtime.setup.journals import journal_folder
 from rljob_worker.runtime.setup.pictures import picture_processor
 from rljob_worker.stages.conversation_rollout import ConversationRollout
 from rljob_worker.storage.paths import StoragePath
-from rljob_worker.users_code.function import check_call, load_function
 from rljob_worker.users_code.search_path import code_folders
 from rljob_worker.vision.processing import PictureProcessor
 
@@ -74,6 +72,8 @@ def build_conversations(
             bounds_of(spec),
             concurrency=conversation.concurrency,
             caller=caller,
+            run_name=conversation.run_function,
+            most_blocked_seconds=spec.data_buffer.deadline_seconds,
             picture_token=None if processor is None else processor.tokens.pad,
         )
         if caller is not None:
@@ -92,11 +92,7 @@ def build_conversations(
 
 def load_run(conversation: ConversationSpec) -> Run:
     """The function that plays. Raises InvalidJob unless it is `async` and takes task, policy and world."""
-    run = conversation.run_function
-    function = load_function(_OWNER, run)
-    check_call(_OWNER, run, function, ["task", "policy", "world"], {})
-    if not inspect.iscoroutinefunction(function):
-        raise InvalidJob(f"{_OWNER}: {run} waits for the policy and the world; declare it with `async def`")
+    function = load_run_function(_OWNER, conversation.run_function)
 
     async def checked(task: Task, policy: Policy, world: World) -> None:
         await function(task, policy, world)

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 
 import numpy as np
 import pytest
 
+from rljob_api.tests.timeouts import TEST_TIMEOUT_SECONDS
+from rljob_worker.conversations.playing import game, loop_watch
+from rljob_worker.conversations.playing.loop import Conversations
+from rljob_worker.conversations.playing.loop_watch import LoopBlocked
+from rljob_worker.conversations.playing.plays import Play
 from rljob_worker.conversations.playing.tests.playing import (
     BOUNDS,
+    SAMPLING,
     FunctionWorld,
     LetterRenderer,
     SteppingEngine,
@@ -21,6 +28,7 @@ from rljob_worker.conversations.playing.tests.playing import (
 from rljob_worker.conversations.policy import Bounds
 from rljob_worker.conversations.trajectory import turn_rewards
 from rljob_worker.errors import BadData, InvalidJob
+from rljob_worker.stages.stage import Alone
 
 
 async def two_turns(task, policy, world):
@@ -309,3 +317,46 @@ def test_a_turn_that_nobody_waits_for_any_more_is_aborted_and_may_be_asked_again
     (one,) = play(impatient, tasks_of("hi"), engine)
     assert engine.aborted == [0] and one.failed is None
     assert [text(row.response_ids) for row in one.rows] == ["a~"]
+
+
+def test_a_run_function_that_holds_up_the_loop_is_named_and_ends_the_job(monkeypatch, caplog):
+    monkeypatch.setattr(loop_watch, "NAMED_SECONDS", 0.2)
+    monkeypatch.setattr(game, "LOOK_SECONDS", 0.05)
+    released = threading.Event()
+
+    async def run(task, policy, world):
+        if task.trajectory == 1:
+            released.wait(TEST_TIMEOUT_SECONDS)
+
+    engine, shown = SteppingEngine(lambda *_: "~"), {"run_name": "mine:run", "most_blocked_seconds": 0.6}
+    conversations = Conversations(engine, run, LetterRenderer(), BOUNDS, **shown)
+    thread = None
+    try:
+        with pytest.raises(LoopBlocked, match="run: mine:run has held up .* in trajectory 1, at "):
+            conversations.play(Play(tasks_of("a", "b"), SAMPLING, "step-1"), Alone())
+        (thread,) = [item for item in threading.enumerate() if item.name == "conversations"]
+        conversations.close()
+    finally:
+        released.set()
+        if thread is not None:
+            thread.join()
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert line.startswith("mine:run has held up the event loop for 0 s in trajectory 1, at ")
+    assert "in run, and all trajectories of this worker with it; wait with `await`" in line
+
+
+def test_how_long_the_loop_was_held_up_is_known_after_a_play(monkeypatch):
+    monkeypatch.setattr(loop_watch, "BEAT_SECONDS", 0.02)
+
+    async def run(task, policy, world):
+        await asyncio.sleep(0)
+        if task.trajectory == 1:
+            time.sleep(0.3)
+            await asyncio.sleep(0.05)  # several beats
+
+    conversations = Conversations(SteppingEngine(lambda *_: "~"), run, LetterRenderer(), BOUNDS)
+    try:
+        conversations.play(Play(tasks_of("a", "b"), SAMPLING, "step-1"), Alone())
+        assert conversations.longest_blocked_seconds >= 0.25
+    finally:
+        conversations.close()

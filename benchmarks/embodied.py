@@ -43,7 +43,7 @@ from rljob_worker.embodied.simulators.job_pool import simulator_settings
 from rljob_worker.embodied.simulators.pool import SimulatorPool
 from rljob_worker.embodied.simulators.settings import PoolLimits, SimulatorSettings
 from rljob_worker.engines.rollout.requests import EndedRequests, Ending, Load, Requests, Sampling
-from rljob_worker.sandbox.environment import child_environment
+from rljob_worker.sandbox.guardian.environment import child_environment
 from rljob_worker.stages.stage import Alone
 
 Value = TypeVar("Value")

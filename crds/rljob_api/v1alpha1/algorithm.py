@@ -13,6 +13,7 @@ from rljob_api.vocabulary.model import ApiModel, Items
 
 AlgorithmName = Literal[
     "GRPO",
+    "SRPO",
     "DrGRPO",
     "DAPO",
     "GSPO",
@@ -260,6 +261,28 @@ class OverlongSpec(ApiModel):
     """What is subtracted from the reward of a response that is maxResponseTokens long. Default 1.0."""
 
 
+class ProgressSpec(ApiModel):
+    """SRPO: what episodes that failed are worth, by how near their videos come to those that succeeded."""
+
+    form: Literal["MinMaxSigmoid", "Paper"] = "MinMaxSigmoid"
+    """How a distance becomes a reward. `MinMaxSigmoid`: relative to the least and the largest of the task's failures in
+    the batch, as siiRL. `Paper`: in standard deviations from their mean. Default MinMaxSigmoid."""
+
+    scale: float = Field(default=0.6, gt=0, le=1)
+    """What no failure's reward goes beyond. A success has 1. Default 0.6."""
+
+    missing: Literal["PlainSuccess", "Zero"] = "PlainSuccess"
+    """The reward of an episode whose video has no embedding: `PlainSuccess` 1 where it succeeded, else 0; `Zero` 0 in
+    any case, as siiRL. Default PlainSuccess."""
+
+    eps: float = Field(default=0.5, gt=0)
+    """Successes at most this far apart are neighbours, in standard deviations of each dimension (DBSCAN). Default
+    0.5."""
+
+    min_samples: int = Field(default=2, ge=1)
+    """Neighbours, itself among them, that begin a cluster. Default 2."""
+
+
 class AlgorithmSpec(ApiModel):
     """The algorithm; what is unset has the algorithm's own default."""
 
@@ -298,6 +321,10 @@ class AlgorithmSpec(ApiModel):
     mask_truncated: bool = False
     """Whether rows cut off at maxResponseTokens are left out of the loss. Default false."""
 
+    progress: ProgressSpec | None = None
+    """Rewards of episodes by their videos, in place of those of `rewards`; for rollout.simulator with a video encoder.
+    Unset: its defaults for SRPO, none for others."""
+
     @model_validator(mode="before")
     @classmethod
     def _fill_algorithm_defaults(cls, given: Any) -> Any:
@@ -318,6 +345,8 @@ class AlgorithmSpec(ApiModel):
             filled[field] = _filled(given.get(field, {}), defaults)
         if estimator in presets.CRITIC_ESTIMATORS and given.get("critic") is None:
             filled["critic"] = {}
+        if preset.rewards_progress and given.get("progress") is None:
+            filled["progress"] = {}
         return filled
 
 

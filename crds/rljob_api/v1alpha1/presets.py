@@ -32,6 +32,8 @@ class Preset:
     """Differs from `KL`."""
     sampling: Options = field(default_factory=dict)
     """Differs from `SAMPLING`."""
+    rewards_progress: bool = False
+    """Whether episodes are rewarded by their videos."""
 
 
 KL: Options = {"estimator": "K3", "coefficient": 0.0, "placement": "Loss"}
@@ -79,6 +81,13 @@ PRESETS: Mapping[str, Preset] = {
             "https://arxiv.org/abs/2402.03300",
             estimator="GRPO",
             kl={"coefficient": 0.001},
+        ),
+        Preset(
+            "SRPO",
+            "GRPO for episodes, in which failures count by how near they come to the batch's own successes",
+            "https://arxiv.org/abs/2511.15605",
+            estimator="GRPO",
+            rewards_progress=True,
         ),
         Preset(
             "DrGRPO",

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from rljob_api.catalogue.services import PREFIX
 from rljob_api.catalogue.stages import REWARD_MODEL
-from rljob_api.v1alpha1 import DatasetSpec, ModelSpec, RewardSpec, RLJob, ServiceSpec
+from rljob_api.v1alpha1 import DatasetSpec, ModelSpec, RewardSpec, RLJob, RolloutSpec, ServiceSpec
 from rljob_api.vocabulary.data_url import scheme_of
 
 Located = TypeVar("Located", ModelSpec, DatasetSpec)
@@ -63,6 +63,9 @@ def paths_of(job: RLJob) -> Iterator[JobPath]:
         for index, owner in enumerate(specs):
             for option in _path_options(owner):
                 yield JobPath(f"spec.{kind}[{index}].options.{option}", owner.options[option], is_data=False)
+    simulator = job.spec.rollout.simulator
+    if simulator is not None and simulator.video is not None and simulator.video.path:
+        yield JobPath("spec.rollout.simulator.video.path", simulator.video.path, is_data=False)
     if job.spec.checkpoint.init_from:
         yield JobPath("spec.checkpoint.initFrom", job.spec.checkpoint.init_from, is_data=False, is_run=True)
 
@@ -107,9 +110,18 @@ def replace_paths(job: RLJob, replacement: Callable[[str], str]) -> RLJob:
         both = zip(owners, options, strict=True)
         return tuple(owner.model_copy(update={"options": {**owner.options, **own}}) for owner, own in both)
 
-    changed = {"models": moved(spec.models), "data": data, "checkpoint": checkpoint}
+    rollout = _with_encoder(spec.rollout, replacement)
+    changed = {"models": moved(spec.models), "data": data, "checkpoint": checkpoint, "rollout": rollout}
     changed |= {"services": with_options(spec.services), "rewards": with_options(spec.rewards)}
     return job.model_copy(update={"spec": spec.model_copy(update=changed)})
+
+
+def _with_encoder(rollout: RolloutSpec, replacement: Callable[[str], str]) -> RolloutSpec:
+    simulator = rollout.simulator
+    if simulator is None or simulator.video is None or not simulator.video.path:
+        return rollout
+    video = simulator.video.model_copy(update={"path": replacement(simulator.video.path)})
+    return rollout.model_copy(update={"simulator": simulator.model_copy(update={"video": video})})
 
 
 def _path_options(owner: ServiceSpec | RewardSpec) -> list[str]:

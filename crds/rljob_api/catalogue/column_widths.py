@@ -41,6 +41,8 @@ _ROW_WIDTHS = {
     "success": 1,
     "success_at_end": 1,
     "finish_step": 8,
+    "task_id": 8,
+    "progress_rewards": 8,
 }
 
 

@@ -40,6 +40,13 @@ and the step that succeeded first, from 1, or as many as there were, int64."""
 EPISODE_COLUMNS = (SUCCESS, SUCCESS_AT_END, FINISH_STEP)
 """What generation writes besides in jobs with a simulator."""
 
+VIDEO_EMBEDDING, TASK_ID = "video_embedding", "task_id"
+"""Of an episode whose video is encoded: what the encoder makes of it, float32, on the last of its rows, with no numbers
+where there is no embedding; and on each row a number of its task, int64, equal for equal tasks."""
+
+PROGRESS_REWARDS = "progress_rewards"
+"""SRPO's reward of an episode, on each of its rows, in place of the job's."""
+
 ROW_WEIGHTS = "row_weights"
 """How often PF-PPO's draw took a row, which Sample writes and a loss counts it."""
 
@@ -89,7 +96,8 @@ def conversation_columns(spec: RLJobSpec) -> tuple[str, ...]:
     """What generation writes of trajectories that are played; none in other jobs."""
     if spec.rollout.played is None:
         return ()
-    return CONVERSATION_COLUMNS + EPISODE_COLUMNS * (spec.rollout.simulator is not None) + states(spec)
+    columns = CONVERSATION_COLUMNS + EPISODE_COLUMNS * (spec.rollout.simulator is not None) + states(spec)
+    return columns + (VIDEO_EMBEDDING, TASK_ID) * (spec.algorithm.progress is not None)
 
 
 def task_columns(spec: RLJobSpec) -> tuple[str, ...]:
@@ -220,6 +228,10 @@ def reward_columns(spec: RLJobSpec, _models: Sequence[str], _trained: bool) -> C
         reads += (KEPT,) + (TURN_REWARDS,) * spreads_rewards(spec)
     reads += ("token_versions",) * (spec.rollout.partial is not None)  # a sample shows where it was carried
     return Columns(reads=reads, writes=("rewards",) + (STEP_REWARDS,) * spreads_rewards(spec))
+
+
+def progress_reward_columns(_spec: RLJobSpec, _models: Sequence[str], _trained: bool) -> Columns:
+    return Columns(reads=(SUCCESS, VIDEO_EMBEDDING, TASK_ID), writes=(PROGRESS_REWARDS,), optional=(KEPT,))
 
 
 def reward_model_columns(spec: RLJobSpec, models: Sequence[str], _trained: bool) -> Columns:

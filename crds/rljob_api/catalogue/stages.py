@@ -11,6 +11,7 @@ from rljob_api.catalogue.columns import (
     Columns,
     advantage_columns,
     log_probs_columns,
+    progress_reward_columns,
     reward_columns,
     reward_model_columns,
     rollout_columns,
@@ -26,6 +27,9 @@ Use = Literal["Generates", "Trains", "Scores", "None"]
 
 REWARD_MODEL = "RewardModel"
 """The stage in which a model of the job's own computes a reward, and what such a reward has in `run`."""
+
+PROGRESS_REWARD = "ProgressReward"
+"""The stage that rewards episodes by their videos."""
 
 USER_STAGE = re.compile(r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*$")
 """How a user's own function is written: `module:function`."""
@@ -89,6 +93,12 @@ STAGES: Mapping[str, BuiltInStage] = {
             "Scores",
             reward_model_columns,
             has_value_head=True,
+        ),
+        BuiltInStage(
+            PROGRESS_REWARD,
+            "rewards episodes that failed by how near their videos come to those that succeeded (SRPO)",
+            "None",
+            progress_reward_columns,
         ),
         BuiltInStage(
             "Values",

@@ -29,7 +29,35 @@ def check_simulator(subject: Subject) -> Iterator[Problem]:
     yield from _function(simulator)
     yield from _bounds(simulator)
     yield from _data(spec, simulator)
+    yield from _video(spec, simulator)
     yield from _unbuilt(spec)
+
+
+def check_progress(subject: Subject) -> Iterator[Problem]:
+    """Rewards by video are for episodes that have videos."""
+    simulator, progress = subject.spec.rollout.simulator, subject.spec.algorithm.progress
+    if progress is not None and (simulator is None or simulator.video is None):
+        message = "rewards by video are for episodes, and this job records no videos"
+        fix = f"Add {_PATH.removeprefix('spec.')}.video with an encoder, or use another algorithm, such as GRPO."
+        yield problem("spec.algorithm.progress", progress.to_json(), message, fix)
+
+
+def _video(spec: RLJobSpec, simulator: SimulatorSpec) -> Iterator[Problem]:
+    video = simulator.video
+    if video is None:
+        return
+    path, values = f"{_PATH}.video", video.to_json()
+    if (video.run is None) == (video.path is None):
+        yield problem(path, values, "an encoder is either a function or a model", "Write one of run and path.")
+    if video.run is not None and USER_STAGE.match(video.run) is None:
+        yield problem(f"{path}.run", video.run, "this is not of the form module:function", "Write module:function.")
+    if video.options and video.run is None:
+        yield problem(f"{path}.options", video.options, "only a function has options", "Leave them out.")
+    if not simulator.cameras:
+        yield problem(path, values, "no camera sees what happens", "Name a picture in cameras.")
+    if spec.algorithm.progress is None:
+        fix = "Leave it out, or use the algorithm SRPO, which rewards by them."
+        yield problem(path, values, "nobody reads the embeddings of videos", fix)
 
 
 def _function(simulator: SimulatorSpec) -> Iterator[Problem]:

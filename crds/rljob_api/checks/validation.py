@@ -64,6 +64,7 @@ _CORRECTED = (
     sampling.check_partial,
     conversations.check_conversation,
     simulators.check_simulator,
+    simulators.check_progress,
     sampling.check_resampling,
     sampling.check_source,
     options.check_optimizer,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from rljob_api.catalogue.columns import compares_with_old, needs_sample
-from rljob_api.catalogue.stages import REWARD_MODEL, STAGES
+from rljob_api.catalogue.columns import PROGRESS_REWARDS, compares_with_old, needs_sample
+from rljob_api.catalogue.stages import PROGRESS_REWARD, REWARD_MODEL, STAGES
 from rljob_api.v1alpha1 import RLJobSpec, StageSpec
 from rljob_api.vocabulary.keys import ACTOR, CRITIC, REFERENCE
 
@@ -27,7 +27,8 @@ def default_stages(spec: RLJobSpec) -> tuple[StageSpec, ...]:
     stages = [
         *sources,
         *(_scoring(name, model, after=sources[0].name) for name, model, _ in needed),
-        StageSpec(name="advantage", run="Advantage", after=(sources[-1].name, *early)),
+        *_progress_stages(spec, after=sources[0].name),
+        _advantage_stage(spec, after=(sources[-1].name, *early)),
         StageSpec(name="update", run="UpdatePolicy", models=(ACTOR,), after=("advantage", *late), balance="Tokens"),
     ]
     if spec.algorithm.critic is not None:
@@ -53,6 +54,20 @@ _SCORES = (
 
 def _scoring(name: str, model: str, after: str) -> StageSpec:
     return StageSpec(name=name, run="Values" if model == CRITIC else "LogProbs", models=(model,), after=(after,))
+
+
+def _progress_stages(spec: RLJobSpec, after: str) -> list[StageSpec]:
+    if spec.algorithm.progress is None:
+        return []
+    return [StageSpec(name="progress", run=PROGRESS_REWARD, after=(after,))]
+
+
+def _advantage_stage(spec: RLJobSpec, after: tuple[str, ...]) -> StageSpec:
+    """Advantages of the job's rewards, or of those by video in their place."""
+    if spec.algorithm.progress is None:
+        return StageSpec(name="advantage", run="Advantage", after=after)
+    rename = {"rewards": PROGRESS_REWARDS}
+    return StageSpec(name="advantage", run="Advantage", after=("progress", *after), rename=rename)
 
 
 def _source_stages(spec: RLJobSpec) -> list[StageSpec]:

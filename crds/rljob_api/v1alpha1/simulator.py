@@ -32,6 +32,25 @@ class EvaluationSpec(ApiModel):
     """Episodes of each task, each with a seed of its own. Default 10."""
 
 
+class EpisodeVideoSpec(ApiModel):
+    """How the video of an episode becomes the numbers by which SRPO compares it with others."""
+
+    run: str | None = Field(default=None, min_length=1)
+    """The function, as `module:function`: it gets frames, uint8 [frames, height, width, 3], and returns a list of
+    numbers, or None where there is no embedding. Either this or `path`."""
+
+    path: str | None = Field(default=None, min_length=1)
+    """A V-JEPA 2 model: a directory or a name on a hub. The embedding is the mean of what its encoder says of all
+    patches. Either this or `run`."""
+
+    frames: int = Field(default=64, ge=1, le=4096)
+    """Frames of a video, evenly spaced over the steps of the episode; of a shorter one some are taken several times.
+    Default 64."""
+
+    options: dict[str, Any] = Field(default_factory=dict)
+    """Keyword arguments of the function."""
+
+
 class SimulatorSpec(ApiModel):
     """Each trajectory is an episode in a simulator: the policy sees pictures and state, and decides on actions."""
 
@@ -106,6 +125,10 @@ class SimulatorSpec(ApiModel):
     max_failed: float = Field(default=0.1, ge=0, le=1)
     """Which part of a step's episodes may fail. Failed ones are in no loss, no baseline and no mean; with more of them
     the job ends. Default 0.1."""
+
+    video: EpisodeVideoSpec | None = None
+    """The encoder of videos, for algorithm.progress. A frame is what the first of `cameras` sees after a step. Unset:
+    episodes have no videos."""
 
     evaluation: EvaluationSpec | None = None
     """The episodes of validation, of tasks that the simulator lists. Unset: those of data.validation."""

@@ -139,4 +139,4 @@ def _of_distances(distances: Float64, options: ProgressSpec) -> Float64:
 def _squared_distances(points: Float64, others: Float64) -> Float64:
     """[points, others], by the product of the two: of 1,408 dimensions there is no room for all differences."""
     lengths = (points**2).sum(axis=1)[:, None] + (others**2).sum(axis=1)[None, :]
-    return np.maximum(lengths - 2.0 * points @ others.T, 0.0)
+    return np.asarray(np.maximum(lengths - 2.0 * points @ others.T, 0.0), np.float64)

@@ -187,6 +187,8 @@ class Trajectory:
     rewards: list[tuple[int | None, float]] = field(default_factory=list)
     """What the world gave, each with its turn; None for the last turn there is at the end."""
     metrics: list[tuple[str, float]] = field(default_factory=list)
+    embedding: NDArray[np.float32] | None = None
+    """[numbers]: what an encoder made of its video; None where there is none."""
     columns: dict[str, int] = field(default_factory=dict)
     """What its run function says of it as a whole, on each of its rows."""
     num_calls: int = 0

@@ -10,6 +10,9 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar, cast
 
+import numpy as np
+from numpy.typing import NDArray
+
 from rljob_worker.conversations.journal.replay import DoesNotReplay, Journal, RecordedAnswer
 from rljob_worker.conversations.messages import Schema
 from rljob_worker.conversations.trajectory import Trajectory
@@ -162,6 +165,10 @@ class World:
     def mark(self, name: str, value: int) -> None:
         """Say something of the trajectory as a whole, which each of its rows has as the column `name`."""
         self._trajectory.columns[name] = value
+
+    def embed(self, embedding: NDArray[np.float32] | None) -> None:
+        """What an encoder made of its video, [numbers], for those who compare trajectories; None: nothing."""
+        self._trajectory.embedding = embedding
 
     def cut_off(self) -> None:
         """It ended before it was done: its rows are marked truncated."""

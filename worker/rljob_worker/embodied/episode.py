@@ -23,6 +23,7 @@ from rljob_worker.embodied.observation import ActionPolicy, Actions, Observation
 from rljob_worker.embodied.simulators.pool import SimulatorPool
 from rljob_worker.embodied.simulators.session import SimulatorSession
 from rljob_worker.embodied.simulators.settings import FIELD, ActionBounds, Frame, SimulatorFailed
+from rljob_worker.embodied.video_encoders import VideoEncoder
 from rljob_worker.errors import BadData, InvalidJob
 
 Make = Callable[[], Awaitable[Frame]]
@@ -40,6 +41,8 @@ class EpisodeOutcome:
     """What the last step said that said something."""
     num_clipped: int = 0
     """Numbers of actions that were out of bounds."""
+    video: list[bytes] = field(default_factory=list)
+    """PNG of the first camera: after the reset and after each step, where videos are recorded."""
     seconds: list[float] = field(default_factory=list)
     """How long each reset and each decision took in the simulator."""
 
@@ -57,13 +60,26 @@ class EpisodeOutcome:
 class Episodes:
     """Plays episodes of a job; `play` is its run function."""
 
-    def __init__(self, pool: SimulatorPool, policy: ActionPolicy, simulator: SimulatorSpec) -> None:
-        self._pool, self._policy, self._simulator = pool, policy, simulator
+    def __init__(
+        self,
+        pool: SimulatorPool,
+        policy: ActionPolicy,
+        simulator: SimulatorSpec,
+        encoder: VideoEncoder | None = None,
+    ) -> None:
+        """encoder: of videos; None: of a job in which nobody compares them."""
+        self._pool, self._policy, self._simulator, self._encoder = pool, policy, simulator, encoder
         self._started: ActionBounds | None = None
 
     async def start(self) -> None:
         """Start the simulators. Raises InvalidJob where none can be made."""
         self._started = await self._pool.start()
+
+    def close(self) -> None:
+        """End the simulators and the encoder's thread."""
+        self._pool.close()
+        if self._encoder is not None:
+            self._encoder.close()
 
     @property
     def _bounds(self) -> ActionBounds:
@@ -83,6 +99,8 @@ class Episodes:
             session.close()
         self._require_success_said(outcome)
         self._report(world, outcome)
+        if self._encoder is not None:
+            world.embed(await self._encoder.embedding(outcome.video))
 
     async def _played(
         self, task: Task, policy: Policy, world: World, session: SimulatorSession, outcome: EpisodeOutcome
@@ -93,6 +111,7 @@ class Episodes:
             return await session.reset(task.seed, options)
 
         frame = await self._timed(world, f"reset {task.seed} {options}", began, outcome)
+        self._record(frame, outcome)
         while not frame.is_over and outcome.num_steps < self._simulator.max_steps:
             tokens = await self._decided(task, policy, frame)
             actions = self._actions(world, tokens, outcome)
@@ -102,6 +121,7 @@ class Episodes:
 
             was_done = outcome.first_success is not None
             frame = await self._timed(world, f"step {digest_of_actions(actions)}", stepped, outcome)
+            self._record(frame, outcome)
             first = outcome.add(frame)
             policy.acted_on(0 if was_done else (first or frame.num_steps) * actions.shape[1])
             self._reward(world, frame, first)
@@ -141,6 +161,10 @@ class Episodes:
         frame = await world.remade(what, make, lambda frame: frame.digest)
         outcome.seconds.append(time.perf_counter() - started)
         return frame
+
+    def _record(self, frame: Frame, outcome: EpisodeOutcome) -> None:
+        if self._encoder is not None:
+            outcome.video += [*frame.earlier, frame.pictures[0]]
 
     def _reward(self, world: World, frame: Frame, first: int | None) -> None:
         turn = world.turns - 1

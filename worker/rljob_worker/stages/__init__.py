@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rljob_worker.stages.advantage import Advantage
+from rljob_worker.stages.progress_reward import ProgressReward
 from rljob_worker.stages.received_rows import ReceivedRows
 from rljob_worker.stages.reward import Reward
 from rljob_worker.stages.reward_model import RewardModel
@@ -23,6 +24,7 @@ STAGES: dict[str, BuildStage] = {
     "Sample": Sample,
     "Reward": Reward,
     "RewardModel": RewardModel,
+    "ProgressReward": ProgressReward,
     "LogProbs": LogProbs,
     "Values": Values,
     "Advantage": Advantage,

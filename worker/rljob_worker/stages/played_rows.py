@@ -67,7 +67,7 @@ def played_batch(
     }
     if simulator is not None:
         played = [row for _, _, row in rows]
-        columns |= episode_columns(trajectories, of_row, played, has_state=simulator.has_state)
+        columns |= episode_columns(trajectories, of_row, played, simulator)
     return Batch(row_ids, groups, columns["prompt_ids"].lengths + columns["response_ids"].lengths, columns)
 
 

@@ -67,3 +67,29 @@ def test_rows_have_a_state_unless_the_policy_sees_pictures_alone() -> None:
     assert episode | {"state"} <= written("")
     assert "state" not in written(", cameras: [front]") and "state" in written(", cameras: [front], state: [joints]")
     assert "state" in update_policy_columns(make_job(simulator()).spec, (), True).reads
+
+
+def test_rewards_by_video_need_an_encoder_and_something_to_encode() -> None:
+    srpo = "algorithm={name: SRPO}"
+    assert "spec.algorithm.progress" in [problem.path for problem in problems(srpo)]
+    assert [problem.path for problem in problems(srpo, simulator())] == ["spec.algorithm.progress"]
+    assert problems(srpo, simulator(", cameras: [front], video: {run: 'm:encode'}")) == []
+
+
+@pytest.mark.parametrize(
+    ("video", "path"),
+    [
+        ("{}", ""),
+        ("{run: 'm:encode', path: models/vjepa2}", ""),
+        ("{run: encode}", ".run"),
+        ("{path: models/vjepa2, options: {size: 8}}", ".options"),
+    ],
+)
+def test_an_encoder_that_cannot_be_is_refused(video: str, path: str) -> None:
+    (one,) = problems("algorithm={name: SRPO}", simulator(f", cameras: [front], video: {video}"))
+    assert one.path == "spec.rollout.simulator.video" + path
+
+
+def test_a_video_that_shows_nothing_or_is_for_nobody_is_refused() -> None:
+    paths = [problem.path for problem in problems(simulator(", video: {run: 'm:encode'}"))]
+    assert paths == ["spec.rollout.simulator.video"] * 2

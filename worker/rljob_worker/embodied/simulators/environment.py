@@ -20,7 +20,7 @@ import hashlib
 import io
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -46,6 +46,8 @@ class StepResults:
     successes: list[bool | None]
     """Whether each step succeeded; None where it said nothing."""
     is_over: bool
+    earlier: tuple[bytes, ...] = ()
+    """PNG of the first camera after each step but the last, where videos are recorded."""
 
     @property
     def digest(self) -> str:
@@ -86,7 +88,10 @@ class SimulatedEnvironment:
     def step(self, actions: NDArray[np.float64]) -> StepResults:
         """Take actions [steps, dimensions] one after another, until the episode is over. Raises SimulatorFailed."""
         observation, rewards, successes, is_over = None, list[float](), list[bool | None](), False
+        earlier = list[bytes]()
         for action in actions:
+            if rewards and self._settings.records_video:
+                earlier.append(encoded(self._parts(observation)[0][0]))
             observation, reward, terminated, truncated, info = self._environment.step(self._action(action))
             rewards.append(self._reward(reward))
             successes.append(success_of(info))
@@ -94,7 +99,7 @@ class SimulatedEnvironment:
             is_over |= bool(successes[-1]) and self._settings.stops_at_success
             if is_over:
                 break
-        return self._results(observation, rewards, successes, is_over)
+        return replace(self._results(observation, rewards, successes, is_over), earlier=tuple(earlier))
 
     def tasks(self) -> list[dict[str, str]]:
         """What can be done in it, as rows of data. Raises InvalidJob where it does not list that."""

@@ -23,6 +23,7 @@ def simulator_settings(simulator: SimulatorSpec) -> SimulatorSettings:
         state=simulator.state if simulator.has_state else None,
         reward_bounds=None if bounds is None else (bounds.low, bounds.high),
         stops_at_success=simulator.after_success == "Stop",
+        records_video=simulator.video is not None,
     )
 
 

@@ -73,11 +73,13 @@ def bounds_of(values: list[float | None], unbounded: float) -> NDArray[np.float6
 def frame_of(memory: ObservationMemory, slot: int, message: Message) -> Frame:
     """An answer with the observation that lies in the memory."""
     state, *pictures = memory.read(slot, message["lengths"])
+    num_seen = len(pictures) - message["earlier"]
     return Frame(
-        pictures=tuple(pictures),
+        pictures=tuple(pictures[:num_seen]),
         state=np.frombuffer(state, np.float32) if message["has_state"] else None,
         rewards=tuple(message["rewards"]),
         successes=tuple(message["successes"]),
         is_over=message["over"],
         digest=message["digest"],
+        earlier=tuple(pictures[num_seen:]),
     )

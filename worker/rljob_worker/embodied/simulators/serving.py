@@ -5,10 +5,12 @@
     <- {"call": 1, "slot": 0, "reset": {"seed": 7, "options": {"task": "push"}}}
     <- {"call": 2, "slot": 0, "steps": [[0.1, 0.0], …]}
     <- {"call": 3, "tasks": true}
-    -> {"call": 2, "rewards": […], "successes": […], "over": false, "digest": "…", "has_state": true, "lengths": […]}
+    -> {"call": 2, "rewards": […], "successes": […], "over": false, "digest": "…", "has_state": true, "lengths": […],
+        "earlier": 0}
     -> {"call": 2, "error": ["raised", "ValueError: …"]}
 
-An observation lies in the slot's part of the shared memory: the state, where there is one, then the pictures.
+An observation lies in the slot's part of the shared memory: the state, where there is one, then the pictures, and then
+those of earlier steps, where videos are recorded.
 """
 
 from __future__ import annotations
@@ -75,7 +77,7 @@ class SimulatorServer:
 
     def _written(self, slot: int, results: StepResults) -> Message:
         state = b"" if results.state is None else results.state.tobytes()
-        lengths = self._memory.write(slot, [state, *results.pictures])
+        lengths = self._memory.write(slot, [state, *results.pictures, *results.earlier])
         return {
             "rewards": results.rewards,
             "successes": results.successes,
@@ -83,6 +85,7 @@ class SimulatorServer:
             "digest": results.digest,
             "has_state": results.state is not None,
             "lengths": lengths,
+            "earlier": len(results.earlier),
         }
 
     def _drop(self, slot: int) -> None:

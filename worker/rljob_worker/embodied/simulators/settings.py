@@ -35,6 +35,8 @@ class SimulatorSettings:
     """Rewards of a step outside of these are an error; None: every finite one is right."""
     stops_at_success: bool = True
     """Whether an episode ends with the step that succeeds."""
+    records_video: bool = False
+    """Whether the first camera's picture after each step is kept, and not only that after the last of a decision."""
 
     def to_json(self) -> dict[str, Any]:
         """The first message to a process, or a part of it."""
@@ -112,7 +114,9 @@ class Frame:
     is_over: bool
     """Whether the environment ended the episode, or succeeded where that ends it."""
     digest: str
-    """Names all of this: equal only for equal frames."""
+    """Names all of this but the video: equal only for equal frames."""
+    earlier: tuple[bytes, ...] = ()
+    """PNG of the first camera after each step but the last, where videos are recorded."""
 
     @property
     def num_steps(self) -> int:

@@ -19,6 +19,7 @@ from rljob_worker.embodied.observation import ActionPolicy
 from rljob_worker.embodied.simulators.job_pool import pool_limits, simulator_environment, simulator_settings
 from rljob_worker.embodied.simulators.pool import SimulatorPool
 from rljob_worker.embodied.task_lists import TaskLists
+from rljob_worker.embodied.video_encoders import VideoEncoder
 from rljob_worker.engines.parallel.mesh import ProcessMesh
 from rljob_worker.engines.rollout.protocol import RolloutEngine
 from rljob_worker.errors import InvalidJob
@@ -74,8 +75,9 @@ def _episodes(
     require_room(acting, spec)
     variables = _variables(simulator, rank % group.workers_per_host)
     pool = SimulatorPool(simulator_settings(simulator), pool_limits(simulator), variables)
-    episodes = Episodes(pool, acting, simulator)
-    conversations = Conversations(engine, episodes.play, None, bounds, concurrency=concurrency, closing=pool.close)
+    encoder = None if simulator.video is None else VideoEncoder.load(simulator.video)
+    episodes = Episodes(pool, acting, simulator, encoder)
+    conversations = Conversations(engine, episodes.play, None, bounds, concurrency=concurrency, closing=episodes.close)
     conversations.prepare(episodes.start())
     return conversations
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from rljob_api.v1alpha1 import SimulatorSpec
 from rljob_worker.conversations.playing.tests.playing import tasks_of
 from rljob_worker.conversations.trajectory import Sampled, TokenRow, Trajectory
 from rljob_worker.metrics.scalars import merge_all
@@ -28,13 +29,15 @@ def test_every_row_of_an_episode_says_what_it_came_to() -> None:
     episodes = [episode("a", True, False, 3, decisions=2), episode("b", False, False, 8)]
     failed = Trajectory(episodes[0].task)
     rows = [row for item in episodes for row in item.rows] + [TokenRow(np.array([7]))]
-    columns = episode_columns([*episodes, failed], np.array([0, 0, 1, 2]), rows, has_state=True)
+    columns = episode_columns([*episodes, failed], np.array([0, 0, 1, 2]), rows, SimulatorSpec(run="my:arm"))
     assert columns["success"].values.tolist() == [1, 1, 0, 0] and columns["success"].values.dtype == np.uint8
     assert columns["success_at_end"].values.tolist() == [0, 0, 0, 0]
     assert columns["finish_step"].values.tolist() == [3, 3, 8, 0]
     states = [state.tolist() for state in columns["state"].to_list()]
     assert states == [[0, 0.5], [1, 0.5], [0, 0.5], [0, 0]], "as many numbers in every row"
-    assert "state" not in episode_columns(episodes, np.array([0, 0, 1]), rows[:3], has_state=False)
+    assert "state" not in episode_columns(
+        episodes, np.array([0, 0, 1]), rows[:3], SimulatorSpec(run="my:arm", cameras=("front",))
+    )
 
 
 def test_success_is_counted_over_episodes_and_for_each_task() -> None:

@@ -88,3 +88,12 @@ def test_actions_are_clipped_to_what_the_environment_takes() -> None:
     assert was_outside.tolist() == [[True, False], [False, False]]
     with pytest.raises(InvalidJob, match="have 7 dimensions, and an action of the simulator has 2"):
         bounds.clipped(np.zeros((1, 7)))
+
+
+def test_a_video_has_the_picture_after_each_step() -> None:
+    environment = simulated(pictures=True, records_video=True)
+    actions = np.array([[0.5, 0.0], [0.5, 0.0], [0.5, 0.0]])
+    step_by_step = [environment.step(action[None]).pictures[0] for action in actions]
+    assert environment.reset(7, {}).earlier == ()
+    result = environment.step(actions)
+    assert [*result.earlier, result.pictures[0]] == step_by_step and len(set(step_by_step)) > 1

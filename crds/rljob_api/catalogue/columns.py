@@ -41,8 +41,8 @@ EPISODE_COLUMNS = (SUCCESS, SUCCESS_AT_END, FINISH_STEP)
 """What generation writes besides in jobs with a simulator."""
 
 VIDEO_EMBEDDING, TASK_ID = "video_embedding", "task_id"
-"""Of an episode whose video is encoded: what the encoder makes of it, float32, on the last of its rows, with no numbers
-where there is no embedding; and on each row a number of its task, int64, equal for equal tasks."""
+"""What generation writes besides where videos are encoded: what the encoder makes of an episode's, float32, on the last
+of its rows, with no numbers where there is no embedding; and a number of its task, int64, equal for equal tasks."""
 
 PROGRESS_REWARDS = "progress_rewards"
 """SRPO's reward of an episode, on each of its rows, in place of the job's."""

@@ -60,10 +60,16 @@ def algorithms_text(folder: Path) -> str:
     return "\n".join([HEADER, *(_section(title, entries) for title, entries in tables.items())])
 
 
+SIMULATOR = {"run": "my_arm:make", "cameras": ["front"], "video": {"path": "models/vjepa2-vitg"}}
+"""A simulator of episodes that have videos."""
+
+
 def _presets() -> Iterator[CatalogueEntry]:
     for preset in ALGORITHMS.values():
         parts = (f"advantage.estimator: {preset.estimator}", f"loss.name: {preset.loss}")
         example = example_of({"name": preset.name}, needs_agents=preset.estimator == "MARFT")
+        if preset.rewards_progress:
+            example = {**example, "rollout": {"maxResponseTokens": 56, "simulator": SIMULATOR}}
         yield CatalogueEntry(preset.name, preset.purpose, parts, (preset.paper,), _preset_values(preset), example)
 
 

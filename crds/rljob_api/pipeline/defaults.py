@@ -24,11 +24,12 @@ def default_stages(spec: RLJobSpec) -> tuple[StageSpec, ...]:
     needed = [score for score in _SCORES if score[2] in for_advantage | for_update]
     early = [name for name, _, column in needed if column in for_advantage]
     late = [name for name, _, column in needed if column in for_update]
+    progress = _progress_stages(spec, after=sources[0].name)
     stages = [
         *sources,
         *(_scoring(name, model, after=sources[0].name) for name, model, _ in needed),
-        *_progress_stages(spec, after=sources[0].name),
-        _advantage_stage(spec, after=(sources[-1].name, *early)),
+        *progress,
+        _advantage_stage(progress, after=(sources[-1].name, *early)),
         StageSpec(name="update", run="UpdatePolicy", models=(ACTOR,), after=("advantage", *late), balance="Tokens"),
     ]
     if spec.algorithm.critic is not None:
@@ -57,17 +58,18 @@ def _scoring(name: str, model: str, after: str) -> StageSpec:
 
 
 def _progress_stages(spec: RLJobSpec, after: str) -> list[StageSpec]:
-    if spec.algorithm.progress is None:
+    simulator = spec.rollout.simulator
+    if spec.algorithm.progress is None or simulator is None or simulator.video is None:
         return []
     return [StageSpec(name="progress", run=PROGRESS_REWARD, after=(after,))]
 
 
-def _advantage_stage(spec: RLJobSpec, after: tuple[str, ...]) -> StageSpec:
+def _advantage_stage(progress: list[StageSpec], after: tuple[str, ...]) -> StageSpec:
     """Advantages of the job's rewards, or of those by video in their place."""
-    if spec.algorithm.progress is None:
+    if not progress:
         return StageSpec(name="advantage", run="Advantage", after=after)
-    rename = {"rewards": PROGRESS_REWARDS}
-    return StageSpec(name="advantage", run="Advantage", after=("progress", *after), rename=rename)
+    rename, names = {"rewards": PROGRESS_REWARDS}, tuple(stage.name for stage in progress)
+    return StageSpec(name="advantage", run="Advantage", after=(*names, *after), rename=rename)
 
 
 def _source_stages(spec: RLJobSpec) -> list[StageSpec]:

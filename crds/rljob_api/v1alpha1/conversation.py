@@ -65,10 +65,10 @@ class ToolSpec(CallLimitsSpec):
     options: dict[str, Any] = Field(default_factory=dict)
     """Keyword arguments that the model does not see."""
 
-    on_limit: OnLimit | None = None
+    on_limit: Literal["Auto", "Answer", "Fail"] = "Auto"
     """What becomes of a trajectory whose call takes longer than timeoutSeconds or more than memory. Answer: the model
-    reads that it did, and goes on. Fail: the trajectory failed. Unset: Answer for a function; Fail for a class, whose
-    object goes with the call."""
+    reads that it did, and goes on. Fail: the trajectory failed. Auto, the default: Answer for a function; Fail for a
+    class, whose object goes with the call."""
 
 
 class EnvironmentSpec(CallLimitsSpec):

@@ -25,7 +25,7 @@ _PROCESSOR = "video_preprocessor_config.json"
 _MARGIN = 292 / 256
 """How much longer than the crop the shorter side is in published models."""
 _COLOURS = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
-"""Of ImageNet: what pixels are normalised by where the model does not say."""
+"""ImageNet's: what pixels are normalised by where the model does not say."""
 Encode = Callable[[Frames], Any]
 
 

@@ -99,7 +99,7 @@ def _gathered(episodes: _Episodes, context: StageContext) -> _Episodes:
 
 
 def _metrics(result: ProgressRewards, here: NDArray[np.int64]) -> Scalars:
-    """Of tasks every rank says the same; of episodes each speaks of its own."""
+    """Every rank says the same of tasks, and speaks of its own episodes."""
     distances = result.distances[here]
     compared = ~np.isnan(distances)
     return {

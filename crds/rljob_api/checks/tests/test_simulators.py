@@ -71,7 +71,7 @@ def test_rows_have_a_state_unless_the_policy_sees_pictures_alone() -> None:
 
 def test_rewards_by_video_need_an_encoder_and_something_to_encode() -> None:
     srpo = "algorithm={name: SRPO}"
-    assert "spec.algorithm.progress" in [problem.path for problem in problems(srpo)]
+    assert [problem.path for problem in problems(srpo)] == ["spec.algorithm.progress"]
     assert [problem.path for problem in problems(srpo, simulator())] == ["spec.algorithm.progress"]
     assert problems(srpo, simulator(", cameras: [front], video: {run: 'm:encode'}")) == []
 

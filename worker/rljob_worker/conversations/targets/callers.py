@@ -85,7 +85,7 @@ class Callers:
             target = tool_target(number)
             described = await self._described(f"tools[{number}]", "describe tool", target, tool)
             method = described["method"]
-            answers = tool.on_limit == "Answer" if tool.on_limit else method is None
+            answers = tool.on_limit == "Answer" or (tool.on_limit == "Auto" and method is None)
             _add(tools, ToolHandle(described["schema"], target, method, answers))
         for number, item in enumerate(conversation.environments):
             field = f"environments[{number}]"

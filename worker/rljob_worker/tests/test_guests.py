@@ -71,6 +71,7 @@ def undisturbed(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
         return learnt(result)
 
 
+@pytest.mark.slow
 def test_a_guest_that_is_killed_changes_nothing(tiny: Path, tmp_path: Path, undisturbed: Any) -> None:
     with elastic_run(elastic_job(tiny), tmp_path) as run:
         run.guest(0)

@@ -46,15 +46,8 @@ def rows_of(run: Run) -> list[dict[str, float]]:
     return [{name: value for name, value in step.items() if name.startswith(LENGTHS)} for step in steps if step["step"]]
 
 
-@pytest.mark.parametrize(
-    ("name", "staleness"),
-    [
-        ("GRPO", 0),
-        pytest.param("PPO", 1, marks=pytest.mark.slow),
-        pytest.param("DAPO", 0, marks=pytest.mark.slow),
-        pytest.param("DAPO", 2, marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "staleness"), [("GRPO", 0), ("PPO", 1), ("DAPO", 0), ("DAPO", 2)])
 def test_a_killed_run_ends_bit_for_bit_like_one_that_was_not(tiny, tmp_path, name, staleness):
     job = partial_job(tiny, name, staleness=staleness)
     whole = run_in(tmp_path / "whole", job)

@@ -132,11 +132,12 @@ class Parts:
         return "\n".join(str(node.target) for node in nodes)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "number"),
     [
-        pytest.param({}, 4, marks=pytest.mark.slow, id="whole"),
-        pytest.param({"is_split": True}, 8, marks=pytest.mark.slow, id="split"),
+        pytest.param({}, 4, id="whole"),
+        pytest.param({"is_split": True}, 8, id="split"),
         pytest.param({"with_adapter": True, "is_split": True}, 8, id="adapter, split"),
     ],
 )

@@ -25,6 +25,7 @@ from rljob_worker.errors import BadData
 from rljob_worker.row_index import row_number
 
 if TYPE_CHECKING:
+    from rljob_api.v1alpha1 import RLJobSpec
     from rljob_worker.batch import Batch
 
 Int64 = NDArray[np.int64]
@@ -66,6 +67,17 @@ class Trajectories:
     def ids(self) -> Int64:
         """The trajectory_id of each row, [rows]."""
         return self.row_ids // self.rows_per_trajectory
+
+    @staticmethod
+    def of(row_ids: Int64, spec: RLJobSpec) -> Trajectories:
+        """Those of a job's rows."""
+        return Trajectories(row_ids, spec.rows_per_trajectory, spec.num_agents)
+
+    @staticmethod
+    def rewarded(row_ids: Int64, spec: RLJobSpec) -> Trajectories:
+        """What of a job's rows has one reward: trajectories, or what each agent has of them."""
+        trajectories = Trajectories.of(row_ids, spec)
+        return trajectories.of_agents if spec.rewards_agents else trajectories
 
     @property
     def rows_per_agent(self) -> int:

@@ -43,6 +43,7 @@ _ROW_WIDTHS = {
     "finish_step": 8,
     "task_id": 8,
     "progress_rewards": 8,
+    "agent": 40,
 }
 
 

@@ -70,6 +70,9 @@ MESSAGES = "messages"
 CONVERSATION_COLUMNS = (KEPT, ENVIRONMENT_REWARD, TURN_REWARDS, MESSAGES, "turn_ids", "agent_ids")
 """What generation writes besides in jobs with conversations: a trajectory that failed is not kept."""
 
+AGENT = "agent"
+"""What generation writes besides in jobs with agents, and reward functions may read: the name of who acts in a row."""
+
 _TOKENS = ("prompt_ids", "response_ids")
 
 
@@ -97,7 +100,8 @@ def conversation_columns(spec: RLJobSpec) -> tuple[str, ...]:
     if spec.rollout.played is None:
         return ()
     columns = CONVERSATION_COLUMNS + EPISODE_COLUMNS * (spec.rollout.simulator is not None) + states(spec)
-    return columns + (VIDEO_EMBEDDING, TASK_ID) * (spec.algorithm.progress is not None)
+    progress = (VIDEO_EMBEDDING, TASK_ID) * (spec.algorithm.progress is not None)
+    return columns + progress + (AGENT,) * bool(spec.agents)
 
 
 def task_columns(spec: RLJobSpec) -> tuple[str, ...]:
@@ -110,7 +114,7 @@ def task_columns(spec: RLJobSpec) -> tuple[str, ...]:
 def reward_columns_of_rows(spec: RLJobSpec) -> tuple[str, ...]:
     """Columns that reward functions find in every row besides `source`."""
     of_trajectories = () if spec.rollout.played is None else (ENVIRONMENT_REWARD, MESSAGES)
-    return data_columns(spec) + of_trajectories
+    return data_columns(spec) + of_trajectories + (AGENT,) * bool(spec.agents)
 
 
 def named_at(spec: RLJobSpec, column: str) -> str:
@@ -259,7 +263,7 @@ def advantage_columns(spec: RLJobSpec, _models: Sequence[str], _trained: bool) -
     reads = ["rewards", "response_mask", *estimator_reads(spec)]
     reads += ["old_log_probs", "ref_log_probs"] * kl_in(spec, "Reward")
     reads += [STEP_REWARDS] * spreads_rewards(spec) + ["truncated"] * spec.algorithm.mask_truncated
-    reads += ["values"] * (spec.algorithm.critic is not None)
+    reads += ["values"] * (spec.algorithm.critic is not None) + ["turn_ids"] * bool(spec.agents)
     writes = ["advantages"] + ["returns"] * (spec.algorithm.critic is not None)
     writes += ["loss_mask"] * spec.algorithm.mask_truncated
     return Columns(reads=tuple(dict.fromkeys(reads)), writes=tuple(writes), optional=(KEPT,))

@@ -55,8 +55,13 @@ class BuiltInStage:
 
     @property
     def num_models(self) -> int:
-        """How many models it takes."""
+        """How many models it takes; where agents of a team have several, it may take one for each agent."""
         return 0 if self.use == "None" else 1
+
+    @property
+    def may_share_rows(self) -> bool:
+        """Whether it may have several models, each for the rows of its agents, of which it writes one column."""
+        return self.name in ("Rollout", "LogProbs", "Values")
 
 
 STAGES: Mapping[str, BuiltInStage] = {

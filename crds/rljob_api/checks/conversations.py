@@ -13,7 +13,7 @@ from rljob_api.v1alpha1.conversation import SHIPPED_CONVERSATIONS
 from rljob_api.vocabulary.problem import Problem, suggestion
 
 _PATH = "spec.rollout.conversation"
-SHIPPED = ("single", "tools", "environment", "program")
+SHIPPED = ("single", "tools", "environment", "program", "team")
 """Conversations of `rljob_worker.conversations`."""
 LAST_PORT = 65535
 SHOWING_MACHINE = ("/dev", "/etc", "/proc", "/run", "/sys", "/var/run")

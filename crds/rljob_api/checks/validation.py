@@ -18,6 +18,7 @@ from rljob_api.checks import (
     rewards,
     services,
     simulators,
+    teams,
     templates,
     weights,
 )
@@ -65,6 +66,7 @@ _CORRECTED = (
     conversations.check_conversation,
     simulators.check_simulator,
     simulators.check_progress,
+    teams.check_team,
     sampling.check_resampling,
     sampling.check_source,
     options.check_optimizer,

@@ -119,7 +119,8 @@ _NO_EQUAL_REPLICAS = f"{_TRAINS} && {_WORKERS} % {_COPY} == 0 && {_WORKERS} % ({
 _STAGES = f"({_REPLICAS} * {_TRAINING}.pipeline)"
 _NO_EQUAL_EXPERTS = f"{_TRAINS} && {_WORKERS} % {_STAGES} == 0 && {_WORKERS} % ({_STAGES} * {_TRAINING}.expert) != 0"
 _NO_ROLLOUT_COPIES = f"{_GENERATES} && g.accelerator.count % self.rollout.parallelism.tensor != 0"
-_DERIVED_MODEL = f"(m in ['{REFERENCE}', '{CRITIC}'])"  # where the policy is whose copy it is the operator says
+# where the policy is whose copy it is the operator says
+_DERIVED_MODEL = f"(m.startsWith('{REFERENCE}') || m.startsWith('{CRITIC}'))"
 _UNKNOWN_MODEL = f"!{_DERIVED_MODEL} && !self.models.exists(o, o.name == m)"
 _UNKNOWN_GROUP = "has(s.group) && !self.workerGroups.exists(g, g.name == s.group)"
 _SOURCES = [stage.name for stage in STAGES.values() if stage.use == "Generates"]

@@ -240,6 +240,8 @@ class Plan(ApiModel):
         result = self.stage(stage)
         if result.run == UPDATE_POLICY:
             return result.models[0]
+        if (only := self._only_policy_of(result)) is not None:
+            return only
         while result.after:  # all that comes before a stage has rows of one source
             result = self.stage(result.after[0])
         return result.models[0]
@@ -247,6 +249,21 @@ class Plan(ApiModel):
     def label_of(self, policy: str) -> str | None:
         """What metrics and samples of a policy have beside their names: its own, where there are several."""
         return policy if len(self.spec.policies) > 1 else None
+
+    def label_of_stage(self, stage: str) -> str | None:
+        """What metrics and samples of a stage have beside their names: its policy, where there are several; nothing
+        where it works with the rows of all policies of a team."""
+        if self.spec.is_team_of_policies and self._only_policy_of(self.stage(stage)) is None:
+            return None
+        return self.label_of(self.policy_of(stage))
+
+    def _only_policy_of(self, stage: StagePlan) -> str | None:
+        """In a team of several policies, the one whose rows alone a stage works with; None where there are more."""
+        if not self.spec.is_team_of_policies or len(stage.models) != 1:
+            return None
+        agents = self.spec.agents_of(stage.models[0])
+        policies = {self.spec.agents[at].policy for at in agents}
+        return policies.pop() if len(policies) == 1 else None
 
     def spec_of(self, policy: str) -> RLJobSpec:
         """The job with the rewards of this policy alone."""

@@ -12,6 +12,7 @@ from rljob_api.v1alpha1.algorithm import (
     SamplingSpec,
 )
 from rljob_api.v1alpha1.conversation import (
+    AgentSpec,
     CallLimitsSpec,
     Confinement,
     ConversationSpec,
@@ -90,6 +91,7 @@ __all__ = [
     "AdapterSpec",
     "AcceleratorSpec",
     "AdvantageSpec",
+    "AgentSpec",
     "AlgorithmSpec",
     "AutoscalingSpec",
     "Balance",

@@ -7,6 +7,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from rljob_api.v1alpha1.data import NAME, Name
+from rljob_api.vocabulary.keys import ACTOR
 from rljob_api.vocabulary.model import ApiModel, Items
 from rljob_api.vocabulary.quantity import QUANTITY
 
@@ -149,14 +151,52 @@ class MCPServerSpec(CallLimitsSpec):
     on. Fail: the trajectory failed."""
 
 
+TASK = "task"
+"""What an agent may hear besides other agents: the prompt."""
+
+
+class AgentSpec(ApiModel):
+    """One who takes turns in a team's conversations, with rows of its own in every trajectory."""
+
+    name: Name
+    """What others hear it called, and metrics, samples and `order` call it."""
+
+    policy: str = ACTOR
+    """The policy that plays it; several agents may have one. Default `actor`."""
+
+    critic: Annotated[str, Field(pattern=NAME)] | None = None
+    """The model that values its rows, where the algorithm has a critic; agents of several policies may have one in
+    common. Unset: `critic` in a job with one policy, else `critic_` and the policy's name, which starts as its copy."""
+
+    system: str | None = Field(default=None, min_length=1)
+    """The system message that its rows begin with. Unset: none."""
+
+    hears: Items[str] | None = Field(default=None, max_length=17)
+    """What it is shown: `task` for the prompt, and names of agents whose turns it hears. Unset: the prompt and all
+    others."""
+
+    stop_word: str | None = Field(default=None, min_length=1)
+    """A text with which it ends the conversation: after a turn in which it says it nobody takes another. Unset:
+    none."""
+
+    @property
+    def hears_task(self) -> bool:
+        """Whether it is shown the prompt."""
+        return self.hears is None or TASK in self.hears
+
+    def hears_agent(self, name: str) -> bool:
+        """Whether it is shown what another agent says."""
+        return name != self.name and (self.hears is None or name in self.hears)
+
+
 class ConversationSpec(ApiModel):
     """Each trajectory is a conversation of several turns, played by a coroutine of the worker that generates:
     `async def run(task, policy, world)`."""
 
     run: str | None = Field(default=None, min_length=1)
     """Who plays, as `module:function`. Unset: `rljob_worker.conversations:program` with a program, else
-    `rljob_worker.conversations:tools` with tools or mcpServers, else `rljob_worker.conversations:environment` with
-    environments, else `rljob_worker.conversations:single`."""
+    `rljob_worker.conversations:team` with agents, else `rljob_worker.conversations:tools` with tools or mcpServers,
+    else `rljob_worker.conversations:environment` with environments, else `rljob_worker.conversations:single`."""
 
     options: dict[str, Any] = Field(default_factory=dict)
     """What the function finds in `world.options`."""
@@ -176,8 +216,9 @@ class ConversationSpec(ApiModel):
     cut off and marked truncated. At most rollout.maxResponseTokens. Unset: rollout.maxResponseTokens."""
 
     max_rows: int = Field(default=1, ge=1, le=256)
-    """Rows of a trajectory: a chat template that rewrites what was said before, as those do that leave thoughts out,
-    needs a new row for the turn that follows. A trajectory that needs more is over and marked truncated. Default 1."""
+    """Rows of a trajectory, or with agents of each agent in it: a chat template that rewrites what was said before, as
+    those do that leave thoughts out, needs a new row for the turn that follows. A trajectory that needs more is over
+    and marked truncated. Default 1."""
 
     pictures: bool = False
     """Whether tools and environments may show pictures to a model that sees. With data.imagesColumn they always may.
@@ -201,6 +242,21 @@ class ConversationSpec(ApiModel):
 
     endpoint: EndpointSpec = EndpointSpec()
     """What programs may ask of the policy."""
+
+    agents: Items[AgentSpec] = Field(default=(), max_length=16)
+    """Those who take turns in a trajectory. The last one listed gives the answer: rewards and validation judge its last
+    row, or that of the one before where it took no turn. Default: one, without a name."""
+
+    order: Items[str] = Field(default=(), max_length=64)
+    """Names of agents in the order of their turns in a round. Empty: all agents as they are listed."""
+
+    rounds: int | None = Field(default=None, ge=1, le=4096)
+    """How often the order is repeated. Unset: until an agent says its stopWord, or turns are over."""
+
+    reward: Literal["Shared", "PerAgent"] = "Shared"
+    """`Shared`: a trajectory has one reward, which all of its agents get. `PerAgent`: reward functions are called for
+    each agent with its own last row and its name, as `agent`, and the world's rewards are its who took the turn.
+    Default Shared."""
 
     processes: int | None = Field(default=None, ge=1, le=1024)
     """Processes of each worker in which tools and environments run. Unset: as many as the worker has CPUs, at most
@@ -229,4 +285,9 @@ class ConversationSpec(ApiModel):
         if self.program is not None:
             return SHIPPED_CONVERSATIONS + "program"
         shipped = "tools" if self.tools or self.mcp_servers else "environment" if self.environments else "single"
-        return SHIPPED_CONVERSATIONS + shipped
+        return SHIPPED_CONVERSATIONS + ("team" if self.agents else shipped)
+
+    @property
+    def turns_of_round(self) -> tuple[str, ...]:
+        """Names of agents, in the order of their turns in a round."""
+        return self.order or tuple(agent.name for agent in self.agents)

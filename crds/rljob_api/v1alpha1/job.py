@@ -8,6 +8,7 @@ from typing import Literal
 from pydantic import ConfigDict, Field
 
 from rljob_api.v1alpha1.algorithm import AlgorithmSpec
+from rljob_api.v1alpha1.conversation import AgentSpec
 from rljob_api.v1alpha1.dag import UPDATE_POLICY, DagSpec
 from rljob_api.v1alpha1.data import DataSpec, ModelSpec, RewardSpec
 from rljob_api.v1alpha1.infrastructure import (
@@ -156,26 +157,67 @@ class RLJobSpec(ApiModel):
 
     @property
     def policies(self) -> tuple[str, ...]:
-        """The models that UpdatePolicy stages train, in the order of these stages."""
+        """The models that UpdatePolicy stages train, in the order of these stages; without stages those that play the
+        agents of conversations."""
         if self.dag is None:
-            return (ACTOR,)
+            return self.agent_policies or (ACTOR,)
         updates = (stage for stage in self.dag.stages if stage.run == UPDATE_POLICY)
         return tuple(dict.fromkeys(model for stage in updates for model in stage.models or (ACTOR,)))
 
     @property
+    def agents(self) -> tuple[AgentSpec, ...]:
+        """Those who have rows of their own in conversations; none in jobs without teams."""
+        conversation = self.rollout.conversation
+        return () if conversation is None else conversation.agents
+
+    @property
+    def agent_policies(self) -> tuple[str, ...]:
+        """The policies that play agents, in the order of these; none without agents."""
+        return tuple(dict.fromkeys(agent.policy for agent in self.agents))
+
+    @property
+    def is_team_of_policies(self) -> bool:
+        """Whether rows of several policies are in one trajectory."""
+        return len(self.agent_policies) > 1
+
+    def beside(self, kind: str, policy: str) -> str:
+        """The name of a policy's own reference or critic, where nobody names one. kind: REFERENCE or CRITIC."""
+        return f"{kind}_{policy}" if self.is_team_of_policies else kind
+
+    def critic_of(self, agent: AgentSpec) -> str:
+        """The model that values the rows of an agent."""
+        return agent.critic or self.beside(CRITIC, agent.policy)
+
+    def agents_of(self, model: str) -> frozenset[int]:
+        """Places of the agents whose rows a model plays, values, or is the reference of."""
+        return frozenset(
+            at
+            for at, agent in enumerate(self.agents)
+            if model in (agent.policy, self.critic_of(agent), self.beside(REFERENCE, agent.policy))
+        )
+
+    @property
     def derived_models(self) -> tuple[str, ...]:
-        """Models that stages may name although nobody lists them: copies of the policy, in a job with one."""
-        listed = {model.name for model in self.models}
-        has_origin = len(self.policies) == 1 and self.policies[0] in listed
-        return tuple(name for name in (REFERENCE, CRITIC) if has_origin and name not in listed)
+        """Models that stages may name although nobody lists them: copies of the policy, in a job with one, or of the
+        policies of a team."""
+        return tuple(self._origins)
+
+    @property
+    def _origins(self) -> dict[str, str]:
+        """By derived model, the policy whose copy it is."""
+        listed, policies = {model.name for model in self.models}, self.policies
+        if len(policies) > 1 and not self.is_team_of_policies:
+            return {}
+        copies = {self.beside(kind, policy): policy for kind in (REFERENCE, CRITIC) for policy in policies}
+        return {name: policy for name, policy in copies.items() if policy in listed and name not in listed}
 
     def source_of(self, model: str) -> ModelSpec:
-        """What `model` starts from; one that nobody lists starts as a copy of the policy (`derived_models`).
+        """What `model` starts from; one that nobody lists starts as a copy of a policy (`derived_models`).
 
         Raises KeyError for a model that the job does not have.
         """
         listed = {model.name: model for model in self.models}
-        return listed[self.policies[0] if model in self.derived_models else model]
+        return listed[self._origins.get(model, model)]
 
     def with_rewards(self, names: Sequence[str]) -> RLJobSpec:
         """The job with these of its rewards alone, in this order; itself without names."""
@@ -192,7 +234,13 @@ class RLJobSpec(ApiModel):
 
     @property
     def rows_per_trajectory(self) -> int:
-        """Rows that a trajectory may have: one, as many as its conversation may open, or one for each decision."""
+        """Rows that a trajectory may have: one, one for each decision, or as many as its conversation may open for all
+        of its agents."""
+        return self.rows_per_agent * self.num_agents
+
+    @property
+    def rows_per_agent(self) -> int:
+        """Rows that each agent may have of a trajectory: row_id // rows_per_agent % num_agents is a row's agent."""
         conversation, simulator = self.rollout.conversation, self.rollout.simulator
         if simulator is not None:
             return simulator.num_decisions
@@ -211,6 +259,22 @@ class RLJobSpec(ApiModel):
         """Whether policies are measured: on data, or in a simulator's tasks."""
         simulator = self.rollout.simulator
         return bool(self.data.validation) or (simulator is not None and simulator.evaluation is not None)
+
+    @property
+    def num_agents(self) -> int:
+        """Agents that have rows of their own in a trajectory: 1 in jobs without teams."""
+        return max(1, len(self.agents))
+
+    @property
+    def rewards_agents(self) -> bool:
+        """Whether agents are rewarded apart."""
+        conversation = self.rollout.conversation
+        return bool(self.agents) and conversation is not None and conversation.reward == "PerAgent"
+
+    @property
+    def rows_per_reward(self) -> int:
+        """Row numbers of what has one reward: a trajectory, or what an agent has of one."""
+        return self.rows_per_agent if self.rewards_agents else self.rows_per_trajectory
 
     @property
     def longest_row(self) -> int:

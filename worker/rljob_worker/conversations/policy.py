@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -16,11 +16,22 @@ from rljob_worker.conversations.row_sampling import Bounds, ConversationOver, Ge
 from rljob_worker.conversations.trajectory import Sampled, TokenRow, Trajectory
 from rljob_worker.engines.rollout.requests import Ending
 
-__all__ = ["Bounds", "ConversationOver", "Policy", "TurnRequest"]
+__all__ = ["Agent", "Bounds", "ConversationOver", "Policy", "TurnRequest"]
+
+
+@dataclass(frozen=True, slots=True)
+class Agent:
+    """One of a team, with rows of its own in every trajectory."""
+
+    name: str
+    place: int
+    """Among those of the job."""
+    renderer: Renderer | None
 
 
 class Policy:
-    """One trajectory's. Its turns come one after another: a call while another one is awaited raises RuntimeError."""
+    """One trajectory's, or one agent's in it. Its turns come one after another, and those of all agents: a call while
+    another one is awaited raises RuntimeError."""
 
     def __init__(
         self,
@@ -29,18 +40,21 @@ class Policy:
         bounds: Bounds,
         generate: Generate,
         picture_token: int | None = None,
+        agent: Agent | None = None,
     ) -> None:
         """renderer: None for a model without a chat template, of which `chat` asks for one.   picture_token: as in
-        `RowSampler`."""
-        self._trajectory, self._renderer = trajectory, renderer
-        self._sampler = RowSampler(trajectory, bounds, generate, picture_token)
-        self.messages: list[Message] = trajectory.messages
+        `RowSampler`. agent: who acts, in a team."""
+        self._trajectory, self._renderer, self._agent = trajectory, renderer, agent
+        self._place = 0 if agent is None else agent.place
+        self._sampler = RowSampler(trajectory, bounds, generate, picture_token, self._place)
+        self.messages: list[Message] = trajectory.messages if agent is None else []
         """The conversation so far. It is the policy's; `chat` adds to it."""
+        self._row: TokenRow | None = None
+        """The row of its last turn."""
         self._tools: list[Schema] = []
         self._is_closed = True
         self._has_messages = False
         """Whether the last row is written by the chat template."""
-        self._is_busy = False
 
     @property
     def is_over(self) -> bool:
@@ -75,7 +89,7 @@ class Policy:
         if self._renderer is None:
             raise ValueError("the model has no chat template; use policy.complete, or give the model one")
         new = list(messages or ())
-        if not self._trajectory.num_turns and not self.messages and not new:
+        if self._row is None and not self.messages and not new:
             new = list(self._trajectory.task.messages)
         schemas = self._tools if tools is None else list(tools)
         row, tokens, pictures = self._continued(self._renderer, new, schemas)
@@ -85,6 +99,9 @@ class Policy:
         message = self._renderer.parse(sampled.tokens, turn=turn, tools=schemas or None)
         self._is_closed = message.finish_reason == "Stop"
         self.messages += [*new, message.as_message()]
+        if self._agent is not None:
+            opening = () if self._trajectory.messages else self._trajectory.task.messages
+            self._trajectory.messages += [*opening, message.as_message() | {"agent": self._agent.name}]
         reason: FinishReason = "Length" if sampled.ending == Ending.LENGTH else "Stop"
         return replace(message, tokens=sampled.tokens, finish_reason=reason)
 
@@ -97,10 +114,9 @@ class Policy:
         ConversationOver as `chat` does.
         """
         new = np.empty(0, np.int64) if tokens is None else np.asarray(tokens, np.int64)
-        row = self._trajectory.rows[-1] if self._trajectory.rows else None
-        if row is None and tokens is None:
+        if self._row is None and tokens is None:
             new, pictures = self._trajectory.task.prompt_ids, self._trajectory.task.pictures
-        sampled = await self._sample(row, new, max_tokens, pictures)
+        sampled = await self._sample(self._row, new, max_tokens, pictures)
         self._has_messages = False
         return sampled.tokens
 
@@ -118,7 +134,7 @@ class Policy:
         Raises ConversationOver where the trajectory has no room for another row, ValueError for a decision that is cut
         off.
         """
-        row = TokenRow(np.asarray(prompt, np.int64), pictures, state=state)
+        row = TokenRow(np.asarray(prompt, np.int64), pictures, state=state, agent=self._place)
         sampled = await self._sample(row, np.empty(0, np.int64), num_tokens, is_decision=True)
         if len(sampled) != num_tokens:
             raise ValueError(f"a decision has {num_tokens} tokens, and the policy sampled {len(sampled)}")
@@ -126,14 +142,15 @@ class Policy:
 
     def acted_on(self, num_tokens: int) -> None:
         """Only so many tokens of the last decision were acted on: the others are no actions and are in no loss."""
-        self._trajectory.rows[-1].num_actions = num_tokens
+        assert self._row is not None
+        self._row.num_actions = num_tokens
 
     def _continued(
         self, renderer: Renderer, new: Sequence[Message], tools: list[Schema]
     ) -> tuple[TokenRow | None, Indices, list[bytes]]:
         """The row that the next turn continues, None for a new one, and the tokens and pictures that are added to
         it."""
-        row = self._trajectory.rows[-1] if self._trajectory.rows else None
+        row = self._row
         if row is not None and self._has_messages and tools == self._tools and self._sampler.may_go_on(row):
             tokens = renderer.following(self.messages, new, tools or None, is_closed=self._is_closed)
             if tokens is not None:
@@ -150,11 +167,12 @@ class Policy:
         *,
         is_decision: bool = False,
     ) -> Sampled:
-        if self._is_busy:
+        if self._trajectory.is_busy:
             raise RuntimeError("the policy was asked for a turn while another one is awaited")
-        self._is_busy = True
+        self._trajectory.is_busy = True
         try:
             asked = self._sampler.sample(row, tokens, max_tokens, pictures, is_decision=is_decision)
-            return (await asked)[1]
+            self._row, sampled = await asked
+            return sampled
         finally:
-            self._is_busy = False
+            self._trajectory.is_busy = False

@@ -84,15 +84,20 @@ class RowSampler:
     """Samples turns of one trajectory. A turn that is cancelled leaves nothing."""
 
     def __init__(
-        self, trajectory: Trajectory, bounds: Bounds, generate: Generate, picture_token: int | None = None
+        self,
+        trajectory: Trajectory,
+        bounds: Bounds,
+        generate: Generate,
+        picture_token: int | None = None,
+        agent: int = 0,
     ) -> None:
-        """picture_token: stands for a part of a picture, of a model that sees."""
-        self._trajectory, self._bounds, self._generate = trajectory, bounds, generate
+        """picture_token: stands for a part of a picture, of a model that sees. agent: whose rows they are, by its place
+        in the job; each has `bounds.rows` numbers of the trajectory's."""
+        self._trajectory, self._bounds, self._generate, self._agent = trajectory, bounds, generate, agent
         self._picture_token = picture_token
         self._places: dict[TokenRow, int] = {}
-        """Numbers of rows for the engine, below `bounds.rows`."""
+        """Numbers of the agent's rows, below `bounds.rows`."""
         self._under_way: set[TokenRow] = set()
-        self._num_started = 0
         self._is_over = False
 
     @property
@@ -142,7 +147,7 @@ class RowSampler:
         if row is None:
             if not len(tokens):
                 raise ValueError("a row begins with one token at least")
-            row, tokens, pictures = TokenRow(tokens, pictures), np.empty(0, np.int64), ()
+            row, tokens, pictures = TokenRow(tokens, pictures, agent=self._agent), np.empty(0, np.int64), ()
         elif not self.may_go_on(row):
             self._end()
         place = self._place_of(row)
@@ -152,8 +157,9 @@ class RowSampler:
         most = room if max_tokens is None else min(room, max_tokens)
         if most < 1:
             raise ValueError(f"max_tokens is {max_tokens}; a turn has one token at least")
-        turn = self._num_started
-        request = TurnRequest(place, turn, row, tokens, most, tuple(pictures))
+        turn = self._trajectory.num_started
+        row.place = self._agent * self._bounds.rows + place
+        request = TurnRequest(row.place, turn, row, tokens, most, tuple(pictures))
         sampled = await self._sampled(row, request)
         row.add_world(tokens, pictures)
         self._add(row, turn, sampled)
@@ -162,9 +168,9 @@ class RowSampler:
         return row, sampled
 
     async def _sampled(self, row: TokenRow, request: TurnRequest) -> Sampled:
-        self._places[row] = request.row_index
+        self._places[row] = request.row_index - self._agent * self._bounds.rows
         self._under_way.add(row)
-        self._num_started += 1
+        self._trajectory.num_started += 1
         is_sampled = False
         try:
             sampled = await self._generate(request)
@@ -174,7 +180,7 @@ class RowSampler:
             self._under_way.discard(row)
             if not is_sampled:
                 # the call that comes in its place is drawn as this one would have been
-                self._num_started -= request.turn == self._num_started - 1
+                self._trajectory.num_started -= request.turn == self._trajectory.num_started - 1
                 if not row.num_response_tokens:
                     del self._places[row]
 
@@ -193,7 +199,7 @@ class RowSampler:
         self._trajectory.num_turns += 1
         if row not in self._trajectory.rows:
             self._trajectory.rows.append(row)
-            self._trajectory.rows.sort(key=self._places.__getitem__)
+            self._trajectory.rows.sort(key=lambda row: row.place)
 
     def _end(self) -> None:
         self._is_over = self._trajectory.truncated = True

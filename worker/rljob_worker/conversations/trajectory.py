@@ -41,11 +41,18 @@ class TokenRow:
     """A prompt and what came behind it. A turn costs what it adds, however long the row is."""
 
     def __init__(
-        self, prompt: Indices, pictures: Sequence[bytes] = (), *, state: NDArray[np.float32] | None = None
+        self,
+        prompt: Indices,
+        pictures: Sequence[bytes] = (),
+        *,
+        state: NDArray[np.float32] | None = None,
+        agent: int = 0,
     ) -> None:
         """prompt: int64 [tokens], at least one.   pictures: what it shows, encoded.   state: [numbers], what a
-        simulator measured before the decision that the row is."""
-        self.state = state
+        simulator measured before the decision that the row is.   agent: who acts in it, by its place in the job."""
+        self.state, self.agent = state, agent
+        self.place = 0
+        """Its number for the engine, among those that the trajectory's rows may have."""
         self.num_actions: int | None = None
         """Sampled tokens that were acted on, of a decision of which only the first were; None: all."""
         self.prompt, self.pictures = prompt, list(pictures)
@@ -176,8 +183,13 @@ class Trajectory:
     task: Task
     rows: list[TokenRow] = field(default_factory=list)
     messages: list[Message] = field(default_factory=list)
+    """For a person to read; what an agent of a team said has its name, as `agent`."""
     num_turns: int = 0
     """Turns that were sampled."""
+    num_started: int = 0
+    """Turns that were begun, which numbers them."""
+    is_busy: bool = False
+    """Whether a policy is asked for a turn, of those that come one after another."""
     truncated: bool = False
     """A turn was cut off, or there was no room for one that was wanted."""
     failed: str | None = None
@@ -231,6 +243,18 @@ def turn_rewards(trajectory: Trajectory) -> list[NDArray[np.float64]]:
             at, end = place[earlier[-1]]
             values[at][end] += reward
     return values
+
+
+def agent_rewards(trajectory: Trajectory, num_agents: int) -> list[float]:
+    """The sum of the world's rewards for the turns of each agent; of a turn that nobody took, for the last one before
+    it: [num_agents]."""
+    agents = {turn: row.agent for row in trajectory.rows for turn in row.turn_ends()}
+    sums, turns = [0.0] * num_agents, sorted(agents)
+    for turn, reward in trajectory.rewards:
+        earlier = [item for item in turns if turn is None or item <= turn] or turns[:1]
+        if earlier:
+            sums[agents[earlier[-1]]] += reward
+    return sums
 
 
 def failures(trajectories: Sequence[Trajectory]) -> dict[str, int]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from rljob_api.v1alpha1 import ConversationSpec
 from rljob_worker.conversations.journal.replay import DoesNotReplay, Journal, RecordedAnswer
 from rljob_worker.conversations.messages import Schema
 from rljob_worker.conversations.trajectory import Trajectory
@@ -21,6 +22,7 @@ from rljob_worker.sandbox.targets import Answer, CallError, Cause
 if TYPE_CHECKING:
     from rljob_worker.conversations.agents.programs import ProgramEnd
     from rljob_worker.conversations.branches import Branches
+    from rljob_worker.conversations.policy import Policy
     from rljob_worker.conversations.task import Task
 
 Value = TypeVar("Value")
@@ -80,6 +82,8 @@ class SharedWorld:
     tools: Mapping[str, ToolHandle] = field(default_factory=dict)
     environments: Sequence[str] = ()
     """Names, in the order of the job."""
+    team: ConversationSpec | None = None
+    """Whose turn it is and who hears whom, in a job with agents."""
     stateful: frozenset[str] = frozenset()
     """Targets that remember what they were asked: calls of them that are recorded are made again before a new one, and
     have to be answered as they were."""
@@ -120,6 +124,15 @@ class World:
         self.programs, self.session = shared.programs, session
         self.has_session = False
         """Whether a call was made."""
+        self.agents: dict[str, Policy] = {}
+        """The agents of the job by name, in its order; none in jobs without a team. One takes a turn at a time."""
+
+    @property
+    def team(self) -> ConversationSpec:
+        """The order of turns, and what each agent is shown. Raises TrajectoryFailed in a job without agents."""
+        if self._shared.team is None:
+            raise TrajectoryFailed("agents", "the job lists no agents")
+        return self._shared.team
 
     @property
     def environment(self) -> str | None:

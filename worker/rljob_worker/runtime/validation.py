@@ -168,7 +168,7 @@ class Validation:
     def _judged(self, rewards: RewardRunner, batch: Batch) -> tuple[Scalars, list[dict[str, Any]]]:
         """What was right of trajectories whose rewards were begun, and the last rows of the first of them. One that
         failed is not right."""
-        trajectories = Trajectories(batch.row_ids, self._spec.rows_per_trajectory)
+        trajectories = Trajectories.of(batch.row_ids, self._spec)
         ends = trajectories.ends(batch)
         kept = kept_places(ends)
         result = rewards.collect(ends.row_ids[kept].tolist())

@@ -166,12 +166,15 @@ class Worker:
                 begin_generation(self.resources.train_engines.values())
             result = stage.run(batch, context)
             facts |= times_of(result.metrics)
-        label = self.plan.label_of(policy)
+        label = self.plan.label_of_stage(plan.name)
         self.figures.add(result.metrics, result.samples, label)
         if context.copy.is_leader and plan.generated_in is None:
             several, decode = self.plan.rows_per_trajectory, partial(self._decode_token, policy)
             first_row = (step - 1) * self.plan.spec.num_rows * several
-            samples = token_samples(result.batch, decode, first_row=first_row, rows_per_trajectory=several)
+            samples = token_samples(
+                result.batch, decode, first_row=first_row, rows_per_trajectory=several,
+                num_agents=self.plan.spec.num_agents,
+            )  # fmt: skip
             self.figures.add({}, samples, label)
         with self.figures.watched(f"{plan.name}: give rows"):
             self.handover.give(plan, step, result.batch)
@@ -275,8 +278,12 @@ class Worker:
             begin_generation(self.resources.train_engines.values())
             for policy, validation in self.validations.items():
                 share = validation.run(self._take_piece(policy, step))
-                result = merged(result, report_of(*share, self.plan.label_of(policy)))
+                result = merged(result, report_of(*share, self._validation_label(policy)))
         return result
+
+    def _validation_label(self, policy: str) -> str | None:
+        """A team is validated as one."""
+        return None if self.plan.spec.is_team_of_policies else self.plan.label_of(policy)
 
     def _take_piece(self, policy: str, step: int) -> TakePiece | None:
         """Where generators are ahead of training and take leases, they lease a validation, too: under the generation

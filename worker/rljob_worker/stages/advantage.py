@@ -40,7 +40,7 @@ class Advantage:
 
     def run(self, batch: Batch | None, context: StageContext) -> StageResult:
         assert batch is not None
-        trajectories = Trajectories(batch.row_ids, self._rows_per_trajectory)
+        trajectories = Trajectories(batch.row_ids, self._rows_per_trajectory, self._spec.num_agents)
         trajectories.require_of_groups(batch.group_ids, self._algorithm.group_size)
         kept = None
         if self._filter is not None:
@@ -54,6 +54,8 @@ class Advantage:
             max_response_tokens=self._max_response_tokens,
             kl_coefficient=self._controller.coefficient,
             rows_per_trajectory=self._rows_per_trajectory,
+            num_agents=self._spec.num_agents,
+            rewards_agents=self._spec.rewards_agents,
             reduce=context.reduce,
         )
         mask = batch["response_mask"]

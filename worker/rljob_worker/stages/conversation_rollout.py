@@ -24,7 +24,7 @@ from rljob_worker.errors import BadData
 from rljob_worker.metrics.scalars import Scalars, maximum
 from rljob_worker.row_index import Int64
 from rljob_worker.stages.episode_rows import episode_metrics
-from rljob_worker.stages.played_rows import played_batch, played_metrics, played_samples
+from rljob_worker.stages.played_rows import agent_metrics, played_batch, played_metrics, played_samples
 from rljob_worker.trajectories import Trajectories
 from rljob_worker.vision.pictures import PictureList
 
@@ -102,10 +102,11 @@ class ConversationRollout:
         if not copy.is_leader:
             return Played(rows, {}, [], {})
         metrics = played_metrics(trajectories, self._spec.num_rows, self._conversations.num_redrawn)
+        metrics |= agent_metrics(trajectories, self._spec.agents)
         if self._spec.rollout.simulator is not None:
             metrics |= episode_metrics(trajectories)
         metrics["conversation/loop_blocked_seconds"] = maximum(self._conversations.longest_blocked_seconds)
-        shown = played_samples(trajectories[:num_shown], self._rows_per_trajectory)
+        shown = played_samples(trajectories[:num_shown], self._spec)
         return Played(rows, metrics, shown, _described(trajectories))
 
     def close(self) -> None:
@@ -130,7 +131,9 @@ class ConversationRollout:
         def when_over(trajectories: Sequence[Trajectory]) -> None:
             group = trajectories[0].task.group
             rows = self._batch(trajectories, prompts_at(prompts, places[group]), np.array([group]))
-            ends = Trajectories(rows.row_ids, self._rows_per_trajectory).ends(rows)
+            # a validation judges what the team answers, whoever of it is rewarded in training
+            judged = Trajectories.of if step is None else Trajectories.rewarded
+            ends = judged(rows.row_ids, self._spec).ends(rows)
             assert begin is not None
             begin(ends.take(np.flatnonzero(ends[KEPT].values)))
 
@@ -146,15 +149,8 @@ class ConversationRollout:
         )
 
     def _batch(self, trajectories: Sequence[Trajectory], prompts: Prompts, ordinals: Int64) -> Batch:
-        return played_batch(
-            trajectories,
-            prompts,
-            ordinals,
-            rows_per_trajectory=self._rows_per_trajectory,
-            version=self._conversations.version,
-            sees=self._spec.sees,
-            simulator=self._spec.rollout.simulator,
-        )
+        version = self._conversations.version
+        return played_batch(trajectories, prompts, ordinals, spec=self._spec, version=version)
 
     def _tasks(self, prompts: Prompts, ordinals: Int64, sampling: Sampling, group_size: int) -> list[Task]:
         sources = prompts.source.to_list()
@@ -194,9 +190,9 @@ def _described(trajectories: Sequence[Trajectory]) -> dict[str, tuple[int, str]]
     return {cause: (number, words[cause]) for cause, number in failures(trajectories).items()}
 
 
-def failed_of_groups(batch: Batch, numbers: Int64, rows_per_trajectory: int) -> Int64:
+def failed_of_groups(batch: Batch, numbers: Int64, spec: RLJobSpec) -> Int64:
     """How many trajectories of each group failed, int64 [numbers]. batch: rows of groups with these numbers."""
-    ends = Trajectories(batch.row_ids, rows_per_trajectory).ends(batch)
+    ends = Trajectories.of(batch.row_ids, spec).ends(batch)
     failed = ends.group_ids[ends[KEPT].values == 0]
     return np.bincount(np.searchsorted(numbers, failed), minlength=len(numbers)).astype(np.int64)
 

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
-from rljob_api.catalogue.columns import ENVIRONMENT_REWARD, IMAGES, KEPT, MESSAGES, TURN_REWARDS
-from rljob_api.v1alpha1 import SimulatorSpec
+from rljob_api.catalogue.columns import AGENT, ENVIRONMENT_REWARD, IMAGES, KEPT, MESSAGES, TURN_REWARDS
+from rljob_api.v1alpha1 import AgentSpec, RLJobSpec
 from rljob_worker.batch import Batch, Column
 from rljob_worker.conversations.messages import Message
 from rljob_worker.conversations.picture_parts import content_text
-from rljob_worker.conversations.trajectory import TokenRow, Trajectory, failures, turn_rewards
+from rljob_worker.conversations.trajectory import TokenRow, Trajectory, agent_rewards, failures, turn_rewards
 from rljob_worker.data.dataset import Prompts
 from rljob_worker.metrics.scalars import Scalars, maximum, mean, mean_of, total
 from rljob_worker.row_index import Int64
@@ -28,45 +29,41 @@ SHOWN_TURNS = 16
 
 
 def played_batch(
-    trajectories: Sequence[Trajectory],
-    prompts: Prompts,
-    ordinals: Int64,
-    *,
-    rows_per_trajectory: int,
-    version: int,
-    sees: bool = False,
-    simulator: SimulatorSpec | None = None,
+    trajectories: Sequence[Trajectory], prompts: Prompts, ordinals: Int64, *, spec: RLJobSpec, version: int
 ) -> Batch:
     """The rows of whole groups, in the order of their prompts. A trajectory that failed, or never had a row, has one
     without a response.
 
-    ordinals: of the prompts, which number the groups. version: of the weights, for what was not sampled. sees: whether
-    rows have pictures, each those of its own. simulator: of a job whose trajectories are episodes.
+    ordinals: of the prompts, which number the groups. version: of the weights, for what was not sampled. Where policies
+    see, rows have pictures, each those of its own.
     """
-    rows = [(at, index, row) for at, item in enumerate(trajectories) for index, row in enumerate(rows_of(item))]
-    of_row = np.array([at for at, _, _ in rows], np.int64)
-    first = np.array([item.task.trajectory * rows_per_trajectory for item in trajectories], np.int64)
-    row_ids = first[of_row] + np.array([index for _, index, _ in rows], np.int64)
+    rows = [(at, row) for at, item in enumerate(trajectories) for row in rows_of(item)]
+    of_row = np.array([at for at, _ in rows], np.int64)
+    first = np.array([item.task.trajectory * spec.rows_per_trajectory for item in trajectories], np.int64)
+    numbers = [number for item in trajectories for number in row_numbers(rows_of(item), spec)]
+    row_ids = first[of_row] + np.array(numbers, np.int64)
     groups = np.array([item.task.group for item in trajectories], np.int64)[of_row]
     heads = np.searchsorted(groups, ordinals)
     of_prompts = prompts.columns | {"source": prompts.source}
     columns = {name: column.per_group_at(heads, len(rows)) for name, column in of_prompts.items()}
-    columns |= _columns_of_tokens([row for _, _, row in rows], version)
-    if sees:
-        columns[IMAGES] = Column.binary([PictureList.pack(row.pictures) for _, _, row in rows])
+    columns |= _columns_of_tokens([row for _, row in rows], version)
+    if spec.sees:
+        columns[IMAGES] = Column.binary([PictureList.pack(row.pictures) for _, row in rows])
     ragged = [values for item in trajectories for values in _turn_rewards(item)]
     columns[TURN_REWARDS] = Column.ragged(ragged, "float64")
     kept = [item.failed is None for item in trajectories]
-    rewards = [0.0 if item.failed else item.environment_reward for item in trajectories]
+    rewards = [reward for item in trajectories for reward in _environment_rewards(item, spec)]
     truncated = [item.truncated and item.failed is None for item in trajectories]
     columns |= {
         KEPT: Column.fixed(np.array(kept, np.uint8)[of_row]),
-        ENVIRONMENT_REWARD: Column.fixed(np.array(rewards, np.float64)[of_row]),
-        MESSAGES: Column.strings(text for item in trajectories for text in _messages(item)),
+        ENVIRONMENT_REWARD: Column.fixed(np.array(rewards, np.float64)),
+        MESSAGES: Column.strings(text for item in trajectories for text in _messages(item, spec)),
         "truncated": Column.fixed(np.array(truncated, np.bool_)[of_row]),
     }
-    if simulator is not None:
-        played = [row for _, _, row in rows]
+    if spec.agents:
+        columns[AGENT] = Column.strings(spec.agents[row.agent].name for _, row in rows)
+    if (simulator := spec.rollout.simulator) is not None:
+        played = [row for _, row in rows]
         columns |= episode_columns(trajectories, of_row, played, simulator)
     return Batch(row_ids, groups, columns["prompt_ids"].lengths + columns["response_ids"].lengths, columns)
 
@@ -78,15 +75,36 @@ def rows_of(trajectory: Trajectory) -> list[TokenRow]:
     return trajectory.rows if has_rows else [TokenRow(task.prompt_ids, task.pictures)]
 
 
-def _messages(trajectory: Trajectory) -> list[str]:
-    """What the column of messages has at each row that stands for a trajectory."""
-    before = [""] * (len(rows_of(trajectory)) - 1)
-    return [*before, "" if trajectory.failed is not None else json.dumps(_said(trajectory), default=str)]
+def row_numbers(rows: Sequence[TokenRow], spec: RLJobSpec) -> list[int]:
+    """The number of each row of a trajectory among those that it may have: each agent's follow one another from its
+    first number, whatever became of turns in between that were cancelled. rows: in the order of their places."""
+    agents = [row.agent for row in rows]
+    return [agent * spec.rows_per_agent + at - agents.index(agent) for at, agent in enumerate(agents)]
+
+
+def _messages(trajectory: Trajectory, spec: RLJobSpec) -> list[str]:
+    """What the column of messages has at each row that stands for a trajectory: all of them at its last one, and at the
+    last one of each agent that is rewarded apart."""
+    rows = rows_of(trajectory)
+    text = "" if trajectory.failed is not None else json.dumps(_said(trajectory), default=str)
+    is_last = [spec.rewards_agents and row.agent != after.agent for row, after in pairwise(rows)]
+    return [text if last else "" for last in (*is_last, True)]
 
 
 def _said(trajectory: Trajectory) -> list[Message]:
     """Its messages, with places for their pictures."""
     return [{**message, "content": content_text(message.get("content"), PLACE)} for message in trajectory.messages]
+
+
+def _environment_rewards(trajectory: Trajectory, spec: RLJobSpec) -> list[float]:
+    """For each row, the world's rewards: of the trajectory, or of the agent that is rewarded apart."""
+    rows = rows_of(trajectory)
+    if trajectory.failed is not None:
+        return [0.0] * len(rows)
+    if not spec.rewards_agents:
+        return [trajectory.environment_reward] * len(rows)
+    rewards = agent_rewards(trajectory, spec.num_agents)
+    return [rewards[row.agent] for row in rows]
 
 
 def _turn_rewards(trajectory: Trajectory) -> Sequence[np.ndarray]:
@@ -108,7 +126,7 @@ def _columns_of_tokens(rows: Sequence[TokenRow], version: int) -> dict[str, Colu
         "rollout_log_probs": Column.ragged([row.log_probs for row in rows], "float32"),
         "token_versions": Column.ragged([row.versions(version) for row in rows]),
         "turn_ids": Column.ragged([row.turn_ids for row in rows]),
-        "agent_ids": Column.from_lengths(np.zeros(len(responses.values), np.int64), responses.lengths),
+        "agent_ids": Column.from_lengths(np.repeat([row.agent for row in rows], responses.lengths), responses.lengths),
     }
 
 
@@ -180,11 +198,23 @@ def _of_worlds(trajectories: Sequence[Trajectory]) -> Scalars:
     return {f"conversation/world/{name}": mean_of(np.array(given)) for name, given in values.items()}
 
 
-def played_samples(trajectories: Sequence[Trajectory], rows_per_trajectory: int) -> list[dict[str, Any]]:
+def agent_metrics(trajectories: Sequence[Trajectory], agents: Sequence[AgentSpec]) -> Scalars:
+    """Turns and tokens of each agent in a trajectory."""
+    good, metrics = [item for item in trajectories if item.failed is None], Scalars()
+    for place, agent in enumerate(agents):
+        rows = [[row for row in item.rows if row.agent == place] for item in good]
+        turns = [sum(len(row.turn_ends()) for row in mine) for mine in rows]
+        lengths = [sum(row.num_sampled for row in mine) for mine in rows]
+        metrics[f"conversation/agent/{agent.name}/turns"] = mean_of(np.array(turns, np.int64))
+        metrics[f"conversation/agent/{agent.name}/response_length"] = mean_of(np.array(lengths, np.int64))
+    return metrics
+
+
+def played_samples(trajectories: Sequence[Trajectory], spec: RLJobSpec) -> list[dict[str, Any]]:
     """Who said what in some trajectories, for a person to read, each under the number of its last row."""
     samples = []
     for item in trajectories:
-        row_id = item.task.trajectory * rows_per_trajectory + len(rows_of(item)) - 1
+        row_id = item.task.trajectory * spec.rows_per_trajectory + row_numbers(rows_of(item), spec)[-1]
         sample: dict[str, Any] = {"row_id": row_id, "messages": _said(item), "turns": item.num_turns}
         if item.rewards:
             sample["environment_rewards"] = [[turn, reward] for turn, reward in item.rewards]

@@ -72,7 +72,6 @@ class ReceivedRows:
 
     def __init__(self, stage: StagePlan, resources: Resources) -> None:
         spec = resources.plan.spec
-        self._rows_per_trajectory = resources.plan.rows_per_trajectory
         self._counts_failed = spec.rollout.conversation is not None and not stage.after
         self._source = stage.after[0] if stage.after else stage.name
         self._is_first = not stage.after
@@ -88,7 +87,7 @@ class ReceivedRows:
 
     def _require_few_failed(self, result: StageResult, context: StageContext) -> None:
         """Collective over the ranks that receive. Raises BadData where more trajectories failed than the job allows."""
-        kept = Trajectories(result.batch.row_ids, self._rows_per_trajectory).ends(result.batch)[KEPT].values
+        kept = Trajectories.of(result.batch.row_ids, context.job).ends(result.batch)[KEPT].values
         num_failed = context.reduce(torch.tensor([float(np.count_nonzero(kept == 0))], dtype=torch.float64))
         causes = failures_by_cause(result.metrics, context.job.num_rows)
         require_few_failed(context.job, context.step, int(num_failed.item()), context.job.num_rows, causes)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rljob_api.catalogue.columns import IMAGES, KEPT, MESSAGES, STEP_REWARDS, TURN_REWARDS, model_rewards
+from rljob_api.catalogue.columns import AGENT, IMAGES, KEPT, MESSAGES, STEP_REWARDS, TURN_REWARDS, model_rewards
 from rljob_api.planning.plan import StagePlan
 from rljob_api.v1alpha1 import RewardSpec, RLJobSpec
 from rljob_worker.batch import Batch, Column
@@ -75,7 +75,9 @@ class Reward:
 
     def run(self, batch: Batch | None, context: StageContext) -> StageResult:
         assert batch is not None
-        trajectories = Trajectories(batch.row_ids, self._rows_per_trajectory)
+        trajectories = Trajectories(batch.row_ids, self._rows_per_trajectory, self._spec.num_agents)
+        if self._spec.rewards_agents:
+            trajectories = trajectories.of_agents
         ends, first_group = trajectories.ends(batch), (context.step - 1) * self._spec.data.batch_size
         kept = kept_places(ends)
         ends = ends.take(kept)
@@ -90,6 +92,7 @@ class Reward:
             columns[STEP_REWARDS] = self._with_turns(step_rewards(batch["response_ids"], steps, context.decode), batch)
         sources = ends.values_of("source")
         metrics = reward_metrics(result.total, result.rewards[:, 0], sources, exactly=self._is_exact)
+        metrics |= agent_rewards_metrics(result.total, ends, self._spec)
         return StageResult(batch.select([]).with_columns(columns), metrics | result.metrics, samples)
 
     def score(
@@ -329,6 +332,14 @@ def reward_metrics(rewards: Rewards, correct: Rewards, sources: Sequence[str], *
         metrics["reward/max"] = maximum(float(rewards.max()))
     metrics |= means_by_source("training/reward", rewards, sources, exactly=exactly)
     return metrics | means_by_source("training/accuracy", correct, sources, exactly=exactly)
+
+
+def agent_rewards_metrics(rewards: Rewards, ends: Batch, spec: RLJobSpec) -> Scalars:
+    """Mean reward of each agent, where agents are rewarded apart. rewards: [rows] of `ends`."""
+    if not spec.rewards_agents:
+        return {}
+    names = np.array(ends.values_of(AGENT), object)
+    return {f"conversation/agent/{a.name}/reward": mean_of(rewards[names == a.name]) for a in spec.agents}
 
 
 def step_rewards(response_ids: Column, steps: Sequence[Sequence[tuple[int, float]]], decode: Decode) -> Column:

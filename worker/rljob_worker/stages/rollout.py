@@ -77,7 +77,7 @@ class Rollout:
             parts, figures = [part], [metrics]
         batch, metrics = Batch.concat(parts), assignment.merged(figures)
         if self._conversations is not None and context.numbers is None:  # who receives a guest's rows counts these
-            failed = failed_of_groups(batch, step, self._rows_per_trajectory)
+            failed = failed_of_groups(batch, step, self._spec)
             known = np.where(np.isin(step, batch.group_ids), 1 + np.minimum(failed, MOST_COUNTED), 0)
             num_failed = int((assignment.outcomes(known, 0) - 1).sum())
             self.require_few_failed(context.step, num_failed, self._spec.num_rows)

@@ -29,6 +29,7 @@ class Filter:
 
     name: str
     rows_per_trajectory: int = 1
+    num_agents: int = 1
     may_tear_groups: bool = False
     """Whether what is left of a group is compared without the others: trajectories failed, and nobody chose."""
 
@@ -40,7 +41,8 @@ class Filter:
         edge = next(inputs, None)
         if edge is None:
             return None
-        return Filter(edge.producer, plan.rows_per_trajectory, plan.stage(edge.producer).run in ("Rollout", "Sample"))
+        may_tear = plan.stage(edge.producer).run in ("Rollout", "Sample")
+        return Filter(edge.producer, plan.rows_per_trajectory, plan.spec.num_agents, may_tear)
 
     def flags(self, batch: Batch) -> Flags:
         """Which rows are kept, bool [rows]. Raises BadData for a column that does not say it."""
@@ -55,7 +57,7 @@ class Filter:
         return flags
 
     def _require_whole_trajectories(self, batch: Batch, flags: Flags) -> None:
-        trajectories = Trajectories(batch.row_ids, self.rows_per_trajectory)
+        trajectories = Trajectories(batch.row_ids, self.rows_per_trajectory, self.num_agents)
         torn = np.flatnonzero(flags != flags[trajectories.first][trajectories.of_row])
         if len(torn):
             raise BadData(

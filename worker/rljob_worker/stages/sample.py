@@ -123,7 +123,7 @@ class Sample:
         if "row_weights" in self._writes:
             weights = self._row_weights(out, context)
             out = out.with_columns({"row_weights": Column.fixed(weights)})
-            of_trajectories = weights[Trajectories(out.row_ids, self._rows_per_trajectory).first]
+            of_trajectories = weights[Trajectories(out.row_ids, self._rows_per_trajectory, self._spec.num_agents).first]
             metrics["sampling/rows_drawn_fraction"] = mean(int(np.count_nonzero(of_trajectories)), len(of_trajectories))
         metrics |= staleness_metrics(out, self._spec, context.step)
         metrics |= assignment.merged([result.metrics for result in rounds])
@@ -167,12 +167,12 @@ class Sample:
         if self._reward is None:
             return _Drawn(numbers, batch, np.full(len(numbers), Outcome.ACCEPTED, np.int64), metrics, [], unfinished)
         started = time.perf_counter()
-        trajectories = Trajectories(batch.row_ids, self._rows_per_trajectory)
+        trajectories = Trajectories(batch.row_ids, self._rows_per_trajectory, self._spec.num_agents)
         ends = trajectories.ends(batch.select([*self._reward_reads, "truncated"]))
         kept, num_trajectories = kept_places(ends), len(ends)
         failed = None
         if self._spec.rollout.played is not None:
-            failed = failed_of_groups(batch, numbers, self._rows_per_trajectory)
+            failed = failed_of_groups(batch, numbers, self._spec)
             ends = ends.take(kept)
         scored = self._reward.score_for_copy(
             ends.select(self._reward_reads), context, self._shown(ends.group_ids, context.step)
@@ -261,7 +261,7 @@ class Sample:
         del lengths["tokens/response_total"]  # of all that the step generated, as rounds say
         if self._reward is None:
             return metrics | lengths
-        ends = Trajectories(out.row_ids, self._rows_per_trajectory).ends(out)
+        ends = Trajectories(out.row_ids, self._rows_per_trajectory, self._spec.num_agents).ends(out)
         rewards = reward_metrics(ends["rewards"].values, ends[FIRST_REWARD].values, ends.values_of("source"))
         return metrics | lengths | rewards
 

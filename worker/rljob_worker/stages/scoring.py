@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Mapping
+
+import numpy as np
 
 from rljob_api.planning.plan import StagePlan
+from rljob_api.v1alpha1 import RLJobSpec
 from rljob_worker.batch import Batch, Column
+from rljob_worker.engines.protocols import ScoringEngine
 from rljob_worker.errors import BadData
 from rljob_worker.finite import first_not_finite
 from rljob_worker.metrics.scalars import mean, mean_of
+from rljob_worker.stages.agent_rows import AgentRows
 from rljob_worker.stages.stage import Resources, StageContext, StageResult
 
 
@@ -16,14 +22,14 @@ class LogProbs:
     """Log-probability of every response token under the stage's model, at the sampling temperature."""
 
     def __init__(self, stage: StagePlan, resources: Resources) -> None:
-        self._stage = stage
-        self._engine = resources.scoring_engines[stage.models[0]]
+        self._stage, self._spec = stage, resources.plan.spec
+        self._engines = {model: resources.scoring_engines[model] for model in stage.models}
         (self._column,) = stage.writes
 
     def run(self, batch: Batch | None, context: StageContext) -> StageResult:
         assert batch is not None
         started = time.perf_counter()
-        log_probs = self._engine.log_probs(batch)
+        log_probs = by_model(self._spec, self._engines, lambda engine, rows: engine.log_probs(rows), batch)
         metrics = {"time/forward_seconds": mean(time.perf_counter() - started)}
         require_finite(self._stage, "log-probability", log_probs, batch)
         return StageResult(batch.select([]).with_columns({self._column: log_probs}), metrics)
@@ -33,18 +39,37 @@ class Values:
     """The critic's value of the state before every response token."""
 
     def __init__(self, stage: StagePlan, resources: Resources) -> None:
-        self._stage = stage
-        self._engine = resources.scoring_engines[stage.models[0]]
+        self._stage, self._spec = stage, resources.plan.spec
+        self._engines = {model: resources.scoring_engines[model] for model in stage.models}
         (self._column,) = stage.writes
 
     def run(self, batch: Batch | None, context: StageContext) -> StageResult:
         assert batch is not None
         started = time.perf_counter()
-        values = self._engine.values(batch)
+        values = by_model(self._spec, self._engines, lambda engine, rows: engine.values(rows), batch)
         metrics = {"time/forward_seconds": mean(time.perf_counter() - started)}
         require_finite(self._stage, "value", values, batch)
         metrics |= {"value/mean": mean_of(values.values)}
         return StageResult(batch.select([]).with_columns({self._column: values}), context.counted(metrics))
+
+
+def by_model(
+    spec: RLJobSpec,
+    engines: Mapping[str, ScoringEngine],
+    score: Callable[[ScoringEngine, Batch], Column],
+    batch: Batch,
+) -> Column:
+    """What models say of the tokens of their agents' rows; one model, of all rows."""
+    if len(engines) == 1:
+        return score(next(iter(engines.values())), batch)
+    rows: dict[int, np.ndarray] = {}
+    dtype = "float32"
+    for model, engine in engines.items():
+        places = AgentRows(spec, model).places(batch)
+        column = score(engine, batch.take(places))
+        dtype = column.dtype
+        rows |= dict(zip(places.tolist(), column.to_list(), strict=True))
+    return Column.ragged([rows[place] for place in range(len(batch))], dtype)
 
 
 def require_finite(stage: StagePlan, kind: str, scores: Column, batch: Batch) -> None:

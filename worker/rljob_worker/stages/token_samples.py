@@ -22,7 +22,12 @@ _VERSIONS = "token_versions"
 
 
 def token_samples(
-    batch: Batch, decode: Callable[[np.ndarray], str], *, first_row: int, rows_per_trajectory: int = 1
+    batch: Batch,
+    decode: Callable[[np.ndarray], str],
+    *,
+    first_row: int,
+    rows_per_trajectory: int = 1,
+    num_agents: int = 1,
 ) -> list[dict[str, Any]]:
     """A record for each of the step's first trajectories that is here, of the columns that have one value per response
     token: of its last row.
@@ -33,7 +38,7 @@ def token_samples(
     columns = {name: column for name, column in batch.columns.items() if _is_of_tokens(name, column)}
     if not columns:
         return []
-    last = Trajectories(batch.row_ids, rows_per_trajectory).last
+    last = Trajectories(batch.row_ids, rows_per_trajectory, num_agents).last
     rows: list[int] = last[batch.row_ids[last] - first_row < NUM_ROWS * rows_per_trajectory].tolist()
     return [{"row_id": int(batch.row_ids[row]), "tokens": _tokens(columns, row, decode)} for row in rows]
 

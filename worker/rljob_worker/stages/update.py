@@ -11,7 +11,6 @@ from itertools import chain, repeat
 from typing import Any
 
 import numpy as np
-import torch
 
 from rljob_api.catalogue.columns import computes_full_kl
 from rljob_api.planning.plan import StagePlan
@@ -35,6 +34,7 @@ from rljob_worker.errors import BadData
 from rljob_worker.metrics.scalars import Scalars, mean, merge_all
 from rljob_worker.minibatches import mini_batch_of
 from rljob_worker.stages.advantage import kl_controller, updated
+from rljob_worker.stages.agent_rows import AgentRows
 from rljob_worker.stages.exchanged_pictures import SeesPictures
 from rljob_worker.stages.row_filter import Filter
 from rljob_worker.stages.stage import Resources, StageContext, StageResult
@@ -49,7 +49,8 @@ class UpdatePolicy:
         self._engine = resources.train_engines[stage.models[0]]
         self._reference = resources.scoring_engines[REFERENCE] if computes_full_kl(self._spec) else None
         self._num_trajectories = self._spec.num_rows
-        self._rows_per_trajectory = resources.plan.rows_per_trajectory
+        self._rows_per_agent = resources.plan.rows_per_trajectory // self._spec.num_agents
+        self._agents = AgentRows(self._spec, stage.models[0])
         self._filter = Filter.before(stage, resources.plan)
         self._controller = kl_controller(resources)
         self._skipped = SkippedSteps(stage.models[0], self._spec.training.max_skipped_steps)
@@ -62,15 +63,17 @@ class UpdatePolicy:
         require_loss_columns(batch, self._algorithm.loss)
         self._sees_pictures.check(batch, self._engine, context.reduce)
         batch = with_token_versions(batch, self._spec)
-        kept = batch if self._filter is None else self._filter.rows(batch)
-        several = self._rows_per_trajectory
+        kept = self._agents.of(batch if self._filter is None else self._filter.rows(batch))
+        several = self._rows_per_agent  # what a policy has of a trajectory is a sequence of its own
         ages = token_ages(batch, self._spec, context.step)
         rows, mismatch = with_corrections(kept, self._algorithm, context.reduce, rows_per_trajectory=several, ages=ages)
         rows = with_trajectory_columns(rows, self._algorithm, several)
         parts = [
             prepared(part, self._algorithm, reduce=context.reduce, seed=context.seed, rows_per_trajectory=several)
-            for part in not_empty(mini_batches(rows, self._spec, context.step), self._filter, context)
+            for part in self._agents.not_empty(mini_batches(rows, self._spec, context.step), self._filter, context)
         ]
+        if not parts:
+            return StageResult(batch.select([]), context.counted({"update/without_rows_total": mean(1.0)}))
         objective = policy_objective(
             self._algorithm,
             max_response_tokens=self._spec.rollout.max_response_tokens,
@@ -104,13 +107,16 @@ class UpdateCritic:
         self._spec = resources.plan.spec
         self._engine = resources.train_engines[stage.models[0]]
         self._filter = Filter.before(stage, resources.plan)
+        self._agents = AgentRows(self._spec, stage.models[0])
         self._skipped = SkippedSteps(stage.models[0], self._spec.training.max_skipped_steps)
 
     def run(self, batch: Batch | None, context: StageContext) -> StageResult:
         assert batch is not None
         objective = value_objective(self._spec.algorithm)
-        kept = batch if self._filter is None else self._filter.rows(batch)
-        parts = not_empty(mini_batches(kept, self._spec, context.step), self._filter, context)
+        kept = self._agents.of(batch if self._filter is None else self._filter.rows(batch))
+        parts = self._agents.not_empty(mini_batches(kept, self._spec, context.step), self._filter, context)
+        if not parts:
+            return StageResult(batch.select([]), context.counted({"critic/update/without_rows_total": mean(1.0)}))
         updates = run_updates(self._engine, repeat(objective), parts, self._spec.algorithm.update_epochs)
         metrics, self._skipped = watched(updates, self._skipped, context.step)
         named = {critic_name(name): scalar for name, scalar in metrics.items()}
@@ -169,17 +175,6 @@ def mini_batches(batch: Batch, spec: RLJobSpec, step: int) -> list[Batch]:
         batch.group_ids, step=step, batch_size=spec.data.batch_size, num_mini_batches=number, seed=spec.seed
     )
     return [batch.take(np.flatnonzero(member == index)) for index in range(number)]
-
-
-def not_empty(parts: list[Batch], filtered: Filter | None, context: StageContext) -> list[Batch]:
-    """Mini-batches of which some rank has a row after a filter; an optimizer step on none would move a model by its
-    momentum alone. Raises BadData where nothing is left of a step. Collective, where there is a filter."""
-    if filtered is None:
-        return parts
-    counts = context.reduce(torch.tensor([len(part) for part in parts], dtype=torch.float64)).tolist()
-    if not any(counts):
-        raise BadData(filtered.explain_nothing(context.step))
-    return [part for part, count in zip(parts, counts, strict=True) if count]
 
 
 def critic_name(name: str) -> str:

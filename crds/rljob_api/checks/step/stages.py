@@ -75,7 +75,7 @@ def check_stage_models(subject: Subject) -> Iterator[Problem]:
             message = f"no stage trains model {spec.name}, and an adapter that nobody trains changes nothing"
             yield problem(f"spec.models[{i}].adapter", spec.adapter.to_json(), message, "Leave it out.")
     names = [model.name for model in subject.spec.models]
-    if subject.spec.dag is None and ACTOR not in names:
+    if subject.spec.dag is None and ACTOR not in names and not subject.spec.agents:
         yield problem("spec.models", names, f"there is no model {ACTOR}", f"Name the policy {ACTOR}.")
 
 
@@ -85,6 +85,10 @@ def _model_count(subject: Subject, stage: ResolvedStage) -> Iterator[Problem]:
         if result:
             message = "models for a user's own stage are not built yet"
             yield problem(path, result, message, "Leave models out and load what the stage needs in its module.")
+    elif len(result) > 1 and stage.built_in.may_share_rows and subject.spec.is_team_of_policies:
+        yield from _agents_of_models(subject, stage)
+    elif stage.spec.run == "Sample" and subject.spec.is_team_of_policies:
+        return  # which `checks.teams` refuses as a whole
     elif len(result) != stage.built_in.num_models:
         message = f"{stage.spec.run} takes {stage.built_in.num_models or 'no'} model"
         example = stage.built_in.default_model or _EXAMPLES.get(stage.spec.run)
@@ -96,6 +100,17 @@ def _model_count(subject: Subject, stage: ResolvedStage) -> Iterator[Problem]:
     elif (model := stage.models[0]) not in subject.model_names:
         fix = f"Add it to spec.models, or write models: [{subject.model_names[0]}]."
         yield problem(path, None, f"{stage.spec.run} uses model {model} by default, and there is none", fix)
+
+
+def _agents_of_models(subject: Subject, stage: ResolvedStage) -> Iterator[Problem]:
+    """Each agent of a team has one of a stage's models."""
+    path, models = subject.stage_path(stage.name, "models"), list(stage.models)
+    for at, agent in enumerate(subject.spec.agents):
+        mine = [model for model in dict.fromkeys(models) if at in subject.spec.agents_of(model)]
+        if len(mine) != 1:
+            message = f"{' and '.join(mine) or 'none'} of these is for the rows of agent {agent.name}"
+            yield problem(path, models, message, "Write one model for each policy that plays an agent.")
+            return
 
 
 def check_stage_fields(subject: Subject) -> Iterator[Problem]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from threading import Thread
 from typing import Any, TypeVar
@@ -27,10 +27,10 @@ from rljob_worker.conversations.playing.game import Game
 from rljob_worker.conversations.playing.loop_watch import LoopBlocked, LoopWatch
 from rljob_worker.conversations.playing.one_trajectory import Player, Run
 from rljob_worker.conversations.playing.plays import Play
-from rljob_worker.conversations.policy import Bounds
+from rljob_worker.conversations.playing.policy_engines import PlayingEngine
+from rljob_worker.conversations.policy import Agent, Bounds
 from rljob_worker.conversations.trajectory import Trajectory
 from rljob_worker.conversations.world import SharedWorld, TargetCaller
-from rljob_worker.engines.rollout.protocol import RolloutEngine
 from rljob_worker.engines.rollout.requests import EndedRequests, Ending, Sampling
 from rljob_worker.errors import InvalidJob
 
@@ -42,7 +42,7 @@ class Conversations:
 
     def __init__(
         self,
-        engine: RolloutEngine,
+        engine: PlayingEngine,
         run: Run,
         renderer: Renderer | None,
         bounds: Bounds,
@@ -54,11 +54,12 @@ class Conversations:
         most_blocked_seconds: float = math.inf,
         picture_token: int | None = None,
         closing: Callable[[], None] | None = None,
+        agents: Sequence[Agent] = (),
     ) -> None:
         """concurrency: trajectories that are played at once.   run_name: what the job calls `run`.
         most_blocked_seconds: how long a run function may hold up the event loop before the job ends.
-        picture_token: as in `Policy`. closing: called in the event loop at the end."""
-        self._picture_token, self._closing = picture_token, closing
+        picture_token: as in `Policy`. closing: called in the event loop at the end. agents: of a team."""
+        self._picture_token, self._closing, self._agents = picture_token, closing, tuple(agents)
         self._engine, self._run, self._renderer, self._bounds = engine, run, renderer, bounds
         self.concurrency, self.shared, self._caller = concurrency, shared or SharedWorld(), caller
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -82,7 +83,14 @@ class Conversations:
             self._follow(play, copy)
             return []
         player = Player(
-            self._run, self._renderer, self._bounds, self.shared, self._caller, self.version, self._picture_token
+            self._run,
+            self._renderer,
+            self._bounds,
+            self.shared,
+            self._caller,
+            self.version,
+            self._picture_token,
+            self._agents,
         )
         wake, concurrency = self._engine.wake, self.concurrency
         watch = self._watch()

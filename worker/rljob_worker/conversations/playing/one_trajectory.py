@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from rljob_worker.conversations.journal.replay import DoesNotReplay, Journal
 from rljob_worker.conversations.messages import Renderer
 from rljob_worker.conversations.playing.plays import Play
-from rljob_worker.conversations.policy import Bounds, ConversationOver, Policy, TurnRequest
+from rljob_worker.conversations.policy import Agent, Bounds, ConversationOver, Policy, TurnRequest
 from rljob_worker.conversations.task import Task
 from rljob_worker.conversations.trajectory import Sampled, Trajectory
 from rljob_worker.conversations.world import SharedWorld, TargetCaller, TrajectoryFailed, World
@@ -33,6 +33,8 @@ class Player:
     """Policy version of the engine."""
     picture_token: int | None = None
     """As in `Policy`."""
+    agents: Sequence[Agent] = ()
+    """Those of a team; none where one plays, without a name."""
 
     async def play(self, task: Task, play: Play, generate: Generate) -> Trajectory:
         """Run a trajectory to its end, whatever that is. Raises InvalidJob, EngineBroken."""
@@ -52,6 +54,9 @@ class Player:
         try:
             world = World(trajectory, self.shared, self.caller, journal, session, self.bounds.turns)
             policy = Policy(trajectory, self.renderer, self.bounds, sampled, self.picture_token)
+            for agent in self.agents:
+                world.agents[agent.name] = Policy(trajectory, agent.renderer, self.bounds, sampled, agent=agent)
+            policy = next(iter(world.agents.values()), policy)
             await ended_by_itself(self.run(task, policy, world))
             journal.require_replayed()
         except TrajectoryFailed as error:

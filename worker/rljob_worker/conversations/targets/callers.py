@@ -98,7 +98,8 @@ class Callers:
         names = tuple(item.name for item in conversation.environments)
         objects = (tool_target(i) for i in range(len(conversation.tools)))
         remember = {handle.target for handle in tools.values() if handle.method is not None} & set(objects)
-        return SharedWorld(conversation.options, tools, names, frozenset({*names, *self._adapted, *remember}))
+        stateful = frozenset({*names, *self._adapted, *remember})
+        return SharedWorld(conversation.options, tools, names, stateful=stateful)
 
     async def _described(self, field: str, describe: str, target: str, item: ToolSpec | EnvironmentSpec) -> Any:
         arguments = {"run": item.run, "options": dict(item.options), "name": item.name}

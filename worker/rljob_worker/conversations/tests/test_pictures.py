@@ -13,6 +13,7 @@ import torch
 from PIL import Image
 
 from rljob_api.catalogue.columns import IMAGES
+from rljob_api.tests.builders import make_plan
 from rljob_worker import conversations
 from rljob_worker.batch import Column
 from rljob_worker.conversations.journal.files import JournalFolder
@@ -201,7 +202,8 @@ def test_log_probs_of_rows_with_pictures_of_their_own_are_those_of_the_trainer(t
         play_all.close()
     assert not any(item.failed for item in trajectories), [item.message for item in trajectories]
     prompts = Prompts([asked, plain], ["", ""], {}, Column.strings(["s", "s"]))
-    batch = played_batch(trajectories, prompts, np.arange(2), rows_per_trajectory=1, version=0, sees=True)
+    spec = make_plan("rollout.conversation={pictures: true}").spec
+    batch = played_batch(trajectories, prompts, np.arange(2), spec=spec, version=0)
     counts = [PictureList.count(blob) for blob in batch[IMAGES].to_list()]
     # with every turn one more; a turn that ended the conversation by a token of pictures may be the last
     assert counts[0] == 1 and counts[3] == 0 and max(counts) == 3

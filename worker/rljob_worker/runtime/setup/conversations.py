@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from rljob_api.pipeline.meshes import Mesh
 from rljob_api.planning.plan import GroupPlan, Plan, StagePlan
 from rljob_api.v1alpha1 import ConversationSpec, RLJobSpec
@@ -15,15 +17,17 @@ from rljob_worker.conversations.agents.programs import Programs
 from rljob_worker.conversations.messages import Renderer
 from rljob_worker.conversations.playing.loop import Conversations
 from rljob_worker.conversations.playing.one_trajectory import Run
-from rljob_worker.conversations.policy import Bounds, Policy
+from rljob_worker.conversations.playing.policy_engines import PlayingEngine, PolicyEngines
+from rljob_worker.conversations.policy import Agent, Bounds, Policy
 from rljob_worker.conversations.rendering.chat_renderer import ChatRenderer
 from rljob_worker.conversations.run_functions.loading import load_run_function
 from rljob_worker.conversations.targets.callers import Callers
 from rljob_worker.conversations.task import Task
-from rljob_worker.conversations.world import World
+from rljob_worker.conversations.world import SharedWorld, World
 from rljob_worker.data.source import DataAccess
 from rljob_worker.engines.parallel.mesh import ProcessMesh
 from rljob_worker.engines.rollout.protocol import RolloutEngine
+from rljob_worker.errors import InvalidJob
 from rljob_worker.runtime.setup.journals import journal_folder
 from rljob_worker.runtime.setup.pictures import picture_processor
 from rljob_worker.stages.conversation_rollout import ConversationRollout
@@ -59,19 +63,21 @@ def build_conversations(
     run = load_run(conversation)
     result = {}
     for stage in stages:
-        (policy,) = stage.models
+        policy = stage.models[0]  # of a team's policies the first, whose rows have those of the others beside them
         spec, leads = plan.spec_of(policy), meshes[stage.mesh].is_leader
         arguments = plan.spec.source_of(policy).chat_template
         processor = picture_processor(spec, policy) if leads else None
         renderer = renderer_of(tokenizers[policy], arguments, processor) if leads else None
         caller = caller_of(conversation, group) if leads else None
         conversations = Conversations(
-            engines[policy],
+            playing_engine(spec, stage.models, engines),
             run,
             renderer,
             bounds_of(spec),
             concurrency=conversation.concurrency,
             caller=caller,
+            shared=SharedWorld(conversation.options),
+            agents=agents_of(spec, tokenizers) if leads else (),
             run_name=conversation.run_function,
             most_blocked_seconds=spec.data_buffer.deadline_seconds,
             picture_token=None if processor is None else processor.tokens.pad,
@@ -81,6 +87,8 @@ def build_conversations(
             conversations.shared = conversations.prepare(caller.shared_world(conversation))
             if shows_tools(conversation) and isinstance(renderer, ChatRenderer):
                 renderer.require_tools()
+        if spec.agents:
+            conversations.shared = replace(conversations.shared, team=conversation)
         if leads and conversation.program is not None:
             programs = programs_of(spec, policy)
             conversations.shared = replace(conversations.shared, programs=programs)
@@ -88,6 +96,44 @@ def build_conversations(
         folder = None if home is None or not leads else journal_folder(plan.spec, policy, rank, access, home)
         result[policy] = ConversationRollout(spec, conversations, folder)
     return result
+
+
+def playing_engine(spec: RLJobSpec, models: Sequence[str], engines: Mapping[str, RolloutEngine]) -> PlayingEngine:
+    """What generates the turns of all agents."""
+    if len(models) == 1:
+        return engines[models[0]]
+    number = {model: at for at, model in enumerate(models)}
+    of_agents = np.array([number[agent.policy] for agent in spec.agents], np.int64)
+    return PolicyEngines([engines[model] for model in models], of_agents, spec.rows_per_agent)
+
+
+def agents_of(spec: RLJobSpec, tokenizers: Mapping[str, Any]) -> tuple[Agent, ...]:
+    """The agents of a job, each with the chat template of its policy; none in a job without. Raises InvalidJob for
+    policies whose tokens or chat templates do not go together."""
+    renderers: dict[str, Renderer | None] = {}
+    for agent in spec.agents:
+        if agent.policy not in renderers:
+            require_alike(spec.agents[0].policy, agent.policy, tokenizers)
+            template = spec.source_of(agent.policy).chat_template
+            renderers[agent.policy] = renderer_of(tokenizers[agent.policy], template)
+    return tuple(Agent(agent.name, at, renderers[agent.policy]) for at, agent in enumerate(spec.agents))
+
+
+def require_alike(one: str, other: str, tokenizers: Mapping[str, Any]) -> None:
+    """Raises InvalidJob where two policies of a team have other tokens, or other special tokens."""
+    first, second = tokenizers[one], tokenizers[other]
+    if first.get_vocab() != second.get_vocab():
+        raise InvalidJob(
+            f"rollout.conversation.agents: policies {one} and {other} have other tokens, and the rows of a trajectory "
+            "are judged, decoded and valued together; let agents have policies with one tokenizer"
+        )
+    one_map, other_map = first.special_tokens_map, second.special_tokens_map
+    differing = sorted(name for name in {*one_map, *other_map} if one_map.get(name) != other_map.get(name))
+    if differing:
+        raise InvalidJob(
+            f"rollout.conversation.agents: policies {one} and {other} differ in special tokens: "
+            f"{', '.join(differing)}; let agents have policies with one tokenizer_config.json"
+        )
 
 
 def load_run(conversation: ConversationSpec) -> Run:

@@ -68,6 +68,7 @@ def build_resources(
         deadline_seconds=plan.spec.data_buffer.deadline_seconds,
     )
     reading = dict.fromkeys(plan.policy_of(stage.name) for stage in stages if reads_text(stage.run))
+    reading |= dict.fromkeys(model for stage in stages if stage.run in GENERATING for model in stage.models)
     tokenizers = {policy: load_policy_tokenizer(plan, policy) for policy in reading}
     rewards = reward_runners(plan, group, [stage for stage in stages if stage.mesh.is_row_leader(rank)])
     with phase("models") as progress:
@@ -267,7 +268,7 @@ def build_validations(
 
 def _validation(plan: Plan, stage: StagePlan, rank: int, resources: Resources, access: DataAccess) -> Validation:
     """Validation of the policy that a stage generates with."""
-    (policy,) = stage.models
+    policy = stage.models[0]
     data, spec, tokenizer = plan.spec.data, plan.spec_of(policy), resources.tokenizers[policy]
     dataset = PromptDataset(
         data,

@@ -1,0 +1,88 @@
+"""What is refused of the agents of conversations, and what a team's pipeline is."""
+
+import pytest
+
+from rljob_api.tests.builders import make_plan, problems
+
+AGENTS = "agents: [{name: solver, policy: actor}, {name: checker, policy: other}], rounds: 2"
+MODELS = "models=[{name: actor, path: models/tiny}, {name: other, path: models/tiny}]"
+ONE = "agents: [{name: solver}, {name: checker}]"
+BAD = {
+    "agents: [{name: solver}, {name: solver}], rounds: 1": "agents[1].name",
+    "agents: [{name: task}], rounds: 1": "agents[0].name",
+    "agents: [{name: solver, hears: [task, cheker]}, {name: checker}], rounds: 1": "agents[0].hears[1]",
+    "agents: [{name: solver, hears: [solver]}], rounds: 1": "agents[0].hears[0]",
+    "agents: [{name: solver}, {name: checker, policy: reader}], rounds: 1": "agents[1].policy",
+    "agents: [{name: solver, critic: critic}], rounds: 1": "agents[0].critic",
+    f"{ONE}, rounds: 1, order: [solver, judge]": "order[1]",
+    f"{ONE}, rounds: 1, order: [solver]": "order",
+    ONE: "order",  # without end
+    f"{ONE}, rounds: 5": "maxTurns",  # 10 turns, and 8 there are
+    "agents: [{name: solver, hears: [task]}], rounds: 2": "order",  # nothing new to say in the second round
+    "agents: [{name: solver, hears: [checker]}, {name: checker}], rounds: 1": "order",
+    "rounds: 2": "rounds",
+    "reward: PerAgent": "reward",
+    "run: 'rljob_worker.conversations:team'": "run",
+    f"{ONE}, rounds: 1, program: {{command: [play]}}": "program",
+    f"{ONE}, rounds: 1, pictures: true": "pictures",
+}
+
+
+@pytest.mark.parametrize("conversation", BAD)
+def test_a_team_that_cannot_be_played_is_refused_at_its_field(conversation):
+    paths = [problem.path for problem in problems(f"rollout.conversation={{{conversation}}}")]
+    assert paths == [f"spec.rollout.conversation.{BAD[conversation]}"]
+
+
+BESIDE = {
+    "algorithm={name: DAPO}": "spec.algorithm.sampling",
+    "rollout.maxStaleness=1": "spec.rollout.maxStaleness",
+    "algorithm.kl={coefficient: 0.1, estimator: Full}": "spec.algorithm.kl.estimator",
+    "models[1].adapter={rank: 4}": "spec.models[1].adapter",
+    "data.imagesColumn=pictures": "spec.data.imagesColumn",
+}
+
+
+@pytest.mark.parametrize("other", BESIDE)
+def test_what_a_team_of_policies_does_not_go_with_is_refused_by_name(other):
+    result = problems(MODELS, f"rollout.conversation={{{AGENTS}}}", other)
+    assert {problem.path for problem in result} == {BESIDE[other]}, result
+
+
+def test_rewards_of_agents_do_not_go_with_rounds_of_sampling():
+    result = problems("rollout.conversation={agents: [{name: a}, {name: b}], rounds: 1, reward: PerAgent}",
+                      "algorithm={name: DAPO}")  # fmt: skip
+    assert [problem.path for problem in result] == ["spec.rollout.conversation.reward"]
+
+
+def dag_without(policy):
+    stages = ["name: rollout, run: Rollout, models: [actor, other]", "name: reward, run: Reward, after: [rollout]"]
+    stages += ["name: advantage, run: Advantage, after: [reward]"]
+    updates = [f"name: update_{name}, run: UpdatePolicy, models: [{name}], after: [advantage]" for name in policy]
+    return "dag={stages: [" + ", ".join("{" + stage + "}" for stage in [*stages, *updates]) + "]}"
+
+
+def test_every_policy_plays_an_agent_and_every_agent_is_played():
+    team = "rollout.conversation={agents: [{name: a, policy: actor}, {name: b, policy: actor}], rounds: 1}"
+    result = problems(MODELS, "algorithm.kl.coefficient=0", team, dag_without(["actor", "other"]))
+    assert "policy other plays no agent, so it has no rows to learn from" in [problem.message for problem in result]
+    team = f"rollout.conversation={{{AGENTS}}}"
+    result = problems(MODELS, "algorithm.kl.coefficient=0", team, dag_without(["actor"]))
+    assert "spec.rollout.conversation.agents[1].policy" in [problem.path for problem in result]
+
+
+def test_the_pipeline_of_a_team_of_policies():
+    team = (MODELS, f"rollout.conversation={{{AGENTS}, maxRows: 2}}", "algorithm={name: MARFT}")
+    plan = make_plan(*team)
+    models = {stage.name: stage.models for stage in plan.stages}
+    assert models["rollout"] == ("actor", "other") and models["values"] == ("critic_actor", "critic_other")
+    assert {"update_actor", "update_other", "update_critic_actor", "update_critic_other"} <= models.keys()
+    assert {edge.name for edge in plan.weights} == {"weights/actor", "weights/other"}
+    assert (plan.rows_per_trajectory, plan.spec.rows_per_agent, plan.spec.num_agents) == (4, 2, 2)
+    labels = {name: plan.label_of_stage(name) for name in ("rollout", "values", "update_other", "update_critic_actor")}
+    assert labels == {"rollout": None, "values": None, "update_other": "other", "update_critic_actor": "actor"}
+    assert plan.spec.source_of("critic_other").path == "models/tiny"
+    shared = "agents: [{name: a, policy: actor, critic: judge}, {name: b, policy: other, critic: judge}], rounds: 1"
+    judge = MODELS.replace("]", ", {name: judge, path: models/judge}]")
+    plan = make_plan(judge, f"rollout.conversation={{{shared}}}", "algorithm={name: MARFT}")
+    assert plan.stage("values").models == ("judge",) and plan.label_of_stage("update_critic") is None

@@ -105,7 +105,7 @@ class GuardianServer:
             begin(beginning, list(descriptors), self._module)
         for descriptor in descriptors:
             os.close(descriptor)
-        os.setpgid(pid, pid)  # here too: the next message may be to kill it
+        lead_own_group(pid)
         memory_bytes, most_tasks = message.get("limits") or (None, 0)
         self._forks[message["start"]] = _Fork(message["start"], pid, folder, memory_bytes, most_tasks)
 
@@ -172,6 +172,13 @@ def _remove(folder: str | None) -> None:
     if folder is not None and os.fork() == 0:
         shutil.rmtree(folder, ignore_errors=True)
         os._exit(0)
+
+
+def lead_own_group(pid: int) -> None:
+    """Give a child of this process a group of its own, as it does itself: the next message may be to kill it before it
+    has. One that has begun a program has done so, and the kernel refuses to do it again."""
+    with contextlib.suppress(PermissionError):
+        os.setpgid(pid, pid)
 
 
 def main() -> None:

@@ -2,9 +2,12 @@
 
 import os
 import signal
+import subprocess
 from contextlib import contextmanager
+from subprocess import PIPE
 
 from rljob_worker.sandbox.guardian.environment import bounded_environment, child_environment
+from rljob_worker.sandbox.guardian.guarding import lead_own_group
 from rljob_worker.sandbox.guardian.user_processes import Guardian, ending
 from rljob_worker.sandbox.tests.calling import HERE
 from rljob_worker.tests.waiting import wait_for
@@ -82,3 +85,14 @@ def test_a_bounded_environment_has_what_programs_need_and_what_is_named():
         "WANTED": "b",
         "ABSENT": None,
     }
+
+
+def test_a_child_that_has_begun_its_program_leads_its_group_already():
+    # the kernel says EACCES of a child that has called exec; its output says that it has
+    with subprocess.Popen(["cat"], stdin=PIPE, stdout=PIPE, process_group=0) as child:
+        assert child.stdin and child.stdout
+        child.stdin.write(b"begun\n")
+        child.stdin.flush()
+        assert child.stdout.readline() == b"begun\n"
+        lead_own_group(child.pid)
+        assert os.getpgid(child.pid) == child.pid

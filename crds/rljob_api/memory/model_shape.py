@@ -38,8 +38,8 @@ class ModelFamily:
     """Whether Megatron can train it."""
 
 
-ACTION_MODELS = ("rljob_mlp_policy",)
-"""Models that do nothing but act, by `model_type`; they are small, and their memory is not planned."""
+ACTION_MODELS = ("openvla", "openvla_oft", "rljob_mlp_policy")
+"""Models that do nothing but act, by `model_type`. Their memory is not planned, but for the decoder of OpenVLA's."""
 
 FAMILIES: Mapping[str, ModelFamily] = {
     "gemma2": ModelFamily(norms=4, norms_behind=2, tied=True, bounded=True),

@@ -43,6 +43,7 @@ from rljob_worker.embodied.simulators.settings import (
 from rljob_worker.embodied.simulators.shared_memory import ObservationMemory
 from rljob_worker.errors import EngineBroken, InvalidJob
 from rljob_worker.sandbox.guardian.framing import Message
+from rljob_worker.sandbox.guardian.loop_pipes import LoopPipes
 from rljob_worker.sandbox.guardian.user_processes import Guardian, ending
 
 MOST_FAILED_STARTS = 3
@@ -66,6 +67,7 @@ class SimulatorPool:
         self._problem: Exception | None = None
         """Why there will be no more processes."""
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._pipes: LoopPipes | None = None
 
     @property
     def num_environments(self) -> int:
@@ -75,6 +77,7 @@ class SimulatorPool:
     async def start(self) -> ActionBounds:
         """Start the processes, and wait until one has an environment: what actions it takes. Raises InvalidJob."""
         self._loop = asyncio.get_running_loop()
+        self._pipes = LoopPipes(self._guardian, self._loop)
         self._loop.add_reader(self._guardian, self._receive_endings)
         first = self._launch()
         try:
@@ -103,9 +106,8 @@ class SimulatorPool:
     def close(self) -> None:
         """End every process; calls without an answer fail."""
         self._fail(EngineBroken("the simulators were closed"))
-        if self._loop is not None and not self._loop.is_closed():
-            self._loop.remove_reader(self._guardian)
-            self._loop.remove_writer(self._guardian)
+        if self._pipes is not None:
+            self._pipes.close()
         self._guardian.close()
 
     # ---- slots and calls, for sessions
@@ -159,11 +161,11 @@ class SimulatorPool:
             call = process.waiting.popleft()
             if call.future.done():  # who asked has been cancelled
                 continue
-            assert self._loop is not None
+            assert self._loop is not None and self._pipes is not None
             process.at_work = call
             call.timer = self._loop.call_later(call.seconds, self._late, process, call)
             process.user.send({"call": call.number, **call.message})
-            self._flush(process)
+            self._pipes.flush(process.user)
 
     def _give_slots(self) -> None:
         while self._slot_waiters:
@@ -181,7 +183,7 @@ class SimulatorPool:
     # ---- processes
 
     def _launch(self) -> SimulatorProcess:
-        assert self._loop is not None
+        assert self._loop is not None and self._pipes is not None
         num_slots = self.limits.environments
         memory, descriptor = ObservationMemory.create(num_slots)
         settings: Message = {"folder": True}
@@ -196,25 +198,8 @@ class SimulatorPool:
         seconds = self.limits.start_seconds
         message = f"making an environment took longer than {FIELD}.startSeconds {seconds:g}"
         process.starting = self._loop.call_later(seconds, partial(self._lose, process, "timed_out", message))
-        self._flush(process)
+        self._pipes.flush(process.user)
         return process
-
-    def _flush(self, process: SimulatorProcess) -> None:
-        assert self._loop is not None
-        process.user.flush()
-        if process.user.has_unsent:
-            self._loop.add_writer(process.user.requests, self._flush, process)
-        else:
-            self._loop.remove_writer(process.user.requests)
-        self._flush_guardian()
-
-    def _flush_guardian(self) -> None:
-        assert self._loop is not None
-        self._guardian.flush()
-        if self._guardian.has_unsent:
-            self._loop.add_writer(self._guardian, self._flush_guardian)
-        else:
-            self._loop.remove_writer(self._guardian)
 
     def _receive_endings(self) -> None:
         for user in self._guardian.receive():
@@ -296,9 +281,8 @@ class SimulatorPool:
         for timer in (process.starting, None if at_work is None else at_work.timer):
             if timer is not None:
                 timer.cancel()
-        if self._loop is not None and not self._loop.is_closed():
-            self._loop.remove_writer(process.user.requests)
-            self._loop.remove_reader(process.user.results)
+        if self._pipes is not None:
+            self._pipes.forget(process.user)
         if not process.ready.done():
             process.ready.set_exception(ProcessLost(cause, why, was_at_work=True))
             process.ready.exception()
@@ -307,8 +291,8 @@ class SimulatorPool:
                 call.future.set_exception(ProcessLost(cause, why, was_at_work=call is at_work))
         process.user.close()
         process.memory.close()
-        if self._loop is not None and not self._loop.is_closed():
-            self._flush_guardian()
+        if self._pipes is not None:
+            self._pipes.flush_guardian()
 
     def _fail(self, error: Exception) -> None:
         """There will be no more processes."""

@@ -21,6 +21,7 @@ from rljob_worker.sandbox.calls.call_process import (
 )
 from rljob_worker.sandbox.confinement.confine import Confinement, ConfinementMode, readable_paths
 from rljob_worker.sandbox.guardian.framing import Message
+from rljob_worker.sandbox.guardian.loop_pipes import LoopPipes
 from rljob_worker.sandbox.guardian.user_processes import READ_BYTES, Guardian, ending
 from rljob_worker.sandbox.targets import Cause, Target
 
@@ -59,6 +60,7 @@ class CallPool:
         self._waiting_for_core: deque[CallProcess] = deque()
         self._num_isolated_running = 0
         self._loop = asyncio.get_running_loop()
+        self._pipes = LoopPipes(guardian, self._loop)
         self._loop.add_reader(guardian, self._receive_endings)
         if any(not target.isolated for target in targets.values()):
             for _ in range(processes):
@@ -95,7 +97,7 @@ class CallPool:
         self._loop.add_reader(user.output, self._receive_output, process)
         message = f"importing {', '.join(target.run for target in own.values())} took longer than {START_SECONDS:g} s"
         process.starting = self._loop.call_later(START_SECONDS, partial(self._lose, process, "TimedOut", message, []))
-        self._flush(process)
+        self._pipes.flush(process.user)
         return process
 
     def _settings(self, targets: Collection[Target]) -> Message:
@@ -117,10 +119,7 @@ class CallPool:
             return
         process.lost = why
         del self._processes[process.user.number]
-        if not self._loop.is_closed():
-            self._loop.remove_writer(process.user.requests)
-            self._loop.remove_reader(process.user.results)
-            self._loop.remove_reader(process.user.output or process.user.results)
+        self._pipes.forget(process.user)
         for timer in (process.starting, *(call.timer for call in process.in_flight)):
             if timer is not None:
                 timer.cancel()
@@ -129,7 +128,7 @@ class CallPool:
         if not process.ready.done():
             process.ready.set_result(why)
         process.user.close()
-        self._flush_guardian()
+        self._pipes.flush_guardian()
 
     def close(self) -> None:
         """Kill every process; calls without an answer get the error Died."""
@@ -139,8 +138,7 @@ class CallPool:
             self.drop(process, "calls were closed")
         if self._loop.is_closed():
             return
-        self._loop.remove_reader(self._guardian)
-        self._loop.remove_writer(self._guardian)
+        self._pipes.close()
         for call in unanswered:
             call.fail("Died", "calls were closed")
 
@@ -172,25 +170,7 @@ class CallPool:
         limit = call.target.limits.seconds + (LOOP_GRACE_SECONDS if asynchronous else 0.0)
         call.timer = self._loop.call_later(limit, self._time_out, process, call)
         process.user.send_body(call.body)
-        self._flush(process)
-
-    def _flush(self, process: CallProcess) -> None:
-        """Write the rest of what does not fit into pipes as they take more."""
-        process.user.flush()
-        if process.user.has_unsent:
-            self._loop.add_writer(process.user.requests, self._flush, process)
-        else:
-            self._loop.remove_writer(process.user.requests)
-        self._flush_guardian()
-
-    def _flush_guardian(self) -> None:
-        self._guardian.flush()
-        if self._loop.is_closed():
-            return
-        if self._guardian.has_unsent:
-            self._loop.add_writer(self._guardian, self._flush_guardian)
-        else:
-            self._loop.remove_writer(self._guardian)
+        self._pipes.flush(process.user)
 
     def _receive_endings(self) -> None:
         for user in self._guardian.receive():

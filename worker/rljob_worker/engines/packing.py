@@ -188,13 +188,8 @@ def pack(
 
     features, different = None, tuple[Picture, ...]()
     if pictures is not None:
-        opened = np.arange(len(answered)) if pictures.in_responses else np.flatnonzero(first)
-        shown = [pictures.of_row(row) for row in answered[opened].tolist()]
         parts = RowParts(prompt_starts, prompt_lengths, response_starts, own_response)
-        of_row = opened.searchsorted(np.arange(len(answered)), side="right") - 1
-        positions = with_rope(positions, shown, of_row.tolist(), parts)
-        packed = [parts.packed(row, item.places) for row, item in zip(opened.tolist(), shown, strict=True)]
-        features, different = feature_places(shown, packed, len(token_ids))
+        positions, features, different = _with_pictures(positions, pictures, answered, first, parts)
     packed_routes = None
     if routes is not None:
         of_prompts, of_responses = routes[0].take(answered).values, routes[1].values
@@ -216,6 +211,19 @@ def pack(
         features=features if different else None,
         pictures=different,
     )
+
+
+def _with_pictures(
+    positions: Indices, pictures: RowPictures, answered: Indices, first: NDArray[np.bool_], parts: RowParts
+) -> tuple[Indices, Indices, tuple[Picture, ...]]:
+    """Positions with those of rope, places of features, and the different pictures of packed rows. answered: rows that
+    are packed. first: which of these begin a prompt."""
+    opened = np.arange(len(answered)) if pictures.in_responses else np.flatnonzero(first)
+    shown = [pictures.of_row(row) for row in answered[opened].tolist()]
+    of_row = opened.searchsorted(np.arange(len(answered)), side="right") - 1
+    packed = [parts.packed(row, item.places) for row, item in zip(opened.tolist(), shown, strict=True)]
+    features, different = feature_places(shown, packed, len(positions))
+    return with_rope(positions, shown, of_row.tolist(), parts), features, different
 
 
 def placeholder(target: int = 0) -> PackedRows:

@@ -97,6 +97,7 @@ class ElasticRun:
         self.end()
         self.pods.clear()
         self.attempt += 1
+        (self.folder / "peers.json").unlink()  # addresses of the attempt before, as a supervisor does
         self.begin()
 
     def guest(self, number: int, **environment: str) -> PodProcesses:

@@ -149,5 +149,11 @@ def test_conversations_of_a_guest_that_is_killed_are_played_again_alike(tiny: Pa
                 run.kill(0)
                 run.guest(1)
             results.append(learnt(ended(run, NUM_PLAYED)))
-    assert results[0] == results[1]
-    assert {step["conversation/turns_mean"] for step in results[0][1]} == {3.0}
+    (checkpoint, metrics, samples), (of_killed, metrics_of_killed, samples_of_killed) = results
+    assert (checkpoint, samples) == (of_killed, samples_of_killed)
+    # what decodes beside a row, which is a matter of time, is in the last digits of the engine's log-probs
+    for step, again in zip(metrics, metrics_of_killed, strict=True):
+        engine = {name: value for name, value in step.items() if name.startswith("mismatch/")}
+        assert {name: again.pop(name) for name in engine} == pytest.approx(engine, rel=1e-6, abs=1e-6)
+        assert {name: value for name, value in step.items() if name not in engine} == again
+    assert {step["conversation/turns_mean"] for step in metrics} == {3.0}

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 
 from rljob_api.catalogue.columns import needs_baseline, resamples
 from rljob_api.catalogue.stages import USER_STAGE
 from rljob_api.checks.subject import Subject, problem
 from rljob_api.v1alpha1 import CallLimitsSpec, ConversationSpec, MCPServerSpec
-from rljob_api.v1alpha1.conversation import SHIPPED_CONVERSATIONS
+from rljob_api.v1alpha1.conversation import SHIPPED_CONVERSATIONS, AgentPoolSpec, ProgramSpec
 from rljob_api.vocabulary.problem import Problem, suggestion
 
 _PATH = "spec.rollout.conversation"
@@ -20,6 +20,9 @@ SHOWING_MACHINE = ("/dev", "/etc", "/proc", "/run", "/sys", "/var/run")
 """Folders that no confined code may be shown: other processes, devices, accounts, tokens of the pod."""
 GIVEN_VARIABLES = {"OPENAI_BASE_URL", "OPENAI_API_BASE", "OPENAI_API_KEY", "RLJOB_MODEL", "RLJOB_TASK_FILE"}
 """Variables of a program's environment that name the policy and the task."""
+
+AGENT_VARIABLES = {"RLJOB_ENDPOINT", "RLJOB_AGENT_TOKEN"}
+"""Variables of an agent's environment that name where its tasks come from."""
 
 
 def check_conversation(subject: Subject) -> Iterator[Problem]:
@@ -36,6 +39,7 @@ def check_conversation(subject: Subject) -> Iterator[Problem]:
     yield from _network(conversation)
     yield from _readable(conversation)
     yield from _program(conversation)
+    yield from _agent_pool(conversation)
     yield from _unbuilt(subject)
 
 
@@ -66,9 +70,9 @@ def _functions(conversation: ConversationSpec) -> Iterator[Problem]:
     elif name == "environment" and not conversation.environments:
         message = "there is no environment to play with"
         yield problem(f"{_PATH}.run", conversation.run, message, "List one in environments.")
-    elif name == "program" and conversation.program is None:
-        message = "there is no program to start"
-        yield problem(f"{_PATH}.run", conversation.run, message, "Write program.command.")
+    elif name == "program" and conversation.program is None and conversation.agent_pool is None:
+        message = "there is no program to start, and no agent to wait for"
+        yield problem(f"{_PATH}.run", conversation.run, message, "Write program.command or agentPool.")
 
 
 def _names(conversation: ConversationSpec) -> Iterator[Problem]:
@@ -140,16 +144,43 @@ def _server(path: str, server: MCPServerSpec) -> Iterator[Problem]:
 
 def _program(conversation: ConversationSpec) -> Iterator[Problem]:
     program = conversation.program
-    if program is None:
-        return
-    for name in sorted(program.environment.keys() & GIVEN_VARIABLES):
-        message = "this is how the program finds the policy, and is set for each trajectory"
-        yield problem(f"{_PATH}.program.environment.{name}", program.environment[name], message, "Leave it out.")
+    if program is not None:
+        yield from _started(f"{_PATH}.program", program, GIVEN_VARIABLES)
+
+
+def _started(path: str, program: ProgramSpec | AgentPoolSpec, given: Set[str]) -> Iterator[Problem]:
+    """given: variables that it is started with."""
+    for name in sorted(program.environment.keys() & given):
+        message = "this is how the program finds what it works for, and is set for it"
+        yield problem(f"{path}.environment.{name}", program.environment[name], message, "Leave it out.")
     folders = [("workingDirectory", program.working_directory), *(("readable", item) for item in program.readable)]
     for field, folder in folders:
         if folder is not None and not folder.startswith("/"):
             message = "a program begins in a folder of its own, from which this leads nowhere"
-            yield problem(f"{_PATH}.program.{field}", folder, message, "Write a path that begins with /.")
+            yield problem(f"{path}.{field}", folder, message, "Write a path that begins with /.")
+
+
+def _agent_pool(conversation: ConversationSpec) -> Iterator[Problem]:
+    pool = conversation.agent_pool
+    if pool is None:
+        return
+    path = f"{_PATH}.agentPool"
+    yield from _started(path, pool, AGENT_VARIABLES)
+    if conversation.program is not None:
+        message = "a trajectory is played either by a program of its own or by an agent of the pool"
+        yield problem(path, None, message, "Leave program or agentPool out.")
+    if not pool.command and conversation.endpoint.port is None:
+        message = "agents that run elsewhere have to know where the endpoint is"
+        yield problem(f"{_PATH}.endpoint.port", None, message, "Write a port, or agentPool.command.")
+    of_command = {
+        "replicas": None if pool.replicas == 1 else pool.replicas,
+        "environment": dict(pool.environment) or None,
+        "workingDirectory": pool.working_directory,
+    }
+    for field, value in of_command.items():
+        if not pool.command and value is not None:
+            message = "nobody starts agents without a command"
+            yield problem(f"{path}.{field}", value, message, "Leave it out, or write command.")
 
 
 def _network(conversation: ConversationSpec) -> Iterator[Problem]:
@@ -181,6 +212,8 @@ def _called(conversation: ConversationSpec) -> Iterator[tuple[str, CallLimitsSpe
         yield from ((f"{field}[{i}]", item) for i, item in enumerate(items))
     if conversation.program is not None:
         yield "program", conversation.program
+    if conversation.agent_pool is not None:
+        yield "agentPool", conversation.agent_pool
 
 
 def _unbuilt(subject: Subject) -> Iterator[Problem]:

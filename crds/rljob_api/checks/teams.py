@@ -136,8 +136,12 @@ def _unbuilt(subject: Subject) -> Iterator[Problem]:
     draws = any(stage.spec.run == "Sample" for stage in subject.resolution.stages.values())
     if draws and spec.rewards_agents:
         yield problem(f"{_PATH}.reward", "PerAgent", f"{message} and stage Sample", "Write Shared, or use Rollout.")
-    if spec.rollout.conversation is not None and spec.rollout.conversation.program is not None:
+    conversation = spec.rollout.conversation
+    if conversation is not None and conversation.program is not None:
         yield problem(f"{_PATH}.program", None, "a program plays alone, and there are agents", "Leave one of them out.")
+    if conversation is not None and conversation.agent_pool is not None:
+        alone = "an agent of the pool plays alone, and there are agents"
+        yield problem(f"{_PATH}.agentPool", None, alone, "Leave one of them out.")
     if spec.data.images_column is not None:
         yield problem("spec.data.imagesColumn", spec.data.images_column, message, "Leave it out, or agents.")
     elif spec.sees:

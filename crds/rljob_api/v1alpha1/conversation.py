@@ -108,8 +108,41 @@ class ProgramSpec(CallLimitsSpec):
     """Processes and threads that it may have at once. Default 64."""
 
 
+class AgentPoolSpec(CallLimitsSpec):
+    """Agents that live longer than a trajectory. Each asks the endpoint for one after another (`POST /rljob/v1/task`),
+    plays it with the key that it gets, and says how it ended (`POST /rljob/v1/result`)."""
+
+    command: Items[Annotated[str, Field(min_length=1)]] = Field(default=(), max_length=64)
+    """Program and arguments of agents that each generating worker starts beside it, and starts again where they end.
+    `python` is the worker's own interpreter. Empty: agents run elsewhere and find the endpoint at endpoint.port."""
+
+    replicas: int = Field(default=1, ge=1, le=256)
+    """With command: agents of each generating worker. Default 1."""
+
+    environment: dict[VariableName, str] = Field(default_factory=dict)
+    """With command: variables of its environment, besides RLJOB_ENDPOINT and RLJOB_AGENT_TOKEN, by which agents find
+    their tasks. Default: none."""
+
+    working_directory: str | None = Field(default=None, min_length=1)
+    """With command: the folder that it begins in. Unset: one of its own."""
+
+    timeout_seconds: float = Field(default=600.0, gt=0, le=86400)
+    """How long a trajectory may take, in seconds, from when an agent takes it; one that takes longer has failed.
+    Default 600."""
+
+    claim_seconds: float = Field(default=600.0, gt=0, le=86400)
+    """How long a trajectory may wait for an agent that takes it, in seconds; after that it has failed. Default 600."""
+
+    max_processes: int = Field(default=64, ge=1, le=4096)
+    """Processes and threads that an agent may have at once. Default 64."""
+
+
 class EndpointSpec(ApiModel):
-    """What programs may ask of the policy."""
+    """What programs may ask of the policy, and where."""
+
+    port: int | None = Field(default=None, ge=1024, le=65000)
+    """The port at which the first worker of a host answers; the next one has the next port. Unset: one that is free,
+    which only programs that the worker starts are told."""
 
     other_sampling: Literal["Clamp", "Refuse"] = "Clamp"
     """What becomes of sampling that is not the job's, such as a temperature, a seed or a stop: `Clamp`, the default,
@@ -194,7 +227,7 @@ class ConversationSpec(ApiModel):
     `async def run(task, policy, world)`."""
 
     run: str | None = Field(default=None, min_length=1)
-    """Who plays, as `module:function`. Unset: `rljob_worker.conversations:program` with a program, else
+    """Who plays, as `module:function`. Unset: `rljob_worker.conversations:program` with a program or an agentPool, else
     `rljob_worker.conversations:team` with agents, else `rljob_worker.conversations:tools` with tools or mcpServers,
     else `rljob_worker.conversations:environment` with environments, else `rljob_worker.conversations:single`."""
 
@@ -240,6 +273,9 @@ class ConversationSpec(ApiModel):
     program: ProgramSpec | None = None
     """An agent that is a program of its own, and plays. Unset: none."""
 
+    agent_pool: AgentPoolSpec | None = None
+    """Agents that live longer than a trajectory, and play. Unset: none."""
+
     endpoint: EndpointSpec = EndpointSpec()
     """What programs may ask of the policy."""
 
@@ -282,7 +318,7 @@ class ConversationSpec(ApiModel):
         """Who plays."""
         if self.run is not None:
             return self.run
-        if self.program is not None:
+        if self.program is not None or self.agent_pool is not None:
             return SHIPPED_CONVERSATIONS + "program"
         shipped = "tools" if self.tools or self.mcp_servers else "environment" if self.environments else "single"
         return SHIPPED_CONVERSATIONS + ("team" if self.agents else shipped)

@@ -8,12 +8,13 @@ from datetime import datetime
 from rljob_api.certificates import issue
 from rljob_api.planning.plan import GroupPlan
 from rljob_api.vocabulary import keys
+from rljob_api.vocabulary.agents_token import agents_token
 from rljob_api.vocabulary.quantity import format_bytes
 from rljob_operator import names
 from rljob_operator.manifests.context import JobContext, Manifest
 from rljob_operator.manifests.metadata import metadata
 
-TOKEN_KEY = "token"
+TOKEN_KEY, AGENTS_TOKEN_KEY = "token", "agents-token"
 
 MAX_BYTES = 1 << 20
 """The API server takes no larger Secret."""
@@ -24,14 +25,15 @@ BYTES_PER_CHARACTER = 4 / 3 * 65 / 64
 
 
 def token_secret(context: JobContext, token: str) -> Manifest:
-    """The token, created once and never replaced: pods of one attempt with different tokens would refuse each other."""
+    """The token, and that of agents, created once and never replaced: pods of one attempt with different tokens would
+    refuse each other."""
     return {
         "apiVersion": "v1",
         "kind": "Secret",
         "metadata": metadata(context, names.token_secret_name(context.name), "token"),
         "type": "Opaque",
         "immutable": True,
-        "stringData": {TOKEN_KEY: token},
+        "stringData": {TOKEN_KEY: token, AGENTS_TOKEN_KEY: agents_token(token)},
     }
 
 

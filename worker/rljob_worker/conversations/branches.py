@@ -16,10 +16,14 @@ import numpy as np
 
 from rljob_worker.batch import Indices
 from rljob_worker.conversations.messages import AssistantMessage, FinishReason, Message, Renderer, Schema
-from rljob_worker.conversations.picture_parts import message_pictures
+from rljob_worker.conversations.picture_parts import content_pictures, content_text, message_pictures
 from rljob_worker.conversations.row_sampling import RowSampler
 from rljob_worker.conversations.trajectory import Sampled, TokenRow, Trajectory
 from rljob_worker.engines.rollout.requests import Ending
+from rljob_worker.vision.pictures import picture_digest
+
+PICTURE_MARK = "\ufffc"
+"""Stands for a picture where messages are compared."""
 
 
 @dataclass(slots=True, eq=False)
@@ -122,8 +126,12 @@ def identity_of(message: Message) -> str:
     """What makes two messages the same: who says what, and calls which functions. Not thoughts, nor ids of calls, nor
     space around an assistant's words, which agents leave out or write anew."""
     content, calls = message.get("content") or "", message.get("tool_calls") or ()
-    is_said = message["role"] == "assistant"
-    return json.dumps([message["role"], content.strip() if is_said else content, *_functions(calls)], sort_keys=True)
+    if isinstance(content, str):
+        said: object = content.strip() if message["role"] == "assistant" else content
+    else:
+        digests = [picture_digest(picture).hex() for picture in content_pictures(content)]
+        said = [content_text(content, PICTURE_MARK), digests]
+    return json.dumps([message["role"], said, *_functions(calls)], sort_keys=True)
 
 
 def _functions(calls: Iterable[Message]) -> list[list[object]]:

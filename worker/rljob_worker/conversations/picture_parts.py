@@ -17,6 +17,7 @@ from typing import Any
 
 from rljob_worker.errors import BadData
 from rljob_worker.vision.picture_tokens import PLACE
+from rljob_worker.vision.pictures import read_header
 
 Messages = Sequence[Mapping[str, Any]]
 
@@ -110,3 +111,21 @@ def _picture(part: Mapping[str, Any]) -> bytes:
 def data_url(encoded: bytes, kind: str = "png") -> str:
     """A picture as a value of JSON. kind: png, jpeg, webp, gif or bmp."""
     return f"data:image/{kind};base64,{base64.b64encode(encoded).decode()}"
+
+
+def as_json(messages: Messages) -> list[dict[str, Any]]:
+    """Messages in the form of OpenAI's API, which JSON can hold: pictures are parts of type image_url. Raises BadData
+    for a picture whose file has no form that is read."""
+    return [
+        {**message, "content": [_json_part(part) for part in content]} if isinstance(content, list) else {**message}
+        for message in messages
+        for content in [message.get("content")]
+    ]
+
+
+def _json_part(part: Mapping[str, Any]) -> dict[str, Any]:
+    if part.get("type") not in _PICTURES:
+        return dict(part)
+    picture = _picture(part)
+    url = data_url(picture, read_header(picture).format.lower())
+    return {"type": "image_url", "image_url": {"url": url}}

@@ -10,6 +10,7 @@ from rljob_worker.endpoint.calls import ChatCall, RequestRefused
 from rljob_worker.endpoint.sampling_rules import SamplingRules
 
 ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant", "tool": "tool"}
+Part = dict[str, Any]
 TEXTS = ("name", "tool_call_id", "reasoning_content")
 """Fields of messages that are texts, and go on as they are."""
 
@@ -99,27 +100,29 @@ def _message(place: str, message: Any) -> dict[str, Any]:
     return result
 
 
-def _content(place: str, content: Any) -> str:
-    """A text; parts of text are lines of one."""
+def _content(place: str, content: Any) -> str | list[Part]:
+    """A text, where there are no pictures: parts of text are then lines of one."""
     if content is None or isinstance(content, str):
         return content or ""
     if not isinstance(content, list):
         raise RequestRefused(f"{place} is neither a text nor a list of parts", param=place)
-    return "\n".join(_part(f"{place}[{i}]", part) for i, part in enumerate(content))
+    parts = [_part(f"{place}[{i}]", part) for i, part in enumerate(content)]
+    is_text = all(part["type"] == "text" for part in parts)
+    return "\n".join(part["text"] for part in parts) if is_text else parts
 
 
-def _part(place: str, part: Any) -> str:
+def _part(place: str, part: Any) -> Part:
     kind = part.get("type") if isinstance(part, dict) else None
     if kind in ("text", "input_text", "output_text") and isinstance(part.get("text"), str):
-        return str(part["text"])
+        return {"type": "text", "text": part["text"]}
     if kind == "image_url":
         image = part.get("image_url")
         url = image.get("url") if isinstance(image, dict) else image
-        if not isinstance(url, str) or not url.startswith("data:image/"):
+        if not isinstance(url, str) or not url.lower().startswith("data:image/"):
             message = f"{place}.image_url is no data URL: write data:image/png;base64,...; nothing is fetched"
             raise RequestRefused(message, param=f"{place}.image_url")
-        raise RequestRefused(f"{place} is a picture, and conversations are of text", param=place, code="unsupported")
-    raise RequestRefused(f"{place} is not a part of type text", param=place)
+        return {"type": "image_url", "image_url": {"url": url}}
+    raise RequestRefused(f"{place} is a part of type {kind!r}; there are text and image_url", param=place)
 
 
 def _tool_call(place: str, call: Any) -> dict[str, Any]:

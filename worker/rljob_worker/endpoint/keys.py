@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import secrets
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from rljob_worker.endpoint.calls import RequestRefused, TurnPlayer
 from rljob_worker.endpoint.retries import SharedCalls
+
+if TYPE_CHECKING:
+    from rljob_worker.endpoint.task_offers import TaskResult
 
 KEY_BYTES = 32
 LONGEST_KEY = 256
@@ -25,6 +30,8 @@ class Registration:
     """Calls that were answered."""
     last_refusal: str | None = None
     """Why its last call was refused, if it was."""
+    result: asyncio.Future[TaskResult] | None = None
+    """How its agent says that the trajectory ended; None where a program says so by its own end."""
 
 
 class Keys:
@@ -47,14 +54,20 @@ class Keys:
 
     def owner(self, authorization: str | None) -> Registration:
         """Whose key a header `Authorization` has. Raises RequestRefused."""
-        scheme, _, key = (authorization or "").partition(" ")
-        if scheme.lower() != "bearer" or not key:
-            raise RequestRefused("there is no key: send Authorization: Bearer KEY", status=401, code="invalid_api_key")
-        registration = self._registrations.get(_digest(key.strip())) if len(key) <= LONGEST_KEY else None
+        key = bearer(authorization)
+        registration = self._registrations.get(_digest(key)) if len(key) <= LONGEST_KEY else None
         if registration is None:
             message = "this key is unknown: it is not of this endpoint, or its trajectory is over"
             raise RequestRefused(message, status=401, code="invalid_api_key")
         return registration
+
+
+def bearer(authorization: str | None) -> str:
+    """The key in a header `Authorization`. Raises RequestRefused where there is none."""
+    scheme, _, key = (authorization or "").partition(" ")
+    if scheme.lower() != "bearer" or not key:
+        raise RequestRefused("there is no key: send Authorization: Bearer KEY", status=401, code="invalid_api_key")
+    return key.strip()
 
 
 def _digest(key: str) -> bytes:

@@ -82,6 +82,11 @@ class SharedCalls:
             if not call.waiting and not call.task.done():
                 call.task.cancel()
 
+    @property
+    def num_waiting(self) -> int:
+        """Requests that wait for answers now, repetitions among them."""
+        return sum(call.waiting for call in self._calls.values())
+
     async def close(self) -> None:
         """End what is under way."""
         tasks = [call.task for call in self._calls.values() if not call.task.done()]

@@ -16,6 +16,7 @@ import logging
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from aiohttp import web
@@ -28,9 +29,12 @@ from rljob_worker.endpoint.json_bodies import json_object
 from rljob_worker.endpoint.keys import Keys, Registration
 from rljob_worker.endpoint.retries import CallIdentity, SharedCall
 from rljob_worker.endpoint.sampling_rules import SamplingRules
+from rljob_worker.endpoint.task_offers import TaskOffers, task_result, wait_of
 from rljob_worker.endpoint.token_bodies import token_call
+from rljob_worker.errors import InvalidJob
 
 CHAT, TOKENS = "/v1/chat/completions", "/inference/v1/generate"
+TASK, RESULT = "/rljob/v1/task", "/rljob/v1/result"
 HOST = "127.0.0.1"
 MOST_BODY_BYTES = 16 << 20
 LINGER_SECONDS = 2.0
@@ -53,13 +57,16 @@ class EndpointSettings:
     """How long headers may take, and then a body; and a client to read a part of an answer."""
     alive_seconds: float = 15.0
     """After how long a stream that has nothing to say yet says so."""
+    port: int = 0
+    """Where it listens; 0: a port that is free."""
 
 
 class AgentEndpoint:
     """One worker's, on loopback. For one event loop."""
 
-    def __init__(self, settings: EndpointSettings) -> None:
-        self.settings, self.keys = settings, Keys()
+    def __init__(self, settings: EndpointSettings, offers: TaskOffers | None = None) -> None:
+        """offers: trajectories that agents may take; None where each is played by a program that was given its key."""
+        self.settings, self.keys, self._offers = settings, Keys(), offers
         self.port = 0
         """Known once it is started."""
         self._runner: web.AppRunner | None = None
@@ -76,10 +83,13 @@ class AgentEndpoint:
         return 0 if server is None else len(server.connections)
 
     async def start(self) -> None:
-        """Listen, on a port that is free."""
+        """Listen. Raises InvalidJob for a port that another process has."""
         application = web.Application(client_max_size=MOST_BODY_BYTES)
         application.router.add_post(CHAT, self._guarded(self._chat))
         application.router.add_post(TOKENS, self._guarded(self._tokens))
+        if self._offers is not None:
+            application.router.add_post(TASK, _answering(partial(self._task, self._offers)))
+            application.router.add_post(RESULT, self._guarded(self._result))
         application.router.add_get("/v1/models", self._guarded(self._models))
         application.router.add_get("/v1/models/{name}", self._guarded(self._model))
         application.router.add_route("*", "/{path:.*}", self._guarded(_no_route))
@@ -95,8 +105,12 @@ class AgentEndpoint:
             lingering_time=LINGER_SECONDS,
         )
         await self._runner.setup()
-        site = web.TCPSite(self._runner, HOST, 0)
-        await site.start()
+        site = web.TCPSite(self._runner, HOST, self.settings.port)
+        try:
+            await site.start()
+        except OSError as error:
+            message = f"rollout.conversation.endpoint.port: nothing can listen at {HOST}:{self.settings.port}"
+            raise InvalidJob(f"{message}: {error.strerror}") from error
         self.port = self._runner.addresses[0][1]
 
     async def close(self) -> None:
@@ -113,21 +127,14 @@ class AgentEndpoint:
         """A handler that knows the caller, before anything of its body is read, and whose errors are answers."""
 
         async def handle(request: web.Request) -> web.StreamResponse:
-            registration = None
+            registration = self.keys.owner(request.headers.get("Authorization"))
             try:
-                registration = self.keys.owner(request.headers.get("Authorization"))
                 return await answer(request, registration)
             except RequestRefused as error:
-                if registration is not None:
-                    registration.last_refusal = error.message
-                return _refused(error)
-            except (ConnectionError, asyncio.CancelledError, web.HTTPException):
+                registration.last_refusal = error.message
                 raise
-            except Exception as error:
-                log.exception("a call was not answered: %s", type(error).__name__)
-                return _refused(RequestRefused("an error of the worker", status=500, code="internal"))
 
-        return handle
+        return _answering(handle)
 
     async def _chat(self, request: web.Request, registration: Registration) -> web.StreamResponse:
         body = await self._body(request)
@@ -163,6 +170,30 @@ class AgentEndpoint:
         shared, answer = await registration.calls.answer(identity, make)
         answer_id = f"generate-{secrets.token_hex(12)}"
         return await self._deliver(request, registration, shared, answers.tokens(answer_id, model, call, answer))
+
+    async def _task(self, offers: TaskOffers, request: web.Request) -> web.StreamResponse:
+        """A trajectory for an agent; one that does not get it leaves it to others."""
+        offers.require_agent(request.headers.get("Authorization"))
+        body = await self._body(request)
+        offer = await offers.take(wait_of(json_object(body) if body else {}))
+        if offer is None:
+            return web.Response(status=204)
+        url = f"{request.scheme}://{request.host}/v1"  # by which the agent has come
+        answer = {"base_url": url, "api_key": offer.key, "model": self.settings.models[0], **offer.task}
+        try:
+            return await self._written(request, answer)
+        except BaseException:
+            offers.give_back(offer)
+            raise
+
+    async def _result(self, request: web.Request, registration: Registration) -> web.StreamResponse:
+        if registration.result is None:
+            message = "the reward of this trajectory is in the last line that its program prints"
+            raise RequestRefused(message, status=409, code="conflict")
+        result = task_result(json_object(await self._body(request)))
+        if not registration.result.done():  # a client that repeats it says nothing new
+            registration.result.set_result(result)
+        return web.json_response({})
 
     async def _models(self, request: web.Request, registration: Registration) -> web.StreamResponse:
         return web.json_response(answers.models(list(self.settings.models)))
@@ -207,13 +238,36 @@ class AgentEndpoint:
     async def _deliver(
         self, request: web.Request, registration: Registration, shared: SharedCall, body: answers.Body
     ) -> web.StreamResponse:
+        response = await self._written(request, body)
+        _delivered(registration, shared)
+        return response
+
+    async def _written(self, request: web.Request, body: answers.Body) -> web.StreamResponse:
         """Write an answer before its handler returns, so that it is known whether the client listened."""
         response = web.json_response(body)
         async with reading(request, self.settings.receive_seconds):
             await response.prepare(request)
             await response.write_eof()
-        _delivered(registration, shared)
         return response
+
+
+def _answering(
+    answer: Callable[[web.Request], Awaitable[web.StreamResponse]],
+) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+    """A handler whose errors are answers."""
+
+    async def handle(request: web.Request) -> web.StreamResponse:
+        try:
+            return await answer(request)
+        except RequestRefused as error:
+            return _refused(error)
+        except (ConnectionError, asyncio.CancelledError, web.HTTPException):
+            raise
+        except Exception as error:
+            log.exception("a call was not answered: %s", type(error).__name__)
+            return _refused(RequestRefused("an error of the worker", status=500, code="internal"))
+
+    return handle
 
 
 def _delivered(registration: Registration, shared: SharedCall) -> None:

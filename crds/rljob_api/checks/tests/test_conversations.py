@@ -17,6 +17,14 @@ BAD = {
     "program: {command: [agent], workingDirectory: code}": "rollout.conversation.program.workingDirectory",
     "program: {command: [agent], readable: [code]}": "rollout.conversation.program.readable",
     "program: {command: [agent], network: ['example.org:0']}": "rollout.conversation.program.network[0]",
+    "agentPool: {}": "rollout.conversation.endpoint.port",
+    "agentPool: {command: [a]}, program: {command: [b]}": "rollout.conversation.agentPool",
+    "agentPool: {replicas: 2}, endpoint: {port: 9410}": "rollout.conversation.agentPool.replicas",
+    "agentPool: {command: [a], environment: {RLJOB_AGENT_TOKEN: t}}": (
+        "rollout.conversation.agentPool.environment.RLJOB_AGENT_TOKEN"
+    ),
+    "agentPool: {command: [a], workingDirectory: code}": "rollout.conversation.agentPool.workingDirectory",
+    "agentPool: {command: [a], network: ['example.org:0']}": "rollout.conversation.agentPool.network[0]",
     "tools: [{run: guess}]": "rollout.conversation.tools[0].run",
     "tools: [{run: 'games:guess'}, {run: 'other:guess'}]": "rollout.conversation.tools[1].name",
     "environments: [{name: a, run: 'm:A'}, {name: a, run: 'm:B'}], columns: [environment]": (

@@ -24,6 +24,7 @@ BAD = {
     "reward: PerAgent": "reward",
     "run: 'rljob_worker.conversations:team'": "run",
     f"{ONE}, rounds: 1, program: {{command: [play]}}": "program",
+    f"{ONE}, rounds: 1, agentPool: {{command: [play]}}": "agentPool",
     f"{ONE}, rounds: 1, pictures: true": "pictures",
 }
 

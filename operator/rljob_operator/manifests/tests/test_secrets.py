@@ -4,7 +4,9 @@ from datetime import UTC, datetime
 
 from cryptography import x509
 
-from rljob_operator.manifests import child_problems, pods, tls_secret
+from rljob_api.vocabulary.agents_token import agents_token
+from rljob_operator.manifests import child_problems, pods, tls_secret, token_secret
+from rljob_operator.manifests.pod.resources import quota_requests
 from rljob_operator.manifests.tests.builders import TWO_GROUPS, UID, buffer_of, env_of, make_context, named, worker_of
 
 NOW = datetime(2026, 11, 22, 12, 0, tzinfo=UTC)
@@ -66,3 +68,15 @@ def test_what_is_not_refused_fits():
     context = make_context(groups(1130), TLS, "data.batchSize=1130")
     assert child_problems(context) == []
     assert 1_000_000 < sum(map(len, tls_secret(context, 1, NOW)["stringData"].values())) <= 1 << 20
+
+
+def test_a_sidecar_with_an_agent_of_the_users_is_given_its_token_alone_and_counted():
+    token = token_secret(make_context(), "the secret")["stringData"]
+    assert token == {"token": "the secret", "agents-token": agents_token("the secret")}
+    assert len(token["agents-token"]) == 64 and "the secret" not in token["agents-token"]
+    agent = "{name: agent, image: mine, restartPolicy: Always, resources: {requests: {cpu: '2'}}}"
+    with_agent = f"workerGroups=[{{name: train, template: {{spec: {{initContainers: [{agent}]}}}}}}]"
+    (spec,) = (pod["spec"] for pod in pods(make_context(with_agent), 1))
+    (alone,) = (pod["spec"] for pod in pods(make_context("workerGroups=[{name: train}]"), 1))
+    assert [item["name"] for item in spec["initContainers"]] == ["data-buffer", "agent"]
+    assert quota_requests(spec)["cpu"] == quota_requests(alone)["cpu"] + 2

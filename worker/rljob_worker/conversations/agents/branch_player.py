@@ -67,7 +67,7 @@ class BranchPlayer:
             message = f"{error}: wait for the calls under way, or raise rollout.conversation.maxRows"
             raise RequestRefused(message, status=409, code="conflict") from None
         except (BadData, InvalidJob, ValueError) as error:
-            raise RequestRefused(str(error)) from None
+            raise RequestRefused(str(error), param="messages") from None
         except asyncio.CancelledError:
             raise
         except BaseException as error:

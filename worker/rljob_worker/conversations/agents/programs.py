@@ -4,25 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import json
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from rljob_api.v1alpha1 import ConversationSpec
+from rljob_api.v1alpha1.conversation import AgentPoolSpec, ProgramSpec
 from rljob_api.vocabulary.quantity import parse_quantity
 from rljob_worker.conversations.agents.branch_player import BranchPlayer
+from rljob_worker.conversations.agents.policy_endpoint import ServedPolicy, described, endpoint_of
 from rljob_worker.conversations.branches import Branches
+from rljob_worker.conversations.picture_parts import content_text
 from rljob_worker.conversations.task import Task
 from rljob_worker.endpoint.calls import TurnPlayer
-from rljob_worker.endpoint.sampling_rules import SamplingRules
-from rljob_worker.endpoint.server import AgentEndpoint, EndpointSettings
+from rljob_worker.endpoint.task_offers import is_number
 from rljob_worker.errors import InvalidJob
 from rljob_worker.sandbox.calls.calls import Calls
 from rljob_worker.sandbox.targets import Answer, CallLimits, Target
 
 _RUN = "rljob_worker.endpoint.program_process:run_program"
-_TARGET = "program"
+PROGRAM = "program"
 SHOWN_CHARACTERS = 500
 """How much of what a program printed last is said of one that failed."""
 
@@ -45,22 +46,12 @@ class Programs:
     """Those of one worker. For one event loop."""
 
     def __init__(
-        self,
-        conversation: ConversationSpec,
-        model: str,
-        *,
-        temperature: float,
-        stop: tuple[str, ...] = (),
-        stop_token_ids: tuple[int, ...] = (),
-        pythonpath: Sequence[str] = (),
+        self, conversation: ConversationSpec, policy: ServedPolicy, *, place: int = 0, pythonpath: Sequence[str] = ()
     ) -> None:
-        """model: the policy's name."""
+        """place: of the worker among those of its host."""
         assert conversation.program is not None
-        self._conversation, self._program, self._model = conversation, conversation.program, model
-        spec = conversation.endpoint
-        rules = SamplingRules(spec.other_sampling, temperature=temperature, stop=stop, stop_token_ids=stop_token_ids)
-        names = tuple(dict.fromkeys([model, *spec.models]))
-        self.endpoint = AgentEndpoint(EndpointSettings(names, rules, spec.wait_seconds))
+        self._conversation, self._program, self._model = conversation, conversation.program, policy.name
+        self.endpoint = endpoint_of(conversation, policy, place)
         self._pythonpath = pythonpath
         self._calls: Calls | None = None
 
@@ -68,22 +59,9 @@ class Programs:
         """Start the server, and wait until programs can be started. Raises InvalidJob."""
         await self.endpoint.start()
         program = self._program
-        limits = CallLimits(
-            program.timeout_seconds,
-            parse_quantity(program.memory),
-            program.max_processes + 1,  # and the process that starts it
-            parse_quantity(program.max_output) + (1 << 16),
-        )
-        target = Target(
-            _RUN, {}, limits, isolated=True, readable=self._readable(), environment=program.environment_variables
-        )
-        self._calls = Calls(
-            {_TARGET: target},
-            processes=1,
-            confinement=self._conversation.confinement_of(program),
-            network=self._conversation.network_of(program),
-            ports=(self.endpoint.port,),
-            pythonpath=self._pythonpath,
+        seconds, output = program.timeout_seconds, parse_quantity(program.max_output)
+        self._calls = program_calls(
+            self._conversation, program, self.endpoint.port, self._pythonpath, seconds=seconds, output=output
         )
         await self._calls.check()
 
@@ -109,7 +87,7 @@ class Programs:
     async def _run_unless(self, player: BranchPlayer, session: str, arguments: Mapping[str, Any]) -> Answer:
         """The answer of the process, which is ended where the trajectory is."""
         assert self._calls is not None
-        running = asyncio.ensure_future(self._calls.call(session, _TARGET, None, arguments))
+        running = asyncio.ensure_future(self._calls.call(session, PROGRAM, None, arguments))
         try:
             awaited: list[asyncio.Future[Any]] = [running, player.failure]
             await asyncio.wait(awaited, return_when=asyncio.FIRST_COMPLETED)
@@ -124,27 +102,66 @@ class Programs:
     def _arguments(self, task: Task, key: str) -> dict[str, Any]:
         program, url = self._program, self.endpoint.base_url
         variables = {"OPENAI_BASE_URL": url, "OPENAI_API_BASE": url, "OPENAI_API_KEY": key, "RLJOB_MODEL": self._model}
-        texts = [message["content"] for message in task.messages if isinstance(message["content"], str)]
+        texts = [text for message in task.messages if (text := content_text(message["content"], ""))]
         places = {"prompt": texts[-1] if texts else "", "model": self._model, "base_url": url}
-        described = {
-            "messages": list(task.messages),
-            "columns": dict(task.columns),
-            "seed": task.seed,
-            "group": task.group,
-            "member": task.member,
-        }
-        return {
-            "command": list(program.command),
-            "variables": {**program.environment, **variables},
-            "places": {**task.columns, **places},
-            "task": described,
-            "folder": program.working_directory,
-            "most_bytes": parse_quantity(program.max_output),
-        }
+        return program_arguments(
+            program,
+            variables,
+            places={**task.columns, **places},
+            task=described(task),
+            output=parse_quantity(program.max_output),
+        )
 
-    def _readable(self) -> tuple[str, ...]:
-        folder = self._program.working_directory
-        return (*self._program.readable, *([] if folder is None else [folder]))
+
+def program_calls(
+    conversation: ConversationSpec,
+    program: ProgramSpec | AgentPoolSpec,
+    port: int,
+    pythonpath: Sequence[str],
+    *,
+    seconds: float,
+    output: int,
+) -> Calls:
+    """Starts programs as the target PROGRAM, with `program_arguments`. port: of the endpoint that they may connect to.
+    seconds: that one may take. output: bytes that one may print. Raises InvalidJob."""
+    folder = program.working_directory
+    processes = program.max_processes + 1  # and the process that starts it
+    limits = CallLimits(seconds, parse_quantity(program.memory), processes, output + (1 << 16))
+    target = Target(
+        _RUN,
+        {},
+        limits,
+        isolated=True,
+        readable=(*program.readable, *([] if folder is None else [folder])),
+        environment=program.environment_variables,
+    )
+    return Calls(
+        {PROGRAM: target},
+        processes=1,
+        confinement=conversation.confinement_of(program),
+        network=conversation.network_of(program),
+        ports=(port,),
+        pythonpath=pythonpath,
+    )
+
+
+def program_arguments(
+    program: ProgramSpec | AgentPoolSpec,
+    variables: Mapping[str, str],
+    *,
+    places: Mapping[str, str],
+    task: Mapping[str, Any],
+    output: int,
+) -> dict[str, Any]:
+    """Those of `endpoint.program_process.run_program`."""
+    return {
+        "command": list(program.command),
+        "variables": {**program.environment, **variables},
+        "places": dict(places),
+        "task": dict(task),
+        "folder": program.working_directory,
+        "most_bytes": output,
+    }
 
 
 def program_end(answer: Answer, most_bytes: int) -> ProgramEnd:
@@ -158,9 +175,14 @@ def program_end(answer: Answer, most_bytes: int) -> ProgramEnd:
         message = f"printed more than {most_bytes} bytes; raise rollout.conversation.program.maxOutput"
         return ProgramEnd("program_OutputTooLarge", message)
     if result["code"] != 0:
-        last = (result["errors"].strip() or result["output"].strip())[-SHOWN_CHARACTERS:]
-        return ProgramEnd("program_exit", f"exit code {result['code']}: {last or 'it printed nothing'}")
+        return ProgramEnd("program_exit", last_words(result))
     return _reported(result["output"])
+
+
+def last_words(result: Mapping[str, Any]) -> str:
+    """How a program ended, and what it printed last."""
+    last = (result["errors"].strip() or result["output"].strip())[-SHOWN_CHARACTERS:]
+    return f"exit code {result['code']}: {last or 'it printed nothing'}"
 
 
 def _reported(output: str) -> ProgramEnd:
@@ -173,12 +195,8 @@ def _reported(output: str) -> ProgramEnd:
     if not isinstance(report, dict) or "reward" not in report:
         return ProgramEnd()
     reward, metrics = report["reward"], report.get("metrics", {})
-    if not _is_number(reward):
+    if not is_number(reward):
         return ProgramEnd("reward", f"the last line gives the reward {reward!r}, which is not a finite number")
-    if not isinstance(metrics, dict) or not all(map(_is_number, metrics.values())):
+    if not isinstance(metrics, dict) or not all(map(is_number, metrics.values())):
         return ProgramEnd("metric", "the last line has `metrics` that are not finite numbers by name")
     return ProgramEnd(reward=float(reward), metrics={name: float(value) for name, value in metrics.items()})
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and math.isfinite(value)

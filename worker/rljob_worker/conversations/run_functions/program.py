@@ -11,11 +11,11 @@ if TYPE_CHECKING:
 
 
 async def program(task: Task, policy: Policy, world: World) -> None:
-    """Start the job's program and wait for its end. A last line of its output that is a JSON object with `reward`, and
-    perhaps `metrics`, is the environment's. One that fails costs the trajectory, unless it is over for want of turns or
-    tokens, where few programs end well."""
+    """Start the job's program, or offer the trajectory to its agents, and wait for its end. A last line of a program's
+    output that is a JSON object with `reward`, and perhaps `metrics`, is the environment's. One that fails costs the
+    trajectory, unless it is over for want of turns or tokens, where few programs end well."""
     if world.programs is None:
-        world.fail("program", "the job has no program: write rollout.conversation.program.command")
+        world.fail("program", "the job has no program: write program.command or agentPool in rollout.conversation")
     end = await world.programs.play(task, policy.branches(), world.session)
     world.metric("program_calls", end.num_calls)
     if end.cause is not None and not policy.is_over:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 from pathlib import Path
@@ -16,24 +17,27 @@ from rljob_api.catalogue.columns import IMAGES
 from rljob_api.tests.builders import make_plan
 from rljob_worker import conversations
 from rljob_worker.batch import Column
+from rljob_worker.conversations.agents.branch_player import BranchPlayer
 from rljob_worker.conversations.journal.files import JournalFolder
 from rljob_worker.conversations.journal.replay import records_of
 from rljob_worker.conversations.journal.tests.test_replay import Written
-from rljob_worker.conversations.picture_parts import content_pictures, data_url, with_pictures
+from rljob_worker.conversations.picture_parts import as_json, content_pictures, data_url, with_pictures
 from rljob_worker.conversations.playing.loop import Conversations
 from rljob_worker.conversations.playing.plays import Play
 from rljob_worker.conversations.playing.tests.playing import FunctionWorld, SteppingEngine, play, tasks_of
-from rljob_worker.conversations.policy import Bounds
+from rljob_worker.conversations.policy import Bounds, Policy, TurnRequest
 from rljob_worker.conversations.rendering.chat_renderer import ChatRenderer
 from rljob_worker.conversations.rendering.tests import chat_models
 from rljob_worker.conversations.rendering.tests.chat_models import VISION, tokenizer_with, tool
 from rljob_worker.conversations.run_functions.tests.scripted import a_task, played
 from rljob_worker.conversations.task import Task
+from rljob_worker.conversations.trajectory import Sampled, Trajectory
 from rljob_worker.conversations.world import SharedWorld, ToolHandle
 from rljob_worker.data.dataset import Prompts
+from rljob_worker.endpoint.calls import ChatCall
 from rljob_worker.engines.fsdp import FSDPEngine, TrainSettings
 from rljob_worker.engines.models import load_policy
-from rljob_worker.engines.rollout.requests import Sampling
+from rljob_worker.engines.rollout.requests import Ending, Sampling
 from rljob_worker.engines.rollout.transformers import TransformersRollout
 from rljob_worker.engines.tests.seeing import END, IMAGE, encoded, reader_of, showing, text, write_vision_model
 from rljob_worker.errors import BadData, InvalidJob
@@ -247,3 +251,30 @@ def test_equal_tokens_with_other_pictures_are_other_prompts() -> None:
     (requests,) = engine.submitted
     assert requests.prompts.to_list() == [[65], [65]] and requests.prompt_of.tolist() == [0, 0, 1, 1]
     assert [PictureList.unpack(blob) for blob in requests.pictures.to_list()] == [[b"one"], [b"two"]]
+
+
+def test_an_agent_that_sends_pictures_stays_in_its_row_until_it_sends_others(processor: PictureProcessor) -> None:
+    tokenizer = tokenizer_with(chat_models.HERMES)
+    said = np.array([*tokenizer.encode("yes", add_special_tokens=False), tokenizer.eos_token_id])
+
+    async def generate(request: TurnRequest) -> Sampled:
+        return Sampled(said, np.zeros(len(said), np.float32), np.zeros(len(said), np.int64), Ending.END_TOKEN)
+
+    async def play_it() -> None:
+        asked = as_json(with_pictures([{"role": "user", "content": "<image>What is there?"}], [LARGE]))
+        assert json.loads(json.dumps(asked)) == asked
+        trajectory = Trajectory(a_task({"role": "user", "content": "u"}))
+        renderer = ChatRenderer(tokenizer, pictures=processor)
+        player = BranchPlayer(Policy(trajectory, renderer, Bounds(4, 2, 200, 400), generate).branches())
+        await player.chat(ChatCall(asked))
+        small = as_json([{"role": "user", "content": [{"type": "image", "image": picture(28, 28)}]}])
+        answered = [*asked, {"role": "assistant", "content": "yes"}, *small]
+        turn = await player.chat(ChatCall(answered))
+        (row,) = trajectory.rows
+        assert row.pictures == [LARGE, picture(28, 28)]
+        assert list(turn.prompt_ids) == renderer.opening(answered).tolist()
+        other = as_json(with_pictures([{"role": "user", "content": "<image>What is there?"}], [picture(84, 56, 9)]))
+        await player.chat(ChatCall([*other, {"role": "assistant", "content": "yes"}, *small]))
+        assert [len(row.pictures) for row in trajectory.rows] == [2, 2]
+
+    asyncio.run(play_it())

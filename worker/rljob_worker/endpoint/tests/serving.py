@@ -15,6 +15,7 @@ from rljob_api.tests.timeouts import TEST_TIMEOUT_SECONDS
 from rljob_worker.endpoint.calls import ChatCall, PolicyTurn, TokenCall
 from rljob_worker.endpoint.keys import Registration
 from rljob_worker.endpoint.server import AgentEndpoint, EndpointSettings
+from rljob_worker.endpoint.task_offers import TaskOffers
 
 CHAT = "/chat/completions"
 SAID = PolicyTurn("stop", [1, 2, 3], [7, 8], [-0.5, -0.25], ("he", "llo"), content="hello")
@@ -54,7 +55,8 @@ class Agent:
     async def post(self, body: Any, path: str = CHAT, **headers: str) -> tuple[int, Any]:
         """Status, and the body as JSON or text."""
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
-        url = self.endpoint.base_url.removesuffix("/v1") + (path if path.startswith("/inference") else "/v1" + path)
+        is_whole = path.startswith(("/inference", "/rljob"))
+        url = self.endpoint.base_url.removesuffix("/v1") + (path if is_whole else "/v1" + path)
         sent = {"Authorization": f"Bearer {self.key}", **{name.replace("_", "-"): v for name, v in headers.items()}}
         async with self.session.post(url, data=io.BytesIO(data), headers=sent) as response:
             text = await response.text()
@@ -66,8 +68,8 @@ def asked(content: str = "hi", **fields: Any) -> dict[str, Any]:
 
 
 @asynccontextmanager
-async def agent_of(player: Any, **settings: Any) -> AsyncIterator[Agent]:
-    endpoint = AgentEndpoint(EndpointSettings(("actor", "gpt-4o"), **settings))
+async def agent_of(player: Any, offers: TaskOffers | None = None, **settings: Any) -> AsyncIterator[Agent]:
+    endpoint = AgentEndpoint(EndpointSettings(("actor", "gpt-4o"), **settings), offers)
     await endpoint.start()
     try:
         async with aiohttp.ClientSession() as session, endpoint.keys.registered(player) as (key, registration):

@@ -81,12 +81,19 @@ def test_arguments_of_calls_are_json_objects():
         assert error.param == "messages[0].tool_calls[0].function.arguments"
 
 
-def test_pictures_are_data_urls_and_not_shown_yet():
-    def part(url):
-        return {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": url}}]}]}
+def test_pictures_are_parts_with_data_urls():
+    def body(url):
+        parts = [{"type": "text", "text": "what?"}, {"type": "image_url", "image_url": {"url": url, "detail": "low"}}]
+        return {"messages": [{"role": "user", "content": parts}]}
 
-    assert "nothing is fetched" in refusal(chat_call, part("https://example.org/a.png")).message
-    assert "conversations are of text" in refusal(chat_call, part("data:image/png;base64,AAAA")).message
+    for url in ("https://example.org/a.png", "file:///etc/passwd", "data:text/html,x", 7):
+        assert "nothing is fetched" in refusal(chat_call, body(url)).message
+    url = "data:image/png;base64,AAAA"
+    (message,) = chat_call(body(url), CLAMPS).messages
+    assert message["content"] == [
+        {"type": "text", "text": "what?"},
+        {"type": "image_url", "image_url": {"url": url}},
+    ]
 
 
 SAMPLING = {

@@ -31,18 +31,11 @@ from rljob_worker.local.pods.pods import (
 )
 from rljob_worker.process.child import LoggedChild
 from rljob_worker.process.marked_processes import end_marked_processes
+from rljob_worker.process.restart_pauses import LONG_LIFE_SECONDS, pause_seconds
 
 ENV_GUEST = "RLJOB_GUEST"
 """Environment variable: group, number and start of a guest, by which what is left of it is found among the processes of
 its run."""
-LONG_LIFE_SECONDS = 60.0
-"""A guest that lived so long was of use: the next pause is the shortest again."""
-LONGEST_PAUSE_SECONDS = 60.0
-
-
-def pause_seconds(num_short_lives: int) -> float:
-    """Before a guest starts again: 1, 2, 4 ... 60 seconds after so many short lives in a row."""
-    return min(2.0 ** max(0, num_short_lives - 1), LONGEST_PAUSE_SECONDS)
 
 
 @dataclass(slots=True)

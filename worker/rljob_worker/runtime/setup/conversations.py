@@ -13,6 +13,10 @@ from rljob_api.pipeline.meshes import Mesh
 from rljob_api.planning.plan import GroupPlan, Plan, StagePlan
 from rljob_api.v1alpha1 import ConversationSpec, RLJobSpec
 from rljob_api.v1alpha1.conversation import SHIPPED_CONVERSATIONS
+from rljob_api.vocabulary import keys
+from rljob_api.vocabulary.agents_token import agents_token
+from rljob_worker.conversations.agents.agent_pool import AgentPool
+from rljob_worker.conversations.agents.policy_endpoint import ServedPolicy
 from rljob_worker.conversations.agents.programs import Programs
 from rljob_worker.conversations.messages import Renderer
 from rljob_worker.conversations.playing.loop import Conversations
@@ -89,8 +93,8 @@ def build_conversations(
                 renderer.require_tools()
         if spec.agents:
             conversations.shared = replace(conversations.shared, team=conversation)
-        if leads and conversation.program is not None:
-            programs = programs_of(spec, policy)
+        programs = programs_of(spec, policy, rank % group.workers_per_host) if leads else None
+        if programs is not None:
             conversations.shared = replace(conversations.shared, programs=programs)
             conversations.prepare(programs.open())
         folder = None if home is None or not leads else journal_folder(plan.spec, policy, rank, access, home)
@@ -172,18 +176,20 @@ def caller_of(conversation: ConversationSpec, group: GroupPlan) -> Callers | Non
     return Callers(conversation, conversation.processes or min(MOST_PROCESSES, share), code_folders(os.environ))
 
 
-def programs_of(spec: RLJobSpec, policy: str) -> Programs:
-    """Agents' programs, whose calls are turns of this policy."""
+def programs_of(spec: RLJobSpec, policy: str, place: int) -> Programs | AgentPool | None:
+    """Agents that are programs, whose calls are turns of this policy; None in a job without. place: of the worker among
+    those of its host."""
     rollout, conversation = spec.rollout, spec.rollout.conversation
     assert conversation is not None
-    return Programs(
-        conversation,
-        policy,
-        temperature=rollout.temperature,
-        stop=rollout.stop,
-        stop_token_ids=rollout.stop_token_ids,
-        pythonpath=code_folders(os.environ),
-    )
+    served = ServedPolicy(policy, rollout.temperature, rollout.stop, rollout.stop_token_ids)
+    folders = code_folders(os.environ)
+    if conversation.program is not None:
+        return Programs(conversation, served, place=place, pythonpath=folders)
+    if conversation.agent_pool is None:
+        return None
+    with open(os.environ[keys.ENV_TOKEN_FILE], encoding="utf-8") as file:
+        token = agents_token(file.read().strip())
+    return AgentPool(conversation, served, token, place=place, pythonpath=folders)
 
 
 def bounds_of(spec: RLJobSpec) -> Bounds:

@@ -7,6 +7,7 @@ import socket
 import pytest
 
 from rljob_api.v1alpha1 import ConversationSpec
+from rljob_worker.conversations.agents.policy_endpoint import ServedPolicy
 from rljob_worker.conversations.agents.programs import Programs, program_end
 from rljob_worker.conversations.journal.replay import records_of
 from rljob_worker.conversations.journal.tests.test_replay import Written
@@ -32,8 +33,13 @@ def spec_of(*arguments, **fields):
 
 def play(*arguments, prompts=("hi",), bounds=BOUNDS, engine=None, spec=None, renderer=None, **options):
     """Trajectories of the program with these arguments, one after another with their engine."""
+    programs = Programs(spec or spec_of(*arguments), ServedPolicy("actor"))
+    return played(programs, prompts, bounds, engine, renderer, **options)
+
+
+def played(programs, prompts=("hi",), bounds=BOUNDS, engine=None, renderer=None, **options):
+    """Trajectories that agents play who are programs."""
     engine = engine or SteppingEngine(lambda row_id, turn, before: "abcdefgh"[turn % 8] + "~")
-    programs = Programs(spec or spec_of(*arguments), "actor", temperature=1.0)
     shared = SharedWorld(programs=programs)
     conversations = Conversations(engine, program, renderer or LetterRenderer(), bounds, shared=shared)
     try:

@@ -2,6 +2,9 @@
 
 import rljob
 
+result = rljob.train("Qwen/Qwen3-0.6B", rows, [my_reward], steps=100)
+result.metrics["reward/mean"].plot()
+
 run = rljob.run("job.yaml", on_step=lambda step, metrics: print(step, metrics.get("reward/mean")))
 
 client = rljob.Client(context="research")
@@ -17,44 +20,78 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rljob.client import Client as Client
+    from rljob.errors import ClusterError as ClusterError
     from rljob.job import Job as Job
     from rljob_api.loading.builder import Pipeline as Pipeline
     from rljob_api.loading.builder import make_job as make_job
     from rljob_api.v1alpha1 import RLJob as RLJob
     from rljob_api.v1alpha1 import RLJobSpec as RLJobSpec
-    from rljob_worker.cli.from_python import Run as Run
-    from rljob_worker.cli.from_python import RunFailed as RunFailed
-    from rljob_worker.cli.from_python import plan as plan
-    from rljob_worker.cli.from_python import run as run
-    from rljob_worker.cli.from_python import validate as validate
+    from rljob_api.vocabulary.problem import InvalidJobError as InvalidJobError
+    from rljob_worker.cli.from_python.running import Run as Run
+    from rljob_worker.cli.from_python.running import RunFailed as RunFailed
+    from rljob_worker.cli.from_python.running import plan as plan
+    from rljob_worker.cli.from_python.running import run as run
+    from rljob_worker.cli.from_python.running import validate as validate
+    from rljob_worker.cli.from_python.training import Training as Training
+    from rljob_worker.cli.from_python.training import TrainingResult as TrainingResult
+    from rljob_worker.cli.from_python.training import submit as submit
+    from rljob_worker.cli.from_python.training import train as train
+    from rljob_worker.cli.from_python.training import training as training
+    from rljob_worker.errors import BadData as BadData
+    from rljob_worker.errors import InvalidJob as InvalidJob
 
-_HERE = "rljob_worker.cli.from_python"
+_RUNNING = "rljob_worker.cli.from_python.running"
+_TRAINING = "rljob_worker.cli.from_python.training"
+_ERRORS = "rljob_worker.errors"
 _HOMES = {
+    "BadData": _ERRORS,
     "Client": "rljob.client",
+    "ClusterError": "rljob.errors",
+    "InvalidJob": _ERRORS,
+    "InvalidJobError": "rljob_api.vocabulary.problem",
     "Job": "rljob.job",
     "Pipeline": "rljob_api.loading.builder",
     "RLJob": "rljob_api.v1alpha1",
     "RLJobSpec": "rljob_api.v1alpha1",
+    "Run": _RUNNING,
+    "RunFailed": _RUNNING,
+    "Training": _TRAINING,
+    "TrainingResult": _TRAINING,
     "make_job": "rljob_api.loading.builder",
-    "Run": _HERE,
-    "RunFailed": _HERE,
-    "plan": _HERE,
-    "run": _HERE,
-    "validate": _HERE,
+    "plan": _RUNNING,
+    "run": _RUNNING,
+    "submit": _TRAINING,
+    "train": _TRAINING,
+    "training": _TRAINING,
+    "validate": _RUNNING,
 }
 __all__ = [
+    "BadData",
     "Client",
+    "ClusterError",
+    "InvalidJob",
+    "InvalidJobError",
     "Job",
     "Pipeline",
     "RLJob",
     "RLJobSpec",
     "Run",
     "RunFailed",
+    "Training",
+    "TrainingResult",
     "make_job",
     "plan",
     "run",
+    "submit",
+    "train",
+    "training",
     "validate",
 ]
+
+
+def __dir__() -> list[str]:
+    """What completion offers."""
+    return __all__
 
 
 def __getattr__(name: str) -> Any:

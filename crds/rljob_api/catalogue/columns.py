@@ -88,7 +88,7 @@ class Columns:
 
 def data_columns(spec: RLJobSpec) -> tuple[str, ...]:
     """Columns of the data that are carried along: those that rewards need, and those a Rollout lists in `writes`."""
-    for_rewards = [reward.column for reward in spec.rewards if reward.column is not None]
+    for_rewards = [column for reward in spec.rewards for column in reward.data_columns]
     stages = spec.dag.stages if spec.dag is not None else ()
     listed = [column for stage in stages if stage.run in ("Rollout", "Sample") for column in stage.writes]
     written = (*ROLLOUT_COLUMNS, *ROUTES, IMAGES, *conversation_columns(spec))
@@ -126,6 +126,8 @@ def named_at(spec: RLJobSpec, column: str) -> str:
     for i, reward in enumerate(spec.rewards):
         if column == reward.column:
             return f"spec.rewards[{i}].column"
+        if column in reward.columns:
+            return f"spec.rewards[{i}].columns[{reward.columns.index(column)}]"
     for name, played in (("conversation", spec.rollout.conversation), ("simulator", spec.rollout.simulator)):
         if played is not None and column in played.columns:
             return f"spec.rollout.{name}.columns[{played.columns.index(column)}]"

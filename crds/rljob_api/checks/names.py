@@ -9,7 +9,7 @@ from rljob_api.catalogue.columns import IMAGES, ROLLOUT_COLUMNS, ROUTES
 from rljob_api.catalogue.stages import REWARD_MODEL, STAGES, USER_STAGE
 from rljob_api.catalogue.trackers import TRACKERS
 from rljob_api.checks.subject import Subject, problem
-from rljob_api.v1alpha1 import Metadata, StageSpec
+from rljob_api.v1alpha1 import Metadata, RewardSpec, StageSpec
 from rljob_api.vocabulary.problem import Problem, suggestion
 
 MAX_NAME_LENGTH = 40
@@ -65,16 +65,8 @@ def check_references(subject: Subject) -> Iterator[Problem]:
                 f"a reward is a Python function written as module:function, or {REWARD_MODEL}",
                 "Write for example rljob_worker.rewards:math_answer.",
             )
-        if reward.column is not None and reward.column == subject.spec.data.images_column:
-            message = "a reward function gets pictures as its argument `pictures`, not as a column of the data"
-            yield problem(f"spec.rewards[{i}].column", reward.column, message, "Leave it out.")
-        elif reward.column in (*ROLLOUT_COLUMNS, *ROUTES, IMAGES, "rewards", "advantages"):
-            yield problem(
-                f"spec.rewards[{i}].column",
-                reward.column,
-                "a stage of the catalogue writes a column of this name",
-                "Call the data's column something else.",
-            )
+        for place, column in _columns_named(reward):
+            yield from _column_problems(subject, f"spec.rewards[{i}].{place}", column)
         for field, result in (("retries", reward.retries), ("backoffSeconds", reward.backoff_seconds)):
             default = type(reward).model_fields["retries" if field == "retries" else "backoff_seconds"].default
             if reward.on_error != "Retry" and result != default:
@@ -90,6 +82,22 @@ def check_references(subject: Subject) -> Iterator[Problem]:
     if subject.spec.dag is not None:
         for stage in subject.spec.dag.stages:
             yield from _stage_references(subject, stage)
+
+
+def _columns_named(reward: RewardSpec) -> list[tuple[str, str]]:
+    """Columns of the data that a reward names, each with the field that does."""
+    own = [] if reward.column is None else [("column", reward.column)]
+    return [*own, *((f"columns[{i}]", column) for i, column in enumerate(reward.columns))]
+
+
+def _column_problems(subject: Subject, path: str, column: str) -> Iterator[Problem]:
+    """What a reward cannot have as a column of the data."""
+    if column == subject.spec.data.images_column:
+        message = "a reward function gets pictures as its argument `pictures`, not as a column of the data"
+        yield problem(path, column, message, "Leave it out.")
+    elif column in (*ROLLOUT_COLUMNS, *ROUTES, IMAGES, "rewards", "advantages"):
+        message = "a stage of the catalogue writes a column of this name"
+        yield problem(path, column, message, "Call the data's column something else.")
 
 
 def _stage_references(subject: Subject, stage: StageSpec) -> Iterator[Problem]:

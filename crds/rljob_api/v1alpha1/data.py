@@ -192,6 +192,9 @@ class RewardSpec(ApiModel):
     """The data column handed to the function beside prompt and response, such as the right answer. Unset:
     none."""
 
+    columns: list[str] = Field(default_factory=list, max_length=64)
+    """Further columns of the data that go with rows, which the function gets by their names. Default: none."""
+
     weight: float = 1.0
     """Factor in the sum. Default 1.0."""
 
@@ -248,6 +251,11 @@ class RewardSpec(ApiModel):
 
     options: dict[str, Any] = Field(default_factory=dict)
     """Keyword arguments for the function."""
+
+    @property
+    def data_columns(self) -> tuple[str, ...]:
+        """Columns of the data that the function is given: its `column` first, as `reference` too, then `columns`."""
+        return (*(() if self.column is None else (self.column,)), *self.columns)
 
     @property
     def asks_service(self) -> bool:

@@ -28,20 +28,32 @@ def beginning_of(model: str, data: str, validation: str | None) -> StarterInputs
     """The first version of a job for what is here; a model of the Hub is not looked at. Raises BadData, InvalidJob."""
     columns = data_set_columns(data)
     prompt, answer = _chosen(data, columns, PROMPTS, "prompts"), _chosen(data, columns, ANSWERS, "answers")
-    rows = first_rows(data, [prompt, answer], MOST_PROMPTS)
-    shape = shape_at(Path(model))
-    begun = StarterInputs(
-        model, data, validation, prompt, answer, _REWARDS + reward_for(rows.values[answer]), False,
-        batch_size=2 ** len(list(takewhile(lambda power: 2**power <= min(rows.num_rows, MOST_PROMPTS), range(1, 9)))),
-        max_positions=None if shape is None else shape.max_positions,
-    )  # fmt: skip
-    tokenizer = light_tokenizer(model) if Path(model).is_dir() else None
-    is_text = isinstance(rows.values[prompt][0], str)
+    answers = first_rows(data, [answer], MOST_PROMPTS).values[answer]
+    return sized(
+        StarterInputs(model, data, validation, prompt, answer, _REWARDS + reward_for(answers), applies_template=False)
+    )
+
+
+def prompt_column_of(data: str) -> str:
+    """The column that looks like prompts. Raises BadData where none does."""
+    return _chosen(data, data_set_columns(data), PROMPTS, "prompts")
+
+
+def sized(begun: StarterInputs) -> StarterInputs:
+    """`begun` with sizes that go with its data and its model; a model of the Hub is not looked at. Raises BadData."""
+    rows = first_rows(begun.train, [begun.prompt_column], MOST_PROMPTS)
+    prompts = rows.values[begun.prompt_column]
+    shape = shape_at(Path(begun.model))
+    powers = takewhile(lambda power: 2**power <= min(rows.num_rows, MOST_PROMPTS), range(1, 9))
+    positions = None if shape is None else shape.max_positions
+    begun = replace(begun, batch_size=2 ** len(list(powers)), max_positions=positions)
+    tokenizer = light_tokenizer(begun.model) if Path(begun.model).is_dir() else None
+    is_text = isinstance(prompts[0], str)
     if tokenizer is None:
         return fitting(replace(begun, applies_template=is_text), longest=None)
     begun = replace(begun, applies_template=is_text and tokenizer.chat_template is not None)
     ids, _ = PromptEncoder(tokenizer, apply_chat_template=begun.applies_template).encode(
-        rows.values[prompt], lambda i: f"row {i + 1} of {data}"
+        prompts, lambda i: f"row {i + 1} of {begun.train}"
     )
     return fitting(begun, max(map(len, ids)))
 

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from rljob_worker.cli.from_python import CallbackView, RunCallbacks
+from rljob_worker.cli.from_python.running import CallbackView, RunCallbacks
 from rljob_worker.errors import StorageError
 from rljob_worker.rundir.directory import RunDirectory
 from rljob_worker.supervision.supervisor import Launch, Supervisor

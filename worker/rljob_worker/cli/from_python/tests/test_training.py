@@ -1,0 +1,89 @@
+"""A job of a model, rows and functions."""
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+import yaml
+
+import rljob
+from rljob_worker.cli.from_python.tables import write_table
+from rljob_worker.errors import BadData, InvalidJob
+
+ROWS = [{"prompt": f"What is {i} + 1?", "answer": str(i + 1), "level": i} for i in range(4)]
+
+
+def equal(completions: list[str], answer: list[str]) -> list[float]:
+    return [float(text == right) for text, right in zip(completions, answer, strict=True)]
+
+
+def test_data_of_a_program_and_a_function_become_a_job_beside_its_files(tmp_path: Path) -> None:
+    training = rljob.training(
+        "nowhere/model", ROWS, equal, steps=7, name="sums", settings={"training.learningRate": 1e-6}
+    )
+
+    path = training.save(tmp_path)
+
+    job = yaml.safe_load(path.read_text())
+    assert job["metadata"]["name"] == "sums"
+    assert job["spec"]["data"]["train"] == [{"path": "train.parquet"}]
+    assert job["spec"]["data"]["promptColumn"] == "prompt"
+    assert job["spec"]["rewards"] == [{"name": "equal", "run": f"{__name__}:equal", "columns": ["answer"]}]
+    assert (job["spec"]["stop"], job["spec"]["training"]) == ({"steps": 7}, {"learningRate": 1e-6})
+    assert pq.read_table(tmp_path / "train.parquet").to_pylist() == ROWS
+    assert training.to_yaml() == path.read_text()
+
+
+def test_a_path_is_named_as_it_is_and_a_reward_may_be_a_name_or_an_entry(tmp_path: Path) -> None:
+    write_table(ROWS, tmp_path / "rows.parquet")
+    rewards = [
+        {"run": "rljob_worker.rewards:exact_match", "column": "answer", "weight": 0.5},
+        {"run": equal, "name": "own"},
+    ]
+
+    job = yaml.safe_load(rljob.training("nowhere/model", "rows.parquet", rewards, folder=tmp_path).to_yaml())
+
+    assert job["spec"]["data"]["train"] == [{"path": str(tmp_path / "rows.parquet")}]
+    assert [reward["name"] for reward in job["spec"]["rewards"]] == ["exact-match", "own"]
+    assert job["spec"]["rewards"][0]["weight"] == 0.5
+
+
+def test_every_table_has_the_same_rows(tmp_path: Path) -> None:
+    import datasets
+    import pandas
+
+    tables = [ROWS, pandas.DataFrame(ROWS), datasets.Dataset.from_list(ROWS * 2).select(range(4, 8))]
+    for i, table in enumerate(tables):
+        write_table(table, tmp_path / f"{i}.parquet")
+    assert all(pq.read_table(tmp_path / f"{i}.parquet").to_pylist() == ROWS for i in range(3))
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        ([], "have no rows"),
+        (42, "data are a path, a list of mappings"),
+        ([{"a": 1}, {"a": "text"}], "the data are no table"),
+        ({"train": ROWS}, "not builtins.dict"),
+    ],
+)
+def test_data_that_are_no_rows_are_refused(data: Any, said: str, tmp_path: Path) -> None:
+    with pytest.raises(BadData, match=said):
+        write_table(data, tmp_path / "rows.parquet")
+
+
+def test_what_cannot_be_a_job_is_refused_before_anything_starts() -> None:
+    with pytest.raises(BadData, match="none of the columns of .* looks like prompts"):
+        rljob.training("nowhere/model", [{"text": "x"}], equal).to_yaml()
+    with pytest.raises(InvalidJob, match="two rewards are called equal"):
+        rljob.training("nowhere/model", ROWS, [equal, equal]).to_yaml()
+    with pytest.raises(rljob.InvalidJobError, match="PATH=VALUE"):
+        rljob.training("nowhere/model", ROWS, equal, settings={"": 1}).to_yaml()
+    with pytest.raises(InvalidJob, match="rows of this program, which pods cannot read"):
+        rljob.submit("nowhere/model", ROWS, equal)
+
+
+def test_completion_offers_what_there_is() -> None:
+    assert {"train", "training", "submit", "InvalidJobError", "Client"} <= set(dir(rljob))
+    assert all(getattr(rljob, name) is not None for name in dir(rljob))

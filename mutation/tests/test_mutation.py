@@ -131,6 +131,7 @@ def test_a_module_that_is_not_there(repository):
     assert (ended.returncode, ended.stderr) == (2, message)
 
 
+@pytest.mark.slow
 def test_without_a_name_it_is_the_modules_that_differ_from_the_base(repository):
     assert mutate(repository).stdout.splitlines()[-1] == "|---|--:|--:|--:|"
     (repository / "crds/toy/names.py").write_text("NAME = 1\nOTHER = 2\n")

@@ -95,7 +95,10 @@ def named(chain: tuple[Case, ...]) -> str:
 @pytest.mark.parametrize(
     "chain",
     [
-        *(pytest.param(chain, id=named(chain)) for chain in chains(CHOSEN, LONGEST)),
+        *(
+            pytest.param(chain, id=named(chain), marks=[pytest.mark.slow] if "DAPO" in named(chain) else [])
+            for chain in chains(CHOSEN, LONGEST)
+        ),
         *(pytest.param(chain, id=f"more-{named(chain)}", marks=pytest.mark.slow) for chain in chains(MORE, LONGEST)),
     ],
 )

@@ -8,6 +8,8 @@ import signal
 import subprocess
 import sys
 
+import pytest
+
 from rljob_api.tests.timeouts import TEST_TIMEOUT_SECONDS
 from rljob_worker.cli.tests import run_fake_pods
 from rljob_worker.cli.tests.test_commands import write_job
@@ -91,6 +93,7 @@ def test_control_c_once_checkpoints_and_stops(tmp_path):
         assert "go on       rljob run job.yaml" in text
 
 
+@pytest.mark.slow
 def test_control_c_twice_stops_now(tmp_path):
     write_job(tmp_path)
     ready = tmp_path / "ready"
@@ -105,6 +108,7 @@ def test_control_c_twice_stops_now(tmp_path):
         assert is_gone(worker)
 
 
+@pytest.mark.slow
 def test_a_closed_terminal_is_a_request_to_stop(tmp_path):
     write_job(tmp_path)
     ready = tmp_path / "ready"

@@ -177,6 +177,7 @@ def test_a_model_that_the_hub_cannot_have_is_found(tmp_path, hub, name, words, m
     assert words.partition("; ")[0] in problem.message and problem.path == "spec.models[0].path"
 
 
+@pytest.mark.slow
 def test_what_a_hub_does_not_give_is_missed_on_this_machine_alone(tmp_path, hub, monkeypatch):
     job = write(tmp_path, {}, {MODEL: "team/tiny"})
     shy = verdict_on(job, ())
@@ -195,6 +196,7 @@ def test_what_a_hub_does_not_give_is_missed_on_this_machine_alone(tmp_path, hub,
     assert "not on this machine: spec.models[0].path (line " in both.text()
 
 
+@pytest.mark.slow
 def test_what_the_hubs_cache_has_is_looked_at_where_the_hub_does_not_answer(tmp_path, hub, monkeypatch):
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:1")
     cached = tmp_path / "home" / "hub" / "models--team--tiny"
@@ -214,6 +216,7 @@ def test_what_the_hubs_cache_has_is_looked_at_where_the_hub_does_not_answer(tmp_
 def test_ctrl_c_while_a_hub_is_asked_ends_it_without_a_word(tmp_path, hub):
     job = write(tmp_path, {}, {MODEL: "team/tiny"})
     with socket.create_server(("127.0.0.1", 0)) as silent:
+        silent.settimeout(TEST_TIMEOUT_SECONDS)
         environment = os.environ | {"HF_ENDPOINT": f"http://127.0.0.1:{silent.getsockname()[1]}"}
         command = [sys.executable, "-m", "rljob_worker.cli", "validate", str(job)]
         with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, start_new_session=True) as process:

@@ -146,6 +146,7 @@ def test_a_network_that_is_permitted_opens_nothing_but_the_proxy(name, place, pl
     assert is_denied(attack(name, network=["example.com:443"], arguments=places[place]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "place"), ATTACKS)
 def test_the_attack_succeeds_without_confinement(name, place, places):
     answer = attack(name, mode="Off", arguments=places[place])
@@ -191,13 +192,13 @@ def test_a_process_has_its_pipes_and_no_other_descriptor():
     assert attack("num_descriptors").value == 5
 
 
-@pytest.mark.parametrize("mode", ["Off", "Required"])
+@pytest.mark.parametrize("mode", [pytest.param("Off", marks=pytest.mark.slow), "Required"])
 def test_a_fork_bomb_is_ended(mode):
     error = attack("bomb_of_processes", mode=mode, processes=20).error
     assert error.cause == "Died" and "more than the 20 that it may have" in error.message
 
 
-@pytest.mark.parametrize("mode", ["Off", "Required"])
+@pytest.mark.parametrize("mode", [pytest.param("Off", marks=pytest.mark.slow), "Required"])
 def test_memory_is_summed_over_all_processes(mode):
     # 6 x 40 MB: none of them is above the limit alone
     error = attack("bomb_of_memory", mode=mode, memory_bytes=150 << 20, arguments={"count": 6, "size": 40 << 20}).error

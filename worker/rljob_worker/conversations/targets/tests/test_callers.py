@@ -102,6 +102,7 @@ def test_what_cannot_be_called_is_refused_before_the_job_plays(fields: Any, mess
         opened(spec(**fields), nothing)
 
 
+@pytest.mark.slow
 def test_tools_of_servers_are_tools(tmp_path: Path) -> None:
     command = [sys.executable, str(Path(__file__).parent / "mcp_tools.py"), str(tmp_path)]
 

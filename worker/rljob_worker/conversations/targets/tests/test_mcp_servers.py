@@ -121,7 +121,7 @@ def test_a_tool_that_a_server_changes_while_it_runs_is_an_error(tmp_path: Path) 
 
 
 @pytest.mark.usefixtures("confining_kernel")
-@pytest.mark.parametrize("mode", ["Required", "Off"])
+@pytest.mark.parametrize("mode", ["Required", pytest.param("Off", marks=pytest.mark.slow)])
 def test_a_server_that_is_started_is_confined_and_limited(mode: str, tmp_path: Path) -> None:
     index, secret = tmp_path / "index", tmp_path / "secret"
     index.write_text("words")

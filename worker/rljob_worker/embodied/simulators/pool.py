@@ -15,10 +15,10 @@ killed and replaced, and the other episodes that it had are played again in othe
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 from collections import deque
 from collections.abc import Mapping
-from functools import partial
 
 import numpy as np
 
@@ -43,13 +43,16 @@ from rljob_worker.embodied.simulators.settings import (
 from rljob_worker.embodied.simulators.shared_memory import ObservationMemory
 from rljob_worker.errors import EngineBroken, InvalidJob
 from rljob_worker.sandbox.guardian.framing import Message
-from rljob_worker.sandbox.guardian.loop_pipes import LoopPipes
-from rljob_worker.sandbox.guardian.user_processes import Guardian, ending
+from rljob_worker.sandbox.guardian.loop_processes import LoopProcesses
+from rljob_worker.sandbox.guardian.user_processes import Guardian, UserProcess
+from rljob_worker.sandbox.targets import Cause
 
 MOST_FAILED_STARTS = 3
 """Processes in a row that do not start, after one has; then none will."""
 MOST_TASKS = 4096
 """Processes and threads that a process of simulators may have: renderers have many."""
+_CAUSES: Mapping[Cause, FailureCause] = {"TimedOut": "timed_out", "OutOfMemory": "out_of_memory"}
+"""How episodes say why a process is gone; otherwise it died."""
 
 
 class SimulatorPool:
@@ -59,15 +62,12 @@ class SimulatorPool:
         """environment: variables of the processes."""
         self._settings, self.limits = settings, limits
         self._guardian = Guardian("rljob_worker.embodied.simulators.serving", environment)
-        self._processes: dict[int, SimulatorProcess] = {}
-        """By number."""
+        self._started: LoopProcesses[SimulatorProcess] | None = None
         self._slot_waiters: deque[asyncio.Future[Slot]] = deque()
         self._num_calls = self._num_failed_starts = 0
         self._has_started = False
         self._problem: Exception | None = None
         """Why there will be no more processes."""
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._pipes: LoopPipes | None = None
 
     @property
     def num_environments(self) -> int:
@@ -76,9 +76,7 @@ class SimulatorPool:
 
     async def start(self) -> ActionBounds:
         """Start the processes, and wait until one has an environment: what actions it takes. Raises InvalidJob."""
-        self._loop = asyncio.get_running_loop()
-        self._pipes = LoopPipes(self._guardian, self._loop)
-        self._loop.add_reader(self._guardian, self._receive_endings)
+        self._started = LoopProcesses(self._guardian, self._take, self._end, self._guardian_gone)
         first = self._launch()
         try:
             bounds = await first.ready
@@ -106,9 +104,14 @@ class SimulatorPool:
     def close(self) -> None:
         """End every process; calls without an answer fail."""
         self._fail(EngineBroken("the simulators were closed"))
-        if self._pipes is not None:
-            self._pipes.close()
+        if self._started is not None:
+            self._started.close()
         self._guardian.close()
+
+    @property
+    def _processes(self) -> LoopProcesses[SimulatorProcess]:
+        assert self._started is not None, "started"
+        return self._started
 
     # ---- slots and calls, for sessions
 
@@ -116,12 +119,10 @@ class SimulatorPool:
         """A slot that nobody has, of the process with the most of them; waits for one. Raises EngineBroken."""
         if self._problem is not None:
             raise self._problem
-        open_processes = [process for process in self._processes.values() if process.is_ready and process.free_slots]
-        if open_processes and not self._slot_waiters:
-            process = max(open_processes, key=lambda item: len(item.free_slots))
+        process = self._emptiest()
+        if process is not None and not self._slot_waiters:
             return Slot(process, process.free_slots.pop())
-        assert self._loop is not None, "started"
-        future: asyncio.Future[Slot] = self._loop.create_future()
+        future: asyncio.Future[Slot] = asyncio.get_running_loop().create_future()
         self._slot_waiters.append(future)
         try:
             return await future
@@ -132,7 +133,7 @@ class SimulatorPool:
 
     def release(self, slot: Slot) -> None:
         """Nobody has it any more."""
-        if not slot.process.is_lost:
+        if slot.process.lost is None:
             slot.process.free_slots.append(slot.number)
             self._give_slots()
 
@@ -147,11 +148,10 @@ class SimulatorPool:
         """The answer of a process. Raises as `ask`."""
         if self._problem is not None:
             raise self._problem
-        if process.is_lost:
+        if process.lost is not None:
             raise ProcessLost("died", "its process is gone", was_at_work=False)
-        assert self._loop is not None
         self._num_calls += 1
-        call = PendingRequest(self._num_calls, message, seconds, self._loop.create_future())
+        call = PendingRequest(self._num_calls, message, seconds, asyncio.get_running_loop().create_future())
         process.waiting.append(call)
         self._begin_next(process)
         return await call.future
@@ -161,69 +161,54 @@ class SimulatorPool:
             call = process.waiting.popleft()
             if call.future.done():  # who asked has been cancelled
                 continue
-            assert self._loop is not None and self._pipes is not None
             process.at_work = call
-            call.timer = self._loop.call_later(call.seconds, self._late, process, call)
-            process.user.send({"call": call.number, **call.message})
-            self._pipes.flush(process.user)
+            call.timer = asyncio.get_running_loop().call_later(call.seconds, self._late, process, call)
+            self._processes.send(process, json.dumps({"call": call.number, **call.message}).encode())
 
     def _give_slots(self) -> None:
-        while self._slot_waiters:
-            process = max(
-                (item for item in self._processes.values() if item.is_ready and item.free_slots),
-                key=lambda item: len(item.free_slots),
-                default=None,
-            )
-            if process is None:
-                return
+        while self._slot_waiters and (process := self._emptiest()) is not None:
             waiter = self._slot_waiters.popleft()
             if not waiter.done():
                 waiter.set_result(Slot(process, process.free_slots.pop()))
 
+    def _emptiest(self) -> SimulatorProcess | None:
+        """The process with the most free slots; None where none has one."""
+        free = (item for item in self._processes.processes if item.is_ready and item.free_slots)
+        return max(free, key=lambda item: len(item.free_slots), default=None)
+
     # ---- processes
 
     def _launch(self) -> SimulatorProcess:
-        assert self._loop is not None and self._pipes is not None
         num_slots = self.limits.environments
         memory, descriptor = ObservationMemory.create(num_slots)
         settings: Message = {"folder": True}
         if self.limits.memory_bytes is not None:
             settings["limits"] = (self.limits.memory_bytes, MOST_TASKS)
-        hello = {"settings": self._settings.to_json(), "slots": num_slots}
-        user = self._guardian.start(hello, settings, memory=descriptor)
-        os.close(descriptor)
-        process = SimulatorProcess(user, memory, self._loop.create_future(), list(range(num_slots)))
-        self._processes[user.number] = process
-        self._loop.add_reader(user.results, self._receive, process)
+
+        def make(user: UserProcess) -> SimulatorProcess:
+            ready: asyncio.Future[ActionBounds] = asyncio.get_running_loop().create_future()
+            return SimulatorProcess(user, memory, ready, list(range(num_slots)))
+
         seconds = self.limits.start_seconds
-        message = f"making an environment took longer than {FIELD}.startSeconds {seconds:g}"
-        process.starting = self._loop.call_later(seconds, partial(self._lose, process, "timed_out", message))
-        self._pipes.flush(process.user)
+        process = self._processes.start(
+            make,
+            {"settings": self._settings.to_json(), "slots": num_slots},
+            settings,
+            seconds=seconds,
+            late=f"making an environment took longer than {FIELD}.startSeconds {seconds:g}",
+            memory=descriptor,
+        )
+        os.close(descriptor)
         return process
 
-    def _receive_endings(self) -> None:
-        for user in self._guardian.receive():
-            if (process := self._processes.get(user.number)) is not None:
-                self._receive(process)
-        if self._guardian.is_gone:
-            assert self._loop is not None
-            self._loop.remove_reader(self._guardian)
-            self._fail(EngineBroken("the process that starts simulators has ended"))
+    def _guardian_gone(self) -> None:
+        self._fail(EngineBroken("the process that starts simulators has ended"))
 
-    def _receive(self, process: SimulatorProcess) -> None:
-        for message in process.user.receive():
-            if not process.is_lost:
-                self._take(process, message)
-        if not process.is_lost and process.user.has_closed and self._loop is not None:
-            self._loop.remove_reader(process.user.results)
+    def _end(self, process: SimulatorProcess, cause: Cause, why: str) -> None:
+        self._lose(process, _CAUSES.get(cause, "died"), why)
 
     def _take(self, process: SimulatorProcess, message: Message) -> None:
         match message:
-            case {"died": _}:
-                killed = process.user.killed_for
-                why = f"its process ended: {ending(process.user.returncode)}" if killed is None else f"it {killed[1]}"
-                cause: FailureCause = "out_of_memory" if killed is not None and killed[0] == "OutOfMemory" else "died"
-                self._lose(process, cause, why)
             case {"ready": {"low": list(low), "high": list(high)}} if not process.ready.done():
                 self._is_ready(process, bounds_of(low, -np.inf), bounds_of(high, np.inf))
             case {"refused": str(why)} if not process.ready.done():
@@ -234,8 +219,7 @@ class SimulatorPool:
 
     def _is_ready(self, process: SimulatorProcess, low: np.ndarray, high: np.ndarray) -> None:
         self._num_failed_starts, self._has_started = 0, True
-        if process.starting is not None:
-            process.starting.cancel()
+        self._processes.has_started(process)
         process.ready.set_result(ActionBounds(low, high))
         self._give_slots()
 
@@ -272,32 +256,26 @@ class SimulatorPool:
             self._launch()
 
     def _drop(self, process: SimulatorProcess, cause: FailureCause, why: str) -> None:
-        if process.is_lost:
+        if process.lost is not None:
             return
         at_work, waiting = process.at_work, [*process.waiting]
-        process.is_lost, process.at_work = True, None
+        process.at_work = None
         process.waiting.clear()
-        del self._processes[process.user.number]
-        for timer in (process.starting, None if at_work is None else at_work.timer):
-            if timer is not None:
-                timer.cancel()
-        if self._pipes is not None:
-            self._pipes.forget(process.user)
+        if at_work is not None and at_work.timer is not None:
+            at_work.timer.cancel()
+        self._processes.forget(process, why)
+        process.memory.close()
         if not process.ready.done():
             process.ready.set_exception(ProcessLost(cause, why, was_at_work=True))
             process.ready.exception()
         for call in [*([] if at_work is None else [at_work]), *waiting]:
             if not call.future.done():
                 call.future.set_exception(ProcessLost(cause, why, was_at_work=call is at_work))
-        process.user.close()
-        process.memory.close()
-        if self._pipes is not None:
-            self._pipes.flush_guardian()
 
     def _fail(self, error: Exception) -> None:
         """There will be no more processes."""
         self._problem = self._problem or error
-        for process in list(self._processes.values()):
+        for process in [] if self._started is None else self._started.processes:
             self._drop(process, "died", str(error))
         for waiter in self._slot_waiters:
             if not waiter.done():

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from rljob_worker.embodied.simulators.settings import ActionBounds, FailureCause, Frame
 from rljob_worker.embodied.simulators.shared_memory import ObservationMemory
 from rljob_worker.sandbox.guardian.framing import Message
-from rljob_worker.sandbox.guardian.user_processes import UserProcess
+from rljob_worker.sandbox.guardian.loop_processes import LoopProcess
 
 
 class ProcessLost(Exception):
@@ -38,23 +38,20 @@ class PendingRequest:
 
 
 @dataclass(eq=False, slots=True)
-class SimulatorProcess:
+class SimulatorProcess(LoopProcess):
     """One process, its memory and its calls."""
 
-    user: UserProcess
     memory: ObservationMemory
     ready: asyncio.Future[ActionBounds]
     """Done once it has an environment; with InvalidJob or ProcessLost where it has none."""
     free_slots: list[int]
     waiting: deque[PendingRequest] = field(default_factory=deque)
     at_work: PendingRequest | None = None
-    starting: asyncio.TimerHandle | None = None
-    is_lost: bool = False
 
     @property
     def is_ready(self) -> bool:
         """Whether it takes episodes."""
-        return not self.is_lost and self.ready.done() and self.ready.exception() is None
+        return self.lost is None and self.ready.done() and self.ready.exception() is None
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,10 +34,11 @@ class SimulatorSession:
         message: Message = {"reset": {"seed": seed, "options": dict(options)}}
         return await self._ask(message, self._pool.limits.start_seconds)
 
-    async def step(self, actions: NDArray[np.float64]) -> Frame:
-        """Take actions [steps, dimensions] until the episode is over. Raises as `reset`."""
+    async def step(self, actions: NDArray[np.float64], *, records: bool = False) -> Frame:
+        """Take actions [steps, dimensions] until the episode is over. records: with the pictures after each of them.
+        Raises as `reset`."""
         seconds = self._pool.limits.step_seconds * len(actions)
-        return await self._ask({"steps": actions.tolist()}, seconds)
+        return await self._ask({"steps": actions.tolist(), "records": records}, seconds)
 
     def close(self) -> None:
         """Others may have its place."""
@@ -67,7 +68,7 @@ class SimulatorSession:
 
     async def _ready_slot(self) -> Slot:
         """A slot whose environment is where this episode is."""
-        if self._slot is not None and not self._slot.process.is_lost:
+        if self._slot is not None and self._slot.process.lost is None:
             return self._slot
         self._slot = await self._pool.acquire()
         for number, (message, seconds, digest) in enumerate(self._history):

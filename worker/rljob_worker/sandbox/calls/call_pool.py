@@ -9,7 +9,6 @@ import sys
 from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
-from functools import partial
 
 from rljob_worker.sandbox.calls.call_process import (
     LOOP_GRACE_SECONDS,
@@ -21,8 +20,8 @@ from rljob_worker.sandbox.calls.call_process import (
 )
 from rljob_worker.sandbox.confinement.confine import Confinement, ConfinementMode, readable_paths
 from rljob_worker.sandbox.guardian.framing import Message
-from rljob_worker.sandbox.guardian.loop_pipes import LoopPipes
-from rljob_worker.sandbox.guardian.user_processes import READ_BYTES, Guardian, ending
+from rljob_worker.sandbox.guardian.loop_processes import LoopProcesses
+from rljob_worker.sandbox.guardian.user_processes import READ_BYTES, Guardian, UserProcess
 from rljob_worker.sandbox.targets import Cause, Target
 
 START_SECONDS = 300.0
@@ -43,7 +42,6 @@ class CallPool:
         proxy_port: int | None,
         ports: Sequence[int] = (),
     ) -> None:
-        self._guardian = guardian
         self._targets = targets
         self._num_processes = processes
         self._confinement = confinement
@@ -55,20 +53,19 @@ class CallPool:
         """Why there are no shared processes: importing user code ended them."""
         self._waiting = CallQueue(self._asynchronous)
         self._suspects: deque[PendingCall] = deque()
-        self._processes: dict[int, CallProcess] = {}
-        """By number."""
         self._waiting_for_core: deque[CallProcess] = deque()
         self._num_isolated_running = 0
         self._loop = asyncio.get_running_loop()
-        self._pipes = LoopPipes(guardian, self._loop)
-        self._loop.add_reader(guardian, self._receive_endings)
+        self._processes: LoopProcesses[CallProcess] = LoopProcesses(
+            guardian, self._take, self._end, lambda: None, read=self._limit_unread
+        )
         if any(not target.isolated for target in targets.values()):
             for _ in range(processes):
                 self.launch("Shared")
 
     @property
     def shared(self) -> list[CallProcess]:
-        return [process for process in self._processes.values() if process.kind == "Shared"]
+        return [process for process in self._processes.processes if process.kind == "Shared"]
 
     def submit(self, call: PendingCall, process: CallProcess | None) -> None:
         """Have a call answered: by this process, or by any of the shared ones."""
@@ -89,15 +86,20 @@ class CallPool:
         """Start a process, which loads the targets of its kind."""
         own = {name: target for name, target in self._targets.items() if target.isolated == (kind == "Isolated")}
         hello = {name: {"run": target.run, "options": dict(target.options)} for name, target in own.items()}
-        user = self._guardian.start({"targets": hello}, self._settings(own.values()), keeps_output=True)
-        process = CallProcess(user, kind, CallQueue(self._asynchronous), self._loop.create_future())
-        self._processes[user.number] = process
-        assert user.output is not None
-        self._loop.add_reader(user.results, self._receive, process)
-        self._loop.add_reader(user.output, self._receive_output, process)
-        message = f"importing {', '.join(target.run for target in own.values())} took longer than {START_SECONDS:g} s"
-        process.starting = self._loop.call_later(START_SECONDS, partial(self._lose, process, "TimedOut", message, []))
-        self._pipes.flush(process.user)
+
+        def make(user: UserProcess) -> CallProcess:
+            return CallProcess(user, kind, CallQueue(self._asynchronous), self._loop.create_future())
+
+        process = self._processes.start(
+            make,
+            {"targets": hello},
+            self._settings(own.values()),
+            seconds=START_SECONDS,
+            late=f"importing {', '.join(target.run for target in own.values())} took longer than {START_SECONDS:g} s",
+            keeps_output=True,
+        )
+        assert process.user.output is not None
+        self._loop.add_reader(process.user.output, self._receive_output, process)
         return process
 
     def _settings(self, targets: Collection[Target]) -> Message:
@@ -117,28 +119,24 @@ class CallPool:
         """Kill a process and forget it."""
         if process.lost is not None:
             return
-        process.lost = why
-        del self._processes[process.user.number]
-        self._pipes.forget(process.user)
-        for timer in (process.starting, *(call.timer for call in process.in_flight)):
-            if timer is not None:
-                timer.cancel()
+        for call in process.in_flight:
+            if call.timer is not None:
+                call.timer.cancel()
+        self._processes.forget(process, why)
         if process.kind == "Isolated" and process.plain is not None:
             self._free_core()
         if not process.ready.done():
             process.ready.set_result(why)
-        process.user.close()
-        self._pipes.flush_guardian()
 
     def close(self) -> None:
         """Kill every process; calls without an answer get the error Died."""
         unanswered = [*self._waiting.clear(), *self._suspects]
-        for process in list(self._processes.values()):
+        for process in self._processes.processes:
             unanswered += [*process.in_flight, *process.waiting.clear()]
             self.drop(process, "calls were closed")
         if self._loop.is_closed():
             return
-        self._pipes.close()
+        self._processes.close()
         for call in unanswered:
             call.fail("Died", "calls were closed")
 
@@ -169,31 +167,17 @@ class CallPool:
         call.started = self._loop.time()
         limit = call.target.limits.seconds + (LOOP_GRACE_SECONDS if asynchronous else 0.0)
         call.timer = self._loop.call_later(limit, self._time_out, process, call)
-        process.user.send_body(call.body)
-        self._pipes.flush(process.user)
+        self._processes.send(process, call.body)
 
-    def _receive_endings(self) -> None:
-        for user in self._guardian.receive():
-            if (process := self._processes.get(user.number)) is not None:
-                self._receive(process)
-        if self._guardian.is_gone:
-            self._loop.remove_reader(self._guardian)
-
-    def _receive(self, process: CallProcess) -> None:
-        for message in process.user.receive():
-            if process.lost is None:
-                self._take(process, message)
-        if process.lost is None and process.user.has_closed:
-            self._loop.remove_reader(process.user.results)
+    def _limit_unread(self, process: CallProcess) -> None:
         largest = max(target.limits.output_bytes for target in self._targets.values())
-        if process.lost is None and process.user.num_unread_bytes > largest + EXTRA_ANSWER_BYTES:
+        if process.user.num_unread_bytes > largest + EXTRA_ANSWER_BYTES:
             self._lose(process, "OutputTooLarge", f"sent more than {largest} bytes", process.in_flight)
 
+    def _end(self, process: CallProcess, cause: Cause, why: str) -> None:
+        self._lose(process, cause, why, process.in_flight)
+
     def _take(self, process: CallProcess, message: Message) -> None:
-        if "died" in message:
-            cause, why = process.user.killed_for or ("Died", f"its process ended: {ending(process.user.returncode)}")
-            self._lose(process, cause, why, process.in_flight)
-            return
         match message:
             case {"ready": dict(asynchronous), "refused": dict(refused)} if not process.ready.done():
                 self._ready(process, asynchronous, refused)
@@ -205,8 +189,7 @@ class CallPool:
         self._asynchronous.update(asynchronous)
         self.refused.update(refused)
         process.ready.set_result(None)
-        if process.starting is not None:
-            process.starting.cancel()
+        self._processes.has_started(process)
         for call in process.waiting.take_all_of(refused) + self._waiting.take_all_of(refused):
             call.fail("Refused", refused[call.name])
         self._fill(process)
@@ -248,7 +231,7 @@ class CallPool:
 
     def _replace(self, why: str, *, started: bool) -> None:
         """Start another shared process, unless user code cannot even be imported."""
-        if self._guardian.is_gone or (not started and not self._asynchronous and not self.refused):
+        if not self._processes.is_guarded or (not started and not self._asynchronous and not self.refused):
             self.problem = why
             for call in [*self._waiting.clear(), *self._suspects]:
                 call.fail("Died", why)
@@ -259,7 +242,7 @@ class CallPool:
 
     def _ask_suspects(self) -> None:
         """Give each its own process, as many at once as sessions share."""
-        num_alone = sum(process.kind == "Alone" for process in self._processes.values())
+        num_alone = sum(process.kind == "Alone" for process in self._processes.processes)
         while self._suspects and num_alone < self._num_processes:
             if not (call := self._suspects.popleft()).future.done():
                 process = self.launch("Alone")

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 from rljob_worker.sandbox.guardian.framing import Message
-from rljob_worker.sandbox.guardian.user_processes import UserProcess
+from rljob_worker.sandbox.guardian.loop_processes import LoopProcess
 from rljob_worker.sandbox.targets import Answer, CallError, Cause, Target
 
 MOST_IN_LOOP = 64
@@ -90,10 +90,9 @@ class CallQueue:
 
 
 @dataclass(eq=False, slots=True)
-class CallProcess:
+class CallProcess(LoopProcess):
     """A process and its calls. A plain call runs alone in its main thread, asynchronous ones together in its loop."""
 
-    user: UserProcess
     kind: Kind
     waiting: CallQueue
     """Calls that only this process can answer."""
@@ -103,12 +102,9 @@ class CallProcess:
     in_loop: dict[int, PendingCall] = field(default_factory=dict)
     num_sessions: int = 0
     """With objects in it."""
-    lost: str | None = None
-    """Why it is gone, with its objects."""
     num_printed_bytes: int = 0
     most_printed_bytes: int = 0
     """What the calls may print that began since it last had none."""
-    starting: asyncio.TimerHandle | None = None
 
     @property
     def in_flight(self) -> list[PendingCall]:

@@ -19,6 +19,8 @@ Message = dict[str, Any]
 MESSAGE_BYTES = 1 << 16
 """The longest message to or from the guardian, a datagram."""
 _LENGTH_BYTES = 8
+_SHORT_BYTES = 1 << 14
+"""Of a body that is copied behind its length."""
 
 
 class Outbox:
@@ -40,7 +42,11 @@ class Outbox:
 
     def add_body(self, body: bytes) -> None:
         """Queue one message that is JSON already."""
-        self._waiting += (memoryview(len(body).to_bytes(_LENGTH_BYTES, "big")), memoryview(body))
+        length = len(body).to_bytes(_LENGTH_BYTES, "big")
+        if len(body) <= _SHORT_BYTES:  # in one piece: who waits for it wakes once
+            self._waiting.append(memoryview(length + body))
+        else:
+            self._waiting += (memoryview(length), memoryview(body))
 
     def write(self, write: Callable[[memoryview], int]) -> None:
         """Hand over what `write` takes, which answers with a number of bytes; an error of its loses nothing."""

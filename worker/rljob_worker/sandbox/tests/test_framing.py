@@ -44,12 +44,19 @@ def test_frames_leave_in_order_whatever_the_pipe_takes(sent, room):
 
 
 def test_what_is_left_of_a_message_is_not_copied():
-    outbox, pipe = Outbox(), Pipe(10)
-    outbox.add({"row": "x" * 1000})
+    outbox, pipe = Outbox(), Pipe(200)
+    outbox.add({"row": "x" * 20_000})
     outbox.write(pipe.write)
-    # the length's eight bytes, and one object for the 1,011 of the body however many pieces it takes
-    assert len(pipe.owners) == 1 + 102
+    # the length's eight bytes, and one object for the 20,011 of the body however many pieces it takes
+    assert len(pipe.owners) == 1 + 101
     assert len({id(owner) for owner in pipe.owners}) == 2
+
+
+def test_a_short_message_leaves_in_one_piece_that_wakes_its_reader_once():
+    outbox, pipe = Outbox(), Pipe(100)
+    outbox.add({"row": 1})
+    outbox.write(pipe.write)
+    assert len(pipe.owners) == 1 and pipe.data == frame({"row": 1})
 
 
 def test_a_full_pipe_is_gone_on_with():

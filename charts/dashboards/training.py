@@ -15,6 +15,20 @@ _LEARNING = PanelRow(
             "percentunit",
             maximum=1.0,
         ),
+        Panel(
+            "Accuracy and success by task",
+            "Held-out accuracy of each data set; success of the step's episodes in each task of a simulator.",
+            "percentunit",
+            (
+                Query(
+                    f"max by (rljob, source) (rljob_source_accuracy_ratio{{{JOB}}}) or "
+                    f"max by (rljob, task) (rljob_simulator_task_success_ratio{{{JOB}}})",
+                    "{{rljob}} {{source}}{{task}}",
+                ),
+            ),
+            minimum=0,
+            maximum=1.0,
+        ),
         gauge("Reward by function", "Each reward function before weights.", "rljob_reward_component_mean", by="reward"),
         Panel(
             "Steps",

@@ -163,7 +163,9 @@ def _print_sample(console: Console, record: Record, *, tokens: bool) -> None:
     for name, value in record.items():
         if is_conversation and name in ("prompt", "response"):
             continue  # the messages are what these say
-        if isinstance(value, str) and name not in ("source", "policy"):
+        if isinstance(value, str) and value.startswith("data:"):
+            console.print(Text(f"{name}: on the page of the run (rljob report)", style="bold"))
+        elif isinstance(value, str) and name not in ("source", "policy"):
             console.print(Text(f"{name}:", style="bold"), Text(value), sep="\n")
     if "versions" in record:
         console.print(Text("drawn with:", style="bold"), Text(stretches_text(record["versions"])), sep="\n")

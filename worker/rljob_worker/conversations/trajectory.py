@@ -6,6 +6,7 @@ import hashlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -203,6 +204,10 @@ class Trajectory:
     """[numbers]: what an encoder made of its video; None where there is none."""
     columns: dict[str, int] = field(default_factory=dict)
     """What its run function says of it as a whole, on each of its rows."""
+    is_shown: bool = False
+    """Whether a person will read of it."""
+    shown: dict[str, Any] = field(default_factory=dict)
+    """What a person is shown of it besides, as JSON has it."""
     num_calls: int = 0
     num_call_errors: int = 0
     call_seconds: float = 0.0

@@ -183,6 +183,16 @@ class World:
         """What an encoder made of its video, [numbers], for those who compare trajectories; None: nothing."""
         self._trajectory.embedding = embedding
 
+    @property
+    def is_shown(self) -> bool:
+        """Whether a person will read of it, so that `show` is worth its while."""
+        return self._trajectory.is_shown
+
+    def show(self, name: str, value: Any) -> None:
+        """Add something to the sample of a trajectory that a person reads. value: as JSON has it."""
+        if self._trajectory.is_shown:
+            self._trajectory.shown[name] = value
+
     def cut_off(self) -> None:
         """It ended before it was done: its rows are marked truncated."""
         self._trajectory.truncated = True

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from rljob_api.v1alpha1.simulator import EpisodeVideoSpec
 from rljob_worker.conversations.world import TrajectoryFailed
 from rljob_worker.embodied.simulators.settings import FIELD
+from rljob_worker.embodied.video_frames import SPARE, evenly
 from rljob_worker.errors import InvalidJob
 from rljob_worker.users_code.function import check_call, load_function
 from rljob_worker.vision.pictures import decode
@@ -47,6 +48,11 @@ class VideoEncoder:
             return VideoEncoder(lambda frames: function(frames, **spec.options), spec.run, spec.frames)
         assert spec.path is not None, "the job was checked"
         return VideoEncoder(vjepa2(spec.path, spec.frames), spec.path, spec.frames)
+
+    @property
+    def most_waiting(self) -> int:
+        """Pictures of an episode that are kept for it, at most."""
+        return SPARE * self._num_frames
 
     async def embedding(self, pictures: Sequence[bytes]) -> NDArray[np.float32] | None:
         """[dimensions] of a video, from one encoded picture or more; None where the encoder gives none. Raises
@@ -82,11 +88,6 @@ class VideoEncoder:
             )
         self._dimensions = len(numbers)
         return numbers
-
-
-def evenly(number: int, wanted: int) -> list[int]:
-    """Places of `wanted` of so many frames, from the first to the last one, evenly spaced."""
-    return [int(place) for place in np.round(np.linspace(0, number - 1, wanted))]
 
 
 def vjepa2(path: str, num_frames: int) -> Encode:

@@ -23,8 +23,10 @@ MAX_POINTS = 1000
 MAX_SAMPLES = 1000
 """Rows: those of the newest steps, and of the first."""
 MAX_SAMPLE_CHARACTERS = 4000
-MAX_SAMPLE_MESSAGES = 64
 """Characters shown of a prompt or response, at most."""
+MAX_SAMPLE_MESSAGES = 64
+MAX_VIDEOS = 32
+"""Videos: a quarter of the first, the others of the newest steps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +123,10 @@ def shown_samples(records: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
         (first if len(first) < MAX_SAMPLES // 4 else newest).append(short)
         if len(newest) > 2 * MAX_SAMPLES:
             del newest[: len(newest) - MAX_SAMPLES]
-    return first + newest[-(MAX_SAMPLES - len(first)) :]
+    samples = first + newest[-(MAX_SAMPLES - len(first)) :]
+    for sample in [sample for sample in samples if "video" in sample][MAX_VIDEOS // 4 : -(3 * MAX_VIDEOS // 4)]:
+        del sample["video"]
+    return samples
 
 
 def _state(note: RunNote | None, plan: Mapping[str, Any], steps: list[float]) -> str:
@@ -137,6 +142,8 @@ def _state(note: RunNote | None, plan: Mapping[str, Any], steps: list[float]) ->
 def _short(name: str, value: Any) -> Any:
     if name == "versions":
         return stretches_text(value)
+    if name == "video":
+        return value
     if name == "messages":
         return [{key: _short(key, part) for key, part in message.items()} for message in value[:MAX_SAMPLE_MESSAGES]]
     if isinstance(value, str) and len(value) > MAX_SAMPLE_CHARACTERS:

@@ -19,6 +19,8 @@ const PANELS = [
   ["Success by task", "", (name) => /^simulator\/success(\/|$)/.test(name)],
   ["Success at the end by task", "", (name) => /^simulator\/success_at_end(\/|$)/.test(name)],
   ["Success in validation", "", (name) => /^validation\/success(\/|$)/.test(name)],
+  ["Time of an episode in simulator and engine", "s", (name, run) => "simulator/success" in run.metrics
+    && /^conversation\/world\/(engine_)?seconds$/.test(name)],
   ["Several responses in validation", "", (name) => /^validation\/(pass|maj)@[0-9]+$/.test(name)],
   ["KL divergence", "nats", (name) => name === "kl/reference" || name === "kl/old"],
   ["Mismatch of trainer and rollout", "nats", (name) => name === "mismatch/k3"],
@@ -168,6 +170,8 @@ function drawSamples() {
       const text = value === undefined || value === null ? "" : typeof value === "object" ? JSON.stringify(value) : String(value);
       const cell = element("td", undefined, line);
       if (name === "pictures") drawPictures(value, cell);
+      else if (name === "video") drawVideo(value, cell);
+      else if (name === "timeline") drawTimeline(value, cell);
       else if (name === "response" && row.messages) drawConversation(row, cell);
       else if (typeof value === "string") element("pre", text, cell); else cell.textContent = text;
     }
@@ -180,6 +184,26 @@ function drawPictures(urls, cell) {
   for (const url of Array.isArray(urls) ? urls : []) {
     if (String(url).startsWith("data:image/jpeg;base64,")) element("img", undefined, cell).src = url;
   }
+}
+
+function drawVideo(url, cell) {
+  if (String(url).startsWith("data:image/png;base64,")) element("img", undefined, cell).src = url;
+}
+
+// an episode from left to right: how long the environment and the engine took in turn, beginning with its reset
+function drawTimeline(seconds, cell) {
+  if (!Array.isArray(seconds)) return;
+  const sums = [0, 0];
+  const bar = element("div", undefined, cell);
+  bar.className = "timeline";
+  seconds.forEach((value, i) => {
+    sums[i % 2] += value;
+    const part = element("span", undefined, bar);
+    part.className = i % 2 ? "engine" : "environment";
+    part.style.flexGrow = value;
+    part.title = `${part.className} ${FIGURES.format(value)} s`;
+  });
+  element("div", `environment ${FIGURES.format(sums[0])} s, engine ${FIGURES.format(sums[1])} s`, cell);
 }
 
 function drawJob() {

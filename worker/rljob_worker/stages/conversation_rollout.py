@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -30,6 +30,9 @@ from rljob_worker.vision.pictures import PictureList
 
 LEAST_LEFT = 2
 """Trajectories of a group with fewer left are compared with nothing."""
+
+SHOWN_MEMBERS = 2
+"""Trajectories of a group that may show more than what was said, such as a video."""
 
 Begin = Callable[[Batch], None]
 """Begins rewards of the last rows of some trajectories."""
@@ -93,6 +96,9 @@ class ConversationRollout:
         """
         tasks = self._tasks(prompts, ordinals, sampling, group_size) if copy.is_leader else []
         play = self._play(tasks, sampling, step, begin, prompts, group_size)
+        play = replace(
+            play, shown=frozenset(task.trajectory for task in tasks[:num_shown] if task.member < SHOWN_MEMBERS)
+        )
         trajectories = self._conversations.play(play, copy)
 
         def batch() -> Batch:

@@ -29,6 +29,13 @@ def format_number(value: float | None, digits: int = 3) -> str:
     return text
 
 
+def share_of_episodes(record: Mapping[str, Any], task: str | None = None) -> str:
+    """Success in a validation with its standard error, 0.75 ± 0.054: of all episodes, or of a task's."""
+    suffix = "" if task is None else f"/{task}"
+    share, error = (record.get(f"validation/{name}{suffix}") for name in ("success", "success_standard_error"))
+    return MISSING if share is None else f"{format_number(share)} ± {format_number(error, 2)}"
+
+
 def count(value: float | None) -> str:
     """Thousands as k: 950, 1.2k, 3.4M."""
     if value is None:

@@ -6,7 +6,15 @@ from pathlib import Path
 from typing import Any
 
 from rljob_worker.cli.output import say
-from rljob_worker.cli.views.figures import count, duration, format_number, idle_times, misses_of, size
+from rljob_worker.cli.views.figures import (
+    count,
+    duration,
+    format_number,
+    idle_times,
+    misses_of,
+    share_of_episodes,
+    size,
+)
 from rljob_worker.local.watching.progress import MetricsTail, RunProgress
 from rljob_worker.metrics.idle import idle_sentence
 from rljob_worker.metrics.response_lengths import carried_sentence
@@ -15,6 +23,8 @@ from rljob_worker.storage.paths import StoragePath
 
 LONG_SECONDS = 5.0
 """After which the phase of a start is reported although it has not ended, and again whenever that has doubled."""
+
+_SUCCESS = "validation/success"
 
 WINDOW = 10
 """Steps averaged at either end of a run: single steps are noisy."""
@@ -72,6 +82,7 @@ def format_step(record: Mapping[str, Any], progress: RunProgress) -> str:
         f"step {record['step']}/{progress.total_steps}",
         _figure("reward", format_number(record.get("reward/mean"))),
         _figure("validation", format_number(record.get("validation/accuracy"))),
+        _figure("success", share_of_episodes(record)),
         _figure("loss", format_number(record.get("loss/policy"))),
         _figure("kl", format_number(record.get("kl/reference"))),
         _figure("entropy", format_number(record.get("policy/entropy"))),
@@ -124,7 +135,17 @@ def _rises(progress: RunProgress) -> list[str]:
             f"  validation  {format_number(first)} -> {format_number(last)}, best {format_number(best[1])} at step "
             f"{best[0]}"
         )
-    return lines
+    return [*lines, *_successes(progress)]
+
+
+def _successes(progress: RunProgress) -> list[str]:
+    """What the last validation of episodes came to, over all and for each task."""
+    record = next((item for item in reversed(progress.records) if _SUCCESS in item), None)
+    if record is None:
+        return []
+    tasks = [name.removeprefix(f"{_SUCCESS}/") for name in record if name.startswith(f"{_SUCCESS}/")]
+    by_task = ", ".join(f"{task} {share_of_episodes(record, task)}" for task in sorted(tasks))
+    return [f"  {'success':<11} {share_of_episodes(record)}" + f" ({by_task})" * (len(tasks) > 1)]
 
 
 def _places(directory: RunDirectory, steps: list[int]) -> list[str]:

@@ -38,7 +38,7 @@ class Player:
 
     async def play(self, task: Task, play: Play, generate: Generate) -> Trajectory:
         """Run a trajectory to its end, whatever that is. Raises InvalidJob, EngineBroken."""
-        trajectory = Trajectory(task)
+        trajectory = Trajectory(task, is_shown=task.trajectory in play.shown)
         record = play.records.get((task.trajectory, task.attempt))
         journal = Journal(task.trajectory, task.attempt, record, play.entries)
 

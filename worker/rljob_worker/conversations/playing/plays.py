@@ -32,6 +32,8 @@ class Play:
     """What an earlier attempt at the step recorded, by trajectory and attempt at the group."""
     entries: Entries | None = None
     """Where the journal is written; None: nothing is kept."""
+    shown: frozenset[int] = frozenset()
+    """Trajectories of which a person is shown more than what was said."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -28,6 +28,8 @@ from numpy.typing import NDArray
 
 from rljob_worker.embodied.simulators.settings import FIELD, ActionBounds, SimulatorFailed, SimulatorSettings
 from rljob_worker.errors import InvalidJob
+from rljob_worker.sandbox.calls.outcomes import error_text
+from rljob_worker.users_code.function import check_call, load_function
 
 SUCCESS = "success"
 _COMPRESSION = 1
@@ -76,23 +78,38 @@ class SimulatedEnvironment:
         self._still = np.zeros_like(self.bounds.low) if still is None else np.asarray(still, np.float64)
         self._shapes: list[tuple[int, ...]] = []
 
+    @staticmethod
+    def make(settings: SimulatorSettings) -> SimulatedEnvironment:
+        """A new one. Raises InvalidJob where none can be made, whatever user code raises."""
+        function = load_function(f"{FIELD}.run", settings.run)
+        check_call(f"{FIELD}.run", settings.run, function, (), settings.options)
+        try:
+            environment = function(**settings.options)
+        except InvalidJob:
+            raise
+        except BaseException as error:
+            raise InvalidJob(f"{FIELD}.run: {settings.run} makes no environment: {error_text(error)}") from error
+        return SimulatedEnvironment(environment, settings)
+
     def reset(self, seed: int, options: Mapping[str, Any]) -> StepResults:
-        """Begin an episode, and let it settle. Raises SimulatorFailed."""
-        observation, _ = self._environment.reset(seed=seed, options=dict(options))
+        """Begin an episode, and let it settle. Raises SimulatorFailed, InvalidJob."""
+        returned = self._environment.reset(seed=seed, options=dict(options))
+        observation, _ = self._of_api("reset", returned, ("observation", "info"))
         for number in range(self._settings.settle_steps):
-            observation, _, terminated, truncated, _ = self._environment.step(self._action(self._still))
+            observation, _, terminated, truncated, _ = self._stepped(self._still)
             if terminated or truncated:
                 raise SimulatorFailed("raised", f"the episode ended in step {number + 1} of settleSteps")
         return self._results(observation, [], [], False)
 
-    def step(self, actions: NDArray[np.float64]) -> StepResults:
-        """Take actions [steps, dimensions] one after another, until the episode is over. Raises SimulatorFailed."""
+    def step(self, actions: NDArray[np.float64], *, records: bool = False) -> StepResults:
+        """Take actions [steps, dimensions] one after another, until the episode is over. records: keep what the first
+        camera shows after each of them. Raises SimulatorFailed, InvalidJob."""
         observation, rewards, successes, is_over = None, list[float](), list[bool | None](), False
         earlier = list[bytes]()
         for action in actions:
-            if rewards and self._settings.records_video:
+            if rewards and records:
                 earlier.append(encoded(self._parts(observation)[0][0]))
-            observation, reward, terminated, truncated, info = self._environment.step(self._action(action))
+            observation, reward, terminated, truncated, info = self._stepped(action)
             rewards.append(self._reward(reward))
             successes.append(success_of(info))
             is_over = bool(terminated or truncated)
@@ -117,11 +134,24 @@ class SimulatedEnvironment:
         if callable(close):
             close()
 
-    def _action(self, action: NDArray[np.float64]) -> NDArray[Any]:
-        return action.astype(self.bounds.dtype)
+    def _stepped(self, action: NDArray[np.float64]) -> tuple[Any, ...]:
+        returned = self._environment.step(action.astype(self.bounds.dtype))
+        return self._of_api("step", returned, ("observation", "reward", "terminated", "truncated", "info"))
+
+    def _of_api(self, method: str, returned: Any, names: Sequence[str]) -> tuple[Any, ...]:
+        if isinstance(returned, tuple) and len(returned) == len(names):
+            return returned
+        what = f"{len(returned)} values" if isinstance(returned, tuple) else f"a {type(returned).__name__}"
+        raise InvalidJob(
+            f"{FIELD}.run: {method} of {self._settings.run} returned {what}; gymnasium's API is that it returns "
+            f"{', '.join(names)}"
+        )
 
     def _reward(self, reward: Any) -> float:
-        value = float(reward)
+        try:
+            value = float(reward)
+        except (TypeError, ValueError):
+            raise SimulatorFailed("bad_reward", f"the reward of a step is {reward!r:.50}, not a number") from None
         low, high = self._settings.reward_bounds or (-math.inf, math.inf)
         if not math.isfinite(value):
             raise SimulatorFailed("bad_reward", f"the reward of a step is {value}")

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from rljob_api.v1alpha1 import SimulatorSpec
 from rljob_api.vocabulary.quantity import parse_quantity
 from rljob_worker.embodied.simulators.settings import FIELD, PoolLimits, SimulatorSettings
-from rljob_worker.errors import InvalidJob
+from rljob_worker.errors import NotHere
 from rljob_worker.sandbox.guardian.environment import child_environment
 
 
@@ -23,7 +23,6 @@ def simulator_settings(simulator: SimulatorSpec) -> SimulatorSettings:
         state=simulator.state if simulator.has_state else None,
         reward_bounds=None if bounds is None else (bounds.low, bounds.high),
         stops_at_success=simulator.after_success == "Stop",
-        records_video=simulator.video is not None,
     )
 
 
@@ -46,16 +45,26 @@ def simulator_environment(
     find_library: Callable[[str], str | None] = ctypes.util.find_library,
 ) -> dict[str, str]:
     """Variables of the processes. device: number of the worker's accelerator on this host; 0 of a CPU. base: the
-    worker's variables. Raises InvalidJob where pictures are to be drawn with EGL and there is none."""
-    variables = child_environment(pythonpath)
-    if simulator.rendering == "Off":
-        return variables
-    if find_library("EGL") is None:
-        raise InvalidJob(
-            f"{FIELD}.rendering: EGL is not on this machine: install libegl1 and a driver for it (apt-get install "
+    worker's variables. Raises NotHere where pictures are to be drawn with EGL and there is none."""
+    require_rendering(simulator, find_library)
+    return child_environment(pythonpath) | drawing_variables(simulator, device, base)
+
+
+def require_rendering(
+    simulator: SimulatorSpec, find_library: Callable[[str], str | None] = ctypes.util.find_library
+) -> None:
+    """Raises NotHere where pictures are to be drawn with EGL and there is none."""
+    if simulator.rendering == "EGL" and find_library("EGL") is None:
+        raise NotHere(
+            f"{FIELD}.rendering: EGL is not on this machine; install libegl1 and a driver for it (apt-get install "
             "libegl1 libegl-mesa0), or write Off, where pictures are drawn in another way"
         )
+
+
+def drawing_variables(simulator: SimulatorSpec, device: int, base: Mapping[str, str]) -> dict[str, str]:
+    """What says how pictures are drawn, and on which device. Arguments are those of `simulator_environment`."""
+    if simulator.rendering == "Off":
+        return {}
     visible = [item.strip() for item in base.get("CUDA_VISIBLE_DEVICES", "").split(",")]
     chosen = visible[0] if len(visible) == 1 and visible[0].isdigit() else str(device)
-    drawn = {"MUJOCO_GL": "egl", "PYOPENGL_PLATFORM": "egl", "MUJOCO_EGL_DEVICE_ID": chosen, "EGL_DEVICE_ID": chosen}
-    return variables | drawn
+    return {"MUJOCO_GL": "egl", "PYOPENGL_PLATFORM": "egl", "MUJOCO_EGL_DEVICE_ID": chosen, "EGL_DEVICE_ID": chosen}

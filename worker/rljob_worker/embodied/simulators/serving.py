@@ -3,7 +3,7 @@
     <- {"settings": {…}, "slots": 4}                                                    once
     -> {"ready": {"low": [-1.0, null], "high": […]}}  |  {"refused": "why"}             null: no bound
     <- {"call": 1, "slot": 0, "reset": {"seed": 7, "options": {"task": "push"}}}
-    <- {"call": 2, "slot": 0, "steps": [[0.1, 0.0], …]}
+    <- {"call": 2, "slot": 0, "steps": [[0.1, 0.0], …], "records": false}
     <- {"call": 3, "tasks": true}
     -> {"call": 2, "rewards": […], "successes": […], "over": false, "digest": "…", "has_state": true, "lengths": […],
         "earlier": 0}
@@ -18,19 +18,17 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rljob_worker.embodied.simulators.environment import SimulatedEnvironment, StepResults
-from rljob_worker.embodied.simulators.settings import FIELD, SimulatorFailed, SimulatorSettings
+from rljob_worker.embodied.simulators.settings import SimulatorFailed, SimulatorSettings
 from rljob_worker.embodied.simulators.shared_memory import ObservationMemory
 from rljob_worker.errors import InvalidJob
 from rljob_worker.sandbox.calls.outcomes import error_text
 from rljob_worker.sandbox.guardian.beginning import MEMORY
 from rljob_worker.sandbox.guardian.framing import Message, Results, receive_message
-from rljob_worker.users_code.function import check_call, load_function
 
 _FIRST_SLOT = 0
 
@@ -41,8 +39,6 @@ class SimulatorServer:
     def __init__(self, settings: SimulatorSettings, memory: ObservationMemory) -> None:
         """Raises InvalidJob: no environment can be made."""
         self._settings, self._memory = settings, memory
-        self._make = load_function(f"{FIELD}.run", settings.run)
-        check_call(f"{FIELD}.run", settings.run, self._make, (), settings.options)
         self._environments: dict[int, SimulatedEnvironment] = {}
         self.bounds = self._environment(_FIRST_SLOT).bounds
 
@@ -72,7 +68,7 @@ class SimulatorServer:
         if "reset" in call:
             results = environment.reset(call["reset"]["seed"], call["reset"]["options"])
         else:
-            results = environment.step(np.array(call["steps"], np.float64))
+            results = environment.step(np.array(call["steps"], np.float64), records=call.get("records", False))
         return self._written(call["slot"], results)
 
     def _written(self, slot: int, results: StepResults) -> Message:
@@ -97,17 +93,8 @@ class SimulatorServer:
 
     def _environment(self, slot: int) -> SimulatedEnvironment:
         if slot not in self._environments:
-            self._environments[slot] = SimulatedEnvironment(self._made(), self._settings)
+            self._environments[slot] = SimulatedEnvironment.make(self._settings)
         return self._environments[slot]
-
-    def _made(self) -> Any:
-        """A new environment; what user code raises is why the job cannot be played."""
-        try:
-            return self._make(**self._settings.options)
-        except InvalidJob:
-            raise
-        except BaseException as error:
-            raise InvalidJob(f"{FIELD}.run: {self._settings.run} makes no environment: {error_text(error)}") from error
 
 
 def serve(requests: int, results: Results) -> None:

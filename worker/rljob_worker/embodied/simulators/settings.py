@@ -35,8 +35,6 @@ class SimulatorSettings:
     """Rewards of a step outside of these are an error; None: every finite one is right."""
     stops_at_success: bool = True
     """Whether an episode ends with the step that succeeds."""
-    records_video: bool = False
-    """Whether the first camera's picture after each step is kept, and not only that after the last of a decision."""
 
     def to_json(self) -> dict[str, Any]:
         """The first message to a process, or a part of it."""

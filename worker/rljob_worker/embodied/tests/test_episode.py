@@ -11,6 +11,7 @@ from rljob_worker.conversations.journal.replay import records_of
 from rljob_worker.embodied.simulators.tests.pools import settings
 from rljob_worker.embodied.tests.plane_policy import PlanePolicy, engine_of, played, simulator, still, towards_goal
 from rljob_worker.errors import InvalidJob
+from rljob_worker.vision.tests.test_animations import frames_of
 
 GOAL = np.random.default_rng(np.random.SeedSequence([7, 0]).generate_state(1)[0] % (1 << 31)).uniform(-1, 1, 2)
 """Of group 0 of a job with seed 7."""
@@ -88,9 +89,26 @@ def test_a_simulator_that_never_says_success_cannot_be_played() -> None:
         played(still, tasks=("mute",))
 
 
-def test_a_policy_of_another_chunk_cannot_be_played() -> None:
-    with pytest.raises(InvalidJob, match="actionChunk is 3, and a decision of the policy has 2 actions; write 2"):
+def test_a_policy_whose_actions_are_not_those_of_the_simulator_is_refused_at_the_start() -> None:
+    with pytest.raises(InvalidJob, match="has 4 action tokens, and 3 actions .* of 2 dimensions .* have 6; take a pol"):
         played(still, simulator(actionChunk=3))
+
+
+def test_an_episode_that_a_person_is_shown_has_a_video_of_every_step_and_says_where_its_time_went() -> None:
+    spec, how = (
+        simulator(maxSteps=3, cameras=["front"], state=["state"]),
+        settings(options={"pictures": True}, cameras=("front",), state=("state",)),
+    )
+
+    def move(state: np.ndarray) -> np.ndarray:
+        return np.full((2, 2), 0.5)
+
+    shown, other = played(move, spec, how=how, group_size=2, shown=frozenset([0]))
+    assert other.shown == {} and sorted(shown.shown) == ["timeline", "video"]
+    # reset, decision of 2 actions, decision of 1; the engine decides twice
+    assert len(shown.shown["timeline"]) == 5 and min(shown.shown["timeline"]) >= 0
+    assert len(frames_of(shown.shown["video"])) == 4, "after the reset and after each of 3 steps"
+    assert {name for name, _ in other.metrics} >= {"seconds", "engine_seconds"}
 
 
 class Lines:

@@ -80,5 +80,5 @@ def test_a_device_of_egl_is_that_of_the_rank() -> None:
 
     assert [device(3), device(3, CUDA_VISIBLE_DEVICES="5"), device(1, CUDA_VISIBLE_DEVICES="4,5")] == ["3", "5", "1"]
     assert "MUJOCO_GL" not in simulator_environment(simulator(), [], 0, {}, lambda name: None)
-    with pytest.raises(InvalidJob, match="EGL is not on this machine: install libegl1"):
+    with pytest.raises(InvalidJob, match="EGL is not on this machine; install libegl1"):
         simulator_environment(simulator(rendering="EGL"), [], 0, {}, lambda name: None)

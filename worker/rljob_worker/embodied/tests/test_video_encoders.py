@@ -17,7 +17,8 @@ from PIL import Image
 from transformers import VJEPA2Config, VJEPA2Model
 
 from rljob_worker.conversations.world import TrajectoryFailed
-from rljob_worker.embodied.video_encoders import VideoEncoder, evenly, vjepa2
+from rljob_worker.embodied.video_encoders import VideoEncoder, vjepa2
+from rljob_worker.embodied.video_frames import evenly
 from rljob_worker.errors import InvalidJob
 
 

@@ -91,6 +91,12 @@ def test_a_sample_shows_where_it_was_carried():
     assert sample["versions"] == "weights of step 3, from token 513 on of step 4"
 
 
+def test_a_page_has_videos_of_the_first_and_of_the_newest_steps():
+    url = "data:image/png;base64," + "A" * 5000
+    samples = shown_samples([{"step": step, "video": url} for step in range(100)])
+    assert [sample["step"] for sample in samples if sample.get("video") == url] == [*range(8), *range(76, 100)]
+
+
 @pytest.fixture
 def two_steps(tmp_path):
     """The folder of a run that has taken two steps."""

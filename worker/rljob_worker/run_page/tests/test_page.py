@@ -110,6 +110,23 @@ def test_a_run_that_carries_responses_on_shows_them(tmp_path):
     assert cells(dom, "samples")[0][5] == "weights of the start, from token 9 on of step 1"
 
 
+def test_a_run_of_episodes_shows_videos_and_where_their_time_went(tmp_path):
+    folder = run_folder(tmp_path, "a", steps=0)
+    step = {"step": 1, "simulator/success": 0.5, "simulator/success/push": 0.5, "conversation/world/seconds": 2.0}
+    (folder / "metrics.jsonl").write_text(json.dumps(step | {"conversation/world/engine_seconds": 1.0}) + "\n")
+    video = "data:image/png;base64,iVBORw0KGgo="
+    sample = {"step": 1, "row": 1, "prompt": "push", "response": "", "video": video, "timeline": [0.5, 0.25, 1.5]}
+    evil = sample | {"row": 2, "video": "https://evil.example/x.png", "timeline": "<b>"}
+    (folder / "samples.jsonl").write_text(json.dumps(sample) + "\n" + json.dumps(evil) + "\n")
+    path = tmp_path / "report.html"
+    write_page([folder], path)
+    dom = dom_of(path.as_uri(), tmp_path / "profile")
+    assert titles(dom) == ["Success by task", "Time of an episode in simulator and engine (s)"]
+    assert dom.count(f'<img src="{video}">') == 1 and 'src="https' not in dom
+    assert dom.count('class="environment"') == 2 and dom.count('class="engine"') == 1
+    assert "environment 2 s, engine 0.25 s" in dom
+
+
 def test_the_page_asks_nobody_for_anything(tmp_path):
     text = page([run_folder(tmp_path, "a")])
     own = re.sub(r"/\*!.*?\*/", "", text, flags=re.DOTALL)

@@ -201,6 +201,18 @@ def test_what_is_carried_on_is_shown_of_each_step_and_at_the_end(directory):
     ) in summary(NOTE, RunProgress([last], 10), directory, [], "").splitlines()
 
 
+def test_success_of_episodes_is_shown_with_its_standard_error(directory):
+    validated = {
+        "validation/success": 0.75, "validation/success_standard_error": 0.0541,
+        "validation/success/push": 1.0, "validation/success_standard_error/push": 0.0,
+        "validation/success/lift": 0.5, "validation/success_standard_error/lift": 0.0884,
+    }  # fmt: skip
+    assert "  success 0.75 ± 0.054  " in format_step(record(2, **validated), RunProgress([], 10, STAGES))
+    assert "success" not in format_step(record(2), RunProgress([], 10, STAGES))
+    text = summary(NOTE, RunProgress([record(2, **validated), record(3)], 10), directory, [], "")
+    assert "  success     0.75 ± 0.054 (lift 0.5 ± 0.088, push 1 ± 0)" in text
+
+
 def test_a_torn_line_waits_for_its_end(directory):
     write(directory, record(1))
     with directory.metrics.open("a") as file:

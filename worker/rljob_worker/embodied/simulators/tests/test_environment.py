@@ -61,6 +61,7 @@ def test_equal_seeds_and_actions_have_equal_digests() -> None:
         ("nan", {}, "bad_observation", "number 1 of the state is nan"),
         ("longer", {}, "bad_observation", r"has shapes \[8\], and those before had \[4\]"),
         ("nan_reward", {}, "bad_reward", "the reward of a step is nan"),
+        ("no_reward", {}, "bad_reward", "the reward of a step is None, not a number"),
         ("", {"reward_bounds": (0.0, 1.0)}, "bad_reward", r"outside of rollout.simulator.rewardBounds \[0, 1\]"),
         ("", {"cameras": ("top",)}, "bad_observation", "has no 'top'; it has observation"),
     ],
@@ -81,6 +82,22 @@ def test_what_is_no_environment_of_continuous_actions_is_refused(environment: ob
         SimulatedEnvironment(environment, settings())
 
 
+@pytest.mark.parametrize(
+    ("method", "returns", "words"),
+    [
+        ("reset", np.zeros(4), "reset of .*:plane returned a ndarray; .* it returns observation, info"),
+        ("step", (np.zeros(4), 0.0, True, {}), "step of .*:plane returned 4 values; .* reward, terminated, truncated"),
+    ],
+)
+def test_an_environment_of_another_api_is_refused(method: str, returns: Any, words: str) -> None:
+    plane = Plane()
+    setattr(plane, method, lambda *_, **__: returns)
+    environment = SimulatedEnvironment(plane, settings())
+    with pytest.raises(InvalidJob, match=words):
+        environment.reset(7, {})
+        environment.step(STILL)
+
+
 def test_actions_are_clipped_to_what_the_environment_takes() -> None:
     bounds = ActionBounds(np.array([-1.0, -np.inf]), np.array([1.0, np.inf]))
     actions, was_outside = bounds.clipped(np.array([[1.5, 9.0], [1.0 + 1e-9, 0.0]]))
@@ -91,9 +108,10 @@ def test_actions_are_clipped_to_what_the_environment_takes() -> None:
 
 
 def test_a_video_has_the_picture_after_each_step() -> None:
-    environment = simulated(pictures=True, records_video=True)
+    environment = simulated(pictures=True)
     actions = np.array([[0.5, 0.0], [0.5, 0.0], [0.5, 0.0]])
     step_by_step = [environment.step(action[None]).pictures[0] for action in actions]
     assert environment.reset(7, {}).earlier == ()
-    result = environment.step(actions)
+    result = environment.step(actions, records=True)
     assert [*result.earlier, result.pictures[0]] == step_by_step and len(set(step_by_step)) > 1
+    assert environment.step(actions).earlier == ()

@@ -5,9 +5,12 @@
 Pool, processes and event loop are those of a job; environments and the engine are stand-ins that wait.
 
 overhead      an environment of 5 ms a step in the pool over the same in a bare loop, in turns: steps per second, with
-              chunks of 8 actions and of 1; and time of ours for a step of an environment that takes none
+              chunks of 8 actions and of 1; time of ours for a step of an environment that takes none, and how long
+              the cores were at it, in the worker and in the process of the simulator
 overlap       episodes whose simulation takes as long as their generation: time over the longer of the two
-environments  1,024 environments in 64 processes, reset and stepped once: seconds, memory of a process
+environments  1,024 environments in 64 processes, reset and stepped once: seconds
+rows          64 decisions x 512 episodes between two data buffers, put and got: seconds, over those that simulating
+              takes at 5 ms a step in 64 processes
 kills         a worker with 4 processes of simulators; one of each kind of process is killed with SIGKILL: processes and
               shared memory that are left
 """
@@ -16,6 +19,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import os
 import signal
 import statistics
@@ -29,22 +33,26 @@ from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
+from planes.leftovers import shared_directory
 from waiting_environment import DIMENSIONS, WaitingEnvironment
 
 from rljob_api.v1alpha1 import SimulatorSpec
-from rljob_worker.batch import Column, Indices
+from rljob_worker.batch import Batch, Column, Indices
 from rljob_worker.conversations.playing.loop import Conversations
 from rljob_worker.conversations.playing.plays import Play
 from rljob_worker.conversations.policy import Bounds
 from rljob_worker.conversations.task import Task
+from rljob_worker.databuffer.tests.gang import as_processes, two_stages
 from rljob_worker.embodied.episode import Episodes
 from rljob_worker.embodied.observation import Actions, Observation
+from rljob_worker.embodied.simulators.environment import encoded
 from rljob_worker.embodied.simulators.job_pool import simulator_settings
 from rljob_worker.embodied.simulators.pool import SimulatorPool
 from rljob_worker.embodied.simulators.settings import PoolLimits, SimulatorSettings
 from rljob_worker.engines.rollout.requests import EndedRequests, Ending, Load, Requests, Sampling
 from rljob_worker.sandbox.guardian.environment import child_environment
 from rljob_worker.stages.stage import Alone
+from rljob_worker.vision.pictures import PictureList
 
 Value = TypeVar("Value")
 MARK = "RLJOB_BENCHMARK_KILLS"
@@ -71,19 +79,29 @@ def with_pool(pool: SimulatorPool, work: Callable[[SimulatorPool], Awaitable[Val
 # ---- overhead
 
 
-def pooled_seconds(seconds: float, chunk: int, steps: int) -> float:
-    """A step's, of one environment in the pool."""
+def pooled_seconds(seconds: float, chunk: int, steps: int) -> tuple[float, float]:
+    """A step's of one environment in the pool: time, and time of cores."""
 
-    async def work(pool: SimulatorPool) -> float:
-        session, actions = pool.session(), np.zeros((chunk, DIMENSIONS))
+    async def work(pool: SimulatorPool) -> tuple[float, float]:
+        session, actions = pool.session(), np.random.default_rng(0).uniform(-1, 1, (chunk, DIMENSIONS))
         await session.reset(1, {})
         await session.step(actions)
-        begun = time.perf_counter()
+        begun, cores = time.perf_counter(), core_seconds()
         for _ in range(steps // chunk):
             await session.step(actions)
-        return (time.perf_counter() - begun) / (steps // chunk * chunk)
+        number = steps // chunk * chunk
+        return (time.perf_counter() - begun) / number, (core_seconds() - cores) / number
 
     return with_pool(pool_of(seconds, 1), work)
+
+
+def core_seconds() -> float:
+    """Of this process and of those that it has started."""
+    ticks = 0
+    for pid in descendants(os.getpid()):
+        with contextlib.suppress(OSError):
+            ticks += sum(map(int, Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]))
+    return time.process_time() + ticks / os.sysconf("SC_CLK_TCK")
 
 
 def bare_seconds(seconds: float, steps: int) -> float:
@@ -98,11 +116,15 @@ def bare_seconds(seconds: float, steps: int) -> float:
 
 def overhead(pairs: int) -> None:
     for chunk in (8, 1):
-        ratios = [bare_seconds(0.005, 400) / pooled_seconds(0.005, chunk, 400) for _ in range(pairs)]
-        own = [1000 * (pooled_seconds(0.0, chunk, 8000) - bare_seconds(0.0, 8000)) for _ in range(pairs)]
+        ratios = [bare_seconds(0.005, 400) / pooled_seconds(0.005, chunk, 400)[0] for _ in range(pairs)]
+        bare = [bare_seconds(0.0, 8000) for _ in range(pairs)]
+        own = [np.array(pooled_seconds(0.0, chunk, 8000)) - seconds for seconds in bare]
+        times, cores = (sorted(1000 * values) for values in np.transpose(own))
         print(
             f"chunk {chunk}: {statistics.median(ratios):.3f} of bare steps per second at 5 ms a step "
-            f"({min(ratios):.3f} to {max(ratios):.3f}); {statistics.median(own):.3f} ms of ours a step"
+            f"({min(ratios):.3f} to {max(ratios):.3f}); of ours a step {statistics.median(times):.3f} ms "
+            f"({times[0]:.3f} to {times[-1]:.3f}), {statistics.median(cores):.3f} ms of cores ({cores[0]:.3f} to "
+            f"{cores[-1]:.3f})"
         )
 
 
@@ -217,6 +239,68 @@ def environments(_: int) -> None:
     )
 
 
+# ---- rows
+
+
+def rows(pairs: int, episodes: int = 512, decisions: int = 64) -> None:
+    """Rows as played_rows makes them, with a picture of 64 x 64 pixels or without."""
+    simulating = episodes * decisions * CHUNK * 0.005 / 64
+    for what, pictures in (("state", 0), ("state and a picture of 64 x 64", 1)):
+        batch = decision_rows(episodes * decisions, pictures)
+        num_bytes = sum(column.values.nbytes for column in batch.columns.values())
+        plan = two_stages(
+            (1, 1),
+            (1, 1),
+            columns=tuple(batch.columns),
+            batch_size=len(batch),
+            group_size=1,
+            memory=f"{64 + 3 * num_bytes >> 20}Mi",
+            deadline_seconds=120.0,
+        )
+        with shared_directory() as directory, as_processes(plan, directory) as gang:
+            writer, reader, times = gang.client("rollout", 0), gang.client("train", 0), []
+            for step in range(1, pairs + 2):
+                ids = batch.row_ids + (step - 1) * len(batch)
+                begun = time.perf_counter()
+                writer.put(step, "a->b", Batch(ids, ids, batch.num_tokens, batch.columns))
+                received = reader.get(step, "a->b")
+                times.append(time.perf_counter() - begun)
+                reader.release(received)
+        middle = statistics.median(times[1:])
+        print(
+            f"{len(batch)} rows of {what}, {num_bytes / 1e6:.0f} MB: {middle:.3f} s ({min(times[1:]):.3f} to "
+            f"{max(times[1:]):.3f}), {100 * middle / simulating:.2f} % of {simulating:.1f} s"
+        )
+
+
+def decision_rows(number: int, num_pictures: int) -> Batch:
+    random = np.random.default_rng(0)
+    picture = encoded(random.integers(0, 256, (64, 64, 3), dtype=np.uint8) // 64 * 64)
+    tokens, prompt = CHUNK * DIMENSIONS, 20
+    lengths, prompts = np.full(number, tokens), np.full(number, prompt)
+
+    def ragged(values: np.ndarray) -> Column:
+        return Column.from_lengths(values, lengths)
+
+    words = random.integers(0, 256, number * tokens)
+    columns = {
+        "prompt_ids": Column.from_lengths(random.integers(0, 32000, number * prompt), prompts),
+        "response_ids": ragged(words),
+        "response_mask": ragged(np.ones(number * tokens, np.uint8)),
+        "rollout_log_probs": ragged(random.normal(size=number * tokens).astype(np.float32)),
+        "token_versions": ragged(np.zeros(number * tokens, np.int64)),
+        "turn_ids": ragged(np.repeat(np.arange(number) % 64, tokens)),
+        "state": Column.from_lengths(random.normal(size=number * 16).astype(np.float32), np.full(number, 16)),
+        "rewards": Column.fixed(np.zeros(number)),
+        "success": Column.fixed(np.zeros(number, np.uint8)),
+        "finish_step": Column.fixed(np.zeros(number, np.int64)),
+    }
+    if num_pictures:
+        columns["images"] = Column.binary([PictureList.pack([picture] * num_pictures)] * number)
+    ids = np.arange(number)
+    return Batch(ids, ids, lengths + prompts, columns)
+
+
 # ---- kills
 
 
@@ -294,6 +378,7 @@ PARTS: dict[str, Callable[[int], None]] = {
     "overhead": overhead,
     "overlap": overlap,
     "environments": environments,
+    "rows": rows,
     "kills": kills,
 }
 

@@ -108,7 +108,7 @@ def test_questions_are_kept_of_which_some_answers_are_right(stages):
 def user_code(monkeypatch):
     """Imports a module of the folder."""
     monkeypatch.syspath_prepend(EXAMPLES)
-    names = ("calculator", "guessing_game")
+    names = ("calculator", "guessing_game", "reach_state")
     yield __import__
     for name in names:
         sys.modules.pop(name, None)
@@ -137,3 +137,14 @@ def test_the_game_says_where_the_number_is_and_ends_after_four_guesses(user_code
     assert answers == [("higher", 0.0, False), ("lower", 0.0, False), ("higher", 0.0, False), ("higher", 0.0, True)]
     game.reset(seed=0)
     assert game.step("ten") == ("that is no number", 0.0, True)
+
+
+def test_a_cursor_moves_by_a_quarter_and_succeeds_near_its_target(user_code):
+    reach = user_code("reach_state").Reach()
+    first, _ = reach.reset(3, {"task": "lower-right"})
+    assert abs(first[:2]).max() <= 0.2 and first[2:].tolist() == pytest.approx([0.6, -0.6])
+    reach.place = np.array([0.05, -0.2])
+    moves = [reach.step(np.array(action)) for action in ([1.0, 0.0], [0.5, -1.0], [8.0, 0.0])]
+    # 0.3, -0.2 is 0.4 above the target; 0.425, -0.45 is within 0.25 of it; the edge is 1
+    assert [move[4]["success"] for move in moves] == [False, True, False]
+    assert moves[-1][0].tolist() == pytest.approx([1.0, -0.45, 0.6, -0.6])

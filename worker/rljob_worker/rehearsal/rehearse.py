@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from rljob_api.v1alpha1 import RLJobSpec
 from rljob_api.vocabulary.problem import Problem
-from rljob_worker.rehearsal.finding import Finding, Findings
+from rljob_worker.embodied.simulators.job_pool import require_rendering
+from rljob_worker.errors import NotHere
+from rljob_worker.rehearsal.finding import Finding, Findings, finding_of
 from rljob_worker.rehearsal.functions.imports import IMPORT_SECONDS, Imports
 from rljob_worker.rehearsal.functions.reference import FunctionReference
 from rljob_worker.rehearsal.functions.references import references_of, without_column
@@ -44,7 +46,8 @@ def rehearse(
             seen = Findings(tuple(model_findings(spec, dict(models_here(spec, folder)))), (_NO_DATA,))
         result = [*(_no_column(path) for path in without_column(spec)), *misplaced(spec, folder)]
         result += [*beginning_findings(spec, folder), *seen.found]
-        return Findings((*_once(result), *imports.findings()), (*seen.unseen, *unconfined), seen.lacking)
+        found, lacking = (*_once(result), *imports.findings()), (*seen.lacking, *_undrawn(spec), *imports.lacking)
+        return Findings(found, (*seen.unseen, *unconfined), lacking)
 
 
 def _importable(references: Sequence[FunctionReference]) -> tuple[list[FunctionReference], list[str]]:
@@ -55,6 +58,15 @@ def _importable(references: Sequence[FunctionReference]) -> tuple[list[FunctionR
         return list(references), []
     runs = ", ".join(dict.fromkeys(item.run for item in refused))
     return [item for item in references if item not in refused], [f"{runs}: confinement: Required ({missing})"]
+
+
+def _undrawn(spec: RLJobSpec) -> Iterator[Finding]:
+    """Pictures that cannot be drawn here as the job wants them drawn."""
+    try:
+        if spec.rollout.simulator is not None:
+            require_rendering(spec.rollout.simulator)
+    except NotHere as error:
+        yield finding_of("spec.rollout.simulator.rendering", error)
 
 
 def _seen(spec: RLJobSpec, folder: Path, environment: Mapping[str, str], look_seconds: float) -> Findings:

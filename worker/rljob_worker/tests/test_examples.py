@@ -11,6 +11,7 @@ import pytest
 
 from rljob_api.tests.timeouts import TEST_TIMEOUT_SECONDS
 from rljob_worker.cli.validate import verdict_on
+from rljob_worker.embodied.mlp_files import write_mlp_policy
 from rljob_worker.tests.jobs import Run
 from rljob_worker.tests.session_root import job_environment
 from rljob_worker.tiny.graders import make_graders
@@ -38,6 +39,7 @@ RUNNABLE = [
     "arithmetic-judge",
     "arithmetic-calculator",
     "guessing-game",
+    "reach-state",
 ]
 VALID = [*RUNNABLE, "arithmetic-elastic"]
 TALKING = {"arithmetic-calculator": "Calculator", "guessing-game": "GuessingGame"}
@@ -64,7 +66,7 @@ CHANGED = {
 }
 
 
-MADE = ("arithmetic", "arithmetic-long", *TALKING)
+MADE = ("arithmetic", "arithmetic-long", "reach-state", *TALKING)
 
 
 @pytest.fixture(scope="module")
@@ -76,6 +78,7 @@ def examples(tiny, tmp_path_factory):
         shutil.copytree(tiny, folder / name)
     for name, subject in TALKING.items():
         make_model(conversations(quick(), subject), folder / name)
+    write_mlp_policy(folder / "reach-state" / "model", state_size=4, dimensions=2, chunk=4, bins=9)
     make_graders(tiny / "model", folder / "arithmetic", 0, 1, Pretraining(steps=2, rows_per_step=8))
     return folder
 
@@ -201,9 +204,18 @@ def environments_are_played(steps):
     assert all(step["conversation/tool_calls"] >= 1 and step["conversation/failed_fraction"] == 0 for step in steps[1:])
 
 
+def episodes_are_played(steps):
+    assert all(0 <= step["simulator/success"] <= 1 and step["conversation/turns_max"] <= 2 for step in steps[1:])
+    assert {"upper-left", "upper-right", "lower-left", "lower-right"} <= {
+        name.rpartition("/")[2] for name in steps[2] if name.startswith("validation/success_standard_error/")
+    }
+    assert all(step["update/gradient_norm"] > 0 and step["conversation/failed_fraction"] == 0 for step in steps[1:])
+
+
 check_what_it_shows = {
     "arithmetic-calculator": tools_may_be_called,
     "guessing-game": environments_are_played,
+    "reach-state": episodes_are_played,
     "arithmetic-grpo": policy_learns,
     "arithmetic-ppo": critic_learns,
     "arithmetic-disaggregated": rows_and_weights_cross,

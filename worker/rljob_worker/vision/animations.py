@@ -12,7 +12,7 @@ from rljob_worker.vision.pictures import decode
 SIDE_PIXELS = 96
 """Pixels of the longer side of an animation, at most."""
 MOST_BYTES = 48 << 10
-"""Of an animation, unless two frames have more."""
+"""Bytes of an animation, unless its two frames have more."""
 _COLOURS = 64
 _MILLISECONDS = 125
 

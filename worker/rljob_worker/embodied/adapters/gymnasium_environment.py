@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rljob_worker.embodied.adapters.packages import imported
-from rljob_worker.errors import InvalidJob
+from rljob_worker.errors import InvalidJob, NotHere
 
 TERMINATED = "terminated"
 MUJOCO = "'mujoco==3.3.7'"
@@ -54,7 +54,7 @@ def gymnasium(
     try:
         environment = module.make(id, **options)
     except module.error.DependencyNotInstalled as error:
-        raise InvalidJob(f"rollout.simulator.options: {id} needs more than gymnasium: {error}") from error
+        raise NotHere(f"rollout.simulator.options: {id} needs more than gymnasium: {error}") from error
     except (module.error.UnregisteredEnv, module.error.NamespaceNotFound, module.error.NameNotFound) as error:
         raise InvalidJob(f"rollout.simulator.options.id: {error}") from error
     return GymnasiumEnvironment(environment, success, id, instruction or id)

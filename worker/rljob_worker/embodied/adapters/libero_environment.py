@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from rljob_worker.embodied.adapters.packages import imported
 from rljob_worker.embodied.simulators.settings import FIELD
-from rljob_worker.errors import InvalidJob
+from rljob_worker.errors import InvalidJob, NotHere
 
 INSTALL = "git+https://github.com/Lifelong-Robot-Learning/LIBERO 'robosuite==1.4.0' 'mujoco==3.3.7'"
 CAMERAS = {"agentview": "agentview_image", "wrist": "robot0_eye_in_hand_image"}
@@ -126,10 +126,10 @@ def prepare_configuration() -> None:
     places = [] if spec is None else [Path(place) for place in spec.submodule_search_locations or ()]
     root = next((place / "libero" for place in places if (place / "libero").is_dir()), None)
     if root is None:
-        raise InvalidJob(f"{FIELD}.run needs the package libero, which is not installed: pip install {INSTALL}")
+        raise NotHere(f"{FIELD}.run needs the package libero, which is not installed; run pip install {INSTALL}")
     if not (root / "assets").is_dir():
-        raise InvalidJob(
-            f"{FIELD}.run: the package libero has no scenes: {root / 'assets'} does not exist. They are in its "
+        raise NotHere(
+            f"{FIELD}.run: the package libero has no scenes, {root / 'assets'} does not exist; they are in its "
             "repository: git clone https://github.com/Lifelong-Robot-Learning/LIBERO && pip install -e LIBERO"
         )
     folder = Path(os.environ.get("LIBERO_CONFIG_PATH") or Path.home() / ".libero")

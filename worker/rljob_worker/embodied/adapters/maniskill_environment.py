@@ -13,7 +13,7 @@ import numpy as np
 
 from rljob_worker.embodied.adapters.packages import imported
 from rljob_worker.embodied.simulators.settings import FIELD
-from rljob_worker.errors import InvalidJob
+from rljob_worker.errors import NotHere
 
 INSTALL = "'mani-skill==3.0.1'"
 
@@ -57,7 +57,7 @@ def maniskill(id: str, *, instruction: str | None = None, **options: Any) -> Man
     except RuntimeError as error:
         if "vulkan" not in str(error).lower():
             raise
-        raise InvalidJob(
+        raise NotHere(
             f"{FIELD}.run: ManiSkill needs a Vulkan device, which this machine does not have: {error}"
         ) from error
     return ManiSkillEnvironment(environment, id, instruction or id)

@@ -1,7 +1,8 @@
 """`python -m rljob_worker.rehearsal.functions.importing`: imports users' functions in a process that may die of it.
 
 Standard input holds {"references": [...], "folder": ...}; a line of JSON answers each reference on the descriptor that
-was standard output: null, or the field that is to blame and why it cannot be called. What the user's modules print goes
+was standard output: null, or the field that is to blame, why it cannot be called, and whether that is because this
+machine lacks something. What the user's modules print goes
 to standard error. What the job calls confined is imported confined, with `folder` to write in: all references of one
 process have the confinement of the first.
 """
@@ -12,7 +13,7 @@ import json
 import os
 import sys
 
-from rljob_worker.errors import InvalidJob
+from rljob_worker.errors import InvalidJob, NotHere
 from rljob_worker.rehearsal.functions.reference import (
     REWARD_ARGUMENTS,
     SHIPPED,
@@ -27,13 +28,15 @@ from rljob_worker.users_code.function import check_call, load_function
 from rljob_worker.users_code.search_path import add_to_path
 
 
-def why_not(reference: FunctionReference) -> tuple[str, str] | None:
-    """The field that is to blame, and why a reference cannot be called as it will be; None where it can."""
+def why_not(reference: FunctionReference) -> tuple[str, str, bool] | None:
+    """The field that is to blame, why a reference cannot be called as it will be, and whether it may be elsewhere; None
+    where it can."""
     owner, run, options = reference.owner, reference.run, reference.options
     to_blame = reference.path
     try:
         if reference.kind != "function":
-            return _why_not_played(reference)
+            _check_played(reference)
+            return None
         function = load_function(owner, run)
         is_reward = tuple(reference.arguments) == tuple(REWARD_ARGUMENTS)
         if is_reward and not run.startswith(SHIPPED):  # of which another room knows who needs a column
@@ -44,24 +47,28 @@ def why_not(reference: FunctionReference) -> tuple[str, str] | None:
         else:
             check_call(owner, run, function, reference.arguments, options)
     except InvalidJob as error:
-        return to_blame, str(error)
+        return to_blame, str(error), isinstance(error, NotHere)
     return None
 
 
-def _why_not_played(reference: FunctionReference) -> tuple[str, str] | None:
-    """`why_not` of what conversations call. Raises InvalidJob for a function that cannot be called."""
+def _check_played(reference: FunctionReference) -> None:
+    """Raises InvalidJob for what conversations or episodes cannot call."""
     from rljob_worker.conversations.run_functions.loading import load_run_function
     from rljob_worker.conversations.targets.adapted_environment import is_asynchronous
     from rljob_worker.conversations.targets.schema import describe
+    from rljob_worker.embodied.simulators.environment import SimulatedEnvironment
+    from rljob_worker.embodied.simulators.settings import SimulatorSettings
 
     name, run, options = reference.owner, reference.run, reference.options
     if reference.kind == "tool":
         describe(run, options, name)
     elif reference.kind == "environment":
         is_asynchronous(name, run, options)
+    elif reference.kind == "simulator":
+        os.environ.update(reference.variables)
+        SimulatedEnvironment.make(SimulatorSettings(run, options)).close()
     else:
         load_run_function(name, run)
-    return None
 
 
 def _confine(confinement: ImportConfinement, folder: str) -> None:

@@ -35,6 +35,8 @@ class Imports:
     ) -> None:
         self.environment, self._limit_seconds = environment, limit_seconds
         self._waiting = list(references)
+        self.lacking = list[Finding]()
+        """What `findings` found that another machine may have."""
         self._folder = tempfile.TemporaryDirectory(prefix="rljob-")
         self._process = self.start() if references else None
 
@@ -52,13 +54,14 @@ class Imports:
     def findings(self) -> list[Finding]:
         """One for each function that cannot be called. What ends or outlasts the process is named, and the functions
         after it get another process."""
-        result = []
+        result = list[Finding]()
         while self._process is not None:
             asked = self.waiting
             answers, ending = self._answers(self._process, len(asked))
             for reference, answer in zip(asked, answers, strict=False):
                 if answer is not None:
-                    result.append(_finding(reference, *answer))
+                    path, why, is_of_machine = answer
+                    (self.lacking if is_of_machine else result).append(_finding(reference, path, why))
             self._waiting = self._waiting[len(answers) :]
             if len(answers) < len(asked):
                 blamed = self._waiting.pop(0)
@@ -90,7 +93,7 @@ class Imports:
             process.stdin.close()
         return process
 
-    def _answers(self, process: subprocess.Popen[bytes], number: int) -> tuple[list[tuple[str, str] | None], str]:
+    def _answers(self, process: subprocess.Popen[bytes], number: int) -> tuple[list[tuple[str, str, bool] | None], str]:
         """What was said of the first of those that wait, and how the process ended."""
         lines = list(_lines(process, time.monotonic() + self._limit_seconds))
         is_late = process.poll() is None and len(lines) < number

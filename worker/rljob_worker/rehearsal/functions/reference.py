@@ -10,8 +10,8 @@ REWARD_ARGUMENTS = ("row",)
 SHIPPED = "rljob_worker.rewards:"
 
 
-Kind = Literal["function", "run", "tool", "environment"]
-"""`run` plays conversations, in which tools and environments are called."""
+Kind = Literal["function", "run", "tool", "environment", "simulator"]
+"""`run` plays conversations, in which tools and environments are called; `simulator` makes environments of episodes."""
 
 
 class ImportConfinement(NamedTuple):
@@ -39,6 +39,8 @@ class FunctionReference(NamedTuple):
     kind: Kind = "function"
     confinement: ImportConfinement | None = None
     """None: it is imported as in a worker."""
+    variables: dict[str, str] = {}
+    """What it finds in its environment besides."""
 
     @classmethod
     def from_json(cls, fields: Sequence[Any]) -> FunctionReference:

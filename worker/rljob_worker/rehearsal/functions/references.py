@@ -9,6 +9,7 @@ from rljob_api.catalogue.stages import USER_STAGE
 from rljob_api.checks.conversations import tool_names
 from rljob_api.v1alpha1 import CallLimitsSpec, ConversationSpec, RLJobSpec
 from rljob_api.v1alpha1.conversation import SHIPPED_CONVERSATIONS
+from rljob_worker.embodied.simulators.job_pool import drawing_variables
 from rljob_worker.rehearsal.functions.reference import (
     REWARD_ARGUMENTS,
     SHIPPED,
@@ -25,7 +26,7 @@ NEEDS_COLUMN = ("exact_match", "final_number", "math_answer")
 
 def references_of(spec: RLJobSpec) -> list[FunctionReference]:
     """In the order of the job."""
-    return [*_rewards(spec), *_parts(spec), *_stages(spec), *_conversation(spec)]
+    return [*_rewards(spec), *_parts(spec), *_stages(spec), *_conversation(spec), *_simulator(spec)]
 
 
 def without_column(spec: RLJobSpec) -> list[str]:
@@ -102,6 +103,26 @@ def _conversation(spec: RLJobSpec) -> Iterator[FunctionReference]:
         yield FunctionReference(
             f"{path}.environments[{i}].run", owner, item.run, (), options, kind="environment", confinement=confinement
         )
+
+
+def _simulator(spec: RLJobSpec) -> Iterator[FunctionReference]:
+    """What makes an environment, and what encodes its videos."""
+    simulator, path = spec.rollout.simulator, "spec.rollout.simulator"
+    if simulator is None:
+        return
+    yield FunctionReference(
+        f"{path}.run",
+        "rollout.simulator.run",
+        simulator.run,
+        (),
+        dict(simulator.options),
+        kind="simulator",
+        variables=drawing_variables(simulator, 0, {}),
+    )
+    video = simulator.video
+    if video is not None and video.run is not None:
+        owner = "rollout.simulator.video.run"
+        yield FunctionReference(f"{path}.video.run", owner, video.run, ("frames",), dict(video.options))
 
 
 def _confinement(conversation: ConversationSpec, item: CallLimitsSpec) -> ImportConfinement | None:

@@ -61,6 +61,25 @@ def talks(**fields):
     return {"rollout.conversation": {"confinement": "Off"} | fields}
 
 
+ARM = """
+import numpy as np
+from types import SimpleNamespace
+
+class Arm:
+    action_space = SimpleNamespace(low=-np.ones(2), high=np.ones(2))
+
+    def reset(self, seed, options):
+        return np.zeros(2), {}
+
+    def step(self, action):
+        return np.zeros(2), 0.0, False, False, {"success": False}
+"""
+
+
+def acts(run, **fields):
+    return {"rollout.simulator": {"run": run, "columns": []} | fields}
+
+
 def wants_template(template):
     return {"model/tokenizer_config.json": config(chat_template=template)}
 
@@ -290,6 +309,16 @@ CASES = {
         talks(environments=[{"name": "game", "run": "mine:Game"}]), "needs methods `reset(seed, **columns)`"),
     "a conversation that is not asynchronous": (module(SCORE + "def play(task, policy, world): pass\n"),
         talks(run="mine:play"), "Declare it with `async def`"),
+    # simulators
+    "no simulator module": ({}, acts("gone:Arm"), "no module 'gone'"),
+    "a simulator that does not take its options": (module(SCORE + ARM), acts("mine:Arm", options={"size": 3}), "size"),
+    "a simulator that raises": (module(SCORE + "def arm(): raise ValueError('no arm')\n"), acts("mine:arm"),
+        "makes no environment: ValueError: no arm"),
+    "a simulator that asks": (module(SCORE + "def arm(): return input('which arm? ')\n"), acts("mine:arm"), "EOFError"),
+    "a simulator without a step": (module(SCORE + "class Arm:\n    def reset(self): pass\n"), acts("mine:Arm"),
+        "which has no step"),
+    "a simulator of numbered actions": (module(SCORE + ARM.replace("action_space", "actions")), acts("mine:Arm"),
+        "a flat Box of continuous actions"),
     # sizes
     "rewards that all weigh nothing": ({}, {REWARD + "weight": 0}, "every weight is 0"),
     "more rows than there are numbers": ({}, {"stop.steps": 2**62}, "numbers for rows"),
@@ -324,6 +353,15 @@ def test_the_job_that_they_spoil_is_accepted(tmp_path):
     verdict = verdict_on(write(tmp_path), ())
     assert verdict.text() == f"{tmp_path}/job.yaml: good is valid"
     assert len(CASES) >= 99
+
+
+def test_what_this_machine_lacks_for_a_simulator_is_said_and_not_a_mistake_of_the_job(tmp_path):
+    verdict = verdict_on(write(tmp_path, {"mine.py": SCORE + ARM}, acts("mine:Arm")), ())
+    assert (verdict.problems, verdict.lacking) == ((), ())
+    (libero,) = verdict_on(
+        write(tmp_path, {}, acts("rljob_worker.embodied.adapters:libero", options={"suite": "libero_spatial"})), ()
+    ).lacking
+    assert libero.path == "spec.rollout.simulator.run" and libero.fix.startswith("Run pip install git+https://")
 
 
 def test_a_job_with_a_model_of_a_reward_is_accepted(tmp_path):

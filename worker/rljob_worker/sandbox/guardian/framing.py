@@ -20,7 +20,7 @@ MESSAGE_BYTES = 1 << 16
 """The longest message to or from the guardian, a datagram."""
 _LENGTH_BYTES = 8
 _SHORT_BYTES = 1 << 14
-"""Of a body that is copied behind its length."""
+"""Bytes of a body that is copied behind its length."""
 
 
 class Outbox:

@@ -55,7 +55,7 @@ def test_libero_without_its_scenes_is_refused_with_the_command_that_fetches_them
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with_libero(tmp_path, monkeypatch, has_scenes=False)
-    with pytest.raises(InvalidJob, match="libero has no scenes: .*assets does not exist.*git clone https://.*LIBERO"):
+    with pytest.raises(InvalidJob, match="libero has no scenes, .*assets does not exist.*git clone https://.*LIBERO"):
         adapters.libero("libero_bowls")
 
 
@@ -97,12 +97,12 @@ def test_maniskill_without_vulkan_is_refused_by_name(monkeypatch: pytest.MonkeyP
     [
         (
             lambda: adapters.metaworld(["reach-v3"]),
-            "package metaworld, .*: pip install 'metaworld==3.0.0' 'mujoco==3.3.7'",
+            "package metaworld, .*; run pip install 'metaworld==3.0.0' 'mujoco==3.3.7'",
         ),
-        (lambda: adapters.gymnasium("A-v1"), "package gymnasium, .*: pip install gymnasium"),
+        (lambda: adapters.gymnasium("A-v1"), "package gymnasium, .*; run pip install gymnasium"),
         (lambda: adapters.gymnasium_robotics("A-v1"), "pip install 'gymnasium-robotics==1.4.2' 'mujoco==3.3.7'"),
         (lambda: adapters.maniskill("A-v1"), "pip install 'mani-skill==3.0.1'"),
-        (lambda: adapters.libero("libero_spatial"), "package libero, .*: pip install git"),
+        (lambda: adapters.libero("libero_spatial"), "package libero, .*; run pip install git"),
     ],
 )
 def test_a_package_that_is_absent_is_named_with_the_command_that_installs_it(make: Any, words: str) -> None:

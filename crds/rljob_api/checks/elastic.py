@@ -108,11 +108,6 @@ def check_elastic_job(subject: Subject) -> Iterator[Problem]:
             message = f"a stage computes this reward in the gang, and elastic group {group.name} adds rewards up"
             fix = f"Serve the model beside the job (spec.services), or call a function. {fixed}"
             yield problem(f"spec.rewards[{i}].run", reward.run, message, fix)
-    if spec.data.validation:
-        message = f"validation by the pods of elastic group {group.name} is not built yet"
-        yield problem(
-            "spec.data.validation", [item.path for item in spec.data.validation], message, f"Leave it out. {fixed}"
-        )
     if len(spec.policies) > 1:
         message = f"elastic group {group.name} generates for one policy, and this job trains {', '.join(spec.policies)}"
         yield problem("spec.dag.stages", list(spec.policies), message, f"Train one policy. {fixed}")

@@ -351,6 +351,11 @@ class Plan(ApiModel):
         """Whether a group has an engine that generates."""
         return any(engine.kind == "Rollout" and engine.group == group for engine in self.engines)
 
+    def reports_validation(self, group: str) -> bool:
+        """Whether workers of a group of the gang report what was validated: those who generate, or own the leases of
+        guests, who do."""
+        return self.generates(group) or (self.elastic_group is not None and group == self.lead_group)
+
     def worker_offset(self, group: str) -> int:
         """The ordinal, over all groups, of rank 0 of `group`; guests come after the gang."""
         offset = 0

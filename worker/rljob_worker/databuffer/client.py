@@ -173,6 +173,10 @@ class BufferClient:
         """Guests may take leases of steps `first` to `last`: the versions that these are drawn with are there."""
         self._ask(say.OpenLeases(first=first, last=last, oldest_version=oldest_version), say.Done)
 
+    def open_validation(self, step: int, oldest_version: int) -> None:
+        """Guests may take pieces of the validation of a training step, whose version is there."""
+        self._ask(say.OpenValidation(step=step, oldest_version=oldest_version), say.Done)
+
     def deliveries(self, stage: str, step: int) -> Generator[DeliveredRows, None, None]:
         """Rows of this rank's leases of a step as they come, in any order; each is views of shared memory that hold
         until the next is asked for. Ends once every rank of the stage has all of its own. Raises DeadlineExceeded

@@ -25,6 +25,7 @@ from rljob_worker.databuffer.links.address_book import AddressBook
 from rljob_worker.databuffer.links.fencing import Identity
 from rljob_worker.databuffer.protocol.errors import OutOfOrder
 from rljob_worker.databuffer.protocol.worker_side import GuestLease
+from rljob_worker.databuffer.routes.guest_route import VALIDATION_PIECES, GuestRoute
 from rljob_worker.databuffer.routes.hosts import Host
 from rljob_worker.devices.modules import use
 from rljob_worker.engines.models.mirror import with_mirrors
@@ -36,9 +37,10 @@ from rljob_worker.metrics.scalars import Scalars, mean, merge_all
 from rljob_worker.runtime.handover import Handover
 from rljob_worker.runtime.setup.devices import require_devices_of_torch
 from rljob_worker.runtime.setup.environment import WorkerEnvironment
-from rljob_worker.runtime.setup.resources import build_resources
+from rljob_worker.runtime.setup.resources import build_resources, build_validations
 from rljob_worker.runtime.setup.world import wait_for_address, world
 from rljob_worker.runtime.status import StatusPoster, StopSignal
+from rljob_worker.runtime.validation import Validation
 from rljob_worker.stages import build_stage
 from rljob_worker.stages.stage import Resources, Stage, StageContext
 from rljob_worker.stages.token_samples import token_samples
@@ -48,6 +50,7 @@ from rljob_worker.weights.sync import Transport, WeightSync, build_weight_sync
 
 LEAVE_SECONDS = 10.0
 """How long a guest that is asked to end waits for its owners to hear of it, and to take what it has made."""
+NO_ROWS = Batch(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.int64), {})
 NOT_YET, NOTHING_MORE = 0.0, -1.0
 
 log = logging.getLogger(__name__)
@@ -64,6 +67,10 @@ class Guest:
     schedule: tuple[tuple[StagePlan, Stage], ...]
     handover: Handover
     weights: WeightSync
+    validation: Validation | None
+    """None in a job without validation data, or rewards."""
+    num_pieces: int
+    """Of every validation."""
     local_rank: int
     reporter: Reporter
     status: StatusPoster
@@ -80,7 +87,7 @@ class Guest:
                     self.client.return_lease()
                 continue
             self.status({"stage": lease.stage, "step": lease.step, "state": "running"})
-            batch, report = self.generate(lease, seconds)
+            batch, report = self.make(lease, seconds)
             if self.copy.is_leader:
                 self.client.deliver(lease, batch, report_to_bytes(report, self.local_rank))
                 self.reporter.send({name: scalar.value for name, scalar in report.metrics.items()})
@@ -95,7 +102,7 @@ class Guest:
     def next_lease(self) -> GuestLease | None:
         """The next lease, for all ranks of a copy alike; None when there is nothing more."""
         self.status({"stage": self.schedule[0][0].name, "state": "waiting for a lease"})
-        names = [plan.name for plan, _ in self.schedule]
+        names = [*(plan.name for plan, _ in self.schedule), VALIDATION_PIECES]
 
         def ask() -> tuple[np.ndarray, None]:
             lease = self.client.next_lease()
@@ -129,6 +136,16 @@ class Guest:
                 return None
             self.version = lease.version
         return time.perf_counter() - started
+
+    def make(self, lease: GuestLease, weights_seconds: float) -> tuple[Batch, StepReport]:
+        """What a lease asks for: rows, or a piece of a validation, of which there is only a report."""
+        if lease.stage != VALIDATION_PIECES:
+            return self.generate(lease, weights_seconds)
+        if self.validation is None:
+            return NO_ROWS, StepReport()
+        self.status({"stage": "validation", "step": lease.step, "state": "running"})
+        metrics, samples = self.validation.run_part(lease.first, self.num_pieces)
+        return NO_ROWS, StepReport(metrics, samples)
 
     def generate(self, lease: GuestLease, weights_seconds: float) -> tuple[Batch, StepReport]:
         """Run all stages on the numbers of a lease; what they write, and what they measure. Ranks that lead no rows run
@@ -213,7 +230,8 @@ def run_guest(environment: WorkerEnvironment, stop: StopSignal) -> LastWords:
 
 def build_guest(environment: WorkerEnvironment, plan: Plan, client: BufferClient) -> Guest:
     """Collective over the ranks of this host. plan: as a guest sees it."""
-    group, local_rank = plan.group(environment.group), environment.local_rank
+    group, local_rank, route = plan.group(environment.group), environment.local_rank, GuestRoute.of(environment.plan)
+    assert route is not None, "the job has guests"
     device, access = use(group.device, local_rank), environment.data_access
     resources = build_resources(with_mirrors(plan, access.cache_dir), group, local_rank, device, access)
     stages = [plan.stage(name) for name in group.schedule]
@@ -227,6 +245,8 @@ def build_guest(environment: WorkerEnvironment, plan: Plan, client: BufferClient
         schedule=schedule,
         handover=Handover(plan, group.name, local_rank, client, plan.spec.data_buffer.deadline_seconds),
         weights=build_weight_sync(plan, group.name, local_rank, transports, {}, resources.rollout_engines),
+        validation=next(iter(build_validations(plan, stages, local_rank, resources, access).values()), None),
+        num_pieces=route.num_pieces,
         local_rank=local_rank,
         reporter=Reporter.from_environment(),
         status=StatusPoster(client.set_status),

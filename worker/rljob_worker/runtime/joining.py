@@ -24,6 +24,7 @@ from rljob_worker.runtime.figures import StepFigures, idle_role
 from rljob_worker.runtime.guest import run_guest
 from rljob_worker.runtime.handover import Handover
 from rljob_worker.runtime.lead.lead import build_lead
+from rljob_worker.runtime.owned_leases import owned_leases
 from rljob_worker.runtime.profiling.profiler import build_profiler
 from rljob_worker.runtime.setup.devices import require_devices_of_torch
 from rljob_worker.runtime.setup.environment import WorkerEnvironment
@@ -120,6 +121,7 @@ def build_worker(environment: WorkerEnvironment, client: BufferClient, control: 
         figures=figures,
         profiler=build_profiler(environment, figures, device),
         status=StatusPoster(client.set_status),
+        leases=owned_leases(plan, group.name, environment.local_rank, client, opening),
         received=ReceivedLeases(client.deliveries) if plan.elastic_group is not None else None,
     )
 

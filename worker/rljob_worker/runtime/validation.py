@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import zip_longest
 from typing import Any
@@ -80,9 +80,27 @@ class Validation:
     def run(self, take: TakePiece | None = None) -> tuple[Scalars, list[dict[str, Any]]]:
         """Accuracy overall and per source; a few rows to look at. take: where ranks lease pieces; rows to look at are
         of the first piece then, whoever has it."""
+        pieces = self._pieces() if take is None else self._leased_pieces(take)
+        metrics, shown = self._run(pieces, exactly=self._cuts_alike or take is not None)
+        if take is not None:
+            num_rows = self._piece_size * self._num_samples * self._spec.rows_per_trajectory
+            shown = [row for row in shown if row["row_id"] < num_rows]
+        return metrics, shown
+
+    def run_part(self, number: int, num_parts: int) -> tuple[Scalars, list[dict[str, Any]]]:
+        """Figures of one of so many parts, which are the same whoever has them; rows to look at are of the first."""
+        share = range(number, len(self._dataset), num_parts)
+        pieces = _cut(share, range(0, max(1, len(share)), self._piece_prompts), self._piece_prompts)
+        metrics, shown = self._run(pieces, exactly=True)
+        return metrics, shown if number == 0 else []
+
+    def _run(
+        self, pieces: Iterable[tuple[np.ndarray, np.ndarray | None]], *, exactly: bool
+    ) -> tuple[Scalars, list[dict[str, Any]]]:
+        """pieces: ordinals of prompts, and of those that come next, where that is known."""
         started = time.perf_counter()
         metrics, shown = list[Scalars](), list[dict[str, Any]]()
-        for piece, after in self._pieces() if take is None else self._leased_pieces(take):
+        for piece, after in pieces:
             prompts = self._dataset.fetch(piece)
             if after is not None:
                 self._dataset.read_ahead(after)
@@ -90,11 +108,8 @@ class Validation:
             if self._rewards is not None:
                 result, rows = self._judged(self._rewards, batch)
                 metrics, shown = [*metrics, result], shown or rows
-        if take is not None:
-            num_rows = self._piece_size * self._num_samples * self._spec.rows_per_trajectory
-            shown = [row for row in shown if row["row_id"] < num_rows]
         seconds = {"time/validation_seconds": mean(time.perf_counter() - started)}
-        return merge_all([*metrics, seconds], exactly=self._cuts_alike or take is not None), shown
+        return merge_all([*metrics, seconds], exactly=exactly), shown
 
     def _answered(self, prompts: Prompts, piece: Int64) -> Batch:
         """Rows of the answers to some prompts, of which rewards are begun."""
@@ -133,14 +148,13 @@ class Validation:
         have them in turn."""
         num_prompts, size = len(self._dataset), self._piece_size
         if not self._cuts_alike:
-            share, size = range(self._dp_rank, num_prompts, self._dp_size), max(1, PIECE_ROWS // self._num_samples)
+            share, size = range(self._dp_rank, num_prompts, self._dp_size), self._piece_prompts
             starts = range(0, max(1, len(share)), size)
         else:
             share = range(num_prompts)
             starts = range(self._dp_rank * size, max(1, num_prompts), self._dp_size * size)
             starts = starts or range(num_prompts, num_prompts + 1)
-        pieces = [np.array(share[first : first + size], np.int64) for first in starts]
-        return zip_longest(pieces, pieces[1:])
+        return _cut(share, starts, size)
 
     def _leased_pieces(self, take: TakePiece) -> Iterator[tuple[np.ndarray, None]]:
         """Ordinals of the pieces that this rank takes, each once the one before is done, or an empty piece where it
@@ -153,6 +167,11 @@ class Validation:
             yield np.empty(0, np.int64), None
 
     @property
+    def _piece_prompts(self) -> int:
+        """Prompts that are answered and judged at once."""
+        return max(1, PIECE_ROWS // self._num_samples)
+
+    @property
     def _cuts_alike(self) -> bool:
         """Whether pieces are the same for any number of ranks."""
         return self._spec.rollout.lease_rows is not None
@@ -163,7 +182,7 @@ class Validation:
         lease_rows = self._spec.rollout.lease_rows
         if lease_rows is not None:
             return -(-min(lease_rows, PIECE_ROWS) // self._num_samples)
-        return max(1, min(PIECE_ROWS // self._num_samples, -(-len(self._dataset) // self._dp_size)))
+        return max(1, min(self._piece_prompts, -(-len(self._dataset) // self._dp_size)))
 
     def _judged(self, rewards: RewardRunner, batch: Batch) -> tuple[Scalars, list[dict[str, Any]]]:
         """What was right of trajectories whose rewards were begun, and the last rows of the first of them. One that
@@ -203,6 +222,12 @@ class Validation:
 
     def _decode(self, ids: np.ndarray) -> str:
         return str(self._tokenizer.decode(ids, skip_special_tokens=True))
+
+
+def _cut(share: range, starts: range, size: int) -> Iterator[tuple[np.ndarray, np.ndarray | None]]:
+    """Pieces of a share that begin at `starts`, and the piece after each."""
+    pieces = [np.array(share[first : first + size], np.int64) for first in starts]
+    return zip_longest(pieces, pieces[1:])
 
 
 def _successes(ends: Batch) -> Scalars:

@@ -18,13 +18,14 @@ from rljob_worker.databuffer.client import BufferClient
 from rljob_worker.databuffer.routes.job_tree import VALIDATION
 from rljob_worker.last_words import LastWords
 from rljob_worker.metrics.report import StepReport
-from rljob_worker.metrics.scalars import Scalars, mean, total
+from rljob_worker.metrics.scalars import mean
 from rljob_worker.runtime.checkpoints import Checkpoints
 from rljob_worker.runtime.control import Control, Opening, StepEnd, Verdict, end_of, governing
 from rljob_worker.runtime.figures import StepFigures, data_metrics, groups_in_flight, merged, report_of, times_of
 from rljob_worker.runtime.handover import Handover
 from rljob_worker.runtime.lead.lead import WRITE_GRACE_SECONDS
 from rljob_worker.runtime.memory_phases import begin_generation, end_generation
+from rljob_worker.runtime.owned_leases import OwnedLeases
 from rljob_worker.runtime.profiling.profiler import Profiler
 from rljob_worker.runtime.setup.environment import WorkerEnvironment
 from rljob_worker.runtime.setup.resources import GENERATING
@@ -58,8 +59,10 @@ class Worker:
     status: StatusPoster
     first_reported: int = 0
     """The first step on which this attempt hears a verdict: 0 where it validates before the first step."""
+    leases: OwnedLeases | None = None
+    """What is said about guests, where this worker owns leases."""
     received: ReceivedLeases | None = None
-    """What guests made, where this worker owns leases."""
+    """What guests made, in the same workers."""
     version: int = -1
     """Version of the weights that this rank took last; -1 in a group that keeps pace with training."""
 
@@ -88,44 +91,22 @@ class Worker:
         else:
             self.send_kept_versions(opening)
             self.sync_weights(done)
-            self.open_leases(done)
         self.first_reported = done if opening.owes_validation else done + 1
         if done == 0 and self.plan.spec.validates:
             self.first_reported = 0
+            if self.leases is not None:
+                self.leases.open_validation(0)
             self.figures.add_report(self.validate(0))
             self.report(0)
+        self.open_leases(done, validates=opening.owes_validation)
         self.begin()
         step, end = done, StepEnd()
         while not end.is_last:
             step += 1
             end = self.step(step)
-        if self.lag:
+        if self.lag or self.leases is not None:
             self.validate_late(step, end)
         return step, self.await_verdict(step)
-
-    # ---- guests
-
-    def open_leases(self, trained: int) -> None:
-        """Guests may draw the steps whose weights are there once a step was trained: where this worker owns leases."""
-        if self.plan.elastic_group is None or self.environment.group != self.plan.lead_group:
-            return
-        spec, opening = self.plan.spec, self.opening
-        oldest = policy_version(spec, opening.step) if spec.checkpoint.versions == "Redraw" else 0
-        last = min(trained + 1 + spec.rollout.max_staleness, opening.last_step or spec.stop.steps, spec.stop.steps)
-        self.client.open_leases(opening.step + 1, last, oldest)
-
-    def guest_metrics(self) -> Scalars:
-        """Counts of guests and leases of this host, by one of its workers."""
-        is_owner = self.plan.elastic_group is not None and self.environment.group == self.plan.lead_group
-        if not is_owner or self.environment.local_rank:
-            return {}
-        counts = self.client.guests()
-        return {
-            "generators/there": total(counts.num_there),
-            "generators/lost_total": total(counts.num_lost),
-            "leases/given_again_total": total(counts.given_again),
-            "leases/dropped_late_total": total(counts.dropped_late),
-        }
 
     def begin(self) -> None:
         """The first step begins now: what the opening moved and took is not part of it."""
@@ -141,6 +122,8 @@ class Worker:
             if self.figures.role == "generators":
                 trained = max(self.opening.step, step - 1 - self.lag)
                 self.figures.add(groups_in_flight(step, trained, self.plan.spec.data.batch_size))
+            if self.leases is not None and self.is_validated(step - 1 - self.plan.staleness):
+                self.report_validation(step - 1 - self.plan.staleness)
             end = self.await_end(step)
             if self.lag and not end.is_last:
                 self.follow(step - self.lag)
@@ -193,10 +176,20 @@ class Worker:
         """What the end of a step does about weights in a group that keeps pace with training."""
         if end.syncs and policy_version(self.plan.spec, step) == step:
             self.sync_weights(step)
-        if not end.is_last:
-            self.open_leases(step)
-        if end.validates:
+        if self.leases is not None:
+            self.open_leases(step, validates=end.validates, is_last=end.is_last)
+        elif end.validates:
             self.figures.add_report(self.validate(step))
+
+    def open_leases(self, trained: int, *, validates: bool, is_last: bool = False) -> None:
+        """Guests may draw, and first validate, with the weights that a step left behind: where this worker owns
+        leases."""
+        if self.leases is None:
+            return
+        if validates:
+            self.leases.open_validation(trained)
+        if not is_last:
+            self.leases.open(trained)
 
     def sync_weights(self, step: int) -> None:
         """The weights that `step` left behind, to the engines that sample with them. Where that is this process it
@@ -232,14 +225,15 @@ class Worker:
             self.report_validation(trained)
 
     def validate_late(self, last: int, end: StepEnd) -> None:
-        """As a generator, after the last step of the job: the validations of the versions that are still to come."""
+        """As a generator, or for guests, after the last step of the job: the validations that are still to come."""
         spec = self.plan.spec
-        for trained in range(last - self.lag, last + 1):
+        for trained in range(last - self.plan.staleness, last + 1):
             is_sent = (trained < last or end.syncs) and policy_version(spec, trained) == trained
             if end.validates if trained == last else self.is_validated(trained):
-                self.take_weights(trained)
+                if self.lag:
+                    self.take_weights(trained)
                 self.report_validation(trained)
-            elif is_sent and trained > self.version:
+            elif self.lag and is_sent and trained > self.version:
                 self.weights.pass_over(trained)
 
     def is_validated(self, trained: int) -> bool:
@@ -250,7 +244,7 @@ class Worker:
         return end.validates and trained > self.opening.step
 
     def report_validation(self, step: int) -> None:
-        """As a generator: this rank's share of the validation of a step that was reported before."""
+        """As a generator, or for guests: this rank's share of the validation of a step that was reported before."""
         self.control.report(step, self.validate(step), VALIDATION)
 
     # ---- the end of a step
@@ -269,8 +263,12 @@ class Worker:
             return self.control.verdict(step)
 
     def validate(self, step: int) -> StepReport:
-        """This rank's share of the validation of a training step. Ranks that do not generate have none, and wait for no
-        one."""
+        """This rank's share of the validation of a training step. Ranks that neither generate nor own leases have none,
+        and wait for no one."""
+        if self.leases is not None:
+            self.status({"stage": "validation", "step": step, "state": "waiting"})
+            with self.figures.outside_of_steps(), self.figures.watched("validation"):
+                return self.leases.validation(step)
         result = StepReport()
         if not self.validations:
             return result
@@ -320,7 +318,9 @@ class Worker:
         for seconds in self.checkpoints.writing.take_seconds():
             self.figures.add({"time/checkpoint_write_seconds": mean(seconds)})
         # bytes add up over workers, waits are averaged
-        self.figures.add(data_metrics(self.client.statistics()) | self.guest_metrics())
+        self.figures.add(
+            data_metrics(self.client.statistics()) | (self.leases.counts() if self.leases is not None else {})
+        )
         report = self.figures.take(is_step=step > 0)
         with self.figures.timed("control"):
             self.control.report(step, report)

@@ -47,6 +47,7 @@ def reward(row: dict[str, Any]) -> float:
     if fault == "hold":
         _hold("rows", row["row_id"])
     if fault == "hang":
+        held(_folder(), row["row_id"]).touch()
         signal.pause()
     return float("nan") if fault == "nan" else len(set(row["response"])) / max(1, len(row["response"]))
 
@@ -59,7 +60,7 @@ def ask_for(folder: Path, **fault: dict[int, str]) -> None:
 
 
 def held(folder: Path, number: int) -> Path:
-    """A file that is there once a stage holds in a step, or the reward on a row."""
+    """A file that is there once a stage holds in a step, or the reward holds or hangs on a row."""
     return folder / f"held-{number}"
 
 

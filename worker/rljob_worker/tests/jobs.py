@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -108,6 +112,37 @@ class Run:
     def logs(self) -> str:
         """What the processes of the run wrote, for the message of a failed assertion."""
         return "\n".join(f"== {path}\n{path.read_text()[-3000:]}" for path in sorted(self.directory.rglob("*.log")))
+
+
+@contextmanager
+def started_job(job: dict[str, Any], folder: Path, output: Path) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
+    """`rljob run` of a job in `folder`, under way, and its run directory; killed where it does not end inside."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "job.yaml"
+    path.write_text(yaml.safe_dump(job))
+    command = [*RLJOB, "run", str(path), "--runs-dir", str(folder / "runs")]
+    with (
+        output.open("wb") as out,
+        subprocess.Popen(command, stdout=out, stderr=out, env=job_environment(), cwd=folder) as process,
+    ):
+        try:
+            yield process, folder / "runs" / job["metadata"]["name"]
+        finally:
+            process.kill()
+
+
+def kill_pod(run_dir: Path, pod: str) -> None:
+    """kill -9 of every process of a pod of `rljob run`, found by the logs that it writes. pod: `rollout-0`."""
+    names, pids = (f"launcher-{pod}", f"databuffer-{pod}", f"worker-{pod}-"), set[int]()
+    for descriptor in Path("/proc").glob("[0-9]*/fd/[12]"):
+        with suppress(OSError):
+            log = descriptor.readlink()
+            if log.is_relative_to(run_dir) and log.name.startswith(names):
+                pids.add(int(descriptor.parts[2]))
+    assert pids, f"no process writes logs of {pod} in {run_dir}"
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
 
 def run_job(

@@ -11,13 +11,14 @@ import pytest
 from rljob_api.vocabulary.exit_codes import ExitCode
 from rljob_worker.tests.elastic_run import RUN_SECONDS, ElasticRun, elastic_run
 from rljob_worker.tests.fault_injection import ask_for, held
-from rljob_worker.tests.jobs import CPU, Run, make_job
+from rljob_worker.tests.jobs import CPU, Run, kill_pod, make_job, run_job, started_job
 from rljob_worker.tests.metrics import without_times
 from rljob_worker.tests.test_conversation_jobs import CONVERSATION, PLAY
 from rljob_worker.tests.test_resume import checkpoint_digest
 from rljob_worker.tests.waiting import wait_for
 
 NUM_STEPS = 6
+VALIDATED = [0, 2, 4, 6]
 NUM_PLAYED = 4
 BY_PLACE = ("data/", "time/", "generators/", "leases/")
 """Metrics of who had which rows, and how long."""
@@ -35,10 +36,10 @@ def elastic_job(tiny: Path, **spec: Any) -> dict[str, Any]:
             "rollout": {"maxResponseTokens": 12, "maxStaleness": 1, "leaseRows": 4},
             "algorithm": {"name": "GRPO", "groupSize": 4, "kl": {"coefficient": 0.01}},
             "stop": {"steps": NUM_STEPS},
+            "validation": {"maxRows": 8, "everySteps": 2},
             **spec,
         },
     )
-    del job["spec"]["data"]["validation"]
     job["spec"]["rewards"][0]["timeoutSeconds"] = RUN_SECONDS
     return job
 
@@ -64,10 +65,12 @@ def undisturbed(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
         result = ended(run)
         assert guest.code() == 0
         words = guest.last_words
-        assert words is not None and words.cause == f"nothing is left to generate, after {4 * NUM_STEPS} leases"
+        num_leases = 4 * (NUM_STEPS + len(VALIDATED))  # of each step, and pieces of each validation
+        assert words is not None and words.cause == f"nothing is left to generate, after {num_leases} leases"
         assert result.metrics[-1]["generators/there"] == 1
-        assert all(step["update/gradient_norm"] > 0 for step in result.metrics)
-        assert {step["staleness/max"] for step in result.metrics[1:]} == {1.0}
+        assert [step["step"] for step in result.metrics if "validation/accuracy" in step] == VALIDATED
+        assert all(step["update/gradient_norm"] > 0 for step in result.metrics[1:])
+        assert {step["staleness/max"] for step in result.metrics[2:]} == {1.0}
         return learnt(result)
 
 
@@ -101,17 +104,39 @@ def test_guests_that_are_asked_to_end_or_hang_change_nothing(tiny: Path, tmp_pat
         run.kill(0)  # its data buffer, which a launcher ends
         held_in_a_lease(run, 1, row=32)  # of step 3
         run.signal(1, signal.SIGSTOP)
-        ask_for(tmp_path)
+        ask_for(tmp_path, rows={80: "hang"})  # of step 6
         run.guest(2)
         run.wait_for_step(3)
         run.kill(2)
-        run.signal(1, signal.SIGCONT)  # it delivers late, and makes all that is left
+        run.signal(1, signal.SIGCONT)  # it delivers late, and makes what is left, until its reward hangs for good
+        wait_for(held(tmp_path, 80).exists, RUN_SECONDS)
+        ask_for(tmp_path)
+        run.guest(0)
         result = ended(run)
         assert learnt(result) == undisturbed
         assert result.metrics[-1]["leases/dropped_late_total"] == 1
         assert result.metrics[-1]["leases/given_again_total"] >= 2
         owners = "".join(path.read_text() for path in sorted(run.folder.glob("buffer-train-*.log")))
         assert "late, and given to others as well: lease" in owners and "host rollout-1 has it for" in owners
+
+
+@pytest.mark.slow
+def test_a_run_of_this_machine_outlives_its_guests_and_is_suspended_and_resumed_with_them(
+    tiny: Path, tmp_path: Path, undisturbed: Any
+) -> None:
+    job = elastic_job(tiny, generators=2)
+    log = tmp_path / "output.log"
+    with started_job(job, tmp_path, log) as (process, directory):
+        metrics = directory / "metrics.jsonl"
+        wait_for(lambda: metrics.exists() and len(metrics.read_text().splitlines()) >= 2, RUN_SECONDS)
+        kill_pod(directory, "rollout-0")
+        wait_for(lambda: len(metrics.read_text().splitlines()) >= 4, RUN_SECONDS)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(RUN_SECONDS) == ExitCode.STOPPED, log.read_text()
+    assert "generator rollout-0 ended: killed by signal 9" in log.read_text() and "restart" not in log.read_text()
+    result = run_job(job, tmp_path, timeout_seconds=RUN_SECONDS)
+    assert result.code == 0, result.output + result.logs
+    assert learnt(result) == undisturbed
 
 
 @pytest.mark.slow
@@ -135,6 +160,7 @@ def test_conversations_of_a_guest_that_is_killed_are_played_again_alike(tiny: Pa
         rewards=[{"name": "world", "run": "play:rewarded", "column": "environment_reward"}],
         stop={"steps": NUM_PLAYED},
     )
+    del job["spec"]["data"]["validation"]
     results = []
     for crashes in (False, True):
         folder = tmp_path / f"crashes-{crashes}"

@@ -112,7 +112,6 @@ def test_broadcasts_keep_no_version_for_a_pod_that_comes_later():
     ("override", "path"),
     [
         ("rollout.partial={tokensPerRound: 8, maxCarries: 2}", "spec.rollout.partial"),
-        ("data.validation=[{path: validation.parquet}]", "spec.data.validation"),
         ("successPolicy.groups=[train, rollout]", "spec.successPolicy.groups[1]"),
     ],
 )

@@ -78,7 +78,8 @@ class GuestLedger:
         """Leases that a guest generates, and those of which its rows are to be fetched."""
         self._opened: int | None = None
         """The last step of which leases may be taken."""
-        self._forgotten = 0
+        self._forgotten: dict[str, int] = {}
+        """By stage: the last step that nobody needs any more."""
         self.counts = LeaseCounts()
 
     # ---- steps
@@ -87,21 +88,25 @@ class GuestLedger:
         """Leases of steps `first` to `last` may be taken, those that could before aside."""
         begin = first if self._opened is None else self._opened + 1
         if self._opened is None:
-            self._forgotten = first - 1
+            self._forgotten |= {lease.stage: first - 1 for lease in self._leases_of(first)}
         for step in range(begin, last + 1):
             self._fresh.extend(self._leases_of(step))
         self._opened = max(last, begin - 1)
 
-    def forget(self, step: int) -> None:
-        """Nobody needs a step, or those before it, any more."""
-        self._forgotten = max(self._forgotten, step)
+    def add(self, leases: Iterable[LeaseId]) -> None:
+        """More leases that may be taken, besides those of steps."""
+        self._fresh.extend(leases)
+
+    def forget(self, stage: str, step: int) -> None:
+        """Nobody needs a step of a stage, or those before it, any more."""
+        self._forgotten[stage] = max(self._forgotten.get(stage, step), step)
         self._states = {lease: state for lease, state in self._states.items() if not self.is_over(lease)}
         of_guest = {guest: {one for one in mine if not self.is_over(one)} for guest, mine in self._of_guest.items()}
         self._of_guest = {guest: mine for guest, mine in of_guest.items() if mine}
 
     def is_over(self, lease: LeaseId) -> bool:
         """Whether a lease is of a step that nobody needs any more."""
-        return lease.step <= self._forgotten
+        return lease.step <= self._forgotten.get(lease.stage, -1)
 
     # ---- giving
 

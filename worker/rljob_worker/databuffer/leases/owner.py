@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import deque
 from collections.abc import Callable
 
 from msgspec.structs import replace
 
 from rljob_worker.databuffer.leases.deliveries import Deliveries, Delivery
 from rljob_worker.databuffer.leases.guest_ledger import Generator, GuestLedger
+from rljob_worker.databuffer.leases.late_leases import SHOWN, holders_words, missing_words
+from rljob_worker.databuffer.leases.progress import StepProgress
+from rljob_worker.databuffer.leases.questions import HeldQuestions
 from rljob_worker.databuffer.links.links import Links
 from rljob_worker.databuffer.protocol import peer_side as say
 from rljob_worker.databuffer.protocol.errors import require
@@ -25,14 +27,13 @@ from rljob_worker.databuffer.protocol.worker_side import (
     GuestFigures,
     NextDelivery,
     OpenLeases,
+    OpenValidation,
     ReleaseDelivery,
 )
-from rljob_worker.databuffer.routes.guest_route import GuestRoute, LeaseId
+from rljob_worker.databuffer.routes.guest_route import VALIDATION_PIECES, GuestRoute, LeaseId
 from rljob_worker.databuffer.routes.hosts import Host, WorkerId
 from rljob_worker.databuffer.store.monitor import Monitor
 from rljob_worker.errors import PeerLost
-
-SHOWN = 8
 
 log = logging.getLogger(__name__)
 
@@ -53,32 +54,23 @@ class LeaseOwner:
         links: Links,
         later: Later,
         lease_seconds: float,
-        version_of: Callable[[int, int], int],
-        complete: Callable[[int], None],
+        version_of: Callable[[LeaseId, int], int],
+        complete: Callable[[str, int], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """version_of: of a step, where the job went on that has no version older than the second number. complete:
-        called with a step once all its leases of this host are here."""
+        """version_of: of a lease, where the job went on that has no version older than the number. complete: called
+        with a stage and a step once all leases of these are here, of this host's workers."""
         self.route = route
         self._here, self._monitor, self._links, self._later = here, monitor, links, later
         self._version_of, self._complete, self._clock = version_of, complete, clock
         self.ledger = GuestLedger(lambda step: route.leases_of(here, step), lease_seconds)
         self._oldest_version = 0
-        self._asks: deque[say.LeaseRequested] = deque()
-        self._free_at: dict[Host, int] = {}
-        """Leases that another owner had when it last sent word, without those that were asked for from here."""
+        self._last_validation: int | None = None
+        self._questions = HeldQuestions()
         self._guests: dict[Host, None] = {}
         """Those that ask here first, and are there."""
         self._num_lost = 0
-        self._wanted: dict[tuple[str, int], int] = {}
-        """The step that a rank asks for, by stage and rank."""
-        self._had: dict[LeaseId, bool] = {}
-        """Leases that the worker was given, and whether it has copied them."""
-        self._num_left: dict[int, int] = {}
-        """By step: leases that are not here."""
-        self._num_unread: dict[int, int] = {}
-        """By step: leases that workers have not copied."""
-        self._num_leases = len(route.leases_of(here, 1))
+        self._progress = StepProgress(lambda stage: len(route.leases_in(stage, here, 1)))
         self._progress_at = clock()
         self._is_timed = False
 
@@ -91,25 +83,29 @@ class LeaseOwner:
             self.ledger.open(request.first, request.last)
         self._serve()
 
+    def open_validation(self, request: OpenValidation) -> None:
+        """Pieces of the validation of a step may be taken. Each worker of the host says so, the first one counts."""
+        with self._monitor.change():
+            self._oldest_version = request.oldest_version
+            if self._last_validation is None or request.step > self._last_validation:
+                self._last_validation = request.step
+                self.ledger.add(self.route.leases_in(VALIDATION_PIECES, self._here, request.step))
+        self._serve()
+
     def want(self, worker: WorkerId, request: NextDelivery) -> None:
         """A worker asks for the rows of a step: what was left with guests is fetched now."""
         with self._monitor.change():
-            key = request.stage, worker.rank
-            if self._wanted.get(key) == request.step:
-                return
-            self._wanted[key] = request.step
-            self._progress_at = self._clock()
-            for index in range(self.route.num_leases(worker.rank)):
-                self._begin(LeaseId(request.step, index, worker.rank, request.stage))
+            if self._progress.want(request.stage, worker, request.step):
+                self._progress_at = self._clock()
+                for lease in self._leases_of(worker, request):
+                    self._begin(lease)
 
     def next(self, worker: WorkerId, request: NextDelivery, *, is_everywhere: bool) -> DeliveredLease | Complete | None:
         """A lease that the worker has not had; under the lock. is_everywhere: whether all owners have all of theirs."""
-        num_leases = self.route.num_leases(worker.rank)
-        leases = [LeaseId(request.step, index, worker.rank, request.stage) for index in range(num_leases)]
+        leases = self._leases_of(worker, request)
         for lease in leases:
             delivery = self.deliveries.kept(lease)
-            if delivery is not None and lease not in self._had:
-                self._had[lease] = False
+            if delivery is not None and self._progress.give(lease):
                 assert delivery.segment is not None
                 return DeliveredLease(
                     index=lease.index,
@@ -118,22 +114,18 @@ class LeaseOwner:
                     contents=delivery.contents,
                     report=delivery.report,
                 )
-        if is_everywhere and all(self._had.get(lease) for lease in leases):
-            return Complete(num_chunks=num_leases)
+        if is_everywhere and self._progress.are_copied(leases):
+            return Complete(num_chunks=len(leases))
         return None
 
     def release(self, worker: WorkerId, request: ReleaseDelivery) -> None:
         """A worker has copied a lease; a step whose leases are all copied is over."""
         lease = LeaseId(request.step, request.index, worker.rank, request.stage)
         with self._monitor.change():
-            assert self._had.get(lease) is False, f"{worker} was not given {lease}"
-            self._had[lease] = True
+            is_over = self._progress.copied(lease)
             self.deliveries.release(lease)
-            unread = self._num_unread[lease.step] = self._num_unread.get(lease.step, self._num_leases) - 1
-            if not unread:
-                del self._num_unread[lease.step]
-                self.ledger.forget(lease.step)
-                self._had = {other: had for other, had in self._had.items() if other.step >= lease.step}
+            if is_over:
+                self.ledger.forget(lease.stage, lease.step)
 
     def idle_seconds(self) -> float:
         """Seconds since something was delivered here, or a step was asked for."""
@@ -153,23 +145,9 @@ class LeaseOwner:
     def explain(self, worker: WorkerId, request: NextDelivery) -> str:
         """What a worker waits for, and who has it."""
         with self._monitor.look():
-            leases = [
-                LeaseId(request.step, index, worker.rank, request.stage)
-                for index in range(self.route.num_leases(worker.rank))
-            ]
-            missing = [lease for lease in leases if not self.ledger.is_done(lease) and not self.ledger.is_over(lease)]
-            there = ", ".join(map(str, sorted(self._guests)[:SHOWN])) or "none"
-            words = [self._held_by(lease) for lease in missing[:SHOWN]]
-        late = "; ".join(words) or "none here, but leases of other hosts"
-        return (
-            f"{worker} waited for rows of {request.stage}, step {request.step}: {len(leases) - len(missing)} of "
-            f"{len(leases)} leases are here. Missing: {late}. Generators that ask this host: {there}"
-        )
-
-    def _held_by(self, lease: LeaseId) -> str:
-        now, holders = self._clock(), self.ledger.holders(lease)
-        said = ", ".join(f"host {one} has it for {now - since:.0f} s" for one, since in holders.items())
-        return f"{lease}: {said or 'nobody has it'}"
+            leases, there = self._leases_of(worker, request), sorted(self._guests)
+            missing = missing_words(self.ledger, leases, there, self._clock())
+        return f"{worker} waited for rows of {request.stage}, step {request.step}: {missing}"
 
     # ---- guests and other owners
 
@@ -187,7 +165,7 @@ class LeaseOwner:
         is_one = 0 <= message.generator < self.route.generators_per_guest and self.route.is_guest(guest)
         require(is_one and (is_first or is_passed_on), f"{message} is not for host {self._here}")
         with self._monitor.change():
-            self._asks.append(message)
+            self._questions.add(message)
         self._serve(message)
 
     def hear_free(self, sender: Host, message: say.LeasesFree) -> None:
@@ -197,10 +175,8 @@ class LeaseOwner:
         if free == self._here:
             return
         with self._monitor.change():
-            asks = [self._asks.popleft() for _ in range(min(len(self._asks), message.num_leases))]
-            left = self._free_at[free] = message.num_leases - len(asks)
-        for ask in asks:
-            self._links.send(free, replace(ask, is_passed_on=True))
+            asks, left = self._questions.send_to(free, message.num_leases)
+        self._links.send(free, *asks)
         if left and self.route.owner_after(self._here) != free:
             self._links.send(self.route.owner_after(self._here), replace(message, num_leases=left))
 
@@ -231,7 +207,7 @@ class LeaseOwner:
         with self._monitor.change():
             was_there = self._guests.pop(guest, 0) is None
             self._num_lost += was_there and error is not None
-            self._asks = deque(ask for ask in self._asks if ask.guest != str(guest))
+            self._questions.lose(guest)
             leases = self.ledger.lose(guest)
             for lease in leases:
                 for number in range(self.route.generators_per_guest):
@@ -253,13 +229,15 @@ class LeaseOwner:
             self._mind(one.guest)
         for one in others:
             self.deliveries.withdraw(lease, one)
-        left = self._num_left[lease.step] = self._num_left.get(lease.step, self._num_leases) - 1
-        if not left:
-            del self._num_left[lease.step]
-            self._complete(lease.step)
+        if self._progress.arrived(lease):
+            self._complete(lease.stage, lease.step)
         return True
 
     # ---- how
+
+    def _leases_of(self, worker: WorkerId, request: NextDelivery) -> list[LeaseId]:
+        num_leases = self.route.num_leases(request.stage, worker.rank)
+        return [LeaseId(request.step, index, worker.rank, request.stage) for index in range(num_leases)]
 
     def _about(self, sender: Host, message: say.LeaseMessage) -> tuple[LeaseId, Generator]:
         lease = LeaseId(message.step, message.index, message.rank, message.stage)
@@ -272,26 +250,25 @@ class LeaseOwner:
         """Fetch the first of what was offered for a lease, if that is to be done now. Under the lock."""
         generator = self.ledger.first_offer(lease)
         if generator is not None:
-            wanted = self._wanted.get((lease.stage, lease.rank), 0)
-            self.deliveries.begin(lease, generator, is_wanted=lease.step <= wanted)
+            self.deliveries.begin(lease, generator, is_wanted=self._progress.is_wanted(lease))
 
     def _serve(self, newest: say.LeaseRequested | None = None) -> None:
         """Answer questions while there are leases. newest: what has just come, and may go to another owner."""
         sent, free = list[tuple[Host, say.GuestMessage]](), 0
         with self._monitor.change():
-            now, held = self._clock(), deque[say.LeaseRequested]()
-            while self._asks and self.ledger.has_any(now):
-                ask = self._asks.popleft()
+            now = self._clock()
+
+            def answer(ask: say.LeaseRequested) -> bool:
                 generator = Generator(Host.named(ask.guest), ask.generator)
                 lease = self.ledger.take(generator, now)
-                if lease is None:  # all that is left is late with this guest itself
-                    held.append(ask)
-                else:
+                if lease is not None:  # or all that is left is late with this guest itself
                     sent.append((generator.guest, self._assigned(lease, generator)))
-            self._asks = held + self._asks
-            if newest is not None and not newest.is_passed_on and self._asks and self._asks[-1] is newest:
-                sent += self._passed_on(self._asks)
-            if not self._asks and newest is None and len(self.route.owners) > 1:
+                return lease is not None
+
+            self._questions.answer_all(lambda: self.ledger.has_any(now), answer)
+            if newest is not None and (passed_on := self._questions.pass_on(newest)) is not None:
+                sent.append(passed_on)
+            if not self._questions and newest is None and len(self.route.owners) > 1:
                 free = self.ledger.num_free(now)
             self._time(now)
         for host, message in sent:
@@ -300,16 +277,8 @@ class LeaseOwner:
         if free:
             self._links.send(self.route.owner_after(self._here), say.LeasesFree(str(self._here), free))
 
-    def _passed_on(self, asks: deque[say.LeaseRequested]) -> list[tuple[Host, say.GuestMessage]]:
-        """The last question, to an owner that has leases as far as is known here. Under the lock."""
-        other = max(self._free_at, key=lambda owner: self._free_at[owner], default=None)
-        if other is None or self._free_at[other] <= 0:
-            return []
-        self._free_at[other] -= 1
-        return [(other, replace(asks.pop(), is_passed_on=True))]
-
     def _assigned(self, lease: LeaseId, generator: Generator) -> say.LeaseAssigned:
-        version = self._version_of(lease.step, self._oldest_version)
+        version = self._version_of(lease, self._oldest_version)
         return say.LeaseAssigned(lease.stage, lease.step, lease.rank, lease.index, generator.number, version)
 
     def _mind(self, guest: Host) -> None:
@@ -327,7 +296,8 @@ class LeaseOwner:
     def _look_for_late(self) -> None:
         with self._monitor.change():
             self._is_timed = False
-            words = [self._held_by(lease) for lease in self.ledger.late(self._clock())]
+            now = self._clock()
+            words = [holders_words(self.ledger, lease, now) for lease in self.ledger.late(now)]
         if words:
             log.warning("late, and given to others as well: %s", "; ".join(words[:SHOWN]))
         self._serve()

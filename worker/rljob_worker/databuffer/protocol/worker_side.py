@@ -211,6 +211,13 @@ class OpenLeases(WorkerCall, frozen=True, kw_only=True):
     """Where the job went on that has no older version."""
 
 
+class OpenValidation(WorkerCall, frozen=True, kw_only=True):
+    """The version that a training step left behind is there: guests may take pieces of its validation. `Done`."""
+
+    step: int
+    oldest_version: int
+
+
 class NextDelivery(WaitingCall, frozen=True, kw_only=True):
     """Rows of any lease of this rank that it has not had: `DeliveredLease`, or `Complete` once all owners have all
     leases of the step."""
@@ -299,7 +306,8 @@ class IsStopRequested(WorkerCall, frozen=True, kw_only=True):
 WorkerRequest = (
     WorkerHello | SetStatus | AskStatus | ReserveRows | SealRows | GetRows | ReleaseRows | Drain
     | OpenVersion | ReserveChunk | SealChunk | CloseVersion | ReleaseVersion | NextChunk | ReleaseChunk | SkipVersion
-    | OpenLeases | NextDelivery | ReleaseDelivery | AskGuests | RequestLease | ReserveLease | DeliverLease | ReturnLease
+    | OpenLeases | OpenValidation | NextDelivery | ReleaseDelivery | AskGuests
+    | RequestLease | ReserveLease | DeliverLease | ReturnLease
     | TakeLease | TellOutcomes | HearOutcomes | SendReport | Collect | Announce | Await | RequestStop | IsStopRequested
 )  # fmt: skip
 

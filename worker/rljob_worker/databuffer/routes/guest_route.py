@@ -11,12 +11,15 @@ So every host knows all leases of every step, and the rows of a lease are the sa
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from rljob_api.pipeline.buffer_capacity import LEASE_ROWS
 from rljob_api.planning.plan import GroupPlan, Plan
 from rljob_worker.databuffer.routes import repartition
 from rljob_worker.databuffer.routes.hosts import Host, WorkerId
 
+VALIDATION_PIECES: Final = "validation pieces"
+"""What stands for a stage in leases of a validation, of which only a report comes; no stage's name has a blank."""
 PING_SECONDS = 2.0
 PINGED_HOSTS = 128
 """A host that is silent is called every PING_SECONDS while an elastic group has so many at most; of more, as much more
@@ -28,6 +31,7 @@ class LeaseId:
     """One lease; in the order in which they are given."""
 
     step: int
+    """The step to generate; of a piece of a validation, the training step that is validated, from 0."""
     index: int
     """Number among the leases of its rank."""
     rank: int
@@ -55,6 +59,8 @@ class GuestRoute:
     batch_size: int
     lease_groups: int
     """Groups of a lease at most."""
+    pieces_per_rank: int = 0
+    """Leases of a rank in every validation; 0 in a job without."""
 
     @staticmethod
     def of(plan: Plan) -> GuestRoute | None:
@@ -65,6 +71,7 @@ class GuestRoute:
         lead = plan.group(plan.lead_group)
         stages = tuple(stage for stage in plan.stages if stage.generated_in == group.name and not stage.after)
         lease_rows = plan.spec.rollout.lease_rows or LEASE_ROWS
+        most_generators = group.replicas * generators_per_guest(plan, group)
         return GuestRoute(
             group=group.name,
             num_guests=group.replicas,
@@ -74,31 +81,48 @@ class GuestRoute:
             stages=tuple(stage.name for stage in stages),
             batch_size=plan.spec.data.batch_size,
             lease_groups=max(1, lease_rows // plan.spec.algorithm.group_size),
+            pieces_per_rank=-(-most_generators // lead.num_workers) if plan.spec.validates else 0,
         )
 
     # ---- what
 
     @property
+    def leased(self) -> tuple[str, ...]:
+        """What leases are of."""
+        return (*self.stages, *((VALIDATION_PIECES,) if self.pieces_per_rank else ()))
+
+    @property
     def num_ranks(self) -> int:
         return len(self.owners) * self.ranks_per_owner
 
-    def num_leases(self, rank: int) -> int:
-        """Leases of a rank in every step of a stage."""
+    @property
+    def num_pieces(self) -> int:
+        """Leases of every validation: as many as there may be generators, at least."""
+        return self.num_ranks * self.pieces_per_rank
+
+    def num_leases(self, stage: str, rank: int) -> int:
+        """Leases of a rank in every step of a stage, or in every validation."""
+        if stage == VALIDATION_PIECES:
+            return self.pieces_per_rank
         first, last = repartition.ordinal_range(rank, parts=self.num_ranks, batch_size=self.batch_size)
         return -(-(last - first) // self.lease_groups)
 
     def numbers(self, lease: LeaseId) -> range:
-        """Draw numbers of a lease."""
+        """Draw numbers of a lease, or the number of a piece."""
+        if lease.stage == VALIDATION_PIECES:
+            piece = lease.rank * self.pieces_per_rank + lease.index
+            return range(piece, piece + 1)
         first, last = repartition.ordinal_range(lease.rank, parts=self.num_ranks, batch_size=self.batch_size)
-        parts, groups = self.num_leases(lease.rank), last - first
+        parts, groups = self.num_leases(lease.stage, lease.rank), last - first
         begin, end = repartition.ordinal_range(lease.index, parts=parts, batch_size=groups)
         before = (lease.step - 1) * self.batch_size + first
         return range(before + begin, before + end)
 
     def is_lease(self, lease: LeaseId) -> bool:
         """Whether there is such a lease."""
-        is_place = lease.step >= 1 and 0 <= lease.rank < self.num_ranks and lease.stage in self.stages
-        return is_place and 0 <= lease.index < self.num_leases(lease.rank)
+        first_step = 0 if lease.stage == VALIDATION_PIECES else 1
+        is_place = lease.step >= first_step and 0 <= lease.rank < self.num_ranks
+        return is_place and lease.stage in self.leased and 0 <= lease.index < self.num_leases(lease.stage, lease.rank)
 
     # ---- who
 
@@ -111,12 +135,15 @@ class GuestRoute:
         return self.owners[lease.rank // self.ranks_per_owner]
 
     def leases_of(self, owner: Host, step: int) -> list[LeaseId]:
-        """All leases of a step that a host owns, in the order in which they are given."""
+        """All leases of the rows of a step that a host owns, in the order in which they are given."""
+        return sorted(lease for stage in self.stages for lease in self.leases_in(stage, owner, step))
+
+    def leases_in(self, stage: str, owner: Host, step: int) -> list[LeaseId]:
+        """Those of one stage, or of the validation of a step, in their order."""
         return sorted(
             LeaseId(step, index, rank, stage)
-            for stage in self.stages
             for rank in self.ranks_of(owner)
-            for index in range(self.num_leases(rank))
+            for index in range(self.num_leases(stage, rank))
         )
 
     def is_guest(self, host: Host) -> bool:
@@ -139,6 +166,11 @@ class GuestRoute:
     def ping_seconds(self) -> float:
         """How long a host may be silent before it is called."""
         return PING_SECONDS * max(1.0, self.num_guests / PINGED_HOSTS)
+
+
+def delivered_topic(stage: str) -> str:
+    """Topic of the tree: that every owner has all leases of a step of a stage, or of a validation."""
+    return f"delivered/{stage}"
 
 
 def generators_per_guest(plan: Plan, group: GroupPlan) -> int:

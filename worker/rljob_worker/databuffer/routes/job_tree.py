@@ -23,8 +23,6 @@ from rljob_worker.databuffer.routes.hosts import Host
 # steps are under way, and its announcements to all
 REPORT: Final = "report"
 VALIDATION: Final = "validation"
-DELIVERED: Final = "delivered"
-"""That every owner has all leases of a step which guests generate."""
 OPENING = "opening"
 VERDICT = "verdict"
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from rljob_api.pipeline.buffer_capacity import capacity_of, layouts_of
 from rljob_api.pipeline.resolution import Resolution, assign_groups
 from rljob_api.planning.plan import Plan
-from rljob_api.planning.versions import generating_version
+from rljob_api.planning.versions import generating_version, policy_version
 from rljob_worker.databuffer.leases.deliveries import Deliveries
 from rljob_worker.databuffer.leases.leases import Leases
 from rljob_worker.databuffer.leases.ledger import merge_outcomes
@@ -27,9 +27,9 @@ from rljob_worker.databuffer.pull.edges import ConsumerShare, Edges, EdgeStep
 from rljob_worker.databuffer.pull.producing import Producing, layout_topic
 from rljob_worker.databuffer.pull.transfer import TransferTimeouts
 from rljob_worker.databuffer.routes.assignment import merge_layouts
-from rljob_worker.databuffer.routes.guest_route import GuestRoute
+from rljob_worker.databuffer.routes.guest_route import VALIDATION_PIECES, GuestRoute, LeaseId, delivered_topic
 from rljob_worker.databuffer.routes.hosts import Host, WorkerId
-from rljob_worker.databuffer.routes.job_tree import DELIVERED, OPENING, REPORT, VALIDATION, VERDICT, JobTree
+from rljob_worker.databuffer.routes.job_tree import OPENING, REPORT, VALIDATION, VERDICT, JobTree
 from rljob_worker.databuffer.routes.lease_route import LeaseRoute, lease_routes, outcomes_topic
 from rljob_worker.databuffer.routes.stage_route import StageRoute, stage_routes
 from rljob_worker.databuffer.routes.weights_route import WeightsRoutes
@@ -246,8 +246,8 @@ class DataBuffer:
             links=self.links,
             later=self._timer.after,
             lease_seconds=self.plan.spec.rollout.lease_seconds,
-            version_of=lambda step, oldest: generating_version(self.plan.spec, step, oldest=oldest),
-            complete=lambda step: self.tree.contribute(DELIVERED, step, self.here.index, b""),
+            version_of=self._version_of,
+            complete=lambda stage, step: self.tree.contribute(delivered_topic(stage), step, self.here.index, b""),
             clock=self._clock,
         )
         owner.deliveries = Deliveries(
@@ -292,7 +292,8 @@ class DataBuffer:
         report = Topic(REPORT, merge_reports, members, everybody, partial(self._collected, REPORT))
         spread = [self._layout(route) for route in self.edges.routes.values() if route.needs_layouts]
         spread += [self._outcomes(route) for route in self.leases.routes.values() if route.has_outcomes]
-        spread += [self._delivered(self.guest_route)] if self.guest_route is not None else []
+        if self.guest_route is not None:
+            spread += [self._delivered(self.guest_route, stage) for stage in self.guest_route.leased]
         verdict = Announcement(VERDICT, everybody, self._judged if self.leases.is_owner else None)
         return MessageTree(
             self.here,
@@ -306,11 +307,12 @@ class DataBuffer:
         )
 
     def _validation(self, members: frozenset[int]) -> Topic:
-        """Who generates validates, too. members: the workers of this host."""
-        generating = [group for group in self.plan.gang if self.plan.generates(group.name)]
-        hosts = [Host(group.name, index) for group in generating for index in range(group.replicas)]
+        """Who generates validates, too; what guests validate is reported by those who own their leases. members: the
+        workers of this host."""
+        reporting = [group for group in self.plan.gang if self.plan.reports_validation(group.name)]
+        hosts = [Host(group.name, index) for group in reporting for index in range(group.replicas)]
         sources = tuple(sorted(map(self.shape.position, hosts)))
-        members = members if self.plan.generates(self.here.group) else frozenset()
+        members = members if self.plan.reports_validation(self.here.group) else frozenset()
         return Topic(VALIDATION, merge_reports, members, sources, partial(self._collected, VALIDATION))
 
     def _layout(self, route: StageRoute) -> tuple[Topic, Announcement]:
@@ -328,11 +330,19 @@ class DataBuffer:
         hosts = tuple(sorted({self.shape.position(host) for host in route.generating_hosts}))
         return Topic(name, merge_outcomes, members, hosts, None), Announcement(name, hosts)
 
-    def _delivered(self, route: GuestRoute) -> tuple[Topic, Announcement]:
+    def _delivered(self, route: GuestRoute, stage: str) -> tuple[Topic, Announcement]:
         """That all leases of a step are here: from every owner, then sent to all of them."""
+        name = delivered_topic(stage)
         members = frozenset({self.here.index} if self.here in route.owners else ())
         hosts = tuple(sorted(map(self.shape.position, route.owners)))
-        return Topic(DELIVERED, lambda parts: b"", members, hosts, None), Announcement(DELIVERED, hosts)
+        return Topic(name, lambda parts: b"", members, hosts, None), Announcement(name, hosts)
+
+    def _version_of(self, lease: LeaseId, oldest: int) -> int:
+        """The version that a lease is drawn with, in a job that went on with `oldest`."""
+        spec = self.plan.spec
+        if lease.stage == VALIDATION_PIECES:
+            return max(oldest, policy_version(spec, lease.step))
+        return generating_version(spec, lease.step, oldest=oldest)
 
     # ---- events between the parts
 

@@ -12,9 +12,9 @@ from rljob_worker.databuffer.protocol import worker_side as say
 from rljob_worker.databuffer.protocol.errors import Bug
 from rljob_worker.databuffer.pull.consuming import why_not_ready
 from rljob_worker.databuffer.pull.edges import ConsumerShare, EdgeStep, SharePhase
-from rljob_worker.databuffer.routes.guest_route import longest_wait_seconds
+from rljob_worker.databuffer.routes.guest_route import delivered_topic, longest_wait_seconds
 from rljob_worker.databuffer.routes.hosts import Host, WorkerId
-from rljob_worker.databuffer.routes.job_tree import DELIVERED, REPORT, VERDICT
+from rljob_worker.databuffer.routes.job_tree import REPORT, VERDICT
 from rljob_worker.databuffer.routes.lease_route import outcomes_topic
 from rljob_worker.databuffer.server.buffer import DataBuffer
 from rljob_worker.databuffer.server.stragglers import SHOWN, WAITED
@@ -192,6 +192,10 @@ class WorkerSide:
         self._owner.open(request)
         return say.Done()
 
+    def _open_validation(self, caller: Identity, request: say.OpenValidation) -> say.Done:
+        self._owner.open_validation(request)
+        return say.Done()
+
     def _next_delivery(
         self, caller: Identity, request: say.NextDelivery
     ) -> say.DeliveredLease | say.Complete | say.NotYet:
@@ -200,7 +204,8 @@ class WorkerSide:
         owner.want(worker, request)
 
         def ready() -> say.DeliveredLease | say.Complete | None:
-            is_everywhere = buffer.tree.announced(DELIVERED, request.step) is not None
+            topic = delivered_topic(request.stage)
+            is_everywhere = buffer.tree.announced(topic, request.step) is not None
             return owner.next(worker, request, is_everywhere=is_everywhere)
 
         answer: say.WorkerReply | None = buffer.monitor.wait(ready, request.held_seconds)
@@ -310,6 +315,7 @@ _ANSWERS: Mapping[type, Callable[[WorkerSide, Identity, Any], Any]] = {
     say.Drain: WorkerSide._drain,
     say.TakeLease: WorkerSide._take_lease,
     say.OpenLeases: WorkerSide._open_leases,
+    say.OpenValidation: WorkerSide._open_validation,
     say.NextDelivery: WorkerSide._next_delivery,
     say.ReleaseDelivery: WorkerSide._release_delivery,
     say.AskGuests: WorkerSide._ask_guests,

@@ -19,6 +19,7 @@ from rljob_worker.batch import Batch
 from rljob_worker.databuffer.client import BufferClient
 from rljob_worker.databuffer.protocol import worker_side as say
 from rljob_worker.databuffer.protocol.errors import OutOfOrder
+from rljob_worker.databuffer.routes.guest_route import VALIDATION_PIECES
 from rljob_worker.databuffer.server.process import serve_buffer, settings_from
 from rljob_worker.databuffer.tests.gang import Gang, group, plan_of, rows, stage
 from rljob_worker.errors import DeadlineExceeded, PeerLost
@@ -190,6 +191,34 @@ def test_a_stopped_guest_returns_its_lease_and_takes_no_more(tmp_path: Path) -> 
         assert lease_of(stopped) is None
         job.work(1)
         step_of_all([trainer], 1)
+
+
+def test_pieces_of_a_validation_are_leased_before_the_steps_after_it_and_come_without_rows(tmp_path: Path) -> None:
+    plan = elastic_plan()
+    data = plan.spec.data.model_copy(update={"validation": plan.spec.data.train})
+    plan = plan.model_copy(update={"spec": plan.spec.model_copy(update={"data": data})})
+    with Job(plan, tmp_path).running() as job:
+        trainers = job.trainers()
+        for trainer in trainers:
+            trainer.open_validation(0, 0)
+        leaving = job.guest(0)
+        lease = lease_of(leaving)
+        assert lease is not None and (lease.stage, lease.step, lease.version) == (VALIDATION_PIECES, 0, 0)
+        job.end(0)
+        for trainer in trainers:
+            trainer.open_leases(1, 1, 0)
+        names, working = list[str](), job.guest(1)
+        for _ in range(8):  # 2 ranks, with 2 pieces each as there are 3 guests at most, and 2 leases of step 1
+            lease = lease_of(working)
+            assert lease is not None
+            names.append(f"{lease.stage} {lease.first}")
+            is_piece = lease.stage == VALIDATION_PIECES
+            working.deliver(lease, rows([], 2) if is_piece else drawn(lease), f"{lease.first}".encode())
+        with ThreadPoolExecutor(2) as pool:
+            reports = pool.map(lambda one: {of.report for of in one.deliveries(VALIDATION_PIECES, 0)}, trainers)
+            assert list(reports) == [{b"0", b"1"}, {b"2", b"3"}]
+        pieces = [f"{VALIDATION_PIECES} {number}" for number in range(4)]
+        assert names[:2] == pieces[2:] and set(pieces) < set(names), "before the step after it, at each owner"
 
 
 def test_a_guest_that_is_late_is_not_waited_for(tmp_path: Path) -> None:

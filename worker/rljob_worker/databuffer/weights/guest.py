@@ -11,25 +11,19 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-import numpy as np
-
 from rljob_worker.databuffer.links.links import Links
 from rljob_worker.databuffer.protocol import peer_side as say
 from rljob_worker.databuffer.protocol.errors import OutOfOrder, require
 from rljob_worker.databuffer.protocol.worker_side import ChunkLocation, Complete, NextChunk, SkipVersion
 from rljob_worker.databuffer.routes.hosts import Host, WorkerId
 from rljob_worker.databuffer.routes.weights_route import SourceRank, WeightsRoute
-from rljob_worker.databuffer.rows.byte_stream import Bytes, Filling, chunk_checksum
+from rljob_worker.databuffer.rows.byte_stream import Bytes
 from rljob_worker.databuffer.store.monitor import Monitor
+from rljob_worker.databuffer.weights.guest_fetches import ChunkFetches, taken
 from rljob_worker.databuffer.weights.guest_version import GuestChunk, GuestVersion, VersionPart
 from rljob_worker.databuffer.weights.versions import version_list
 from rljob_worker.databuffer.work import Work
-from rljob_worker.errors import DeadlineExceeded, PeerLost
-
-STREAM_SECONDS = 60.0
-PAUSE_SECONDS = 0.2
-"""After a stream that broke."""
-MAX_DAMAGES = 3
+from rljob_worker.errors import PeerLost
 
 
 class GuestWeights:
@@ -52,8 +46,17 @@ class GuestWeights:
     ) -> None:
         """home: the owner that is asked first. slots: offsets by (edge, source)."""
         self._here, self._home, self._routes, self._memory = here, home, routes, memory
-        self._monitor, self._links, self._streams, self._later = monitor, links, streams, later
-        self._retry_seconds, self._clock = retry_seconds, clock
+        self._monitor, self._links = monitor, links
+        self._fetches = ChunkFetches(
+            monitor=monitor,
+            links=links,
+            streams=streams,
+            later=later,
+            retry_seconds=retry_seconds,
+            is_due=self._is_due,
+            arrived=self._arrived,
+            clock=clock,
+        )
         self._free = {key: list(reversed(offsets)) for key, offsets in slots.items()}
         self._versions: dict[tuple[str, int], GuestVersion] = {}
         self._arriving: list[tuple[GuestVersion, GuestChunk]] = []
@@ -120,11 +123,7 @@ class GuestWeights:
         """What a worker waits for."""
         with self._monitor.look():
             version = self._versions[request.edge, request.version]
-            late = [
-                f"source {number} of host {part.holder or 'unknown'}"
-                for number, part in enumerate(version.parts)
-                if not part.is_whole
-            ]
+            late = version.missing()
             num_waiting = len(self._arriving)
         words = [f"{num_waiting} chunks have no room: half of dataBuffer.memory has to hold two versions"]
         return f"{request.edge}, version {request.version}: {'; '.join([*late, *words[: bool(num_waiting)]])} missing"
@@ -132,8 +131,8 @@ class GuestWeights:
     @property
     def used_bytes(self) -> int:
         """Bytes of slots that are not free; under the lock."""
-        chunks = [chunk for version in self._versions.values() for chunk in version.chunks]
-        return sum(self._routes[chunk.offer.edge].slot_bytes for chunk in chunks if chunk.offset is not None)
+        versions = self._versions.values()
+        return sum(version.num_slots * self._routes[version.edge].slot_bytes for version in versions)
 
     # ---- peers
 
@@ -165,7 +164,7 @@ class GuestWeights:
             elif version is not None and part is not None and sender == part.holder:
                 self._answered(version, part, message)
             elif isinstance(message, say.ChunkOffered):  # from one that was asked before: it is not to keep it
-                self._links.send(sender, _taken(message))
+                self._links.send(sender, taken(message))
 
     def offered(self, ticket: say.ChunkTicket) -> Bytes:
         """The bytes of a chunk that is here. Raises PeerLost where it is not."""
@@ -182,9 +181,7 @@ class GuestWeights:
         with self._monitor.change():
             for version in self._versions.values():
                 for source, part in self._parts(version):
-                    part.children.pop(guest, None)
-                    for chunk in part.chunks.values():
-                        chunk.children.discard(guest)
+                    part.forget(guest)
                     if part.holder == guest and not part.is_whole:
                         self._ask(version, source, part, source.host)
 
@@ -194,11 +191,7 @@ class GuestWeights:
         if part is None or part.held is not None:
             self._links.send(asker, say.VersionGone(message.edge, message.version, message.source, ()))
             return
-        part.children[asker] = None
-        for chunk in part.chunks.values():
-            if chunk.is_good:
-                chunk.children.add(asker)
-                self._links.send(asker, chunk.offer)
+        self._links.send(asker, *part.offers_to(asker))
         if part.num_chunks is not None:
             self._links.send(asker, say.SourceClosed(message.edge, message.version, message.source, part.num_chunks))
 
@@ -231,9 +224,9 @@ class GuestWeights:
             return
         chunk.holder = part.holder
         if chunk.is_good:
-            self._links.send(part.holder, _taken(offer))
+            self._links.send(part.holder, taken(offer))
         elif chunk.offset is not None:
-            self._submit(version, chunk)
+            self._fetches.submit(version, chunk)
 
     def _ask(self, version: GuestVersion, source: SourceRank, part: VersionPart, holder: Host) -> None:
         part.holder = holder
@@ -252,7 +245,7 @@ class GuestWeights:
                 self._make_room(version)
             if free:
                 chunk.offset = free.pop()
-                self._submit(version, chunk)
+                self._fetches.submit(version, chunk)
             else:
                 waiting.append((version, chunk))
         self._arriving = waiting
@@ -279,54 +272,6 @@ class GuestWeights:
 
     # ---- bytes
 
-    def _submit(self, version: GuestVersion, chunk: GuestChunk) -> None:
-        holder = chunk.holder
-        what = f"fetching chunk {chunk.key} of {version.edge}, version {version.number}, from host {holder}"
-        self._streams.submit(what, lambda: self._fetch(version, chunk, holder))
-
-    def _fetch(self, version: GuestVersion, chunk: GuestChunk, holder: Host) -> None:
-        offer = chunk.offer
-        # not straight into the slot: that may be another chunk's before a slow holder is done
-        private = Filling(room := np.empty(offer.num_bytes, np.uint8))
-        try:
-            ticket = say.ChunkTicket(offer.edge, offer.version, offer.source, offer.index)
-            self._links.stream(holder, ticket, STREAM_SECONDS, private.take)
-            private.end()
-        except (PeerLost, DeadlineExceeded) as error:
-            self._broke(version, chunk, holder, error)
-            return
-        if chunk_checksum(room, offer.table) == offer.checksum:
-            self._arrived(version, chunk, holder, room)
-        else:
-            chunk.num_damages += 1
-            self._broke(version, chunk, holder, PeerLost(f"it came damaged {chunk.num_damages} times"))
-
-    def _broke(
-        self, version: GuestVersion, chunk: GuestChunk, holder: Host, error: PeerLost | DeadlineExceeded
-    ) -> None:
-        """Once more a little later, as long as it is the same one that gives it. Raises PeerLost when a source does
-        not."""
-        now = self._clock()
-        with self._monitor.look():
-            if not self._is_due(version, chunk, holder):
-                return
-            chunk.broken_since = now if chunk.broken_since is None else chunk.broken_since
-            is_lost = now - chunk.broken_since >= self._retry_seconds or chunk.num_damages >= MAX_DAMAGES
-            if is_lost:
-                chunk.broken_since, chunk.num_damages = None, 0
-        if is_lost:
-            lost = PeerLost(f"chunk {chunk.key} of {version.edge} could not be had from host {holder}: {error}")
-            if not self._routes[version.edge].is_guest(holder):
-                raise lost
-            self._links.end_guest(holder, lost)
-            return
-        self._later(PAUSE_SECONDS, lambda: self._submit_again(version, chunk, holder))
-
-    def _submit_again(self, version: GuestVersion, chunk: GuestChunk, holder: Host) -> None:
-        with self._monitor.look():
-            if self._is_due(version, chunk, holder):
-                self._submit(version, chunk)
-
     def _is_due(self, version: GuestVersion, chunk: GuestChunk, holder: Host) -> bool:
         """Whether a chunk is still to come from a host."""
         is_known = self._versions.get((version.edge, version.number)) is version
@@ -338,7 +283,7 @@ class GuestWeights:
                 return
             self._slot(chunk)[:] = data
             chunk.is_good = True
-            self._links.send(holder, _taken(chunk.offer))
+            self._links.send(holder, taken(chunk.offer))
             children = version.parts[chunk.offer.source].children
             chunk.children.update(children)
             for child in children:
@@ -357,7 +302,3 @@ class GuestWeights:
 
     def _parts(self, version: GuestVersion) -> list[tuple[SourceRank, VersionPart]]:
         return list(zip(self._routes[version.edge].sources, version.parts, strict=True))
-
-
-def _taken(offer: say.ChunkOffered) -> say.ChunkTaken:
-    return say.ChunkTaken(offer.edge, offer.version, offer.source, offer.index)

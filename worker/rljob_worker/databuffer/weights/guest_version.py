@@ -52,6 +52,20 @@ class VersionPart:
         is_here = len(self.chunks) == self.num_chunks
         return is_here and all(chunk.is_good for chunk in self.chunks.values())
 
+    def offers_to(self, child: Host) -> list[say.ChunkOffered]:
+        """Another guest wants the part from here: what there is of it."""
+        self.children[child] = None
+        here = [chunk for chunk in self.chunks.values() if chunk.is_good]
+        for chunk in here:
+            chunk.children.add(child)
+        return [chunk.offer for chunk in here]
+
+    def forget(self, child: Host) -> None:
+        """Another guest is gone, or wants no more of it."""
+        self.children.pop(child, None)
+        for chunk in self.chunks.values():
+            chunk.children.discard(child)
+
 
 @dataclass(slots=True, eq=False)
 class GuestVersion:
@@ -68,6 +82,19 @@ class GuestVersion:
     @property
     def chunks(self) -> list[GuestChunk]:
         return [chunk for part in self.parts for chunk in part.chunks.values()]
+
+    def missing(self) -> list[str]:
+        """Parts that are not whole, and who was asked for them, in words."""
+        return [
+            f"source {number} of host {part.holder or 'unknown'}"
+            for number, part in enumerate(self.parts)
+            if not part.is_whole
+        ]
+
+    @property
+    def num_slots(self) -> int:
+        """Slots that it takes."""
+        return sum(chunk.offset is not None for chunk in self.chunks)
 
     @property
     def may_drop(self) -> bool:

@@ -123,7 +123,10 @@ class Lead:
     def _validation(self, step: int) -> StepReport:
         """That of a step, which generators make once they are as far as their staleness lets them be ahead."""
         spec = self.judge.spec
-        seconds = spec.data_buffer.deadline_seconds * (spec.rollout.max_staleness + 2)
+        longest = spec.data_buffer.deadline_seconds
+        if spec.elastic_group is not None:
+            longest += spec.rollout.generators_deadline_seconds
+        seconds = longest * (spec.rollout.max_staleness + 2)
         return report_from_bytes(self._channel.collect(step, VALIDATION, seconds))
 
     def _announce(self, step: int, verdict: Verdict) -> None:

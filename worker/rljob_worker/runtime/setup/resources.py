@@ -262,7 +262,8 @@ def build_validations(
 ) -> dict[str, Validation]:
     """By policy, this rank's share of validation; none where the job has no validation data or this group does not
     generate."""
-    stages = [stage for stage in schedule if stage.run in GENERATING and plan.spec.validates and plan.spec.rewards]
+    here = [stage for stage in schedule if stage.run in GENERATING and stage.generated_in is None]
+    stages = here if plan.spec.validates and plan.spec.rewards else []
     return {stage.models[0]: _validation(plan, stage, rank, resources, access) for stage in stages}
 
 

@@ -9,6 +9,7 @@ from rljob_api.tests.builders import make_plan
 from rljob_worker.batch import Batch, Column
 from rljob_worker.databuffer.protocol.errors import OutOfOrder
 from rljob_worker.databuffer.protocol.worker_side import GuestLease
+from rljob_worker.databuffer.routes.guest_route import VALIDATION_PIECES
 from rljob_worker.errors import PeerLost
 from rljob_worker.metrics.report import report_from_bytes
 from rljob_worker.metrics.scalars import mean
@@ -79,6 +80,11 @@ def reward(batch, context):
     return StageResult(batch.select([]).with_columns({"rewards": Column.fixed(batch.row_ids / 2)}))
 
 
+class FakeValidation:
+    def run_part(self, number, num_parts):
+        return {"validation/accuracy": mean(number, num_parts)}, [{"row_id": number}]
+
+
 def guest_of(client, weights):
     view = guest_view(make_plan(*ELASTIC))
     stages = [view.stage(name) for name in ("rollout", "reward")]
@@ -94,6 +100,8 @@ def guest_of(client, weights):
         schedule=schedule,
         handover=FakeHandover(),
         weights=weights,
+        validation=FakeValidation(),
+        num_pieces=4,
         local_rank=0,
         reporter=SimpleNamespace(send=lambda metrics: None),
         status=lambda status: None,
@@ -119,6 +127,15 @@ def test_all_columns_of_a_lease_are_delivered_with_what_was_measured():
     assert report.metrics["reward/count"].value == 2.0
     assert {"time/weights_seconds", "time/rollout_seconds", "time/reward_seconds"} <= report.metrics.keys()
     assert (words.code, words.cause) == (0, "nothing is left to generate, after 1 leases")
+
+
+def test_of_a_piece_of_a_validation_there_is_only_a_report():
+    piece = GuestLease(stage=VALIDATION_PIECES, step=0, rank=0, index=1, version=0, first=1, end=2)
+    client, weights = FakeClient(piece), FakeWeights()
+    guest_of(client, weights).run()
+    ((of, batch, report),) = client.delivered
+    assert of == piece and len(batch) == 0 and weights.synced == [0]
+    assert report.metrics["validation/accuracy"].sum == 1 and report.samples == [{"row_id": 1}]
 
 
 def test_a_version_is_loaded_when_it_changes_and_also_when_it_goes_back():

@@ -110,6 +110,21 @@ def test_without_a_size_of_leases_every_rank_finds_a_piece():
     assert [piece for piece, _ in dataset.fetched] == [[3, 4]], "the second of two pieces of at most three"
 
 
+def test_parts_of_a_validation_for_guests_are_the_whole_and_the_first_is_shown():
+    # 5 prompts in 4 parts: 0 and 4, 1, 2, 3; a fifth and a sixth of 6 parts have one and none
+    parts = [SomePrompts() for _ in range(4)]
+    results = [
+        validation(answering_engine(), odd_is_right(), dataset=dataset).run_part(number, 4)
+        for number, dataset in enumerate(parts)
+    ]
+    assert [[piece for piece, _ in dataset.fetched] for dataset in parts] == [[[0, 4]], [[1]], [[2]], [[3]]]
+    accuracies = [metrics["validation/accuracy"] for metrics, _ in results]
+    assert [(item.sum, item.count) for item in accuracies] == [(0, 2), (1, 1), (0, 1), (1, 1)]
+    assert [[row["row_id"] for row in samples] for _, samples in results] == [[0, 4], [], [], []]
+    metrics, _ = validation(answering_engine(), odd_is_right()).run_part(5, 6)
+    assert metrics["validation/accuracy"].count == 0
+
+
 def test_several_responses_to_a_prompt_are_judged_together():
     # prompts 0, 2 and 4 with rows 0 to 3, 8 to 11 and 16 to 19, of which 1, 9, 10 and 19 are right;
     # answers: 3 is right of 2 2 3 2, two 5s are of 4 5 5 4 where 4 comes first, 9 of 6 7 8 9

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from rljob_worker.databuffer.leases.guest_ledger import Generator, GuestLedger
 from rljob_worker.databuffer.protocol.errors import Malformed
-from rljob_worker.databuffer.routes.guest_route import LeaseId
+from rljob_worker.databuffer.routes.guest_route import VALIDATION_PIECES, LeaseId
 from rljob_worker.databuffer.routes.hosts import Host
 
 LATE = 10.0
@@ -99,10 +99,22 @@ def test_the_second_of_two_deliveries_is_dropped_when_the_first_is_here() -> Non
 def test_what_comes_after_its_step_is_over_is_dropped() -> None:
     ledger = ledger_of(1, last=2)
     ledger.take(A, 0.0)
-    ledger.forget(1)
+    ledger.forget("rollout", 1)
     assert not ledger.offer(lease(1), A) and ledger.counts.dropped_late == 1
     ledger.give_back(lease(1), A)
     assert ledger.take(B, 0.0) == lease(2)
+
+
+def test_pieces_of_a_validation_precede_the_step_that_is_opened_after_them_and_outlive_earlier_ones() -> None:
+    ledger, piece = ledger_of(1), LeaseId(1, 0, 0, VALIDATION_PIECES)
+    ledger.add([piece])
+    ledger.open(1, 2)
+    assert [ledger.take(A, 0.0) for _ in range(3)] == [lease(1), piece, lease(2)]
+    ledger.forget("rollout", 2)
+    assert ledger.is_over(lease(2)) and not ledger.is_over(piece)
+    deliver(ledger, piece, A)
+    ledger.forget(VALIDATION_PIECES, 1)
+    assert ledger.is_over(piece)
 
 
 @pytest.mark.parametrize(

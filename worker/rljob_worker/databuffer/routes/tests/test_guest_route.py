@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rljob_worker.databuffer.routes.guest_route import GuestRoute, LeaseId
+from rljob_worker.databuffer.routes.guest_route import VALIDATION_PIECES, GuestRoute, LeaseId
 from rljob_worker.databuffer.routes.hosts import Host, WorkerId
 
 
@@ -34,6 +34,18 @@ def test_every_draw_number_of_a_step_is_in_one_lease(owners, ranks, batch, lease
     assert sorted(numbers) == list(range((step - 1) * batch, step * batch))
     assert all(1 <= len(one.numbers(lease)) <= lease_groups and one.is_lease(lease) for lease in leases)
     assert [one.owner_of(lease) for lease in leases] == [o for o in one.owners for _ in one.leases_of(o, step)]
+
+
+def test_pieces_of_a_validation_are_leases_of_their_own_also_before_the_first_step() -> None:
+    # 2 ranks with 3 pieces each
+    one = route(pieces_per_rank=3)
+    leases = [lease for owner in one.owners for lease in one.leases_in(VALIDATION_PIECES, owner, 0)]
+    assert [list(one.numbers(lease)) for lease in leases] == [[0], [1], [2], [3], [4], [5]]
+    assert all(one.is_lease(lease) for lease in leases) and one.num_pieces == 6
+    assert [str(one.owner_of(leases[at])) for at in (2, 3)] == ["train-0", "train-1"]
+    assert leases[0] < LeaseId(1, 0, 0, "rollout"), "what is given again first"
+    assert one.leases_of(Host("train", 0), 1) == route().leases_of(Host("train", 0), 1)
+    assert not one.is_lease(LeaseId(0, 3, 0, VALIDATION_PIECES)) and not route().is_lease(leases[0])
 
 
 @pytest.mark.parametrize(

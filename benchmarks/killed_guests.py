@@ -123,7 +123,7 @@ def figures(tiny: Path, folder: Path, num_steps: int, every: float) -> Figures:
             time.sleep(0.05)
     assert process.returncode == 0, (folder / "output.log").read_text()
     ended = Run(process.returncode, (folder / "output.log").read_text(), directory)
-    assert "restart" not in ended.output, "the gang began again"
+    assert "restart" not in ended.output, f"the gang began again:\n{ended.output}"
     result.learnt = checkpoint_digest(directory), without_times(ended.metrics, *BY_PLACE), samples(directory)
     return result
 

@@ -104,8 +104,14 @@ class ClusterJob:
     def delete(self) -> None:
         self._jobs.kubectl("delete", "rlj", self.name, "--timeout=60s")
 
-    def until(self, what: str, is_true: Callable[[], Any], timeout_seconds: float = 120) -> None:
-        """Wait; a job that failed meanwhile is shown at once."""
+    def until(
+        self,
+        what: str,
+        is_true: Callable[[], Any],
+        timeout_seconds: float = 120,
+        reached: Callable[[], Any] = lambda: None,
+    ) -> None:
+        """Wait; a job that failed meanwhile is shown at once. reached: as in `wait_until`."""
 
         def ask() -> bool:
             if is_true():
@@ -113,7 +119,7 @@ class ClusterJob:
             self.assert_not_failed(self.status, what)
             return False
 
-        wait_until(ask, f"{self.name}: {what}", timeout_seconds, interval_seconds=0.3)
+        wait_until(ask, f"{self.name}: {what}", timeout_seconds, interval_seconds=0.3, reached=reached)
 
     def until_phase(self, phase: str, timeout_seconds: float = 120) -> None:
         if phase == "Failed":
@@ -139,7 +145,8 @@ class ClusterJob:
         assert failed.get("status") != "True", f"{self.name} failed while waiting for {what}: {failed}"
 
     def until_step(self, step: int, timeout_seconds: float = 120) -> None:
-        self.until(f"step {step}", lambda: self.step >= step, timeout_seconds)
+        """timeout_seconds: within which it starts, or takes a step."""
+        self.until(f"step {step}", lambda: self.step >= step, timeout_seconds, reached=lambda: self.step)
 
     def until_gone(self, timeout_seconds: float = 60) -> None:
         """Nothing that names the job is left: pods, services, secrets, config maps."""

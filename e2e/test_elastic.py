@@ -1,19 +1,12 @@
-"""Pods of an elastic group on a real cluster: one is killed, the node of another is drained, and nothing is lost.
+"""Pods of an elastic group on a real cluster: one is killed, the node of another is drained, and nothing is lost."""
 
-Not a part of `make e2e`, since two jobs of three pods each want idle cores: RLJOB_E2E_ELASTIC=1 runs it.
-"""
-
-import os
 from pathlib import Path
-
-import pytest
+from typing import Any
 
 from e2e.cluster.waiting import wait_until
 from e2e.jobs import BYTES, ON_STORAGE, ClusterJob, NamespaceJobs, metrics, small_spec
 from e2e.pods import ClusterPod
 from rljob_worker.tests.metrics import without_times
-
-pytestmark = pytest.mark.skipif(not os.environ.get("RLJOB_E2E_ELASTIC"), reason="RLJOB_E2E_ELASTIC is not set")
 
 STEPS = 4000
 """More than there is time for: the jobs are deleted."""
@@ -23,13 +16,35 @@ GROUPS = [
 ]
 WORKER = "rljob_worker.runtime"
 BY_GUEST = (BYTES, "generators/", "leases/")
+PACE = """
+import time
 
 
-def spec(**fields: object) -> dict[str, object]:
-    rollout = {"maxResponseTokens": 20, "maxStaleness": 1, "leaseRows": 4}
-    elastic = {"workerGroups": GROUPS, "generators": 2, "rollout": rollout, "stop": {"steps": STEPS}}
-    data_buffer = {"memory": "160Mi", "deadlineSeconds": 60}
-    return small_spec(**{**elastic, "dataBuffer": data_buffer, **ON_STORAGE, **fields})
+def pace(row):
+    if row["row_id"] % 4 == 0:
+        time.sleep({seconds})
+    return 0.0
+"""
+"""A reward that makes every lease last, so that training leaves processors to the pods that start beside it."""
+
+
+def paced_job(jobs: NamespaceJobs, name: str, seconds: float, generators: int) -> ClusterJob:
+    """seconds: of every lease."""
+    jobs.kubectl("create", "configmap", name, f"--from-literal=pace.py={PACE.format(seconds=seconds)}")
+    rewards = [
+        {"name": "correct", "run": "rljob_worker.rewards:final_number", "column": "answer"},
+        {"name": "pace", "run": "pace:pace", "weight": 0.0, "timeoutSeconds": 600},
+    ]
+    fields = {
+        "workerGroups": GROUPS,
+        "generators": generators,
+        "rollout": {"maxResponseTokens": 20, "maxStaleness": 1, "leaseRows": 4},
+        "rewards": rewards,
+        "code": {"configMap": name},
+        "stop": {"steps": STEPS},
+        "dataBuffer": {"memory": "160Mi", "deadlineSeconds": 120},
+    }
+    return jobs.apply(name, small_spec(**fields, **ON_STORAGE))
 
 
 def pods_of(job: ClusterJob, group: str) -> list[ClusterPod]:
@@ -37,7 +52,21 @@ def pods_of(job: ClusterJob, group: str) -> list[ClusterPod]:
 
 
 def until_generators(job: ClusterJob, number: int) -> None:
-    job.until(f"{number} generators", lambda: job.status.get("generators") == number)
+    """However slowly their containers start, as long as they do."""
+    job.until(f"{number} generators", lambda: job.status.get("generators") == number, 180, lambda: starting(job))
+
+
+def starting(job: ClusterJob) -> list[Any]:
+    """How far the pods of a job are."""
+    fields = [(pod.name, pod.body["status"]) for pod in job.pods()]
+    lists = ("initContainerStatuses", "containerStatuses")
+    states = [
+        (name, item["name"], *item["state"], item["ready"])
+        for name, status in fields
+        for of in lists
+        for item in status.get(of, [])
+    ]
+    return sorted(states)
 
 
 def drain(jobs: NamespaceJobs, job: ClusterJob, node: str) -> None:
@@ -45,9 +74,21 @@ def drain(jobs: NamespaceJobs, job: ClusterJob, node: str) -> None:
     jobs.kubectl("drain", node, "--ignore-daemonsets", "--delete-emptydir-data", f"--pod-selector={label}", "--force")
 
 
+def suspended_and_resumed(job: ClusterJob) -> int:
+    """A step that was trained after that."""
+    job.patch(suspend=True)
+    job.until_phase("Suspended")
+    wait_until(lambda: not job.pods(), "no pod", 120)
+    assert (job.status["generators"], job.condition("GeneratorsReady")["reason"]) == (0, "GeneratorsStopped")
+    job.patch(suspend=False)
+    until_generators(job, 1)
+    step = job.step + 2
+    job.until_step(step, 180)
+    return step
+
+
 def test_guests_that_are_killed_drained_and_scaled_change_nothing(jobs: NamespaceJobs, storage: Path) -> None:
-    undisturbed = jobs.apply("undisturbed", spec(generators=1))
-    job = jobs.apply("disturbed", spec())
+    job = paced_job(jobs, "disturbed", 1.0, generators=2)
     until_generators(job, 2)
     job.until_step(3)
     (trainer,), victim = pods_of(job, "train"), pods_of(job, "rollout")[0]
@@ -68,11 +109,13 @@ def test_guests_that_are_killed_drained_and_scaled_change_nothing(jobs: Namespac
     wait_until(lambda: len(pods_of(job, "rollout")) == 1, "one generator", 120, interval_seconds=0.3)
     assert pods_of(job, "rollout")[0].body["metadata"]["labels"]["rljob.dev/host-index"] == "0"
     step = job.step + 2
-    for run in (job, undisturbed):
-        run.until_step(step)
+    job.until_step(step)
     assert (job.status["attempt"], job.status.get("restarts", 0), job.status["generatorsLost"]) == (1, 0, 2)
     assert [pod.uid for pod in pods_of(job, "train")] == [trainer.uid]
-    one, other = (without_times(metrics(storage, run.name), *BY_GUEST)[:step] for run in (job, undisturbed))
-    assert len(one) == step and one == other
+    step = suspended_and_resumed(job)
     job.delete()
     job.until_gone()
+    undisturbed = paced_job(jobs, "undisturbed", 0.0, generators=1)
+    undisturbed.until_step(step, 300)
+    one, other = (without_times(metrics(storage, run.name), *BY_GUEST)[:step] for run in (job, undisturbed))
+    assert len(one) == step and one == other

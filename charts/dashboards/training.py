@@ -195,6 +195,31 @@ _SPEED = PanelRow(
     ),
 )
 
+_GENERATORS = PanelRow(
+    "Generators",
+    (
+        gauge(
+            "Generators that take leases", "Pods of an elastic group, at the end of the step.", "rljob_generators_there"
+        ),
+        gauge(
+            "Tokens by generator",
+            "Tokens of the step's responses that each pod of an elastic group drew, of the first 64.",
+            "rljob_generator_tokens",
+            by="generator",
+        ),
+        gauge(
+            "Leases given again",
+            "Leases of lost or late generators that others got, since the attempt began.",
+            "rljob_leases_given_again_total",
+        ),
+        gauge(
+            "Late deliveries",
+            "Rows that came after another generator's and were dropped, since the attempt began.",
+            "rljob_leases_dropped_late_total",
+        ),
+    ),
+)
+
 _SERVICES = PanelRow(
     "Services",
     (
@@ -215,5 +240,5 @@ TRAINING = DashboardSpec(
     "rljob-training",
     "rljob / training",
     "Reward, policy and speed of RLJobs.",
-    (_LEARNING, _POLICY, _CONVERSATIONS, _CRITIC, _SPEED, _SERVICES),
+    (_LEARNING, _POLICY, _CONVERSATIONS, _CRITIC, _SPEED, _GENERATORS, _SERVICES),
 )

@@ -38,6 +38,8 @@ class Identity:
     group: str
     host: int
     rank: int = DATA_BUFFER
+    code: str = ""
+    """What a data buffer runs (`server.code_digest`), in a job with guests."""
 
     @property
     def worker(self) -> WorkerId:
@@ -53,6 +55,9 @@ class BufferService(Enum):
 
     PEERS = "other data buffers"
     WORKERS = "the workers of its host"
+
+
+PEERS = BufferService.PEERS
 
 
 class InvalidCaller(Exception):
@@ -78,6 +83,8 @@ def headers_of(identity: Identity, to: Host, own_life: str, expected_life: str |
         "to": str(to),
         "life": own_life,
     }
+    if identity.code:
+        shown["code"] = identity.code
     if expected_life is not None:
         shown["expects"] = expected_life
     return [((_PREFIX + name).encode(), value.encode()) for name, value in shown.items()]
@@ -92,7 +99,9 @@ def read_headers(headers: Mapping[str, Sequence[Any]]) -> Identity:
     """Who shows these. Raises InvalidCaller naming the header that is missing, repeated, too long or no number."""
     texts = {name: _text(headers, name) for name in _TEXTS}
     numbers = {name: _number(headers, name) for name in _NUMBERS}
-    return Identity(texts["token"], numbers["attempt"], texts["plan"], texts["group"], numbers["host"], numbers["rank"])
+    code = _text(headers, "code") if _PREFIX + "code" in headers else ""
+    where = (texts["group"], numbers["host"], numbers["rank"])
+    return Identity(texts["token"], numbers["attempt"], texts["plan"], *where, code=code)
 
 
 def check_caller(
@@ -119,7 +128,8 @@ def check_caller(
         )
     if to != str(ours.pod):
         raise InvalidCaller(f"this is the data buffer of host {ours.pod}", Elsewhere)
-    if reason := _misplaced(caller, ours, side, groups):
+    reason = _misplaced(caller, ours, side, groups) or (_of_other_code(caller, ours, groups) if side is PEERS else None)
+    if reason:
         raise InvalidCaller(reason)
 
 
@@ -135,6 +145,17 @@ def _misplaced(caller: Identity, ours: Identity, side: BufferService, groups: Ma
     if not 0 <= caller.rank < group.num_workers or caller.rank // group.workers_per_host != caller.host:
         return f"the plan has no {caller.worker} on host {caller.pod}"
     return None if caller.pod == ours.pod else f"{who} is of host {caller.pod}, this is host {ours.pod}"
+
+
+def _of_other_code(caller: Identity, ours: Identity, groups: Mapping[str, GroupPlan]) -> str | None:
+    """Guests come at any time, with what their image has then; pods of the gang begin together."""
+    is_of_guest = any(groups[one.group].elastic is not None for one in (caller, ours))
+    if not is_of_guest or caller.code == ours.code:
+        return None
+    return (
+        f"host {caller.pod} runs other code ({caller.code or 'unknown'}) than this data buffer of host {ours.pod} "
+        f"({ours.code}): their images differ; suspend the job and let it go on, and all its pods have one image"
+    )
 
 
 @dataclass(frozen=True, slots=True)

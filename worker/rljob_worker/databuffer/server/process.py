@@ -25,6 +25,7 @@ from rljob_worker.databuffer.protocol.worker_side import WorkerAnswer, WorkerReq
 from rljob_worker.databuffer.routes.hosts import Host
 from rljob_worker.databuffer.routes.job_tree import FAN_OUT
 from rljob_worker.databuffer.server.buffer import DataBuffer
+from rljob_worker.databuffer.server.code_digest import code_digest
 from rljob_worker.databuffer.server.flight import PeerHandler, PeerServer
 from rljob_worker.databuffer.server.guest import GuestBuffer, GuestSide
 from rljob_worker.databuffer.server.local import serve_workers
@@ -91,6 +92,7 @@ def settings_from(environment: Mapping[str, str]) -> BufferSettings:
         plan_hash=plan.hash(),
         group=required(keys.ENV_GROUP),
         host=int(required(keys.ENV_HOST_INDEX)),
+        code=code_digest() if plan.elastic_group is not None else "",
     )
     peers = AddressBook(required(keys.ENV_PEERS), plan.job)
     tls_directory = Path(required(keys.ENV_TLS_DIR)) if plan.spec.data_buffer.tls else None

@@ -6,6 +6,7 @@ import contextlib
 import json
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -293,6 +294,18 @@ def test_a_guest_of_another_plan_is_refused_by_name(tmp_path: Path) -> None:
         settings = foreign_guest(job, RLJOB_PLAN=str(tmp_path / "other.json"))
         with serve_buffer(settings), pytest.raises(PeerLost, match=words):
             lease_of(job.gang.client("rollout", 0, plan_hash=other.hash()))
+        assert trainer.guests().num_there == 0
+
+
+def test_a_guest_of_another_image_is_refused_by_name(tmp_path: Path) -> None:
+    with Job(elastic_plan(1), tmp_path, retry_seconds=0.5).running() as job:
+        (trainer,) = job.trainers()
+        trainer.open_leases(1, 1, 0)
+        settings = foreign_guest(job)
+        other = replace(settings, identity=replace(settings.identity, code="0123456789ab"))
+        words = r"host rollout-0 runs other code \(0123456789ab\) than this data buffer of host train-0 .*images differ"
+        with serve_buffer(other), pytest.raises(PeerLost, match=words):
+            lease_of(job.gang.client("rollout", 0))
         assert trainer.guests().num_there == 0
 
 

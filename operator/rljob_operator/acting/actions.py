@@ -19,7 +19,7 @@ from rljob_operator.manifests.children import static_children
 from rljob_operator.manifests.configmaps import rank_tables
 from rljob_operator.manifests.context import JobContext, Manifest
 from rljob_operator.manifests.metadata import is_child_of
-from rljob_operator.manifests.pod.pods import guest_pod, pods
+from rljob_operator.manifests.pod.pods import guest_pod, images_of_attempt, pods
 from rljob_operator.manifests.secrets import tls_secret, token_secret
 from rljob_operator.manifests.serving.pod import service_pods
 from rljob_operator.manifests.serving.ray_service import ray_services
@@ -94,8 +94,10 @@ class Actions:
     async def start_guests(self, decision: Decision, context: JobContext) -> None:
         """Make pods of the elastic group, whose children the gang of their attempt has already."""
         nodes = avoided(decision.status.suspect_nodes, self._clock())  # with what this very look has seen
-        context = replace(context, avoided_nodes=nodes)
-        gang, attempt = self._gangs.of(context), decision.status.attempt
+        attempt = decision.status.attempt
+        images = images_of_attempt(self._pods.of(self._key), attempt)
+        context = replace(context, avoided_nodes=nodes, attempt_images=images)
+        gang = self._gangs.of(context)
         made = (guest_pod(context, start.index, attempt, start.start) for start in decision.starts_guests)
         await for_each((gang.shape_guest(context, item) for item in made), self._create_one)
 

@@ -63,6 +63,16 @@ class Placement:
 
 
 @dataclass(frozen=True)
+class AttemptImages:
+    """Images that an attempt began with. Pods of its elastic group that come later have them, too, whatever the images
+    of this operator are by then."""
+
+    data_buffer: str
+    generator: str
+    """Of workers of the elastic group."""
+
+
+@dataclass(frozen=True)
 class JobContext:
     """A job with everything that its children follow from."""
 
@@ -76,6 +86,8 @@ class JobContext:
     queues: QueueCeilings = QueueCeilings()
     avoided_nodes: tuple[str, ...] = ()
     """Nodes that pods made now should not have, if there are others."""
+    attempt_images: AttemptImages | None = None
+    """Set for pods that join an attempt."""
 
     @property
     def name(self) -> str:

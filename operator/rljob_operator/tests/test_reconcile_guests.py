@@ -66,6 +66,28 @@ def test_a_guest_that_is_killed_is_replaced_and_nothing_else_happens():
     assert (world.status.generators_lost, world.status.attempt) == (1, 1)
 
 
+def test_guests_that_come_after_an_upgrade_of_the_operator_have_the_images_of_their_attempt():
+    world = running()
+    before = images(pod_of(world, "small-rollout-0-a1-g1"))
+    (trainer,) = [pod for pod in world.pods if pod["metadata"]["name"] == "small-train-0-a1"]
+    for container, image in zip(containers(trainer), ("buffer:old", "worker:old"), strict=True):
+        container["image"] = image
+    trainer["metadata"]["annotations"]["rljob.dev/generator-image"] = "generator:old"
+    world.cluster.edit(POD, KEY.namespace, "small-train-0-a1", metadata=trainer["metadata"], spec=trainer["spec"])
+    world.set_pod(pod_of(world, "small-rollout-0-a1-g1"), ended(137, "killed"))
+    world.settle()
+    world.wait(3)
+    assert images(pod_of(world, "small-rollout-0-a1-g2")) == ["buffer:old", "generator:old"] != before
+
+
+def containers(pod):
+    return [*pod["spec"]["initContainers"], *pod["spec"]["containers"]]
+
+
+def images(pod):
+    return [container["image"] for container in containers(pod)]
+
+
 def test_kubectl_scale_makes_and_removes_pods():
     world = running()
     world.edit(generators=4)

@@ -20,7 +20,7 @@ def data_buffer(context: JobContext, group: GroupPlan, host: int, attempt: int, 
     healthz = {"httpGet": {"path": "/healthz", "port": "buffer-metrics"}}
     return {
         "name": keys.CONTAINER_BUFFER,
-        "image": context.pods.images.data_buffer,
+        "image": images.data_buffer if (images := context.attempt_images) else context.pods.images.data_buffer,
         "imagePullPolicy": context.pods.images.pull_policy,
         "restartPolicy": "Always",
         "command": [*PYTHON, "rljob_worker.databuffer"],
@@ -63,7 +63,10 @@ def worker(context: JobContext, group: GroupPlan, host: int, attempt: int, volum
 
 
 def worker_image(context: JobContext, group: GroupPlan) -> str:
-    """The profile's image, or that of the engine with which the group generates, or the operator's own."""
+    """That of the attempt; or the profile's image, or that of the engine with which the group generates, or the
+    operator's own."""
+    if context.attempt_images is not None:
+        return context.attempt_images.generator
     generating = (engine for engine in context.plan.engines if engine.group == group.name and engine.kind == "Rollout")
     named = (ROLLOUT_ENGINES[item.library].image for item in generating)
     own = next((image for image in named if image is not None), "worker")

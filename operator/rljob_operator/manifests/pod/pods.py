@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from rljob_api.catalogue.profiles import AcceleratorProfile
 from rljob_api.planning.plan import GroupPlan
 from rljob_api.vocabulary import keys
 from rljob_operator import names
-from rljob_operator.manifests.context import JobContext, Manifest, Placement
+from rljob_operator.manifests.context import AttemptImages, JobContext, Manifest, Placement
 from rljob_operator.manifests.metadata import metadata
-from rljob_operator.manifests.pod.containers import data_buffer, worker
+from rljob_operator.manifests.pod.containers import data_buffer, worker, worker_image
 from rljob_operator.manifests.pod.merge import merge
 from rljob_operator.manifests.pod.security import pod_security_context
 from rljob_operator.manifests.pod.topology import affinity, spread_constraint
@@ -50,12 +50,31 @@ def pod(context: JobContext, group: GroupPlan, host: int, attempt: int, placemen
             "annotations": {
                 **vendor_annotations(profile, context.num_pods),
                 keys.ANNOTATION_PLAN_HASH: context.plan_hash,
+                **(generator_image(context) if group.elastic is None else {}),
                 keys.ANNOTATION_DELETION_GRACE: str(context.spec.lifecycle.deletion_grace_seconds),
             },
         },
         "spec": _spec(context, group, host, attempt),
     }
     return placed(templated(ours, context.group(group.name).template), placement)
+
+
+def generator_image(context: JobContext) -> dict[str, str]:
+    """The annotation by which guests that come later get the image that they would have now."""
+    group = context.plan.elastic_group
+    return {} if group is None else {keys.ANNOTATION_GENERATOR_IMAGE: worker_image(context, group)}
+
+
+def images_of_attempt(pods: Iterable[Manifest], attempt: int) -> AttemptImages | None:
+    """What the gang of an attempt has, as its pods are in the cluster; None where none of them says so."""
+    for pod in pods:
+        metadata = pod["metadata"]
+        image = (metadata.get("annotations") or {}).get(keys.ANNOTATION_GENERATOR_IMAGE)
+        if image and metadata["labels"].get(keys.LABEL_ATTEMPT) == str(attempt):
+            containers = {item["name"]: item["image"] for item in pod["spec"].get("initContainers", ())}
+            if keys.CONTAINER_BUFFER in containers:
+                return AttemptImages(containers[keys.CONTAINER_BUFFER], image)
+    return None
 
 
 def guest_pod(context: JobContext, index: int, attempt: int, start: int) -> Manifest:

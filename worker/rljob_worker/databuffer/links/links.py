@@ -12,13 +12,13 @@ from rljob_worker.databuffer.links.link import (
     PING_SECONDS,
     Effect,
     Hears,
-    Link,
     LinkLost,
     MessageReceiver,
     StartCall,
     Wait,
     size_of,
 )
+from rljob_worker.databuffer.links.peer import Peer, PeerLimits, life_of
 from rljob_worker.databuffer.protocol.codec import encode
 from rljob_worker.databuffer.protocol.errors import Away, Bug, Elsewhere, Malformed
 from rljob_worker.databuffer.protocol.peer_side import Envelope, PeerAnswer, PeerMessage, Question, Take, Ticket
@@ -34,23 +34,10 @@ HURRIED_SECONDS = 0.5
 BYTES_PER_SECOND = 10e6
 """How slow a peer may read an envelope."""
 SWEEP_SECONDS = 0.5
-GUEST_START_SECONDS = 60.0
-"""How long a guest that has never answered may be away: its name may be new to the name servers."""
-MAX_LIFE_BYTES = 100
 NUM_THREADS = 64
 NUM_SUSPECT_THREADS = 16
 
 Connects = Callable[[Host, AddressBook, Identity, str, Callable[[], float], "TlsCredentials | None"], PeerConnection]
-
-
-class _Peer:
-    def __init__(self, host: Host, connection: PeerConnection) -> None:
-        self.host = host
-        self.connection = connection
-        self.link = Link()
-        self.has_answered = False
-        self.cause: RLJobError | None = None
-        """Why it is lost."""
 
 
 class Links:
@@ -94,7 +81,8 @@ class Links:
         guest_lost: Callable[[Host, PeerLost], None] = lambda host, error: None,
         guest_ping_seconds: float = PING_SECONDS,
     ) -> None:
-        self.is_guest, self._guest_lost, self._guest_ping_seconds = is_guest, guest_lost, guest_ping_seconds
+        self.is_guest, self._guest_lost = is_guest, guest_lost
+        self._limits = PeerLimits(is_guest, address_book, retry_seconds, start_seconds, guest_ping_seconds)
         self._address_book = address_book
         self._credentials = credentials
         self._identity = identity
@@ -103,13 +91,11 @@ class Links:
         self._lost = lost
         self._fails = fails
         self._timer = timer
-        self._retry_seconds = retry_seconds
-        self._start_seconds = start_seconds
         self._call_seconds = call_seconds
         self._threads, self._clock = threads, threads.clock
         self._connects = connects
         self._changed = threads.condition()
-        self._peers: dict[Host, _Peer] = {}
+        self._peers: dict[Host, Peer] = {}
         self._watched: dict[Host, None] = {}
         self._closed = False
         self._calls = CallThreadPool("messages", NUM_THREADS, fails, threads)
@@ -136,7 +122,7 @@ class Links:
             for host in hosts:
                 self._watched[host] = None
                 peer = self._peer(host)
-                self._do(peer, peer.link.look_after(self._clock(), self._ping_seconds(host)))
+                self._do(peer, peer.link.look_after(self._clock(), self._limits.ping_seconds(host)))
 
     def unwatch(self, host: Host) -> None:
         """Do not mind the silence of a peer any more."""
@@ -254,16 +240,16 @@ class Links:
 
     # ---- what happens to a link
 
-    def _peer(self, host: Host) -> _Peer:
+    def _peer(self, host: Host) -> Peer:
         assert host != self._identity.pod, "a data buffer does not call itself"
         if host not in self._peers:
             connection = self._connects(
                 host, self._address_book, self._identity, self._life, self._clock, self._credentials
             )
-            self._peers[host] = _Peer(host, connection)
+            self._peers[host] = Peer(host, connection)
         return self._peers[host]
 
-    def _do(self, peer: _Peer, effect: Effect) -> None:
+    def _do(self, peer: Peer, effect: Effect) -> None:
         match effect:
             case StartCall(suspect=suspect):
                 pool = self._suspects if suspect else self._calls
@@ -271,7 +257,7 @@ class Links:
             case Wait(seconds=seconds):
                 self._timer.after(seconds, lambda: self._due(peer))
 
-    def _due(self, peer: _Peer) -> None:
+    def _due(self, peer: Peer) -> None:
         with self._changed:
             self._do(peer, peer.link.due())
 
@@ -282,10 +268,10 @@ class Links:
             now = self._clock()
             for host in self._watched:
                 peer = self._peers[host]
-                self._do(peer, peer.link.look_after(now, self._ping_seconds(host)))
+                self._do(peer, peer.link.look_after(now, self._limits.ping_seconds(host)))
         self._timer.after(SWEEP_SECONDS, self._sweep)
 
-    def _call(self, peer: _Peer, hurried: bool) -> None:
+    def _call(self, peer: Peer, hurried: bool) -> None:
         with self._changed:
             if peer.link.is_over:
                 return
@@ -293,7 +279,7 @@ class Links:
         seconds = (HURRIED_SECONDS if hurried else self._call_seconds) + num_bytes / BYTES_PER_SECOND
         try:
             life = peer.connection.act("deliver", encode(envelope), seconds)
-            peer.connection.expect(_life(life))
+            peer.connection.expect(life_of(life))
         except Away as error:
             self._failed(peer, error)
         except RLJobError as error:
@@ -301,18 +287,18 @@ class Links:
         else:
             self._carried(peer)
 
-    def _carried(self, peer: _Peer) -> None:
+    def _carried(self, peer: Peer) -> None:
         with self._changed:
             peer.has_answered = True
             self._do(peer, peer.link.carried(self._clock()))
             if peer.link.is_drained:
                 self._changed.notify_all()
 
-    def _failed(self, peer: _Peer, error: Away) -> None:
+    def _failed(self, peer: Peer, error: Away) -> None:
         peer.connection.renew()
         with self._changed:
             now = self._clock()
-            effect = peer.link.failed(now, self._window(peer, error), timed_out=error.timed_out)
+            effect = peer.link.failed(now, self._limits.away_seconds(peer, error), timed_out=error.timed_out)
             self._do(peer, effect)
             heard = peer.link.heard
         if isinstance(effect, LinkLost):
@@ -323,7 +309,7 @@ class Links:
         elif peer.link.is_over:
             self._end(peer)
 
-    def _give_up(self, peer: _Peer, error: RLJobError) -> None:
+    def _give_up(self, peer: Peer, error: RLJobError) -> None:
         """This peer will not do any more: nothing is sent, and those that need it are notified once."""
         self._end(peer)
         with self._changed:
@@ -340,34 +326,18 @@ class Links:
         else:
             self._fails(error)
 
-    def _forget(self, peer: _Peer) -> None:
+    def _forget(self, peer: Peer) -> None:
         """Under the lock: the name of a guest that is gone is free."""
         if self._peers.get(peer.host) is peer:
             del self._peers[peer.host]
             self._watched.pop(peer.host, None)
             self._receiver.forget(peer.host)
 
-    def _ping_seconds(self, host: Host) -> float:
-        return self._guest_ping_seconds if self.is_guest(host) else PING_SECONDS
-
-    def _end(self, peer: _Peer) -> None:
+    def _end(self, peer: Peer) -> None:
         with self._changed:
             peer.link.end()
             self._changed.notify_all()
         peer.connection.close()
 
-    def _window(self, peer: _Peer, error: Away) -> float:
-        """A peer that calls us may have a name that still leads elsewhere: then it counts only if it has answered."""
-        if self.is_guest(peer.host) and not peer.has_answered:
-            return min(self._start_seconds, GUEST_START_SECONDS)
-        is_known = peer.has_answered if isinstance(error, Elsewhere) else peer.link.heard is not None
-        return self._retry_seconds if is_known or self._address_book.lists_the_living else self._start_seconds
-
     def _is_drained(self) -> bool:
         return all(peer.link.is_drained for peer in self._peers.values())
-
-
-def _life(answer: bytes) -> str:
-    if not 0 < len(answer) <= MAX_LIFE_BYTES or not answer.isascii():
-        raise Malformed(f"{len(answer):,} bytes do not tell one data buffer from the next")
-    return answer.decode()

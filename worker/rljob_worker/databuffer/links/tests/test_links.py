@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from rljob_worker.databuffer.links import connection, links
+from rljob_worker.databuffer.links import connection, peer
 from rljob_worker.databuffer.links.address_book import AddressBook
 from rljob_worker.databuffer.links.connection import MAX_BYTES
 from rljob_worker.databuffer.links.links import (
@@ -705,7 +705,7 @@ def test_a_guest_whose_name_is_new_has_longer_than_one_that_has_answered(tmp_pat
             a.links.take(B, "first", Envelope(0, ()))  # it is heard, and cannot be called yet
             a.links.send(B, message(0))
             assert not a.links.flush(1.0) and lost == []
-            assert links.GUEST_START_SECONDS == 60.0
+            assert peer.GUEST_START_SECONDS == 60.0
 
 
 def test_the_name_of_a_guest_that_leaves_is_free_at_once(tmp_path: Path):

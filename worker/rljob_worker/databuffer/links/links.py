@@ -18,24 +18,19 @@ from rljob_worker.databuffer.links.link import (
     Wait,
     size_of,
 )
-from rljob_worker.databuffer.links.peer import Peer, PeerLimits, life_of
+from rljob_worker.databuffer.links.message_calls import CALL_SECONDS, MessageCalls
+from rljob_worker.databuffer.links.peer import Peer, PeerLimits
 from rljob_worker.databuffer.protocol.codec import encode
 from rljob_worker.databuffer.protocol.errors import Away, Bug, Elsewhere, Malformed
 from rljob_worker.databuffer.protocol.peer_side import Envelope, PeerAnswer, PeerMessage, Question, Take, Ticket
 from rljob_worker.databuffer.routes.hosts import Host
-from rljob_worker.databuffer.work import THREADS, CallThreadPool, Fails, Threads, Timer
+from rljob_worker.databuffer.work import THREADS, Fails, Threads, Timer
 from rljob_worker.errors import PeerLost, RLJobError
 
 if TYPE_CHECKING:
     from rljob_worker.databuffer.links.credentials import TlsCredentials
 
-CALL_SECONDS = 5.0
-HURRIED_SECONDS = 0.5
-BYTES_PER_SECOND = 10e6
-"""How slow a peer may read an envelope."""
 SWEEP_SECONDS = 0.5
-NUM_THREADS = 64
-NUM_SUSPECT_THREADS = 16
 
 Connects = Callable[[Host, AddressBook, Identity, str, Callable[[], float], "TlsCredentials | None"], PeerConnection]
 
@@ -91,15 +86,15 @@ class Links:
         self._lost = lost
         self._fails = fails
         self._timer = timer
-        self._call_seconds = call_seconds
         self._threads, self._clock = threads, threads.clock
         self._connects = connects
         self._changed = threads.condition()
         self._peers: dict[Host, Peer] = {}
         self._watched: dict[Host, None] = {}
         self._closed = False
-        self._calls = CallThreadPool("messages", NUM_THREADS, fails, threads)
-        self._suspects = CallThreadPool("messages-to-suspects", NUM_SUSPECT_THREADS, fails, threads)
+        self._calls = MessageCalls(
+            fails, threads, call_seconds, self._envelope, self._carried, self._failed, self._give_up
+        )
         timer.after(SWEEP_SECONDS, self._sweep)
 
     # ---- messages
@@ -209,7 +204,6 @@ class Links:
             for peer in peers:
                 peer.link.end()
         self._calls.close()
-        self._suspects.close()
         for peer in peers:
             peer.connection.close()
 
@@ -252,8 +246,7 @@ class Links:
     def _do(self, peer: Peer, effect: Effect) -> None:
         match effect:
             case StartCall(suspect=suspect):
-                pool = self._suspects if suspect else self._calls
-                pool.submit(f"messages to host {peer.host}", lambda hurried: self._call(peer, hurried))
+                self._calls.start(peer, suspect=suspect)
             case Wait(seconds=seconds):
                 self._timer.after(seconds, lambda: self._due(peer))
 
@@ -271,21 +264,10 @@ class Links:
                 self._do(peer, peer.link.look_after(now, self._limits.ping_seconds(host)))
         self._timer.after(SWEEP_SECONDS, self._sweep)
 
-    def _call(self, peer: Peer, hurried: bool) -> None:
+    def _envelope(self, peer: Peer) -> tuple[Envelope, int] | None:
+        """What the call that starts now carries, and about how many bytes; None for a link that is over."""
         with self._changed:
-            if peer.link.is_over:
-                return
-            envelope, num_bytes = peer.link.envelope(self._clock())
-        seconds = (HURRIED_SECONDS if hurried else self._call_seconds) + num_bytes / BYTES_PER_SECOND
-        try:
-            life = peer.connection.act("deliver", encode(envelope), seconds)
-            peer.connection.expect(life_of(life))
-        except Away as error:
-            self._failed(peer, error)
-        except RLJobError as error:
-            self._give_up(peer, error)
-        else:
-            self._carried(peer)
+            return None if peer.link.is_over else peer.link.envelope(self._clock())
 
     def _carried(self, peer: Peer) -> None:
         with self._changed:

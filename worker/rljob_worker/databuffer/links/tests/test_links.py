@@ -13,13 +13,13 @@ import pytest
 from rljob_worker.databuffer.links import connection, peer
 from rljob_worker.databuffer.links.address_book import AddressBook
 from rljob_worker.databuffer.links.connection import MAX_BYTES
-from rljob_worker.databuffer.links.links import (
+from rljob_worker.databuffer.links.links import SWEEP_SECONDS
+from rljob_worker.databuffer.links.message_calls import (
     BYTES_PER_SECOND,
     CALL_SECONDS,
     HURRIED_SECONDS,
     NUM_SUSPECT_THREADS,
     NUM_THREADS,
-    SWEEP_SECONDS,
 )
 from rljob_worker.databuffer.links.tests.pair import CHECKSUM, Speaker, record_stream, speaking, write_book
 from rljob_worker.databuffer.protocol.codec import sealed

@@ -11,7 +11,7 @@ from rljob_api.pipeline.meshes import Mesh
 from rljob_api.planning.plan import Plan
 from rljob_worker.databuffer.links.connection import RENEW_SECONDS
 from rljob_worker.databuffer.links.link import PING_SECONDS
-from rljob_worker.databuffer.links.links import CALL_SECONDS
+from rljob_worker.databuffer.links.message_calls import CALL_SECONDS
 from rljob_worker.databuffer.protocol.errors import Bug
 from rljob_worker.databuffer.routes.hosts import Host
 from rljob_worker.databuffer.tests.gang import group, plan_of, stage, two_stages

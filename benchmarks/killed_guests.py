@@ -29,8 +29,8 @@ from rljob_worker.tests.test_resume import checkpoint_digest
 from rljob_worker.tiny.make import make_model
 from rljob_worker.tiny.recipe import quick
 
-GUESTS, GROUPS, MEMBERS = 3, 6, 4
-LEASE_SECONDS = 5.0
+GUESTS, GROUPS, MEMBERS = 3, 12, 4
+LEASE_SECONDS = 2.5
 MOST_LOST = 1.3
 REWARD = f"""
 import os, time

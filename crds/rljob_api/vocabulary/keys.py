@@ -109,7 +109,7 @@ LABEL_MANAGED_BY = "app.kubernetes.io/managed-by"
 MANAGED_BY_VALUE = "rljob-operator"
 ANNOTATION_PLAN_HASH = f"{GROUP}/plan-hash"
 ANNOTATION_GENERATOR_IMAGE = f"{GROUP}/generator-image"
-"""Of pods of the gang, in a job with an elastic group: the image of that group's workers, for those that come later."""
+"""On pods of the gang, in a job with an elastic group: the image of that group's workers, for those that come later."""
 ANNOTATION_DELETION_GRACE = f"{GROUP}/deletion-grace-seconds"
 """What a pod has once its job is deleted: then no spec says it any more."""
 

@@ -69,7 +69,7 @@ class AttemptImages:
 
     data_buffer: str
     generator: str
-    """Of workers of the elastic group."""
+    """The image of workers of the elastic group."""
 
 
 @dataclass(frozen=True)

@@ -70,7 +70,7 @@ class Guest:
     validation: Validation | None
     """None in a job without validation data, or rewards."""
     num_pieces: int
-    """Of every validation."""
+    """How many pieces every validation has."""
     local_rank: int
     reporter: Reporter
     status: StatusPoster

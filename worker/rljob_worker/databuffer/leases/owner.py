@@ -15,9 +15,9 @@ from msgspec.structs import replace
 
 from rljob_worker.databuffer.leases.deliveries import Deliveries, Delivery
 from rljob_worker.databuffer.leases.guest_ledger import Generator, GuestLedger
+from rljob_worker.databuffer.leases.held_requests import HeldRequests
 from rljob_worker.databuffer.leases.late_leases import SHOWN, holders_words, missing_words
 from rljob_worker.databuffer.leases.progress import StepProgress
-from rljob_worker.databuffer.leases.questions import HeldQuestions
 from rljob_worker.databuffer.links.links import Links
 from rljob_worker.databuffer.protocol import peer_side as say
 from rljob_worker.databuffer.protocol.errors import require
@@ -66,7 +66,7 @@ class LeaseOwner:
         self.ledger = GuestLedger(lambda step: route.leases_of(here, step), lease_seconds)
         self._oldest_version = 0
         self._last_validation: int | None = None
-        self._questions = HeldQuestions()
+        self._held = HeldRequests()
         self._guests: dict[Host, None] = {}
         """Those that ask here first, and are there."""
         self._num_lost = 0
@@ -165,7 +165,7 @@ class LeaseOwner:
         is_one = 0 <= message.generator < self.route.generators_per_guest and self.route.is_guest(guest)
         require(is_one and (is_first or is_passed_on), f"{message} is not for host {self._here}")
         with self._monitor.change():
-            self._questions.add(message)
+            self._held.add(message)
         self._serve(message)
 
     def hear_free(self, sender: Host, message: say.LeasesFree) -> None:
@@ -175,7 +175,7 @@ class LeaseOwner:
         if free == self._here:
             return
         with self._monitor.change():
-            asks, left = self._questions.send_to(free, message.num_leases)
+            asks, left = self._held.send_to(free, message.num_leases)
         self._links.send(free, *asks)
         if left and self.route.owner_after(self._here) != free:
             self._links.send(self.route.owner_after(self._here), replace(message, num_leases=left))
@@ -207,7 +207,7 @@ class LeaseOwner:
         with self._monitor.change():
             was_there = self._guests.pop(guest, 0) is None
             self._num_lost += was_there and error is not None
-            self._questions.lose(guest)
+            self._held.lose(guest)
             leases = self.ledger.lose(guest)
             for lease in leases:
                 for number in range(self.route.generators_per_guest):
@@ -265,10 +265,10 @@ class LeaseOwner:
                     sent.append((generator.guest, self._assigned(lease, generator)))
                 return lease is not None
 
-            self._questions.answer_all(lambda: self.ledger.has_any(now), answer)
-            if newest is not None and (passed_on := self._questions.pass_on(newest)) is not None:
+            self._held.answer_all(lambda: self.ledger.has_any(now), answer)
+            if newest is not None and (passed_on := self._held.pass_on(newest)) is not None:
                 sent.append(passed_on)
-            if not self._questions and newest is None and len(self.route.owners) > 1:
+            if not self._held and newest is None and len(self.route.owners) > 1:
                 free = self.ledger.num_free(now)
             self._time(now)
         for host, message in sent:

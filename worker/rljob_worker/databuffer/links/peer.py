@@ -38,7 +38,7 @@ class PeerLimits:
     retry_seconds: float
     """How long a peer that has answered before may be away."""
     start_seconds: float
-    """The same for one that never has."""
+    """How long one that has never answered may be away."""
     guest_ping_seconds: float
 
     def ping_seconds(self, host: Host) -> float:

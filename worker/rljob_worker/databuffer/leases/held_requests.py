@@ -1,4 +1,4 @@
-"""Questions for leases that an owner cannot answer: it holds them, or sends them to an owner that has leases.
+"""Requests for leases that an owner cannot answer: it holds them, or sends them to an owner that has leases.
 
 Pure book-keeping, under the lock of the owner.
 """
@@ -14,7 +14,7 @@ from rljob_worker.databuffer.protocol.peer_side import LeaseRequested
 from rljob_worker.databuffer.routes.hosts import Host
 
 
-class HeldQuestions:
+class HeldRequests:
     """Those of guests, in the order in which they came, and who else may answer them."""
 
     def __init__(self) -> None:
@@ -42,7 +42,7 @@ class HeldQuestions:
         self._asks = held + self._asks
 
     def send_to(self, owner: Host, num_free: int) -> tuple[list[LeaseRequested], int]:
-        """Another owner has leases: the questions that go there, and how many leases are left for others."""
+        """Another owner has leases: the requests that go there, and how many leases are left for others."""
         asks = [self._asks.popleft() for _ in range(min(len(self._asks), num_free))]
         left = self._free_at[owner] = num_free - len(asks)
         return [replace(ask, is_passed_on=True) for ask in asks], left

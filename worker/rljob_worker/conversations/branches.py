@@ -17,7 +17,7 @@ import numpy as np
 from rljob_worker.batch import Indices
 from rljob_worker.conversations.messages import AssistantMessage, FinishReason, Message, Renderer, Schema
 from rljob_worker.conversations.picture_parts import content_pictures, content_text, message_pictures
-from rljob_worker.conversations.row_sampling import RowSampler
+from rljob_worker.conversations.row_sampling import Hear, RowSampler
 from rljob_worker.conversations.trajectory import Sampled, TokenRow, Trajectory
 from rljob_worker.engines.rollout.requests import Ending
 from rljob_worker.vision.pictures import picture_digest
@@ -63,10 +63,16 @@ class Branches:
         return self._sampler.is_over
 
     async def reply(
-        self, messages: Sequence[Message], tools: Sequence[Schema] = (), max_tokens: int | None = None
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[Schema] = (),
+        max_tokens: int | None = None,
+        hear: Hear | None = None,
     ) -> BranchTurn:
-        """What the policy says to a conversation. Raises as `RowSampler.sample`; BadData for messages that the template
-        refuses, InvalidJob for tools that it does not show."""
+        """What the policy says to a conversation. hear: as in `TurnRequest`.
+
+        Raises as `RowSampler.sample`; BadData for messages that the template refuses, InvalidJob for tools that it does
+        not show."""
         self._sampler.require_turn()
         said, schemas = [identity_of(message) for message in messages], list(tools)
         branch = self._continued(said, schemas)
@@ -78,7 +84,7 @@ class Branches:
         else:
             row, history = branch.row, [*branch.messages, *new]
         turn = self._trajectory.num_turns
-        row, sampled = await self._sampler.sample(row, tokens, max_tokens, message_pictures(new))
+        row, sampled = await self._sampler.sample(row, tokens, max_tokens, message_pictures(new), hear=hear)
         message = self.renderer.parse(sampled.tokens, turn=turn, tools=schemas or None)
         self._keep(branch, Branch(row, history, said, schemas, message.finish_reason == "Stop"), message)
         reason: FinishReason = "Length" if sampled.ending == Ending.LENGTH else "Stop"

@@ -88,6 +88,10 @@ class Renderer(Protocol):
         """What the policy said with these tokens; `finish_reason` is Stop where the last of them ends its turn."""
         ...
 
+    def begun(self, token_ids: Indices) -> tuple[str, str]:
+        """Thought and words of a turn that goes on, as far as nothing that follows changes them."""
+        ...
+
     def texts_of(self, token_ids: Indices) -> list[str]:
         """What each token says, as text."""
         ...

@@ -13,6 +13,8 @@ from rljob_worker.engines.rollout.requests import Ending
 from rljob_worker.vision.pictures import picture_digest
 
 Generate = Callable[["TurnRequest"], Awaitable[Sampled]]
+Hear = Callable[[Indices], None]
+"""Called in the event loop with the tokens of a turn so far, int64 [tokens], now and then."""
 
 
 class ConversationOver(BaseException):
@@ -38,6 +40,8 @@ class TurnRequest:
     max_tokens: int
     added_pictures: tuple[bytes, ...] = ()
     """What these show, encoded, in their order."""
+    hear: Hear | None = None
+    """Who wants to know what there is of the turn before it is over."""
 
     @property
     def sequence(self) -> Indices:
@@ -135,10 +139,11 @@ class RowSampler:
         pictures: Sequence[bytes] = (),
         *,
         is_decision: bool = False,
+        hear: Hear | None = None,
     ) -> tuple[TokenRow, Sampled]:
         """Add tokens to a row, and those that the policy samples then. row: None opens one, with the tokens as prompt.
         pictures: what the tokens show, encoded. is_decision: whether it has max_tokens tokens, and is not cut off by
-        them.
+        them. hear: as in `TurnRequest`; not called where the turn is replayed.
 
         Raises ConversationOver, which ends the trajectory as truncated, where there is no room; RowsInUse where there
         is none beside turns under way.
@@ -159,7 +164,7 @@ class RowSampler:
             raise ValueError(f"max_tokens is {max_tokens}; a turn has one token at least")
         turn = self._trajectory.num_started
         row.place = self._agent * self._bounds.rows + place
-        request = TurnRequest(row.place, turn, row, tokens, most, tuple(pictures))
+        request = TurnRequest(row.place, turn, row, tokens, most, tuple(pictures), hear)
         sampled = await self._sampled(row, request)
         row.add_world(tokens, pictures)
         self._add(row, turn, sampled)

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from typing import Any
 
-from rljob_worker.endpoint.calls import CalledFunction, ChatCall, PolicyTurn, RequestRefused, TokenCall
+from rljob_worker.endpoint.calls import (
+    CalledFunction,
+    ChatCall,
+    PartialTurn,
+    PolicyTurn,
+    RequestRefused,
+    TokenCall,
+)
 
 Body = dict[str, Any]
 
@@ -27,25 +33,44 @@ def completion(answer_id: str, model: str, call: ChatCall, answer: PolicyTurn) -
     return body
 
 
-def chunks(answer_id: str, model: str, call: ChatCall, answer: PolicyTurn) -> Iterator[Body]:
-    """Bodies of a stream: role, thought, words, calls, why it ended, and counts where they are asked for."""
-    head = _head(answer_id, model, "chat.completion.chunk")
+class StreamedAnswer:
+    """Bodies of a stream: role, thought and words as they come, calls, why it ended, and counts where they are asked
+    for."""
 
-    def chunk(delta: Body, finish_reason: str | None = None, log_probs: Body | None = None) -> Body:
+    def __init__(self, answer_id: str, model: str, call: ChatCall) -> None:
+        self._head, self._call = _head(answer_id, model, "chat.completion.chunk"), call
+        self._said: PartialTurn | None = None
+
+    def more(self, said: PartialTurn) -> list[Body]:
+        """What a turn says more than before."""
+        bodies = [self._chunk({"role": "assistant", "content": ""})] if self._said is None else []
+        before, self._said = self._said or PartialTurn(), said
+        if thought := _rest(said.reasoning, before.reasoning):
+            bodies.append(self._chunk({"reasoning_content": thought}))
+        if words := _rest(said.content, before.content):
+            bodies.append(self._chunk({"content": words}))
+        return bodies
+
+    def end(self, answer: PolicyTurn) -> list[Body]:
+        """What is left of a turn that is whole."""
+        bodies = self.more(PartialTurn(answer.reasoning, answer.content))
+        if self._call.wants_log_probs:
+            bodies.append(self._chunk({"content": ""}, log_probs=_log_probs(answer)))
+        for index, item in enumerate(answer.tool_calls):
+            bodies.append(self._chunk({"tool_calls": [{"index": index, **_function(item)}]}))
+        bodies.append(self._chunk({}, answer.finish_reason))
+        if self._call.wants_usage:
+            bodies.append({**self._head, "choices": [], "usage": usage(answer)})
+        return bodies
+
+    def _chunk(self, delta: Body, finish_reason: str | None = None, log_probs: Body | None = None) -> Body:
         choice = {"index": 0, "delta": delta, "finish_reason": finish_reason, "logprobs": log_probs}
-        return {**head, "choices": [choice]}
+        return {**self._head, "choices": [choice]}
 
-    yield chunk({"role": "assistant", "content": ""})
-    if answer.reasoning:
-        yield chunk({"reasoning_content": answer.reasoning})
-    log_probs = _log_probs(answer) if call.wants_log_probs else None
-    if answer.content or log_probs is not None:
-        yield chunk({"content": answer.content}, log_probs=log_probs)
-    for index, item in enumerate(answer.tool_calls):
-        yield chunk({"tool_calls": [{"index": index, **_function(item)}]})
-    yield chunk({}, answer.finish_reason)
-    if call.wants_usage:
-        yield {**head, "choices": [], "usage": usage(answer)}
+
+def _rest(whole: str, said: str) -> str:
+    """What comes behind what was said."""
+    return whole[len(said) :] if whole.startswith(said) else ""
 
 
 def tokens(answer_id: str, model: str, call: TokenCall, answer: PolicyTurn) -> Body:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
@@ -71,11 +71,23 @@ class PolicyTurn:
     tool_calls: Sequence[CalledFunction] = field(default=())
 
 
+@dataclass(frozen=True, slots=True)
+class PartialTurn:
+    """What a turn says that is not over. Nothing of it changes later."""
+
+    reasoning: str = ""
+    content: str = ""
+
+
+Say = Callable[[PartialTurn], None]
+"""Called with all that there is of a turn, now and then."""
+
+
 class TurnPlayer(Protocol):
     """Who answers the calls of one key. Cancelled, a call is as if it had never been made. Raises RequestRefused."""
 
-    async def chat(self, call: ChatCall) -> PolicyTurn:
-        """The policy's next message."""
+    async def chat(self, call: ChatCall, say: Say | None = None) -> PolicyTurn:
+        """The policy's next message. say: gets what there is of it while it is sampled."""
         ...
 
     async def generate(self, call: TokenCall) -> PolicyTurn:

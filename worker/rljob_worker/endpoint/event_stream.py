@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
 from typing import Any
 
 from aiohttp import web
 
 from rljob_worker.endpoint import answers
-from rljob_worker.endpoint.calls import PolicyTurn, RequestRefused
+from rljob_worker.endpoint.answers import StreamedAnswer
+from rljob_worker.endpoint.calls import RequestRefused
 from rljob_worker.endpoint.retries import SharedCall
 
 
@@ -26,35 +27,32 @@ class EventStream:
             headers={"Content-Type": "text/event-stream", "Cache-Control": "no-cache"},
         )
 
-    async def send(
-        self,
-        waiting: Coroutine[Any, Any, tuple[SharedCall, PolicyTurn]],
-        chunks: Callable[[PolicyTurn], Iterable[answers.Body]],
-    ) -> SharedCall:
-        """Send an answer once it is whole: nobody can tell a call of a tool from words before.
+    async def send(self, call: SharedCall, streamed: StreamedAnswer) -> None:
+        """Send an answer as it comes, and its calls of tools once it is whole.
 
         Raises RequestRefused before anything is sent; later the refusal is an event, and is raised as ConnectionError,
         as is a client that does not read.
         """
-        task = asyncio.ensure_future(waiting)
         try:
-            while not (await asyncio.wait({task}, timeout=self._alive_seconds))[0]:
-                await self._write(b": waiting\n\n")
-            shared, answer = task.result()
+            while not call.task.done():
+                changed = call.changed
+                awaited: set[asyncio.Future[Any]] = {call.task, changed}
+                await asyncio.wait(awaited, timeout=self._alive_seconds, return_when=asyncio.FIRST_COMPLETED)
+                if call.task.done():
+                    break
+                await self._write(_events(streamed.more(call.said)) if changed.done() else b": waiting\n\n")
+            answer = await call.answer()
         except RequestRefused as error:
             if not self.response.prepared:
                 raise
-            await self._write(_event(answers.refusal(error)))
+            await self._write(_events([answers.refusal(error)]))
             raise ConnectionResetError(error.message) from None
-        finally:
-            task.cancel()
-            with suppress(asyncio.CancelledError, RequestRefused):
-                await task
-        await self._write(b"".join([*map(_event, chunks(answer)), b"data: [DONE]\n\n"]))
+        await self._write(_events(streamed.end(answer)) + b"data: [DONE]\n\n")
         await self.response.write_eof()
-        return shared
 
     async def _write(self, data: bytes) -> None:
+        if not data:  # nothing would end the stream
+            return
         async with reading(self._request, self._write_seconds):
             if not self.response.prepared:
                 await self.response.prepare(self._request)
@@ -74,5 +72,5 @@ async def reading(request: web.Request, seconds: float) -> AsyncIterator[None]:
         raise ConnectionResetError("the client does not read its answer") from None
 
 
-def _event(body: answers.Body) -> bytes:
-    return b"data: " + json.dumps(body, ensure_ascii=False).encode() + b"\n\n"
+def _events(bodies: Iterable[answers.Body]) -> bytes:
+    return b"".join(b"data: " + json.dumps(body, ensure_ascii=False).encode() + b"\n\n" for body in bodies)

@@ -9,24 +9,48 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 
-from rljob_worker.endpoint.calls import PolicyTurn, RequestRefused
+from rljob_worker.endpoint.calls import PartialTurn, PolicyTurn, RequestRefused, Say
 
 RETRY_COUNT, IDEMPOTENCY_KEY = "x-stainless-retry-count", "Idempotency-Key"
 MOST_ANSWERS = 16
 """Answers that are kept for repetitions, the last ones."""
 
 
-@dataclass(slots=True, eq=False)
+Make = Callable[[Say], Awaitable[PolicyTurn]]
+"""Makes an answer, and tells what there is of it meanwhile."""
+
+
 class SharedCall:
     """A call that several requests may wait for."""
 
-    task: asyncio.Task[PolicyTurn]
-    waiting: int = 0
-    is_delivered: bool = False
-    """Whether its answer was written to a client that still listened."""
+    def __init__(self, make: Make) -> None:
+        self.waiting, self.is_delivered = 0, False
+        """Requests that wait; whether the answer was written to a client that still listened."""
+        self.said = PartialTurn()
+        self.changed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Done when there is more than `said` had; another one is in its place then."""
+        self.task = asyncio.ensure_future(_coroutine(make, self._say))
+        self.task.add_done_callback(_looked_at)
+
+    async def answer(self) -> PolicyTurn:
+        """Raises RequestRefused as `make` does, and when the agent's time is over."""
+        try:
+            return await asyncio.shield(self.task)
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if self.task.cancelled() and task is not None and not task.cancelling():
+                raise RequestRefused("the trajectory is over", status=409, code="over") from None
+            raise
+
+    def _say(self, said: PartialTurn) -> None:
+        if said != self.said:
+            self.said, changed = said, self.changed
+            self.changed = asyncio.get_running_loop().create_future()
+            changed.set_result(None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,26 +81,19 @@ class SharedCalls:
         self._digests: dict[str, bytes] = {}
         """The body of each key."""
 
-    async def answer(
-        self, identity: CallIdentity, make: Callable[[], Awaitable[PolicyTurn]]
-    ) -> tuple[SharedCall, PolicyTurn]:
-        """The answer to a call, made once for all its repetitions. Cancelled when nobody waits for it any more.
+    @contextmanager
+    def joined(self, identity: CallIdentity, make: Make) -> Iterator[SharedCall]:
+        """A call, made once for all its repetitions, to wait for inside. Cancelled when nobody waits for it any more.
 
-        Raises RequestRefused as `make` does, for a key that names another call, and when the agent's time is over.
+        Raises RequestRefused for a key that names another call.
         """
         call = self._known(identity)
         if call is None:
-            call = SharedCall(asyncio.ensure_future(_coroutine(make)))
-            call.task.add_done_callback(_looked_at)
+            call = SharedCall(make)
             self._keep(identity, call)
         call.waiting += 1
         try:
-            return call, await asyncio.shield(call.task)
-        except asyncio.CancelledError:
-            task = asyncio.current_task()
-            if call.task.cancelled() and task is not None and not task.cancelling():
-                raise RequestRefused("the trajectory is over", status=409, code="over") from None
-            raise
+            yield call
         finally:
             call.waiting -= 1
             if not call.waiting and not call.task.done():
@@ -121,8 +138,8 @@ class SharedCalls:
                 self._digests.pop(place[1], None)
 
 
-async def _coroutine(make: Callable[[], Awaitable[PolicyTurn]]) -> PolicyTurn:
-    return await make()
+async def _coroutine(make: Make, say: Say) -> PolicyTurn:
+    return await make(say)
 
 
 def _looked_at(task: asyncio.Task[PolicyTurn]) -> None:

@@ -22,7 +22,7 @@ from typing import Any
 from aiohttp import web
 
 from rljob_worker.endpoint import answers
-from rljob_worker.endpoint.calls import PolicyTurn, RequestRefused
+from rljob_worker.endpoint.calls import PolicyTurn, RequestRefused, Say
 from rljob_worker.endpoint.chat_bodies import chat_call
 from rljob_worker.endpoint.event_stream import EventStream, reading
 from rljob_worker.endpoint.json_bodies import json_object
@@ -144,17 +144,17 @@ class AgentEndpoint:
         del body, fields
         answer_id = f"chatcmpl-{secrets.token_hex(12)}"
 
-        async def make() -> PolicyTurn:
-            return await self._bounded(registration.player.chat(call))
+        async def make(say: Say) -> PolicyTurn:
+            return await self._bounded(registration.player.chat(call, say if call.is_streamed else None))
 
-        if call.is_streamed:
-            stream = EventStream(request, self.settings.receive_seconds, self.settings.alive_seconds)
-            waiting = registration.calls.answer(identity, make)
-            shared = await stream.send(waiting, lambda answer: answers.chunks(answer_id, model, call, answer))
-            _delivered(registration, shared)
-            return stream.response
-        shared, answer = await registration.calls.answer(identity, make)
-        return await self._deliver(request, registration, shared, answers.completion(answer_id, model, call, answer))
+        with registration.calls.joined(identity, make) as shared:
+            if call.is_streamed:
+                stream = EventStream(request, self.settings.receive_seconds, self.settings.alive_seconds)
+                await stream.send(shared, answers.StreamedAnswer(answer_id, model, call))
+                _delivered(registration, shared)
+                return stream.response
+            completion = answers.completion(answer_id, model, call, await shared.answer())
+        return await self._deliver(request, registration, shared, completion)
 
     async def _tokens(self, request: web.Request, registration: Registration) -> web.StreamResponse:
         body = await self._body(request)
@@ -164,10 +164,11 @@ class AgentEndpoint:
         call = token_call(fields, self.settings.rules)
         del body, fields
 
-        async def make() -> PolicyTurn:
+        async def make(say: Say) -> PolicyTurn:
             return await self._bounded(registration.player.generate(call))
 
-        shared, answer = await registration.calls.answer(identity, make)
+        with registration.calls.joined(identity, make) as shared:
+            answer = await shared.answer()
         answer_id = f"generate-{secrets.token_hex(12)}"
         return await self._deliver(request, registration, shared, answers.tokens(answer_id, model, call, answer))
 

@@ -13,7 +13,15 @@ from rljob_worker.batch import Indices
 from rljob_worker.conversations.branches import Branches
 from rljob_worker.conversations.row_sampling import ConversationOver, RowsInUse
 from rljob_worker.conversations.trajectory import Sampled
-from rljob_worker.endpoint.calls import CalledFunction, ChatCall, PolicyTurn, RequestRefused, TokenCall
+from rljob_worker.endpoint.calls import (
+    CalledFunction,
+    ChatCall,
+    PartialTurn,
+    PolicyTurn,
+    RequestRefused,
+    Say,
+    TokenCall,
+)
 from rljob_worker.engines.rollout.requests import Ending
 from rljob_worker.errors import BadData, InvalidJob
 
@@ -28,9 +36,15 @@ class BranchPlayer:
         self.failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Fails with what ends the trajectory, such as a turn that does not replay; never done otherwise."""
 
-    async def chat(self, call: ChatCall) -> PolicyTurn:
+    async def chat(self, call: ChatCall, say: Say | None = None) -> PolicyTurn:
         """As `endpoint.calls.TurnPlayer`."""
-        turn = await self._guarded(self._branches.reply(call.messages, call.tools, call.max_tokens))
+
+        def hear(tokens: Indices) -> None:
+            assert say is not None
+            say(PartialTurn(*self._branches.renderer.begun(tokens)))
+
+        asked = self._branches.reply(call.messages, call.tools, call.max_tokens, None if say is None else hear)
+        turn = await self._guarded(asked)
         sampled, message = turn.sampled, turn.message
         texts = self._branches.renderer.texts_of(sampled.tokens) if call.wants_log_probs else ()
         calls = [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
 import numpy as np
@@ -55,6 +55,8 @@ class EngineCommands:
     """Binary [prompts], as in `Requests`; None where nothing is shown."""
     states: Column | None = None
     """Ragged float32 [prompts], as in `Requests`; None where there are none."""
+    heard: Indices = field(default_factory=lambda: np.empty(0, np.int64))
+    """int64 [rows] of which somebody wants to know what there is while they are decoded."""
 
     def requests(self, sampling: Sampling) -> Requests:
         """What the engine is asked for."""
@@ -79,24 +81,24 @@ class EngineCommands:
         numbers = states.values.astype(np.float32).view(np.int32).astype(np.int64)
         of_requests = (self.row_ids, self.turns, self.max_tokens, self.prompt_of)
         parts = [*of_requests, self.prompts.lengths, self.prompts.values, self.released, self.aborted]
-        parts += [pictures.lengths, padded, states.lengths, numbers]
+        parts += [pictures.lengths, padded, states.lengths, numbers, self.heard]
         head = [int(self.is_last), *(len(part) for part in parts)]
         return np.concatenate([np.array(head, np.int64), *parts])
 
     @staticmethod
     def decoded(values: Indices) -> EngineCommands:
         """What `encoded` gave."""
-        is_last, *sizes = values[:13].tolist()
-        parts = np.split(values[13:], np.cumsum(sizes)[:-1])
+        is_last, *sizes = values[:14].tolist()
+        parts = np.split(values[14:], np.cumsum(sizes)[:-1])
         row_ids, turns, max_tokens, prompt_of, lengths, tokens, released, aborted, shown, padded, *measured = parts
         column = Column(tokens, offsets_of(lengths), "int64")
         blobs = np.ascontiguousarray(padded).view(np.uint8)[: int(shown.sum())]
         pictures = Column(blobs, offsets_of(shown), "binary") if len(shown) else None
-        sizes_of_states, numbers = measured
+        sizes_of_states, numbers, heard = measured
         bits = numbers.astype(np.int32).view(np.float32)
         states = Column(bits, offsets_of(sizes_of_states), "float32") if len(sizes_of_states) else None
         return EngineCommands(
-            row_ids, turns, max_tokens, prompt_of, column, released, aborted, bool(is_last), pictures, states
+            row_ids, turns, max_tokens, prompt_of, column, released, aborted, bool(is_last), pictures, states, heard
         )
 
 

@@ -12,7 +12,7 @@ from queue import Empty, SimpleQueue
 
 import numpy as np
 
-from rljob_worker.batch import Column
+from rljob_worker.batch import Column, Indices
 from rljob_worker.conversations.playing.commands import EngineCommands
 from rljob_worker.conversations.playing.loop_watch import TASK_NAME, LoopWatch
 from rljob_worker.conversations.playing.one_trajectory import Player
@@ -20,7 +20,7 @@ from rljob_worker.conversations.playing.plays import AskedTurn, Event, Play, Pla
 from rljob_worker.conversations.policy import TurnRequest
 from rljob_worker.conversations.task import Task
 from rljob_worker.conversations.trajectory import Sampled, Trajectory
-from rljob_worker.engines.rollout.requests import EndedRequests
+from rljob_worker.engines.rollout.requests import EndedRequests, PartialResponses
 from rljob_worker.vision.pictures import PictureList
 
 log = logging.getLogger("rljob.conversations")
@@ -55,6 +55,8 @@ class Game:
         self._events: SimpleQueue[Event] = SimpleQueue()
         self.running: dict[int, AskedTurn] = {}
         """What the engine was asked for, by row_id; of the engine's thread."""
+        self._heard_rows: set[int] = set()
+        """Rows of these of which somebody wants to know what there is."""
         self._ready = deque(play.tasks)
         self._in_flight: set[asyncio.Task[Trajectory]] = set()
         self._asked: list[AskedTurn] = []
@@ -99,6 +101,7 @@ class Game:
             new.remove(turn)
         elif self.running.get(turn.row_id) is turn:
             del self.running[turn.row_id]
+            self._heard_rows.discard(turn.row_id)
             return [turn.row_id]
         return []
 
@@ -127,6 +130,7 @@ class Game:
         requests = [firsts[number] for number in range(len(firsts))]
         shows = any(request.pictures for request in requests)
         self.running |= {turn.row_id: turn for turn in turns}
+        self._heard_rows |= {turn.row_id for turn in turns if turn.request.hear is not None}
         return EngineCommands(
             row_ids=np.array([turns[at].row_id for at in order], np.int64),
             turns=np.array([turns[at].number for at in order], np.int64),
@@ -138,6 +142,7 @@ class Game:
             released=np.array(released, np.int64),
             aborted=np.array(aborted, np.int64),
             is_last=self._is_last,
+            heard=np.array(sorted(self._heard_rows), np.int64),
         )
 
     def deliver(self, ended: EndedRequests | None) -> None:
@@ -148,8 +153,14 @@ class Game:
         answers = list[tuple[asyncio.Future[Sampled], Sampled]]()
         for at, (row_id, ending) in enumerate(zip(ended.row_ids.tolist(), ended.endings.tolist(), strict=True)):
             parts = [column.row(at).copy() for column in (tokens, log_probs, versions)]
+            self._heard_rows.discard(row_id)
             answers.append((self.running.pop(row_id).future, Sampled(parts[0], parts[1], parts[2], ending)))
         self._loop.call_soon_threadsafe(_answer, answers)
+
+    def tell(self, row_ids: Indices, partial: PartialResponses) -> None:
+        """Let coroutines hear what there is of turns that go on."""
+        heard = [(self.running[row], partial.response_ids.row(at).copy()) for at, row in enumerate(row_ids.tolist())]
+        self._loop.call_soon_threadsafe(_hear, heard)
 
     def cancel(self) -> None:
         """Give up what is under way."""
@@ -247,6 +258,12 @@ def states_of(requests: Sequence[TurnRequest]) -> Column | None:
         return None
     nothing = np.empty(0, np.float32)
     return Column.ragged([nothing if state is None else state for state in states], "float32")
+
+
+def _hear(heard: Sequence[tuple[AskedTurn, Indices]]) -> None:
+    for turn, tokens in heard:
+        if turn.request.hear is not None and not turn.future.done():
+            turn.request.hear(tokens)
 
 
 def _answer(answers: Sequence[tuple[asyncio.Future[Sampled], Sampled]]) -> None:

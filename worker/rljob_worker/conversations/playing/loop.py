@@ -21,6 +21,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from rljob_worker.batch import Indices
 from rljob_worker.conversations.messages import Renderer
 from rljob_worker.conversations.playing.commands import CopyOfRanks, EngineCommands, shared_commands
 from rljob_worker.conversations.playing.game import Game
@@ -31,10 +32,13 @@ from rljob_worker.conversations.playing.policy_engines import PlayingEngine
 from rljob_worker.conversations.policy import Agent, Bounds
 from rljob_worker.conversations.trajectory import Trajectory
 from rljob_worker.conversations.world import SharedWorld, TargetCaller
-from rljob_worker.engines.rollout.requests import EndedRequests, Ending, Sampling
+from rljob_worker.engines.rollout.requests import EndedRequests, Ending, PartialResponses, Sampling
 from rljob_worker.errors import InvalidJob
 
 Value = TypeVar("Value")
+
+STEPS_UNHEARD = 8
+"""Decode steps between two looks at turns that somebody wants to hear before they are over."""
 
 
 class Conversations:
@@ -154,14 +158,17 @@ class Conversations:
         while not is_last:
             commands = shared_commands(copy, lambda: game.next_commands(self._is_idle))
             is_last = commands.is_last
-            game.deliver(self._obey(commands, play.sampling))
+            ended = self._obey(commands, play.sampling)
+            game.deliver(ended)
+            if (partial := self._peek(commands, ended)) is not None:
+                game.tell(*partial)
 
     def _follow(self, play: Play, copy: CopyOfRanks) -> None:
         is_last = False
         while not is_last:
             commands = shared_commands(copy, _of_the_leader)
             is_last = commands.is_last
-            self._obey(commands, play.sampling)
+            self._peek(commands, self._obey(commands, play.sampling))
 
     def _obey(self, commands: EngineCommands, sampling: Sampling) -> EndedRequests | None:
         if len(commands.aborted):
@@ -172,10 +179,17 @@ class Conversations:
             self._engine.submit(commands.requests(sampling))
         if self._is_idle:
             return None
-        ended = self._engine.advance()
+        ended = self._engine.advance(STEPS_UNHEARD if len(commands.heard) else None)
         if self._bounds.turns > 1 and len(ended):
             self._hold(ended)
         return ended
+
+    def _peek(self, commands: EngineCommands, ended: EndedRequests | None) -> tuple[Indices, PartialResponses] | None:
+        """What there is of rows that go on, and of which somebody wants to know. All ranks of a copy look."""
+        if not len(commands.heard):
+            return None
+        rows = commands.heard if ended is None else np.setdiff1d(commands.heard, ended.row_ids)
+        return (rows, self._engine.peek(rows)) if len(rows) else None
 
     def _hold(self, ended: EndedRequests) -> None:
         """Keep keys and values of rows that may go on."""

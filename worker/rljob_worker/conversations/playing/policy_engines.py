@@ -9,7 +9,7 @@ from typing import Protocol
 import numpy as np
 
 from rljob_worker.batch import Column, Indices
-from rljob_worker.engines.rollout.requests import EndedRequests, Load, Requests
+from rljob_worker.engines.rollout.requests import EndedRequests, Load, PartialResponses, Requests
 
 STEPS_IN_TURN = 8
 """Decode steps of an engine while others have something to do, too."""
@@ -25,6 +25,7 @@ class PlayingEngine(Protocol):
     def submit(self, requests: Requests, /) -> None: ...
     def advance(self, most_steps: int | None = None) -> EndedRequests: ...
     def wake(self) -> None: ...
+    def peek(self, row_ids: Indices) -> PartialResponses: ...
     def abort(self, row_ids: Indices) -> EndedRequests: ...
     def hold(self, row_ids: Indices) -> None: ...
     def release(self, row_ids: Indices) -> None: ...
@@ -81,6 +82,17 @@ class PolicyEngines:
         """Let each return after the step that it is in."""
         for engine in self.engines:
             engine.wake()
+
+    def peek(self, row_ids: Indices) -> PartialResponses:
+        """What there is of these rows, in their order."""
+        shares = [(mine, engine.peek(row_ids[mine])) for engine, mine in self._shares(row_ids)]
+        places = np.argsort(np.concatenate([mine for mine, _ in shares]))
+        return PartialResponses(
+            *(
+                Column.concat([getattr(part, name) for _, part in shares]).take(places)
+                for name in ("response_ids", "log_probs", "token_versions")
+            )
+        )
 
     def abort(self, row_ids: Indices) -> EndedRequests:
         """What there is of these rows."""

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from rljob_worker.conversations.messages import AssistantMessage, ToolCall
 from rljob_worker.conversations.picture_parts import content_text, message_pictures
+from rljob_worker.conversations.rendering.begun_text import THINK, THOUGHT, begun_parts
 from rljob_worker.conversations.rendering.template import ANSWER, ChatTemplate
 from rljob_worker.conversations.rendering.tool_calls import ToolFormat, format_of, parse_calls
 from rljob_worker.conversations.rendering.world_text import PICTURE, WorldText
@@ -25,8 +26,6 @@ from rljob_worker.vision.processing import PictureProcessor
 Int64 = NDArray[np.int64]
 Messages = Sequence[Mapping[str, Any]]
 Tools = Sequence[Mapping[str, Any]] | None
-
-_THINK, _THOUGHT = "<think>", "</think>"
 
 
 class ChatRenderer:
@@ -48,7 +47,7 @@ class ChatRenderer:
         self._template = ChatTemplate(tokenizer, template_arguments)
         self._world_text = WorldText(tokenizer)
         prompt = self._template.render([{"role": "user", "content": "u"}], None)
-        self._opens_thought = prompt.rstrip().endswith(_THINK)
+        self._opens_thought = prompt.rstrip().endswith(THINK)
         self._turn_end = self._end_of_turn()
         ends = {*end_tokens, tokenizer.eos_token_id, *([] if self._turn_end is None else [self._turn_end[1]])}
         self._ends = frozenset(token for token in ends if token is not None)
@@ -141,6 +140,18 @@ class ChatRenderer:
             content=content, tool_calls=calls, reasoning=thought, finish_reason="Stop" if is_ended else "Length"
         )
 
+    def begun(self, token_ids: Any) -> tuple[str, str]:
+        """Thought and words of a turn that goes on, as far as nothing that follows changes them."""
+        text = self._tokenizer.decode(
+            [int(token) for token in token_ids], skip_special_tokens=False, clean_up_tokenization_spaces=False
+        )
+        return begun_parts(
+            text,
+            opens_thought=self._opens_thought,
+            reads_reasoning=self._template.reads_reasoning,
+            tool_format=self._format,
+        )
+
     def texts_of(self, token_ids: Any) -> list[str]:
         """What each token says, as text; a part of a character is the sign for what is not Unicode."""
         return [self._tokenizer.decode([int(token)], skip_special_tokens=False) for token in token_ids]
@@ -154,14 +165,14 @@ class ChatRenderer:
 
     def _split(self, text: str) -> tuple[str, str]:
         """Thought and words. A thought that does not end is all there is."""
-        begins = text.lstrip().startswith(_THINK)
-        thought, end, said = text.partition(_THOUGHT)
+        begins = text.lstrip().startswith(THINK)
+        thought, end, said = text.partition(THOUGHT)
         if not end:
             is_thought = begins or self._opens_thought
-            return (text.lstrip().removeprefix(_THINK).strip("\n"), "") if is_thought else ("", text)
+            return (text.lstrip().removeprefix(THINK).strip("\n"), "") if is_thought else ("", text)
         if not begins and not self._opens_thought:
             return "", text
-        return thought.lstrip().removeprefix(_THINK).strip("\n"), said.lstrip("\n")
+        return thought.lstrip().removeprefix(THINK).strip("\n"), said.lstrip("\n")
 
     def _end_of_turn(self) -> tuple[str, int] | None:
         """The token that ends a turn of the assistant, as text and id; None where the template writes none."""

@@ -12,7 +12,7 @@ from typing import Any
 import aiohttp
 
 from rljob_api.tests.timeouts import TEST_TIMEOUT_SECONDS
-from rljob_worker.endpoint.calls import ChatCall, PolicyTurn, TokenCall
+from rljob_worker.endpoint.calls import ChatCall, PolicyTurn, Say, TokenCall
 from rljob_worker.endpoint.keys import Registration
 from rljob_worker.endpoint.server import AgentEndpoint, EndpointSettings
 from rljob_worker.endpoint.task_offers import TaskOffers
@@ -27,7 +27,7 @@ class ScriptedPlayer:
     def __init__(self, gate: asyncio.Event | None = None) -> None:
         self.gate, self.calls, self.num_cancelled = gate, list[Any](), 0
 
-    async def chat(self, call: ChatCall) -> PolicyTurn:
+    async def chat(self, call: ChatCall, say: Say | None = None) -> PolicyTurn:
         return await self._answer(call)
 
     async def generate(self, call: TokenCall) -> PolicyTurn:

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from rljob_worker.endpoint.calls import ChatCall, RequestRefused
+from rljob_worker.endpoint.calls import ChatCall, PartialTurn, RequestRefused
 from rljob_worker.endpoint.server import MOST_BODY_BYTES
 from rljob_worker.endpoint.tests.serving import Agent, ScriptedPlayer, asked, raw, request_bytes, serve, until
 
@@ -52,11 +52,39 @@ def test_a_stream_says_role_words_reason_and_usage():
     serve(use)
 
 
+def test_a_stream_says_words_as_they_come_and_a_repetition_of_it_all_of_them():
+    gate = asyncio.Event()
+
+    class Speaking(ScriptedPlayer):
+        async def chat(self, call, say=None):
+            say(PartialTurn("well", "he"))
+            await gate.wait()
+            return replace(await super().chat(call), reasoning="well, then")
+
+    async def use(agent):
+        body = request_bytes(agent, json.dumps(asked(stream=True)).encode())
+        reader, writer = await raw(agent, body)
+        await reader.readuntil(b'"delta": {"content": "he"}')
+        other, others_writer = await raw(agent, body)
+        await until(lambda: agent.registration.calls.num_waiting == 2)
+        gate.set()
+        rest, whole = (await reader.readuntil(b"[DONE]")).decode(), (await other.readuntil(b"[DONE]")).decode()
+        deltas = [event["choices"][0]["delta"] for event in events(rest)]
+        assert deltas == [{"reasoning_content": ", then"}, {"content": "llo"}, {}]
+        said = [event["choices"][0]["delta"] for event in events(whole)]
+        assert "".join(delta.get("content") or "" for delta in said) == "hello"
+        assert "".join(delta.get("reasoning_content") or "" for delta in said) == "well, then"
+        for item in (writer, others_writer):
+            item.close()
+
+    serve(use, Speaking())
+
+
 def test_a_stream_that_waits_says_that_the_server_is_there_and_a_late_refusal_is_an_event():
     gate = asyncio.Event()
 
     class Refusing(ScriptedPlayer):
-        async def chat(self, call):
+        async def chat(self, call, say=None):
             await gate.wait()
             raise RequestRefused("no more turns")
 
@@ -261,7 +289,7 @@ def test_clients_that_are_slow_lose_their_connection():
 
 def test_a_stream_that_is_never_read_ends():
     class Talkative(ScriptedPlayer):
-        async def chat(self, call):
+        async def chat(self, call, say=None):
             answer = await super().chat(call)
             return replace(answer, content="x" * (16 << 20))  # more than buffers of sockets take
 

@@ -32,8 +32,9 @@ CAPABILITY_VERSION = 0x20080522
 MOST_FILES = 1024
 
 SYSTEM = (
-    "/usr", "/lib", "/lib64", "/bin", "/sbin", "/etc/ld.so.cache", "/etc/localtime", "/etc/ssl", "/etc/pki",
-    "/etc/ca-certificates", "/dev/urandom", "/dev/random", "/dev/zero", "/sys/devices/system/cpu",
+    "/usr", "/lib", "/lib64", "/bin", "/sbin", "/etc/ld.so.cache", "/etc/localtime", "/etc/mime.types",
+    "/etc/ssl", "/etc/pki", "/etc/ca-certificates", "/dev/urandom", "/dev/random", "/dev/zero",
+    "/sys/devices/system/cpu",
 )  # fmt: skip
 """What programs and libraries read, and nothing that says who is on this machine."""
 

@@ -17,7 +17,7 @@ from rljob_worker.conversations.policy import Bounds
 from rljob_worker.conversations.task import Task
 from rljob_worker.conversations.trajectory import Trajectory
 from rljob_worker.conversations.world import SharedWorld
-from rljob_worker.engines.rollout.requests import EndedRequests, Ending, Load, Requests, Sampling
+from rljob_worker.engines.rollout.requests import EndedRequests, Ending, Load, PartialResponses, Requests, Sampling
 from rljob_worker.errors import BadData
 from rljob_worker.sandbox.targets import Answer
 from rljob_worker.stages.stage import Alone
@@ -58,6 +58,9 @@ class LetterRenderer:
         said = text(token_ids)
         is_closed = said.endswith("~")
         return AssistantMessage(said.removesuffix("~"), finish_reason="Stop" if is_closed else "Length")
+
+    def begun(self, token_ids):
+        return "", text(token_ids).removesuffix("~")
 
     def texts_of(self, token_ids):
         return list(text(token_ids))
@@ -120,6 +123,11 @@ class SteppingEngine:
             Column.from_lengths(np.full_like(tokens.values, self.version), tokens.lengths),
             np.array(endings, np.int8),
         )
+
+    def peek(self, row_ids: np.ndarray) -> PartialResponses:
+        """All but the last token, as if it were the next."""
+        tokens = Column.ragged([self._running[row][1][:-1] for row in row_ids.tolist()])
+        return PartialResponses(tokens, tokens, tokens)
 
     def wake(self) -> None:
         self._woken.set()

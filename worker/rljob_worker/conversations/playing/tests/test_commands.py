@@ -69,10 +69,11 @@ def test_commands_are_those_that_were_encoded():
         aborted=np.array([8, 9]),
         is_last=True,
         pictures=Column.binary([b"", b"eleven bytes"]),
+        heard=np.array([4]),
     )
     heard = EngineCommands.decoded(sent.encoded())
     assert heard.pictures is not None and heard.pictures.to_list() == [b"", b"eleven bytes"]
-    for name in ("row_ids", "turns", "max_tokens", "prompt_of", "released", "aborted"):
+    for name in ("row_ids", "turns", "max_tokens", "prompt_of", "released", "aborted", "heard"):
         assert getattr(heard, name).tolist() == getattr(sent, name).tolist(), name
     assert [row.tolist() for row in heard.prompts.to_list()] == [[1, 2, 3], [9]] and heard.is_last
 

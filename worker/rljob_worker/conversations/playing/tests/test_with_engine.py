@@ -33,6 +33,9 @@ class ModelLetters(LetterRenderer):
         said = "".join(chr(32 + token) for token in token_ids if token != END)
         return AssistantMessage(said, finish_reason="Stop" if END in token_ids else "Length")
 
+    def begun(self, token_ids):
+        return "", self.parse(token_ids).content
+
     def texts_of(self, token_ids):
         return [chr(32 + token) for token in token_ids]
 
@@ -108,3 +111,24 @@ def test_a_play_gives_the_same_tokens_again_after_a_kill_and_in_any_order(path):
     again = played(2, 5, records=records_of(entries[: len(entries) // 2]))
     assert tokens(again) == tokens(first)
     assert [content(item) for item in played(3, 8, records=records_of(entries))] == [content(item) for item in first]
+
+
+def test_turns_that_are_heard_while_they_are_decoded_are_those_that_are_not(path):
+    def played(is_heard):
+        lengths = list[int]()
+
+        async def asks(task, policy, world):
+            heard = list[list[int]]()
+            hear = (lambda tokens: heard.append(tokens.tolist())) if is_heard and task.member else None
+            turn = await policy.branches().reply(task.messages, hear=hear)
+            whole = turn.sampled.tokens.tolist()
+            assert all(whole[: len(part)] == part for part in heard)
+            lengths.extend(map(len, heard))
+
+        tasks = tasks_of("hi", "what is it?", group_size=3)
+        result = play(asks, tasks, transformers_engine(path), bounds=BOUNDS, renderer=ModelLetters())
+        assert [item.failed for item in result] == [None] * 6, result[0].message
+        return [[row.response_ids.tolist() for row in item.rows] for item in result], lengths
+
+    tokens, lengths = played(True)
+    assert tokens == played(False)[0] and len({length for length in lengths if length}) > 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -303,3 +304,25 @@ def test_other_tokens_that_end_a_turn_are_no_text() -> None:
     ids = [*tokenizer.encode("3", add_special_tokens=False), pad]
     assert ChatRenderer(tokenizer, end_tokens=[pad]).parse(ids) == AssistantMessage(content="3", tool_calls=())
     assert ChatRenderer(tokenizer).parse(ids).content == "3<|pad|>"
+
+
+PIECES = [
+    "<think>", "</think>", "\n", " ", "<", "<th", "well", "é", "😀", "<tool_call>", "<tool_c", "</tool_call>", "{", "}",
+    '{"name": "add", "arguments": {"a": 1}}', '<tool_call>\n{"name": "add", "arguments": {}}\n</tool_call>', '"',
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("template", ["QWEN", "QWEN3", "R1", "HERMES", "LLAMA", "NO_TOOLS"])
+def test_what_a_turn_begins_with_is_never_taken_back(template):
+    tokenizer = tokenizer_with(getattr(chat_models, template))
+    renderer, rng, longest = ChatRenderer(tokenizer), random.Random(3), 0
+    for _ in range(40):
+        said = "".join(rng.choice(PIECES) for _ in range(rng.randint(1, 7)))
+        tokens = tokenizer.encode(said, add_special_tokens=False)
+        whole = renderer.parse([*tokens, tokenizer.eos_token_id])
+        for length in range(len(tokens) + 1):
+            thought, words = renderer.begun(tokens[:length])
+            assert whole.reasoning.startswith(thought) and whole.content.startswith(words), (said, length)
+            longest = max(longest, len(words))
+    assert longest > 3
+    assert renderer.begun(tokenizer.encode("it is 5", add_special_tokens=False)) in (("", "it is 5"), ("it is 5", ""))

@@ -28,7 +28,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -117,8 +117,8 @@ def bare_seconds(seconds: float, steps: int) -> float:
 def overhead(pairs: int) -> None:
     for chunk in (8, 1):
         ratios = [bare_seconds(0.005, 400) / pooled_seconds(0.005, chunk, 400)[0] for _ in range(pairs)]
-        bare = [bare_seconds(0.0, 8000) for _ in range(pairs)]
-        own = [np.array(pooled_seconds(0.0, chunk, 8000)) - seconds for seconds in bare]
+        bare = [bare_seconds(0.0, 4000) for _ in range(pairs)]
+        own = [np.array(pooled_seconds(0.0, chunk, 4000)) - seconds for seconds in bare]
         times, cores = (sorted(1000 * values) for values in np.transpose(own))
         print(
             f"chunk {chunk}: {statistics.median(ratios):.3f} of bare steps per second at 5 ms a step "
@@ -306,13 +306,13 @@ def decision_rows(number: int, num_pictures: int) -> Batch:
 
 def kills(_: int) -> None:
     for kind in ("simulator", "guardian", "worker"):
-        before = set(os.listdir("/dev/shm"))
         worker = subprocess.Popen(
             [sys.executable, __file__, "kills-worker"], env={**os.environ, MARK: "1"}, stdout=subprocess.PIPE, text=True
         )
         assert worker.stdout is not None
         worker.stdout.readline()
         (guardian,) = descendants(worker.pid, deep=False)
+        shared = shared_files([worker.pid, *descendants(worker.pid)])
         victim = {"worker": worker.pid, "guardian": guardian, "simulator": descendants(guardian)[0]}[kind]
         os.kill(victim, signal.SIGKILL)
         said = "" if kind == "worker" else worker.stdout.readline().strip()
@@ -321,9 +321,10 @@ def kills(_: int) -> None:
         worker.wait()
         time.sleep(2.0)
         left = [pid for pid in marked() if pid != os.getpid()]
-        shared = set(os.listdir("/dev/shm")) - before
+        named = [path for path in shared if os.path.exists(path)]
         print(
-            f"{kind} killed: {said or 'nothing more is said'}; left: {len(left)} processes, {len(shared)} in /dev/shm"
+            f"{kind} killed: {said or 'nothing more is said'}; of {len(shared)} mapped files in shared memory "
+            f"{len(named)} are left, of processes {len(left)}"
         )
 
 
@@ -344,6 +345,17 @@ def kills_worker() -> None:
         await asyncio.sleep(60)
 
     with_pool(pool_of(0.005, 4), work)
+
+
+def shared_files(pids: Sequence[int]) -> set[str]:
+    """Files in shared memory that processes have mapped; those without a name end with their processes."""
+    result = set()
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            lines = Path(f"/proc/{pid}/maps").read_text().splitlines()
+            paths = (line.partition("/")[2] for line in lines if "/dev/shm/" in line or "/memfd:" in line)
+            result |= {f"/{path}" for path in paths}
+    return result
 
 
 def parents() -> dict[int, int]:

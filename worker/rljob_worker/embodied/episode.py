@@ -123,7 +123,7 @@ class Episodes:
             failure = error
         finally:
             session.close()
-        await self._show(world, outcome)
+        await self._show(task, world, outcome)
         if failure is not None:
             world.fail(f"simulator_{failure.cause}", str(failure))
         self._require_success_said(outcome)
@@ -195,10 +195,15 @@ class Episodes:
             return None
         return VideoFrames(SHOWN_FRAMES if self._encoder is None else self._encoder.most_waiting)
 
-    async def _show(self, world: World, outcome: EpisodeOutcome) -> None:
-        """For a person to look at: a video, and where the time went."""
+    async def _show(self, task: Task, world: World, outcome: EpisodeOutcome) -> None:
+        """For a person to look at: what was to be done, what came of it, a video, and where the time went."""
         if not world.is_shown or not outcome.seconds:
             return
+        for name in self._simulator.columns:
+            world.show(name, task.columns.get(name, ""))
+        world.show("instruction", instruction_of(task))
+        world.show("success", outcome.first_success is not None)
+        world.show("steps", outcome.num_steps)
         world.show("timeline", outcome.timeline())
         if outcome.video is not None:
             pictures = outcome.video.pictures()

@@ -104,7 +104,10 @@ def test_an_episode_that_a_person_is_shown_has_a_video_of_every_step_and_says_wh
         return np.full((2, 2), 0.5)
 
     shown, other = played(move, spec, how=how, group_size=2, shown=frozenset([0]))
-    assert other.shown == {} and sorted(shown.shown) == ["timeline", "video"]
+    assert other.shown == {} and sorted(shown.shown) == [
+        "instruction", "steps", "success", "task", "timeline", "video",
+    ]  # fmt: skip
+    assert (shown.shown["instruction"], shown.shown["success"], shown.shown["steps"]) == ("go", False, 3)
     # reset, decision of 2 actions, decision of 1; the engine decides twice
     assert len(shown.shown["timeline"]) == 5 and min(shown.shown["timeline"]) >= 0
     assert len(frames_of(shown.shown["video"])) == 4, "after the reset and after each of 3 steps"

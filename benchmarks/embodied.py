@@ -7,10 +7,10 @@ Pool, processes and event loop are those of a job; environments and the engine a
 overhead      an environment of 5 ms a step in the pool over the same in a bare loop, in turns: steps per second, with
               chunks of 8 actions and of 1; time of ours for a step of an environment that takes none, and how long
               the cores were at it, in the worker and in the process of the simulator
-overlap       episodes whose simulation takes as long as their generation: time over the longer of the two
+overlap       episodes whose simulation takes as long as their generation: time over that of the longer one alone
 environments  1,024 environments in 64 processes, reset and stepped once: seconds
-rows          64 decisions x 512 episodes between two data buffers, put and got: seconds, over those that simulating
-              takes at 5 ms a step in 64 processes
+rows          64 decisions x 512 episodes between two data buffers, put and got: seconds, and those of cores, over what
+              simulating takes at 5 ms a step in 64 processes
 kills         a worker with 4 processes of simulators; one of each kind of process is killed with SIGKILL: processes and
               shared memory that are left
 """
@@ -135,7 +135,7 @@ class WaitingEngine:
     """A RolloutEngine that takes `seconds` for each decision, up to `most` at once."""
 
     def __init__(self, seconds: float, most: int) -> None:
-        self.version, self.waited = 0, 0.0
+        self.version = 0
         self._seconds, self._most = seconds, most
         self._queue: deque[tuple[int, int, int]] = deque()
         self._woken = threading.Event()
@@ -148,8 +148,8 @@ class WaitingEngine:
     def advance(self, most_steps: int | None = None) -> EndedRequests:
         self._woken.clear()
         ended = [self._queue.popleft() for _ in range(min(self._most, len(self._queue)))]
-        time.sleep(self._seconds * len(ended))
-        self.waited += self._seconds * len(ended)
+        if self._seconds:
+            time.sleep(self._seconds * len(ended))
         tokens = Column.ragged([np.ones(most, np.int64) for _, _, most in ended])
         return EndedRequests(
             np.array([row for row, _, _ in ended], np.int64),
@@ -188,30 +188,37 @@ class StillPolicy:
         return np.zeros((CHUNK, DIMENSIONS))
 
 
-def overlap(pairs: int, episodes: int = 128, processes: int = 16) -> None:
-    """Each decision simulates for 8 x 5 ms in one of 16 processes, and is generated in 2.5 ms: both take as long."""
+def overlap(pairs: int) -> None:
+    """Each decision simulates for 8 x 5 ms in one of 16 processes, and is generated in 2.5 ms: both take as long. Each
+    alone has the other without waiting."""
     for _ in range(pairs):
-        fields = {"run": RUN, "options": {"seconds": 0.005}, "settleSteps": 0, "maxSteps": 64}
-        simulator = SimulatorSpec.model_validate(fields)
-        limits = PoolLimits(processes, environments=4)
-        pool = SimulatorPool(simulator_settings(simulator), limits, child_environment([HERE]))
-        engine, player = WaitingEngine(0.0025, 4), Episodes(pool, StillPolicy(), simulator)
-        bounds = Bounds(simulator.num_decisions, simulator.num_decisions, 64, 128)
-        loop = Conversations(engine, player.play, None, bounds, concurrency=processes * 4, closing=pool.close)
-        loop.prepare(player.start())
-        loop.prepare(all_started(pool, processes))
-        tasks = Task.of_group([{"role": "user", "content": "go"}], np.ones(1, np.int64), {}, job_seed=1, group=0,
-                              group_size=episodes)  # fmt: skip
-        begun = time.perf_counter()
-        loop.play(Play(tasks, Sampling(seed=1), "benchmark", rows_per_trajectory=simulator.num_decisions), Alone())
-        seconds = time.perf_counter() - begun
-        loop.close()
-        simulated = episodes * simulator.max_steps * 0.005 / processes
-        longer = max(simulated, engine.waited)
+        simulating, generating, both = played_seconds(0.005, 0.0), played_seconds(0.0, 0.0025), played_seconds()
         print(
-            f"{episodes} episodes of {simulator.num_decisions} decisions: {seconds:.2f} s; simulation alone "
-            f"{simulated:.2f} s, generation alone {engine.waited:.2f} s: {seconds / longer:.3f} of the longer"
+            f"simulation alone {simulating:.2f} s, generation alone {generating:.2f} s, overlapped {both:.2f} s: "
+            f"{both / max(simulating, generating):.3f} of the longer"
         )
+
+
+def played_seconds(step: float = 0.005, decision: float = 0.0025, episodes: int = 128, processes: int = 16) -> float:
+    """Of episodes of 8 decisions, 4 in each process, of which an engine decides 4 at once."""
+    fields = {"run": RUN, "options": {"seconds": step}, "settleSteps": 0, "maxSteps": 64}
+    simulator = SimulatorSpec.model_validate(fields)
+    limits = PoolLimits(processes, environments=4)
+    pool = SimulatorPool(simulator_settings(simulator), limits, child_environment([HERE]))
+    player = Episodes(pool, StillPolicy(), simulator)
+    bounds = Bounds(simulator.num_decisions, simulator.num_decisions, 64, 128)
+    loop = Conversations(
+        WaitingEngine(decision, 4), player.play, None, bounds, concurrency=processes * 4, closing=pool.close
+    )
+    loop.prepare(player.start())
+    loop.prepare(all_started(pool, processes))
+    words = [{"role": "user", "content": "go"}]
+    tasks = Task.of_group(words, np.ones(1, np.int64), {}, job_seed=1, group=0, group_size=episodes)
+    begun = time.perf_counter()
+    loop.play(Play(tasks, Sampling(seed=1), "benchmark", rows_per_trajectory=simulator.num_decisions), Alone())
+    seconds = time.perf_counter() - begun
+    loop.close()
+    return seconds
 
 
 async def all_started(pool: SimulatorPool, processes: int) -> None:
@@ -258,18 +265,20 @@ def rows(pairs: int, episodes: int = 512, decisions: int = 64) -> None:
             deadline_seconds=120.0,
         )
         with shared_directory() as directory, as_processes(plan, directory) as gang:
-            writer, reader, times = gang.client("rollout", 0), gang.client("train", 0), []
+            writer, reader, times, cores = gang.client("rollout", 0), gang.client("train", 0), [], []
             for step in range(1, pairs + 2):
                 ids = batch.row_ids + (step - 1) * len(batch)
-                begun = time.perf_counter()
+                begun, before = time.perf_counter(), core_seconds()
                 writer.put(step, "a->b", Batch(ids, ids, batch.num_tokens, batch.columns))
                 received = reader.get(step, "a->b")
                 times.append(time.perf_counter() - begun)
+                cores.append(core_seconds() - before)
                 reader.release(received)
-        middle = statistics.median(times[1:])
+        middle, of_cores = statistics.median(times[1:]), statistics.median(cores[1:])
+        shares = [f"{100 * seconds / simulating:.2f} %" for seconds in (middle, of_cores)]
         print(
             f"{len(batch)} rows of {what}, {num_bytes / 1e6:.0f} MB: {middle:.3f} s ({min(times[1:]):.3f} to "
-            f"{max(times[1:]):.3f}), {100 * middle / simulating:.2f} % of {simulating:.1f} s"
+            f"{max(times[1:]):.3f}), {shares[0]} of {simulating:.1f} s; {of_cores:.3f} s of cores, {shares[1]}"
         )
 
 

@@ -60,6 +60,7 @@ class Run:
         world.reward(0.5, turn=0)
         answer = await world.call("count", {"n": task.member})
         world.metric("counted", answer.value)
+        world.show("counted", answer.value)
         await policy.chat([{"role": "user", "content": str(answer.value)}])
         world.reward(task.member)
 
@@ -139,6 +140,10 @@ def test_rows_of_a_step_are_those_that_were_played():
     assert figures["conversation/turn_reward/00"] == 0.5 and figures["conversation/turn_reward/01"] == 1.0
     assert "conversation/turn_reward/02" not in figures
     assert shown[2]["environment_rewards"] == [[0, 0.5], [None, 2.0]]
+    # two of each group of three may show more
+    assert {row: sample["counted"] for row, sample in shown.items() if "counted" in sample} == {
+        0: 10, 1: 11, 3: 10, 4: 11,
+    }  # fmt: skip
 
 
 def test_a_trajectory_that_failed_is_in_no_mean_no_baseline_and_no_reward():

@@ -189,9 +189,15 @@ class World:
         return self._trajectory.is_shown
 
     def show(self, name: str, value: Any) -> None:
-        """Add something to the sample of a trajectory that a person reads. value: as JSON has it."""
-        if self._trajectory.is_shown:
-            self._trajectory.shown[name] = value
+        """Add something to the sample of a trajectory that a person reads. Raises TrajectoryFailed for a value that is
+        not JSON."""
+        if not self._trajectory.is_shown:
+            return
+        try:
+            json.dumps(value, allow_nan=False)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise TrajectoryFailed("show", f"{name} cannot be shown: {error}") from error
+        self._trajectory.shown[name] = value
 
     def cut_off(self) -> None:
         """It ended before it was done: its rows are marked truncated."""

@@ -215,7 +215,7 @@ def played_samples(trajectories: Sequence[Trajectory], spec: RLJobSpec) -> list[
     samples = []
     for item in trajectories:
         row_id = item.task.trajectory * spec.rows_per_trajectory + row_numbers(rows_of(item), spec)[-1]
-        sample: dict[str, Any] = {"row_id": row_id, "messages": _said(item), "turns": item.num_turns, **item.shown}
+        sample = {**item.shown, "row_id": row_id, "messages": _said(item), "turns": item.num_turns}
         if item.rewards:
             sample["environment_rewards"] = [[turn, reward] for turn, reward in item.rewards]
         if item.failed is not None:

@@ -199,10 +199,13 @@ def test_what_a_run_raises_costs_its_own_trajectory(caplog):
                 world.reward(float("nan"))
             except Exception:
                 pytest.fail("what ends a trajectory is no Exception")
+        world.show("seen", {4: 4.5, 5: float("nan"), 6: object()}.get(task.member))  # nobody reads of 6
         await policy.chat()
 
-    results = play(some, tasks_of("hi", group_size=5), SteppingEngine(counting))
-    assert [item.failed for item in results] == [None, "error", "lost_game", "reward", None]
+    tasks = tasks_of("hi", group_size=7)
+    results = play(some, tasks, SteppingEngine(counting), shown=frozenset(range(6)))
+    assert [item.failed for item in results] == [None, "error", "lost_game", "reward", None, "show", None]
+    assert [results[at].shown for at in (4, 6)] == [{"seen": 4.5}, {}]
     assert "trajectory 1 failed (error): ZeroDivisionError: in the middle" in caplog.text
     assert text(results[4].rows[0].response_ids) == "aa~"
 

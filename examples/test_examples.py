@@ -108,7 +108,7 @@ def test_questions_are_kept_of_which_some_answers_are_right(stages):
 def user_code(monkeypatch):
     """Imports a module of the folder."""
     monkeypatch.syspath_prepend(EXAMPLES)
-    names = ("calculator", "guessing_game", "reach_state")
+    names = ("calculator", "guessing_game", "reach_state", "reach_pictures")
     yield __import__
     for name in names:
         sys.modules.pop(name, None)
@@ -148,3 +148,24 @@ def test_a_cursor_moves_by_a_quarter_and_succeeds_near_its_target(user_code):
     # 0.3, -0.2 is 0.4 above the target; 0.425, -0.45 is within 0.25 of it; the edge is 1
     assert [move[4]["success"] for move in moves] == [False, True, False]
     assert moves[-1][0].tolist() == pytest.approx([1.0, -0.45, 0.6, -0.6])
+
+
+def test_the_way_to_the_red_target_is_two_moves_to_the_left(user_code):
+    reach = user_code("reach_pictures").make()
+    reach.reset(seed=0, options={"task": "red"})
+    reach.place = np.array([0.15, -0.45])
+    infos = [reach.step(np.array([-1.0, 0.0]))[4]["success"] for _ in range(3)]
+    assert infos == [False, True, True]  # -0.1, -0.35, -0.6
+    assert {item["task"] for item in reach.tasks()} == {"red", "green", "blue", "yellow"}
+
+
+def test_a_video_is_the_farther_from_another_the_farther_its_cursor_ends(user_code):
+    module = user_code("reach_pictures")
+
+    def video(end):
+        places = [np.array([0.7 + (end - 0.7) * at / 7, 0.0]) for at in range(8)]
+        return module.encode(np.stack([module.plane.drawn(place) for place in places]))
+
+    first, *others = map(video, (-0.6, -0.3, 0.0, 0.4, 0.7))
+    distances = [np.linalg.norm(first - other) for other in others]
+    assert first.shape == (128,) and distances == sorted(distances) and distances[0] > 0

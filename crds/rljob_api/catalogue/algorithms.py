@@ -93,7 +93,7 @@ LOSSES: Mapping[str, LossFunction] = {
         LossFunction(
             "PPOClip",
             "clipped probability ratio, with separate bounds below and above",
-            ("clip_low", "clip_high", "dual_clip"),
+            ("clip_low", "clip_high", "dual_clip", "ratio"),
         ),
         LossFunction("GSPO", "clipped ratio of whole rows", is_sequence_level=True),
         LossFunction("GSPOToken", "the value of GSPO, with a gradient per token", is_sequence_level=True),

@@ -67,6 +67,10 @@ def check_loss(subject: Subject) -> Iterator[Problem]:
     if loss.dual_clip is not None and loss.dual_clip <= 1:
         message = "the bound must be above 1, or it replaces the loss of tokens that are not clipped at all"
         yield problem(f"{_PATH}.loss.dualClip", loss.dual_clip, message, "Write 3.0, or leave it out.")
+    looks_at_ratio = entry is not None and "ratio" in entry.options
+    if looks_at_ratio and loss.ratio == "Decision" and subject.spec.rollout.simulator is None:
+        message = "a row is a decision in jobs with rollout.simulator alone"
+        yield problem(f"{_PATH}.loss.ratio", loss.ratio, message, "Write Token, or the loss GSPO for a ratio per row.")
     if loss.covariance_low >= loss.covariance_high:
         message = f"no covariance is above covarianceLow {loss.covariance_low} and below this"
         fix = f"Write more than {loss.covariance_low}."
@@ -89,7 +93,9 @@ def unseen(
         value = getattr(options, name)
         default = defaults.get(name, info.get_default(call_default_factory=True))
         if name not in seen and value != default:
-            result = list(value) if isinstance(value, tuple) else value
+            result = (
+                value.to_json() if isinstance(value, ApiModel) else list(value) if isinstance(value, tuple) else value
+            )
             message = f"{reader} does not look at it"
             yield problem(f"{_PATH}.{field}.{info.alias}", result, message, _unseen_fix(field, name))
 

@@ -11,6 +11,8 @@ from rljob_api.v1alpha1 import RLJobSpec, SimulatorSpec
 from rljob_api.vocabulary.problem import Problem, suggestion
 
 _PATH = "spec.rollout.simulator"
+TASK = "task"
+"""The column of the data that tells tasks apart."""
 SHIPPED_SIMULATORS = "rljob_worker.embodied.adapters:"
 """The module of the simulators that come with rljob."""
 SHIPPED = ("gymnasium", "gymnasium_robotics", "libero", "maniskill", "metaworld")
@@ -40,6 +42,10 @@ def check_progress(subject: Subject) -> Iterator[Problem]:
         message = "rewards by video are for episodes, and this job records no videos"
         fix = f"Add {_PATH.removeprefix('spec.')}.video with an encoder, or use another algorithm, such as GRPO."
         yield problem("spec.algorithm.progress", progress.to_json(), message, fix)
+    if progress is not None and simulator is not None and TASK not in simulator.columns:
+        message = f"an episode is compared with those of its task, which the column {TASK!r} names"
+        fix = f"Add {TASK} to the list, and the column to the data."
+        yield problem(f"{_PATH}.columns", list(simulator.columns), message, fix)
 
 
 def _video(spec: RLJobSpec, simulator: SimulatorSpec) -> Iterator[Problem]:

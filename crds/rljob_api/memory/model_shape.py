@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from rljob_api.memory.fused_towers import FUSED_MODELS, FusedTowers, fused_decoder, parse_fused_towers
 from rljob_api.memory.vision_shape import VisionShape, decoder_config, parse_vision_shape
 
 
@@ -38,8 +39,8 @@ class ModelFamily:
     """Whether Megatron can train it."""
 
 
-ACTION_MODELS = ("openvla", "openvla_oft", "rljob_mlp_policy")
-"""Models that do nothing but act, by `model_type`. Their memory is not planned, but for the decoder of OpenVLA's."""
+ACTION_MODELS = (*FUSED_MODELS, "rljob_mlp_policy")
+"""Models that do nothing but act, by `model_type`. The memory of MLP policies is not planned: they are small."""
 
 FAMILIES: Mapping[str, ModelFamily] = {
     "gemma2": ModelFamily(norms=4, norms_behind=2, tied=True, bounded=True),
@@ -103,7 +104,7 @@ class ModelShape:
     max_positions: int | None = None
     """Tokens that a row may have."""
     experts: Experts | None = None
-    vision: VisionShape | None = None
+    vision: VisionShape | FusedTowers | None = None
     """The tower of a model that sees, whose parameters are not among the decoder's."""
     bounded: bool = False
     """Whether attention bounds its scores, so that they are made: kernels that keep none do not bound any."""
@@ -111,6 +112,8 @@ class ModelShape:
     """Whether the embedding is here, as it is on the first of pipeline stages."""
     ends: bool = True
     """Whether what comes behind the layers is here, as it is on the last."""
+    keeps_keys: bool = True
+    """Whether decoding keeps keys and values of earlier tokens: not where one forward pass computes a response."""
     has_words: bool = True
     """Whether there is a last layer, which makes logits of hidden states. A critic has none."""
 
@@ -233,12 +236,15 @@ def pipeline_layers(pipeline_stage: int, num_pipeline_stages: int, num_layers: i
 
 def parse_shape(config: Mapping[str, Any]) -> ModelShape | None:
     """The shape that a config.json of transformers describes; None for an architecture or config that is not known."""
-    decoder = decoder_config(config)
+    is_fused = config.get("model_type") in FUSED_MODELS
+    decoder = fused_decoder(config) if is_fused else decoder_config(config)
     family = FAMILIES.get(str(decoder.get("model_type")))
     try:
         if family is None or "n_embd" in config:
             return None if family is None else _gpt2(family, config)
-        return replace(_llama_like(family, decoder), vision=parse_vision_shape(config))
+        vision = parse_fused_towers(config) or parse_vision_shape(config)
+        keeps_keys = config.get("model_type") != "openvla_oft"
+        return replace(_llama_like(family, decoder), vision=vision, keeps_keys=keeps_keys)
     except (KeyError, TypeError, ValueError, ZeroDivisionError):
         return None
 

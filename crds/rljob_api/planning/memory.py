@@ -199,9 +199,9 @@ class _Worker:
     def _cache(self, engine: EnginePlan, kept: int) -> tuple[int, int]:
         """Keys and values of all rows, or of as many as have room; logits of one token of each."""
         spec, computed, shape = self.plan.spec, NUMBER_BYTES[self.plan.precision], self.shapes[engine.path]
-        one = row_cache_bytes(shape, spec.longest_row, computed, engine.mesh.tp)
+        one = row_cache_bytes(shape, spec.longest_row, computed, engine.mesh.tp) * shape.keeps_keys
         rows = spec.num_rows // engine.mesh.dp  # a job whose copies cannot share its prompts equally is refused
-        if self.limit is not None:
+        if self.limit is not None and one:
             free = self.limit.usable - kept
             rows = min(rows, max(1, int(free * spec.rollout.memory_fraction) // one))
         return rows * one, draw_bytes(shape, rows, computed)

@@ -65,10 +65,10 @@ class AdvantageSpec(ApiModel):
     StandardDeviation."""
 
     gamma: float = Field(default=1.0, ge=0, le=1)
-    """GAE, MARFT, ReinforcePlusPlus: discount per token. Default 1.0."""
+    """GAE, MARFT, ReinforcePlusPlus: discount per token, and in jobs with a simulator per decision. Default 1.0."""
 
     lambda_: float = Field(default=1.0, ge=0, le=1, alias="lambda")
-    """GAE, MARFT: the lambda of generalized advantage estimation. Default 1.0."""
+    """GAE, MARFT: the lambda of generalized advantage estimation, per token or decision as gamma. Default 1.0."""
 
     whiten: bool = _by_preset(False)
     """Whether advantages are brought to mean 0 and variance 1 over all response tokens of the batch. Unset:
@@ -96,6 +96,10 @@ class LossSpec(ApiModel):
     clip_high: float = _by_preset(0.2, ge=0)
     """How far the probability ratio (for GMPO its logarithm) may rise above 1 (0) before it stops counting,
     at least clipLow. Unset: 0.28 for DAPO, 0.0004 for GSPO, 0.4 for GMPO, 5.0 for CISPO, 0.2 for others."""
+
+    ratio: Literal["Token", "Decision"] = "Token"
+    """PPOClip: what has one probability ratio, which is clipped: each action token, or in jobs with a simulator each
+    `Decision`, by the product of the ratios of its tokens. Default Token."""
 
     dual_clip: float | None = None
     """PPOClip: bound on the loss of tokens with a negative advantage, as a factor above 1. Unset: no bound."""
@@ -219,12 +223,26 @@ class ResamplingSpec(ApiModel):
     best and any other. Default Power."""
 
 
+class SuccessRangeSpec(ApiModel):
+    """Between which parts something is."""
+
+    low: float = Field(default=0.1, ge=0, le=1)
+    """The least part. Default 0.1."""
+
+    high: float = Field(default=0.9, ge=0, le=1)
+    """The largest part. Default 0.9."""
+
+
 class SamplingSpec(ApiModel):
     """Which rows a step learns from."""
 
     dynamic: bool = _by_preset(False)
     """Whether groups whose rewards are all equal are dropped and replaced by further prompts. Unset: true for
     DAPO, false for others."""
+
+    success_range: SuccessRangeSpec | None = None
+    """With dynamic: which part of a group's trajectories has to be right, by the first of `rewards`; groups outside are
+    dropped and replaced, besides those whose rewards are all equal. Unset: any part."""
 
     max_rounds: int = Field(default=10, ge=1)
     """How many times a step may ask for further prompts before the job stops. Default 10."""

@@ -18,7 +18,7 @@ SRPO https://arxiv.org/abs/2511.15605; DBSCAN, Ester et al. 1996.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,12 +55,16 @@ class ProgressRewards:
 
 
 def progress_rewards(
-    tasks: Int64, success: Flags, embeddings: Float64, has_embedding: Flags, options: ProgressSpec
+    tasks: Int64,
+    success: Flags,
+    embeddings: NDArray[np.floating[Any]],
+    has_embedding: Flags,
+    options: ProgressSpec,
 ) -> ProgressRewards:
     """Rewards of all episodes of a batch.
 
     tasks: [episodes], equal numbers for equal tasks. success: [episodes]. embeddings: [episodes, dimensions], of which
-    only those count that `has_embedding` [episodes] names.
+    only those count that `has_embedding` [episodes] names; whatever they are, a task's are compared in float64.
     """
     rewards = success.astype(np.float64)
     if options.missing == "Zero":
@@ -74,9 +78,10 @@ def progress_rewards(
         if not len(successes) or not len(failures):
             num_plain += 1
             continue
-        centres, is_clustered = cluster_centres(embeddings[successes], options.eps, options.min_samples)
+        good, bad = (embeddings[at].astype(np.float64) for at in (successes, failures))
+        centres, is_clustered = cluster_centres(good, options.eps, options.min_samples)
         num_unclustered += not is_clustered
-        distances[failures] = _nearest(embeddings[failures], centres)
+        distances[failures] = _nearest(bad, centres)
         rewards[failures] = _of_distances(distances[failures], options)
     num_missing = int((~has_embedding).sum())
     return ProgressRewards(rewards, distances, len(names), num_plain, num_unclustered, num_missing)

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from rljob_api.v1alpha1.data import ImageSpec
 from rljob_worker.batch import Indices
+from rljob_worker.data.prompts import PromptEncoder
 from rljob_worker.embodied.actions import ActionStatistics, ActionTokens, BinOrder
-from rljob_worker.embodied.observation import ActionPolicy, Actions, Observation
+from rljob_worker.embodied.observation import Actions, Observation
 from rljob_worker.engines.models import model_config
 from rljob_worker.engines.models.actions import ACTION_FAMILIES, action_words_of, acts_by_towers, num_state_values
+from rljob_worker.engines.models.families import VISION_FAMILIES, sees
 from rljob_worker.errors import BadData, InvalidJob
+from rljob_worker.vision.picture_tokens import PLACE
+from rljob_worker.vision.processing import shared_processor
+from rljob_worker.vision.sizes import PixelBudget
 
 PROMPT = "In: What action should the robot take to {instruction}?\nOut:"
 """What the published models are asked."""
@@ -20,7 +27,17 @@ _SPACE = "▁"
 """The empty token that stands behind a prompt of theirs."""
 
 
-def action_policy(path: str, statistics: str | None, chunk: int) -> ActionPolicy:
+@dataclass(frozen=True, slots=True)
+class TextRule:
+    """How models that also talk are asked."""
+
+    budget: PixelBudget = PixelBudget(ImageSpec().min_pixels, ImageSpec().max_pixels)
+    """Pixels of the pictures that they are shown."""
+    applies_template: bool = False
+    """Whether the question is a message of the model's chat template, or bare text."""
+
+
+def action_policy(path: str, statistics: str | None, chunk: int, asked: TextRule = TextRule()) -> BinPolicy:
     """The policy of a model directory or a hub name.
 
     statistics: the data set whose units its actions have (a name in `norm_stats` of its config.json); None: the only
@@ -54,9 +71,13 @@ def action_policy(path: str, statistics: str | None, chunk: int) -> ActionPolicy
         return _openvla_policy(path, config, tokens)
     if config.model_type == "rljob_mlp_policy":
         return StatePolicy(tokens, state_size, prompt_word=words.stop)
+    if sees(config):
+        processor = shared_processor(path, asked.budget)
+        encoder = PromptEncoder(tokenizer_of(path), apply_chat_template=asked.applies_template, pictures=processor)
+        return VisionLanguagePolicy(tokens, state_size, encoder)
     raise InvalidJob(
-        f"model path {path!r}: how {config.model_type!r} reads an observation is not built yet; use one of "
-        f"{', '.join(sorted(ACTION_FAMILIES.values()))}"
+        f"model path {path!r}: {config.model_type!r} reads text alone, and no observation of a simulator; use one of "
+        f"{', '.join(sorted([*ACTION_FAMILIES.values(), *VISION_FAMILIES.values()]))}"
     )
 
 
@@ -74,8 +95,8 @@ def _openvla_policy(path: str, config: Any, tokens: ActionTokens) -> OpenVLAProm
 
 
 @dataclass(frozen=True, slots=True)
-class _Acting:
-    """What the policies have in common."""
+class BinPolicy(ABC):
+    """An `ActionPolicy` whose actions are words of bins."""
 
     action_tokens: ActionTokens
     state_size: int
@@ -92,6 +113,14 @@ class _Acting:
     def actions(self, tokens: Indices) -> Actions:
         return self.action_tokens.actions(tokens)
 
+    @abstractmethod
+    def prompt(self, observation: Observation) -> Indices:
+        """As `ActionPolicy` has it."""
+
+    def _require_pictures(self, observation: Observation) -> None:
+        if not observation.pictures:
+            raise BadData("the model reads pictures, and the simulator shows none; name rollout.simulator.cameras")
+
     def _require_state(self, observation: Observation) -> None:
         there = 0 if observation.state is None else len(observation.state)
         if self.state_size and there != self.state_size:
@@ -102,7 +131,7 @@ class _Acting:
 
 
 @dataclass(frozen=True, slots=True)
-class StatePolicy(_Acting):
+class StatePolicy(BinPolicy):
     """Reads nothing but the state; its prompt is one word that says nothing."""
 
     prompt_word: int
@@ -113,7 +142,7 @@ class StatePolicy(_Acting):
 
 
 @dataclass(frozen=True, slots=True)
-class OpenVLAPromptPolicy(_Acting):
+class OpenVLAPromptPolicy(BinPolicy):
     """Pictures and state behind the first token, then what the published models are asked."""
 
     tokenizer: Any
@@ -126,8 +155,7 @@ class OpenVLAPromptPolicy(_Acting):
 
     def prompt(self, observation: Observation) -> Indices:
         self._require_state(observation)
-        if not observation.pictures:
-            raise BadData("the model reads pictures, and the simulator shows none; name rollout.simulator.cameras")
+        self._require_pictures(observation)
         text = PROMPT.format(instruction=observation.instruction.lower())
         words = tuple(self.tokenizer(text).input_ids)
         if words[-1:] != self.end:
@@ -135,6 +163,21 @@ class OpenVLAPromptPolicy(_Acting):
         first = 1 if words[0] == self.tokenizer.bos_token_id else 0
         shown = self.picture * len(observation.pictures)
         return np.array([*words[:first], *shown, *self.state, *words[first:]], np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class VisionLanguagePolicy(BinPolicy):
+    """Pictures, then what the published models are asked, as the model has its prompts."""
+
+    encoder: PromptEncoder
+
+    def prompt(self, observation: Observation) -> Indices:
+        self._require_pictures(observation)
+        if observation.state is not None:
+            raise BadData("the model reads no state; leave rollout.simulator.state out")
+        text = PLACE * len(observation.pictures) + PROMPT.format(instruction=observation.instruction)
+        (tokens,), _ = self.encoder.encode([text], lambda _: "an observation", [observation.pictures])
+        return tokens
 
 
 def tokenizer_of(path: str) -> Any:

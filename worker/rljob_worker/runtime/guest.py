@@ -181,6 +181,7 @@ class Guest:
             job=spec,
             decode=partial(tokenizer.decode, skip_special_tokens=True),
             reduce=self.copy.sum,
+            exchange=self.copy.exchange,
             copy=self.copy,
             dp_rank=plan.mesh.dp_rank(self.local_rank),
             dp_size=plan.mesh.dp,

@@ -338,6 +338,7 @@ class Worker:
             job=spec,
             decode=partial(self._decode, self.plan.policy_of(stage.name)),
             reduce=mesh.sum,
+            exchange=mesh.exchange,
             copy=mesh,
             dp_rank=stage.mesh.dp_rank(self.environment.rank),
             dp_size=stage.mesh.dp,

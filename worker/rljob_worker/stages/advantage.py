@@ -56,6 +56,7 @@ class Advantage:
             rows_per_trajectory=self._rows_per_trajectory,
             num_agents=self._spec.num_agents,
             rewards_agents=self._spec.rewards_agents,
+            rows_are_decisions=self._spec.rollout.simulator is not None,
             reduce=context.reduce,
         )
         mask = batch["response_mask"]

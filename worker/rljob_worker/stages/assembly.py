@@ -43,21 +43,25 @@ class Outcome(IntEnum):
     OVERLONG = 5
     UNFINISHED = 6
     """Not complete at the end of a round."""
+    OUT_OF_RANGE = 7
+    """Too few of it are right, or too many, though not all."""
 
 
-REJECTED = (Outcome.ALL_RIGHT, Outcome.ALL_WRONG, Outcome.ALL_SAME, Outcome.OVERLONG)
+REJECTED = (Outcome.ALL_RIGHT, Outcome.ALL_WRONG, Outcome.ALL_SAME, Outcome.OVERLONG, Outcome.OUT_OF_RANGE)
 
 _WORDS = {
     Outcome.ALL_RIGHT: "all right",
     Outcome.ALL_WRONG: "all wrong",
     Outcome.ALL_SAME: "all of one other reward",
     Outcome.OVERLONG: "all cut off at maxResponseTokens",
+    Outcome.OUT_OF_RANGE: "right more or less often than sampling.successRange",
 }
 _FIXES = {
     Outcome.ALL_RIGHT: "harder prompts",
     Outcome.ALL_WRONG: "easier prompts or a larger groupSize",
     Outcome.ALL_SAME: "a reward that tells responses apart",
     Outcome.OVERLONG: "a larger rollout.maxResponseTokens",
+    Outcome.OUT_OF_RANGE: "prompts of another difficulty, or a wider algorithm.sampling.successRange",
 }
 
 
@@ -67,21 +71,27 @@ def outcomes_of(
     truncated: NDArray[np.bool_],
     *,
     mask_truncated: bool,
+    success_range: tuple[float, float] = (0.0, 1.0),
 ) -> Int64:
     """The `Outcome` of every group: accepted when its rewards vary.
 
     All [groups, group_size], of trajectories. rewards: what the advantages are made of. correct: the first reward,
     which says who is right as it does in validation. mask_truncated: those that were cut off are left out of the loss,
-    so a group of nothing else teaches nothing however its rewards vary.
+    so a group of nothing else teaches nothing however its rewards vary. success_range: the least and the largest part
+    of a group that is right.
     """
+    low, high = success_range
+    share = (correct >= 1).mean(axis=1)
+    varies = (rewards != rewards[:, :1]).any(axis=1)
     overlong = truncated.all(axis=1)
     right, wrong = (correct >= 1).all(axis=1), (correct <= 0).all(axis=1)
     first_that_holds = [
         (overlong & mask_truncated, Outcome.OVERLONG),
-        ((rewards != rewards[:, :1]).any(axis=1), Outcome.ACCEPTED),
+        (varies & (low <= share) & (share <= high), Outcome.ACCEPTED),
         (right, Outcome.ALL_RIGHT),
         (overlong, Outcome.OVERLONG),
         (wrong, Outcome.ALL_WRONG),
+        (varies, Outcome.OUT_OF_RANGE),
     ]
     holds, result = zip(*first_that_holds, strict=True)
     outcomes: Int64 = np.select(holds, result, Outcome.ALL_SAME).astype(np.int64)

@@ -1,7 +1,8 @@
 """ProgressReward: SRPO's rewards of the episodes of a step, by their videos.
 
-Each rank has its own episodes, and a task's successes may lie on any of them: what is compared is gathered on every
-rank, in the order of trajectories, so that any number of ranks comes to the same rewards."""
+Each rank has its own episodes, and a task's successes may lie on any of them. What is compared of a task goes to one
+rank, whichever the task's number says, which puts its episodes in the order of trajectories, so that any number of
+ranks comes to the same rewards; these go back to where the episodes are."""
 
 from __future__ import annotations
 
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 
 from rljob_api.catalogue.columns import PROGRESS_REWARDS, SUCCESS, TASK_ID, VIDEO_EMBEDDING
 from rljob_api.planning.plan import StagePlan
+from rljob_api.v1alpha1.algorithm import ProgressSpec
 from rljob_worker.algorithms.progress_rewards import ProgressRewards, progress_rewards
 from rljob_worker.batch import Batch, Column
 from rljob_worker.errors import InvalidJob
@@ -40,28 +42,27 @@ class ProgressReward:
         if self._filter is not None:
             kept = np.flatnonzero(self._filter.flags(batch)[trajectories.last])
         episodes = _episodes(trajectories.ends(batch).take(kept), self._rows_per_trajectory)
-        everywhere = _gathered(episodes, context)
-        result = progress_rewards(
-            everywhere.tasks, everywhere.success, everywhere.embeddings, everywhere.has_embedding, self._options
-        )
-        here = np.searchsorted(everywhere.ids, episodes.ids)
+        dimensions = _dimensions(episodes, context)
+
+        def compared() -> tuple[Float64, ProgressRewards]:
+            return _compared(episodes, dimensions, context, self._options)
+
+        (values, distances), here = context.copy.from_leader((2, len(kept)), compared)
         rewards = np.zeros(len(trajectories))
-        rewards[kept] = result.rewards[here]
+        rewards[kept] = values
         columns = {PROGRESS_REWARDS: Column.fixed(trajectories.on_rows(rewards))}
-        return StageResult(batch.select([]).with_columns(columns), context.counted(_metrics(result, here)))
+        metrics = {} if here is None else _metrics(values, distances, here)
+        return StageResult(batch.select([]).with_columns(columns), metrics)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Episodes:
     """What is compared of episodes."""
 
-    ids: NDArray[np.int64]
-    """[episodes]: their trajectories."""
-    tasks: NDArray[np.int64]
-    success: NDArray[np.bool_]
-    embeddings: Float64
+    facts: NDArray[np.int64]
+    """[episodes, 4]: trajectory, task, whether it succeeded, whether it has an embedding."""
+    embeddings: NDArray[np.float32]
     """[episodes, dimensions]; zeros where there is none."""
-    has_embedding: NDArray[np.bool_]
 
 
 def _episodes(ends: Batch, rows_per_trajectory: int) -> _Episodes:
@@ -69,44 +70,54 @@ def _episodes(ends: Batch, rows_per_trajectory: int) -> _Episodes:
     embeddings = ends[VIDEO_EMBEDDING]
     has_embedding = embeddings.lengths > 0
     dimensions = int(embeddings.lengths.max(initial=0))
-    values = np.zeros((len(ends), dimensions))
-    values[has_embedding] = np.asarray(embeddings.values, np.float64).reshape(-1, dimensions or 1)
-    success = np.asarray(ends[SUCCESS].values != 0)
-    ids = ends.row_ids // rows_per_trajectory
-    return _Episodes(ids, np.asarray(ends[TASK_ID].values), success, values, has_embedding)
+    values = np.zeros((len(ends), dimensions), np.float32)
+    values[has_embedding] = embeddings.values.reshape(-1, dimensions or 1)
+    ids, tasks, success = ends.row_ids // rows_per_trajectory, ends[TASK_ID].values, ends[SUCCESS].values != 0
+    return _Episodes(np.stack([ids, tasks, success, has_embedding], axis=1).astype(np.int64), values)
 
 
-def _gathered(episodes: _Episodes, context: StageContext) -> _Episodes:
-    """Those of all ranks, in the order of their trajectories. Every rank calls it alike: first how many each rank has
-    and of how many dimensions, then a table [episodes, 4 + dimensions] in which each has filled its own rows."""
-    sizes = torch.zeros(context.dp_size, 2, dtype=torch.float64)
-    sizes[context.dp_rank] = torch.tensor([len(episodes.ids), episodes.embeddings.shape[1]])
-    numbers, dimensions = context.reduce(sizes).long().T.numpy()
-    if len(different := set(dimensions.tolist()) - {0}) > 1:
+def _dimensions(episodes: _Episodes, context: StageContext) -> int:
+    """Dimensions of all embeddings; 0 where no rank has any. Raises InvalidJob on every rank where they differ."""
+    sizes = torch.zeros(context.dp_size, dtype=torch.float64)
+    sizes[context.dp_rank] = episodes.embeddings.shape[1]
+    dimensions = sorted(set(context.reduce(sizes).long().tolist()) - {0})
+    if len(dimensions) > 1:
         raise InvalidJob(
-            f"embeddings of videos have {' and '.join(map(str, sorted(different)))} dimensions; give all the same"
+            f"embeddings of videos have {' and '.join(map(str, dimensions))} dimensions; give all the same"
         )
-    first, width = int(numbers[: context.dp_rank].sum()), int(dimensions.max())
-    table = torch.zeros(int(numbers.sum()), 4 + width, dtype=torch.float64)
-    mine = table[first : first + len(episodes.ids)].numpy()
-    for place, column in enumerate((episodes.ids, episodes.tasks, episodes.success, episodes.has_embedding)):
-        mine[:, place] = column
-    mine[:, 4 : 4 + episodes.embeddings.shape[1]] = episodes.embeddings
-    values = context.reduce(table).numpy()
-    values = values[np.argsort(values[:, 0], kind="stable")]
-    ids, tasks = values[:, 0].astype(np.int64), values[:, 1].astype(np.int64)
-    return _Episodes(ids, tasks, values[:, 2] != 0, values[:, 4:], values[:, 3] != 0)
+    return dimensions[0] if dimensions else 0
 
 
-def _metrics(result: ProgressRewards, here: NDArray[np.int64]) -> Scalars:
-    """Every rank says the same of tasks, and speaks of its own episodes."""
-    distances = result.distances[here]
+def _compared(
+    episodes: _Episodes, dimensions: int, context: StageContext, options: ProgressSpec
+) -> tuple[Float64, ProgressRewards]:
+    """Rewards and distances [2, episodes] of this rank's episodes; and of all episodes of the tasks that are compared
+    here. Leaders call it alike."""
+    owner = episodes.facts[:, 1] % context.dp_size
+    places = [np.flatnonzero(owner == rank) for rank in range(context.dp_size)]
+    embeddings = np.zeros((len(owner), max(1, dimensions)), np.float32)
+    embeddings[:, : episodes.embeddings.shape[1]] = episodes.embeddings
+    facts = context.exchange([torch.from_numpy(episodes.facts[at]) for at in places])
+    numbers = torch.cat(context.exchange([torch.from_numpy(embeddings[at]) for at in places])).numpy()
+    ids, tasks, success, has_embedding = torch.cat(facts).numpy().T
+    order = np.argsort(ids)
+    result = progress_rewards(tasks[order], success[order] != 0, numbers[order], has_embedding[order] != 0, options)
+    answers = torch.zeros(len(ids), 2, dtype=torch.float64)
+    answers[torch.from_numpy(order)] = torch.from_numpy(np.stack([result.rewards, result.distances], axis=1))
+    returned = context.exchange(list(answers.split([len(part) for part in facts])))
+    values = np.zeros((2, len(owner)))
+    values[:, np.concatenate(places)] = torch.cat(returned).numpy().T
+    return values, result
+
+
+def _metrics(rewards: Float64, distances: Float64, here: ProgressRewards) -> Scalars:
+    """Figures of this rank's episodes [episodes], and of the tasks that are compared on it."""
     compared = ~np.isnan(distances)
     return {
-        "progress/reward_of_failures": mean_of(result.rewards[here][compared]),
+        "progress/reward_of_failures": mean_of(rewards[compared]),
         "progress/distance": mean_of(distances[compared]),
         "progress/compared_fraction": mean_of(compared),
-        "progress/plain_tasks": mean(result.num_plain_tasks, result.num_tasks),
-        "progress/unclustered_tasks": mean(result.num_unclustered_tasks, result.num_tasks),
-        "progress/missing_fraction": mean(result.num_missing, len(result.rewards)),
+        "progress/plain_tasks": mean(here.num_plain_tasks, here.num_tasks),
+        "progress/unclustered_tasks": mean(here.num_unclustered_tasks, here.num_tasks),
+        "progress/missing_fraction": mean(here.num_missing, len(here.rewards)),
     }

@@ -212,6 +212,7 @@ class Sample:
             correct[standing].reshape(shape),
             truncated[standing].reshape(shape),
             mask_truncated=self._spec.algorithm.mask_truncated,
+            success_range=(0.0, 1.0) if (bounds := self._sampling.success_range) is None else (bounds.low, bounds.high),
         )
 
     def _baseline(self, batch: Batch, context: StageContext) -> tuple[Column, Scalars]:

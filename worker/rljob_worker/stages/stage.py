@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from rljob_worker.stages.draw_assignment import LeaseProtocol
 
 Reduce = Callable[["torch.Tensor"], "torch.Tensor"]
+Exchange = Callable[[list["torch.Tensor"]], list["torch.Tensor"]]
 Rest = TypeVar("Rest")
 
 
@@ -86,6 +87,9 @@ class StageContext:
     alike, and the ranks of a copy give the same."""
     dp_rank: int
     dp_size: int
+    exchange: Exchange = list
+    """Parts for every copy of the stage's mesh, in their order, for the parts of every copy; the leaders of all copies
+    must call it alike."""
     copy: Copy = Alone()
     leases: LeaseProtocol | None = None
     """Leases of a stage whose ranks take what they draw as leases; None for others."""

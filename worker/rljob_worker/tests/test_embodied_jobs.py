@@ -1,7 +1,12 @@
-"""Whole jobs of episodes: a policy learns which way to go, and one that is killed ends like one that is not."""
+"""Whole jobs of episodes: a policy learns which way to go, and one that is killed ends like one that is not.
+
+The second one sees pictures and is rewarded by video (SRPO), on two workers.
+"""
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -11,18 +16,17 @@ import pytest
 from rljob_worker.embodied.mlp_files import write_mlp_policy
 from rljob_worker.tests.jobs import CPU, Run, make_job, run_job
 from rljob_worker.tests.test_asynchronous import checkpoint_digest
+from rljob_worker.tiny.acting.plane_policy import write_plane_policy
 
 pytestmark = pytest.mark.slow
 
+EXAMPLES = Path(__file__).parents[3] / "examples"
+
 LINE = '''
-import os
-import signal
-from pathlib import Path
 from types import SimpleNamespace
 
+import killing
 import numpy as np
-
-FOLDER = Path(__file__).parent
 
 
 class Line:
@@ -53,15 +57,39 @@ def line():
 
 def kill_worker_once():
     """In the fifth step of 64 episodes, unless that has been done or is not asked for."""
+    killing.kill_worker_once(4 * 64 + 40)
+'''
+KILLING = '''
+import os
+import signal
+from pathlib import Path
+
+FOLDER = Path(__file__).parent
+
+
+def kill_worker_once(after):
+    """Called in the process of a simulator: the worker ends with so many resets, unless that has been done or is not
+    asked for."""
     with (FOLDER / "resets").open("ab") as file:
         file.write(b".")
         number = file.tell()
-    if number > 4 * 64 + 40 and not (FOLDER / "crashed").exists():
+    if number > after and not (FOLDER / "crashed").exists():
         (FOLDER / "crashed").touch()
         guardian = os.getppid()
         worker = int(Path(f"/proc/{guardian}/stat").read_text().rpartition(")")[2].split()[1])
         os.kill(worker, signal.SIGKILL)
 '''
+REACH = """
+import killing
+import reach_pictures
+from reach_pictures import encode
+
+
+class Reach(reach_pictures.Reach):
+    def reset(self, seed, options):
+        killing.kill_worker_once(3 * 32 + 20)
+        return super().reset(seed, options)
+"""
 
 SIMULATOR = {
     "run": "line:line",
@@ -89,12 +117,14 @@ def embodied_job(folder: Path, **spec: Any) -> dict[str, Any]:
     return make_job(folder, **fields | spec)
 
 
-def run_in(folder: Path, *, crashes: bool) -> Run:
+def run_in(folder: Path, make: Callable[[Path], dict[str, Any]] = embodied_job, *, crashes: bool) -> Run:
     folder.mkdir()
-    (folder / "line.py").write_text(LINE)
+    for name, text in {"line": LINE, "killing": KILLING, "reach": REACH}.items():
+        (folder / f"{name}.py").write_text(text)
+    shutil.copy(EXAMPLES / "reach_pictures.py", folder)
     if not crashes:
         (folder / "crashed").touch()
-    run = run_job(embodied_job(folder), folder)
+    run = run_job(make(folder), folder)
     assert run.code == 0, run.output + run.logs
     return run
 
@@ -119,3 +149,48 @@ def test_a_policy_learns_from_success_and_a_job_that_is_killed_ends_like_one_tha
     again = [record for record in killed.metrics if "simulator/success" in record]
     assert [record["simulator/success"] for record in again] == success
     assert any(record["conversation/trajectories_replayed"] for record in again)
+
+
+def reach_job(folder: Path) -> dict[str, Any]:
+    """A policy that knows nothing, which reaches its target now and then, on two workers."""
+    write_plane_policy(folder / "model", 0)
+    simulator = {
+        "run": "reach:Reach",
+        "processes": 2,
+        "environmentsPerProcess": 8,
+        "maxSteps": 8,
+        "actionChunk": 4,
+        "settleSteps": 0,
+        "cameras": ["front"],
+        "video": {"run": "reach:encode", "frames": 8},
+    }
+    job = embodied_job(
+        folder,
+        models=[{"name": "actor", "path": str(folder / "model"), "vision": {"train": True}}],
+        data={"promptColumn": "instruction", "batchSize": 8, "maxPromptTokens": 64},
+        algorithm={"name": "SRPO", "groupSize": 4, "loss": {"ratio": "Decision"}},
+        workerGroups=[{"name": "train", "accelerator": {"profile": "cpu", "count": 2}}],
+        rollout={"maxResponseTokens": 8, "temperature": 1.6, "simulator": simulator},
+        stop={"steps": 6},
+    )
+    del job["spec"]["validation"]
+    return job
+
+
+def test_a_policy_that_sees_is_rewarded_by_video_and_a_job_that_is_killed_ends_like_one_that_is_not(
+    tmp_path: Path,
+) -> None:
+    whole = run_in(tmp_path / "whole", reach_job, crashes=False)
+    steps = [record for record in whole.metrics if "simulator/success" in record]
+    assert len(steps) == 6 and steps[0]["mismatch/probs_diff_max"] < 1e-5
+    assert all(step["update/gradient_norm"] > 0 for step in steps)
+    compared = [step for step in steps if step["progress/compared_fraction"] > 0]
+    assert compared and all(0 < step["progress/reward_of_failures"] < 0.6 for step in compared)
+
+    killed = run_in(tmp_path / "killed", reach_job, crashes=True)
+    assert "restart 1 of 3" in killed.output
+    assert checkpoint_digest(killed.directory) == checkpoint_digest(whole.directory)
+    rewards = [
+        [run["progress/distance"] for run in result.metrics if "progress/distance" in run] for result in (whole, killed)
+    ]
+    assert rewards[0] == rewards[1]

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from rljob_worker.tiny.provide import provide
-from rljob_worker.tiny.recipe import Recipe, conversations, long_answers, quick
+from rljob_worker.tiny.recipe import Recipe, acting, conversations, long_answers, quick
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -18,12 +18,15 @@ def main(arguments: list[str] | None = None) -> None:
         recipe = long_answers(recipe)
     if options.subject is not None:
         recipe = conversations(recipe, options.subject)
+    if options.script is not None:
+        recipe = acting(recipe, options.script)
     if options.threads is not None:
         recipe = replace(recipe, threads=options.threads)
     if options.steps is not None:
         recipe = replace(recipe, pretraining=replace(recipe.pretraining, steps=options.steps))
     if provide(recipe, options.out):
-        print(f"wrote {options.out}/model, train.parquet and validation.parquet")
+        data = "" if options.script is not None else ", train.parquet and validation.parquet"
+        print(f"wrote {options.out}/model{data}")
     else:
         print(f"{options.out} is up to date")
     if options.graders:
@@ -47,6 +50,11 @@ def _parser() -> argparse.ArgumentParser:
         ("--guessing-game", "GuessingGame", "a model that guesses numbers, one game in four by bisection"),
     ):
         subjects.add_argument(name, dest="subject", action="store_const", const=subject, help=what)
+    for name, script, what in (
+        ("--reach-pictures", "ReachPictures", "a policy that sees a plane, and moves its cursor too little"),
+        ("--metaworld-reach", "MetaWorldReach", "a policy of Meta-World's reach-v3, which needs that package"),
+    ):
+        subjects.add_argument(name, dest="script", action="store_const", const=script, help=what)
     parser.add_argument("--graders", action="store_true", help="models that grade its answers, too")
     return parser
 

@@ -8,12 +8,13 @@ import torch
 from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 from transformers.utils import logging as transformers_logging
 
+from rljob_worker.tiny.acting.make import make_acting_model
 from rljob_worker.tiny.corpus import texts
 from rljob_worker.tiny.make_conversations import make_conversation_model
 from rljob_worker.tiny.model import build_model, greedy_accuracy
 from rljob_worker.tiny.pretrain import pretrain, reporter
 from rljob_worker.tiny.problems import WordProblem, dataset, split_problems, terse
-from rljob_worker.tiny.recipe import ConversationRecipe, Recipe
+from rljob_worker.tiny.recipe import ActingRecipe, ConversationRecipe, Recipe
 from rljob_worker.tiny.seal import break_seal, seal
 from rljob_worker.tiny.tokenizer import train_tokenizer
 
@@ -22,7 +23,7 @@ def make_model(recipe: Recipe, directory: Path) -> None:
     """Writes `directory`/model, train.parquet and validation.parquet, then seals them.
 
     The model is a Hugging Face directory with its tokenizer; the files have columns `question` and `answer`, and in a
-    recipe of conversations those of its subject.
+    recipe of conversations those of its subject. A policy that acts has no such files.
     """
     break_seal(directory)
     directory.mkdir(parents=True, exist_ok=True)
@@ -30,6 +31,8 @@ def make_model(recipe: Recipe, directory: Path) -> None:
     transformers_logging.disable_progress_bar()
     if isinstance(recipe, ConversationRecipe):
         make_conversation_model(recipe, directory)
+    elif isinstance(recipe, ActingRecipe):
+        make_acting_model(recipe, directory)
     else:
         _make_model(recipe, directory)
     seal(directory, recipe)

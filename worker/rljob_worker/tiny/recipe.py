@@ -15,6 +15,9 @@ Subject = Literal["Calculator", "GuessingGame"]
 """What conversations are about (`tiny.calculator`, `tiny.guessing_game`)."""
 CONVERSATION_STEPS: dict[Subject, int] = {"Calculator": 250, "GuessingGame": 150}
 """After these a model calls and guesses as its corpus does; more would only cost time."""
+Script = Literal["ReachPictures", "MetaWorldReach"]
+"""What a policy that acts is cloned from: the plane's script, which sees pictures, or Meta-World's of reach-v3."""
+CLONING_STEPS: dict[Script, int] = {"ReachPictures": 400, "MetaWorldReach": 300}
 _DECIDING_PACKAGES = ("tokenizers", "torch", "transformers")
 
 
@@ -57,6 +60,25 @@ class ConversationRecipe(Recipe):
     """A model that has read conversations in place of answers. `mixture` decides nothing of it."""
 
     subject: Subject = "Calculator"
+
+
+@dataclass(frozen=True)
+class ActingRecipe(Recipe):
+    """A policy that is cloned from a script (`tiny.acting`). `pretraining` says how long; `mixture` decides nothing of
+    it, and neither do numbers of rows: it has no data but what its simulator lists."""
+
+    script: Script = "ReachPictures"
+
+
+def acting(recipe: Recipe, script: Script) -> ActingRecipe:
+    """With the seed and threads of a recipe; one that makes fewer steps makes as few of these."""
+    steps = (
+        min(recipe.pretraining.steps, CLONING_STEPS[script])
+        if recipe.pretraining.steps < 100
+        else CLONING_STEPS[script]
+    )
+    pretraining = replace(recipe.pretraining, steps=steps)
+    return ActingRecipe(seed=recipe.seed, threads=recipe.threads, pretraining=pretraining, script=script)
 
 
 def conversations(recipe: Recipe, subject: Subject) -> ConversationRecipe:

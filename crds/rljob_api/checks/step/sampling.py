@@ -107,6 +107,11 @@ def check_dynamic(subject: Subject) -> Iterator[Problem]:
     if algorithm.group_size == 1:
         message = "the rewards of one response never vary, so every group would be dropped"
         yield problem(f"{_PATH}.dynamic", True, message, "Write groupSize: 2 or more, or dynamic: false.")
+    bounds, size = sampling.success_range, algorithm.group_size
+    if bounds is not None and not any(bounds.low <= right / size <= bounds.high for right in range(1, size)):
+        message = f"no group of {size} of which some are right and some wrong is within it, so every group is dropped"
+        fix = "Write low: 0.1 and high: 0.9, or a larger groupSize."
+        yield problem(f"{_PATH}.successRange", bounds.to_json(), message, fix)
     rewards = subject.spec.rewards
     if rewards and all(reward.weight == 0 for reward in rewards):
         message = "every reward has weight 0, so rewards never vary and every group would be dropped"

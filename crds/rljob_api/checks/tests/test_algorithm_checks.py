@@ -98,6 +98,15 @@ REFERENCE = "name: reference, run: LogProbs, models: [reference], after: [rollou
         # sampling
         ("sampling: {oversampling: 1.5}", "sampling.oversampling", "drops no group", "Leave it out"),
         ("sampling: {maxRounds: 3}", "sampling.maxRounds", "drops no group", "Leave it out"),
+        ("sampling: {successRange: {low: 0.1}}", "sampling.successRange", "drops no group", "Leave it out"),
+        (
+            "groupSize: 2, sampling: {dynamic: true, successRange: {low: 0.6}}",
+            "sampling.successRange",
+            "no group of 2",
+            "larger groupSize",
+        ),
+        ("loss: {ratio: Decision}", "loss.ratio", "rollout.simulator alone", "Write Token"),
+        ("name: GSPO, loss: {ratio: Decision}", "loss.ratio", "GSPO does not look at it", "it is for PPOClip"),
         ("name: PPO, sampling: {dynamic: true}", "sampling.dynamic", "never vary", "groupSize: 2"),
         ("sampling: {resampling: {method: PFPPO}}", "sampling.resampling", "not whole groups", "GAE"),
         (

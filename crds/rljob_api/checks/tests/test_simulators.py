@@ -76,6 +76,15 @@ def test_rewards_by_video_need_an_encoder_and_something_to_encode() -> None:
     assert problems(srpo, simulator(", cameras: [front], video: {run: 'm:encode'}")) == []
 
 
+def test_rewards_by_video_need_to_know_what_the_task_is() -> None:
+    (one,) = problems("algorithm={name: SRPO}", simulator(", cameras: [c], video: {run: 'm:e'}, columns: [level]"))
+    assert (one.path, "Add task" in one.fix) == ("spec.rollout.simulator.columns", True)
+
+
+def test_one_ratio_for_a_decision_is_for_jobs_whose_rows_are_decisions() -> None:
+    assert problems("algorithm={name: GRPO, loss: {ratio: Decision}}", simulator()) == []
+
+
 @pytest.mark.parametrize(
     ("video", "path"),
     [

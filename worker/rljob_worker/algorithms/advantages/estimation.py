@@ -22,11 +22,12 @@ from rljob_worker.finite import first_not_finite
 from rljob_worker.trajectories import Trajectories
 
 from ..kl import KL_ESTIMATORS, add_reference_kl_metrics
-from ..masking import tensor_of
+from ..masking import row_of_token, tensor_of
 from ..metric_accumulator import MetricAccumulator
 from ..registry import resolve
 from ..segments import segment_count, segment_sum
 from .acting_order import OrderedTokens, agent_of_token
+from .decisions import in_decisions, on_tokens
 from .group import group_spread
 from .overlong import soft_overlong_penalty
 from .samples import ADVANTAGES, Advantages, Reduce, Samples, no_reduce
@@ -53,6 +54,7 @@ def estimate_advantages(
     rows_per_trajectory: int = 1,
     num_agents: int = 1,
     rewards_agents: bool = False,
+    rows_are_decisions: bool = False,
     reduce: Reduce = no_reduce,
 ) -> tuple[Advantages, dict[str, Scalar]]:
     """Float32 advantages (and returns) of every response token of this rank's rows, and metrics.
@@ -61,8 +63,8 @@ def estimate_advantages(
     spread, what the estimator reads (`values` for GAE), and with the KL in the reward `old_log_probs` and
     `ref_log_probs`. kl_coefficient: the controller's; None means the job's. num_agents: that have rows of their own in
     a trajectory, with `turn_ids` in the batch. rewards_agents: whether `rewards` are alike on the rows of an agent
-    alone. Collective through `reduce`. Raises BadData for an advantage that is not finite, and for a trajectory of
-    which a row is missing.
+    alone. rows_are_decisions: whether estimators count in rows, not in tokens. Collective through `reduce`. Raises
+    BadData for an advantage that is not finite, and for a trajectory of which a row is missing.
     """
     totals = MetricAccumulator()
     trajectories = Trajectories(batch.row_ids, rows_per_trajectory, num_agents)
@@ -74,7 +76,7 @@ def estimate_advantages(
         given = OrderedTokens.as_acted(batch, trajectories)
         shaped = OrderedTokens.as_they_lie(batch, rewarded) if rewards_agents else given
     samples = _samples(batch, shaped, given, algorithm, max_response_tokens, kl_coefficient, totals, num_agents)
-    result = given.restore(resolve(ADVANTAGES, algorithm.advantage.estimator)(samples, algorithm.advantage, reduce))
+    result = given.restore(_estimated(samples, batch if rows_are_decisions else None, algorithm.advantage, reduce))
     _require_finite(result.advantages, batch, algorithm.advantage)  # whitening would spread it over all rows
     if algorithm.advantage.whiten:
         mask, kinds = tensor_of(batch["response_mask"]).bool(), result.kinds
@@ -83,6 +85,15 @@ def estimate_advantages(
         result = replace(result, advantages=whiten(result.advantages, mask, reduce, kinds=kinds))
     returns = None if result.returns is None else result.returns.float()
     return Advantages(result.advantages.float(), returns), totals.scalars()
+
+
+def _estimated(samples: Samples, decisions: Batch | None, advantage: AdvantageSpec, reduce: Reduce) -> Advantages:
+    """What the estimator says of tokens, or of the rows of a batch, which are decisions."""
+    estimate = resolve(ADVANTAGES, advantage.estimator)
+    if decisions is None:
+        return estimate(samples, advantage, reduce)
+    decision = row_of_token(decisions["response_mask"])
+    return on_tokens(estimate(in_decisions(samples, decision), advantage, reduce), samples.mask, decision)
 
 
 def _compares_groups(advantage: AdvantageSpec) -> bool:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from ..ratios import bounded_exp
+from ..segments import segment_mean, segment_sum
 from .tokens import POLICY_LOSSES, PolicyTokenLosses, PolicyTokens
 
 if TYPE_CHECKING:
@@ -50,7 +52,9 @@ def ppo_clip(
 
 @POLICY_LOSSES.register("PPOClip")
 def ppo_clip_loss(tokens: PolicyTokens, options: LossSpec) -> PolicyTokenLosses:
-    """`ppo_clip` with the bounds of the job."""
+    """`ppo_clip` with the bounds of the job, of tokens or of decisions."""
+    if options.ratio == "Decision":
+        tokens = of_decisions(tokens)
     return ppo_clip(
         tokens.log_probs,
         tokens.old_log_probs,
@@ -58,6 +62,21 @@ def ppo_clip_loss(tokens: PolicyTokens, options: LossSpec) -> PolicyTokenLosses:
         clip_low=options.clip_low,
         clip_high=options.clip_high,
         dual_clip=options.dual_clip,
+    )
+
+
+def of_decisions(tokens: PolicyTokens) -> PolicyTokens:
+    """With what a decision has in the place of what each of its tokens has: the sum of log-probs, the mean of
+    advantages. A row is a decision."""
+
+    def summed(values: Tensor) -> Tensor:
+        return segment_sum(values, tokens.row, tokens.num_rows)[tokens.row]
+
+    return replace(
+        tokens,
+        log_probs=summed(tokens.log_probs),
+        old_log_probs=summed(tokens.old_log_probs),
+        advantages=segment_mean(tokens.advantages, tokens.row, tokens.num_rows)[tokens.row],
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from threading import Barrier
+from threading import Barrier, BrokenBarrierError
 from typing import TypeVar
 
 import torch
@@ -35,4 +35,8 @@ def on_ranks(num_ranks: int, work: Callable[[int, Callable[[Tensor], Tensor]], R
             raise
 
     with ThreadPoolExecutor(num_ranks) as threads:
-        return list(threads.map(run, range(num_ranks)))
+        futures = [threads.submit(run, rank) for rank in range(num_ranks)]
+    errors = [error for future in futures if (error := future.exception()) is not None]
+    for error in sorted(errors, key=lambda error: isinstance(error, BrokenBarrierError)):
+        raise error  # that of a rank which only waited for another one comes last
+    return [future.result() for future in futures]

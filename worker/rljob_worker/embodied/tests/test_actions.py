@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,7 @@ from rljob_worker.engines.models import load_policy
 from rljob_worker.engines.tests.acting import write_mlp_config, write_openvla_config
 from rljob_worker.engines.tests.builders import write_config
 from rljob_worker.errors import BadData, InvalidJob
+from rljob_worker.tests.picture_jobs import drawn, write_seeing_model
 
 STATISTICS = {
     "bridge": {"action": {"q01": [-2.0, 0.0], "q99": [2.0, 1.0], "mask": [True, False]}},
@@ -106,6 +108,22 @@ def test_a_written_policy_is_loaded_with_its_tokenizer(tmp_path: Path) -> None:
     tokenizer = AutoTokenizer.from_pretrained(tmp_path)
     assert (len(tokenizer), tokenizer.decode([7])) == (9, "7")
     assert action_policy(str(tmp_path), None, 1).actions(np.array([7, 0])).tolist() == [[0.875, -0.875]]
+
+
+def test_a_model_that_also_talks_acts_with_the_words_that_its_config_names(tmp_path: Path) -> None:
+    write_seeing_model(tmp_path)
+    file = tmp_path / "config.json"
+    config = json.loads(file.read_text())
+    tokens = {"first_word": 20, "bins": 4, "chunk": 1, "dimensions": 2}
+    file.write_text(json.dumps(config | {"action_tokens": tokens}))
+    policy = action_policy(str(tmp_path), None, 1)
+    prompt = policy.prompt(Observation((drawn(0),), None, "count"))
+    # 84 x 84 pixels are 6 x 6 patches, of which four are a token
+    assert (prompt == config["image_token_id"]).sum() == 9
+    assert policy.allowed_tokens.tolist() == [20, 21, 22, 23]
+    assert policy.actions(np.array([20, 23])).tolist() == [[-0.75, 0.75]]
+    with pytest.raises(BadData, match="reads no state; leave rollout.simulator.state out"):
+        policy.prompt(Observation((drawn(0),), np.zeros(3, np.float32), "count"))
 
 
 def test_openvla_is_asked_with_pictures_and_state_behind_the_first_token(tmp_path: Path) -> None:

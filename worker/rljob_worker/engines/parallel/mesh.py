@@ -11,7 +11,7 @@ mesh.from_leader((num_rows,), work)  # one rank of the copy works, all have what
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import TypeVar
 
@@ -68,6 +68,20 @@ class ProcessMesh:
         if peers is not None:
             dist.broadcast(summed, group=peers, group_src=0)
         return summed.to(values.device)
+
+    def exchange(self, parts: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """What every copy has for this one, in the order of copies. parts: [rows, ...] for each copy, all of one type
+        and shape but for the number of rows. Leaders alone call it."""
+        copies = self.group("dp")
+        if copies is None:
+            return list(parts)
+        wanted = torch.tensor([len(part) for part in parts], device=self.device)
+        coming = torch.empty_like(wanted)
+        dist.all_to_all_single(coming, wanted, group=copies)
+        own = torch.cat(list(parts)).to(self.device)
+        result = own.new_empty((int(coming.sum()), *own.shape[1:]))
+        dist.all_to_all_single(result, own, coming.tolist(), wanted.tolist(), group=copies)
+        return list(result.to(parts[0].device).split(coming.tolist()))
 
     def range_in_copy(self, value: int) -> tuple[int, int]:
         """The least and the largest of what the ranks of this copy say, below 2**62."""

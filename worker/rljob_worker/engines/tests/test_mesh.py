@@ -65,6 +65,9 @@ def find(rank: int, counted: Counted) -> dict[str, Any]:
         result[f"sum {name}"] = mesh.sum(own).tolist(), own.tolist(), counted.take()
     # a peer that is off by a little gets what leaders make of theirs
     result["leaders' sum"] = tensor.sum(torch.tensor([1.0 if tensor.is_leader else 1.5])).tolist()
+    # to rank n go n rows
+    parts = [torch.full((to, 1), 10 * rank + to) for to in range(4)]
+    result["exchanged"] = [part.tolist() for part in data.exchange(parts)]
     result["counts"] = {
         name: Agreement(mesh).gather([mesh.mesh.dp_rank(rank), 7.0]).tolist()
         for name, mesh in (("tensor", tensor), ("context", context), ("data", data), ("one copy", one_copy))
@@ -203,6 +206,11 @@ def test_a_leader_that_fails_ends_its_peers_and_no_others(ranks: list[dict[str, 
         "fine",
     ]
     assert [rank["after"] for rank in ranks] == [rank["told"][0] for rank in ranks]
+
+
+def test_copies_exchange_what_they_have_for_each_other(ranks: list[dict[str, Any]]) -> None:
+    for rank, result in enumerate(ranks):
+        assert result["exchanged"] == [[[10 * source + rank]] * rank for source in range(4)]
 
 
 def test_a_rank_alone_needs_no_torch_distributed() -> None:

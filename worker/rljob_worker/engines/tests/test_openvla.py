@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,10 +13,12 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import Dinov2WithRegistersConfig, Dinov2WithRegistersModel, SiglipVisionConfig, SiglipVisionModel
 
+from rljob_api.memory.fused_towers import TowerShape
+from rljob_api.memory.model_shape import parse_shape
 from rljob_api.pipeline.meshes import Mesh
 from rljob_worker.engines.fsdp import FSDPEngine, TrainSettings
 from rljob_worker.engines.models import load_policy, random_policy, random_value_model
-from rljob_worker.engines.models.actions import OpenVLAConfig, TowerShape
+from rljob_worker.engines.models.actions import OpenVLAConfig
 from rljob_worker.engines.models.actions.feature_tower import FeatureTower
 from rljob_worker.engines.rollout.generate import Responses, answer
 from rljob_worker.engines.rollout.transformers import OneForwardRollout, TransformersRollout
@@ -134,6 +137,17 @@ def test_two_ranks_learn_what_one_does(tmp_path: Path) -> None:
         for name in ("policy", "critic"):
             np.testing.assert_allclose(rank[name]["norms"], one[name]["norms"], atol=1e-12)
             assert_close(rank[name]["weights"], one[name]["weights"], 1e-12)
+
+
+@pytest.mark.parametrize("more", [{}, {"state_size": 3}])
+def test_a_plan_counts_the_parameters_that_there_are(tmp_path: Path, more: dict[str, Any]) -> None:
+    path = write_openvla_config(tmp_path, **more)
+    shape = parse_shape(json.loads((tmp_path / "config.json").read_text()))
+    assert shape is not None and shape.vision is not None
+    model = random_policy(path, torch.float32, 0)
+    decoder = sum(item.numel() for item in model.language_model.parameters())
+    assert shape.parameters == decoder
+    assert shape.vision.parameters == sum(item.numel() for item in model.parameters()) - decoder
 
 
 def test_towers_compute_what_those_of_transformers_do() -> None:

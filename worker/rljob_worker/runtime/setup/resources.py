@@ -209,9 +209,10 @@ def why_no_tokenizer(path: str, error: Exception) -> str:
 
 
 def prompt_pictures(spec: RLJobSpec, policy: str) -> PromptPictures | None:
-    """What a policy sees of the pictures of its prompts; None for a job without. Raises InvalidJob for a checkpoint
-    that takes none, or whose processor is not there or of another model."""
-    column, processor = spec.data.images_column, picture_processor(spec, policy)
+    """What a policy sees of the pictures of its data; None for a job whose data has none. Raises InvalidJob for a
+    checkpoint that takes none, or whose processor is not there or of another model."""
+    column = spec.data.images_column
+    processor = None if column is None else picture_processor(spec, policy)
     if column is None or processor is None:
         return None
     return PromptPictures(column, processor, spec.data.image.allow_http)

@@ -13,7 +13,7 @@ from rljob_worker.conversations.policy import Bounds, Policy
 from rljob_worker.conversations.task import Task
 from rljob_worker.conversations.world import World
 from rljob_worker.data.source import DataAccess
-from rljob_worker.embodied.action_policy import action_policy
+from rljob_worker.embodied.action_policy import TextRule, action_policy
 from rljob_worker.embodied.episode import Episodes
 from rljob_worker.embodied.observation import ActionPolicy
 from rljob_worker.embodied.simulators.job_pool import pool_limits, simulator_environment, simulator_settings
@@ -27,6 +27,7 @@ from rljob_worker.runtime.setup.journals import journal_folder
 from rljob_worker.stages.conversation_rollout import ConversationRollout
 from rljob_worker.storage.paths import StoragePath
 from rljob_worker.users_code.search_path import code_folders
+from rljob_worker.vision.sizes import PixelBudget
 
 FOLDER = "simulators"
 """The folder of lists of tasks, in the cache of a run."""
@@ -71,7 +72,9 @@ def _episodes(
     bounds, concurrency = episode_bounds(spec, simulator), simulator.num_environments
     if not leads:
         return Conversations(engine, _no_episode, None, bounds, concurrency=concurrency)
-    acting = action_policy(spec.source_of(policy).path, simulator.statistics, simulator.action_chunk)
+    image = spec.data.image
+    asked = TextRule(PixelBudget(image.min_pixels, image.max_pixels), spec.data.apply_chat_template)
+    acting = action_policy(spec.source_of(policy).path, simulator.statistics, simulator.action_chunk, asked)
     require_room(acting, spec)
     variables = _variables(simulator, rank % group.workers_per_host)
     pool = SimulatorPool(simulator_settings(simulator), pool_limits(simulator), variables)

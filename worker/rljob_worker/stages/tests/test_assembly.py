@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from rljob_worker.stages.assembly import REJECTED, Assembly, Carries, Outcome, outcomes_of, share_of_rank
 
-ACCEPTED, RIGHT, WRONG, SAME, OVERLONG, UNFINISHED = Outcome
+ACCEPTED, RIGHT, WRONG, SAME, OVERLONG, UNFINISHED, OUT_OF_RANGE = Outcome
 
 
 def start(batch_size, carried=(), next_number=0):
@@ -36,6 +36,16 @@ def test_a_group_that_was_cut_off_says_so_and_teaches_only_while_the_loss_sees_i
     assert outcomes(rewards, truncated=truncated, mask_truncated=True) == [OVERLONG, OVERLONG, ACCEPTED, OVERLONG]
 
 
+def test_a_group_is_kept_when_as_many_are_right_as_the_job_wants():
+    # of five 0, 1, 2, 4 and 5 are right; with shaped rewards, which vary all the same
+    correct = [[at < right for at in range(5)] for right in (0, 1, 2, 4, 5)]
+    rewards = np.array(correct) + 0.01 * np.arange(5)
+    result = outcomes_of(
+        rewards, np.array(correct, float), np.zeros((5, 5), bool), mask_truncated=False, success_range=(0.4, 0.8)
+    )
+    assert result.tolist() == [WRONG, OUT_OF_RANGE, ACCEPTED, ACCEPTED, RIGHT]
+
+
 def test_rounds_by_hand():
     assembly = start(3, next_number=7)
     assert assembly.draw(1.0).tolist() == [7, 8, 9]
@@ -45,7 +55,7 @@ def test_rounds_by_hand():
     assembly = assembly.after(np.array([ACCEPTED, ACCEPTED]))
     assert (assembly.num_missing, assembly.num_rounds, assembly.num_drawn, assembly.num_accepted) == (0, 2, 5, 4)
     assert assembly.batch.tolist() == [7, 9, 10] and assembly.surplus.tolist() == [11]
-    assert assembly.num_rejected == {RIGHT: 0, WRONG: 1, SAME: 0, OVERLONG: 0}
+    assert assembly.num_rejected == {RIGHT: 0, WRONG: 1, SAME: 0, OVERLONG: 0, OUT_OF_RANGE: 0}
 
 
 def test_what_was_carried_over_comes_first_and_may_be_enough():
@@ -80,7 +90,7 @@ worlds = st.integers(0, 2**32 - 1).map(np.random.default_rng)
 
 def fates_of(world):
     """What will become of every group, by draw number."""
-    return world.choice(np.array([ACCEPTED, *REJECTED], np.int64), 2000, p=[0.6, 0.1, 0.1, 0.1, 0.1])
+    return world.choice(np.array([ACCEPTED, *REJECTED], np.int64), 2000, p=[0.5, 0.1, 0.1, 0.1, 0.1, 0.1])
 
 
 @given(worlds, st.integers(1, 12), st.integers(1, 6), st.floats(1.0, 3.0))

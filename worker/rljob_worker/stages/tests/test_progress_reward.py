@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from rljob_api.catalogue.columns import PROGRESS_REWARDS
 from rljob_api.tests.builders import make_plan
@@ -49,11 +51,25 @@ def episodes(which: range, dimensions: int = 2) -> Batch:
     return Batch.build(row_ids, np.array(on_rows) // 4, columns)
 
 
+def exchanged(rank: int, size: int, reduce: Reduce, parts: list[torch.Tensor]) -> list[torch.Tensor]:
+    """What `ProcessMesh.exchange` does, by sums: each rank's parts have a place of their own in a table."""
+    number = int(reduce(torch.tensor(float(sum(map(len, parts))))))
+    lengths = torch.zeros(size, size, dtype=torch.int64)
+    lengths[rank] = torch.tensor([len(part) for part in parts])
+    lengths = reduce(lengths)
+    table = parts[0].new_zeros(size, size, number, *parts[0].shape[1:])
+    for target, part in enumerate(parts):
+        table[rank, target, : len(part)] = part
+    table = reduce(table)
+    return [table[source, rank, : lengths[source, rank]] for source in range(size)]
+
+
 def on_all_ranks(batches: list[Batch]) -> list[StageResult]:
     """The stage on as many ranks as there are batches."""
 
     def result_of(rank: int, reduce: Reduce) -> StageResult:
-        context = StageContext(1, 0, PLAN.spec, str, reduce, rank, len(batches))
+        exchange = partial(exchanged, rank, len(batches), reduce)
+        context = StageContext(1, 0, PLAN.spec, str, reduce, rank, len(batches), exchange)
         return ProgressReward(PLAN.stage("progress"), Resources(PLAN, {}, {})).run(batches[rank], context)
 
     return on_ranks(len(batches), result_of)

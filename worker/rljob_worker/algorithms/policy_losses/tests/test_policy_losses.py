@@ -52,6 +52,20 @@ def test_trap_16_a_job_bounds_negative_advantages_by_its_dual_clip():
         assert torch.allclose(POLICY_LOSSES["PPOClip"](tokens, spec).losses, double(expected))
 
 
+def test_a_decision_has_one_ratio_which_is_the_product_of_those_of_its_tokens():
+    # decisions of 2 and 1 tokens, bounds 0.8 and 1.2: 1.1 · 1.2 = 1.32 is clipped where its tokens are not, -1 · 1.2;
+    # 1.5 · 0.7 = 1.05 is not where its tokens would be, 1 · 1.05; advantages of a decision are their mean, 2 and 0
+    log_probs = log(1.1, 1.2, 1.5, 0.7).requires_grad_()
+    spec = algorithm(loss={"ratio": "Decision"}).loss
+    tokens = PolicyTokens(log_probs, torch.zeros(4).double(), double(0, 2, -2, 0), rows_of([2, 2]), 2)
+    result = POLICY_LOSSES["PPOClip"](tokens, spec)
+    assert torch.allclose(result.losses, double(-1.2, -1.2, 1.05, 1.05))
+    assert result.indicators["clip_fraction_high"].tolist() == [True, True, False, False]
+    result.losses.sum().backward()
+    # each of the 2 losses of the second decision has the gradient 1.05 for both log-probs
+    assert torch.allclose(log_probs.grad, double(0, 0, 2.1, 2.1))
+
+
 def test_at_ratio_one_the_gradient_is_that_of_the_policy_gradient():
     _, gradient = loss_and_gradient([1.0, 1.0], [3, -4], clip_low=0.2, clip_high=0.2)
     assert gradient.tolist() == [-3, 4]

@@ -2,7 +2,7 @@
 
 from rljob_worker.engines.models.actions.mlp import MLPPolicy, MLPPolicyConfig, MLPPolicyTrunk
 from rljob_worker.engines.models.actions.openvla import OpenVLAOFTPolicy, OpenVLAPolicy
-from rljob_worker.engines.models.actions.openvla_config import OpenVLAConfig, OpenVLAOFTConfig, TowerShape
+from rljob_worker.engines.models.actions.openvla_config import OpenVLAConfig, OpenVLAOFTConfig
 from rljob_worker.engines.models.actions.words import (
     ACTION_FAMILIES,
     ActionWords,
@@ -23,7 +23,6 @@ __all__ = [
     "OpenVLAOFTConfig",
     "OpenVLAOFTPolicy",
     "OpenVLAPolicy",
-    "TowerShape",
     "action_words_of",
     "acts",
     "acts_by_towers",

@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 
-from rljob_worker.engines.models.actions.openvla_config import TowerShape
+from rljob_api.memory.fused_towers import TowerShape
 
 EPSILON = 1e-6
 

@@ -7,33 +7,12 @@ Kim et al., OpenVLA, https://arxiv.org/abs/2406.09246; Kim, Finn and Liang, Fine
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from transformers import LlamaConfig, PretrainedConfig
 
+from rljob_api.memory.fused_towers import TOWERS, TowerShape
 from rljob_worker.engines.decision_packing import OneForward
-
-
-@dataclass(frozen=True, slots=True)
-class TowerShape:
-    """A vision transformer as timm names its parts."""
-
-    hidden: int
-    depth: int
-    heads: int
-    intermediate: int
-    patch: int = 14
-    registers: int = 0
-    """Tokens besides those of patches; with them there is a class token, too."""
-    layer_scale: bool = False
-
-
-TOWERS = {
-    "vit_large_patch14_reg4_dinov2.lvd142m": TowerShape(1024, 24, 16, 4096, registers=4, layer_scale=True),
-    "vit_so400m_patch14_siglip_224": TowerShape(1152, 27, 16, 4304),
-}
-"""By what `timm_model_ids` in config.json calls them."""
 
 
 class OpenVLAConfig(PretrainedConfig):  # type: ignore[misc]

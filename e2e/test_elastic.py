@@ -1,12 +1,20 @@
-"""Pods of an elastic group on a real cluster: one is killed, the node of another is drained, and nothing is lost."""
+"""Pods of an elastic group on a real cluster: one is killed, the node of another is drained, and nothing is lost.
 
+Not a part of `make e2e`: RLJOB_E2E_ELASTIC=1 runs it.
+"""
+
+import os
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from e2e.cluster.waiting import wait_until
 from e2e.jobs import BYTES, ON_STORAGE, ClusterJob, NamespaceJobs, metrics, small_spec
 from e2e.pods import ClusterPod
 from rljob_worker.tests.metrics import without_times
+
+pytestmark = pytest.mark.skipif(not os.environ.get("RLJOB_E2E_ELASTIC"), reason="RLJOB_E2E_ELASTIC is not set")
 
 STEPS = 4000
 """More than there is time for: the jobs are deleted."""

@@ -53,27 +53,6 @@ def test_vllm_generates_ahead_of_training(tiny: Path, tmp_path: Path) -> None:
     assert abs(steps[0]["mismatch/ratio_max"] - 1) < 1e-3
 
 
-def test_the_two_workers_of_a_guest_generate_together_and_validate(tiny: Path, tmp_path: Path) -> None:
-    groups = [
-        {"name": "rollout", "accelerator": {"profile": "cpu", "count": 2}, "elastic": {"min": 1, "max": 2}},
-        {"name": "train", "accelerator": {"profile": "cpu", "count": 1}},
-    ]
-    job = make_job(
-        tiny,
-        workerGroups=groups,
-        generators=1,
-        rollout={"engine": "VLLM", "maxResponseTokens": 12, "maxStaleness": 1, "parallelism": {"tensor": 2}},
-        stop={"steps": 3},
-    )
-    run = run_job(job, tmp_path, timeout_seconds=8 * TEST_TIMEOUT_SECONDS)
-    assert run.code == 0, run.output + run.logs
-    steps = run.metrics[1:]
-    assert [(step["staleness/max"], step["generators/there"]) for step in steps] == [(0, 1), (1, 1), (1, 1)]
-    assert abs(steps[0]["mismatch/ratio_max"] - 1) < 1e-3
-    assert all(step["update/gradient_norm"] > 0 for step in steps)
-    assert "validation/accuracy" in run.metrics[0] and "validation/accuracy" in steps[-1]
-
-
 def test_vllm_goes_on_with_responses_in_later_steps(tiny: Path, tmp_path: Path) -> None:
     """Both ranks of a copy do, with what the step before left of each row."""
     job = make_job(

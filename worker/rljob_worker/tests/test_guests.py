@@ -11,7 +11,7 @@ import pytest
 from rljob_api.vocabulary.exit_codes import ExitCode
 from rljob_worker.tests.elastic_run import RUN_SECONDS, ElasticRun, elastic_run
 from rljob_worker.tests.fault_injection import ask_for, held
-from rljob_worker.tests.jobs import CPU, Run, kill_pod, make_job, run_job, started_job
+from rljob_worker.tests.jobs import CPU, Run, make_job
 from rljob_worker.tests.metrics import without_times
 from rljob_worker.tests.test_conversation_jobs import CONVERSATION, PLAY
 from rljob_worker.tests.test_resume import checkpoint_digest
@@ -118,25 +118,6 @@ def test_guests_that_are_asked_to_end_or_hang_change_nothing(tiny: Path, tmp_pat
         assert result.metrics[-1]["leases/given_again_total"] >= 2
         owners = "".join(path.read_text() for path in sorted(run.folder.glob("buffer-train-*.log")))
         assert "late, and given to others as well: lease" in owners and "host rollout-1 has it for" in owners
-
-
-@pytest.mark.slow
-def test_a_run_of_this_machine_outlives_its_guests_and_is_suspended_and_resumed_with_them(
-    tiny: Path, tmp_path: Path, undisturbed: Any
-) -> None:
-    job = elastic_job(tiny, generators=2)
-    log = tmp_path / "output.log"
-    with started_job(job, tmp_path, log) as (process, directory):
-        metrics = directory / "metrics.jsonl"
-        wait_for(lambda: metrics.exists() and len(metrics.read_text().splitlines()) >= 2, RUN_SECONDS)
-        kill_pod(directory, "rollout-0")
-        wait_for(lambda: len(metrics.read_text().splitlines()) >= 4, RUN_SECONDS)
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(RUN_SECONDS) == ExitCode.STOPPED, log.read_text()
-    assert "generator rollout-0 ended: killed by signal 9" in log.read_text() and "restart" not in log.read_text()
-    result = run_job(job, tmp_path, timeout_seconds=RUN_SECONDS)
-    assert result.code == 0, result.output + result.logs
-    assert learnt(result) == undisturbed
 
 
 @pytest.mark.slow

@@ -1,6 +1,7 @@
 """Trains the examples to their targets: GRPO from three seeds and with an adapter, every other algorithm, the
 disaggregated job, the asynchronous one with three seeds and a staleness of 0, 1 and 2, and the one whose answers have a
-long tail of lengths, with and without `rollout.partial`; a conversation with a tool, with and without it; a game.
+long tail of lengths, with and without `rollout.partial`; a conversation with a tool, with and without it; a game; a
+team of two policies, and of two agents that one policy plays.
 
     make learn                      # about 50 minutes on 2 cores
     python benchmarks/learn.py --only arithmetic-dapo
@@ -37,14 +38,25 @@ class LearningTarget:
     """By how much the end is above that of a run without the example's own tools."""
     start: float = 1.0
     """What the run must begin with at most."""
+    one_policy: bool = False
+    """With one policy for all agents in place of the example's own."""
 
 
 LONG_TAIL, CALCULATOR, GAME = "arithmetic-long-tail", "arithmetic-calculator", "guessing-game"
-READ = {LONG_TAIL: ("long", "--long-answers"), CALCULATOR: ("tools", "--calculator"), GAME: ("game", "--guessing-game")}
+TEAM = "arithmetic-team"
+READ = {
+    LONG_TAIL: ("long", "--long-answers"),
+    CALCULATOR: ("tools", "--calculator"),
+    GAME: ("game", "--guessing-game"),
+    TEAM: ("team", "--team"),
+}
 """Examples whose models have read something of their own: name of the folder, option of `rljob_worker.tiny`."""
 
 OTHERS = ("dapo", "gspo", "cpgd", "drgrpo", "rloo", "reinforce-plus-plus")
 """Algorithms with an example each."""
+
+ONE_POLICY = "rollout.conversation.agents=[{name: solver, hears: [task]}, {name: checker}]"
+"""The agents of the team's example, played by the policy `actor`."""
 
 SERVED = {"reward-model": "reward-model", "judge": "judge"}
 """Examples whose rewards come from a service, and the folder of its model."""
@@ -62,6 +74,7 @@ TARGETS = [
     LearningTarget(CALCULATOR, 0, rise=0.30, final=0.70, above_without_tools=0.30),
     # of the best that there is, 15 of 31 numbers
     LearningTarget(GAME, 0, rise=0.15, final=0.90, start=0.75),
+    *(LearningTarget(TEAM, 0, rise=0.20, final=0.0, one_policy=one_policy) for one_policy in (False, True)),
 ]
 
 
@@ -90,10 +103,15 @@ def learn(target: LearningTarget, out: Path) -> bool:
     if target.waits:
         name = f"{name}-waits"
         ahead = ["rollout.partial=null"]
+    models = [f"models.0.path={tiny}/model"]
+    if target.example == TEAM:
+        models.append(f"models.1.path={tiny}/model")
+    if target.one_policy:
+        name, models = f"{name}-shared", [f"models=[{{name: actor, path: {tiny}/model}}]", ONE_POLICY]
     overrides = [
         f"metadata.name={name}",
         f"seed={target.seed}",
-        f"models.0.path={tiny}/model",
+        *models,
         f"data.train.0.path={tiny}/train.parquet",
         f"data.validation.0.path={tiny}/validation.parquet",
         *ahead,
@@ -106,6 +124,9 @@ def learn(target: LearningTarget, out: Path) -> bool:
     if target.example == GAME:
         before, after = (part_of_optimal(model, out) for model in (tiny / "model", exported(name, out)))
     reached = after - before >= target.rise and after >= target.final and before <= target.start
+    if target.example == TEAM:
+        policies = ("actor",) if target.one_policy else ("solver", "checker")
+        reached = reached and all(differs(tiny / "model", exported(name, out, policy)) for policy in policies)
     shown = f"{name:31} {target.seed:4} {before:7.3f} {after:7.3f} {after - before:7.3f}"
     if target.above_without_tools is not None:
         without = [f"metadata.name={name}-alone", *overrides[1:], "rollout.conversation.tools=[]"]
@@ -124,12 +145,20 @@ def trained(example: str, name: str, overrides: list[str], out: Path) -> tuple[f
     return accuracies(out / name)
 
 
-def exported(name: str, out: Path) -> Path:
-    """The model of a run's last checkpoint."""
-    model = out / f"{name}-model"
+def exported(name: str, out: Path, policy: str | None = None) -> Path:
+    """The model of a run's last checkpoint. policy: of a job with several."""
+    model = out / f"{name}-{policy or 'model'}"
     command = [sys.executable, "-m", "rljob_worker.cli", "export", name, str(model), "--runs-dir", str(out)]
-    run(command, out)
+    run(command + ([] if policy is None else ["--model", policy]), out)
     return model
+
+
+def differs(one: Path, other: Path) -> bool:
+    """Whether two models have other weights."""
+    files = [(folder / "model.safetensors").read_bytes() for folder in (one, other)]
+    # behind the header, whose length is its first eight bytes
+    weights = [content[8 + int.from_bytes(content[:8], "little") :] for content in files]
+    return weights[0] != weights[1]
 
 
 def part_of_optimal(model: Path, out: Path) -> float:

@@ -40,9 +40,10 @@ RUNNABLE = [
     "arithmetic-calculator",
     "guessing-game",
     "reach-state",
+    "arithmetic-team",
 ]
 VALID = [*RUNNABLE, "arithmetic-elastic"]
-TALKING = {"arithmetic-calculator": "Calculator", "guessing-game": "GuessingGame"}
+TALKING = {"arithmetic-calculator": "Calculator", "guessing-game": "GuessingGame", "arithmetic-team": "Team"}
 """Examples whose models have read conversations."""
 DIFFERENT = {"arithmetic-grpo", "custom-stage"}
 """The others differ from these in the algorithm, in worker groups, in a stage or in a reward: `test_resume`,
@@ -58,6 +59,7 @@ CHANGED = {
     "arithmetic-long-tail": VARIED,
     "arithmetic-calculator": VARIED,
     "guessing-game": VARIED,
+    "arithmetic-team": VARIED,
     "arithmetic-dapo": HALVES + VARIED,
     "arithmetic-gspo": HALVES + VARIED,
     "arithmetic-cpgd": HALVES + VARIED,
@@ -212,7 +214,16 @@ def episodes_are_played(steps):
     assert all(step["update/gradient_norm"] > 0 and step["conversation/failed_fraction"] == 0 for step in steps[1:])
 
 
+def both_policies_of_a_team_learn(steps):
+    for step in steps[1:]:
+        assert {step[f"conversation/agent/{name}/turns"] for name in ("solver", "checker")} == {1}
+        for policy in ("solver", "checker"):
+            assert step[f"policy/{policy}/update/gradient_norm"] > 0
+            assert f"policy/{policy}/critic/update/gradient_norm" in step
+
+
 check_what_it_shows = {
+    "arithmetic-team": both_policies_of_a_team_learn,
     "arithmetic-calculator": tools_may_be_called,
     "guessing-game": environments_are_played,
     "reach-state": episodes_are_played,

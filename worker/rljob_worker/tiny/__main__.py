@@ -48,6 +48,7 @@ def _parser() -> argparse.ArgumentParser:
     for name, subject, what in (
         ("--calculator", "Calculator", "a model that sometimes calls a tool `calculator`"),
         ("--guessing-game", "GuessingGame", "a model that guesses numbers, one game in four by bisection"),
+        ("--team", "Team", "a model that solves problems, or checks what another says of them"),
     ):
         subjects.add_argument(name, dest="subject", action="store_const", const=subject, help=what)
     for name, script, what in (

@@ -11,9 +11,9 @@ from rljob_worker.tiny.corpus import CorpusMixture
 
 # Raised when the same settings begin to give another result.
 _VERSION = 2
-Subject = Literal["Calculator", "GuessingGame"]
-"""What conversations are about (`tiny.calculator`, `tiny.guessing_game`)."""
-CONVERSATION_STEPS: dict[Subject, int] = {"Calculator": 250, "GuessingGame": 150}
+Subject = Literal["Calculator", "GuessingGame", "Team"]
+"""What conversations are about (`tiny.calculator`, `tiny.guessing_game`, `tiny.team`)."""
+CONVERSATION_STEPS: dict[Subject, int] = {"Calculator": 250, "GuessingGame": 150, "Team": 300}
 """After these a model calls and guesses as its corpus does; more would only cost time."""
 Script = Literal["ReachPictures", "MetaWorldReach"]
 """What a policy that acts is cloned from: the plane's script, which sees pictures, or Meta-World's of reach-v3."""

@@ -22,6 +22,11 @@ class Spoken:
     tools: tuple[dict[str, Any], ...] = ()
     """Schemas of what it may call."""
 
+    @property
+    def num_characters(self) -> int:
+        """Characters of all messages."""
+        return sum(len(message["content"]) for message in self.messages)
+
 
 def said(role: str, content: str) -> Message:
     """A message."""

@@ -7,8 +7,10 @@ import pyarrow.parquet as pq
 import pytest
 from transformers import AutoTokenizer
 
+from rljob_api.v1alpha1 import AgentSpec
 from rljob_worker.conversations.rendering.chat_renderer import ChatRenderer
-from rljob_worker.tiny import calculator, guessing_game
+from rljob_worker.conversations.run_functions.team_play import shown_messages
+from rljob_worker.tiny import calculator, guessing_game, team
 from rljob_worker.tiny.guessing_game import HIGHER, LOWER, NUMBERS, OPTIMAL, possible, success
 from rljob_worker.tiny.make import make_model
 from rljob_worker.tiny.problems import WordProblem
@@ -122,13 +124,38 @@ def test_games_of_the_corpus_are_of_three_kinds_and_end_when_they_are_won():
     assert hints == {HIGHER, LOWER}
 
 
-@pytest.mark.parametrize("subject", ["Calculator", "GuessingGame"])
+def test_a_checker_reads_what_a_team_shows_it_and_repeats_the_answer_or_guesses():
+    problem = WordProblem("*+", 3, 4, 5)
+    agent = AgentSpec(name="checker")
+    (shown,) = shown_messages(agent, [said("user", "How many?")], [(team.SOLVER, problem.worked())])
+    assert shown == said("user", team.shown_to_checker("How many?", problem.worked()))
+    rng = random.Random(0)
+    answers = [team.checked(problem, "3*4=12\n12+5=17\n#### 17", rng) for _ in range(900)]
+    # one standard deviation of the share is sqrt(2 / 9 / 900) = 0.016
+    assert abs(answers.count("right\n#### 17") / 900 - team.AGREES_SHARE) < 0.06
+    guesses = [int(answer.removeprefix("wrong\n#### ")) for answer in answers if answer.startswith("wrong")]
+    assert set(guesses) == set(range(13, 22))
+
+
+def test_the_model_of_a_team_has_been_solver_twice_as_often_as_checker():
+    read = list(itertools.islice(team.conversations((WordProblem("*+", 3, 4, 5), WordProblem("++", 2, 2, 2)), 0), 1500))
+    solved = [spoken.messages[1]["content"] for spoken in read if "solver: " not in spoken.messages[0]["content"]]
+    # a deviation of the shares is 0.012 and 0.016
+    assert abs(len(solved) / 1500 - team.SOLVER_SHARE) < 0.05
+    assert abs(sum("=" in answer for answer in solved) / len(solved) - team.WORKED_SHARE) < 0.06
+
+
+@pytest.mark.parametrize("subject", ["Calculator", "GuessingGame", "Team"])
 def test_a_recipe_of_conversations_makes_a_model_whose_template_has_tools(subject, tmp_path):
     recipe = conversations(quick(), subject)
     assert recipe.key() != quick().key()
     make_model(recipe, tmp_path)
     ChatRenderer(AutoTokenizer.from_pretrained(tmp_path / "model")).require_tools()
-    columns = {"Calculator": {"question", "answer"}, "GuessingGame": {"question", "number"}}
+    columns = {
+        "Calculator": {"question", "answer"},
+        "GuessingGame": {"question", "number"},
+        "Team": {"question", "answer"},
+    }
     assert set(pq.read_table(tmp_path / "train.parquet").column_names) == columns[subject]
 
 

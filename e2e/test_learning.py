@@ -55,14 +55,16 @@ TALK = """
 async def talk(task, policy, world):
     said = await policy.chat()
     world.metric("letters", len(said.content))
+    await world.agents["listener"].chat(task.messages)
 """
-"""A conversation of one turn that reports a figure."""
+"""A conversation of two agents, of one turn each, that reports a figure."""
 
 
 def talking(jobs: NamespaceJobs) -> ClusterJob:
-    """A small job of conversations."""
+    """A small job of conversations, of agents that are rewarded apart."""
     jobs.kubectl("create", "configmap", "talk", f"--from-literal=talk.py={TALK}")
-    rollout = {"maxResponseTokens": 20, "conversation": {"run": "talk:talk"}}
+    team = {"agents": [{"name": "speaker"}, {"name": "listener"}], "reward": "PerAgent"}
+    rollout = {"maxResponseTokens": 20, "conversation": {"run": "talk:talk", **team}}
     return jobs.apply("talks", small_spec(rollout=rollout, code={"configMap": "talk"}, **ON_STORAGE))
 
 

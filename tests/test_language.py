@@ -69,6 +69,7 @@ ALLOWED_WORDS: Mapping[str, Mapping[str, str]] = {
         "rljob_operator.manifests.serving": "the agent that Ray runs on a node",
         "rljob_worker.algorithms": "a speaker of a conversation",
         "rljob_worker.endpoint": "a program that plays a trajectory",
+        "rljob_worker.cli.samples": "a speaker of a conversation",
         "rljob_worker.conversations": "a speaker of a conversation",
         "rljob_worker.engines.rollout": "a speaker of a conversation",
         "rljob_worker.metrics": "a speaker of a conversation",

@@ -11,6 +11,10 @@ JOB = 'namespace=~"$namespace",rljob=~"$rljob"'
 """Selects the jobs that the board's variables name."""
 
 
+OF_POLICY = "rljob, policy"
+"""Labels of a curve that each policy of a job has; those of a job with one policy have no label `policy`."""
+
+
 @dataclass(frozen=True)
 class Query:
     """One PromQL expression and how its series are called."""
@@ -72,9 +76,10 @@ class DashboardSpec:
 def gauge(
     title: str, description: str, metric: str, unit: Unit = "short", *, by: str = "", maximum: float | None = None
 ) -> Panel:
-    """A metric that the lead worker reports for the whole job, one line per job, or per job and `by`."""
-    labels = f"rljob, {by}" if by else "rljob"
-    legend = f"{{{{rljob}}}} {{{{{by}}}}}" if by else "{{rljob}}"
+    """A metric that the lead worker reports, one line per job, or per job and `by`; of a job with several policies one
+    for each of them."""
+    labels = f"{OF_POLICY}, {by}" if by else OF_POLICY
+    legend = f"{{{{rljob}}}} {{{{policy}}}} {{{{{by}}}}}" if by else "{{rljob}} {{policy}}"
     return Panel(title, description, unit, (Query(f"max by ({labels}) ({metric}{{{JOB}}})", legend),), maximum=maximum)
 
 

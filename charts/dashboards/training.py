@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from charts.dashboards.dashboard_spec import JOB, DashboardSpec, Panel, PanelRow, Query, gauge
+from charts.dashboards.dashboard_spec import JOB, OF_POLICY, DashboardSpec, Panel, PanelRow, Query, gauge
 
 _LEARNING = PanelRow(
     "Learning",
@@ -61,8 +61,8 @@ _POLICY = PanelRow(
             "By how many policy versions the weights that drew a token are behind those that the step begins to train.",
             "short",
             (
-                Query(f"max by (rljob) (rljob_staleness_mean_versions{{{JOB}}})", "{{rljob}} mean"),
-                Query(f"max by (rljob) (rljob_staleness_max_versions{{{JOB}}})", "{{rljob}} largest"),
+                Query(f"max by ({OF_POLICY}) (rljob_staleness_mean_versions{{{JOB}}})", "{{rljob}} {{policy}} mean"),
+                Query(f"max by ({OF_POLICY}) (rljob_staleness_max_versions{{{JOB}}})", "{{rljob}} {{policy}} largest"),
             ),
             minimum=0,
         ),
@@ -76,9 +76,9 @@ _POLICY = PanelRow(
             "With rollout.partial: groups and responses that go on after the step, and those cut off by maxCarries.",
             "short",
             (
-                Query(f"max by (rljob) (rljob_unfinished_groups{{{JOB}}})", "{{rljob}} groups"),
-                Query(f"max by (rljob) (rljob_unfinished_rows{{{JOB}}})", "{{rljob}} responses"),
-                Query(f"max by (rljob) (rljob_carries_cut_off_rows{{{JOB}}})", "{{rljob}} cut off"),
+                Query(f"max by ({OF_POLICY}) (rljob_unfinished_groups{{{JOB}}})", "{{rljob}} {{policy}} groups"),
+                Query(f"max by ({OF_POLICY}) (rljob_unfinished_rows{{{JOB}}})", "{{rljob}} {{policy}} responses"),
+                Query(f"max by ({OF_POLICY}) (rljob_carries_cut_off_rows{{{JOB}}})", "{{rljob}} {{policy}} cut off"),
             ),
             minimum=0,
         ),
@@ -87,8 +87,8 @@ _POLICY = PanelRow(
             "With rollout.partial: steps since the responses of the step's batch began.",
             "short",
             (
-                Query(f"max by (rljob) (rljob_rows_age_mean_steps{{{JOB}}})", "{{rljob}} mean"),
-                Query(f"max by (rljob) (rljob_rows_age_max_steps{{{JOB}}})", "{{rljob}} oldest"),
+                Query(f"max by ({OF_POLICY}) (rljob_rows_age_mean_steps{{{JOB}}})", "{{rljob}} {{policy}} mean"),
+                Query(f"max by ({OF_POLICY}) (rljob_rows_age_max_steps{{{JOB}}})", "{{rljob}} {{policy}} oldest"),
             ),
             minimum=0,
         ),
@@ -98,8 +98,8 @@ _POLICY = PanelRow(
             "Share of tokens whose ratio left the trust region, below and above.",
             "percentunit",
             (
-                Query(f"max by (rljob) (rljob_policy_clip_fraction_low{{{JOB}}})", "{{rljob}} low"),
-                Query(f"max by (rljob) (rljob_policy_clip_fraction_high{{{JOB}}})", "{{rljob}} high"),
+                Query(f"max by ({OF_POLICY}) (rljob_policy_clip_fraction_low{{{JOB}}})", "{{rljob}} {{policy}} low"),
+                Query(f"max by ({OF_POLICY}) (rljob_policy_clip_fraction_high{{{JOB}}})", "{{rljob}} {{policy}} high"),
             ),
             minimum=0,
         ),
@@ -111,8 +111,12 @@ _POLICY = PanelRow(
             "Tokens per response; at the limit, answers are cut off.",
             "short",
             (
-                Query(f"max by (rljob) (rljob_response_length_mean_tokens{{{JOB}}})", "{{rljob}} mean"),
-                Query(f"max by (rljob) (rljob_response_length_max_tokens{{{JOB}}})", "{{rljob}} longest"),
+                Query(
+                    f"max by ({OF_POLICY}) (rljob_response_length_mean_tokens{{{JOB}}})", "{{rljob}} {{policy}} mean"
+                ),
+                Query(
+                    f"max by ({OF_POLICY}) (rljob_response_length_max_tokens{{{JOB}}})", "{{rljob}} {{policy}} longest"
+                ),
             ),
             minimum=0,
         ),
@@ -141,6 +145,16 @@ _CONVERSATIONS = PanelRow(
             "Means of what run functions and environments report: calls, faults and errors of tools among them.",
             "rljob_conversation_figure_mean",
             by="figure",
+        ),
+        gauge("Turns by agent", "Turns of each agent of a team in a trajectory.", "rljob_agent_turns_mean", by="agent"),
+        gauge(
+            "Response length by agent",
+            "Tokens that each agent of a team samples in a trajectory.",
+            "rljob_agent_response_length_mean_tokens",
+            by="agent",
+        ),
+        gauge(
+            "Reward by agent", "Mean reward of agents that are rewarded apart.", "rljob_agent_reward_mean", by="agent"
         ),
     ),
 )

@@ -29,6 +29,10 @@ Record = dict[str, Any]
 WIDTH_OF_FILES = 120
 """Characters of a line where no terminal says how many."""
 
+AGENT_STYLES = ("bold green", "bold cyan", "bold magenta", "bold yellow", "bold blue", "bold red")
+"""Styles of the agents of a team, in the order in which they first say something; the first is also that of a policy
+without a name."""
+
 KINDS = ("validation", "dropped", "waiting")
 """Marks of rows that are not of the batch of their step."""
 
@@ -165,7 +169,7 @@ def _print_sample(console: Console, record: Record, *, tokens: bool) -> None:
             continue  # the messages are what these say
         if isinstance(value, str) and value.startswith("data:"):
             console.print(Text(f"{name}: on the page of the run (rljob report)", style="bold"))
-        elif isinstance(value, str) and name not in ("source", "policy"):
+        elif isinstance(value, str) and name not in ("source", "policy", "agent"):
             console.print(Text(f"{name}:", style="bold"), Text(value), sep="\n")
     if "versions" in record:
         console.print(Text("drawn with:", style="bold"), Text(stretches_text(record["versions"])), sep="\n")
@@ -179,13 +183,16 @@ def conversation_lines(record: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     what others said, of whose tokens nothing is learnt."""
     rewards = record.get("environment_rewards", [])
     turn = 0
+    agents = list(dict.fromkeys(message["agent"] for message in record["messages"] if "agent" in message))
     for message in record["messages"]:
         is_sampled = message["role"] == "assistant"
+        agent = message.get("agent")
+        style = AGENT_STYLES[0 if agent is None else agents.index(agent) % len(AGENT_STYLES)]
         words = f"turn {turn + 1}, sampled" if is_sampled else "masked"
         if is_sampled:
             words += "".join(f", reward {format_number(value)}" for of, value in rewards if of == turn)
             turn += 1
-        yield f"{message['role']} ({words}):", "bold green" if is_sampled else "bold dim"
+        yield f"{agent or message['role']} ({words}):", style if is_sampled else "bold dim"
         text = message_text(message)
         yield text, "" if is_sampled else "dim"
     for of, value in rewards:
@@ -207,6 +214,7 @@ def sample_heading(record: Record) -> str:
     """`step 3  row 17  reward 0.5  (correct 0, format 0.5)  gsm8k  validation`."""
     words = [f"step {record['step']}", *([record["policy"]] if "policy" in record else [])]
     words.append(f"row {record.get('row', MISSING)}")
+    words += [record["agent"]] if "agent" in record else []
     if "reward" in record:
         words.append(f"reward {format_number(record['reward'])}")
     parts = ", ".join(f"{name} {format_number(value)}" for name, value in record.get("rewards", {}).items())

@@ -27,6 +27,9 @@ const PANELS = [
   ["Entropy", "nats", (name) => name === "policy/entropy"],
   ["Response length", "tokens", (name) => name === "response_length/mean" || name === "response_length/max"],
   ["Cut off responses", "fraction", (name) => name === "response/truncated_fraction"],
+  ["Reward by agent", "", (name) => /^conversation\/agent\/[^/]+\/reward$/.test(name)],
+  ["Turns by agent", "", (name) => /^conversation\/agent\/[^/]+\/turns$/.test(name)],
+  ["Response length by agent", "tokens", (name) => /^conversation\/agent\/[^/]+\/response_length$/.test(name)],
   ["Loss", "", (name) => name === "loss/policy" || name === "loss/value"],
   ["Gradient norm", "", (name) => name.endsWith("update/gradient_norm")],
   ["Clipped tokens", "fraction", (name) => name === "policy/clip_fraction"],
@@ -133,8 +136,14 @@ function messageText(message) {
   return [...thought, ...(message.content ? [message.content] : []), ...calls].join("\n");
 }
 
+// agents of teams, each with the colour that it has on the whole page
+function agentNames() {
+  const messages = runs.flatMap((run) => run.samples).flatMap((sample) => sample.messages || []);
+  return [...new Set(messages.map((message) => message.agent).filter(Boolean))];
+}
+
 // who said what: turns of the policy with the rewards of the world beside them, and what others said, which is masked
-function drawConversation(row, cell) {
+function drawConversation(row, cell, agents) {
   const rewards = row.environment_rewards || [];
   let turn = 0;
   for (const message of row.messages) {
@@ -142,14 +151,17 @@ function drawConversation(row, cell) {
     const line = element("div", undefined, cell);
     line.className = sampled ? "said sampled" : "said masked";
     const given = sampled ? rewards.filter(([of]) => of === turn).map(([, value]) => `, reward ${value}`).join("") : "";
-    element("b", `${message.role} (${sampled ? `turn ${++turn}, sampled${given}` : "masked"})`, line);
+    if (message.agent) {
+      line.style.borderColor = line.style.color = COLOURS[agents.indexOf(message.agent) % COLOURS.length];
+    }
+    element("b", `${message.agent || message.role} (${sampled ? `turn ${++turn}, sampled${given}` : "masked"})`, line);
     element("pre", messageText(message), line);
   }
   for (const [of, value] of rewards) if (of === null) element("div", `reward of the world at the end: ${value}`, cell);
 }
 
 function drawSamples() {
-  const rows = sampleRows();
+  const rows = sampleRows(), agents = agentNames();
   const hidden = ["step", "row", "prompt", "response", "reward", "run", "messages", "environment_rewards"];
   const others = [...new Set(rows.flatMap(Object.keys))].filter((name) => !hidden.includes(name));
   const columns = [...(runs.length > 1 ? ["run"] : []), "step", "row", "reward", "prompt", "response", ...others];
@@ -172,7 +184,7 @@ function drawSamples() {
       if (name === "pictures") drawPictures(value, cell);
       else if (name === "video") drawVideo(value, cell);
       else if (name === "timeline") drawTimeline(value, cell);
-      else if (name === "response" && row.messages) drawConversation(row, cell);
+      else if (name === "response" && row.messages) drawConversation(row, cell, agents);
       else if (typeof value === "string") element("pre", text, cell); else cell.textContent = text;
     }
   }

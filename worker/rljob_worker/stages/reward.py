@@ -289,9 +289,9 @@ def unpacked(blob: bytes) -> list[bytes]:
 
 
 def shown_row(row: Mapping[str, Any], spec: RLJobSpec) -> dict[str, Any]:
-    """What a person is shown of a row that rewards are given; `source` is the name of its data set, `reference` the
-    column of the first reward that has one."""
-    shown = {name: row[name] for name in ("row_id", "source", "prompt", "response")}
+    """What a person is shown of a row that rewards are given; `source` is the name of its data set, `agent` who acts in
+    it, in a team, and `reference` the column of the first reward that has one."""
+    shown = {name: row[name] for name in ("row_id", "source", "prompt", "response", *(AGENT,) * bool(spec.agents))}
     column = next((reward.column for reward in spec.rewards if reward.column is not None), None)
     return shown if column is None else {**shown, "reference": row[column]}
 

@@ -6,7 +6,14 @@ import pytest
 from click.testing import CliRunner
 
 from rljob_worker.cli.app import app
-from rljob_worker.cli.samples import SampleCondition, SampleQuery, parse_condition, sample_heading, sample_pages
+from rljob_worker.cli.samples import (
+    SampleCondition,
+    SampleQuery,
+    conversation_lines,
+    parse_condition,
+    sample_heading,
+    sample_pages,
+)
 from rljob_worker.errors import InvalidJob
 
 RECORDS = [
@@ -168,3 +175,15 @@ def test_a_conversation_is_shown_by_who_said_what_with_rewards_beside():
         "it is 7",
         "reward of the world at the end: 0.25",
     ]
+
+
+def test_agents_of_a_team_are_named_each_in_a_style_of_its_own():
+    said = [
+        {"role": "assistant", "content": text, "agent": agent} for text, agent in (("3", "solver"), ("no", "checker"))
+    ]
+    record = {"step": 1, "row": 5, "agent": "checker", "messages": [{"role": "user", "content": "2?"}, *said]}
+    lines = dict(conversation_lines(record))
+    assert list(lines)[::2] == ["user (masked):", "solver (turn 1, sampled):", "checker (turn 2, sampled):"]
+    assert len({lines["solver (turn 1, sampled):"], lines["checker (turn 2, sampled):"]}) == 2
+    heading, *_ = sample_pages([record], 80, tokens=False, colour=False).splitlines()
+    assert "row 5  checker" in heading

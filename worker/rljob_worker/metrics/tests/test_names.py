@@ -57,6 +57,7 @@ from rljob_worker.metrics.names import PrometheusName, prometheus_name
         ("validation/maj@16/gsm8k", "rljob_source_majority_ratio", (("k", "16"), ("source", "gsm8k"))),
         ("my/New-Thing", "rljob_my_new_thing", ()),
         ("policy/entropy", "rljob_policy_entropy_nats", ()),
+        ("conversation/agent/solver/reward", "rljob_agent_reward_mean", (("agent", "solver"),)),
         ("policy/solver/policy/entropy", "rljob_policy_entropy_nats", (("policy", "solver"),)),
         (
             "policy/solver/training/reward/gsm8k",

@@ -127,6 +127,35 @@ def test_a_run_of_episodes_shows_videos_and_where_their_time_went(tmp_path):
     assert "environment 2 s, engine 0.25 s" in dom
 
 
+def test_agents_of_a_team_have_a_colour_each_and_policies_a_curve_each(tmp_path):
+    folder = run_folder(tmp_path, "a", steps=0)
+    figures = ("turns", "response_length", "reward")
+    step = {"step": 1} | {f"conversation/agent/{agent}/{name}": 1.0 for agent in ("s", "c") for name in figures}
+    step |= {f"policy/{policy}/{name}": 2.0 for policy in ("one", "two") for name in ("policy/entropy", "loss/policy")}
+    (folder / "metrics.jsonl").write_text(json.dumps(step) + "\n")
+    said = [
+        {"role": "assistant", "content": name, "agent": agent} for name, agent in (("x", "s"), ("y", "c"), ("z", "s"))
+    ]
+    sample = {"step": 1, "row": 1, "messages": [{"role": "user", "content": "2?"}, *said], "agent": "c"}
+    (folder / "samples.jsonl").write_text(json.dumps(sample) + "\n")
+    path = tmp_path / "report.html"
+    write_page([folder], path)
+    dom = dom_of(path.as_uri(), tmp_path / "profile")
+    assert titles(dom) == ["Entropy (nats)", "Reward by agent", "Turns by agent", "Response length by agent (tokens)",
+                           "Loss"]  # fmt: skip
+    for name in ("policy/one/policy/entropy", "policy/two/policy/entropy", "conversation/agent/c/reward"):
+        assert f">{name}<" in dom, name
+    lines = re.findall(r'<div class="said (\w+)"(?: style="([^"]*)")?><b>(.*?)</b>', dom)
+    assert [(kind, words) for kind, _, words in lines] == [
+        ("masked", "user (masked)"),
+        ("sampled", "s (turn 1, sampled)"),
+        ("sampled", "c (turn 2, sampled)"),
+        ("sampled", "s (turn 3, sampled)"),
+    ]
+    none, one, other, again = (style for _, style, _ in lines)
+    assert none == "" and "color" in one and one == again != other
+
+
 def test_the_page_asks_nobody_for_anything(tmp_path):
     text = page([run_folder(tmp_path, "a")])
     own = re.sub(r"/\*!.*?\*/", "", text, flags=re.DOTALL)

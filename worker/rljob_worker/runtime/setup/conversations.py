@@ -31,9 +31,9 @@ from rljob_worker.conversations.world import SharedWorld, World
 from rljob_worker.data.source import DataAccess
 from rljob_worker.engines.parallel.mesh import ProcessMesh
 from rljob_worker.engines.rollout.protocol import RolloutEngine
-from rljob_worker.errors import InvalidJob
 from rljob_worker.runtime.setup.journals import journal_folder
 from rljob_worker.runtime.setup.pictures import picture_processor
+from rljob_worker.runtime.setup.tokenizers import require_alike
 from rljob_worker.stages.conversation_rollout import ConversationRollout
 from rljob_worker.storage.paths import StoragePath
 from rljob_worker.users_code.search_path import code_folders
@@ -121,23 +121,6 @@ def agents_of(spec: RLJobSpec, tokenizers: Mapping[str, Any]) -> tuple[Agent, ..
             template = spec.source_of(agent.policy).chat_template
             renderers[agent.policy] = renderer_of(tokenizers[agent.policy], template)
     return tuple(Agent(agent.name, at, renderers[agent.policy]) for at, agent in enumerate(spec.agents))
-
-
-def require_alike(one: str, other: str, tokenizers: Mapping[str, Any]) -> None:
-    """Raises InvalidJob where two policies of a team have other tokens, or other special tokens."""
-    first, second = tokenizers[one], tokenizers[other]
-    if first.get_vocab() != second.get_vocab():
-        raise InvalidJob(
-            f"rollout.conversation.agents: policies {one} and {other} have other tokens, and the rows of a trajectory "
-            "are judged, decoded and valued together; let agents have policies with one tokenizer"
-        )
-    one_map, other_map = first.special_tokens_map, second.special_tokens_map
-    differing = sorted(name for name in {*one_map, *other_map} if one_map.get(name) != other_map.get(name))
-    if differing:
-        raise InvalidJob(
-            f"rollout.conversation.agents: policies {one} and {other} differ in special tokens: "
-            f"{', '.join(differing)}; let agents have policies with one tokenizer_config.json"
-        )
 
 
 def load_run(conversation: ConversationSpec) -> Run:

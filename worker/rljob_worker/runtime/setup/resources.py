@@ -23,7 +23,6 @@ from rljob_worker.engines.parallel.mesh import ProcessMesh, build_meshes
 from rljob_worker.engines.protocols import ScoringEngine, TrainEngine
 from rljob_worker.engines.registry import build_base, build_rollout_engine, build_train_engine
 from rljob_worker.engines.rollout.protocol import RolloutEngine
-from rljob_worker.errors import InvalidJob
 from rljob_worker.model_shapes import shape_at
 from rljob_worker.rewards.forms import PICTURES
 from rljob_worker.rewards.running.runner import RewardRunner
@@ -32,6 +31,7 @@ from rljob_worker.runtime.setup.conversations import build_conversations
 from rljob_worker.runtime.setup.devices import cpu_has_bfloat16, slow_precision
 from rljob_worker.runtime.setup.pictures import picture_processor
 from rljob_worker.runtime.setup.simulators import build_episodes, listed_data
+from rljob_worker.runtime.setup.tokenizers import load_tokenizer, require_tokens_of_policies
 from rljob_worker.runtime.validation import Validation
 from rljob_worker.stages.stage import Resources
 from rljob_worker.start_phases import phase
@@ -69,7 +69,8 @@ def build_resources(
     )
     reading = dict.fromkeys(plan.policy_of(stage.name) for stage in stages if reads_text(stage.run))
     reading |= dict.fromkeys(model for stage in stages if stage.run in GENERATING for model in stage.models)
-    tokenizers = {policy: load_policy_tokenizer(plan, policy) for policy in reading}
+    tokenizers = {policy: load_tokenizer(plan, policy) for policy in reading}
+    require_tokens_of_policies(plan, stages)
     rewards = reward_runners(plan, group, [stage for stage in stages if stage.mesh.is_row_leader(rank)])
     with phase("models") as progress:
         train = train_engines(
@@ -179,33 +180,6 @@ def needs_rewards(spec: RLJobSpec, runs: Iterable[str]) -> bool:
 def reward_functions(spec: RLJobSpec) -> list[RewardSpec]:
     """Rewards that are not models of the job's own."""
     return [reward for reward in spec.rewards if reward.model is None]
-
-
-def load_policy_tokenizer(plan: Plan, policy: str) -> Any:
-    """The tokenizer of a policy. Raises InvalidJob naming the directory."""
-    from transformers import AutoTokenizer
-
-    path = plan.spec.source_of(policy).path
-    try:
-        with phase("tokenizer"):
-            return AutoTokenizer.from_pretrained(path)
-    except (OSError, ValueError, KeyError) as error:
-        raise InvalidJob(f"models: {why_no_tokenizer(path, error)}") from error
-
-
-def why_no_tokenizer(path: str, error: Exception) -> str:
-    """What is wrong with the place a tokenizer was to come from, and what to do."""
-    if Path(path).is_dir():
-        there = ", ".join(sorted(item.name for item in Path(path).iterdir())) or "nothing"
-        return (
-            f"no tokenizer can be loaded from {path}, which holds {there}; it needs tokenizer.json and "
-            "tokenizer_config.json beside the weights"
-        )
-    reason = str(error).partition("\n")[0]
-    return (
-        f"{path!r} is not a directory next to the job's YAML, and the Hugging Face hub did not give it either: "
-        f"{reason}; correct the path, or download the model and name its directory"
-    )
 
 
 def prompt_pictures(spec: RLJobSpec, policy: str) -> PromptPictures | None:

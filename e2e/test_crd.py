@@ -102,6 +102,19 @@ def test_rows_may_be_made_by_a_stage_that_filters_them(server: Server) -> None:
     assert server.try_out(job(sample))["kind"] == "RLJob"
 
 
+def test_policies_of_a_team_have_names_and_stages_may_name_their_copies(server: Server) -> None:
+    models = "models=[{name: left, path: a}, {name: right, path: a}]"
+    agents = "agents: [{name: solver, policy: left}, {name: checker, policy: right}], rounds: 1"
+    team = f"rollout={{conversation: {{{agents}}}}}"
+    assert server.try_out(job(models, team))["kind"] == "RLJob"
+    stages = ["name: rollout, run: Rollout, models: [left, right]"]
+    stages += ["name: values, run: Values, models: [critic_left, critic_right], after: [rollout]"]
+    stages += ["name: ref, run: LogProbs, models: [reference_left, reference_right], after: [rollout]"]
+    stages += ["name: update, run: UpdatePolicy, models: [left], after: [values, ref]"]
+    assert server.try_out(job(models, team, dag(*stages)))["kind"] == "RLJob"
+    assert "there is no model actor" in server.refusal(job(models, "rollout={conversation: {}}"))
+
+
 def test_a_quantity_may_be_a_number(server: Server) -> None:
     stored = job_from_object(server.try_out(job("dataBuffer={memory: 1073741824}")))
     assert stored.spec.data_buffer.memory == "1073741824"

@@ -119,6 +119,8 @@ _NO_EQUAL_REPLICAS = f"{_TRAINS} && {_WORKERS} % {_COPY} == 0 && {_WORKERS} % ({
 _STAGES = f"({_REPLICAS} * {_TRAINING}.pipeline)"
 _NO_EQUAL_EXPERTS = f"{_TRAINS} && {_WORKERS} % {_STAGES} == 0 && {_WORKERS} % ({_STAGES} * {_TRAINING}.expert) != 0"
 _NO_ROLLOUT_COPIES = f"{_GENERATES} && g.accelerator.count % self.rollout.parallelism.tensor != 0"
+# without stages the policies are those that play the agents
+_HAS_AGENTS = "has(self.rollout.conversation) && size(self.rollout.conversation.agents) > 0"
 # where the policy is whose copy it is the operator says
 _DERIVED_MODEL = f"(m.startsWith('{REFERENCE}') || m.startsWith('{CRITIC}'))"
 _UNKNOWN_MODEL = f"!{_DERIVED_MODEL} && !self.models.exists(o, o.name == m)"
@@ -154,7 +156,7 @@ _REFERENCES = (
     ),
     Rule(
         "spec",
-        f"has(self.dag) || self.models.exists(m, m.name == '{ACTOR}')",
+        f"has(self.dag) || {_HAS_AGENTS} || self.models.exists(m, m.name == '{ACTOR}')",
         f"there is no model {ACTOR}",
         field="models",
     ),

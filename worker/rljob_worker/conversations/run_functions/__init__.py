@@ -1,1 +1,1 @@
-"""Run functions that are shipped: one turn, tools, an environment."""
+"""Run functions that are shipped: one turn, tools, an environment, a team."""

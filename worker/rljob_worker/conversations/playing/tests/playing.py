@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from threading import Event
 from typing import Any
 
@@ -13,7 +13,7 @@ from rljob_worker.batch import Column
 from rljob_worker.conversations.messages import AssistantMessage
 from rljob_worker.conversations.playing.loop import Conversations
 from rljob_worker.conversations.playing.plays import Play
-from rljob_worker.conversations.policy import Bounds
+from rljob_worker.conversations.policy import Agent, Bounds
 from rljob_worker.conversations.task import Task
 from rljob_worker.conversations.trajectory import Trajectory
 from rljob_worker.conversations.world import SharedWorld
@@ -201,13 +201,16 @@ def play(
     caller: Any = None,
     shared: SharedWorld | None = None,
     concurrency: int = 64,
+    agents: Sequence[Agent] = (),
     **options: Any,
 ) -> list[Trajectory]:
     """What these tasks become."""
     renderer = LetterRenderer() if renderer is None else renderer
-    conversations = Conversations(engine, run, renderer, bounds, concurrency=concurrency, shared=shared, caller=caller)
+    conversations = Conversations(
+        engine, run, renderer, bounds, concurrency=concurrency, shared=shared, caller=caller, agents=agents
+    )
     try:
-        rows = bounds.rows
+        rows = bounds.rows * max(1, len(agents))
         return conversations.play(Play(tasks, SAMPLING, "step-1", rows_per_trajectory=rows, **options), Alone())
     finally:
         conversations.close()

@@ -61,7 +61,7 @@ class BuiltInStage:
     @property
     def may_share_rows(self) -> bool:
         """Whether it may have several models, each for the rows of its agents, of which it writes one column."""
-        return self.name in ("Rollout", "LogProbs", "Values")
+        return self.name in ("Rollout", "Sample", "LogProbs", "Values")
 
 
 STAGES: Mapping[str, BuiltInStage] = {

@@ -149,17 +149,9 @@ def _unbuilt(subject: Subject) -> Iterator[Problem]:
     if not spec.is_team_of_policies:
         return
     message = "this is not built yet with agents of several policies"
-    if draws:
-        yield problem("spec.algorithm.sampling", True, message, "Leave out what needs a Sample stage, such as dynamic.")
     if computes_full_kl(spec):
         fix = f"Write K3: the update would need a model {REFERENCE} for each policy."
         yield problem("spec.algorithm.kl.estimator", "Full", message, fix)
-    if spec.rollout.max_staleness:
-        yield problem("spec.rollout.maxStaleness", spec.rollout.max_staleness, message, "Write 0.")
-    for i, model in enumerate(spec.models):
-        if model.adapter is not None:
-            fix = "Train whole models, or let one policy play all agents."
-            yield problem(f"spec.models[{i}].adapter", model.adapter.to_json(), message, fix)
     yield from _generating_groups(subject)
 
 

@@ -103,7 +103,7 @@ def test_a_team_of_two_policies_learns_and_goes_on_bit_for_bit(tiny, tmp_path, m
     before = load_file(tiny / "model" / "model.safetensors")
     name = next(iter(before))
     weights = {policy: exported(run_dir, policy, 2) for policy in made.spec.policies}
-    assert not torch.equal(weights["left"][name], before[name])
+    assert all(not torch.equal(of_policy[name], before[name]) for of_policy in weights.values())
     assert not torch.equal(weights["left"][name], weights["right"][name])
     shutil.rmtree(newest)
     run(made, run_dir, attempt=2)

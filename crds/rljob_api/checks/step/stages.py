@@ -87,8 +87,6 @@ def _model_count(subject: Subject, stage: ResolvedStage) -> Iterator[Problem]:
             yield problem(path, result, message, "Leave models out and load what the stage needs in its module.")
     elif len(result) > 1 and stage.built_in.may_share_rows and subject.spec.is_team_of_policies:
         yield from _agents_of_models(subject, stage)
-    elif stage.spec.run == "Sample" and subject.spec.is_team_of_policies:
-        return  # which `checks.teams` refuses as a whole
     elif len(result) != stage.built_in.num_models:
         message = f"{stage.spec.run} takes {stage.built_in.num_models or 'no'} model"
         example = stage.built_in.default_model or _EXAMPLES.get(stage.spec.run)

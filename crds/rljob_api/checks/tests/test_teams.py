@@ -36,10 +36,7 @@ def test_a_team_that_cannot_be_played_is_refused_at_its_field(conversation):
 
 
 BESIDE = {
-    "algorithm={name: DAPO}": "spec.algorithm.sampling",
-    "rollout.maxStaleness=1": "spec.rollout.maxStaleness",
     "algorithm.kl={coefficient: 0.1, estimator: Full}": "spec.algorithm.kl.estimator",
-    "models[1].adapter={rank: 4}": "spec.models[1].adapter",
     "data.imagesColumn=pictures": "spec.data.imagesColumn",
 }
 
@@ -70,6 +67,47 @@ def test_every_policy_plays_an_agent_and_every_agent_is_played():
     team = f"rollout.conversation={{{AGENTS}}}"
     result = problems(MODELS, "algorithm.kl.coefficient=0", team, dag_without(["actor"]))
     assert "spec.rollout.conversation.agents[1].policy" in [problem.path for problem in result]
+
+
+def apart(*rollouts):
+    """A team whose policies are trained each in a worker group of its own, and generated as `rollouts` say."""
+    groups = ", ".join(f"{{name: {name}, accelerator: {{profile: cpu}}}}" for name in ("rollout", "one", "two"))
+    stages = [f"name: {name}, run: Rollout, models: [{models}], group: {group}" for name, models, group in rollouts]
+    names = ", ".join(name for name, *_ in rollouts)
+    stages.append(f"name: reward, run: Reward, after: [{names}], group: rollout")
+    stages.append("name: advantage, run: Advantage, after: [reward], group: one")
+    for policy, group in (("actor", "one"), ("other", "two")):
+        update = f"name: update_{policy}, run: UpdatePolicy, models: [{policy}]"
+        stages.append(f"{update}, after: [advantage], group: {group}")
+    dag = "dag={stages: [" + ", ".join("{" + stage + "}" for stage in stages) + "]}"
+    team = f"rollout.conversation={{{AGENTS}}}"
+    return (MODELS, "algorithm.kl.coefficient=0", "dataBuffer.memory=1Gi", f"workerGroups=[{groups}]", team, dag)
+
+
+def test_each_policy_may_be_trained_in_a_worker_group_of_its_own():
+    plan = make_plan(*apart(("rollout", "actor, other", "rollout")), "rollout.maxStaleness=1")
+    homes = {engine.name: engine.group for engine in plan.engines}
+    assert homes == {"rollout/actor": "rollout", "rollout/other": "rollout", "train/actor": "one", "train/other": "two"}
+    assert {edge.name: (edge.source, edge.target) for edge in plan.weights} == {
+        f"weights/{policy}": (f"train/{policy}", f"rollout/{policy}") for policy in ("actor", "other")
+    }
+
+
+def test_a_team_is_not_played_in_several_worker_groups():
+    result = problems(*apart(("rollout", "actor", "rollout"), ("generate", "other", "two")))
+    refused = {problem.path: problem.message for problem in result}
+    message = "stage rollout plays all agents of a trajectory, and other plays one"
+    assert refused["spec.dag.stages[0].models"] == message, refused
+
+
+def test_policies_of_a_team_may_have_adapters_on_one_base_and_draw_prompts_again():
+    models = MODELS.replace("}", ", adapter: {rank: 4}}")
+    plan = make_plan(models, f"rollout.conversation={{{AGENTS}}}", "algorithm={name: DAPO, kl: {coefficient: 0.1}}")
+    assert plan.stage("sample").models == ("actor", "other")
+    engines = {engine.name: engine for engine in plan.engines}
+    assert engines["train/actor"].adapter == engines["train/other"].adapter is not None
+    # both begin as one model: it scores for both
+    assert {engines[f"reference_{policy}"].base_of for policy in ("actor", "other")} == {"train/actor"}
 
 
 def test_the_pipeline_of_a_team_of_policies():

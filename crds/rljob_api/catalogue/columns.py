@@ -28,7 +28,8 @@ ROUTES = ("prompt_routed_experts", "routed_experts")
 token of a prompt, once for its group, and for the position that every response token was drawn from."""
 
 IMAGES = "images"
-"""What Rollout writes besides of models that see: the encoded pictures of a prompt, packed, once for its group."""
+"""What Rollout writes besides of models that see: the encoded pictures and videos of a prompt, packed, once for its
+group."""
 
 STATE = "state"
 """What a simulator measured before a decision, of jobs with one: float32, as many numbers in every row."""
@@ -123,6 +124,8 @@ def named_at(spec: RLJobSpec, column: str) -> str:
         return "spec.data.promptColumn"
     if column == spec.data.images_column:
         return "spec.data.imagesColumn"
+    if column == spec.data.videos_column:
+        return "spec.data.videosColumn"
     for i, reward in enumerate(spec.rewards):
         if column == reward.column:
             return f"spec.rewards[{i}].column"

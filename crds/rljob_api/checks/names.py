@@ -92,8 +92,11 @@ def _columns_named(reward: RewardSpec) -> list[tuple[str, str]]:
 
 def _column_problems(subject: Subject, path: str, column: str) -> Iterator[Problem]:
     """What a reward cannot have as a column of the data."""
-    if column == subject.spec.data.images_column:
-        message = "a reward function gets pictures as its argument `pictures`, not as a column of the data"
+    shown = {subject.spec.data.images_column: "pictures", subject.spec.data.videos_column: "videos"}
+    if column in shown:
+        message = (
+            f"a reward function gets {shown[column]} as its argument `{shown[column]}`, not as a column of the data"
+        )
         yield problem(path, column, message, "Leave it out.")
     elif column in (*ROLLOUT_COLUMNS, *ROUTES, IMAGES, "rewards", "advantages"):
         message = "a stage of the catalogue writes a column of this name"

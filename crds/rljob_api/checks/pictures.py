@@ -20,7 +20,10 @@ def check_pictures(subject: Subject) -> Iterator[Problem]:
     if patches is not None and not spec.sees:
         message = "no row has pictures, so that there are no patches"
         yield problem(
-            "spec.training.patchesPerMicroBatch", patches, message, "Write data.imagesColumn, or leave it out."
+            "spec.training.patchesPerMicroBatch",
+            patches,
+            message,
+            "Write data.imagesColumn or data.videosColumn, or leave it out.",
         )
     if spec.sees:
         yield from _engines(spec)
@@ -41,6 +44,15 @@ def _columns(spec: RLJobSpec) -> Iterator[Problem]:
         if column is not None and column == spec.data.prompt_column:
             message = "this is data.promptColumn, which holds the text of the prompt"
             yield problem(f"spec.data.{name}", column, message, "Write the name of the column with pictures.")
+    videos = spec.data.videos_column
+    if videos is None:
+        return
+    if videos == spec.data.images_column:
+        message = "this is data.imagesColumn, which holds pictures"
+        yield problem("spec.data.videosColumn", videos, message, "Write the name of the column with videos.")
+    if spec.rollout.conversation is not None:
+        message = "conversations are not shown videos: this is not built yet"
+        yield problem("spec.data.videosColumn", videos, message, "Leave it out, or rollout.conversation.")
 
 
 def _towers(spec: RLJobSpec) -> Iterator[Problem]:
@@ -51,16 +63,23 @@ def _towers(spec: RLJobSpec) -> Iterator[Problem]:
             message = "the vision tower is not trained, so that nothing has this learning rate"
             fix = "Write train: true beside it, or leave it out."
             yield problem(f"spec.models[{i}].vision.learningRate", vision.learning_rate, message, fix)
-        if vision.train and not spec.sees and spec.data.videos_column is None:
+        if vision.train and not spec.sees:
             message = "no row has pictures, so that the vision tower would learn nothing"
-            fix = "Write data.imagesColumn, or leave it out."
+            fix = "Write data.imagesColumn or data.videosColumn, or leave it out."
             yield problem(f"spec.models[{i}].vision.train", True, message, fix)
+
+
+def shown_at(spec: RLJobSpec) -> tuple[str, str | bool]:
+    """Where a job first says that policies are shown something, and the value there."""
+    for name, column in (("imagesColumn", spec.data.images_column), ("videosColumn", spec.data.videos_column)):
+        if column is not None:
+            return f"spec.data.{name}", column
+    return "spec.rollout.conversation.pictures", True
 
 
 def _engines(spec: RLJobSpec) -> Iterator[Problem]:
     """What computes with prompts takes their pictures."""
-    column = spec.data.images_column
-    path, value = ("spec.data.imagesColumn", column) if column else ("spec.rollout.conversation.pictures", True)
+    path, value = shown_at(spec)
     engine = ROLLOUT_ENGINES.find(spec.rollout.engine)
     if engine is not None and not engine.sees:
         names = " or ".join(item.name for item in ROLLOUT_ENGINES.built_in.values() if item.sees)

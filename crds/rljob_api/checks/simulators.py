@@ -109,9 +109,10 @@ def _unbuilt(spec: RLJobSpec) -> Iterator[Problem]:
     if spec.rollout.partial is not None:
         fix = "Leave it out: episodes are finished in the step that draws them."
         yield problem("spec.rollout.partial", spec.rollout.partial.to_json(), message, fix)
-    if (images := spec.data.images_column) is not None:
-        fix = "Leave it out: pictures are those of rollout.simulator.cameras."
-        yield problem("spec.data.imagesColumn", images, message, fix)
+    for name, column in (("imagesColumn", spec.data.images_column), ("videosColumn", spec.data.videos_column)):
+        if column is not None:
+            fix = "Leave it out: pictures are those of rollout.simulator.cameras."
+            yield problem(f"spec.data.{name}", column, message, fix)
     if resamples(spec):
         yield problem("spec.algorithm.sampling.resampling", True, message, "Leave it out.")
     if needs_baseline(spec):

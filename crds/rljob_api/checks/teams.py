@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from rljob_api.catalogue.columns import computes_full_kl
+from rljob_api.checks.pictures import shown_at
 from rljob_api.checks.subject import Subject, problem
 from rljob_api.v1alpha1 import AgentSpec, ConversationSpec
 from rljob_api.v1alpha1.conversation import SHIPPED_CONVERSATIONS, TASK
@@ -142,10 +143,8 @@ def _unbuilt(subject: Subject) -> Iterator[Problem]:
     if conversation is not None and conversation.agent_pool is not None:
         alone = "an agent of the pool plays alone, and there are agents"
         yield problem(f"{_PATH}.agentPool", None, alone, "Leave one of them out.")
-    if spec.data.images_column is not None:
-        yield problem("spec.data.imagesColumn", spec.data.images_column, message, "Leave it out, or agents.")
-    elif spec.sees:
-        yield problem(f"{_PATH}.pictures", True, message, "Leave it out, or agents.")
+    if spec.sees:
+        yield problem(*shown_at(spec), message, "Leave it out, or agents.")
     if not spec.is_team_of_policies:
         return
     message = "this is not built yet with agents of several policies"

@@ -14,7 +14,6 @@ UNBUILT = {
     "training.parallelism.expert": "with an adapter, any but 1",
     "training.compile": "true with a training.parallelism.expert above 1",
     "models[].adapter.dropout": "any but 0",
-    "data.videosColumn": "any",
 }
 """Values that the types take and this version refuses, by their place in the spec: for the reference."""
 
@@ -44,4 +43,3 @@ def _settings(subject: Subject) -> Iterator[tuple[str, Any, bool, str]]:
     for i, model in enumerate(spec.models):
         dropout = 0.0 if model.adapter is None else model.adapter.dropout
         yield f"models[{i}].adapter.dropout", dropout, dropout == 0, "Write 0, or leave it out."
-    yield "data.videosColumn", spec.data.videos_column, spec.data.videos_column is None, "Leave it out."

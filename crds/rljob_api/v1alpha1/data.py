@@ -119,10 +119,10 @@ class VideoSpec(ApiModel):
     """Most pixels of a frame. Default 65536, 256 x 256."""
 
     frames_per_second: float = Field(default=2.0, gt=0, le=1000)
-    """Frames that are taken of a second. Default 2."""
+    """Frames that are taken of a second, evenly over the video. Default 2."""
 
     max_frames: int = Field(default=128, ge=1, le=65536)
-    """Most frames of a video. Default 128."""
+    """Most frames of a video; of a longer one fewer are taken of a second. Default 128."""
 
 
 class DataSpec(ApiModel):
@@ -164,7 +164,9 @@ class DataSpec(ApiModel):
     """How large pictures are to the model."""
 
     videos_column: str | None = Field(default=None, min_length=1)
-    """The column that holds the videos of a prompt. Unset: none."""
+    """The column that holds the videos of a prompt, one or a list of them, in the forms of imagesColumn: MP4, MOV, MKV
+    and WEBM files, or animated GIF, PNG and WEBP. The prompt says `<video>` where a video belongs, or has chat messages
+    with parts of type `video`. All but animations need `pip install 'rljob[video]'`. Unset: none."""
 
     video: VideoSpec = VideoSpec()
     """How many frames of a video a model sees, and how large."""

@@ -248,11 +248,12 @@ class RLJobSpec(ApiModel):
 
     @property
     def sees(self) -> bool:
-        """Whether policies are shown pictures: of the data, by tools and environments, or by a simulator."""
+        """Whether policies are shown pictures or videos: of the data, by tools and environments, or by a simulator."""
         conversation, simulator = self.rollout.conversation, self.rollout.simulator
         if simulator is not None:
             return bool(simulator.cameras)
-        return self.data.images_column is not None or (conversation is not None and conversation.pictures)
+        shows = self.data.images_column is not None or self.data.videos_column is not None
+        return shows or (conversation is not None and conversation.pictures)
 
     @property
     def validates(self) -> bool:

@@ -28,7 +28,7 @@ from rljob_worker.data.listing import DataIdentity, Listing, changes, named_chan
 from rljob_worker.data.mixture import Mixture
 from rljob_worker.data.objects.opening import open_objects
 from rljob_worker.data.order import Order
-from rljob_worker.data.picture_files import PictureFiles
+from rljob_worker.data.picture_files import ShownFiles
 from rljob_worker.data.prompts import Messages, PromptEncoder, TokenIds
 from rljob_worker.data.read_ahead import ReadAhead
 from rljob_worker.data.source import DataAccess, DataSource, SourceSpec
@@ -55,11 +55,17 @@ class PromptDataSpec(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PromptPictures:
-    """Where prompts have their pictures, and what a model sees of them."""
+    """Where prompts have their pictures and videos, and what a model sees of them."""
 
-    column: str
+    column: str | None
+    """The column of pictures; None: prompts have none."""
     processor: PictureProcessor
     allow_http: bool = False
+    videos_column: str | None = None
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return tuple(name for name in (self.column, self.videos_column) if name is not None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +74,7 @@ class _Row:
     """What a message calls the row."""
     values: dict[str, Any]
     pictures: tuple[bytes, ...] = ()
-    """Encoded."""
+    """Encoded, and videos behind them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +86,8 @@ class Prompts:
     texts: list[str]
     """What was tokenized: the text itself, or the messages as the chat template writes them."""
     columns: dict[str, Column]
-    """The data columns that rewards need, utf8; and, of a model that sees, `images`: packed pictures, binary."""
+    """The data columns that rewards need, utf8; and, of a model that sees, `images`: packed pictures and
+    videos in the order of their places, binary."""
     source: Column
     """Name of each prompt's data set, utf8."""
     messages: list[Messages] = field(default_factory=list)
@@ -123,7 +130,7 @@ class PromptDataset:
             template_arguments=template_arguments,
             pictures=None if pictures is None else pictures.processor,
         )
-        needed = [self._prompt, *self._columns] + ([] if pictures is None else [pictures.column])
+        needed = [self._prompt, *self._columns] + ([] if pictures is None else [*pictures.columns])
 
         def opened(spec: SourceSpec) -> DataSource:
             if scheme_of(spec.path) is None:
@@ -132,7 +139,7 @@ class PromptDataset:
 
         self._sources = [opened(spec) for spec in sources]
         self._files = [
-            PictureFiles(spec.path, pictures.column, pictures.allow_http, access.retry_policy)
+            ShownFiles.of(spec.path, pictures.column, pictures.videos_column, pictures.allow_http, access.retry_policy)
             for spec in sources
             if pictures is not None
         ]
@@ -177,7 +184,7 @@ class PromptDataset:
             for source, result in zip(self._sources, self._surveys, strict=True)
         ]
         shares = (self._order.places,) if isinstance(self._order, Mixture) else ()
-        seen = () if self._pictures is None else (self._pictures.column,)
+        seen = () if self._pictures is None else self._pictures.columns
         return hashlib.sha256(repr((self._columns, parts, *shares, *seen)).encode()).hexdigest()
 
     @property
@@ -230,7 +237,7 @@ class PromptDataset:
         """The pictures of one source's rows, each decoded once to see that it can be. Raises BadData naming a row."""
         if self._pictures is None:
             return [()] * len(where)
-        pictures = self._files[index].read(table[self._pictures.column], where.__getitem__)
+        pictures = self._files[index].read(table, where.__getitem__)
         self._pictures.processor.read_ahead([encoded for row in pictures for encoded in row])
         for i, row in enumerate(pictures):
             for encoded in row:
@@ -261,14 +268,15 @@ class PromptDataset:
 
     def _prompts(self, rows: list[_Row], sources: list[str]) -> Prompts:
         pictures = None if self._pictures is None else [row.pictures for row in rows]
-        ids, texts = self._encoder.encode([row.values[self._prompt] for row in rows], lambda i: rows[i].where, pictures)
+        prompts = [row.values[self._prompt] for row in rows]
+        ids, texts, shown = self._encoder.encode(prompts, lambda i: rows[i].where, pictures)
         columns = {
             name: Column.strings(column_text(row.values[name], name, row.where) for row in rows)
             for name in self._columns
         }
         if pictures is not None:
             self._check_lengths(ids, rows)
-            columns[IMAGES] = Column.binary([PictureList.pack(row) for row in pictures])
+            columns[IMAGES] = Column.binary([PictureList.pack(row) for row in shown])
         messages = []
         if self._has_messages:
             messages = [self._encoder.messages(row.values[self._prompt]) for row in rows]

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from rljob_worker.errors import BadData, InvalidJob, WrongField
 from rljob_worker.vision.picture_tokens import PicturePlaces
-from rljob_worker.vision.pictures import BadPicture, read_header
-from rljob_worker.vision.processing import PictureProcessor
+from rljob_worker.vision.pictures import BadPicture
+from rljob_worker.vision.processing import PictureProcessor, PictureShape
 
 TokenIds = NDArray[np.int64]
 Messages = list[dict[str, Any]]
@@ -43,7 +43,10 @@ class PromptEncoder:
         pictures: PictureProcessor | None = None,
     ) -> None:
         self._tokenizer, self._pictures = tokenizer, pictures
-        self._places = None if pictures is None else PicturePlaces(tokenizer, pictures.tokens)
+        self._places = None
+        if pictures is not None:
+            shows_videos = pictures.videos is not None
+            self._places = PicturePlaces(tokenizer, pictures.tokens, shows_videos=shows_videos)
         self._wraps_text = apply_chat_template
         self._system = [] if system_prompt is None else [{"role": "system", "content": system_prompt}]
         self._arguments = dict(template_arguments or {})
@@ -59,15 +62,28 @@ class PromptEncoder:
         backend = getattr(self._tokenizer, "backend_tokenizer", None)
         words = backend.to_str() if backend is not None else repr(self._tokenizer)
         parts = [words, self._tokenizer.chat_template, self._wraps_text, self._system, sorted(self._arguments.items())]
-        parts += [] if self._pictures is None else [self._pictures.tokens, self._pictures.rule, self._pictures.budget]
+        parts += (
+            []
+            if self._pictures is None
+            else [
+                self._pictures.tokens,
+                self._pictures.rule,
+                self._pictures.budget,
+                self._pictures.videos,
+            ]
+        )
         return hashlib.sha256(repr(parts).encode()).hexdigest()
 
     def encode(
         self, prompts: Sequence[Any], where: Where, pictures: Sequence[Sequence[bytes]] | None = None
-    ) -> tuple[list[TokenIds], list[str]]:
-        """Token ids and texts of prompts. pictures: of each prompt, encoded; their places have as many tokens as the
-        model sees of them. Raises BadData naming the row, InvalidJob when the model has no template."""
+    ) -> tuple[list[TokenIds], list[str], list[list[bytes]]]:
+        """Token ids and texts of prompts, and what each shows in the order of its tokens. pictures: of each prompt,
+        encoded pictures and videos, of each kind in order; their places have as many tokens as the model sees of them.
+        Raises BadData naming the row, InvalidJob when the model has no template."""
         texts = [self._text(prompt, where, i) for i, prompt in enumerate(prompts)]
+        shapes = [self._shapes(row, where(i)) for i, row in enumerate(pictures or [()] * len(texts))]
+        if self._places is not None and pictures is not None:
+            texts = [self._places.with_times(text, _videos(shapes[i]), where(i)) for i, text in enumerate(texts)]
         ids: list[TokenIds] = [np.empty(0, np.int64)] * len(texts)
         for bare in (True, False):
             chosen = [i for i, prompt in enumerate(prompts) if self._is_bare(prompt) == bare]
@@ -76,19 +92,24 @@ class PromptEncoder:
         for i, tokens in enumerate(ids):
             if not len(tokens) or not texts[i].strip():
                 raise BadData(f"{where(i)}: the prompt is empty")
-        if self._pictures is not None and pictures is not None:
-            ids = [self._expanded(tokens, pictures[i], where(i)) for i, tokens in enumerate(ids)]
-        return ids, texts
+        if self._places is None or pictures is None:
+            return ids, texts, [[] for _ in texts]
+        ids = [self._expanded(tokens, shapes[i], where(i)) for i, tokens in enumerate(ids)]
+        items = [list(zip(row, shapes[i], strict=True)) for i, row in enumerate(pictures)]
+        return ids, texts, [self._places.in_order(tokens, items[i]) for i, tokens in enumerate(ids)]
 
-    def _expanded(self, tokens: TokenIds, pictures: Sequence[bytes], where: str) -> TokenIds:
-        assert self._pictures is not None and self._places is not None, "the model sees"
-        num_tokens = []
-        for encoded in pictures:
-            try:
-                num_tokens.append(self._pictures.num_tokens(read_header(encoded).size))
-            except BadPicture as error:
-                raise BadData(f"{where}: {error}") from error
-        return self._places.expand(tokens, num_tokens, where)
+    def _shapes(self, pictures: Sequence[bytes], where: str) -> list[PictureShape]:
+        if self._pictures is None:
+            return []
+        try:
+            return [self._pictures.shape(encoded) for encoded in pictures]
+        except BadPicture as error:
+            raise BadData(f"{where}: {error}") from error
+
+    def _expanded(self, tokens: TokenIds, shapes: Sequence[PictureShape], where: str) -> TokenIds:
+        assert self._places is not None, "the model sees"
+        num_tokens = [shape.num_tokens for shape in shapes if shape.video is None]
+        return self._places.expand_videos(self._places.expand(tokens, num_tokens, where), _videos(shapes), where)
 
     def messages(self, prompt: Any) -> Messages:
         """A prompt that `encode` took, as chat messages: a text is one of the user."""
@@ -155,6 +176,10 @@ class PromptEncoder:
                 "without applyChatTemplate, take an instruction-tuned model, or put a chat_template.jinja into the "
                 "model's directory"
             )
+
+
+def _videos(shapes: Sequence[PictureShape]) -> list[PictureShape]:
+    return [shape for shape in shapes if shape.video is not None]
 
 
 def require_arguments(template: str, arguments: Mapping[str, Any]) -> None:

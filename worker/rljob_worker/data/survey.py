@@ -20,7 +20,7 @@ import numpy as np
 
 from rljob_worker.data.find_or_make import Beat, find_or_make
 from rljob_worker.data.listing import listing_to_json
-from rljob_worker.data.picture_files import PictureFiles
+from rljob_worker.data.picture_files import ShownFiles
 from rljob_worker.data.prompts import PromptEncoder
 from rljob_worker.data.source import DataSource, Places, ScannedRows
 from rljob_worker.errors import BadData
@@ -66,14 +66,14 @@ def survey(
     max_tokens: int,
     max_rows: int | None,
     cache_dir: Path,
-    pictures: PictureFiles | None = None,
+    pictures: ShownFiles | None = None,
 ) -> Survey:
     """Look at the prompts of a source, or read what was seen. Raises BadData naming a bad row, StorageError.
 
     pictures: where those of its prompts are; their headers are read, and their bytes are in the digest.
     """
     identity = [VERSION, encoder.identity, prompt, list(columns), max_tokens, max_rows, listing_to_json(source.files)]
-    identity += [] if pictures is None else [pictures.column]
+    identity += [] if pictures is None else list(pictures.columns)
     name = hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:32]
     place = cache_dir / "surveys" / f"{name}.survey"
 
@@ -109,7 +109,7 @@ class _Look:
         columns: Sequence[str],
         max_tokens: int,
         max_rows: int | None,
-        pictures: PictureFiles | None,
+        pictures: ShownFiles | None,
     ) -> None:
         self._pictures = pictures
         self._path, self._encoder, self._prompt, self._columns = path, encoder, prompt, columns
@@ -136,8 +136,10 @@ class _Look:
             return rows.where(start + i)
 
         files = self._pictures
-        pictures = None if files is None else files.read(rows.values[files.column][start:stop], where)
-        ids, _ = self._encoder.encode(rows.values[self._prompt][start:stop], where, pictures)
+        pictures = None
+        if files is not None:
+            pictures = files.read({name: rows.values[name][start:stop] for name in files.columns}, where)
+        ids, _, shown = self._encoder.encode(rows.values[self._prompt][start:stop], where, pictures)
         for i, tokens in enumerate(ids):
             if self.is_full:
                 return
@@ -147,7 +149,7 @@ class _Look:
                 self._num_kept += 1
                 self._digest.update(tokens.tobytes() + json.dumps(texts).encode())
                 if pictures is not None:
-                    self._digest.update(prompt_digest(PictureList.pack(pictures[i])))
+                    self._digest.update(prompt_digest(PictureList.pack(shown[i])))
                 yield start + i
 
     def note(self) -> bytes:

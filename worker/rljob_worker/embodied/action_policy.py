@@ -176,7 +176,7 @@ class VisionLanguagePolicy(BinPolicy):
         if observation.state is not None:
             raise BadData("the model reads no state; leave rollout.simulator.state out")
         text = PLACE * len(observation.pictures) + PROMPT.format(instruction=observation.instruction)
-        (tokens,), _ = self.encoder.encode([text], lambda _: "an observation", [observation.pictures])
+        (tokens,), _, _ = self.encoder.encode([text], lambda _: "an observation", [observation.pictures])
         return tokens
 
 

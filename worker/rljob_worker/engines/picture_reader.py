@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from rljob_api.catalogue.columns import IMAGES
 from rljob_worker.batch import Batch, Column, Indices
@@ -20,15 +22,16 @@ from rljob_worker.engines.models.vision import rope_positions
 from rljob_worker.engines.prompt_pictures import Picture, RowPictures, ShownTokens
 from rljob_worker.errors import BadData, InvalidJob
 from rljob_worker.row_index import row_number
-from rljob_worker.vision.pictures import BadPicture, PictureList, picture_digest, read_header
-from rljob_worker.vision.processing import Patches
+from rljob_worker.vision.checkpoint_files import WRITE_TIMES
+from rljob_worker.vision.pictures import BadPicture, PictureList, picture_digest
+from rljob_worker.vision.processing import Patches, PictureShape
 
 
 class Processor(Protocol):
     """What makes patches of the encoded pictures in the column `images`, as a `PictureProcessor` does."""
 
-    def num_tokens(self, size: tuple[int, int]) -> int:
-        """Tokens of a picture of (height, width) in a prompt. Raises BadData for a size that none has."""
+    def shape(self, encoded: bytes | memoryview) -> PictureShape:
+        """From the headers of a picture or a video. Raises BadData for what cannot be used."""
         ...
 
     def patches(self, encoded: bytes | memoryview) -> Patches:
@@ -43,24 +46,26 @@ class PictureReader:
     processor: Processor
     picture_token: int
     """Stands for one feature of a picture, in prompts."""
+    video_token: int
+    """Stands for one feature of a video; that of pictures where a model sees no videos."""
     merged: int
     """Patches that one feature is made of."""
-    rope: Callable[[Indices, Sequence[Indices]], Indices]
-    """From the tokens of a prompt and the grids of its pictures: frame, row and column of each token, [tokens, 3]."""
+    rope: Callable[[Indices, Sequence[Picture]], Indices]
+    """From the tokens of a prompt and what it shows: frame, row and column of each token, [tokens, 3]."""
+    writes_times: bool = False
+    """Whether each patch of frames of a video has a start and an end of its own in prompts."""
 
     @staticmethod
     def of(model: Any, processor: Processor) -> PictureReader:
         """For a model that sees."""
         config = model.config
         if acts_by_towers(config):
-            return PictureReader(processor, int(config.image_token_id), 1, _places_alone)
-
-        def rope(tokens: Indices, grids: Sequence[Indices]) -> Indices:
-            return rope_positions(model, tokens, grids, ())
-
-        return PictureReader(
-            processor, int(config.image_token_id), int(config.vision_config.spatial_merge_size) ** 2, rope
-        )
+            token = int(config.image_token_id)
+            return PictureReader(processor, token, token, 1, _places_alone)
+        tokens = int(config.image_token_id), int(config.video_token_id)
+        merged = int(config.vision_config.spatial_merge_size) ** 2
+        rope = partial(rope_positions, model)
+        return PictureReader(processor, *tokens, merged, rope, config.model_type in WRITE_TIMES)
 
     def row_pictures(self, batch: Batch, rows: Indices) -> RowPictures:
         """What some rows of a batch show. Raises BadData, when a row is asked for, for one whose pictures do not belong
@@ -103,7 +108,7 @@ class PictureReader:
             for encoded in PictureList.unpack(blob):
                 if num_tokens <= 0:
                     break
-                num_tokens -= self.processor.num_tokens(read_header(encoded).size)
+                num_tokens -= self.processor.shape(encoded).num_tokens
                 digests.append(picture_digest(encoded))
         if num_tokens:
             raise BadData(f"row {row_number(row_id)}: its prompt does not have the tokens of its first pictures")
@@ -112,7 +117,7 @@ class PictureReader:
     def num_patches(self, tokens: Column) -> Indices:
         """int64 [rows]: patches of the pictures that prompts have tokens of; of responses at most as many."""
         assert tokens.offsets is not None, "token columns are ragged"
-        before = np.concatenate([[0], np.cumsum(tokens.values == self.picture_token)])
+        before = np.concatenate([[0], np.cumsum(self._is_shown(tokens.values))])
         result: Indices = (before[tokens.offsets[1:]] - before[tokens.offsets[:-1]]) * self.merged
         return result
 
@@ -123,35 +128,58 @@ class PictureReader:
         with _of_row(row_id):
             pictures = tuple(self._picture(encoded) for encoded in PictureList.unpack(blob))
         counts = [picture.num_features for picture in pictures]
-        places = np.flatnonzero(tokens == self.picture_token)[: sum(counts)]
-        _require_equal(row_id, len(places), counts)
+        places = np.flatnonzero(self._is_shown(tokens))[: sum(counts)]
+        self._require_equal(row_id, tokens[places], [(item.num_features, item.is_video) for item in pictures])
         end = max(len(prompt), int(places[-1]) + 1 if len(places) else 0)
         return self._shown(tokens[:end], places, pictures)
 
     def prompt_pictures(self, tokens: Indices, blob: bytes, row_id: int) -> ShownTokens:
         """What one prompt shows. Raises BadData naming the row for pictures that are not those of its tokens."""
-        places = np.flatnonzero(tokens == self.picture_token)
+        places = np.flatnonzero(self._is_shown(tokens))
         with _of_row(row_id):
             pictures = tuple(self._picture(encoded) for encoded in PictureList.unpack(blob))
-        _require_equal(row_id, len(places), [picture.num_features for picture in pictures])
+        self._require_equal(row_id, tokens[places], [(item.num_features, item.is_video) for item in pictures])
         return self._shown(tokens, places, pictures)
 
     def require_fit(self, tokens: Indices, blob: bytes, row_id: int) -> None:
         """Raises BadData as `prompt_pictures` does, for what the sizes of pictures say, without opening them."""
         with _of_row(row_id):
-            headers = [read_header(encoded) for encoded in PictureList.unpack(blob)]
-            expected = [self.processor.num_tokens(header.size) for header in headers]
-        _require_equal(row_id, int((tokens == self.picture_token).sum()), expected)
+            shapes = [self.processor.shape(encoded) for encoded in PictureList.unpack(blob)]
+        expected = [(shape.num_tokens, shape.video is not None) for shape in shapes]
+        self._require_equal(row_id, tokens[self._is_shown(tokens)], expected)
+
+    def _is_shown(self, tokens: Indices) -> NDArray[np.bool_]:
+        """Which tokens stand for features."""
+        result: NDArray[np.bool_] = (tokens == self.picture_token) | (tokens == self.video_token)
+        return result
+
+    def _require_equal(self, row_id: int, tokens: Indices, expected: Sequence[tuple[int, bool]]) -> None:
+        """tokens: those of features. expected: number of features of each picture, and whether it is a video."""
+        counts = [count for count, _ in expected]
+        pads = [self.video_token if is_video else self.picture_token for _, is_video in expected]
+        if len(tokens) != sum(counts):
+            raise BadData(
+                f"row {row_number(row_id)}: its prompt has {len(tokens)} picture tokens, and its {len(expected)} "
+                f"pictures (column {IMAGES!r}) make {sum(counts)}; engines and data must read pictures with one "
+                "processor and one data.image"
+            )
+        if not np.array_equal(tokens, np.repeat(pads, counts)):
+            raise BadData(
+                f"row {row_number(row_id)}: its prompt has tokens of pictures where the column {IMAGES!r} has videos, "
+                "or the reverse; a stage that makes prompts must keep them in the order of their tokens"
+            )
 
     def _shown(self, tokens: Indices, places: Indices, pictures: tuple[Picture, ...]) -> ShownTokens:
         if not pictures:
             return ShownTokens(places, (), np.repeat(np.arange(len(tokens))[:, None], 3, axis=1))
-        return ShownTokens(places, pictures, self.rope(tokens, [picture.grid for picture in pictures]))
+        return ShownTokens(places, pictures, self.rope(tokens, pictures))
 
     def _picture(self, encoded: memoryview) -> Picture:
         patches = self.processor.patches(encoded)
         grid = np.asarray(patches.grid_thw, np.int64)
-        return Picture(picture_digest(encoded), patches.pixel_values, grid, int(grid.prod()) // self.merged)
+        num_features = int(grid.prod()) // self.merged
+        digest = picture_digest(encoded)
+        return Picture(digest, patches.pixel_values, grid, num_features, patches.is_video, patches.seconds)
 
     def _require_text(self, batch: Batch, rows: Indices, prompts: Column) -> None:
         """Raises BadData for prompts with tokens of pictures that did not come with them."""
@@ -174,7 +202,7 @@ def prompt_pictures(batch: Batch) -> Column | None:
     return batch.column_of(IMAGES, np.unique(batch.index.heads())) if IMAGES in batch else None
 
 
-def _places_alone(tokens: Indices, grids: Sequence[Indices]) -> Indices:
+def _places_alone(tokens: Indices, shown: Sequence[Picture]) -> Indices:
     """Every token is at its place, those of pictures, too."""
     return np.repeat(np.arange(len(tokens))[:, None], 3, axis=1)
 
@@ -193,19 +221,12 @@ def require_no_pictures(batch: Batch, model: str) -> None:
         )
 
 
-def _require_equal(row_id: int, num_tokens: int, num_features: Sequence[int]) -> None:
-    if num_tokens != sum(num_features):
-        raise BadData(
-            f"row {row_number(row_id)}: its prompt has {num_tokens} picture tokens, and its {len(num_features)} "
-            f"pictures (column {IMAGES!r}) make {sum(num_features)}; engines and data must read pictures with one "
-            "processor and one data.image"
-        )
-
-
 @contextmanager
 def _of_row(row_id: int) -> Iterator[None]:
     """What is wrong with a picture, with its row."""
     try:
         yield
+    except InvalidJob:
+        raise
     except (BadPicture, ValueError) as error:
         raise BadData(f"row {row_number(row_id)}: {error}") from error

@@ -34,6 +34,9 @@ class Picture:
     """int64 [3]: patches by frames, rows and columns."""
     num_features: int
     """Embeddings that a model makes of it, as many as it has tokens."""
+    is_video: bool = False
+    seconds: float = 0.0
+    """From the frames of a patch to those of the next, of a video."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -292,8 +292,8 @@ def _reader(plan: Plan, model: torch.nn.Module, path: str) -> PictureReader | No
     from rljob_worker.engines.models.families import sees
     from rljob_worker.engines.picture_reader import PictureReader
     from rljob_worker.vision.fused_processing import shared_fused_processor
+    from rljob_worker.vision.job_budgets import picture_budget, video_budget
     from rljob_worker.vision.processing import shared_processor
-    from rljob_worker.vision.sizes import PixelBudget
 
     data = plan.spec.data
     backbone = getattr(model, "backbone", model)
@@ -301,8 +301,7 @@ def _reader(plan: Plan, model: torch.nn.Module, path: str) -> PictureReader | No
         return PictureReader.of(backbone, shared_fused_processor(path, model.config.towers[0].patch))
     if not plan.spec.sees or not sees(model.config):
         return None
-    budget = PixelBudget(data.image.min_pixels, data.image.max_pixels)
-    return PictureReader.of(backbone, shared_processor(path, budget))
+    return PictureReader.of(backbone, shared_processor(path, picture_budget(data), video_budget(data)))
 
 
 def _frozen(plan: Plan, engine: EnginePlan) -> Callable[[str], bool]:

@@ -21,6 +21,11 @@ Row = Mapping[str, Any]
 PICTURES = "pictures"
 """What a row has besides of a model that sees: the encoded pictures of its prompt, a list of bytes."""
 
+VIDEOS = "videos"
+"""What a row has besides of jobs with videos: those of its prompt, encoded, a list of bytes."""
+
+SHOWN = (PICTURES, VIDEOS)
+
 _TRL = "completions"
 _VERL = frozenset({"solution_str", "ground_truth"})
 _TEXTS = {"prompt": "", "response": "", "row_id": 0, "num_response_tokens": 0}

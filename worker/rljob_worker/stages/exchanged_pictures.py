@@ -8,7 +8,7 @@ are not.
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 
 import numpy as np
 import torch
@@ -19,7 +19,8 @@ from rljob_worker.batch import Batch, Column
 from rljob_worker.engines.protocols import ScoringEngine
 from rljob_worker.errors import BadData
 from rljob_worker.stages.stage import Reduce
-from rljob_worker.vision.pictures import PictureList, decode, read_header
+from rljob_worker.vision.pictures import PictureList, Pixels, decode, read_header
+from rljob_worker.vision.videos import decode_frames, is_video, read_video_header, still
 
 LEAST_CHANGE = 1e-6
 """Nats: a smaller change of every log-prob is none."""
@@ -32,7 +33,7 @@ class SeesPictures:
     """Checks a policy once, in the first step in which some rank has a prompt with pictures."""
 
     def __init__(self, spec: RLJobSpec, policy: str) -> None:
-        self._policy, self._column = policy, spec.data.images_column
+        self._policy, self._column = policy, spec.data.images_column or spec.data.videos_column
         self._is_done = not spec.sees
 
     def check(self, batch: Batch, engine: ScoringEngine, reduce: Reduce) -> None:
@@ -53,7 +54,7 @@ class SeesPictures:
         if total[1] < LEAST_CHANGE:
             raise BadData(
                 f"policy {self._policy} does not see: log-probs of {int(total[0])} rows stay the same with the "
-                f"pictures of other prompts (column images, of data.imagesColumn: {self._column or 'unset'}). Its rows "
+                f"pictures of other prompts (column images, of the data's column {self._column or 'unset'}). Its rows "
                 "are computed from texts alone; look at the vision tower of the model's weights and at how prompts "
                 "place pictures"
             )
@@ -74,16 +75,19 @@ def _read(batch: Batch) -> list[str]:
 
 def exchanged(prompts: Sequence[Sequence[bytes | memoryview]]) -> list[bytes]:
     """Packed pictures for each prompt: every picture replaced by the next different one of its size, of another prompt
-    where there is one, else by its negative, so that prompts keep their tokens."""
-    by_size: dict[tuple[int, int], list[bytes]] = {}
+    where there is one, else by its negative, so that prompts keep their tokens. Likewise videos of one size and times.
+    """
+    by_form: dict[Hashable, list[bytes]] = {}
     for pictures in prompts:
         for encoded in pictures:
-            by_size.setdefault(read_header(encoded).size, []).append(bytes(encoded))
-    others = {size: _next_different(dict.fromkeys(of_size)) for size, of_size in by_size.items()}
-    return [
-        PictureList.pack([others[read_header(encoded).size][bytes(encoded)] for encoded in pictures])
-        for pictures in prompts
-    ]
+            by_form.setdefault(_form(encoded), []).append(bytes(encoded))
+    others = {form: _next_different(dict.fromkeys(of_form)) for form, of_form in by_form.items()}
+    return [PictureList.pack([others[_form(encoded)][bytes(encoded)] for encoded in pictures]) for pictures in prompts]
+
+
+def _form(encoded: bytes | memoryview) -> Hashable:
+    """Equal for pictures and videos that prompts have the same tokens of."""
+    return read_video_header(encoded) if is_video(encoded) else read_header(encoded).size
 
 
 def _next_different(pictures: Mapping[bytes, None]) -> dict[bytes, bytes]:
@@ -94,11 +98,18 @@ def _next_different(pictures: Mapping[bytes, None]) -> dict[bytes, bytes]:
 
 
 def negative(encoded: bytes) -> bytes:
-    """A picture of the same size with every channel inverted, as a PNG."""
+    """A picture of the same size with every channel inverted, as a PNG; of a video one that shows that of its first
+    frame at the same times."""
+    if is_video(encoded):
+        return still(read_video_header(encoded), _png(255 - decode_frames(encoded, [0])[0]))
+    return _png(255 - decode(encoded))
+
+
+def _png(pixels: Pixels) -> bytes:
     from PIL import Image
 
     file = io.BytesIO()
-    Image.fromarray(255 - decode(encoded)).save(file, "PNG")
+    Image.fromarray(pixels).save(file, "PNG")
     return file.getvalue()
 
 

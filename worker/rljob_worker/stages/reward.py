@@ -21,7 +21,7 @@ from rljob_worker.batch import Batch, Column
 from rljob_worker.engines.rollout.requests import EndedRequests
 from rljob_worker.metrics.scalars import Scalars, maximum, mean, mean_of, means_by_source
 from rljob_worker.rewards.combine import Rewards, combine, joined_rewards
-from rljob_worker.rewards.forms import PICTURES
+from rljob_worker.rewards.forms import PICTURES, VIDEOS
 from rljob_worker.rewards.results import RewardResult
 from rljob_worker.rewards.running.runner import RewardRunner
 from rljob_worker.stages.partial_rows import PartialRound
@@ -29,6 +29,7 @@ from rljob_worker.stages.stage import Resources, StageContext, StageResult
 from rljob_worker.trajectories import Int64, Trajectories
 from rljob_worker.vision.pictures import PictureList
 from rljob_worker.vision.thumbnails import thumbnail_url
+from rljob_worker.vision.videos import is_video
 
 NUM_SAMPLED_GROUPS = 2
 """Groups of each step whose rows go to samples.jsonl."""
@@ -238,7 +239,7 @@ def reward_rows(
     batch: Batch,
     decode: Callable[[np.ndarray], str],
     texts: dict[int, str] | None = None,
-    pictures: Mapping[int, list[bytes]] | None = None,
+    pictures: Mapping[int, Shown] | None = None,
 ) -> list[dict[str, Any]]:
     """What a reward function is given: texts, counts, pictures, messages and the dataset's columns of each row.
 
@@ -260,10 +261,9 @@ def reward_rows(
         row = {name: plain(values[i]) for name, values in carried.items()}
         row |= {"prompt": texts[group], "response": decode(response)}
         row |= {"num_response_tokens": len(response), "row_id": int(batch.row_ids[i])}
-        if has_own:
-            row[PICTURES] = unpacked(batch[IMAGES].row(i))
-        elif pictures:
-            row[PICTURES] = pictures[group]
+        if has_own or pictures:
+            shown = unpacked(batch[IMAGES].row(i)) if has_own else pictures[group]
+            row = shown | row if not shown[VIDEOS] else row | shown  # a column of the data may be called so
         row |= {MESSAGES: json.loads(messages[i] or "[]")} if messages is not None else {}
         rows.append(row)
     return rows
@@ -273,8 +273,9 @@ _OTHER_FORM = ("prompt_ids", "response_ids", IMAGES, MESSAGES)
 """Columns that a reward function is given as texts, and as lists of pictures and messages."""
 
 
-def pictures_of_groups(batch: Batch) -> dict[int, list[bytes]]:
-    """The encoded pictures of each group's prompt; nothing where prompts have none, and where rows have their own."""
+def pictures_of_groups(batch: Batch) -> dict[int, Shown]:
+    """The encoded pictures and videos of each group's prompt; nothing where prompts have none, and where rows have
+    their own."""
     if IMAGES not in batch or not batch.columns[IMAGES].per_group:
         return {}
     heads = np.unique(batch.index.heads())
@@ -283,9 +284,18 @@ def pictures_of_groups(batch: Batch) -> dict[int, list[bytes]]:
     return {group: unpacked(blob) for group, blob in zip(groups, blobs, strict=True)}
 
 
-def unpacked(blob: bytes) -> list[bytes]:
-    """Encoded pictures of a value of the column `images`."""
-    return [bytes(item) for item in PictureList.unpack(blob)]
+Shown = dict[str, list[bytes]]
+"""What a row has of its pictures and videos, encoded, as PICTURES and VIDEOS."""
+
+
+def unpacked(blob: bytes) -> Shown:
+    """Pictures and videos in a value of the column `images`."""
+    items = [bytes(item) for item in PictureList.unpack(blob)]
+    videos = [is_video(item) for item in items]
+    return {
+        PICTURES: [item for item, is_one in zip(items, videos, strict=True) if not is_one],
+        VIDEOS: [item for item, is_one in zip(items, videos, strict=True) if is_one],
+    }
 
 
 def shown_row(row: Mapping[str, Any], spec: RLJobSpec) -> dict[str, Any]:
@@ -297,13 +307,17 @@ def shown_row(row: Mapping[str, Any], spec: RLJobSpec) -> dict[str, Any]:
 
 
 def with_thumbnails(samples: list[dict[str, Any]], rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Samples of rows with small pictures as data URLs, `pictures`: of a group at the first of its rows alone."""
+    """Samples of rows with small pictures as data URLs, `pictures`, those of frames of videos behind them: of a group
+    at the first of its rows alone."""
     seen = set[int]()
     for sample, row in zip(samples, rows, strict=True):
         pictures = row.get(PICTURES)
-        if pictures and id(pictures) not in seen:
-            seen.add(id(pictures))
-            sample[PICTURES] = [thumbnail_url(encoded) for encoded in pictures]
+        if pictures is None or id(pictures) in seen:
+            continue
+        seen.add(id(pictures))
+        videos = [item for item in row.get(VIDEOS, ()) if isinstance(item, bytes)]
+        if urls := [thumbnail_url(encoded) for encoded in (*pictures, *videos)]:
+            sample[PICTURES] = urls
     return samples
 
 

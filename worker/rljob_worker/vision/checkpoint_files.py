@@ -1,7 +1,7 @@
 """What a checkpoint's JSON files say of pictures: the tokens that stand for one, and how its pixels become patches.
 
     config.json                      model_type, image_token_id, vision_start_token_id, vision_end_token_id,
-                                     vision_config: patch_size, spatial_merge_size, temporal_patch_size
+                                     video_token_id, vision_config: patch_size, spatial_merge_size, temporal_patch_size
     preprocessor_config.json, or     image_processor_type, image_mean, image_std, rescale_factor, resample, patch_size,
     processor_config.json            merge_size, temporal_patch_size
 
@@ -31,6 +31,9 @@ _PATCH_SIZES = {"qwen2_5_vl": 14, "qwen3_vl": 16, "qwen3_vl_moe": 16}
 """What a config leaves out where it is the default of its class."""
 _MERGE_SIZE, _TEMPORAL_PATCH_SIZE = 2, 2
 
+WRITE_TIMES = ("qwen3_vl", "qwen3_vl_moe")
+"""Architectures whose prompts have each patch of frames behind its time, with a start and an end of its own."""
+
 _PROCESSORS = ("Qwen2VLImageProcessor", "Qwen2VLImageProcessorFast", "Qwen2VLImageProcessorPil")
 _STEPS = ("do_resize", "do_rescale", "do_normalize", "do_convert_rgb")
 _MEAN, _STD = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)
@@ -45,6 +48,10 @@ class PictureTokens:
     start: int
     pad: int
     end: int
+    video_pad: int | None = None
+    """In the place of `pad` for videos; None of a config that names none."""
+    writes_times: bool = False
+    """Whether each patch of frames has a start and an end of its own, with its time before: `<0.5 seconds>`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +106,8 @@ def _require_architecture(path: str, model_type: str) -> None:
     known = ", ".join(ARCHITECTURES.values())
     reason = _REFUSED.get(model_type, f"a model of type {model_type!r} takes no pictures here")
     raise InvalidJob(
-        f"data.imagesColumn is set, and the model at {path!r} does not go with it: {reason}; use one of {known}, or "
-        "leave data.imagesColumn out"
+        f"data.imagesColumn is set, or data.videosColumn, and the model at {path!r} does not go with it: {reason}; use "
+        f"one of {known}, or leave them out"
     )
 
 
@@ -110,7 +117,8 @@ def _tokens(path: str, config: Mapping[str, Any]) -> PictureTokens:
     if not all(isinstance(item, int) for item in ids):
         missing = next(name for name, item in zip(names, ids, strict=True) if not isinstance(item, int))
         raise InvalidJob(f"config.json of the model at {path!r} has no {missing}; fetch the model again")
-    return PictureTokens(*(int(item) for item in ids if item is not None))
+    start, pad, end = (int(item) for item in ids if item is not None)
+    return PictureTokens(start, pad, end, config.get("video_token_id"), config.get("model_type") in WRITE_TIMES)
 
 
 def _patch_rule(path: str, model_type: str, config: Mapping[str, Any]) -> PatchRule:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from rljob_worker.errors import InvalidJob
 from rljob_worker.vision.pictures import decode, picture_digest
 from rljob_worker.vision.pixel_cache import PixelCache
-from rljob_worker.vision.processing import Patches
+from rljob_worker.vision.processing import Patches, PictureShape
 
 FILE = "preprocessor_config.json"
 _RESAMPLING = {"nearest": 0, "lanczos": 1, "bilinear": 2, "bicubic": 3}
@@ -62,9 +62,9 @@ class FusedPictureProcessor:
         self.rule, self._patches = rule, rule.size // patch
         self._cache = PixelCache() if pictures is None else pictures
 
-    def num_tokens(self, size: tuple[int, int]) -> int:
-        """Tokens of a picture, as many for every size."""
-        return self._patches**2
+    def shape(self, encoded: bytes | memoryview) -> PictureShape:
+        """Equal for all pictures, none of which is opened."""
+        return PictureShape((1, self._patches, self._patches), self._patches**2)
 
     def patches(self, encoded: bytes | memoryview) -> Patches:
         """Pixels float32 [1, 3 x towers, size, size]. Raises BadPicture."""

@@ -138,7 +138,7 @@ def decode(encoded: bytes | memoryview) -> Pixels:
     image, _, orientation = _opened(encoded)
     turn = _TURNS.get(orientation)
     try:
-        pixels = _on_white(image)
+        pixels = on_white(image)
         return np.ascontiguousarray(np.asarray(pixels if turn is None else pixels.transpose(Transpose[turn])))
     except Exception as error:  # what decoders raise for damaged bytes has no common type
         raise BadPicture(f"the picture is damaged or incomplete: {error}; write it again") from error
@@ -196,7 +196,9 @@ def _check_header(image: ImageFile) -> None:
         raise BadPicture(f"the picture has {size} pixels; write one of at most {MOST_PIXELS:,}")
     num_frames = 1 if image.format == "MPO" else getattr(image, "n_frames", 1)
     if num_frames > 1:
-        raise BadPicture(f"the picture is animated: it has {num_frames} frames; write one of them")
+        raise BadPicture(
+            f"the picture is animated: it has {num_frames} frames; write one of them, or all into data.videosColumn"
+        )
     if image.mode in ("CMYK", "YCbCr", "LAB", "HSV"):
         raise BadPicture(f"the picture has the colours {image.mode}; write it in RGB")
     has_16_bits = image.format == "PNG" and any("16" in str(tile[3]) for tile in image.tile)  # Pillow cuts them to 8
@@ -204,7 +206,8 @@ def _check_header(image: ImageFile) -> None:
         raise BadPicture("the picture has more than 8 bits a channel; write it with 8")
 
 
-def _on_white(image: Image) -> Image:
+def on_white(image: Image) -> Image:
+    """In red, green and blue; what is transparent is white."""
     from PIL import Image as pillow
 
     if not image.has_transparency_data:

@@ -52,7 +52,7 @@ def sized(begun: StarterInputs) -> StarterInputs:
     if tokenizer is None:
         return fitting(replace(begun, applies_template=is_text), longest=None)
     begun = replace(begun, applies_template=is_text and tokenizer.chat_template is not None)
-    ids, _ = PromptEncoder(tokenizer, apply_chat_template=begun.applies_template).encode(
+    ids, _, _ = PromptEncoder(tokenizer, apply_chat_template=begun.applies_template).encode(
         prompts, lambda i: f"row {i + 1} of {begun.train}"
     )
     return fitting(begun, max(map(len, ids)))

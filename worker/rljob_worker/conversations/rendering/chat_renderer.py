@@ -20,7 +20,6 @@ from rljob_worker.conversations.rendering.tool_calls import ToolFormat, format_o
 from rljob_worker.conversations.rendering.world_text import PICTURE, WorldText
 from rljob_worker.errors import BadData, InvalidJob
 from rljob_worker.vision.picture_tokens import PicturePlaces
-from rljob_worker.vision.pictures import read_header
 from rljob_worker.vision.processing import PictureProcessor
 
 Int64 = NDArray[np.int64]
@@ -114,7 +113,7 @@ class ChatRenderer:
                 f"the chat template of {self._template.model!r} shows {text.count(PICTURE)} of {len(pictures)} "
                 "pictures; write them into messages whose content it shows as it is"
             )
-        num_tokens = [self._pictures.num_tokens(read_header(encoded).size) for encoded in pictures]
+        num_tokens = [self._pictures.shape(encoded).num_tokens for encoded in pictures]
         ids = np.array(self._world_text.encode(text.replace(PICTURE, self._places.text), mark), np.int64)
         return self._places.expand(ids, num_tokens, "a conversation")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -21,14 +22,29 @@ from rljob_worker.data.source import DataAccess
 from rljob_worker.data.tests.test_dataset import Data, File, write_lines, write_parquet
 from rljob_worker.errors import BadData, InvalidJob
 from rljob_worker.vision.checkpoint_files import PictureTokens
+from rljob_worker.vision.frame_sampling import VideoBudget
 from rljob_worker.vision.picture_tokens import PicturePlaces
 from rljob_worker.vision.pictures import PictureList
 from rljob_worker.vision.processing import PictureProcessor
 from rljob_worker.vision.sizes import PixelBudget
-from rljob_worker.vision.tests.checkpoints import END, PAD, START, checkpoint
+from rljob_worker.vision.tests.checkpoints import END, PAD, START, VIDEO_PAD, checkpoint
 from rljob_worker.vision.tests.picture_files import picture
+from rljob_worker.vision.tests.video_files import animation, frames_of, video_file
 
-WORDS = ["<pad>", "<unk>", "<user>", "<assistant>", "<s>", "<|start|>", "<|pad|>", "<|end|>", "a", "b", "?"]
+WORDS = [
+    "<pad>",
+    "<unk>",
+    "<user>",
+    "<assistant>",
+    "<s>",
+    "<|start|>",
+    "<|pad|>",
+    "<|end|>",
+    "a",
+    "b",
+    "?",
+    "<|video|>",
+]
 A, B, ASK, USER, ASSISTANT = 8, 9, 10, 2, 3
 TEMPLATE = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}<assistant>"
 SEEN = [START, *[PAD] * 4, END]
@@ -47,15 +63,28 @@ def vision_tokenizer(template: str | None = TEMPLATE, words: list[str] = WORDS) 
     return tokenizer
 
 
-def open_pictures(tmp_path: Path, path: Any, *, column: str = "images", allow_http: bool = False, **data: Any):
-    processor = PictureProcessor.load(str(checkpoint(tmp_path / "model")), PixelBudget(784, 7056))
+VIDEO_BUDGET = VideoBudget(PixelBudget(784, 1024), frames_per_second=2, max_frames=8)
+
+
+def open_pictures(
+    tmp_path: Path,
+    path: Any,
+    *,
+    column: str | None = "images",
+    allow_http: bool = False,
+    videos: str | None = None,
+    model_type: str = "qwen2_5_vl",
+    **data: Any,
+) -> PromptDataset:
+    model, budget = str(checkpoint(tmp_path / "model", model_type)), PixelBudget(784, 7056)
+    processor = PictureProcessor.load(model, budget, videos=None if videos is None else VIDEO_BUDGET)
     return PromptDataset(
         Data(**({"max_prompt_tokens": 40} | data)),
         sources=[File(str(path))],
         columns=(),
         tokenizer=vision_tokenizer(),
         access=DataAccess(tmp_path / "cache"),
-        pictures=PromptPictures(column, processor, allow_http),
+        pictures=PromptPictures(column, processor, allow_http, videos),
     )
 
 
@@ -281,3 +310,80 @@ def test_json_of_records_reads_the_path_where_there_are_no_bytes(tmp_path: Path)
     path.write_text(json.dumps(row) + "\n")
     (tmp_path / "one.png").write_bytes(ONE)
     assert images(open_pictures(tmp_path, path), [0]) == [[ONE]]
+
+
+FILM, LONG = animation(frames_of(4)), animation(frames_of(8, seed=1))
+"""Of one second, two patches of frames, and of two seconds, likewise: four frames are the least."""
+
+
+def of_frames(times: list[str]) -> list[int]:
+    """Tokens of a video for Qwen3-VL: a time is two words that the tokenizer does not know."""
+    return [token for _ in times for token in (1, 1, START, VIDEO_PAD, END)]
+
+
+@pytest.mark.parametrize(
+    ("model_type", "seen"),
+    [
+        ("qwen2_5_vl", [START, VIDEO_PAD, VIDEO_PAD, END]),
+        ("qwen3_vl", of_frames(["<0.1 seconds>", "<0.6 seconds>"])),
+    ],
+)
+def test_videos_have_their_places_between_pictures(tmp_path: Path, model_type: str, seen: list[int]) -> None:
+    """In the order of places, whatever their columns."""
+    rows = [{"prompt": "<video> a <image> b", "images": ONE, "videos": [FILM]}]
+    path = write_parquet(tmp_path / "data" / "t.parquet", rows)
+    dataset = open_pictures(tmp_path, path, videos="videos", model_type=model_type)
+    prompts = dataset.fetch([0])
+    # Qwen3-VL merges 32 x 32 pixels: a picture of 56 x 56 has 2 x 2 tokens there, too
+    assert prompts.prompt_ids[0].tolist() == [*seen, A, *SEEN, B]
+    assert images(dataset, [0]) == [[FILM, ONE]]
+    if model_type == "qwen3_vl":
+        assert prompts.texts[0].startswith("<0.1 seconds><|start|><|video|><|end|><0.6 seconds><|start|>")
+
+
+def test_videos_come_alone_as_files_and_in_parts_of_messages(tmp_path: Path) -> None:
+    parts = [{"type": "video"}, {"type": "text", "text": " a <video>"}]
+    row = {
+        "prompt": [{"role": "user", "content": parts}],
+        "film": ["films/one.mp4", {"bytes": None, "path": "two.png"}],
+    }
+    path = write_lines(tmp_path / "data" / "t.jsonl", [row])
+    (tmp_path / "data" / "films").mkdir()
+    one = video_file(frames_of(4))
+    (tmp_path / "data" / "films" / "one.mp4").write_bytes(one)
+    (tmp_path / "data" / "two.png").write_bytes(LONG)
+    dataset = open_pictures(tmp_path, path, column=None, videos="film")
+    shown = [START, VIDEO_PAD, VIDEO_PAD, END]
+    assert dataset.fetch([0]).prompt_ids[0].tolist() == [USER, *shown, A, *shown, ASSISTANT]
+    assert images(dataset, [0]) == [[one, LONG]]
+
+
+@pytest.mark.parametrize(
+    ("row", "words"),
+    [
+        ({"prompt": "<video> <video> a", "videos": [FILM]}, "the prompt has 2 places for videos, and the row 1 videos"),
+        ({"prompt": "a", "videos": [FILM]}, "the prompt has 0 places for videos, and the row 1 videos; write <video>"),
+        ({"prompt": "<video> a", "videos": [ONE]}, "the bytes are no video of MP4"),
+        ({"prompt": "<image> a", "images": FILM}, "the column 'images' holds a video, or an animated picture"),
+        ({"prompt": "<video> a", "videos": "lost.mp4"}, "the video .*lost.mp4 cannot be read"),
+        ({"prompt": "<video> a", "videos": "https://host/a.mp4"}, "videos are not fetched from web servers"),
+        ({"prompt": "<video> a", "videos": 3.5}, "the column 'videos' holds a float, not videos"),
+    ],
+)
+@pytest.mark.parametrize("model_type", ["qwen2_5_vl", "qwen3_vl"])
+def test_what_is_no_video_is_named_with_its_row(
+    tmp_path: Path, row: dict[str, Any], words: str, model_type: str
+) -> None:
+    schema = {"prompt": pa.string(), "images": pa.list_(pa.binary()), "videos": pa.list_(pa.binary())}
+    if isinstance(row.get("videos"), (str, float)):
+        path = write_lines(tmp_path / "data" / "t.jsonl", [{"images": None, **row}])
+    else:
+        lists = {name: row.get(name) if name == "prompt" else _listed(row.get(name)) for name in schema}
+        path = str(tmp_path / "t.parquet")
+        pq.write_table(pa.Table.from_pylist([lists], pa.schema(list(schema.items()))), path)
+    message = refusal(tmp_path, path, videos="videos", model_type=model_type)
+    assert re.search(words, message) and "row 1 of" in message
+
+
+def _listed(value: Any) -> list[bytes]:
+    return [] if value is None else value if isinstance(value, list) else [value]

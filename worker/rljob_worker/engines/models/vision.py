@@ -172,19 +172,35 @@ def _nobodys_picture(base: torch.nn.Module, device: torch.device) -> tuple[torch
     return torch.zeros(merge * merge, width, device=device), torch.tensor([[1, merge, merge]])
 
 
-def rope_positions(
-    model: torch.nn.Module, tokens: Indices, pictures: Sequence[Indices], videos: Sequence[Indices]
-) -> Indices:
-    """Frame, row and column of each token of a prompt, int64 [tokens, 3], from the grids of what it shows."""
+def rope_positions(model: torch.nn.Module, tokens: Indices, shown: Sequence[Picture]) -> Indices:
+    """Frame, row and column of each token of a prompt, int64 [tokens, 3], from the grids of what it shows, in the order
+    of their tokens.
+
+    As `get_rope_index` has them, but for what comes behind a video of Qwen2.5-VL: it goes on behind the largest
+    position of the video, its frames included, as the model was published, and as vLLM has it; transformers 5 leaves
+    the frames out."""
     config, base = model.config, model.base_model
     kinds = np.where(tokens == config.image_token_id, 1, np.where(tokens == config.video_token_id, 2, 0))
     grids = {
         name: torch.from_numpy(np.stack(items))
-        for name, items in (("image_grid_thw", pictures), ("video_grid_thw", videos))
-        if items
+        for name, is_video in (("image_grid_thw", False), ("video_grid_thw", True))
+        if (items := [item.grid for item in shown if item.is_video == is_video])
     }
+    seconds = [item.seconds for item in shown if item.is_video]
     positions, _ = base.get_rope_index(
-        torch.from_numpy(tokens.astype(np.int64))[None], mm_token_type_ids=torch.from_numpy(kinds)[None], **grids
+        torch.from_numpy(tokens.astype(np.int64))[None],
+        mm_token_type_ids=torch.from_numpy(kinds)[None],
+        **grids,
+        **({"second_per_grid_ts": seconds} if seconds else {}),
     )
     result: Indices = positions[:, 0].T.contiguous().numpy()
-    return result
+    return _behind_videos(result, kinds == 2)
+
+
+def _behind_videos(positions: Indices, is_video: Indices) -> Indices:
+    """Positions [tokens, 3] with what follows tokens of a video moved behind the largest of theirs."""
+    edges = np.diff(is_video.astype(np.int8), prepend=0, append=0)
+    for start, end in zip(np.flatnonzero(edges == 1), np.flatnonzero(edges == -1), strict=True):
+        if end < len(positions):
+            positions[end:] += positions[start:end].max() + 1 - positions[end].min()
+    return positions

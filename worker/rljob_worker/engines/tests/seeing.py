@@ -22,8 +22,11 @@ from transformers import (
 from rljob_api.catalogue.columns import IMAGES
 from rljob_worker.batch import Batch, Column
 from rljob_worker.engines.picture_reader import PictureReader
+from rljob_worker.vision.frame_sampling import VideoBudget, sampled_frames
 from rljob_worker.vision.pictures import PictureList, picture_digest, read_header
-from rljob_worker.vision.processing import Patches
+from rljob_worker.vision.processing import Patches, PictureShape
+from rljob_worker.vision.sizes import PixelBudget
+from rljob_worker.vision.videos import is_video, read_video_header
 
 VOCABULARY, END = 64, 1
 IMAGE, VIDEO, START, STOP = 60, 61, 62, 63
@@ -130,30 +133,55 @@ def encoded(height: int, width: int, seed: int = 0) -> bytes:
     return file.getvalue()
 
 
+def animated(frames: int, height: int, width: int, seed: int = 0) -> bytes:
+    """A GIF of frames of so many patches, of random colours, four a second."""
+    rng, size = np.random.default_rng([frames, height, width, seed]), (height * PATCH, width * PATCH, 3)
+    images = [Image.fromarray(rng.integers(0, 256, size).astype(np.uint8)) for _ in range(frames)]
+    file = io.BytesIO()
+    images[0].save(file, "GIF", save_all=True, append_images=images[1:], duration=250)
+    return file.getvalue()
+
+
+ALL_FRAMES = VideoBudget(PixelBudget(1, 2**20), frames_per_second=100, max_frames=64)
+
+
 @dataclass
 class DrawnPictures:
-    """A processor: patches of random numbers, which are a function of the picture."""
+    """A processor: patches of random numbers, which are a function of the picture. All frames of a video are seen."""
 
     opened: list[bytes] = field(default_factory=list)
 
-    def num_tokens(self, size: tuple[int, int]) -> int:
-        return size[0] * size[1] // (MERGED * PATCH * PATCH)
+    def shape(self, picture: bytes) -> PictureShape:
+        video = sampled_frames(read_video_header(picture), ALL_FRAMES, 2) if is_video(picture) else None
+        header = read_header(picture) if video is None else read_video_header(picture)
+        height, width = (pixels // PATCH for pixels in header.size)
+        frames = 1 if video is None else len(video.times)
+        return PictureShape((frames, height, width), frames * height * width // MERGED, video)
 
     def patches(self, picture: bytes) -> Patches:
         self.opened.append(picture)
-        height, width = (pixels // PATCH for pixels in read_header(picture).size)
-        values = np.random.default_rng(list(picture_digest(picture))).normal(size=(height * width, PATCH_VALUES))
-        return Patches(values.astype(np.float32), np.array([1, height, width]))
+        shape = self.shape(picture)
+        generator = np.random.default_rng(list(picture_digest(picture)))
+        values = generator.normal(size=(int(np.prod(shape.grid)), PATCH_VALUES)).astype(np.float32)
+        video = shape.video
+        return Patches(values, np.array(shape.grid), video is not None, 0.0 if video is None else video.seconds)
 
 
-def showing(*parts: bytes | Sequence[int]) -> list[int]:
-    """Tokens of a prompt that shows pictures between others."""
+def showing(*parts: bytes | Sequence[int], kind: str = "") -> list[int]:
+    """Tokens of a prompt that shows pictures between others. kind: of the model; without it videos are written as for
+    Qwen2.5-VL, with it their times are two tokens where that of the model has some."""
     tokens: list[int] = []
     for part in parts:
-        if isinstance(part, bytes):
-            tokens += [START, *[IMAGE] * DrawnPictures().num_tokens(read_header(part).size), STOP]
-        else:
+        if not isinstance(part, bytes):
             tokens += part
+            continue
+        shape = DrawnPictures().shape(part)
+        frames, pad = (1, IMAGE) if shape.video is None else (shape.grid[0], VIDEO)
+        if shape.video is None or not kind.startswith("qwen3"):
+            tokens += [START, *[pad] * shape.num_tokens, STOP]
+            continue
+        for frame in range(frames):
+            tokens += [2 + frame, 3, START, *[pad] * (shape.num_tokens // frames), STOP]
     return tokens
 
 
@@ -161,13 +189,13 @@ Prompt = Sequence[bytes | Sequence[int]]
 
 
 def vision_batch(
-    prompts: Sequence[Prompt], response_lengths: Sequence[int], group_size: int = 2, seed: int = 0
+    prompts: Sequence[Prompt], response_lengths: Sequence[int], group_size: int = 2, seed: int = 0, kind: str = ""
 ) -> Batch:
     """Rows with random responses and advantages; the rows of a group share a prompt."""
     rng = np.random.default_rng(seed)
     rows = np.arange(len(response_lengths))
     groups = rows // group_size
-    tokens = Column.ragged([showing(*prompts[group]) for group in groups])
+    tokens = Column.ragged([showing(*prompts[group], kind=kind) for group in groups])
     responses = Column.ragged([rng.integers(2, IMAGE, length) for length in response_lengths])
     blobs = [PictureList.pack([part for part in prompt if isinstance(part, bytes)]) for prompt in prompts]
     heads = np.flatnonzero(np.diff(groups, prepend=-1))

@@ -20,9 +20,11 @@ from rljob_worker.engines.tests.builders import a_batch, write_model
 from rljob_worker.engines.tests.seeing import (
     END,
     IMAGE,
+    VIDEO,
     VISION_CONFIGS,
     DrawnPictures,
     Prompt,
+    animated,
     encoded,
     reader_of,
     showing,
@@ -32,6 +34,7 @@ from rljob_worker.engines.tests.seeing import (
     write_vision_model,
 )
 from rljob_worker.errors import BadData, InvalidJob
+from rljob_worker.vision.pictures import PictureList
 
 CPU = torch.device("cpu")
 SMALL, WIDE, LARGE = encoded(2, 4), encoded(2, 8, 1), encoded(8, 6, 2)
@@ -55,16 +58,21 @@ def by_hand(model: Any, batch: Batch, prompts: list[Prompt], group_size: int = 2
 
 
 def stock_logits(model: Any, prompt: Prompt, response: list[int]) -> torch.Tensor:
-    ids = torch.tensor([showing(*prompt) + response])
+    kind = model.config.model_type
+    ids = torch.tensor([showing(*prompt, kind=kind) + response])
     patches = [DrawnPictures().patches(part) for part in prompt if isinstance(part, bytes)]
-    shown = {}
-    if patches:
-        shown = {
-            "pixel_values": torch.from_numpy(np.concatenate([item.pixel_values for item in patches])),
-            "image_grid_thw": torch.from_numpy(np.stack([item.grid_thw for item in patches])),
-        }
+    shown: dict[str, Any] = {}
+    for name, grid, of_kind in (
+        ("pixel_values", "image_grid_thw", [item for item in patches if not item.is_video]),
+        ("pixel_values_videos", "video_grid_thw", videos := [item for item in patches if item.is_video]),
+    ):
+        if of_kind:
+            shown[name] = torch.from_numpy(np.concatenate([item.pixel_values for item in of_kind]))
+            shown[grid] = torch.from_numpy(np.stack([item.grid_thw for item in of_kind]))
+    if videos and kind == "qwen2_5_vl":
+        shown["second_per_grid_ts"] = [item.seconds for item in videos]
     model.model.rope_deltas = None
-    kinds = (ids == IMAGE).long()
+    kinds = (ids == IMAGE).long() + 2 * (ids == VIDEO).long()
     logits: torch.Tensor = model(input_ids=ids, mm_token_type_ids=kinds, use_cache=False, **shown).logits[0]
     return logits
 
@@ -73,15 +81,25 @@ def test_every_family_that_sees_has_a_tiny_model() -> None:
     assert set(VISION_CONFIGS) == set(VISION_FAMILIES)
 
 
+VIDEOS: list[Prompt] = [
+    # two patches of frames, of 3 x 2 features and of 2 x 3; the second prompt shows a picture besides
+    [text(3), animated(4, 6, 4), text(4, 1)],
+    [text(2), SMALL, text(1), animated(5, 4, 6, 1), text(3)],
+    [text(5, 2)],
+    [animated(4, 6, 4), text(2)],
+]
+
+
 @pytest.mark.parametrize("kind", sorted(VISION_FAMILIES))
-def test_a_pack_with_pictures_equals_its_rows_alone(tmp_path: Path, kind: str) -> None:
+@pytest.mark.parametrize("prompts", [PROMPTS, VIDEOS], ids=["pictures", "videos"])
+def test_a_pack_with_pictures_equals_its_rows_alone(tmp_path: Path, kind: str, prompts: list[Prompt]) -> None:
     """Log-probs, and gradients of decoder and tower."""
     stock, path = stock_model(kind), write_vision_model(tmp_path, kind)
     ours = load_policy(path, torch.float32, CPU)
-    batch = vision_batch(PROMPTS, LENGTHS)
+    batch = vision_batch(prompts, LENGTHS, kind=kind)
     rows = MicroBatch.of(batch, np.arange(len(batch)), CPU, reader=reader_of(ours))
     log_probs = response_log_probs(ours, rows, temperature=1.0).log_probs
-    expected = by_hand(stock, batch, PROMPTS)
+    expected = by_hand(stock, batch, prompts)
     assert float((log_probs - expected).detach().abs().max()) < 1e-5
     weights = torch.linspace(-1, 1, len(expected))
     (weights * log_probs).sum().backward()
@@ -89,6 +107,33 @@ def test_a_pack_with_pictures_equals_its_rows_alone(tmp_path: Path, kind: str) -
     theirs = dict(stock.named_parameters())
     for name, mine in ours.named_parameters():
         assert float((mine.grad - theirs[name].grad).norm()) <= 1e-5 * float(theirs[name].grad.norm()), name
+
+
+def test_a_response_goes_on_behind_the_frames_of_a_video(tmp_path: Path) -> None:
+    """As Qwen2.5-VL was published; `get_rope_index` of transformers 5 counts rows and columns alone."""
+    # four patches of two frames each, half a second: at four positions a second they are 2 apart; 1 x 2 features each
+    prompts: list[Prompt] = [[text(2), animated(8, 2, 4), text(1)]]
+    for kind, positions in (
+        ("qwen2_5_vl", [0, 1, 2, *[3, 3, 5, 5, 7, 7, 9, 9], 10, 11]),
+        # time, time, start, two features and end of each; features of a row of two take two positions
+        ("qwen3_vl", [0, 1, *[2 + 6 * i + at for i in range(4) for at in (0, 1, 2, 3, 3, 5)], 26]),
+    ):
+        model = load_policy(write_vision_model(tmp_path / kind, kind), torch.float32, CPU)
+        batch = vision_batch(prompts, [3], group_size=1, kind=kind)
+        rows = MicroBatch.of(batch, np.arange(1), CPU, reader=reader_of(model))
+        # of the response's tokens the last one is not computed
+        behind = [positions[-1] + 1, positions[-1] + 2]
+        assert rows.positions[1, 0].tolist() == positions + behind
+
+
+def test_tokens_of_videos_where_pictures_are_shown_are_refused(tmp_path: Path) -> None:
+    model = load_policy(write_vision_model(tmp_path, "qwen2_5_vl"), torch.float32, CPU)
+    batch = vision_batch([[text(1), animated(4, 2, 4), encoded(4, 4)]], [2], group_size=1)
+    swapped = [PictureList.pack([encoded(4, 4), animated(4, 2, 4)])]
+    with pytest.raises(BadData, match="tokens of pictures where the column 'images' has videos, or the reverse"):
+        FSDPEngine(model, TrainSettings(), CPU, reader=reader_of(model)).log_probs(
+            batch.with_columns({"images": Column.binary(swapped).per_group_at(np.array([0]), 1)})
+        )
 
 
 def test_a_token_that_a_policy_draws_for_itself_is_no_picture(tmp_path: Path) -> None:

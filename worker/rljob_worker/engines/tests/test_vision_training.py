@@ -103,6 +103,34 @@ def test_ranks_with_and_without_pictures_train_like_one(tmp_path: Path, kind: st
         np.testing.assert_allclose(scores, expected["log_probs"], atol=1e-6)
 
 
+PARALLEL = [
+    ("qwen2_5_vl", Mesh(tp=2), {}),
+    ("qwen2_5_vl", Mesh(cp=2), {}),
+    # one key head cannot be shared by two ranks: keys go round
+    ("qwen3_vl", Mesh(cp=2), {"num_key_value_heads": 1}),
+    ("qwen3_vl", Mesh(tp=2), {}),
+    ("qwen3_vl_moe", Mesh(dp=2, ep=2), {}),
+]
+
+
+@pytest.mark.parametrize(("kind", "mesh", "more"), PARALLEL, ids=lambda value: str(value).replace(" ", ""))
+def test_ranks_that_share_a_copy_learn_from_pictures_what_one_does(
+    tmp_path: Path, kind: str, mesh: Mesh, more: dict[str, Any]
+) -> None:
+    """Tensor, context and expert parallelism begin behind the embeddings, of which features are some."""
+    path = write_vision_config(tmp_path / "model", kind, **more)
+    kinds = {"units": LEARNING, "frozen": FROZEN}
+    one = learn(0, path, Mesh(), kinds)
+    two = run_ranks(2, learn, tmp_path / "two", path, mesh, kinds)
+    for name, expected in one.items():
+        losses = np.sum([rank[name]["losses"] for rank in two], axis=0) / 2 if mesh.dp > 1 else two[0][name]["losses"]
+        np.testing.assert_allclose(losses, expected["losses"], atol=1e-12, err_msg=name)
+        for rank in two:
+            np.testing.assert_allclose(rank[name]["norms"], expected["norms"], atol=1e-12, err_msg=name)
+            # AdamW divides a gradient by its size, and so the rounding of a small one: 1.5e-12 were seen
+            assert_close(rank[name]["weights"], expected["weights"], 1e-11)
+
+
 def test_micro_batches_do_not_change_what_is_learned(tmp_path: Path) -> None:
     path = write_vision_config(tmp_path, "qwen2_5_vl")
     kinds = {

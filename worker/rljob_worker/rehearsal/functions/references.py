@@ -16,7 +16,7 @@ from rljob_worker.rehearsal.functions.reference import (
     FunctionReference,
     ImportConfinement,
 )
-from rljob_worker.rewards.forms import PICTURES, row_columns
+from rljob_worker.rewards.forms import SHOWN, row_columns
 from rljob_worker.sandbox.confinement.confine import strictest
 
 STAGE_ARGUMENTS = ("batch", "context")
@@ -45,7 +45,7 @@ def _rewards(spec: RLJobSpec) -> Iterator[FunctionReference]:
         if reward.model is not None:
             continue
         owner = f'reward "{reward.name}"'
-        seen = (PICTURES,) * spec.sees
+        seen = SHOWN if spec.sees else ()
         columns = tuple(row_columns(reward.column, (*reward_columns_of_rows(spec), *seen)))
         options = dict(reward.options)
         path = f"spec.rewards[{i}].run"

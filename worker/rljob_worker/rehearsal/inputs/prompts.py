@@ -13,7 +13,7 @@ from rljob_api.v1alpha1 import DatasetSpec, RLJobSpec
 from rljob_api.vocabulary.data_url import scheme_of
 from rljob_api.vocabulary.exit_codes import ExitCode
 from rljob_api.vocabulary.problem import Problem
-from rljob_worker.data.picture_files import PictureFiles
+from rljob_worker.data.picture_files import ShownFiles
 from rljob_worker.data.prompts import PromptEncoder
 from rljob_worker.data.source import NoColumn
 from rljob_worker.data.store_retry import StoreRetryPolicy
@@ -30,9 +30,10 @@ from rljob_worker.rehearsal.inputs.first_rows import (
 )
 from rljob_worker.rehearsal.inputs.remote_paths import is_at_hand, is_unreachable, whereabouts
 from rljob_worker.rehearsal.inputs.tokenizer import LightTokenizer, light_tokenizer
+from rljob_worker.vision.job_budgets import picture_budget, video_budget
 from rljob_worker.vision.pictures import BadPicture, decode
 from rljob_worker.vision.processing import PictureProcessor
-from rljob_worker.vision.sizes import PixelBudget
+from rljob_worker.vision.videos import decode_frames, is_video, read_video_header
 
 DECODED_ROWS = 32
 """Rows whose pictures are decoded; of the others that are looked at the headers are read."""
@@ -121,9 +122,14 @@ def _encoder(spec: RLJobSpec, policy: str, models: Mapping[str, Path], check: In
 
 def _processor(spec: RLJobSpec, place: Path) -> PictureProcessor | None:
     """What a model here sees of pictures; None for a job without. Raises InvalidJob."""
-    if spec.data.images_column is None:
+    if not _shown_columns(spec):
         return None
-    return PictureProcessor.load(str(place), PixelBudget(spec.data.image.min_pixels, spec.data.image.max_pixels))
+    return PictureProcessor.load(str(place), picture_budget(spec.data), videos=video_budget(spec.data))
+
+
+def _shown_columns(spec: RLJobSpec) -> list[str]:
+    """Columns of pictures and videos."""
+    return [name for name in (spec.data.images_column, spec.data.videos_column) if name is not None]
 
 
 def _to_blame(spec: RLJobSpec, path: str, model_at: str, error: RLJobError) -> str:
@@ -144,12 +150,11 @@ def _rows(
         return None
     here = JobPath(path, source.path, is_data=True)
     place = str(here.beside(folder)) if here.exists(folder) else source.path
-    seen = [] if spec.data.images_column is None else [spec.data.images_column]
     columns = [spec.data.prompt_column, *task_columns(spec)]
     read = first_stored_rows if is_stored else first_rows
     model_at, lengths = "", list[list[int]]()
     try:
-        rows = read(place, list(dict.fromkeys([*columns, *seen])), spec.data.batch_size)
+        rows = read(place, list(dict.fromkeys([*columns, *_shown_columns(spec)])), spec.data.batch_size)
         _check_texts(rows, columns[1:])
         pictures = _pictures(spec, place, rows)
         for encoder in encoders:
@@ -171,26 +176,34 @@ def _check_texts(rows: FirstRows, columns: Sequence[str]) -> None:
 
 
 def _pictures(spec: RLJobSpec, place: str, rows: FirstRows) -> list[list[bytes]] | None:
-    """The pictures of the first rows, the first of which are decoded; None for a job without. Raises BadData."""
-    column = spec.data.images_column
-    if column is None:
+    """What the first rows show, the first of which is decoded; None for a job without. Raises BadData."""
+    if not _shown_columns(spec):
         return None
-    files = PictureFiles(place, column, spec.data.image.allow_http, StoreRetryPolicy(LOOK_RETRY_SECONDS))
-    pictures = files.read(rows.values[column], rows.where)
+    data, retry_policy = spec.data, StoreRetryPolicy(LOOK_RETRY_SECONDS)
+    files = ShownFiles.of(place, data.images_column, data.videos_column, data.image.allow_http, retry_policy)
+    pictures = files.read(rows.values, rows.where)
     for i, row in enumerate(pictures[:DECODED_ROWS]):
         for encoded in row:
             try:
-                decode(encoded)
+                _decode(encoded)
             except BadPicture as error:
                 raise BadData(f"{rows.where(i)}: {error}") from error
     return pictures
+
+
+def _decode(encoded: bytes) -> None:
+    """A picture, or the first and the last frame of a video. Raises BadPicture."""
+    if is_video(encoded):
+        decode_frames(encoded, [0, len(read_video_header(encoded).times) - 1])
+    else:
+        decode(encoded)
 
 
 def _lengths(
     rows: FirstRows, prompts: Sequence[Any], encoder: PromptEncoder, pictures: list[list[bytes]] | None
 ) -> list[int]:
     """Tokens of the first prompts. Raises for what a run would refuse of these rows."""
-    ids, _ = encoder.encode(prompts, rows.where, pictures)
+    ids, _, _ = encoder.encode(prompts, rows.where, pictures)
     return [len(tokens) for tokens in ids]
 
 

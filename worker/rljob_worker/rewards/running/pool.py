@@ -15,7 +15,7 @@ from typing import Any, Literal, Protocol
 
 from rljob_worker.errors import InvalidJob
 from rljob_worker.rewards.access import Asks, ServiceAccess, access_of
-from rljob_worker.rewards.forms import PICTURES
+from rljob_worker.rewards.forms import SHOWN
 from rljob_worker.rewards.running.chunks import RewardCall, RewardChunk
 from rljob_worker.rewards.running.reward_room import RewardRoom
 from rljob_worker.rewards.running.round import Round
@@ -238,16 +238,21 @@ class RewardPool:
 
 
 def without_pictures(rows: Sequence[Mapping[str, Any]]) -> tuple[list[dict[str, Any]], list[bytes]]:
-    """Rows with numbers in place of their pictures, and the pictures that they number: those of a group once."""
+    """Rows with numbers in place of their pictures and videos, and what they number: those of a group once."""
     pictures: list[bytes] = []
     numbers: dict[int, list[int]] = {}
     result = []
     for row in rows:
-        of_row = row.get(PICTURES)
-        if of_row is not None and id(of_row) not in numbers:
-            numbers[id(of_row)] = list(range(len(pictures), len(pictures) + len(of_row)))
-            pictures += of_row
-        result.append(dict(row) if of_row is None else {**row, PICTURES: numbers[id(of_row)]})
+        sent = dict(row)
+        for name in SHOWN:
+            of_row = row.get(name)
+            if of_row is None:
+                continue
+            if id(of_row) not in numbers:
+                numbers[id(of_row)] = list(range(len(pictures), len(pictures) + len(of_row)))
+                pictures += of_row
+            sent[name] = numbers[id(of_row)]
+        result.append(sent)
     return result, pictures
 
 

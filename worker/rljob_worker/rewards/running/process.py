@@ -3,7 +3,7 @@
     <- {"rewards": [{"name", "run", "column", "columns", "options", "access"}, ...]}  once; access null: no service
     -> {"ready": [false, true, ...]}  whether each is async  |  {"refused": "why"}
     <- {"reward": 0, "limit": 5.0, "rows": [[7, {"prompt": ...}], ...]}  one chunk
-       with "blobs" behind it: encoded pictures, which rows number in "pictures"
+       with "blobs" behind it: encoded pictures, which rows number in "pictures" and "videos"
     -> {"row": 7, "reward": 1.0, "metrics": {}, "answer": "42"}          as each row is done; `evaluate` has all forms
     -> {"row": 7, "started": true}                                       async only, before its outcome
     -> {"row": 7, ..., "use": {"requests": 1, ...}}                      of a service: what it took since the last
@@ -21,7 +21,7 @@ from typing import Any
 
 from rljob_worker.errors import InvalidJob
 from rljob_worker.rewards.evaluate import Row, evaluate, evaluate_async
-from rljob_worker.rewards.forms import PICTURES
+from rljob_worker.rewards.forms import SHOWN
 from rljob_worker.rewards.loading import Description, Loaded, is_async, load
 from rljob_worker.rewards.service import Service
 from rljob_worker.sandbox.guardian.framing import Results, receive_message
@@ -63,8 +63,7 @@ class RewardServer:
         return [(at, self._row(chunk["reward"], row, blobs)) for at, row in chunk["rows"]]
 
     def _row(self, index: int, row: dict[str, Any], blobs: Sequence[bytes]) -> Row:
-        if PICTURES in row:
-            row = {**row, PICTURES: [blobs[number] for number in row[PICTURES]]}
+        row = {**row, **{name: [blobs[number] for number in row[name]] for name in SHOWN if name in row}}
         column = self._rewards[index]["column"]
         return Row(row, reference=row[column]) if column is not None and column in row else Row(row)
 

@@ -47,8 +47,10 @@ class MismatchWatch:
                 raise BadData(self._explain(step, policy, value, limit))
 
     def _explain(self, step: int, policy: str | None, value: float, limit: MaxMismatchSpec) -> str:
-        images = self.spec.data.images_column
-        columns = "prompt_ids, response_ids" + (f" and images (data.imagesColumn: {images})" if images else "")
+        data = self.spec.data
+        named = (("imagesColumn", data.images_column), ("videosColumn", data.videos_column))
+        shown = ", ".join(f"data.{name}: {column}" for name, column in named if column)
+        columns = "prompt_ids, response_ids" + (f" and images ({shown})" if shown else "")
         of_policy = f" of policy {policy}" if policy else ""
         return (
             f"step {step}: what training says of the sampled tokens{of_policy} is not what the rollout engine said of "

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from rljob_api.v1alpha1 import RLJobSpec
+from rljob_worker.vision.job_budgets import picture_budget, video_budget
 from rljob_worker.vision.processing import PictureProcessor, shared_processor
-from rljob_worker.vision.sizes import PixelBudget
 
 
 def picture_processor(spec: RLJobSpec, policy: str) -> PictureProcessor | None:
@@ -12,5 +12,4 @@ def picture_processor(spec: RLJobSpec, policy: str) -> PictureProcessor | None:
     whose processor is not there or of another model."""
     if not spec.sees:
         return None
-    budget = PixelBudget(spec.data.image.min_pixels, spec.data.image.max_pixels)
-    return shared_processor(spec.source_of(policy).path, budget)
+    return shared_processor(spec.source_of(policy).path, picture_budget(spec.data), video_budget(spec.data))

@@ -24,7 +24,7 @@ from rljob_worker.engines.protocols import ScoringEngine, TrainEngine
 from rljob_worker.engines.registry import build_base, build_rollout_engine, build_train_engine
 from rljob_worker.engines.rollout.protocol import RolloutEngine
 from rljob_worker.model_shapes import shape_at
-from rljob_worker.rewards.forms import PICTURES
+from rljob_worker.rewards.forms import SHOWN
 from rljob_worker.rewards.running.runner import RewardRunner
 from rljob_worker.runtime.memory_phases import begin_generation
 from rljob_worker.runtime.setup.conversations import build_conversations
@@ -183,13 +183,14 @@ def reward_functions(spec: RLJobSpec) -> list[RewardSpec]:
 
 
 def prompt_pictures(spec: RLJobSpec, policy: str) -> PromptPictures | None:
-    """What a policy sees of the pictures of its data; None for a job whose data has none. Raises InvalidJob for a
-    checkpoint that takes none, or whose processor is not there or of another model."""
-    column = spec.data.images_column
-    processor = None if column is None else picture_processor(spec, policy)
-    if column is None or processor is None:
+    """What a policy sees of the pictures and videos of its data; None for a job whose data has none. Raises InvalidJob
+    for a checkpoint that takes none, or whose processor is not there or of another model."""
+    data = spec.data
+    shows = data.images_column is not None or data.videos_column is not None
+    processor = picture_processor(spec, policy) if shows else None
+    if processor is None:
         return None
-    return PromptPictures(column, processor, spec.data.image.allow_http)
+    return PromptPictures(data.images_column, processor, data.image.allow_http, data.videos_column)
 
 
 def train_dataset(plan: Plan, policy: str, tokenizer: Any, access: DataAccess) -> PromptDataset:
@@ -213,7 +214,7 @@ def train_dataset(plan: Plan, policy: str, tokenizer: Any, access: DataAccess) -
 
 def given_pictures(spec: RLJobSpec) -> tuple[str, ...]:
     """What rows of a model that sees have besides, for a reward function."""
-    return (PICTURES,) * spec.sees
+    return SHOWN if spec.sees else ()
 
 
 def reward_runners(plan: Plan, group: GroupPlan, led: Sequence[StagePlan]) -> dict[str, RewardRunner]:

@@ -15,6 +15,8 @@ from rljob_worker.errors import BadData
 from rljob_worker.stages.exchanged_pictures import NUM_GROUPS, SeesPictures, exchanged, exchanged_rows
 from rljob_worker.vision.pictures import PictureList, decode
 from rljob_worker.vision.tests.picture_files import picture
+from rljob_worker.vision.tests.video_files import animation, frames_of
+from rljob_worker.vision.videos import decode_frames, read_video_header
 
 ONE, TWO, THREE = (picture(seed=seed) for seed in range(3))
 WIDE = picture(20, 60)
@@ -68,6 +70,15 @@ def test_a_picture_that_no_other_has_the_size_of_becomes_its_negative() -> None:
     one, wide = unpacked(exchanged([[ONE], [WIDE, TWO]]))
     assert one == [TWO] and wide[1] == ONE
     assert (decode(wide[0]) == 255 - decode(WIDE)).all()
+
+
+def test_videos_of_one_size_and_times_are_exchanged_and_others_become_a_still() -> None:
+    one, two = (animation(frames_of(4, seed=seed)) for seed in (0, 1))
+    assert unpacked(exchanged([[one], [two, ONE]]))[0] == [two]
+    slow = animation(frames_of(4), milliseconds=500)
+    (still,), (other,) = unpacked(exchanged([[slow], [one]]))
+    assert read_video_header(still) == read_video_header(slow) and other != one
+    assert (decode_frames(still, [0, 3]) == 255 - decode_frames(slow, [0])).all()
 
 
 def test_a_row_of_each_of_the_first_groups_is_scored() -> None:

@@ -18,6 +18,7 @@ from rljob_worker.stages.reward import Reward, reward_rows, step_rewards, tokens
 from rljob_worker.stages.stage import Resources, StageContext
 from rljob_worker.vision.pictures import PictureList
 from rljob_worker.vision.tests.picture_files import picture
+from rljob_worker.vision.tests.video_files import animation, frames_of
 
 PIECES = ["3*4", "=12", "\n", "12-", "5=7\n", "####", " 7", ""]
 """Of a vocabulary; the last one is a special token, of which nothing is read."""
@@ -261,6 +262,15 @@ def test_rows_of_a_group_share_its_pictures_as_bytes():
     assert [row["pictures"] for row in rows] == [[b"one", b"two"]] * 2 + [[]] * 2
     assert rows[0]["pictures"] is rows[1]["pictures"]
     assert "images" not in rows[0]
+
+
+def test_videos_are_beside_pictures_and_samples_show_their_frames():
+    video = animation(frames_of(4))
+    rows = reward_rows(seen_batch([[video, picture()], [picture(seed=1)]]), plain)
+    assert [row["videos"] for row in rows] == [[video]] * 2 + [[]] * 2
+    assert rows[0]["pictures"] == [picture()]
+    samples = with_thumbnails([{} for _ in rows], rows)
+    assert [len(sample.get("pictures", ())) for sample in samples] == [2, 0, 1, 0]
 
 
 def test_a_sample_shows_the_pictures_of_its_group_at_its_first_row():

@@ -11,7 +11,7 @@ from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLIm
 
 from rljob_worker.errors import InvalidJob
 from rljob_worker.vision.checkpoint_files import PictureTokens, read_vision_files
-from rljob_worker.vision.tests.checkpoints import END, PAD, PATCH_SIZES, START, checkpoint
+from rljob_worker.vision.tests.checkpoints import END, PAD, PATCH_SIZES, START, VIDEO_PAD, checkpoint
 
 
 def change(file: Path, **values: Any) -> None:
@@ -23,7 +23,7 @@ def change(file: Path, **values: Any) -> None:
 @pytest.mark.parametrize("model_type", PATCH_SIZES)
 def test_what_the_files_say_is_read(tmp_path: Path, model_type: str) -> None:
     files = read_vision_files(str(checkpoint(tmp_path, model_type)))
-    assert files.tokens == PictureTokens(START, PAD, END)
+    assert files.tokens == PictureTokens(START, PAD, END, VIDEO_PAD, writes_times=model_type != "qwen2_5_vl")
     assert files.patches.factor == 2 * PATCH_SIZES[model_type]
     assert (files.patches.temporal_patch_size, files.patches.resample) == (2, 3)
 

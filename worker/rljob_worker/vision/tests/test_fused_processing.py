@@ -34,7 +34,7 @@ def test_each_tower_gets_the_picture_by_its_own_mean_and_deviation() -> None:
     assert patches.pixel_values.shape == (1, 6, 4, 4) and patches.grid_thw.tolist() == [1, 2, 2]
     # red 1, green 0, blue 0.2: (1 - 0.5) / 0.5, (0 - 0.25) / 0.25, 0.2; and (x - 0.5) / 0.5
     np.testing.assert_allclose(patches.pixel_values[0, :, 0, 0], [1, -1, 0.2, 1, -1, -0.6], atol=1e-6)
-    assert processor.num_tokens((100, 20)) == 4
+    assert processor.shape(b"").num_tokens == 4
 
 
 def test_a_picture_that_is_not_square_is_squeezed_or_bordered() -> None:
@@ -55,4 +55,4 @@ def test_a_checkpoint_without_or_with_another_file_is_refused(tmp_path: Path) ->
     with pytest.raises(InvalidJob, match="'resize-crop' is neither resize-naive nor letterbox"):
         shared_fused_processor(str(tmp_path), 2)
     file.write_text(json.dumps(PUBLISHED))
-    assert shared_fused_processor(str(tmp_path), 2).num_tokens((1, 1)) == 4
+    assert shared_fused_processor(str(tmp_path), 2).shape(b"").num_tokens == 4

@@ -1,4 +1,4 @@
-"""Pictures of a request as vLLM takes them: patches that our processor made, and where their tokens are.
+"""Pictures and videos of a request as vLLM takes them: patches that our processor made, and where their tokens are.
 
 vLLM's own processor is not asked: tokens of pictures are in the prompt already, as often as features come, and what the
 policy is shown is what the trainer reads.
@@ -12,11 +12,12 @@ import torch
 from vllm.inputs.engine import mm_input
 from vllm.multimodal.inputs import MultiModalFieldConfig, MultiModalKwargsItem, MultiModalKwargsItems, PlaceholderRange
 
+from rljob_worker.batch import Indices
 from rljob_worker.engines.picture_reader import PictureReader
 from rljob_worker.engines.prompt_pictures import Picture
 from rljob_worker.engines.rollout.vllm.responses import Response
 
-_KIND = "image"
+_IMAGE, _VIDEO = "image", "video"
 
 
 class PictureInputs:
@@ -29,24 +30,42 @@ class PictureInputs:
     def of(self, response: Response) -> Any:
         """What the library is given of a request that shows something. Raises BadData naming its row."""
         shown = self._reader.prompt_pictures(response.prompt, response.pictures, response.row_id)
-        ends, places = 0, []
+        ends = 0
+        items: dict[str, list[MultiModalKwargsItem]] = {}
+        digests: dict[str, list[str]] = {}
+        places: dict[str, list[PlaceholderRange]] = {}
         for picture in shown.pictures:
-            places.append(PlaceholderRange(offset=int(shown.places[ends]), length=picture.num_features))
+            kind = _VIDEO if picture.is_video else _IMAGE
+            items.setdefault(kind, []).append(self._item(picture))
+            digests.setdefault(kind, []).append(picture.digest.hex())
+            at = shown.places[ends : ends + picture.num_features]
+            # vLLM looks for the frames of a video from the start of the first one on
+            starts = int(at[0]) - (picture.is_video and self._reader.writes_times)
+            places.setdefault(kind, []).append(_range(starts, at))
             ends += picture.num_features
-        return mm_input(
-            response.sequence(),
-            MultiModalKwargsItems({_KIND: [self._item(picture) for picture in shown.pictures]}),
-            {_KIND: [picture.digest.hex() for picture in shown.pictures]},
-            {_KIND: places},
-        )
+        return mm_input(response.sequence(), MultiModalKwargsItems(items), digests, places)
 
     def _item(self, picture: Picture) -> MultiModalKwargsItem:
         if picture.digest not in self._items:
+            kind, suffix = (_VIDEO, "_videos") if picture.is_video else (_IMAGE, "")
             grids = torch.from_numpy(picture.grid)[None]
-            inputs = {"pixel_values": torch.from_numpy(picture.pixel_values), "image_grid_thw": grids}
+            inputs = {f"pixel_values{suffix}": torch.from_numpy(picture.pixel_values), f"{kind}_grid_thw": grids}
             fields = {
-                "pixel_values": MultiModalFieldConfig.flat_from_sizes(_KIND, grids.prod(-1)),
-                "image_grid_thw": MultiModalFieldConfig.batched(_KIND, keep_on_cpu=True),
+                f"pixel_values{suffix}": MultiModalFieldConfig.flat_from_sizes(kind, grids.prod(-1)),
+                f"{kind}_grid_thw": MultiModalFieldConfig.batched(kind, keep_on_cpu=True),
             }
-            (self._items[picture.digest],) = MultiModalKwargsItems.from_hf_inputs(inputs, fields)[_KIND]
+            if picture.is_video:  # read by Qwen2.5-VL; the others have times in their prompts
+                inputs["second_per_grid_ts"] = torch.tensor([picture.seconds])
+                fields["second_per_grid_ts"] = MultiModalFieldConfig.batched(kind, keep_on_cpu=True)
+            (self._items[picture.digest],) = MultiModalKwargsItems.from_hf_inputs(inputs, fields)[kind]
         return self._items[picture.digest]
+
+
+def _range(start: int, places: Indices) -> PlaceholderRange:
+    """Where a picture is in its prompt: from `start` to the last of its features, ascending, with what is between."""
+    length = int(places[-1]) + 1 - start
+    if length == len(places):
+        return PlaceholderRange(offset=start, length=length)
+    is_feature = torch.zeros(length, dtype=torch.bool)
+    is_feature[torch.from_numpy(places - start)] = True
+    return PlaceholderRange(offset=start, length=length, is_embed=is_feature)

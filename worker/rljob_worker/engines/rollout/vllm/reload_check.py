@@ -103,4 +103,4 @@ def _random_picture(tower: PretrainedConfig, reader: PictureReader, draw: np.ran
     side = _FEATURES * int(tower.patch_size * tower.spatial_merge_size)
     colours, file = draw.integers(0, 256, (side, side, 3)).astype(np.uint8), io.BytesIO()
     Image.fromarray(colours).save(file, "PNG")
-    return file.getvalue(), reader.processor.num_tokens((side, side))
+    return file.getvalue(), reader.processor.shape(file.getvalue()).num_tokens

@@ -81,7 +81,7 @@ def vision_arguments(*, shows: bool) -> dict[str, Any]:
     """More of them, of a model that sees. shows: whether requests have pictures, of which patches are made here."""
     return {
         "skip_tokenizer_init": False,  # processors of pictures, which are made and not asked, need one
-        "limit_mm_per_prompt": {"image": _MOST_PICTURES if shows else 0, "video": 0},
+        "limit_mm_per_prompt": dict.fromkeys(("image", "video"), _MOST_PICTURES if shows else 0),
         "mm_processor_cache_gb": 0,
         "mm_device_do_normalize": False,  # patches come normalized
         "skip_mm_profiling": True,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from rljob_worker.rehearsal.inputs.model_files import architecture_findings
 from rljob_worker.rehearsal.inputs.prompts import InputCheck, check_data
 from rljob_worker.vision.tests.checkpoints import PATCH_SIZES, checkpoint
 from rljob_worker.vision.tests.picture_files import picture
+from rljob_worker.vision.tests.video_files import animation, frames_of, video_file
 
 JOB = (
     "data.applyChatTemplate=false",
@@ -32,14 +34,21 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def findings(folder: Path, *overrides: str, column: str = "images", max_pixels: int = 7056) -> list[str]:
+def findings(folder: Path, *overrides: str, **settings: Any) -> list[str]:
     """Field and message of each finding."""
-    (folder / "train.jsonl").write_text(json.dumps(ROW) + "\n")
+    return [f"{item.problem.path}: {item.problem.message}" for item in checked(folder, *overrides, **settings).found]
+
+
+def checked(folder: Path, *overrides: str, column: str = "images", max_pixels: int = 7056, **more: str) -> InputCheck:
+    """more: columns of the data."""
+    (folder / "train.jsonl").write_text(json.dumps(ROW | more) + "\n")
     check, spec = InputCheck({}), make_job(*JOB, *overrides).spec
-    seen = {"images_column": column, "image": ImageSpec(min_pixels=1, max_pixels=max_pixels)}
+    seen: dict[str, Any] = {"images_column": column, "image": ImageSpec(min_pixels=1, max_pixels=max_pixels)}
+    if "film" in more:
+        seen["videos_column"] = "film"
     spec = spec.model_copy(update={"data": spec.data.model_copy(update=seen)})
     check_data(spec, folder, {"models/tiny": folder}, check)
-    return [f"{item.problem.path}: {item.problem.message}" for item in check.found]
+    return check
 
 
 def test_tokens_of_pictures_are_counted(folder: Path) -> None:
@@ -47,6 +56,25 @@ def test_tokens_of_pictures_are_counted(folder: Path) -> None:
     assert findings(folder, "data.maxPromptTokens=7") == []
     (message,) = findings(folder, "data.maxPromptTokens=6")
     assert message.startswith("spec.data.maxPromptTokens:") and "the longest has 7 tokens" in message
+
+
+def test_videos_are_counted_and_opened(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "film.png").write_bytes(animation(frames_of(4)))
+    more = {"prompt": "<image> a <video>", "film": "film.png"}
+    # two patches of frames of 28 x 28, with start and end, besides the picture and the word
+    assert findings(folder, "data.maxPromptTokens=11", **more) == []
+    (message,) = findings(folder, "data.maxPromptTokens=10", **more)
+    assert "the longest has 11 tokens" in message
+    (folder / "film.png").write_bytes(animation(frames_of(4))[:-1500])
+    (message,) = findings(folder, **more)
+    assert message.startswith("spec.data.train[0].path: row 1 of") and "damaged or incomplete" in message
+
+
+def test_a_video_whose_decoder_is_not_here_was_not_looked_at(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "film.mp4").write_bytes(video_file(frames_of(4)))
+    monkeypatch.setitem(sys.modules, "av", None)
+    check = checked(folder, film="film.mp4", prompt="<image> a <video>")
+    assert not check.found and "pip install 'rljob[video]'" in check.unseen[0]
 
 
 def test_a_picture_of_the_first_rows_that_cannot_be_decoded_is_named(folder: Path) -> None:

@@ -25,6 +25,7 @@ from rljob_worker.engines.tests.seeing import (
     IMAGE,
     DrawnPictures,
     Prompt,
+    animated,
     encoded,
     reader_of,
     showing,
@@ -44,8 +45,8 @@ def rollout_of(path: str, *, room: int = 1 << 30, processor: DrawnPictures | Non
     return TransformersRollout(model, CPU, (END,), 1.0, lambda: room, reader=reader_of(model, processor))
 
 
-def tokens_of(prompts: list[Prompt]) -> list[np.ndarray]:
-    return [np.array(showing(*prompt)) for prompt in prompts]
+def tokens_of(prompts: list[Prompt], kind: str = "") -> list[np.ndarray]:
+    return [np.array(showing(*prompt, kind=kind)) for prompt in prompts]
 
 
 def pictures_of(prompts: list[Prompt]) -> Column:
@@ -53,19 +54,20 @@ def pictures_of(prompts: list[Prompt]) -> Column:
 
 
 def sampled(engine: TransformersRollout, prompts: list[Prompt], sampling: Sampling, group_size: int = 2) -> Responses:
-    row_ids = np.arange(len(prompts) * group_size)
-    return generate(engine, tokens_of(prompts), sampling, row_ids, group_size, 12, pictures=pictures_of(prompts))
+    row_ids, tokens = np.arange(len(prompts) * group_size), tokens_of(prompts, engine.model.config.model_type)
+    return generate(engine, tokens, sampling, row_ids, group_size, 12, pictures=pictures_of(prompts))
 
 
 def trained_log_probs(path: str, prompts: list[Prompt], responses: Column, group_size: int = 2) -> np.ndarray:
     """As the trainer computes them."""
     rows = np.arange(responses.num_rows)
+    model = load_policy(path, torch.float32, CPU)
+    tokens = tokens_of(prompts, model.config.model_type)
     columns = {
-        "prompt_ids": Column.ragged([tokens_of(prompts)[row // group_size] for row in rows]),
+        "prompt_ids": Column.ragged([tokens[row // group_size] for row in rows]),
         "response_ids": responses,
         IMAGES: pictures_of(prompts).per_group_at(np.arange(0, len(rows), group_size), len(rows)),
     }
-    model = load_policy(path, torch.float32, CPU)
     settings = TrainSettings(trainable=False, tokens_per_micro_batch=60)
     scorer = FSDPEngine(model, settings, CPU, reader=reader_of(model))
     return scorer.log_probs(Batch.build(rows, rows // group_size, columns)).values
@@ -73,9 +75,9 @@ def trained_log_probs(path: str, prompts: list[Prompt], responses: Column, group
 
 @pytest.mark.parametrize("kind", sorted(VISION_FAMILIES))
 def test_log_probs_are_those_of_the_trainer(tmp_path: Path, kind: str) -> None:
-    path = write_vision_model(tmp_path, kind)
-    responses = sampled(rollout_of(path), PROMPTS, Sampling(seed=5))
-    expected = trained_log_probs(path, PROMPTS, responses.response_ids)
+    path, prompts = write_vision_model(tmp_path, kind), [*PROMPTS, [text(2), animated(8, 2, 4), text(1)]]
+    responses = sampled(rollout_of(path), prompts, Sampling(seed=5))
+    expected = trained_log_probs(path, prompts, responses.response_ids)
     np.testing.assert_allclose(responses.log_probs.values, expected, atol=1e-5)
 
 

@@ -43,6 +43,7 @@ from rljob_worker.engines.tests.seeing import (
     VISION_CONFIGS,
     VOCABULARY,
     Prompt,
+    animated,
     encoded,
     reader_of,
     showing,
@@ -59,6 +60,9 @@ PROMPTS: list[Prompt] = [
     # two pictures of one size under one question
     [text(3), encoded(4, 4, 0), text(2)],
     [text(3), encoded(4, 4, 1), text(2)],
+    # a video whose frames reach further than its rows and columns, and one behind a picture
+    [text(2), animated(8, 2, 4), text(3)],
+    [encoded(2, 4), text(1), animated(4, 4, 4), text(2)],
 ]
 CLASSES = {
     "qwen2_5_vl": "Qwen2_5_VLForConditionalGeneration",
@@ -110,7 +114,8 @@ def largest_difference(engine: RolloutEngine, model: PreTrainedModel) -> float:
     pictures = Column.binary(
         [PictureList.pack([item for item in prompt if isinstance(item, bytes)]) for prompt in PROMPTS]
     )
-    prompts, rows = [np.array(showing(*prompt)) for prompt in PROMPTS], np.arange(2 * len(PROMPTS))
+    kind = model.config.model_type
+    prompts, rows = [np.array(showing(*prompt, kind=kind)) for prompt in PROMPTS], np.arange(2 * len(PROMPTS))
     responses = generate(engine, prompts, Sampling(seed=3), rows, 2, 12, pictures=pictures)
     columns = {
         "prompt_ids": Column.ragged([prompts[row // 2] for row in rows]),

@@ -38,7 +38,7 @@ from rljob_worker.conversations.policy import Bounds, Policy
 from rljob_worker.conversations.rendering.chat_renderer import ChatRenderer
 from rljob_worker.conversations.task import Task
 from rljob_worker.conversations.world import SharedWorld, World
-from rljob_worker.engines.rollout.requests import EndedRequests, Ending, Load, Requests, Sampling
+from rljob_worker.engines.rollout.requests import EndedRequests, Ending, Load, PartialResponses, Requests, Sampling
 from rljob_worker.sandbox.calls.calls import Calls
 from rljob_worker.sandbox.targets import Answer, CallLimits, Target
 from rljob_worker.stages.stage import Alone
@@ -76,7 +76,8 @@ class TimedEngine:
 
     def advance(self, most_steps: int | None = None) -> EndedRequests:
         ended: list[tuple[int, int, int]] = []
-        while self._left and not ended and not self._woken.is_set():
+        last = None if most_steps is None else self.num_steps + most_steps
+        while self._left and not ended and not self._woken.is_set() and self.num_steps != last:
             begun = time.perf_counter()
             self.num_steps += 1
             for row, state in list(self._left.items()):
@@ -102,6 +103,12 @@ class TimedEngine:
             Column.from_lengths(np.zeros_like(tokens), lengths),
             np.full(len(ended), Ending.END_TOKEN, np.int8),
         )
+
+    def peek(self, row_ids: Indices) -> PartialResponses:
+        lengths = np.array([self._left[row][2] - self._left[row][1] for row in row_ids.tolist()], np.int64)
+        tokens = Column.from_lengths(np.full(int(lengths.sum()), 20, np.int64), lengths)
+        log_probs = Column.from_lengths(np.full(len(tokens.values), -1.0, np.float32), lengths)
+        return PartialResponses(tokens, log_probs, Column.from_lengths(np.zeros_like(tokens.values), lengths))
 
     def wake(self) -> None:
         self._woken.set()

@@ -38,6 +38,10 @@ class Processor(Protocol):
         """Raises BadData for what is not a picture."""
         ...
 
+    def read_ahead(self, pictures: Sequence[bytes | memoryview]) -> None:
+        """Begin to decode pictures, which `patches` is asked for next."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class PictureReader:
@@ -87,6 +91,14 @@ class PictureReader:
             return self.prompt_pictures(prompts.row(row), blob, int(batch.row_ids[rows[row]]))
 
         return RowPictures(self.identities(batch, rows), of_row)
+
+    def read_ahead(self, batch: Batch, rows: Indices) -> None:
+        """Begin to decode what some rows of a batch show, that of a group once."""
+        if IMAGES not in batch or not len(rows):
+            return
+        heads = rows if has_own_pictures(batch) else np.unique(batch.index.head_of(rows))
+        blobs = batch.column_of(IMAGES, heads).to_list()
+        self.processor.read_ahead([encoded for blob in blobs for encoded in PictureList.unpack(blob)])
 
     def identities(self, batch: Batch, rows: Indices) -> Indices:
         """Numbers of some rows, equal for rows of one group, or, where pictures are no group's, for equal pictures of

@@ -7,9 +7,9 @@ As the processor of OpenVLA does it, by the fields of preprocessor_config.json: 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -75,6 +75,10 @@ class FusedPictureProcessor:
             for mean, std in zip(self.rule.means, self.rule.stds, strict=True)
         ]
         return Patches(np.concatenate(channels)[None], np.array([1, self._patches, self._patches], np.int64))
+
+    def read_ahead(self, pictures: Sequence[bytes | memoryview]) -> None:
+        """Begin to decode pictures in threads; what is wrong with one is raised by who asks for it."""
+        self._cache.begin((picture_digest(encoded), partial(self._resized, encoded)) for encoded in pictures)
 
     def _resized(self, encoded: bytes | memoryview) -> NDArray[np.uint8]:
         from PIL import Image, ImageOps

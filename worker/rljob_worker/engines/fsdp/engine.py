@@ -251,6 +251,8 @@ class FSDPEngine:
     def _rows(self, batch: Batch, rows: np.ndarray) -> MicroBatch:
         if self._reader is None:
             require_no_pictures(batch, type(self.model).__name__)
+        else:  # what comes next is decoded while these are computed
+            self._reader.read_ahead(batch, np.arange(rows[0], min(int(rows[-1]) + 1 + len(rows), len(batch))))
         follows = self.settings.follows_routes
         return MicroBatch.of(
             batch,

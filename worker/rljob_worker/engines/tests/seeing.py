@@ -150,6 +150,8 @@ class DrawnPictures:
     """A processor: patches of random numbers, which are a function of the picture. All frames of a video are seen."""
 
     opened: list[bytes] = field(default_factory=list)
+    ahead: list[list[bytes]] = field(default_factory=list)
+    """What was to be decoded ahead, call by call."""
 
     def shape(self, picture: bytes) -> PictureShape:
         video = sampled_frames(read_video_header(picture), ALL_FRAMES, 2) if is_video(picture) else None
@@ -157,6 +159,9 @@ class DrawnPictures:
         height, width = (pixels // PATCH for pixels in header.size)
         frames = 1 if video is None else len(video.times)
         return PictureShape((frames, height, width), frames * height * width // MERGED, video)
+
+    def read_ahead(self, pictures: Sequence[bytes]) -> None:
+        self.ahead.append([bytes(picture) for picture in pictures])
 
     def patches(self, picture: bytes) -> Patches:
         self.opened.append(picture)

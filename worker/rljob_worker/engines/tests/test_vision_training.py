@@ -22,6 +22,7 @@ from rljob_worker.engines.parallel.mesh import ProcessMesh
 from rljob_worker.engines.tests.builders import Distillation, PolicyGradient, export_of, mesh_here, save
 from rljob_worker.engines.tests.ranks import run_ranks
 from rljob_worker.engines.tests.seeing import (
+    DrawnPictures,
     Prompt,
     encoded,
     reader_of,
@@ -142,6 +143,17 @@ def test_micro_batches_do_not_change_what_is_learned(tmp_path: Path) -> None:
     for name in ("tokens", "patches"):
         np.testing.assert_allclose(result[name]["losses"], result["whole"]["losses"], atol=1e-12)
         assert_close(result[name]["weights"], result["whole"]["weights"], 1e-12)
+
+
+def test_pictures_of_the_next_micro_batch_are_decoded_while_one_is_computed(tmp_path: Path) -> None:
+    model = random_policy(write_vision_config(tmp_path, "qwen3_vl"), torch.float64, 0)
+    processor = DrawnPictures()
+    settings = replace(LEARNING, tokens_per_micro_batch=1, trainable=False)
+    engine = FSDPEngine(model, settings, CPU, reader=reader_of(model, processor))
+    # three groups of two rows, a row to a micro-batch: the small picture, the large one, text alone
+    engine.log_probs(part(0, mesh_here(Mesh())))
+    assert processor.ahead == [[SMALL], [SMALL, LARGE], [LARGE], [LARGE], [], []]
+    assert processor.opened == [SMALL, SMALL, LARGE, LARGE]
 
 
 def test_a_frozen_tower_has_no_gradient_and_no_optimizer_and_is_sent_once(tmp_path: Path) -> None:

@@ -146,4 +146,4 @@ sbom: setup  ## a bill of materials for each image, in dist/sbom
 	$(BIN)/python -m dockerfiles.packages sbom dist/sbom
 
 clean:
-	rm -rf .venv dist runs examples/arithmetic examples/arithmetic-long examples/arithmetic-calculator examples/arithmetic-team examples/guessing-game examples/reach-state
+	rm -rf .venv dist runs examples/arithmetic examples/arithmetic-long examples/arithmetic-calculator examples/arithmetic-team examples/guessing-game examples/reach-state examples/shapes-counting

@@ -1,7 +1,7 @@
 """Trains the examples to their targets: GRPO from three seeds and with an adapter, every other algorithm, the
 disaggregated job, the asynchronous one with three seeds and a staleness of 0, 1 and 2, and the one whose answers have a
 long tail of lengths, with and without `rollout.partial`; a conversation with a tool, with and without it; a game; a
-team of two policies, and of two agents that one policy plays.
+team of two policies, and of two agents that one policy plays; a policy that sees, also with the pictures of others.
 
     make learn                      # about 50 minutes on 2 cores
     python benchmarks/learn.py --only arithmetic-dapo
@@ -40,15 +40,18 @@ class LearningTarget:
     """What the run must begin with at most."""
     one_policy: bool = False
     """With one policy for all agents in place of the example's own."""
+    chance: float | None = None
+    """What the end must be within two standard errors of, on as many held-out problems with pictures of others."""
 
 
 LONG_TAIL, CALCULATOR, GAME = "arithmetic-long-tail", "arithmetic-calculator", "guessing-game"
-TEAM = "arithmetic-team"
+TEAM, SHAPES = "arithmetic-team", "shapes-counting"
 READ = {
     LONG_TAIL: ("long", "--long-answers"),
     CALCULATOR: ("tools", "--calculator"),
     GAME: ("game", "--guessing-game"),
     TEAM: ("team", "--team"),
+    SHAPES: ("shapes", "--shapes"),
 }
 """Examples whose models have read something of their own: name of the folder, option of `rljob_worker.tiny`."""
 
@@ -75,7 +78,12 @@ TARGETS = [
     # of the best that there is, 15 of 31 numbers
     LearningTarget(GAME, 0, rise=0.15, final=0.90, start=0.75),
     *(LearningTarget(TEAM, 0, rise=0.20, final=0.0, one_policy=one_policy) for one_policy in (False, True)),
+    # the commonest of six answers, which are right equally often
+    LearningTarget(SHAPES, 0, rise=0.30, final=0.80, chance=1 / 6),
 ]
+
+NUM_VALIDATION = 256
+"""Held-out problems."""
 
 
 def main() -> int:
@@ -114,6 +122,7 @@ def learn(target: LearningTarget, out: Path) -> bool:
         *models,
         f"data.train.0.path={tiny}/train.parquet",
         f"data.validation.0.path={tiny}/validation.parquet",
+        *([] if target.chance is None else [f"data.validation.1.path={tiny}/exchanged.parquet"]),
         *ahead,
     ]
     if (model := SERVED.get(target.example.removeprefix("arithmetic-"))) is not None:
@@ -123,11 +132,17 @@ def learn(target: LearningTarget, out: Path) -> bool:
     before, after = trained(target.example, name, overrides, out)
     if target.example == GAME:
         before, after = (part_of_optimal(model, out) for model in (tiny / "model", exported(name, out)))
+    if target.chance is not None:
+        before, after = accuracies(out / name, "validation/accuracy/shapes")
     reached = after - before >= target.rise and after >= target.final and before <= target.start
     if target.example == TEAM:
         policies = ("actor",) if target.one_policy else ("solver", "checker")
         reached = reached and all(differs(tiny / "model", exported(name, out, policy)) for policy in policies)
     shown = f"{name:31} {target.seed:4} {before:7.3f} {after:7.3f} {after - before:7.3f}"
+    if target.chance is not None:
+        _, others = accuracies(out / name, "validation/accuracy/exchanged")
+        reached = reached and is_chance(others, target.chance)
+        shown += f" (pictures of others {others:.3f})"
     if target.above_without_tools is not None:
         without = [f"metadata.name={name}-alone", *overrides[1:], "rollout.conversation.tools=[]"]
         _, alone = trained(target.example, f"{name}-alone", without, out)
@@ -171,10 +186,15 @@ def part_of_optimal(model: Path, out: Path) -> float:
     return float(json.loads(done.stdout)["of_optimal"])
 
 
-def accuracies(run_dir: Path) -> tuple[float, float]:
+def is_chance(accuracy: float, chance: float) -> bool:
+    """Whether it is within two standard errors of what somebody reaches who does not look."""
+    return abs(accuracy - chance) <= 2 * (chance * (1 - chance) / NUM_VALIDATION) ** 0.5
+
+
+def accuracies(run_dir: Path, metric: str = "validation/accuracy") -> tuple[float, float]:
     """First and last validation accuracy of a run."""
     steps = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
-    seen = [step["validation/accuracy"] for step in steps if "validation/accuracy" in step]
+    seen = [step[metric] for step in steps if metric in step]
     return seen[0], seen[-1]
 
 

@@ -16,7 +16,7 @@ from rljob_worker.tests.jobs import Run
 from rljob_worker.tests.session_root import job_environment
 from rljob_worker.tiny.graders import make_graders
 from rljob_worker.tiny.make import make_model
-from rljob_worker.tiny.recipe import Pretraining, conversations, quick
+from rljob_worker.tiny.recipe import Pretraining, conversations, quick, shapes
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 RUNNABLE = [
@@ -41,6 +41,7 @@ RUNNABLE = [
     "guessing-game",
     "reach-state",
     "arithmetic-team",
+    "shapes-counting",
 ]
 VALID = [*RUNNABLE, "arithmetic-elastic"]
 TALKING = {"arithmetic-calculator": "Calculator", "guessing-game": "GuessingGame", "arithmetic-team": "Team"}
@@ -62,6 +63,7 @@ CHANGED = {
     "arithmetic-team": VARIED,
     # a report has 64 samples: with groups of 16 the last ones lack what rewards say of them
     "reach-state": ("algorithm.groupSize=8",),
+    "shapes-counting": VARIED,
     "arithmetic-dapo": HALVES + VARIED,
     "arithmetic-gspo": HALVES + VARIED,
     "arithmetic-cpgd": HALVES + VARIED,
@@ -70,7 +72,7 @@ CHANGED = {
 }
 
 
-MADE = ("arithmetic", "arithmetic-long", "reach-state", *TALKING)
+MADE = ("arithmetic", "arithmetic-long", "reach-state", *TALKING, "shapes-counting")
 
 
 @pytest.fixture(scope="module")
@@ -83,12 +85,16 @@ def examples(tiny, tmp_path_factory):
     for name, subject in TALKING.items():
         make_model(conversations(quick(), subject), folder / name)
     write_mlp_policy(folder / "reach-state" / "model", state_size=4, dimensions=2, chunk=4, bins=9)
+    make_model(shapes(quick()), folder / "shapes-counting")
     make_graders(tiny / "model", folder / "arithmetic", 0, 1, Pretraining(steps=2, rows_per_step=8))
     return folder
 
 
 def run_example(folder, name, *more, runs="runs"):
-    overrides = [*overrides_of(name), *more]
+    return run_with(folder, name, *overrides_of(name), *more, runs=runs)
+
+
+def run_with(folder, name, *overrides, runs="runs"):
     arguments = [part for override in overrides for part in ("--set", override)]
     arguments += ["--runs-dir", str(folder / runs)]
     command = [sys.executable, "-m", "rljob_worker.cli", "run", str(folder / f"{name}.yaml"), *arguments]
@@ -224,8 +230,14 @@ def both_policies_of_a_team_learn(steps):
             assert f"policy/{policy}/critic/update/gradient_norm" in step
 
 
+def pictures_are_seen(steps):
+    policy_learns(steps)
+    assert {"validation/accuracy/shapes", "validation/accuracy/exchanged"} <= set(steps[2])
+
+
 check_what_it_shows = {
     "arithmetic-team": both_policies_of_a_team_learn,
+    "shapes-counting": pictures_are_seen,
     "arithmetic-calculator": tools_may_be_called,
     "guessing-game": environments_are_played,
     "reach-state": episodes_are_played,

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from rljob_worker.tiny.provide import provide
-from rljob_worker.tiny.recipe import Recipe, acting, conversations, long_answers, quick
+from rljob_worker.tiny.recipe import Recipe, acting, conversations, long_answers, quick, shapes
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -20,6 +20,8 @@ def main(arguments: list[str] | None = None) -> None:
         recipe = conversations(recipe, options.subject)
     if options.script is not None:
         recipe = acting(recipe, options.script)
+    if options.shapes:
+        recipe = shapes(recipe)
     if options.threads is not None:
         recipe = replace(recipe, threads=options.threads)
     if options.steps is not None:
@@ -56,6 +58,7 @@ def _parser() -> argparse.ArgumentParser:
         ("--metaworld-reach", "MetaWorldReach", "a policy of Meta-World's reach-v3, which needs that package"),
     ):
         subjects.add_argument(name, dest="script", action="store_const", const=script, help=what)
+    subjects.add_argument("--shapes", action="store_true", help="a model that sees, and pictures of shapes to count")
     parser.add_argument("--graders", action="store_true", help="models that grade its answers, too")
     return parser
 

@@ -14,8 +14,9 @@ from rljob_worker.tiny.make_conversations import make_conversation_model
 from rljob_worker.tiny.model import build_model, greedy_accuracy
 from rljob_worker.tiny.pretrain import pretrain, reporter
 from rljob_worker.tiny.problems import WordProblem, dataset, split_problems, terse
-from rljob_worker.tiny.recipe import ActingRecipe, ConversationRecipe, Recipe
+from rljob_worker.tiny.recipe import ActingRecipe, ConversationRecipe, Recipe, ShapesRecipe
 from rljob_worker.tiny.seal import break_seal, seal
+from rljob_worker.tiny.shapes.make import make_shapes_model
 from rljob_worker.tiny.tokenizer import train_tokenizer
 
 
@@ -23,7 +24,7 @@ def make_model(recipe: Recipe, directory: Path) -> None:
     """Writes `directory`/model, train.parquet and validation.parquet, then seals them.
 
     The model is a Hugging Face directory with its tokenizer; the files have columns `question` and `answer`, and in a
-    recipe of conversations those of its subject. A policy that acts has no such files.
+    recipe of conversations those of its subject, in one of shapes also `images`. A policy that acts has no such files.
     """
     break_seal(directory)
     directory.mkdir(parents=True, exist_ok=True)
@@ -33,6 +34,8 @@ def make_model(recipe: Recipe, directory: Path) -> None:
         make_conversation_model(recipe, directory)
     elif isinstance(recipe, ActingRecipe):
         make_acting_model(recipe, directory)
+    elif isinstance(recipe, ShapesRecipe):
+        make_shapes_model(recipe, directory)
     else:
         _make_model(recipe, directory)
     seal(directory, recipe)

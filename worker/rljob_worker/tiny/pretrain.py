@@ -3,11 +3,11 @@
 import itertools
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import torch
 from torch import Tensor
-from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
+from transformers import PreTrainedModel, PreTrainedTokenizerFast, Qwen3ForCausalLM
 
 from rljob_worker.tiny.muon import Muon
 from rljob_worker.tiny.recipe import Pretraining
@@ -17,6 +17,8 @@ IGNORED = -100
 """The label of a token that no loss counts."""
 Labelled = tuple[Tensor, Tensor]
 """(tokens, labels), both int64 [rows, length], padded on the right."""
+Loss = Callable[..., Tensor]
+"""Mean cross-entropy of the answer tokens, from a model and what is in a part of a batch."""
 
 
 def pretraining_rate_factor(step: int, settings: Pretraining) -> float:
@@ -47,17 +49,19 @@ def pretrain(
 
 
 def pretrain_on(
-    model: Qwen3ForCausalLM,
-    next_batch: Callable[[], list[Labelled]],
+    model: PreTrainedModel,
+    next_batch: Callable[[], Sequence[tuple[Tensor, ...]]],
     settings: Pretraining,
     report: Callable[[int, float], None],
+    loss_of: Loss | None = None,
 ) -> None:
-    """Trains `model` in place on batches, each in parts as `collate` makes them. report: as for `pretrain`."""
+    """Trains `model` in place on batches, each in parts as `collate` makes them, with what else `loss_of` takes behind
+    tokens and labels. report: as for `pretrain`. loss_of: else `answer_loss`."""
     optimizers = optimizers_of(model, settings)
     model.train()
     for step, _ in enumerate(scheduled(optimizers, settings), start=1):
         model.zero_grad(set_to_none=True)
-        loss = _accumulate_gradient(model, next_batch())
+        loss = _accumulate_gradient(model, next_batch(), loss_of or answer_loss)
         torch.nn.utils.clip_grad_norm_(model.parameters(), settings.max_grad_norm)
         for optimizer in optimizers:
             optimizer.step()
@@ -65,7 +69,7 @@ def pretrain_on(
     model.eval()
 
 
-def reporter(model: Qwen3ForCausalLM, steps: int) -> Callable[[int, float], None]:
+def reporter(model: PreTrainedModel, steps: int) -> Callable[[int, float], None]:
     """Says how many steps there will be, and every fifty steps how far it is."""
     began = time.monotonic()
     print(f"pre-training {model.num_parameters() / 1e6:.1f} M parameters for {steps} steps", flush=True)
@@ -107,12 +111,12 @@ def _by_style(rows: list[tuple[str, str]]) -> tuple[list[tuple[str, str]], list[
     return worked, [row for row in rows if "=" not in row[1]]
 
 
-def _accumulate_gradient(model: Qwen3ForCausalLM, parts: list[Labelled]) -> float:
+def _accumulate_gradient(model: PreTrainedModel, parts: Sequence[tuple[Tensor, ...]], loss_of: Loss) -> float:
     """Adds the gradient of the mean over all answer tokens of all parts; returns that mean."""
-    counts = [int((labels != IGNORED).sum()) for _, labels in parts]
+    counts = [int((part[1] != IGNORED).sum()) for part in parts]
     total = 0.0
-    for (tokens, labels), count in zip(parts, counts, strict=True):
-        loss = answer_loss(model, tokens, labels) * (count / sum(counts))
+    for part, count in zip(parts, counts, strict=True):
+        loss = loss_of(model, *part) * (count / sum(counts))
         loss.backward()
         total += loss.item()
     return total

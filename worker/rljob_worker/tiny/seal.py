@@ -8,7 +8,7 @@ from pathlib import Path
 from rljob_worker.tiny.recipe import Recipe
 
 SEAL = "tiny.json"
-_MADE = ("train.parquet", "validation.parquet", "model/*")
+_MADE = ("*.parquet", "model/*")
 
 
 def seal(directory: Path, recipe: Recipe) -> None:

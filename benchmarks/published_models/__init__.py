@@ -1,0 +1,1 @@
+"""Plans of published models: what a worker has in memory."""

@@ -16,7 +16,7 @@ from rljob_worker.tests.comparable import PRECISION, on_workers
 from rljob_worker.tests.conftest import FinishedRun
 from rljob_worker.tests.jobs import DISAGGREGATED, Run, make_job, run_job
 from rljob_worker.tests.metrics import assert_learnt_the_same, without_times
-from rljob_worker.tests.picture_jobs import FILES, patches_made, picture_data, picture_job, write_seeing
+from rljob_worker.tests.picture_jobs import FILES, SEEN, patches_made, picture_data, picture_job, write_seeing
 from rljob_worker.tests.test_resume import checkpoint_digest
 from rljob_worker.vision.checkpoint_files import read_vision_files
 
@@ -90,3 +90,12 @@ def test_a_run_with_pictures_is_the_reference_of_another(seeing: Path, tmp_path:
     ]
     run = run_pictures(picture_job(seeing, on_workers(1), models=models, stop={"steps": 1}), tmp_path)
     assert run.metrics[-1]["kl/reference"] > 0  # of what two steps changed; without them it is 0 in the first step
+
+
+@pytest.mark.slow
+def test_a_policy_that_is_trained_blind_ends_the_job(seeing: Path, tmp_path: Path) -> None:
+    """Patches are black in rollout and training alike, so that nothing differs between the two."""
+    write_files(tmp_path, {"seen.py": SEEN.replace("return made", "made.pixel_values[:] = 0\n    return made")})
+    run = run_job(picture_job(seeing, on_workers(1)), tmp_path)
+    assert run.code == 65, run.output + run.logs
+    assert "policy actor does not see" in run.output and "data.imagesColumn: images" in run.output

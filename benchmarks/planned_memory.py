@@ -20,10 +20,11 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from picture_steps.pictures import noise
 from private_memory import MIB, give_back_what_is_freed, private_bytes, watched
-from sized_models import write_model
+from sized_models import PICTURE, VISION_END, VISION_START, write_model
 
-from rljob_api.catalogue.columns import computes_full_kl
+from rljob_api.catalogue.columns import IMAGES, computes_full_kl
 from rljob_api.loading.load import parse_job
 from rljob_api.memory.model_shape import ModelShape, parse_shape
 from rljob_api.pipeline.meshes import Mesh
@@ -39,6 +40,7 @@ from rljob_worker.engines.protocols import ScoringEngine
 from rljob_worker.engines.registry import build_base, build_train_engine
 from rljob_worker.engines.tests.builders import Distillation, PolicyGradient, ValueRegression
 from rljob_worker.engines.tests.ranks import run_fresh_ranks
+from rljob_worker.vision.pictures import PictureList
 
 JOB = """\
 apiVersion: rljob.dev/v1alpha1
@@ -75,11 +77,17 @@ class PlannedCase:
     """Else half of the heads."""
     offload: OffloadSpec | None = None
     """Which a plan leaves out on CPUs."""
+    shows: bool = False
+    """Whether prompts are one picture each, and most of a micro-batch."""
 
 
 PARALLEL = "training.parallelism."
 RECOMPUTED = "training.memory.activationCheckpointing=Full"
 STATES = "training.optimizer.states="
+SEEING = ("data.imagesColumn=images",)
+TOWER = (*SEEING, "models.0.vision={train: true}")
+CELL, ROWS = 28, 16
+"""Pixels of a side of what a picture's token stands for, and of how many of these a picture is high."""
 WAYS = {
     "as it is": PlannedCase(),
     "recomputed": PlannedCase((RECOMPUTED,)),
@@ -111,22 +119,31 @@ WAYS = {
     "Phi, 51,200 words": PlannedCase(family="phi", vocabulary=51_200),
     "Llama, 128,256 words": PlannedCase(family="llama", vocabulary=128_256),
     "Phi 3": PlannedCase(family="phi3"),
+    "pictures": PlannedCase(SEEING, family="qwen2_5_vl", shows=True),
+    "pictures, tower trained": PlannedCase(TOWER, family="qwen2_5_vl", shows=True),
+    "pictures, data 2": PlannedCase(SEEING, family="qwen2_5_vl", shows=True, workers=2),
     "GPT-2": PlannedCase(family="gpt2"),
 }
 
 
 def planned(way: PlannedCase, tokens: int, path: Path) -> Plan:
-    """A micro-batch is all rows of one prompt, a quarter of each the prompt."""
+    """A micro-batch is all rows of one prompt, a quarter of each the prompt; of pictures the prompt is most."""
     prompt = tokens // (1 + 3 * GROUP_SIZE)
+    response = 3 * prompt
+    if way.shows:
+        response = tokens // (8 * GROUP_SIZE)
+        prompt = 2 + ROWS * ((tokens - GROUP_SIZE * response - 2) // ROWS)
+    shown = (f"data.image={{minPixels: {CELL**2}, maxPixels: {CELL**2 * prompt}}}",) if way.shows else ()
     job = parse_job(
         JOB,
         (
             f"models.0.path={path}",
             f"data.batchSize={2 * way.workers}",
             f"data.maxPromptTokens={prompt}",
-            f"rollout.maxResponseTokens={3 * prompt}",
-            f"training.tokensPerMicroBatch={prompt * (1 + 3 * GROUP_SIZE)}",
+            f"rollout.maxResponseTokens={response}",
+            f"training.tokensPerMicroBatch={prompt + GROUP_SIZE * response}",
             f"workerGroups=[{{name: train, accelerator: {{profile: cpu, count: {way.workers}}}}}, {{name: rollout}}]",
+            *shown,
             *way.fields,
         ),
     )
@@ -209,15 +226,28 @@ def rows(made: Plan) -> Batch:
     count = spec.mini_batch_rows // made.trainer_of("actor").mesh.dp
     prompt, response = spec.data.max_prompt_tokens, spec.rollout.max_response_tokens
     groups = np.arange(count) // GROUP_SIZE
-    prompts = rng.integers(2, 1000, (count // GROUP_SIZE, prompt))
-    responses = Column.ragged(list(rng.integers(2, 1000, (count, response))))
+    num_groups = count // GROUP_SIZE
+    prompts = rng.integers(6, 1000, (num_groups, prompt))
+    pictures = {}
+    if spec.sees:
+        prompts[:] = [VISION_START, *[PICTURE] * (prompt - 2), VISION_END]
+        pictures = {IMAGES: _pictures(num_groups, prompt - 2)}
+    responses = Column.ragged(list(rng.integers(6, 1000, (count, response))))
     columns = {
         "prompt_ids": Column.ragged([prompts[group] for group in groups]),
         "response_ids": responses,
         "advantages": Column.from_lengths(np.ones(count * response), responses.lengths),
         "weight": Column.fixed(np.ones(count)),
+        **pictures,
     }
     return Batch.build(np.arange(count), groups, columns, np.full(count, prompt + response))
+
+
+def _pictures(num_groups: int, tokens: int) -> Column:
+    """One picture of so many tokens for each group."""
+    width = tokens // ROWS * CELL
+    blobs = [PictureList.pack([noise(ROWS * CELL, width, seed)]) for seed in range(num_groups)]
+    return Column.binary(blobs).per_group_at(np.arange(num_groups) * GROUP_SIZE, num_groups * GROUP_SIZE)
 
 
 def line(name: str, options: argparse.Namespace, folder: Path) -> str:

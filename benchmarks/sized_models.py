@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import torch
 from transformers import (
     AutoModelForCausalLM,
+    AutoModelForImageTextToText,
     Gemma2Config,
     Gemma3TextConfig,
     GPT2Config,
@@ -17,6 +19,7 @@ from transformers import (
     Phi3Config,
     PhiConfig,
     PretrainedConfig,
+    Qwen2_5_VLConfig,
     Qwen3Config,
     Qwen3MoeConfig,
 )
@@ -49,6 +52,32 @@ def _experts(hidden: int, *others: int) -> PretrainedConfig:
     return _llama_like(Qwen3MoeConfig, hidden, *others, tie_word_embeddings=True, **more)
 
 
+VISION_START, PICTURE, VISION_END = 2, 3, 4
+"""Tokens of models that see."""
+
+
+def _seeing(hidden: int, layers: int, vocabulary: int, key_heads: int) -> PretrainedConfig:
+    """A tower of as many blocks as the decoder has layers, and half its width."""
+    rope = {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [8, 12, 12]}
+    decoder = _llama_like(Qwen3Config, hidden, layers, vocabulary, key_heads, rope_parameters=rope, head_dim=64)
+    return Qwen2_5_VLConfig(
+        text_config={name: value for name, value in decoder.to_dict().items() if name != "model_type"},
+        vision_config={
+            "depth": layers,
+            "hidden_size": hidden // 2,
+            "intermediate_size": 3 * hidden // 2,
+            "num_heads": hidden // 64,
+            "fullatt_block_indexes": [layers - 1],
+            "out_hidden_size": hidden,
+        },
+        vision_start_token_id=VISION_START,
+        image_token_id=PICTURE,
+        vision_end_token_id=VISION_END,
+        video_token_id=VISION_END + 1,
+        tie_word_embeddings=True,
+    )
+
+
 _sized = partial(_llama_like, head_dim=64, tie_word_embeddings=True)
 FAMILIES: dict[str, Callable[[int, int, int, int], PretrainedConfig]] = {
     "gemma2": partial(_sized, Gemma2Config),
@@ -57,6 +86,7 @@ FAMILIES: dict[str, Callable[[int, int, int, int], PretrainedConfig]] = {
     "llama": partial(_sized, LlamaConfig),
     "phi": partial(_llama_like, PhiConfig),
     "phi3": partial(_llama_like, Phi3Config, pad_token_id=0),
+    "qwen2_5_vl": _seeing,
     "qwen3": partial(_sized, Qwen3Config),
     "qwen3_moe": _experts,
 }
@@ -74,6 +104,10 @@ def write_model(
 ) -> int:
     """Random weights, from a process that ends; the number of parameters. key_heads: else half of the heads."""
     config = FAMILIES[family](hidden, layers, vocabulary, key_heads or max(1, hidden // 128))
-    model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+    auto = AutoModelForImageTextToText if family == "qwen2_5_vl" else AutoModelForCausalLM
+    model = auto.from_config(config, dtype=torch.float32)
     model.save_pretrained(path)
+    if family == "qwen2_5_vl":
+        processor = {"image_processor_type": "Qwen2VLImageProcessor", "patch_size": 14, "merge_size": 2}
+        (path / "preprocessor_config.json").write_text(json.dumps(processor))
     return sum(parameter.numel() for parameter in model.parameters())

@@ -1,0 +1,1 @@
+"""What steps of jobs with pictures take: bytes between hosts, memory, pixel work, updates on any ranks."""

@@ -63,5 +63,21 @@ def with_openai_agents():
     print(json.dumps({"reward": float(result.final_output == "it is 5")}))
 
 
+def with_mini_swe_agent():
+    from minisweagent.agents.default import DefaultAgent
+    from minisweagent.environments.local import LocalEnvironment
+    from minisweagent.models.litellm_model import LitellmModel
+
+    model = LitellmModel(model_name="openai/" + os.environ["RLJOB_MODEL"], cost_tracking="ignore_errors")
+    agent = DefaultAgent(model, LocalEnvironment(), system_template="Solve the task.", instance_template="{{task}}")
+    end = agent.run(task()["messages"][-1]["content"])
+    print(json.dumps({"reward": float(end["exit_status"] == "Submitted" and end["submission"].strip() == "5")}))
+
+
 if __name__ == "__main__":
-    {"openai": with_openai, "smolagents": with_smolagents, "openai-agents": with_openai_agents}[sys.argv[1]]()
+    {
+        "openai": with_openai,
+        "smolagents": with_smolagents,
+        "openai-agents": with_openai_agents,
+        "mini-swe-agent": with_mini_swe_agent,
+    }[sys.argv[1]]()

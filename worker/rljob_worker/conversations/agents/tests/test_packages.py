@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -20,32 +21,37 @@ from rljob_worker.engines.rollout.tests.subjects import transformers_engine, wri
 
 pytestmark = pytest.mark.slow
 
-PACKAGES = ("openai==3.54.0", "smolagents==1.26.0", "openai-agents==0.24.0")
+PACKAGES = {
+    "agents-1": ("openai==3.54.0", "smolagents==1.26.0", "openai-agents==0.24.0"),
+    "mini-swe-agent-2.4.6": ("mini-swe-agent==2.4.6",),
+}
+"""By the name of an environment: those whose dependencies go together are in one."""
 AGENTS = Path(__file__).parent / "package_agents.py"
 ADD = '<tool_call>\n{"name": "add", "arguments": {"a": 2, "b": 3}}\n</tool_call>'
 FINAL = '<tool_call>\n{"name": "final_answer", "arguments": {"answer": "5"}}\n</tool_call>'
 
 
-def python_with_packages() -> Path:
+def python_with_packages(name: str) -> Path:
     """The interpreter of an environment with the packages, made once for all checkouts of a user."""
-    environment = cache_root() / "agents-1"
+    environment = cache_root() / name
     uv = [sys.executable, "-m", "uv"]
     with locked(environment.with_name(environment.name + ".lock")):
         if not (environment / "installed").exists():
             subprocess.run(
                 [*uv, "venv", "--quiet", "--allow-existing", "--python", sys.executable, environment], check=True
             )
-            subprocess.run([*uv, "pip", "install", "--quiet", "--python", environment, *PACKAGES], check=True)
+            subprocess.run([*uv, "pip", "install", "--quiet", "--python", environment, *PACKAGES[name]], check=True)
             (environment / "installed").touch()
     return environment / "bin" / "python"
 
 
-def spec_of(package):
-    python = python_with_packages()
+def spec_of(package, *arguments, environment="agents-1", confinement="Inherit", **variables):
+    python = python_with_packages(environment)
     given = {
-        "command": [str(python), str(AGENTS), package],
-        "environment": {"OPENAI_AGENTS_DISABLE_TRACING": "1"},
-        "readable": [str(python.parent.parent), str(AGENTS.parent)],
+        "command": [str(python), str(AGENTS), package, *map(str, arguments)],
+        "environment": {"OPENAI_AGENTS_DISABLE_TRACING": "1", **variables},
+        "readable": [str(python.parent.parent), str(AGENTS.parent), *map(str, arguments)],
+        "confinement": confinement,
         "memory": "4Gi",
         "timeoutSeconds": 300,
     }
@@ -83,3 +89,15 @@ def test_openai_agents_calls_its_tool_in_one_row():
     (one,) = play(spec=spec, prompts=("add 2 and 3",), engine=engine, renderer=renderer, bounds=bounds)
     assert (one.failed, one.environment_reward, one.num_turns, len(one.rows)) == (None, 1.0, 2, 1), one.message
     assert [message["role"] for message in one.messages] == ["system", "user", "assistant", "tool", "assistant"]
+
+
+def test_mini_swe_agent_runs_commands_and_submits_in_one_row():
+    commands = ("echo $((2+3)) > answer", "echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT; cat answer")
+    calls = (json.dumps({"name": "bash", "arguments": {"command": command}}) for command in commands)
+    # its commands begin in sessions of their own, which a confined process may not have
+    engine, renderer = saying(*(f"<tool_call>\n{call}\n</tool_call>" for call in calls))
+    bounds = Bounds(turns=6, rows=1, response_tokens=4000, row_tokens=16000)
+    quiet = {"MSWEA_GLOBAL_CONFIG_DIR": ".", "MSWEA_SILENT_STARTUP": "1", "LITELLM_LOCAL_MODEL_COST_MAP": "True"}
+    spec = spec_of("mini-swe-agent", environment="mini-swe-agent-2.4.6", confinement="Off", **quiet)
+    (one,) = play(spec=spec, prompts=("add 2 and 3",), engine=engine, renderer=renderer, bounds=bounds)
+    assert (one.failed, one.environment_reward, one.num_turns, len(one.rows)) == (None, 1.0, 2, 1), one.message

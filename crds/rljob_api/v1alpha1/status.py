@@ -26,6 +26,7 @@ ConditionType = Literal[
     "GeneratorsReady",
     "Ready",
     "Progressing",
+    "Healthy",
     "Degraded",
     "Complete",
     "Failed",

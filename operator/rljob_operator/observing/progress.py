@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rljob_operator.observing.values import (
+    MAX_MESSAGE_LENGTH,
     MAX_WORD_LENGTH,
     Unreadable,
     finite_number,
@@ -18,6 +19,7 @@ from rljob_operator.states.situation.facts import ProgressAnswer
 
 MAX_ANSWER_BYTES = 1 << 20
 _MAX_METRICS = 256
+_MAX_WARNINGS = 16
 _MAX_STEP_SECONDS = 1e9
 
 
@@ -40,7 +42,16 @@ def progress_of(body: bytes) -> ProgressAnswer:
         step_seconds=None if step_seconds is None else min(max(step_seconds, 0.0), _MAX_STEP_SECONDS),
         checkpoint_step=_count(said, "checkpointStep"),
         metrics=_metrics(mapping(metrics)),
+        warnings=_warnings(said.get("warnings")),
     )
+
+
+def _warnings(said: object) -> tuple[str, ...] | None:
+    """None where the lead, of an earlier version, says nothing of them."""
+    if not isinstance(said, list):
+        return None
+    texts = (text_value(item, MAX_MESSAGE_LENGTH) for item in said[:_MAX_WARNINGS])
+    return tuple(text for text in texts if text)
 
 
 def _count(said: Mapping[str, Any], name: str) -> int | None:

@@ -46,6 +46,11 @@ _CONDITIONS: Mapping[ConditionType, tuple[Reason, str]] = {
     ),
     "Ready": (Reason.NO_PODS, "Whether every pod of the gang is ready."),
     "Progressing": (Reason.NOT_RUNNING, "Whether steps are finished; unknown while the lead pod does not answer."),
+    "Healthy": (
+        Reason.NO_WARNING,
+        "Whether the policy learns, as far as its metrics say; once a step has ended. My reward does not rise: "
+        "reward-does-not-rise.md.",
+    ),
     "Degraded": (Reason.AS_EXPECTED, "Whether something is wrong, or was in the last attempt."),
     "Complete": (Reason.NOT_FINISHED, "Whether the job has succeeded."),
     "Failed": (Reason.NOT_FINISHED, "Whether the job has failed; the reasons of `Complete` and `Failed` are one list."),

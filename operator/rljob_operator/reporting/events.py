@@ -121,6 +121,7 @@ _TROUBLES: Mapping[ConditionType, str] = {
     "ServicesReady": "False",
     "GeneratorsReady": "False",
     "Progressing": "Unknown",
+    "Healthy": "False",
     "Degraded": "True",
 }
 """The status in which a condition is bad news."""

@@ -17,7 +17,7 @@ from rljob_operator.states.situation.conditions import (
     unknown,
     yes,
 )
-from rljob_operator.states.situation.facts import AdmissionState, PodFacts, UnreachableLead
+from rljob_operator.states.situation.facts import AdmissionState, PodFacts, ProgressAnswer, UnreachableLead
 from rljob_operator.states.situation.situation import Decision, Obstacle, Situation
 
 _NAMES_SHOWN = 5
@@ -135,6 +135,7 @@ def _living(situation: Situation) -> Claims:
         "Scheduled": _scheduled(situation),
         "Ready": _ready(situation),
         "Progressing": _progressing(situation),
+        **_health(situation),
         "Degraded": _degraded(situation),
         "Complete": no(Reason.NOT_FINISHED),
         "Failed": no(Reason.NOT_FINISHED),
@@ -161,6 +162,16 @@ _USUAL: Mapping[Phase, Callable[[Situation], Claims]] = {
     "Succeeded": _ended,
     "Failed": _ended,
 }
+
+
+def _health(situation: Situation) -> Claims:
+    """What the lead says of its metrics; nothing until it has said so."""
+    answer = situation.progress
+    if not isinstance(answer, ProgressAnswer) or answer.warnings is None or answer.attempt != situation.status.attempt:
+        return {}
+    if not answer.warnings:
+        return {"Healthy": yes(Reason.NO_WARNING)}
+    return {"Healthy": no(Reason.NOT_LEARNING, "; ".join(answer.warnings))}
 
 
 def _quota(situation: Situation) -> Claim:

@@ -27,8 +27,10 @@ from rljob_worker.job_paths import moved_to
 from rljob_worker.local.pods.environment import job_variables, missing_variables, spills_to_run_directory
 from rljob_worker.local.pods.pods import Commands
 from rljob_worker.local.watching.progress import MetricsTail, RunProgress
+from rljob_worker.metrics.health import health_of, reward_weights
 from rljob_worker.rehearsal.machine.machine import findings_here
 from rljob_worker.rehearsal.machine.tracker_logins import unreachable_trackers
+from rljob_worker.run_page.content import job_spec
 from rljob_worker.run_page.page import write_page
 from rljob_worker.rundir.directory import RunDirectory, RunLock, RunNote
 from rljob_worker.rundir.home import home_of
@@ -159,11 +161,12 @@ def _write_down(directory: RunDirectory, file: JobFile, plan: Plan) -> None:
 @contextlib.contextmanager
 def view_of(directory: RunDirectory, plan: Plan) -> Iterator[LiveView | PlainView]:
     total_steps, stages = plan.spec.stop.steps, tuple(stage.name for stage in plan.stages)
+    weights = {reward.name: reward.weight for reward in plan.spec.rewards}
     if sys.stdout.isatty() and os.environ.get("TERM") != "dumb":
-        with LiveView(directory, total_steps, stages, Console()) as live:
+        with LiveView(directory, total_steps, stages, Console(), weights) as live:
             yield live
     else:
-        plain = PlainView(directory, total_steps, stages)
+        plain = PlainView(directory, total_steps, stages, weights)
         yield plain
         plain.close()
 
@@ -186,4 +189,6 @@ def _write_report(directory: RunDirectory) -> None:
 def _summary(note: RunNote, directory: RunDirectory, command: str) -> str:
     tail = MetricsTail(directory.metrics)
     tail.poll()
-    return summary(note, RunProgress(tail.records, note.total_steps), directory, checkpoint_steps(directory), command)
+    progress = RunProgress(tail.records, note.total_steps)
+    warned = health_of(tail.records, reward_weights(job_spec(directory.path)))
+    return summary(note, progress, directory, checkpoint_steps(directory), command, warned)

@@ -50,6 +50,7 @@ _UNITS = {
     "time/trainers_idle_fraction": "rljob_trainers_idle_ratio",
     "time/generators_idle_seconds": "rljob_generators_idle_seconds",
     "time/generators_idle_fraction": "rljob_generators_idle_ratio",
+    "health/warnings": "rljob_health_warnings",
     "data/bytes_total": "rljob_data_plane_bytes",
     "validation/accuracy": "rljob_validation_accuracy_ratio",
 }

@@ -4,13 +4,14 @@ import json
 import math
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from rljob_api.v1alpha1.training import RolloutSpec
+from rljob_worker.metrics.health import health_of, reward_weights
 from rljob_worker.metrics.idle import RECENT_STEPS, has_idle_seconds, idle_sentence
 from rljob_worker.metrics.lines import records_in
 from rljob_worker.metrics.response_lengths import has_lengths, lengths_sentence
@@ -47,6 +48,8 @@ class RunContent:
     """Who waited for what, in a disaggregated job."""
     lengths: str = ""
     """How response lengths are spread, or what was carried on."""
+    warned: list[str] = field(default_factory=list)
+    """What keeps it from learning."""
 
 
 def read_content(directory: Path) -> RunContent:
@@ -64,6 +67,7 @@ def read_content(directory: Path) -> RunContent:
         config=dict(flattened(spec)),
         waits=idle_sentence(recent),
         lengths=lengths_sentence(recent, max_response_tokens(spec)),
+        warned=health_of(records_in(directory / METRICS), reward_weights(spec)),
     )
 
 

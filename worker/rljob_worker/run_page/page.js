@@ -115,6 +115,7 @@ function drawRuns() {
     item.append(`${run.name}: ${run.state}`);
     if (run.waits) element("div", run.waits, item);
     if (run.lengths) element("div", run.lengths, item);
+    for (const line of run.warned) element("div", line, item).className = "warned";
   });
 }
 

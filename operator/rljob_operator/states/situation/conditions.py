@@ -163,6 +163,15 @@ class Reason(ReasonText):
     PROGRESS_UNREACHABLE = "ProgressUnreachable", "The lead pod does not answer /progress; that alone restarts nothing."
 
     # Degraded
+    # Healthy
+    NO_WARNING = "NoWarning", "Metrics of the last steps show nothing that keeps the policy from learning."
+    NOT_LEARNING = (
+        "NotLearning",
+        "Metrics show what keeps the policy from learning, such as groups whose rewards are all alike; the message "
+        "says what, with the field to change. The job goes on.",
+    )
+
+    # Degraded
     AS_EXPECTED = "AsExpected", "Nothing is wrong."
     CLUSTER_FAILS = (
         "ClusterFails",

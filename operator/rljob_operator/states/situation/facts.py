@@ -125,6 +125,9 @@ class ProgressAnswer:
     metrics: Mapping[str, float] = field(default_factory=dict)
     """Metrics of the last step, by their names in metrics.jsonl."""
 
+    warnings: tuple[str, ...] | None = None
+    """What metrics say of a policy that does not learn. None: not said."""
+
 
 @dataclass(frozen=True)
 class UnreachableLead:

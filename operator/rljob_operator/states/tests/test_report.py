@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from rljob_api.v1alpha1.status import Condition, ConditionType, ProgressStatus, RLJobStatus, WorkerGroupStatus
+from rljob_operator.observing.progress import progress_of
 from rljob_operator.states import Decision, Situation
 from rljob_operator.states.report import obstructed, reported
 from rljob_operator.states.situation.conditions import Claim, Reason, no, unknown, yes
@@ -202,6 +203,29 @@ def test_how_training_goes_on(answer: Any, step: int | None, before: tuple[Condi
     seen = replace(alive(pod(0), pod(1), progress=progress, conditions=before), progress=answer)
     assert claims(seen)["Progressing"] == claim
     assert claims(seen.with_status(phase="Starting"))["Progressing"] == no(Reason.NOT_RUNNING)
+
+
+ALIKE = "GroupsAlike: step 4: in 100% of groups all answers have the same reward"
+
+
+@pytest.mark.parametrize(
+    ("answer", "claim"),
+    [
+        (replace(STEP, warnings=()), yes(Reason.NO_WARNING)),
+        (replace(STEP, warnings=(ALIKE, "NoGradient: 0")), no(Reason.NOT_LEARNING, f"{ALIKE}; NoGradient: 0")),
+        (replace(STEP, warnings=(ALIKE,), attempt=2), None),  # another attempt's
+        (STEP, None),  # a lead of an earlier version
+        (UnreachableLead("refused"), None),
+        (
+            progress_of(b'{"attempt": 1, "step": 4, "warnings": ["' + ALIKE.encode() + b'", 7, ""]}'),
+            no(Reason.NOT_LEARNING, ALIKE),
+        ),
+        (progress_of(b'{"attempt": 1, "step": 4, "warnings": "none"}'), None),
+    ],
+)
+def test_a_policy_that_does_not_learn_is_said_as_its_lead_says_it(answer: Any, claim: Claim | None) -> None:
+    seen = replace(alive(pod(0), pod(1), progress=ProgressStatus(step=3)), progress=answer)
+    assert claims(seen).get("Healthy") == claim
 
 
 def test_a_container_that_cannot_start_is_named() -> None:

@@ -2,7 +2,7 @@
 
 import contextlib
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
@@ -16,6 +16,7 @@ from rich.text import Text
 from rljob_worker.cli.output import silence
 from rljob_worker.cli.views.figures import MISSING, count, duration, format_number, idle_times, misses_of, size
 from rljob_worker.local.watching.progress import MetricsTail, RunProgress
+from rljob_worker.metrics.health import HealthMonitor, line_of
 from rljob_worker.rundir.directory import RUNNING_PHASES, RunDirectory, RunNote
 
 NUM_ROWS = 12
@@ -44,12 +45,20 @@ STYLES = {"Running": "green", "Starting": "yellow", "Restarting": "yellow", "Sto
 class LiveView:
     """Redraws a few times a second; what happened scrolls above the table."""
 
-    def __init__(self, directory: RunDirectory, total_steps: int, stages: tuple[str, ...], console: Console) -> None:
+    def __init__(
+        self,
+        directory: RunDirectory,
+        total_steps: int,
+        stages: tuple[str, ...],
+        console: Console,
+        weights: Mapping[str, float] | None = None,
+    ) -> None:
         self._console = console
         self._directory = directory
         self._tail = MetricsTail(directory.metrics)
         self._total_steps = total_steps
         self._stages = stages
+        self._health = HealthMonitor(weights)
         self._note: RunNote | None = None
         self._moved_seconds = time.monotonic()
         self._live = Live(console=console, auto_refresh=False, transient=False)
@@ -75,6 +84,8 @@ class LiveView:
             for record in fresh:
                 for miss in misses_of([record]):
                     self.say(f"warning: step {record['step']}: {miss}")
+                for warning in self._health.observe(record):
+                    self.say(f"warning: {line_of(warning)}")
         if self._note is not None:
             progress = RunProgress(self._tail.records, self._total_steps, self._stages)
             waited_seconds = time.monotonic() - self._moved_seconds

@@ -1,7 +1,7 @@
 """A run as plain lines: for logs, pipes and CI a line per step, and at its end what a person needs."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from rljob_worker.cli.views.figures import (
     size,
 )
 from rljob_worker.local.watching.progress import MetricsTail, RunProgress
+from rljob_worker.metrics.health import HealthMonitor, line_of
 from rljob_worker.metrics.idle import idle_sentence
 from rljob_worker.metrics.response_lengths import carried_sentence
 from rljob_worker.rundir.directory import RunDirectory, RunNote
@@ -38,6 +39,7 @@ class PlainView:
         directory: RunDirectory,
         total_steps: int,
         stages: tuple[str, ...],
+        weights: Mapping[str, float] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._tail = MetricsTail(directory.metrics)
@@ -46,6 +48,9 @@ class PlainView:
         self._stages = stages
         self._phase = self._doing = ""
         self._clock, self._began, self._report_seconds = clock, clock(), LONG_SECONDS
+        self._health = HealthMonitor(weights)
+        for record in self._tail.records:
+            self._health.observe(record)
 
     def note(self, note: RunNote) -> None:
         if note.doing != self._doing:
@@ -68,6 +73,8 @@ class PlainView:
             say(format_step(record, RunProgress(earlier, self._total_steps, self._stages)))
             for miss in misses_of([record]):
                 say(f"warning: step {record['step']}: {miss}")
+            for warning in self._health.observe(record):
+                say(f"warning: {line_of(warning)}")
 
     def close(self) -> None:
         self.tick()
@@ -102,8 +109,16 @@ def _figure(name: str, text: str) -> str:
     return "" if text == "–" else f"{name} {text}"
 
 
-def summary(note: RunNote, progress: RunProgress, directory: RunDirectory, steps: list[int], command: str) -> str:
-    """Several lines; `steps` are those of committed checkpoints, `command` is what began the run."""
+def summary(
+    note: RunNote,
+    progress: RunProgress,
+    directory: RunDirectory,
+    steps: list[int],
+    command: str,
+    warned: Sequence[str] = (),
+) -> str:
+    """Several lines; `steps` are those of committed checkpoints, `command` is what began the run, `warned` what its
+    health was warned of."""
     took = duration(note.updated_seconds - note.started_seconds)
     lines = [f"{note.name}: {note.phase.lower()} after {progress.step} of {note.total_steps} steps, in {took}"]
     lines += _rises(progress)
@@ -112,6 +127,7 @@ def summary(note: RunNote, progress: RunProgress, directory: RunDirectory, steps
     if carried := carried_sentence(progress.records):
         lines.append(f"  {'carried':<11} {carried}")
     lines += [f"  {'missed':<11} {miss}" for miss in misses_of(progress.records)]
+    lines += [f"  {'warned':<11} {line}" for line in warned]
     lines += _places(directory, steps)
     lines += _next_steps(note, directory, steps, command)
     return "\n".join(lines)

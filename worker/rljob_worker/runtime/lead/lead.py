@@ -187,7 +187,13 @@ def build_lead(
     judge = StepJudge(
         spec=spec,
         delay=plan.verdict_delay,
-        recorder=Recorder(files, reporter, total_steps=spec.stop.steps, attempt=environment.attempt),
+        recorder=Recorder(
+            files,
+            reporter,
+            total_steps=spec.stop.steps,
+            attempt=environment.attempt,
+            weights={reward.name: reward.weight for reward in spec.rewards},
+        ),
         committer=committer,
         keeps_checkpoints=environment.keeps_checkpoints,
         stop_requested=channel.stop_requested,

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import re
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
 from rljob_worker.algorithms.values.objective import with_explained_variance
 from rljob_worker.metrics.by_policy import by_policy, labelled
 from rljob_worker.metrics.headline import headline
+from rljob_worker.metrics.health import HealthMonitor, line_of
 from rljob_worker.metrics.report import StepReport, joined_samples, report_from_bytes, report_to_bytes
 from rljob_worker.metrics.reporter import Reporter
 from rljob_worker.metrics.scalars import Scalars
 from rljob_worker.metrics.sink import RunFiles
 from rljob_worker.storage.paths import StoragePath
+
+log = logging.getLogger(__name__)
 
 RECENT_STEPS = 20
 """Steps whose mean duration predicts how long the remaining ones will take."""
@@ -43,10 +47,12 @@ class Recorder:
         *,
         total_steps: int,
         attempt: int,
+        weights: Mapping[str, float] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._files, self._reporter, self._clock = files, reporter, clock
         self._started = clock()
+        self._health = HealthMonitor(weights)
         self._progress_lock = threading.Lock()
         self._step_seconds: deque[float] = deque(maxlen=RECENT_STEPS)
         self._progress: dict[str, Any] = {"totalSteps": total_steps, "attempt": attempt}
@@ -77,8 +83,13 @@ class Recorder:
         metrics = of_whole_job(parts.pop(None), list(parts.values()))
         for policy, part in parts.items():
             metrics |= labelled(part, policy)
+        for warning in self._health.observe({"step": step, **metrics}):
+            log.warning("%s", line_of(warning))
+        if step:  # step 0 is the validation before the first
+            metrics["health/warnings"] = float(len(self._health.present))
         self._files.write_step(step, metrics, joined_samples(report.samples))
-        progress = {"phase": "Running", "step": step, **self._summary(metrics)}
+        warnings = [f"{item.name}: {line_of(item)}" for item in self._health.present]
+        progress = {"phase": "Running", "step": step, "warnings": warnings, **self._summary(metrics)}
         if "validation/accuracy" in metrics:
             progress["validation"] = metrics["validation/accuracy"]
         self._tell(metrics, progress)

@@ -2,7 +2,11 @@
 
 import pytest
 
-from rljob_worker.runtime.lead.recorder import derived, of_whole_job
+from rljob_worker.metrics.report import StepReport
+from rljob_worker.metrics.scalars import total
+from rljob_worker.metrics.sink import RunFiles
+from rljob_worker.runtime.lead.recorder import Recorder, derived, of_whole_job
+from rljob_worker.runtime.lead.tests.judging import Listener
 
 
 def test_derived_metrics():
@@ -37,3 +41,15 @@ def test_metrics_of_the_whole_job():
 def test_nothing_is_derived_from_what_is_not_there():
     assert derived({"reward/mean": 0.25}) == {"reward/mean": 0.25}
     assert of_whole_job({"reward/mean": 0.25}, []) == {"reward/mean": 0.25, "data/bytes_total": 0}
+
+
+def test_what_keeps_a_policy_from_learning_is_in_the_progress_and_counted_in_the_metrics(tmp_path, caplog):
+    told = []
+    recorder = Recorder(RunFiles(tmp_path), Listener(told.append), total_steps=9, attempt=1)
+    metrics = {"reward/mean": total(0.0), "reward/zero_variance_groups": total(1.0)}
+    counts = [recorder.record(step, StepReport(metrics=metrics))["health/warnings"] for step in (1, 2, 3)]
+    recorder.close()
+    assert counts == [0, 0, 1], "three steps tell"
+    assert [len(progress["warnings"]) for progress in told] == counts
+    assert told[-1]["warnings"][0].startswith("GroupsAlike: step 3: in 100% of groups")
+    assert caplog.messages == [told[-1]["warnings"][0].removeprefix("GroupsAlike: ")]

@@ -219,9 +219,12 @@ def _called(conversation: ConversationSpec) -> Iterator[tuple[str, CallLimitsSpe
 def _unbuilt(subject: Subject) -> Iterator[Problem]:
     """Settings that mean something with a conversation which this version cannot do."""
     spec, message = subject.spec, "this is not built yet with rollout.conversation"
-    if spec.rollout.partial is not None:
-        fix = "Leave it out: conversations are finished in the step that draws them."
-        yield problem("spec.rollout.partial", spec.rollout.partial.to_json(), message, fix)
+    conversation, partial = spec.rollout.conversation, spec.rollout.partial
+    outside = conversation is not None and (conversation.program or conversation.agent_pool)
+    if partial is not None and outside:
+        cannot = "a program waits for its answers in a process of its own, which no restart brings back to where it was"
+        fix = "Leave it out, or play with a run function, whose conversations go on in later steps."
+        yield problem("spec.rollout.partial", partial.to_json(), cannot, fix)
     if resamples(spec):
         yield problem("spec.algorithm.sampling.resampling", True, message, "Leave it out.")
     if needs_baseline(spec):

@@ -7,6 +7,7 @@ from math import ceil
 
 from rljob_api.catalogue.algorithms import ESTIMATORS, LOSSES
 from rljob_api.planning.plan import Plan, StagePlan
+from rljob_api.v1alpha1 import RLJobSpec
 from rljob_api.vocabulary.data_url import without_secrets
 
 
@@ -76,14 +77,26 @@ def _stale(plan: Plan) -> Iterator[str]:
 
 def _cut_by_carries(plan: Plan) -> Iterator[str]:
     """Advice on responses that are cut off before they are as long as they may be."""
-    partial, longest = plan.spec.rollout.partial, plan.spec.rollout.max_response_tokens
+    partial, longest = plan.spec.rollout.partial, plan.spec.most_sampled_tokens
     if partial is None or (surely := (partial.max_carries + 1) * partial.tokens_per_round) >= longest:
         return
     carries = ceil(longest / partial.tokens_per_round) - 1
+    is_played = plan.spec.rollout.conversation is not None
+    what = "a conversation that samples" if is_played else "a response of"
     yield (
-        f"rollout.partial cuts off a response of more than {surely} tokens (tokensPerRound x (maxCarries + 1)) if its "
-        f"steps have one round each, and rollout.maxResponseTokens allows {longest}: with maxCarries {carries} none is"
+        f"rollout.partial cuts off {what} more than {surely} tokens (tokensPerRound x (maxCarries + 1)) if its "
+        f"steps have one round each, and {_allowed(plan.spec)} {longest}: with maxCarries {carries} none is"
     )
+
+
+def _allowed(spec: RLJobSpec) -> str:
+    """What says how much a trajectory may sample."""
+    conversation = spec.rollout.conversation
+    if conversation is None:
+        return "rollout.maxResponseTokens allows"
+    asked = "rollout.maxResponseTokens" if conversation.max_tokens is None else "rollout.conversation.maxTokens"
+    rows = "" if spec.rows_per_trajectory == 1 else f" in {spec.rows_per_trajectory} rows"
+    return f"{asked}{rows} allows"
 
 
 def _compares_with_newest(plan: Plan, update: StagePlan) -> bool:

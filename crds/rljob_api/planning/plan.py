@@ -327,14 +327,15 @@ class Plan(ApiModel):
         """Rounds that a generation step has at most.
 
         With `rollout.partial` a group that was drawn in a round is complete after as many more as its longest response
-        needs, and only then can be rejected and replaced.
+        needs, and only then can be rejected and replaced; one of conversations may be drawn again once.
         """
         partial, draws = self.spec.rollout.partial, 1
         if stage.run == "Sample":
             draws = self.spec.algorithm.sampling.max_rounds
         if partial is None:
             return draws
-        return draws - 1 + ceil(self.spec.rollout.max_response_tokens / partial.tokens_per_round)
+        attempts = 1 if self.spec.rollout.conversation is None else 2
+        return draws - 1 + attempts * ceil(self.spec.most_sampled_tokens / partial.tokens_per_round)
 
     def is_leased(self, stage: StagePlan) -> bool:
         """Whether workers take what they draw in a stage as leases, and not by rank: where it generates in a group that

@@ -247,6 +247,14 @@ class RLJobSpec(ApiModel):
         return 1 if conversation is None else conversation.max_rows
 
     @property
+    def most_sampled_tokens(self) -> int:
+        """The most tokens that a trajectory may sample: of one response, or of all rows of a conversation."""
+        conversation, longest = self.rollout.conversation, self.rollout.max_response_tokens
+        if conversation is None:
+            return longest
+        return self.rows_per_trajectory * (conversation.max_tokens or longest)
+
+    @property
     def sees(self) -> bool:
         """Whether policies are shown pictures or videos: of the data, by tools and environments, or by a simulator."""
         conversation, simulator = self.rollout.conversation, self.rollout.simulator

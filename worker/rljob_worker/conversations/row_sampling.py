@@ -168,7 +168,7 @@ class RowSampler:
         sampled = await self._sampled(row, request)
         row.add_world(tokens, pictures)
         self._add(row, turn, sampled)
-        if sampled.ending == Ending.LENGTH and most == room and not is_decision:
+        if self._trajectory.is_cut_off or (sampled.ending == Ending.LENGTH and most == room and not is_decision):
             self._is_over = self._trajectory.truncated = True
         return row, sampled
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -177,6 +178,9 @@ class TokenRow:
         return ends
 
 
+def _nothing() -> None: ...
+
+
 @dataclass(slots=True, eq=False)
 class Trajectory:
     """All that is known of one while it is played, and when it is over."""
@@ -193,6 +197,8 @@ class Trajectory:
     """Whether a policy is asked for a turn, of those that come one after another."""
     truncated: bool = False
     """A turn was cut off, or there was no room for one that was wanted."""
+    is_cut_off: bool = False
+    """It had to end in the last round that it may have."""
     failed: str | None = None
     """The cause, where it failed."""
     message: str = ""
@@ -213,6 +219,8 @@ class Trajectory:
     call_seconds: float = 0.0
     is_replayed: bool = False
     """Whether some of it came from a journal."""
+    num_calls_under_way: int = 0
+    _when_quiet: Callable[[], None] = _nothing
 
     @property
     def num_sampled(self) -> int:
@@ -228,6 +236,25 @@ class Trajectory:
     def environment_reward(self) -> float:
         """The sum of the world's rewards."""
         return math.fsum(reward for _, reward in self.rewards)
+
+    @contextmanager
+    def call_under_way(self) -> Iterator[None]:
+        """While the world is called."""
+        self.num_calls_under_way += 1
+        try:
+            yield
+        finally:
+            self.num_calls_under_way -= 1
+            if not self.num_calls_under_way:
+                called, self._when_quiet = self._when_quiet, _nothing
+                called()
+
+    def when_quiet(self, called: Callable[[], None]) -> None:
+        """Call a function once no call of the world is under way."""
+        self._when_quiet = called
+        if not self.num_calls_under_way:
+            self._when_quiet = _nothing
+            called()
 
     def fail(self, cause: str, message: str) -> None:
         """It counts for nothing any more; the first cause stands."""

@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rljob_api.v1alpha1 import ConversationSpec
-from rljob_worker.conversations.journal.replay import DoesNotReplay, Journal, RecordedAnswer
+from rljob_worker.conversations.journal.records import RecordedAnswer
+from rljob_worker.conversations.journal.replay import DoesNotReplay, Journal
 from rljob_worker.conversations.messages import Schema
 from rljob_worker.conversations.trajectory import Trajectory
 from rljob_worker.sandbox.targets import Answer, CallError, Cause
@@ -241,7 +242,8 @@ class World:
             await self._catch_up(self._caller, target)
         self.has_session = True
         key = f"{self.session}/{turn}/{call}"
-        answer = await self._caller.call(self.session, target, method, arguments, key)
+        with self._trajectory.call_under_way():
+            answer = await self._caller.call(self.session, target, method, arguments, key)
         self._journal.write_answer(turn, call, recorded_of(answer))
         return answer
 

@@ -93,6 +93,28 @@ class Prompts:
     messages: list[Messages] = field(default_factory=list)
     """[prompts] as chat messages, where the data set is asked for them."""
 
+    def take(self, places: NDArray[np.int64]) -> Prompts:
+        """Some of them."""
+        return Prompts(
+            [self.prompt_ids[place] for place in places],
+            [self.texts[place] for place in places if self.texts],
+            {name: column.take(places) for name, column in self.columns.items()},
+            self.source.take(places),
+            [self.messages[place] for place in places if self.messages],
+        )
+
+    @staticmethod
+    def concat(parts: Sequence[Prompts]) -> Prompts:
+        """Those of several, at least one, behind each other."""
+        names = parts[0].columns
+        return Prompts(
+            [ids for part in parts for ids in part.prompt_ids],
+            [text for part in parts for text in part.texts],
+            {name: Column.concat([part.columns[name] for part in parts]) for name in names},
+            Column.concat([part.source for part in parts]),
+            [messages for part in parts for messages in part.messages],
+        )
+
 
 class PromptDataset:
     """Prompts of several sources, as one list without those that are too long.

@@ -36,7 +36,7 @@ from rljob_worker.stages.reward import (
     spread_over,
     with_thumbnails,
 )
-from rljob_worker.stages.rollout import asked_batch, rollout_batch, rows_of_groups
+from rljob_worker.stages.rollout_rows import asked_batch, rollout_batch, rows_of_groups
 from rljob_worker.stages.stage import Alone, Copy
 from rljob_worker.trajectories import Trajectories
 

@@ -11,19 +11,21 @@ import numpy as np
 from rljob_api.catalogue.columns import IMAGES, KEPT
 from rljob_api.v1alpha1 import RLJobSpec
 from rljob_worker.batch import Batch
-from rljob_worker.conversations.journal.replay import Entries, Record
+from rljob_worker.conversations.journal.records import Record
+from rljob_worker.conversations.journal.replay import Entries
 from rljob_worker.conversations.picture_parts import with_pictures
 from rljob_worker.conversations.playing.commands import CopyOfRanks, shared_batch
 from rljob_worker.conversations.playing.loop import Conversations
-from rljob_worker.conversations.playing.plays import Play
+from rljob_worker.conversations.playing.plays import Play, WhenOver
+from rljob_worker.conversations.playing.turns import Rounds
 from rljob_worker.conversations.task import Task
-from rljob_worker.conversations.trajectory import Trajectory, failures
+from rljob_worker.conversations.trajectory import Trajectory
 from rljob_worker.data.dataset import Prompts
 from rljob_worker.engines.rollout.requests import Sampling
-from rljob_worker.errors import BadData
 from rljob_worker.metrics.scalars import Scalars, maximum
 from rljob_worker.row_index import Int64
 from rljob_worker.stages.episode_rows import episode_metrics
+from rljob_worker.stages.failed_trajectories import described_failures
 from rljob_worker.stages.played_rows import agent_metrics, played_batch, played_metrics, played_samples
 from rljob_worker.trajectories import Trajectories
 from rljob_worker.vision.pictures import PictureList
@@ -66,6 +68,8 @@ class Played:
     """On the leader; empty on its peers."""
     failures: Mapping[str, tuple[int, str]]
     """On the leader by cause, how many failed and what is said of the first."""
+    unfinished: Batch | None = None
+    """One row for each trajectory of the groups that are not complete after a round; None without rounds."""
 
 
 class ConversationRollout:
@@ -73,8 +77,7 @@ class ConversationRollout:
 
     def __init__(self, spec: RLJobSpec, conversations: Conversations, journals: Journals | None = None) -> None:
         """journals: None where nothing is recorded."""
-        self._spec, self._conversations, self._journals = spec, conversations, journals
-        self._rows_per_trajectory = spec.rows_per_trajectory
+        self.spec, self.conversations, self._journals = spec, conversations, journals
 
     def play(
         self,
@@ -94,71 +97,78 @@ class ConversationRollout:
         validation. begin: called with groups that are over, while others go on. num_shown: trajectories, the first of
         all, that a person is shown.
         """
-        tasks = self._tasks(prompts, ordinals, sampling, group_size) if copy.is_leader else []
-        play = self._play(tasks, sampling, step, begin, prompts, group_size)
-        play = replace(
-            play, shown=frozenset(task.trajectory for task in tasks[:num_shown] if task.member < SHOWN_MEMBERS)
-        )
-        trajectories = self._conversations.play(play, copy)
+        tasks = self.tasks(prompts, ordinals, sampling, group_size) if copy.is_leader else []
+        places = {group: at for at, group in enumerate(ordinals.tolist())}
 
-        def batch() -> Batch:
-            return self._batch(trajectories, prompts, ordinals)
+        def prompt_of(group: int) -> Prompts:
+            return prompts.take(np.array([places[group]]))
 
-        rows = shared_batch(copy, batch)
-        if not copy.is_leader:
-            return Played(rows, {}, [], {})
-        metrics = played_metrics(trajectories, self._spec.num_rows, self._conversations.num_redrawn)
-        metrics |= agent_metrics(trajectories, self._spec.agents)
-        if self._spec.rollout.simulator is not None:
-            metrics |= episode_metrics(trajectories)
-        metrics["conversation/loop_blocked_seconds"] = maximum(self._conversations.longest_blocked_seconds)
-        shown = played_samples(trajectories[:num_shown], self._spec)
-        return Played(rows, metrics, shown, _described(trajectories))
+        over = None if begin is None else self.when_over(begin, prompt_of, step)
+        shown = frozenset(task.trajectory for task in tasks[:num_shown] if task.member < SHOWN_MEMBERS)
+        play = replace(self.play_of(tasks, sampling, step, over, group_size), shown=shown)
+        trajectories = self.conversations.play(play, copy)
+        rows = shared_batch(copy, lambda: self.rows_of(trajectories, prompts, ordinals))
+        return self.played(rows, trajectories, trajectories[:num_shown], copy)
 
     def close(self) -> None:
         """End processes, threads and files."""
-        self._conversations.close()
+        self.conversations.close()
         if self._journals is not None:
             self._journals.close()
 
-    def _play(
+    def played(
+        self, rows: Batch, trajectories: Sequence[Trajectory], shown: Sequence[Trajectory], copy: CopyOfRanks
+    ) -> Played:
+        if not copy.is_leader:
+            return Played(rows, {}, [], {})
+        metrics = played_metrics(trajectories, self.spec.num_rows, self.conversations.num_redrawn)
+        metrics |= agent_metrics(trajectories, self.spec.agents)
+        if self.spec.rollout.simulator is not None:
+            metrics |= episode_metrics(trajectories)
+        metrics["conversation/loop_blocked_seconds"] = maximum(self.conversations.longest_blocked_seconds)
+        return Played(rows, metrics, played_samples(shown, self.spec), described_failures(trajectories))
+
+    def when_over(self, begin: Begin, prompt_of: Callable[[int], Prompts], step: int | None) -> WhenOver:
+        def over(trajectories: Sequence[Trajectory]) -> None:
+            group = trajectories[0].task.group
+            rows = self.rows_of(trajectories, prompt_of(group), np.array([group]))
+            # a validation judges what the team answers, whoever of it is rewarded in training
+            judged = Trajectories.of if step is None else Trajectories.rewarded
+            ends = judged(rows.row_ids, self.spec).ends(rows)
+            begin(ends.take(np.flatnonzero(ends[KEPT].values)))
+
+        return over
+
+    def play_of(
         self,
         tasks: Sequence[Task],
         sampling: Sampling,
         step: int | None,
-        begin: Begin | None,
-        prompts: Prompts,
+        when_over: WhenOver | None,
         group_size: int,
+        rounds: Rounds | None = None,
     ) -> Play:
-        journals = self._journals if step is not None and tasks else None
-        numbers = frozenset(task.trajectory for task in tasks)
-        places = {task.group: at // group_size for at, task in enumerate(tasks)}
-
-        def when_over(trajectories: Sequence[Trajectory]) -> None:
-            group = trajectories[0].task.group
-            rows = self._batch(trajectories, prompts_at(prompts, places[group]), np.array([group]))
-            # a validation judges what the team answers, whoever of it is rewarded in training
-            judged = Trajectories.of if step is None else Trajectories.rewarded
-            ends = judged(rows.row_ids, self._spec).ends(rows)
-            assert begin is not None
-            begin(ends.take(np.flatnonzero(ends[KEPT].values)))
-
+        numbers = {task.trajectory for task in tasks}
+        if rounds is not None and rounds.begins_step:
+            numbers |= self.conversations.under_way().keys()
+        journals = self._journals if step is not None and numbers else None
         return Play(
             tasks,
             sampling,
             label="validation" if step is None else f"step-{step}",
-            rows_per_trajectory=self._rows_per_trajectory,
+            rows_per_trajectory=self.spec.rows_per_trajectory,
             least_left=0 if step is None else min(LEAST_LEFT, group_size),
-            when_over=None if begin is None else when_over,
-            records={} if journals is None or step is None else journals.records(step, numbers),
+            when_over=when_over,
+            records={} if journals is None or step is None else journals.records(step, frozenset(numbers)),
             entries=None if journals is None or step is None else journals.entries(step),
+            rounds=rounds,
         )
 
-    def _batch(self, trajectories: Sequence[Trajectory], prompts: Prompts, ordinals: Int64) -> Batch:
-        version = self._conversations.version
-        return played_batch(trajectories, prompts, ordinals, spec=self._spec, version=version)
+    def rows_of(self, trajectories: Sequence[Trajectory], prompts: Prompts, ordinals: Int64) -> Batch:
+        version = self.conversations.version
+        return played_batch(trajectories, prompts, ordinals, spec=self.spec, version=version)
 
-    def _tasks(self, prompts: Prompts, ordinals: Int64, sampling: Sampling, group_size: int) -> list[Task]:
+    def tasks(self, prompts: Prompts, ordinals: Int64, sampling: Sampling, group_size: int) -> list[Task]:
         sources = prompts.source.to_list()
         shown = IMAGES in prompts.columns
         of_tasks = {name: column for name, column in prompts.columns.items() if name != IMAGES}
@@ -176,44 +186,3 @@ class ConversationRollout:
                 pictures=pictures,
             )
         return tasks
-
-
-def prompts_at(prompts: Prompts, place: int) -> Prompts:
-    """One of them."""
-    at = np.array([place])
-    columns = {name: column.take(at) for name, column in prompts.columns.items()}
-    return Prompts(
-        [prompts.prompt_ids[place]],
-        prompts.texts[place : place + 1],
-        columns,
-        prompts.source.take(at),
-        prompts.messages[place : place + 1],
-    )
-
-
-def _described(trajectories: Sequence[Trajectory]) -> dict[str, tuple[int, str]]:
-    words = {item.failed: item.message for item in reversed(trajectories) if item.failed is not None}
-    return {cause: (number, words[cause]) for cause, number in failures(trajectories).items()}
-
-
-def failed_of_groups(batch: Batch, numbers: Int64, spec: RLJobSpec) -> Int64:
-    """How many trajectories of each group failed, int64 [numbers]. batch: rows of groups with these numbers."""
-    ends = Trajectories.of(batch.row_ids, spec).ends(batch)
-    failed = ends.group_ids[ends[KEPT].values == 0]
-    return np.bincount(np.searchsorted(numbers, failed), minlength=len(numbers)).astype(np.int64)
-
-
-def require_few_failed(
-    spec: RLJobSpec, step: int, num_failed: int, num_played: int, here: Mapping[str, tuple[int, str]]
-) -> None:
-    """Raises BadData where more trajectories of a step failed than `maxFailed` allows, with the causes on this rank."""
-    assert spec.rollout.played is not None
-    most, field = spec.rollout.played.max_failed, "conversation" if spec.rollout.conversation else "simulator"
-    what = "conversations" if spec.rollout.conversation else "episodes"
-    if num_failed <= most * num_played:
-        return
-    causes = "; ".join(f"{number} {cause} ({words})" for cause, (number, words) in sorted(here.items()))
-    raise BadData(
-        f"step {step}: {num_failed} of {num_played} {what} failed, and rollout.{field}.maxFailed is "
-        f"{most}. On this worker: {causes or 'none'}. Correct what fails, or raise maxFailed"
-    )

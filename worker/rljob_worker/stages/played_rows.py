@@ -114,6 +114,7 @@ def _turn_rewards(trajectory: Trajectory) -> Sequence[np.ndarray]:
 
 def _columns_of_tokens(rows: Sequence[TokenRow], version: int) -> dict[str, Column]:
     responses = Column.ragged([row.response_ids for row in rows])
+    agents = np.array([row.agent for row in rows], np.int64)
     sampled = [row.versions(version)[row.mask.astype(bool)] for row in rows]
     ends = [(item[0], item[-1]) if len(item) else (version, version) for item in sampled]
     first, last = np.array(ends, np.int64).reshape(-1, 2).T
@@ -126,7 +127,7 @@ def _columns_of_tokens(rows: Sequence[TokenRow], version: int) -> dict[str, Colu
         "rollout_log_probs": Column.ragged([row.log_probs for row in rows], "float32"),
         "token_versions": Column.ragged([row.versions(version) for row in rows]),
         "turn_ids": Column.ragged([row.turn_ids for row in rows]),
-        "agent_ids": Column.from_lengths(np.repeat([row.agent for row in rows], responses.lengths), responses.lengths),
+        "agent_ids": Column.from_lengths(np.repeat(agents, responses.lengths), responses.lengths),
     }
 
 
@@ -153,6 +154,24 @@ def played_metrics(trajectories: Sequence[Trajectory], num_trajectories: int, nu
         metrics["conversation/turns_max"] = maximum(float(turns.max()))
     causes = _failures(trajectories, num_trajectories)
     return metrics | _calls(good) | causes | _of_worlds(good) | _rewards_of_turns(good)
+
+
+def played_lengths(rows: Batch, rows_per_trajectory: int) -> Scalars:
+    """Lengths of the trajectories that these rows are of, without those that failed."""
+    good = rows.take(np.flatnonzero(rows[KEPT].values))
+    offsets = good["response_mask"].offsets
+    assert offsets is not None, "one per token"
+    sums = np.concatenate([[0], np.cumsum(good["response_mask"].values, dtype=np.int64)])
+    numbers, first, of_row = np.unique(good.row_ids // rows_per_trajectory, return_index=True, return_inverse=True)
+    lengths = np.bincount(of_row, sums[offsets[1:]] - sums[offsets[:-1]], len(numbers))
+    metrics = {
+        "response_length/mean": mean_of(lengths),
+        "response/truncated_fraction": mean_of(good["truncated"].values[first]),
+        "tokens/total": total(float(good.num_tokens.sum())),
+    }
+    if len(numbers):
+        metrics["response_length/max"] = maximum(float(lengths.max()))
+    return metrics
 
 
 def _calls(trajectories: Sequence[Trajectory]) -> Scalars:

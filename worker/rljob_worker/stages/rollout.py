@@ -25,9 +25,11 @@ from rljob_worker.engines.rollout.protocol import RolloutEngine
 from rljob_worker.engines.rollout.requests import Sampling
 from rljob_worker.metrics.scalars import Scalars, maximum, mean, mean_of, total
 from rljob_worker.rewards.running.runner import RewardRunner
-from rljob_worker.stages.conversation_rollout import ConversationRollout, failed_of_groups, require_few_failed
+from rljob_worker.stages.conversation_rollout import Begin, ConversationRollout, Played
 from rljob_worker.stages.draw_assignment import draw_assignment_of
+from rljob_worker.stages.failed_trajectories import failed_of_groups, require_few_failed
 from rljob_worker.stages.partial_rows import PartialRound, complete_groups
+from rljob_worker.stages.played_rounds import PlayedRounds
 from rljob_worker.stages.reward import (
     NOT_OF_REWARD_ROWS,
     NUM_SAMPLED_GROUPS,
@@ -35,6 +37,7 @@ from rljob_worker.stages.reward import (
     begins_rewards,
     reward_rows,
 )
+from rljob_worker.stages.rollout_rows import asked_batch, rollout_batch, rows_of_groups, without_responses
 from rljob_worker.stages.stage import Resources, StageContext, StageResult
 
 MOST_COUNTED = 254
@@ -55,6 +58,7 @@ class Rollout:
         self._spec, self._sampling = spec, training_sampling(spec, policy)
         self._rewards = resources.rewards.get(policy) if resources.plan.begins_rewards(stage.name) else None
         self._conversations = resources.conversations.get(policy)
+        self._rounds = PlayedRounds(self._conversations) if self._conversations and spec.rollout.partial else None
         self._reward_reads = STAGES["Reward"].columns(spec, (), False).reads
         self.samples: list[dict[str, Any]] = []
         """Conversations of the last draws that a person is shown; who takes them empties it."""
@@ -98,7 +102,7 @@ class Rollout:
         prompts, asked, reading = self._asked(ordinals, after)
         started = time.perf_counter()
         responses = self._generate(prompts, self._sampling, asked, self._group_size, context)
-        generation = {"time/generation_seconds": mean(time.perf_counter() - started)}
+        generation = seconds_since(started)
         batch = rollout_batch(asked, responses, self._engine.version)
         return batch, rollout_metrics(batch) | reading | generation
 
@@ -107,19 +111,45 @@ class Rollout:
     ) -> tuple[Batch, Scalars]:
         """`draw` by conversations."""
         prompts, reading = self._read(ordinals, after)
-        begin = None
-        if self._rewards is not None and context.copy.is_leader:
-            begin = partial(self._begin_rewards, self._rewards, context)
         num_shown = int(np.count_nonzero(ordinals % self._batch_size < NUM_SAMPLED_GROUPS)) * self._group_size
         started = time.perf_counter()
         played = conversations.play(
             prompts, ordinals, self._sampling, self._group_size, context.copy,
-            step=context.step, begin=begin, num_shown=num_shown,
+            step=context.step, begin=self._begin(context), num_shown=num_shown,
         )  # fmt: skip
+        return played.batch, self._noted(played) | reading | seconds_since(started)
+
+    def _play_round(
+        self, rounds: PlayedRounds, ordinals: np.ndarray, carried: Batch | None, context: StageContext
+    ) -> tuple[Batch, Batch, Scalars]:
+        """`draw_round` by conversations."""
+        prompts, reading = self._read(rounds.unread(ordinals, carried), None)
+        started = time.perf_counter()
+        played = rounds.play(
+            prompts, ordinals, carried, self._sampling, context.copy,
+            step=context.step, begin=self._begin(context), shows=self._is_shown,
+        )  # fmt: skip
+        assert played.unfinished is not None
+        return played.batch, played.unfinished, self._noted(played) | reading | seconds_since(started)
+
+    def _begin(self, context: StageContext) -> Begin | None:
+        """What begins rewards of a group; None where they are not this rank's to begin."""
+        if self._rewards is None or not context.copy.is_leader:
+            return None
+        return partial(self._begin_rewards, self._rewards, context)
+
+    def _is_shown(self, group: int) -> bool:
+        return group % self._batch_size < NUM_SAMPLED_GROUPS
+
+    def _noted(self, played: Played) -> Scalars:
+        """Keep what there is to say of conversations besides their rows and figures."""
         self.samples += played.samples
         self.failures |= played.failures
-        generation = {"time/generation_seconds": mean(time.perf_counter() - started)}
-        return played.batch, played.metrics | reading | generation
+        return played.metrics
+
+    def with_journals(self, unfinished: Batch) -> Batch:
+        """Rows of groups that are not complete, as a checkpoint has them."""
+        return unfinished if self._rounds is None else self._rounds.with_journals(unfinished)
 
     def _begin_rewards(self, rewards: RewardRunner, context: StageContext, ends: Batch) -> None:
         columns = [name for name in self._reward_reads if name in ends and name not in NOT_OF_REWARD_ROWS]
@@ -142,6 +172,8 @@ class Rollout:
         """A round of `rollout.partial`: some prompts, and the groups of this rank that were not complete. Rows of
         complete groups with every column there is, rows of the others, and figures of the round. Rewards of a group
         are begun once it is complete, where the plan says so."""
+        if self._rounds is not None:
+            return self._play_round(self._rounds, ordinals, carried, context)
         _, asked, reading = self._asked(ordinals, None)
         work = PartialRound.of(asked, carried, context.step, self._spec)
         begin = None
@@ -149,7 +181,7 @@ class Rollout:
             begin = begins_group_rewards(self._rewards, work, context.decode)
         started = time.perf_counter()
         responses = answer(self._engine, work.requests(self._sampling), begin)
-        generation = {"time/generation_seconds": mean(time.perf_counter() - started)}
+        generation = seconds_since(started)
         drawn = rollout_batch(without_responses(work.rows), responses, self._engine.version)
         complete, unfinished = complete_groups(work.after(drawn, responses.endings))
         num_new = len(responses.response_ids.values) - work.num_begun
@@ -185,7 +217,7 @@ class Rollout:
         started = time.perf_counter()
         sampling = replace(self._sampling, temperature=0.0)
         responses = self._generate(first.values_of("prompt_ids"), sampling, first, 1, context)
-        metrics = {"time/generation_seconds": mean(time.perf_counter() - started)}
+        metrics = seconds_since(started)
         return first.with_columns({"response_ids": responses.response_ids}), metrics
 
     def _generate(
@@ -200,58 +232,9 @@ class Rollout:
         )
 
 
-def rows_of_groups(group_ids: np.ndarray, group_size: int, rows_per_trajectory: int = 1) -> np.ndarray:
-    """The first row of every trajectory, groups in order: [len(group_ids) * group_size].
-
-    trajectory_id = group_id * group_size + member; row_id = trajectory_id * rows_per_trajectory + index of the row.
-    """
-    return (group_ids[:, None] * group_size + np.arange(group_size)).reshape(-1) * rows_per_trajectory
-
-
-def asked_batch(prompts: Prompts, row_ids: np.ndarray, group_ids: np.ndarray, group_size: int) -> Batch:
-    """The rows that are asked for; what belongs to the prompt is stored once for its group."""
-    heads, num_rows = np.arange(len(group_ids), dtype=np.int64) * group_size, len(row_ids)
-    prompt_ids = Column.ragged(prompts.prompt_ids)
-    of_prompts = prompts.columns | {"source": prompts.source, "prompt_ids": prompt_ids}
-    columns = {name: column.per_group_at(heads, num_rows) for name, column in of_prompts.items()}
-    return Batch(row_ids, np.repeat(group_ids, group_size), np.repeat(prompt_ids.lengths, group_size), columns)
-
-
-def without_responses(rows: Batch) -> Batch:
-    """The rows with as many tokens as their prompts have."""
-    return Batch(rows.row_ids, rows.group_ids, rows.lengths("prompt_ids"), rows.columns)
-
-
-def rollout_batch(asked: Batch, responses: Responses, version: int) -> Batch:
-    """The rows with their responses."""
-    columns = {
-        "response_ids": responses.response_ids,
-        "response_mask": replace(
-            responses.response_ids, values=np.ones(len(responses.response_ids.values), np.uint8), dtype="uint8"
-        ),
-        "rollout_log_probs": responses.log_probs,
-        "truncated": Column.fixed(responses.truncated),
-        **columns_of_versions(responses.token_versions, version),
-    }
-    if responses.prompt_routes is not None and responses.routes is not None:
-        columns["prompt_routed_experts"] = replace(responses.prompt_routes, per_group=True)
-        columns["routed_experts"] = responses.routes
-    num_tokens = asked.num_tokens + responses.response_ids.lengths
-    return Batch(asked.row_ids, asked.group_ids, num_tokens, {**asked.columns, **columns})
-
-
-def columns_of_versions(token_versions: Column, version: int) -> dict[str, Column]:
-    """Which weights each token was drawn with, ragged int64, and those of a row's first and last token; `version` for a
-    row without one."""
-    assert token_versions.offsets is not None, "one per token"
-    ends, is_there = token_versions.offsets, token_versions.lengths > 0
-    first, last = np.full((2, len(is_there)), version, np.int64)
-    first[is_there], last[is_there] = (token_versions.values[at[is_there]] for at in (ends[:-1], ends[1:] - 1))
-    return {
-        "policy_version": Column.fixed(first),
-        "last_policy_version": Column.fixed(last),
-        "token_versions": token_versions,
-    }
+def seconds_since(started: float) -> Scalars:
+    """How long it was generated for. started: of `time.perf_counter`."""
+    return {"time/generation_seconds": mean(time.perf_counter() - started)}
 
 
 def staleness_metrics(batch: Batch, spec: RLJobSpec, step: int) -> Scalars:

@@ -25,19 +25,17 @@ from rljob_api.planning.versions import is_warm_up
 from rljob_worker.algorithms.resampling import row_weights
 from rljob_worker.batch import Batch, Column
 from rljob_worker.errors import BadData
-from rljob_worker.metrics.scalars import Scalars, maximum, mean, mean_of, merge_all, total
-from rljob_worker.stages.assembly import REJECTED, Assembly, Carries, Int64, Outcome, outcomes_of
-from rljob_worker.stages.conversation_rollout import failed_of_groups
+from rljob_worker.metrics.scalars import Scalars, mean, mean_of, merge_all
+from rljob_worker.stages.assembly import Assembly, Carries, Int64, Outcome, outcomes_of
 from rljob_worker.stages.draw_assignment import draw_assignment_of
-from rljob_worker.stages.partial_rows import DRAWN_STEP, UNFINISHED, complete_groups, like
+from rljob_worker.stages.failed_trajectories import failed_of_groups
+from rljob_worker.stages.partial_rows import complete_groups, like
 from rljob_worker.stages.places import numbered, renumbered
 from rljob_worker.stages.reward import NUM_SAMPLED_GROUPS, Reward, kept_places, reward_metrics, spread_over
-from rljob_worker.stages.rollout import Rollout, rollout_metrics, staleness_metrics
+from rljob_worker.stages.rollout import Rollout, staleness_metrics
+from rljob_worker.stages.sampling_metrics import FIRST_REWARD, partial_metrics, sampling_metrics
 from rljob_worker.stages.stage import Resources, StageContext, StageResult
 from rljob_worker.trajectories import Trajectories
-
-FIRST_REWARD = "first_reward"
-"""Column of a row that may go on: the first of its rewards, which says who is right as it does in validation."""
 
 NO_NUMBERS: Int64 = np.empty(0, np.int64)
 
@@ -108,7 +106,8 @@ class Sample:
             assembly = assembly.after(outcomes)
             num_failed += int(failed.sum())
             if self._spec.rollout.played is not None:
-                num_played = assembly.num_drawn * self._group_size
+                num_complete = assembly.num_accepted + sum(assembly.num_rejected.values())
+                num_played = max(num_complete, assembly.batch_size) * self._group_size
                 self._rollout.require_few_failed(context.step, num_failed, num_played)
             rounds += result
         held = self._held(rounds, context)
@@ -119,7 +118,7 @@ class Sample:
         first_group = (context.step - 1) * assembly.batch_size
         out = numbered(held, assembly.batch, first_group=first_group, rows_per_group=self._rows_per_group)
         if self._is_partial:
-            metrics |= self._partial_metrics(assembly, out, context)
+            metrics |= partial_metrics(self._spec, assembly, self._unfinished_rows, out, context.step)
         if "row_weights" in self._writes:
             weights = self._row_weights(out, context)
             out = out.with_columns({"row_weights": Column.fixed(weights)})
@@ -164,15 +163,15 @@ class Sample:
             numbers = np.unique(batch.group_ids)
         else:
             batch, metrics = self._rollout.draw(numbers, context)
+        failed = None if self._spec.rollout.played is None else failed_of_groups(batch, numbers, self._spec)
         if self._reward is None:
-            return _Drawn(numbers, batch, np.full(len(numbers), Outcome.ACCEPTED, np.int64), metrics, [], unfinished)
+            accepted, samples = np.full(len(numbers), Outcome.ACCEPTED, np.int64), self._rollout.take_samples()
+            return _Drawn(numbers, batch, accepted, metrics, samples, unfinished, failed)
         started = time.perf_counter()
         trajectories = Trajectories(batch.row_ids, self._rows_per_trajectory, self._spec.num_agents)
         ends = trajectories.ends(batch.select([*self._reward_reads, "truncated"]))
         kept, num_trajectories = kept_places(ends), len(ends)
-        failed = None
-        if self._spec.rollout.played is not None:
-            failed = failed_of_groups(batch, numbers, self._spec)
+        if failed is not None:
             ends = ends.take(kept)
         scored = self._reward.score_for_copy(
             ends.select(self._reward_reads), context, self._shown(ends.group_ids, context.step)
@@ -247,25 +246,6 @@ class Sample:
             "sampling/groups_surplus": mean(len(assembly.surplus) - len(self._surplus)),
         }
 
-    def _partial_metrics(self, assembly: Assembly, out: Batch, context: StageContext) -> Scalars:
-        """What goes on after the step; and of its batch, which was complete in several steps, how many steps before
-        this one its rows began, their lengths and rewards."""
-        left, ages = self._unfinished_rows, context.step - out[DRAWN_STEP].values
-        metrics = {
-            "partial/groups_unfinished": mean(len(assembly.unfinished)),
-            "partial/rows_unfinished": total(0.0 if left is None else float(left[UNFINISHED].values.sum())),
-            "partial/age_mean": mean_of(ages),
-        }
-        if len(ages):
-            metrics["partial/age_max"] = maximum(float(ages.max()))
-        lengths = rollout_metrics(out)
-        del lengths["tokens/response_total"]  # of all that the step generated, as rounds say
-        if self._reward is None:
-            return metrics | lengths
-        ends = Trajectories(out.row_ids, self._rows_per_trajectory, self._spec.num_agents).ends(out)
-        rewards = reward_metrics(ends["rewards"].values, ends[FIRST_REWARD].values, ends.values_of("source"))
-        return metrics | lengths | rewards
-
     def _row_weights(self, batch: Batch, context: StageContext) -> Int64:
         """How often PF-PPO's draw takes each row's trajectory; all ranks draw from the rewards of the whole batch."""
         assert self._sampling.resampling is not None
@@ -300,7 +280,9 @@ class Sample:
         if not len(self._surplus) and not len(self._unfinished):
             return None
         surplus, unfinished = self._rows[0], self._unfinished_rows
-        return surplus if unfinished is None else Batch.concat([surplus, like(unfinished, surplus)])
+        if unfinished is None:
+            return surplus
+        return Batch.concat([surplus, like(self._rollout.with_journals(unfinished), surplus)])
 
     def load_rows(self, parts: Sequence[Batch]) -> None:
         if not parts:
@@ -365,15 +347,3 @@ def group_of_row(batch: Batch) -> Int64:
     """Which of the batch's groups each row is of, counted from 0: [rows]."""
     of_row: Int64 = np.unique(batch.group_ids, return_inverse=True)[1]
     return of_row
-
-
-def sampling_metrics(before: Assembly, assembly: Assembly) -> Scalars:
-    """What the rounds of a step came to, equal on all ranks; counts are of groups."""
-    num_complete = assembly.num_accepted + sum(assembly.num_rejected.values())
-    metrics = {
-        "sampling/rounds": mean(assembly.num_rounds),
-        "sampling/groups_drawn": mean(assembly.num_drawn),
-        "sampling/groups_carried_in": mean(len(before.accepted)),
-        "sampling/acceptance": mean(assembly.num_accepted, num_complete),
-    }
-    return metrics | {f"sampling/groups_{cause.name.lower()}": mean(assembly.num_rejected[cause]) for cause in REJECTED}

@@ -73,14 +73,16 @@ def check_max_mismatch(subject: Subject) -> Iterator[Problem]:
 
 def check_partial(subject: Subject) -> Iterator[Problem]:
     """Rounds that end before the longest response does."""
-    rollout = subject.spec.rollout
-    if rollout.partial is None or (asked := rollout.partial.tokens_per_round) < rollout.max_response_tokens:
+    partial, most = subject.spec.rollout.partial, subject.spec.most_sampled_tokens
+    if partial is None or (asked := partial.tokens_per_round) < most:
         return
-    message = (
-        f"a response has at most rollout.maxResponseTokens {rollout.max_response_tokens} and ends in its first round, "
-        "so nothing is ever carried on"
-    )
-    fix = f"Write at most {rollout.max_response_tokens - 1}, or leave rollout.partial out."
+    what = f"a response has at most rollout.maxResponseTokens {most}"
+    if subject.spec.rollout.conversation is not None:
+        what = (
+            f"a conversation samples at most {most} tokens (maxTokens or rollout.maxResponseTokens in each of its rows)"
+        )
+    message = f"{what} and ends in its first round, so nothing is ever carried on"
+    fix = f"Write at most {most - 1}, or leave rollout.partial out."
     yield problem("spec.rollout.partial.tokensPerRound", asked, message, fix)
 
 

@@ -55,7 +55,6 @@ BAD = {
     "tools: [{run: 'm:f', network: ['example.org:70000']}]": "rollout.conversation.tools[0].network[0]",
 }
 BESIDE = {
-    "rollout.partial={tokensPerRound: 8, maxCarries: 2}": "rollout.partial",
     "algorithm={name: ReMax}": "algorithm.advantage.estimator",
     "training.routerReplay=Rollout": "training.routerReplay",
 }
@@ -71,6 +70,16 @@ def test_a_conversation_that_cannot_be_played_is_refused_at_its_field(conversati
 def test_what_conversations_do_not_go_with_is_refused_by_name(other):
     paths = [problem.path for problem in problems("rollout.conversation={}", other)]
     assert "spec." + BESIDE[other] in paths
+
+
+def test_rounds_go_with_conversations_that_a_restart_can_play_again():
+    partial = "rollout.partial={tokensPerRound: 100, maxCarries: 2}"
+    long = ("rollout.maxResponseTokens=64", partial)
+    (one,) = problems("rollout.conversation={}", *long)
+    assert one.path == "spec.rollout.partial.tokensPerRound" and "a conversation samples at most 64 tokens" in str(one)
+    assert not problems("rollout.conversation={maxRows: 2}", *long)  # 2 rows of 64
+    (one,) = problems("rollout.conversation={maxRows: 2, program: {command: [agent]}}", *long)
+    assert one.path == "spec.rollout.partial" and "a program waits" in str(one)
 
 
 def test_resampling_is_refused():

@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from rljob_api.v1alpha1 import RLJobSpec
-from rljob_worker.conversations.journal.replay import Entries, Record, records_of
+from rljob_worker.conversations.journal.records import Record, records_of
+from rljob_worker.conversations.journal.replay import Entries
 from rljob_worker.errors import StorageError
 from rljob_worker.storage.paths import StoragePath, delete_tree
 

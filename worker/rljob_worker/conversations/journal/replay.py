@@ -12,38 +12,31 @@ Pictures in answers are data URLs. A journal has each of them once, and its dige
 
 Calls are known by their target, arguments and number among equal ones, and not by their order: the same run makes the
 same calls, and those that it makes at once may come in any order.
+
+With `rollout.partial` a turn that has had its tokens of a round is recorded as `paused`, and again with more tokens
+once it went on; one that is not to go on in a later step is recorded as `cut`.
 """
 
 from __future__ import annotations
 
-import base64
 import hashlib
-import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Protocol, TypedDict
+from collections import ChainMap
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
 
-import numpy as np
-
+from rljob_worker.conversations.journal.records import (
+    Record,
+    RecordedAnswer,
+    RecordedTurn,
+    TurnState,
+    decoded,
+    encoded,
+    num_tokens_of,
+)
 from rljob_worker.conversations.trajectory import DIGEST_BYTES, Sampled
 
 _URL, _BY_DIGEST = "data:image/", "rljob-picture:"
 """How pictures begin in answers, and in those of a journal."""
-
-
-class RecordedError(TypedDict):
-    """Why a call had no value."""
-
-    cause: str
-    message: str
-
-
-class RecordedAnswer(TypedDict):
-    """What a call came to, as JSON."""
-
-    value: Any
-    error: RecordedError | None
-    seconds: float
 
 
 class Entries(Protocol):
@@ -62,43 +55,46 @@ class DoesNotReplay(BaseException):
     """The run did something else than is recorded. No `except Exception` of a run function keeps it."""
 
 
-@dataclass(slots=True)
-class Record:
-    """What a journal has of one trajectory."""
-
-    samples: dict[int, dict[str, Any]] = field(default_factory=dict)
-    """By turn."""
-    calls: dict[tuple[int, str], RecordedAnswer | None] = field(default_factory=dict)
-    """By turn and call; None without an answer."""
-    pictures: Mapping[str, str] = field(default_factory=dict)
-    """Data URLs of pictures in answers, by digest."""
-
-    def add(self, entry: Mapping[str, Any]) -> None:
-        """One entry of the trajectory, of this attempt of the job or an earlier one; the first of its kind stands."""
-        turn = entry["turn"]
-        if "sample" in entry:
-            self.samples.setdefault(turn, entry["sample"])
-        elif self.calls.get((turn, entry["call"])) is None:
-            self.calls[turn, entry["call"]] = entry.get("answer")
-
-
 class Journal:
     """One trajectory's: what is recorded comes back, what is new is written."""
 
-    def __init__(self, trajectory: int, attempt: int, record: Record | None, entries: Entries | None) -> None:
-        """record: of an earlier attempt at the step. entries: None where nothing is kept."""
+    def __init__(
+        self,
+        trajectory: int,
+        attempt: int,
+        record: Record | None,
+        entries: Entries | None,
+        *,
+        carried: Record | None = None,
+        remembers: bool = False,
+    ) -> None:
+        """record: of an earlier attempt at the step. entries: None where nothing is kept. carried: of earlier steps.
+        remembers: whether all that happens goes into `whole`."""
+        known, parts = Record(), [part for part in (carried, record) if part is not None]
+        for part in parts:
+            known.add_record(part)
         self._key = {"trajectory": trajectory, "attempt": attempt}
-        self._samples = {} if record is None else dict(record.samples)
-        self._calls = {} if record is None else dict(record.calls)
-        self._pictures = {} if record is None else record.pictures
+        self._samples, self._calls = known.samples, known.calls
+        self._pictures = ChainMap[str, str](*(part.pictures for part in parts))
+        self._num_carried = {} if carried is None else num_tokens_of(carried)
         self._num_equal: dict[tuple[int, str], int] = {}
         self._entries = entries
+        self.whole: Record | None = Record() if remembers else None
+        """What the trajectory came from so far, in all steps."""
         self.has_replayed = False
 
-    def sampled(self, turn: int, digest: Callable[[], str], version: int) -> Sampled | None:
+    def begin_step(self, record: Record | None, entries: Entries | None, turn: int, num_tokens: int) -> None:
+        """Go on in another step. record: of an earlier attempt at it. turn: under way, with so many tokens so far."""
+        self._entries, self._num_carried = entries, {turn: num_tokens}
+        if record is not None:
+            self._samples |= record.samples
+            self._calls |= record.calls
+            self._pictures.maps.append(record.pictures)
+
+    def sampled(self, turn: int, digest: Callable[[], str], version: int) -> RecordedTurn | None:
         """The recorded sample of a turn; None where there is none. digest: of the tokens and pictures before it. Raises
         DoesNotReplay for a turn that follows other tokens than are recorded, or that other weights than the present
-        ones answered."""
+        ones answered, unless these were of an earlier step."""
         if not self._samples:
             return None
         before = digest()
@@ -108,16 +104,25 @@ class Journal:
             raise DoesNotReplay(f"turn {turn} continues other tokens than are recorded")
         if not same:
             raise DoesNotReplay(f"turn {turn} is not recorded, and later ones are")
-        result = decoded(self._samples.pop(turn if turn in same else same[0]))
-        if (result.versions != version).any():
+        number = turn if turn in same else same[0]
+        sample, num_carried = self._samples.pop(number), self._num_carried.get(number, 0)
+        result = decoded(sample)
+        if (result.versions[num_carried:] != version).any():
             raise DoesNotReplay(f"turn {turn} was recorded with other weights than version {version}")
         self.has_replayed = True
-        return result
+        if self.whole is not None:
+            self.whole.add_sample(turn, sample)
+        return RecordedTurn(result, num_carried, sample.get("paused", False), sample.get("cut", False))
 
-    def write_sample(self, turn: int, digest: Callable[[], str], sampled: Sampled) -> None:
-        """A turn that was sampled now. digest: of the tokens and pictures before it."""
+    def write_sample(self, turn: int, digest: Callable[[], str], sampled: Sampled, how: TurnState = "whole") -> None:
+        """A turn as far as it was sampled now. digest: of the tokens and pictures before it."""
+        if self._entries is None and self.whole is None:
+            return
+        sample = encoded(sampled, digest()) | ({} if how == "whole" else {how: True})
         if self._entries is not None:
-            self._write(turn, {"sample": encoded(sampled, digest())})
+            self._write(turn, {"sample": sample})
+        if self.whole is not None:
+            self.whole.add_sample(turn, sample)
 
     def begin_call(self, turn: int, what: str) -> tuple[str, RecordedAnswer | None]:
         """The key of a call within its turn, and its recorded answer; None where the call has to be made.
@@ -130,10 +135,12 @@ class Journal:
         call = f"{digest}.{number}"
         if (turn, call) in self._calls:
             answer = self._calls.pop((turn, call))
-            if answer is not None:
-                self.has_replayed = True
-                answer["value"] = with_urls(answer["value"], self._pictures)
-            return call, answer
+            if answer is None:
+                return call, None
+            self.has_replayed = True
+            value = with_urls(answer["value"], self._pictures)
+            self._remember(turn, call, answer, with_digests_of(value)[1])
+            return call, {**answer, "value": value}
         if self._samples:
             raise DoesNotReplay(
                 f"a call in turn {turn} is not recorded, and what was sampled after it is: {what[:200]}"
@@ -143,12 +150,18 @@ class Journal:
 
     def write_answer(self, turn: int, call: str, answer: RecordedAnswer) -> None:
         """What a call came to that was made now."""
-        pictures = dict[str, str]()
-        value = with_digests(answer["value"], pictures)
+        value, pictures = with_digests_of(answer["value"])
         if self._entries is not None:
             for digest, url in pictures.items():
                 self._entries.append_picture(digest, url)
-        self._write(turn, {"call": call, "answer": {**answer, "value": value}})
+        recorded: RecordedAnswer = {**answer, "value": value}
+        self._write(turn, {"call": call, "answer": recorded})
+        self._remember(turn, call, recorded, pictures)
+
+    def _remember(self, turn: int, call: str, answer: RecordedAnswer, pictures: Mapping[str, str]) -> None:
+        if self.whole is not None:
+            self.whole.calls[turn, call] = answer
+            self.whole.pictures |= pictures
 
     def require_replayed(self) -> None:
         """At the end of the run. Raises DoesNotReplay where something is recorded that it did not do."""
@@ -161,28 +174,10 @@ class Journal:
             self._entries.append({**self._key, "turn": turn, **entry})
 
 
-def records_of(lines: Iterable[bytes], trajectories: frozenset[int] | None = None) -> dict[tuple[int, int], Record]:
-    """By trajectory and attempt, what files of a journal have; a torn line is passed over. trajectories: those that are
-    asked for; None: all."""
-    records: dict[tuple[int, int], Record] = {}
+def with_digests_of(value: Any) -> tuple[Any, dict[str, str]]:
+    """A value of JSON with the digests of its pictures in place of their data URLs, and the data URLs by digest."""
     pictures = dict[str, str]()
-    for entry in _entries(lines):
-        if "picture" in entry:
-            pictures[entry["picture"]] = entry["url"]
-        elif trajectories is None or entry["trajectory"] in trajectories:
-            key = (entry["trajectory"], entry["attempt"])
-            records.setdefault(key, Record(pictures=pictures)).add(entry)
-    return records
-
-
-def _entries(lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
-    for line in lines:
-        try:
-            entry = json.loads(line)
-        except ValueError:
-            continue
-        if isinstance(entry, dict) and ("trajectory" in entry or "picture" in entry):
-            yield entry
+    return with_digests(value, pictures), pictures
 
 
 def with_digests(value: Any, pictures: dict[str, str]) -> Any:
@@ -208,35 +203,6 @@ def with_urls(value: Any, pictures: Mapping[str, str]) -> Any:
     return [with_urls(item, pictures) for item in value] if isinstance(value, list) else value
 
 
-def encoded(sampled: Sampled, prompt: str) -> dict[str, Any]:
-    """A sample as JSON. prompt: digest of what is before it."""
-    return {
-        "prompt": prompt,
-        "tokens": _text(sampled.tokens.astype("<i4")),
-        "logProbs": _text(sampled.log_probs.astype("<f4")),
-        "versions": _text(sampled.versions.astype("<i8")),
-        "ending": int(sampled.ending),
-    }
-
-
-def decoded(sample: Mapping[str, Any]) -> Sampled:
-    """What `encoded` wrote."""
-    return Sampled(
-        _array(sample["tokens"], "<i4").astype(np.int64),
-        _array(sample["logProbs"], "<f4").astype(np.float32),
-        _array(sample["versions"], "<i8").astype(np.int64),
-        sample["ending"],
-    )
-
-
 def digest_of(data: bytes) -> str:
     """A digest that tells what is recorded from all else, in 16 hexadecimal digits."""
     return hashlib.blake2b(data, digest_size=DIGEST_BYTES).hexdigest()
-
-
-def _text(values: np.ndarray) -> str:
-    return base64.b64encode(values.tobytes()).decode()
-
-
-def _array(text: str, dtype: str) -> np.ndarray:
-    return np.frombuffer(base64.b64decode(text), dtype)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
@@ -12,10 +12,17 @@ from numpy.typing import NDArray
 
 from rljob_worker.arrow_batch import from_arrow, to_arrow
 from rljob_worker.batch import Batch, Column, Indices
-from rljob_worker.engines.rollout.requests import Requests, Sampling
+from rljob_worker.conversations.playing.plays import AskedTurn
+from rljob_worker.conversations.policy import TurnRequest
+from rljob_worker.engines.rollout.requests import PartialResponses, Requests, Sampling
 from rljob_worker.gather import offsets_of
+from rljob_worker.vision.pictures import PictureList
 
 Rest = TypeVar("Rest")
+
+NUM_PARTS = 17
+"""Parts of encoded commands, behind their lengths."""
+NOTHING_BEGUN = PartialResponses(Column.ragged([]), Column.ragged([], "float32"), Column.ragged([]))
 
 
 class CopyOfRanks(Protocol):
@@ -57,6 +64,40 @@ class EngineCommands:
     """Ragged float32 [prompts], as in `Requests`; None where there are none."""
     heard: Indices = field(default_factory=lambda: np.empty(0, np.int64))
     """int64 [rows] of which somebody wants to know what there is while they are decoded."""
+    begun: PartialResponses | None = None
+    """[requests], as in `Requests`; None where no turn has tokens already."""
+
+    @staticmethod
+    def of_turns(
+        turns: Sequence[AskedTurn],
+        released: Sequence[int],
+        aborted: Sequence[int],
+        *,
+        heard: Sequence[int] = (),
+        is_last: bool,
+    ) -> EngineCommands:
+        """Requests in the order of their prompts, equal ones once."""
+        numbers: dict[bytes | int, int] = {}
+        keys = [turn.row_id if (same := turn.request.identity) is None else same for turn in turns]
+        prompt_of = [numbers.setdefault(key, len(numbers)) for key in keys]
+        order = sorted(range(len(turns)), key=prompt_of.__getitem__)
+        firsts = {prompt_of[at]: turns[at].request for at in reversed(range(len(turns)))}
+        requests = [firsts[number] for number in range(len(firsts))]
+        asked, shows = [turns[at] for at in order], any(request.pictures for request in requests)
+        return EngineCommands(
+            row_ids=np.array([turn.row_id for turn in asked], np.int64),
+            turns=np.array([turn.number for turn in asked], np.int64),
+            max_tokens=np.array([turn.max_tokens for turn in asked], np.int64),
+            prompt_of=np.array([prompt_of[at] for at in order], np.int64),
+            prompts=Column.ragged([request.sequence for request in requests]),
+            pictures=Column.binary([PictureList.pack(item.pictures) for item in requests]) if shows else None,
+            states=states_of(requests),
+            begun=begun_of(asked),
+            released=np.array(released, np.int64),
+            aborted=np.array(aborted, np.int64),
+            is_last=is_last,
+            heard=np.array(heard, np.int64),
+        )
 
     def requests(self, sampling: Sampling) -> Requests:
         """What the engine is asked for."""
@@ -69,6 +110,7 @@ class EngineCommands:
             samplings=(sampling,),
             pictures=self.pictures,
             states=self.states,
+            begun=self.begun,
         )
 
     def encoded(self) -> Indices:
@@ -77,29 +119,70 @@ class EngineCommands:
         blobs = pictures.values.tobytes()
         padded = np.frombuffer(blobs + b"\0" * (-len(blobs) % 8), np.int64)
         states = Column.ragged([], "float32") if self.states is None else self.states
-        # the bits of a float32 in each integer
-        numbers = states.values.astype(np.float32).view(np.int32).astype(np.int64)
+        begun = NOTHING_BEGUN if self.begun is None else self.begun
         of_requests = (self.row_ids, self.turns, self.max_tokens, self.prompt_of)
         parts = [*of_requests, self.prompts.lengths, self.prompts.values, self.released, self.aborted]
-        parts += [pictures.lengths, padded, states.lengths, numbers, self.heard]
+        parts += [pictures.lengths, padded, states.lengths, _bits(states.values), begun.response_ids.lengths]
+        parts += [begun.response_ids.values, _bits(begun.log_probs.values), begun.token_versions.values, self.heard]
         head = [int(self.is_last), *(len(part) for part in parts)]
         return np.concatenate([np.array(head, np.int64), *parts])
 
     @staticmethod
     def decoded(values: Indices) -> EngineCommands:
         """What `encoded` gave."""
-        is_last, *sizes = values[:14].tolist()
-        parts = np.split(values[14:], np.cumsum(sizes)[:-1])
+        is_last, *sizes = values[: NUM_PARTS + 1].tolist()
+        parts = np.split(values[NUM_PARTS + 1 :], np.cumsum(sizes)[:-1])
         row_ids, turns, max_tokens, prompt_of, lengths, tokens, released, aborted, shown, padded, *measured = parts
         column = Column(tokens, offsets_of(lengths), "int64")
         blobs = np.ascontiguousarray(padded).view(np.uint8)[: int(shown.sum())]
         pictures = Column(blobs, offsets_of(shown), "binary") if len(shown) else None
-        sizes_of_states, numbers, heard = measured
-        bits = numbers.astype(np.int32).view(np.float32)
-        states = Column(bits, offsets_of(sizes_of_states), "float32") if len(sizes_of_states) else None
+        sizes_of_states, numbers, *begun, heard = measured
+        states = Column(_floats(numbers), offsets_of(sizes_of_states), "float32") if len(sizes_of_states) else None
         return EngineCommands(
-            row_ids, turns, max_tokens, prompt_of, column, released, aborted, bool(is_last), pictures, states, heard
-        )
+            row_ids, turns, max_tokens, prompt_of, column, released, aborted, bool(is_last), pictures, states,
+            heard=heard, begun=_begun(*begun),
+        )  # fmt: skip
+
+
+def states_of(requests: Sequence[TurnRequest]) -> Column | None:
+    """Ragged float32 [requests]; None where no request has a state."""
+    states = [request.row.state for request in requests]
+    if all(state is None for state in states):
+        return None
+    nothing = np.empty(0, np.float32)
+    return Column.ragged([nothing if state is None else state for state in states], "float32")
+
+
+def begun_of(turns: Sequence[AskedTurn]) -> PartialResponses | None:
+    """What turns have already, [turns]; None where none has anything."""
+    if not any(len(turn.begun) for turn in turns):
+        return None
+    return PartialResponses(
+        response_ids=Column.ragged([turn.begun.tokens for turn in turns]),
+        log_probs=Column.ragged([turn.begun.log_probs for turn in turns], "float32"),
+        token_versions=Column.ragged([turn.begun.versions for turn in turns]),
+    )
+
+
+def _begun(lengths: Indices, tokens: Indices, log_probs: Indices, versions: Indices) -> PartialResponses | None:
+    if not len(lengths):
+        return None
+    offsets = offsets_of(lengths)
+    return PartialResponses(
+        Column(tokens, offsets, "int64"),
+        Column(_floats(log_probs), offsets, "float32"),
+        Column(versions, offsets, "int64"),
+    )
+
+
+def _bits(values: NDArray[np.float32]) -> Indices:
+    """The bits of a float32 in each integer."""
+    return values.astype(np.float32).view(np.int32).astype(np.int64)
+
+
+def _floats(bits: Indices) -> NDArray[np.float32]:
+    """What `_bits` was given."""
+    return bits.astype(np.int32).view(np.float32)
 
 
 def shared_commands(copy: CopyOfRanks, work: Callable[[], EngineCommands]) -> EngineCommands:

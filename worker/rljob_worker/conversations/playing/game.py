@@ -10,18 +10,18 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from queue import Empty, SimpleQueue
 
-import numpy as np
-
-from rljob_worker.batch import Column, Indices
+from rljob_worker.batch import Indices
+from rljob_worker.conversations.journal.replay import Journal
 from rljob_worker.conversations.playing.commands import EngineCommands
+from rljob_worker.conversations.playing.groups import Groups
 from rljob_worker.conversations.playing.loop_watch import TASK_NAME, LoopWatch
 from rljob_worker.conversations.playing.one_trajectory import Player
 from rljob_worker.conversations.playing.plays import AskedTurn, Event, Play, PlayEnd, TrajectoryOver, TurnAbandoned
+from rljob_worker.conversations.playing.turns import RoundTokens, Turns
 from rljob_worker.conversations.policy import TurnRequest
 from rljob_worker.conversations.task import Task
 from rljob_worker.conversations.trajectory import Sampled, Trajectory
 from rljob_worker.engines.rollout.requests import EndedRequests, PartialResponses
-from rljob_worker.vision.pictures import PictureList
 
 log = logging.getLogger("rljob.conversations")
 
@@ -47,32 +47,49 @@ class Game:
         *,
         concurrency: int,
         wake: Callable[[], None],
+        version: Callable[[], int],
     ) -> None:
         """concurrency: trajectories that are played at once. wake: lets the engine return after the step that it is
-        in."""
-        self._play, self._player, self._watch, self._loop = play, player, watch, loop
-        self._concurrency, self._wake = concurrency, wake
+        in. version: of its weights."""
+        self._player, self._loop = player, loop
+        self._concurrency, self._wake, self._version = concurrency, wake, version
         self._events: SimpleQueue[Event] = SimpleQueue()
         self.running: dict[int, AskedTurn] = {}
         """What the engine was asked for, by row_id; of the engine's thread."""
         self._heard_rows: set[int] = set()
         """Rows of these of which somebody wants to know what there is."""
-        self._ready = deque(play.tasks)
+        self._ready: deque[Task | Turns] = deque()
+        """What is to begin, and what is to go on."""
         self._in_flight: set[asyncio.Task[Trajectory]] = set()
+        """Played, or resting between two rounds."""
+        self._num_active = 0
+        """Those that are played."""
+        self._turns: dict[int, Turns] = {}
+        """By trajectory, of all groups that are not complete."""
         self._asked: list[AskedTurn] = []
-        self._results: dict[int, Trajectory] = {}
-        self._of_group: dict[int, list[Task]] = {}
-        for task in play.tasks:
-            self._of_group.setdefault(task.group, []).append(task)
-        self._left = {group: len(tasks) for group, tasks in self._of_group.items()}
+        self._groups = Groups()
         self._num_named: dict[str, int] = {}
-        self.num_redrawn = 0
+        self.num_tokens = 0
+        """Tokens that were sampled in the play, or taken from its journal."""
         self._is_last = False
+        self.begin(play, watch)
 
     # ---- the engine's thread
 
+    def begin(self, play: Play, watch: LoopWatch) -> None:
+        """Prepare a play: of a further round, in which trajectories that rest go on. From the engine's thread, while
+        nothing is played."""
+        self._play, self._watch, self._is_last = play, watch, False
+        self.num_tokens, self._num_named, self._groups.num_redrawn = 0, {}, 0
+        resting = [turns for _, turns in sorted(self._turns.items()) if turns.is_resting]
+        for turns in resting:
+            if play.rounds is not None and play.rounds.begins_step:
+                turns.begin_step(play.records.get((turns.task.trajectory, turns.task.attempt)), play.entries)
+        self._groups.begin(play.tasks)
+        self._ready = deque([*resting, *play.tasks])
+
     def start(self) -> None:
-        """Begin the first trajectories."""
+        """Let trajectories go on, and the first ones begin."""
         self._loop.call_soon_threadsafe(self._start_more)
 
     def next_commands(self, is_idle: bool) -> EngineCommands:
@@ -93,7 +110,10 @@ class Game:
                 aborted += self._abandon(event.turn, turns)
             else:
                 turns += event
-        return self._commands(turns, released, aborted)
+        self.running |= {turn.row_id: turn for turn in turns}
+        self._heard_rows |= {turn.row_id for turn in turns if turn.request.hear is not None}
+        heard = sorted(self._heard_rows)
+        return EngineCommands.of_turns(turns, released, aborted, heard=heard, is_last=self._is_last)
 
     def _abandon(self, turn: AskedTurn, new: list[AskedTurn]) -> list[int]:
         """Rows that the engine decodes for a turn that nobody waits for; new: turns that it has not heard of."""
@@ -119,31 +139,6 @@ class Game:
             while True:
                 events.append(self._events.get_nowait())
         return events
-
-    def _commands(self, turns: Sequence[AskedTurn], released: Sequence[int], aborted: Sequence[int]) -> EngineCommands:
-        """Requests in the order of their prompts, equal ones once."""
-        numbers: dict[bytes | int, int] = {}
-        keys = [turn.row_id if (same := turn.request.identity) is None else same for turn in turns]
-        prompt_of = [numbers.setdefault(key, len(numbers)) for key in keys]
-        order = sorted(range(len(turns)), key=prompt_of.__getitem__)
-        firsts = {prompt_of[at]: turns[at].request for at in reversed(range(len(turns)))}
-        requests = [firsts[number] for number in range(len(firsts))]
-        shows = any(request.pictures for request in requests)
-        self.running |= {turn.row_id: turn for turn in turns}
-        self._heard_rows |= {turn.row_id for turn in turns if turn.request.hear is not None}
-        return EngineCommands(
-            row_ids=np.array([turns[at].row_id for at in order], np.int64),
-            turns=np.array([turns[at].number for at in order], np.int64),
-            max_tokens=np.array([turns[at].request.max_tokens for at in order], np.int64),
-            prompt_of=np.array([prompt_of[at] for at in order], np.int64),
-            prompts=Column.ragged([request.sequence for request in requests]),
-            pictures=Column.binary([PictureList.pack(item.pictures) for item in requests]) if shows else None,
-            states=states_of(requests),
-            released=np.array(released, np.int64),
-            aborted=np.array(aborted, np.int64),
-            is_last=self._is_last,
-            heard=np.array(sorted(self._heard_rows), np.int64),
-        )
 
     def deliver(self, ended: EndedRequests | None) -> None:
         """Give coroutines what they wait for."""
@@ -174,20 +169,67 @@ class Game:
         asyncio.run_coroutine_threadsafe(cancelled(), self._loop).result()
 
     def results(self) -> list[Trajectory]:
-        """All trajectories, in the order of their tasks."""
-        return [self._results[task.trajectory] for task in self._play.tasks]
+        """All trajectories of groups that are complete, in their order, once."""
+        trajectories = self._groups.take_complete()
+        for trajectory in trajectories:
+            del self._turns[trajectory.task.trajectory]
+        return trajectories
+
+    def under_way(self) -> dict[int, Turns]:
+        """By trajectory, the turns of groups that are not complete; while nothing is played."""
+        return self._turns
+
+    @property
+    def num_redrawn(self) -> int:
+        """Groups that were drawn again in the play."""
+        return self._groups.num_redrawn
 
     # ---- the event loop
 
     def _start_more(self) -> None:
-        while self._ready and len(self._in_flight) < self._concurrency:
-            task = self._ready.popleft()
-            coroutine = self._player.play(task, self._play, self._generate)
-            running = self._loop.create_task(coroutine, name=TASK_NAME.format(task.trajectory))
+        while self._ready and self._num_active < self._concurrency:
+            self._num_active += 1
+            item = self._ready.popleft()
+            turns = item if isinstance(item, Turns) else self._new_turns(item)
+            turns.tokens = self._tokens_of(turns.task.group)
+            if isinstance(item, Turns):
+                turns.go_on()
+                continue
+            coroutine = self._player.play(turns, self._session_of(item))
+            running = self._loop.create_task(coroutine, name=TASK_NAME.format(item.trajectory))
             self._in_flight.add(running)
             running.add_done_callback(self._over)
-        if not self._ready and not self._in_flight:
+        if not self._ready and not self._num_active:
             self._tell(PlayEnd())
+
+    def _new_turns(self, task: Task) -> Turns:
+        play, rounds, key = self._play, self._play.rounds, (task.trajectory, task.attempt)
+        carried = None if rounds is None else rounds.carried.get(key)
+        journal = Journal(
+            *key,
+            play.records.get(key),
+            play.entries,
+            carried=None if carried is None else carried.record,
+            remembers=rounds is not None,
+        )
+        is_shown = task.trajectory in play.shown
+        turns = Turns(task, journal, self._generate, self._version, self._rested, is_shown=is_shown)
+        turns.failure = None if carried is None else carried.failure
+        self._turns[task.trajectory] = turns
+        return turns
+
+    def _tokens_of(self, group: int) -> RoundTokens:
+        rounds = self._play.rounds
+        return RoundTokens() if rounds is None else RoundTokens(rounds.tokens, is_last=group in rounds.last)
+
+    def _session_of(self, task: Task) -> str:
+        """Named after the step in which the trajectory began, and so are the keys of its calls."""
+        rounds = self._play.rounds
+        label = self._play.label if rounds is None else f"step-{rounds.begun_in[task.group]}"
+        return f"{label}/{task.trajectory}/{task.attempt}"
+
+    def _rested(self, turns: Turns) -> None:
+        self._leave(turns, ())
 
     def _over(self, running: asyncio.Task[Trajectory]) -> None:
         self._in_flight.discard(running)
@@ -197,26 +239,18 @@ class Game:
             self._tell(PlayEnd(error))
             return
         trajectory = running.result()
-        self._results[trajectory.task.trajectory] = trajectory
         self._name_failure(trajectory)
-        first, several = trajectory.task.trajectory * self._play.rows_per_trajectory, self._play.rows_per_trajectory
-        self._tell(TrajectoryOver(tuple(range(first, first + several)), self._complete_group(trajectory.task.group)))
-        self._start_more()
+        group, again = self._groups.end(trajectory, self._play.least_left)
+        self._ready.extendleft(reversed(again))
+        self._leave(self._turns[trajectory.task.trajectory], group)
 
-    def _complete_group(self, group: int) -> tuple[Trajectory, ...]:
-        """Trajectories of a group of which one has ended, if that was the last and none is played again."""
-        self._left[group] -= 1
-        if self._left[group]:
-            return ()
-        tasks = self._of_group[group]
-        trajectories = tuple(self._results[task.trajectory] for task in tasks)
-        num_left = sum(trajectory.failed is None for trajectory in trajectories)
-        if num_left < self._play.least_left and not trajectories[0].task.attempt:
-            self.num_redrawn += 1
-            self._left[group] = len(tasks)
-            self._ready.extendleft(task.again(1) for task in reversed(tasks))
-            return ()
-        return trajectories
+    def _leave(self, turns: Turns, group: tuple[Trajectory, ...]) -> None:
+        """Nothing of a trajectory goes on in this play. group: where it made its group complete."""
+        self._num_active -= 1
+        self.num_tokens += turns.tokens.used
+        first, several = turns.task.trajectory * self._play.rows_per_trajectory, self._play.rows_per_trajectory
+        self._tell(TrajectoryOver(tuple(range(first, first + several)), group))
+        self._start_more()
 
     def _name_failure(self, trajectory: Trajectory) -> None:
         if (cause := trajectory.failed) is None:
@@ -225,11 +259,11 @@ class Game:
         if number <= NAMED_FAILURES:
             log.warning("trajectory %d failed (%s): %s", trajectory.task.trajectory, cause, trajectory.message)
 
-    async def _generate(self, task: Task, request: TurnRequest) -> Sampled:
-        """One turn of the engine. Turns that are asked for in one round of the event loop are handed over together."""
+    async def _generate(self, task: Task, request: TurnRequest, begun: Sampled, max_tokens: int) -> Sampled:
+        """One turn of the engine. Turns that are asked for in one pass of the event loop are handed over together."""
         row_id = task.trajectory * self._play.rows_per_trajectory + request.row_index
         number = request.turn + task.attempt * ATTEMPT_TURNS
-        turn = AskedTurn(row_id, number, request, self._loop.create_future())
+        turn = AskedTurn(row_id, number, request, self._loop.create_future(), begun, max_tokens)
         if not self._asked:
             self._loop.call_soon(self._hand_over)
         self._asked.append(turn)
@@ -249,15 +283,6 @@ class Game:
     def _tell(self, event: Event) -> None:
         self._events.put(event)
         self._wake()
-
-
-def states_of(requests: Sequence[TurnRequest]) -> Column | None:
-    """Ragged float32 [requests]; None where no request has a state."""
-    states = [request.row.state for request in requests]
-    if all(state is None for state in states):
-        return None
-    nothing = np.empty(0, np.float32)
-    return Column.ragged([nothing if state is None else state for state in states], "float32")
 
 
 def _hear(heard: Sequence[tuple[AskedTurn, Indices]]) -> None:

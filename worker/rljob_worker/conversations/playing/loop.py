@@ -29,6 +29,7 @@ from rljob_worker.conversations.playing.loop_watch import LoopBlocked, LoopWatch
 from rljob_worker.conversations.playing.one_trajectory import Player, Run
 from rljob_worker.conversations.playing.plays import Play
 from rljob_worker.conversations.playing.policy_engines import PlayingEngine
+from rljob_worker.conversations.playing.turns import Turns
 from rljob_worker.conversations.policy import Agent, Bounds
 from rljob_worker.conversations.trajectory import Trajectory
 from rljob_worker.conversations.world import SharedWorld, TargetCaller
@@ -73,12 +74,15 @@ class Conversations:
         """Whether the event loop was given up, with its thread."""
         self.longest_blocked_seconds = 0.0
         """How long the event loop was held up in the last play."""
-        self.num_redrawn = 0
-        """Groups of the last play that were drawn again."""
+        self.num_redrawn = self.num_tokens = 0
+        """Groups of the last play that were drawn again, and its tokens that were sampled."""
+        self._rounds: Game | None = None
+        """Whose trajectories go on in the next round of `rollout.partial`."""
 
     def play(self, play: Play, copy: CopyOfRanks) -> list[Trajectory]:
-        """All trajectories, in the order of their tasks; none on a peer of a copy, which helps to generate them. Every
-        rank of the copy calls it alike. Nothing else may be running in the engine.
+        """All trajectories, in the order of their groups; in a round of `rollout.partial` those of groups that are
+        complete, while the others wait. None on a peer of a copy, which helps to generate them. Every rank of the copy
+        calls it alike. Nothing else may be running in the engine.
 
         Raises BadData as the engine does, InvalidJob for what of the job no trajectory can be played with, LoopBlocked
         for a run function that holds up the event loop.
@@ -86,19 +90,8 @@ class Conversations:
         if not copy.is_leader:
             self._follow(play, copy)
             return []
-        player = Player(
-            self._run,
-            self._renderer,
-            self._bounds,
-            self.shared,
-            self._caller,
-            self.version,
-            self._picture_token,
-            self._agents,
-        )
-        wake, concurrency = self._engine.wake, self.concurrency
         watch = self._watch()
-        game = Game(play, player, watch, self._started(), concurrency=concurrency, wake=wake)
+        game = self._game_of(play, watch)
         watch.start()
         try:
             self._lead(game, play, copy)
@@ -106,17 +99,58 @@ class Conversations:
             self._is_blocked = True
             raise
         except BaseException:
-            game.cancel()
-            self._engine.abort(np.array(sorted(game.running), np.int64))
+            self._give_up(game)
             raise
         finally:
             watch.stop()
         self.num_redrawn, self.longest_blocked_seconds = game.num_redrawn, watch.longest_seconds
+        self.num_tokens = game.num_tokens
         return game.results()
+
+    def under_way(self) -> dict[int, Turns]:
+        """By trajectory, the turns of groups that were not complete after the last round of `rollout.partial`."""
+        return {} if self._rounds is None else self._rounds.under_way()
+
+    def _game_of(self, play: Play, watch: LoopWatch) -> Game:
+        """That of the round before, whose trajectories go on; otherwise a new one."""
+        if play.rounds is not None and self._rounds is not None:
+            self._rounds.begin(play, watch)
+            return self._rounds
+        player = Player(
+            self._run,
+            self._renderer,
+            self._bounds,
+            self.shared,
+            self._caller,
+            self._picture_token,
+            self._agents,
+        )
+        game = Game(
+            play,
+            player,
+            watch,
+            self._started(),
+            concurrency=self.concurrency,
+            wake=self._engine.wake,
+            version=lambda: self.version,
+        )
+        if play.rounds is not None:
+            self._rounds = game
+        return game
+
+    def _give_up(self, game: Game) -> None:
+        """End what is under way."""
+        if game is self._rounds:
+            self._rounds = None
+        game.cancel()
+        if game.running:
+            self._engine.abort(np.array(sorted(game.running), np.int64))
 
     def close(self) -> None:
         """End the processes of tools and environments, and the thread of the event loop; one that is blocked ends with
         the worker."""
+        if self._rounds is not None and not self._is_blocked:
+            self._give_up(self._rounds)
         if self._caller is not None and not self._is_blocked:
             self.prepare(self._caller.close())
         if self.shared.programs is not None and not self._is_blocked:

@@ -5,19 +5,17 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
-from rljob_worker.conversations.journal.replay import DoesNotReplay, Journal
+from rljob_worker.conversations.journal.replay import DoesNotReplay
 from rljob_worker.conversations.messages import Renderer
-from rljob_worker.conversations.playing.plays import Play
-from rljob_worker.conversations.policy import Agent, Bounds, ConversationOver, Policy, TurnRequest
+from rljob_worker.conversations.playing.turns import Turns
+from rljob_worker.conversations.policy import Agent, Bounds, ConversationOver, Policy
 from rljob_worker.conversations.task import Task
-from rljob_worker.conversations.trajectory import Sampled, Trajectory
+from rljob_worker.conversations.trajectory import Trajectory
 from rljob_worker.conversations.world import SharedWorld, TargetCaller, TrajectoryFailed, World
 from rljob_worker.errors import EngineBroken, InvalidJob
 
 Run = Callable[[Task, Policy, World], Awaitable[None]]
 """A run function."""
-Generate = Callable[[Task, TurnRequest], Awaitable[Sampled]]
-"""A turn of the engine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,28 +27,19 @@ class Player:
     bounds: Bounds
     shared: SharedWorld
     caller: TargetCaller | None
-    version: int
-    """Policy version of the engine."""
     picture_token: int | None = None
     """As in `Policy`."""
     agents: Sequence[Agent] = ()
     """Those of a team; none where one plays, without a name."""
 
-    async def play(self, task: Task, play: Play, generate: Generate) -> Trajectory:
-        """Run a trajectory to its end, whatever that is. Raises InvalidJob, EngineBroken."""
-        trajectory = Trajectory(task, is_shown=task.trajectory in play.shown)
-        record = play.records.get((task.trajectory, task.attempt))
-        journal = Journal(task.trajectory, task.attempt, record, play.entries)
-
-        async def sampled(request: TurnRequest) -> Sampled:
-            known = journal.sampled(request.turn, request.digest, self.version)
-            if known is not None:
-                return known
-            result = await generate(task, request)
-            journal.write_sample(request.turn, request.digest, result)
-            return result
-
-        session, world = f"{play.label}/{task.trajectory}/{task.attempt}", None
+    async def play(self, turns: Turns, session: str) -> Trajectory:
+        """Run a trajectory to its end, whatever that is. session: a name that no other one has. Raises InvalidJob,
+        EngineBroken."""
+        task, trajectory, journal, sampled = turns.task, turns.trajectory, turns.journal, turns.sample
+        if turns.failure is not None:
+            trajectory.fail(*turns.failure)
+            return trajectory
+        world = None
         try:
             world = World(trajectory, self.shared, self.caller, journal, session, self.bounds.turns)
             policy = Policy(trajectory, self.renderer, self.bounds, sampled, self.picture_token)

@@ -6,7 +6,9 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from rljob_worker.conversations.journal.replay import Entries, Record
+from rljob_worker.conversations.journal.records import Record
+from rljob_worker.conversations.journal.replay import Entries
+from rljob_worker.conversations.playing.turns import Rounds
 from rljob_worker.conversations.policy import TurnRequest
 from rljob_worker.conversations.task import Task
 from rljob_worker.conversations.trajectory import Sampled, Trajectory
@@ -34,6 +36,8 @@ class Play:
     """Where the journal is written; None: nothing is kept."""
     shown: frozenset[int] = frozenset()
     """Trajectories of which a person is shown more than what was said."""
+    rounds: Rounds | None = None
+    """Which round of `rollout.partial` it is; None: trajectories are played to their ends."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -44,6 +48,10 @@ class AskedTurn:
     number: int
     request: TurnRequest
     future: asyncio.Future[Sampled]
+    begun: Sampled
+    """What the turn has already, possibly nothing."""
+    max_tokens: int
+    """That it may have, these included."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +63,8 @@ class TurnAbandoned:
 
 @dataclass(frozen=True, slots=True)
 class TrajectoryOver:
-    """A trajectory is over: its rows are held no longer; of a group that is complete, its trajectories."""
+    """A trajectory is over, or waits for another round: its rows are held no longer; of a group that is complete, its
+    trajectories."""
 
     row_ids: tuple[int, ...]
     group: tuple[Trajectory, ...] = ()

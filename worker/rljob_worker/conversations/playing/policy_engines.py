@@ -69,6 +69,7 @@ class PolicyEngines:
                     prompts=requests.prompts.take(prompts),
                     prompt_of=prompt_of.astype(np.int64),
                     max_tokens=requests.max_tokens[mine],
+                    begun=None if requests.begun is None else requests.begun.take(mine),
                 )
             )
 

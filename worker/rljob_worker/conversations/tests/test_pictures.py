@@ -19,7 +19,7 @@ from rljob_worker import conversations
 from rljob_worker.batch import Column
 from rljob_worker.conversations.agents.branch_player import BranchPlayer
 from rljob_worker.conversations.journal.files import JournalFolder
-from rljob_worker.conversations.journal.replay import records_of
+from rljob_worker.conversations.journal.records import records_of
 from rljob_worker.conversations.journal.tests.test_replay import Written
 from rljob_worker.conversations.picture_parts import as_json, content_pictures, data_url, with_pictures
 from rljob_worker.conversations.playing.loop import Conversations

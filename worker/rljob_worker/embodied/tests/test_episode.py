@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rljob_worker.conversations.journal.replay import records_of
+from rljob_worker.conversations.journal.records import records_of
 from rljob_worker.embodied.simulators.tests.pools import settings
 from rljob_worker.embodied.tests.plane_policy import PlanePolicy, engine_of, played, simulator, still, towards_goal
 from rljob_worker.errors import InvalidJob

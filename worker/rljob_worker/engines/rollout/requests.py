@@ -58,6 +58,15 @@ class PartialResponses:
     """Ragged [requests], as in `Ended`; an engine that records routes asks for them with tokens that a request brings,
     and no other looks at them."""
 
+    def take(self, places: Indices) -> PartialResponses:
+        """Those of some requests."""
+        return PartialResponses(
+            self.response_ids.take(places),
+            self.log_probs.take(places),
+            self.token_versions.take(places),
+            None if self.routes is None else self.routes.take(places),
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Requests:

@@ -9,7 +9,7 @@ import pytest
 from rljob_api.v1alpha1 import ConversationSpec
 from rljob_worker.conversations.agents.policy_endpoint import ServedPolicy
 from rljob_worker.conversations.agents.programs import Programs, program_end
-from rljob_worker.conversations.journal.replay import records_of
+from rljob_worker.conversations.journal.records import records_of
 from rljob_worker.conversations.journal.tests.test_replay import Written
 from rljob_worker.conversations.playing.loop import Conversations
 from rljob_worker.conversations.playing.plays import Play

@@ -8,7 +8,8 @@ from contextlib import suppress
 import numpy as np
 import pytest
 
-from rljob_worker.conversations.journal.replay import Journal, Record, encoded, records_of
+from rljob_worker.conversations.journal.records import Record, encoded, records_of
+from rljob_worker.conversations.journal.replay import Journal
 from rljob_worker.conversations.playing.tests.playing import (
     FunctionWorld,
     SteppingEngine,
@@ -181,7 +182,9 @@ def test_errors_are_answers_and_are_replayed_as_such():
 def test_turns_of_branches_are_replayed_in_any_order():
     record = Record(samples={0: encoded(sampled_of(5), "one"), 1: encoded(sampled_of(6), "two")})
     journal = Journal(0, 0, record, None)
-    assert [journal.sampled(turn, lambda of=of: of, 0).tokens.tolist() for turn, of in ((0, "two"), (1, "one"))] == [
+    assert [
+        journal.sampled(turn, lambda of=of: of, 0).sampled.tokens.tolist() for turn, of in ((0, "two"), (1, "one"))
+    ] == [
         [6],
         [5],
     ]

@@ -81,29 +81,34 @@ class SteppingEngine:
         self.prompts: dict[tuple[int, int], str] = {}
         self.held: set[int] = set()
         self.aborted: list[int] = []
-        self._running: dict[int, tuple[int, np.ndarray, int]] = {}
+        self._running: dict[int, tuple[int, np.ndarray, np.ndarray]] = {}
+        """By row: turn, tokens, and versions of those that the turn had already."""
         self._woken = Event()
         self.fails_at: int | None = None
 
     def submit(self, requests: Requests) -> None:
         self.submitted.append(requests)
         entries = zip(requests.row_ids, requests.turns, requests.prompt_of, requests.max_tokens, strict=True)
-        for row_id, turn, prompt, most in (map(int, entry) for entry in entries):
+        for at, (row_id, turn, prompt, most) in enumerate(tuple(map(int, entry)) for entry in entries):
             assert row_id not in self._running, "a row has one request at a time"
             before = text(requests.prompts.row(prompt))
             self.prompts[row_id, turn] = before
-            self._running[row_id] = (turn, ids(self.answer(row_id, turn, before))[:most], most)
+            tokens, old = ids(self.answer(row_id, turn, before))[:most], np.empty(0, np.int64)
+            if requests.begun is not None:
+                begun, old = requests.begun.response_ids.row(at), requests.begun.token_versions.row(at)
+                assert begun.tolist() == tokens[: len(begun)].tolist() and len(begun) < most
+            self._running[row_id] = (turn, tokens, old)
 
     def advance(self, most_steps: int | None = None) -> EndedRequests:
-        ended: list[tuple[int, int, np.ndarray]] = []
+        ended: list[tuple[int, int, np.ndarray, np.ndarray]] = []
         while self._running and not ended:
             self.num_steps += 1
             if self.fails_at is not None and self.num_steps >= self.fails_at:
                 raise BadData("row 1: its logits are not finite")
-            for row_id, (turn, tokens, _) in list(self._running.items()):
+            for row_id, (turn, tokens, old) in list(self._running.items()):
                 steps = self.num_steps % max(1, len(tokens)) if self.order is None else self.order.integers(3)
                 if steps == 0:
-                    ended.append((row_id, turn, tokens))
+                    ended.append((row_id, turn, tokens, old))
                     del self._running[row_id]
             if self._woken.is_set():
                 break
@@ -112,15 +117,16 @@ class SteppingEngine:
             self.order.shuffle(ended)
         return self._table(ended)
 
-    def _table(self, ended: list[tuple[int, int, np.ndarray]]) -> EndedRequests:
+    def _table(self, ended: list[tuple[int, int, np.ndarray, np.ndarray]]) -> EndedRequests:
         tokens = Column.ragged([item[2] for item in ended])
+        versions = [np.append(old, np.full(len(tokens) - len(old), self.version)) for _, _, tokens, old in ended]
         endings = [Ending.END_TOKEN if text(item[2]).endswith("~") else Ending.LENGTH for item in ended]
         return EndedRequests(
             np.array([item[0] for item in ended], np.int64),
             np.array([item[1] for item in ended], np.int64),
             tokens,
             Column.from_lengths((-tokens.values / 100).astype(np.float32), tokens.lengths),
-            Column.from_lengths(np.full_like(tokens.values, self.version), tokens.lengths),
+            Column.ragged(versions),
             np.array(endings, np.int8),
         )
 

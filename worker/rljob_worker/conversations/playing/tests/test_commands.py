@@ -24,6 +24,7 @@ from rljob_worker.conversations.playing.tests.playing import (
     tasks_of,
 )
 from rljob_worker.conversations.playing.tests.test_loop import answer_of, drawn, playful
+from rljob_worker.engines.rollout.requests import PartialResponses
 from rljob_worker.errors import BadData, PeerLost
 
 
@@ -70,8 +71,14 @@ def test_commands_are_those_that_were_encoded():
         is_last=True,
         pictures=Column.binary([b"", b"eleven bytes"]),
         heard=np.array([4]),
+        begun=PartialResponses(
+            Column.ragged([[], [5, 6]]), Column.ragged([[], [-0.1, -2.5]], "float32"), Column.ragged([[], [3, 4]])
+        ),
     )
     heard = EngineCommands.decoded(sent.encoded())
+    assert heard.begun is not None and [row.tolist() for row in heard.begun.response_ids.to_list()] == [[], [5, 6]]
+    assert heard.begun.log_probs.row(1).tolist() == np.float32([-0.1, -2.5]).tolist()
+    assert heard.begun.token_versions.row(1).tolist() == [3, 4]
     assert heard.pictures is not None and heard.pictures.to_list() == [b"", b"eleven bytes"]
     for name in ("row_ids", "turns", "max_tokens", "prompt_of", "released", "aborted", "heard"):
         assert getattr(heard, name).tolist() == getattr(sent, name).tolist(), name

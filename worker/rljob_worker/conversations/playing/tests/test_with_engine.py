@@ -9,7 +9,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from rljob_worker.conversations.journal.replay import records_of
+from rljob_worker.conversations.journal.records import records_of
 from rljob_worker.conversations.journal.tests.test_replay import Written
 from rljob_worker.conversations.messages import AssistantMessage
 from rljob_worker.conversations.playing.tests.playing import FunctionWorld, LetterRenderer, content, play, tasks_of

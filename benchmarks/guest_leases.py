@@ -128,7 +128,7 @@ class Emulation:
                         NextDelivery(stage="rollout", step=step, waited=0, seconds=1),
                     )
                     owner.want(worker, request)
-                    for index in range(self.route.num_leases(rank)):
+                    for index in range(self.route.num_leases("rollout", rank)):
                         assert owner.next(worker, request, is_everywhere=False) is not None
                         owner.release(worker, ReleaseDelivery(stage="rollout", step=step, index=index))
 

@@ -97,12 +97,18 @@ class Proxy:
     async def _run(self) -> None:
         self._loop, self._closing = asyncio.get_running_loop(), asyncio.Event()
         self._free = asyncio.Semaphore(MOST_CONNECTIONS)
+        # once a client has closed its side, nothing but this keeps a connection's task from the garbage collector
+        self._serving: set[asyncio.Task[None]] = set()
         self._started.set()
         server = await asyncio.start_server(self._serve, sock=self._socket, limit=MOST_HEADER_BYTES)
         await self._closing.wait()
         server.close()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._serving.add(task)
+        task.add_done_callback(self._serving.discard)
         async with self._free:
             try:
                 await self._connect(reader, writer)

@@ -1,6 +1,7 @@
 """The proxy of confined processes: listed places only, and never the machine's surroundings."""
 
 import asyncio
+import gc
 import http.server
 import socket
 import threading
@@ -31,8 +32,8 @@ class Echo(http.server.BaseHTTPRequestHandler):
 
 
 @contextmanager
-def serving():
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Echo) as server:
+def serving(handler=Echo):
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         try:
@@ -66,6 +67,21 @@ def asked(port, head):
         while piece := client.recv(65536):
             data += piece
     return data.decode()
+
+
+class Late(Echo):
+    """Answers once the garbage of this process is collected."""
+
+    def do_GET(self):
+        gc.collect()
+        super().do_GET()
+
+
+def test_a_client_that_has_closed_its_side_gets_a_late_answer():
+    with serving(Late) as port, proxy(f"127.0.0.1:{port}") as running:
+        tunnel = f"CONNECT 127.0.0.1:{port} HTTP/1.1\r\n\r\nGET /c HTTP/1.0\r\nHost: x\r\n\r\n"
+        for _ in range(20):
+            assert asked(running.port, tunnel).endswith("/c for x None")
 
 
 def test_a_listed_place_is_reached_by_http_and_by_connect():

@@ -62,6 +62,8 @@ class GuardianServer:
         self._module = module
         self._forks: dict[int, _Fork] = {}
         """By number."""
+        self._removing: set[int] = set()
+        """Children that remove the folders of forks."""
         self._next_look = 0.0
 
     def serve(self) -> None:
@@ -134,12 +136,14 @@ class GuardianServer:
                 if fork is not None:
                     _kill_group(fork.pid)  # as long as it is not collected the number of the group is its own
                 _, status = os.waitpid(ended.si_pid, 0)
+                self._removing.discard(ended.si_pid)
                 if fork is not None:
                     self._report(fork, os.waitstatus_to_exitcode(status))
 
     def _report(self, fork: _Fork, code: int) -> None:
         del self._forks[fork.number]
-        _remove(fork.folder)
+        if fork.folder is not None:
+            self._removing.add(_remove(fork.folder))
         report = {"ended": fork.number, "code": code, "cause": fork.cause}
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             self._worker.send(json.dumps(report).encode())
@@ -151,6 +155,8 @@ class GuardianServer:
             os.waitpid(fork.pid, 0)
             if fork.folder is not None:
                 shutil.rmtree(fork.folder, ignore_errors=True)
+        for pid in self._removing:
+            os.waitpid(pid, 0)
 
 
 def _excess(fork: _Fork, usage: GroupUsage) -> tuple[Cause, str] | None:
@@ -167,11 +173,13 @@ def _kill_group(pid: int) -> None:
         os.killpg(pid, signal.SIGKILL)
 
 
-def _remove(folder: str | None) -> None:
-    """In a fork: a folder may hold a million files."""
-    if folder is not None and os.fork() == 0:
+def _remove(folder: str) -> int:
+    """In a child, whose pid is returned: a folder may hold a million files."""
+    pid = os.fork()
+    if pid == 0:
         shutil.rmtree(folder, ignore_errors=True)
         os._exit(0)
+    return pid
 
 
 def lead_own_group(pid: int) -> None:

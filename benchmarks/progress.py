@@ -15,7 +15,7 @@ import numpy as np
 
 from rljob_api.tests.builders import make_plan
 from rljob_worker.batch import Batch, Column
-from rljob_worker.stages.progress_reward import ProgressReward
+from rljob_worker.stages.rewarding.progress_reward import ProgressReward
 from rljob_worker.stages.stage import Resources, StageContext
 
 EPISODES, ROWS, DIMENSIONS, RUNS = 512, 8, 1408, 7

@@ -188,6 +188,6 @@ def test_an_attempts_certificates_are_issued_once_however_often_the_operator_die
     hosts = ["ca.crt", "train-0.crt", "train-0.key", "train-1.crt", "train-1.key"]
     expected = certificates(undisturbed)
     tls = {f"{KEY.name}-tls-a{attempt}": hosts for attempt in (1, 2)}
-    assert expected == tls | {f"{KEY.name}-token": ["token"]}
+    assert expected == tls | {f"{KEY.name}-token": ["agents-token", "token"]}
     for number in range(1, undisturbed.cluster.num_writes + 1, stride):
         assert certificates(run(restarted, number)) == expected

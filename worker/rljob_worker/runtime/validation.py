@@ -25,9 +25,9 @@ from rljob_worker.rewards.combine import Rewards
 from rljob_worker.rewards.results import RewardResult
 from rljob_worker.rewards.running.runner import RewardRunner
 from rljob_worker.row_index import Int64
-from rljob_worker.stages.conversation_rollout import ConversationRollout
-from rljob_worker.stages.episode_rows import TASK, success_figures
-from rljob_worker.stages.reward import (
+from rljob_worker.stages.played.conversation_rollout import ConversationRollout
+from rljob_worker.stages.played.episode_rows import TASK, success_figures
+from rljob_worker.stages.rewarding.reward import (
     NOT_OF_REWARD_ROWS,
     begins_rewards,
     kept_places,

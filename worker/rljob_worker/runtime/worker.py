@@ -31,7 +31,7 @@ from rljob_worker.runtime.setup.environment import WorkerEnvironment
 from rljob_worker.runtime.setup.resources import GENERATING
 from rljob_worker.runtime.status import StatusPoster
 from rljob_worker.runtime.validation import TakePiece, Validation
-from rljob_worker.stages.draw_assignment import VALIDATION_ROUND, take_lease
+from rljob_worker.stages.draws.draw_assignment import VALIDATION_ROUND, take_lease
 from rljob_worker.stages.received_rows import ReceivedLeases
 from rljob_worker.stages.stage import Resources, Stage, StageContext
 from rljob_worker.stages.token_samples import token_samples

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rljob_worker.stages.advantage import Advantage
-from rljob_worker.stages.progress_reward import ProgressReward
 from rljob_worker.stages.received_rows import ReceivedRows
-from rljob_worker.stages.reward import Reward
-from rljob_worker.stages.reward_model import RewardModel
+from rljob_worker.stages.rewarding.progress_reward import ProgressReward
+from rljob_worker.stages.rewarding.reward import Reward
+from rljob_worker.stages.rewarding.reward_model import RewardModel
 from rljob_worker.stages.rollout import Rollout
 from rljob_worker.stages.sample import Sample
 from rljob_worker.stages.scoring import LogProbs, Values

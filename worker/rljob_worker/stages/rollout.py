@@ -25,12 +25,12 @@ from rljob_worker.engines.rollout.protocol import RolloutEngine
 from rljob_worker.engines.rollout.requests import Sampling
 from rljob_worker.metrics.scalars import Scalars, maximum, mean, mean_of, total
 from rljob_worker.rewards.running.runner import RewardRunner
-from rljob_worker.stages.conversation_rollout import Begin, ConversationRollout, Played
-from rljob_worker.stages.draw_assignment import draw_assignment_of
-from rljob_worker.stages.failed_trajectories import failed_of_groups, require_few_failed
-from rljob_worker.stages.partial_rows import PartialRound, complete_groups
-from rljob_worker.stages.played_rounds import PlayedRounds
-from rljob_worker.stages.reward import (
+from rljob_worker.stages.draws.draw_assignment import draw_assignment_of
+from rljob_worker.stages.draws.partial_rows import PartialRound, complete_groups
+from rljob_worker.stages.played.conversation_rollout import Begin, ConversationRollout, Played
+from rljob_worker.stages.played.failed_trajectories import failed_of_groups, require_few_failed
+from rljob_worker.stages.played.played_rounds import PlayedRounds
+from rljob_worker.stages.rewarding.reward import (
     NOT_OF_REWARD_ROWS,
     NUM_SAMPLED_GROUPS,
     begins_group_rewards,

@@ -26,12 +26,12 @@ from rljob_worker.algorithms.resampling import row_weights
 from rljob_worker.batch import Batch, Column
 from rljob_worker.errors import BadData
 from rljob_worker.metrics.scalars import Scalars, mean, mean_of, merge_all
-from rljob_worker.stages.assembly import Assembly, Carries, Int64, Outcome, outcomes_of
-from rljob_worker.stages.draw_assignment import draw_assignment_of
-from rljob_worker.stages.failed_trajectories import failed_of_groups
-from rljob_worker.stages.partial_rows import complete_groups, like
-from rljob_worker.stages.places import numbered, renumbered
-from rljob_worker.stages.reward import NUM_SAMPLED_GROUPS, Reward, kept_places, reward_metrics, spread_over
+from rljob_worker.stages.draws.assembly import Assembly, Carries, Int64, Outcome, outcomes_of
+from rljob_worker.stages.draws.draw_assignment import draw_assignment_of
+from rljob_worker.stages.draws.partial_rows import complete_groups, like
+from rljob_worker.stages.draws.places import numbered, renumbered
+from rljob_worker.stages.played.failed_trajectories import failed_of_groups
+from rljob_worker.stages.rewarding.reward import NUM_SAMPLED_GROUPS, Reward, kept_places, reward_metrics, spread_over
 from rljob_worker.stages.rollout import Rollout, staleness_metrics
 from rljob_worker.stages.sampling_metrics import FIRST_REWARD, partial_metrics, sampling_metrics
 from rljob_worker.stages.stage import Resources, StageContext, StageResult

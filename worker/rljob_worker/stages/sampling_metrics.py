@@ -5,10 +5,10 @@ from __future__ import annotations
 from rljob_api.v1alpha1 import RLJobSpec
 from rljob_worker.batch import Batch
 from rljob_worker.metrics.scalars import Scalars, maximum, mean, mean_of, total
-from rljob_worker.stages.assembly import REJECTED, Assembly
-from rljob_worker.stages.partial_rows import DRAWN_STEP, UNFINISHED
-from rljob_worker.stages.played_rows import played_lengths
-from rljob_worker.stages.reward import kept_places, reward_metrics
+from rljob_worker.stages.draws.assembly import REJECTED, Assembly
+from rljob_worker.stages.draws.partial_rows import DRAWN_STEP, UNFINISHED
+from rljob_worker.stages.played.played_rows import played_lengths
+from rljob_worker.stages.rewarding.reward import kept_places, reward_metrics
 from rljob_worker.stages.rollout import rollout_metrics
 from rljob_worker.trajectories import Trajectories
 

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from rljob_worker.engines.protocols import ScoringEngine, TrainEngine
     from rljob_worker.engines.rollout.protocol import RolloutEngine
     from rljob_worker.rewards.running.runner import RewardRunner
-    from rljob_worker.stages.conversation_rollout import ConversationRollout
-    from rljob_worker.stages.draw_assignment import LeaseProtocol
+    from rljob_worker.stages.draws.draw_assignment import LeaseProtocol
+    from rljob_worker.stages.played.conversation_rollout import ConversationRollout
 
 Reduce = Callable[["torch.Tensor"], "torch.Tensor"]
 Exchange = Callable[[list["torch.Tensor"]], list["torch.Tensor"]]

@@ -231,7 +231,10 @@ def test_the_plan_is_an_immutable_object_of_its_own_name():
 
 def test_the_token_of_a_job_is_never_another():
     secret = token_secret(make_context(), "abc")
-    assert secret["stringData"] == {"token": "abc"} and secret["immutable"] is True
+    assert secret["stringData"].pop("token") == "abc" and secret["immutable"] is True
+    # agents of the user's never see the job's own
+    (agents,) = secret["stringData"].values()
+    assert len(agents) == 64 and "abc" not in agents
 
 
 def test_a_plan_that_no_config_map_can_hold_is_refused_with_sizes():

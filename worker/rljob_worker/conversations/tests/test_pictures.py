@@ -41,7 +41,7 @@ from rljob_worker.engines.rollout.requests import Ending, Sampling
 from rljob_worker.engines.rollout.transformers import TransformersRollout
 from rljob_worker.engines.tests.seeing import END, IMAGE, encoded, reader_of, showing, text, write_vision_model
 from rljob_worker.errors import BadData, InvalidJob
-from rljob_worker.stages.played_rows import played_batch
+from rljob_worker.stages.played.played_rows import played_batch
 from rljob_worker.stages.stage import Alone
 from rljob_worker.vision.checkpoint_files import PictureTokens, VisionFiles, read_vision_files
 from rljob_worker.vision.pictures import PictureList, decode

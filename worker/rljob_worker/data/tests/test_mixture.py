@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rljob_worker.data.mixture import LONGEST_ROUND, Mixture, places_per_round
-from rljob_worker.stages.assembly import share_of_rank
+from rljob_worker.stages.draws.assembly import share_of_rank
 
 weights = st.lists(st.sampled_from([0, 0.1, 0.25, 1, 1.5, 2, 3, 7, 40]), min_size=1, max_size=7).filter(any)
 

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rljob_worker.data.order import Order
-from rljob_worker.stages.assembly import share_of_rank
+from rljob_worker.stages.draws.assembly import share_of_rank
 
 orders = st.builds(Order, num_rows=st.integers(1, 300), seed=st.integers(-3, 2**64 + 3), block_rows=st.integers(1, 40))
 

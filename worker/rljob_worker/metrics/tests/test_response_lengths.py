@@ -9,7 +9,7 @@ from rljob_worker.metrics.response_lengths import (
     lengths_sentence,
     partial_settings,
 )
-from rljob_worker.stages.assembly import Assembly, Outcome
+from rljob_worker.stages.draws.assembly import Assembly, Outcome
 
 
 def lengths(step, mean, longest, **more):

@@ -24,7 +24,7 @@ from rljob_worker.engines.parallel.mesh import ProcessMesh
 from rljob_worker.engines.rollout.protocol import RolloutEngine
 from rljob_worker.errors import InvalidJob
 from rljob_worker.runtime.setup.journals import journal_folder
-from rljob_worker.stages.conversation_rollout import ConversationRollout
+from rljob_worker.stages.played.conversation_rollout import ConversationRollout
 from rljob_worker.storage.paths import StoragePath
 from rljob_worker.users_code.search_path import code_folders
 from rljob_worker.vision.sizes import PixelBudget

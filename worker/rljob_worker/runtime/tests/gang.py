@@ -217,7 +217,7 @@ class Gang:
             self.plan.spec.training.profile.steps, self.folder, f"train-{number}", figures,
             [lambda: BlockRecorder(figures, "train", number)],
         )  # fmt: skip
-        alone = SimpleNamespace(sum=None, is_leader=True)
+        alone = SimpleNamespace(sum=None, exchange=None, is_leader=True)
         generates = number in self.generators
         accuracy = (lambda: learnt_by(weights.version)) if generates else (lambda: stage.learnt)
         trainers = set(range(self.plan.num_workers)) - self.generators

@@ -89,7 +89,9 @@ def guest_of(client, weights):
     view = guest_view(make_plan(*ELASTIC))
     stages = [view.stage(name) for name in ("rollout", "reward")]
     resources = SimpleNamespace(
-        meshes={stages[0].mesh: SimpleNamespace(is_leader=True, sum=None, from_leader=Alone().from_leader)},
+        meshes={
+            stages[0].mesh: SimpleNamespace(is_leader=True, sum=None, exchange=None, from_leader=Alone().from_leader)
+        },
         tokenizers={"actor": SimpleNamespace(decode=str)},
     )
     schedule = tuple(zip(stages, (SimpleNamespace(run=rollout), SimpleNamespace(run=reward)), strict=True))

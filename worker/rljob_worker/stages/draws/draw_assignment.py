@@ -17,7 +17,7 @@ import torch
 
 from rljob_api.pipeline.buffer_capacity import SCATTER
 from rljob_worker.metrics.scalars import Scalars, merge_all
-from rljob_worker.stages.assembly import Int64, share_of_rank
+from rljob_worker.stages.draws.assembly import Int64, share_of_rank
 
 if TYPE_CHECKING:
     from rljob_worker.stages.stage import Copy, StageContext

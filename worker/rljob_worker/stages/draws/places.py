@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from rljob_worker.batch import Batch
-from rljob_worker.stages.assembly import Int64
+from rljob_worker.stages.draws.assembly import Int64
 
 
 def numbered(held: Batch, numbers: Int64, *, first_group: int, rows_per_group: int) -> Batch:

@@ -16,7 +16,7 @@ import numpy as np
 from rljob_worker.batch import Batch, Column
 from rljob_worker.conversations.journal.records import Record
 from rljob_worker.conversations.playing.turns import CarriedTrajectory, Turns
-from rljob_worker.stages.partial_rows import DRAWN_STEP, UNFINISHED
+from rljob_worker.stages.draws.partial_rows import DRAWN_STEP, UNFINISHED
 
 JOURNAL = "journal"
 """Column of a row that may go on: the record of its trajectory in a checkpoint, and nothing otherwise."""

@@ -24,9 +24,9 @@ from rljob_worker.data.dataset import Prompts
 from rljob_worker.engines.rollout.requests import Sampling
 from rljob_worker.metrics.scalars import Scalars, maximum
 from rljob_worker.row_index import Int64
-from rljob_worker.stages.episode_rows import episode_metrics
-from rljob_worker.stages.failed_trajectories import described_failures
-from rljob_worker.stages.played_rows import agent_metrics, played_batch, played_metrics, played_samples
+from rljob_worker.stages.played.episode_rows import episode_metrics
+from rljob_worker.stages.played.failed_trajectories import described_failures
+from rljob_worker.stages.played.played_rows import agent_metrics, played_batch, played_metrics, played_samples
 from rljob_worker.trajectories import Trajectories
 from rljob_worker.vision.pictures import PictureList
 

@@ -21,9 +21,9 @@ from rljob_worker.data.dataset import Prompts
 from rljob_worker.engines.rollout.requests import Sampling
 from rljob_worker.metrics.scalars import Scalars, total
 from rljob_worker.row_index import Int64
-from rljob_worker.stages.carried_trajectories import carried_columns, carried_of, with_journals
-from rljob_worker.stages.conversation_rollout import Begin, ConversationRollout, Played
-from rljob_worker.stages.partial_rows import DRAWN_STEP
+from rljob_worker.stages.draws.partial_rows import DRAWN_STEP
+from rljob_worker.stages.played.carried_trajectories import carried_columns, carried_of, with_journals
+from rljob_worker.stages.played.conversation_rollout import Begin, ConversationRollout, Played
 
 _OF_BATCH = ("response_length/mean", "response_length/max", "response/truncated_fraction", "tokens/total")
 """Figures of the batch of a step, and not of what its rounds completed."""

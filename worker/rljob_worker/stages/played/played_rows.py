@@ -18,7 +18,7 @@ from rljob_worker.conversations.trajectory import TokenRow, Trajectory, agent_re
 from rljob_worker.data.dataset import Prompts
 from rljob_worker.metrics.scalars import Scalars, maximum, mean, mean_of, total
 from rljob_worker.row_index import Int64
-from rljob_worker.stages.episode_rows import episode_columns
+from rljob_worker.stages.played.episode_rows import episode_columns
 from rljob_worker.vision.picture_tokens import PLACE
 from rljob_worker.vision.pictures import PictureList
 

@@ -24,7 +24,7 @@ from rljob_worker.rewards.combine import Rewards, combine, joined_rewards
 from rljob_worker.rewards.forms import PICTURES, VIDEOS
 from rljob_worker.rewards.results import RewardResult
 from rljob_worker.rewards.running.runner import RewardRunner
-from rljob_worker.stages.partial_rows import PartialRound
+from rljob_worker.stages.draws.partial_rows import PartialRound
 from rljob_worker.stages.stage import Resources, StageContext, StageResult
 from rljob_worker.trajectories import Int64, Trajectories
 from rljob_worker.vision.pictures import PictureList

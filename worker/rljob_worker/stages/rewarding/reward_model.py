@@ -15,7 +15,7 @@ from rljob_worker.errors import BadData
 from rljob_worker.finite import first_not_finite
 from rljob_worker.metrics.scalars import mean
 from rljob_worker.services.texts import Text, graded_texts, load_grading_tokenizer
-from rljob_worker.stages.reward import reward_rows
+from rljob_worker.stages.rewarding.reward import reward_rows
 from rljob_worker.stages.stage import Resources, StageContext, StageResult
 
 _log = logging.getLogger(__name__)

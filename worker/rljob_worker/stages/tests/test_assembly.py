@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rljob_worker.stages.assembly import REJECTED, Assembly, Carries, Outcome, outcomes_of, share_of_rank
+from rljob_worker.stages.draws.assembly import REJECTED, Assembly, Carries, Outcome, outcomes_of, share_of_rank
 
 ACCEPTED, RIGHT, WRONG, SAME, OVERLONG, UNFINISHED, OUT_OF_RANGE = Outcome
 

@@ -19,7 +19,7 @@ from rljob_worker.rewards.tests.in_process import RewardsHere
 from rljob_worker.runtime.setup.conversations import bounds_of
 from rljob_worker.runtime.validation import Validation
 from rljob_worker.stages import build_stage
-from rljob_worker.stages.conversation_rollout import ConversationRollout
+from rljob_worker.stages.played.conversation_rollout import ConversationRollout
 from rljob_worker.stages.sample import split_outcomes, stand_ins
 from rljob_worker.stages.stage import Alone, Resources, StageContext
 

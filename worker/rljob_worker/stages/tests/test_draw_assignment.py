@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from rljob_api.tests.builders import make_plan
 from rljob_api.tests.timeouts import TEST_TIMEOUT_SECONDS
 from rljob_worker.databuffer.leases.ledger import Ledger, merge_outcomes
-from rljob_worker.stages.draw_assignment import ByRank, Leased, draw_assignment_of, num_leases_of
+from rljob_worker.stages.draws.draw_assignment import ByRank, Leased, draw_assignment_of, num_leases_of
 from rljob_worker.stages.stage import Alone, StageContext
 
 SPEC = make_plan("algorithm={name: DAPO, groupSize: 4}").spec
@@ -40,7 +40,7 @@ class Owner:
 def context(rank=0, size=1, leases=None, copy=None, reduce=None, lease_rows=None):
     rollout = SPEC.rollout.model_copy(update={"lease_rows": lease_rows})
     job = SPEC.model_copy(update={"rollout": rollout})
-    return StageContext(1, 3, job, str, reduce, rank, size, copy or Alone(), leases)
+    return StageContext(1, 3, job, str, reduce=reduce, dp_rank=rank, dp_size=size, copy=copy or Alone(), leases=leases)
 
 
 def test_a_stage_without_leases_is_dealt_by_rank_and_sums_outcomes():

@@ -10,7 +10,7 @@ from rljob_worker.conversations.playing.tests.playing import tasks_of
 from rljob_worker.conversations.trajectory import Sampled, TokenRow, Trajectory
 from rljob_worker.metrics.scalars import merge_all
 from rljob_worker.runtime.lead.recorder import standard_errors
-from rljob_worker.stages.episode_rows import episode_columns, episode_metrics, success_figures
+from rljob_worker.stages.played.episode_rows import episode_columns, episode_metrics, success_figures
 
 
 def episode(task: str, success: bool, at_end: bool, finish: int, decisions: int = 1) -> Trajectory:

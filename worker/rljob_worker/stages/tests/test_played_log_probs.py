@@ -54,8 +54,8 @@ class WatchedEngine:
             self._prompts[int(row_id)] = requests.prompts.row(prompt)
         self._engine.submit(requests)
 
-    def advance(self) -> Any:
-        ended = self._engine.advance()
+    def advance(self, most_steps: int | None = None) -> Any:
+        ended = self._engine.advance(most_steps)
         for at, row_id in enumerate(ended.row_ids.tolist()):
             self.seen[row_id].append((self._prompts[row_id], ended.response_ids.row(at)))
         return ended

@@ -9,7 +9,7 @@ from rljob_worker.batch import Column
 from rljob_worker.conversations.task import Task
 from rljob_worker.conversations.trajectory import Sampled, TokenRow, Trajectory
 from rljob_worker.data.dataset import Prompts
-from rljob_worker.stages.played_rows import played_batch, played_samples
+from rljob_worker.stages.played.played_rows import played_batch, played_samples
 
 TEAM = "rollout.conversation={agents: [{name: solver}, {name: checker}], rounds: 1, maxRows: 3, reward: REWARD}"
 

@@ -15,7 +15,7 @@ from rljob_worker.algorithms.tests.ranks import on_ranks
 from rljob_worker.batch import Batch, Column
 from rljob_worker.errors import InvalidJob
 from rljob_worker.metrics.scalars import merge_all
-from rljob_worker.stages.progress_reward import ProgressReward
+from rljob_worker.stages.rewarding.progress_reward import ProgressReward
 from rljob_worker.stages.stage import Reduce, Resources, StageContext, StageResult
 
 JOB = (

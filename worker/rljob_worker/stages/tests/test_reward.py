@@ -14,7 +14,7 @@ from rljob_worker.rewards.combine import combine
 from rljob_worker.rewards.combine import metrics as combined_metrics
 from rljob_worker.rewards.results import RewardResult
 from rljob_worker.services.steps import steps_of
-from rljob_worker.stages.reward import Reward, reward_rows, step_rewards, tokens_at, with_thumbnails
+from rljob_worker.stages.rewarding.reward import Reward, reward_rows, step_rewards, tokens_at, with_thumbnails
 from rljob_worker.stages.stage import Resources, StageContext
 from rljob_worker.vision.pictures import PictureList
 from rljob_worker.vision.tests.picture_files import picture

@@ -20,8 +20,8 @@ from rljob_worker.engines.tests.ranks import run_ranks
 from rljob_worker.errors import BadData, InvalidJob
 from rljob_worker.services.models.reward_model import ServedRewardModel as Served
 from rljob_worker.services.tests.test_models import classifier_of
-from rljob_worker.stages.reward import reward_rows
-from rljob_worker.stages.reward_model import RewardModel
+from rljob_worker.stages.rewarding.reward import reward_rows
+from rljob_worker.stages.rewarding.reward_model import RewardModel
 from rljob_worker.stages.stage import Resources, StageContext
 from rljob_worker.tiny.make import make_model
 from rljob_worker.tiny.recipe import quick

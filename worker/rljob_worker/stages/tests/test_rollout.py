@@ -11,7 +11,7 @@ from rljob_worker.engines.rollout.tests.scripted import ScriptedEngine, ended, r
 from rljob_worker.rewards.combine import combine
 from rljob_worker.rewards.results import RewardResult
 from rljob_worker.rewards.tests.in_process import RewardsHere
-from rljob_worker.stages.reward import Reward, begins_rewards, reward_rows, shown_row
+from rljob_worker.stages.rewarding.reward import Reward, begins_rewards, reward_rows, shown_row
 from rljob_worker.stages.rollout import Rollout, staleness_metrics
 from rljob_worker.stages.rollout_rows import asked_batch, columns_of_versions, rollout_batch, rows_of_groups
 from rljob_worker.stages.stage import Resources, StageContext

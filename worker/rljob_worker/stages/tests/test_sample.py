@@ -18,7 +18,7 @@ from rljob_worker.errors import BadData
 from rljob_worker.metrics.scalars import merge_all
 from rljob_worker.rewards.tests.in_process import RewardsHere
 from rljob_worker.stages import build_stage
-from rljob_worker.stages.places import numbered
+from rljob_worker.stages.draws.places import numbered
 from rljob_worker.stages.sample import Sample, with_versions
 from rljob_worker.stages.stage import Resources, StageContext
 from rljob_worker.stages.tests.test_draw_assignment import Owner

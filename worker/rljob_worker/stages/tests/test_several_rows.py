@@ -26,7 +26,7 @@ from rljob_worker.metrics.scalars import Scalars, merge_all
 from rljob_worker.minibatches import mini_batch_of
 from rljob_worker.rewards.results import RewardResult
 from rljob_worker.stages.advantage import Advantage
-from rljob_worker.stages.reward import Reward
+from rljob_worker.stages.rewarding.reward import Reward
 from rljob_worker.stages.scoring import LogProbs, Values
 from rljob_worker.stages.stage import Resources, StageContext
 from rljob_worker.stages.update import UpdateCritic, UpdatePolicy

@@ -4,7 +4,7 @@ import numpy as np
 
 from rljob_worker.batch import Batch, Column
 from rljob_worker.metrics.report import joined_samples
-from rljob_worker.stages.places import renumbered
+from rljob_worker.stages.draws.places import renumbered
 from rljob_worker.stages.token_samples import MAX_TOKENS, token_samples
 
 

@@ -16,7 +16,7 @@ from rljob_worker.data.source import DataAccess
 from rljob_worker.data.tests.test_dataset import Data, File, numbered, write_lines
 from rljob_worker.data.tests.tokenizers_for_tests import TEMPLATE, words_tokenizer
 from rljob_worker.errors import BadData, DeadlineExceeded, InvalidJob
-from rljob_worker.stages.assembly import share_of_rank
+from rljob_worker.stages.draws.assembly import share_of_rank
 from rljob_worker.storage.tests.s3_server import SLOW_DOWN, s3_bucket
 
 

@@ -1,0 +1,1 @@
+"""Rewards of rows: by functions, by models, and by how far an episode got."""

@@ -48,11 +48,12 @@ class HealthMonitor:
         self.present: tuple[HealthWarning, ...] = ()
         """All that is true after the last step."""
 
-    def observe(self, record: Mapping[str, float]) -> list[HealthWarning]:
+    def observe(self, record: Mapping[str, float | None]) -> list[HealthWarning]:
         """What is new to say after a step; nothing of step 0, which is the validation before the first."""
-        step = int(record["step"])
+        metrics_there = {name: value for name, value in record.items() if value is not None}
+        step = int(metrics_there["step"])
         fresh, present = list[HealthWarning](), list[HealthWarning]()
-        parts = by_policy(record)
+        parts = by_policy(metrics_there)
         of_job = parts.pop(None)
         for policy, metrics in (parts or {None: {}}).items():
             history = self._histories.setdefault(policy, _History(self._weights))
@@ -67,7 +68,7 @@ class HealthMonitor:
         return fresh
 
 
-def health_of(records: Iterable[Mapping[str, float]], weights: Mapping[str, float] | None = None) -> list[str]:
+def health_of(records: Iterable[Mapping[str, float | None]], weights: Mapping[str, float] | None = None) -> list[str]:
     """Lines that sum a run up: each warning as it was last given, in the order of its first."""
     monitor, lines = HealthMonitor(weights), dict[tuple[str | None, str], str]()
     for record in records:

@@ -8,7 +8,7 @@ import base64
 import json
 import logging
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -67,6 +67,10 @@ class RunFiles:
         """What is written down of a metric, by step from `first` to `last`."""
         records = (record for record in records_in(self._run_dir / METRICS) if first <= record["step"] <= last)
         return {record["step"]: record[name] for record in records if record.get(name) is not None}
+
+    def steps(self) -> Iterator[dict[str, Any]]:
+        """Metrics of every step that is written down, with `step` among them."""
+        return records_in(self._run_dir / METRICS)
 
     def hold_report(self, step: int, report: bytes) -> None:
         """Keep the merged report of a step, whose checkpoint may be committed, until its validation is there, too."""

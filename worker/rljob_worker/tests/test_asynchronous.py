@@ -170,16 +170,46 @@ def with_policies(tiny: Path) -> dict[str, Any]:
     }
 
 
+def with_team(tiny: Path, folder: Path) -> dict[str, Any]:
+    """Two policies that play one conversation in a group of their own, and are trained each in a group of its own."""
+    agents = [{"name": "solver", "policy": "left"}, {"name": "checker", "policy": "right"}]
+    of = {"after": ["advantage"], "balance": "Tokens"}
+    stages = [
+        {"name": "rollout", "run": "Rollout", "models": ["left", "right"], "group": "rollout"},
+        {"name": "reward", "run": "Reward", "after": ["rollout"], "group": "rollout"},
+        {"name": "crash", "run": "crash:once", "after": ["rollout"], "reads": ["response_ids"], "writes": ["style"],
+         "group": "train"},
+        {"name": "advantage", "run": "Advantage", "after": ["reward", "crash"], "group": "train"},
+        {"name": "update_left", "run": "UpdatePolicy", "models": ["left"], "group": "train", **of},
+        {"name": "update_right", "run": "UpdatePolicy", "models": ["right"], "group": "other", **of},
+    ]  # fmt: skip
+    model = shutil.copytree(tiny / "model", folder / "model")
+    (model / "chat_template.jinja").write_text("{% for m in messages %}{{ m['content'] }}{% endfor %} = ")
+    conversation = {"agents": agents, "rounds": 1}
+    return {
+        "models": [{"name": name, "path": str(model)} for name in ("left", "right")],
+        "workerGroups": [{"name": "rollout", "accelerator": CPU}]
+        + [{"name": name, "accelerator": CPU} for name in ("train", "other")],
+        "rollout": {"maxResponseTokens": 12, "maxStaleness": 1, "conversation": conversation},
+        "algorithm": GRPO | {"kl": {"coefficient": 0.0}},
+        "dag": {"stages": stages},
+        "dataBuffer": {"memory": "256Mi", "deadlineSeconds": int(TEST_TIMEOUT_SECONDS)},
+    }
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("what", ["warm-up", "policies", "replay", "generator"])
+@pytest.mark.parametrize("what", ["warm-up", "policies", "team", "replay", "generator"])
 def test_whatever_else_a_job_does_it_goes_on_as_if_it_had_not_been_killed(tiny, tmp_path, what):
-    """A critic's warm-up, two policies, replayed routes of experts, a generator that is killed."""
+    """A critic's warm-up, two policies, a team whose policies are trained in groups of their own, replayed routes of
+    experts, a generator that is killed."""
     spec: dict[str, Any] = {}
     if what == "warm-up":
         critic = {"learningRate": 1.0e-3, "warmupSteps": 2}
         spec = {"algorithm": PPO | {"groupSize": 4, "critic": critic}}
     if what == "policies":
         spec = with_policies(tiny)
+    if what == "team":
+        spec = with_team(tiny, tmp_path)
     if what == "replay":
         training = {"learningRate": 1.0e-3, "precision": "Float32", "routerReplay": "Rollout"}
         spec = {"models": [model_with_experts(tiny, tmp_path / "experts")], "training": training}

@@ -153,7 +153,7 @@ def test_a_policy_learns_from_success_and_a_job_that_is_killed_ends_like_one_tha
 
 def reach_job(folder: Path) -> dict[str, Any]:
     """A policy that knows nothing, which reaches its target now and then, on two workers."""
-    write_plane_policy(folder / "model", 0)
+    write_plane_policy(folder / "plane", 0)
     simulator = {
         "run": "reach:Reach",
         "processes": 2,
@@ -166,7 +166,7 @@ def reach_job(folder: Path) -> dict[str, Any]:
     }
     job = embodied_job(
         folder,
-        models=[{"name": "actor", "path": str(folder / "model"), "vision": {"train": True}}],
+        models=[{"name": "actor", "path": str(folder / "plane"), "vision": {"train": True}}],
         data={"promptColumn": "instruction", "batchSize": 8, "maxPromptTokens": 64},
         algorithm={"name": "SRPO", "groupSize": 4, "loss": {"ratio": "Decision"}},
         workerGroups=[{"name": "train", "accelerator": {"profile": "cpu", "count": 2}}],

@@ -98,4 +98,4 @@ def test_a_policy_that_is_trained_blind_ends_the_job(seeing: Path, tmp_path: Pat
     write_files(tmp_path, {"seen.py": SEEN.replace("return made", "made.pixel_values[:] = 0\n    return made")})
     run = run_job(picture_job(seeing, on_workers(1)), tmp_path)
     assert run.code == 65, run.output + run.logs
-    assert "policy actor does not see" in run.output and "data.imagesColumn: images" in run.output
+    assert "policy actor does not see" in run.output and "of the data's column images" in run.output

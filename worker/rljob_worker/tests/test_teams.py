@@ -1,5 +1,8 @@
-"""A whole job of a team of two policies, in this process: solver and checker, MARFT, a critic for each."""
+"""Whole jobs of teams of two policies: solver and checker, in this process with a critic for each, and on any number of
+workers."""
 
+import json
+import math
 import shutil
 
 import pytest
@@ -10,8 +13,11 @@ from rljob_api.planning.plan import Plan
 from rljob_api.planning.planner import plan
 from rljob_api.v1alpha1 import RLJob
 from rljob_worker.checkpoint.manifest import committed
-from rljob_worker.tests.jobs import CPU, make_job
-from rljob_worker.tests.metrics import without_times
+from rljob_worker.metrics.by_policy import label_and_name
+from rljob_worker.tests.baselines import write_files
+from rljob_worker.tests.comparable import PRECISION, on_workers
+from rljob_worker.tests.jobs import CPU, make_job, run_job
+from rljob_worker.tests.metrics import HOW_IT_WAS_SPLIT, samples, without_times
 from rljob_worker.tests.test_policies import exported, lines, run
 
 TEMPLATE = (
@@ -53,9 +59,15 @@ def stages():
     return result
 
 
-def team_plan(folder, tiny) -> Plan:
+def talking_model(folder, tiny):
+    """The tiny model with a chat template."""
     model = shutil.copytree(tiny / "model", folder / "model")
     (model / "chat_template.jinja").write_text(TEMPLATE)
+    return model
+
+
+def team_plan(folder, tiny) -> Plan:
+    model = talking_model(folder, tiny)
     job = make_job(
         tiny,
         models=[{"name": "left", "path": str(model)}, {"name": "right", "path": str(model)}],
@@ -112,3 +124,70 @@ def test_a_team_of_two_policies_learns_and_goes_on_bit_for_bit(tiny, tmp_path, m
     for policy, expected in weights.items():
         shutil.rmtree(run_dir.parent / f"{policy}-2")
         assert all(torch.equal(tensor, expected[key]) for key, tensor in exported(run_dir, policy, 2).items())
+
+
+ADAPTER = {"adapter": {"rank": 4}}
+CASES = {
+    "critics": (
+        {},
+        {"name": "MARFT", "groupSize": 2, "updateEpochs": 2, "kl": {"coefficient": 0.0}},
+        TEAM,
+    ),
+    "adapters on one base, prompts drawn again": (
+        ADAPTER,
+        {"name": "DAPO", "groupSize": 2, "kl": {"coefficient": 0.01}, "sampling": {"maxRounds": 20}},
+        TEAM | {"reward": "Shared"},
+    ),
+}
+
+
+def team_job(tiny, model, workers, case):
+    """Numbers are Float64, and the pipeline is the algorithm's own."""
+    of_models, algorithm, team = CASES[case]
+    job = make_job(
+        tiny,
+        models=[{"name": policy, "path": str(model), **of_models} for policy in ("left", "right")],
+        rewards=[{"name": "length", "run": "team_rewards:reward"}],
+        algorithm=algorithm,
+        rollout={"maxResponseTokens": 60, "conversation": team},
+        training={"learningRate": 1.0e-3, "precision": "Float64", "tokensPerMicroBatch": 256},
+        workerGroups=on_workers(workers),
+        validation={"maxRows": 4},
+        stop={"steps": 2},
+    )
+    job["spec"]["data"]["maxPromptTokens"] = 200
+    return job
+
+
+def learnt(run):
+    """Metrics of every step, but those of time and of how rows were dealt."""
+    return [
+        {name: value for name, value in step.items() if not label_and_name(name)[1].startswith(HOW_IT_WAS_SPLIT)}
+        for step in without_times(run.metrics)
+    ]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CASES)
+def test_a_team_learns_on_any_number_of_workers_what_it_learns_on_one(tiny, tmp_path, case):
+    model, runs = talking_model(tmp_path, tiny), {}
+    for workers in (1, 2, 4):
+        folder = tmp_path / str(workers)
+        folder.mkdir()
+        write_files(folder, {"team_rewards.py": REWARDS})
+        runs[workers] = run_job(team_job(tiny, model, workers, case), folder)
+        assert runs[workers].code == 0, runs[workers].output + runs[workers].logs
+    one = runs.pop(1)
+    for policy in ("left", "right"):
+        assert all(step[f"policy/{policy}/update/gradient_norm"] > 0 for step in one.metrics[1:])
+    for workers, other in runs.items():
+        for expected, step in zip(learnt(one), learnt(other), strict=True):
+            assert step.keys() == expected.keys()
+            others = {
+                name: (step[name], value)
+                for name, value in expected.items()
+                if not math.isclose(step[name], value, rel_tol=PRECISION, abs_tol=1e-12)
+            }
+            assert not others, (workers, step["step"], json.dumps(others))
+        common = samples(one).keys() & samples(other).keys()
+        assert common and all(samples(one)[row] == samples(other)[row] for row in common)

@@ -60,6 +60,8 @@ class Recorder:
     def resume_from(self, step: int, active_seconds: float) -> None:
         """Drop what was written after `step`; go on counting the seconds of running."""
         self._files.cut_back(step)
+        for record in self._files.steps():
+            self._health.observe(record)
         self._started -= active_seconds
         self._progress |= {"step": step, "checkpointStep": step or None}
 

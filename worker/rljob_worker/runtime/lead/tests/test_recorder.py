@@ -52,4 +52,8 @@ def test_what_keeps_a_policy_from_learning_is_in_the_progress_and_counted_in_the
     assert counts == [0, 0, 1], "three steps tell"
     assert [len(progress["warnings"]) for progress in told] == counts
     assert told[-1]["warnings"][0].startswith("GroupsAlike: step 3: in 100% of groups")
-    assert caplog.messages == [told[-1]["warnings"][0].removeprefix("GroupsAlike: ")]
+    again = Recorder(RunFiles(tmp_path), Listener(told.append), total_steps=9, attempt=2)
+    again.resume_from(2, 0.0)
+    assert again.record(3, StepReport(metrics=metrics))["health/warnings"] == 1, "as if it had not been interrupted"
+    again.close()
+    assert caplog.messages[:1] == [told[-1]["warnings"][0].removeprefix("GroupsAlike: ")]

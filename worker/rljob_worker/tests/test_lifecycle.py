@@ -15,7 +15,7 @@ from rljob_worker.tests.fault_injection import ask_for, held
 from rljob_worker.tests.jobs import run_job, troubled_job
 from rljob_worker.tests.live_run import live_run
 
-MAX_PROCESSES = 8
+MAX_PROCESSES = 10
 MAX_THREADS = 60
 TWO_WORKERS = [{"name": "train", "accelerator": {"profile": "cpu", "count": 2}}]
 
@@ -47,7 +47,8 @@ def assert_same_weights(one, other):
 
 def assert_is_small(live):
     """What a run with two workers consists of: the supervisor, the root, a launcher, a data buffer, and of each worker
-    itself and a reward process. Read after several steps, for what comes and goes is not part of it."""
+    itself, a reward process and the guardian that limits it. Read after several steps, for what comes and goes is not
+    part of it."""
     readings = []
     for step in range(2, 7):
         live.wait_for_step(step)

@@ -142,11 +142,3 @@ class ActionTokens:
 
     def _bins_of(self, places: Indices) -> Indices:
         return places if self.order == "Ascending" else np.minimum(self.bins - 1 - places, self.bins - 2)
-
-
-def signed_gripper(actions: Actions) -> Actions:
-    """Actions [actions, dimensions] whose last dimension, from 0 (closed) to 1 (open) as data sets of OpenVLA have it,
-    becomes 1 (close) or -1 (open), as LIBERO wants it."""
-    result = np.array(actions, np.float64)
-    result[:, -1] = np.where(result[:, -1] > 0.5, -1.0, 1.0)
-    return result

@@ -140,6 +140,9 @@ def prepare_configuration() -> None:
         (folder / "config.yaml").write_text("".join(lines))
 
 
-def signed_gripper(action: NDArray[np.float64]) -> NDArray[np.float64]:
-    """An action [dimensions] whose last number, from 0 (close) to 1 (open), becomes 1 (close) or -1 (open)."""
-    return np.append(action[:-1], -1.0 if action[-1] > 0.5 else 1.0)
+def signed_gripper(actions: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Actions [..., dimensions] whose last number, from 0 (closed) to 1 (open) as data sets of OpenVLA have it, becomes
+    1 (close) or -1 (open), as LIBERO wants it."""
+    result = actions.copy()
+    result[..., -1] = np.where(actions[..., -1] > 0.5, -1.0, 1.0)
+    return result

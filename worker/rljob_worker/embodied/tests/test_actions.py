@@ -12,7 +12,8 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from rljob_worker.embodied.action_policy import action_policy
-from rljob_worker.embodied.actions import ActionStatistics, ActionTokens, signed_gripper
+from rljob_worker.embodied.actions import ActionStatistics, ActionTokens
+from rljob_worker.embodied.adapters.libero_environment import signed_gripper
 from rljob_worker.embodied.mlp_files import write_mlp_policy
 from rljob_worker.embodied.observation import Observation
 from rljob_worker.engines.models import load_policy

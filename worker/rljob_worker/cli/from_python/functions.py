@@ -34,7 +34,11 @@ def module_name(function: Function) -> str | None:
 
 def name_of(function: Function) -> str:
     """What a job can call a reward: lower-case letters, digits and dashes."""
-    name = getattr(function, "__name__", type(function).__name__)
+    return as_name(getattr(function, "__name__", type(function).__name__))
+
+
+def as_name(name: str) -> str:
+    """A name of Python's as one of a job's."""
     return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or "reward"
 
 

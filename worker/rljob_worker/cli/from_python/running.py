@@ -17,6 +17,7 @@ from rljob_api.vocabulary.problem import Problem
 from rljob_worker.cli.extras import require_extra
 from rljob_worker.cli.jobfile import JobFile, examine, job_of_text, open_job
 from rljob_worker.cli.run import LocalRun, all_of, of_this_machine, supervise
+from rljob_worker.cli.views.figures import StepWarnings
 from rljob_worker.errors import RLJobError
 from rljob_worker.local.pods.pods import Commands
 from rljob_worker.local.watching.progress import MetricsTail
@@ -100,7 +101,7 @@ def run(
 
     @contextmanager
     def viewed(directory: RunDirectory, plan: Plan) -> Iterator[CallbackView]:
-        view = CallbackView(directory, progress)
+        view = CallbackView(directory, progress, {reward.name: reward.weight for reward in plan.spec.rewards})
         yield view
         view.tick()
 
@@ -116,9 +117,13 @@ def run(
 class CallbackView:
     """A view of a run that calls functions."""
 
-    def __init__(self, directory: RunDirectory, progress: RunCallbacks) -> None:
+    def __init__(
+        self, directory: RunDirectory, progress: RunCallbacks, weights: Mapping[str, float] | None = None
+    ) -> None:
+        """weights: of the job's rewards, by name."""
         self._tail = MetricsTail(directory.metrics)
         self._tail.poll()  # an earlier run's steps are not news
+        self._warnings = StepWarnings(weights, self._tail.records)
         self._progress = progress
         self._phase = ""
 
@@ -140,6 +145,8 @@ class CallbackView:
                 metrics = {name: value for name, value in record.items() if name != "step" and value is not None}
                 with _named("on_step"):
                     self._progress.on_step(record["step"], metrics)
+            for line in self._warnings.lines(record):
+                self.say(line)
 
 
 @contextmanager

@@ -16,9 +16,11 @@ from rljob_api.loading.overrides import apply_overrides
 from rljob_api.loading.starter import StarterInputs
 from rljob_api.vocabulary.problem import InvalidJobError
 from rljob_worker.cli.extras import require_extra
-from rljob_worker.cli.from_python.functions import columns_read, module_name, module_of, name_of, pickle_into
+from rljob_worker.cli.from_python.functions import as_name, columns_read, module_name, module_of, name_of, pickle_into
 from rljob_worker.cli.from_python.running import Run, run
+from rljob_worker.cli.views.plain import format_step
 from rljob_worker.errors import InvalidJob
+from rljob_worker.local.watching.progress import RunProgress
 from rljob_worker.users_code.pickled import FOLDER
 
 if TYPE_CHECKING:
@@ -34,8 +36,6 @@ FUNCTIONS = "job_functions"
 """The module that sources of a notebook's functions go into."""
 TRAIN, VALIDATION = "train.parquet", "validation.parquet"
 """Files that rows of data go into."""
-SHOWN = ("reward/mean", "validation/reward", "loss/policy", "kl/reference", "response_length/mean")
-"""Metrics of a step that are printed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,7 @@ class Training:
         return TrainingResult(
             run(
                 body, folder=self.folder, runs_dir=runs_dir, resume=resume,
-                on_step=on_step or _printed(on_message), on_phase=on_phase, on_message=on_message,
+                on_step=on_step or _printed(on_message, self.steps), on_phase=on_phase, on_message=on_message,
             )
         )  # fmt: skip
 
@@ -140,10 +140,10 @@ class Training:
                 raise InvalidJob(f"{name} are rows of this program, which pods cannot read; save them where they can")
         with tempfile.TemporaryDirectory() as folder:
             path = self.save(folder)
-            has_own = (Path(folder) / f"{FUNCTIONS}.py").is_file()
-            for module in self.folder.glob("*.py") if self._names_modules() else ():
-                (Path(folder) / module.name).write_bytes(module.read_bytes())
-            code = folder if has_own or self._names_modules() else None
+            if self._names_modules():
+                for module in self.folder.glob("*.py"):
+                    (Path(folder) / module.name).write_bytes(module.read_bytes())
+            code = folder if any(Path(folder).glob("*.py")) else None
             return (client or Client()).submit(path, code=code)
 
     def _names_modules(self) -> bool:
@@ -186,7 +186,7 @@ class Training:
                 run = module_name(function) or named(function)
                 read = [] if "column" in entry or "columns" in entry else columns_read(function, columns)
                 entry = {"name": name_of(function), **entry, "run": run} | ({"columns": read} if read else {})
-            entry.setdefault("name", str(entry.get("run", "")).rpartition(":")[2].replace("_", "-").lower())
+            entry.setdefault("name", as_name(str(entry.get("run", "")).rpartition(":")[2]))
             entries.append(entry)
         names = [entry["name"] for entry in entries]
         if twice := {name for name in names if names.count(name) > 1}:
@@ -274,13 +274,9 @@ def submit(*arguments: Any, client: Client | None = None, **sizes: Any) -> Job:
     return training(*arguments, **sizes).submit(client)
 
 
-def _printed(tell: Callable[[str], object] | None) -> Callable[[int, Mapping[str, float]], object] | None:
-    """A line for each step."""
+def _printed(tell: Callable[[str], object] | None, steps: int) -> Callable[[int, Mapping[str, float]], object] | None:
+    """A line for each step, as `rljob run` has it."""
     if tell is None:
         return None
-
-    def on_step(step: int, metrics: Mapping[str, float]) -> None:
-        shown = [name for name in SHOWN if name in metrics]
-        tell(f"step {step}: " + ", ".join(f"{name} {metrics[name]:.4g}" for name in shown))
-
-    return on_step
+    progress = RunProgress(total_steps=steps)
+    return lambda step, metrics: tell(format_step({"step": step, **metrics}, progress))

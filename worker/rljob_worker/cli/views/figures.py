@@ -1,4 +1,4 @@
-"""Numbers and missed rewards as people read them. Pure."""
+"""Numbers and warnings of steps as people read them. Pure."""
 
 import re
 from collections import Counter
@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from rljob_api.vocabulary.quantity import format_bytes
+from rljob_worker.metrics.health import HealthMonitor, line_of
 from rljob_worker.metrics.idle import ROLES
 
 MISSING = "–"
@@ -72,6 +73,21 @@ def idle_times(record: Mapping[str, Any]) -> str:
     """`trainers 0.31s, generators 0.02s` of a step of a disaggregated job; MISSING of any other."""
     seconds = {role: record.get(f"time/{role}_idle_seconds") for role in ROLES}
     return ", ".join(f"{role} {duration(value)}" for role, value in seconds.items() if value is not None) or MISSING
+
+
+class StepWarnings:
+    """What a person is warned of after each step: what rewards missed, and what keeps the policy from learning."""
+
+    def __init__(self, weights: Mapping[str, float] | None = None, before: Iterable[Mapping[str, Any]] = ()) -> None:
+        """weights: of the job's rewards, by name. before: steps of an earlier run that this one goes on from."""
+        self._health = HealthMonitor(weights)
+        for record in before:
+            self._health.observe(record)
+
+    def lines(self, record: Mapping[str, Any]) -> list[str]:
+        """`warning: step 3: …`"""
+        missed = [f"warning: step {record['step']}: {miss}" for miss in misses_of([record])]
+        return [*missed, *(f"warning: {line_of(warning)}" for warning in self._health.observe(record))]
 
 
 def misses_of(records: Iterable[Mapping[str, Any]]) -> list[str]:

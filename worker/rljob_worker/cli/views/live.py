@@ -14,9 +14,16 @@ from rich.table import Table
 from rich.text import Text
 
 from rljob_worker.cli.output import silence
-from rljob_worker.cli.views.figures import MISSING, count, duration, format_number, idle_times, misses_of, size
+from rljob_worker.cli.views.figures import (
+    MISSING,
+    StepWarnings,
+    count,
+    duration,
+    format_number,
+    idle_times,
+    size,
+)
 from rljob_worker.local.watching.progress import MetricsTail, RunProgress
-from rljob_worker.metrics.health import HealthMonitor, line_of
 from rljob_worker.rundir.directory import RUNNING_PHASES, RunDirectory, RunNote
 
 NUM_ROWS = 12
@@ -58,7 +65,7 @@ class LiveView:
         self._tail = MetricsTail(directory.metrics)
         self._total_steps = total_steps
         self._stages = stages
-        self._health = HealthMonitor(weights)
+        self._warnings = StepWarnings(weights)
         self._note: RunNote | None = None
         self._moved_seconds = time.monotonic()
         self._live = Live(console=console, auto_refresh=False, transient=False)
@@ -82,10 +89,8 @@ class LiveView:
         if fresh := self._tail.poll():
             self._moved_seconds = time.monotonic()
             for record in fresh:
-                for miss in misses_of([record]):
-                    self.say(f"warning: step {record['step']}: {miss}")
-                for warning in self._health.observe(record):
-                    self.say(f"warning: {line_of(warning)}")
+                for line in self._warnings.lines(record):
+                    self.say(line)
         if self._note is not None:
             progress = RunProgress(self._tail.records, self._total_steps, self._stages)
             waited_seconds = time.monotonic() - self._moved_seconds

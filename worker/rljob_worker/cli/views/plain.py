@@ -7,6 +7,7 @@ from typing import Any
 
 from rljob_worker.cli.output import say
 from rljob_worker.cli.views.figures import (
+    StepWarnings,
     count,
     duration,
     format_number,
@@ -16,7 +17,6 @@ from rljob_worker.cli.views.figures import (
     size,
 )
 from rljob_worker.local.watching.progress import MetricsTail, RunProgress
-from rljob_worker.metrics.health import HealthMonitor, line_of
 from rljob_worker.metrics.idle import idle_sentence
 from rljob_worker.metrics.response_lengths import carried_sentence
 from rljob_worker.rundir.directory import RunDirectory, RunNote
@@ -48,9 +48,7 @@ class PlainView:
         self._stages = stages
         self._phase = self._doing = ""
         self._clock, self._began, self._report_seconds = clock, clock(), LONG_SECONDS
-        self._health = HealthMonitor(weights)
-        for record in self._tail.records:
-            self._health.observe(record)
+        self._warnings = StepWarnings(weights, self._tail.records)
 
     def note(self, note: RunNote) -> None:
         if note.doing != self._doing:
@@ -71,10 +69,8 @@ class PlainView:
         for record in self._tail.poll():
             earlier = [item for item in self._tail.records if item["step"] <= record["step"]]
             say(format_step(record, RunProgress(earlier, self._total_steps, self._stages)))
-            for miss in misses_of([record]):
-                say(f"warning: step {record['step']}: {miss}")
-            for warning in self._health.observe(record):
-                say(f"warning: {line_of(warning)}")
+            for line in self._warnings.lines(record):
+                say(line)
 
     def close(self) -> None:
         self.tick()

@@ -87,14 +87,13 @@ class Recorder:
             metrics |= labelled(part, policy)
         for warning in self._health.observe({"step": step, **metrics}):
             log.warning("%s", line_of(warning))
-        if step:  # step 0 is the validation before the first
-            metrics["health/warnings"] = float(len(self._health.present))
         self._files.write_step(step, metrics, joined_samples(report.samples))
         warnings = [f"{item.name}: {line_of(item)}" for item in self._health.present]
         progress = {"phase": "Running", "step": step, "warnings": warnings, **self._summary(metrics)}
         if "validation/accuracy" in metrics:
             progress["validation"] = metrics["validation/accuracy"]
-        self._tell(metrics, progress)
+        # what is slow is warned of, too: so the count is no metric of the job, which would repeat
+        self._tell({**metrics, "health/warnings": float(len(warnings))}, progress)
         return metrics
 
     def _summary(self, metrics: dict[str, float]) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """A job of a model, rows and functions."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -8,8 +9,10 @@ import pytest
 import yaml
 
 import rljob
+from rljob_worker.cli.from_python.running import CallbackView, RunCallbacks
 from rljob_worker.cli.from_python.tables import write_table
 from rljob_worker.errors import BadData, InvalidJob
+from rljob_worker.rundir.directory import RunDirectory
 
 ROWS = [{"prompt": f"What is {i} + 1?", "answer": str(i + 1), "level": i} for i in range(4)]
 
@@ -82,6 +85,37 @@ def test_what_cannot_be_a_job_is_refused_before_anything_starts() -> None:
         rljob.training("nowhere/model", ROWS, equal, settings={"": 1}).to_yaml()
     with pytest.raises(InvalidJob, match="rows of this program, which pods cannot read"):
         rljob.submit("nowhere/model", ROWS, equal)
+
+
+class FakeClient:
+    """Keeps what is submitted."""
+
+    def submit(self, path: Path, *, code: str | None) -> str:
+        self.job = yaml.safe_load(path.read_text())
+        self.modules = None if code is None else sorted(item.name for item in Path(code).glob("*.py"))
+        return "the job"
+
+
+def test_a_cluster_gets_the_modules_that_are_named_and_no_others(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text("def right(row):\n    return 1.0\n")
+    write_table(ROWS, tmp_path / "rows.parquet")
+    modules = []
+    for run in ("mine:right", "rljob_worker.rewards:exact_match"):
+        client = FakeClient()
+        job = rljob.training("nowhere/model", "rows.parquet", run, folder=tmp_path).submit(client)  # type: ignore[arg-type]
+        assert job == "the job" and client.job["spec"]["rewards"][0]["run"] == run  # type: ignore[comparison-overlap]
+        modules.append(client.modules)
+    assert modules == [["mine.py"], None]
+
+
+def test_who_calls_from_python_hears_what_is_warned_of(tmp_path: Path) -> None:
+    directory, heard = RunDirectory(tmp_path), list[str]()
+    view = CallbackView(directory, RunCallbacks(on_message=heard.append))
+    alike = {"reward/mean": 0.0, "reward/zero_variance_groups": 1.0}
+    directory.metrics.write_text("".join(json.dumps({"step": step, **alike}) + "\n" for step in (1, 2, 3)))
+    view.tick()
+    (line,) = heard
+    assert line.startswith("warning: step 3: in 100% of groups all answers have the same reward")
 
 
 def test_completion_offers_what_there_is() -> None:

@@ -6,7 +6,6 @@ from rljob_worker.metrics.report import StepReport
 from rljob_worker.metrics.scalars import total
 from rljob_worker.metrics.sink import RunFiles
 from rljob_worker.runtime.lead.recorder import Recorder, derived, of_whole_job
-from rljob_worker.runtime.lead.tests.judging import Listener
 
 
 def test_derived_metrics():
@@ -43,17 +42,32 @@ def test_nothing_is_derived_from_what_is_not_there():
     assert of_whole_job({"reward/mean": 0.25}, []) == {"reward/mean": 0.25, "data/bytes_total": 0}
 
 
-def test_what_keeps_a_policy_from_learning_is_in_the_progress_and_counted_in_the_metrics(tmp_path, caplog):
-    told = []
-    recorder = Recorder(RunFiles(tmp_path), Listener(told.append), total_steps=9, attempt=1)
+class Sent:
+    """Keeps what a reporter would send."""
+
+    def __init__(self):
+        self.counts, self.warnings = [], []
+
+    def send(self, *, metrics, progress):
+        self.counts.append(metrics["health/warnings"])
+        self.warnings.append(progress["warnings"])
+
+
+def test_what_keeps_a_policy_from_learning_is_in_the_progress_and_counted(tmp_path, caplog):
+    sent = Sent()
+    recorder = Recorder(RunFiles(tmp_path), sent, total_steps=9, attempt=1)
     metrics = {"reward/mean": total(0.0), "reward/zero_variance_groups": total(1.0)}
-    counts = [recorder.record(step, StepReport(metrics=metrics))["health/warnings"] for step in (1, 2, 3)]
+    written = [recorder.record(step, StepReport(metrics=metrics)) for step in (1, 2, 3)]
     recorder.close()
-    assert counts == [0, 0, 1], "three steps tell"
-    assert [len(progress["warnings"]) for progress in told] == counts
-    assert told[-1]["warnings"][0].startswith("GroupsAlike: step 3: in 100% of groups")
-    again = Recorder(RunFiles(tmp_path), Listener(told.append), total_steps=9, attempt=2)
+    assert sent.counts == [0, 0, 1], "three steps tell"
+    assert [len(warnings) for warnings in sent.warnings] == sent.counts
+    assert sent.warnings[-1][0].startswith("GroupsAlike: step 3: in 100% of groups")
+    assert not any("health/warnings" in step for step in written), (
+        "a run's own metrics do not depend on how long it took"
+    )
+    again = Recorder(RunFiles(tmp_path), sent, total_steps=9, attempt=2)
     again.resume_from(2, 0.0)
-    assert again.record(3, StepReport(metrics=metrics))["health/warnings"] == 1, "as if it had not been interrupted"
+    again.record(3, StepReport(metrics=metrics))
     again.close()
-    assert caplog.messages[:1] == [told[-1]["warnings"][0].removeprefix("GroupsAlike: ")]
+    assert sent.counts[-1] == 1, "as if it had not been interrupted"
+    assert caplog.messages[:1] == [sent.warnings[-1][0].removeprefix("GroupsAlike: ")]

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any
 
 from rljob_api.v1alpha1 import ConversationSpec
-from rljob_worker.conversations.agents.branch_player import BranchPlayer
+from rljob_worker.conversations.agents.branch_player import BranchPlayer, unless_failed
 from rljob_worker.conversations.agents.kept_agents import KeptAgents
 from rljob_worker.conversations.agents.policy_endpoint import ServedPolicy, described, endpoint_of
 from rljob_worker.conversations.agents.programs import ProgramEnd, program_arguments, program_calls
@@ -80,13 +79,8 @@ class AgentPool:
             registration.result = asyncio.get_running_loop().create_future()
             playing = asyncio.ensure_future(self._played(TaskOffer(key, described(task)), registration))
             failures = [player.failure, *([] if self._kept is None else [self._kept.failure])]
-            awaited: list[asyncio.Future[Any]] = [playing, *failures]
             try:
-                await asyncio.wait(awaited, return_when=asyncio.FIRST_COMPLETED)
-                for failure in failures:
-                    if failure.done():
-                        failure.result()
-                return await playing
+                return await unless_failed(playing, *failures)
             finally:
                 playing.cancel()
                 player.failure.cancel()

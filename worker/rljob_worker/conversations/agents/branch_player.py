@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -26,6 +26,16 @@ from rljob_worker.engines.rollout.requests import Ending
 from rljob_worker.errors import BadData, InvalidJob
 
 Turn = TypeVar("Turn")
+
+
+async def unless_failed(running: asyncio.Future[Turn], *failures: asyncio.Future[None]) -> Turn:
+    """What `running` comes to, or what one of the failures raises before."""
+    awaited: list[asyncio.Future[Any]] = [running, *failures]
+    await asyncio.wait(awaited, return_when=asyncio.FIRST_COMPLETED)
+    for failure in failures:
+        if failure.done():
+            failure.result()
+    return running.result()
 
 
 class BranchPlayer:

@@ -11,7 +11,7 @@ from typing import Any
 from rljob_api.v1alpha1 import ConversationSpec
 from rljob_api.v1alpha1.conversation import AgentPoolSpec, ProgramSpec
 from rljob_api.vocabulary.quantity import parse_quantity
-from rljob_worker.conversations.agents.branch_player import BranchPlayer
+from rljob_worker.conversations.agents.branch_player import BranchPlayer, unless_failed
 from rljob_worker.conversations.agents.policy_endpoint import ServedPolicy, described, endpoint_of
 from rljob_worker.conversations.branches import Branches
 from rljob_worker.conversations.picture_parts import content_text
@@ -89,11 +89,7 @@ class Programs:
         assert self._calls is not None
         running = asyncio.ensure_future(self._calls.call(session, PROGRAM, None, arguments))
         try:
-            awaited: list[asyncio.Future[Any]] = [running, player.failure]
-            await asyncio.wait(awaited, return_when=asyncio.FIRST_COMPLETED)
-            if player.failure.done():
-                player.failure.result()
-            return running.result()
+            return await unless_failed(running, player.failure)
         finally:
             running.cancel()
             player.failure.cancel()

@@ -30,8 +30,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-import yaml
 from long_tail.table import print_table
+from process_usage import descendants, parents, process_file
+from started_run import StartedRun
 
 WAITS = """
 import json, os, time
@@ -85,71 +86,18 @@ def job(tiny: Path, staleness: int, steps: int) -> dict[str, Any]:
     return {"apiVersion": "rljob.dev/v1alpha1", "kind": "RLJob", "metadata": {"name": "async"}, "spec": spec}
 
 
-class Run:
-    """A run in a folder of its own."""
-
-    def __init__(self, folder: Path, tiny: Path, staleness: int, steps: int, seconds: dict[str, float]) -> None:
-        folder.mkdir(parents=True)
-        (folder / "waits.py").write_text(WAITS)
-        (folder / "seconds.json").write_text(json.dumps(seconds))
-        (folder / "job.yaml").write_text(yaml.safe_dump(job(tiny, staleness, steps)))
-        self.folder = folder
-        command = [sys.executable, "-m", "rljob_worker.cli", "run", "job.yaml"]
-        with (folder / "output.txt").open("w") as output:
-            self.process = subprocess.Popen(command, cwd=folder, stdout=output, stderr=output, start_new_session=True)
-
-    def finish(self) -> None:
-        if self.process.wait():
-            sys.exit((self.folder / "output.txt").read_text())
-
-    def updates(self) -> dict[int, float]:
-        """When each update began to wait, in seconds since the epoch, by step."""
-        path = self.folder / "update.jsonl"
-        lines = path.read_text().splitlines() if path.exists() else []
-        return {step: began for step, began, _ in map(json.loads, lines)}
-
-    def wait_for_step(self, step: int) -> None:
-        while step not in self.updates():
-            if self.process.poll() is not None:
-                sys.exit((self.folder / "output.txt").read_text())
-            time.sleep(0.02)
-
-    def metrics(self) -> list[dict[str, float]]:
-        return [json.loads(line) for line in (self.folder / "runs/async/metrics.jsonl").read_text().splitlines()]
-
-    def processes(self) -> list[int]:
-        """All that the run has started, itself included."""
-        return [self.process.pid, *_descendants(self.process.pid)]
-
-    def generators(self) -> list[int]:
-        """The processes of the pod that generates: worker, reward processes, launcher, data buffer."""
-        worker = json.loads((self.folder / "generation.jsonl").read_text().splitlines()[0])[2]
-        launcher = _parents()[worker]
-        # who is forked from a preloaded process shows that process's environment; data buffers are not
-        buffers = [pid for pid in self.processes() if b"rljob_worker.databuffer" in _read(pid, "cmdline")]
-        own = [pid for pid in buffers if b"RLJOB_GROUP=rollout" in _read(pid, "environ").split(b"\0")]
-        return [launcher, *_descendants(launcher), *own]
+def start(folder: Path, tiny: Path, staleness: int, steps: int, seconds: dict[str, float]) -> StartedRun:
+    return StartedRun(folder, job(tiny, staleness, steps), WAITS, seconds, "update.jsonl")
 
 
-def _parents() -> dict[int, int]:
-    pids = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
-    stats = {pid: _read(pid, "stat") for pid in pids}
-    return {pid: int(stat.rpartition(b")")[2].split()[1]) for pid, stat in stats.items() if stat}
-
-
-def _descendants(ancestor: int) -> list[int]:
-    parents, known = _parents(), [ancestor]
-    for pid in known:
-        known += [child for child, parent in parents.items() if parent == pid]
-    return known[1:]
-
-
-def _read(pid: int, name: str) -> bytes:
-    """Empty for a process that has ended."""
-    try:
-        return Path(f"/proc/{pid}/{name}").read_bytes()
-    except OSError:
-        return b""
+def generators(run: StartedRun) -> list[int]:
+    """The processes of the pod that generates: worker, reward processes, launcher, data buffer."""
+    worker = json.loads((run.folder / "generation.jsonl").read_text().splitlines()[0])[2]
+    launcher = parents()[worker]
+    # who is forked from a preloaded process shows that process's environment; data buffers are not
+    buffers = [pid for pid in run.processes() if b"rljob_worker.databuffer" in process_file(pid, "cmdline")]
+    own = [pid for pid in buffers if b"RLJOB_GROUP=rollout" in process_file(pid, "environ").split(b"\0")]
+    return [launcher, *descendants(launcher), *own]
 
 
 def speed(options: argparse.Namespace, tiny: Path) -> None:
@@ -158,7 +106,7 @@ def speed(options: argparse.Namespace, tiny: Path) -> None:
     for pair in range(options.pairs):
         rates = []
         for staleness in (0, 1):
-            run = Run(options.out / f"speed-{pair}-{staleness}", tiny, staleness, options.steps, seconds)
+            run = start(options.out / f"speed-{pair}-{staleness}", tiny, staleness, options.steps, seconds)
             run.finish()
             updates = run.updates()
             rates.append((options.steps - 5) / (updates[options.steps] - updates[5]))
@@ -169,34 +117,29 @@ def speed(options: argparse.Namespace, tiny: Path) -> None:
 
 
 def stopped(options: argparse.Namespace, tiny: Path) -> None:
-    run = Run(options.out / "stopped", tiny, 2, 30, {"generation": 0.0, "update": options.seconds})
+    run = start(options.out / "stopped", tiny, 2, 30, {"generation": 0.0, "update": options.seconds})
     run.wait_for_step(12)
-    generators = run.generators()
-    for pid in generators:
+    stopped_pids = generators(run)
+    for pid in stopped_pids:
         os.kill(pid, signal.SIGSTOP)
     time.sleep(5.0)
-    for pid in generators:
+    for pid in stopped_pids:
         os.kill(pid, signal.SIGCONT)
     run.finish()
     updates = run.updates()
     seconds = {step: updates[step + 1] - updates[step] for step in range(5, 29)}
-    print(f"stopped for 5 s from step 12 on ({len(generators)} processes); seconds from update to update:")
+    print(f"stopped for 5 s from step 12 on ({len(stopped_pids)} processes); seconds from update to update:")
     print("  " + " ".join(f"{step}:{value:.2f}" for step, value in seconds.items()))
     sends = [step.get("time/weight_sync_seconds", 0.0) for step in run.metrics()]
     print("  weight sync, mean of both groups: " + " ".join(f"{value:.3f}" for value in sends[5:29]))
 
 
 def memory(options: argparse.Namespace, tiny: Path) -> None:
-    run = Run(options.out / "memory", tiny, 2, 500, {"generation": 0.0, "update": 0.0})
+    run = start(options.out / "memory", tiny, 2, 500, {"generation": 0.0, "update": 0.0})
     for step in (100, 200, 300, 400, 495):
         run.wait_for_step(step)
-        print(f"step {step}: {private_bytes(run) / 2**20:.1f} MiB private in all processes", flush=True)
+        print(f"step {step}: {run.private_bytes() / 2**20:.1f} MiB private in all processes", flush=True)
     run.finish()
-
-
-def private_bytes(run: Run) -> int:
-    lines = [line for pid in run.processes() for line in _read(pid, "smaps_rollup").decode().splitlines()]
-    return sum(int(line.split()[1]) << 10 for line in lines if line.startswith(("Private_Dirty", "Private_Clean")))
 
 
 def tail(options: argparse.Namespace, tiny: Path) -> None:

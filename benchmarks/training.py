@@ -15,7 +15,6 @@ from __future__ import annotations
 import argparse
 import statistics
 import tempfile
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,6 +23,7 @@ from typing import Any
 import numpy as np
 import torch
 from grpo_step.lengths import log_normal_lengths
+from process_usage import cpu_seconds_in_turns
 from sized_models import write_model
 from transformers import AutoModelForCausalLM
 
@@ -158,15 +158,7 @@ def _loop(model: torch.nn.Module, parts: list, loss: Callable) -> Callable[[], N
 
 def compare(work: TrainingWork, rounds: int) -> dict[str, list[float]]:
     """CPU seconds of each step, in turns, after one that does not count."""
-    steps = {"engine": engine(work), "by hand": by_hand(work), "padded": padded(work)}
-    seconds: dict[str, list[float]] = {name: [] for name in steps}
-    for index in range(rounds + 1):
-        for name, step in steps.items():
-            started = time.process_time()
-            step()
-            if index:
-                seconds[name].append(time.process_time() - started)
-    return seconds
+    return cpu_seconds_in_turns({"engine": engine(work), "by hand": by_hand(work), "padded": padded(work)}, rounds)
 
 
 def ratio(seconds: dict[str, list[float]], other: str) -> list[float]:

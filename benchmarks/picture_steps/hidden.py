@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from pathlib import Path
 
-from picture_steps.jobs import PictureRun, picture_job, write_rows
+from picture_steps.jobs import picture_job, start_picture_run, write_rows
 from picture_steps.pictures import photograph
 
 WAIT_SECONDS, STAGE_SECONDS = 0.02, 2.0
@@ -24,7 +24,7 @@ def measure(model: Path, folder: Path, pairs: int) -> None:
             seconds = []
             for wait in (0.0, WAIT_SECONDS):
                 where = folder / f"hidden-{groups[0]}-{pair}-{wait}"
-                run = PictureRun(where, job, {"stage": STAGE_SECONDS, "picture": wait})
+                run = start_picture_run(where, job, {"stage": STAGE_SECONDS, "picture": wait})
                 run.finish()
                 seconds.append(_step_seconds(run.updates()))
             ratios.append(seconds[1] / seconds[0])

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
-import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-import yaml
+from started_run import StartedRun
 
 CPU = {"profile": "cpu", "count": 1}
 QUESTION = "<image>How many discs?"
@@ -85,58 +81,6 @@ def picture_job(
     return {"apiVersion": "rljob.dev/v1alpha1", "kind": "RLJob", "metadata": {"name": "pictures"}, "spec": spec}
 
 
-class PictureRun:
-    """A run in a folder of its own."""
-
-    def __init__(self, folder: Path, job: dict[str, Any], seconds: dict[str, float] | None = None) -> None:
-        """seconds: that the slow `stage` waits in every step, and the decoder for every `picture`."""
-        folder.mkdir(parents=True)
-        (folder / "waits.py").write_text(WAITS)
-        (folder / "seconds.json").write_text(json.dumps({"stage": 0.0, "picture": 0.0} | (seconds or {})))
-        (folder / "job.yaml").write_text(yaml.safe_dump(job))
-        self.folder = folder
-        command = [sys.executable, "-m", "rljob_worker.cli", "run", "job.yaml"]
-        with (folder / "output.txt").open("w") as output:
-            self.process = subprocess.Popen(command, cwd=folder, stdout=output, stderr=output, start_new_session=True)
-
-    def finish(self) -> None:
-        if self.process.wait():
-            sys.exit((self.folder / "output.txt").read_text())
-
-    def updates(self) -> dict[int, float]:
-        """When the slow stage of each step began, in seconds since the epoch."""
-        path = self.folder / "updates.jsonl"
-        lines = path.read_text().splitlines() if path.exists() else []
-        return {int(step): began for step, began in map(json.loads, lines)}
-
-    def wait_for_step(self, step: int) -> None:
-        while step not in self.updates():
-            if self.process.poll() is not None:
-                sys.exit((self.folder / "output.txt").read_text())
-            time.sleep(0.2)
-
-    def metrics(self) -> list[dict[str, float]]:
-        path = self.folder / "runs" / "pictures" / "metrics.jsonl"
-        return [json.loads(line) for line in path.read_text().splitlines()]
-
-    def private_bytes(self) -> int:
-        """Memory of all processes of the run that no other process has."""
-        lines = (line for pid in self._processes() for line in _read(pid, "smaps_rollup").decode().splitlines())
-        return sum(int(line.split()[1]) << 10 for line in lines if line.startswith(("Private_Dirty", "Private_Clean")))
-
-    def _processes(self) -> list[int]:
-        pids = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
-        stats = {pid: _read(pid, "stat") for pid in pids}
-        parents = {pid: int(stat.rpartition(b")")[2].split()[1]) for pid, stat in stats.items() if stat}
-        known = [self.process.pid]
-        for pid in known:
-            known += [child for child, parent in parents.items() if parent == pid]
-        return known
-
-
-def _read(pid: int, name: str) -> bytes:
-    """Empty for a process that has ended."""
-    try:
-        return Path(f"/proc/{pid}/{name}").read_bytes()
-    except OSError:
-        return b""
+def start_picture_run(folder: Path, job: dict[str, Any], seconds: Mapping[str, float] | None = None) -> StartedRun:
+    """seconds: that the slow `stage` waits in every step, and the decoder for every `picture`."""
+    return StartedRun(folder, job, WAITS, {"stage": 0.0, "picture": 0.0, **(seconds or {})}, "updates.jsonl")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from private_memory import MIB
 
-from picture_steps.jobs import PictureRun, picture_job, write_rows
+from picture_steps.jobs import picture_job, start_picture_run, write_rows
 from picture_steps.pictures import noise
 
 SIDE, MOST_PIXELS, NUM_PICTURES = 590, 3136, 64
@@ -16,7 +16,7 @@ def measure(model: Path, folder: Path, steps: int) -> None:
     write_rows(folder / "noise.parquet", [noise(SIDE, SIDE, seed) for seed in range(NUM_PICTURES)])
     shape = {"prompts": 2, "group_size": 2, "most_pixels": MOST_PIXELS}
     job = picture_job(model, folder / "noise.parquet", steps=steps, groups=["rollout", "train"], **shape)
-    run = PictureRun(folder / "memory", job)
+    run = start_picture_run(folder / "memory", job)
     sizes = {}
     for step in (*range(steps // 10, steps, steps // 10), steps - steps // 100):
         run.wait_for_step(step)

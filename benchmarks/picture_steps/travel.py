@@ -12,7 +12,7 @@ import numpy as np
 from peer_venv import Venv
 from planes.peers import ENVIRONMENT, VENV
 
-from picture_steps.jobs import PictureRun, picture_job, write_rows
+from picture_steps.jobs import picture_job, start_picture_run, write_rows
 from picture_steps.pictures import photograph
 
 SIDE, MOST_PIXELS = 756, 768 * 768
@@ -25,7 +25,7 @@ def measure(model: Path, folder: Path, prompts: int, group_size: int) -> None:
     write_rows(folder / "rows.parquet", pictures)
     shape = {"prompts": prompts, "group_size": group_size, "most_pixels": MOST_PIXELS}
     job = picture_job(model, folder / "rows.parquet", steps=3, groups=["rollout", "train"], **shape)
-    run = PictureRun(folder / "travel", job)
+    run = start_picture_run(folder / "travel", job)
     run.finish()
     ours = float(np.median([_rows_bytes(step) for step in run.metrics() if step["step"] > 0]))
     encoded = float(np.mean([len(item) for item in pictures]))

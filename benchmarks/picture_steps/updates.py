@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import statistics
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import torch
+from process_usage import cpu_seconds_in_turns
 from transformers import AutoModelForImageTextToText, Qwen2_5_VLConfig, Qwen2_5_VLForConditionalGeneration
 
 from picture_steps.pictures import photograph
@@ -34,13 +34,7 @@ def measure(folder: Path, rounds: int) -> None:
     batch = rows_with_pictures(shown, GROUP_SIZE, RESPONSE, processor)
     torch.set_num_threads(1)
     steps = {"engine": engine(path, batch), "by hand": by_hand(path, batch)}
-    seconds: dict[str, list[float]] = {name: [] for name in steps}
-    for index in range(rounds + 1):
-        for name, step in steps.items():
-            started = time.process_time()
-            step()
-            if index:
-                seconds[name].append(time.process_time() - started)
+    seconds = cpu_seconds_in_turns(steps, rounds)
     for name, result in seconds.items():
         print(f"  {name:8} {statistics.median(result):7.2f} CPU s ({min(result):.2f}-{max(result):.2f})")
     ratios = [theirs / ours for ours, theirs in zip(seconds["engine"], seconds["by hand"], strict=True)]

@@ -54,13 +54,14 @@ def file_frames(
         times = _times(container, stream)
         wanted = [times[frame] for frame in frames]
         container.seek(0)
-        result: dict[int, Pixels] = {}
+        missing, result = set(wanted), dict[int, Pixels]()
         for frame in container.decode(stream):
-            if frame.pts in wanted and frame.pts not in result:
+            if frame.pts in missing:
+                missing.remove(frame.pts)
                 result[frame.pts] = resized(_upright(frame))
-            if len(result) == len(set(wanted)):
+            if not missing:
                 return [result[time] for time in wanted]
-    lost = next(number for number, time in zip(frames, wanted, strict=True) if time not in result)
+    lost = next(number for number, time in zip(frames, wanted, strict=True) if time in missing)
     raise BadPicture(f"the video is damaged or incomplete: frame {lost} cannot be decoded; write it again")
 
 

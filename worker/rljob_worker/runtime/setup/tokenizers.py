@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -61,15 +62,17 @@ def require_alike(one: str, other: str, tokenizers: Mapping[str, Any]) -> None:
 def require_tokens_of_policies(plan: Plan, stages: Sequence[StagePlan]) -> None:
     """Raises InvalidJob for a critic or a reference with other tokens than the policy whose rows it is given. One
     without a tokenizer beside its weights is taken as it is: only its maker knows."""
+    # several stages may score with one model, and several models may be scored with for one policy
+    vocabulary = cache(lambda model: load_tokenizer(plan, model).get_vocab())
     for stage in stages:
         for model, policy in _scored(plan, stage):
             if plan.spec.source_of(model).path == plan.spec.source_of(policy).path:
                 continue
             try:
-                own = load_tokenizer(plan, model)
+                own = vocabulary(model)
             except InvalidJob:
                 continue
-            if own.get_vocab() != load_tokenizer(plan, policy).get_vocab():
+            if own != vocabulary(policy):
                 raise InvalidJob(
                     f"models: {model} has other tokens than {policy}, whose rows stage {stage.name} gives it as token "
                     f"ids; name a model with the tokenizer of {policy}"

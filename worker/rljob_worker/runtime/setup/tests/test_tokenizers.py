@@ -1,6 +1,7 @@
 """Tokenizers that are not there, and those of models that get rows of one another."""
 
 import pytest
+import transformers.models.auto.tokenization_auto  # noqa: F401 - sets a variable of torch, which no test may leave behind
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from transformers import PreTrainedTokenizerFast

@@ -11,6 +11,7 @@ from typing import Any
 import yaml
 
 from rljob_api.v1alpha1.training import RolloutSpec
+from rljob_worker.metrics.finals import final_figures
 from rljob_worker.metrics.health import health_of, reward_weights
 from rljob_worker.metrics.idle import RECENT_STEPS, has_idle_seconds, idle_sentence
 from rljob_worker.metrics.lines import records_in
@@ -50,6 +51,8 @@ class RunContent:
     """How response lengths are spread, or what was carried on."""
     warned: list[str] = field(default_factory=list)
     """What keeps it from learning."""
+    finals: dict[str, float] = field(default_factory=dict)
+    """Its figures at the end, by metric."""
 
 
 def read_content(directory: Path) -> RunContent:
@@ -68,6 +71,7 @@ def read_content(directory: Path) -> RunContent:
         waits=idle_sentence(recent),
         lengths=lengths_sentence(recent, max_response_tokens(spec)),
         warned=health_of(records_in(directory / METRICS), reward_weights(spec)),
+        finals=final_figures(records_in(directory / METRICS)),
     )
 
 

@@ -1,8 +1,10 @@
-"use strict";
 const COLOURS = ["#0969da", "#cf222e", "#1a7f37", "#8250df", "#bf8700", "#1b7c83", "#d4488e", "#57606a"];
-const PAGE_ROWS = 50;
 const WHOLE = Array.from({ length: 9 }, (_, power) => [1, 2, 5].map((digit) => digit * 10 ** power)).flat();
+const DASHES = [[], [6, 4], [2, 3], [8, 3, 2, 3]];
 const FIGURES = new Intl.NumberFormat("en", { maximumSignificantDigits: 4 });
+const CHARACTER_PIXELS = 7.5; // of a figure beside an axis
+const LEAST_AXIS_PIXELS = 44;
+const PANEL_PIXELS = 420; // three stand beside each other on a page of 1,400
 const $ = (selector) => document.querySelector(selector);
 let runs = JSON.parse($("#data").textContent);
 
@@ -48,6 +50,12 @@ const PANELS = [
   ["Data plane: transfer", "s", (name) => name.startsWith("data/transfer_seconds/")],
 ];
 
+// 4e-7 in place of 0.0000004, which no axis has room for
+function figure(value) {
+  const size = Math.abs(value);
+  return size && (size < 1e-4 || size >= 1e6) ? String(Number(value.toPrecision(3)).toExponential()) : FIGURES.format(value);
+}
+
 function element(tag, text, parent) {
   const made = document.createElement(tag);
   if (text !== undefined) made.textContent = text;
@@ -74,6 +82,23 @@ function aligned(series) {
   })];
 }
 
+// exponential moving average whose first values count as much as they are: the mean so far at 0 steps of history
+function smoothed(values, weight) {
+  let sum = 0, total = 0;
+  return values.map((value) => {
+    if (value === null) return null;
+    sum = weight * sum + value;
+    total = weight * total + 1;
+    return sum / total;
+  });
+}
+
+// several runs: a run has one colour on the whole page, and its metrics in one panel differ by their dashes
+function lineStyle(index, i, names, name) {
+  if (runs.length === 1) return { stroke: COLOURS[i % COLOURS.length] };
+  return { stroke: COLOURS[index % COLOURS.length], dash: DASHES[[...names].indexOf(name) % DASHES.length] };
+}
+
 function drawPanel(parent, title, unit, series) {
   const box = element("div", undefined, parent);
   box.className = "panel";
@@ -81,29 +106,39 @@ function drawPanel(parent, title, unit, series) {
   const names = new Set(series.map(({ name }) => name));
   const lines = series.map(({ run, index, name }, i) => ({
     label: runs.length > 1 ? (names.size > 1 ? `${run.name} ${name}` : run.name) : name,
-    stroke: COLOURS[(runs.length > 1 && names.size === 1 ? index : i) % COLOURS.length],
-    width: 1.5, spanGaps: true, points: { show: run.steps.length < 60, size: 4 },
+    value: (_, value) => value === null ? "–" : figure(value),
+    width: 1.5, spanGaps: true, points: { show: run.steps.length < 60, size: 4 }, ...lineStyle(index, i, names, name),
   }));
-  const steps = { incrs: WHOLE };
-  const figures = { size: 64, values: (_, ticks) => ticks.map((tick) => FIGURES.format(tick)) };
+  const ink = getComputedStyle(document.body);
+  const thin = { stroke: ink.getPropertyValue("--line"), width: 1 }, colours = { stroke: ink.color, grid: thin, ticks: thin };
+  const room = (_, ticks) => Math.max(LEAST_AXIS_PIXELS, 16 + CHARACTER_PIXELS * Math.max(0, ...(ticks || []).map((tick) => tick.length)));
+  const axes = [{ incrs: WHOLE, ...colours }, { size: room, values: (_, ticks) => ticks.map(figure), ...colours }];
   // a curve that stays where it is has a scale around it, and not one up to 100
   const range = (_, least, most) => least === most ? [least - 1, most + 1] : uPlot.rangeNum(least, most, 0.1, true);
-  const options = { width: 430, height: 200, scales: { x: { time: false }, y: { range } }, legend: { live: true },
-    axes: [steps, figures], series: [{ label: "step" }, ...lines] };
-  new uPlot(options, aligned(series), box);
+  const width = Math.min(PANEL_PIXELS, document.documentElement.clientWidth - 52);
+  const options = { width, height: 200, scales: { x: { time: false }, y: { range } }, legend: { live: true }, axes,
+    series: [{ label: "step" }, ...lines] };
+  const [steps, ...curves] = aligned(series), weight = Number($("#smoothing").value);
+  new uPlot(options, [steps, ...curves.map((values) => smoothed(values, weight))], box);
+}
+
+// a curve as text; none for one that never changes, which another may equal by accident
+function shape({ run, name }) {
+  const values = run.metrics[name];
+  return new Set(values).size > 1 ? `${run.name} ${values}` : undefined;
 }
 
 function drawCurves() {
-  const parent = $("#curves");
-  parent.textContent = "";
-  element("h2", "Curves", parent);
-  const panels = element("div", undefined, parent);
-  panels.className = "panels";
+  const panels = $("#curves .panels");
+  panels.textContent = "";
+  const drawn = new Set();
   for (const [title, unit, matches] of PANELS) {
-    const series = seriesOf(matches);
-    if (series.length) drawPanel(panels, title, unit, series);
+    const series = seriesOf(matches), shapes = series.map(shape);
+    if (shapes.every((curve) => drawn.has(curve))) continue; // no two panels of the same curves
+    drawPanel(panels, title, unit, series);
+    shapes.filter(Boolean).forEach((curve) => drawn.add(curve));
   }
-  if (!panels.children.length) element("p", "No step is finished yet.", parent);
+  if (!panels.children.length) element("p", "No step is finished yet.", panels);
 }
 
 function drawRuns() {
@@ -112,124 +147,43 @@ function drawRuns() {
   runs.forEach((run, i) => {
     const item = element("li", undefined, list);
     element("b", "", item).style.background = COLOURS[i % COLOURS.length];
-    item.append(`${run.name}: ${run.state}`);
+    element("span", `${run.name}: ${run.state}`, item).className = /^(Failed|Lost)/.test(run.state) ? "failed" : "";
     if (run.waits) element("div", run.waits, item);
     if (run.lengths) element("div", run.lengths, item);
     for (const line of run.warned) element("div", line, item).className = "warned";
   });
 }
 
-const table = { sort: "step", ascending: false, shown: PAGE_ROWS };
+const differs = (name) => new Set(runs.map((run) => run.config[name])).size > 1;
+const fieldNames = () => [...new Set(runs.flatMap((run) => Object.keys(run.config)))].sort();
 
-function sampleRows() {
-  const all = runs.flatMap((run) => run.samples.map((sample) => ({ run: run.name, ...sample })));
-  const words = $("#search").value.toLowerCase();
-  const said = (row) => (row.messages || []).map(messageText);
-  const matches = (row) => [row.prompt, row.response, ...said(row)].some((text) => String(text ?? "").toLowerCase().includes(words));
-  const order = (a, b) => (a[table.sort] ?? "") < (b[table.sort] ?? "") ? -1 : (a[table.sort] ?? "") > (b[table.sort] ?? "") ? 1 : 0;
-  const found = all.filter(matches).sort(order);
-  return table.ascending ? found : found.reverse();
-}
-
-function messageText(message) {
-  const calls = (message.tool_calls || []).map((call) => `calls ${call.function.name}(${JSON.stringify(call.function.arguments)})`);
-  const thought = message.reasoning_content ? [`(thinks) ${message.reasoning_content}`] : [];
-  return [...thought, ...(message.content ? [message.content] : []), ...calls].join("\n");
-}
-
-// agents of teams, each with the colour that it has on the whole page
-function agentNames() {
-  const messages = runs.flatMap((run) => run.samples).flatMap((sample) => sample.messages || []);
-  return [...new Set(messages.map((message) => message.agent).filter(Boolean))];
-}
-
-// who said what: turns of the policy with the rewards of the world beside them, and what others said, which is masked
-function drawConversation(row, cell, agents) {
-  const rewards = row.environment_rewards || [];
-  let turn = 0;
-  for (const message of row.messages) {
-    const sampled = message.role === "assistant";
-    const line = element("div", undefined, cell);
-    line.className = sampled ? "said sampled" : "said masked";
-    const given = sampled ? rewards.filter(([of]) => of === turn).map(([, value]) => `, reward ${value}`).join("") : "";
-    if (message.agent) {
-      line.style.borderColor = line.style.color = COLOURS[agents.indexOf(message.agent) % COLOURS.length];
-    }
-    element("b", `${message.agent || message.role} (${sampled ? `turn ${++turn}, sampled${given}` : "masked"})`, line);
-    element("pre", messageText(message), line);
-  }
-  for (const [of, value] of rewards) if (of === null) element("div", `reward of the world at the end: ${value}`, cell);
-}
-
-function drawSamples() {
-  const rows = sampleRows(), agents = agentNames();
-  const hidden = ["step", "row", "prompt", "response", "reward", "run", "messages", "environment_rewards"];
-  const others = [...new Set(rows.flatMap(Object.keys))].filter((name) => !hidden.includes(name));
-  const columns = [...(runs.length > 1 ? ["run"] : []), "step", "row", "reward", "prompt", "response", ...others];
-  const head = $("#samples thead"), body = $("#samples tbody");
+// of several runs: in which fields their jobs differ, and what each came to
+function drawComparison() {
+  $("#comparison").hidden = runs.length < 2;
+  const fields = fieldNames().filter(differs), metrics = [...new Set(runs.flatMap((run) => Object.keys(run.finals)))];
+  const head = $("#comparison thead"), body = $("#comparison tbody");
   head.textContent = body.textContent = "";
   const line = element("tr", undefined, head);
-  for (const name of columns) {
-    element("th", name + (name === table.sort ? (table.ascending ? " ▲" : " ▼") : ""), line).onclick = () => {
-      table.ascending = name === table.sort ? !table.ascending : true;
-      table.sort = name;
-      drawSamples();
-    };
-  }
-  for (const row of rows.slice(0, table.shown)) {
-    const line = element("tr", undefined, body);
-    for (const name of columns) {
-      const value = row[name];
-      const text = value === undefined || value === null ? "" : typeof value === "object" ? JSON.stringify(value) : String(value);
-      const cell = element("td", undefined, line);
-      if (name === "pictures") drawPictures(value, cell);
-      else if (name === "video") drawVideo(value, cell);
-      else if (name === "timeline") drawTimeline(value, cell);
-      else if (name === "response" && row.messages) drawConversation(row, cell, agents);
-      else if (typeof value === "string") element("pre", text, cell); else cell.textContent = text;
-    }
-  }
-  $("#found").textContent = `${rows.length} samples`;
-  $("#more").hidden = rows.length <= table.shown;
-}
-
-function drawPictures(urls, cell) {
-  for (const url of Array.isArray(urls) ? urls : []) {
-    if (String(url).startsWith("data:image/jpeg;base64,")) element("img", undefined, cell).src = url;
-  }
-}
-
-function drawVideo(url, cell) {
-  if (String(url).startsWith("data:image/png;base64,")) element("img", undefined, cell).src = url;
-}
-
-// an episode from left to right: how long the environment and the engine took in turn, beginning with its reset
-function drawTimeline(seconds, cell) {
-  if (!Array.isArray(seconds)) return;
-  const sums = [0, 0];
-  const bar = element("div", undefined, cell);
-  bar.className = "timeline";
-  seconds.forEach((value, i) => {
-    sums[i % 2] += value;
-    const part = element("span", undefined, bar);
-    part.className = i % 2 ? "engine" : "environment";
-    part.style.flexGrow = value;
-    part.title = `${part.className} ${FIGURES.format(value)} s`;
+  ["run", ...fields, "state", ...metrics].forEach((name) => element("th", name, line));
+  runs.forEach((run, i) => {
+    const line = element("tr", undefined, body), cell = element("td", undefined, line);
+    element("b", "", cell).style.background = COLOURS[i % COLOURS.length];
+    cell.append(run.name);
+    fields.forEach((name) => element("td", run.config[name] ?? "–", line));
+    element("td", run.state, line);
+    metrics.forEach((name) => element("td", name in run.finals ? figure(run.finals[name]) : "–", line));
   });
-  element("div", `environment ${FIGURES.format(sums[0])} s, engine ${FIGURES.format(sums[1])} s`, cell);
 }
 
 function drawJob() {
-  const names = [...new Set(runs.flatMap((run) => Object.keys(run.config)))].sort();
   const head = $("#job thead"), body = $("#job tbody");
   head.textContent = body.textContent = "";
   const line = element("tr", undefined, head);
   ["field", ...runs.map((run) => run.name)].forEach((name) => element("th", name, line));
-  for (const name of names) {
-    const differs = new Set(runs.map((run) => run.config[name])).size > 1;
-    if ($("#differences").checked && !differs) continue;
+  for (const name of fieldNames()) {
+    if ($("#differences").checked && !differs(name)) continue;
     const line = element("tr", undefined, body);
-    if (differs) line.className = "differs";
+    if (differs(name)) line.className = "differs";
     element("td", name, line);
     runs.forEach((run) => element("td", run.config[name] ?? "–", line));
   }
@@ -237,6 +191,7 @@ function drawJob() {
 
 function draw() {
   drawRuns();
+  drawComparison();
   drawCurves();
   drawSamples();
   drawJob();
@@ -258,6 +213,10 @@ $("#search").value = state.get("search") ?? "";
 $("#differences").checked = state.has("differences");
 $("#search").oninput = () => { table.shown = PAGE_ROWS; drawSamples(); };
 $("#differences").onchange = drawJob;
+$("#smoothing").value = state.get("smoothing") ?? 0;
+$("#smoothing").oninput = drawCurves;
+addEventListener("resize", drawCurves);
+matchMedia("(prefers-color-scheme: dark)").onchange = drawCurves;
 $("#more").onclick = () => { table.shown += PAGE_ROWS; drawSamples(); };
 draw();
 document.body.dataset.drawn = "yes";

@@ -18,6 +18,7 @@ def page(directories: Sequence[Path], *, live: bool = False) -> str:
         "library": _asset("uplot.js"),
         "data": page_data(map(read_content, directories)),
         "live": "true" if live else "false",
+        "samples": _asset("samples.js"),
         "script": _asset("page.js"),
     }
     return re.sub(r"\{\{(\w+)\}\}", lambda place: parts[place[1]], _asset("page.html"))

@@ -6,22 +6,46 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 from rljob_api.tests.timeouts import TEST_TIMEOUT_SECONDS
 
+LIMIT = 5 * TEST_TIMEOUT_SECONDS
+"""Seconds for one page."""
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 
 
 def dom_of(url: str, profile: Path) -> str:
     """The page's elements as HTML, after its scripts ran. Skips the test where there is no browser; fails it in CI."""
+    done = subprocess.run(
+        _command(profile, "--dump-dom", url), capture_output=True, text=True, check=True, timeout=LIMIT
+    )
+    return done.stdout
+
+
+def screenshot(url: str, profile: Path, width: int, *, dark: bool = False) -> Image.Image:
+    """The page's first 1,500 lines in a window of this width, in pixels, as RGB; see `dom_of`."""
+    path = profile.with_suffix(".png")
+    options = [
+        f"--screenshot={path}",
+        f"--window-size={width},1500",
+        "--hide-scrollbars",
+        *["--force-dark-mode"] * dark,
+    ]
+    subprocess.run(_command(profile, *options, url), capture_output=True, check=True, timeout=LIMIT)
+    with Image.open(path) as image:
+        return image.convert("RGB")
+
+
+def _command(profile: Path, *options: str) -> list[str]:
     command = [
         _browser(), "--headless", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
         "--disable-background-networking", "--disable-component-update", "--disable-sync", "--metrics-recording-only",
-        f"--user-data-dir={profile}", "--virtual-time-budget=2000", "--dump-dom", url,
+        f"--user-data-dir={profile}", "--virtual-time-budget=2000",
     ]  # fmt: skip
     if os.geteuid() == 0:
         command.append("--no-sandbox")  # root cannot have one
-    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=5 * TEST_TIMEOUT_SECONDS).stdout
+    return [*command, *options]
 
 
 def _browser() -> str:

@@ -12,7 +12,7 @@ from rljob_api.tests.http_server import serving
 from rljob_worker.errors import InvalidJob, StorageError
 from rljob_worker.run_page.page import page, write_page
 from rljob_worker.run_page.serve import page_server
-from rljob_worker.run_page.tests.browser import dom_of
+from rljob_worker.run_page.tests.browser import dom_of, screenshot
 from rljob_worker.rundir.directory import RunNote
 
 EVIL = "</script><!--<script>document.title='broken'</script> {{live}}"
@@ -69,10 +69,56 @@ def test_two_runs_beside_each_other(tmp_path):
     ]  # fmt: skip
     assert dom.count("<canvas") == 11, "each panel has its curves"
     assert "b: Succeeded after 5 of 5 steps" in dom
+    # the last ten steps in the mean: (0.1 + 0.2 + 0.3) / 3, (0.1 + … + 0.5) / 5
+    assert [row[:4] for row in cells(dom, "comparison")] == [
+        ["a", "–", "Succeeded after 3 of 3 steps", "0.2"],
+        ["b", "4", "Succeeded after 5 of 5 steps", "0.3"],
+    ]
     assert cells(dom, "job") == [["algorithm.groupSize", "–", "4"]]
     result = cells(dom, "samples")
     assert sorted(row[:3] for row in result) == [["a", "3", "3"], ["b", "3", "3"]]
     assert result[0][5] == EVIL
+
+
+def test_a_run_has_one_colour_on_the_whole_page_and_a_failed_one_looks_failed(tmp_path):
+    folders = [run_folder(tmp_path, "a"), run_folder(tmp_path, "b")]
+    note = RunNote(
+        "b", "Failed", 1, 1, restarts=0, started_seconds=1, updated_seconds=2, total_steps=3, cause="no disk"
+    )
+    (folders[1] / "run.json").write_text(note.to_json())
+    path = tmp_path / "report.html"
+    write_page(folders, path)
+    dom = dom_of(path.as_uri(), tmp_path / "profile")
+    assert re.findall(r'<span class="(\w*)">(.*?)</span>', dom[: dom.index('id="comparison"')]) == [
+        ("", "a: Succeeded after 3 of 3 steps"),
+        ("failed", "b: Failed after 3 of 3 steps: no disk"),
+    ]
+    markers = re.findall(
+        r'class="u-marker" style="border: 2px (\w+) (.*?);.*?"></div><div class="u-label">(.*?)</div>', dom
+    )
+    colours = {run: {colour for _, colour, label in markers if label.split()[0] == run} for run in "ab"}
+    assert len(colours["a"]) == len(colours["b"]) == 1 and colours["a"] != colours["b"]
+
+
+def test_a_part_of_the_reward_that_is_all_of_it_has_no_panel(tmp_path):
+    folder = run_folder(tmp_path, "a", steps=0)
+    rows = [{"step": step, "reward/mean": step / 10, "reward/sums": step / 10} for step in (1, 2)]
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    path = tmp_path / "report.html"
+    write_page([folder], path)
+    assert titles(dom_of(path.as_uri(), tmp_path / "profile")) == ["Reward"]
+
+
+@pytest.mark.parametrize(("width", "dark"), [(1400, False), (400, True)])
+def test_a_page_fits_its_window_and_has_the_colours_of_the_system(tmp_path, width, dark):
+    path = tmp_path / "report.html"
+    write_page([run_folder(tmp_path, "a"), run_folder(tmp_path, "b", groupSize=4)], path)
+    image = screenshot(path.as_uri(), tmp_path / "profile", width, dark=dark)
+    paper = (13, 17, 23) if dark else (255, 255, 255)
+    assert image.size == (width, 1500)
+    margin = image.crop((width - 15, 0, width, 1500))
+    assert margin.getcolors() == [(15 * 1500, paper)], "nothing reaches into the margin on the right"
+    assert len(image.getcolors(1_000_000)) > 50, "curves are drawn"
 
 
 def test_a_disaggregated_run_shows_who_waited(tmp_path):

@@ -58,6 +58,30 @@ def run(commands: "Commands | None", job: Path, resume: str | None, overrides: t
 @app.command()
 @JOB
 @click.option(
+    "--set",
+    "overrides",
+    multiple=True,
+    metavar="PATH=VALUE,VALUE,...",
+    help="Values to try, e.g. training.learningRate=1e-6,3e-6; of several, all combinations.",
+)
+@RUNS_DIR
+@click.pass_obj
+def sweep(commands: "Commands | None", job: Path, overrides: tuple[str, ...], runs_dir: Path) -> int:
+    """Run a job with several values of some fields, one run after the other, and compare them.
+
+    \b
+      rljob sweep job.yaml --set training.learningRate=1e-6,3e-6,1e-5
+
+    A run that fails does not end the sweep. Ctrl-C stops it; the same command goes on.
+    """
+    from rljob_worker.cli.sweep import sweep_job
+
+    return sweep_job(job, overrides, runs_dir, commands)
+
+
+@app.command()
+@JOB
+@click.option(
     "--rank-file",
     metavar="FILE",
     type=click.Path(path_type=Path, dir_okay=False),

@@ -164,12 +164,13 @@ def plan(
 @click.argument("jobs", metavar="JOB.yaml...", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--no-data", is_flag=True, help="Look at no data, on a machine that does not have it.")
+@click.option("--here", is_flag=True, help="What this machine lacks for the jobs is a mistake, as for `rljob run`.")
 @SET
-def validate(jobs: tuple[Path, ...], as_json: bool, no_data: bool, overrides: tuple[str, ...]) -> int:
+def validate(jobs: tuple[Path, ...], as_json: bool, no_data: bool, here: bool, overrides: tuple[str, ...]) -> int:
     """Check jobs with their data, models and functions; list every mistake with its fix."""
     from rljob_worker.cli.validate import validate_jobs
 
-    return validate_jobs(jobs, overrides, as_json, looks_at_data=not no_data)
+    return validate_jobs(jobs, overrides, as_json, looks_at_data=not no_data, here=here)
 
 
 @app.command()

@@ -9,6 +9,7 @@ from pathlib import Path
 from rljob_api.loading.document import read_document
 from rljob_api.loading.load import read_job as parsed_job
 from rljob_api.loading.load import with_source
+from rljob_api.planning.advice import warnings_of
 from rljob_api.planning.plan import Plan
 from rljob_api.planning.planner import plan as plan_of
 from rljob_api.v1alpha1 import RLJob
@@ -80,7 +81,7 @@ def job_of_file(path: Path, overrides: Sequence[str]) -> RLJob:
 
 def examine(file: JobFile, *, looks_at_data: bool = True) -> tuple[Plan | None, Findings]:
     """The plan of the job with absolute paths, and everything that would end it; no plan where it cannot be planned.
-    Of what this machine lacks it has models alone."""
+    Of what this machine lacks it has models alone; what it warns of is advice on the plan and on the data."""
     missing = missing_files(file.job, file.folder, with_data=looks_at_data)
     plan, problems = (None, file.problems) if file.problems else planned(file)
     own = [Finding(item) for item in (*problems, *file.located(missing))]
@@ -88,7 +89,8 @@ def examine(file: JobFile, *, looks_at_data: bool = True) -> tuple[Plan | None, 
     paths = {item.problem.path for item in own}
     result = [item for item in rehearsal.found if item.problem.path not in paths]
     lacking = file.located_findings(rehearsal.lacking)
-    return plan, Findings((*own, *file.located_findings(result)), rehearsal.unseen, lacking)
+    warned = (*(warnings_of(plan) if plan is not None else ()), *rehearsal.warned)
+    return plan, Findings((*own, *file.located_findings(result)), rehearsal.unseen, lacking, warned)
 
 
 def planned(file: JobFile) -> tuple[Plan | None, Sequence[Problem]]:

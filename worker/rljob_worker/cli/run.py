@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 import yaml
 from rich.console import Console
 
-from rljob_api.planning.advice import warnings_of
 from rljob_api.planning.plan import Plan
 from rljob_api.vocabulary.exit_codes import ExitCode
 from rljob_worker.checkpoint.resume import Finished, checkpoint_steps, decide_start, existing_run
@@ -101,8 +100,8 @@ def supervise(run: LocalRun) -> tuple[RunDirectory, RunNote | None]:
     job, tell = run.file.job, run.tell
     directory = RunDirectory(run.runs_dir / job.name, home_of(job))
     _refuse_foreign(directory)
-    plan = _rehearsed(run, directory)
-    for warning in _warnings(plan):
+    plan, warned = _rehearsed(run, directory)
+    for warning in (*warned, *_warnings(plan)):
         say(f"warning: {warning}", err=True) if tell is None else tell(f"warning: {warning}")
     directory.prepare(spills_to_run_directory(plan))
     with RunLock(directory.lock):
@@ -118,15 +117,16 @@ def supervise(run: LocalRun) -> tuple[RunDirectory, RunNote | None]:
     return directory, note
 
 
-def _rehearsed(run: LocalRun, directory: RunDirectory) -> Plan:
-    """The plan of a job that nothing is known to keep from running here. Raises Unfit with everything that is."""
+def _rehearsed(run: LocalRun, directory: RunDirectory) -> tuple[Plan, Sequence[str]]:
+    """The plan of a job that nothing is known to keep from running here, and advice. Raises Unfit with everything that
+    is."""
     plan, findings = examine(run.file)
     if plan is not None:
         here = run.file.located_findings(findings_here(plan, run.pods_here(plan), os.environ, directory.path))
         findings = replace(findings, found=(*findings.found, *findings.lacking, *here))
     findings.raise_found()
     assert plan is not None, "what keeps a job from being planned was found"
-    return plan
+    return plan, findings.warned
 
 
 def _refuse_foreign(directory: RunDirectory) -> None:
@@ -141,9 +141,9 @@ def _refuse_foreign(directory: RunDirectory) -> None:
 
 
 def _warnings(plan: Plan) -> list[str]:
+    """What this machine or its environment lacks, and the job can do without."""
     missing = missing_variables(os.environ, plan)
     return [
-        *warnings_of(plan),
         *(f"spec.env takes {name} from the cluster, and it is not set here" for name in missing),
         *unreachable_trackers(plan.spec.monitoring.trackers, {**os.environ, **job_variables(plan.spec)}),
     ]

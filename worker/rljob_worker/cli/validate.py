@@ -3,7 +3,7 @@
 import json
 import os
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import click
@@ -17,10 +17,18 @@ from rljob_worker.rehearsal.finding import Finding
 
 
 def validate_jobs(
-    paths: Sequence[Path], overrides: Sequence[str], as_json: bool = False, *, looks_at_data: bool = True
+    paths: Sequence[Path],
+    overrides: Sequence[str],
+    as_json: bool = False,
+    *,
+    looks_at_data: bool = True,
+    here: bool = False,
 ) -> int:
-    """0 if all are valid, else 64. as_json: every file with its problems on standard output, for programs."""
+    """0 if all are valid, else 64. as_json: every file with its problems on standard output, for programs.   here: what
+    this machine lacks is a problem."""
     verdicts = [verdict_on(path, overrides, looks_at_data=looks_at_data) for path in paths]
+    if here:
+        verdicts = [replace(item, problems=(*item.problems, *item.lacking), lacking=()) for item in verdicts]
     if as_json:
         click.echo(json.dumps([asdict(verdict) for verdict in verdicts], indent=1))
     else:
@@ -41,13 +49,16 @@ class ValidationResult:
     """What could not be looked at here."""
     lacking: tuple[Problem, ...] = ()
     """What keeps a job from running on this machine; on another it may run."""
+    warned: tuple[str, ...] = ()
+    """What lets the job run and is probably not meant."""
 
     def text(self) -> str:
         lacking = [f"not on this machine: {item}" for item in self.lacking]
+        warned = [f"warning: {item}" for item in self.warned]
         if self.problems:
-            return "\n\n  ".join([problem_list(self.file, self.problems), *lacking])
+            return "\n\n  ".join([problem_list(self.file, self.problems), *lacking, *warned])
         notes = [f"not looked at: {item}" for item in self.unseen]
-        return "\n  ".join([f"{self.file}: {self.job} is valid", *notes, *lacking])
+        return "\n  ".join([f"{self.file}: {self.job} is valid", *notes, *lacking, *warned])
 
 
 def verdict_on(path: Path, overrides: Sequence[str], *, looks_at_data: bool = True) -> ValidationResult:
@@ -61,10 +72,10 @@ def verdict_on(path: Path, overrides: Sequence[str], *, looks_at_data: bool = Tr
     plan, findings = examine(file, looks_at_data=looks_at_data)
     if plan is None or findings.found:
         lacking = tuple(item.problem for item in findings.lacking)
-        return ValidationResult(str(path), None, findings.problems, findings.unseen, lacking)
+        return ValidationResult(str(path), None, findings.problems, findings.unseen, lacking, findings.warned)
     here, uncounted = seen_here(plan, file.job.spec.wanted_generators) if has_worker() else ((), ())
     lacking = tuple(item.problem for item in (*findings.lacking, *file.located_findings(here)))
-    return ValidationResult(str(path), file.job.name, (), (*findings.unseen, *uncounted), lacking)
+    return ValidationResult(str(path), file.job.name, (), (*findings.unseen, *uncounted), lacking, findings.warned)
 
 
 def seen_here(plan: Plan, num_guests: int = 0) -> tuple[Sequence[Finding], Sequence[str]]:

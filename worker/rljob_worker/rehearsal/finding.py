@@ -28,6 +28,8 @@ class Findings:
     """What could not be looked at here: a sentence each."""
     lacking: tuple[Finding, ...] = ()
     """What would end the job on this machine; on another it may run."""
+    warned: tuple[str, ...] = ()
+    """What lets the job run and is probably not meant: a sentence each."""
 
     @property
     def problems(self) -> tuple[Problem, ...]:

@@ -47,7 +47,7 @@ def rehearse(
         result = [*(_no_column(path) for path in without_column(spec)), *misplaced(spec, folder)]
         result += [*beginning_findings(spec, folder), *seen.found]
         found, lacking = (*_once(result), *imports.findings()), (*seen.lacking, *_undrawn(spec), *imports.lacking)
-        return Findings(found, (*seen.unseen, *unconfined), lacking)
+        return Findings(found, (*seen.unseen, *unconfined), lacking, seen.warned)
 
 
 def _importable(references: Sequence[FunctionReference]) -> tuple[list[FunctionReference], list[str]]:

@@ -135,13 +135,21 @@ def test_every_mistake_of_every_file_is_listed_at_once(tmp_path):
     assert "there is no file missing.yaml" in done.stderr
 
 
+def test_what_is_probably_not_meant_is_a_warning(tmp_path):
+    write_job(tmp_path, training={"learningRate": 10.0})
+    done = rljob("validate", "job.yaml", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    valid, warning = done.stdout.splitlines()
+    assert valid == "job.yaml: tiny is valid" and warning.startswith("  warning: training.learningRate 10 is outside")
+
+
 def test_programs_read_what_is_wrong_as_json(tmp_path):
     write_job(tmp_path, "good.yaml")
     (tmp_path / "bad.yaml").write_text(yaml.safe_dump(job_document(seed="seven")))
     done = rljob("validate", "good.yaml", "bad.yaml", "--json", cwd=tmp_path)
     assert done.returncode == 64
     good, bad = json.loads(done.stdout)
-    assert good == {"file": "good.yaml", "job": "tiny", "problems": [], "unseen": [], "lacking": []}
+    assert good == {"file": "good.yaml", "job": "tiny", "problems": [], "unseen": [], "lacking": [], "warned": []}
     (problem,) = bad["problems"]
     assert (bad["job"], problem["path"], problem["found"]) == (None, "spec.seed", '"seven"') and problem["line"]
 
@@ -156,6 +164,9 @@ def test_a_valid_job_learns_what_this_machine_lacks_for_it(tmp_path):
     assert lines[0] == "job.yaml: tiny is valid"
     (reported,) = [line for line in lines if line.startswith("  not on this machine: ")]
     assert "spec.workerGroups (line " in reported and "no CUDA device for a pod of worker group train" in reported
+    done = rljob("validate", "job.yaml", "--here", cwd=tmp_path, CUDA_VISIBLE_DEVICES="")
+    assert done.returncode == 64 and "no CUDA device for a pod of worker group train" in done.stderr
+    assert "is valid" not in done.stdout + done.stderr
     done = rljob("run", "job.yaml", cwd=tmp_path, CUDA_VISIBLE_DEVICES="")
     assert done.returncode == 64 and "no CUDA device for a pod of worker group train" in done.stderr
 

@@ -48,6 +48,7 @@ class InputCheck:
     found: list[Finding] = field(default_factory=list)
     unseen: list[str] = field(default_factory=list)
     lacking: list[Finding] = field(default_factory=list)
+    warned: list[str] = field(default_factory=list)
 
     def note(self, path: str, error: RLJobError) -> None:
         """An error about what stands at this place of the job."""
@@ -156,6 +157,7 @@ def _rows(
     try:
         rows = read(place, list(dict.fromkeys([*columns, *_shown_columns(spec)])), spec.data.batch_size)
         _check_texts(rows, columns[1:])
+        check.warned += _answered(rows, columns[0])
         pictures = _pictures(spec, place, rows)
         for encoder in encoders:
             model_at = encoder.at
@@ -173,6 +175,23 @@ def _check_texts(rows: FirstRows, columns: Sequence[str]) -> None:
     for name in columns:
         for i, value in enumerate(rows.values[name]):
             column_text(value, name, rows.where(i))
+
+
+def _answered(rows: FirstRows, column: str) -> list[str]:
+    """Advice on prompts that have their answer already: the model would begin another turn behind it."""
+    ending = [i for i, prompt in enumerate(rows.values[column]) if _ends_with_assistant(prompt)]
+    if not ending:
+        return []
+    return [
+        f"{rows.where(ending[0])} ends with a turn of the assistant in {column}, as {len(ending)} of the "
+        f"{rows.num_seen} rows looked at do, and the model begins another turn behind it; leave that turn out of the prompt, or put it "
+        "into a column of its own"
+    ]
+
+
+def _ends_with_assistant(prompt: Any) -> bool:
+    last = prompt[-1] if isinstance(prompt, list) and prompt else None
+    return isinstance(last, Mapping) and last.get("role") == "assistant"
 
 
 def _pictures(spec: RLJobSpec, place: str, rows: FirstRows) -> list[list[bytes]] | None:

@@ -439,6 +439,16 @@ def test_data_of_every_kind_is_read(tmp_path, prompts):
     assert verdict.problems == (), verdict.text()
 
 
+def test_prompts_that_have_their_answer_are_warned_of(tmp_path):
+    asked = [{"role": "user", "content": "a"}]
+    prompts = [asked, [*asked, {"role": "assistant", "content": "b"}], asked, asked]
+    rows = lines([GLIMPSE | {"prompt": prompt} for prompt in prompts])
+    verdict = verdict_on(write(tmp_path, {TRAIN: rows}), ())
+    assert verdict.problems == (), verdict.text()
+    (warning,) = verdict.warned
+    assert warning.startswith("row 2 of ") and "as 1 of the 4 rows looked at do" in warning
+
+
 @pytest.mark.parametrize(
     "target", ["q_proj", "self_attn.q_proj", "model.layers.0.mlp.up_proj", "base.model.layers.0.mlp.up_proj"]
 )

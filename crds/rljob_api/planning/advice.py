@@ -11,7 +11,7 @@ from rljob_api.v1alpha1 import RLJobSpec
 from rljob_api.vocabulary.data_url import without_secrets
 
 KNOWN_LEARNING_RATES = (1e-8, 1e-2)
-"""The smallest and largest in use: from full fine-tuning of the largest models to policies of a few thousand weights."""
+"""The smallest and largest in use: from the largest models to policies of a few thousand weights."""
 
 
 def warnings_of(plan: Plan) -> list[str]:
@@ -157,12 +157,12 @@ def _schedule(plan: Plan) -> Iterator[str]:
             f"training.warmupSteps {spec.training.warmup_steps} is not less than the job's {total} optimizer steps, so "
             "the learning rate never gets to its peak"
         )
-    rate = spec.training.learning_rate
-    if not KNOWN_LEARNING_RATES[0] <= rate <= KNOWN_LEARNING_RATES[1]:
+    least, most = KNOWN_LEARNING_RATES
+    if not least <= spec.training.learning_rate <= most:
         yield (
-            f"training.learningRate {rate:g} is outside of what models are post-trained with "
-            f"({KNOWN_LEARNING_RATES[0]:g} to {KNOWN_LEARNING_RATES[1]:g}): large models take about 1e-6, adapters 1e-5 "
-            "to 1e-4, models of a few million parameters up to 1e-3"
+            f"training.learningRate {spec.training.learning_rate:g} is outside of what models are post-trained with "
+            f"({least:g} to {most:g}): large models take about 1e-6, adapters 1e-5 to "
+            "1e-4, models of a few million parameters up to 1e-3"
         )
 
 

@@ -184,8 +184,8 @@ def _answered(rows: FirstRows, column: str) -> list[str]:
         return []
     return [
         f"{rows.where(ending[0])} ends with a turn of the assistant in {column}, as {len(ending)} of the "
-        f"{rows.num_seen} rows looked at do, and the model begins another turn behind it; leave that turn out of the prompt, or put it "
-        "into a column of its own"
+        f"{rows.num_seen} rows looked at do, and the model begins another turn behind it; leave that turn out of the "
+        "prompt, or put it into a column of its own"
     ]
 
 

@@ -101,6 +101,15 @@ def top_of(column: str, there: Sequence[str]) -> str:
     return column if column in there else column.split(".")[0]
 
 
+def names_within(record: Mapping[str, Any]) -> Iterator[str]:
+    """Names with dots of the values in a row's records: `answer.value`."""
+    for name, value in record.items():
+        if isinstance(value, Mapping):
+            for inner in value:
+                yield f"{name}.{inner}"
+            yield from (f"{name}.{inner}" for inner in names_within(value))
+
+
 def json_record(line: bytes, where: str) -> dict[str, Any]:
     """A line of JSON as a row. Raises BadData for anything but an object."""
     try:
@@ -130,7 +139,9 @@ class NoColumn(BadData):
     """A data set lacks a column that the job names, and has others."""
 
     def __init__(self, path: str, name: str, there: Sequence[str]) -> None:
-        super().__init__(f"{path} has no column {name!r}; {nearest_of(top_of(name, there), there, 'it has')}")
+        is_within = any(other.startswith(f"{top_of(name, there)}.") for other in there)
+        wanted = name if is_within else top_of(name, there)
+        super().__init__(f"{path} has no column {name!r}; {nearest_of(wanted, there, 'it has')}")
         self.name = name
 
 

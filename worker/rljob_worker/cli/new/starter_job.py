@@ -9,6 +9,7 @@ from typing import Any
 
 from rljob_api.loading.starter import StarterInputs
 from rljob_worker.data.prompts import PromptEncoder
+from rljob_worker.data.source import names_within
 from rljob_worker.errors import BadData
 from rljob_worker.model_shapes import shape_at
 from rljob_worker.rehearsal.inputs.first_rows import data_set_columns, first_rows
@@ -93,7 +94,11 @@ def room_for(tokens: int) -> int:
 
 
 def _chosen(path: str, there: Sequence[str], known: Sequence[str], what: str) -> str:
+    """The likeliest column; within records where none of the columns is."""
     by_name = {name.lower(): name for name in there}
+    if not any(name in by_name for name in known):
+        row = {name: values[0] for name, values in first_rows(path, there, 1).values.items()}
+        by_name = {name.rpartition(".")[2].lower(): name for name in names_within(row)}
     result = next((by_name[name] for name in known if name in by_name), None)
     if result is None:
         raise BadData(

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from rljob_worker.data.files import DataFiles, data_files, no_rows
 from rljob_worker.data.objects.opening import source_of
 from rljob_worker.data.objects.store import Store
-from rljob_worker.data.source import NoColumn, json_record, top_of, value_of
+from rljob_worker.data.source import NoColumn, json_record, names_within, top_of, value_of
 from rljob_worker.data.store_retry import StoreRetryPolicy
 from rljob_worker.errors import BadData
 from rljob_worker.storage.address import Address
@@ -71,6 +71,9 @@ def first_rows(path: str, columns: Sequence[str], count: int) -> FirstRows:
     for name in columns:
         if top_of(name, there) not in there:
             raise NoColumn(path, name, there)
+        within = {inner: None for record in records for inner in names_within(record)}
+        if name not in there and within and all(value_of(record, name) is None for record in records):
+            raise NoColumn(path, name, list(within))
     return FirstRows(path, {name: [value_of(record, name) for record in records] for name in columns}, num_rows)
 
 

@@ -145,7 +145,11 @@ CASES = {
     "a reward column of parquet": ({"data/t.parquet": parquet({"prompt": ["a"] * 9})},
         {"data.train.0.path": "data/t.parquet"}, "has no column 'answer'"),
     "a record without the field": ({TRAIN: lines([{"prompt": "a", "answer": {"value": 1}}] * 5)},
-        {REWARD + "column": "answer.text"}, "has no value"),
+        {REWARD + "column": "answer.text"}, "it has answer.value"),
+    "a field of a record that is misspelt": ({TRAIN: lines([{"prompt": "a", "meta": {"truth": {"answer": "1"}}}] * 5)},
+        {REWARD + "column": "meta.truth.anwser"}, "Did you mean 'meta.truth.answer'?"),
+    "a record that lacks its field in one row": ({TRAIN: lines([{"prompt": "a", "meta": {"answer": "1"}}] * 4
+        + [{"prompt": "a", "meta": {}}])}, {REWARD + "column": "meta.answer"}, "row 5 of"),
     "a column that only validation lacks": ({"data/validation.jsonl": lines([{"prompt": "a"}])}, {},
         "validation.jsonl has no column 'answer'"),
     "an answer that is null": ({TRAIN: lines([GLIMPSE, {"prompt": "a", "answer": None}] * 4)}, {},

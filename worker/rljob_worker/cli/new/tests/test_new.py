@@ -38,6 +38,16 @@ def test_chat_messages_and_models_without_a_template_are_taken_as_they_are(tmp_p
     assert beginning_of("owner/hub-model", str(tmp_path / "data/train.jsonl"), None).applies_template
 
 
+def test_columns_within_records_are_taken_where_no_other_is(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rows = [{"question": f"{i} eggs?", "meta": {"truth": {"answer": str(i)}}} for i in range(8)]
+    good_job.write(tmp_path, {"data/train.jsonl": "".join(json.dumps(row) + "\n" for row in rows)})
+    write_starter("small", "model", "data/train.jsonl", None)
+    assert "column: meta.truth.answer" in (tmp_path / "small.yaml").read_text()
+    verdict = verdict_on(tmp_path / "small.yaml", ())
+    assert verdict.problems == (), verdict.text()
+
+
 def test_columns_that_nobody_can_guess_are_listed(tmp_path):
     good_job.write(tmp_path, {"odd.jsonl": json.dumps({"frage": "a", "answer": "1"})})
     with pytest.raises(BadData, match="looks like prompts; it has frage, answer"):

@@ -1,7 +1,8 @@
 """The order of tests, as a pytest plugin: where several processes share them, each begins with long ones.
 
-A long test that begins last keeps one process busy while the others have nothing left. Tests that run ranks all go to
-one process: ranks stay for the next test, and are four times as fast once they have trained.
+A long test that begins last keeps one process busy while the others have nothing left. Tests that run ranks, or fork
+processes from the server that ranks come from, all go to one process: the server imports torch once, ranks stay for the
+next test, and are four times as fast once they have trained.
 """
 
 from __future__ import annotations
@@ -22,8 +23,14 @@ LONG = (
     "worker/rljob_worker/tests/test_first_step.py",
     "worker/rljob_worker/tests/test_failures.py",
     "worker/rljob_worker/engines/tests/test_compiling.py",
+    "worker/rljob_worker/databuffer/tests/test_hung.py",
+    "tests/test_docs_site.py",
+    "worker/rljob_worker/run_page/tests/test_page.py",
+    "tests/test_tests.py",
 )
 """Files with a test that takes seconds by itself, the longest first."""
+RANKS = frozenset({"run_ranks", "run_fresh_ranks", "forking"})
+"""Names by which a module imports what starts the fork server of ranks, which loads torch for seconds."""
 Test = TypeVar("Test")
 
 
@@ -39,8 +46,8 @@ def file_of(item: pytest.Item) -> str:
 
 
 def runs_ranks(item: pytest.Item) -> bool:
-    """Whether its module can run work in the ranks of the session."""
-    return isinstance(item, pytest.Function) and hasattr(item.module, "run_ranks")
+    """Whether its module can run work in the ranks of the session, or start the server that these are forks of."""
+    return isinstance(item, pytest.Function) and not RANKS.isdisjoint(vars(item.module))
 
 
 def long_first(

@@ -34,10 +34,11 @@ def test_the_site_builds_and_has_a_search_index_and_the_messages(tmp_path):
 
 
 def test_a_link_that_leads_nowhere_fails_the_build(tmp_path):
-    """The site is a copy, whose hooks find no code next to it to read messages from."""
-    shutil.copytree(CHECKOUT / "docs", tmp_path / "docs")
-    shutil.copy(CHECKOUT / "mkdocs.yml", tmp_path)
-    (tmp_path / "docs" / "install.md").write_text("[gone](gone.md)")
+    """The site has one page, and its hooks find no code next to it to read messages from."""
+    (tmp_path / "docs").mkdir()
+    shutil.copy(CHECKOUT / "docs" / "hooks.py", tmp_path / "docs")
+    (tmp_path / "mkdocs.yml").write_text((CHECKOUT / "mkdocs.yml").read_text().partition("nav:\n  -")[0])
+    (tmp_path / "docs" / "index.md").write_text("[gone](gone.md)")
     done = built(tmp_path / "mkdocs.yml", tmp_path / "site")
     assert done.returncode != 0 and "gone.md" in done.stderr
 

@@ -91,15 +91,22 @@ def _private_names(nodes: list[ast.AST]) -> Iterator[ast.AST]:
                 yield node
         elif (
             isinstance(node, ast.Attribute)
-            and not _is_library(node)
             and _is_private(node.attr)
             and node.attr not in own
+            and not _is_library(node)
         ):
             yield node
-        elif isinstance(node, ast.Call) and ast.unparse(node.func) == "monkeypatch.setattr":
+        elif isinstance(node, ast.Call) and _dotted(node.func) == "monkeypatch.setattr":
             words = [str(arg.value).rpartition(".")[2] for arg in node.args if isinstance(arg, ast.Constant)]
             if any(map(_is_private, words)):
                 yield node
+
+
+def _dotted(node: ast.expr) -> str:
+    """`a.b.c`, with "?" for what is not a name: ast.unparse takes ten times as long."""
+    if isinstance(node, ast.Attribute):
+        return f"{_dotted(node.value)}.{node.attr}"
+    return node.id if isinstance(node, ast.Name) else "?"
 
 
 def _is_private(name: str) -> bool:
@@ -117,17 +124,18 @@ def _is_self(node: ast.AST) -> bool:
 
 def _clocks_read(nodes: list[ast.AST]) -> Iterator[ast.AST]:
     for node in nodes:
-        is_read = isinstance(node, ast.Attribute) and ast.unparse(node.value) == "time" and node.attr in CLOCKS
+        is_read = isinstance(node, ast.Attribute) and node.attr in CLOCKS and _dotted(node.value) == "time"
         is_taken = isinstance(node, ast.ImportFrom) and node.module == "time"
         if is_read or is_taken:
             yield node
 
 
 def _sleeps_outside_loops(nodes: list[ast.AST]) -> Iterator[ast.AST]:
-    allowed = (outer for outer in nodes if isinstance(outer, ast.While | ast.AsyncFunctionDef))
+    sleeps = [node for node in nodes if isinstance(node, ast.Call) and _dotted(node.func) == "time.sleep"]
+    allowed = (outer for outer in nodes if sleeps and isinstance(outer, ast.While | ast.AsyncFunctionDef))
     waiting = {id(inner) for outer in allowed for inner in ast.walk(outer)}
-    for node in nodes:
-        if isinstance(node, ast.Call) and ast.unparse(node.func) == "time.sleep" and id(node) not in waiting:
+    for node in sleeps:
+        if id(node) not in waiting:
             (length,) = node.args
             if not (isinstance(length, ast.Constant) and length.value >= FOR_EVER_SECONDS):
                 yield node
@@ -153,7 +161,7 @@ def _constants(node: ast.stmt) -> Iterator[tuple[str, ast.expr]]:
 
 
 def _timeouts_given(call: ast.Call) -> Iterator[ast.expr]:
-    function, _, name = ast.unparse(call.func).rpartition(".")
+    function, _, name = _dotted(call.func).rpartition(".")
     if name in SCALED or function == "world":  # its wait moves a clock of its own
         return
     yield from (keyword.value for keyword in call.keywords if keyword.arg in TIMEOUTS)
@@ -183,6 +191,8 @@ def _seconds(node: ast.expr, constants: dict[str, ast.expr]) -> float:
 
 
 def _excuses(nodes: list[ast.AST]) -> Iterator[ast.AST]:
+    if not any(isinstance(node, ast.ExceptHandler) for node in nodes):
+        return
     for test in nodes:
         if isinstance(test, ast.FunctionDef) and test.name.startswith("test_"):
             for handler in ast.walk(test):
@@ -192,7 +202,7 @@ def _excuses(nodes: list[ast.AST]) -> Iterator[ast.AST]:
 
 def _deadlines(nodes: list[ast.AST]) -> Iterator[ast.AST]:
     for node in nodes:
-        if isinstance(node, ast.Call) and ast.unparse(node.func) == "settings":
+        if isinstance(node, ast.Call) and _dotted(node.func) == "settings":
             yield from (keyword for keyword in node.keywords if keyword.arg == "deadline")
 
 

@@ -7,7 +7,7 @@ import pytest
 from testing.order import LONG, long_first
 
 CHECKOUT = Path(__file__).parents[2]
-SHORT = [("short.py", number) for number in range(24)]
+SHORT = [("short.py", number) for number in range(48)]
 TESTS = [*SHORT[:9], *((file, number) for file in reversed(LONG) for number in range(2)), *SHORT[9:]]
 
 
@@ -31,8 +31,8 @@ def test_every_process_begins_with_long_files_and_no_test_is_lost(num_processes:
 def test_tests_of_a_file_stay_together_and_longer_files_come_first() -> None:
     files, half = [file_of(test) for test in long_first(TESTS, file_of, 2)], len(TESTS) // 2
     first, second = files[:half], files[half:]
-    assert first == [file for file in LONG[::2] for _ in range(2)] + ["short.py"] * (len(first) - 8)
-    assert second == [file for file in LONG[1::2] for _ in range(2)] + ["short.py"] * (len(second) - 8)
+    assert first == [file for file in LONG[::2] for _ in range(2)] + ["short.py"] * (half - len(LONG))
+    assert second == [file for file in LONG[1::2] for _ in range(2)] + ["short.py"] * (half - len(LONG))
 
 
 def test_files_of_a_kind_follow_the_long_ones_of_the_first_process() -> None:

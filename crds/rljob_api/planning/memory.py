@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from math import ceil
 from typing import Literal
 
@@ -124,7 +124,14 @@ class _Worker:
         return whole if any(target.name == self.group.name for target in flow.targets) else 0
 
     def layout(self, engine: EnginePlan) -> ParallelLayout:
-        return parallel_layout(self.plan, engine, self.shapes[engine.path], self.stage)
+        """How an engine that trains or scores here keeps its part of a model."""
+        return self._layouts[engine.name]
+
+    @cached_property
+    def _layouts(self) -> dict[str, ParallelLayout]:
+        """By the name of the engine: every phase asks for them, and a search for layouts has ten thousand workers."""
+        plan, shapes = self.plan, self.shapes
+        return {item.name: parallel_layout(plan, item, shapes[item.path], self.stage) for item in self._training}
 
     def _whole(self, engine: EnginePlan) -> int:
         return self.shapes[engine.path].parameters * NUMBER_BYTES[self.plan.precision]
@@ -134,17 +141,17 @@ class _Worker:
         tensor = self.shapes[engine.path].largest_tensor * NUMBER_BYTES[self.plan.precision]
         return max(min(BUCKET_BYTES, self._whole(engine)), tensor)
 
-    @property
+    @cached_property
     def _here(self) -> list[EnginePlan]:
         return [*self._training, *self._generating]
 
-    @property
+    @cached_property
     def _training(self) -> list[EnginePlan]:
         """Those with weights of their own: a base is another engine's model with its adapter off."""
         own = (engine for engine in self.plan.engines if engine.kind == "Train" and engine.base_of is None)
         return [item for item in own if item.group == self.group.name]
 
-    @property
+    @cached_property
     def _generating(self) -> list[EnginePlan]:
         return [engine for engine in self.plan.engines if engine.group == self.group.name and engine.kind == "Rollout"]
 

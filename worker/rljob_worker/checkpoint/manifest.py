@@ -8,11 +8,12 @@ from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict
 from pydantic.alias_generators import to_camel
 
+from rljob_worker.errors import InvalidJob
 from rljob_worker.rundir.ownership import Owner
 from rljob_worker.storage.files import read_if_there
 from rljob_worker.storage.object_path import ObjectPath
@@ -21,6 +22,8 @@ from rljob_worker.storage.paths import StoragePath
 MANIFEST = "manifest.json"
 SCORE = "score.json"
 """The score of a checkpoint that was committed before its step was validated."""
+SCHEMA_VERSION: Final = 1
+"""The layout of a checkpoint, in which files and columns that a reader may leave out do not count."""
 _CHUNK_BYTES = 1 << 22
 
 
@@ -80,17 +83,31 @@ def committed(checkpoints: StoragePath) -> list[Committed]:
 def read_manifest(path: StoragePath) -> Manifest | None:
     """The manifest, or None where there is none or it is torn or something else: such a directory is not a checkpoint.
 
-    Raises StorageError when it cannot be read: a checkpoint out of reach is not one that is not there.
+    Raises StorageError when it cannot be read: a checkpoint out of reach is not one that is not there. Raises
+    InvalidJob for one that a newer rljob wrote: taken for a torn one, it would be deleted.
     """
     try:
         text = read_if_there(path / MANIFEST)
         if text is None:
             return None
+        _require_known(json.loads(text), path)
         manifest = Manifest.from_json(text)
         later = read_if_there(path / SCORE) if manifest.score is None else None
         return manifest if later is None else manifest.model_copy(update={"score": json.loads(later)})
+    except InvalidJob:
+        raise
     except ValueError:
         return None
+
+
+def _require_known(content: Any, checkpoint: StoragePath) -> None:
+    """Raises InvalidJob for the manifest of a later schema, whatever else is in it."""
+    version = content.get("schemaVersion") if isinstance(content, dict) else None
+    if isinstance(version, int) and version > SCHEMA_VERSION:
+        raise InvalidJob(
+            f"a newer rljob wrote checkpoint {checkpoint}: its manifest has schemaVersion {version}, and this rljob "
+            f"reads {SCHEMA_VERSION}; go on with the newer one, or give the run another name (metadata.name)"
+        )
 
 
 def damage(checkpoint: Committed) -> str | None:

@@ -20,7 +20,7 @@ from rljob_worker.checkpoint.manifest import (
 )
 from rljob_worker.checkpoint.restore import ResumePoint, choose_start, discard_after
 from rljob_worker.checkpoint.writer import Committer, RankFiles, RankPart, storage_reason
-from rljob_worker.errors import DeadlineExceeded, StorageError
+from rljob_worker.errors import DeadlineExceeded, InvalidJob, StorageError
 from rljob_worker.rundir.ownership import Owner, claim_run
 
 
@@ -105,7 +105,7 @@ def changed(text, **fields):
         lambda text: changed(text, files=["state-train.json"]),
         lambda text: changed(text, files={"state-train.json": 17}),
         lambda text: changed(text, files={"state-train.json": [17]}),
-        lambda text: changed(text, schemaVersion=2),
+        lambda text: changed(text, schemaVersion=0),
     ],
 )
 def test_a_manifest_of_another_shape_makes_no_checkpoint(tmp_path, spoil):
@@ -114,6 +114,17 @@ def test_a_manifest_of_another_shape_makes_no_checkpoint(tmp_path, spoil):
     assert choose_start(tmp_path / "checkpoints", "auto") == ResumePoint(8, path)
     manifest.write_text(spoil(manifest.read_text()))
     assert choose_start(tmp_path / "checkpoints", "auto") == ResumePoint()
+
+
+@pytest.mark.parametrize("content", [{"schemaVersion": 2}, {"schemaVersion": 2, "step": "of another type"}])
+def test_a_checkpoint_of_a_newer_rljob_is_refused_by_name_and_kept(tmp_path, content):
+    path = write(tmp_path, 8)
+    (path / MANIFEST).write_text(json.dumps(content))
+    words = f"a newer rljob wrote checkpoint {path}: its manifest has schemaVersion 2, and this rljob reads 1"
+    for use in (lambda: choose_start(path.parent, "auto"), lambda: discard_after(path.parent, 0)):
+        with pytest.raises(InvalidJob, match=words):
+            use()
+    assert (path / MANIFEST).exists()
 
 
 def test_a_checksum_is_of_every_byte_of_a_file_however_large(tmp_path):

@@ -69,6 +69,7 @@ def context_of(mesh: ProcessMesh, plan: Any, step: int) -> StageContext:
         job=plan.spec,
         decode=lambda ids: " ".join(map(str, ids)),
         reduce=mesh.sum,
+        exchange=mesh.exchange,
         dp_rank=mesh.mesh.dp_rank(mesh.rank),
         dp_size=mesh.mesh.dp,
         copy=mesh,

@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import numpy as np
 import pytest
@@ -18,8 +19,9 @@ from rljob_worker.errors import BadData
 from rljob_worker.metrics.scalars import merge_all
 from rljob_worker.rewards.tests.in_process import RewardsHere
 from rljob_worker.stages import build_stage
+from rljob_worker.stages.draws.owned_groups import with_versions
 from rljob_worker.stages.draws.places import numbered
-from rljob_worker.stages.sample import Sample, with_versions
+from rljob_worker.stages.sample import Sample
 from rljob_worker.stages.stage import Resources, StageContext
 from rljob_worker.stages.tests.test_draw_assignment import Owner
 
@@ -98,14 +100,14 @@ class Ranks:
     def run(self, step: int) -> tuple[Batch, dict]:
         """The rows of all ranks together, and the metrics as the lead merges them."""
         with ThreadPoolExecutor(self.dp_size) as threads:
-            reduce = self._all_reduce()
-            results = list(threads.map(lambda rank: self._run(rank, step, reduce), range(self.dp_size)))
+            ranks, reduce, exchange = range(self.dp_size), self._all_reduce(), self._all_to_all()
+            results = list(threads.map(lambda rank: self._run(rank, step, reduce, partial(exchange, rank)), ranks))
         self.samples = [sample for result in results for sample in result.samples]
         metrics = merge_all([result.metrics for result in results])
         figures = {name: scalar.value for name, scalar in metrics.items() if not name.startswith("time/")}
         return Batch.concat([result.batch for result in results]), figures
 
-    def _run(self, rank, step, reduce):
+    def _run(self, rank, step, reduce, exchange):
         context = StageContext(
             step=step,
             seed=3,
@@ -114,6 +116,7 @@ class Ranks:
             reduce=reduce,
             dp_rank=rank,
             dp_size=self.dp_size,
+            exchange=exchange,
             leases=self._leases,
         )
         return self.stages[rank].run(None, context)
@@ -132,6 +135,19 @@ class Ranks:
             return total
 
         return reduce
+
+    def _all_to_all(self) -> Callable[[int, list[torch.Tensor]], list[torch.Tensor]]:
+        given: dict[int, list[torch.Tensor]] = {}
+        barrier = threading.Barrier(self.dp_size, timeout=TEST_TIMEOUT_SECONDS)
+
+        def exchange(rank, parts):
+            given[rank] = parts
+            barrier.wait()
+            mine = [given[source][rank] for source in range(self.dp_size)]
+            barrier.wait()
+            return mine
+
+        return exchange
 
     def save(self, directory) -> dict:
         for rank, stage in enumerate(self.stages):
@@ -193,6 +209,30 @@ def test_kept_rows_of_a_run_that_knew_one_version_per_row_are_read():
     assert result["last_policy_version"].values.tolist() == [3, 4, 5]
     assert [row.tolist() for row in result["token_versions"].to_list()] == [[3, 3], [], [5]]
     assert with_versions(result) is result
+
+
+@pytest.mark.parametrize("leases", [False, True], ids=["by rank", "leased"])
+def test_surplus_is_kept_by_the_owners_of_its_draw_numbers_whoever_drew_it(leases):
+    # step 1 draws 0 .. 9: 0 3 4 7 8 are accepted, and the surplus 8 is of rank 8 mod 3
+    ranks = Ranks(WARM_UP, 3, leases=leases)
+    for step, owned in ((1, [[], [], [8]]), (2, [[], [16], []])):
+        ranks.run(step)
+        assert [np.unique(stage.rows().group_ids).tolist() for stage in ranks.stages] == owned
+
+
+@pytest.mark.parametrize("before, after", [(1, 3), (3, 2)])
+def test_another_number_of_ranks_deals_kept_rows_anew(tmp_path, before, after):
+    # numbers that are kept after step 2, as the batch of step 3 takes none of them away from their owners
+    settings = ("rollout={partial: {tokensPerRound: 2, maxCarries: 3}, maxResponseTokens: 8}",)
+    slow = partial(ScriptedEngine, lambda row_id, sampling: [row_id] * (7 if row_id // 4 % 2 else 2))
+    stopped, resumed = (Ranks(WARM_UP, number, *settings, engine=slow) for number in (before, after))
+    stopped.run(1)
+    state = stopped.save(tmp_path)
+    assert len(state["unfinished"]) > 1
+    resumed.load(tmp_path, state)
+    resumed.run(2)
+    for rank, stage in enumerate(resumed.stages):
+        assert set(stage.rows().group_ids % after) <= {rank}
 
 
 class LastFirst(Owner):

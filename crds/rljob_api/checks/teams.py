@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from rljob_api.catalogue.columns import computes_full_kl
 from rljob_api.checks.pictures import shown_at
 from rljob_api.checks.subject import Subject, problem
 from rljob_api.v1alpha1 import AgentSpec, ConversationSpec
 from rljob_api.v1alpha1.conversation import SHIPPED_CONVERSATIONS, TASK
-from rljob_api.vocabulary.keys import REFERENCE
 from rljob_api.vocabulary.problem import Problem, suggestion
 
 _PATH = "spec.rollout.conversation"
@@ -145,13 +143,8 @@ def _unbuilt(subject: Subject) -> Iterator[Problem]:
         yield problem(f"{_PATH}.agentPool", None, alone, "Leave one of them out.")
     if spec.sees:
         yield problem(*shown_at(spec), message, "Leave it out, or agents.")
-    if not spec.is_team_of_policies:
-        return
-    message = "this is not built yet with agents of several policies"
-    if computes_full_kl(spec):
-        fix = f"Write K3: the update would need a model {REFERENCE} for each policy."
-        yield problem("spec.algorithm.kl.estimator", "Full", message, fix)
-    yield from _generating_groups(subject)
+    if spec.is_team_of_policies:
+        yield from _generating_groups(subject)
 
 
 def _generating_groups(subject: Subject) -> Iterator[Problem]:

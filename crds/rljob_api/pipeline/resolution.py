@@ -104,10 +104,13 @@ class Resolution:
         return producers
 
     def engines_of(self, stage: ResolvedStage) -> tuple[str, ...]:
-        """The models it has engines for: its own, and the reference where the update compares whole distributions."""
+        """The models it has engines for: its own, and the policy's reference where the update compares whole
+        distributions."""
         if stage.built_in is None:
             return ()
-        return stage.models + (REFERENCE,) * (stage.spec.run == UPDATE_POLICY and computes_full_kl(self.spec))
+        if stage.spec.run != UPDATE_POLICY or not computes_full_kl(self.spec):
+            return stage.models
+        return stage.models + tuple(self.spec.beside(REFERENCE, policy) for policy in stage.models)
 
     def reads_of(self, stage: ResolvedStage) -> tuple[str, ...]:
         """The columns it gets: those it must have, and the optional ones that are there."""

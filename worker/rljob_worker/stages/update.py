@@ -47,7 +47,8 @@ class UpdatePolicy:
         self._spec = resources.plan.spec
         self._algorithm = self._spec.algorithm
         self._engine = resources.train_engines[stage.models[0]]
-        self._reference = resources.scoring_engines[REFERENCE] if computes_full_kl(self._spec) else None
+        reference = self._spec.beside(REFERENCE, stage.models[0])
+        self._reference = resources.scoring_engines[reference] if computes_full_kl(self._spec) else None
         self._num_trajectories = self._spec.num_rows
         self._rows_per_agent = resources.plan.rows_per_trajectory // self._spec.num_agents
         self._agents = AgentRows(self._spec, stage.models[0])

@@ -128,9 +128,9 @@ def test_a_team_of_two_policies_learns_and_goes_on_bit_for_bit(tiny, tmp_path, m
 
 ADAPTER = {"adapter": {"rank": 4}}
 CASES = {
-    "critics": (
+    "critics, and updates that compare whole distributions": (
         {},
-        {"name": "MARFT", "groupSize": 2, "updateEpochs": 2, "kl": {"coefficient": 0.0}},
+        {"name": "MARFT", "groupSize": 2, "updateEpochs": 2, "kl": {"coefficient": 0.01, "estimator": "Full"}},
         TEAM,
     ),
     "adapters on one base, prompts drawn again": (

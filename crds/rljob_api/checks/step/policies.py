@@ -59,10 +59,14 @@ def _of_others(subject: Subject, stage: ResolvedStage, source: str, own: Mapping
 
 def check_full_kl(subject: Subject) -> Iterator[Problem]:
     """What an update compares whole distributions with is there."""
-    if computes_full_kl(subject.spec) and REFERENCE not in subject.model_names:
-        message = f"updates compare with model {REFERENCE}, which starts as a copy of the policy where there is one"
-        fix = f"List a model {REFERENCE} in spec.models, or write another estimator."
-        yield problem("spec.algorithm.kl.estimator", subject.spec.algorithm.kl.estimator, message, fix)
+    if not computes_full_kl(subject.spec):
+        return
+    references = dict.fromkeys(subject.spec.beside(REFERENCE, policy) for policy in subject.spec.policies)
+    for model in references:
+        if model not in subject.model_names:
+            message = f"updates compare with model {model}, which starts as a copy of the policy where there is one"
+            fix = f"List a model {model} in spec.models, or write another estimator."
+            yield problem("spec.algorithm.kl.estimator", subject.spec.algorithm.kl.estimator, message, fix)
 
 
 def check_policy_rewards(subject: Subject) -> Iterator[Problem]:

@@ -65,7 +65,8 @@ def check_stage_models(subject: Subject) -> Iterator[Problem]:
                 message = f"stage {other} updates model {model} already"
                 yield problem(subject.stage_path(stage.name, "models"), model, message, "Keep one of the two stages.")
     used = {model for stage in subject.resolution.stages.values() for model in stage.models}
-    used |= {REFERENCE} if computes_full_kl(subject.spec) else set()
+    if computes_full_kl(subject.spec):
+        used |= {subject.spec.beside(REFERENCE, policy) for policy in subject.spec.policies}
     used |= {reward.model for reward in subject.spec.rewards if reward.model is not None}
     for i, spec in enumerate(subject.spec.models):
         if spec.name not in used:

@@ -35,16 +35,17 @@ def test_a_team_that_cannot_be_played_is_refused_at_its_field(conversation):
     assert paths == [f"spec.rollout.conversation.{BAD[conversation]}"]
 
 
-BESIDE = {
-    "algorithm.kl={coefficient: 0.1, estimator: Full}": "spec.algorithm.kl.estimator",
-    "data.imagesColumn=pictures": "spec.data.imagesColumn",
-}
+def test_pictures_of_the_data_do_not_go_with_a_team():
+    result = problems(MODELS, f"rollout.conversation={{{AGENTS}}}", "data.imagesColumn=pictures")
+    assert {problem.path for problem in result} == {"spec.data.imagesColumn"}, result
 
 
-@pytest.mark.parametrize("other", BESIDE)
-def test_what_a_team_of_policies_does_not_go_with_is_refused_by_name(other):
-    result = problems(MODELS, f"rollout.conversation={{{AGENTS}}}", other)
-    assert {problem.path for problem in result} == {BESIDE[other]}, result
+def test_updates_of_a_team_compare_whole_distributions_each_with_the_reference_of_its_policy():
+    plan = make_plan(MODELS, f"rollout.conversation={{{AGENTS}}}", "algorithm.kl={coefficient: 0.1, estimator: Full}")
+    assert {policy: plan.stage(f"update_{policy}").engines for policy in ("actor", "other")} == {
+        policy: (f"train/{policy}", f"reference_{policy}") for policy in ("actor", "other")
+    }
+    assert "reference" not in [stage.name for stage in plan.stages]
 
 
 def test_rewards_of_agents_do_not_go_with_rounds_of_sampling():

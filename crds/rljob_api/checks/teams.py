@@ -155,5 +155,6 @@ def _generating_groups(subject: Subject) -> Iterator[Problem]:
         if missing:
             message = f"stage {stage.name} plays all agents of a trajectory, and {missing[0]} plays one"
             path = subject.stage_path(stage.name, "models")
-            fix = f"Write models: [{', '.join(subject.spec.agent_policies)}]."
+            names = ", ".join(subject.spec.agent_policies)
+            fix = f"Write models: [{names}] in one stage; updates may be each in a worker group of its own."
             yield problem(path, list(stage.models), message, fix)

@@ -76,9 +76,23 @@ class Resolution:
         sources, others = self.sources[one], self.sources[other]
         return not sources or not others or bool(sources & others)
 
+    def agents_of(self, name: str) -> frozenset[int]:
+        """Places of the agents whose rows a stage works with: of those that its models score or train, in a team of
+        several policies, otherwise of all."""
+        every, stage = frozenset(range(len(self.spec.agents))), self.by_name[name]
+        if not self.spec.is_team_of_policies or stage.run not in STAGES or _use(stage) == "Generates":
+            return every
+        models = _models_of(stage, STAGES[stage.run])
+        return frozenset[int]().union(*map(self.spec.agents_of, models)) or every
+
     def makers_of(self, column: str, name: str) -> list[str]:
-        """The stages that write a column of the rows that a stage sees."""
-        return [maker for maker in self.producers.get(column, ()) if self.shares_rows(maker, name)]
+        """The stages that write a column of the rows that a stage sees and works with."""
+        mine = self.agents_of(name)
+        return [
+            maker
+            for maker in self.producers.get(column, ())
+            if self.shares_rows(maker, name) and (not mine or mine & self.agents_of(maker))
+        ]
 
     def columns_of(self, stage: StageSpec, entry: BuiltInStage) -> Columns:
         """What a stage of the catalogue reads and writes, under its own names: with the rewards, and the models in
@@ -115,7 +129,7 @@ class Resolution:
     def reads_of(self, stage: ResolvedStage) -> tuple[str, ...]:
         """The columns it gets: those it must have, and the optional ones that are there."""
         upstream = self.graph.ancestors(stage.name)
-        optional = (c for c in stage.columns.optional if upstream.intersection(self.producers.get(c, ())))
+        optional = (c for c in stage.columns.optional if upstream.intersection(self.makers_of(c, stage.name)))
         return tuple(dict.fromkeys((*stage.columns.reads, *optional)))
 
     def _resolve(self, stage: StageSpec) -> ResolvedStage:

@@ -170,7 +170,10 @@ class Guest:
     def _token_samples(self, plan: StagePlan, batch: Batch, step: int) -> list[dict[str, Any]]:
         several, tokenizer = self.plan.rows_per_trajectory, self.resources.tokenizers[self.plan.policy_of(plan.name)]
         first_row = (step - 1) * self.plan.spec.num_rows * several
-        return token_samples(batch, tokenizer.decode, first_row=first_row, rows_per_trajectory=several)
+        return token_samples(
+            batch, tokenizer.decode, first_row=first_row, rows_per_trajectory=several,
+            num_agents=self.plan.spec.num_agents,
+        )  # fmt: skip
 
     def _context(self, plan: StagePlan, lease: GuestLease) -> StageContext:
         spec = self.plan.spec

@@ -59,17 +59,18 @@ def by_model(
     score: Callable[[ScoringEngine, Batch], Column],
     batch: Batch,
 ) -> Column:
-    """What models say of the tokens of their agents' rows; one model, of all rows."""
-    if len(engines) == 1:
+    """What models say of the tokens of their agents' rows, and 0 of other rows, which nobody reads."""
+    agents = {model: AgentRows(spec, model) for model in engines}
+    if len(engines) == 1 and all(mine.are_all for mine in agents.values()):
         return score(next(iter(engines.values())), batch)
-    rows: dict[int, np.ndarray] = {}
+    rows = {place: np.zeros(length, np.float32) for place, length in enumerate(batch["response_ids"].lengths)}
     dtype = "float32"
     for model, engine in engines.items():
-        places = AgentRows(spec, model).places(batch)
+        places = agents[model].places(batch)
         column = score(engine, batch.take(places))
         dtype = column.dtype
         rows |= dict(zip(places.tolist(), column.to_list(), strict=True))
-    return Column.ragged([rows[place] for place in range(len(batch))], dtype)
+    return Column.ragged(list(rows.values()), dtype)
 
 
 def require_finite(stage: StagePlan, kind: str, scores: Column, batch: Batch) -> None:

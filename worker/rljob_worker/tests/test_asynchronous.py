@@ -174,18 +174,24 @@ def with_policies(tiny: Path) -> dict[str, Any]:
 
 
 def with_team(tiny: Path, folder: Path) -> dict[str, Any]:
-    """Two policies that play one conversation in a group of their own, and are trained each in a group of its own."""
+    """Two policies that play one conversation in a group of their own, and are scored and trained each in a group of
+    its own."""
     agents = [{"name": "solver", "policy": "left"}, {"name": "checker", "policy": "right"}]
-    of = {"after": ["advantage"], "balance": "Tokens"}
     stages = [
         {"name": "rollout", "run": "Rollout", "models": ["left", "right"], "group": "rollout"},
         {"name": "reward", "run": "Reward", "after": ["rollout"], "group": "rollout"},
         {"name": "crash", "run": "crash:once", "after": ["rollout"], "reads": ["response_ids"], "writes": ["style"],
          "group": "train"},
         {"name": "advantage", "run": "Advantage", "after": ["reward", "crash"], "group": "train"},
-        {"name": "update_left", "run": "UpdatePolicy", "models": ["left"], "group": "train", **of},
-        {"name": "update_right", "run": "UpdatePolicy", "models": ["right"], "group": "other", **of},
     ]  # fmt: skip
+    for policy, group in (("left", "train"), ("right", "other")):
+        before, reference = f"old_{policy}", f"reference_{policy}"
+        update = {"run": "UpdatePolicy", "models": [policy], "after": ["advantage", before, reference]}
+        stages += [
+            {"name": before, "run": "LogProbs", "models": [policy], "after": ["rollout"], "group": group},
+            {"name": reference, "run": "LogProbs", "models": [reference], "after": ["rollout"], "group": group},
+            {"name": f"update_{policy}", "group": group, "balance": "Tokens", **update},
+        ]
     model = shutil.copytree(tiny / "model", folder / "model")
     (model / "chat_template.jinja").write_text("{% for m in messages %}{{ m['content'] }}{% endfor %} = ")
     conversation = {"agents": agents, "rounds": 1}
@@ -194,7 +200,7 @@ def with_team(tiny: Path, folder: Path) -> dict[str, Any]:
         "workerGroups": [{"name": "rollout", "accelerator": CPU}]
         + [{"name": name, "accelerator": CPU} for name in ("train", "other")],
         "rollout": {"maxResponseTokens": 12, "maxStaleness": 1, "conversation": conversation},
-        "algorithm": GRPO | {"kl": {"coefficient": 0.0}},
+        "algorithm": GRPO | {"updateEpochs": 2, "kl": {"coefficient": 0.01}},
         "dag": {"stages": stages},
         "dataBuffer": {"memory": "256Mi", "deadlineSeconds": int(TEST_TIMEOUT_SECONDS)},
     }

@@ -7,7 +7,9 @@ from collections.abc import Iterator
 from rljob_api.catalogue.columns import model_rewards
 from rljob_api.catalogue.stages import REWARD_MODEL
 from rljob_api.checks.subject import Subject, problem
-from rljob_api.vocabulary.keys import ACTOR
+from rljob_api.pipeline.resolution import ResolvedStage
+from rljob_api.v1alpha1.dag import UPDATE_POLICY
+from rljob_api.vocabulary.keys import ACTOR, REFERENCE
 from rljob_api.vocabulary.problem import Problem, nearest
 
 INDEX_COLUMNS = ("row_ids", "group_ids", "num_tokens", "row_id", "group_id")
@@ -44,6 +46,19 @@ def check_produced(subject: Subject) -> Iterator[Problem]:
                 )
                 path = subject.stage_path(stage.name, "after")
                 yield problem(path, list(stage.spec.after), message, f"Add {producers[0]} to after.")
+        yield from _of_some_agents(subject, stage)
+
+
+def _of_some_agents(subject: Subject, stage: ResolvedStage) -> Iterator[Problem]:
+    """A column that is read of rows of agents whose models its stage has not."""
+    resolution, agents = subject.resolution, subject.spec.agents
+    for column in resolution.reads_of(stage):
+        for maker in resolution.makers_of(column, stage.name)[:1]:
+            if missing := sorted(resolution.agents_of(stage.name) - resolution.agents_of(maker)):
+                name = agents[missing[0]].name
+                message = f"{stage.name} reads column {column} of all its rows, and {maker} has none for agent {name}"
+                fix = f"List the model for the rows of {name} in {maker}, too."
+                yield problem(subject.stage_path(maker, "models"), list(resolution.stages[maker].models), message, fix)
 
 
 def _nobody(subject: Subject, stage: str, column: str) -> Problem:
@@ -51,10 +66,9 @@ def _nobody(subject: Subject, stage: str, column: str) -> Problem:
     if column in INDEX_COLUMNS:
         fix = "Leave it out: it comes with every row."
     elif column in _MAKERS:
-        policies = [
-            model for name in subject.resolution.sources[stage] for model in subject.resolution.stages[name].models
-        ]
-        fix = f"Add a stage with {_MAKERS[column].format(policy=min(policies, default=ACTOR))}."
+        policy = _policy_of(subject, stage)
+        reference = subject.spec.beside(REFERENCE, policy)
+        fix = f"Add a stage with {_MAKERS[column].format(policy=policy, reference=reference)}."
     elif column in (graded := {model_rewards(model): model for model in subject.model_names}):
         fix = f"Add a stage with run: {REWARD_MODEL} and models: [{graded[column]}], and put it into after."
     elif (match := nearest(column, list(subject.resolution.producers))) is not None:
@@ -63,6 +77,15 @@ def _nobody(subject: Subject, stage: str, column: str) -> Problem:
         fix = f"Written columns: {', '.join(sorted(subject.resolution.producers))}. "
         fix += "A column of the data is carried when the Rollout stage lists it in writes."
     return problem(path, column, f"{stage} reads column {column}, which no stage writes", fix)
+
+
+def _policy_of(subject: Subject, stage: str) -> str:
+    """The policy whose rows a stage works with: in a team the one that it trains."""
+    resolved = subject.resolution.stages[stage]
+    if subject.spec.is_team_of_policies and resolved.spec.run == UPDATE_POLICY:
+        return resolved.models[0]
+    policies = [model for name in subject.resolution.sources[stage] for model in subject.resolution.stages[name].models]
+    return min(policies, default=ACTOR)
 
 
 _MAKERS = {
@@ -75,7 +98,7 @@ _MAKERS = {
     "row_weights": "run: Sample in place of Rollout and Reward",
     "agent_ids": "your own code that writes, for every response token, which agent wrote it",
     "turn_ids": "your own code that writes, for every response token, in which turn it was written",
-    "ref_log_probs": "run: LogProbs and models: [reference], or set kl.coefficient to 0",
+    "ref_log_probs": "run: LogProbs and models: [{reference}], or set kl.coefficient to 0",
     "old_log_probs": "run: LogProbs and models: [{policy}]",
     "token_versions": "run: Rollout or run: Sample",
     "prompt_routed_experts": "run: Rollout or run: Sample",

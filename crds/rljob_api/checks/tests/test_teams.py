@@ -26,6 +26,9 @@ BAD = {
     f"{ONE}, rounds: 1, program: {{command: [play]}}": "program",
     f"{ONE}, rounds: 1, agentPool: {{command: [play]}}": "agentPool",
     f"{ONE}, rounds: 1, pictures: true": "pictures",
+    f"{ONE}, rounds: 1, reward: PerAgnet": "reward",
+    "agents: [{name: solver, stopWord: ''}], rounds: 1": "agents[0].stopWord",
+    "agents: [{name: solver, stopWord: DONE}, {name: checker}], rounds: 0": "rounds",
 }
 
 
@@ -126,3 +129,41 @@ def test_the_pipeline_of_a_team_of_policies():
     judge = MODELS.replace("]", ", {name: judge, path: models/judge}]")
     plan = make_plan(judge, f"rollout.conversation={{{shared}}}", "algorithm={name: MARFT}")
     assert plan.stage("values").models == ("judge",) and plan.label_of_stage("update_critic") is None
+
+
+REFERENCES = {"ref_actor": "reference_actor", "ref_other": "reference_other"}
+
+
+def scored_apart(*stages, advantage=""):
+    """A team whose policies are scored and trained each in a worker group of its own. stages: that score."""
+    *others, dag = apart(("rollout", "actor, other", "rollout"))
+    scoring = [
+        f"{{name: {name}, run: LogProbs, models: [{REFERENCES[name]}], after: [rollout], group: {group}}}"
+        for name, group in stages
+    ]
+    names = [name for name, _ in stages]
+    for policy, name in (("actor", names[0]), ("other", names[-1])):
+        update = f"name: update_{policy}, run: UpdatePolicy, models: [{policy}], after: [advantage"
+        dag = dag.replace(update, f"{update}, {name}")
+    dag = dag.replace("after: [reward]", f"after: [reward{advantage}]").replace("stages: [", f"stages: [{scoring[0]}, ")
+    return (*others, "".join([dag.removesuffix("]}"), *(f", {stage}" for stage in scoring[1:]), "]}"]))
+
+
+def test_each_policy_may_be_scored_in_a_worker_group_of_its_own():
+    plan = make_plan(*scored_apart(("ref_actor", "one"), ("ref_other", "two")), "algorithm.kl.coefficient=0.1")
+    homes = {engine.name: engine.group for engine in plan.engines}
+    assert (homes["reference_actor"], homes["reference_other"]) == ("one", "two")
+    assert {(edge.producer, edge.consumer) for edge in plan.edges if "ref_log_probs" in edge.columns} == {
+        ("ref_actor", "update_actor"),
+        ("ref_other", "update_other"),
+    }
+
+
+def test_what_is_scored_of_one_agent_is_not_read_of_another():
+    rewarded = scored_apart(("ref_actor", "one"), ("ref_other", "two"), advantage=", ref_actor, ref_other")
+    result = problems(*rewarded, "algorithm.kl={coefficient: 0.1, placement: Reward}")
+    message = "advantage reads column ref_log_probs of all its rows, and ref_actor has none for agent checker"
+    assert message in [problem.message for problem in result], result
+    (problem,) = problems(*scored_apart(("ref_actor", "one")), "algorithm.kl.coefficient=0.1")
+    assert problem.message == "update_other reads column ref_log_probs, which no stage writes"
+    assert "models: [reference_other]" in problem.fix

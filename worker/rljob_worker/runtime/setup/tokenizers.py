@@ -7,7 +7,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from rljob_api.catalogue.columns import computes_full_kl
 from rljob_api.planning.plan import Plan, StagePlan
+from rljob_api.v1alpha1.dag import UPDATE_POLICY
+from rljob_api.vocabulary.keys import REFERENCE
 from rljob_worker.errors import InvalidJob
 from rljob_worker.start_phases import phase
 
@@ -83,6 +86,8 @@ def _scored(plan: Plan, stage: StagePlan) -> Iterator[tuple[str, str]]:
     """(model, policy) for each policy whose rows a stage gives one of its models."""
     for model in stage.models if stage.run in _SCORING else ():
         yield from ((model, policy) for policy in _policies_scored(plan, stage, model))
+    if stage.run == UPDATE_POLICY and computes_full_kl(plan.spec):
+        yield from ((plan.spec.beside(REFERENCE, policy), policy) for policy in stage.models)
 
 
 def _policies_scored(plan: Plan, stage: StagePlan, model: str) -> Collection[str]:

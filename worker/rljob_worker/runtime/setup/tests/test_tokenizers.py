@@ -55,7 +55,7 @@ def test_a_critic_of_a_team_has_the_tokens_of_the_policy_whose_rows_it_values(tm
 
 def test_a_critic_and_a_reference_of_one_policy_have_its_tokens(tmp_path):
     paths = {"actor": written(tmp_path / "actor", "a b <end>"), "other": written(tmp_path / "other", "b a <end>")}
-    for name, algorithm in (("critic", "PPO"), ("reference", "GRPO")):
+    for name, algorithm in (("critic", "PPO"), ("reference", "GRPO"), ("reference", "GRPO, kl: {estimator: Full}")):
         models = f"models=[{{name: actor, path: {paths['actor']}}}, {{name: {name}, path: {paths['other']}}}]"
         plan = make_plan(models, f"algorithm={{name: {algorithm}}}")
         with pytest.raises(InvalidJob, match=f"models: {name} has other tokens than actor"):

@@ -4,8 +4,9 @@ start 1 made -> ready -> lost: start 2, at once
             '-> lost without having been ready: start 2, after a pause that grows
 
 They begin once every pod of the gang has a node, for no guest may have the place of one without which nothing runs, and
-go with their attempt. A loss restarts nothing and counts against nothing, but an exit code that says that the job or
-its data is bad stops the job: another pod would end the same way.
+go with their attempt: where that is suspended, when its gang has written its checkpoint and is gone. A loss restarts
+nothing and counts against nothing, but an exit code that says that the job or its data is bad stops the job: another
+pod would end the same way.
 """
 
 from __future__ import annotations
@@ -195,7 +196,10 @@ def _without_strays(situation: Situation, decision: Decision, are_wanted: bool) 
     now_written = replace(situation, status=decision.status)
     starts = {index: item.start for index, item in _numbers(now_written).items()} if are_wanted else {}
     strays, graceful = list[PodFacts](), list[PodFacts]()
+    are_needed = decision.status.phase == "Suspending" and ending.leftovers(situation)
     for pod in situation.guest_pods:
+        if are_needed and pod.attempt == decision.status.attempt:
+            continue  # the gang writes its checkpoint after a step, which has rows of guests
         meant = None if pod.guest is None else starts.get(pod.guest)
         is_of_attempt = are_wanted and pod.attempt == decision.status.attempt
         if is_of_attempt and (meant is None or pod.ends_at is not None):

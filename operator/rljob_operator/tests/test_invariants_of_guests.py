@@ -70,5 +70,7 @@ def test_invariants_of_guests(steps: list[tuple[str, int]]) -> None:
         assert all(f"-a{after.attempt}-" in guest for guest in guests), "guests go with their attempt"
         assert after.generators_lost >= before.generators_lost or after.attempt < before.attempt
         if after.phase in (*ENDED_PHASES, "Suspended", "Suspending", "Restarting", "Pending"):
-            assert guests == [] and after.generators == 0 == after.generators_wanted, after.phase
+            assert after.generators == 0 == after.generators_wanted, after.phase
+            # until the gang has written its checkpoint
+            assert guests == [] or (after.phase == "Suspending" and world.living("train")), after.phase
         before = after

@@ -122,7 +122,9 @@ def test_a_job_is_suspended_and_resumed_with_its_guests():
     world = running()
     world.edit(suspend=True)
     world.settle()
+    assert len(guests(world)) == 2, "the step before the checkpoint needs rows"
     world.wait(601)
+    world.wait(3)
     assert names(world) == [] and world.status.phase == "Suspended"
     assert generators(world) == ("False", "GeneratorsStopped")
     world.edit(suspend=False)

@@ -1,8 +1,9 @@
 """An owner of leases that guests generate: it answers their questions, takes what they deliver, and gives again what a
 lost one had.
 
-A question that an owner cannot answer is held. An owner that comes to have leases and holds no question sends word
-round the owners: who holds questions sends them there, and everybody remembers it for questions that are still to come.
+A question that an owner cannot answer is held. An owner that comes to have leases that nobody who asks here may take
+sends word round the owners: who holds questions sends them there, and everybody remembers it for questions that are
+still to come.
 """
 
 from __future__ import annotations
@@ -215,7 +216,22 @@ class LeaseOwner:
                 self._begin(lease)
         if error is not None and (was_there or leases):
             log.warning("generator %s is lost, %d leases are given again: %s", guest, len(leases), error)
+        if was_there:
+            lost = say.GuestLost(str(guest), "" if error is None else str(error))
+            for owner in self.route.owners:
+                if owner != self._here:
+                    self._links.send(owner, lost)
         self._serve()
+
+    def hear_lost(self, sender: Host, message: say.GuestLost) -> None:
+        """The owner that a guest asks first has lost it: its questions that are held here are void, and so is its link.
+        What its next life asks comes after this, by the same owner."""
+        guest = Host.named(message.guest)
+        require(sender == self.route.home(guest), f"host {guest} has another owner to ask first than host {sender}")
+        with self._monitor.change():
+            self._held.lose(guest)
+        if message.cause:  # one that leaves says so itself, after its last rows
+            self._links.end_guest(guest, PeerLost(message.cause))
 
     def arrived(self, delivery: Delivery) -> bool:
         """The rows of a lease are here; whether they are kept. Under the lock."""
@@ -268,7 +284,7 @@ class LeaseOwner:
             self._held.answer_all(lambda: self.ledger.has_any(now), answer)
             if newest is not None and (passed_on := self._held.pass_on(newest)) is not None:
                 sent.append(passed_on)
-            if not self._held and newest is None and len(self.route.owners) > 1:
+            if newest is None and len(self.route.owners) > 1:  # what is held here may be of those that are late with it
                 free = self.ledger.num_free(now)
             self._time(now)
         for host, message in sent:

@@ -215,7 +215,13 @@ class MessageReceiver:
         self._lock = threading.Lock()
         self._lines: dict[Host, _Line] = {}
         self._ended: set[str] = set()
-        """Processes that were forgotten: what they still say is about what is no more."""
+        """Processes that were given up: what they still say is about what is no more."""
+
+    def end(self, sender: Host) -> None:
+        """The process of this name is heard no more, and neither is another one, until `forget`."""
+        with self._lock:
+            if sender in self._lines:
+                self._ended.add(self._lines[sender].life)
 
     def forget(self, sender: Host) -> None:
         """The process of this name is heard no more; another one may take its name."""

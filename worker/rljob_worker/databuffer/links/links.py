@@ -135,13 +135,18 @@ class Links:
         with self._changed:
             return host in self._peers and self._peers[host].link.has_left
 
-    def peer_leaves(self, host: Host) -> None:
-        """The peer said that it ends: its silence means nothing from now on. The name of a guest is free."""
+    def peer_leaves(self, host: Host, guest_left: Callable[[], None] = lambda: None) -> None:
+        """The peer said that it ends: its silence means nothing from now on.
+
+        guest_left: called where it is a guest, before its name is free: what the next process of that name says is not
+        to be taken for what this one said.
+        """
         with self._changed:
             peer = self._peer(host)
             peer.link.leave()
-            if self.is_guest(host):
-                self._forget(peer)
+        if self.is_guest(host):
+            guest_left()
+            self._forget(peer)
         if peer.link.is_drained:
             peer.connection.close()
 
@@ -298,22 +303,23 @@ class Links:
             if self._closed or peer.link.has_left or peer.cause is not None:
                 return
             peer.cause = error
-            is_guest = self.is_guest(peer.host)
-            if is_guest:
-                self._forget(peer)
-        if is_guest:
+            if self.is_guest(peer.host):
+                self._receiver.end(peer.host)
+        if self.is_guest(peer.host):
             self._guest_lost(peer.host, error if isinstance(error, PeerLost) else PeerLost(str(error)))
+            self._forget(peer)  # not before: what its next life asks would be lost with what this one had
         elif isinstance(error, PeerLost):
             self._lost(peer.host, error)
         else:
             self._fails(error)
 
     def _forget(self, peer: Peer) -> None:
-        """Under the lock: the name of a guest that is gone is free."""
-        if self._peers.get(peer.host) is peer:
-            del self._peers[peer.host]
-            self._watched.pop(peer.host, None)
-            self._receiver.forget(peer.host)
+        """The name of a guest that is gone is free."""
+        with self._changed:
+            if self._peers.get(peer.host) is peer:
+                del self._peers[peer.host]
+                self._watched.pop(peer.host, None)
+                self._receiver.forget(peer.host)
 
     def _end(self, peer: Peer) -> None:
         with self._changed:

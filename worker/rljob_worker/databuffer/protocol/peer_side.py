@@ -195,6 +195,15 @@ class LeasesFree(Message, frozen=True):
     num_leases: int
 
 
+class GuestLost(Message, frozen=True):
+    """From the owner that a guest asks first, to the other owners: that process is gone. Others have perhaps never
+    spoken with it, and would give what it has asked for to nobody."""
+
+    guest: str
+    cause: str
+    """Empty where it said itself that it leaves."""
+
+
 class ParentRequested(Message, frozen=True):
     """A guest wants a version of some weights, and asks who gives it."""
 
@@ -225,7 +234,7 @@ class Departure(Message, frozen=True):
 WeightsMessage = ChunkOffered | ChunkTaken | SourceClosed | VersionWanted | VersionGone
 GuestMessage = (
     GuestHello | LeaseRequested | LeaseAssigned | LeaseReturned | LeaseDelivered | LeaseTaken | LeasesFree
-    | ParentRequested | ParentNamed
+    | GuestLost | ParentRequested | ParentNamed
 )  # fmt: skip
 PeerMessage = (
     RowsOffered | RowsTaken | Up | Down | WeightsMessage | LeaseAsked | LeaseGranted | GuestMessage | Broken | Departure

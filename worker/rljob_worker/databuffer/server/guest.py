@@ -165,10 +165,8 @@ class GuestBuffer:
             self.break_down(error_from(message))
 
     def _left(self, sender: Host, message: peers.Departure) -> None:
-        self.links.peer_leaves(sender)
-        if self.links.is_guest(sender):
-            self.weights.lose(sender)
-        else:
+        self.links.peer_leaves(sender, lambda: self.weights.lose(sender))
+        if not self.links.is_guest(sender):
             self.leases.owner_left(sender)
 
     def _used_rows(self) -> int:

@@ -140,9 +140,7 @@ class PeerSide:
             self.break_down(error_from(message))
 
     def _peer_leaves(self, sender: Host, message: say.Departure) -> None:
-        self.links.peer_leaves(sender)
-        if self.lease_owner is not None and self.lease_owner.route.is_guest(sender):
-            self.lose_guest(sender, None)
+        self.links.peer_leaves(sender, lambda: self.lose_guest(sender, None))
 
     # ---- who is missing
 
@@ -190,6 +188,7 @@ _HEARS: Mapping[type, Callable[[PeerSide, Host, Any], None]] = {
     say.LeaseReturned: PeerSide._of_owner,
     say.LeaseDelivered: PeerSide._of_owner,
     say.LeasesFree: PeerSide._of_owner,
+    say.GuestLost: PeerSide._of_owner,
     say.ParentRequested: PeerSide._parent_requested,
     say.Broken: PeerSide._broken,
     say.Departure: PeerSide._peer_leaves,
@@ -201,4 +200,5 @@ _OWNER_HEARS: Mapping[type, Callable[[LeaseOwner, Host, Any], None]] = {
     say.LeaseReturned: LeaseOwner.hear_returned,
     say.LeaseDelivered: LeaseOwner.hear_delivered,
     say.LeasesFree: LeaseOwner.hear_free,
+    say.GuestLost: LeaseOwner.hear_lost,
 }

@@ -90,6 +90,30 @@ def test_a_gang_that_restarts_begins_with_other_guests(run_dir):
     assert "restarts 1" in output and "generator" not in output, output
 
 
+def test_a_run_that_is_suspended_has_its_guests_to_the_checkpoint_and_new_ones_when_it_goes_on(run_dir):
+    ready, worker, release = (run_dir.parent / name for name in ("ready", "worker", "release"))
+    asked = [["block", 15], ["metrics", {"step": 1}], ["pid", str(ready)], ["wait_signal", 15]]
+    script = {"train-0": [*asked, ["wait_file", str(release)], ["exit", 76]], "rollout-0": life(run_dir, "worker")}
+    with supervisor(run_dir, script=script, generators=1) as process:
+        pid_in(ready)
+        first = pid_in(worker)
+        process.send_signal(signal.SIGINT)
+        while "with a checkpoint" not in process.said.readline():
+            pass
+        assert not is_gone(first), "the steps before the checkpoint need rows"
+        release.touch()
+        output = rest_of(process)
+        assert process.returncode == 76 and is_gone(first), output
+    worker.unlink()
+    release.unlink()
+    script = {"train-0": [["wait_file", str(release)]], "rollout-0": life(run_dir, "worker")}
+    with supervisor(run_dir, script=script, generators=1, resume="latest") as process:
+        second = pid_in(worker)
+        release.touch()
+        output = rest_of(process)
+    assert process.returncode == 0 and second != first and is_gone(second), output
+
+
 def test_data_buffers_of_guests_have_certificates(run_dir):
     script = {"train-0": [["wait_log", "rollout-0-0"]], "rollout-0": [["list_files", "RLJOB_TLS_DIR"]]}
     code, output = run(run_dir, script=script, generators=1, tls=True)

@@ -4,7 +4,7 @@ import contextlib
 import re
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -619,11 +619,18 @@ def ignore(record: object, checksum: bytes) -> None:
 
 
 @contextlib.contextmanager
-def host_and_guest(directory: Path, **options: Any) -> Iterator[tuple[Speaker, Speaker, list[tuple[Host, PeerLost]]]]:
+def host_and_guest(
+    directory: Path, when_lost: Callable[[], None] = lambda: None, **options: Any
+) -> Iterator[tuple[Speaker, Speaker, list[tuple[Host, PeerLost]]]]:
     """A host, a guest, and the guests that the host has lost."""
     lost: list[tuple[Host, PeerLost]] = []
     book = directory / "book.json"
-    guests = {"is_guest": lambda host: host.group == "b", "guest_lost": lambda host, error: lost.append((host, error))}
+
+    def guest_lost(host: Host, error: PeerLost) -> None:
+        lost.append((host, error))
+        when_lost()
+
+    guests = {"is_guest": lambda host: host.group == "b", "guest_lost": guest_lost}
     with speaking(A, book, **guests, **options) as a, speaking(B, book) as b:
         write_book(book, {"a": [a.address], "b": [b.address]})
         yield a, b, lost
@@ -641,7 +648,7 @@ def test_a_lost_guest_breaks_nothing_and_another_process_may_have_its_name(tmp_p
         a.links.watch([B])
         ((host, error),) = wait_for(lambda: list(lost))
         assert host == B and "host b-0 does not answer" in str(error)
-        assert (a.lost, a.failed) == ([], []) and B not in a.links.peers
+        assert (a.lost, a.failed) == ([], []) and wait_for(lambda: B not in a.links.peers)
         with speaking(B, book, "second") as second:
             write_book(book, {"a": [a.address], "b": [second.address]})
             second.links.send(A, message(2))
@@ -708,10 +715,36 @@ def test_a_guest_whose_name_is_new_has_longer_than_one_that_has_answered(tmp_pat
             assert peer.GUEST_START_SECONDS == 60.0
 
 
+def test_the_name_of_a_lost_guest_is_free_once_its_loss_is_dealt_with(tmp_path: Path):
+    refused: list[str] = []
+
+    def both_speak() -> None:
+        for life in ("second", "b-0-first"):
+            with pytest.raises((Elsewhere, Refused)) as error:
+                a.links.take(B, life, Envelope(1 if life == "b-0-first" else 0, (message(1),)))
+            refused.append(type(error.value).__name__)
+
+    with host_and_guest(tmp_path, both_speak) as (a, b, lost):
+        b.links.send(A, message(0))
+        assert b.links.flush(30.0)
+        a.links.end_guest(B, PeerLost("it is silent"))
+        # the one that comes in its place tries again, the other never may
+        assert refused == ["Elsewhere", "Refused"] and len(lost) == 1
+        assert a.links.take(B, "second", Envelope(0, (message(2),))) == a.life
+        assert a.messages == [message(0), message(2)]
+
+
 def test_the_name_of_a_guest_that_leaves_is_free_at_once(tmp_path: Path):
+    def is_another_refused() -> None:
+        with pytest.raises(Elsewhere, match="two of one name"):
+            a.links.take(B, "second", Envelope(0, (message(1),)))
+        left.append(B)
+
+    left: list[Host] = []
     with host_and_guest(tmp_path) as (a, b, lost):
         b.links.send(A, message(0))
         assert b.links.flush(30.0)
-        a.links.peer_leaves(B)
+        a.links.peer_leaves(B, is_another_refused)
+        assert left == [B]
         assert a.links.take(B, "second", Envelope(0, (message(1),))) == a.life
         assert a.messages == [message(0), message(1)] and lost == []

@@ -70,8 +70,8 @@ class Emulation:
             links=links,  # type: ignore[arg-type]
             later=lambda seconds, call: None,
             lease_seconds=300.0,
-            version_of=lambda step, oldest: max(oldest, step - 2),
-            complete=lambda step: self._complete(step),
+            version_of=lambda lease, oldest: max(oldest, lease.step - 2),
+            complete=lambda stage, step: self._complete(step),
         )
         owner.deliveries = KeptAtOnce(owner)  # type: ignore[assignment]
         return owner

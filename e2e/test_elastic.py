@@ -3,11 +3,16 @@
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from e2e.cluster.waiting import wait_until
 from e2e.jobs import BYTES, ON_STORAGE, ClusterJob, NamespaceJobs, metrics, small_spec
 from e2e.pods import ClusterPod
+from rljob_api.tests.timeouts import TEST_TIMEOUT_SECONDS
 from rljob_worker.tests.metrics import without_times
 
+pytestmark = pytest.mark.timeout(30 * TEST_TIMEOUT_SECONDS)
+"""Every wait has a limit of its own; there are nine starts of pods."""
 STEPS = 4000
 """More than there is time for: the jobs are deleted."""
 GROUPS = [
@@ -115,8 +120,11 @@ def test_guests_that_are_killed_drained_and_scaled_change_nothing(jobs: Namespac
     assert (job.status["attempt"], job.status.get("restarts", 0), job.status["generatorsLost"]) == (1, 0, 2)
     assert [pod.uid for pod in pods_of(job, "train")] == [trainer.uid]
     step = suspended_and_resumed(job)
+    job.patch(
+        suspend=True
+    )  # pods of a job that is deleted wait for rows of generators that are gone, for all their grace
+    job.until_phase("Suspended")
     job.delete()
-    job.until_gone(180)
     undisturbed = paced_job(jobs, "undisturbed", 0.0, generators=1)
     undisturbed.until_step(step, 300)
     one, other = (without_times(metrics(storage, run.name), *BY_GUEST)[:step] for run in (job, undisturbed))

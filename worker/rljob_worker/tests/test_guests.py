@@ -11,7 +11,7 @@ import pytest
 from rljob_api.vocabulary.exit_codes import ExitCode
 from rljob_worker.tests.elastic_run import RUN_SECONDS, ElasticRun, elastic_run
 from rljob_worker.tests.fault_injection import ask_for, held
-from rljob_worker.tests.jobs import CPU, Run, make_job, started_job
+from rljob_worker.tests.jobs import CPU, Run, make_job
 from rljob_worker.tests.metrics import without_times
 from rljob_worker.tests.test_conversation_jobs import CONVERSATION, PLAY
 from rljob_worker.tests.test_resume import checkpoint_digest
@@ -133,21 +133,6 @@ def test_a_gang_that_is_killed_goes_on_with_new_guests(tiny: Path, tmp_path: Pat
         result = ended(run)
         assert "resumed from step" in run.logs
         assert learnt(result) == undisturbed
-
-
-@pytest.mark.slow
-def test_a_run_that_is_suspended_goes_on_with_new_guests(tiny: Path, tmp_path: Path, undisturbed: Any) -> None:
-    """`rljob run`, Ctrl-C, and `rljob run` again."""
-    job, output = elastic_job(tiny, generators=2), tmp_path / "output.log"
-    with started_job(job, tmp_path, output) as (process, directory):
-        written = directory / "metrics.jsonl"
-        wait_for(lambda: process.poll() or (written.exists() and written.read_text().count("\n") > 1), RUN_SECONDS)
-        process.send_signal(signal.SIGINT)
-        assert process.wait(RUN_SECONDS) == ExitCode.STOPPED, output.read_text()
-    assert 2 <= len(written.read_text().splitlines()) < NUM_STEPS + 1
-    with started_job(job, tmp_path, output) as (process, _):
-        assert process.wait(RUN_SECONDS) == 0, output.read_text()
-    assert learnt(Run(0, output.read_text(), directory)) == undisturbed
 
 
 @pytest.mark.slow

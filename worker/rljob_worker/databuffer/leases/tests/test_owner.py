@@ -89,7 +89,7 @@ class Owners:
         HEARS[type(message)](self._of[owner], sender, message)
         self._carry()
 
-    def wait(self, seconds: float) -> None:
+    def pass_time(self, seconds: float) -> None:
         self.now += seconds
         timed, self._timed = self._timed, []
         for call in timed:
@@ -150,7 +150,7 @@ def test_what_is_late_with_the_only_guest_that_asks_here_is_given_to_one_that_as
     owners.ask(ODD)
     owners.ask(EVEN)
     assert owners.given == [(ODD, B, 1)]
-    owners.wait(LATE)
+    owners.pass_time(LATE)
     assert owners.given[1:] == [(EVEN, B, 1)]
 
 

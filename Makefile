@@ -88,7 +88,7 @@ cluster-down: setup
 	$(BIN)/python -m e2e.cluster down
 
 e2e: images chart-test  ## the operator, the chart and whole jobs on real clusters, one for each of three processes
-	$(BIN)/python -m pytest -p e2e.scheduling --numprocesses 3 --durations=10 \
+	$(BIN)/python -m pytest -p e2e.scheduling --numprocesses 3 --no-loadscope-reorder --durations=10 \
 		--ignore e2e/vllm --ignore e2e/cluster e2e
 
 vllm-e2e: images  ## a job on a real cluster whose rollout pods generate with vLLM: their image takes 3 GB, and minutes to build

@@ -15,6 +15,10 @@ from e2e.cluster.cluster import backend
 from e2e.cluster.network import MAX_CLUSTERS
 
 
+LONG = ("test_lifecycle", "test_elastic", "test_services", "test_learning", "test_versions", "test_failures", "test_kueue")
+"""Modules with tests that take minutes by themselves, the longest first."""
+
+
 class SharedFixtures(LoadScopeScheduling):
     """A process gets one test after another; those of a file or a folder together that share a fixture of theirs."""
 
@@ -37,7 +41,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> SharedF
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Long tests before short ones, which then fill what is left of the processes' time."""
-    items.sort(key=lambda item: item.path.name, reverse=True)
+    items.sort(key=lambda item: LONG.index(item.path.stem) if item.path.stem in LONG else len(LONG))
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

@@ -14,8 +14,15 @@ from xdist.scheduler import LoadScopeScheduling
 from e2e.cluster.cluster import backend
 from e2e.cluster.network import MAX_CLUSTERS
 
-
-LONG = ("test_lifecycle", "test_elastic", "test_services", "test_learning", "test_versions", "test_failures", "test_kueue")
+LONG = (
+    "test_lifecycle",
+    "test_elastic",
+    "test_services",
+    "test_learning",
+    "test_versions",
+    "test_failures",
+    "test_kueue",
+)
 """Modules with tests that take minutes by themselves, the longest first."""
 
 

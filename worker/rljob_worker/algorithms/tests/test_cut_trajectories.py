@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rljob_api.catalogue.algorithms import CORRECTIONS, ESTIMATORS, LOSSES, needs_whole_trajectories
-from rljob_worker.algorithms import AGGREGATIONS, estimate_advantages, policy_objective, value_objective
+from rljob_worker.algorithms import AGGREGATIONS, KL_ESTIMATORS, estimate_advantages, policy_objective, value_objective
 from rljob_worker.algorithms.advantages import no_reduce
 from rljob_worker.algorithms.preparation import prepared, with_corrections, with_trajectory_columns
 from rljob_worker.algorithms.tests.builders import Policy, algorithm, ragged_batch
@@ -95,11 +95,11 @@ def test_no_estimator_sees_how_a_trajectory_was_cut(estimator, lengths, data, se
         )
 
 
-def spec_of(loss, aggregation, **fields):
+def spec_of(loss, aggregation, kl="K3Weighted", **fields):
     options = {"covarianceFraction": 0.3, "covarianceLow": 0.0, "covarianceHigh": 9.0}
     options = options if loss in ("ClipCov", "KLCov") else {}
     chosen = {"name": loss, "aggregation": aggregation, "entropyCoefficient": 0.05, **options}
-    return algorithm(loss=chosen, kl={"coefficient": 0.2}, groupSize=2, **fields)
+    return algorithm(loss=chosen, kl={"coefficient": 0.2, "estimator": kl}, groupSize=2, **fields)
 
 
 def run(spec, batch, owner_of):
@@ -157,6 +157,14 @@ def test_no_loss_sees_how_a_trajectory_was_cut(loss, aggregation, lengths, data,
     rows = cut(batch, drawn(data, lengths))
     assert_same(run(spec, rows, one_owner), expected)
     assert_same(run(spec, rows, two_owners), expected)
+
+
+@pytest.mark.parametrize("kl", sorted({*KL_ESTIMATORS.names()} - {"Full"}))  # of whole distributions, not of actions
+@settings(max_examples=4)
+@given(lengths=LENGTHS, data=st.data(), seed=st.integers(0, 99))
+def test_no_kl_estimator_sees_how_a_trajectory_was_cut(kl, lengths, data, seed):
+    batch, spec = whole_trajectories(lengths, seed), spec_of("PPOClip", "SequenceMeanTokenSum", kl)
+    assert_same(run(spec, cut(batch, drawn(data, lengths)), two_owners), run(spec, batch, one_owner))
 
 
 @settings(max_examples=20)

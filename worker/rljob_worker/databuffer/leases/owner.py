@@ -71,7 +71,7 @@ class LeaseOwner:
         self._guests: dict[Host, None] = {}
         """Those that ask here first, and are there."""
         self._num_lost = 0
-        self._progress = StepProgress(lambda stage: len(route.leases_in(stage, here, 1)))
+        self._progress = StepProgress(lambda stage: route.num_owned(stage, here))
         self._progress_at = clock()
         self._is_timed = False
 

@@ -146,6 +146,10 @@ class GuestRoute:
             for index in range(self.num_leases(stage, rank))
         )
 
+    def num_owned(self, stage: str, owner: Host) -> int:
+        """How many those are; asked at every lease that comes, for which their list is too long."""
+        return sum(self.num_leases(stage, rank) for rank in self.ranks_of(owner))
+
     def is_guest(self, host: Host) -> bool:
         return host.group == self.group
 

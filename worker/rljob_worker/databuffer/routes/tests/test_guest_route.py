@@ -33,6 +33,7 @@ def test_every_draw_number_of_a_step_is_in_one_lease(owners, ranks, batch, lease
     numbers = [number for lease in leases for number in one.numbers(lease)]
     assert sorted(numbers) == list(range((step - 1) * batch, step * batch))
     assert all(1 <= len(one.numbers(lease)) <= lease_groups and one.is_lease(lease) for lease in leases)
+    assert all(one.num_owned("rollout", owner) == len(one.leases_in("rollout", owner, step)) for owner in one.owners)
     assert [one.owner_of(lease) for lease in leases] == [o for o in one.owners for _ in one.leases_of(o, step)]
 
 

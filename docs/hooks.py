@@ -13,8 +13,6 @@ ROOT = Path(__file__).parents[1]
 _ROOMS = ("worker/rljob_worker", "client/rljob")
 _MIN_LETTERS = 15
 """Shorter texts are parts of messages."""
-_RAISES = re.compile(rf"\b({'|'.join(vars(errors))})\s*\(")
-"""A call of an error that an exit code belongs to, or of anything else that is imported beside them."""
 _CURES = {
     ExitCode.DONE: "nothing",
     ExitCode.INVALID_JOB: "change the job as the message says; `rljob validate` shows all at once",
@@ -48,23 +46,16 @@ def exit_codes() -> str:
 def messages() -> str:
     """A section for each exit code, with the texts of the errors that carry it, as the code raises them."""
     result: dict[ExitCode, set[str]] = {}
-    for source in _sources():
-        if _RAISES.search(source):  # to parse takes milliseconds a file
-            for code, text in raised(ast.parse(source)):
-                result.setdefault(code, set()).add(text)
+    for room in _ROOMS:
+        for path in sorted((ROOT / room).rglob("*.py")):
+            if "tests" not in path.parts:
+                for code, text in raised(ast.parse(path.read_text(encoding="utf-8"))):
+                    result.setdefault(code, set()).add(text)
     sections = []
     for code in sorted(result):
         sections += [f"### {int(code)}: {code.meaning}", "", f"What to do: {_CURES[code]}.", ""]
         sections += [*(f"- {text}" for text in sorted(result[code])), ""]
     return "\n".join(sections)
-
-
-def _sources() -> Iterator[str]:
-    """Text of each module that is no test."""
-    for room in _ROOMS:
-        for path in sorted((ROOT / room).rglob("*.py")):
-            if "tests" not in path.parts:
-                yield path.read_text(encoding="utf-8")
 
 
 def raised(module: ast.Module) -> Iterator[tuple[ExitCode, str]]:

@@ -88,20 +88,25 @@ def read_manifest(path: StoragePath) -> Manifest | None:
     """
     try:
         text = read_if_there(path / MANIFEST)
-        if text is None:
-            return None
-        _require_known(json.loads(text), path)
+    except ValueError:
+        return None
+    if text is None:
+        return None
+    try:
         manifest = Manifest.from_json(text)
         later = read_if_there(path / SCORE) if manifest.score is None else None
         return manifest if later is None else manifest.model_copy(update={"score": json.loads(later)})
-    except InvalidJob:
-        raise
     except ValueError:
+        _refuse_newer(text, path)
         return None
 
 
-def _require_known(content: Any, checkpoint: StoragePath) -> None:
+def _refuse_newer(text: str, checkpoint: StoragePath) -> None:
     """Raises InvalidJob for the manifest of a later schema, whatever else is in it."""
+    try:
+        content: Any = json.loads(text)
+    except ValueError:
+        return
     version = content.get("schemaVersion") if isinstance(content, dict) else None
     if isinstance(version, int) and version > SCHEMA_VERSION:
         raise InvalidJob(

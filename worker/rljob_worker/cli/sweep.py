@@ -41,7 +41,8 @@ def sweep_job(path: Path, overrides: Sequence[str], runs_dir: Path, commands: Co
     command goes on there. Raises InvalidJob and InvalidJobError.
     """
     require_extra("worker", "rljob sweep")
-    runs = sweep_runs(path, overrides)
+    base = base_name(path, overrides)
+    runs = sweep_runs(base, overrides)
     files = [open_job(path, run.overrides) for run in runs]
     for file in files:
         examine(file)[1].raise_found()
@@ -53,7 +54,7 @@ def sweep_job(path: Path, overrides: Sequence[str], runs_dir: Path, commands: Co
         directories.append(directory)
         if code == ExitCode.STOPPED:
             break
-    page = runs_dir / f"{_base_name(path, overrides)}-sweep.html"
+    page = runs_dir / f"{base}-sweep.html"
     write_page(directories, page)
     say(f"{finals_table(directories)}\n  report      {page}")
     return next((code for code in codes if code), int(ExitCode.DONE))
@@ -66,16 +67,15 @@ def _run(run: SweepRun, file: JobFile, path: Path, runs_dir: Path, commands: Com
     return directory.path, report_end(directory, note, command_line("run", path, run.overrides, runs_dir))
 
 
-def sweep_runs(path: Path, overrides: Sequence[str]) -> list[SweepRun]:
+def sweep_runs(base: str, overrides: Sequence[str]) -> list[SweepRun]:
     """All combinations of values, the last field's values following each other. Raises InvalidJob without a field that
-    has several."""
+    has several. base: the job's name, with which those of the runs begin."""
     listed = [values_of(override) for override in overrides]
     swept = [place for place, (_, values) in enumerate(listed) if len(values) > 1]
     if not swept:
         raise InvalidJob(
             "no --set of the sweep has several values; write them with commas: --set training.learningRate=1e-6,3e-6"
         )
-    base = _base_name(path, overrides)
     combinations = list(product(*(values for _, values in listed)))
     names = _names(base, [[values[place] for place in swept] for values in combinations])
     runs = []
@@ -105,12 +105,12 @@ def values_of(override: str) -> tuple[str, list[str]]:
     return field, [listed[item.start_mark.index : item.end_mark.index] for item in node.value]
 
 
-def _base_name(path: Path, overrides: Sequence[str]) -> str:
-    """The job's name, of which those of the runs begin."""
-    first = [f"{field}={values[0]}" for field, values in map(values_of, overrides)]
-    if any(field == "metadata.name" and len(values) > 1 for field, values in map(values_of, overrides)):
+def base_name(path: Path, overrides: Sequence[str]) -> str:
+    """The job's name. Raises InvalidJob where that is swept over."""
+    listed = [values_of(override) for override in overrides]
+    if any(field == "metadata.name" and len(values) > 1 for field, values in listed):
         raise InvalidJob("a sweep names its runs; give metadata.name one value, with which their names begin")
-    return open_job(path, first).job.name
+    return open_job(path, [f"{field}={values[0]}" for field, values in listed]).job.name
 
 
 def _names(base: str, chosen: Sequence[Sequence[str]]) -> list[str]:

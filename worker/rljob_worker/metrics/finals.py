@@ -7,7 +7,7 @@ from statistics import fmean
 from typing import Any
 
 WINDOW = 10
-"""Steps averaged at the end of a run: single steps are noisy."""
+"""Steps averaged at either end of a run: single steps are noisy."""
 
 FINAL_METRICS = ("reward/mean", "response_length/mean", "policy/entropy", "time/step_seconds")
 """Means of the last WINDOW steps that have them."""

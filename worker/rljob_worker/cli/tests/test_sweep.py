@@ -5,12 +5,16 @@ import json
 import pytest
 
 from rljob_api.tests.timeouts import TEST_TIMEOUT_SECONDS
-from rljob_worker.cli.sweep import NAME_LENGTH, sweep_runs, values_of
+from rljob_worker.cli.sweep import NAME_LENGTH, base_name, sweep_runs, values_of
 from rljob_worker.cli.tests.test_commands import FAKE, TRAINS, write_job
 from rljob_worker.errors import InvalidJob
 from rljob_worker.tests.warm import run_warm
 
 RATES = "training.learningRate=1e-6,3e-6"
+
+
+def runs_of(path, overrides):
+    return sweep_runs(base_name(path, overrides), overrides)
 
 
 def sweep(folder, script, *options):
@@ -38,7 +42,7 @@ def test_values_are_as_they_are_written(override, values):
 
 def test_all_combinations_are_run_and_named_by_their_values(tmp_path):
     write_job(tmp_path)
-    runs = sweep_runs(tmp_path / "job.yaml", [RATES, "stop.steps=10", "seed=1,2"])
+    runs = runs_of(tmp_path / "job.yaml", [RATES, "stop.steps=10", "seed=1,2"])
     assert [run.name for run in runs] == ["tiny-1e-6-1", "tiny-1e-6-2", "tiny-3e-6-1", "tiny-3e-6-2"]
     assert runs[2].overrides == (
         "training.learningRate=3e-6", "stop.steps=10", "seed=1", "metadata.name=tiny-3e-6-1",
@@ -49,17 +53,17 @@ def test_all_combinations_are_run_and_named_by_their_values(tmp_path):
 @pytest.mark.parametrize("values", ["-1,1", f"{'a' * 40},b", "'+',b"])
 def test_values_that_make_no_names_are_numbered(tmp_path, values):
     write_job(tmp_path)
-    runs = sweep_runs(tmp_path / "job.yaml", [f"seed={values}", f"metadata.name={'n' * NAME_LENGTH}"])
+    runs = runs_of(tmp_path / "job.yaml", [f"seed={values}", f"metadata.name={'n' * NAME_LENGTH}"])
     assert [run.name for run in runs] == [f"{'n' * 38}-1", f"{'n' * 38}-2"]
-    assert [run.name for run in sweep_runs(tmp_path / "job.yaml", [f"seed={values}"])] == ["tiny-1", "tiny-2"]
+    assert [run.name for run in runs_of(tmp_path / "job.yaml", [f"seed={values}"])] == ["tiny-1", "tiny-2"]
 
 
 def test_a_sweep_without_values_and_one_over_names_are_refused(tmp_path):
     write_job(tmp_path)
     with pytest.raises(InvalidJob, match="several values"):
-        sweep_runs(tmp_path / "job.yaml", ["seed=1"])
+        runs_of(tmp_path / "job.yaml", ["seed=1"])
     with pytest.raises(InvalidJob, match=r"metadata\.name one value"):
-        sweep_runs(tmp_path / "job.yaml", ["metadata.name=a,b"])
+        runs_of(tmp_path / "job.yaml", ["metadata.name=a,b"])
 
 
 def test_runs_follow_each_other_and_are_compared(tmp_path):

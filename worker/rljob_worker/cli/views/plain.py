@@ -17,6 +17,7 @@ from rljob_worker.cli.views.figures import (
     size,
 )
 from rljob_worker.local.watching.progress import MetricsTail, RunProgress
+from rljob_worker.metrics.finals import WINDOW
 from rljob_worker.metrics.idle import idle_sentence
 from rljob_worker.metrics.response_lengths import carried_sentence
 from rljob_worker.rundir.directory import RunDirectory, RunNote
@@ -26,9 +27,6 @@ LONG_SECONDS = 5.0
 """After which the phase of a start is reported although it has not ended, and again whenever that has doubled."""
 
 _SUCCESS = "validation/success"
-
-WINDOW = 10
-"""Steps averaged at either end of a run: single steps are noisy."""
 
 
 class PlainView:

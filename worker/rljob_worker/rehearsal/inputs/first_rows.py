@@ -71,9 +71,10 @@ def first_rows(path: str, columns: Sequence[str], count: int) -> FirstRows:
     for name in columns:
         if top_of(name, there) not in there:
             raise NoColumn(path, name, there)
-        within = {inner: None for record in records for inner in names_within(record)}
-        if name not in there and within and all(value_of(record, name) is None for record in records):
-            raise NoColumn(path, name, list(within))
+        if name not in there and all(value_of(record, name) is None for record in records):
+            within = dict.fromkeys(inner for record in records for inner in names_within(record))
+            if within:
+                raise NoColumn(path, name, list(within))
     return FirstRows(path, {name: [value_of(record, name) for record in records] for name in columns}, num_rows)
 
 

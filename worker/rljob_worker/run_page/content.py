@@ -2,8 +2,7 @@
 
 import json
 import math
-from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -57,8 +56,9 @@ class RunContent:
 
 def read_content(directory: Path) -> RunContent:
     """The run as its files are now; what is not there yet is empty."""
-    recent = deque[Mapping[str, Any]](maxlen=RECENT_STEPS)
-    steps, metrics = curves(_noting_recent(records_in(directory / METRICS), recent))
+    records = list(records_in(directory / METRICS))
+    recent = [record for record in records if has_idle_seconds(record) or has_lengths(record)][-RECENT_STEPS:]
+    steps, metrics = curves(records)
     plan, spec = _json(directory / "plan.json"), job_spec(directory)
     return RunContent(
         name=directory.name,
@@ -70,8 +70,8 @@ def read_content(directory: Path) -> RunContent:
         config=dict(flattened(spec)),
         waits=idle_sentence(recent),
         lengths=lengths_sentence(recent, max_response_tokens(spec)),
-        warned=health_of(records_in(directory / METRICS), reward_weights(spec)),
-        finals=final_figures(records_in(directory / METRICS)),
+        warned=health_of(records, reward_weights(spec)),
+        finals=final_figures(records),
     )
 
 
@@ -86,14 +86,6 @@ def job_spec(directory: Path) -> dict[str, Any]:
     """`spec` of a run's job.yaml; {} where it has none yet."""
     spec = _job(directory / "job.yaml").get("spec")
     return spec if isinstance(spec, dict) else {}
-
-
-def _noting_recent(records: Iterable[dict[str, Any]], recent: deque[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
-    """All records, as they are read; the newest that have idle seconds or lengths are left in `recent`."""
-    for record in records:
-        if has_idle_seconds(record) or has_lengths(record):
-            recent.append(record)
-        yield record
 
 
 def page_data(runs: Iterable[RunContent]) -> str:

@@ -86,6 +86,7 @@ ALLOWED_WORDS: Mapping[str, Mapping[str, str]] = {
         "rljob_api.memory": "a family of model architectures",
         "rljob_api.planning": "a family of model architectures",
         "rljob_operator.reporting.job_metrics": "a metric family of Prometheus",
+        "rljob_worker.engines.megatron": "a family of model architectures",
         "rljob_worker.engines.models": "a family of model architectures",
         "rljob_worker.launcher.endpoint": "a metric family of Prometheus",
         "rljob_worker.metrics.names": "a metric family of Prometheus",

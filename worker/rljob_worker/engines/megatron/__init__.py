@@ -10,4 +10,5 @@ optimizer does it, in checkpoints that any layout reads.
     library  imports Megatron-core, where it is installed
     layers   puts its layers into a model           layer  one of them           config  their settings
     names    what checkpoints call their parameters        cpu  what they lack on CPUs; no GPU imports it
+    families which models they compute rightly
 """

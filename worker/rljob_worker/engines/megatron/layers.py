@@ -11,12 +11,12 @@ from megatron.core import parallel_state
 from megatron.core.process_groups_config import ProcessGroupCollection
 from megatron.core.tensor_parallel import layers as linear
 from megatron.core.tensor_parallel import mappings
-from transformers import PretrainedConfig
 
 from rljob_worker.engines.fsdp.layers import Spread
 from rljob_worker.engines.fsdp.tensors.parts import Parts
 from rljob_worker.engines.fsdp.tensors.pipeline_stages import PipelineStages
 from rljob_worker.engines.megatron.config import transformer_config
+from rljob_worker.engines.megatron.families import require_family
 from rljob_worker.engines.megatron.layer import megatron_layer
 from rljob_worker.engines.megatron.names import MegatronNames
 from rljob_worker.engines.megatron.pipeline_stage import (
@@ -29,7 +29,6 @@ from rljob_worker.engines.models.memory import parameters_without_memory
 from rljob_worker.engines.parallel.expert import experts_of, spread_experts
 from rljob_worker.engines.parallel.mesh import single_rank_group
 from rljob_worker.engines.parallel.split import Split
-from rljob_worker.errors import InvalidJob
 
 # it wants one connection to a device for all its streams, which would make FSDP's collectives wait for each other
 linear.linear_with_grad_accumulation_and_async_allreduce.warned = True
@@ -43,7 +42,7 @@ class MegatronLayers:
 
     def spread(self, model: torch.nn.Module, parts: Parts) -> Spread:
         config = model.config
-        require_biases_alike(config)
+        require_family(config)
         layers, prefix = _layers_of(model)
         stock = layers[0]
         names = MegatronNames.of(config, stock.self_attn.head_dim)
@@ -68,16 +67,6 @@ class MegatronLayers:
             keep_pipeline_stage(model, layers, pipeline.rank(), pipeline.size())
         experts = experts_of(model) if parts.experts is not None else ()  # of the layers that are left
         return Spread(experts, names.parts_of, stages)
-
-
-def require_biases_alike(config: PretrainedConfig) -> None:
-    """Raises InvalidJob for a model whose layers end in biases, of which Megatron's have none."""
-    ends = [name for name in ("attention_bias", "mlp_bias") if getattr(config, name, False)]
-    if ends:
-        raise InvalidJob(
-            f"training.engine Megatron: layers with {' and '.join(ends)} are not built yet, and config.json asks for "
-            "it; write FSDP"
-        )
 
 
 def _layers_of(model: torch.nn.Module) -> tuple[torch.nn.ModuleList, str]:

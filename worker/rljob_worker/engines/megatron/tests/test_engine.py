@@ -16,10 +16,12 @@ from safetensors.torch import load_file
 from rljob_api.pipeline.meshes import Mesh
 from rljob_worker.engines.fsdp import FSDPEngine, TrainSettings
 from rljob_worker.engines.fsdp.layers import TRANSFORMERS, Layers
+from rljob_worker.engines.megatron.families import COMPUTED
 from rljob_worker.engines.megatron.library import megatron_layers
 from rljob_worker.engines.models import WeightFiles, empty_policy, load_policy, random_policy
 from rljob_worker.engines.rollout.transformers import TransformersRollout
 from rljob_worker.engines.tests.builders import (
+    CONFIGS,
     END,
     PolicyGradient,
     a_batch,
@@ -144,6 +146,17 @@ def test_a_checkpoint_of_another_engine_is_refused_by_name(tmp_path: Path) -> No
         save(engines[writer], tmp_path / writer)
         with pytest.raises(InvalidJob, match=f"training.engine {writer} wrote it, and this job has {reader}"):
             engines[reader].load(tmp_path / writer)
+
+
+def test_the_families_that_are_computed_are_those_held_against_transformers() -> None:
+    assert set(FAMILIES) == COMPUTED
+
+
+@pytest.mark.parametrize("family", sorted(set(CONFIGS) - set(FAMILIES)))
+def test_a_family_that_its_layers_would_compute_wrongly_is_refused_by_name(tmp_path: Path, family: str) -> None:
+    path = write_config(tmp_path, family)
+    with pytest.raises(InvalidJob, match=f"do not compute models of type '{family}', but llama, qwen2, .*; write FSDP"):
+        engine(path, EXACT, megatron_layers(CPU))
 
 
 def test_biases_that_megatron_has_not_are_refused(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ import hashlib
 import io
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -116,7 +116,7 @@ class SimulatedEnvironment:
             is_over |= bool(successes[-1]) and self._settings.stops_at_success
             if is_over:
                 break
-        return replace(self._results(observation, rewards, successes, is_over), earlier=tuple(earlier))
+        return self._results(observation, rewards, successes, is_over, tuple(earlier))
 
     def tasks(self) -> list[dict[str, str]]:
         """What can be done in it, as rows of data. Raises InvalidJob where it does not list that."""
@@ -162,7 +162,12 @@ class SimulatedEnvironment:
         return value
 
     def _results(
-        self, observation: Any, rewards: list[float], successes: list[bool | None], is_over: bool
+        self,
+        observation: Any,
+        rewards: list[float],
+        successes: list[bool | None],
+        is_over: bool,
+        earlier: tuple[bytes, ...] = (),
     ) -> StepResults:
         pixels, numbers = self._parts(observation)
         shapes = [item.shape for item in pixels] + ([] if numbers is None else [numbers.shape])
@@ -175,7 +180,7 @@ class SimulatedEnvironment:
         if numbers is not None and not np.isfinite(numbers).all():
             at = int(np.flatnonzero(~np.isfinite(numbers))[0])
             raise SimulatorFailed("bad_observation", f"number {at} of the state is {numbers[at]}")
-        return StepResults(tuple(map(encoded, pixels)), numbers, rewards, successes, is_over)
+        return StepResults(tuple(map(encoded, pixels)), numbers, rewards, successes, is_over, earlier)
 
     def _parts(self, observation: Any) -> tuple[list[NDArray[np.uint8]], NDArray[np.float32] | None]:
         values = observation if isinstance(observation, Mapping) else {"observation": observation}
@@ -213,8 +218,8 @@ def action_bounds(environment: Any, run: str) -> ActionBounds:
 def success_of(info: Any) -> bool | None:
     """What a step says of success; None where it says nothing. Raises SimulatorFailed for what is no truth value."""
     value = info.get(SUCCESS) if isinstance(info, Mapping) else None
-    if value is None:
-        return None
+    if value is None or isinstance(value, bool):
+        return value
     number = float(np.asarray(value).reshape(-1)[0]) if np.size(value) == 1 else math.nan
     if number not in (0.0, 1.0):
         raise SimulatorFailed("bad_success", f'info["success"] is {value!r}, neither true nor false')

@@ -241,7 +241,7 @@ class SimulatorPool:
 
     def _late(self, process: SimulatorProcess, call: PendingRequest) -> None:
         is_reset = "steps" not in call.message
-        what = "a reset" if is_reset else f"{len(call.message['steps'])} steps"
+        what = "a reset" if is_reset else f"{call.message['steps']} steps"
         field = "startSeconds" if is_reset else "stepSeconds"
         seconds = self.limits.start_seconds if is_reset else self.limits.step_seconds
         self._lose(process, "timed_out", f"{what} took longer than {FIELD}.{field} {seconds:g} allows")

@@ -3,7 +3,7 @@
     <- {"settings": {…}, "slots": 4}                                                    once
     -> {"ready": {"low": [-1.0, null], "high": […]}}  |  {"refused": "why"}             null: no bound
     <- {"call": 1, "slot": 0, "reset": {"seed": 7, "options": {"task": "push"}}}
-    <- {"call": 2, "slot": 0, "steps": [[0.1, 0.0], …], "records": false}
+    <- {"call": 2, "slot": 0, "steps": 4, "actions": "00…f03f", "records": false}        numbers as hexadecimal bytes
     <- {"call": 3, "tasks": true}
     -> {"call": 2, "rewards": […], "successes": […], "over": false, "digest": "…", "has_state": true, "lengths": […],
         "earlier": 0}
@@ -68,7 +68,8 @@ class SimulatorServer:
         if "reset" in call:
             results = environment.reset(call["reset"]["seed"], call["reset"]["options"])
         else:
-            results = environment.step(np.array(call["steps"], np.float64), records=call.get("records", False))
+            actions = np.frombuffer(bytes.fromhex(call["actions"]), np.float64)
+            results = environment.step(actions.reshape(call["steps"], -1), records=call["records"])
         return self._written(call["slot"], results)
 
     def _written(self, slot: int, results: StepResults) -> Message:

@@ -38,7 +38,7 @@ class SimulatorSession:
         """Take actions [steps, dimensions] until the episode is over. records: with the pictures after each of them.
         Raises as `reset`."""
         seconds = self._pool.limits.step_seconds * len(actions)
-        return await self._ask({"steps": actions.tolist(), "records": records}, seconds)
+        return await self._ask({"steps": len(actions), "actions": actions.tobytes().hex(), "records": records}, seconds)
 
     def close(self) -> None:
         """Others may have its place."""

@@ -72,8 +72,11 @@ class UserProcess:
         with contextlib.suppress(BlockingIOError):
             while data := os.read(self.results, READ_BYTES):
                 lines += self._unread.take(data)
-            self._has_closed = True
-            self.kill()  # it ends, or has closed what it has to answer by
+                if len(data) < READ_BYTES and returncode is None:  # the pipe is empty; its end is read the next time
+                    break
+            else:
+                self._has_closed = True
+                self.kill()  # it ends, or has closed what it has to answer by
         if returncode is not None:
             lines += self._unread.take(b"\n" + json.dumps({"died": returncode}).encode() + b"\n")
         return until_death(lines)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import re
-import textwrap
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -165,8 +164,8 @@ def test_a_bad_value_is_refused_where_it_stands(words: tuple[str, ...], place: s
 
 def test_values_in_the_guide_are_values(tmp_path: Path) -> None:
     guide = (CHART.parents[1] / "docs/kubernetes.md").read_text()
-    blocks = re.findall(r"(?m)^    (?:acceleratorProfiles|global):.*\n(?:      .*\n)*", guide)
-    (tmp_path / "values.yaml").write_text(textwrap.dedent("".join(blocks)))
+    blocks = re.findall(r"(?m)^(?:acceleratorProfiles|global):.*\n(?:  .*\n)*", guide)
+    (tmp_path / "values.yaml").write_text("".join(blocks))
     settings = settings_of(with_values(tmp_path / "values.yaml"), tmp_path)
     assert settings.pods.images.pull_secrets == ("mirror",)
     assert profiles_from(settings.profiles)["my-npu"].device == "npu"

@@ -15,8 +15,11 @@ HEADER = """\
 
 Made by `make docs`. Phases are for people; alerts and scripts look at conditions:
 
-    kubectl wait rlj/NAME --for=condition=Complete --timeout=24h
-    kubectl get rlj NAME -o jsonpath='{.status.conditions[?(@.type=="Degraded")].message}'
+<!-- not run: needs a cluster -->
+```sh
+kubectl wait rlj/NAME --for=condition=Complete --timeout=24h
+kubectl get rlj NAME -o jsonpath='{.status.conditions[?(@.type=="Degraded")].message}'
+```
 
 `Complete` and `Failed` are final. A reason is a stable word; the message next to it says what was found and what to do.
 `status.lastFailure` keeps the last failure (attempt, pod, container, exit code, last words) when its pods are gone.

@@ -122,7 +122,7 @@ def blocks(
     cells, end, marks = [" "] * num_cells, 0, list[str]()
     for run in runs:
         first, stop = (round(at / length * num_cells) for at in (max(run.start, Fraction()), run.end))
-        first = max(first, end)
+        first = max(min(first, num_cells - (run.start < run.end)), end)
         stop = min(max(stop, first + 1), num_cells)  # a stage that takes any time is seen
         if first >= stop:
             continue

@@ -79,9 +79,9 @@ def test_a_group_that_does_both_goes_step_by_step_with_a_weight_sync():
 def test_the_page_of_concepts_shows_what_is_drawn():
     job = parse_job((CHECKOUT / EXAMPLE).read_text())
     times = "rollout=60,reward=2,old_log_probs=9,update=30,weights=3"
-    text = "\n".join(f"    {line}".rstrip() for line in drawn(plan(job), times, staleness=1))
+    text = "\n".join(line.rstrip() for line in drawn(plan(job), times, staleness=1))
     page = (CHECKOUT / "docs" / "concepts.md").read_text()
-    assert f"    $ rljob plan {EXAMPLE} --times {times}\n" in page
+    assert f"$ rljob plan {EXAMPLE} --times {times}\n" in page
     assert text in page
 
 
@@ -103,6 +103,10 @@ def test_a_stage_of_little_time_is_seen_and_moves_the_next_by_a_cell():
     runs = [run("rollout", 0, Fraction(1, 100)), run("reward", Fraction(1, 100), 10), run("update", 20, 20)]
     text, marks = blocks(runs, Fraction(20), 20, LETTERS)
     assert (text, marks) == ("|[==e7===]" + " " * 10, ["| rollout", "e reward"])
+
+
+def test_a_stage_that_rounds_to_the_end_of_the_line_has_its_last_cell():
+    assert blocks([run("update", 19, 20)], Fraction(20), 10, LETTERS) == (" " * 9 + "|", ["| update"])
 
 
 def test_every_name_has_a_letter_of_its_own_while_there_are_any():

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from rljob_api.vocabulary.exit_codes import ExitCode
 from rljob_api.vocabulary.problem import InvalidJobError, Problem
@@ -30,6 +31,9 @@ class Findings:
     """What would end the job on this machine; on another it may run."""
     warned: tuple[str, ...] = ()
     """What lets the job run and is probably not meant: a sentence each."""
+
+    rows: tuple[Mapping[str, Any], ...] = ()
+    """The first of the data, as rewards are given them; values of JSON."""
 
     @property
     def problems(self) -> tuple[Problem, ...]:

@@ -15,8 +15,10 @@ from rljob_worker.rehearsal.finding import Finding, Findings, finding_of
 from rljob_worker.rehearsal.functions.imports import IMPORT_SECONDS, Imports
 from rljob_worker.rehearsal.functions.reference import FunctionReference
 from rljob_worker.rehearsal.functions.references import references_of, without_column
+from rljob_worker.rehearsal.functions.trials import judged_rewards, trials_of
+from rljob_worker.rehearsal.inputs.beginning import beginning_findings
 from rljob_worker.rehearsal.inputs.input_check import check_inputs
-from rljob_worker.rehearsal.inputs.model_files import beginning_findings, misplaced, model_findings, models_here
+from rljob_worker.rehearsal.inputs.model_files import misplaced, model_findings, models_here
 from rljob_worker.rehearsal.inputs.remote_check import LOOK_SECONDS, check_remote_inputs
 from rljob_worker.rehearsal.inputs.remote_paths import is_at_hand, remote_paths
 from rljob_worker.sandbox.confinement.confine import missing_confinement
@@ -46,8 +48,12 @@ def rehearse(
             seen = Findings(tuple(model_findings(spec, dict(models_here(spec, folder)))), (_NO_DATA,))
         result = [*(_no_column(path) for path in without_column(spec)), *misplaced(spec, folder)]
         result += [*beginning_findings(spec, folder), *seen.found]
-        found, lacking = (*_once(result), *imports.findings()), (*seen.lacking, *_undrawn(spec), *imports.lacking)
-        return Findings(found, (*seen.unseen, *unconfined), lacking, seen.warned)
+        trials, untried = trials_of(spec, seen.rows)
+        called = imports.findings(trials)
+        failing, doubtful = judged_rewards(spec, imports.outcomes)
+        found, warned = (*_once(result), *called, *failing), (*seen.warned, *doubtful)
+        lacking = (*seen.lacking, *_undrawn(spec), *imports.lacking)
+        return Findings(found, (*seen.unseen, *unconfined, *untried), lacking, warned)
 
 
 def _importable(references: Sequence[FunctionReference]) -> tuple[list[FunctionReference], list[str]]:

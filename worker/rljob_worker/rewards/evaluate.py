@@ -18,6 +18,7 @@ import traceback
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from rljob_worker.rewards.forms import BadAnswer
 from rljob_worker.rewards.loading import line_in
 from rljob_worker.rewards.service import ServiceError
 
@@ -29,10 +30,6 @@ class Row(dict[str, Any]):
 
     def __missing__(self, name: str) -> Any:
         raise KeyError(f"the row has no {name!r}; it has {', '.join(sorted(self))}")
-
-
-class BadAnswer(ValueError):
-    """A reward answered something that is not a reward."""
 
 
 def evaluate(function: Callable[..., Any], row: Row, options: dict[str, Any]) -> Outcome:
@@ -66,7 +63,7 @@ async def evaluate_async(
         task.cancel()
         return {"timeout": True}
     error = asyncio.CancelledError() if task.cancelled() else task.exception()
-    if isinstance(error, ServiceError):
+    if isinstance(error, ServiceError | BadAnswer):
         return {"problem": str(error)}
     if error is not None:
         return _raised(error, function)

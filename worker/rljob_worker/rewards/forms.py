@@ -10,7 +10,7 @@ The form is known by the names of the parameters, which both trainers pass by na
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import wraps
 from typing import Any, NamedTuple
 
@@ -25,6 +25,11 @@ VIDEOS = "videos"
 """What a row has besides of jobs with videos: those of its prompt, encoded, a list of bytes."""
 
 SHOWN = (PICTURES, VIDEOS)
+
+
+class BadAnswer(ValueError):
+    """A reward answered something that is not a reward."""
+
 
 _TRL = "completions"
 _VERL = frozenset({"solution_str", "ground_truth"})
@@ -116,8 +121,13 @@ def _trl_arguments(row: Row) -> dict[str, Any]:
 
 def _trl_result(rewards: Any) -> dict[str, Any]:
     """None says that the function has nothing to say of this row, which TRL leaves out of the sum; a mean over rows
-    makes a fraction of the figure beside it."""
-    (reward,) = rewards
+    makes a fraction of the figure beside it. Raises BadAnswer for anything but a list of one."""
+    if not isinstance(rewards, Iterable):
+        raise BadAnswer(f"returned a {type(rewards).__name__}, not a list with a reward for each completion")
+    listed = list(rewards)
+    if len(listed) != 1:
+        raise BadAnswer(f"returned {len(listed)} rewards for 1 completion")
+    (reward,) = listed
     return {"reward": 0.0 if reward is None else reward, "none_fraction": reward is None}
 
 

@@ -1,17 +1,22 @@
 """`python -m rljob_worker.rehearsal.functions.importing`: imports users' functions in a process that may die of it.
 
-Standard input holds {"references": [...], "folder": ...}; a line of JSON answers each reference on the descriptor that
-was standard output: null, or the field that is to blame, why it cannot be called, and whether that is because this
-machine lacks something. What the user's modules print goes
-to standard error. What the job calls confined is imported confined, with `folder` to write in: all references of one
-process have the confinement of the first.
+The first line of standard input is {"references": [...], "folder": ...}; a line of JSON answers each reference on the
+descriptor that was standard output: null, or the field that is to blame, why it cannot be called, and whether that is
+because this machine lacks something. Each further line is a `RewardTrial` of one that can be called, which a line for
+each of its rows answers: the outcome, as reward processes have it. What the user's modules print goes to standard
+error, and nowhere while rewards are tried. What the job calls confined is imported and tried confined, with `folder` to
+write in: all references of one process have the confinement of the first.
 """
 
 from __future__ import annotations
 
+import asyncio
+import base64
 import json
 import os
 import sys
+from collections.abc import Iterator
+from typing import IO, Any
 
 from rljob_worker.errors import InvalidJob, NotHere
 from rljob_worker.rehearsal.functions.reference import (
@@ -19,8 +24,11 @@ from rljob_worker.rehearsal.functions.reference import (
     SHIPPED,
     FunctionReference,
     ImportConfinement,
+    RewardTrial,
 )
-from rljob_worker.rewards.loading import check_reward
+from rljob_worker.rewards.evaluate import Outcome, Row, evaluate, evaluate_async
+from rljob_worker.rewards.forms import SHOWN, in_row_form
+from rljob_worker.rewards.loading import check_reward, is_async
 from rljob_worker.rewards.reads import check_row_reads
 from rljob_worker.sandbox.confinement.confine import Confinement, confine, readable_paths
 from rljob_worker.sandbox.guardian.environment import bounded_environment
@@ -81,17 +89,40 @@ def _confine(confinement: ImportConfinement, folder: str) -> None:
     confine(Confinement(confinement.mode, readable=readable), folder)
 
 
+def outcomes(trial: RewardTrial) -> Iterator[Outcome]:
+    """What the reward returns for each row."""
+    function = in_row_form(load_function(trial.owner, trial.run))
+    for values in trial.rows:
+        row = Row(values, **{name: list(map(base64.b64decode, values[name])) for name in SHOWN if name in values})
+        if is_async(function):
+            yield asyncio.run(evaluate_async(function, row, trial.options, trial.limit_seconds))
+        else:
+            yield evaluate(function, row, trial.options)
+
+
+def _answer(answers: IO[str], values: Any) -> None:
+    answers.write(json.dumps(values) + "\n")
+    answers.flush()
+
+
 def main() -> None:
-    answers = os.fdopen(os.dup(1), "w")
+    requests, answers = os.fdopen(os.dup(0)), os.fdopen(os.dup(1), "w")
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    os.dup2(nowhere, 0)
     os.dup2(2, 1)
     add_to_path()
-    message = json.load(sys.stdin)
+    message = json.loads(requests.readline())
     references = [FunctionReference.from_json(fields) for fields in message["references"]]
     if references[0].confinement is not None:
         _confine(references[0].confinement, message["folder"])
     for reference in references:
-        answers.write(json.dumps(why_not(reference)) + "\n")
-        answers.flush()
+        _answer(answers, why_not(reference))
+    sys.stdout.flush()
+    os.dup2(nowhere, 1)
+    os.dup2(nowhere, 2)
+    for line in requests:
+        for outcome in outcomes(RewardTrial(*json.loads(line))):
+            _answer(answers, outcome)
     os._exit(0)  # not the user's exit handlers, nor a thread of theirs
 
 

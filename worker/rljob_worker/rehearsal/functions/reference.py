@@ -52,3 +52,14 @@ class FunctionReference(NamedTuple):
     @property
     def options_path(self) -> str:
         return f"{self.path.removesuffix('.run')}.options"
+
+
+class RewardTrial(NamedTuple):
+    """A reward and the rows that it is called with; a value of JSON."""
+
+    owner: str
+    run: str
+    options: dict[str, Any]
+    rows: list[dict[str, Any]]
+    limit_seconds: float
+    """The time limit of one call."""

@@ -40,7 +40,7 @@ def check_inputs(
     check.found += model_findings(spec, models)
     check_data(spec, folder, models, check)
     result = tuple(_by_their_names(item, fetched) for item in check.found)
-    return Findings(result, tuple(check.unseen), tuple(check.lacking), tuple(check.warned))
+    return Findings(result, tuple(check.unseen), tuple(check.lacking), tuple(check.warned), tuple(check.rows))
 
 
 def _fetched(spec: RLJobSpec, here: Mapping[str, Path], scratch: Path, check: InputCheck) -> dict[str, Path]:

@@ -9,15 +9,14 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from rljob_api.memory.model_shape import ACTION_MODELS, FAMILIES
+from rljob_api.memory.model_shape import ACTION_MODELS, FAMILIES, parse_shape
 from rljob_api.memory.vision_shape import DECODERS
 from rljob_api.v1alpha1 import ModelSpec, RewardSpec, RLJobSpec
-from rljob_api.vocabulary.data_url import scheme_of
 from rljob_api.vocabulary.exit_codes import ExitCode
 from rljob_api.vocabulary.problem import Problem, nearest
-from rljob_worker.checkpoint.manifest import committed, read_manifest
 from rljob_worker.errors import BadData, InvalidJob
 from rljob_worker.rehearsal.finding import Finding, finding_of
+from rljob_worker.rehearsal.inputs.config_fit import misfit
 from rljob_worker.rehearsal.inputs.remote_paths import model_paths
 from rljob_worker.rehearsal.inputs.tokenizer import json_object
 from rljob_worker.rehearsal.inputs.weight_names import Shapes, indexed_files, linear_layers, weight_shapes
@@ -43,17 +42,6 @@ def misplaced(spec: RLJobSpec, folder: Path) -> Iterator[Finding]:
         if (folder / Path(path).expanduser()).is_file():
             message, fix = "it is a file, and a model is a directory", "Name the directory of a Hugging Face model."
             yield Finding(Problem(field, path, message, fix))
-
-
-def beginning_findings(spec: RLJobSpec, folder: Path) -> Iterator[Finding]:
-    """Findings on a directory here that weights are to come from in place of those of the models."""
-    named = spec.checkpoint.init_from
-    if named is None or scheme_of(named) is not None or not (place := folder / Path(named).expanduser()).exists():
-        return
-    if read_manifest(place) is None and not committed(place / "checkpoints"):
-        message = "it is neither a run directory with a checkpoint nor a checkpoint directory"
-        fix = "To start from a Hugging Face model give its path under models."
-        yield Finding(Problem("spec.checkpoint.initFrom", named, message, fix))
 
 
 def model_findings(spec: RLJobSpec, places: Mapping[str, Path]) -> Iterator[Finding]:
@@ -92,7 +80,11 @@ def _of_directory(model: ModelSpec, place: Path, at: str) -> Iterator[Finding]:
         yield Finding(Problem(path, result, f"{place}/config.json names no model_type", "Fetch the model again."))
     if model.initialise == "Random":
         return
-    yield from adapter_findings(model, at, weight_shapes(place))
+    weights, shape = weight_shapes(place), parse_shape(config)
+    yield from adapter_findings(model, at, weights)
+    if shape is not None and (difference := misfit(shape, weights)):
+        fix = "config.json is of another model than the weights: fetch both again."
+        yield Finding(Problem(path, result, difference, fix), ExitCode.BAD_DATA)
     parts = set(indexed_files(place).values())
     if not parts and not any(place.glob("*.safetensors")):
         message = f"{place} has no weights as safetensors files"

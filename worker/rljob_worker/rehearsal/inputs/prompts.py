@@ -29,6 +29,7 @@ from rljob_worker.rehearsal.inputs.first_rows import (
     first_stored_rows,
 )
 from rljob_worker.rehearsal.inputs.remote_paths import is_at_hand, is_unreachable, whereabouts
+from rljob_worker.rehearsal.inputs.reward_rows import reward_rows
 from rljob_worker.rehearsal.inputs.tokenizer import LightTokenizer, light_tokenizer
 from rljob_worker.vision.job_budgets import picture_budget, video_budget
 from rljob_worker.vision.pictures import BadPicture, decode
@@ -49,6 +50,8 @@ class InputCheck:
     unseen: list[str] = field(default_factory=list)
     lacking: list[Finding] = field(default_factory=list)
     warned: list[str] = field(default_factory=list)
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    """What rewards are tried on."""
 
     def note(self, path: str, error: RLJobError) -> None:
         """An error about what stands at this place of the job."""
@@ -161,7 +164,13 @@ def _rows(
         pictures = _pictures(spec, place, rows)
         for encoder in encoders:
             model_at = encoder.at
-            lengths.append(_lengths(rows, rows.values[columns[0]], encoder.prompts, pictures))
+            ids, texts, _ = encoder.prompts.encode(rows.values[columns[0]], rows.where, pictures)
+            lengths.append([len(tokens) for tokens in ids])
+            if not check.rows and path.startswith("spec.data.train"):
+                check.rows = reward_rows(spec, source, rows, texts, pictures)
+        if not check.rows and path.startswith("spec.data.train"):
+            texts = [column_text(value, columns[0], rows.where(i)) for i, value in enumerate(rows.values[columns[0]])]
+            check.rows = reward_rows(spec, source, rows, texts, pictures)
     except RLJobError as error:
         check.note(_to_blame(spec, path, model_at, error), error)
         return None
@@ -216,14 +225,6 @@ def _decode(encoded: bytes) -> None:
         decode_frames(encoded, [0, len(read_video_header(encoded).times) - 1])
     else:
         decode(encoded)
-
-
-def _lengths(
-    rows: FirstRows, prompts: Sequence[Any], encoder: PromptEncoder, pictures: list[list[bytes]] | None
-) -> list[int]:
-    """Tokens of the first prompts. Raises for what a run would refuse of these rows."""
-    ids, _, _ = encoder.encode(prompts, rows.where, pictures)
-    return [len(tokens) for tokens in ids]
 
 
 def _too_long(spec: RLJobSpec, kind: str, seen: Sequence[KeptRows]) -> list[Finding]:

@@ -51,13 +51,14 @@ def findings_to_json(findings: Findings) -> dict[str, Any]:
         "unseen": list(findings.unseen),
         "lacking": [_to_json(item) for item in findings.lacking],
         "warned": list(findings.warned),
+        "rows": list(findings.rows),
     }
 
 
 def findings_from_json(record: Mapping[str, Any]) -> Findings:
     """The inverse of `to_json`."""
     result, lacking = (tuple(map(_finding_of, record[name])) for name in ("found", "lacking"))
-    return Findings(result, tuple(record["unseen"]), lacking, tuple(record["warned"]))
+    return Findings(result, tuple(record["unseen"]), lacking, tuple(record["warned"]), tuple(record["rows"]))
 
 
 def _to_json(finding: Finding) -> dict[str, Any]:

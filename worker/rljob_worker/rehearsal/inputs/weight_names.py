@@ -20,11 +20,19 @@ Shapes = Mapping[str, tuple[int, ...] | None]
 
 def weight_shapes(place: Path) -> Shapes:
     """Shapes of every tensor of a directory; nothing where that is not known. Files without bytes stand for such that
-    are elsewhere. Raises BadData for what is not a safetensors file, InvalidJob for a damaged index."""
-    files = [file for file in sorted(place.glob("*.safetensors")) if file.stat().st_size]
+    are elsewhere. Raises BadData for what is not a whole safetensors file, InvalidJob for a damaged index."""
+    indexed = indexed_files(place)
+    files = [file for file in _weight_files(place, set(indexed.values())) if file.stat().st_size]
     if not files:
-        return dict.fromkeys(indexed_files(place))
+        return dict.fromkeys(indexed)
     return {name: tuple(said["shape"]) for file in files for name, said in _header(file).items()}
+
+
+def _weight_files(place: Path, indexed: set[str]) -> list[Path]:
+    """Those that a run reads: others are copies in the layout of another library."""
+    named = [place / name for name in sorted(indexed) if (place / name).is_file()]
+    whole = place / "model.safetensors"
+    return named or ([whole] if whole.is_file() else sorted(place.glob("*.safetensors")))
 
 
 def indexed_files(place: Path) -> dict[str, str]:
@@ -59,12 +67,15 @@ def _header(file: Path) -> dict[str, Any]:
         length, size = int.from_bytes(first, "little"), file.stat().st_size
         text = opened.read(length) if length <= min(size - 8, MAX_HEADER_BYTES) else b""
     try:
-        header = json.loads(text)
+        header: dict[str, Any] = json.loads(text)
         header.pop("__metadata__", None)
-        return dict(header)
-    except (ValueError, AttributeError, TypeError):
+        end = 8 + length + max((int(said["data_offsets"][1]) for said in header.values()), default=0)
+    except (ValueError, AttributeError, TypeError, LookupError):
         is_pointer = first == b"version "
         fix = (
             "`git lfs pull` in its folder fetches what this is a pointer to" if is_pointer else "fetch the model again"
         )
         raise BadData(f"{file} is not a safetensors file; {fix}") from None
+    if size != end:
+        raise BadData(f"{file} has {size:,} bytes, and its header speaks of {end:,}; fetch the model again")
+    return header

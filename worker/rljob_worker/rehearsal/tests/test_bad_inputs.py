@@ -8,8 +8,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from rljob_worker.cli.validate import verdict_on
-from rljob_worker.rehearsal.functions.imports import Imports
-from rljob_worker.rehearsal.tests.good_job import CONFIG, TEMPLATE, lines, rows, write
+from rljob_worker.rehearsal.functions.importing_process import ImportingProcess
+from rljob_worker.rehearsal.tests.good_job import CONFIG, TEMPLATE, lines, rows, weights, write
 from rljob_worker.rehearsal.tests.warm_imports import WarmImporting
 from rljob_worker.weight_index import INDEX
 
@@ -217,6 +217,12 @@ CASES = {
     "a file of weights that is a pointer": ({MODEL + "model.safetensors": POINTER}, {}, "`git lfs pull` in its folder"),
     "half a file of weights": ({MODEL + "model.safetensors": b"\xff" + bytes(7) + b"{"}, {},
         "is not a safetensors file"),
+    "weights that are cut off": ({MODEL + "model.safetensors": weights(embed_tokens__weight=[16, 32])[:-9]}, {},
+        "and its header speaks of"),
+    "weights of another vocabulary": ({MODEL + "config.json": json.dumps(CONFIG | {"vocab_size": 17})}, {},
+        "model.embed_tokens.weight is [16, 32] in its files, but config.json makes it [17, 32]"),
+    "weights of fewer layers": ({MODEL + "config.json": json.dumps(CONFIG | {"num_hidden_layers": 3})}, {},
+        "its files have 1 layers, but config.json makes 3"),
     "a model that the engines do not know": ({MODEL + "config.json": json.dumps(CONFIG | {"model_type": "mamba"})}, {},
         "the engines do not know models of type mamba"),
     "a quantized model": (
@@ -340,7 +346,7 @@ def imports(request, monkeypatch):
     """In forks, except of cases that say how a job of a user is looked at."""
     callspec = getattr(request.node, "callspec", None)
     if callspec is None or callspec.params.get("name") not in FRESH:
-        monkeypatch.setattr(Imports, "start", lambda self: WarmImporting(self))
+        monkeypatch.setattr(ImportingProcess, "start", lambda _, environment: WarmImporting(environment))
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -16,6 +16,9 @@ LONGEST_WAIT_SECONDS = 60.0
 """A call that is made again waits no longer, unless the first one does."""
 
 
+NO_STEPS = "returned no `step_rewards`, which `spread: Steps` places"
+
+
 @dataclass(frozen=True, slots=True)
 class RewardCall:
     """What the bookkeeping knows of a reward."""

@@ -14,7 +14,7 @@ import numpy as np
 from rljob_worker.errors import BadData
 from rljob_worker.rewards.combine import Rewards
 from rljob_worker.rewards.results import Missed, Steps
-from rljob_worker.rewards.running.chunks import RewardCall, RewardChunk, cut
+from rljob_worker.rewards.running.chunks import NO_STEPS, RewardCall, RewardChunk, cut
 from rljob_worker.row_index import row_number
 
 ASYNC_GRACE_SECONDS = 2.0
@@ -143,7 +143,7 @@ class Round:
 
     def _problem(self, reward: int, outcome: Mapping[str, Any]) -> str | None:
         if self._calls[reward].has_steps and "problem" not in outcome and "step_rewards" not in outcome:
-            return "returned no `step_rewards`, which `spread: Steps` places"
+            return NO_STEPS
         return outcome.get("problem")
 
     def _keep(self, reward: int, row: int, outcome: Mapping[str, Any]) -> None:

@@ -24,7 +24,7 @@ from pathlib import Path
 
 CHECKOUT = Path(__file__).parents[1]
 PAGES = (CHECKOUT / "README.md", *sorted((CHECKOUT / "docs").glob("**/*.md")))
-LANGUAGES = frozenset({"console", "json", "mermaid", "python", "sh", "text", "toml", "yaml"})
+LANGUAGES = frozenset({"console", "json", "python", "sh", "text", "toml", "yaml"})
 _COMMENT = re.compile(r"<!-- (not run|tried with): (\S.*?) -->")
 _FENCE = re.compile(r" *```(\w*)$")
 

@@ -76,11 +76,11 @@ def test_a_group_that_does_both_goes_step_by_step_with_a_weight_sync():
     assert lines[4:6] == ["A step takes 60 s.", "Times given: rollout 30 s, update 20 s, weights 10 s."]
 
 
-def test_the_page_of_concepts_shows_what_is_drawn():
+def test_the_page_of_planning_shows_what_is_drawn():
     job = parse_job((CHECKOUT / EXAMPLE).read_text())
     times = "rollout=60,reward=2,old_log_probs=9,update=30,weights=3"
     text = "\n".join(line.rstrip() for line in drawn(plan(job), times, staleness=1))
-    page = (CHECKOUT / "docs" / "concepts.md").read_text()
+    page = (CHECKOUT / "docs" / "planning.md").read_text()
     assert f"$ rljob plan {EXAMPLE} --times {times}\n" in page
     assert text in page
 

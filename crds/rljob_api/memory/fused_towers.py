@@ -3,10 +3,12 @@
 With N patches of a micro-batch, towers of hidden size h, intermediate size i and D layers, F the sum of both h, c bytes
 of a computed number and decoder width o:
 
-    pixels       N 3 p² (4 + c) a tower, p pixels of a patch's side: as they come, in float32, and as it reads them
-    a layer      N c (7 h + 2 i), as of other towers; the layer before the last is the last that is computed
-    projector    N c (F + 8 F + 2 o): features, what its first matrix makes and its activation, the others
-    trained      every layer keeps what it computes, and gradients of one are there on the way back
+    kept         N 3 p² 4 a tower, p pixels of a patch's side, as they come, in float32; N o c that the decoder reads
+    at work      N 3 p² c a tower, and the larger of a layer, N c (7 h + 2 i), as of other towers, and the projector:
+                 N c (9 F + o), features, what its first matrix makes and its activation, the others. The layer before
+                 the last is the last that is computed
+    trained      kept besides: N 3 p² c, where that is not float32, N c (9 F + o), and of every layer N c (9 h + 2 i),
+                 11 h where it is scaled; h of those that are computed again
 """
 
 from __future__ import annotations
@@ -34,11 +36,21 @@ class TowerShape:
 
     def parameters(self, size: int) -> int:
         """Parameters of what is computed, for pictures with `size` pixels on a side."""
-        h, i = self.hidden, self.intermediate
-        layer = 4 * h * h + 4 * h + 2 * h * i + i + h + 4 * h + 2 * h * self.layer_scale
+        h = self.hidden
         prefix = (self.registers + 1) * h if self.registers else 0
         first = 3 * self.patch**2 * h + h + (size // self.patch) ** 2 * h + prefix
-        return first + (self.depth - 1) * layer
+        return first + (self.depth - 1) * self.layer
+
+    @property
+    def layer(self) -> int:
+        """Parameters of a layer."""
+        h, i = self.hidden, self.intermediate
+        return 4 * h * h + 4 * h + 2 * h * i + i + h + 4 * h + 2 * h * self.layer_scale
+
+    @property
+    def kept_elements(self) -> int:
+        """What a layer keeps of a patch for its backward pass."""
+        return (11 if self.layer_scale else 9) * self.hidden + 2 * self.intermediate
 
 
 TOWERS: Mapping[str, TowerShape] = {
@@ -74,13 +86,32 @@ class FusedTowers:
     def _features(self) -> int:
         return sum(tower.hidden for tower in self.towers)
 
-    def picture_bytes(self, tokens: int, computed: int, *, trained: bool) -> int:
-        """As `VisionShape.picture_bytes`."""
-        pixels = sum(tokens * 3 * tower.patch**2 * (4 + computed) for tower in self.towers)
-        layers = [tokens * computed * (7 * tower.hidden + 2 * tower.intermediate) for tower in self.towers]
-        kept = [layer * tower.depth for layer, tower in zip(layers, self.towers, strict=True)]
-        at_work = sum(kept) if trained else max(layers)
-        return pixels + at_work + tokens * computed * (9 * self._features + 2 * self.output)
+    def kept_bytes(self, tokens: int, computed: int, *, trained: bool, recompute: bool = False) -> int:
+        """As `VisionShape.kept_bytes`."""
+        pixels = sum(3 * tower.patch**2 for tower in self.towers)
+        kept = tokens * (4 * pixels + computed * self.output)
+        if not trained:
+            return kept
+        read = pixels if computed < 4 else 0
+        layers = sum((tower.depth - 1) * (tower.hidden if recompute else tower.kept_elements) for tower in self.towers)
+        return kept + tokens * computed * (read + layers + self._projected)
+
+    def working_bytes(self, tokens: int, computed: int, *, again: bool = False) -> int:
+        """As `VisionShape.working_bytes`."""
+        pixels = sum(3 * tower.patch**2 for tower in self.towers)
+        layers = [7 * tower.hidden + 2 * tower.intermediate for tower in self.towers]
+        layers += [again * tower.kept_elements for tower in self.towers]
+        return tokens * computed * (pixels + max(*layers, self._projected))
+
+    @property
+    def _projected(self) -> int:
+        """Elements of a token that the projector has and makes, but for what the decoder reads."""
+        return 9 * self._features + self.output
+
+    @property
+    def outside_blocks(self) -> int:
+        """Parameters before, between and behind the layers of its towers."""
+        return self.parameters - sum((tower.depth - 1) * tower.layer for tower in self.towers)
 
 
 def parse_fused_towers(config: Mapping[str, Any]) -> FusedTowers | None:

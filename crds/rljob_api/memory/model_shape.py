@@ -9,6 +9,9 @@ from typing import Any
 from rljob_api.memory.fused_towers import FUSED_MODELS, FusedTowers, fused_decoder, parse_fused_towers
 from rljob_api.memory.vision_shape import VisionShape, decoder_config, parse_vision_shape
 
+Tower = VisionShape | FusedTowers
+"""What makes features of pictures."""
+
 
 @dataclass(frozen=True, slots=True)
 class ModelFamily:
@@ -104,7 +107,7 @@ class ModelShape:
     max_positions: int | None = None
     """Tokens that a row may have."""
     experts: Experts | None = None
-    vision: VisionShape | FusedTowers | None = None
+    vision: Tower | None = None
     """The tower of a model that sees, whose parameters are not among the decoder's."""
     bounded: bool = False
     """Whether attention bounds its scores, so that they are made: kernels that keep none do not bound any."""

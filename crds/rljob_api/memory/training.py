@@ -30,6 +30,8 @@ class UpdateMemory:
     logits: int
     peak: int
     """Beyond shards, gathered weights and what is kept of the optimizer."""
+    before: int = 0
+    """Of the gradients what is there when the forward pass of the last micro-batch begins."""
 
 
 def update_memory(
@@ -61,7 +63,7 @@ def update_memory(
         gradients.all + max(one_layer(layout, tokens) // 2, scores),
         gradients.all + layout.stepped,
     )
-    return UpdateMemory(gradients.all, kept + layer, logits, max(peaks))
+    return UpdateMemory(gradients.all, kept + layer, logits, max(peaks), gradients.before)
 
 
 @dataclass(frozen=True, slots=True)

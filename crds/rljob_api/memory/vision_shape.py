@@ -3,11 +3,15 @@
 With N patches of a micro-batch, each of p numbers, hidden size h, intermediate size i, D blocks, c bytes of a computed
 number and T = N / merge² tokens of width o:
 
-    patches      N p (4 + c): as they come from the processor, in float32, and as the tower reads them
-    a block      N c (7 h + 2 i): the hidden state and its norm, queries, keys, values, attention's output and the sum;
-                 of the MLP what its first matrices make and their product
-    embeddings   (1 + levels) T o c: what the decoder reads as tokens, and what it adds in its first layers
-    trained      every block keeps what it computes, and gradients of one are there on the way back
+    kept         while the decoder computes: patches, N p 4, as they come from the processor, in float32, and
+                 (1 + levels) T o c that the decoder reads as tokens, and adds in its first layers
+    at work      besides, until the decoder begins: N p c, the patches as the tower reads them, and a block, N c (7 h +
+                 2 i): the hidden state and its norm, queries, keys, values, attention's output and the sum; of the MLP
+                 what its first matrices make and their product
+    trained      kept besides: N p c, where that is not float32; 4 h N c of the last layer; and of each block N c (11 h
+                 + 2 i): what norms read and what is read of them, queries and keys before and behind their rotation,
+                 values, attention's output and that as its projection reads it; 4 i with a gate; 15 h where norms are
+                 computed in float32 beside bf16; h alone of blocks that are computed again
 """
 
 from __future__ import annotations
@@ -74,14 +78,33 @@ class VisionShape:
         wide = self._merged
         return self._norm(normed) + wide * wide + wide + wide * self.output + self.output
 
-    def picture_bytes(self, tokens: int, computed: int, *, trained: bool) -> int:
-        """Bytes of the pictures of a micro-batch while the tower computes them. tokens: which the decoder reads of
-        them.   computed: bytes of a number.   trained: whether the tower is."""
+    def kept_bytes(self, tokens: int, computed: int, *, trained: bool, recompute: bool = False) -> int:
+        """Bytes that the pictures of a micro-batch keep while the decoder computes. tokens: which it reads of them.
+        computed: bytes of a number. trained: whether the tower is; recompute: whether its blocks are computed again."""
         patches = tokens * self.merge**2
-        block = patches * computed * (7 * self.hidden + 2 * self.intermediate)
-        kept = block * (self.depth + 1) if trained else block
-        embeddings = (1 + self.levels) * tokens * self.output * computed
-        return patches * self.patch_numbers * (4 + computed) + kept + embeddings
+        kept = patches * self.patch_numbers * 4 + (1 + self.levels) * tokens * self.output * computed
+        if not trained:
+            return kept
+        read = patches * self.patch_numbers * computed if computed < 4 else 0
+        block = patches * computed * (self.hidden if recompute else self._kept_elements(computed))
+        return kept + read + self.depth * block + 4 * patches * self.hidden * computed
+
+    def working_bytes(self, tokens: int, computed: int, *, again: bool = False) -> int:
+        """Bytes beyond these while the tower computes. again: with a block that is computed again on the way back."""
+        patches = tokens * self.merge**2
+        block = max(7 * self.hidden + 2 * self.intermediate, again * self._kept_elements(computed))
+        return patches * computed * (self.patch_numbers + block)
+
+    def _kept_elements(self, computed: int) -> int:
+        """What a block keeps of a patch for its backward pass."""
+        if not self.gated:
+            return 11 * self.hidden + 2 * self.intermediate
+        return (15 if computed < 4 else 11) * self.hidden + 4 * self.intermediate
+
+    @property
+    def outside_blocks(self) -> int:
+        """Parameters before and behind its blocks."""
+        return self.parameters - self.depth * self._block
 
 
 def parse_vision_shape(config: Mapping[str, Any]) -> VisionShape | None:

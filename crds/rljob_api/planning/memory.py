@@ -15,6 +15,7 @@ from rljob_api.memory.generation import draw_bytes, row_cache_bytes
 from rljob_api.memory.model_shape import ModelShape
 from rljob_api.memory.parallel_layout import ParallelLayout
 from rljob_api.memory.phases import LEAST_ASLEEP_BYTES, GroupMemory, PhaseMemory
+from rljob_api.memory.pictures import PictureMemory, picture_memory
 from rljob_api.memory.sizes import ATTENDED, BUCKET_BYTES
 from rljob_api.memory.training import UpdateMemory, update_memory
 from rljob_api.pipeline.meshes import context_way
@@ -198,7 +199,7 @@ class _Worker:
 
     def _generate(self, kept: PhaseMemory) -> PhaseMemory:
         caches, draws = zip(*(self._cache(engine, kept.peak) for engine in self._generating), strict=True)
-        pictures = max(self._pictures(engine, trained=False) for engine in self._generating)
+        pictures = max(self._prompt_pictures(engine) for engine in self._generating)
         peak = kept.peak + max(caches) + max(max(draws), pictures)
         result = {"cache": max(caches), "logits": max(draws), "pictures": pictures, "peak": peak}
         return kept.model_copy(update={"phase": "generate", **result})
@@ -215,33 +216,33 @@ class _Worker:
 
     def _train(self, kept: PhaseMemory) -> PhaseMemory:
         """Models come one after the other."""
-        layouts = [(self.layout(engine), self._update(engine)) for engine in self._training]
-        pictures = [self._pictures(engine, trained=self._trains_tower(engine)) for engine in self._training]
-        stepped = (self.layout(engine).host_gradients for engine in self._training if engine.trainable)
+        layouts = [self.layout(engine) for engine in self._training]
+        updates = [self._update(engine) for engine in self._training]
+        seen = [self._pictures(engine) for engine in self._training]
+        stepped = (
+            layout.host_gradients for layout, item in zip(layouts, self._training, strict=True) if item.trainable
+        )
+        passes = list(zip(layouts, updates, seen, strict=True))
         result = {
-            "weights": kept.weights + max(layout.gathered for layout, _ in layouts),
-            "optimizer": kept.optimizer + max(layout.stepped for layout, _ in layouts),
-            "gradients": max(update.gradients for _, update in layouts),
-            "activations": max(update.activations for _, update in layouts),
-            "logits": max(update.logits for _, update in layouts),
-            "pictures": max(pictures),
-            "peak": kept.peak
-            + max(
-                layout.gathered + update.peak + seen for (layout, update), seen in zip(layouts, pictures, strict=True)
-            ),
+            "weights": kept.weights + max(layout.gathered + tower.gathered for layout, _, tower in passes),
+            "optimizer": kept.optimizer + max(layout.stepped for layout in layouts),
+            "gradients": max(update.gradients + tower.gradients for _, update, tower in passes),
+            "activations": max(update.activations for update in updates),
+            "logits": max(update.logits for update in updates),
+            "pictures": max(tower.pictures for tower in seen),
+            "peak": kept.peak + max(layout.gathered + tower.peak(update) for layout, update, tower in passes),
             "host": kept.host + max(stepped, default=0),
         }
         return kept.model_copy(update={"phase": "train", **result})
 
     def _tower(self, engine: EnginePlan) -> int:
         """Bytes of the weights of a vision tower, divided over the ranks that train or score."""
-        vision, computed = self.shapes[engine.path].vision, NUMBER_BYTES[self.plan.precision]
+        vision = self.shapes[engine.path].vision
         if vision is None:
             return 0
         if engine.kind == "Rollout":
-            return vision.parameters * computed
-        stored = max(computed, 4) if engine.trainable else computed
-        return ceil(vision.parameters * stored / engine.mesh.shards)
+            return vision.parameters * NUMBER_BYTES[self.plan.precision]
+        return ceil(vision.parameters * self.layout(engine).stored / engine.mesh.shards)
 
     def _tower_states(self, engine: EnginePlan) -> int:
         """Bytes of the optimizer of a tower that is trained."""
@@ -254,27 +255,41 @@ class _Worker:
     def _trains_tower(self, engine: EnginePlan) -> bool:
         return engine.trainable and self.plan.spec.source_of(engine.model).vision.train
 
-    def _pictures(self, engine: EnginePlan, *, trained: bool) -> int:
-        """Bytes of the pictures that are computed at once: of a micro-batch, whose prompts may be pictures altogether,
-        within `patchesPerMicroBatch`; where a model generates of one prompt."""
+    def _pictures(self, engine: EnginePlan) -> PictureMemory:
+        """Of a micro-batch that is pictures altogether, within `patchesPerMicroBatch`."""
+        spec, vision = self.plan.spec, self.shapes[engine.path].vision
+        if vision is None or not spec.sees:
+            return PictureMemory()
+        longest = spec.data.max_prompt_tokens
+        all_tokens, tokens = packs_of(self.plan, engine)
+        if (most := spec.training.patches_per_micro_batch) is not None:
+            tokens = min(tokens, max(longest, most // vision.merge**2))  # a prompt with more goes alone
+        return picture_memory(
+            vision,
+            self.layout(engine),
+            tokens,
+            trained=self._trains_tower(engine),
+            recompute=engine.recomputes,
+            several=all_tokens > tokens,
+        )
+
+    def _prompt_pictures(self, engine: EnginePlan) -> int:
+        """Bytes of the pictures of one prompt, which is pictures altogether, where it is generated for."""
         spec, vision = self.plan.spec, self.shapes[engine.path].vision
         if vision is None or not spec.sees:
             return 0
-        longest, response = spec.data.max_prompt_tokens, spec.rollout.max_response_tokens
-        tokens = longest
-        if engine.kind != "Rollout":
-            _, pack = packs_of(self.plan, engine)
-            tokens *= ceil(pack / (longest + spec.algorithm.group_size * response))
-            if (most := spec.training.patches_per_micro_batch) is not None:
-                tokens = min(tokens, max(longest, most // vision.merge**2))  # a prompt with more goes alone
-        return vision.picture_bytes(tokens, NUMBER_BYTES[self.plan.precision], trained=trained)
+        tokens, computed = spec.data.max_prompt_tokens, NUMBER_BYTES[self.plan.precision]
+        return vision.kept_bytes(tokens, computed, trained=False) + vision.working_bytes(tokens, computed)
 
     def _update(self, engine: EnginePlan) -> UpdateMemory:
         """Memory for the tokens of a pack that this worker computes; a model that is not trained takes logits."""
         layout, spec = self.layout(engine), self.plan.spec
         all_tokens, pack = packs_of(self.plan, engine)
         tokens = ceil(pack / engine.mesh.cp)
-        predicted = ceil(tokens / engine.mesh.tp) if layout.shape.ends and not self.plan.has_value_head(engine) else 0
+        predicted = 0
+        if layout.shape.ends and not self.plan.has_value_head(engine):
+            responses = ceil(spec.mini_batch_rows / engine.mesh.dp) * spec.rollout.max_response_tokens
+            predicted = min(ceil(tokens / engine.mesh.tp), responses)
         if not engine.trainable:
             logits = logits_bytes(layout, predicted, trained=False)
             scores = scores_bytes(layout, ATTENDED * tokens, spec.longest_row, trained=False)

@@ -20,6 +20,9 @@ def test_openvla_as_published() -> None:
 
 def test_pictures_take_what_one_tower_computes_and_all_of_what_is_trained() -> None:
     towers = FusedTowers((TowerShape(2, 3, 1, 4, patch=2), TowerShape(3, 2, 1, 5, patch=2)), (4, 4), output=6)
-    # of 10 tokens: pixels 2 x 10 x 12 x 8; a layer 10 x 4 x (14 + 8), or (21 + 10); projector 10 x 4 x (45 + 12)
-    assert towers.picture_bytes(10, 4, trained=False) == 1920 + 1240 + 2280
-    assert towers.picture_bytes(10, 4, trained=True) == 1920 + 3 * 880 + 2 * 1240 + 2280
+    # of 10 tokens: pixels 2 x 10 x 12 x 4, and 10 x 4 x 6 that the decoder reads; projector 10 x 4 x (45 + 6)
+    assert towers.kept_bytes(10, 4, trained=False) == 960 + 240
+    assert towers.working_bytes(10, 4) == 960 + 2040
+    # two layers of 9 x 2 + 2 x 4 elements, and one of 9 x 3 + 2 x 5
+    assert towers.kept_bytes(10, 4, trained=True) == 1200 + 10 * 4 * (2 * 26 + 37) + 2040
+    assert towers.kept_bytes(10, 4, trained=True, recompute=True) == 1200 + 10 * 4 * (2 * 2 + 3) + 2040

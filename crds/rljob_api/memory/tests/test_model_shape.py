@@ -177,9 +177,17 @@ def test_a_model_that_sees_has_a_decoder_and_a_tower():
     assert shape.vision.parameters == 676_550_144
 
 
-def test_pictures_take_patches_a_block_and_embeddings():
-    vision = replace(parse_shape(QWEN2_5_VL_7B).vision, hidden=10, intermediate=20, depth=3, output=5, patch_numbers=6)
-    # one token of 4 patches: 4 x 6 x (4 + 2) of patches, 4 x 2 x (70 + 40) of a block, 5 x 2 of the token
-    assert vision.picture_bytes(1, 2, trained=False) == 144 + 880 + 10
-    # trained: three blocks, and one on its way back
-    assert vision.picture_bytes(1, 2, trained=True) == 144 + 4 * 880 + 10
+def test_pictures_keep_patches_and_embeddings_and_what_a_trained_tower_computed():
+    gated = replace(parse_shape(QWEN2_5_VL_7B).vision, hidden=10, intermediate=20, depth=3, output=5, patch_numbers=6)
+    plain = replace(gated, gated=False, levels=2)
+    # one token of 4 patches: 4 x 6 x 4 of patches, 5 x 2 of the token; of a tower that adds to three layers thrice
+    assert gated.kept_bytes(1, 2, trained=False) == 96 + 10
+    assert plain.kept_bytes(1, 2, trained=False) == 96 + 30
+    # trained: patches in bf16, three blocks, and 4 x 4 x 10 x 2 of the last layer
+    assert gated.kept_bytes(1, 2, trained=True) == 106 + 48 + 3 * 4 * 2 * (150 + 80) + 320
+    assert gated.kept_bytes(1, 4, trained=True) == 96 + 20 + 3 * 4 * 4 * (110 + 80) + 640
+    assert plain.kept_bytes(1, 2, trained=True) == 126 + 48 + 3 * 4 * 2 * (110 + 40) + 320
+    assert gated.kept_bytes(1, 2, trained=True, recompute=True) == 106 + 48 + 3 * 4 * 2 * 10 + 320
+    # at work: patches as it reads them and a block, which is computed again with what it keeps
+    assert gated.working_bytes(1, 2) == 48 + 4 * 2 * (70 + 40)
+    assert gated.working_bytes(1, 2, again=True) == 48 + 4 * 2 * (150 + 80)

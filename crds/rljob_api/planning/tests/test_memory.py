@@ -5,11 +5,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rljob_api.memory.model_shape import parse_shape
+from rljob_api.memory.parallel_layout import ParallelLayout
+from rljob_api.memory.pictures import picture_memory
 from rljob_api.memory.tests.test_model_shape import QWEN3_8B
 from rljob_api.planning.advice import warnings_of
 from rljob_api.planning.memory import memory_of
 from rljob_api.planning.planner import plan
 from rljob_api.tests.builders import PPO, TWO_GROUPS, make_job
+from rljob_api.v1alpha1.data import VisionSpec
 from rljob_api.vocabulary.problem import InvalidJobError
 
 TINY = QWEN3_8B | {
@@ -95,7 +98,8 @@ def test_workers_that_split_matrices_keep_the_rest_whole():
 def test_workers_that_split_matrices_predict_a_part_of_the_tokens_each():
     pair = ("workerGroups=[{name: train, accelerator: {profile: cpu, count: 2}}]", "algorithm.kl.coefficient=0")
     alone, split = (phases(TINY, *pair, f"training.parallelism.tensor={size}")["train"] for size in (1, 2))
-    assert split.logits == alone.logits  # of one copy of 32 rows, or of two of 16
+    # of one copy of 32 rows, 1,536 tokens, a half; of two of 16 all of their responses of 32 tokens
+    assert split.logits - alone.logits == (768 - 16 * 32) * 100 * 4 * 4
 
 
 def test_workers_that_share_sequences_have_a_part_of_their_tokens():
@@ -477,11 +481,16 @@ SEES = TINY | {
 }
 
 
-def seeing_phases(config, images="images"):
+DEVICE = ParallelLayout(parse_shape(SEES), ranks=1, stored=4, computed=2, on_cpu=False)
+
+
+def seeing_phases(config, images="images", *, trained=False):
     """Of a job with pictures on one GPU."""
     shapes = {"models/tiny": parse_shape(config)}
     made = plan(make_job(gpus(1, 1), "algorithm.kl.coefficient=0"), shapes=shapes)
     spec = made.spec.model_copy(update={"data": made.spec.data.model_copy(update={"images_column": images})})
+    seeing = spec.models[0].model_copy(update={"vision": VisionSpec(train=trained)})
+    spec = spec.model_copy(update={"models": (seeing,)})
     (memory,) = memory_of(made.model_copy(update={"spec": spec}), shapes, {})
     return {phase.phase: phase for phase in memory.phases}
 
@@ -494,10 +503,25 @@ def test_a_tower_is_there_with_its_model_and_pictures_while_it_computes():
     assert sees["load"].optimizer == blind["load"].optimizer
     assert unused["load"].weights == sees["load"].weights
     assert unused["train"].pictures == unused["generate"].pictures == blind["train"].pictures == 0
-    # prompts of 16 tokens and four responses of 32: all rows are one pack of 8 x 4 x 48 tokens, 11 prompts
-    assert sees["train"].pictures == tower.picture_bytes(11 * 16, 2, trained=False)
-    assert sees["generate"].pictures == tower.picture_bytes(16, 2, trained=False)
-    assert sees["train"].peak - unused["train"].peak == sees["train"].pictures
+    # all rows are one pack of 8 x 4 x 48 tokens, and may be pictures altogether
+    seen = picture_memory(tower, DEVICE, 8 * 4 * 48, trained=False, recompute=False, several=False)
+    assert sees["train"].pictures == seen.pictures
+    # a decoder that takes more: what the tower worked with is gone, and weights that it gathers are there
+    deep = SEES | {"num_hidden_layers": 12}
+    more, less = seeing_phases(deep)["train"].peak, seeing_phases(deep, images=None)["train"].peak
+    assert more - less == seen.kept + seen.gathered
+    prompt = picture_memory(tower, DEVICE, 16, trained=False, recompute=False, several=False)
+    assert sees["generate"].pictures == prompt.pictures
+
+
+def test_a_tower_that_is_trained_has_gradients_and_keeps_what_it_computes():
+    frozen, trained = (seeing_phases(SEES, trained=train)["train"] for train in (False, True))
+    tower = parse_shape(SEES).vision
+    assert trained.gradients - frozen.gradients == 4 * tower.parameters
+    seen = picture_memory(tower, DEVICE, 8 * 4 * 48, trained=True, recompute=False, several=False)
+    assert trained.pictures == seen.pictures
+    states = 2 * 4 * tower.parameters
+    assert trained.peak - frozen.peak > states + seen.kept - frozen.pictures
 
 
 def seeing_job(patches):
@@ -513,5 +537,6 @@ def seeing_job(patches):
 def test_a_budget_of_patches_bounds_the_pictures_that_are_computed_at_once():
     tower = parse_shape(SEES).vision
     # 4 patches a token: 200 are 50 tokens; 40 are less than the one prompt of 16 tokens that goes alone
-    assert seeing_job(200) == tower.picture_bytes(50, 2, trained=False)
-    assert seeing_job(40) == tower.picture_bytes(16, 2, trained=False)
+    for patches, tokens in ((200, 50), (40, 16)):
+        seen = picture_memory(tower, DEVICE, tokens, trained=False, recompute=False, several=True)
+        assert seeing_job(patches) == seen.pictures

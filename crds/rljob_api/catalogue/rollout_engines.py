@@ -75,6 +75,8 @@ class DeclaredRolloutEngine:
     a plan then counts no copy."""
     stays_awake_on_cpus: bool = False
     """Whether `sleep` gives back memory of accelerators only: a plan on CPUs then counts its copy beside training."""
+    is_remote: bool = False
+    """Whether it generates in `rollout.server`: a plan counts neither weights nor keys of it."""
     needs: NeededPackage | None = None
     image: str | None = None
     """Image of workers that generate with it: a reference, or its name in the operator's settings (`worker_vllm`),
@@ -148,5 +150,14 @@ ROLLOUT_ENGINES = Declarations(
         ),
         image="worker_vllm",
         preload="rljob_worker.runtime.preload_vllm",
+    ),
+    # the narrower of what SGLang and vLLM sample at
+    DeclaredRolloutEngine(
+        "HTTP",
+        "rljob_worker.engines.registry:http_engine",
+        Temperatures(0.01, 2.0, "vLLM would sample at 0.01, and log-probabilities would be of that temperature"),
+        precisions=("Float32", "BFloat16"),
+        is_remote=True,
+        why_no_routes="their form differs from server to server",
     ),
 )

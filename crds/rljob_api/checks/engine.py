@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from rljob_api.catalogue.rollout_engines import ROLLOUT_ENGINES, DeclaredRolloutEngine
 from rljob_api.checks.subject import Subject, problem
+from rljob_api.pipeline.meshes import num_workers_of
 from rljob_api.pipeline.resolution import assign_groups
 from rljob_api.v1alpha1 import RLJobSpec
 from rljob_api.vocabulary.problem import Problem
@@ -23,6 +24,7 @@ def check_engine(subject: Subject) -> Iterator[Problem]:
     yield from _routes(engine, spec)
     yield from _continuing(engine, spec)
     yield from _sampling(engine, spec)
+    yield from _server(engine, subject)
 
 
 def _options(engine: DeclaredRolloutEngine, subject: Subject) -> Iterator[Problem]:
@@ -90,8 +92,39 @@ def _sampling(engine: DeclaredRolloutEngine, spec: RLJobSpec) -> Iterator[Proble
         yield problem("spec.training.precision", precision, message, fix)
 
 
+def _server(engine: DeclaredRolloutEngine, subject: Subject) -> Iterator[Problem]:
+    """A server for each worker that generates, where the engine asks servers; and nothing that one cannot do."""
+    spec = subject.spec
+    server, path = spec.rollout.server, "spec.rollout.server"
+    if not engine.is_remote:
+        if server is not None:
+            message = f"rollout.engine {engine.name} generates in the workers"
+            yield problem(path, server.urls[0], message, "Leave it out, or write rollout.engine: HTTP.")
+        return
+    if server is None:
+        yield problem(path, None, f"rollout.engine {engine.name} asks servers", "Name routes, urls, weightsDirectory.")
+        return
+    if len(set(server.urls)) < len(server.urls):
+        message = "one server is named twice, and each is given weights by one worker"
+        yield problem(f"{path}.urls", list(server.urls), message, "Name a server for each worker.")
+    homes = _homes(subject)
+    elastic = [group.name for group in spec.worker_groups if group.name in homes and group.elastic is not None]
+    if elastic:
+        message = f"worker group {elastic[0]} is elastic, and servers are named by the rank of a worker"
+        yield problem("spec.rollout.engine", engine.name, message, "Leave elastic out, or take another engine.")
+        return
+    if len(spec.policies) > 1:
+        message = f"the job trains {len(spec.policies)} policies, and a server has one model"
+        yield problem("spec.rollout.engine", engine.name, message, "Take another engine.")
+    workers = sum(num_workers_of(spec, home) for home in homes)
+    if homes and len(server.urls) != workers:
+        message = f"there are {len(server.urls)}, and {workers} workers generate"
+        yield problem(f"{path}.urls", list(server.urls), message, "Name one for each worker, in the order of ranks.")
+
+
 def _built_in() -> Iterable[DeclaredRolloutEngine]:
-    return ROLLOUT_ENGINES.built_in.values()
+    """Those that a fix may name: of servers the rest of it would be missing."""
+    return [engine for engine in ROLLOUT_ENGINES.built_in.values() if not engine.is_remote]
 
 
 def _or_another(engines: Iterable[DeclaredRolloutEngine]) -> str:
@@ -102,8 +135,14 @@ def _or_another(engines: Iterable[DeclaredRolloutEngine]) -> str:
 
 def _devices(subject: Subject) -> set[str]:
     """Device types of the groups that generate."""
-    placed = assign_groups(subject.resolution)
-    homes = {placed[name] for name, stage in subject.resolution.stages.items() if stage.generates}
+    homes = _homes(subject)
     profiles = {group.name: group.accelerator.profile for group in subject.spec.worker_groups}
     known = (subject.profiles.get(profiles[home]) for home in homes if home in profiles)
     return {profile.device for profile in known if profile is not None}
+
+
+def _homes(subject: Subject) -> set[str]:
+    """The groups that generate."""
+    placed = assign_groups(subject.resolution)
+    homes = (placed[name] for name, stage in subject.resolution.stages.items() if stage.generates)
+    return {home for home in homes if home is not None}

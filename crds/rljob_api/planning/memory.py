@@ -160,7 +160,10 @@ class _Worker:
         return {self.plan.engine(engine).group for engine in engines}
 
     def _copy(self, engine: EnginePlan) -> int:
-        """Weights of a model that generates: none of its own where the one that trains it is whole."""
+        """Weights of a model that generates: none of its own where the one that trains it is whole, or where a server
+        has them."""
+        if ROLLOUT_ENGINES[engine.library].is_remote:
+            return 0
         lends = (
             item.model == engine.model
             and item.library == "FSDP"
@@ -206,6 +209,8 @@ class _Worker:
 
     def _cache(self, engine: EnginePlan, kept: int) -> tuple[int, int]:
         """Keys and values of all rows, or of as many as have room; logits of one token of each."""
+        if ROLLOUT_ENGINES[engine.library].is_remote:
+            return 0, 0
         spec, computed, shape = self.plan.spec, NUMBER_BYTES[self.plan.precision], self.shapes[engine.path]
         one = row_cache_bytes(shape, spec.longest_row, computed, engine.mesh.tp) * shape.keeps_keys
         rows = spec.num_rows // engine.mesh.dp  # a job whose copies cannot share its prompts equally is refused

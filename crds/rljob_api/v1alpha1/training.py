@@ -14,6 +14,7 @@ Precision = Literal["Float32", "BFloat16", "Float64"]
 """A number format, once it is settled."""
 
 StopText = Annotated[str, Field(min_length=1, max_length=256)]
+ServerURL = Annotated[str, Field(max_length=512, pattern=r"^https?://[^\s/?#@]+(/[^\s?#@]*)?$")]
 TokenId = Annotated[int, Field(ge=0, lt=2**31)]
 
 
@@ -248,15 +249,41 @@ class MaxMismatchSpec(ApiModel):
     """Number of steps in a row with a larger difference after which the job ends with exit code 65. Default 1."""
 
 
+class RolloutServerSpec(ApiModel):
+    """Servers that generate for engine HTTP, started by somebody else with the policy's model and left to this job
+    alone: docs/engines.md. A token that they ask for is read from RLJOB_ROLLOUT_SERVER_TOKEN in `env`."""
+
+    routes: Literal["SGLang", "VLLM"]
+    """Whose routes they have: SGLang: /generate and /update_weights_from_disk. VLLM: /inference/v1/generate and those
+    of a server in development mode."""
+
+    urls: Items[ServerURL] = Field(min_length=1, max_length=1024)
+    """One for each worker that generates, in the order of their ranks."""
+
+    weights_directory: str = Field(min_length=1, max_length=1024, pattern=r"^/")
+    """A folder that workers write and servers read under the same path, for the weights of each step."""
+
+    tokens_per_call: int = Field(default=256, ge=1)
+    """Tokens that a call asks for at most; what does not end within them goes on with the next call. What a call has
+    sampled by then is lost where weights change under it. Default 256."""
+
+    timeout_seconds: float = Field(default=600.0, gt=0, le=86400)
+    """How long a server may say nothing to a call, loading weights included, and take until it first answers. Default
+    600."""
+
+
 class RolloutSpec(ApiModel):
     """How responses are generated."""
 
     engine: PartName = "Transformers"
-    """The library that generates: Transformers, VLLM, which has to be installed (docs/engines.md), or one that an
-    installed package brings (docs/extending.md). Default Transformers."""
+    """The library that generates: Transformers; VLLM, which has to be installed (docs/engines.md); HTTP, which asks
+    `server`; or one that an installed package brings (docs/extending.md). Default Transformers."""
 
     engine_options: EngineOptions = EngineOptions()
     """Settings of that library."""
+
+    server: RolloutServerSpec | None = None
+    """Where engine HTTP generates. Unset with every other engine."""
 
     max_response_tokens: int = Field(default=1024, ge=1)
     """The longest response, in tokens. Longer ones are cut off and marked truncated. Default 1024."""

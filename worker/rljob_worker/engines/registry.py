@@ -253,6 +253,31 @@ def vllm_engine(
     return start(settings, engine.path, model, ends, device, vocabulary, mesh, reader, frozen)
 
 
+def http_engine(
+    plan: Plan,
+    engine: EnginePlan,
+    device: torch.device,
+    trained_by: TrainEngine | None,
+    mesh: ProcessMesh | None,
+    is_loaded_next: bool,
+) -> RolloutEngine:
+    """In the server of this rank, which is given weights as it is given every later ones."""
+    import torch
+
+    from rljob_worker.engines.models import checkpoint_tensors
+    from rljob_worker.engines.rollout.http.starting import start
+
+    _refuse_unbuilt_parallelism(engine)
+    _refuse_actions(engine, "a server samples from", "write rollout.engine: Transformers")
+    ends, vocabulary = _endings(plan, engine)
+    rank = 0 if mesh is None else mesh.rank
+    built = start(plan, engine, rank, ends, vocabulary, _frozen(plan, engine))
+    if not is_loaded_next:
+        policy = _policy(plan, engine, torch.device("cpu"))
+        built.load_weights(checkpoint_tensors((name, item.detach()) for name, item in policy.named_parameters()), 0)
+    return built
+
+
 def _policy(plan: Plan, engine: EnginePlan, device: torch.device) -> PreTrainedModel:
     """What the engine begins with, whole, in the precision of the job."""
     from rljob_worker.engines.fsdp.settings import DTYPES

@@ -46,7 +46,7 @@ def test_a_loss_that_looks_at_the_whole_mini_batch_has_old_log_probs():
 
 def test_the_engines_that_validation_lets_through_are_built():
     assert set(TRAIN_ENGINES) == {"FSDP", "Megatron"}
-    assert set(ROLLOUT_ENGINES.built_in) == {"Transformers", "VLLM"}
+    assert set(ROLLOUT_ENGINES.built_in) == {"Transformers", "VLLM", "HTTP"}
 
 
 @pytest.mark.parametrize(

@@ -52,7 +52,7 @@ def test_a_built_in_part_is_had_without_a_look_at_packages(site: Path) -> None:
     ("override", "path", "known"),
     [
         (NAMED, "spec.training.optimizer.name", "AdamW"),
-        ("rollout.engine=SGLang", "spec.rollout.engine", "Transformers, VLLM"),
+        ("rollout.engine=SGLang", "spec.rollout.engine", "HTTP, Transformers, VLLM"),
         ("monitoring.trackers=[TensorBoard, Comet]", "spec.monitoring.trackers[1]", "MLflow, TensorBoard, WandB"),
     ],
 )

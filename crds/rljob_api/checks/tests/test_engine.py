@@ -139,3 +139,50 @@ def test_an_engine_that_cannot_go_on_with_a_response(monkeypatch: pytest.MonkeyP
     assert "Transformers cannot go on with a response that an earlier step began" in problem.message
     assert problem.fix == "Leave it out, or rollout.engine: VLLM."
     assert problems(PARTIAL, "rollout.engine=VLLM") == []
+
+
+HTTP = "rollout.engine=HTTP"
+SERVER = "rollout.server={routes: SGLang, urls: ['http://10.0.0.1:30000'], weightsDirectory: /mnt/weights}"
+
+
+def served(urls: str) -> str:
+    return f"rollout.server={{routes: VLLM, urls: {urls}, weightsDirectory: /mnt/weights}}"
+
+
+def test_servers_generate_for_as_many_workers() -> None:
+    assert problems(HTTP, SERVER) == []
+    urls = str([f"https://server-{number}:8000/inference" for number in range(4)])
+    assert problems(HTTP, served(urls), *TWO_GROUPS) == []
+
+
+@pytest.mark.parametrize(
+    ("overrides", "path", "words"),
+    [
+        ([HTTP], "spec.rollout.server", "asks servers"),
+        ([SERVER], "spec.rollout.server", "rollout.engine Transformers generates in the workers"),
+        ([HTTP, SERVER, *TWO_GROUPS], "spec.rollout.server.urls", "there are 1, and 4 workers generate"),
+        ([HTTP, served("['http://a:1', 'http://a:1']")], "spec.rollout.server.urls", "named twice"),
+        ([HTTP, served("['ftp://a:1']")], "spec.rollout.server.urls[0]", "wrong form"),
+        ([HTTP, served("['http://key@a:1']")], "spec.rollout.server.urls[0]", "wrong form"),
+        (
+            [HTTP, SERVER, "rollout.server.weightsDirectory=weights"],
+            "spec.rollout.server.weightsDirectory",
+            "wrong form",
+        ),
+        ([HTTP, SERVER, "rollout.server.routes=TGI"], "spec.rollout.server.routes", "VLLM"),
+        ([HTTP, SERVER, "rollout.engineOptions={blockSize: 32}"], "spec.rollout.engineOptions.blockSize", "no such"),
+        ([HTTP, SERVER, "rollout.parallelism={tensor: 2}"], "spec.rollout.parallelism.tensor", "whole copy"),
+        ([HTTP, SERVER, "training.precision=Float64"], "spec.training.precision", "Float32 and BFloat16"),
+    ],
+)
+def test_servers_that_a_job_cannot_use(overrides: list[str], path: str, words: str) -> None:
+    first = problems(*overrides)[0]
+    assert first.path == path and words in str(first), first
+
+
+def test_elastic_workers_have_no_servers() -> None:
+    groups = "workerGroups=[{name: train}, {name: rollout, elastic: {min: 1, max: 2}}]"
+    assert any(
+        item.path == "spec.rollout.engine" and "rollout is elastic" in item.message
+        for item in problems(HTTP, SERVER, groups)
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
@@ -9,8 +10,16 @@ from pathlib import Path
 import torch
 from transformers import PreTrainedModel, Qwen3Config
 
+from rljob_api.catalogue.rollout_engines import ROLLOUT_ENGINES
+from rljob_api.tests.timeouts import TEST_TIMEOUT_SECONDS
 from rljob_worker.engines.models import load_policy, random_policy
 from rljob_worker.engines.rollout.cache_bytes import cache_bytes_per_token
+from rljob_worker.engines.rollout.http.connection import ServerConnection
+from rljob_worker.engines.rollout.http.engine import HTTPRollout, RemoteModel
+from rljob_worker.engines.rollout.http.routes import ROUTES
+from rljob_worker.engines.rollout.http.tests.stand_in import StandIn
+from rljob_worker.engines.rollout.http.weight_folder import WeightFolder
+from rljob_worker.engines.rollout.limits import Limits
 from rljob_worker.engines.rollout.protocol import RolloutEngine
 from rljob_worker.engines.rollout.transformers import TransformersRollout
 from rljob_worker.engines.rollout.vllm.library import load_start
@@ -74,7 +83,30 @@ def transformers_engine(path: str) -> RolloutEngine:
     return TransformersRollout(policy, CPU, (END,), 1.0, lambda: room, LETTERS)
 
 
+class ServedRollout(HTTPRollout):
+    """With a server of its own."""
+
+    server: StandIn
+
+    def close(self) -> None:
+        super().close()
+        self.server.close()
+
+
+def http_engine(path: str, tokens_per_call: int = 1, routes: str = "SGLang") -> ServedRollout:
+    """Ours, in a server with the routes of SGLang or vLLM."""
+    server = StandIn(path)
+    named = load_policy(path, torch.float32, CPU).named_parameters(remove_duplicate=False)
+    limits = Limits(VOCABULARY, POSITIONS, ROLLOUT_ENGINES["HTTP"].temperatures)
+    model = RemoteModel(dict(named), torch.float32, (END,), limits, LETTERS)
+    folder = WeightFolder(Path(tempfile.mkdtemp()) / "weights", Qwen3Config.from_pretrained(path), file_bytes=50_000)
+    connection = ServerConnection(server.url, None, TEST_TIMEOUT_SECONDS)
+    engine = ServedRollout(connection, ROUTES[routes], model, folder, tokens_per_call)
+    engine.server = server
+    return engine
+
+
 ENGINES: dict[str, Callable[[str], RolloutEngine]] = (
-    {"VLLM": vllm_engine} if find_spec("vllm") else {"Transformers": transformers_engine}
+    {"VLLM": vllm_engine} if find_spec("vllm") else {"Transformers": transformers_engine, "HTTP": http_engine}
 )
 """What this environment is for: `make test` runs the contract for ours, `make vllm-test` for vLLM."""

@@ -33,6 +33,7 @@ Rows = dict[int, tuple[list[int], list[float], list[int], Ending]]
 PROMPT = np.arange(2, 72)
 """Longer than two blocks of a prefix cache."""
 FREE = Sampling(seed=3)
+SLOW = {"HTTP": pytest.mark.slow}
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +47,7 @@ def stock(path: str) -> PreTrainedModel:
     return AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32).eval()
 
 
-@pytest.fixture(scope="module", params=sorted(ENGINES))
+@pytest.fixture(scope="module", params=[pytest.param(name, marks=SLOW.get(name, ())) for name in sorted(ENGINES)])
 def started(request: pytest.FixtureRequest, path: str) -> Iterator[RolloutEngine]:
     engine = ENGINES[request.param](path)
     yield engine

@@ -28,12 +28,12 @@ from rljob_worker.engines.rollout.limits import (
 )
 from rljob_worker.engines.rollout.protocol import Depth
 from rljob_worker.engines.rollout.requests import EndedRequests, Ending, Load, PartialResponses, Requests
+from rljob_worker.engines.rollout.responses import Response, ended_table, partial_responses, responses_of
 from rljob_worker.engines.rollout.shown_requests import require_pictures
 from rljob_worker.engines.rollout.stop_strings import StopTexts
 from rljob_worker.engines.rollout.vllm.cache import in_use, zero_cache
 from rljob_worker.engines.rollout.vllm.copies import outputs_digest
 from rljob_worker.engines.rollout.vllm.pictures import PictureInputs
-from rljob_worker.engines.rollout.vllm.responses import Response, ended_table, partial_responses, responses_of
 from rljob_worker.engines.rollout.vllm.sampling import arguments_of
 from rljob_worker.engines.rollout.vllm.weights import forget_expert_kernels, refresh_tied
 from rljob_worker.engines.rollout.vocabulary import Vocabulary

@@ -15,7 +15,7 @@ from vllm.multimodal.inputs import MultiModalFieldConfig, MultiModalKwargsItem, 
 from rljob_worker.batch import Indices
 from rljob_worker.engines.picture_reader import PictureReader
 from rljob_worker.engines.prompt_pictures import Picture
-from rljob_worker.engines.rollout.vllm.responses import Response
+from rljob_worker.engines.rollout.responses import Response
 
 _IMAGE, _VIDEO = "image", "video"
 

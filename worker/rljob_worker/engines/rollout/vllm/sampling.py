@@ -11,8 +11,8 @@ import torch
 
 from rljob_worker.batch import Indices
 from rljob_worker.engines.rollout.requests import Sampling
+from rljob_worker.engines.rollout.responses import Response
 from rljob_worker.engines.rollout.sampling import sample_each
-from rljob_worker.engines.rollout.vllm.responses import Response
 
 _OURS = "rljob"
 """Under which the sampler finds what vLLM itself has no field for."""

@@ -5,8 +5,8 @@ import torch
 
 from rljob_worker.batch import Column
 from rljob_worker.engines.rollout.requests import PartialResponses, Requests, Sampling
+from rljob_worker.engines.rollout.responses import responses_of
 from rljob_worker.engines.rollout.sampling import sample
-from rljob_worker.engines.rollout.vllm.responses import responses_of
 from rljob_worker.engines.rollout.vllm.sampling import DrawnRows, arguments_of
 from rljob_worker.random_bits import random_streams
 

@@ -77,8 +77,8 @@ class Response:
         self.versions.extend([version] * len(tokens))
 
     def ending(self, end_token_ids: Container[int], *, is_finished: bool) -> Ending | None:
-        """Why it has ended: None while it goes on, and where it is spoilt. is_finished: vLLM says so, for a token that
-        ends it or its length, which it may reach with such a token."""
+        """Why it has ended: None while it goes on, and where it is spoilt. is_finished: the library says so, for a
+        token that ends it or its length, which it may reach with such a token."""
         if self.spoilt_by is not None:
             return None
         last = self.tokens[-1] if self.tokens else None

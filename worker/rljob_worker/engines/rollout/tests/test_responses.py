@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from rljob_worker.engines.rollout.requests import Ending, Sampling
+from rljob_worker.engines.rollout.responses import Response, ended_table
 from rljob_worker.engines.rollout.stop_strings import StopStrings
-from rljob_worker.engines.rollout.vllm.responses import Response, ended_table
 from rljob_worker.engines.rollout.vocabulary import Vocabulary
 
 FREE = Sampling()

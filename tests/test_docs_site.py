@@ -72,3 +72,13 @@ raise ValueError("of no known end, and so no message of a process")
 def test_what_is_not_in_the_site_is_named_and_not_linked():
     page = "[a](b.md) [the chart](../charts/rljob/README.md)."
     assert HOOKS["without_links_out"](page) == "[a](b.md) the chart (`charts/rljob/README.md`)."
+
+
+def test_a_page_of_explanation_is_short_and_has_a_picture():
+    explanation = (CHECKOUT / "mkdocs.yml").read_text().partition("- Explanation:")[2].partition("- Develop:")[0]
+    names = re.findall(r": (\S+\.md)", explanation)
+    assert len(names) > 10
+    for name in names:
+        page = (CHECKOUT / "docs" / name).read_text()
+        assert len(page.split()) <= 900, name
+        assert page.count("```text\n") >= 1, f"{name} has no picture"

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rljob_api.checks.subject import Subject, problem
-from rljob_api.vocabulary.data_url import folder_problem_of, problem_of, scheme_of, without_secrets
+from rljob_api.v1alpha1 import DatasetSpec
+from rljob_api.vocabulary.data_url import folder_problem_of, hub_data, problem_of, scheme_of, without_secrets
 from rljob_api.vocabulary.problem import Problem
 
 
@@ -16,6 +17,21 @@ def check_urls(subject: Subject) -> Iterator[Problem]:
         for i, dataset in enumerate(datasets):
             if scheme_of(dataset.path) is not None and (result := problem_of(dataset.path)):
                 yield problem(f"spec.data.{kind}[{i}].path", without_secrets(dataset.path), *result)
+            else:
+                yield from _check_split(dataset, f"spec.data.{kind}[{i}]", is_named=kind == "validation")
+
+
+def _check_split(dataset: DatasetSpec, at: str, *, is_named: bool) -> Iterator[Problem]:
+    """Subset and split are of whole data sets of the Hub. is_named: whether the split has no default."""
+    hub = hub_data(dataset.path)
+    if hub is None or hub.files is not None:
+        for name in ("subset", "split"):
+            if getattr(dataset, name) is not None:
+                message = "only a data set of the Hub that is named as a whole is read by subset and split"
+                yield problem(f"{at}.{name}", getattr(dataset, name), message, "Leave it out: path names the files.")
+    elif is_named and dataset.split is None:
+        message = "validation data is a split of its own, and none is named"
+        yield problem(f"{at}.split", None, message, "Write the split, such as test.")
 
 
 def check_dataset_weights(subject: Subject) -> Iterator[Problem]:

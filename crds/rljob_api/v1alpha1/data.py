@@ -78,8 +78,16 @@ class DatasetSpec(ApiModel):
 
     path: str = Field(min_length=1)
     """A parquet or JSON-lines file, a folder of them, a pattern such as `data/*.parquet`, or a URL of such in an
-    object store: `s3://bucket/folder/*.jsonl`, `gs://…`, `az://account/container/…`, or one file at `https://…`.
-    Credentials of stores come from the environment of the workers. Relative paths are looked up as for a model."""
+    object store: `s3://bucket/folder/*.jsonl`, `gs://…`, `az://account/container/…`, or one file at `https://…`; or a
+    data set of the Hugging Face Hub, `hf://datasets/owner/name`, with `@revision` behind the name for a branch, a tag
+    or a commit. Credentials of stores and HF_TOKEN come from the environment of the workers. Relative paths are looked
+    up as for a model."""
+
+    subset: str | None = Field(default=None, min_length=1, max_length=256)
+    """Which part of a data set of the Hub, which its page calls subset. Unset: the only one, or the default one."""
+
+    split: str | None = Field(default=None, min_length=1, max_length=256)
+    """Which split of a data set of the Hub. Unset: `train`; data to validate on names it."""
 
     name: str | None = Field(default=None, pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$")
     """What metrics call this data set and what the column `source` holds. Unset: the file name without its

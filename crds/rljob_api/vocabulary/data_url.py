@@ -1,9 +1,10 @@
-"""Data in an object store or on a web server, by URL: which forms there are, and what is wrong with one."""
+"""Data in an object store, on a web server or on the Hub, by URL: which forms there are, what is wrong with one."""
 
 from __future__ import annotations
 
 import re
-from urllib.parse import urlsplit
+from dataclasses import dataclass
+from urllib.parse import unquote, urlsplit
 
 STORES = {"s3": "a bucket of S3 or of a store that speaks like it", "gs": "a bucket of Google Cloud", "az": "Azure"}
 """Schemes of object stores, which list what they hold: files, folders and patterns."""
@@ -14,11 +15,35 @@ VARIABLES = {"s3": "AWS_", "gs": "GOOGLE_", "az": "AZURE_"}
 WEB = ("https", "http")
 """Schemes of web servers: single files."""
 
+HUB = "hf"
+"""The scheme of data sets of the Hugging Face Hub: `hf://datasets/owner/name@revision/folder/*.parquet`."""
+
 COMPRESSED = (".gz", ".zst", ".zstd", ".bz2", ".xz", ".zip")
 """Endings of files in which no row can be read without all that come before it."""
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _MAGIC = re.compile(r"[*?\[]")
+
+
+_HUB_FORM = re.compile(r"hf://datasets/([\w.-]+/[\w.-]+)(?:@([^/@]+))?(?:/(.+))?", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class HubData:
+    """A data set of the Hub, as its URL names it."""
+
+    name: str
+    """`owner/name`."""
+    revision: str | None
+    """A branch, a tag or a commit; None: the main branch."""
+    files: str | None
+    """A file, a folder or a pattern in it; None: those of a split."""
+
+
+def hub_data(url: str) -> HubData | None:
+    """None for what does not name a data set of the Hub."""
+    match = _HUB_FORM.fullmatch(url)
+    return None if match is None else HubData(match[1], unquote(match[2]) if match[2] else None, match[3])
 
 
 def scheme_of(path: str) -> str | None:
@@ -35,8 +60,11 @@ def has_pattern(path: str) -> bool:
 def problem_of(url: str) -> tuple[str, str] | None:
     """What is wrong with the form of a data URL, and what to write; None for one that may be looked up."""
     scheme = scheme_of(url)
+    if scheme == HUB:
+        form = "Write hf://datasets/owner/name, or hf://datasets/owner/name@revision/folder/*.parquet."
+        return None if hub_data(url) else ("the URL names no data set of the Hub", form)
     if scheme not in (*STORES, *WEB):
-        known = ", ".join(f"{name}://" for name in (*STORES, *WEB))
+        known = ", ".join(f"{name}://" for name in (*STORES, *WEB, HUB))
         return f"data is not read from {scheme}://", f"Known: {known}, or a path without a scheme."
     at_host = urlsplit(url).netloc
     if "@" in at_host or (scheme in WEB and "?" in url):

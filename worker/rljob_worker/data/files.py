@@ -123,4 +123,4 @@ def _hub_hint(path: str) -> str:
     """For what looks like `owner/name`."""
     if path.count("/") != 1 or Path(path).suffix in _KINDS:
         return ""
-    return f"; a data set of the Hub is downloaded first: hf download --repo-type dataset {path} --local-dir data"
+    return f"; write hf://datasets/{path} to read a data set of the Hub"

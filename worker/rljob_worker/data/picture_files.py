@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 
-from rljob_api.vocabulary.data_url import WEB, has_pattern, problem_of, scheme_of, without_secrets
+from rljob_api.vocabulary.data_url import WEB, has_pattern, hub_data, problem_of, scheme_of, without_secrets
 from rljob_worker.data.objects.store import Store
 from rljob_worker.data.prompts import Where
 from rljob_worker.data.store_retry import DEFAULT_RETRY_POLICY, StoreRetryPolicy
@@ -110,6 +110,11 @@ class PictureFiles:
 
     def _beside(self, text: str, where: str) -> str:
         """The URL of an object below the folder of the data."""
+        if hub_data(self.path) is not None:
+            raise BadData(
+                f"{where}: the {self.kind} {text!r} is a file, and of a data set of the Hub rows alone are read, with "
+                f"{self.kind}s that they hold as bytes; download it and name its folder"
+            )
         address = Address.of(self.path)
         is_file = not address.is_pattern and PurePosixPath(address.key).suffix != ""
         folder = PurePosixPath(address.key).parent if is_file else PurePosixPath(address.prefix)

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from rljob_api.vocabulary.data_url import hub_data
 from rljob_worker.data.listing import Listing
 from rljob_worker.data.store_retry import DEFAULT_RETRY_POLICY, StoreRetryPolicy
 from rljob_worker.errors import BadData
@@ -31,6 +32,10 @@ class SourceSpec(Protocol):
     def name(self) -> str | None: ...
     @property
     def weight(self) -> float | None: ...
+    @property
+    def subset(self) -> str | None: ...
+    @property
+    def split(self) -> str | None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +70,8 @@ class DataSource(Protocol):
     def name(self) -> str: ...
     @property
     def path(self) -> str: ...
+    @property
+    def columns(self) -> Sequence[str]: ...
     @property
     def files(self) -> Listing:
         """As they were when the data set was opened; every row comes from these."""
@@ -153,5 +160,7 @@ def nearest_of(wanted: str, there: Sequence[str], has: str) -> str:
 
 
 def stem(path: str) -> str:
-    """A file's name without its endings: data/gsm8k.jsonl.gz -> gsm8k."""
+    """A file's name without its endings: data/gsm8k.jsonl.gz -> gsm8k; of a data set of the Hub its own name."""
+    if (hub := hub_data(path)) is not None and hub.files is None:
+        return hub.name.rpartition("/")[2]
     return PurePath(path).name.removesuffix(".gz").rpartition(".")[0] or PurePath(path).name

@@ -21,6 +21,11 @@ LONGEST_PAUSE_SECONDS = 20.0
 _log = logging.getLogger("rljob.data")
 
 
+def is_passing(error: Exception) -> bool:
+    """Whether a store that answers with this error may answer otherwise later."""
+    return error_kind_of(error) is StoreErrorKind.PASSING
+
+
 @dataclass(frozen=True)
 class StoreRetryPolicy:
     """Exponential backoff with full jitter, within a time in all: thousands of ranks that were refused together come
@@ -35,16 +40,22 @@ class StoreRetryPolicy:
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
     draw: Callable[[float, float], float] = random.uniform
 
-    async def with_retries(self, what: str, ask: Callable[[], Awaitable[StoreAnswer]]) -> StoreAnswer:
+    async def with_retries(
+        self,
+        what: str,
+        ask: Callable[[], Awaitable[StoreAnswer]],
+        is_passing: Callable[[Exception], bool] = is_passing,
+        words_of: Callable[[Exception], str] = words_of,
+    ) -> StoreAnswer:
         """The answer to a question about `what`. Raises DeadlineExceeded (exit 75) with the store's last words; any
-        error but a passing one as it is."""
+        error but a passing one as it is. is_passing, words_of: of errors of what is asked."""
         began: float | None = None
         tries = 0
         while True:
             try:
                 return await ask()
             except Exception as error:
-                if error_kind_of(error) is not StoreErrorKind.PASSING:
+                if not is_passing(error):
                     raise
                 last = error
             now = self.clock()

@@ -8,7 +8,6 @@ from pathlib import Path
 import click
 
 import rljob_worker
-from rljob_api.loading.load import parse_job
 from rljob_api.loading.starter import starter_yaml
 from rljob_api.vocabulary.problem import nearest
 from rljob_worker.cli.extras import require_extra
@@ -62,17 +61,8 @@ def write_example(name: str) -> int:
             shutil.copyfile(beside, beside.name)
     if needs_tiny and subprocess.call([sys.executable, "-P", "-m", "rljob_worker.tiny", "--out", TINY, *graders]):
         raise StorageError(f"the models and data of the example could not be made in {TINY}; see above")
-    if absent := absent_data(text):
-        click.echo(f"wrote {name}.yaml; it reads {', '.join(absent)}, which its first lines say how to fetch")
-    else:
-        click.echo(f"wrote {name}.yaml; `rljob run {name}.yaml` runs it")
+    click.echo(f"wrote {name}.yaml; `rljob run {name}.yaml` runs it")
     return 0
-
-
-def absent_data(text: str) -> list[str]:
-    """Data sets of a job in the current directory that are not there."""
-    data = parse_job(text).spec.data
-    return [item.path for item in (*data.train, *data.validation) if not Path(item.path).exists()]
 
 
 def files_beside(folder: Path, text: str) -> list[Path]:

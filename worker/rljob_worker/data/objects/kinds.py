@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import PurePosixPath
 
-from rljob_api.vocabulary.data_url import COMPRESSED
+from rljob_api.vocabulary.data_url import COMPRESSED, hub_data
 from rljob_worker.data.listing import DataFile, Listing
 from rljob_worker.errors import BadData
 
@@ -25,11 +25,20 @@ def row_objects(path: str, listing: Listing) -> tuple[str, Listing]:
     kinds = Counter(_kind(file) for file in files)
     if len(kinds) != 1:
         result = f"holds {' and '.join(sorted(map(str, kinds)))} files" if kinds else f"holds {_others(listing)}"
-        raise BadData(f"a data set in a store is Parquet files or JSON-lines files; {path} {result}")
+        raise BadData(f"a data set in a store is Parquet files or JSON-lines files; {path} {result}{_copy(path)}")
     for file in files:
         if not file.size:
             raise BadData(f"{file.path} is empty")
     return str(next(iter(kinds))), files
+
+
+def _copy(path: str) -> str:
+    """What else may be read of a data set of the Hub, which makes Parquet of other formats."""
+    hub = hub_data(path)
+    if hub is None:
+        return ""
+    copy = f"hf://datasets/{hub.name}@refs%2Fconvert%2Fparquet"
+    return f"; the Hub makes Parquet of public data sets: {copy}/SUBSET/SPLIT/*.parquet"
 
 
 def _others(listing: Listing) -> str:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from rljob_worker.data.listing import DataFile, Listing
 from rljob_worker.data.objects.kinds import row_objects
-from rljob_worker.data.objects.store import Span, Store, coalesced_spans
+from rljob_worker.data.objects.store import RangeStore, Span, coalesced_spans
 from rljob_worker.data.source import BATCH_ROWS, NoColumn, Places, ScannedRows, json_record, top_of, value_of
 from rljob_worker.errors import BadData
 
@@ -33,7 +33,7 @@ class LineSource:
     path: str
     files: Listing
     columns: tuple[str, ...]
-    store: Store
+    store: RangeStore
 
     def scan(self) -> Iterator[ScannedRows]:
         batch: list[_Line] = []

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from rljob_worker.data.listing import DataFile, Listing
 from rljob_worker.data.objects.kinds import row_objects
-from rljob_worker.data.objects.store import Span, Store
+from rljob_worker.data.objects.store import RangeStore, Span
 from rljob_worker.data.source import BATCH_ROWS, NoColumn, Places, ScannedRows, no_text, top_of, value_of
 from rljob_worker.errors import BadData, RLJobError
 from rljob_worker.storage.object_path import RangedFile
@@ -47,7 +47,7 @@ class RowGroupSource:
     path: str
     files: Listing
     columns: tuple[str, ...]
-    store: Store
+    store: RangeStore
     cache: ByteCache = field(default_factory=lambda: ByteCache(CACHE_BYTES))
 
     def scan(self) -> Iterator[ScannedRows]:

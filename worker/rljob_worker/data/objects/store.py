@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from rljob_worker.data.listing import DataFile, Listing
 from rljob_worker.data.store_retry import StoreRetryPolicy
@@ -45,6 +45,22 @@ class Span:
     stop: int
 
 
+class RangeStore(Protocol):
+    """What has the files of one data set."""
+
+    def list_files(self) -> Listing:
+        """Those there are now."""
+        ...
+
+    def at(self, listing: Listing) -> RangeStore:
+        """What reads the files of a listing."""
+        ...
+
+    def read(self, spans: Sequence[Span]) -> list[bytes]:
+        """The bytes of some spans, in the order asked for."""
+        ...
+
+
 @dataclass
 class Store:
     """Opens its connections at the first request, so that it may be made before a fork."""
@@ -59,6 +75,10 @@ class Store:
         Raises BadData when there are none; InvalidJob for credentials, and where there is no bucket; DeadlineExceeded.
         """
         return asyncio.run(self._list())
+
+    def at(self, _listing: Listing) -> Store:
+        """Itself: it compares versions as it reads."""
+        return self
 
     def read(self, spans: Sequence[Span]) -> list[bytes]:
         """The bytes of some spans, in the order asked for: one request each, many at once.

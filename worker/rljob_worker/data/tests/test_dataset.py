@@ -36,6 +36,8 @@ class File:
     path: str
     name: str | None = None
     weight: float | None = None
+    subset: str | None = None
+    split: str | None = None
 
 
 @pytest.fixture(scope="module")
@@ -375,7 +377,7 @@ def test_nothing_at_the_path(tmp_path, plain):
     make_lines(tmp_path, numbered(1))
     assert "did you mean 'train.jsonl'?" in refusal(tmp_path, plain, tmp_path / "trian.jsonl")
     assert "no file matches" in refusal(tmp_path, plain, tmp_path / "*.parquet")
-    assert "hf download --repo-type dataset openai/gsm8k" in refusal(tmp_path, plain, "openai/gsm8k")
+    assert "write hf://datasets/openai/gsm8k to read" in refusal(tmp_path, plain, "openai/gsm8k")
     (tmp_path / "void").mkdir()
     assert "is empty" in refusal(tmp_path, plain, tmp_path / "void")
 

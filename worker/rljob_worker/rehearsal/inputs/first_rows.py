@@ -17,12 +17,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from rljob_worker.data.files import DataFiles, data_files, no_rows
-from rljob_worker.data.objects.opening import source_of
-from rljob_worker.data.objects.store import Store
-from rljob_worker.data.source import NoColumn, json_record, names_within, top_of, value_of
+from rljob_worker.data.objects.opening import source_of, store_of
+from rljob_worker.data.source import NoColumn, SourceSpec, json_record, names_within, top_of, value_of
 from rljob_worker.data.store_retry import StoreRetryPolicy
 from rljob_worker.errors import BadData
-from rljob_worker.storage.address import Address
 
 LOOK_ROWS = 512
 """Rows that are looked at: enough to find what is wrong with every row, little enough to tokenize at once."""
@@ -72,10 +70,15 @@ def first_rows(path: str, columns: Sequence[str], count: int) -> FirstRows:
         if top_of(name, there) not in there:
             raise NoColumn(path, name, there)
         if name not in there and all(value_of(record, name) is None for record in records):
-            within = dict.fromkeys(inner for record in records for inner in names_within(record))
-            if within:
-                raise NoColumn(path, name, list(within))
+            raise_for_name_within(path, name, records)
     return FirstRows(path, {name: [value_of(record, name) for record in records] for name in columns}, num_rows)
+
+
+def raise_for_name_within(path: str, name: str, records: Sequence[_Record]) -> None:
+    """Raises NoColumn for a name with dots that none of the records has, where they have others."""
+    within = dict.fromkeys(inner for record in records for inner in names_within(record))
+    if within:
+        raise NoColumn(path, name, list(within))
 
 
 def data_set_columns(path: str) -> list[str]:
@@ -155,11 +158,13 @@ def _opened(file: Path) -> IO[bytes]:
     return gzip.open(file) if file.suffix == ".gz" else file.open("rb")  # type: ignore[return-value]
 
 
-def first_stored_rows(url: str, columns: Sequence[str], count: int) -> FirstRows:
+def first_stored_rows(spec: SourceSpec, columns: Sequence[str], count: int) -> FirstRows:
     """As `first_rows`; of Parquet whole row groups are read for it. Raises what opening and reading the data set do."""
-    store = Store(Address.of(url), StoreRetryPolicy(LOOK_RETRY_SECONDS))
-    source = source_of(None, url, store.list_files(), columns, store)
-    values: dict[str, list[Any]] = {name: [] for name in columns}
+    store = store_of(spec, StoreRetryPolicy(LOOK_RETRY_SECONDS))
+    listing = store.list_files()
+    tops = [name.partition(".")[0] for name in columns if "." in name]
+    source = source_of(spec, listing, list(dict.fromkeys([*columns, *tops])), store.at(listing))
+    values: dict[str, list[Any]] = {name: [] for name in source.columns}
     num_rows = 0
     for rows in source.scan():
         for name, result in values.items():
@@ -167,4 +172,8 @@ def first_stored_rows(url: str, columns: Sequence[str], count: int) -> FirstRows
         num_rows += len(rows.places)
         if num_rows >= max(count, LOOK_ROWS + 1):
             break
-    return FirstRows(url, values, num_rows)
+    for name in columns:
+        top = name.partition(".")[0]
+        if top != name and all(value is None for value in values[name]):
+            raise_for_name_within(spec.path, name, [{top: value} for value in values[top]])
+    return FirstRows(spec.path, values, num_rows)

@@ -18,7 +18,7 @@ from rljob_worker.data.prompts import PromptEncoder
 from rljob_worker.data.source import NoColumn
 from rljob_worker.data.store_retry import StoreRetryPolicy
 from rljob_worker.data.survey import column_text
-from rljob_worker.errors import BadData, RLJobError, WrongField
+from rljob_worker.errors import BadData, NotHere, RLJobError, WrongField
 from rljob_worker.job_paths import JobPath
 from rljob_worker.rehearsal.finding import Finding, finding_of
 from rljob_worker.rehearsal.inputs.first_rows import (
@@ -55,7 +55,9 @@ class InputCheck:
 
     def note(self, path: str, error: RLJobError) -> None:
         """An error about what stands at this place of the job."""
-        if is_unreachable(error):
+        if isinstance(error, NotHere):
+            self.lacking.append(finding_of(path, error))
+        elif is_unreachable(error):
             self.unseen.append(str(error))
         else:
             self.found.append(finding_of(path, error))
@@ -155,10 +157,13 @@ def _rows(
     here = JobPath(path, source.path, is_data=True)
     place = str(here.beside(folder)) if here.exists(folder) else source.path
     columns = [spec.data.prompt_column, *task_columns(spec)]
-    read = first_stored_rows if is_stored else first_rows
     model_at, lengths = "", list[list[int]]()
     try:
-        rows = read(place, list(dict.fromkeys([*columns, *_shown_columns(spec)])), spec.data.batch_size)
+        names = list(dict.fromkeys([*columns, *_shown_columns(spec)]))
+        if is_stored:
+            rows = first_stored_rows(source, names, spec.data.batch_size)
+        else:
+            rows = first_rows(place, names, spec.data.batch_size)
         _check_texts(rows, columns[1:])
         check.warned += _answered(rows, columns[0])
         pictures = _pictures(spec, place, rows)

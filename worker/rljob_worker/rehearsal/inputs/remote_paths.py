@@ -7,7 +7,7 @@ from pathlib import Path
 
 from rljob_api.catalogue.services import PREFIX
 from rljob_api.v1alpha1 import RLJobSpec
-from rljob_api.vocabulary.data_url import WEB, scheme_of
+from rljob_api.vocabulary.data_url import HUB, WEB, scheme_of
 from rljob_worker.errors import DeadlineExceeded, RLJobError, StorageError
 from rljob_worker.job_paths import JobPath
 from rljob_worker.storage.store_errors import StoreErrorKind, error_kind_of
@@ -27,7 +27,7 @@ def is_at_hand(path: str, environment: Mapping[str, str]) -> bool:
     scheme = scheme_of(path)
     if JobPath("", path, is_data=False).looks_local:
         return False
-    is_open = bool(environment) and (scheme is None or scheme in WEB)
+    is_open = bool(environment) and (scheme in (None, HUB) or scheme in WEB)
     return is_open or any(environment.get(name) for name in _CREDENTIALS.get(scheme or "", ()))
 
 
@@ -53,7 +53,7 @@ def remote_paths(spec: RLJobSpec, folder: Path) -> Iterator[str]:
 def whereabouts(path: str) -> str:
     """As the end of a sentence."""
     scheme = scheme_of(path)
-    if scheme is None:
+    if scheme in (None, HUB):
         return "on the Hub"
     return "on the web" if scheme in WEB else "in a store"
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Container, Iterator, Mapping
 from rljob_api.catalogue.rollout_engines import ROLLOUT_ENGINES
 from rljob_api.planning.plan import Plan
 from rljob_api.v1alpha1 import RLJobSpec
-from rljob_api.vocabulary.data_url import scheme_of
+from rljob_api.vocabulary.data_url import HUB, scheme_of
 from rljob_api.vocabulary.problem import Problem
 from rljob_worker.errors import InvalidJob
 from rljob_worker.rehearsal.finding import Finding
@@ -67,7 +67,7 @@ def _in_stores(spec: RLJobSpec) -> Iterator[tuple[str, str]]:
         named += [(f"data.{kind}[{i}].path", source.path) for i, source in enumerate(sources)]
     if spec.object_store is not None:
         named.append(("storage.objectStore.uri", spec.object_store.uri))
-    return ((f"spec.{path}", url) for path, url in named if scheme_of(url) is not None)
+    return ((f"spec.{path}", url) for path, url in named if scheme_of(url) not in (None, HUB))
 
 
 def _unreadable(path: str, url: str) -> Finding:

@@ -106,9 +106,9 @@ def test_an_example_is_written_as_of_here_and_never_over_a_file(tmp_path, monkey
     monkeypatch.chdir(tmp_path)
     write_example("gsm8k-qwen3")
     said = capsys.readouterr().out
-    assert said == "wrote gsm8k-qwen3.yaml; it reads gsm8k/train, gsm8k/test, which its first lines say how to fetch\n"
+    assert said == "wrote gsm8k-qwen3.yaml; `rljob run gsm8k-qwen3.yaml` runs it\n"
     text = (tmp_path / "gsm8k-qwen3.yaml").read_text()
-    assert "save_to_disk('gsm8k')" in text and "rljob run gsm8k-qwen3.yaml" in text
+    assert "hf://datasets/openai/gsm8k" in text and "rljob run gsm8k-qwen3.yaml" in text
     write_example("gsm8k-qwen3")
     assert capsys.readouterr().out == said, "the same text is there"
     (tmp_path / "gsm8k-qwen3.yaml").write_text(text + "# mine")

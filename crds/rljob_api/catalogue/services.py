@@ -53,24 +53,28 @@ class Classifier(TokenizerOptions):
     """What becomes of the model's number. Default None."""
 
 
-class ServedModel(TokenizerOptions):
+class ServedModel(ApiModel):
     """What every shipped application says of its model."""
 
     path: str = Field(min_length=1)
-    """A directory with the model and its tokenizer, or a Hugging Face name. A relative directory begins at the YAML."""
-
-    batch_tokens: int = Field(default=16384, ge=1)
-    """Tokens, padding included, that the model reads at once. Default 16384."""
+    """A directory with the model, or a Hugging Face name. A relative directory begins at the YAML."""
 
     precision: Literal["Float32", "BFloat16"] = "Float32"
     """Number format. Default Float32."""
 
 
-class RewardModelOptions(ServedModel, Classifier):
+class ServedTextModel(ServedModel, TokenizerOptions):
+    """What an application says of a model that reads texts."""
+
+    batch_tokens: int = Field(default=16384, ge=1)
+    """Tokens, padding included, that the model reads at once. Default 16384."""
+
+
+class RewardModelOptions(ServedTextModel, Classifier):
     """`AutoModelForSequenceClassification`, on Ray Serve."""
 
 
-class ProcessRewardModelOptions(ServedModel):
+class ProcessRewardModelOptions(ServedTextModel):
     """A token classifier with two labels, wrong and right, read at the end of each step of the answer:
     `AutoModelForTokenClassification`."""
 
@@ -85,7 +89,7 @@ class ProcessRewardModelOptions(ServedModel):
     steps does not look at it. Default Minimum."""
 
 
-class JudgeOptions(ServedModel):
+class JudgeOptions(ServedTextModel):
     """A generating model that is asked for a number: `AutoModelForCausalLM`."""
 
     rubric: str = Field(min_length=1, max_length=65536)
@@ -123,15 +127,23 @@ class JudgeOptions(ServedModel):
         return self
 
 
-class EmbeddingOptions(ServedModel):
+class EmbeddingOptions(ServedTextModel):
     """A model that turns texts into vectors: `AutoModel`, mean over tokens. The reward is the cosine of response and
     reference."""
 
+
+class VideoEncoderOptions(ServedModel):
+    """V-JEPA 2, which turns videos of episodes into vectors: the mean of what its encoder says of all patches."""
+
+
+VIDEO_ENCODER = "video_encoder"
+"""The application that rollout.simulator.video asks."""
 
 SHIPPED: Mapping[str, type[ServedModel]] = {
     "reward_model": RewardModelOptions,
     "process_reward_model": ProcessRewardModelOptions,
     "judge": JudgeOptions,
     "embedding": EmbeddingOptions,
+    VIDEO_ENCODER: VideoEncoderOptions,
 }
 """The options of each, by its name in `rljob_worker.services`."""

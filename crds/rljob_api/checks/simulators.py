@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rljob_api.catalogue.columns import needs_baseline, resamples
+from rljob_api.catalogue.services import PREFIX, VIDEO_ENCODER
 from rljob_api.catalogue.stages import USER_STAGE
 from rljob_api.checks.subject import Subject, problem
 from rljob_api.v1alpha1 import RLJobSpec, SimulatorSpec
@@ -53,8 +54,10 @@ def _video(spec: RLJobSpec, simulator: SimulatorSpec) -> Iterator[Problem]:
     if video is None:
         return
     path, values = f"{_PATH}.video", video.to_json()
-    if (video.run is None) == (video.path is None):
-        yield problem(path, values, "an encoder is either a function or a model", "Write one of run and path.")
+    if [video.run, video.path, video.service].count(None) != 2:
+        message = "an encoder is a function, a model or a service"
+        yield problem(path, values, message, "Write one of run, path and service.")
+    yield from _encoder_service(f"{path}.service", spec, video.service)
     if video.run is not None and USER_STAGE.match(video.run) is None:
         yield problem(f"{path}.run", video.run, "this is not of the form module:function", "Write module:function.")
     if video.options and video.run is None:
@@ -64,6 +67,18 @@ def _video(spec: RLJobSpec, simulator: SimulatorSpec) -> Iterator[Problem]:
     if spec.algorithm.progress is None:
         fix = "Leave it out, or use the algorithm SRPO, which rewards by them."
         yield problem(path, values, "nobody reads the embeddings of videos", fix)
+
+
+def _encoder_service(path: str, spec: RLJobSpec, name: str | None) -> Iterator[Problem]:
+    """That it is there, and encodes videos: an application of the user's own may."""
+    applications = {service.name: service.run for service in spec.services}
+    if name is None:
+        return
+    if name not in applications:
+        yield problem(path, name, "there is no such service", suggestion(name, list(applications)))
+    elif (run := applications[name]).startswith(PREFIX) and run != PREFIX + VIDEO_ENCODER:
+        message = f"{run} encodes no videos"
+        yield problem(path, name, message, f"Name a service with run: {PREFIX}{VIDEO_ENCODER}.")
 
 
 def _function(simulator: SimulatorSpec) -> Iterator[Problem]:

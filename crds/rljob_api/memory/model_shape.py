@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from rljob_api.memory.fused_towers import FUSED_MODELS, FusedTowers, fused_decoder, parse_fused_towers
+from rljob_api.memory.video_encoder import VideoEncoderShape
 from rljob_api.memory.vision_shape import VisionShape, decoder_config, parse_vision_shape
 
 Tower = VisionShape | FusedTowers
@@ -109,6 +110,8 @@ class ModelShape:
     experts: Experts | None = None
     vision: Tower | None = None
     """The tower of a model that sees, whose parameters are not among the decoder's."""
+    videos: VideoEncoderShape | None = None
+    """What encodes videos of episodes in the workers that generate with it; no part of the model."""
     bounded: bool = False
     """Whether attention bounds its scores, so that they are made: kernels that keep none do not bound any."""
     begins: bool = True

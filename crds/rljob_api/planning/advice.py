@@ -266,7 +266,10 @@ def _init_from(plan: Plan) -> Iterator[str]:
 
 
 def _services(plan: Plan) -> Iterator[str]:
+    simulator = plan.spec.rollout.simulator
     asked = {reward.service for reward in plan.spec.rewards}
+    if simulator is not None and simulator.video is not None:
+        asked.add(simulator.video.service)
     for service in plan.spec.services:
         if service.name not in asked:
-            yield f"no reward asks the service {service.name}: it takes its place and answers nobody"
+            yield f"nothing asks the service {service.name}: it takes its place and answers nobody"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from math import ceil
@@ -18,11 +18,13 @@ from rljob_api.memory.phases import LEAST_ASLEEP_BYTES, GroupMemory, PhaseMemory
 from rljob_api.memory.pictures import PictureMemory, picture_memory
 from rljob_api.memory.sizes import ATTENDED, BUCKET_BYTES
 from rljob_api.memory.training import UpdateMemory, update_memory
+from rljob_api.memory.video_encoder import VideoEncoderShape
 from rljob_api.pipeline.meshes import context_way
 from rljob_api.planning.limits import Limit, Limits
 from rljob_api.planning.plan import EnginePlan, GroupPlan, Plan
 from rljob_api.planning.versions import warm_up_steps
 from rljob_api.planning.weights import WeightFlow, weight_flows
+from rljob_api.v1alpha1 import RLJobSpec
 
 Shapes = Mapping[str, ModelShape]
 """By the path of the model."""
@@ -35,7 +37,7 @@ def memory_of(plan: Plan, shapes: Shapes, limits: Limits) -> tuple[GroupMemory, 
     result = []
     for group in plan.groups:
         engines = [engine for engine in plan.engines if engine.group == group.name]
-        unknown = tuple(dict.fromkeys(engine.path for engine in engines if engine.path not in shapes))
+        unknown = tuple(dict.fromkeys(_unknown(plan, engines, shapes)))
         if unknown:
             result.append(GroupMemory(group=group.name, unknown=unknown))
         elif engines:
@@ -46,6 +48,22 @@ def memory_of(plan: Plan, shapes: Shapes, limits: Limits) -> tuple[GroupMemory, 
             room = None if limit is None else limit.usable
             result.append(GroupMemory(group=group.name, room=room, phases=tuple(map(_most, phases))))
     return tuple(result)
+
+
+def _unknown(plan: Plan, engines: Sequence[EnginePlan], shapes: Shapes) -> Iterator[str]:
+    """Paths of models, and of what encodes videos, whose shape is not at hand."""
+    encoder = video_encoder(plan.spec)
+    for engine in engines:
+        if engine.path not in shapes:
+            yield engine.path
+        elif encoder is not None and engine.kind == "Rollout" and shapes[engine.path].videos is None:
+            yield encoder
+
+
+def video_encoder(spec: RLJobSpec) -> str | None:
+    """The path of the model that encodes videos in workers; None where none does."""
+    simulator = spec.rollout.simulator
+    return None if simulator is None or simulator.video is None else simulator.video.path
 
 
 def largest_of(num_pipeline_stages: int, shapes: Iterable[ModelShape]) -> tuple[int, ...]:
@@ -78,6 +96,10 @@ class _Worker:
         weights += sum(self._tower(engine) for engine in self._here)
         optimizer += sum(self._tower_states(engine) for engine in self._training)
         host = sum(self.layout(engine).host(trainable=engine.trainable) for engine in self._training)
+        if self.group.device == "cpu":
+            weights += self._video_encoder
+        else:
+            host += self._video_encoder
         kept = PhaseMemory(phase="load", weights=weights, optimizer=optimizer, peak=weights + optimizer, host=host)
         yield kept
         kept = _beside(kept, "delta", self._delta)
@@ -203,6 +225,10 @@ class _Worker:
     def _generate(self, kept: PhaseMemory) -> PhaseMemory:
         caches, draws = zip(*(self._cache(engine, kept.peak) for engine in self._generating), strict=True)
         pictures = max(self._prompt_pictures(engine) for engine in self._generating)
+        if self.group.device == "cpu":
+            pictures += self._video
+        else:
+            kept = kept.model_copy(update={"host": kept.host + self._video})
         peak = kept.peak + max(caches) + max(max(draws), pictures)
         result = {"cache": max(caches), "logits": max(draws), "pictures": pictures, "peak": peak}
         return kept.model_copy(update={"phase": "generate", **result})
@@ -256,6 +282,23 @@ class _Worker:
             return 0
         per_state = {"Float32": 4, "BFloat16": 2, "Int8": 1}[optimizer.states]
         return ceil(vision.parameters * per_state * len(OPTIMIZERS[optimizer.name].states) / engine.mesh.shards)
+
+    @property
+    def _video_encoder(self) -> int:
+        """Bytes of the weights of what encodes videos, which is on CPUs."""
+        return max((item.weight_bytes for item in self._video_encoders), default=0)
+
+    @property
+    def _video(self) -> int:
+        """Bytes of the one video that it encodes while episodes are played."""
+        simulator = self.plan.spec.rollout.simulator
+        frames = 0 if simulator is None or simulator.video is None else simulator.video.frames
+        return max((item.video_bytes(frames) for item in self._video_encoders), default=0)
+
+    @cached_property
+    def _video_encoders(self) -> list[VideoEncoderShape]:
+        shapes = (self.shapes[engine.path].videos for engine in self._generating)
+        return [shape for shape in shapes if shape is not None]
 
     def _trains_tower(self, engine: EnginePlan) -> bool:
         return engine.trainable and self.plan.spec.source_of(engine.model).vision.train

@@ -63,7 +63,7 @@ class ServiceSpec(ApiModel):
     run: str = Field(min_length=1)
     """The application, as `module:application`: an application of Ray Serve, or a function that makes one of
     `options`. Shipped, each with options of its own: `rljob_worker.services:reward_model`, `process_reward_model`,
-    `judge` and `embedding`."""
+    `judge`, `embedding` and `video_encoder`."""
 
     worker_group: ServiceGroupSpec = ServiceGroupSpec()
     """Copies of the model, and the accelerators of each. An application of the user's own says in

@@ -37,11 +37,17 @@ class EpisodeVideoSpec(ApiModel):
 
     run: str | None = Field(default=None, min_length=1)
     """The function, as `module:function`: it gets frames, uint8 [frames, height, width, 3], and returns a list of
-    numbers, or None where there is no embedding. Either this or `path`."""
+    numbers, or None where there is no embedding. One of this, `path` and `service`."""
 
     path: str | None = Field(default=None, min_length=1)
     """A V-JEPA 2 model: a directory or a name on a hub. The embedding is the mean of what its encoder says of all
-    patches. Either this or `run`."""
+    patches. Each generating worker holds all of it in the memory of its host, and computes it on CPUs. One of this,
+    `run` and `service`."""
+
+    service: str | None = Field(default=None, min_length=1)
+    """The name of a service beside the job that encodes videos, such as one that runs
+    `rljob_worker.services:video_encoder`: V-JEPA 2 on accelerators of its own, which all workers ask. One of this,
+    `run` and `path`."""
 
     frames: int = Field(default=64, ge=1, le=4096)
     """Frames of a video, evenly spaced over the steps of the episode; of a shorter one some are taken several times.

@@ -47,17 +47,22 @@ class Asks(Protocol):
 def access_of(reward: Asks, environment: Mapping[str, str]) -> ServiceAccess | None:
     """None for a reward that asks no service. Raises InvalidJob: a token that is not where the job says."""
     if reward.service is not None:
-        url = json.loads(environment[keys.ENV_SERVICES])[reward.service]
-        token = Path(environment[keys.ENV_SERVICES_TOKEN_FILE]).read_text().strip()
-        return ServiceAccess(
-            name=reward.service, url=url, token=token, batch_rows=reward.batch_rows, concurrency=reward.concurrency
-        )
+        return service_access(reward.service, environment, reward.batch_rows, reward.concurrency)
     if reward.url is None:
         return None
     token = _token(reward, environment)
     return ServiceAccess(
         name=reward.name, url=reward.url, token=token, batch_rows=reward.batch_rows, concurrency=reward.concurrency
     )
+
+
+def service_access(
+    name: str, environment: Mapping[str, str], batch_rows: int = 1, concurrency: int = 1
+) -> ServiceAccess:
+    """A service of the job."""
+    url = json.loads(environment[keys.ENV_SERVICES])[name]
+    token = Path(environment[keys.ENV_SERVICES_TOKEN_FILE]).read_text().strip()
+    return ServiceAccess(name=name, url=url, token=token, batch_rows=batch_rows, concurrency=concurrency)
 
 
 def _token(reward: Asks, environment: Mapping[str, str]) -> str:

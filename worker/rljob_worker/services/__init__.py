@@ -9,9 +9,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rljob_worker.services.applications import embedding, judge, process_reward_model, reward_model
+    from rljob_worker.services.applications import (
+        embedding,
+        judge,
+        process_reward_model,
+        reward_model,
+        video_encoder,
+    )
 
-__all__ = ["embedding", "judge", "process_reward_model", "reward_model"]
+__all__ = ["embedding", "judge", "process_reward_model", "reward_model", "video_encoder"]
 
 
 def __getattr__(name: str) -> Any:

@@ -98,6 +98,11 @@ def embedding(options: Mapping[str, Any], place: ModelPlacement = ON_CPU, **copi
     return _serving("embedding", options, place, copies)
 
 
+def video_encoder(options: Mapping[str, Any], place: ModelPlacement = ON_CPU, **copies: Any) -> Application:
+    """V-JEPA 2, which turns videos of episodes into vectors."""
+    return _serving("video_encoder", options, place, copies)
+
+
 def _serving(name: str, options: Mapping[str, Any], place: ModelPlacement, copies: Mapping[str, Any]) -> Application:
     require_model(SHIPPED[name].model_validate(options).path)
     return ANSWERING.options(**copies).bind(name, dict(options), place)

@@ -34,7 +34,7 @@ def test_a_reward_may_ask_a_service_that_runs_elsewhere() -> None:
 def test_a_service_that_nobody_asks_is_warned_of() -> None:
     assert warnings_of(make_plan(SERVICES)) == [
         *warnings_of(make_plan()),
-        "no reward asks the service judge: it takes its place and answers nobody",
+        "nothing asks the service judge: it takes its place and answers nobody",
     ]
 
 

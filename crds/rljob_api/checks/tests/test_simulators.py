@@ -6,6 +6,7 @@ import pytest
 
 from rljob_api.catalogue.columns import rollout_columns, update_policy_columns
 from rljob_api.checks.validation import problems_of
+from rljob_api.planning.advice import warnings_of
 from rljob_api.tests.builders import make_job, make_plan, problems
 
 BAD = {
@@ -21,6 +22,12 @@ BESIDE = {
     "algorithm={name: ReMax}": "algorithm.advantage.estimator",
     "data.imagesColumn=image": "data.imagesColumn",
 }
+
+
+SERVICES = (
+    "services=[{name: encoder, run: 'rljob_worker.services:video_encoder', options: {path: models/vjepa2}},"
+    " {name: judge, run: 'rljob_worker.services:judge', options: {path: models/judge, rubric: Good?}}]"
+)
 
 
 def simulator(text: str = "") -> str:
@@ -92,11 +99,20 @@ def test_one_ratio_for_a_decision_is_for_jobs_whose_rows_are_decisions() -> None
         ("{run: 'm:encode', path: models/vjepa2}", ""),
         ("{run: encode}", ".run"),
         ("{path: models/vjepa2, options: {size: 8}}", ".options"),
+        ("{path: models/vjepa2, service: encoder}", ""),
+        ("{service: encodr}", ".service"),
+        ("{service: judge}", ".service"),
     ],
 )
 def test_an_encoder_that_cannot_be_is_refused(video: str, path: str) -> None:
-    (one,) = problems("algorithm={name: SRPO}", simulator(f", cameras: [front], video: {video}"))
+    (one,) = problems("algorithm={name: SRPO}", simulator(f", cameras: [front], video: {video}"), SERVICES)
     assert one.path == "spec.rollout.simulator.video" + path
+
+
+def test_a_service_may_encode_videos() -> None:
+    shown = simulator(", cameras: [front], video: {service: encoder}")
+    (warning,) = [item for item in warnings_of(make_plan("algorithm={name: SRPO}", shown, SERVICES)) if "asks" in item]
+    assert warning == "nothing asks the service judge: it takes its place and answers nobody"
 
 
 def test_a_video_that_shows_nothing_or_is_for_nobody_is_refused() -> None:

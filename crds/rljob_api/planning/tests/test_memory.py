@@ -1,5 +1,7 @@
 """Tests of the planned memory of workers."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -8,6 +10,7 @@ from rljob_api.memory.model_shape import parse_shape
 from rljob_api.memory.parallel_layout import ParallelLayout
 from rljob_api.memory.pictures import picture_memory
 from rljob_api.memory.tests.test_model_shape import QWEN3_8B
+from rljob_api.memory.video_encoder import VideoEncoderShape
 from rljob_api.planning.advice import warnings_of
 from rljob_api.planning.memory import memory_of
 from rljob_api.planning.planner import plan
@@ -540,3 +543,39 @@ def test_a_budget_of_patches_bounds_the_pictures_that_are_computed_at_once():
     for patches, tokens in ((200, 50), (40, 16)):
         seen = picture_memory(tower, DEVICE, tokens, trained=False, recompute=False, several=True)
         assert seeing_job(patches) == seen.pictures
+
+
+SIMULATED = "rollout.simulator={run: 'm:f', cameras: [front], video: {path: models/vjepa2, frames: 4}}"
+ENCODER = VideoEncoderShape(hidden=16, intermediate=32, layers=1, patch=8, tubelet=2, crop=16)
+LAYER = 4 * (4 * 16 * 16 + 4 * 16 + 2 * 16 * 32 + 32 + 16 + 4 * 16)
+"""Bytes of its layer."""
+
+
+def with_encoder(encoder, *overrides):
+    shapes = {"models/tiny": replace(parse_shape(TINY), videos=encoder)}
+    (group,) = plan(make_job("algorithm={name: SRPO}", SIMULATED, *overrides), shapes=shapes).memory
+    return group
+
+
+@pytest.mark.parametrize(("workers", "part"), [((), "peak"), ((gpus(1),), "host")])
+def test_what_encodes_videos_in_a_worker_is_in_the_memory_of_its_host(workers, part):
+    def sizes(*overrides, layers=1):
+        group = with_encoder(replace(ENCODER, layers=layers), *workers, *overrides)
+        return {item.phase: getattr(item, part) for item in group.phases}
+
+    with_layer, without = sizes(), sizes(layers=0)
+    assert {phase: size - without[phase] for phase, size in with_layer.items()} == dict.fromkeys(with_layer, LAYER)
+
+
+def test_a_video_is_encoded_while_episodes_are_played():
+    four, eight = (
+        {item.phase: item.pictures for item in with_encoder(ENCODER, f"rollout.simulator.video.frames={n}").phases}
+        for n in (4, 8)
+    )
+    # two more tubelets of 2 x 2 patches
+    assert eight["generate"] - four["generate"] == 4 * 8 * (7 * 16 + 2 * 32)
+    assert eight["train"] == four["train"]
+
+
+def test_a_job_whose_encoder_of_videos_is_not_here_states_no_memory():
+    assert with_encoder(None).unknown == ("models/vjepa2",)

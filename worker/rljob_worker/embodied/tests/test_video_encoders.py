@@ -16,10 +16,12 @@ import torch
 from PIL import Image
 from transformers import VJEPA2Config, VJEPA2Model
 
+from rljob_api.v1alpha1.simulator import EpisodeVideoSpec
 from rljob_worker.conversations.world import TrajectoryFailed
-from rljob_worker.embodied.video_encoders import VideoEncoder, vjepa2
+from rljob_worker.embodied.video_encoders import VideoEncoder, of_frames
 from rljob_worker.embodied.video_frames import evenly
 from rljob_worker.errors import InvalidJob
+from rljob_worker.vision.vjepa2 import VideoModel
 
 
 def png(value: int, size: int = 16) -> bytes:
@@ -30,7 +32,7 @@ def png(value: int, size: int = 16) -> bytes:
 
 @contextmanager
 def encoder(encode: Callable[[Any], Any], frames: int = 3) -> Iterator[VideoEncoder]:
-    result = VideoEncoder(encode, "my:encode", frames)
+    result = VideoEncoder(of_frames(encode), "my:encode", frames)
     try:
         yield result
     finally:
@@ -71,12 +73,16 @@ HEADS = {"num_attention_heads": 2, "num_hidden_layers": 1, "pred_hidden_size": 1
 PREDICTOR = {"pred_num_attention_heads": 2, "pred_num_hidden_layers": 1}
 
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("vjepa2")
+def save_vjepa2(folder: Path) -> Path:
+    """A tiny one."""
     VJEPA2Model(VJEPA2Config(**SIZES, **HEADS, **PREDICTOR)).save_pretrained(folder)
     (folder / "video_preprocessor_config.json").write_text(json.dumps({"size": {"shortest_edge": 16}}))
     return folder
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_vjepa2(tmp_path_factory.mktemp("vjepa2"))
 
 
 def test_vjepa2_sees_what_stock_transformers_sees(model: Path) -> None:
@@ -85,14 +91,14 @@ def test_vjepa2_sees_what_stock_transformers_sees(model: Path) -> None:
     pixels = torch.from_numpy(colours.transpose(0, 3, 1, 2).astype(np.float32))[None]
     with torch.inference_mode():
         patches = VJEPA2Model.from_pretrained(model).eval()(pixels, skip_predictor=True).last_hidden_state
-    assert vjepa2(str(model), 4)(frames) == pytest.approx(patches[0].mean(0).numpy(), abs=1e-6)
-    with pytest.raises(InvalidJob, match="write a multiple of 2"):
-        vjepa2(str(model), 3)
+    assert VideoModel("path", str(model)).encode(frames) == pytest.approx(patches[0].mean(0).numpy(), abs=1e-6)
+    with pytest.raises(InvalidJob, match=r"video.frames: .* write a multiple of 2"):
+        VideoEncoder.load(EpisodeVideoSpec(path=str(model), frames=3), {})
 
 
 def test_what_is_no_vjepa2_model_is_refused(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "qwen3"}))
     with pytest.raises(InvalidJob, match="'qwen3' model, not V-JEPA 2"):
-        vjepa2(str(tmp_path), 4)
+        VideoModel("path", str(tmp_path))
     with pytest.raises(InvalidJob, match="no V-JEPA 2 model can be loaded"):
-        vjepa2(str(tmp_path / "absent"), 4)
+        VideoModel("path", str(tmp_path / "absent"))

@@ -78,7 +78,7 @@ def _episodes(
     require_room(acting, spec)
     variables = _variables(simulator, rank % group.workers_per_host)
     pool = SimulatorPool(simulator_settings(simulator), pool_limits(simulator), variables)
-    encoder = None if simulator.video is None else VideoEncoder.load(simulator.video)
+    encoder = None if simulator.video is None else VideoEncoder.load(simulator.video, os.environ)
     episodes = Episodes(pool, acting, simulator, encoder)
     conversations = Conversations(engine, episodes.play, None, bounds, concurrency=concurrency, closing=episodes.close)
     conversations.prepare(episodes.start())

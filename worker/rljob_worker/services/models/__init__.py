@@ -7,5 +7,6 @@ MODELS = {
     "process_reward_model": "process_reward_model:ServedProcessRewardModel",
     "judge": "judge:ServedJudge",
     "embedding": "embedding:ServedEmbedding",
+    "video_encoder": "video_encoder:ServedVideoEncoder",
 }
 """Module here and class of each, imported where it is served."""

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rljob_api.catalogue.services import ServedModel
+from rljob_api.catalogue.services import ServedTextModel
 from rljob_worker.errors import InvalidJob
 from rljob_worker.services.batches import map_in_batches
 from rljob_worker.services.models.loading import load_model, on_device, padded
@@ -20,7 +20,7 @@ from rljob_worker.services.texts import load_grading_tokenizer
 class ServedClassifier:
     """A model of an Auto class of transformers, and its tokenizer."""
 
-    def __init__(self, auto_class: Any, options: ServedModel, num_labels: int, place: ModelPlacement) -> None:
+    def __init__(self, auto_class: Any, options: ServedTextModel, num_labels: int, place: ModelPlacement) -> None:
         """Raises InvalidJob: no such model, one of another number of outputs, or no such place."""
         self.tokenizer = load_grading_tokenizer(options.tokenizer or options.path)
         self._model = load_model(auto_class, options, place)

@@ -25,8 +25,7 @@ def load_model(
     """A model of an Auto class of transformers, to read with, whose `device` is where its inputs belong. Over several
     accelerators its layers lie one after the other. Raises InvalidJob: none there, one of another kind, whose missing
     head would be random numbers, or fewer accelerators than the copy asks for."""
-    if place.accelerators:
-        _require_accelerators(place, count(place.device))
+    require_accelerators(place, count)
     spread = {"device_map": "auto"} if place.accelerators > 1 else {}
     dtype = DTYPES[options.precision]
     try:
@@ -49,9 +48,10 @@ def load_model(
     return (model if spread else model.to(place.device)).eval()
 
 
-def _require_accelerators(place: ModelPlacement, result: int) -> None:
-    """Before gigabytes are read. On a machine whose accelerators nobody has counted, this is who counts them."""
-    if result < place.accelerators:
+def require_accelerators(place: ModelPlacement, count: Callable[[str], int] = num_devices) -> None:
+    """Before gigabytes are read. On a machine whose accelerators nobody has counted, this is who counts them. Raises
+    InvalidJob."""
+    if place.accelerators and (result := count(place.device)) < place.accelerators:
         raise InvalidJob(
             f"a copy wants {place.accelerators} {place.device.upper()} devices (profile {place.profile}) and finds "
             f"{result or 'none'}: there are fewer than workers and services ask for together, or torch here is not "

@@ -57,10 +57,10 @@ class FusedRule:
 class FusedPictureProcessor:
     """Makes pixels of encoded pictures. Safe to call from several threads."""
 
-    def __init__(self, rule: FusedRule, patch: int, pictures: PixelCache | None = None) -> None:
+    def __init__(self, rule: FusedRule, patch: int, pictures: PixelCache[NDArray[np.uint8]] | None = None) -> None:
         """patch: pixels of a patch's side."""
         self.rule, self._patches = rule, rule.size // patch
-        self._cache = PixelCache() if pictures is None else pictures
+        self._cache = PixelCache[NDArray[np.uint8]]() if pictures is None else pictures
 
     def shape(self, encoded: bytes | memoryview) -> PictureShape:
         """Equal for all pictures, none of which is opened."""

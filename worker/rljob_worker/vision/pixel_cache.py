@@ -6,20 +6,27 @@ import threading
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-
-from rljob_worker.vision.pictures import Pixels
+from typing import Generic, Protocol, TypeVar
 
 CACHE_BYTES = 256 << 20
 """Bytes of decoded pictures that stay: 157 of 756 x 756."""
 
-THREADS = 2
+THREADS = 4
 """Threads that decode ahead; Pillow's decoders run without the interpreter's lock."""
 
-Make = Callable[[], Pixels]
+
+class Sized(Protocol):
+    """What is kept of a picture."""
+
+    @property
+    def nbytes(self) -> int: ...
 
 
-class PixelCache:
-    """Pixels by digest, those that were used longest ago dropped first.
+Kept = TypeVar("Kept", bound=Sized)
+
+
+class PixelCache(Generic[Kept]):
+    """What is made of pictures by digest, what was used longest ago dropped first.
 
     A picture that one thread makes is waited for by others. Threads that read ahead are daemons, and end when nothing
     is left to be made. An error is not kept: who asks for the picture makes it again, and gets it.
@@ -28,8 +35,8 @@ class PixelCache:
     def __init__(self, most_bytes: int = CACHE_BYTES, threads: int = THREADS) -> None:
         self._most_bytes, self._most_threads = most_bytes, threads
         self._lock = threading.Lock()
-        self._entries: OrderedDict[bytes, _Entry] = OrderedDict()
-        self._ahead: deque[tuple[bytes, _Entry]] = deque()
+        self._entries: OrderedDict[bytes, _Entry[Kept]] = OrderedDict()
+        self._ahead: deque[tuple[bytes, _Entry[Kept]]] = deque()
         self._num_bytes = self._num_threads = 0
 
     @property
@@ -37,14 +44,14 @@ class PixelCache:
         """Bytes of the pictures that stay."""
         return self._num_bytes
 
-    def get(self, digest: bytes, make: Make) -> Pixels:
+    def get(self, digest: bytes, make: Callable[[], Kept]) -> Kept:
         """The pixels of a picture, by `make` where they are not there. Raises what `make` does."""
         with self._lock:
             entry = self._entries.setdefault(digest, _Entry(make))
             self._entries.move_to_end(digest)
         return self._made(digest, entry)
 
-    def begin(self, pictures: Iterable[tuple[bytes, Make]]) -> None:
+    def begin(self, pictures: Iterable[tuple[bytes, Callable[[], Kept]]]) -> None:
         """Make pictures, each named by its digest, in threads."""
         with self._lock:
             for digest, make in pictures:
@@ -56,7 +63,7 @@ class PixelCache:
         for _ in range(num_new):
             threading.Thread(target=self._work, name="pictures-ahead", daemon=True).start()
 
-    def _made(self, digest: bytes, entry: _Entry) -> Pixels:
+    def _made(self, digest: bytes, entry: _Entry[Kept]) -> Kept:
         try:
             pixels = entry.pixels()
         except BaseException:
@@ -71,7 +78,7 @@ class PixelCache:
                 self._drop_oldest(keep=entry)
         return pixels
 
-    def _drop_oldest(self, keep: _Entry) -> None:
+    def _drop_oldest(self, keep: _Entry[Kept]) -> None:
         for digest, entry in list(self._entries.items()):
             if self._num_bytes <= self._most_bytes:
                 return
@@ -90,12 +97,12 @@ class PixelCache:
                 self._made(digest, entry)
 
 
-class _Entry:
+class _Entry(Generic[Kept]):
     """One picture, made under its own lock."""
 
-    def __init__(self, make: Make) -> None:
-        self._make: Make | None = make
-        self._pixels: Pixels | None = None
+    def __init__(self, make: Callable[[], Kept]) -> None:
+        self._make: Callable[[], Kept] | None = make
+        self._pixels: Kept | None = None
         self._lock = threading.Lock()
         self.is_counted = False
 
@@ -103,7 +110,7 @@ class _Entry:
     def nbytes(self) -> int:
         return 0 if self._pixels is None else self._pixels.nbytes
 
-    def pixels(self) -> Pixels:
+    def pixels(self) -> Kept:
         with self._lock:
             if self._pixels is None:
                 assert self._make is not None, "what has no pixels can be made"

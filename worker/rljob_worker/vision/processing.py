@@ -58,6 +58,19 @@ class Patches:
         return len(self.pixel_values)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Decoded:
+    """What is kept of a picture or a video."""
+
+    pixels: Pixels
+    """uint8 [height, width, 3], or of a video [frames, height, width, 3]."""
+    video: SampledFrames | None = None
+
+    @property
+    def nbytes(self) -> int:
+        return self.pixels.nbytes
+
+
 class PictureProcessor:
     """Resizes pictures and frames and cuts them into patches. Safe to call from several threads.
 
@@ -69,11 +82,11 @@ class PictureProcessor:
         self,
         files: VisionFiles,
         budget: PixelBudget,
-        cache: PixelCache | None = None,
+        cache: PixelCache[_Decoded] | None = None,
         videos: VideoBudget | None = None,
     ) -> None:
         self.rule, self.tokens, self.budget, self.videos = files.patches, files.tokens, budget, videos
-        self._cache = PixelCache() if cache is None else cache
+        self._cache = PixelCache[_Decoded]() if cache is None else cache
         _require_token("data.image.maxPixels", budget.max_pixels, files.patches.factor**2, "pixels")
         if videos is not None:
             _require_token("data.video.maxPixels", videos.pixels.max_pixels, files.patches.factor**2, "pixels")
@@ -84,7 +97,7 @@ class PictureProcessor:
 
     @staticmethod
     def load(
-        path: str, budget: PixelBudget, cache: PixelCache | None = None, videos: VideoBudget | None = None
+        path: str, budget: PixelBudget, cache: PixelCache[_Decoded] | None = None, videos: VideoBudget | None = None
     ) -> PictureProcessor:
         """The processor of the checkpoint at `path`. Raises InvalidJob as `read_vision_files` does."""
         return PictureProcessor(read_vision_files(path), budget, cache, videos)
@@ -118,17 +131,16 @@ class PictureProcessor:
     def pixels(self, encoded: bytes | memoryview) -> Pixels:
         """The resized picture, uint8 [height, width, 3], or the frames of a video, [frames, height, width, 3]: decoded
         once while they are in the cache. Raises BadPicture."""
-        return self._cache.get(picture_digest(encoded), lambda: self._resized(encoded))
+        return self._decoded(encoded).pixels
 
     def patches(self, encoded: bytes | memoryview) -> Patches:
         """What the tower computes with. Raises BadPicture."""
-        pixels = self.pixels(encoded)
-        if pixels.ndim == 3:
-            frames = np.broadcast_to(pixels, (self.rule.temporal_patch_size, *pixels.shape))
-            return Patches(*self._cut(frames))
-        sampled = self.shape(encoded).video
-        assert sampled is not None, "what has frames is a video"
-        return Patches(*self._cut(pixels), is_video=True, seconds=sampled.seconds)
+        decoded = self._decoded(encoded)
+        pixels, video = decoded.pixels, decoded.video
+        if video is not None:
+            return Patches(*self._cut(pixels), is_video=True, seconds=video.seconds)
+        frames = np.broadcast_to(pixels, (self.rule.temporal_patch_size, *pixels.shape))
+        return Patches(*self._cut(frames))
 
     def _cut(self, frames: NDArray[np.uint8]) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
         """Patches and grid of frames [frames, height, width, 3], as many as whole patches hold."""
@@ -146,12 +158,16 @@ class PictureProcessor:
         """Begin to decode pictures in threads; what is wrong with one is raised by who asks for it."""
         self._cache.begin((picture_digest(encoded), partial(self._resized, encoded)) for encoded in pictures)
 
-    def _resized(self, encoded: bytes | memoryview) -> Pixels:
+    def _decoded(self, encoded: bytes | memoryview) -> _Decoded:
+        return self._cache.get(picture_digest(encoded), lambda: self._resized(encoded))
+
+    def _resized(self, encoded: bytes | memoryview) -> _Decoded:
         if not is_video(encoded):
-            return self._fitted(decode(encoded), self.budget)
+            return _Decoded(self._fitted(decode(encoded), self.budget))
         sampled, budget = self.shape(encoded).video, self._of_videos()
         assert sampled is not None, "a video"
-        return decode_frames(encoded, sampled.frames, lambda pixels: self._fitted(pixels, budget.pixels))
+        frames = decode_frames(encoded, sampled.frames, lambda pixels: self._fitted(pixels, budget.pixels))
+        return _Decoded(frames, sampled)
 
     def _fitted(self, pixels: Pixels, budget: PixelBudget) -> Pixels:
         from PIL import Image

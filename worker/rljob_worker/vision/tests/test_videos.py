@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -83,6 +84,19 @@ def test_tokens_are_counted_from_headers_alone(tmp_path: Path) -> None:
     assert (shape.grid, shape.num_tokens) == ((2, 2, 4), 4)
     # frames at 0, 0.5, 1 and 1.5 seconds, in twos
     assert shape.video is not None and shape.video.times == (0.25, 1.25)
+
+
+def test_a_video_that_is_read_ahead_is_not_opened_by_who_asks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    processor, threads = processor_of(tmp_path), list[str]()
+
+    def read(encoded: bytes) -> VideoHeader:
+        threads.append(threading.current_thread().name)
+        return read_video_header(encoded)
+
+    monkeypatch.setattr("rljob_worker.vision.processing.read_video_header", read)
+    processor.read_ahead([animation(EIGHT)])
+    assert processor.patches(animation(EIGHT)).is_video
+    assert threads == ["pictures-ahead"]
 
 
 def test_a_still_has_the_shape_of_another_video_and_one_picture(tmp_path: Path) -> None:

@@ -1,12 +1,13 @@
 """`python -m rljob_worker.checkpoint.export`: the weights of a step as others load them."""
 
+import json
 import sys
 
 import pytest
 import torch
 from peft import PeftConfig, PeftModel
 from safetensors.torch import load_file
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoModelForCausalLM, AutoModelForImageTextToText, AutoTokenizer
 
 from rljob_worker.checkpoint.export import main
 from rljob_worker.checkpoint.manifest import committed
@@ -17,6 +18,7 @@ from rljob_worker.engines.models import WeightFiles, empty_value_model, give_mem
 from rljob_worker.engines.models.mirror import mirrored, with_mirrors
 from rljob_worker.engines.registry import build_train_engine
 from rljob_worker.engines.tests.builders import write_config, write_model
+from rljob_worker.engines.tests.seeing import write_vision_model
 from rljob_worker.rundir.ownership import Owner, claim_run
 from rljob_worker.storage.tests.s3_server import s3_bucket
 from rljob_worker.tests.documents import plan_of
@@ -24,6 +26,7 @@ from rljob_worker.tests.documents import plan_of
 pytestmark = pytest.mark.usefixtures("own_environment")
 
 PPO = {"name": "PPO", "critic": {"learningRate": 0.25}}
+SHOWS = {"train": [{"path": "some/data"}], "batchSize": 4, "imagesColumn": "images"}
 STEPS = (2, 4)
 
 
@@ -140,12 +143,11 @@ def test_every_failure_is_one_line_with_its_exit_code(monkeypatch, capsys, run, 
     assert words.startswith("rljob: the checkpoint of step 4 is damaged: ") and "export another step" in words
 
 
-def adapted_run(directory, path):
+def adapted_run(directory, path, **spec):
     """A run that trained an adapter of 0.5 everywhere beside the model of a directory, or of a store."""
     adapter = {"rank": 2, "alpha": 4, "targets": ["q_proj"]}
-    plan = plan_of(
-        models=[{"name": "actor", "path": path, "adapter": adapter}], training={"precision": "Float32"}, algorithm=PPO
-    )
+    models = [{"name": "actor", "path": path, "adapter": adapter}]
+    plan = plan_of(models=models, training={"precision": "Float32"}, **{"algorithm": PPO, **spec})
     (directory / "plan.json").write_text(plan.canonical_json())
     here = with_mirrors(plan, directory / "cache")
     engine = build_train_engine(here, here.trainer_of("actor"), torch.device("cpu"))
@@ -190,3 +192,23 @@ def test_an_adapter_is_exported_as_peft_loads_it_or_merged(monkeypatch, capsys, 
     assert "--model critic: its adapter goes with a head" in capsys.readouterr().err
     assert export(monkeypatch, run, tmp_path / "out", 4, "--merged") == 64
     assert "trains no adapter" in capsys.readouterr().err
+
+
+def test_an_adapter_of_a_model_that_sees_comes_with_the_files_of_its_processor(monkeypatch, tmp_path):
+    path = write_vision_model(tmp_path / "model", "qwen2_5_vl")
+    words_tokenizer().save_pretrained(path)
+    processor = {"image_processor_type": "Qwen2VLImageProcessor", "patch_size": 4, "merge_size": 2}
+    kept = {"preprocessor_config.json": json.dumps(processor), "video_preprocessor_config.json": "{}"}
+    for name, text in kept.items():
+        (tmp_path / "model" / name).write_text(text)
+    adapted_run(tmp_path, path, algorithm={"name": "GRPO"}, data=SHOWS)
+    for out, options in (("adapter", ()), ("merged", ("--merged",))):
+        assert export(monkeypatch, tmp_path, tmp_path / out, 1, *options) == 0
+        assert {name: (tmp_path / out / name).read_text() for name in kept} == kept
+    base = AutoModelForImageTextToText.from_pretrained(path)
+    name = "model.language_model.layers.0.self_attn.q_proj.weight"
+    before = base.get_parameter(name).detach().clone()
+    with_peft = PeftModel.from_pretrained(base, tmp_path / "adapter").merge_and_unload()
+    merged = dict(AutoModelForImageTextToText.from_pretrained(tmp_path / "merged").named_parameters())
+    assert all(torch.allclose(p, merged[name], atol=1e-6) for name, p in with_peft.named_parameters())
+    assert torch.allclose(merged[name], before + 1.0, atol=1e-6)

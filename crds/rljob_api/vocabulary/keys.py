@@ -46,8 +46,6 @@ ENV_SERVICES = "RLJOB_SERVICES"
 """Where the job's services answer: addresses by name, as JSON."""
 ENV_SERVICES_TOKEN_FILE = "RLJOB_SERVICES_TOKEN_FILE"
 """The token that calls of the job's services carry."""
-ENV_ROLLOUT_SERVER_TOKEN = "RLJOB_ROLLOUT_SERVER_TOKEN"
-"""The token that calls of `rollout.server` carry, where it asks for one."""
 ENV_SERVICES_SCRATCH = "RLJOB_SERVICES_SCRATCH"
 """A folder with a short path for what Ray keeps while it runs."""
 ENV_RANK_TABLE = "RLJOB_RANK_TABLE"
@@ -64,7 +62,9 @@ BUFFER_START_SECONDS = "RLJOB_BUFFER_START_SECONDS"
 BUFFER_FAN_OUT = "RLJOB_BUFFER_FAN_OUT"
 BUFFER_ENVIRONMENT = frozenset({BUFFER_RETRY_SECONDS, BUFFER_START_SECONDS, BUFFER_FAN_OUT})
 """Variables of a job's `env` that its data buffers are given."""
-OPEN_ENVIRONMENT = BUFFER_ENVIRONMENT | {"RLJOB_FORK_WORKERS"}
+ROLLOUT_SERVER_TOKEN = "RLJOB_ROLLOUT_SERVER_TOKEN"
+"""The token that calls of `rollout.server` carry, where it asks for one."""
+OPEN_ENVIRONMENT = BUFFER_ENVIRONMENT | {"RLJOB_FORK_WORKERS", ROLLOUT_SERVER_TOKEN}
 
 RANK_ENVIRONMENT = frozenset({"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"})
 """By which other launchers tell a process its rank. Ours has another, and libraries that find these believe them."""

@@ -149,7 +149,7 @@ class ServerConnection:
             return _object(url, text)
         words = f"{url} answers {response.status}: {text[:SHOWN_CHARACTERS].strip()}"
         if response.status in (401, 403):
-            raise InvalidJob(f"rollout.server: {words}; its token is read from {keys.ENV_ROLLOUT_SERVER_TOKEN}")
+            raise InvalidJob(f"rollout.server: {words}; its token is read from {keys.ROLLOUT_SERVER_TOKEN}")
         if 400 <= response.status < 500 and response.status not in (408, 429):
             raise InvalidJob(f"rollout.server: {words}")
         raise EngineBroken(words)

@@ -41,7 +41,7 @@ def start(
     )
     named = model.named_parameters(remove_duplicate=False)
     served = RemoteModel(dict(checkpoint_tensors(named)), dtype, end_token_ids, limits, vocabulary, frozen)
-    token = os.environ.get(keys.ENV_ROLLOUT_SERVER_TOKEN) or None
+    token = os.environ.get(keys.ROLLOUT_SERVER_TOKEN) or None
     connection = ServerConnection(server.urls[rank], token, server.timeout_seconds)
     try:
         connection.require_healthy(routes.health, server.timeout_seconds)

@@ -151,7 +151,8 @@ def estimate(
 ) -> tuple[int, int]:
     """What a plan says of a worker: bytes after loading, and at the peak of an update of two micro-batches."""
     stored, computed = settings.master_dtype.itemsize, settings.dtype.itemsize
-    layout = ParallelLayout(model.shape, 1, stored, computed, on_cpu=device.type == "cpu")
+    on_cpu, logits = device.type == "cpu", linear.at_once(device)
+    layout = ParallelLayout(model.shape, 1, stored, computed, on_cpu=on_cpu, logits_elements=logits)
     kept = layout.shard + layout.optimizer
     result = update_memory(layout, tokens, responses, 2, recompute=settings.activation_checkpointing)
     return kept, kept + layout.gathered + result.peak

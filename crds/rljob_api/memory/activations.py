@@ -27,14 +27,15 @@ With T tokens of a micro-batch, L layers and c bytes of a computed number:
                  bounded ones, what softmax made of them, and the gradients of both. Of SCORES_ELEMENTS scores at most;
                  where nothing is trained c + 2 max(c, 4) of each. None where keys and values go round a ring, which has
                  a tile of them
-    logits       4 x LOGITS_ELEMENTS x max(c, 4) at most, however long the rows, and one more gradient of the last layer
+    logits       4 x e x max(c, 4) at most, however long the rows, of e logits at once (sizes.logits_elements), and one
+                 more gradient of the last layer
 """
 
 from __future__ import annotations
 
 from rljob_api.memory.model_shape import ModelShape
 from rljob_api.memory.parallel_layout import ParallelLayout
-from rljob_api.memory.sizes import LOGITS_ELEMENTS, SCORES_ELEMENTS
+from rljob_api.memory.sizes import SCORES_ELEMENTS
 
 
 def activations(
@@ -117,7 +118,7 @@ def logits_bytes(layout: ParallelLayout, responses: int, *, trained: bool) -> in
     shape = layout.shape
     if not responses:
         return 0
-    chunk = min(responses * shape.vocabulary, max(LOGITS_ELEMENTS, shape.vocabulary))
+    chunk = min(responses * shape.vocabulary, max(layout.logits_elements, shape.vocabulary))
     wide = max(layout.computed, 4)
     if not trained:
         return chunk * wide * 2

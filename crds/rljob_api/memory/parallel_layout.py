@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from math import ceil
 
 from rljob_api.memory.model_shape import ModelShape
-from rljob_api.memory.sizes import BUCKET_BYTES, HELD_BYTES, MIN_UNIT_BYTES
+from rljob_api.memory.sizes import BUCKET_BYTES, HELD_BYTES, LOGITS_ELEMENTS, MIN_UNIT_BYTES
 from rljob_api.v1alpha1 import OffloadSpec
 
 _MEAN_STATE_BLOCK = 128
@@ -40,6 +40,8 @@ class ParallelLayout:
     """Bytes of a number as it is computed with."""
     on_cpu: bool
     held_bytes: int = HELD_BYTES
+    logits_elements: int = LOGITS_ELEMENTS
+    """Logits in memory at once."""
     expert_ranks: int = 1
     """Ranks that share the experts of a layer."""
     tensor: int = 1

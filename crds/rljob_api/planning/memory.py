@@ -16,7 +16,7 @@ from rljob_api.memory.model_shape import ModelShape
 from rljob_api.memory.parallel_layout import ParallelLayout
 from rljob_api.memory.phases import LEAST_ASLEEP_BYTES, GroupMemory, PhaseMemory
 from rljob_api.memory.pictures import PictureMemory, picture_memory
-from rljob_api.memory.sizes import ATTENDED, BUCKET_BYTES
+from rljob_api.memory.sizes import ATTENDED, BUCKET_BYTES, logits_elements
 from rljob_api.memory.training import UpdateMemory, update_memory
 from rljob_api.memory.video_encoder import VideoEncoderShape
 from rljob_api.pipeline.meshes import context_way
@@ -154,7 +154,12 @@ class _Worker:
     def _layouts(self) -> dict[str, ParallelLayout]:
         """By the name of the engine: every phase asks for them, and a search for layouts has ten thousand workers."""
         plan, shapes = self.plan, self.shapes
-        return {item.name: parallel_layout(plan, item, shapes[item.path], self.stage) for item in self._training}
+        limit = None if self.group.device == "cpu" else self.limit
+        at_once = logits_elements(None if limit is None else limit.bytes)
+        return {
+            item.name: replace(parallel_layout(plan, item, shapes[item.path], self.stage), logits_elements=at_once)
+            for item in self._training
+        }
 
     def _whole(self, engine: EnginePlan) -> int:
         return self.shapes[engine.path].parameters * NUMBER_BYTES[self.plan.precision]

@@ -10,6 +10,7 @@ import torch
 
 from rljob_api.catalogue.columns import ROUTES, STATE
 from rljob_worker.batch import Batch, Column, Indices
+from rljob_worker.devices.copies import on_device
 from rljob_worker.engines.attention.both_ways import BothWaysLayout
 from rljob_worker.engines.attention.varlen import AttentionLayout, PackedLayout
 from rljob_worker.engines.decision_packing import OneForward, pack_decisions
@@ -67,21 +68,7 @@ class MicroBatch:
     @staticmethod
     def build(rows: PackedRows, device: torch.device, sharing: Sharing | None = None) -> MicroBatch:
         """sharing: the ranks that share one pack, all of which build the same rows."""
-        if sharing is None:
-            return _on_device(rows, device)
-        num_tokens = len(rows.token_ids)
-        split = SplitTokens(sharing, num_tokens)
-        predicts, places = split.own_places(rows.predicts)
-        own = replace(
-            rows,
-            token_ids=split.own(rows.token_ids),
-            positions=split.of_tensor_group(rows.positions),
-            predicts=predicts,
-            targets=places.own(rows.targets),
-            routes=None if rows.routes is None else split.own(rows.routes),
-            features=None if rows.features is None else split.own(rows.features),
-        )
-        return replace(_on_device(own, device, _shared_layout(rows, split, device)), places=places)
+        return on_device(_on_host(rows, device) if sharing is None else _own_part(rows, device, sharing), device)
 
     @staticmethod
     def of(
@@ -112,6 +99,22 @@ class MicroBatch:
         return values if self.places is None else self.places.whole(values)
 
 
+def _own_part(rows: PackedRows, device: torch.device, sharing: Sharing) -> MicroBatch:
+    """What one of the ranks that share a pack has of it."""
+    split = SplitTokens(sharing, len(rows.token_ids))
+    predicts, places = split.own_places(rows.predicts)
+    own = replace(
+        rows,
+        token_ids=split.own(rows.token_ids),
+        positions=split.of_tensor_group(rows.positions),
+        predicts=predicts,
+        targets=places.own(rows.targets),
+        routes=None if rows.routes is None else split.own(rows.routes),
+        features=None if rows.features is None else split.own(rows.features),
+    )
+    return replace(_on_host(own, device, _shared_layout(rows, split, device)), places=places)
+
+
 def _states(batch: Batch, rows: Indices, num_values: int) -> Column:
     if STATE not in batch:
         raise BadData(f"the model reads a state of {num_values} numbers, and the batch has no column {STATE!r}")
@@ -139,7 +142,7 @@ def _routes(batch: Batch, rows: Indices, prompts: Column, responses: Column) -> 
 def _shared_layout(rows: PackedRows, split: SplitTokens, device: torch.device) -> AttentionLayout:
     num_tokens, sharing = len(rows.token_ids), split.sharing
     if sharing.ring is not None:
-        return RingLayout.build(rows, num_tokens + split.num_pads, sharing.ring, device)
+        return RingLayout.build(rows, num_tokens + split.num_pads, sharing.ring)
     # pads are a row of their own, which no other attends to
     pads = np.arange(num_tokens, num_tokens + split.num_pads)
     lengths = np.concatenate([rows.sequence_lengths, [len(pads)]]) if len(pads) else rows.sequence_lengths
@@ -155,26 +158,24 @@ def _layout(rows: PackedRows, num_tokens: int, device: torch.device) -> PackedLa
 def _layout_of(rows: PackedRows, device: torch.device) -> AttentionLayout:
     if rows.both_ways is None:
         return _layout(rows, len(rows.token_ids), device)
-    return BothWaysLayout.build(rows.sequences, rows.sequence_lengths, rows.both_ways, len(rows.token_ids), device)
+    return BothWaysLayout.build(rows.sequences, rows.sequence_lengths, rows.both_ways, len(rows.token_ids))
 
 
-def _on_device(rows: PackedRows, device: torch.device, layout: AttentionLayout | None = None) -> MicroBatch:
-    def tensor(array: np.ndarray) -> torch.Tensor:
-        return torch.from_numpy(array).to(device, non_blocking=True)
-
-    positions = tensor(rows.positions)
+def _on_host(rows: PackedRows, device: torch.device, layout: AttentionLayout | None = None) -> MicroBatch:
+    """In host memory, as `device` will compute it."""
+    positions = torch.from_numpy(rows.positions)
     return MicroBatch(
-        tensor(rows.token_ids)[None],
+        torch.from_numpy(rows.token_ids)[None],
         positions[None] if positions.ndim == 1 else positions.T[:, None],
         layout or _layout_of(rows, device),
-        tensor(rows.predicts),
-        tensor(rows.targets),
-        tensor(rows.row),
+        torch.from_numpy(rows.predicts),
+        torch.from_numpy(rows.targets),
+        torch.from_numpy(rows.row),
         rows.num_rows,
-        routes=None if rows.routes is None else tensor(rows.routes),
-        pictures=None if rows.features is None else picture_tensors(rows.pictures, rows.features, device),
-        states=None if rows.states is None else tensor(rows.states),
-        action_places=None if rows.action_places is None else tensor(rows.action_places),
+        routes=None if rows.routes is None else torch.from_numpy(rows.routes),
+        pictures=None if rows.features is None else picture_tensors(rows.pictures, rows.features),
+        states=None if rows.states is None else torch.from_numpy(rows.states),
+        action_places=None if rows.action_places is None else torch.from_numpy(rows.action_places),
     )
 
 
@@ -208,10 +209,14 @@ def response_columns(
 ) -> dict[str, torch.Tensor]:
     """Columns of some rows as tensors: ragged ones packed, on the device of `like`; floats in its dtype."""
     lengths = batch["response_ids"].lengths[rows]
-    return {name: _as_tensor(name, batch.column_of(name, rows), lengths, like) for name in names}
+    columns = on_device(tuple(_as_tensor(name, batch.column_of(name, rows), lengths) for name in names), like.device)
+    return {
+        name: column.to(like.dtype) if column.is_floating_point() else column
+        for name, column in zip(names, columns, strict=True)
+    }
 
 
-def _as_tensor(name: str, column: Column, response_lengths: np.ndarray, like: torch.Tensor) -> torch.Tensor:
+def _as_tensor(name: str, column: Column, response_lengths: np.ndarray) -> torch.Tensor:
     if column.is_ragged and name != "prompt_ids" and not np.array_equal(column.lengths, response_lengths):
         raise BadData(
             f"column {name!r} does not have one value per response token; a stage that writes a per-token column must "
@@ -219,6 +224,4 @@ def _as_tensor(name: str, column: Column, response_lengths: np.ndarray, like: to
         )
     values = column.values.view(np.uint16) if column.dtype == "bfloat16" else column.values
     tensor = torch.from_numpy(values)
-    if column.dtype == "bfloat16":
-        tensor = tensor.view(torch.bfloat16)
-    return tensor.to(like.device, like.dtype if tensor.is_floating_point() else tensor.dtype)
+    return tensor.view(torch.bfloat16) if column.dtype == "bfloat16" else tensor

@@ -34,7 +34,7 @@ class RMSNorm(torch.autograd.Function):  # type: ignore[misc]
 def normalize(x: torch.Tensor, eps: float) -> tuple[torch.Tensor, torch.Tensor]:
     """x over the root of its mean square, and one over that root [..., 1]."""
     norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
-    inverse = torch.addcmul(_constant(eps, x.dtype, x.device), norm, norm, value=1 / x.shape[-1]).rsqrt_()
+    inverse = torch.addcmul(constant(eps, x.dtype, x.device), norm, norm, value=1 / x.shape[-1]).rsqrt_()
     return x * inverse, inverse
 
 
@@ -81,7 +81,7 @@ def _norm(module: torch.nn.Module, offset: float, hidden: torch.Tensor) -> torch
 
 
 @cache
-def _constant(value: float, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+def constant(value: float, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
     """[] made once: adding a number to a tensor makes one each time, which costs more than the sum."""
     return torch.tensor(value, dtype=dtype, device=device)
 

@@ -113,11 +113,10 @@ def test_keys_and_values_of_two_others_visit_a_rank_of_a_ring():
     assert more == 10 * (2 + 2) * (2 + 3) * 4
 
 
-def test_logits_are_never_more_than_a_chunk(monkeypatch):
+def test_logits_are_never_more_than_a_chunk():
     # four times 3 tokens of 10 words, and the gradient of the last layer
     assert logits_bytes(layout(), 3, trained=True) == 4 * 3 * 10 * 4 + 40 * 4
-    monkeypatch.setattr(passing, "LOGITS_ELEMENTS", 100)
-    assert logits_bytes(layout(), 1000, trained=True) == 4 * 100 * 4 + 40 * 4
+    assert logits_bytes(layout(logits_elements=100), 1000, trained=True) == 4 * 100 * 4 + 40 * 4
     assert logits_bytes(layout(), 0, trained=True) == 0  # a critic
 
 

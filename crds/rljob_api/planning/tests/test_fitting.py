@@ -35,7 +35,7 @@ KEPT = "training.memory.activationCheckpointing=None"
 
 def test_micro_batches_are_made_smaller_where_one_worker_has_no_other_way():
     medium = (gpus(1, count=1), "data.maxPromptTokens=4000", "training.parallelism.replicate=1", KEPT)
-    roomy = DEFAULT | {"nvidia-h100": DEFAULT["nvidia-h100"].model_copy(update={"memory": "300Gi"})}
+    roomy = DEFAULT | {"nvidia-h100": DEFAULT["nvidia-h100"].model_copy(update={"memory": "320Gi"})}
 
     def overrides(tokens):
         job = make_job("data.batchSize=32", "dataBuffer.memory=16Gi", *medium, f"training.tokensPerMicroBatch={tokens}")

@@ -18,7 +18,7 @@ import torch
 import torch.nn.functional as F
 
 from rljob_worker.batch import Indices
-from rljob_worker.engines.attention.varlen import Formula, plan_rectangles
+from rljob_worker.engines.attention.varlen import Formula, groups_heads, plan_rectangles
 from rljob_worker.errors import InvalidJob
 
 
@@ -34,21 +34,16 @@ class BothWaysLayout:
     """bool [rows, 1, length, length] of each rectangle: which keys a query sees; slots follow one another."""
 
     @staticmethod
-    def build(
-        sequences: Indices, lengths: Indices, both_ways: Indices, num_tokens: int, device: torch.device
-    ) -> BothWaysLayout:
-        """From packed positions of each row in turn, how many each has, and from where on its tokens see all of it."""
+    def build(sequences: Indices, lengths: Indices, both_ways: Indices, num_tokens: int) -> BothWaysLayout:
+        """From packed positions of each row in turn, how many each has, and from where on its tokens see all of it; in
+        host memory."""
         gather, scatter, rectangles = plan_rectangles(sequences, lengths, num_tokens)
         order, masks, start = np.argsort(-lengths, kind="stable"), [], 0
         for rows, length in rectangles:
             of = order[start : start + rows]
             masks.append(_sees(lengths[of], both_ways[of], length))
             start += rows
-        return BothWaysLayout(
-            torch.from_numpy(gather).to(device, non_blocking=True),
-            torch.from_numpy(scatter).to(device, non_blocking=True),
-            tuple(torch.from_numpy(mask).to(device, non_blocking=True) for mask in masks),
-        )
+        return BothWaysLayout(torch.from_numpy(gather), torch.from_numpy(scatter), tuple(map(torch.from_numpy, masks)))
 
     def attend(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, formula: Formula) -> torch.Tensor:
         if formula.window is not None or formula.cap is not None:
@@ -57,6 +52,8 @@ class BothWaysLayout:
                 "without sliding layers"
             )
         num_tokens, heads = query.shape[2], query.shape[1]
+        if not groups_heads(query.device.type, query.dtype, masked=True):
+            key, value = (item.repeat_interleave(heads // item.shape[1], dim=1) for item in (key, value))
         padded = [item[0].transpose(0, 1).index_select(0, self.gather) for item in (query, key, value)]
         outputs, start = [], 0
         for mask in self.masks:

@@ -20,7 +20,7 @@ Kernel = Callable[..., torch.Tensor]
 
 _CAPABILITY = (8, 0)
 """CUDA compute capability of the oldest devices that the kernel is for."""
-_DTYPES = (torch.bfloat16, torch.float16)
+SHORT_DTYPES = (torch.bfloat16, torch.float16)
 _WIDEST_HEAD = 256
 
 
@@ -30,7 +30,7 @@ def is_for_device(device_type: str, capability: tuple[int, int] | None) -> bool:
 
 def is_for_heads(dtype: torch.dtype, head_dim: int, cap: float | None) -> bool:
     """Whether the kernel knows these numbers and this formula."""
-    return dtype in _DTYPES and head_dim <= _WIDEST_HEAD and head_dim % 8 == 0 and cap is None
+    return dtype in SHORT_DTYPES and head_dim <= _WIDEST_HEAD and head_dim % 8 == 0 and cap is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,14 +46,14 @@ class FlashRows:
     longest: int
 
     @staticmethod
-    def build(sequences: Indices, lengths: Indices, num_tokens: int, device: torch.device) -> FlashRows:
-        """From packed positions of each row in turn, and how many each row has."""
+    def build(sequences: Indices, lengths: Indices, num_tokens: int) -> FlashRows:
+        """From packed positions of each row in turn, and how many each row has; in host memory."""
         scatter = np.zeros(num_tokens, np.int64)
         scatter[sequences] = np.arange(len(sequences))
         return FlashRows(
-            gather=torch.from_numpy(sequences).to(device, non_blocking=True),
-            scatter=torch.from_numpy(scatter).to(device, non_blocking=True),
-            starts=torch.from_numpy(offsets_of(lengths)).to(device, torch.int32, non_blocking=True),
+            gather=torch.from_numpy(sequences),
+            scatter=torch.from_numpy(scatter),
+            starts=torch.from_numpy(offsets_of(lengths)).to(torch.int32),
             longest=int(lengths.max(initial=0)),
         )
 
@@ -78,5 +78,6 @@ class FlashRows:
             scale=scale,
             window_size=(-1 if window is None else window - 1, 0),
             enable_gqa=query.shape[1] != key.shape[1],
+            num_splits=1 if torch.are_deterministic_algorithms_enabled() else None,
         )
         return out.index_select(0, self.scatter)[None]

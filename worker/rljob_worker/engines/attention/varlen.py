@@ -26,7 +26,7 @@ from transformers import AttentionInterface
 
 from rljob_api.memory.sizes import SCORES_ELEMENTS
 from rljob_worker.batch import Indices
-from rljob_worker.engines.attention.flash import FlashRows, is_for_device, is_for_heads
+from rljob_worker.engines.attention.flash import SHORT_DTYPES, FlashRows, is_for_device, is_for_heads
 from rljob_worker.engines.packing import ranges
 from rljob_worker.errors import InvalidJob
 from rljob_worker.gather import offsets_of
@@ -88,20 +88,15 @@ class PackedLayout:
 
     @staticmethod
     def build(sequences: Indices, lengths: Indices, num_tokens: int, device: torch.device) -> PackedLayout:
-        """From packed positions of each row in turn, and how many each row has."""
+        """From packed positions of each row in turn, and how many each row has: for a device, in host memory."""
         gather, scatter, rectangles = plan_rectangles(sequences, lengths, num_tokens)
         capability = torch.cuda.get_device_capability(device) if device.type == "cuda" else None
         flash = None
         if is_for_device(device.type, capability):
-            flash = FlashRows.build(sequences, lengths, num_tokens, device)
+            flash = FlashRows.build(sequences, lengths, num_tokens)
         if np.array_equal(gather, np.arange(num_tokens)):
             return PackedLayout(None, None, rectangles, flash)
-        return PackedLayout(
-            torch.from_numpy(gather).to(device, non_blocking=True),
-            torch.from_numpy(scatter).to(device, non_blocking=True),
-            rectangles,
-            flash,
-        )
+        return PackedLayout(torch.from_numpy(gather), torch.from_numpy(scatter), rectangles, flash)
 
     def attend(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, formula: Formula) -> torch.Tensor:
         if self.flash is not None and is_for_heads(query.dtype, query.shape[-1], formula.cap):
@@ -172,6 +167,8 @@ def causal_attention(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor
     mask = None
     if keys > queries or (window is not None and keys > window):
         mask = _sees(queries, keys, keys - queries, window, query.device)
+    if not groups_heads(query.device.type, query.dtype, masked=mask is not None):
+        key, value = (item.repeat_interleave(query.shape[1] // item.shape[1], dim=1) for item in (key, value))
     return F.scaled_dot_product_attention(
         query,
         key,
@@ -181,6 +178,12 @@ def causal_attention(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor
         scale=formula.scale,
         enable_gqa=query.shape[1] != key.shape[1],
     )
+
+
+def groups_heads(device_type: str, dtype: torch.dtype, *, masked: bool) -> bool:
+    """Whether a kernel that keeps no scores reads one key head for several query heads. On CUDA only that for 16 bits
+    and no mask does; for others key heads are repeated, or torch would take the one that keeps length^2 scores."""
+    return device_type != "cuda" or (dtype in SHORT_DTYPES and not masked)
 
 
 def _sees(queries: int, keys: int, first: int, window: int | None, device: torch.device) -> torch.Tensor:

@@ -278,12 +278,12 @@ class FSDPEngine:
     def _score(self, batch: Batch, score: Callable[[MicroBatch], torch.Tensor]) -> Column:
         """One float32 per response token."""
         lengths = batch["response_ids"].lengths
-        scores = [torch.empty(0 if self._pipeline.is_last else int(lengths.sum()))]
+        scores = [torch.empty(0 if self._pipeline.is_last else int(lengths.sum()), device=self.device)]
 
         def keep(rows: MicroBatch) -> None:
             result = score(rows)
             if rows.num_rows:
-                scores.append(result.float().cpu())
+                scores.append(result.float())  # nothing waits for the device before all passes are under way
 
         self._forwards(batch, keep)
         values = self._pipeline.from_last(torch.cat(scores)).cpu().numpy()

@@ -13,17 +13,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
 
-from rljob_api.memory.sizes import LOGITS_ELEMENTS
+from rljob_api.memory.sizes import logits_elements
+from rljob_worker.devices.memory import total_memory
 from rljob_worker.engines.log_probs.full_kl import full_kl, full_kl_gradient
 from rljob_worker.engines.log_probs.token_log_probs import at_targets, log_distribution, logit_gradient
 
-CHUNK_ELEMENTS = LOGITS_ELEMENTS
-"""Logits in memory at once: 64 MiB in float32, four times over in the backward pass."""
+CHUNK_ELEMENTS: int | None = None
+"""Logits in memory at once, four times over in the backward pass; None: as many as the device has room for."""
 
 EntropyUse = Literal["None", "Figure", "Loss"]
 """Not computed, computed without a gradient, or with one."""
@@ -96,7 +98,7 @@ class _LinearLogProbs(torch.autograd.Function):  # type: ignore[misc]
     ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]:
         log_probs, entropies, kls = [], [], []
         last, reference = LastLayer(hidden, weight, bias, options.cap), options.reference
-        chunks = list(_chunks(len(hidden), len(weight)))
+        chunks = list(_chunks(len(hidden), len(weight), hidden.device))
         for rows in chunks:
             logits = last.logits(rows)
             if reference is not None:
@@ -125,7 +127,7 @@ class _LinearLogProbs(torch.autograd.Function):  # type: ignore[misc]
         hidden_gradient = torch.empty_like(hidden) if to_hidden else None
         weight_gradient = torch.zeros_like(weight, dtype=wide) if to_weight else None
         bias_gradient = torch.zeros_like(bias, dtype=wide) if to_bias else None
-        for rows in _chunks(len(hidden), len(weight)):
+        for rows in _chunks(len(hidden), len(weight), hidden.device):
             logits = last.logits(rows) if kept is None else kept
             of_entropies = None if entropy is None else (of_entropy[rows], entropy[rows])
             pull = logit_gradient(logits, targets[rows], of_log_prob[rows], of_entropies, temperature)
@@ -157,7 +159,13 @@ def _add_product(total: torch.Tensor, pull: torch.Tensor, hidden: torch.Tensor) 
         total += pull.t() @ hidden
 
 
-def _chunks(num_tokens: int, vocabulary: int) -> Iterator[slice]:
+def _chunks(num_tokens: int, vocabulary: int, device: torch.device) -> Iterator[slice]:
     """At least one: a rank on which nothing is predicted has results too, empty ones."""
-    size = max(1, CHUNK_ELEMENTS // vocabulary)
+    size = max(1, (CHUNK_ELEMENTS or at_once(device)) // vocabulary)
     return (slice(start, start + size) for start in range(0, max(1, num_tokens), size))
+
+
+@cache
+def at_once(device: torch.device) -> int:
+    """Logits in memory at once, as the Plan counts them."""
+    return logits_elements(None if device.type == "cpu" else total_memory(device))

@@ -32,7 +32,7 @@ class PictureTensors:
     pixel_values: torch.Tensor
     """[patches, channels x frames x height x width] of all pictures, one after another."""
     grids: torch.Tensor
-    """int64 [pictures, 3], in the memory of the host: patches by frames, rows and columns."""
+    """int64 [pictures, 3]: patches by frames, rows and columns."""
     places: torch.Tensor
     """int64 [shown]: tokens whose embeddings are features."""
     features: torch.Tensor
@@ -47,14 +47,14 @@ class DecoderOutput(BaseModelOutputWithPast):  # type: ignore[misc]
     router_logits: tuple[torch.Tensor, ...] | None = None
 
 
-def picture_tensors(pictures: Sequence[Picture], features: Indices, device: torch.device) -> PictureTensors:
-    """features: int64 [own tokens], as in `PackedRows`; pads are 0."""
+def picture_tensors(pictures: Sequence[Picture], features: Indices) -> PictureTensors:
+    """features: int64 [own tokens], as in `PackedRows`; pads are 0. In host memory."""
     places = np.flatnonzero(features)
     return PictureTensors(
-        torch.from_numpy(np.concatenate([picture.pixel_values for picture in pictures])).to(device, non_blocking=True),
+        torch.from_numpy(np.concatenate([picture.pixel_values for picture in pictures])),
         torch.from_numpy(np.stack([picture.grid for picture in pictures])),
-        torch.from_numpy(places).to(device, non_blocking=True),
-        torch.from_numpy(features[places] - 1).to(device, non_blocking=True),
+        torch.from_numpy(places),
+        torch.from_numpy(features[places] - 1),
     )
 
 

@@ -114,11 +114,11 @@ class Places:
     """Which rank has what of a list that is spread over a copy, each its part in the list's order."""
 
     group: dist.ProcessGroup
-    mine: Indices
+    mine: torch.Tensor
     """[own] what of the list is this rank's."""
     most: int
     """The most elements of the list that any rank has."""
-    slots: Indices
+    slots: torch.Tensor
     """[places] where each is among what all ranks have, `most` apiece."""
 
     @staticmethod
@@ -129,11 +129,13 @@ class Places:
         slots = np.empty(len(holder), np.int64)
         by_rank = np.argsort(holder, kind="stable")  # each rank's part in the list's order
         slots[by_rank] = np.concatenate([rank * most + np.arange(count) for rank, count in enumerate(counts)])
-        return Places(group, np.flatnonzero(holder == group.rank()), most, slots)
+        mine = np.flatnonzero(holder == group.rank())
+        return Places(group, torch.from_numpy(mine), most, torch.from_numpy(slots))
 
     def own(self, values: Indices) -> Indices:
         """This rank's of the values [places]."""
-        return values[self.mine]
+        result: Indices = values[self.mine.numpy()]
+        return result
 
     def whole(self, own: torch.Tensor) -> torch.Tensor:
         """[places] on every rank, from what each has; a gradient goes back to the rank that has the place."""
@@ -147,11 +149,11 @@ class _Whole(torch.autograd.Function):  # type: ignore[misc]
 
     @staticmethod
     def forward(ctx: Any, own: torch.Tensor, places: Places) -> torch.Tensor:
-        ctx.mine = torch.from_numpy(places.mine).to(own.device)
+        ctx.mine = places.mine
         sent = torch.cat([own, own.new_zeros(places.most - len(own))])
         received = own.new_empty(places.most * places.group.size())
         dist.all_gather_single(received, sent, group=places.group)
-        return received.index_select(0, torch.from_numpy(places.slots).to(own.device))
+        return received.index_select(0, places.slots)
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, None]:

@@ -45,12 +45,12 @@ class RingLayout:
     """[ranks, 3, tokens of one] the same: places, ends, positions."""
 
     @staticmethod
-    def build(rows: PackedRows, num_tokens: int, group: dist.ProcessGroup, device: torch.device) -> RingLayout:
-        """num_tokens: of the pack, with pads: as many for every rank."""
+    def build(rows: PackedRows, num_tokens: int, group: dist.ProcessGroup) -> RingLayout:
+        """num_tokens: of the pack, with pads: as many for every rank. In host memory."""
         everything = Tokens.of(rows, num_tokens)
         tokens = tuple(everything.dealt(rank, group.size()) for rank in range(group.size()))
         stacked = np.stack([np.stack([token.places, token.ends, token.positions]) for token in tokens])
-        return RingLayout(group, tokens, torch.from_numpy(stacked).to(device, torch.int32, non_blocking=True))
+        return RingLayout(group, tokens, torch.from_numpy(stacked).to(torch.int32))
 
     def attend(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, formula: Formula) -> torch.Tensor:
         # heads that ask one key head side by side, so that a tile is one product: [key heads, tokens, asking, head_dim]

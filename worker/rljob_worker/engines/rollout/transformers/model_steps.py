@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 from rljob_worker.batch import Column, Indices
+from rljob_worker.devices.copies import on_device
 from rljob_worker.engines.attention.varlen import AttentionLayout, PackedLayout
 from rljob_worker.engines.models.vision import picture_tensors
 from rljob_worker.engines.prompt_pictures import ShownTokens, feature_places, rope_of_sequences
@@ -60,7 +61,7 @@ class ModelSteps:
             features, different = feature_places(shown, places, len(positions))
             positions = rope_of_sequences(positions, shown, starts.tolist(), lengths.tolist())
             if features[is_new].any():
-                pictures["pictures"] = picture_tensors(different, features[is_new], self._device)
+                pictures["pictures"] = on_device(picture_tensors(different, features[is_new]), self._device)
         logits, routes = self._forward(
             input_ids=torch.from_numpy(sequences.values[is_new]).to(self._device)[None],
             position_ids=torch.from_numpy(positions[..., is_new]).to(self._device)[..., None, :],
@@ -95,7 +96,8 @@ class ModelSteps:
             continued = ContinuedPrompts(begun, num_new)
             return continued, continued
         tokens = np.arange(int(num_new.sum()))
-        return PromptCapture(), PackedLayout.build(tokens, num_new, len(tokens), self._device)
+        layout = PackedLayout.build(tokens, num_new, len(tokens), self._device)
+        return PromptCapture(), on_device(layout, self._device)
 
     def _forward(self, **inputs: object) -> tuple[torch.Tensor, np.ndarray]:
         """Logits, and the routes of all tokens where they are recorded."""

@@ -50,7 +50,7 @@ def tensors(dtype: torch.dtype) -> list[torch.Tensor]:
 def attend(rank: int, ranks: int, dtype: torch.dtype) -> Found:
     """By formula what this rank's tokens get, and the gradients of their queries, keys and values."""
     packed = rows()
-    layout = RingLayout.build(packed, TOKENS, dist.group.WORLD, CPU) if ranks > 1 else whole(packed)
+    layout = RingLayout.build(packed, TOKENS, dist.group.WORLD) if ranks > 1 else whole(packed)
     result = {}
     for name, formula in FORMULAS.items():
         *inputs, gradient = (tensor[:, :, rank::ranks].contiguous() for tensor in tensors(dtype))
@@ -94,7 +94,7 @@ def peaks(_rank: int, own_tokens: int) -> tuple[int, int, int]:
     """Bytes of forward and backward passes at most, and of this rank's keys and values. Each has as many tokens."""
     ranks = dist.get_world_size()
     packed = pack(Column.ragged([[7]]), Column.ragged([[9] * (own_tokens * ranks)]))
-    layout = RingLayout.build(packed, own_tokens * ranks, dist.group.WORLD, CPU)
+    layout = RingLayout.build(packed, own_tokens * ranks, dist.group.WORLD)
     query, key, value = (torch.randn(1, heads, own_tokens, 128, requires_grad=True) for heads in (4, 4, 4))
     with Peak() as forward:
         out = layout.attend(query, key, value, Formula(window=1))  # next to nothing is computed

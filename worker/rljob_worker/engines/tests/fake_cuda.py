@@ -1,0 +1,129 @@
+"""A CUDA device without numbers: a model runs on it to the end, and what a device would be asked for is recorded.
+
+Backward passes cannot run on it: autograd asks CUDA for a context.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch.overrides import TorchFunctionMode
+
+from rljob_worker.engines import rms_norm
+from rljob_worker.engines.log_probs import linear
+
+CUDA = torch.device("cuda", 0)
+HOPPER = (9, 0)
+MEMORY = 80 << 30
+
+WAITS = frozenset({"_local_scalar_dense", "nonzero", "masked_select", "bincount", "equal", "unique_dim", "_unique2"})
+"""Operators whose result, or its shape, the host has to know."""
+
+
+class Asked(torch.utils._python_dispatch.TorchDispatchMode):
+    """What was asked of the device."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kernels: Counter[str] = Counter()
+        self.copies: list[str] = []
+        """Of each from the host to the device "pinned" or "pageable"."""
+        self.waits: list[str] = []
+        """Operators for whose result the host waits."""
+        self.attentions: list[dict[str, Any]] = []
+        """Of each call of torch's attention: dtype, heads and key heads, whether it groups them and has a mask."""
+        self.num_splits: list[int | None] = []
+        """Of each call of the kernel for rows of different lengths."""
+        self._pinned: list[torch.Tensor] = []
+
+    def __torch_dispatch__(
+        self, operator: Any, types: Any, arguments: tuple[Any, ...] = (), options: dict[str, Any] | None = None
+    ) -> Any:
+        result = operator(*arguments, **(options or {}))
+        name = operator.__name__.partition(".")[0]
+        self.kernels[name] += 1
+        if (options or {}).get("pin_memory"):
+            self._pinned.append(result)
+        if name == "_varlen_attn":
+            self.num_splits.append({**_of_varlen_attn(arguments), **(options or {})}["num_splits"])
+        if name in WAITS:
+            self.waits.append(name)
+        if name == "_to_copy":
+            self._copied(arguments[0], result)
+        elif name == "copy_":
+            self._copied(arguments[1], arguments[0])
+        return result
+
+    def _copied(self, source: torch.Tensor, target: torch.Tensor) -> None:
+        if source.device.type == "cuda" and target.device.type == "cpu":
+            self.waits.append("copy to the host")
+        elif source.device.type == "cpu" and target.device.type == "cuda":
+            is_pinned = any(torch._C._is_alias_of(source, item) for item in self._pinned)
+            self.copies.append("pinned" if is_pinned else "pageable")
+
+
+def _of_varlen_attn(arguments: tuple[Any, ...]) -> dict[str, Any]:
+    """By name, with those that were left out."""
+    declared = torch.ops.torch_attn._varlen_attn.default._schema.arguments
+    return {item.name: item.default_value for item in declared} | {
+        item.name: value for item, value in zip(declared, arguments, strict=False)
+    }
+
+
+class _Attentions(TorchFunctionMode):
+    """Notes how torch's attention is called, before it chooses a kernel by a device that is not there."""
+
+    def __init__(self, asked: Asked) -> None:
+        super().__init__()
+        self._asked = asked
+
+    def __torch_function__(
+        self, function: Callable[..., Any], types: Any, arguments: Any = (), options: dict[str, Any] | None = None
+    ) -> Any:
+        if function is F.scaled_dot_product_attention:
+            query, key, *_ = arguments
+            self._asked.attentions.append(
+                {
+                    "dtype": query.dtype,
+                    "heads": (query.shape[1], key.shape[1]),
+                    "grouped": (options or {}).get("enable_gqa", False),
+                    "masked": (options or {}).get("attn_mask") is not None,
+                }
+            )
+        return function(*arguments, **(options or {}))
+
+
+@contextmanager
+def on_cuda(monkeypatch: pytest.MonkeyPatch, model: torch.nn.Module) -> Iterator[None]:
+    """A block in which there is such a device, of Hopper's kind, and the model is on it."""
+    with monkeypatch.context() as patch, torch._subclasses.FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad():
+        patch.setattr(torch.cuda, "get_device_capability", lambda *_: HOPPER)
+        patch.setattr(torch.cuda, "mem_get_info", lambda *_: (MEMORY, MEMORY))
+        for module in model.modules():
+            _move(module)
+        yield
+    for made_once in (rms_norm.constant, linear.at_once):
+        made_once.cache_clear()  # for this device
+
+
+@contextmanager
+def recorded() -> Iterator[Asked]:
+    with Asked() as asked, _Attentions(asked):
+        yield asked
+
+
+def _move(module: torch.nn.Module) -> None:
+    for name, parameter in list(module.named_parameters(recurse=False)):
+        setattr(module, name, torch.nn.Parameter(_on_device(parameter), False))
+    for name, buffer in list(module.named_buffers(recurse=False)):
+        setattr(module, name, _on_device(buffer))
+
+
+def _on_device(tensor: torch.Tensor) -> torch.Tensor:
+    return torch.empty(tensor.shape, dtype=tensor.dtype, device=CUDA)

@@ -20,7 +20,7 @@ class DeclaredTracker:
     """Whether it works in a thread of its own, so that no step waits for it and none fails with it."""
     unreachable: str | None = None
     """`module:function` of the worker, from a worker's environment to a sentence on what is missing, such as an
-    account; None where nothing is. A warning before a run."""
+    account; None where nothing is. A warning before a run; it raises InvalidJob for what no machine can have."""
 
 
 TRACKERS = Declarations(

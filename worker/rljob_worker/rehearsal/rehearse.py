@@ -21,6 +21,7 @@ from rljob_worker.rehearsal.inputs.input_check import check_inputs
 from rljob_worker.rehearsal.inputs.model_files import misplaced, model_findings, models_here
 from rljob_worker.rehearsal.inputs.remote_check import LOOK_SECONDS, check_remote_inputs
 from rljob_worker.rehearsal.inputs.remote_paths import is_at_hand, remote_paths
+from rljob_worker.rehearsal.machine.tracker_logins import tracker_findings
 from rljob_worker.sandbox.confinement.confine import missing_confinement
 
 _NO_DATA = "the data, as --no-data says"
@@ -47,7 +48,8 @@ def rehearse(
         else:
             seen = Findings(tuple(model_findings(spec, dict(models_here(spec, folder)))), (_NO_DATA,))
         result = [*(_no_column(path) for path in without_column(spec)), *misplaced(spec, folder)]
-        result += [*beginning_findings(spec, folder), *seen.found]
+        result += [*beginning_findings(spec, folder), *tracker_findings(spec.monitoring.trackers, environment)]
+        result += seen.found
         trials, untried = trials_of(spec, seen.rows)
         called = imports.findings(trials)
         failing, doubtful = judged_rewards(spec, imports.outcomes)

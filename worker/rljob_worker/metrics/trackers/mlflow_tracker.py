@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from rljob_worker.errors import InvalidJob
 from rljob_worker.metrics.tables import flattened, table_of
 from rljob_worker.metrics.trackers.run_ids import read_run_id, write_run_id
 from rljob_worker.metrics.trackers.tracker import TrackedRun
@@ -15,6 +16,8 @@ EXPERIMENT = "rljob"
 """Where MLFLOW_EXPERIMENT_NAME names none."""
 MAX_METRICS, MAX_PARAMETERS = 1000, 100
 """Metrics and parameters of one request, at most, by MLflow's API."""
+_WITHOUT_HOST = ("databricks", "uc")
+"""Servers that are named by a word of MLflow's."""
 MAX_VALUE_CHARACTERS = 500
 """Characters of a parameter's value, at most; servers of all versions take as many."""
 
@@ -100,7 +103,14 @@ def open_mlflow(run: TrackedRun) -> MLflowTracker:
 
 
 def without_server(environment: Mapping[str, str]) -> str | None:
-    """A sentence where an environment names no server."""
-    if environment.get("MLFLOW_TRACKING_URI"):
+    """A sentence where an environment names no server. Raises InvalidJob where it names a folder."""
+    uri = environment.get("MLFLOW_TRACKING_URI", "")
+    if uri.startswith("file:") or (uri and "://" not in uri and not uri.startswith(_WITHOUT_HOST)):
+        raise InvalidJob(
+            f"MLFLOW_TRACKING_URI names a folder, {uri}, which MLflow maintains no longer and which cannot hold "
+            "validation/accuracy beside validation/accuracy/math; name a server that `mlflow server` starts, such as "
+            "http://127.0.0.1:5000"
+        )
+    if uri:
         return None
     return "MLflow has no server here: MLFLOW_TRACKING_URI is not set, such as to http://mlflow.example:5000"

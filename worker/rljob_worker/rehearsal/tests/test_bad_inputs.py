@@ -117,7 +117,7 @@ CASES = {
     "no file": ({TRAIN: None}, {}, "there is no such file"),
     "no folder": ({}, {"data.train.0.path": "gone/train.jsonl"}, "there is no such file"),
     "no file of a pattern": ({}, {"data.train.0.path": "data/*.parquet"}, "there is no such file"),
-    "a name of the hub": ({}, {"data.train.0.path": "openai/gsm8k"}, "write hf://datasets/openai/gsm8k"),
+    "a name of the hub": ({}, {"data.train.0.path": "openai/gsm8k"}, "hf://datasets/openai/gsm8k to read a data set"),
     "an empty file": ({TRAIN: ""}, {}, "train.jsonl is empty"),
     "blank lines": ({TRAIN: "\n\n"}, {}, "has no rows"),
     "an empty table": ({TRAIN: None, "data/train.parquet": parquet({"prompt": pa.array([], "string")})},

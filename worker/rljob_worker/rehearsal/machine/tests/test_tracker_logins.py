@@ -2,7 +2,7 @@
 
 import pytest
 
-from rljob_worker.rehearsal.machine.tracker_logins import unreachable_trackers
+from rljob_worker.rehearsal.machine.tracker_logins import tracker_findings, unreachable_trackers
 
 
 @pytest.mark.parametrize(
@@ -40,3 +40,16 @@ def test_a_server_of_mlflow_is_named_by_its_variable():
     assert said.startswith("MLflow has no server here: MLFLOW_TRACKING_URI is not set")
     assert list(unreachable_trackers(["MLflow"], {"MLFLOW_TRACKING_URI": "http://mlflow"})) == []
     assert list(unreachable_trackers(["TensorBoard"], {})) == []
+
+
+@pytest.mark.parametrize("uri", ["file:./mlruns", "file:///tmp/mlruns", "mlruns", "/tmp/mlruns"])
+def test_folders_of_mlflow_are_refused_by_name(uri):
+    (finding,) = tracker_findings(["TensorBoard", "MLflow"], {"MLFLOW_TRACKING_URI": uri})
+    assert finding.problem.path == "spec.monitoring.trackers[1]"
+    assert f"names a folder, {uri}, which" in finding.problem.message and "`mlflow server`" in finding.problem.fix
+    assert list(unreachable_trackers(["MLflow"], {"MLFLOW_TRACKING_URI": uri})) == []
+
+
+@pytest.mark.parametrize("uri", ["http://mlflow:5000", "databricks", "databricks://profile", ""])
+def test_servers_of_mlflow_are_not_refused(uri):
+    assert list(tracker_findings(["MLflow"], {"MLFLOW_TRACKING_URI": uri})) == []

@@ -5,20 +5,21 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rljob_api.v1alpha1 import ConversationSpec
-from rljob_worker.conversations.journal.records import RecordedAnswer
+from rljob_worker.conversations.journal.records import RecordedAnswer, is_alike, recorded_of, replayed
 from rljob_worker.conversations.journal.replay import DoesNotReplay, Journal
 from rljob_worker.conversations.messages import Schema
 from rljob_worker.conversations.trajectory import Trajectory
-from rljob_worker.sandbox.targets import Answer, CallError, Cause
+from rljob_worker.sandbox.targets import Answer
 
 if TYPE_CHECKING:
     from rljob_worker.conversations.agents.programs import ProgramEnd
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
     from rljob_worker.conversations.task import Task
 
 Value = TypeVar("Value")
+
+MOST_CALLS = 10_000
+"""Calls that a trajectory may make without a turn of the policy between them."""
 
 _NOT_OF_A_NAME = re.compile(r"[^a-z0-9_]+")
 _LONGEST_NAME = 48
@@ -118,6 +122,7 @@ class World:
         self._journal, self._most_turns = journal, most_turns
         self._recorded: list[tuple[str, str | None, Mapping[str, Any], RecordedAnswer]] = []
         """Calls of stateful targets that were answered from the journal, and not made yet."""
+        self._num_calls_of_turn: Counter[int] = Counter()
         self.options = MappingProxyType(dict(shared.options))
         """`rollout.conversation.options` of the job."""
         self.tools: Mapping[str, ToolHandle] = self._chosen_tools()
@@ -146,11 +151,14 @@ class World:
         return name
 
     async def call(self, name: str, arguments: Mapping[str, Any] | None = None, method: str | None = None) -> Answer:
-        """What a tool or an environment answers. Errors are answers. Raises TrajectoryFailed where a step is repeated
-        and an environment answers otherwise than it did."""
+        """What a tool or an environment answers. Errors are answers. Raises DoesNotReplay where a step is repeated and
+        an environment answers otherwise than it did, TrajectoryFailed for calls without end."""
         handle = self.tools.get(name)
         target, method = (name, method) if handle is None else (handle.target, handle.method)
         given, turn = dict(arguments or {}), self._trajectory.num_turns
+        self._num_calls_of_turn[turn] += 1
+        if self._num_calls_of_turn[turn] > MOST_CALLS:
+            raise TrajectoryFailed("calls", f"more than {MOST_CALLS} calls without a turn of the policy between them")
         what = json.dumps([target, method, given], sort_keys=True, default=str)
         call, recorded = self._journal.begin_call(turn, what)
         if recorded is not None:
@@ -265,30 +273,6 @@ class World:
         if unknown := [name for name in names if name not in known]:
             raise TrajectoryFailed("tools", f"the data names tool {unknown[0]!r}; there are {', '.join(known)}")
         return {name: known[name] for name in names}
-
-
-def recorded_of(answer: Answer) -> RecordedAnswer:
-    """An answer as a journal has it."""
-    error = answer.error
-    return {
-        "value": answer.value,
-        "error": None if error is None else {"cause": str(error.cause), "message": error.message},
-        "seconds": answer.seconds,
-    }
-
-
-def replayed(recorded: RecordedAnswer) -> Answer:
-    """A recorded answer as a caller gave it."""
-    error = recorded["error"]
-    fault = None if error is None else CallError(cast(Cause, error["cause"]), error["message"])
-    return Answer(recorded["value"], fault, recorded["seconds"])
-
-
-def is_alike(one: RecordedAnswer, other: RecordedAnswer) -> bool:
-    """Whether two answers differ in their times and words only."""
-    causes = [None if item["error"] is None else item["error"]["cause"] for item in (one, other)]
-    values = [json.dumps(item["value"], sort_keys=True) for item in (one, other)]
-    return causes[0] == causes[1] and values[0] == values[1]
 
 
 def metric_name(text: str) -> str:

@@ -6,11 +6,12 @@ import base64
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal, TypedDict, cast
 
 import numpy as np
 
 from rljob_worker.conversations.trajectory import Sampled
+from rljob_worker.sandbox.targets import Answer, CallError, Cause
 
 TurnState = Literal["whole", "paused", "cut"]
 """What became of a turn: it ended by itself, has had its tokens of a round, or had to end with its trajectory."""
@@ -144,3 +145,27 @@ def _text(values: np.ndarray) -> str:
 
 def _array(text: str, dtype: str) -> np.ndarray:
     return np.frombuffer(base64.b64decode(text), dtype)
+
+
+def recorded_of(answer: Answer) -> RecordedAnswer:
+    """An answer as a journal has it."""
+    error = answer.error
+    return {
+        "value": answer.value,
+        "error": None if error is None else {"cause": str(error.cause), "message": error.message},
+        "seconds": answer.seconds,
+    }
+
+
+def replayed(recorded: RecordedAnswer) -> Answer:
+    """A recorded answer as a caller gave it."""
+    error = recorded["error"]
+    fault = None if error is None else CallError(cast(Cause, error["cause"]), error["message"])
+    return Answer(recorded["value"], fault, recorded["seconds"])
+
+
+def is_alike(one: RecordedAnswer, other: RecordedAnswer) -> bool:
+    """Whether two answers differ in their times and words only."""
+    causes = [None if item["error"] is None else item["error"]["cause"] for item in (one, other)]
+    values = [json.dumps(item["value"], sort_keys=True) for item in (one, other)]
+    return causes[0] == causes[1] and values[0] == values[1]

@@ -57,12 +57,14 @@ class Conversations:
         caller: TargetCaller | None = None,
         run_name: str = "the run function",
         most_blocked_seconds: float = math.inf,
+        most_idle_seconds: float = math.inf,
         picture_token: int | None = None,
         closing: Callable[[], None] | None = None,
         agents: Sequence[Agent] = (),
     ) -> None:
         """concurrency: trajectories that are played at once.   run_name: what the job calls `run`.
         most_blocked_seconds: how long a run function may hold up the event loop before the job ends.
+        most_idle_seconds: how long it may wait for something else than turns and calls before its trajectory fails.
         picture_token: as in `Policy`. closing: called in the event loop at the end. agents: of a team."""
         self._picture_token, self._closing, self._agents = picture_token, closing, tuple(agents)
         self._engine, self._run, self._renderer, self._bounds = engine, run, renderer, bounds
@@ -70,6 +72,7 @@ class Conversations:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: Thread | None = None
         self._run_name, self._most_blocked_seconds = run_name, most_blocked_seconds
+        self._most_idle_seconds = most_idle_seconds
         self._is_blocked = False
         """Whether the event loop was given up, with its thread."""
         self.longest_blocked_seconds = 0.0
@@ -124,6 +127,7 @@ class Conversations:
             self._caller,
             self._picture_token,
             self._agents,
+            self._most_idle_seconds,
         )
         game = Game(
             play,

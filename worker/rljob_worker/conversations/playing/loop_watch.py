@@ -12,7 +12,9 @@ import sys
 import sysconfig
 import time
 import traceback
+from collections.abc import Iterable
 from threading import Thread
+from types import FrameType
 
 from rljob_worker.errors import InvalidJob
 
@@ -83,7 +85,12 @@ class LoopWatch:
     def _place(self) -> str:
         """The innermost line of the loop's thread that is in no library."""
         frame = sys._current_frames().get(self._thread.ident or 0)
-        for inner, line in traceback.walk_stack(frame) if frame is not None else ():
-            if not inner.f_code.co_filename.startswith(_LIBRARIES):
-                return f", at {inner.f_code.co_filename}:{line} in {inner.f_code.co_name}"
-        return ""
+        return place_of(traceback.walk_stack(frame) if frame is not None else ())
+
+
+def place_of(frames: Iterable[tuple[FrameType, int]]) -> str:
+    """The first line that is in no library, in words. frames: with their lines, the innermost first."""
+    for frame, line in frames:
+        if not frame.f_code.co_filename.startswith(_LIBRARIES):
+            return f", at {frame.f_code.co_filename}:{line} in {frame.f_code.co_name}"
+    return ""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from rljob_worker.conversations.journal.replay import DoesNotReplay
 from rljob_worker.conversations.messages import Renderer
+from rljob_worker.conversations.playing.idle_limit import idle_limit
 from rljob_worker.conversations.playing.turns import Turns
 from rljob_worker.conversations.policy import Agent, Bounds, ConversationOver, Policy
 from rljob_worker.conversations.task import Task
@@ -31,6 +33,8 @@ class Player:
     """As in `Policy`."""
     agents: Sequence[Agent] = ()
     """Those of a team; none where one plays, without a name."""
+    most_idle_seconds: float = math.inf
+    """How long a run function may wait for something else than turns and calls."""
 
     async def play(self, turns: Turns, session: str) -> Trajectory:
         """Run a trajectory to its end, whatever that is. session: a name that no other one has. Raises InvalidJob,
@@ -46,7 +50,8 @@ class Player:
             for agent in self.agents:
                 world.agents[agent.name] = Policy(trajectory, agent.renderer, self.bounds, sampled, agent=agent)
             policy = next(iter(world.agents.values()), policy)
-            await ended_by_itself(self.run(task, policy, world))
+            with idle_limit(turns, self.most_idle_seconds):
+                await ended_by_itself(self.run(task, policy, world))
             journal.require_replayed()
         except TrajectoryFailed as error:
             trajectory.fail(error.cause, str(error))

@@ -102,6 +102,11 @@ class Turns:
         """Whether it waits for another round."""
         return self._resting is not None
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether its run function waits for neither a turn nor a call."""
+        return not self._num_awaited and not self.trajectory.num_calls_under_way
+
     def begin_step(self, record: Record | None, entries: Entries | None) -> None:
         """What `go_on` goes on with is of another step. record: of an earlier attempt at it."""
         self.journal.begin_step(record, entries, *self._rested_at)

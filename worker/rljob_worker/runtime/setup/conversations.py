@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -84,6 +85,7 @@ def build_conversations(
             agents=agents_of(spec, tokenizers) if leads else (),
             run_name=conversation.run_function,
             most_blocked_seconds=spec.data_buffer.deadline_seconds,
+            most_idle_seconds=most_idle_seconds(spec, conversation),
             picture_token=None if processor is None else processor.tokens.pad,
         )
         if caller is not None:
@@ -131,6 +133,13 @@ def load_run(conversation: ConversationSpec) -> Run:
         await function(task, policy, world)
 
     return checked
+
+
+def most_idle_seconds(spec: RLJobSpec, conversation: ConversationSpec) -> float:
+    """How long a run function of the user's may wait for something else than turns and calls. Those that come with
+    rljob wait for programs, too, which have limits of their own."""
+    is_shipped = conversation.run_function.startswith(SHIPPED_CONVERSATIONS)
+    return math.inf if is_shipped else spec.data_buffer.deadline_seconds
 
 
 def shows_tools(conversation: ConversationSpec) -> bool:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from rljob_api.tests.timeouts import TEST_TIMEOUT_SECONDS
+from rljob_worker.conversations import world
 from rljob_worker.conversations.playing import game, loop_watch
 from rljob_worker.conversations.playing.loop import Conversations
 from rljob_worker.conversations.playing.loop_watch import LoopBlocked
@@ -346,6 +347,58 @@ def test_a_run_function_that_holds_up_the_loop_is_named_and_ends_the_job(monkeyp
     (line,) = [record.getMessage() for record in caplog.records]
     assert line.startswith("mine:run has held up the event loop for 0 s in trajectory 1, at ")
     assert "in run, and all trajectories of this worker with it; wait with `await`" in line
+
+
+def test_a_run_function_that_waits_for_what_never_comes_costs_its_trajectory():
+    async def run(task, policy, world):
+        await policy.chat()
+        try:
+            while task.member == 1:
+                await asyncio.sleep(0.001)
+            if task.member == 2:
+                await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            await asyncio.sleep(0)  # and goes on as if nothing had been
+        await world.call("echo", {})
+
+    conversations = Conversations(
+        SteppingEngine(lambda *_: "~"), run, LetterRenderer(), BOUNDS, caller=SlowWorld(0.3), most_idle_seconds=0.1
+    )
+    try:
+        played = conversations.play(Play(tasks_of("a", group_size=3), SAMPLING, "step-1"), Alone())
+    finally:
+        conversations.close()
+    # a call has as long as it takes
+    assert [item.failed for item in played] == [None, "idle", "idle"]
+    assert all(
+        f"waited for neither the policy nor the world for 0.05 s, at {__file__}:" in item.message for item in played[1:]
+    )
+
+
+def test_calls_without_end_cost_their_trajectory(monkeypatch):
+    monkeypatch.setattr(world, "MOST_CALLS", 20)
+
+    async def run(task, policy, world):
+        for turn in range(3):
+            await policy.chat()
+            for _ in range(20 + (turn == 1 and task.member)):
+                await world.call("echo", {})
+
+    played = play(run, tasks_of("a", group_size=2), SteppingEngine(lambda *_: "~"), caller=FunctionWorld(lambda *_: ""))
+    assert [(item.failed, item.num_turns) for item in played] == [(None, 3), ("calls", 2)]
+    assert played[1].message == "more than 20 calls without a turn of the policy between them"
+
+
+class SlowWorld(FunctionWorld):
+    """Answers after some seconds."""
+
+    def __init__(self, seconds):
+        super().__init__(lambda *_: "")
+        self.seconds = seconds
+
+    async def call(self, *arguments, key=""):
+        await asyncio.sleep(self.seconds)
+        return await super().call(*arguments)
 
 
 def test_how_long_the_loop_was_held_up_is_known_after_a_play(monkeypatch):

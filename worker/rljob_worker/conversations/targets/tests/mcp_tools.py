@@ -1,4 +1,4 @@
-"""A server with tools that answer, fail, hang, change and end: `python mcp_tools.py [FOLDER [http]]`.
+"""A server with tools that answer, fail, hang, change and end: `python mcp_tools.py [FOLDER [http [PORT]]]`.
 
 FOLDER/port is where it listens with `http`, FOLDER/pid its process; FOLDER/changed makes one tool another.
 """
@@ -58,6 +58,14 @@ def long() -> str:
 
 
 @server.tool()
+def noise() -> str:
+    """Prints what is no message, in no encoding."""
+    sys.stdout.buffer.write(b"caf\xe9 \xff\n{}\n")
+    sys.stdout.buffer.flush()
+    return "done"
+
+
+@server.tool()
 def variable(name: str) -> str:
     """Reads its environment."""
     return os.environ.get(name, "unset")
@@ -105,8 +113,8 @@ else:
 
 
 def serve_http() -> None:
-    """On a port that the system chooses."""
-    listener = socket.create_server(("127.0.0.1", 0))
+    """On a port that the system chooses, where none is named."""
+    listener = socket.create_server(("127.0.0.1", int(sys.argv[3]) if sys.argv[3:] else 0))
     (folder / "new").write_text(str(listener.getsockname()[1]))
     (folder / "new").rename(folder / "port")
     config = uvicorn.Config(server.streamable_http_app(), log_level="error")

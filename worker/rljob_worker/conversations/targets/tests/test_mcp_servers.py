@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +16,14 @@ import pytest
 
 from rljob_api.tests.timeouts import TEST_TIMEOUT_SECONDS
 from rljob_api.v1alpha1.conversation import ConversationSpec, MCPServerSpec
+from rljob_worker.conversations.targets import mcp_connection
 from rljob_worker.conversations.targets.mcp_servers import MCPServers, require_package
 from rljob_worker.errors import InvalidJob
 from rljob_worker.sandbox.targets import Answer
 
 HERE = Path(__file__).parent
 PROGRAM = [sys.executable, str(HERE / "mcp_tools.py")]
-TOOLS = ["add", "fail", "end", "sleep", "picture", "long", "variable", "read", "take", "change", "multiply"]
+TOOLS = ["add", "fail", "end", "sleep", "picture", "long", "noise", "variable", "read", "take", "change", "multiply"]
 Use = Callable[[MCPServers, dict[str, Any]], Awaitable[Any]]
 
 
@@ -75,6 +76,8 @@ def test_tools_of_a_server_of_this_machine_are_called(tmp_path: Path) -> None:
         (part,) = (await call(servers, "picture")).value
         assert part["type"] == "image_url" and part["image_url"]["url"].startswith("data:image/png;base64,")
         assert (await failure(servers, "long"))[0] == "OutputTooLarge"
+        # what it prints besides messages is left alone
+        assert (await call(servers, "noise")).value == "done"
         # of the worker's variables a server sees those that the job names
         assert (await call(servers, "variable", name="SHOWN")).value == "yes"
         assert (await call(servers, "variable", name="HIDDEN")).value == "unset"
@@ -110,10 +113,20 @@ def test_a_tool_that_is_another_one_after_a_restart_is_an_error(tmp_path: Path) 
     opened([spec(tmp_path)], use)
 
 
-def test_a_tool_that_a_server_changes_while_it_runs_is_an_error(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("seconds", "arguments"),
+    [(60.0, {"a": "x"}), pytest.param(0.0, {"a": 1, "b": 2}, marks=pytest.mark.slow)],
+    ids=["refuses", "answers"],
+)
+def test_a_tool_that_a_server_changes_while_it_runs_is_an_error(
+    tmp_path: Path, monkeypatch: Any, seconds: float, arguments: dict[str, Any]
+) -> None:
+    """At once where the other one refuses the call, else when tools are compared the next time."""
+    monkeypatch.setattr(mcp_connection, "COMPARED_SECONDS", seconds)
+
     async def use(servers: MCPServers, handles: dict[str, Any]) -> None:
         assert (await call(servers, "change")).value == "changed"
-        cause, message = await failure(servers, "multiply", a="x")
+        cause, message = await failure(servers, "multiply", **arguments)
         assert cause == "Died" and message.startswith("server \"s\" has changed its tool 'multiply' since")
         assert (await call(servers, "add", a=1, b=2)).value == "3"
 
@@ -152,9 +165,10 @@ def test_a_call_has_a_limit_of_time(tmp_path: Path) -> None:
 
 
 @contextmanager
-def serving(folder: Path) -> Iterator[str]:
-    """The address of a server of its own."""
-    process = subprocess.Popen([*PROGRAM, str(folder), "http"], stderr=subprocess.DEVNULL)
+def serving(folder: Path, *port: str) -> Iterator[str]:
+    """The address of a server of its own. port: where it listens; one of the system's choice where there is none."""
+    (folder / "port").unlink(missing_ok=True)
+    process = subprocess.Popen([*PROGRAM, str(folder), "http", *port], stderr=subprocess.DEVNULL)
     try:
         while not (folder / "port").exists():
             assert process.poll() is None, "the server has ended"
@@ -176,13 +190,35 @@ def test_tools_of_a_server_elsewhere_are_called_over_http(tmp_path: Path) -> Non
 
 
 @pytest.mark.slow
-def test_a_server_elsewhere_that_has_gone_costs_the_call(tmp_path: Path) -> None:
+def test_a_server_elsewhere_that_has_gone_costs_calls_until_it_is_there_again(tmp_path: Path) -> None:
     async def use(servers: MCPServers, handles: dict[str, Any]) -> None:
         assert (await failure(servers, "end"))[0] == "Died"
         cause, message = await failure(servers, "add", a=1, b=2)
         assert cause == "Died" and message.startswith('server "s" cannot be reached: ')
+        with serving(tmp_path, (tmp_path / "port").read_text()):
+            assert (await call(servers, "add", a=1, b=2)).value == "3"
 
     with serving(tmp_path) as url:
+        opened([spec(tmp_path, url=url)], use)
+
+
+@pytest.mark.slow
+def test_a_tool_of_a_server_elsewhere_that_is_another_one_since_is_an_error(tmp_path: Path, monkeypatch: Any) -> None:
+    """The connection shows nothing of it."""
+    monkeypatch.setattr(mcp_connection, "COMPARED_SECONDS", 0.0)
+
+    async def use(servers: MCPServers, handles: dict[str, Any]) -> None:
+        port = (tmp_path / "port").read_text()
+        assert (await call(servers, "multiply", a="x")).value == "xx"
+        first.close()
+        (tmp_path / "changed").touch()
+        with serving(tmp_path, port):
+            assert (await call(servers, "add", a=1, b=2)).value == "3"
+            cause, message = await failure(servers, "multiply", a=1, b=2)
+            assert cause == "Died" and message.startswith("server \"s\" has changed its tool 'multiply' since")
+
+    with ExitStack() as first:
+        url = first.enter_context(serving(tmp_path))
         opened([spec(tmp_path, url=url)], use)
 
 

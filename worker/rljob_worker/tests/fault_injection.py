@@ -99,6 +99,8 @@ def _fail(row: dict[str, Any]) -> NoReturn:
 
 
 def _asked_for(kind: str, number: int) -> str | None:
+    if "RLJOB_RUN_DIR" not in os.environ:  # the reward is tried before there is a run
+        return None
     path = _folder() / "trouble.json"
     asked: dict[str, dict[str, str]] = json.loads(path.read_text()) if path.exists() else {}
     return asked.get(kind, {}).get(str(number))

@@ -103,9 +103,11 @@ def main() -> int:
         shutil.copy(module, out)
     reached, ends = True, defaultdict[str, list[float]](list)
     for seed in options.seeds:
-        run(["rljob_worker.tiny", "--reach-pictures", "--seed", str(seed), "--out", str(out / f"model-{seed}")], log)
+        made = out / f"model-{seed}"
+        if not made.exists():
+            run(["rljob_worker.tiny", "--reach-pictures", "--seed", str(seed), "--out", str(made)], log)
         for algorithm in ("SRPO", "GRPO"):
-            job = job_of(out / f"model-{seed}" / "model", seed, algorithm, options.steps)
+            job = job_of(made / "model", seed, algorithm, options.steps)
             name = job["metadata"]["name"]
             (out / f"{name}.yaml").write_text(yaml.safe_dump(job))
             run(["rljob_worker.cli", "run", str(out / f"{name}.yaml"), "--runs-dir", str(out)], log)

@@ -67,6 +67,9 @@ def _towers(spec: RLJobSpec) -> Iterator[Problem]:
             message = "no row has pictures, so that the vision tower would learn nothing"
             fix = "Write data.imagesColumn or data.videosColumn, or leave it out."
             yield problem(f"spec.models[{i}].vision.train", True, message, fix)
+        if vision.train and model.adapter is not None:
+            message = "the model trains an adapter, which is beside the decoder: a tower with it is not built yet"
+            yield problem(f"spec.models[{i}].vision.train", True, message, "Leave it out, or adapter.")
 
 
 def shown_at(spec: RLJobSpec) -> tuple[str, str | bool]:

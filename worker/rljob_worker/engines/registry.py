@@ -115,11 +115,6 @@ def _vision_learning_rate(plan: Plan, engine: EnginePlan) -> float | None:
     vision = plan.spec.source_of(engine.model).vision
     if not vision.train:
         return None
-    if engine.adapter is not None:
-        raise InvalidJob(
-            f"models[].vision.train: {engine.model!r} trains an adapter, which is beside the decoder, and a tower with "
-            "it is not built yet; leave adapter or vision.train out"
-        )
     return plan.spec.training.learning_rate if vision.learning_rate is None else vision.learning_rate
 
 

@@ -38,6 +38,11 @@ def test_a_least_size_above_the_largest_is_refused(kind: str) -> None:
         ("data.videosColumn=prompt", "spec.data.videosColumn", "text of the prompt"),
         ("models.0.vision={learningRate: 1.0e-6}", "spec.models[0].vision.learningRate", "Write train: true"),
         ("models.0.vision={train: true}", "spec.models[0].vision.train", "would learn nothing"),
+        (
+            "models=[{name: actor, path: m, vision: {train: true}, adapter: {rank: 2}}]",
+            "spec.models[0].vision.train",
+            "beside the decoder",
+        ),
         ("training.patchesPerMicroBatch=64", "spec.training.patchesPerMicroBatch", "there are no patches"),
         ("rollout.maxMismatch={probsDiffMax: 0}", "spec.rollout.maxMismatch.probsDiffMax", "0"),
         ("rollout.maxMismatch={probsDiffMax: 1.1}", "spec.rollout.maxMismatch.probsDiffMax", "1"),

@@ -40,6 +40,7 @@ def check_conversation(subject: Subject) -> Iterator[Problem]:
     yield from _readable(conversation)
     yield from _program(conversation)
     yield from _agent_pool(conversation)
+    yield from _listening(conversation, subject.spec.data_buffer.tls)
     yield from _unbuilt(subject)
 
 
@@ -158,6 +159,19 @@ def _started(path: str, program: ProgramSpec | AgentPoolSpec, given: Set[str]) -
         if folder is not None and not folder.startswith("/"):
             message = "a program begins in a folder of its own, from which this leads nowhere"
             yield problem(f"{path}.{field}", folder, message, "Write a path that begins with /.")
+
+
+def _listening(conversation: ConversationSpec, tls: bool) -> Iterator[Problem]:
+    """Whether agents of other pods can connect. tls: whether hosts have certificates."""
+    endpoint = conversation.endpoint
+    if endpoint.listen != "Pods":
+        return
+    if endpoint.port is None:
+        message = "agents of other pods have to know where the endpoint is"
+        yield problem(f"{_PATH}.endpoint.port", None, message, "Write a port, or listen: Loopback.")
+    elif not tls:
+        message = "other pods connect over TLS, and no certificates are issued"
+        yield problem(f"{_PATH}.endpoint.listen", "Pods", message, "Write dataBuffer.tls: true, or listen: Loopback.")
 
 
 def _agent_pool(conversation: ConversationSpec) -> Iterator[Problem]:

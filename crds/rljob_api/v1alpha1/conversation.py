@@ -144,6 +144,11 @@ class EndpointSpec(ApiModel):
     """The port at which the first worker of a host answers; the next one has the next port. Unset: one that is free,
     which only programs that the worker starts are told."""
 
+    listen: Literal["Loopback", "Pods"] = "Loopback"
+    """Who may connect to `port`. Loopback, the default: processes of the pod, over HTTP. Pods: other pods of the job as
+    well, over HTTPS, with the certificates that dataBuffer.tls has issued; programs that the worker starts stay on
+    loopback, at a port that is free."""
+
     other_sampling: Literal["Clamp", "Refuse"] = "Clamp"
     """What becomes of sampling that is not the job's, such as a temperature, a seed or a stop: `Clamp`, the default,
     passes it over; `Refuse` answers with an error that names it."""

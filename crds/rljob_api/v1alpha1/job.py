@@ -255,6 +255,12 @@ class RLJobSpec(ApiModel):
         return self.rows_per_trajectory * (conversation.max_tokens or longest)
 
     @property
+    def serves_pods(self) -> bool:
+        """Whether agents of other pods ask workers for turns of the policy."""
+        conversation = self.rollout.conversation
+        return conversation is not None and conversation.endpoint.listen == "Pods"
+
+    @property
     def sees(self) -> bool:
         """Whether policies are shown pictures or videos: of the data, by tools and environments, or by a simulator."""
         conversation, simulator = self.rollout.conversation, self.rollout.simulator

@@ -14,13 +14,16 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
+import ssl
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from aiohttp import web
 
+from rljob_api.vocabulary import keys
 from rljob_worker.endpoint import answers
 from rljob_worker.endpoint.calls import PolicyTurn, RequestRefused, Say
 from rljob_worker.endpoint.chat_bodies import chat_call
@@ -35,7 +38,7 @@ from rljob_worker.errors import InvalidJob
 
 CHAT, TOKENS = "/v1/chat/completions", "/inference/v1/generate"
 TASK, RESULT = "/rljob/v1/task", "/rljob/v1/result"
-HOST = "127.0.0.1"
+HOST, ALL_ADDRESSES = "127.0.0.1", "0.0.0.0"
 MOST_BODY_BYTES = 16 << 20
 LINGER_SECONDS = 2.0
 
@@ -59,16 +62,21 @@ class EndpointSettings:
     """After how long a stream that has nothing to say yet says so."""
     port: int = 0
     """Where it listens; 0: a port that is free."""
+    certificates: Path | None = None
+    """A folder with its certificate, the key of that and the authority's. With one, `port` is for other pods, over TLS,
+    and loopback has a port that is free."""
 
 
 class AgentEndpoint:
-    """One worker's, on loopback. For one event loop."""
+    """One worker's, on loopback, and for other pods where it has certificates. For one event loop."""
 
     def __init__(self, settings: EndpointSettings, offers: TaskOffers | None = None) -> None:
         """offers: trajectories that agents may take; None where each is played by a program that was given its key."""
         self.settings, self.keys, self._offers = settings, Keys(), offers
         self.port = 0
-        """Known once it is started."""
+        """On loopback; known once it is started."""
+        self.pods_port = 0
+        """For other pods, where it has certificates."""
         self._runner: web.AppRunner | None = None
 
     @property
@@ -105,13 +113,20 @@ class AgentEndpoint:
             lingering_time=LINGER_SECONDS,
         )
         await self._runner.setup()
-        site = web.TCPSite(self._runner, HOST, self.settings.port)
+        certificates, port = self.settings.certificates, self.settings.port
+        self.port = await self._listen(HOST, port if certificates is None else 0)
+        if certificates is not None:
+            self.pods_port = await self._listen(ALL_ADDRESSES, port, server_context(certificates))
+
+    async def _listen(self, host: str, port: int, context: ssl.SSLContext | None = None) -> int:
+        """Take connections there too; the port."""
+        assert self._runner is not None
         try:
-            await site.start()
+            await web.TCPSite(self._runner, host, port, ssl_context=context).start()
         except OSError as error:
-            message = f"rollout.conversation.endpoint.port: nothing can listen at {HOST}:{self.settings.port}"
+            message = f"rollout.conversation.endpoint.port: nothing can listen at {host}:{port}"
             raise InvalidJob(f"{message}: {error.strerror}") from error
-        self.port = self._runner.addresses[0][1]
+        return int(self._runner.addresses[-1][1])
 
     async def close(self) -> None:
         """End every connection."""
@@ -250,6 +265,18 @@ class AgentEndpoint:
             await response.prepare(request)
             await response.write_eof()
         return response
+
+
+def server_context(certificates: Path) -> ssl.SSLContext:
+    """TLS as the server of a folder's certificate. Raises InvalidJob for a folder without one."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    try:
+        context.load_cert_chain(certificates / keys.TLS_CERTIFICATE, certificates / keys.TLS_KEY)
+    except OSError as error:
+        message = f"rollout.conversation.endpoint.listen: Pods: no certificate can be read from {certificates}: {error}"
+        raise InvalidJob(message) from error
+    return context
 
 
 def _answering(

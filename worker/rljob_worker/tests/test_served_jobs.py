@@ -36,4 +36,4 @@ def test_each_worker_samples_in_a_server_of_its_own(routes: str, tiny: Path, tmp
     assert [step["step"] for step in steps] == [1, 2, 3]
     assert all(abs(step["mismatch/ratio_max"] - 1) < 1e-3 for step in steps), steps
     assert all(step["update/gradient_norm"] > 0 for step in steps)
-    assert all(item.version == "2" and item.calls for item in servers)
+    assert all(int(item.version) >= 2 for item in servers), [item.version for item in servers]

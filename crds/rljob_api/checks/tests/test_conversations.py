@@ -19,6 +19,8 @@ BAD = {
     "program: {command: [agent], network: ['example.org:0']}": "rollout.conversation.program.network[0]",
     "agentPool: {}": "rollout.conversation.endpoint.port",
     "agentPool: {command: [a]}, program: {command: [b]}": "rollout.conversation.agentPool",
+    "agentPool: {}, endpoint: {port: 9410, listen: Pods}": "rollout.conversation.endpoint.listen",
+    "agentPool: {command: [a]}, endpoint: {listen: Pods}": "rollout.conversation.endpoint.port",
     "agentPool: {replicas: 2}, endpoint: {port: 9410}": "rollout.conversation.agentPool.replicas",
     "agentPool: {command: [a], environment: {RLJOB_AGENT_TOKEN: t}}": (
         "rollout.conversation.agentPool.environment.RLJOB_AGENT_TOKEN"
@@ -107,3 +109,8 @@ def test_tools_are_called_as_their_functions_are_unless_they_have_a_name():
 def test_a_trajectory_has_as_many_row_numbers_as_rows():
     assert make_plan().rows_per_trajectory == 1
     assert make_plan("rollout.conversation={maxRows: 3}").rows_per_trajectory == 3
+
+
+def test_other_pods_connect_where_certificates_are_issued():
+    pool = "rollout.conversation={agentPool: {}, endpoint: {port: 9410, listen: Pods}}"
+    assert problems(pool, "dataBuffer.tls=true") == []

@@ -41,6 +41,8 @@ def worker_env(context: JobContext, group: GroupPlan, host: int, attempt: int) -
     if group.elastic is None:  # a rank table lists what starts together
         own |= _rank_table(context, profile)
     own |= _services(context)
+    if context.spec.serves_pods:
+        own[keys.ENV_TLS_DIR] = TLS_DIRECTORY
     own[keys.ENV_METRICS_PORT] = str(keys.PORT_WORKER_METRICS)
     own[keys.ENV_CODE] = CODE_PATH
     given = given_variables(context, profile, threads_per_worker(context, group))

@@ -96,12 +96,15 @@ def _meeting_place(context: JobContext) -> list[Mounted]:
 
 
 def _certificates(context: JobContext, group: GroupPlan, host: int, attempt: int) -> list[Mounted]:
-    """The data buffer's alone: workers speak with it through a socket of the pod."""
+    """The data buffer's alone, unless agents of other pods are served: workers speak with it through a socket of the
+    pod."""
     if not context.spec.data_buffer.tls:
         return []
     name = names.tls_secret_name(context.name, attempt)
     secret = {"secretName": name, "defaultMode": READABLE, "items": tls_items(group, host)}
-    return [_mounted("tls", {"secret": secret}, TLS_DIRECTORY, buffer=True, worker=False, read_only=True)]
+    return [
+        _mounted("tls", {"secret": secret}, TLS_DIRECTORY, buffer=True, worker=context.spec.serves_pods, read_only=True)
+    ]
 
 
 def scratch_volumes(context: JobContext) -> list[Mounted]:

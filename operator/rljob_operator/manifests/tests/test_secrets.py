@@ -50,6 +50,13 @@ def test_a_pod_sees_its_own_key_of_its_own_attempt_and_only_the_data_buffer_does
     assert "RLJOB_TLS_DIR" not in env_of(worker_of(pod))
 
 
+def test_workers_that_serve_agents_of_other_pods_see_it_as_well():
+    pool = "rollout.conversation={agentPool: {}, endpoint: {port: 9410, listen: Pods}}"
+    worker = worker_of(pods(make_context(TWO_GROUPS, TLS, pool), 2)[1])
+    mount = {"name": "tls", "mountPath": "/etc/rljob/tls", "readOnly": True}
+    assert named(worker["volumeMounts"], "tls") == mount and env_of(worker)["RLJOB_TLS_DIR"] == "/etc/rljob/tls"
+
+
 def test_without_tls_there_is_nothing_of_it():
     pod = pods(make_context(TWO_GROUPS), 1)[0]
     assert "tls" not in [item["name"] for item in pod["spec"]["volumes"]]

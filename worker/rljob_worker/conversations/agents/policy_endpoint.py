@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from rljob_api.v1alpha1 import ConversationSpec
+from rljob_api.vocabulary import keys
 from rljob_worker.conversations.picture_parts import as_json
 from rljob_worker.conversations.task import Task
 from rljob_worker.endpoint.sampling_rules import SamplingRules
@@ -36,7 +39,8 @@ def endpoint_of(
     )
     names = tuple(dict.fromkeys([policy.name, *spec.models]))
     port = 0 if spec.port is None else spec.port + place
-    return AgentEndpoint(EndpointSettings(names, rules, spec.wait_seconds, port=port), offers)
+    folder = Path(os.environ[keys.ENV_TLS_DIR]) if spec.listen == "Pods" else None
+    return AgentEndpoint(EndpointSettings(names, rules, spec.wait_seconds, port=port, certificates=folder), offers)
 
 
 def described(task: Task) -> dict[str, Any]:

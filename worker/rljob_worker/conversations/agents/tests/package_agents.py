@@ -74,10 +74,33 @@ def with_mini_swe_agent():
     print(json.dumps({"reward": float(end["exit_status"] == "Submitted" and end["submission"].strip() == "5")}))
 
 
+def with_verifiers():
+    """An environment with the program for chats that verifiers has, in a process of its own behind its interception."""
+    import verifiers.v1 as vf
+    from verifiers.v1.utils.loaders import load_environment
+
+    client = vf.EvalClientConfig(base_url=os.environ["OPENAI_BASE_URL"], api_key_var="OPENAI_API_KEY")
+    agent = {"harness": {"id": "null"}, "runtime": {"type": "subprocess"}}
+    environment = load_environment(
+        vf.SingleAgentEnvConfig.model_validate({"taskset": {"id": "sums_taskset"}, "agent": agent})
+    )
+    context = vf.ModelContext(model=os.environ["RLJOB_MODEL"], client=client)
+
+    async def episode():
+        async with environment.serving():
+            return await environment.run_episode(next(iter(environment.taskset)), context)
+
+    end = asyncio.run(episode())
+    (trace,) = end.traces
+    assert end.ok, [*end.errors, *trace.errors]
+    print(json.dumps({"reward": trace.reward, "metrics": {"turns": trace.num_turns}}))
+
+
 if __name__ == "__main__":
     {
         "openai": with_openai,
         "smolagents": with_smolagents,
         "openai-agents": with_openai_agents,
         "mini-swe-agent": with_mini_swe_agent,
+        "verifiers": with_verifiers,
     }[sys.argv[1]]()

@@ -24,6 +24,7 @@ pytestmark = pytest.mark.slow
 PACKAGES = {
     "agents-1": ("openai==3.54.0", "smolagents==1.26.0", "openai-agents==0.24.0"),
     "mini-swe-agent-2.4.6": ("mini-swe-agent==2.4.6",),
+    "verifiers-0.4.0": ("verifiers==0.4.0",),
 }
 """By the name of an environment: those whose dependencies go together are in one."""
 AGENTS = Path(__file__).parent / "package_agents.py"
@@ -101,3 +102,13 @@ def test_mini_swe_agent_runs_commands_and_submits_in_one_row():
     spec = spec_of("mini-swe-agent", environment="mini-swe-agent-2.4.6", confinement="Off", **quiet)
     (one,) = play(spec=spec, prompts=("add 2 and 3",), engine=engine, renderer=renderer, bounds=bounds)
     assert (one.failed, one.environment_reward, one.num_turns, len(one.rows)) == (None, 1.0, 2, 1), one.message
+
+
+def test_an_environment_of_verifiers_scores_the_policy():
+    # its program for chats begins in a session of its own, and uv makes what it imports
+    engine, renderer = saying("it is 5")
+    bounds = Bounds(turns=3, rows=1, response_tokens=4000, row_tokens=16000)
+    spec = spec_of("verifiers", environment="verifiers-0.4.0", confinement="Off")
+    (one,) = play(spec=spec, prompts=("add 2 and 3",), engine=engine, renderer=renderer, bounds=bounds)
+    assert (one.failed, one.environment_reward, one.num_turns, len(one.rows)) == (None, 1.0, 1, 1), one.message
+    assert dict(one.metrics)["turns"] == 1.0

@@ -7,8 +7,6 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from rljob_worker.metrics import headline, names
-
 CHECKOUT = Path(__file__).parents[1]
 WORKER = CHECKOUT / "worker" / "rljob_worker"
 PAGES = ("metrics.md", "train-a-robot-policy.md", "long-tail.md", "services.md")
@@ -61,7 +59,3 @@ def is_explained(name: str) -> bool:
 def test_metrics_of_the_code_are_explained():
     there = {name for name in reported() if name not in NO_METRICS and not name.endswith("_")}
     assert [name for name in sorted(there) if not is_explained(name)] == []
-
-
-def test_metrics_of_prometheus_and_of_the_status_are_explained():
-    assert [name for name in (*names._UNITS, *headline._FIRST) if not is_explained(name)] == []

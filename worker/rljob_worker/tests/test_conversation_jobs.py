@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
+from rljob_api.tests.timeouts import TEST_TIMEOUT_SECONDS
 from rljob_worker.tests.jobs import CPU, Run, make_job, run_job
+from rljob_worker.tests.metrics import samples, without_times
 from rljob_worker.tests.test_asynchronous import checkpoint_digest
 
 PLAY = '''
@@ -71,6 +73,12 @@ CONVERSATION = {
     "environments": [{"name": "maze", "run": "play:Maze"}],
 }
 
+OF_CONVERSATIONS = ("conversation/", "partial/", "sampling/", "response_length/", "tokens/", "response/", "reward/")
+APART = [
+    {"name": "rollout", "replicas": 2, "accelerator": CPU},
+    {"name": "train", "accelerator": CPU},
+]
+
 
 def conversation_job(tiny: Path, **spec: Any) -> dict[str, Any]:
     fields = {
@@ -90,17 +98,43 @@ def run_in(folder: Path, job: dict[str, Any], *, crashes: bool) -> Run:
     (folder / "play.py").write_text(PLAY)
     if not crashes:
         (folder / "crashed").touch()
-    run = run_job(job, folder)
+    run = run_job(job, folder, timeout_seconds=8 * TEST_TIMEOUT_SECONDS)
     assert run.code == 0, run.output + run.logs
     return run
 
 
+def carried_job(tiny: Path, algorithm: str, *, staleness: int = 0, **spec: Any) -> dict[str, Any]:
+    """Its conversations go on in later steps; with a staleness they are played in a group of its own."""
+    fields = {"algorithm": {"name": algorithm, "groupSize": 4, "kl": {"coefficient": 0.0}}}
+    if staleness:
+        fields |= {"workerGroups": APART, "dag": {"stages": _stages(algorithm)}}
+    job = conversation_job(tiny, **fields | spec)
+    job["spec"]["rollout"] |= {"partial": {"tokensPerRound": 5, "maxCarries": 3}, "maxStaleness": staleness}
+    return job
+
+
+def _stages(algorithm: str) -> list[dict[str, Any]]:
+    """The algorithm's own, in two groups."""
+    source = "sample" if algorithm == "DAPO" else "rollout"
+    stages = [{"name": source, "run": source.capitalize(), "models": ["actor"], "group": "rollout"}]
+    if source == "rollout":
+        stages.append({"name": "reward", "run": "Reward", "after": ["rollout"], "group": "rollout"})
+    advantage = {"run": "Advantage", "after": [stages[-1]["name"]], "group": "train"}
+    update = {"run": "UpdatePolicy", "models": ["actor"], "after": ["advantage"], "group": "train"}
+    return [*stages, {"name": "advantage", **advantage}, {"name": "update", **update}]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(("algorithm", "carries"), [("GRPO", False), ("DAPO", True)])
-def test_a_job_that_is_killed_in_the_middle_of_a_game_ends_like_one_that_is_not(tiny, tmp_path, algorithm, carries):
-    job = conversation_job(tiny, algorithm={"name": algorithm, "groupSize": 4, "kl": {"coefficient": 0.0}})
+@pytest.mark.parametrize(
+    ("algorithm", "carries", "staleness"), [("GRPO", False, 0), ("DAPO", True, 0), ("GRPO", True, 1)]
+)
+def test_a_job_that_is_killed_in_the_middle_of_a_game_ends_like_one_that_is_not(
+    tiny, tmp_path, algorithm, carries, staleness
+):
     if carries:
-        job["spec"]["rollout"]["partial"] = {"tokensPerRound": 5, "maxCarries": 3}
+        job = carried_job(tiny, algorithm, staleness=staleness)
+    else:
+        job = conversation_job(tiny, algorithm={"name": algorithm, "groupSize": 4, "kl": {"coefficient": 0.0}})
     whole = run_in(tmp_path / "whole", job, crashes=False)
     killed = run_in(tmp_path / "killed", job, crashes=True)
     assert "restart 1 of 3, from the checkpoint of step 2" in killed.output
@@ -123,6 +157,26 @@ def test_a_job_that_is_killed_in_the_middle_of_a_game_ends_like_one_that_is_not(
         assert all(key.startswith("step-3/") for key in again)
     left = sorted(path.name for path in (killed.directory / "journals").iterdir())
     assert left in (["step-00000003", "step-00000004"], ["step-00000004"]), left
+
+
+@pytest.mark.slow
+def test_ranks_and_placement_change_no_conversation_that_goes_on_in_later_steps(tiny, tmp_path):
+    """Weights of other numbers of ranks differ in last digits, and conversations in none of their tokens."""
+    one = carried_job(tiny, "GRPO", workerGroups=[{"name": "train", "accelerator": CPU}])
+    two = carried_job(tiny, "GRPO", workerGroups=APART, dag={"stages": _stages("GRPO")})
+    alone, apart = (run_in(tmp_path / name, job, crashes=False) for name, job in (("one", one), ("two", two)))
+    assert all(step["partial/rows_unfinished"] > 0 for step in alone.metrics if step["step"])
+    for step, result in zip(figures_of(alone), figures_of(apart), strict=True):
+        assert result == pytest.approx(step)
+    common = samples(alone).keys() & samples(apart).keys()
+    assert {key[0] for key in common} == {1, 2, 3, 4}
+    assert {key: samples(apart)[key] for key in common} == {key: samples(alone)[key] for key in common}
+
+
+def figures_of(run: Run) -> list[dict[str, float]]:
+    """What follows from the conversations of each step."""
+    steps = [step for step in without_times(run.metrics) if step["step"]]
+    return [{name: value for name, value in step.items() if name.startswith(OF_CONVERSATIONS)} for step in steps]
 
 
 def test_a_job_of_conversations_runs_and_says_who_said_what(tiny, tmp_path):

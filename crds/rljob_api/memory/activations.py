@@ -7,7 +7,8 @@ With T tokens of a micro-batch, L layers and c bytes of a computed number:
                                       reads that; in bf16 also what is normed, in four bytes, and so is the result where
                                       its product is; of adapters not the result, which the weight's gradient needs
                      attention        queries, keys, values and the output, and the output as its projection reads it;
-                                      the first four once more for every further row that attends over a shared prompt
+                                      the first four once more for every further row that attends over a shared prompt;
+                                      on accelerators in Float32 keys and values as wide as queries besides
                      gated MLP        4 x intermediate: gate, silu(gate), up, and their product
                      MLP              2 x intermediate
                      experts          of each of those that compute the token: it and its output, 2 x hidden, and a
@@ -72,7 +73,9 @@ def _attention_elements(layout: ParallelLayout) -> int:
     shape, normed = layout.shape, _normed(layout)
     of_heads = normed * (shape.query_width + shape.key_width) if shape.family.query_key_norms else 0
     norm = normed * shape.hidden // layout.tensor + shape.hidden
-    return norm + of_heads + 3 * shape.query_width + 2 * shape.key_width
+    # one key head for several query heads: see `attention.varlen.groups_heads`
+    repeated = 2 * (shape.query_width - shape.key_width) * layout.repeats_key_heads
+    return norm + of_heads + 3 * shape.query_width + 2 * shape.key_width + repeated
 
 
 def _behind_attention_elements(layout: ParallelLayout) -> int:

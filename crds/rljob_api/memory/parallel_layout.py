@@ -72,6 +72,11 @@ class ParallelLayout:
         return ceil((self.shape.parameters - experts) / self.ranks) + ceil(experts / (self.ranks * self.tensor))
 
     @property
+    def repeats_key_heads(self) -> bool:
+        """Whether attention repeats key heads for each query head that asks one."""
+        return not self.on_cpu and self.computed == 4 and not self.ring
+
+    @property
     def trained(self) -> int:
         """Bytes of what is trained, over all ranks."""
         return self.adapter * max(self.stored, 4) if self.adapter else self.whole

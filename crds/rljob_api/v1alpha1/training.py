@@ -177,6 +177,11 @@ class TrainingSpec(ApiModel):
     accelerators, after minutes at the first one of every attempt that finds no cache. Last digits change. Needs a C++
     compiler where workers run; not for models with experts. Default false."""
 
+    deterministic: bool = False
+    """Whether accelerators use only kernels that add in the same order every time, so that the same job gives the same
+    numbers there as well: backward passes of attention and embeddings are slower and take more memory, rows are not
+    split over keys. CPUs do always. Default false."""
+
     memory: TrainingMemorySpec = TrainingMemorySpec()
     """What takes less memory and more time."""
 

@@ -27,7 +27,6 @@ from rljob_worker.databuffer.protocol.errors import OutOfOrder
 from rljob_worker.databuffer.protocol.worker_side import GuestLease
 from rljob_worker.databuffer.routes.guest_route import VALIDATION_PIECES, GuestRoute
 from rljob_worker.databuffer.routes.hosts import Host
-from rljob_worker.devices.modules import use
 from rljob_worker.engines.models.mirror import with_mirrors
 from rljob_worker.errors import RLJobError
 from rljob_worker.last_words import LastWords, write_last_words
@@ -35,7 +34,7 @@ from rljob_worker.metrics.report import StepReport, report_to_bytes
 from rljob_worker.metrics.reporter import Reporter
 from rljob_worker.metrics.scalars import Scalars, mean, merge_all
 from rljob_worker.runtime.handover import Handover
-from rljob_worker.runtime.setup.devices import require_devices_of_torch
+from rljob_worker.runtime.setup.devices import device_of_worker, require_devices_of_torch
 from rljob_worker.runtime.setup.environment import WorkerEnvironment
 from rljob_worker.runtime.setup.resources import build_resources, build_validations
 from rljob_worker.runtime.setup.world import wait_for_address, world
@@ -236,7 +235,7 @@ def build_guest(environment: WorkerEnvironment, plan: Plan, client: BufferClient
     """Collective over the ranks of this host. plan: as a guest sees it."""
     group, local_rank, route = plan.group(environment.group), environment.local_rank, GuestRoute.of(environment.plan)
     assert route is not None, "the job has guests"
-    device, access = use(group.device, local_rank), environment.data_access
+    device, access = device_of_worker(plan, group, local_rank), environment.data_access
     resources = build_resources(with_mirrors(plan, access.cache_dir), group, local_rank, device, access)
     stages = [plan.stage(name) for name in group.schedule]
     with phase("stages"):

@@ -14,7 +14,6 @@ from rljob_worker.databuffer.links.address_book import AddressBook
 from rljob_worker.databuffer.links.fencing import Identity
 from rljob_worker.databuffer.routes.guest_route import longest_wait_seconds
 from rljob_worker.databuffer.routes.hosts import Host
-from rljob_worker.devices.modules import use
 from rljob_worker.engines.models.mirror import with_mirrors
 from rljob_worker.last_words import LastWords
 from rljob_worker.metrics.reporter import Reporter
@@ -26,7 +25,7 @@ from rljob_worker.runtime.handover import Handover
 from rljob_worker.runtime.lead.lead import build_lead
 from rljob_worker.runtime.owned_leases import owned_leases
 from rljob_worker.runtime.profiling.profiler import build_profiler
-from rljob_worker.runtime.setup.devices import require_devices_of_torch
+from rljob_worker.runtime.setup.devices import device_of_worker, require_devices_of_torch
 from rljob_worker.runtime.setup.environment import WorkerEnvironment
 from rljob_worker.runtime.setup.resources import build_resources, build_validations
 from rljob_worker.runtime.setup.world import wait_for_address, world
@@ -93,7 +92,7 @@ def build_control(environment: WorkerEnvironment, client: BufferClient, meeting:
 def build_worker(environment: WorkerEnvironment, client: BufferClient, control: Control) -> Worker:
     """Collective over the group. Before any model is read, the lead's claims the run and chooses where to go on."""
     plan, group, rank = environment.plan, environment.group_plan, environment.rank
-    device, access = use(group.device, environment.local_rank), environment.data_access
+    device, access = device_of_worker(plan, group, environment.local_rank), environment.data_access
     opening = control.open()
     engines = [engine for engine in plan.engines if engine.group == group.name and engine.trainable]
     weights = weights_to_load(opening, plan.spec.checkpoint.init_from, [engine.name for engine in engines])

@@ -54,6 +54,15 @@ def test_a_norm_keeps_what_it_reads_and_what_is_read_of_it(family, computed, ada
     assert result == (2 * (norms + 16 + 24) + 20) * 10 * computed
 
 
+def test_key_heads_are_repeated_on_accelerators_in_float32():
+    here, there, ring = (
+        activations(layout(on_cpu=on_cpu, ring=ring), 10, recompute=False)
+        for on_cpu, ring in ((True, False), (False, False), (False, True))
+    )
+    assert there - here == 2 * 10 * 2 * (4 - 2) * 4  # layers, tokens, keys and values
+    assert ring == activations(layout(ring=True), 10, recompute=False)  # whose tiles read one head for several
+
+
 def test_on_its_way_back_a_layer_has_gradients_in_its_mlp_and_may_be_computed_again():
     kept, again = (update_memory(layout(), 10, 0, 2, recompute=recompute) for recompute in (False, True))
     # of gate and up 6 each

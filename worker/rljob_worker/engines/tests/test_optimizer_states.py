@@ -66,6 +66,15 @@ def test_blocks_lie_within_rows(shape: tuple[int, ...], block: int | None) -> No
     assert block_of(torch.Size(shape)) == block
 
 
+def test_what_int8_leaves_in_float32_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    for width, num_lines in ((64, 0), (80, 1)):
+        path = write_config(tmp_path / str(width), hidden_size=width, intermediate_size=64, head_dim=16)
+        engine_of(path, TrainSettings(states="Int8"))
+        lines = [record.getMessage() for record in caplog.records if "Int8" in record.getMessage()]
+        assert len(lines) == num_lines
+    assert "matrices whose rows do not divide into blocks of 64 numbers, such as" in lines[0] and "of 80;" in lines[0]
+
+
 @given(st.lists(st.integers(1, 2048), min_size=1, max_size=3))
 def test_blocks_divide_rows_whoever_has_them(shape: list[int]) -> None:
     block = block_of(torch.Size(shape))

@@ -3,7 +3,7 @@
 import torch
 
 from rljob_api.planning.plan import GroupPlan, Plan
-from rljob_worker.devices.modules import num_devices
+from rljob_worker.devices.modules import compute_deterministically, num_devices, use
 from rljob_worker.visible_devices import require_devices
 
 
@@ -14,6 +14,14 @@ def require_devices_of_torch(group: GroupPlan) -> None:
     """
     if group.device != "cpu":
         require_devices(group, num_devices(group.device))
+
+
+def device_of_worker(plan: Plan, group: GroupPlan, local_rank: int) -> torch.device:
+    """What a worker computes on, which becomes the current device, and computes as the job wants."""
+    device = use(group.device, local_rank)
+    if plan.spec.training.deterministic:
+        compute_deterministically(device)
+    return device
 
 
 def slow_precision(plan: Plan, group: GroupPlan, cpu_has_bfloat16: bool) -> str | None:

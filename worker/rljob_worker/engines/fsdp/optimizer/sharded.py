@@ -14,12 +14,12 @@ from dataclasses import dataclass
 import torch
 
 from rljob_api.catalogue.optimizers import OPTIMIZERS
-from rljob_api.memory.sizes import BUCKET_BYTES
+from rljob_api.memory.sizes import BUCKET_BYTES, LEAST_STATE_BLOCK
 from rljob_worker.devices.copies import wait_for_copies
 from rljob_worker.engines.fsdp.collectives import Agreement
 from rljob_worker.engines.fsdp.optimizer.host_offload import HostOffload
 from rljob_worker.engines.fsdp.optimizer.rule import UpdateRule, rule_of
-from rljob_worker.engines.fsdp.optimizer.states import KeptState, states_of
+from rljob_worker.engines.fsdp.optimizer.states import KeptState, block_of, states_of
 from rljob_worker.engines.fsdp.settings import TrainSettings, scheduled_rate_factor
 from rljob_worker.engines.fsdp.tensors.parts import Parts
 from rljob_worker.engines.models.vision import is_of_tower
@@ -68,6 +68,28 @@ class ShardedOptimizer:
                 self.buckets.append(_bucket(named, settings, rate))
                 if self._offloads:
                     self.buckets[-1].states.sleep()
+
+        if settings.states == "Int8":
+            self._tell_float32()
+
+    def _tell_float32(self) -> None:
+        """Which matrices an optimizer in Int8 leaves in Float32, and how much of the model that is."""
+        sizes = {name: local.numel() for name, local in self._locals.items()}
+        apart = [
+            name
+            for name, local in self._locals.items()
+            if local.ndim > 1 and block_of(local.shape, by_columns=may_split_columns(name)) is None
+        ]
+        if apart:
+            log.warning(
+                "training.optimizer.states Int8: %d %% of the weights keep them in Float32, %d matrices whose rows do "
+                "not divide into blocks of %d numbers, such as %s with rows of %d; BFloat16 takes all of them",
+                100 * sum(sizes[name] for name in apart) // max(1, sum(sizes.values())),
+                len(apart),
+                LEAST_STATE_BLOCK,
+                apart[0],
+                math.prod(self._locals[apart[0]].shape[1:]),
+            )
 
     @property
     def learning_rate(self) -> float:

@@ -409,6 +409,16 @@ def test_what_cannot_sleep_on_cpus_is_counted_beside_training():
     assert vllm["generate"].weights == transformers["generate"].weights
 
 
+def test_a_server_has_weights_and_keys_of_its_own():
+    small = QWEN3_8B | {"num_hidden_layers": 2, "vocab_size": 20_000}
+    server = "rollout.server={routes: SGLang, urls: ['http://a:1'], weightsDirectory: /mnt/weights}"
+    groups = "workerGroups=[{name: train, accelerator: {profile: cpu, count: 1}}]"
+    served = phases(small, groups, "rollout.engine=HTTP", server)
+    vllm = phases(small, groups, "rollout.engine=VLLM")
+    assert served["generate"].cache == served["generate"].logits == 0 < vllm["generate"].cache
+    assert vllm["load"].weights - served["load"].weights == 4 * parse_shape(small).parameters
+
+
 def test_states_of_fewer_bytes_are_counted():
     whole, half, eighth = (
         phases(QWEN3_8B, *ONE, f"training.optimizer.states={states}", "training.betas=[0.9, 0.95]")["load"].optimizer

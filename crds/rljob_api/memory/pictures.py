@@ -20,13 +20,13 @@ class PictureMemory:
     """Bytes; nothing of a model that does not see."""
 
     kept: int = 0
-    """Of a micro-batch's pictures, while the decoder computes."""
+    """What a micro-batch's pictures keep while the decoder computes."""
     working: int = 0
     """Beyond that while the tower computes."""
     gradients: int = 0
-    """Of a tower that is trained."""
+    """Those of a tower that is trained."""
     gradients_before: int = 0
-    """Of them, when the last micro-batch comes."""
+    """What is there of them when the last micro-batch comes."""
     gathered: int = 0
     """Weights of the tower to compute with, besides the shard."""
 

@@ -31,7 +31,7 @@ class UpdateMemory:
     peak: int
     """Beyond shards, gathered weights and what is kept of the optimizer."""
     before: int = 0
-    """Of the gradients what is there when the forward pass of the last micro-batch begins."""
+    """What is there of the gradients when the forward pass of the last micro-batch begins."""
 
 
 def update_memory(

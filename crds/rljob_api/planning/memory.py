@@ -309,7 +309,7 @@ class _Worker:
         return engine.trainable and self.plan.spec.source_of(engine.model).vision.train
 
     def _pictures(self, engine: EnginePlan) -> PictureMemory:
-        """Of a micro-batch that is pictures altogether, within `patchesPerMicroBatch`."""
+        """What a micro-batch takes that is pictures altogether, within `patchesPerMicroBatch`."""
         spec, vision = self.plan.spec, self.shapes[engine.path].vision
         if vision is None or not spec.sees:
             return PictureMemory()

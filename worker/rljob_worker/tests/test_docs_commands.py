@@ -25,6 +25,7 @@ SHORTER = {
     "rljob new --example arithmetic-grpo": "ls arithmetic-grpo.yaml arithmetic/model",
     "1e-6,3e-6,1e-5 --set seed=1,2": "1e-6,3e-6",
     "--set stop.steps=30": "",
+    " --where 'response~sorry'": "",  # the model says no such thing
     "--resume 40": "--resume 1",
     "--step 40": "--step 1",
     "--step 12": "--step 1",

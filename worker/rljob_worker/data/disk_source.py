@@ -55,6 +55,9 @@ class DiskSource:
     pictures: Dataset | None = None
     """Columns that the library would decode as pictures, as they are stored: records of bytes and path."""
 
+    def all_columns(self) -> list[str]:
+        return list(self.table.column_names)
+
     def scan(self) -> Iterator[ScannedRows]:
         for start in range(0, len(self.table), BATCH_ROWS):
             yield self._rows(start, min(start + BATCH_ROWS, len(self.table)))

@@ -76,6 +76,10 @@ class DataSource(Protocol):
     def files(self) -> Listing:
         """As they were when the data set was opened; every row comes from these."""
 
+    def all_columns(self) -> list[str]:
+        """Names of the columns that the data set has, read by the job or not."""
+        ...
+
     def scan(self) -> Iterator[ScannedRows]:
         """All rows in order, a batch at a time. Raises BadData naming what is wrong, and a column that is not there."""
         ...

@@ -237,11 +237,12 @@ def train(
 ) -> TrainingResult:
     """Train a model on this machine, to the end of `steps`.
 
-    model: a directory, or a name of the Hub.   data, validation: a path, or rows: a list of mappings, a DataFrame, a
-    `datasets.Dataset`.   rewards: functions, whose weighted sum is the reward of a response.   prompt_column: unset,
-    the one that looks like prompts.   settings: any field of the job, `{"training.learningRate": 1e-6}`.   name: of the
-    run, which goes on where there is one of this name; unset: a new one.   folder: where modules of your own are.
-    how: arguments of `Training.run`, such as `on_step`.
+    model: a directory, or a name of the Hub.   data, validation: a path, a data set of the Hub as
+    `hf://datasets/owner/name`, or rows: a list of mappings, a DataFrame, a `datasets.Dataset`.   rewards: functions,
+    whose weighted sum is the reward of a response.   prompt_column: unset, the one that looks like prompts.   settings:
+    any field of the job, `{"training.learningRate": 1e-6}`.   name: of the run, which goes on where there is one of
+    this name; unset: a new one.   folder: where modules of your own are.   how: arguments of `Training.run`, such as
+    `on_step`.
 
     Raises InvalidJobError with every problem before anything starts, BadData for rows that are none, or RunFailed.
     """

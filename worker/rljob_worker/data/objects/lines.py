@@ -35,6 +35,11 @@ class LineSource:
     columns: tuple[str, ...]
     store: RangeStore
 
+    def all_columns(self) -> list[str]:
+        for index, _, number, line in self._lines():
+            return list(json_record(line, f"line {number} of {self.files[index].path}"))
+        return []
+
     def scan(self) -> Iterator[ScannedRows]:
         batch: list[_Line] = []
         is_first = True

@@ -50,6 +50,9 @@ class RowGroupSource:
     store: RangeStore
     cache: ByteCache = field(default_factory=lambda: ByteCache(CACHE_BYTES))
 
+    def all_columns(self) -> list[str]:
+        return list(self._footer(0).schema.to_arrow_schema().names)
+
     def scan(self) -> Iterator[ScannedRows]:
         num_rows, largest = 0, 0
         for index, file in enumerate(self.files):

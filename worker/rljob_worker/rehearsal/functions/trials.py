@@ -84,4 +84,4 @@ def _problem(reward: RewardSpec, outcome: Mapping[str, Any]) -> str:
         return f"took longer than its timeoutSeconds: {reward.timeout_seconds:g}, after which a run takes 0"
     if reward.spread == "Steps" and "problem" not in outcome and "step_rewards" not in outcome:
         return NO_STEPS
-    return str(outcome.get("problem", ""))
+    return str(outcome.get("problem", "")).encode(errors="backslashreplace").decode()  # half a pair cannot be printed

@@ -16,9 +16,10 @@ from typing import IO, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from rljob_api.vocabulary.data_url import scheme_of
 from rljob_worker.data.files import DataFiles, data_files, no_rows
 from rljob_worker.data.objects.opening import source_of, store_of
-from rljob_worker.data.source import NoColumn, SourceSpec, json_record, names_within, top_of, value_of
+from rljob_worker.data.source import DataSource, NoColumn, SourceSpec, json_record, names_within, top_of, value_of
 from rljob_worker.data.store_retry import StoreRetryPolicy
 from rljob_worker.errors import BadData
 
@@ -57,8 +58,21 @@ class FirstRows:
         return self.num_seen == self.num_rows
 
 
+@dataclass(frozen=True, slots=True)
+class PathAlone:
+    """A data set of which a path is all that is known."""
+
+    path: str
+    name: str | None = None
+    weight: float | None = None
+    subset: str | None = None
+    split: str | None = None
+
+
 def first_rows(path: str, columns: Sequence[str], count: int) -> FirstRows:
     """The first rows of the columns; rows are counted up to `count`. Raises BadData as opening the data set would."""
+    if scheme_of(path) is not None:
+        return first_stored_rows(PathAlone(path), columns, count)
     files = data_files(path)
     try:
         num_rows, there, records = _READERS[files.kind](files, columns, max(count, LOOK_ROWS + 1))
@@ -82,7 +96,9 @@ def raise_for_name_within(path: str, name: str, records: Sequence[_Record]) -> N
 
 
 def data_set_columns(path: str) -> list[str]:
-    """Names of the columns of a data set. Raises BadData."""
+    """Names of the columns of a data set. Raises BadData, and what a store or the Hub does."""
+    if scheme_of(path) is not None:
+        return _opened_source(PathAlone(path), ()).all_columns()
     files = data_files(path)
     try:
         return _READERS[files.kind](files, (), 1)[1]
@@ -160,10 +176,8 @@ def _opened(file: Path) -> IO[bytes]:
 
 def first_stored_rows(spec: SourceSpec, columns: Sequence[str], count: int) -> FirstRows:
     """As `first_rows`; of Parquet whole row groups are read for it. Raises what opening and reading the data set do."""
-    store = store_of(spec, StoreRetryPolicy(LOOK_RETRY_SECONDS))
-    listing = store.list_files()
     tops = [name.partition(".")[0] for name in columns if "." in name]
-    source = source_of(spec, listing, list(dict.fromkeys([*columns, *tops])), store.at(listing))
+    source = _opened_source(spec, list(dict.fromkeys([*columns, *tops])))
     values: dict[str, list[Any]] = {name: [] for name in source.columns}
     num_rows = 0
     for rows in source.scan():
@@ -177,3 +191,9 @@ def first_stored_rows(spec: SourceSpec, columns: Sequence[str], count: int) -> F
         if top != name and all(value is None for value in values[name]):
             raise_for_name_within(spec.path, name, [{top: value} for value in values[top]])
     return FirstRows(spec.path, values, num_rows)
+
+
+def _opened_source(spec: SourceSpec, columns: Sequence[str]) -> DataSource:
+    store = store_of(spec, StoreRetryPolicy(LOOK_RETRY_SECONDS))
+    listing = store.list_files()
+    return source_of(spec, listing, columns, store.at(listing))

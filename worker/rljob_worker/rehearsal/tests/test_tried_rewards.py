@@ -35,7 +35,7 @@ def absent(row):
     import a_package_that_is_not_here
 
 async def raises_later(row):
-    raise RuntimeError("the judge is away")
+    raise RuntimeError("the judge is away" + chr(0xD83D))
 
 def too_many(completions, **kwargs):
     return [1.0, 0.0]
@@ -79,7 +79,7 @@ def test_every_reward_that_fails_on_all_rows_is_named_with_what_it_returned(tmp_
         "reward \"text\" returned str 'good', not a number or a dict with `reward`",
     ]
     assert "ModuleNotFoundError: No module named 'a_package_that_is_not_here'" in said[3]
-    assert "raised RuntimeError: the judge is away at " in said[4]
+    assert "raised RuntimeError: the judge is away\\ud83d at " in said[4]
     assert said[5:] == [
         'reward "too_many" returned 2 rewards for 1 completion',
         'reward "one_number" returned a float, not a list with a reward for each completion',

@@ -11,7 +11,9 @@ import yaml
 import rljob
 from rljob_worker.cli.from_python.running import CallbackView, RunCallbacks
 from rljob_worker.cli.from_python.tables import write_table
+from rljob_worker.data.objects.tests.hub_data_server import point_to, serving
 from rljob_worker.errors import BadData, InvalidJob
+from rljob_worker.rehearsal.inputs.first_rows import data_set_columns
 from rljob_worker.rundir.directory import RunDirectory
 
 ROWS = [{"prompt": f"What is {i} + 1?", "answer": str(i + 1), "level": i} for i in range(4)]
@@ -121,3 +123,16 @@ def test_who_calls_from_python_hears_what_is_warned_of(tmp_path: Path) -> None:
 def test_completion_offers_what_there_is() -> None:
     assert {"train", "training", "submit", "InvalidJobError", "Client"} <= set(dir(rljob))
     assert all(getattr(rljob, name) is not None for name in dir(rljob))
+
+
+def test_data_of_the_hub_by_name_become_a_job_with_its_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = "hf://datasets/maths/sums"
+    with serving() as hub:
+        point_to(hub.endpoint, str(tmp_path / "hub"), monkeypatch)
+        hub.files = {"maths/sums/train.jsonl": "".join(json.dumps(row) + "\n" for row in ROWS).encode()}
+        training = rljob.training("nowhere/model", path, equal, steps=1, name="sums", folder=tmp_path)
+        spec = yaml.safe_load(training.to_yaml())["spec"]
+        assert data_set_columns(path) == ["prompt", "answer", "level"]
+
+    assert spec["data"]["train"] == [{"path": path}] and spec["data"]["promptColumn"] == "prompt"
+    assert spec["rewards"][0]["columns"] == ["answer"]

@@ -26,6 +26,12 @@ def free_memory(device: torch.device, workers_per_host: int = 1) -> int:
     return int(module.mem_get_info(device)[0]) + int(kept)
 
 
+def free_of_driver(device: torch.device) -> int:
+    """What the driver of an accelerator calls free, once torch has handed back what it keeps for later."""
+    give_back(device)
+    return int(torch.get_device_module(device).mem_get_info(device)[0])
+
+
 def total_memory(device: torch.device) -> int:
     """Total memory of an accelerator, used or free."""
     return int(torch.get_device_module(device).mem_get_info(device)[1])

@@ -8,9 +8,9 @@ import torch
 
 import rljob_worker
 from rljob_worker.devices.copies import copies_on_host, empty_on_host, wait_for_copies
-from rljob_worker.devices.memory import free_memory, give_back, total_memory
+from rljob_worker.devices.memory import free_memory, free_of_driver, give_back, total_memory
 from rljob_worker.devices.modules import kept_generators, num_devices, use
-from rljob_worker.devices.tests.fake_device import TYPE, FakeModule, FakeTensor
+from rljob_worker.devices.tests.fake_device import FREE, TYPE, FakeModule, FakeTensor
 from rljob_worker.engines.fsdp.checkpoint.shard_index import OwnShards
 
 
@@ -47,6 +47,10 @@ def test_its_free_memory_is_not_the_hosts(module):
 def test_what_is_freed_goes_back_to_it(module):
     give_back(torch.device(TYPE, 0))
     assert module.num_emptied == 1
+
+
+def test_the_driver_is_asked_once_torch_keeps_nothing(module):
+    assert free_of_driver(torch.device(TYPE)) == FREE and module.num_emptied == 1
 
 
 def test_copies_to_the_host_are_complete(module):

@@ -16,7 +16,7 @@ from vllm.v1.engine.llm_engine import LLMEngine
 from vllm.v1.executor import Executor
 
 from rljob_api.catalogue.rollout_engines import ROLLOUT_ENGINES
-from rljob_worker.devices.memory import free_memory, total_memory
+from rljob_worker.devices.memory import free_memory, free_of_driver, total_memory
 from rljob_worker.engines.attention.heads import head_dim
 from rljob_worker.engines.models import checkpoint_tensors
 from rljob_worker.engines.models.families import sees
@@ -94,9 +94,11 @@ def _memory(
     settings: VLLMSettings, model: PreTrainedModel, device: torch.device, mesh: ProcessMesh
 ) -> dict[str, object]:
     """What vLLM may take: of a device a part of the whole, of a CPU the bytes of the cache. Ranks of a copy take as
-    much as the one that has least: what they have room for decides what they compute next."""
-    free, _ = mesh.range_in_copy(free_memory(device, settings.workers_per_host))
-    if device.type == "cpu":
+    much as the one that has least: what they have room for decides what they compute next. On a device vLLM refuses
+    more than the driver calls free, whatever torch keeps."""
+    is_cpu = device.type == "cpu"
+    free, _ = mesh.range_in_copy(free_memory(device, settings.workers_per_host) if is_cpu else free_of_driver(device))
+    if is_cpu:
         return {"kv_cache_memory_bytes": cpu_cache_bytes(settings, model.config, model.dtype.itemsize, free)}
     return {"gpu_memory_utilization": settings.memory_fraction * free / total_memory(device)}
 

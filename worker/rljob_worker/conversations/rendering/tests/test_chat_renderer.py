@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rljob_worker.conversations.messages import AssistantMessage
@@ -77,6 +77,7 @@ def _sampled(template: str, message: Message) -> list[int]:
 
 
 @pytest.mark.parametrize("name", ALL)
+@settings(max_examples=25)
 @given(data=st.data())
 def test_prompt_sampled_and_following_are_the_whole_conversation_wherever_it_is_kept(
     name: str, data: st.DataObject

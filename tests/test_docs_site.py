@@ -50,6 +50,13 @@ def test_the_readme_lists_the_pages_of_the_site_under_their_titles():
     assert re.findall(r"\[([^]]+)\]\(docs/([^)]+)\)", guides) == pages, "in the order of the site"
 
 
+def test_the_readme_lists_every_example():
+    table = (CHECKOUT / "README.md").read_text().partition("\n## Examples\n")[2].partition("\n## ")[0]
+    assert sorted(re.findall(r"\(examples/(.+?)\)", table)) == sorted(
+        path.name for path in (CHECKOUT / "examples").glob("*.yaml")
+    )
+
+
 @pytest.mark.parametrize("page", [CHECKOUT / "README.md", *sorted((CHECKOUT / "docs").glob("*.md"))], ids=str)
 def test_files_of_the_repository_that_a_page_names_are_there(page):
     rooms = "benchmarks|charts|client|crds|dockerfiles|docs|e2e|examples|mutation|operator|worker"

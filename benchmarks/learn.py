@@ -1,7 +1,8 @@
 """Trains the examples to their targets: GRPO from three seeds and with an adapter, every other algorithm, the
 disaggregated job, the asynchronous one with three seeds and a staleness of 0, 1 and 2, and the one whose answers have a
 long tail of lengths, with and without `rollout.partial`; a conversation with a tool, with and without it; a game; a
-team of two policies, and of two agents that one policy plays; a policy that sees, also with the pictures of others.
+team of two policies, and of two agents that one policy plays; a policy that sees, also with the pictures of others; a
+policy that acts in a simulator.
 
     make learn                      # about 50 minutes on 2 cores
     python benchmarks/learn.py --only arithmetic-dapo
@@ -45,13 +46,14 @@ class LearningTarget:
 
 
 LONG_TAIL, CALCULATOR, GAME = "arithmetic-long-tail", "arithmetic-calculator", "guessing-game"
-TEAM, SHAPES = "arithmetic-team", "shapes-counting"
+TEAM, SHAPES, REACH = "arithmetic-team", "shapes-counting", "reach-pictures"
 READ = {
     LONG_TAIL: ("long", "--long-answers"),
     CALCULATOR: ("tools", "--calculator"),
     GAME: ("game", "--guessing-game"),
     TEAM: ("team", "--team"),
     SHAPES: ("shapes", "--shapes"),
+    REACH: ("reach", "--reach-pictures"),
 }
 """Examples whose models have read something of their own: name of the folder, option of `rljob_worker.tiny`."""
 
@@ -80,6 +82,7 @@ TARGETS = [
     *(LearningTarget(TEAM, 0, rise=0.20, final=0.0, one_policy=one_policy) for one_policy in (False, True)),
     # the commonest of six answers, which are right equally often
     LearningTarget(SHAPES, 0, rise=0.30, final=0.80, chance=1 / 6),
+    LearningTarget(REACH, 0, rise=0.40, final=0.55),
 ]
 
 NUM_VALIDATION = 256
@@ -120,9 +123,7 @@ def learn(target: LearningTarget, out: Path) -> bool:
         f"metadata.name={name}",
         f"seed={target.seed}",
         *models,
-        f"data.train.0.path={tiny}/train.parquet",
-        f"data.validation.0.path={tiny}/validation.parquet",
-        *([] if target.chance is None else [f"data.validation.1.path={tiny}/exchanged.parquet"]),
+        *data_of(target, tiny),
         *ahead,
     ]
     if (model := SERVED.get(target.example.removeprefix("arithmetic-"))) is not None:
@@ -150,6 +151,14 @@ def learn(target: LearningTarget, out: Path) -> bool:
         shown += f" (without tools {alone:.3f})"
     print(f"{shown} {time.monotonic() - started:8.0f}  {'reached' if reached else 'MISSED'}", flush=True)
     return reached
+
+
+def data_of(target: LearningTarget, tiny: Path) -> list[str]:
+    """Overrides that name the data; a simulator lists its tasks itself."""
+    if target.example == REACH:
+        return []
+    others = [] if target.chance is None else [f"data.validation.1.path={tiny}/exchanged.parquet"]
+    return [f"data.train.0.path={tiny}/train.parquet", f"data.validation.0.path={tiny}/validation.parquet", *others]
 
 
 def trained(example: str, name: str, overrides: list[str], out: Path) -> tuple[float, float]:

@@ -77,6 +77,7 @@ def rank_correlation(run_dir: Path, last_step: int) -> float:
             if step > last_step - LAST_STEPS:
                 failures[step, task].append((reward, nearness))
     groups = [np.array(item) for item in failures.values() if len(item) >= LEAST_FAILURES]
+    groups = [item for item in groups if np.ptp(item[:, 0])]  # not a task without a success, whose failures have 0 each
     return float(np.mean([np.corrcoef([ranks(column) for column in item.T])[0, 1] for item in groups]))
 
 

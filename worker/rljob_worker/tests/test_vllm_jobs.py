@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from rljob_api.tests.timeouts import TEST_TIMEOUT_SECONDS
 from rljob_worker.tests.fault_injection import ask_for
-from rljob_worker.tests.jobs import DISAGGREGATED, make_job, run_job, troubled_job
+from rljob_worker.tests.jobs import CPU, DISAGGREGATED, Run, make_job, run_job, troubled_job
+from rljob_worker.tests.metrics import samples
+from rljob_worker.tests.test_conversation_jobs import conversation_job
+from rljob_worker.tests.test_conversation_jobs import run_in as run_conversations
 from rljob_worker.tests.test_partial import STOPS
 
 PAIR = [{"name": "train", "accelerator": {"profile": "cpu", "count": 2}}]
@@ -73,3 +78,23 @@ def test_vllm_goes_on_with_responses_in_later_steps(tiny: Path, tmp_path: Path) 
     assert steps[0]["partial/rows_unfinished"] > 0 and steps[-1]["partial/age_max"] > 0
     assert abs(steps[0]["mismatch/ratio_max"] - 1) < 1e-3, "responses of several rounds of one step"
     assert all(step["update/gradient_norm"] > 0 for step in steps)
+
+
+def test_two_ranks_of_a_copy_play_the_conversations_that_one_plays(tiny: Path, tmp_path: Path) -> None:
+    """With calls between turns, and where trajectories go on in later steps."""
+
+    def played(workers: int) -> Run:
+        group = {"name": "train", "accelerator": CPU | {"count": workers}}
+        job = conversation_job(tiny, workerGroups=[group], stop={"steps": 3})
+        partial = {"tokensPerRound": 5, "maxCarries": 3}
+        job["spec"]["rollout"] |= {"engine": "VLLM", "parallelism": {"tensor": workers}, "partial": partial}
+        return run_conversations(tmp_path / str(workers), job, crashes=False)
+
+    one, two = played(1), played(2)
+    assert samples(two) == samples(one) and {key[0] for key in samples(one)} == {1, 2, 3}
+    steps = [[step for step in run.metrics if step["step"]] for run in (one, two)]
+    for name in ("tokens/response_total", "conversation/world_tokens", "reward/mean", "conversation/tool_calls"):
+        figures = [[step[name] for step in of_run] for of_run in steps]
+        assert figures[1] == pytest.approx(figures[0]) and min(figures[0]) > 0, name
+    assert steps[1][0]["mismatch/probs_diff_max"] < 1e-4
+    assert all(step["partial/rows_unfinished"] > 0 for step in steps[1])

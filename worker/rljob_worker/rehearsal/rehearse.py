@@ -50,12 +50,11 @@ def rehearse(
         result = [*(_no_column(path) for path in without_column(spec)), *misplaced(spec, folder)]
         result += [*beginning_findings(spec, folder), *tracker_findings(spec.monitoring.trackers, environment)]
         result += seen.found
-        trials, untried = trials_of(spec, seen.rows)
-        called = imports.findings(trials)
+        called = imports.findings(trials_of(spec, seen.rows))
         failing, doubtful = judged_rewards(spec, imports.outcomes)
         found, warned = (*_once(result), *called, *failing), (*seen.warned, *doubtful)
         lacking = (*seen.lacking, *_undrawn(spec), *imports.lacking)
-        return Findings(found, (*seen.unseen, *unconfined, *untried), lacking, warned)
+        return Findings(found, (*seen.unseen, *unconfined), lacking, warned)
 
 
 def _importable(references: Sequence[FunctionReference]) -> tuple[list[FunctionReference], list[str]]:

@@ -20,30 +20,22 @@ which is none."""
 Row = Mapping[str, Any]
 
 
-def trials_of(spec: RLJobSpec, rows: Sequence[Row]) -> tuple[dict[str, RewardTrial], list[str]]:
-    """By path of the reward in the job; and a sentence on each reward that is not tried. No trial without rows."""
-    trials, untried = dict[str, RewardTrial](), []
-    for i, reward in enumerate(spec.rewards if rows else ()):
-        why = _why_untried(spec, reward)
-        if reward.model is None and why:
-            untried.append(f'what reward "{reward.name}" returns: {why}')
-        elif reward.model is None:
-            trials[f"spec.rewards[{i}].run"] = RewardTrial(
-                f'reward "{reward.name}"',
-                reward.run,
-                dict(reward.options),
-                [_row_of(reward, row) for row in rows],
-                reward.timeout_seconds,
-            )
-    return trials, untried
-
-
-def _why_untried(spec: RLJobSpec, reward: RewardSpec) -> str:
-    if reward.asks_service:
-        return "it asks a service"
-    if reward.network:
-        return "it asks servers of the network"
-    return "it is called after a conversation or an episode" if spec.rollout.played is not None else ""
+def trials_of(spec: RLJobSpec, rows: Sequence[Row]) -> dict[str, RewardTrial]:
+    """By path of the reward in the job. None without rows, of rewards that ask services or servers, and of those that
+    are called after a conversation or an episode, which nobody has played yet."""
+    if not rows or spec.rollout.played is not None:
+        return {}
+    return {
+        f"spec.rewards[{i}].run": RewardTrial(
+            f'reward "{reward.name}"',
+            reward.run,
+            dict(reward.options),
+            [_row_of(reward, row) for row in rows],
+            reward.timeout_seconds,
+        )
+        for i, reward in enumerate(spec.rewards)
+        if reward.model is None and not reward.asks_service and not reward.network
+    }
 
 
 def _row_of(reward: RewardSpec, row: Row) -> dict[str, Any]:

@@ -110,21 +110,11 @@ def test_a_reward_at_steps_has_to_say_them(tmp_path):
     assert "returned no `step_rewards`" in verdict.text()
 
 
-def test_rewards_that_cannot_be_tried_are_said(tmp_path):
-    verdict = verdict_on(
-        write(
-            tmp_path,
-            {},
-            {"rewards.0.run": "mine:judge", "rewards.0.url": "http://judge.example", "rewards.0.options": {"url": ""}},
-        ),
-        (),
-    )
-    assert 'not looked at: what reward "mine" returns: it asks a service' in verdict.text() or verdict.problems
-    talks = {"rollout.conversation": {"confinement": "Off"}}
-    assert (
-        'what reward "mine" returns: it is called after a conversation'
-        in verdict_on(write(tmp_path, {}, talks), ()).text()
-    )
+@pytest.mark.parametrize("fields", [{"rollout.conversation": {"confinement": "Off"}}, {"rewards.0.network": ["a:80"]}])
+def test_rewards_that_look_at_what_is_not_there_yet_are_not_tried(tmp_path, fields):
+    module = {"mine.py": "def score(row, scale):\n    raise ValueError\n"}
+    assert "ValueError" in verdict_on(write(tmp_path, module), ()).text()
+    assert "ValueError" not in verdict_on(write(tmp_path, module, fields), ()).text()
 
 
 @pytest.mark.usefixtures("confining_kernel")

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from rljob_worker.errors import InvalidJob, RLJobError
+from rljob_worker.errors import NotHere, RLJobError
 from rljob_worker.vision.frame_sampling import VideoHeader
 from rljob_worker.vision.pictures import MOST_PIXELS, BadPicture, Pixels
 
@@ -36,7 +36,7 @@ def container_of(encoded: bytes | memoryview) -> str | None:
 
 
 def file_header(encoded: bytes | memoryview) -> VideoHeader:
-    """Size and times of a video. Decodes its first frame alone. Raises BadPicture; InvalidJob without PyAV."""
+    """Size and times of a video. Decodes its first frame alone. Raises BadPicture; NotHere without PyAV."""
     with _opened(encoded) as (container, stream):
         times = _times(container, stream)
         container.seek(0)
@@ -49,7 +49,7 @@ def file_header(encoded: bytes | memoryview) -> VideoHeader:
 def file_frames(
     encoded: bytes | memoryview, frames: Sequence[int], resized: Callable[[Pixels], Pixels]
 ) -> list[Pixels]:
-    """Some frames, ascending, each once it was given to `resized`. Raises BadPicture; InvalidJob without PyAV."""
+    """Some frames, ascending, each once it was given to `resized`. Raises BadPicture; NotHere without PyAV."""
     with _opened(encoded) as (container, stream):
         times = _times(container, stream)
         wanted = [times[frame] for frame in frames]
@@ -71,7 +71,7 @@ def _opened(encoded: bytes | memoryview) -> Iterator[tuple[Any, Any]]:
     try:
         import av
     except ImportError as error:
-        raise InvalidJob(
+        raise NotHere(
             f"videos in MP4, MOV, MKV and WEBM files are decoded by PyAV, which is not installed: {INSTALL}; animated "
             "GIF, PNG and WEBP files do without"
         ) from error

@@ -70,11 +70,12 @@ def test_videos_are_counted_and_opened(folder: Path, monkeypatch: pytest.MonkeyP
     assert message.startswith("spec.data.train[0].path: row 1 of") and "damaged or incomplete" in message
 
 
-def test_a_video_whose_decoder_is_not_here_was_not_looked_at(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_decoder_of_videos_that_is_not_here_is_what_this_machine_lacks(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (folder / "film.mp4").write_bytes(video_file(frames_of(4)))
     monkeypatch.setitem(sys.modules, "av", None)
     check = checked(folder, film="film.mp4", prompt="<image> a <video>")
-    assert not check.found and "pip install 'rljob[video]'" in check.unseen[0]
+    assert not check.found and not check.unseen
+    assert "pip install 'rljob[video]'" in check.lacking[0].problem.message
 
 
 def test_a_picture_of_the_first_rows_that_cannot_be_decoded_is_named(folder: Path) -> None:

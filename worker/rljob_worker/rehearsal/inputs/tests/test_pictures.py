@@ -70,7 +70,9 @@ def test_videos_are_counted_and_opened(folder: Path, monkeypatch: pytest.MonkeyP
     assert message.startswith("spec.data.train[0].path: row 1 of") and "damaged or incomplete" in message
 
 
-def test_a_decoder_of_videos_that_is_not_here_is_what_this_machine_lacks(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_decoder_of_videos_that_is_not_here_is_what_this_machine_lacks(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (folder / "film.mp4").write_bytes(video_file(frames_of(4)))
     monkeypatch.setitem(sys.modules, "av", None)
     check = checked(folder, film="film.mp4", prompt="<image> a <video>")

@@ -18,6 +18,7 @@ import sys
 from collections.abc import Iterator
 from typing import IO, Any
 
+from rljob_api.vocabulary import keys
 from rljob_worker.errors import InvalidJob, NotHere
 from rljob_worker.rehearsal.functions.reference import (
     REWARD_ARGUMENTS,
@@ -112,6 +113,7 @@ def main() -> None:
     os.dup2(2, 1)
     add_to_path()
     message = json.loads(requests.readline())
+    os.environ.setdefault(keys.ENV_RUN_DIR, message["folder"])  # there is no run yet
     references = [FunctionReference.from_json(fields) for fields in message["references"]]
     if references[0].confinement is not None:
         _confine(references[0].confinement, message["folder"])

@@ -15,8 +15,8 @@ from collections.abc import Callable
 
 import numpy as np
 
+from rljob_worker.batch.row_index import RowIndex
 from rljob_worker.databuffer.routes import repartition
-from rljob_worker.row_index import RowIndex
 
 GROUP_SIZE, GROUPS_PER_RANK = 8, 16
 

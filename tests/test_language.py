@@ -78,7 +78,7 @@ ALLOWED_WORDS: Mapping[str, Mapping[str, str]] = {
         "rljob_worker.runtime": "a speaker of a conversation",
         "rljob_worker.stages": "a speaker of a conversation",
         "rljob_worker.tiny": "a speaker of a conversation",
-        "rljob_worker.trajectories": "a speaker of a conversation",
+        "rljob_worker.batch.trajectories": "a speaker of a conversation",
         "rljob_worker.services": "the agent that Ray runs on a node",
     },
     "board": {"rljob_worker.metrics.trackers": "TensorBoard"},

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from rljob_worker.batch import Column, Indices
-from rljob_worker.row_index import row_number
+from rljob_worker.batch.row_index import row_number
 
 
 def first_not_finite(column: Column, row_ids: Indices) -> tuple[str, float] | None:

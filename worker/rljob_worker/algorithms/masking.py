@@ -14,7 +14,7 @@ from torch import Tensor
 if TYPE_CHECKING:
     from rljob_api.v1alpha1.algorithm import AlgorithmSpec
     from rljob_worker.batch import Column
-    from rljob_worker.trajectories import Trajectories
+    from rljob_worker.batch.trajectories import Trajectories
 
 
 LOSS_MASK = "loss_mask"

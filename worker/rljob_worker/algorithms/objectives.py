@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from rljob_worker.batch.trajectories import TRAJECTORY_ID
 from rljob_worker.metrics.scalars import Scalar
-from rljob_worker.trajectories import TRAJECTORY_ID
 
 from .aggregation import AGGREGATIONS, Aggregation, aggregate, numerator
 from .denominators import ROW_WEIGHTS, TRAJECTORY_TOKENS, CountedRows, count_actions

@@ -14,9 +14,9 @@ from torch import Tensor
 
 from rljob_api.catalogue.algorithms import needs_whole_trajectories
 from rljob_worker.batch import Batch, Column
+from rljob_worker.batch.trajectories import TRAJECTORY_ID, Trajectories
 from rljob_worker.errors import InvalidJob
 from rljob_worker.metrics.scalars import Scalar
-from rljob_worker.trajectories import TRAJECTORY_ID, Trajectories
 
 from .advantages import Reduce, no_reduce
 from .corrections import correct

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from rljob_worker.arrow_batch import from_arrow, to_arrow
 from rljob_worker.batch import Batch
+from rljob_worker.batch.arrow import from_arrow, to_arrow
 from rljob_worker.checkpoint.manifest import (
     MANIFEST,
     SCORE,

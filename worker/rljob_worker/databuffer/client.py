@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from rljob_worker.batch import Batch
+from rljob_worker.batch.row_index import row_number
 from rljob_worker.databuffer.links.buffer_connection import BufferConnection
 from rljob_worker.databuffer.links.fencing import Identity
 from rljob_worker.databuffer.protocol import worker_side as say
@@ -25,7 +26,6 @@ from rljob_worker.databuffer.rows.stream import ROW_BYTES, bytes_per_row
 from rljob_worker.databuffer.store.segment_files import SegmentFile, mapped
 from rljob_worker.databuffer.weights.client import ReceivedChunk, SendingStream, WeightsClient
 from rljob_worker.errors import BadData
-from rljob_worker.row_index import row_number
 
 A = TypeVar("A", bound=say.WorkerReply)
 

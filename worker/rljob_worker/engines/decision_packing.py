@@ -19,10 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rljob_worker.batch import Column
+from rljob_worker.batch.gather import offsets_of
 from rljob_worker.engines.packing import PackedRows, ranges
 from rljob_worker.engines.prompt_pictures import Picture, RowPictures, feature_places
 from rljob_worker.errors import BadData
-from rljob_worker.gather import offsets_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ import torch
 
 from rljob_api.catalogue.columns import ROUTES, STATE
 from rljob_worker.batch import Batch, Column, Indices
+from rljob_worker.batch.row_index import row_number
 from rljob_worker.devices.copies import on_device
 from rljob_worker.engines.attention.both_ways import BothWaysLayout
 from rljob_worker.engines.attention.varlen import AttentionLayout, PackedLayout
@@ -22,7 +23,6 @@ from rljob_worker.engines.parallel.context import Places, Sharing, SplitHeads, S
 from rljob_worker.engines.parallel.ring.attention import RingLayout
 from rljob_worker.engines.picture_reader import PictureReader
 from rljob_worker.errors import BadData
-from rljob_worker.row_index import row_number
 
 
 @dataclass(frozen=True, slots=True)

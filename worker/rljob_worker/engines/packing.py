@@ -29,8 +29,8 @@ from numpy.typing import NDArray
 
 from rljob_api.memory.sizes import ATTENDED
 from rljob_worker.batch import Column, Indices
+from rljob_worker.batch.gather import offsets_of
 from rljob_worker.engines.prompt_pictures import Picture, RowParts, RowPictures, feature_places, with_rope
-from rljob_worker.gather import offsets_of
 
 
 @dataclass(frozen=True, slots=True)

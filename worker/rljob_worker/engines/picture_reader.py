@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 
 from rljob_api.catalogue.columns import IMAGES
 from rljob_worker.batch import Batch, Column, Indices
+from rljob_worker.batch.row_index import row_number
 from rljob_worker.engines.models.actions import acts_by_towers
 from rljob_worker.engines.models.vision import rope_positions
 from rljob_worker.engines.prompt_pictures import Picture, RowPictures, ShownTokens
 from rljob_worker.errors import BadData, InvalidJob
-from rljob_worker.row_index import row_number
 from rljob_worker.vision.checkpoint_files import WRITE_TIMES
 from rljob_worker.vision.pictures import BadPicture, PictureList, picture_digest
 from rljob_worker.vision.processing import Patches, PictureShape

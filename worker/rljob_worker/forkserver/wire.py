@@ -6,7 +6,7 @@ import socket
 from collections.abc import Sequence
 from typing import Any
 
-from rljob_worker.frames import LENGTH_BYTES, exactly, length_of
+from rljob_worker.process.frames import LENGTH_BYTES, exactly, length_of
 
 Message = dict[str, Any]
 

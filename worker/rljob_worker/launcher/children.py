@@ -14,10 +14,10 @@ from rljob_api.vocabulary import keys
 from rljob_api.vocabulary.exit_codes import ExitCode
 from rljob_worker.forkserver.environment import ROOT
 from rljob_worker.forkserver.forking import ForkRequest, fork
-from rljob_worker.last_words import TERMINATION_FILE
 from rljob_worker.launcher.pod import PodIdentity
 from rljob_worker.metrics.reporter import METRICS_FD
 from rljob_worker.process.child import command_of, signal_group
+from rljob_worker.process.last_words import TERMINATION_FILE
 from rljob_worker.process.lifeline import LIFELINE_FD
 
 RUNTIME = "rljob_worker.runtime"

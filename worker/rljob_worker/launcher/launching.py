@@ -14,7 +14,6 @@ from rljob_worker.errors import RLJobError
 from rljob_worker.forkserver.environment import are_forked, server_environment
 from rljob_worker.forkserver.forking import take_environment
 from rljob_worker.forkserver.preloading import preload
-from rljob_worker.last_words import LastWords, read_last_words, termination_log
 from rljob_worker.launcher.children import PodLaunch, WorkerProcess, start_workers, worker_environment
 from rljob_worker.launcher.dress_rehearsal import rehearse_once
 from rljob_worker.launcher.endpoint import Endpoint
@@ -23,6 +22,7 @@ from rljob_worker.launcher.pod_exit import Exit, first_cause
 from rljob_worker.launcher.pod_state import PodState
 from rljob_worker.launcher.rank_table import await_rank_table
 from rljob_worker.launcher.watchdog import HEARD, WorkerWatchdog
+from rljob_worker.process.last_words import LastWords, read_last_words, termination_log
 from rljob_worker.process.lifeline import lifeline_fd
 from rljob_worker.process.signal_pipe import SignalPipe
 

@@ -12,11 +12,11 @@ from rljob_api.planning.plan import Plan
 from rljob_api.vocabulary import keys
 from rljob_api.vocabulary.process_environment import WORKER_DEFAULTS
 from rljob_worker.databuffer.routes.hosts import Host
-from rljob_worker.last_words import TERMINATION_FILE, LastWords, read_last_words
 from rljob_worker.local.lifetime import Lifetime
 from rljob_worker.local.pods.environment import LOOPBACK, job_variables
 from rljob_worker.local.pods.pods import GangEnd
 from rljob_worker.process.child import LoggedChild
+from rljob_worker.process.last_words import TERMINATION_FILE, LastWords, read_last_words
 from rljob_worker.process.lifeline import LIFELINE_FD
 from rljob_worker.process.marked_processes import ENV_MARK, end_marked_processes
 from rljob_worker.rundir.directory import RunDirectory

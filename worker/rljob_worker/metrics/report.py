@@ -21,9 +21,9 @@ from typing import Annotated, Any
 
 import msgspec
 
+from rljob_worker.batch.row_index import row_number
 from rljob_worker.errors import BadData
 from rljob_worker.metrics.scalars import Kind, Scalar, Scalars
-from rljob_worker.row_index import row_number
 
 MAX_SAMPLES = 64
 """A merged report shows no more rows than this: those of the first workers."""

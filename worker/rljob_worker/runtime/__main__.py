@@ -14,7 +14,7 @@ import traceback
 
 from rljob_api.vocabulary.exit_codes import ExitCode
 from rljob_worker.errors import RLJobError
-from rljob_worker.last_words import LastWords, write_last_words
+from rljob_worker.process.last_words import LastWords, write_last_words
 from rljob_worker.process.stop_requests import release_signals
 from rljob_worker.runtime.setup.environment import WorkerEnvironment
 from rljob_worker.runtime.status import StopSignal

@@ -29,10 +29,11 @@ from rljob_worker.databuffer.routes.guest_route import VALIDATION_PIECES, GuestR
 from rljob_worker.databuffer.routes.hosts import Host
 from rljob_worker.engines.models.mirror import with_mirrors
 from rljob_worker.errors import RLJobError
-from rljob_worker.last_words import LastWords, write_last_words
 from rljob_worker.metrics.report import StepReport, report_to_bytes
 from rljob_worker.metrics.reporter import Reporter
 from rljob_worker.metrics.scalars import Scalars, mean, merge_all
+from rljob_worker.process.last_words import LastWords, write_last_words
+from rljob_worker.process.start_phases import phase
 from rljob_worker.runtime.handover import Handover
 from rljob_worker.runtime.setup.devices import device_of_worker, require_devices_of_torch
 from rljob_worker.runtime.setup.environment import WorkerEnvironment
@@ -43,7 +44,6 @@ from rljob_worker.runtime.validation import Validation
 from rljob_worker.stages import build_stage
 from rljob_worker.stages.stage import Resources, Stage, StageContext
 from rljob_worker.stages.token_samples import token_samples
-from rljob_worker.start_phases import phase
 from rljob_worker.weights.buffers import BufferTransport
 from rljob_worker.weights.sync import Transport, WeightSync, build_weight_sync
 

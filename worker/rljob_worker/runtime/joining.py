@@ -15,8 +15,9 @@ from rljob_worker.databuffer.links.fencing import Identity
 from rljob_worker.databuffer.routes.guest_route import longest_wait_seconds
 from rljob_worker.databuffer.routes.hosts import Host
 from rljob_worker.engines.models.mirror import with_mirrors
-from rljob_worker.last_words import LastWords
 from rljob_worker.metrics.reporter import Reporter
+from rljob_worker.process.last_words import LastWords
+from rljob_worker.process.start_phases import phase
 from rljob_worker.runtime.checkpoints import Checkpoints, weights_to_load
 from rljob_worker.runtime.control import Control, Follower
 from rljob_worker.runtime.figures import StepFigures, idle_role
@@ -33,7 +34,6 @@ from rljob_worker.runtime.status import StatusPoster, StopSignal
 from rljob_worker.runtime.worker import Worker
 from rljob_worker.stages import build_stage
 from rljob_worker.stages.received_rows import ReceivedLeases
-from rljob_worker.start_phases import phase
 from rljob_worker.weights.buffers import BufferTransport
 from rljob_worker.weights.collective import CollectiveTransport
 from rljob_worker.weights.sync import Transport, build_weight_sync

@@ -14,6 +14,8 @@ from rljob_api.catalogue.columns import KEPT, SUCCESS, SUCCESS_AT_END
 from rljob_api.catalogue.stages import STAGES
 from rljob_api.v1alpha1 import RLJobSpec
 from rljob_worker.batch import Batch, Column
+from rljob_worker.batch.row_index import Int64
+from rljob_worker.batch.trajectories import Trajectories
 from rljob_worker.data.dataset import PromptDataset, Prompts
 from rljob_worker.engines.picture_reader import prompt_pictures
 from rljob_worker.engines.rollout.generate import generate
@@ -24,7 +26,6 @@ from rljob_worker.metrics.scalars import Scalars, mean, mean_of, means_by_source
 from rljob_worker.rewards.combine import Rewards
 from rljob_worker.rewards.results import RewardResult
 from rljob_worker.rewards.running.runner import RewardRunner
-from rljob_worker.row_index import Int64
 from rljob_worker.stages.played.conversation_rollout import ConversationRollout
 from rljob_worker.stages.played.episode_rows import TASK, success_figures
 from rljob_worker.stages.rewarding.reward import (
@@ -38,7 +39,6 @@ from rljob_worker.stages.rewarding.reward import (
 )
 from rljob_worker.stages.rollout_rows import asked_batch, rollout_batch, rows_of_groups
 from rljob_worker.stages.stage import Alone, Copy
-from rljob_worker.trajectories import Trajectories
 
 PIECE_ROWS = 1024
 """Rows that a rank answers and judges at once, or those of one prompt: its memory and its cache of keys and values do

@@ -16,9 +16,9 @@ from rljob_api.planning.versions import generating_version, policy_version, vers
 from rljob_api.vocabulary.exit_codes import ExitCode
 from rljob_worker.databuffer.client import BufferClient
 from rljob_worker.databuffer.routes.job_tree import VALIDATION
-from rljob_worker.last_words import LastWords
 from rljob_worker.metrics.report import StepReport
 from rljob_worker.metrics.scalars import mean
+from rljob_worker.process.last_words import LastWords
 from rljob_worker.runtime.checkpoints import Checkpoints
 from rljob_worker.runtime.control import Control, Opening, StepEnd, Verdict, end_of, governing
 from rljob_worker.runtime.figures import StepFigures, data_metrics, groups_in_flight, merged, report_of, times_of

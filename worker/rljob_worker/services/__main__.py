@@ -21,13 +21,13 @@ from rljob_api.planning.plan import Plan
 from rljob_api.vocabulary import keys
 from rljob_api.vocabulary.exit_codes import ExitCode
 from rljob_worker.errors import RLJobError
-from rljob_worker.last_words import TERMINATION_FILE, LastWords, termination_log, write_last_words
+from rljob_worker.process.last_words import TERMINATION_FILE, LastWords, termination_log, write_last_words
 from rljob_worker.process.lifeline import lifeline_fd
 from rljob_worker.process.marked_processes import ENV_MARK
+from rljob_worker.process.start_phases import phase
 from rljob_worker.services.gate import healthy_file
 from rljob_worker.services.health import changes_of_health
 from rljob_worker.services.host import LOOPBACK, application_of, deploy, ray_environment, start_serve
-from rljob_worker.start_phases import phase
 from rljob_worker.users_code.search_path import add_to_path
 
 

@@ -17,8 +17,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 
 from rljob_api.catalogue.services import SHIPPED
-from rljob_worker.bounded import HUB_SECONDS, within
 from rljob_worker.errors import InvalidJob
+from rljob_worker.process.bounded import HUB_SECONDS, within
 from rljob_worker.services.models import MODELS
 from rljob_worker.services.placement import ON_CPU, ModelPlacement
 from rljob_worker.services.request_batching import RequestBatcher

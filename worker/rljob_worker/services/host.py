@@ -17,9 +17,9 @@ from rljob_api.planning.serving import ServicePlan
 from rljob_api.v1alpha1 import ServiceSpec
 from rljob_worker.errors import InvalidJob, PeerLost
 from rljob_worker.process.marked_processes import ENV_MARK, end_marked_processes
+from rljob_worker.process.start_phases import phase
 from rljob_worker.services.placement import ModelPlacement
 from rljob_worker.services.ray_ports import RayPorts, free_ports, is_free
-from rljob_worker.start_phases import phase
 from rljob_worker.users_code.function import load_value
 
 LOOPBACK = "127.0.0.1"

@@ -17,12 +17,12 @@ from rljob_worker.algorithms.advantages.overlong import mask_truncated
 from rljob_worker.algorithms.kl import KLController
 from rljob_worker.algorithms.masking import tensor_of, trajectory_of
 from rljob_worker.batch import Batch, Column
+from rljob_worker.batch.trajectories import Trajectories
 from rljob_worker.errors import BadData
 from rljob_worker.finite import first_not_finite
 from rljob_worker.metrics.scalars import Scalars, mean
 from rljob_worker.stages.row_filter import Filter, Flags
 from rljob_worker.stages.stage import Reduce, Resources, StageContext, StageResult, token_column
-from rljob_worker.trajectories import Trajectories
 
 
 class Advantage:

@@ -7,11 +7,11 @@ import torch
 
 from rljob_api.v1alpha1 import RLJobSpec
 from rljob_worker.batch import Batch
+from rljob_worker.batch.row_index import Int64
+from rljob_worker.batch.trajectories import Trajectories
 from rljob_worker.errors import BadData
-from rljob_worker.row_index import Int64
 from rljob_worker.stages.row_filter import Filter
 from rljob_worker.stages.stage import StageContext
-from rljob_worker.trajectories import Trajectories
 
 
 class AgentRows:

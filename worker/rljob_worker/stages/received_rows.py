@@ -13,11 +13,11 @@ import torch
 from rljob_api.catalogue.columns import KEPT
 from rljob_api.planning.plan import StagePlan
 from rljob_worker.batch import Batch
+from rljob_worker.batch.trajectories import Trajectories
 from rljob_worker.metrics.report import report_from_bytes
 from rljob_worker.metrics.scalars import Scalars, merge_all, total
 from rljob_worker.stages.played.failed_trajectories import require_few_failed
 from rljob_worker.stages.stage import Resources, StageContext, StageResult
-from rljob_worker.trajectories import Trajectories
 
 MAX_GUESTS = 64
 """Guests with a metric of their own."""

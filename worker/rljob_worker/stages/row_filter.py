@@ -16,9 +16,9 @@ from rljob_api.catalogue.columns import KEPT
 from rljob_api.planning.plan import Plan, StagePlan
 from rljob_api.v1alpha1 import RLJobSpec
 from rljob_worker.batch import Batch
+from rljob_worker.batch.row_index import row_number
+from rljob_worker.batch.trajectories import Trajectories
 from rljob_worker.errors import BadData
-from rljob_worker.row_index import row_number
-from rljob_worker.trajectories import Trajectories
 
 Flags = NDArray[np.bool_]
 

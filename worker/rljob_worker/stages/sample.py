@@ -24,6 +24,7 @@ from rljob_api.catalogue.stages import STAGES
 from rljob_api.planning.plan import StagePlan
 from rljob_worker.algorithms.resampling import row_weights
 from rljob_worker.batch import Batch, Column
+from rljob_worker.batch.trajectories import Trajectories
 from rljob_worker.errors import BadData
 from rljob_worker.metrics.scalars import Scalars, mean, mean_of, merge_all
 from rljob_worker.stages.draws.assembly import Int64, Outcome, outcomes_of
@@ -35,7 +36,6 @@ from rljob_worker.stages.rewarding.reward import NUM_SAMPLED_GROUPS, Reward, kep
 from rljob_worker.stages.rollout import Rollout, staleness_metrics
 from rljob_worker.stages.sampling_metrics import FIRST_REWARD, partial_metrics, sampling_metrics
 from rljob_worker.stages.stage import Resources, StageContext, StageResult
-from rljob_worker.trajectories import Trajectories
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from rljob_api.v1alpha1 import RLJobSpec
 from rljob_worker.batch import Batch
+from rljob_worker.batch.trajectories import Trajectories
 from rljob_worker.metrics.scalars import Scalars, maximum, mean, mean_of, total
 from rljob_worker.stages.draws.assembly import REJECTED, Assembly
 from rljob_worker.stages.draws.partial_rows import DRAWN_STEP, UNFINISHED
 from rljob_worker.stages.played.played_rows import played_lengths
 from rljob_worker.stages.rewarding.reward import kept_places, reward_metrics
 from rljob_worker.stages.rollout import rollout_metrics
-from rljob_worker.trajectories import Trajectories
 
 FIRST_REWARD = "first_reward"
 """Column of a row that may go on: the first of its rewards, which says who is right as it does in validation."""

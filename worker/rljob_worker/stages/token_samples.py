@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from rljob_worker.batch import Batch, Column
-from rljob_worker.trajectories import Trajectories
+from rljob_worker.batch.trajectories import Trajectories
 
 NUM_ROWS = 2
 """Rows that are written of each step: the last rows of its first trajectories."""

@@ -29,10 +29,10 @@ from rljob_worker.algorithms.preparation import (
 )
 from rljob_worker.algorithms.values.objective import value_objective
 from rljob_worker.batch import Batch, Column
+from rljob_worker.batch.minibatches import mini_batch_of
 from rljob_worker.engines.protocols import Objective, ScoringEngine, TrainEngine
 from rljob_worker.errors import BadData
 from rljob_worker.metrics.scalars import Scalars, mean, merge_all
-from rljob_worker.minibatches import mini_batch_of
 from rljob_worker.stages.advantage import kl_controller, updated
 from rljob_worker.stages.agent_rows import AgentRows
 from rljob_worker.stages.exchanged_pictures import SeesPictures

@@ -11,8 +11,8 @@ import time
 
 import msgspec
 
-from rljob_worker import frames
 from rljob_worker.errors import DeadlineExceeded, InvalidJob
+from rljob_worker.process import frames
 from rljob_worker.supervision.connections import GREETING, OTHER_TOKEN
 from rljob_worker.supervision.membership import Membership
 from rljob_worker.supervision.messages import Hello, OfHost, OfHost0, encode_message, read_of_host_0

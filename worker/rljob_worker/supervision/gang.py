@@ -13,10 +13,10 @@ import msgspec
 from rljob_api.planning.plan import Plan
 from rljob_api.vocabulary.exit_codes import ExitCode, is_failure
 from rljob_worker.databuffer.routes.hosts import Host
-from rljob_worker.last_words import LastWords
 from rljob_worker.launcher.pod_exit import Exit, first_cause, pod_exit_code
 from rljob_worker.local.pods.pods import GANG_SETTLE_SECONDS, READY_SECONDS, AddressLists, GangEnd
 from rljob_worker.local.services import Services
+from rljob_worker.process.last_words import LastWords
 from rljob_worker.supervision.connections import HostConnections, HostLost, HostRefused
 from rljob_worker.supervision.messages import (
     Asked,

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from rljob_worker.errors import InvalidJob, RLJobError
-from rljob_worker.last_words import LastWords
 from rljob_worker.local.pods.environment import RunContext, spills_to_run_directory
 from rljob_worker.local.pods.guests import Guests
 from rljob_worker.local.pods.interface import interface_of
 from rljob_worker.local.pods.pods import Commands, GangEnd, Pods
 from rljob_worker.local.services import TOKEN_FILE, worker_variables
+from rljob_worker.process.last_words import LastWords
 from rljob_worker.rundir.directory import RunDirectory
 from rljob_worker.supervision.gang import CLEAR_SECONDS, SERVING_SECONDS
 from rljob_worker.supervision.messages import (

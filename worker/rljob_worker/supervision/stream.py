@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import socket
 
-from rljob_worker.frames import LENGTH_BYTES, length_of
+from rljob_worker.process.frames import LENGTH_BYTES, length_of
 
 IDLE_SECONDS, PROBE_SECONDS, NUM_PROBES = 10, 5, 3
 """The kernel asks a silent machine whether it is there, and gives it up after 25 s."""

@@ -18,8 +18,8 @@ from rljob_api.planning.planner import plan as plan_of
 from rljob_api.tests.timeouts import TEST_TIMEOUT_SECONDS
 from rljob_api.v1alpha1 import RLJob
 from rljob_api.vocabulary import keys
-from rljob_worker.last_words import TERMINATION_FILE, LastWords, read_last_words
 from rljob_worker.local.pods.environment import WORKER_DEFAULTS
+from rljob_worker.process.last_words import TERMINATION_FILE, LastWords, read_last_words
 from rljob_worker.process.lifeline import LIFELINE_FD
 from rljob_worker.tests.jobs import Run
 from rljob_worker.tests.waiting import wait_for

@@ -17,7 +17,7 @@ from .samples import Advantages
 
 if TYPE_CHECKING:
     from rljob_worker.batch import Batch, Column
-    from rljob_worker.trajectories import Trajectories
+    from rljob_worker.batch.trajectories import Trajectories
 
 
 def order_of_acting(row: Tensor, turn_ids: Tensor, agent_ids: Tensor) -> Tensor:

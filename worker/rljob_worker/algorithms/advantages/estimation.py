@@ -17,9 +17,9 @@ from torch import Tensor
 
 from rljob_api.catalogue.algorithms import ESTIMATORS
 from rljob_worker.batch import Column
+from rljob_worker.batch.trajectories import Trajectories
 from rljob_worker.errors import BadData
 from rljob_worker.finite import first_not_finite
-from rljob_worker.trajectories import Trajectories
 
 from ..kl import KL_ESTIMATORS, add_reference_kl_metrics
 from ..masking import row_of_token, tensor_of

@@ -10,12 +10,12 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from rljob_worker.arrow_batch import from_arrow, to_arrow
 from rljob_worker.batch import Batch, Column, Indices
+from rljob_worker.batch.arrow import from_arrow, to_arrow
+from rljob_worker.batch.gather import offsets_of
 from rljob_worker.conversations.playing.plays import AskedTurn
 from rljob_worker.conversations.policy import TurnRequest
 from rljob_worker.engines.rollout.requests import PartialResponses, Requests, Sampling
-from rljob_worker.gather import offsets_of
 from rljob_worker.vision.pictures import PictureList
 
 Rest = TypeVar("Rest")

@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from rljob_api.vocabulary.data_url import HubData, hub_data
-from rljob_worker.bounded import within
 from rljob_worker.data.listing import DataFile, Listing
 from rljob_worker.data.objects.hub_splits import SplitName, files_of_split
 from rljob_worker.data.objects.store import Span
 from rljob_worker.data.store_retry import StoreRetryPolicy
 from rljob_worker.errors import BadData, InvalidJob, NotHere, RLJobError
+from rljob_worker.process.bounded import within
 from rljob_worker.storage.address import translated
 
 Answer = TypeVar("Answer")

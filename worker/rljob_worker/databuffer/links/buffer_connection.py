@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from rljob_worker import frames
 from rljob_worker.databuffer.links.faults import error_from, socket_errors_of, turned_away
 from rljob_worker.databuffer.links.fencing import Identity, headers_of, introduction_of
 from rljob_worker.databuffer.protocol.codec import encode, read_admission, read_answer
@@ -26,6 +25,7 @@ from rljob_worker.databuffer.protocol.worker_side import (
     WorkerCall,
 )
 from rljob_worker.errors import DeadlineExceeded
+from rljob_worker.process import frames
 
 MAX_BYTES = 256 << 20
 """The largest request or answer that is read."""

@@ -9,11 +9,11 @@ from contextlib import contextmanager
 import pyarrow as pa
 import pyarrow.flight as flight
 
-from rljob_worker import frames
 from rljob_worker.databuffer.protocol.errors import Away, Bug, Damaged, Elsewhere, Malformed, OutOfOrder, Refused
 from rljob_worker.databuffer.protocol.peer_side import Broken
 from rljob_worker.databuffer.protocol.worker_side import Failed
 from rljob_worker.errors import BadData, DeadlineExceeded, InvalidJob, PeerLost, RLJobError, StopRequested, StorageError
+from rljob_worker.process import frames
 
 MAX_WORDS_BYTES = 1800
 """Longest message across the wire: it travels twice in the 8 KiB of a call's trailers, one byte as three and as four

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from rljob_worker.column_kind import ColumnKind
+from rljob_worker.batch.column_kind import ColumnKind
 
 PeerAnswer = dict[str, Any]
 

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from rljob_worker.column_kind import ColumnKind
+from rljob_worker.batch.column_kind import ColumnKind
 
 HELD_SECONDS = 1.0
 """Longest that a data buffer holds a call of a worker."""

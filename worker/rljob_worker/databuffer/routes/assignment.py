@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from rljob_worker.batch.row_index import RowIndex
 from rljob_worker.databuffer.protocol.errors import Malformed, require
-from rljob_worker.row_index import RowIndex
 
 Int64 = NDArray[np.int64]
 

@@ -13,11 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rljob_api.planning.plan import Plan, StagePlan
+from rljob_worker.batch.minibatches import mini_batch_of
+from rljob_worker.batch.row_index import RowIndex
 from rljob_worker.databuffer.routes import repartition
 from rljob_worker.databuffer.routes.assignment import Assignment, ProducerLayout
 from rljob_worker.databuffer.routes.hosts import Host, Members, WorkerId
-from rljob_worker.minibatches import mini_batch_of
-from rljob_worker.row_index import RowIndex
 
 Int64 = NDArray[np.int64]
 

@@ -10,13 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rljob_worker.batch import Batch
-from rljob_worker.column_kind import ColumnKind
+from rljob_worker.batch.column_kind import ColumnKind
+from rljob_worker.batch.gather import Runs, Stretches, offsets_of
+from rljob_worker.batch.row_index import INDEX_COLUMNS, RowIndex, row_number
 from rljob_worker.databuffer.protocol.errors import require
 from rljob_worker.databuffer.protocol.worker_side import Contents
 from rljob_worker.databuffer.rows.segment import Views, plan_contents
 from rljob_worker.errors import BadData
-from rljob_worker.gather import Runs, Stretches, offsets_of
-from rljob_worker.row_index import INDEX_COLUMNS, RowIndex, row_number
 
 Int64 = NDArray[np.int64]
 

@@ -7,7 +7,7 @@ import pyarrow as pa
 import xxhash
 from numpy.typing import NDArray
 
-from rljob_worker.arrow_batch import numbers_of
+from rljob_worker.batch.arrow import numbers_of
 from rljob_worker.databuffer.protocol.errors import Damaged
 from rljob_worker.databuffer.protocol.peer_side import RecordStream
 from rljob_worker.errors import PeerLost

@@ -13,17 +13,17 @@ import pyarrow as pa
 import xxhash
 from numpy.typing import NDArray
 
-from rljob_worker.arrow_batch import columns_of_record, schema_of, to_record
 from rljob_worker.batch import Column
-from rljob_worker.column_kind import ColumnKind
+from rljob_worker.batch.arrow import columns_of_record, schema_of, to_record
+from rljob_worker.batch.column_kind import ColumnKind
+from rljob_worker.batch.gather import Runs, Taking, bytes_of
+from rljob_worker.batch.row_index import RowIndex
 from rljob_worker.databuffer.protocol.codec import encode, read_packed
 from rljob_worker.databuffer.protocol.errors import Bug, Damaged, Malformed
 from rljob_worker.databuffer.protocol.peer_side import RecordStream
 from rljob_worker.databuffer.rows.arrangement import Header, check_kinds, write_rows
 from rljob_worker.databuffer.rows.segment import Views
 from rljob_worker.errors import PeerLost
-from rljob_worker.gather import Runs, Taking, bytes_of
-from rljob_worker.row_index import RowIndex
 
 Int64 = NDArray[np.int64]
 

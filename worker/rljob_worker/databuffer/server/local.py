@@ -13,7 +13,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from rljob_api.planning.plan import GroupPlan
-from rljob_worker import frames
 from rljob_worker.databuffer.links.buffer_connection import MAX_BYTES
 from rljob_worker.databuffer.links.faults import failed_by
 from rljob_worker.databuffer.links.fencing import BufferService, Fence, Identity, InvalidCaller
@@ -21,6 +20,7 @@ from rljob_worker.databuffer.protocol.codec import encode, read_introduction, re
 from rljob_worker.databuffer.protocol.errors import Bug, Malformed
 from rljob_worker.databuffer.protocol.worker_side import Done, TurnedAway, WorkerAnswer, WorkerRequest
 from rljob_worker.errors import RLJobError
+from rljob_worker.process import frames
 
 MAX_INTRODUCTION_BYTES = 64 << 10
 INTRODUCTION_SECONDS = 10.0

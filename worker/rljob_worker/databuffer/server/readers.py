@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
-from rljob_worker.arrow_batch import schema_of, to_record
-from rljob_worker.column_kind import ColumnKind
+from rljob_worker.batch.arrow import schema_of, to_record
+from rljob_worker.batch.column_kind import ColumnKind
 from rljob_worker.databuffer.protocol.errors import OutOfOrder
 from rljob_worker.databuffer.protocol.peer_side import PartTicket, RecordStream
 from rljob_worker.databuffer.pull.edges import Edges, ProducerPart

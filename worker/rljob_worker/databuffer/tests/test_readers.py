@@ -10,7 +10,7 @@ import pyarrow.flight as flight
 import pytest
 
 from rljob_api.tests.timeouts import TEST_TIMEOUT_SECONDS
-from rljob_worker.arrow_batch import from_arrow
+from rljob_worker.batch.arrow import from_arrow
 from rljob_worker.databuffer.rows.tests.batches import same
 from rljob_worker.databuffer.server import flight as server
 from rljob_worker.databuffer.server import readers

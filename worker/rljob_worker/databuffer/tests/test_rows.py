@@ -13,6 +13,7 @@ import pytest
 
 from rljob_api.pipeline.meshes import Mesh
 from rljob_worker.batch import Batch
+from rljob_worker.batch.minibatches import mini_batch_of
 from rljob_worker.databuffer.protocol.peer_side import Down, PeerMessage, Up
 from rljob_worker.databuffer.routes.hosts import Host
 from rljob_worker.databuffer.rows.tests.batches import same
@@ -27,7 +28,6 @@ from rljob_worker.databuffer.tests.gang import (
     two_stages,
 )
 from rljob_worker.databuffer.tests.warm import warm_processes
-from rljob_worker.minibatches import mini_batch_of
 from rljob_worker.process.lifeline import LIFELINE_FD
 
 COLUMNS = ("ids", "score")

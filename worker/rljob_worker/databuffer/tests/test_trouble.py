@@ -18,7 +18,7 @@ from rljob_api.planning.plan import Plan
 from rljob_api.tests.timeouts import TEST_TIMEOUT_SECONDS
 from rljob_api.vocabulary.exit_codes import ExitCode
 from rljob_worker.batch import Batch, Column
-from rljob_worker.column_kind import ColumnKind
+from rljob_worker.batch.column_kind import ColumnKind
 from rljob_worker.databuffer.client import BufferClient
 from rljob_worker.databuffer.protocol.errors import Bug, OutOfOrder
 from rljob_worker.databuffer.protocol.peer_side import (

@@ -14,7 +14,7 @@ import torch
 from torch.nn.attention.varlen import varlen_attn
 
 from rljob_worker.batch import Indices
-from rljob_worker.gather import offsets_of
+from rljob_worker.batch.gather import offsets_of
 
 Kernel = Callable[..., torch.Tensor]
 

@@ -26,10 +26,10 @@ from transformers import AttentionInterface
 
 from rljob_api.memory.sizes import SCORES_ELEMENTS
 from rljob_worker.batch import Indices
+from rljob_worker.batch.gather import offsets_of
 from rljob_worker.engines.attention.flash import SHORT_DTYPES, FlashRows, is_for_device, is_for_heads
 from rljob_worker.engines.packing import ranges
 from rljob_worker.errors import InvalidJob
-from rljob_worker.gather import offsets_of
 
 ATTENTION = "rljob"
 """The name to give transformers as `attn_implementation`. It is written into the config: models must not share one."""

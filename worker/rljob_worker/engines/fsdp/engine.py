@@ -12,6 +12,7 @@ import torch
 
 from rljob_api.memory.sizes import BUCKET_BYTES
 from rljob_worker.batch import Batch, Column
+from rljob_worker.batch.trajectories import TRAJECTORY_ID
 from rljob_worker.devices.memory import give_back
 from rljob_worker.engines.attention.heads import key_heads
 from rljob_worker.engines.fsdp.balance import Balance
@@ -48,7 +49,6 @@ from rljob_worker.engines.protocols import Objective, ScoringEngine, Shards
 from rljob_worker.engines.router import routers, routing_of
 from rljob_worker.metrics.scalars import Scalar, mean, merge_all, total
 from rljob_worker.storage.paths import StoragePath
-from rljob_worker.trajectories import TRAJECTORY_ID
 
 
 class FSDPEngine:

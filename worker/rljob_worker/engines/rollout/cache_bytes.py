@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from rljob_worker.batch.row_index import row_number
 from rljob_worker.engines.attention.heads import head_dim, key_heads
 from rljob_worker.errors import InvalidJob
-from rljob_worker.row_index import row_number
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig

@@ -13,9 +13,9 @@ import numpy as np
 
 from rljob_api.catalogue.rollout_engines import Temperatures
 from rljob_worker.batch import Column, Indices
+from rljob_worker.batch.row_index import row_number
 from rljob_worker.engines.rollout.requests import PartialResponses, Requests, Sampling
 from rljob_worker.errors import BadData, InvalidJob
-from rljob_worker.row_index import row_number
 
 _MOST_TURNS = _MOST_TOKENS = 1 << 31
 """A draw is numbered by turn and position in 64 bits."""

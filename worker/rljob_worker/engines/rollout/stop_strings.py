@@ -18,10 +18,10 @@ import numpy as np
 from transformers import AutoTokenizer, PretrainedConfig
 
 from rljob_worker.batch import Indices
+from rljob_worker.batch.row_index import row_number
 from rljob_worker.engines.rollout.requests import Requests
 from rljob_worker.engines.rollout.vocabulary import Vocabulary
 from rljob_worker.errors import InvalidJob
-from rljob_worker.row_index import row_number
 
 _KEPT = 4
 """Sets of stop texts that an engine keeps, besides those of requests that run: training and validation have one."""

@@ -12,9 +12,9 @@ import sys
 import time
 from pathlib import Path
 
-from rljob_worker.last_words import LastWords, write_last_words
 from rljob_worker.metrics.lines import LinesFile
 from rljob_worker.metrics.reporter import Reporter
+from rljob_worker.process.last_words import LastWords, write_last_words
 
 SLEEPER = "import time; time.sleep(600)"
 

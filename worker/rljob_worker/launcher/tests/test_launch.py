@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from rljob_api.tests.timeouts import TEST_TIMEOUT_SECONDS
-from rljob_worker.last_words import TERMINATION_LOG, LastWords, read_last_words
+from rljob_worker.process.last_words import TERMINATION_LOG, LastWords, read_last_words
 from rljob_worker.tests.waiting import is_gone, pid_in, wait_for
 
 POD_PROCESS = Path(__file__).with_name("pod_process.py")

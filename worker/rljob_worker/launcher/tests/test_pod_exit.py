@@ -5,9 +5,9 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rljob_worker.last_words import MAX_BYTES, LastWords, read_last_words
 from rljob_worker.launcher.pod_exit import Exit, first_cause, pod_exit_code
 from rljob_worker.process.child import exit_code
+from rljob_worker.process.last_words import MAX_BYTES, LastWords, read_last_words
 
 
 def exits(*pairs):

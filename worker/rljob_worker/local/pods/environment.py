@@ -14,8 +14,8 @@ from rljob_api.vocabulary.process_environment import WORKER_DEFAULTS
 from rljob_worker.databuffer.routes.hosts import Host
 from rljob_worker.forkserver.client import ForkServer, Root
 from rljob_worker.forkserver.environment import ROOT
-from rljob_worker.last_words import TERMINATION_LOG
 from rljob_worker.launcher.pod import LOG_DIR
+from rljob_worker.process.last_words import TERMINATION_LOG
 from rljob_worker.process.lifeline import LIFELINE_FD
 from rljob_worker.process.marked_processes import ENV_MARK
 from rljob_worker.rundir.directory import SPILL, RunDirectory

@@ -15,7 +15,6 @@ from pathlib import Path
 from rljob_api.lifetime.failure_policy import describe_exit_code, why_guest_ends_job
 from rljob_api.vocabulary.exit_codes import ExitCode
 from rljob_worker.databuffer.routes.hosts import Host
-from rljob_worker.last_words import LastWords
 from rljob_worker.local.pods.environment import RunContext, pod_environment, termination_log_of, usable_cores
 from rljob_worker.local.pods.pods import (
     READY_SECONDS,
@@ -30,6 +29,7 @@ from rljob_worker.local.pods.pods import (
     write_address_book,
 )
 from rljob_worker.process.child import LoggedChild
+from rljob_worker.process.last_words import LastWords
 from rljob_worker.process.marked_processes import end_marked_processes
 from rljob_worker.process.restart_pauses import LONG_LIFE_SECONDS, pause_seconds
 

@@ -14,10 +14,10 @@ from rljob_api.vocabulary.exit_codes import ExitCode, is_failure
 from rljob_worker.databuffer.routes.hosts import Host
 from rljob_worker.forkserver.client import ForkedChild
 from rljob_worker.forkserver.forking import ForkRequest
-from rljob_worker.last_words import LastWords, read_last_words
 from rljob_worker.launcher.pod_exit import SETTLE_SECONDS, Exit, first_cause, pod_exit_code
 from rljob_worker.local.pods.environment import RunContext, pod_environment, termination_log_of, usable_cores
 from rljob_worker.process.child import LoggedChild, command_of
+from rljob_worker.process.last_words import LastWords, read_last_words
 from rljob_worker.process.lifeline import LIFELINE_FD
 from rljob_worker.process.marked_processes import end_marked_processes
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from rljob_api.vocabulary.data_url import scheme_of
-from rljob_worker.bounded import HUB_SECONDS, within
 from rljob_worker.errors import InvalidJob, NotHere, StorageError
+from rljob_worker.process.bounded import HUB_SECONDS, within
 from rljob_worker.rehearsal.inputs.first_rows import LOOK_RETRY_SECONDS
 from rljob_worker.storage.object_path import ObjectPath
 from rljob_worker.storage.paths import storage_path

@@ -14,9 +14,9 @@ import yaml
 
 from rljob_api.tests.timeouts import TEST_TIMEOUT_SECONDS
 from rljob_api.v1alpha1 import RLJobSpec
-from rljob_worker.bounded import within
 from rljob_worker.cli.tests.fake_hugging_face import serving
 from rljob_worker.cli.validate import verdict_on
+from rljob_worker.process.bounded import within
 from rljob_worker.rehearsal import rehearse as rehearsing
 from rljob_worker.rehearsal.inputs.input_check import check_inputs
 from rljob_worker.rehearsal.rehearse import rehearse

@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
+from rljob_worker.batch.row_index import row_number
 from rljob_worker.errors import BadData
 from rljob_worker.rewards.combine import Rewards
 from rljob_worker.rewards.results import Missed, Steps
 from rljob_worker.rewards.running.chunks import NO_STEPS, RewardCall, RewardChunk, cut
-from rljob_worker.row_index import row_number
 
 ASYNC_GRACE_SECONDS = 2.0
 """An async row ends by its own clock; one that does not within this holds up the loop and costs the process."""

@@ -24,6 +24,7 @@ from rljob_worker.engines.protocols import ScoringEngine, TrainEngine
 from rljob_worker.engines.registry import build_base, build_rollout_engine, build_train_engine
 from rljob_worker.engines.rollout.protocol import RolloutEngine
 from rljob_worker.model_shapes import shape_at
+from rljob_worker.process.start_phases import phase
 from rljob_worker.rewards.forms import SHOWN
 from rljob_worker.rewards.running.runner import RewardRunner
 from rljob_worker.runtime.memory_phases import begin_generation
@@ -34,7 +35,6 @@ from rljob_worker.runtime.setup.simulators import build_episodes, listed_data
 from rljob_worker.runtime.setup.tokenizers import load_tokenizer, require_tokens_of_policies
 from rljob_worker.runtime.validation import Validation
 from rljob_worker.stages.stage import Resources
-from rljob_worker.start_phases import phase
 from rljob_worker.storage.paths import StoragePath
 
 log = logging.getLogger(__name__)

@@ -12,7 +12,7 @@ from rljob_api.planning.plan import Plan, StagePlan
 from rljob_api.v1alpha1.dag import UPDATE_POLICY
 from rljob_api.vocabulary.keys import REFERENCE
 from rljob_worker.errors import InvalidJob
-from rljob_worker.start_phases import phase
+from rljob_worker.process.start_phases import phase
 
 _SCORING = ("LogProbs", "Values")
 """Stages whose models are given token ids that a policy sampled."""

@@ -4,7 +4,7 @@ import os
 import subprocess
 import sys
 
-from rljob_worker.last_words import TERMINATION_FILE
+from rljob_worker.process.last_words import TERMINATION_FILE
 
 
 def run_worker(output, **environment):

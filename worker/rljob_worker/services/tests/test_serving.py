@@ -15,9 +15,9 @@ import pytest
 
 from rljob_api.tests.timeouts import TEST_TIMEOUT_SECONDS
 from rljob_worker.databuffer.routes.hosts import hosts_of
-from rljob_worker.last_words import read_last_words
 from rljob_worker.local.services import ServicesPlace, services_environment
 from rljob_worker.process.child import LoggedChild, ready_line
+from rljob_worker.process.last_words import read_last_words
 from rljob_worker.process.marked_processes import end_marked_processes, marked_pids
 from rljob_worker.tests.documents import plan_of
 from rljob_worker.tests.waiting import wait_for

@@ -18,8 +18,8 @@ import torch
 
 from rljob_api.planning.versions import is_warm_up
 from rljob_api.v1alpha1 import RLJobSpec
-from rljob_worker.arrow_batch import from_arrow, to_arrow
 from rljob_worker.batch import Batch, Column
+from rljob_worker.batch.arrow import from_arrow, to_arrow
 from rljob_worker.conversations.playing.commands import shared_batch
 from rljob_worker.metrics.scalars import Scalars, mean
 from rljob_worker.stages.draws.assembly import Assembly, Carries, Int64

@@ -18,11 +18,11 @@ import numpy as np
 
 from rljob_api.v1alpha1 import RLJobSpec
 from rljob_worker.batch import Batch, Column
+from rljob_worker.batch.gather import offsets_of
+from rljob_worker.batch.row_index import Int64
 from rljob_worker.engines.picture_reader import prompt_pictures
 from rljob_worker.engines.rollout.job_sampling import max_tokens_of
 from rljob_worker.engines.rollout.requests import Ending, PartialResponses, Requests, Sampling
-from rljob_worker.gather import offsets_of
-from rljob_worker.row_index import Int64
 
 UNFINISHED = "unfinished"
 """Column of a row that may go on: whether it has not ended."""

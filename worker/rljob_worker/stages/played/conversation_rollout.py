@@ -11,6 +11,8 @@ import numpy as np
 from rljob_api.catalogue.columns import IMAGES, KEPT
 from rljob_api.v1alpha1 import RLJobSpec
 from rljob_worker.batch import Batch
+from rljob_worker.batch.row_index import Int64
+from rljob_worker.batch.trajectories import Trajectories
 from rljob_worker.conversations.journal.records import Record
 from rljob_worker.conversations.journal.replay import Entries
 from rljob_worker.conversations.picture_parts import with_pictures
@@ -23,11 +25,9 @@ from rljob_worker.conversations.trajectory import Trajectory
 from rljob_worker.data.dataset import Prompts
 from rljob_worker.engines.rollout.requests import Sampling
 from rljob_worker.metrics.scalars import Scalars, maximum
-from rljob_worker.row_index import Int64
 from rljob_worker.stages.played.episode_rows import episode_metrics
 from rljob_worker.stages.played.failed_trajectories import described_failures
 from rljob_worker.stages.played.played_rows import agent_metrics, played_batch, played_metrics, played_samples
-from rljob_worker.trajectories import Trajectories
 from rljob_worker.vision.pictures import PictureList
 
 LEAST_LEFT = 2

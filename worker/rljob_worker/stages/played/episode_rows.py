@@ -11,9 +11,9 @@ import numpy as np
 from rljob_api.catalogue.columns import FINISH_STEP, STATE, SUCCESS, SUCCESS_AT_END, TASK_ID, VIDEO_EMBEDDING
 from rljob_api.v1alpha1 import SimulatorSpec
 from rljob_worker.batch import Column
+from rljob_worker.batch.row_index import Int64
 from rljob_worker.conversations.trajectory import TokenRow, Trajectory
 from rljob_worker.metrics.scalars import Scalars, mean, mean_of, means_by_source
-from rljob_worker.row_index import Int64
 
 _TYPES: Mapping[str, Any] = {SUCCESS: np.uint8, SUCCESS_AT_END: np.uint8, FINISH_STEP: np.int64}
 TASK = "task"

@@ -9,10 +9,10 @@ import numpy as np
 from rljob_api.catalogue.columns import KEPT
 from rljob_api.v1alpha1 import RLJobSpec
 from rljob_worker.batch import Batch
+from rljob_worker.batch.row_index import Int64
+from rljob_worker.batch.trajectories import Trajectories
 from rljob_worker.conversations.trajectory import Trajectory, failures
 from rljob_worker.errors import BadData
-from rljob_worker.row_index import Int64
-from rljob_worker.trajectories import Trajectories
 
 
 def described_failures(trajectories: Sequence[Trajectory]) -> dict[str, tuple[int, str]]:

@@ -12,12 +12,12 @@ import numpy as np
 from rljob_api.catalogue.columns import AGENT, ENVIRONMENT_REWARD, IMAGES, KEPT, MESSAGES, TURN_REWARDS
 from rljob_api.v1alpha1 import AgentSpec, RLJobSpec
 from rljob_worker.batch import Batch, Column
+from rljob_worker.batch.row_index import Int64
 from rljob_worker.conversations.messages import Message
 from rljob_worker.conversations.picture_parts import content_text
 from rljob_worker.conversations.trajectory import TokenRow, Trajectory, agent_rewards, failures, turn_rewards
 from rljob_worker.data.dataset import Prompts
 from rljob_worker.metrics.scalars import Scalars, maximum, mean, mean_of, total
-from rljob_worker.row_index import Int64
 from rljob_worker.stages.played.episode_rows import episode_columns
 from rljob_worker.vision.picture_tokens import PLACE
 from rljob_worker.vision.pictures import PictureList

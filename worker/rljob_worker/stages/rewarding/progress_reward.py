@@ -17,11 +17,11 @@ from rljob_api.planning.plan import StagePlan
 from rljob_api.v1alpha1.algorithm import ProgressSpec
 from rljob_worker.algorithms.progress_rewards import ProgressRewards, progress_rewards
 from rljob_worker.batch import Batch, Column
+from rljob_worker.batch.trajectories import Trajectories
 from rljob_worker.errors import InvalidJob
 from rljob_worker.metrics.scalars import Scalars, mean, mean_of
 from rljob_worker.stages.row_filter import Filter
 from rljob_worker.stages.stage import Resources, StageContext, StageResult
-from rljob_worker.trajectories import Trajectories
 
 Float64 = NDArray[np.float64]
 

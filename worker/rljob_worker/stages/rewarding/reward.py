@@ -18,6 +18,7 @@ from rljob_api.catalogue.columns import AGENT, IMAGES, KEPT, MESSAGES, STEP_REWA
 from rljob_api.planning.plan import StagePlan
 from rljob_api.v1alpha1 import RewardSpec, RLJobSpec
 from rljob_worker.batch import Batch, Column
+from rljob_worker.batch.trajectories import Int64, Trajectories
 from rljob_worker.engines.rollout.requests import EndedRequests
 from rljob_worker.metrics.scalars import Scalars, maximum, mean, mean_of, means_by_source
 from rljob_worker.rewards.combine import Rewards, combine, joined_rewards
@@ -26,7 +27,6 @@ from rljob_worker.rewards.results import RewardResult
 from rljob_worker.rewards.running.runner import RewardRunner
 from rljob_worker.stages.draws.partial_rows import PartialRound
 from rljob_worker.stages.stage import Resources, StageContext, StageResult
-from rljob_worker.trajectories import Int64, Trajectories
 from rljob_worker.vision.pictures import PictureList
 from rljob_worker.vision.thumbnails import thumbnail_url
 from rljob_worker.vision.videos import is_video

@@ -3,8 +3,8 @@
 import numpy as np
 
 from rljob_worker.batch import Batch, Column
+from rljob_worker.batch.trajectories import Trajectories
 from rljob_worker.stages.advantage import loss_mask
-from rljob_worker.trajectories import Trajectories
 
 
 def test_a_trajectory_with_a_row_that_was_cut_off_is_out_of_the_loss():

@@ -15,6 +15,7 @@ import torch
 from rljob_api.planning.plan import Plan
 from rljob_api.tests.builders import make_plan
 from rljob_worker.batch import Batch, Column
+from rljob_worker.batch.minibatches import mini_batch_of
 from rljob_worker.databuffer.routes.repartition import balanced, row_costs
 from rljob_worker.engines.fsdp import FSDPEngine
 from rljob_worker.engines.models import random_policy, random_value_model
@@ -23,7 +24,6 @@ from rljob_worker.engines.tests.ranks import run_ranks
 from rljob_worker.engines.tests.test_own_optimizer import declared
 from rljob_worker.engines.tests.uneven import CPU, EXACT, assert_close, snapshot
 from rljob_worker.metrics.scalars import Scalars, merge_all
-from rljob_worker.minibatches import mini_batch_of
 from rljob_worker.rewards.results import RewardResult
 from rljob_worker.stages.advantage import Advantage
 from rljob_worker.stages.rewarding.reward import Reward

@@ -14,7 +14,7 @@ import sys
 import time
 from pathlib import Path
 
-from rljob_worker.last_words import LastWords, write_last_words
+from rljob_worker.process.last_words import LastWords, write_last_words
 
 
 def main(how, port):

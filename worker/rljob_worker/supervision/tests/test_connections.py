@@ -8,8 +8,8 @@ import threading
 import pytest
 
 from rljob_api.tests.timeouts import TEST_TIMEOUT_SECONDS
-from rljob_worker import frames
 from rljob_worker.errors import DeadlineExceeded, InvalidJob
+from rljob_worker.process import frames
 from rljob_worker.supervision.client import Interrupted, call
 from rljob_worker.supervision.connections import GREETING, OTHER_TOKEN, HostConnections, HostLost, HostRefused
 from rljob_worker.supervision.membership import Membership

@@ -9,10 +9,10 @@ import pytest
 import yaml
 
 from rljob_api.tests.timeouts import TEST_TIMEOUT_SECONDS
-from rljob_worker import frames
 from rljob_worker.cli.tests.test_commands import write_job
 from rljob_worker.errors import InvalidJob
 from rljob_worker.local.services import TOKEN_FILE
+from rljob_worker.process import frames
 from rljob_worker.rundir.directory import RunDirectory
 from rljob_worker.supervision.connections import OTHER_TOKEN
 from rljob_worker.supervision.host_0 import EXIT_SECONDS

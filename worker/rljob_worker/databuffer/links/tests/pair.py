@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from rljob_api.planning.plan import GroupPlan
-from rljob_worker.arrow_batch import array_over
+from rljob_worker.batch.arrow import array_over
 from rljob_worker.databuffer.links.address_book import AddressBook
 from rljob_worker.databuffer.links.connection import PeerConnection
 from rljob_worker.databuffer.links.fencing import Identity

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from rljob_api.tests.timeouts import TEST_TIMEOUT_SECONDS
-from rljob_worker import frames
 from rljob_worker.databuffer.links import buffer_connection
 from rljob_worker.databuffer.links.buffer_connection import BufferConnection, ConnectionPool
 from rljob_worker.databuffer.links.fencing import Identity
@@ -29,6 +28,7 @@ from rljob_worker.databuffer.protocol.worker_side import (
 from rljob_worker.databuffer.routes.hosts import Host
 from rljob_worker.databuffer.server.local import serve_workers
 from rljob_worker.errors import BadData, DeadlineExceeded, InvalidJob, PeerLost
+from rljob_worker.process import frames
 from rljob_worker.tests.waiting import wait_for
 
 HERE = Host("a", 0)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from rljob_api.pipeline.meshes import Mesh
 from rljob_api.tests.builders import TWO_GROUPS, make_plan
 from rljob_worker.batch import Batch
+from rljob_worker.batch.row_index import RowIndex
 from rljob_worker.databuffer.protocol.errors import Malformed, OutOfOrder
 from rljob_worker.databuffer.protocol.peer_side import RowsOffered, RowsTaken
 from rljob_worker.databuffer.protocol.worker_side import ReserveRows, SealRows
@@ -24,7 +25,6 @@ from rljob_worker.databuffer.server.buffer import largest_step
 from rljob_worker.databuffer.tests.gang import group, part, plan_of, rows, stage, two_stages
 from rljob_worker.databuffer.tests.simulation.by_hand import Job, workers
 from rljob_worker.errors import DeadlineExceeded
-from rljob_worker.row_index import RowIndex
 
 EDGE = "a->b"
 COLUMNS = ("ids", "score")

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rljob_worker.batch.row_index import RowIndex
 from rljob_worker.databuffer.protocol.errors import Malformed
 from rljob_worker.databuffer.routes.assignment import PLAIN_ROWS, Assignment, ProducerLayout, merge_layouts
-from rljob_worker.row_index import RowIndex
 
 
 def index_of(row_ids):

@@ -5,12 +5,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rljob_worker.batch.minibatches import mini_batch_of
+from rljob_worker.batch.row_index import RowIndex
 from rljob_worker.databuffer.routes import repartition
 from rljob_worker.databuffer.routes.assignment import ProducerLayout
 from rljob_worker.databuffer.routes.stage_route import StageRoute
 from rljob_worker.databuffer.tests.gang import two_stages
-from rljob_worker.minibatches import mini_batch_of
-from rljob_worker.row_index import RowIndex
 
 sizes = st.tuples(st.integers(1, 4), st.integers(1, 4))
 """Hosts, workers per host."""

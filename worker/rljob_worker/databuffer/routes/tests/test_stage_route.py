@@ -8,11 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rljob_api.pipeline.meshes import Mesh
+from rljob_worker.batch.row_index import RowIndex
 from rljob_worker.databuffer.routes.assignment import Assignment, ProducerLayout
 from rljob_worker.databuffer.routes.hosts import Host, Members, WorkerId
 from rljob_worker.databuffer.routes.stage_route import StageRoute, by_host, stage_routes
 from rljob_worker.databuffer.tests.gang import group, plan_of, stage, two_stages
-from rljob_worker.row_index import RowIndex
 
 EDGE = "a->b"
 

@@ -8,9 +8,9 @@ import numpy as np
 from hypothesis import strategies as st
 
 from rljob_worker.batch import Batch, Column
+from rljob_worker.batch.row_index import RowIndex
 from rljob_worker.databuffer.rows import segment
 from rljob_worker.databuffer.rows.segment import Views
-from rljob_worker.row_index import RowIndex
 
 GROUP_ROWS = 3
 """Numbers that a group may have; how many of them are rows is another matter."""

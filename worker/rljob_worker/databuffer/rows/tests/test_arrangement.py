@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 
 from rljob_worker.batch import Column
-from rljob_worker.column_kind import ColumnKind
+from rljob_worker.batch.column_kind import ColumnKind
+from rljob_worker.batch.row_index import RowIndex
 from rljob_worker.databuffer.protocol.errors import Malformed
 from rljob_worker.databuffer.rows import segment
 from rljob_worker.databuffer.rows.arrangement import Arrangement, Header, arrange, write_rows
 from rljob_worker.databuffer.rows.tests.batches import batch_of, same, stored
 from rljob_worker.errors import BadData
-from rljob_worker.row_index import RowIndex
 
 
 def header_of(row_ids, rows=None):

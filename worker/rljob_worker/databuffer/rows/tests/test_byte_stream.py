@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 import xxhash
 
-from rljob_worker.arrow_batch import array_over, numbers_of
+from rljob_worker.batch.arrow import array_over, numbers_of
 from rljob_worker.databuffer.protocol.peer_side import RecordStream
 from rljob_worker.databuffer.rows.byte_stream import BATCH_BYTES, Filling, chunk_checksum, stream_of
 from rljob_worker.errors import PeerLost

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rljob_api.vocabulary.exit_codes import ExitCode
-from rljob_worker.arrow_batch import to_record
 from rljob_worker.batch import Batch, Column
+from rljob_worker.batch.arrow import to_record
 from rljob_worker.databuffer.protocol.errors import Bug, Damaged
 from rljob_worker.databuffer.rows import segment, stream
 from rljob_worker.databuffer.rows.arrangement import Header, arrange

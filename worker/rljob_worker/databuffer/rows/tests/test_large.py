@@ -3,13 +3,13 @@
 import numpy as np
 import pyarrow as pa
 
-from rljob_worker.arrow_batch import from_arrow, to_arrow, to_record
-from rljob_worker.column_kind import ColumnKind
+from rljob_worker.batch.arrow import from_arrow, to_arrow, to_record
+from rljob_worker.batch.column_kind import ColumnKind
+from rljob_worker.batch.row_index import RowIndex
 from rljob_worker.databuffer.rows import segment, stream
 from rljob_worker.databuffer.rows.arrangement import Header, arrange
 from rljob_worker.databuffer.rows.stream import Landing
 from rljob_worker.databuffer.store.segment_files import Allocator, SegmentFile, mapped
-from rljob_worker.row_index import RowIndex
 
 HUGE = (1 << 31) + 5
 KINDS = {

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 
 from rljob_worker.batch import Batch, Column
-from rljob_worker.column_kind import ColumnKind
+from rljob_worker.batch.column_kind import ColumnKind
 from rljob_worker.databuffer.protocol.codec import encode, read_request
 from rljob_worker.databuffer.protocol.worker_side import SealRows
 from rljob_worker.databuffer.rows import segment

@@ -4,8 +4,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rljob_worker.arrow_batch import columns_of_record, kinds_of_schema
 from rljob_worker.batch import Batch, Column
+from rljob_worker.batch.arrow import columns_of_record, kinds_of_schema
 from rljob_worker.databuffer.rows import segment, stream
 from rljob_worker.databuffer.rows.arrangement import Header, arrange, write_rows
 from rljob_worker.databuffer.rows.stream import Landing

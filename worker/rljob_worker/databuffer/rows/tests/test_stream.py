@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rljob_worker.arrow_batch import columns_of_record, kinds_of_schema
 from rljob_worker.batch import Batch, Column
+from rljob_worker.batch.arrow import columns_of_record, kinds_of_schema
 from rljob_worker.databuffer.protocol.codec import encode
 from rljob_worker.databuffer.protocol.errors import Malformed
 from rljob_worker.databuffer.rows import stream

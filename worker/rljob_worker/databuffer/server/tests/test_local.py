@@ -14,7 +14,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rljob_api.tests.timeouts import TEST_TIMEOUT_SECONDS
-from rljob_worker import frames
 from rljob_worker.databuffer.links.buffer_connection import MAX_BYTES
 from rljob_worker.databuffer.links.fencing import BufferService, Fence, Identity, headers_of, introduction_of
 from rljob_worker.databuffer.links.tests.pair import groups, identity
@@ -34,6 +33,7 @@ from rljob_worker.databuffer.routes.hosts import Host
 from rljob_worker.databuffer.server.local import MAX_INTRODUCTION_BYTES, LocalServer, serve_workers
 from rljob_worker.databuffer.server.tests.damage import damaged
 from rljob_worker.errors import BadData
+from rljob_worker.process import frames
 from rljob_worker.tests.waiting import wait_for
 
 HERE = Host("a", 0)

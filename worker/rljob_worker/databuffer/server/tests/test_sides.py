@@ -12,9 +12,9 @@ import pytest
 
 from rljob_api.planning.plan import Plan
 from rljob_api.tests.timeouts import TEST_TIMEOUT_SECONDS
-from rljob_worker.arrow_batch import from_arrow
 from rljob_worker.batch import Batch
-from rljob_worker.column_kind import column_kind_of
+from rljob_worker.batch.arrow import from_arrow
+from rljob_worker.batch.column_kind import column_kind_of
 from rljob_worker.databuffer.links.address_book import AddressBook
 from rljob_worker.databuffer.links.fencing import Identity
 from rljob_worker.databuffer.protocol import peer_side as peer

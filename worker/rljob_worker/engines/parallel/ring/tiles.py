@@ -18,8 +18,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from rljob_worker.batch import Indices
+from rljob_worker.batch.gather import offsets_of
 from rljob_worker.engines.packing import PackedRows
-from rljob_worker.gather import offsets_of
 
 LENGTH = 512
 """Queries, and keys, of a tile: its scores are LENGTH^2 numbers per head."""

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from rljob_worker.batch import Indices
+from rljob_worker.batch.row_index import row_number
 from rljob_worker.engines.arriving_policy import whole_policy
 from rljob_worker.engines.rollout.http.connection import Answer, ServerConnection
 from rljob_worker.engines.rollout.http.routes import ContinuationCall, Routes, SampledTokens, UnexpectedAnswer
@@ -26,7 +27,6 @@ from rljob_worker.engines.rollout.stop_strings import StopTexts
 from rljob_worker.engines.rollout.vocabulary import Vocabulary
 from rljob_worker.errors import BadData, EngineBroken, InvalidJob, RLJobError
 from rljob_worker.random_bits import bits_at
-from rljob_worker.row_index import row_number
 
 ROOM_TOKENS = 1 << 40
 """The room of the server's cache is its own affair."""

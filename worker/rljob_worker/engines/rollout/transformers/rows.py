@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from rljob_worker.batch import Indices
+from rljob_worker.batch.row_index import row_number
 from rljob_worker.engines.rollout.requests import Ending, Sampling
 from rljob_worker.engines.rollout.sampling import draw_numbers, sample_each
 from rljob_worker.engines.rollout.stop_strings import StopStrings
@@ -16,7 +17,6 @@ from rljob_worker.engines.rollout.transformers.drawn_tokens import DrawnTokens
 from rljob_worker.engines.rollout.transformers.request import NO_ROUTES, DecodingRequest
 from rljob_worker.errors import BadData
 from rljob_worker.random_bits import random_streams
-from rljob_worker.row_index import row_number
 
 _DIVERGED = (
     "the policy has diverged; go on from a checkpoint before that, with a lower training.learningRate or maxGradNorm"

@@ -15,6 +15,7 @@ from vllm.sampling_params import RequestOutputKind
 from vllm.v1.engine.llm_engine import LLMEngine
 
 from rljob_worker.batch import Indices
+from rljob_worker.batch.row_index import row_number
 from rljob_worker.engines.arriving_policy import whole_policy
 from rljob_worker.engines.parallel.mesh import ProcessMesh
 from rljob_worker.engines.picture_reader import PictureReader
@@ -38,7 +39,6 @@ from rljob_worker.engines.rollout.vllm.sampling import arguments_of
 from rljob_worker.engines.rollout.vllm.weights import forget_expert_kernels, refresh_tied
 from rljob_worker.engines.rollout.vocabulary import Vocabulary
 from rljob_worker.errors import BadData, EngineBroken, InvalidJob
-from rljob_worker.row_index import row_number
 
 if TYPE_CHECKING:
     from vllm.outputs import RequestOutput

@@ -3,7 +3,7 @@
 import logging
 
 from rljob_worker.local.watching.start_lines import StartLines, worker_logs
-from rljob_worker.start_phases import phase
+from rljob_worker.process.start_phases import phase
 
 AT = "2026-11-22 17:00:00,000 "
 

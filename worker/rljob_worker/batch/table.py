@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from rljob_worker.gather import Runs, copy_rows, offsets_of, take_rows
-from rljob_worker.row_index import RowIndex
+from rljob_worker.batch.gather import Runs, copy_rows, offsets_of, take_rows
+from rljob_worker.batch.row_index import RowIndex
 
 Array = NDArray[Any]
 Indices = NDArray[np.int64]

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from rljob_worker.batch import Column
-from rljob_worker.column_kind import ColumnKind, column_kind_of
+from rljob_worker.batch.column_kind import ColumnKind, column_kind_of
 from rljob_worker.databuffer.rows.tests.batches import batch_of
 from rljob_worker.errors import BadData
 

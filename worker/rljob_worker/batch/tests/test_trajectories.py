@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rljob_worker.batch.trajectories import Trajectories
 from rljob_worker.errors import BadData
-from rljob_worker.trajectories import Trajectories
 
 
 def of(*row_ids, bound=3):

@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from rljob_worker import frames
+from rljob_worker.process import frames
 
 
 @pytest.mark.parametrize("num_bytes", [0, 1, 255, 256, 3 << 20])

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from rljob_worker.batch.row_index import row_number
 from rljob_worker.errors import BadData
-from rljob_worker.row_index import row_number
 
 if TYPE_CHECKING:
     from rljob_api.v1alpha1 import RLJobSpec

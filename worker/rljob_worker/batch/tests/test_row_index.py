@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rljob_worker.row_index import RowIndex
+from rljob_worker.batch.row_index import RowIndex
 
 
 def index_of(row_ids):

@@ -4,9 +4,9 @@ import numpy as np
 import pyarrow as pa
 from hypothesis import given
 
-from rljob_worker.arrow_batch import from_arrow, kind_of_field, to_arrow
 from rljob_worker.batch import Batch, Column
-from rljob_worker.column_kind import ColumnKind, column_kind_of
+from rljob_worker.batch.arrow import from_arrow, kind_of_field, to_arrow
+from rljob_worker.batch.column_kind import ColumnKind, column_kind_of
 from rljob_worker.databuffer.rows.tests.batches import batch_of, row_lists, same
 
 

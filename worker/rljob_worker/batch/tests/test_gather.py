@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rljob_worker import gather
-from rljob_worker.gather import Runs, copy_rows, offsets_of, take_rows
+from rljob_worker.batch import gather
+from rljob_worker.batch.gather import Runs, copy_rows, offsets_of, take_rows
 from rljob_worker.tests.indexed import Indexed
 
 

@@ -20,8 +20,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from rljob_worker.batch import Batch, Column
-from rljob_worker.column_kind import ColumnKind, column_kind_of
-from rljob_worker.row_index import INDEX_COLUMNS, RowIndex
+from rljob_worker.batch.column_kind import ColumnKind, column_kind_of
+from rljob_worker.batch.row_index import INDEX_COLUMNS, RowIndex
 
 _BYTE_TYPES = {"utf8": pa.large_utf8(), "binary": pa.large_binary()}
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from rljob_worker.gather import Runs
+from rljob_worker.batch.gather import Runs
 
 Int64 = NDArray[np.int64]
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rljob_worker.batch import Batch, Column
-from rljob_worker.row_index import RowIndex
+from rljob_worker.batch.row_index import RowIndex
 from rljob_worker.tests.indexed import Indexed
 
 

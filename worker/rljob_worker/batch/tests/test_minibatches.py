@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rljob_worker.minibatches import mini_batch_of
+from rljob_worker.batch.minibatches import mini_batch_of
 
 
 @given(st.integers(1, 4), st.integers(1, 5), st.integers(1, 9), st.integers(0, 5))

@@ -84,7 +84,7 @@ def test_another_algorithm_is_refused():
     assert "one estimator has a critic" in estimator.refused
 
 
-V_PARQUET = {"path": "v.parquet", "name": None, "weight": None}
+V_PARQUET = {"path": "v.parquet", "subset": None, "split": None, "name": None, "weight": None}
 
 
 @pytest.mark.parametrize(

@@ -32,5 +32,7 @@ def tracker_findings(trackers: Sequence[str], environment: Mapping[str, str]) ->
 
 
 def _missing(name: str, environment: Mapping[str, str]) -> str | None:
-    function = TRACKERS[name].unreachable
-    return None if function is None else load_function(f"tracker {name}", function)(environment)
+    tracker = TRACKERS.find(name)  # a name that nobody declares is a mistake of the job, which others report
+    if tracker is None or tracker.unreachable is None:
+        return None
+    return load_function(f"tracker {name}", tracker.unreachable)(environment)

@@ -35,4 +35,5 @@ def _missing(name: str, environment: Mapping[str, str]) -> str | None:
     tracker = TRACKERS.find(name)  # a name that nobody declares is a mistake of the job, which others report
     if tracker is None or tracker.unreachable is None:
         return None
-    return load_function(f"tracker {name}", tracker.unreachable)(environment)
+    sentence: str | None = load_function(f"tracker {name}", tracker.unreachable)(environment)
+    return sentence

@@ -74,6 +74,10 @@ def test_what_a_run_that_has_learnt_shows_is_no_illness() -> None:
     ]
 
 
+def test_groups_that_were_alike_from_the_beginning_taught_nothing_whatever_questions_came_later() -> None:
+    assert names(steps(ALIKE, *[ALIKE | {"reward/mean": 0.9}] * 2)) == ["GroupsAlike@3"]
+
+
 def test_longer_responses_are_an_illness_where_nothing_is_learnt_from_them() -> None:
     longer = {"response_length/mean": 25.0, "response/truncated_fraction": 0.4}
     assert names(steps({}, *[longer] * 3)) == ["ResponsesCutOff@4"]

@@ -1,4 +1,4 @@
-"""Jobs that cannot learn, each for one reason: the run names it within five steps. One that has no fault says nothing."""
+"""Jobs that cannot learn, each for one reason: the run names it within five steps. One without a fault is silent."""
 
 from pathlib import Path
 from typing import Any

@@ -20,6 +20,8 @@ IMPORT_SECONDS = 120.0
 
 GRACE_SECONDS = 1.0
 """Beyond the limit of a call, for what is around it."""
+TRIAL_SECONDS = 10.0
+"""How long the rows of one reward may take: a slow one is no mistake, and a job is not kept waiting for it."""
 
 
 class Imports:
@@ -90,15 +92,20 @@ class Imports:
         return _finding(blamed, blamed.path, f"{blamed.owner}: {blamed.run} cannot be imported: {ending}")
 
     def _try(self, trials: Mapping[str, RewardTrial], process: ImportingProcess) -> None:
-        """One reward after the other, up to one that does not answer."""
+        """One reward after the other, up to one that does not answer; of that, the rows there was time for."""
         for path, trial in trials.items():
             process.ask(json.dumps(trial).encode())
             outcomes: list[Outcome] = []
             self.outcomes[path] = outcomes
+            deadline, limit_seconds = time.monotonic() + TRIAL_SECONDS, trial.limit_seconds + GRACE_SECONDS
             for _ in trial.rows:
-                line = process.line(trial.limit_seconds + GRACE_SECONDS)
+                left = deadline - time.monotonic()
+                line = process.line(min(limit_seconds, left))
                 if line is None:
-                    outcomes.append({"timeout": True} if process.is_running else {"problem": process.ending})
+                    if not process.is_running:
+                        outcomes.append({"problem": process.ending})
+                    elif limit_seconds <= left:
+                        outcomes.append({"timeout": True})
                     return
                 outcomes.append(json.loads(line))
 

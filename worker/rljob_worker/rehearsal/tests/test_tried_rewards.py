@@ -3,6 +3,7 @@
 import pytest
 
 from rljob_worker.cli.validate import verdict_on
+from rljob_worker.rehearsal.functions import imports
 from rljob_worker.rehearsal.functions.importing_process import ImportingProcess
 from rljob_worker.rehearsal.tests.good_job import write
 from rljob_worker.rehearsal.tests.warm_imports import WarmImporting
@@ -101,6 +102,12 @@ def test_a_reward_that_hangs_is_named_and_one_that_ends_its_process_is_a_problem
     assert verdict.problems == () and "took longer than its timeoutSeconds: 0.05" in verdict.warned[0]
     (ended,) = tried(tmp_path, "ends").problems
     assert ended.message.startswith('reward "ends" ended its process (exit code 3), tried on row 1')
+
+
+def test_a_reward_that_may_take_its_time_is_not_waited_for(tmp_path, monkeypatch):
+    monkeypatch.setattr(imports, "TRIAL_SECONDS", 0.05)
+    verdict = tried(tmp_path, "hangs", timeoutSeconds=600)
+    assert verdict.problems == () and not any("hangs" in line for line in verdict.warned)
 
 
 def test_a_reward_at_steps_has_to_say_them(tmp_path):

@@ -55,7 +55,7 @@ def test_job_waits_for_quota_and_a_suspended_one_gives_it_back(queued: Namespace
     first.until_succeeded(180)
     assert first.status["attempt"] == 2 and first.status["restarts"] == 0
     assert [row["step"] for row in metrics(storage, "first")][-1] == 100
-    assert set(finished_workloads(queued)) == {"rljob-first", "rljob-second"}
+    until_finished(queued, {"rljob-first", "rljob-second"})
 
 
 def test_preempted_job_goes_on_from_its_checkpoint(queued: NamespaceJobs, storage: Path) -> None:
@@ -69,7 +69,7 @@ def test_preempted_job_goes_on_from_its_checkpoint(queued: NamespaceJobs, storag
     status = modest.status
     assert status["attempt"] == 2 and status["countedRestarts"] == 0
     assert [row["step"] for row in metrics(storage, "modest")][-1] == 100
-    assert set(finished_workloads(queued)) == {"rljob-modest", "rljob-urgent"}
+    until_finished(queued, {"rljob-modest", "rljob-urgent"})
 
 
 def test_deleted_job_gives_its_quota_back(queued: NamespaceJobs) -> None:
@@ -95,9 +95,13 @@ def workloads(jobs: NamespaceJobs) -> list[dict[str, Any]]:
     return result
 
 
-def finished_workloads(jobs: NamespaceJobs) -> list[str]:
-    """Names of the Workloads that hold no quota any more."""
-    return [workload["metadata"]["name"] for workload in workloads(jobs) if _is_finished(workload)]
+def until_finished(jobs: NamespaceJobs, names: set[str]) -> None:
+    """These Workloads, and no other, hold no quota any more; the operator says so after the job's own status."""
+
+    def finished() -> set[str]:
+        return {workload["metadata"]["name"] for workload in workloads(jobs) if _is_finished(workload)}
+
+    wait_until(lambda: finished() == names, f"the Workloads {', '.join(sorted(names))} have finished", 60)
 
 
 def _is_finished(workload: dict[str, Any]) -> bool:

@@ -259,6 +259,7 @@ def http_engine(
     """In the server of this rank, which is given weights as it is given every later ones."""
     import torch
 
+    from rljob_worker.engines.fsdp.settings import DTYPES
     from rljob_worker.engines.models import checkpoint_tensors
     from rljob_worker.engines.rollout.http.starting import start
 
@@ -266,7 +267,7 @@ def http_engine(
     _refuse_actions(engine, "a server samples from", "write rollout.engine: Transformers")
     ends, vocabulary = _endings(plan, engine)
     rank = 0 if mesh is None else mesh.rank
-    built = start(plan, engine, rank, ends, vocabulary, _frozen(plan, engine))
+    built = start(plan, engine, DTYPES[plan.precision], rank, ends, vocabulary, _frozen(plan, engine))
     if not is_loaded_next:
         policy = _policy(plan, engine, torch.device("cpu"))
         built.load_weights(checkpoint_tensors((name, item.detach()) for name, item in policy.named_parameters()), 0)

@@ -124,6 +124,8 @@ class ServerConnection:
             result = await self._asked("POST", path, body)
         except RLJobError as error:
             result = error
+        except Exception as error:  # of aiohttp, such as of an answer in a charset that there is not
+            result = EngineBroken(f"{self.url + path}: {type(error).__name__}: {error}")
         finally:
             self._calls.pop(number, None)
         with self._changed:

@@ -19,22 +19,20 @@ from rljob_worker.engines.rollout.http.weight_folder import WeightFolder
 from rljob_worker.engines.rollout.limits import Limits
 from rljob_worker.engines.rollout.vocabulary import Vocabulary
 
-_DTYPES = {"Float32": torch.float32, "BFloat16": torch.bfloat16}
-
 
 def start(
     plan: Plan,
     engine: EnginePlan,
+    dtype: torch.dtype,
     rank: int,
     end_token_ids: tuple[int, ...],
     vocabulary: Vocabulary | None,
     frozen: Callable[[str], bool],
 ) -> HTTPRollout:
-    """An engine without weights over the server of one rank, which has answered. Raises InvalidJob for a server that
-    refuses us, EngineBroken for one that is not there."""
+    """An engine without weights over the server of one rank, which has answered. dtype: of the files of weights. Raises
+    InvalidJob for a server that refuses us, EngineBroken for one that is not there."""
     server = plan.spec.rollout.server
     assert server is not None, "the planner has looked"
-    dtype = _DTYPES[plan.precision]
     model, routes = empty_policy(engine.path, dtype), ROUTES[server.routes]
     limits = Limits(
         model.config.get_text_config().vocab_size, plan.spec.longest_row, ROLLOUT_ENGINES["HTTP"].temperatures

@@ -38,12 +38,13 @@ class WeightFolder:
             self._config.save_pretrained(folder)
             places: dict[str, str] = {}
             held: dict[str, torch.Tensor] = {}
-            total = 0
+            total = written = 0
             for name, tensor in tensors:
                 held[name] = tensor.detach().to("cpu", copy=True).contiguous()
                 total += held[name].nbytes
-                if sum(item.nbytes for item in held.values()) >= self._file_bytes:
+                if total - written >= self._file_bytes:
                     _write_file(folder, held, places)
+                    written = total
             _write_file(folder, held, places)
             index = {"metadata": {"total_size": total}, "weight_map": places}
             (folder / INDEX).write_text(json.dumps(index), encoding="utf-8")

@@ -141,3 +141,15 @@ def test_a_server_that_is_not_there_is_named() -> None:
     with pytest.raises(EngineBroken, match="http://127.0.0.1:1/health"):
         connection.require_healthy("/health", 0)
     connection.close()
+
+
+def test_an_exception_of_a_library_answers_the_call_that_it_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def asked(*_: object) -> None:
+        raise LookupError("unknown encoding: x-none")
+
+    connection = ServerConnection("http://127.0.0.1:1", None, 5.0)
+    monkeypatch.setattr(connection, "_asked", asked)
+    connection.start(7, "/generate", {})
+    ((number, error),) = connection.finished()
+    connection.close()
+    assert number == 7 and isinstance(error, EngineBroken) and "/generate: LookupError: unknown" in str(error)

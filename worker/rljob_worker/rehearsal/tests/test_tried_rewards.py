@@ -55,6 +55,9 @@ def hangs(row):
 
 def ends(row):
     os._exit(3)
+
+def of_run(row):
+    return float(os.path.isdir(os.environ["RLJOB_RUN_DIR"]))
 """
 
 
@@ -102,6 +105,12 @@ def test_a_reward_that_hangs_is_named_and_one_that_ends_its_process_is_a_problem
     assert verdict.problems == () and "took longer than its timeoutSeconds: 0.05" in verdict.warned[0]
     (ended,) = tried(tmp_path, "ends").problems
     assert ended.message.startswith('reward "ends" ended its process (exit code 3), tried on row 1')
+
+
+def test_a_reward_may_look_for_its_run(tmp_path, monkeypatch):
+    monkeypatch.delenv("RLJOB_RUN_DIR", raising=False)
+    verdict = tried(tmp_path, "of_run")
+    assert verdict.problems == () and not any("of_run" in line for line in verdict.warned)
 
 
 def test_a_reward_that_may_take_its_time_is_not_waited_for(tmp_path, monkeypatch):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+import aiohttp
 import numpy as np
 import pytest
 import torch
@@ -144,11 +145,11 @@ def test_a_server_that_is_not_there_is_named() -> None:
 
 
 def test_an_exception_of_a_library_answers_the_call_that_it_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def asked(*_: object) -> None:
+    def request(*_: object, **options: object) -> None:
         raise LookupError("unknown encoding: x-none")
 
     connection = ServerConnection("http://127.0.0.1:1", None, 5.0)
-    monkeypatch.setattr(connection, "_asked", asked)
+    monkeypatch.setattr(aiohttp.ClientSession, "request", request)
     connection.start(7, "/generate", {})
     ((number, error),) = connection.finished()
     connection.close()

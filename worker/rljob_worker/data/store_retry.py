@@ -1,4 +1,4 @@
-"""Retries with exponential backoff of requests to a store that does not answer."""
+"""Retries with exponential backoff of requests to a store or the Hub while it is busy or silent."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class StoreRetryPolicy:
             pause = self.draw(0.0, min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2.0**tries))
             if now - began + pause > self.total_seconds:
                 raise DeadlineExceeded(
-                    f"{what}: the store did not answer for {self.total_seconds:g} s; its last words: {words_of(last)}"
+                    f"{what}: no success within {self.total_seconds:g} s of retries; its last words: {words_of(last)}"
                 ) from last
             await self.sleep(pause)
             tries += 1

@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from http.client import PARTIAL_CONTENT
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -136,9 +137,13 @@ class HubStore:
 
         url = hf_hub_url(file.name, file.files or "", repo_type="dataset", revision=file.revision)
         headers = {**build_hf_headers(), "Range": f"bytes={span.start}-{span.stop - 1}", "Accept-Encoding": "identity"}
-        answer = get_session().get(url, headers=headers, follow_redirects=True, timeout=self._limit_seconds)
-        hf_raise_for_status(answer)
-        content: bytes = answer.content if answer.status_code == 206 else answer.content[span.start : span.stop]
+        with get_session().stream(
+            "GET", url, headers=headers, follow_redirects=True, timeout=self._limit_seconds
+        ) as answer:
+            hf_raise_for_status(answer)
+            if answer.status_code != PARTIAL_CONTENT:
+                raise InvalidJob(_without_ranges(file.name))
+            content: bytes = answer.read()
         if len(content) != span.stop - span.start:
             raise BadData(f"{span.file.path} has fewer bytes than the Hub lists; name another revision")
         return content
@@ -163,6 +168,13 @@ class HubStore:
             if (explanation := explained(self.data, error)) is None:
                 raise
             raise explanation from error
+
+
+def _without_ranges(name: str) -> str:
+    return (
+        f"the server of the data set {name} ignores ranges, and would send whole files for each row; download it once "
+        f"(hf download --repo-type dataset {name}), or correct HF_ENDPOINT"
+    )
 
 
 def is_passing(error: BaseException) -> bool:

@@ -45,7 +45,7 @@ def test_one_that_never_answers_is_given_up_with_its_last_words():
     with pytest.raises(DeadlineExceeded) as caught:
         outlast(clock, until=float("inf"), error=RuntimeError(BUSY), seconds=30.0)
     assert str(caught.value) == (
-        "s3://b/a: the store did not answer for 30 s; its last words: 503 Service Unavailable (SlowDown)"
+        "s3://b/a: no success within 30 s of retries; its last words: 503 Service Unavailable (SlowDown)"
     )
     assert caught.value.exit_code == 75
     # 0.5 + 1 + 2 + 4 + 8 = 15.5, and 16 more would be beyond 30

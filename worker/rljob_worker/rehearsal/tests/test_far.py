@@ -138,7 +138,7 @@ def test_a_store_that_does_not_answer_is_waited_for_in_bounds(tmp_path, s3, near
     s3.fail = lambda request: SLOW_DOWN if "/data/" in request else None
     result = verdict(tmp_path, {"data.validation": []})
     assert result.problems == ()
-    assert "s3://jobs/data/train.jsonl: the store did not answer for 2 s" in result.unseen[0]
+    assert "s3://jobs/data/train.jsonl: no success within 2 s of retries" in result.unseen[0]
 
 
 def test_a_look_that_takes_too_long_is_given_up(tmp_path, s3):

@@ -147,9 +147,15 @@ def test_a_busy_hub_is_asked_again_and_one_that_stays_busy_is_named(hub, tmp_pat
     assert answers(opened(tmp_path)) == ANSWERS
     hub.answers = [429] * 1000
     with pytest.raises(
-        DeadlineExceeded, match="the data set maths/sums of the Hub: .* its last words: it answered 429"
+        DeadlineExceeded, match="the data set maths/sums of the Hub: no success within .*last words: it answered 429"
     ):
         opened(tmp_path, attempt="2")
+
+
+def test_a_server_that_sends_whole_files_is_refused_before_their_bytes(hub, tmp_path):
+    hub.has_ranges = False
+    with pytest.raises(InvalidJob, match="data set maths/sums ignores ranges.*hf download --repo-type dataset"):
+        opened(tmp_path).fetch(np.arange(6))
 
 
 def test_what_was_downloaded_is_read_without_the_hub(hub, tmp_path, monkeypatch):

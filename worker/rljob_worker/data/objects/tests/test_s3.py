@@ -268,7 +268,7 @@ def test_a_store_that_answers_503_for_ever_ends_the_step_that_needs_it(tmp_path,
     dataset.read_ahead(np.array([4, 5]))  # in the background, where nobody hears of it
     with pytest.raises(DeadlineExceeded) as caught:
         dataset.fetch(np.array([4, 5]))
-    assert "did not answer for 300 s; its last words: 503 Service Unavailable (SlowDown" in str(caught.value)
+    assert "no success within 300 s of retries; its last words: 503 Service Unavailable (SlowDown" in str(caught.value)
     assert caught.value.exit_code == 75
 
 
@@ -282,7 +282,7 @@ def test_what_was_read_ahead_is_not_asked_for_again(tmp_path, tokenizer, s3):
 
 def test_nobody_listens_at_the_endpoint(tmp_path, tokenizer, s3, monkeypatch):
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
-    with pytest.raises(DeadlineExceeded, match=r"s3://data/x.jsonl: the store did not answer for 300 s.*HTTP error"):
+    with pytest.raises(DeadlineExceeded, match=r"s3://data/x.jsonl: no success within 300 s of retries.*HTTP error"):
         open_s3(tmp_path, tokenizer, "s3://data/x.jsonl")
 
 

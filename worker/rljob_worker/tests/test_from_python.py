@@ -80,6 +80,10 @@ def test_the_notebook_runs(tmp_path, tiny, monkeypatch):
     ).execute()
     outputs = ["".join(str(output.get("text", output.get("data", {}).get("text/plain", ""))) for output in cell.outputs)
                for cell in notebook.cells if cell.cell_type == "code"]  # fmt: skip
+    tables = [
+        output for cell in notebook.cells for output in cell.get("outputs", ()) if "text/html" in output.get("data", {})
+    ]
+    assert "step 2/2" in tables[0]["data"]["text/html"] and "Succeeded" in tables[0]["data"]["text/plain"]
     trained, problems, stages, progress, _, end = outputs
     # a table with a line for each of two steps, below its names and "step"
     assert "reward/mean" in trained and [line.split()[0] for line in trained.splitlines()[-2:]] == ["1", "2"]

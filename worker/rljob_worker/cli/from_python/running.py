@@ -15,29 +15,18 @@ from rljob_api.planning.plan import Plan
 from rljob_api.v1alpha1 import RLJob
 from rljob_api.vocabulary.problem import Problem
 from rljob_worker.cli.extras import require_extra
+from rljob_worker.cli.from_python.callbacks import CALLBACK_SECONDS, CallbackView, RunCallbacks
+from rljob_worker.cli.from_python.notebook import NotebookView, in_notebook
 from rljob_worker.cli.jobfile import JobFile, examine, job_of_text, open_job
 from rljob_worker.cli.run import LocalRun, all_of, of_this_machine, supervise
-from rljob_worker.cli.views.figures import StepWarnings
 from rljob_worker.errors import RLJobError
 from rljob_worker.local.pods.pods import Commands
-from rljob_worker.local.watching.progress import MetricsTail
 from rljob_worker.metrics.lines import records_in
 from rljob_worker.rundir.directory import METRICS, SAMPLES, RunDirectory, RunNote
+from rljob_worker.supervision.record import View
 
 AnyJob = RLJob | Mapping[str, Any] | str | Path
 """A job built in Python, its object as a mapping, or its file."""
-
-
-@dataclass(frozen=True, slots=True)
-class RunCallbacks:
-    """What is called while a job runs, in the thread that runs it; an exception ends the run."""
-
-    on_step: Callable[[int, Mapping[str, float]], object] | None = None
-    """A finished step and its metrics; step 0 is the validation before the first."""
-    on_phase: Callable[[str], object] | None = None
-    """Starting, Running, Restarting, Stopping, Succeeded, Stopped or Failed."""
-    on_message: Callable[[str], object] | None = None
-    """What `rljob run` would say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,72 +80,36 @@ def run(
     on_step: Callable[[int, Mapping[str, float]], object] | None = None,
     on_phase: Callable[[str], object] | None = None,
     on_message: Callable[[str], object] | None = None,
+    progress: bool | None = None,
+    callback_seconds: float | None = CALLBACK_SECONDS,
 ) -> Run:
-    """Run the job on this machine to its end. resume: auto, never or a step; unset: the job's own.
+    """Run the job on this machine to its end. resume: auto, never or a step; unset: the job's own.   progress: a table
+    of the run in the notebook's cell; unset: in a notebook, where no callback is given.   callback_seconds: for one
+    call of a callback, which is interrupted then and ends the run; None: no limit.
 
     Call it from the main thread: signals that stop the run arrive there. Raises InvalidJobError, or RunFailed.
     """
     require_extra("worker", "rljob.run")
-    progress = RunCallbacks(on_step, on_phase, on_message)
+    is_plain = on_step is None and on_phase is None and on_message is None
+    is_shown = is_plain and in_notebook() if progress is None else progress
+    tell = on_message or (print if is_shown else None)
+    callbacks = RunCallbacks(on_step, on_phase, tell, callback_seconds)
 
     @contextmanager
-    def viewed(directory: RunDirectory, plan: Plan) -> Iterator[CallbackView]:
-        view = CallbackView(directory, progress, {reward.name: reward.weight for reward in plan.spec.rewards})
+    def viewed(directory: RunDirectory, plan: Plan) -> Iterator[View]:
+        view: View = CallbackView(directory, callbacks, {reward.name: reward.weight for reward in plan.spec.rewards})
+        if is_shown:
+            view = NotebookView(directory, plan, view)
         yield view
         view.tick()
 
     file = _file_of(job, folder)
     gangs = of_this_machine(file, Commands())
-    running = LocalRun(file, Path(runs_dir), resume, viewed, all_of(file), gangs, tell=progress.on_message)
+    running = LocalRun(file, Path(runs_dir), resume, viewed, all_of(file), gangs, tell=tell)
     directory, note = supervise(running)
     if note is not None and note.phase == "Failed":
         raise RunFailed(note)
     return Run(directory.path, "Succeeded" if note is None else note.phase)
-
-
-class CallbackView:
-    """A view of a run that calls functions."""
-
-    def __init__(
-        self, directory: RunDirectory, progress: RunCallbacks, weights: Mapping[str, float] | None = None
-    ) -> None:
-        """weights: of the job's rewards, by name."""
-        self._tail = MetricsTail(directory.metrics)
-        self._tail.poll()  # an earlier run's steps are not news
-        self._warnings = StepWarnings(weights, self._tail.records)
-        self._progress = progress
-        self._phase = ""
-
-    def note(self, note: RunNote) -> None:
-        if note.phase != self._phase:
-            self._phase = note.phase
-            if self._progress.on_phase is not None:
-                with _named("on_phase"):
-                    self._progress.on_phase(note.phase)
-
-    def say(self, text: str) -> None:
-        if self._progress.on_message is not None:
-            with _named("on_message"):
-                self._progress.on_message(text)
-
-    def tick(self) -> None:
-        for record in self._tail.poll():
-            if self._progress.on_step is not None:
-                metrics = {name: value for name, value in record.items() if name != "step" and value is not None}
-                with _named("on_step"):
-                    self._progress.on_step(record["step"], metrics)
-            for line in self._warnings.lines(record):
-                self.say(line)
-
-
-@contextmanager
-def _named(callback: str) -> Iterator[None]:
-    """The run's note says which callback raised."""
-    try:
-        yield
-    except Exception as error:
-        error.add_note(f"raised by the callback {callback}")
-        raise
 
 
 def _file_of(job: AnyJob, folder: str | Path) -> JobFile:

@@ -16,7 +16,9 @@ from rljob_api.loading.overrides import apply_overrides
 from rljob_api.loading.starter import StarterInputs
 from rljob_api.vocabulary.problem import InvalidJobError
 from rljob_worker.cli.extras import require_extra
+from rljob_worker.cli.from_python.callbacks import CALLBACK_SECONDS
 from rljob_worker.cli.from_python.functions import as_name, columns_read, module_name, module_of, name_of, pickle_into
+from rljob_worker.cli.from_python.notebook import in_notebook
 from rljob_worker.cli.from_python.running import Run, run
 from rljob_worker.cli.views.plain import format_step
 from rljob_worker.errors import InvalidJob
@@ -94,9 +96,14 @@ class Training:
         on_step: Callable[[int, Mapping[str, float]], object] | None = None,
         on_phase: Callable[[str], object] | None = None,
         on_message: Callable[[str], object] | None = print,
+        progress: bool | None = None,
+        callback_seconds: float | None = CALLBACK_SECONDS,
     ) -> TrainingResult:
-        """Run it on this machine to its end, as `rljob.run` does; what it reads is kept in RUNS_DIR/NAME.inputs."""
+        """Run it on this machine to its end, as `rljob.run` does; what it reads is kept in RUNS_DIR/NAME.inputs.
+        Without callbacks its steps are a table in a notebook, and printed elsewhere."""
         require_extra("worker", "rljob.train")
+        is_plain = on_step is None and on_phase is None and on_message is print
+        progress = is_plain and in_notebook() if progress is None else progress
         inputs = (Path(runs_dir) / f"{self.name}.inputs").absolute()
         inputs.mkdir(parents=True, exist_ok=True)
         body = self._body(inputs, str(inputs), lambda function: pickle_into(inputs, function))
@@ -104,7 +111,8 @@ class Training:
         return TrainingResult(
             run(
                 body, folder=self.folder, runs_dir=runs_dir, resume=resume,
-                on_step=on_step or _printed(on_message, self.steps), on_phase=on_phase, on_message=on_message,
+                on_step=on_step or (None if progress else _printed(on_message, self.steps)), on_phase=on_phase,
+                on_message=on_message, progress=progress, callback_seconds=callback_seconds,
             )
         )  # fmt: skip
 

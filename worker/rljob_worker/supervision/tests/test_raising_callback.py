@@ -1,12 +1,15 @@
-"""A callback of `rljob.run` that raises."""
+"""A callback of `rljob.run` that raises, or does not return."""
 
 import json
 import shutil
+import signal
+import threading
+import time
 from types import SimpleNamespace
 
 import pytest
 
-from rljob_worker.cli.from_python.running import CallbackView, RunCallbacks
+from rljob_worker.cli.from_python.callbacks import CallbackTimeout, CallbackView, RunCallbacks
 from rljob_worker.errors import StorageError
 from rljob_worker.rundir.directory import RunDirectory
 from rljob_worker.supervision.supervisor import Launch, Supervisor
@@ -55,11 +58,11 @@ class FakeGangs:
         return 0
 
 
-def run(folder, **callbacks):
+def run(folder, raised=KeyError, **callbacks):
     directory = RunDirectory(folder / "tiny")
     directory.prepare()
     gangs = FakeGangs(directory)
-    with pytest.raises(KeyError, match="reward/maen"):
+    with pytest.raises(raised):
         Supervisor(
             Launch(directory, plan_of(), "never"), CallbackView(directory, RunCallbacks(**callbacks)), gangs
         ).run()
@@ -101,3 +104,33 @@ def test_a_note_that_cannot_be_written_does_not_hide_why_the_run_ended(tmp_path)
         raise KeyError("reward/maen")
 
     run(tmp_path, on_phase=lose_directory)
+
+
+@pytest.mark.parametrize(
+    "wait", [lambda: time.sleep(10**6), lambda: threading.Event().wait(), lambda: all(iter(lambda: 1, 0))]
+)
+@pytest.mark.parametrize("callback", ["on_step", "on_phase"])
+def test_a_callback_that_hangs_is_interrupted_and_ends_the_run_by_its_name(tmp_path, callback, wait):
+    hanging = {callback: lambda *_: wait()}
+    directory, gang = run(tmp_path, CallbackTimeout, limit_seconds=0.05, **hanging)
+    note = directory.read_note()
+    assert (note.phase, note.exit_code) == ("Failed", 64)
+    assert note.cause.startswith("CallbackTimeout: no return within 0.05 s; put what takes long into a thread")
+    assert note.cause.endswith(f"raised by the callback {callback}")
+    assert gang.has_ended == (callback == "on_step"), "a phase begins before there is a gang"
+
+
+def test_alarms_of_the_users_own_ring_in_a_callback_and_after_it(tmp_path):
+    rung = []
+    old = signal.signal(signal.SIGALRM, lambda number, frame: rung.append(number))
+    try:
+
+        def on_step(step, metrics):
+            signal.raise_signal(signal.SIGALRM)
+            raise KeyError("reward/maen")
+
+        run(tmp_path, on_step=on_step)
+        signal.raise_signal(signal.SIGALRM)
+    finally:
+        signal.signal(signal.SIGALRM, old)
+    assert rung == [signal.SIGALRM] * 2

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 import rljob
-from rljob_worker.cli.from_python.running import CallbackView, RunCallbacks
+from rljob_worker.cli.from_python.callbacks import CallbackView, RunCallbacks
 from rljob_worker.cli.from_python.tables import write_table
 from rljob_worker.data.objects.tests.hub_data_server import point_to, serving
 from rljob_worker.errors import BadData, InvalidJob

@@ -33,6 +33,7 @@ def main() -> None:
     parser.add_argument("--group-size", type=int, default=8, help="in travel")
     parser.add_argument("--steps", type=int, default=1000, help="in memory")
     parser.add_argument("--pairs", type=int, default=3, help="in hidden")
+    parser.add_argument("--layouts", nargs="+", choices=hidden.LAYOUTS, default=list(hidden.LAYOUTS), help="in hidden")
     parser.add_argument("--rounds", type=int, default=5, help="in update")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory:
@@ -42,7 +43,7 @@ def main() -> None:
         parts: dict[str, Callable[[], None]] = {
             "travel": lambda: travel.measure(model, folder, options.prompts, options.group_size),
             "memory": lambda: many_steps.measure(model, folder, options.steps),
-            "hidden": lambda: hidden.measure(model, folder, options.pairs),
+            "hidden": lambda: hidden.measure(model, folder, options.pairs, options.layouts),
             "update": lambda: updates.measure(folder, options.rounds),
             "splits": lambda: splits.measure(folder),
         }

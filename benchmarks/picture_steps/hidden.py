@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Sequence
 from pathlib import Path
 
 from picture_steps.jobs import picture_job, start_picture_run, write_rows
@@ -10,14 +11,15 @@ from picture_steps.pictures import photograph
 
 WAIT_SECONDS, STAGE_SECONDS = 0.02, 2.0
 PROMPTS, STEPS, SIDE = 16, 14, 84
-LAYOUTS = {"one group": ["train"], "two groups": ["rollout", "train"]}
+LAYOUTS = {"one-group": ["train"], "two-groups": ["rollout", "train"]}
 
 
-def measure(model: Path, folder: Path, pairs: int) -> None:
+def measure(model: Path, folder: Path, pairs: int, layouts: Sequence[str]) -> None:
     # no picture comes twice: pixels are kept, and what is kept needs no decoder
     write_rows(folder / "small.parquet", [photograph(SIDE, seed) for seed in range(PROMPTS * STEPS)])
     shape = {"prompts": PROMPTS, "group_size": 2, "most_pixels": SIDE * SIDE, "steps": STEPS}
-    for layout, groups in LAYOUTS.items():
+    for layout in layouts:
+        groups = LAYOUTS[layout]
         job = picture_job(model, folder / "small.parquet", groups=groups, **shape)
         ratios = []
         for pair in range(pairs):

@@ -92,11 +92,13 @@ class PictureReader:
 
         return RowPictures(self.identities(batch, rows), of_row)
 
-    def read_ahead(self, batch: Batch, rows: Indices) -> None:
-        """Begin to decode what some rows of a batch show, that of a group once."""
+    def read_ahead(self, batch: Batch, rows: Indices, most_patches: int | None = None) -> None:
+        """Begin to decode what some rows of a batch show, that of a group once. most_patches: of the first of them."""
         if IMAGES not in batch or not len(rows):
             return
         heads = rows if has_own_pictures(batch) else np.unique(batch.index.head_of(rows))
+        if most_patches is not None:
+            heads = heads[np.cumsum(self._patches_of(batch, heads)) <= most_patches]
         blobs = batch.column_of(IMAGES, heads).to_list()
         self.processor.read_ahead([encoded for blob in blobs for encoded in PictureList.unpack(blob)])
 
@@ -132,6 +134,13 @@ class PictureReader:
         before = np.concatenate([[0], np.cumsum(self._is_shown(tokens.values))])
         result: Indices = (before[tokens.offsets[1:]] - before[tokens.offsets[:-1]]) * self.merged
         return result
+
+    def _patches_of(self, batch: Batch, rows: Indices) -> Indices:
+        """int64 [rows]: those that rows show at most."""
+        patches = self.num_patches(batch.column_of("prompt_ids", rows))
+        if not has_own_pictures(batch):
+            return patches
+        return patches + self.num_patches(batch.column_of("response_ids", rows))
 
     def row_shown(self, prompt: Indices, response: Indices, blob: bytes, row_id: int) -> ShownTokens:
         """What one row shows, in its prompt and behind it: pictures come before what looks like them and was sampled.

@@ -131,6 +131,10 @@ class TrainEngine(ScoringEngine, Protocol):
         same kind, model shape and ranks, or the base of this one."""
         ...
 
+    def read_ahead(self, batch: Batch) -> None:
+        """Begin to decode what rows show, which it is given next. From any thread, not collective."""
+        ...
+
     def weights(
         self, dtype: torch.dtype | None = None, *, trained_only: bool = False
     ) -> Iterator[tuple[str, torch.Tensor]]:

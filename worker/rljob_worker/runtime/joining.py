@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import torch
 
-from rljob_api.planning.plan import WeightTransport
+from rljob_api.planning.plan import StagePlan, WeightTransport
+from rljob_worker.batch import Batch
 from rljob_worker.data.listing import joined_identity
 from rljob_worker.databuffer.client import BufferClient
 from rljob_worker.databuffer.links.address_book import AddressBook
@@ -15,6 +16,7 @@ from rljob_worker.databuffer.links.fencing import Identity
 from rljob_worker.databuffer.routes.guest_route import longest_wait_seconds
 from rljob_worker.databuffer.routes.hosts import Host
 from rljob_worker.engines.models.mirror import with_mirrors
+from rljob_worker.engines.protocols import TrainEngine
 from rljob_worker.metrics.reporter import Reporter
 from rljob_worker.process.last_words import LastWords
 from rljob_worker.process.start_phases import phase
@@ -109,7 +111,9 @@ def build_worker(environment: WorkerEnvironment, client: BufferClient, control: 
         client=client,
         resources=resources,
         schedule=schedule,
-        handover=Handover(plan, group.name, rank, client, longest_wait_seconds(plan)),
+        handover=Handover(
+            plan, group.name, rank, client, longest_wait_seconds(plan), decoders(stages, resources.train_engines)
+        ),
         weights=build_weight_sync(
             plan, group.name, rank, transports, resources.train_engines, resources.rollout_engines
         ),
@@ -123,6 +127,11 @@ def build_worker(environment: WorkerEnvironment, client: BufferClient, control: 
         leases=owned_leases(plan, group.name, environment.local_rank, client, opening),
         received=ReceivedLeases(client.deliveries) if plan.elastic_group is not None else None,
     )
+
+
+def decoders(stages: Iterable[StagePlan], engines: Mapping[str, TrainEngine]) -> dict[str, Callable[[Batch], None]]:
+    """By stage that computes with rows: what begins to decode their pictures."""
+    return {stage.name: engines[model].read_ahead for stage in stages for model in stage.models if model in engines}
 
 
 def weight_transports(

@@ -116,6 +116,7 @@ class Worker:
     def step(self, step: int) -> StepEnd:
         """One training step, or one generation step of a group that is ahead of training; how it ended."""
         with self.profiler.profiled(step):
+            self.handover.begin_step(step)
             for plan, stage in self.schedule:
                 self.run_stage(plan, stage, step)
             self.figures.add(self.handover.end_step())

@@ -50,6 +50,9 @@ from rljob_worker.engines.router import routers, routing_of
 from rljob_worker.metrics.scalars import Scalar, mean, merge_all, total
 from rljob_worker.storage.paths import StoragePath
 
+PATCHES_AHEAD = 1 << 17
+"""Patches of rows that are decoded before they are asked for: 100 MB of pixels, which stay until then."""
+
 
 class FSDPEngine:
     """A TrainEngine (see `protocols`) for a causal LM or a `ValueModel`, over the ranks of one mesh.
@@ -182,6 +185,10 @@ class FSDPEngine:
             **{f"time/{phase}_seconds": mean(seconds) for phase, seconds in watch.seconds.items()},
         }
         return {**merge_all(run.metrics for run in done), **own, **self._balance.end(self.agreement)}
+
+    def read_ahead(self, batch: Batch) -> None:
+        if self._reader is not None:
+            self._reader.read_ahead(batch, np.arange(len(batch)), most_patches=PATCHES_AHEAD)
 
     def weights(
         self, dtype: torch.dtype | None = None, *, bucket_bytes: int = BUCKET_BYTES, trained_only: bool = False

@@ -156,6 +156,15 @@ def test_pictures_of_the_next_micro_batch_are_decoded_while_one_is_computed(tmp_
     assert processor.opened == [SMALL, SMALL, LARGE, LARGE]
 
 
+def test_pictures_are_decoded_ahead_once_for_a_group_and_as_many_as_stay(tmp_path: Path) -> None:
+    model = random_policy(write_vision_config(tmp_path, "qwen3_vl"), torch.float64, 0)
+    processor, rows = DrawnPictures(), part(0, mesh_here(Mesh()))
+    reader = reader_of(model, processor)
+    FSDPEngine(model, replace(LEARNING, trainable=False), CPU, reader=reader).read_ahead(rows)
+    reader.read_ahead(rows, np.arange(len(rows)), most_patches=4)
+    assert processor.ahead == [[SMALL, LARGE], [SMALL]]
+
+
 def test_a_frozen_tower_has_no_gradient_and_no_optimizer_and_is_sent_once(tmp_path: Path) -> None:
     path = write_vision_config(tmp_path, "qwen3_vl")
     engine = engine_of(path, FROZEN, mesh_here(Mesh()))

@@ -234,7 +234,9 @@ class Gang:
                 rollout_engines={"actor": weights} if generates else {},
             ),
             schedule=schedule,
-            handover=SimpleNamespace(take=lambda *_: None, give=lambda *_: None, end_step=dict),
+            handover=SimpleNamespace(
+                begin_step=lambda step: None, take=lambda *_: None, give=lambda *_: None, end_step=dict
+            ),
             weights=weights,
             validations={} if self.generators and not generates else {"actor": Validation(accuracy, number, moment)},
             checkpoints=NotedCheckpoints(environment, {}, schedule, DataIdentity(), moment=moment),

@@ -1,13 +1,17 @@
 """Batches between the stages of a worker and the databuffer."""
 
+import queue
+import threading
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from rljob_api.catalogue.columns import IMAGES
 from rljob_api.pipeline.meshes import Mesh
 from rljob_api.planning.plan import EdgePlan, StagePlan
 from rljob_worker.batch import Batch, Column
+from rljob_worker.errors import DeadlineExceeded
 from rljob_worker.runtime.handover import Handover
 
 
@@ -80,3 +84,72 @@ def test_a_local_batch_that_nobody_took_is_our_mistake():
     handover.give(make_stage("a"), 1, rows(x=[1, 2]))
     with pytest.raises(AssertionError, match=r"edges nobody took: \['a->b'\]"):
         handover.end_step()
+
+
+class AskedBuffer(FakeBuffer):
+    """Rows are got when they are there, and who asks is noted."""
+
+    def __init__(self, *, late=0):
+        """late: how many calls wait in vain."""
+        super().__init__()
+        self.late, self.asked, self.there = late, [], threading.Event()
+
+    def get(self, step, edge, *, deadline_seconds):
+        self.asked.append((edge, threading.current_thread() is threading.main_thread()))
+        if len(self.asked) <= self.late:
+            raise DeadlineExceeded("rows did not come")
+        assert self.there.wait(60)
+        return self.rows[step, edge]
+
+
+SHOWN = ("a->c", ("x", IMAGES), "Buffer")
+
+
+def pictured():
+    return rows(x=[1, 2]).with_columns({IMAGES: Column.binary([b"1", b"2"])})
+
+
+def showing(buffer, decode):
+    plan = make_plan(SHOWN, ("b->c", ("y",), "Buffer"))
+    return Handover(plan, "train", 0, buffer, 60.0, {"c": decode})
+
+
+def test_pictures_are_decoded_before_their_stage_takes_its_rows():
+    buffer, decoded = AskedBuffer(), queue.Queue()
+    handover = showing(buffer, decoded.put)
+    buffer.rows = {(1, "a->c"): pictured(), (1, "b->c"): rows(y=[3, 4])}
+    handover.begin_step(1)
+    buffer.there.set()
+    assert decoded.get(timeout=60) is buffer.rows[1, "a->c"]
+    assert set(handover.take(make_stage("c"), 1).columns) == {"x", IMAGES, "y"}
+    assert buffer.asked == [("a->c", False), ("b->c", True)]
+    handover.end_step()
+    assert buffer.released == list(buffer.rows.values())
+
+
+def test_rows_that_were_asked_for_too_early_are_asked_for_again():
+    buffer = AskedBuffer(late=1)
+    buffer.rows, handover = {(1, "a->c"): pictured(), (1, "b->c"): rows(y=[3, 4])}, showing(buffer, lambda batch: None)
+    buffer.there.set()
+    handover.begin_step(1)
+    assert "x" in handover.take(make_stage("c"), 1)
+    assert buffer.asked == [("a->c", False), ("a->c", True), ("b->c", True)]
+
+
+def test_what_cannot_be_decoded_ahead_is_left_to_its_stage():
+    buffer = AskedBuffer()
+    buffer.rows = {(1, "a->c"): pictured(), (1, "b->c"): rows(y=[3, 4])}
+    handover = showing(buffer, lambda batch: batch["missing"])
+    buffer.there.set()
+    handover.begin_step(1)
+    assert "x" in handover.take(make_stage("c"), 1)
+
+
+def test_an_error_of_rows_asked_for_ahead_is_that_of_their_stage():
+    buffer = AskedBuffer()
+    buffer.there.set()  # there are no rows: KeyError
+    handover = showing(buffer, lambda batch: None)
+    handover.begin_step(1)
+    with pytest.raises(KeyError):
+        handover.take(make_stage("c"), 1)
+    assert buffer.asked == [("a->c", False)]

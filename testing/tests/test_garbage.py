@@ -10,3 +10,7 @@ def test_what_collection_made_is_passed_over_and_garbage_of_tests_is_not() -> No
     assert gc.isenabled()
     assert gc.get_freeze_count() > len(gc.get_objects()) > 0
     assert all(item is not garbage for item in gc.get_objects())
+
+
+def test_collections_are_rare() -> None:
+    assert gc.isenabled() and gc.get_threshold()[0] == garbage.NEW_OBJECTS > 700

@@ -1,7 +1,7 @@
 """What the fork server of rank processes imports first: the modules that most of them use.
 
 Imports make no garbage worth a collection; what they make lives as long as the server, and collections in forks would
-copy every page of it.
+copy every page of it. Later ones are as rare as those of `testing.garbage`.
 """
 
 import contextlib
@@ -22,4 +22,5 @@ for module in MODULES:
     with contextlib.suppress(ImportError):
         importlib.import_module(module)
 gc.freeze()
+gc.set_threshold(50_000, 20, 20)
 gc.enable()

@@ -63,8 +63,8 @@ vllm-test: vllm  ## what only a process with vLLM can show: its engine, the cont
 		worker/rljob_worker/engines/rollout/tests/test_contract.py worker/rljob_worker/tests/test_vllm_jobs.py
 
 matrix: setup  ## whole jobs in every way there is, not only every two choices together; those with vLLM after `make vllm`
-	RLJOB_MATRIX=full $(BIN)/python -m pytest $(MATRIX)
-	test ! -x $(VLLM)/bin/python || RLJOB_MATRIX=full $(IN_VLLM) $(MATRIX)
+	RLJOB_MATRIX=full $(BIN)/python -m pytest --tier all $(MATRIX)
+	test ! -x $(VLLM)/bin/python || RLJOB_MATRIX=full $(IN_VLLM) --tier all $(MATRIX)
 
 mutate: setup  ## mistakes put into a module, and whether its tests notice; MODULE="a.b c.d" BASE=main MUTANTS=200 JOBS=1
 	$(BIN)/python -m mutation $(MODULE) $(if $(BASE),--base $(BASE)) $(if $(MUTANTS),--mutants $(MUTANTS)) $(if $(JOBS),--jobs $(JOBS))
@@ -72,7 +72,7 @@ mutate: setup  ## mistakes put into a module, and whether its tests notice; MODU
 dist: setup  ## the wheel and the source archive, tried in a clean environment outside this folder
 	rm -rf dist
 	$(BIN)/uv build --quiet --out-dir dist
-	RLJOB_DIST=$(CURDIR)/dist $(BIN)/python -m pytest tests/test_dist.py
+	RLJOB_DIST=$(CURDIR)/dist $(BIN)/python -m pytest --tier all tests/test_dist.py
 
 # CLUSTER=local runs Kubernetes as processes of this machine (Linux, root), CLUSTER=kind in a docker engine
 CLUSTER ?= local

@@ -11,7 +11,9 @@ from hypothesis import settings  # noqa: E402
 
 pytest_plugins = ["testing.garbage", "testing.tiers", "testing.leaks", "testing.order"]
 
-# No example has a time limit: on a busy machine it says nothing of the code. `ci` is Hypothesis' own: the same examples
-# in every run. Without it, each run draws others and remembers those that failed.
-settings.register_profile("search", settings.get_profile("default"), deadline=None)
+# No example has a time limit: on a busy machine it says nothing of the code. `ci` draws the same examples in every run;
+# `search`, without it, others each time, and remembers those that failed: few in a run are many in time. `long` draws
+# more, for whoever has changed what a property is about.
+for profile, like, max_examples in (("search", "default", 40), ("ci", "ci", 40), ("long", "default", 1000)):
+    settings.register_profile(profile, settings.get_profile(like), deadline=None, max_examples=max_examples)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "search"))

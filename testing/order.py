@@ -22,11 +22,13 @@ LONG = (
     "worker/rljob_worker/tests/test_sample.py",
     "worker/rljob_worker/tests/test_first_step.py",
     "worker/rljob_worker/tests/test_failures.py",
+    "worker/rljob_worker/tests/test_conversation_jobs.py",
     "worker/rljob_worker/engines/tests/test_compiling.py",
     "worker/rljob_worker/databuffer/tests/test_hung.py",
     "tests/test_docs_site.py",
     "worker/rljob_worker/run_page/tests/test_page.py",
     "tests/test_tests.py",
+    "tests/test_language.py",
 )
 """Files with a test that takes seconds by itself, the longest first."""
 RANKS = frozenset({"run_ranks", "run_fresh_ranks", "forking"})

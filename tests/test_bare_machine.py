@@ -9,6 +9,8 @@ import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 CHECKOUT = Path(__file__).parents[1]
 BESIDE_THE_CLUSTER = ("e2e", "charts")
 """Rooms whose other tests build programs and start a cluster: what belongs to those must not reach their unit tests."""
@@ -16,6 +18,7 @@ BUILDERS = ("go", "docker", "helm", "debootstrap")
 """Programs that the tests of a cluster call. Here each only writes down that it was called."""
 
 
+@pytest.mark.slow
 def test_unit_tests_beside_the_cluster_build_nothing_and_need_no_privilege(tmp_path: Path) -> None:
     called, home = tmp_path / "called", tmp_path / "home"
     home.mkdir()

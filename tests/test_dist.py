@@ -95,6 +95,7 @@ def test_the_source_archive_holds_what_a_build_and_a_reader_need(dist: Path) -> 
     assert not [name for name in inside if name.startswith("examples/arithmetic/") or "__pycache__" in name]
 
 
+@pytest.mark.slow
 def test_a_plain_install_writes_checks_and_plans_a_job(rljob: Command, tmp_path: Path) -> None:
     help_text = rljob("--help", cwd=tmp_path)
     assert help_text.returncode == 0 and "\n  validate " in help_text.stdout, help_text.stderr
@@ -112,6 +113,7 @@ def test_a_plain_install_writes_checks_and_plans_a_job(rljob: Command, tmp_path:
     assert rljob("status", cwd=tmp_path).stdout == "no runs in runs\n"
 
 
+@pytest.mark.slow
 def test_an_example_comes_with_what_it_runs(rljob: Command, tmp_path: Path) -> None:
     assert rljob("new", "--example", "gsm8k-qwen3", cwd=tmp_path).returncode == 0
     here = (EXAMPLES / "gsm8k-qwen3.yaml").read_text().replace("examples/", "")  # it is run beside its data
@@ -121,6 +123,7 @@ def test_an_example_comes_with_what_it_runs(rljob: Command, tmp_path: Path) -> N
     assert "did you mean arithmetic-grpo?" in rljob("new", "--example", "aritmetic-grpo", cwd=tmp_path).stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arguments", [("run", "mine.yaml"), ("launch", "mine.yaml"), ("export", "mine", "out")])
 def test_what_needs_torch_names_the_extra_in_one_line(
     rljob: Command, tmp_path: Path, arguments: tuple[str, ...]

@@ -23,6 +23,7 @@ def built(config, out):
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=5 * TEST_TIMEOUT_SECONDS)
 
 
+@pytest.mark.slow
 def test_the_site_builds_and_has_a_search_index_and_the_messages(tmp_path):
     done = built(CHECKOUT / "mkdocs.yml", tmp_path)
     assert done.returncode == 0, done.stderr
@@ -33,6 +34,7 @@ def test_the_site_builds_and_has_a_search_index_and_the_messages(tmp_path):
     assert "troubleshooting" in (tmp_path / "search" / "search_index.json").read_text()
 
 
+@pytest.mark.slow
 def test_a_link_that_leads_nowhere_fails_the_build(tmp_path):
     """The site has one page, and its hooks find no code next to it to read messages from."""
     (tmp_path / "docs").mkdir()
@@ -58,10 +60,12 @@ def test_the_readme_lists_every_example():
 
 
 @pytest.mark.parametrize("page", [CHECKOUT / "README.md", *sorted((CHECKOUT / "docs").glob("*.md"))], ids=str)
-def test_files_of_the_repository_that_a_page_names_are_there(page):
+def test_files_of_the_repository_that_a_page_names_or_links_to_are_there(page):
     rooms = "benchmarks|charts|client|crds|dockerfiles|docs|e2e|examples|mutation|operator|worker"
     named = re.findall(rf"`((?:{rooms})/[\w./-]+\.\w+)`", page.read_text())
     assert [name for name in named if not (CHECKOUT / name).exists()] == []
+    linked = re.findall(r"\]\((?!\w+:)([^)#\s]+)", page.read_text())
+    assert [name for name in linked if not (page.parent / name).exists()] == []
 
 
 def test_messages_are_texts_with_marks_for_what_varies():

@@ -117,6 +117,7 @@ def test_mutants_are_killed_or_reported(repository):
     assert orphans and not any(Path(f"/proc/{pid}").exists() for pid in orphans)
 
 
+@pytest.mark.slow
 def test_tests_that_fail_without_a_mutant_are_no_measure(repository):
     (repository / "crds/toy/module.py").write_text(MODULE.replace("number * 2", "number * 3"))
     ended = mutate(repository, "toy.module")

@@ -89,7 +89,7 @@ def assert_runs_or_says_what_is_wrong(data):
         warnings_of(result)
 
 
-@settings(max_examples=80)
+@settings(max_examples=40)
 @given(damaged())
 def test_a_damaged_job_runs_or_says_what_is_wrong(data):
     assert_runs_or_says_what_is_wrong(data)

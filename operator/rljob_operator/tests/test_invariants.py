@@ -35,13 +35,13 @@ STEPS = st.lists(ONE | st.sampled_from([RECOVERY, CRASH, LOSS]), max_size=20).ma
 """By chance alone, what it takes to restart hardly ever comes in a row, and never twice."""
 
 
-@settings(max_examples=12)
+@settings(max_examples=6)
 @given(STEPS)
 def test_invariants(steps: list[Step]) -> None:
     check(SPEC, steps)
 
 
-@settings(max_examples=10)
+@settings(max_examples=5)
 @given(STEPS)
 def test_invariants_with_models_beside_the_job(steps: list[Step]) -> None:
     check(WITH_SERVICES, steps)

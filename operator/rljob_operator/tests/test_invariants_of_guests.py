@@ -49,7 +49,7 @@ class GuestWorld(World):
         return [pod["metadata"]["name"] for pod in own if "deletionTimestamp" not in pod["metadata"]]
 
 
-@settings(max_examples=12)
+@settings(max_examples=6)
 @given(STEPS)
 def test_invariants_of_guests(steps: list[tuple[str, int]]) -> None:
     world = GuestWorld()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from itertools import combinations, product, starmap
@@ -110,19 +110,10 @@ def pairwise(cases: Sequence[Case]) -> list[Case]:
 
     The known libraries make rows and filter those that cannot be: allpairspy 2.5.1 left out a quarter of the pairs that
     cases like these have.
+
+    The case that adds most for what it costs comes first, and what later ones made superfluous goes.
     """
-    return _covering(cases, pairs)
-
-
-def each_way(cases: Sequence[Case]) -> list[Case]:
-    """Fewer cases: every choice that any case has is that of one of these."""
-    return _covering(cases, ways)
-
-
-def _covering(cases: Sequence[Case], parts: Callable[[Case], set[Any]]) -> list[Case]:
-    """Cases that have all parts between them. The case that adds most for what it costs comes first, and what later
-    ones made superfluous goes."""
-    order = {case: parts(case) for case in random.Random(_SEED).sample(cases, len(cases))}
+    order = {case: pairs(case) for case in random.Random(_SEED).sample(cases, len(cases))}
     left = set[Any]().union(*order.values())
     chosen: list[Case] = []
     while left:
@@ -133,11 +124,6 @@ def _covering(cases: Sequence[Case], parts: Callable[[Case], set[Any]]) -> list[
         if order[case] <= set[Any]().union(*map(order.__getitem__, others)):
             chosen = others
     return chosen
-
-
-def ways(case: Case) -> set[Any]:
-    """Each of its choices."""
-    return set(asdict(case).items())
 
 
 def pairs(case: Case) -> set[Any]:

@@ -1,5 +1,5 @@
-"""Examples run as a user runs them, for two steps, on a model that knows nothing: those that differ most, and in the
-slow tier all. Every example is valid beside that model."""
+"""Examples run as a user runs them, for two steps, on a model that knows nothing: one, and in the slow tier all. Every
+example is valid beside that model."""
 
 import json
 import shutil
@@ -46,9 +46,8 @@ RUNNABLE = [
 VALID = [*RUNNABLE, "arithmetic-elastic"]
 TALKING = {"arithmetic-calculator": "Calculator", "guessing-game": "GuessingGame", "arithmetic-team": "Team"}
 """Examples whose models have read conversations."""
-DIFFERENT = {"arithmetic-grpo", "custom-stage"}
-"""The others differ from these in the algorithm, in worker groups, in a stage or in a reward: `test_resume`,
-`test_matrix` and `test_sample` run jobs that do."""
+DEFAULT_TIER = "arithmetic-grpo"
+"""The others differ from it in the algorithm, in worker groups, in a stage or in a reward."""
 HALVES = ("training.miniBatchRows=32",)
 """Half of the 64 rows that the test makes of a step's 256."""
 VARIED = ('rewards=[{name: varied, run: "rljob_worker.tests.fault_injection:reward"}]',)
@@ -115,7 +114,7 @@ def test_an_example_is_valid(examples, name):
 
 
 @pytest.mark.parametrize(
-    "name", [name if name in DIFFERENT else pytest.param(name, marks=pytest.mark.slow) for name in RUNNABLE]
+    "name", [name if name == DEFAULT_TIER else pytest.param(name, marks=pytest.mark.slow) for name in RUNNABLE]
 )
 def test_an_example_runs(examples, name):
     run = run_example(examples, name)

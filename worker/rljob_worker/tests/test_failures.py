@@ -34,22 +34,18 @@ def run_with_a_bad_reward(job, folder):
     return run
 
 
-def test_a_reward_that_hangs_counts_nothing_and_one_that_raises_ends_the_run(tiny, tmp_path):
-    run = run_with_a_bad_reward(troubled_job(tiny, stop={"steps": 2}), tmp_path)
-    assert steps_of(run) == [1] and run.metrics[0]["reward/timeouts_total"] >= 1
-    assert 'reward "varied" timed out after 1 s on row 4 (source tiny); its reward is 0' in run.logs
-    assert 'reward "varied" on row 18 (source tiny)' in run.output
-    assert "LookupError: no idea how good" in run.output and "fault_injection.py" in run.output
-    assert "Traceback" not in run.output
-
-
 @pytest.mark.slow
 def test_a_user_repairs_a_reward_and_goes_on_unless_the_data_changed(tiny, tmp_path):
+    """The reward counts nothing where it hangs, and ends the run where it raises."""
     job = troubled_job(tiny, stop={"steps": 2})
     train = tmp_path / "train.parquet"
     shutil.copy(tiny / "train.parquet", train)
     job["spec"]["data"]["train"][0]["path"] = str(train)
-    run_with_a_bad_reward(job, tmp_path)
+    bad = run_with_a_bad_reward(job, tmp_path)
+    assert steps_of(bad) == [1] and bad.metrics[0]["reward/timeouts_total"] >= 1
+    assert 'reward "varied" timed out after 1 s on row 4 (source tiny); its reward is 0' in bad.logs
+    assert 'reward "varied" on row 18 (source tiny)' in bad.output
+    assert "LookupError: no idea how good" in bad.output and "fault_injection.py" in bad.output
 
     ask_for(tmp_path)
     whole = run_job(job, tmp_path)
@@ -63,7 +59,7 @@ def test_a_user_repairs_a_reward_and_goes_on_unless_the_data_changed(tiny, tmp_p
     assert changed.code == 65, changed.output + changed.logs
     assert "the training data has changed since the checkpoint was written" in changed.output
     assert steps_of(changed) == [1, 2] and checkpoints_of(changed)[-1].step == 2
-    for run in (whole, changed):
+    for run in (bad, whole, changed):
         assert "Traceback" not in run.output
 
 
@@ -167,6 +163,7 @@ def test_restarts_have_an_end_with_a_name(tiny, tmp_path):
     assert "all 1 restarts of failurePolicy are used up" in run.output
 
 
+@pytest.mark.slow
 def test_a_job_that_cannot_be_is_refused_at_once_with_every_reason(tiny, tmp_path):
     job = make_job(
         tiny, training={"engine": "Megatron", "compile": True}, workerGroups=[{"name": "train", "replicas": 3}], sead=4
@@ -187,6 +184,7 @@ def test_a_job_that_cannot_be_is_refused_at_once_with_every_reason(tiny, tmp_pat
     assert "Traceback" not in refused.output and not refused.directory.parent.exists()
 
 
+@pytest.mark.slow
 def test_files_that_are_not_there_are_missed_before_anything_starts(tiny, tmp_path):
     job = make_job(tiny, models=[{"name": "actor", "path": "./model"}])
     job["spec"]["data"]["train"] = [{"path": "data/train.parquet", "name": "tiny"}]

@@ -30,6 +30,7 @@ def steps(tiny, tmp_path_factory):
     return run.metrics
 
 
+@pytest.mark.slow
 def test_the_training_engine_agrees_with_the_rollout_engine(steps):
     first = steps[0]
     assert first["mismatch/k1"] == pytest.approx(0.0, abs=PRECISION)
@@ -39,6 +40,7 @@ def test_the_training_engine_agrees_with_the_rollout_engine(steps):
     assert first["mismatch/fraction_truncated"] == first["mismatch/fraction_masked"] == 0.0
 
 
+@pytest.mark.slow
 def test_the_update_begins_at_the_policy_that_was_scored(steps):
     first = steps[0]
     assert first["policy/ratio"] == pytest.approx(1.0, abs=PRECISION)
@@ -47,6 +49,7 @@ def test_the_update_begins_at_the_policy_that_was_scored(steps):
     assert first["policy/clip_fraction_low"] == first["policy/clip_fraction_high"] == 0.0
 
 
+@pytest.mark.slow
 def test_the_reference_is_left_behind_by_the_first_update(steps):
     assert steps[0]["kl/reference"] == pytest.approx(0.0, abs=PRECISION**2)
     assert steps[1]["kl/reference"] > PRECISION

@@ -1,9 +1,8 @@
 """Whole jobs, run in every way: each step is what one worker learns that does everything, however the step before was
 run.
 
-The engine is the environment's: VLLM in that of `make vllm`, else Transformers. `make test` runs layers and workers of
-Megatron with a data buffer, `make test-slow` every choice once and every two choices together, `make matrix` all, with
-either engine.
+The engine is the environment's: VLLM in that of `make vllm`, else Transformers. `make test-slow` runs every two choices
+together, and so every choice, `make matrix` all, with either engine.
 """
 
 from __future__ import annotations
@@ -31,11 +30,9 @@ from rljob_worker.tests.matrix import (
     Case,
     all_cases,
     chains,
-    each_way,
     job_of,
     pairs,
     pairwise,
-    ways,
 )
 from rljob_worker.tests.metrics import assert_learnt_the_same
 
@@ -47,8 +44,7 @@ after two steps of training the 14th; in float32, where it changes the 7th, a lo
 
 
 FULL = os.environ.get("RLJOB_MATRIX") == "full"
-CHOSEN = all_cases(ENGINE) if FULL else each_way(all_cases(ENGINE))
-MORE = [] if FULL else [case for case in pairwise(all_cases(ENGINE)) if case not in CHOSEN]
+CHOSEN = all_cases(ENGINE) if FULL else pairwise(all_cases(ENGINE))
 SIZES = {"hidden_size": 64, "intermediate_size": 128, "num_attention_heads": 4}
 EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32, "norm_topk_prob": True}
 
@@ -93,16 +89,8 @@ def named(chain: tuple[Case, ...]) -> str:
     return "-".join((*chain[0].job, "together" if chain[0].together else "apart"))
 
 
-@pytest.mark.parametrize(
-    "chain",
-    [
-        *(
-            pytest.param(chain, id=named(chain), marks=[] if "PPO" in chain[0].job else [pytest.mark.slow])
-            for chain in chains(CHOSEN, LONGEST)
-        ),
-        *(pytest.param(chain, id=f"more-{named(chain)}", marks=pytest.mark.slow) for chain in chains(MORE, LONGEST)),
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("chain", chains(CHOSEN, LONGEST), ids=named)
 def test_every_way_of_running_a_job_learns_the_same(
     small: Path,
     finished_run: Callable[..., Run],
@@ -112,9 +100,8 @@ def test_every_way_of_running_a_job_learns_the_same(
 ) -> None:
     # the second step shows what the first one taught
     first = 1 if len(chain) > 1 else 2
-    # many chains share a run that is as long as the longest needs; the few of `make test` have one each
-    longest = LONGEST if FULL or chain[0] in MORE else first + len(chain) - 1
-    one = finished_run(job_of(chain[0].alone, ENGINE, small, longest))
+    # many chains share a run that is as long as the longest needs
+    one = finished_run(job_of(chain[0].alone, ENGINE, small, LONGEST))
     for num_steps, case in enumerate(chain, start=first):
         run = finished(case, small, tmp_path, num_steps)
         assert len(run.metrics) == num_steps + 1, case
@@ -149,23 +136,17 @@ def test_no_case_is_left_out(engine: str) -> None:
 any_cases = st.one_of(*(st.lists(st.sampled_from(all_cases(engine))) for engine in PRECISIONS))
 
 
-@pytest.mark.parametrize(("choose", "parts"), [(pairwise, pairs), (each_way, ways)])
 @given(cases=any_cases)
-def test_all_parts_of_any_cases_are_in_those_that_are_chosen(
-    choose: Callable[[list[Case]], list[Case]], parts: Callable[[Case], set[object]], cases: list[Case]
-) -> None:
-    few = choose(cases)
+def test_all_pairs_of_any_cases_are_in_those_that_are_chosen(cases: list[Case]) -> None:
+    few = pairwise(cases)
     assert set(few) <= set(cases) and len(set(few)) == len(few)
-    assert set().union(*map(parts, few)) == set().union(*map(parts, cases))
+    assert set().union(*map(pairs, few)) == set().union(*map(pairs, cases))
 
 
 @pytest.mark.parametrize("engine", sorted(PRECISIONS))
 def test_few_cases_are_chosen(engine: str) -> None:
     every = all_cases(engine)
     assert len(pairwise(every)) <= len(every) // 6
-    # one for each of three transports and algorithms, and one worker to compare with for each of these
-    assert len(each_way(every)) == 3
-    assert engine != "Transformers" or len({case.alone for case in each_way(every)}) == 3
 
 
 def test_jobs_go_on_in_smaller_and_in_larger_layouts() -> None:

@@ -67,7 +67,7 @@ def checkpoint_digest(run_dir: Path) -> dict[str, int]:
     return {name: entry.crc32 for name, entry in files.items() if name.endswith(".distcp")}
 
 
-@pytest.mark.slow  # in the default tier `test_asynchronous` kills a job with PPO and generation apart
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("algorithm", "split"),
     [

@@ -294,7 +294,7 @@ def test_what_is_allowed_and_probably_not_meant(overrides, words):
     assert words in warning
 
 
-@settings(max_examples=80)
+@settings(max_examples=40)
 @given(
     name=st.sampled_from(list(ALGORITHMS)),
     estimator=st.sampled_from([*ESTIMATORS, None]),

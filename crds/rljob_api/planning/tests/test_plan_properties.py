@@ -27,7 +27,7 @@ def pipelines(draw):
     return draw(st.permutations(stages))
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(pipelines(), st.sampled_from([1, 2, 4]), st.sampled_from([1, 2]), st.booleans())
 def test_properties_of_every_plan(stages, replicas, count, is_split):
     job = make_job(*(TWO_GROUPS if is_split else ()))

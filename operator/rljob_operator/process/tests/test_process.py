@@ -152,6 +152,7 @@ def test_jobs_that_are_there_and_jobs_that_come_are_looked_at_and_nothing_is_wri
     play(tmp_path, scene, script)
 
 
+@pytest.mark.slow
 def test_a_job_as_deep_as_the_api_server_takes_it_costs_the_others_nothing(tmp_path: Path) -> None:
     """Both kopf and our own client read it, from a list and from a watch."""
     levels = 9_990
@@ -238,6 +239,7 @@ def test_restricted_to_namespaces_it_reads_only_those_and_logs_are_json_on_reque
     play(tmp_path, scene, script, namespaces=["default"], logFormat="Json")
 
 
+@pytest.mark.slow
 def test_an_api_server_with_a_new_token_is_reached_again(tmp_path: Path) -> None:
     def script(server: ApiServer) -> None:
         server.token = "secret"
@@ -260,7 +262,8 @@ def test_bad_settings_are_named_and_end_the_process(tmp_path: Path) -> None:
     play(tmp_path, scene, workerz=1)
 
 
-@pytest.mark.parametrize("number", [pytest.param(signal.SIGTERM, marks=pytest.mark.slow), signal.SIGINT])
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_stop_while_the_server_hangs_is_obeyed(number: signal.Signals, tmp_path: Path) -> None:
     def script(server: ApiServer) -> None:
         server.on("GET", PODS, refuse(503))

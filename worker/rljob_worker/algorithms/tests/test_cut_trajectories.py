@@ -79,7 +79,7 @@ def specs_of(estimator):
 
 
 @pytest.mark.parametrize("estimator", sorted(ESTIMATORS))
-@settings(max_examples=15)
+@settings(max_examples=8)
 @given(lengths=LENGTHS, data=st.data(), seed=st.integers(0, 99))
 def test_no_estimator_sees_how_a_trajectory_was_cut(estimator, lengths, data, seed):
     batch = whole_trajectories(lengths, seed)
@@ -148,7 +148,7 @@ FIELDS = st.tuples(CORRECTED, st.sampled_from([{}, {"sampling": {"resampling": {
 
 @pytest.mark.parametrize("loss", sorted(LOSSES))
 @pytest.mark.parametrize("aggregation", AGGREGATIONS.names())
-@settings(max_examples=4)
+@settings(max_examples=2)
 @given(lengths=LENGTHS, data=st.data(), seed=st.integers(0, 99), fields=FIELDS)
 def test_no_loss_sees_how_a_trajectory_was_cut(loss, aggregation, lengths, data, seed, fields):
     spec = spec_of(loss, aggregation, **fields[0], **fields[1])

@@ -5,7 +5,6 @@ import sys
 
 import pytest
 import torch
-from peft import PeftConfig, PeftModel
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoModelForImageTextToText, AutoTokenizer
 
@@ -160,6 +159,8 @@ def adapted_run(directory, path, **spec):
 
 
 def test_an_adapter_beside_a_model_in_a_store_is_known_by_its_url(monkeypatch, tmp_path):
+    from peft import PeftConfig
+
     path = write_model(tmp_path / "model")
     words_tokenizer().save_pretrained(path)
     with s3_bucket("models", monkeypatch) as s3:
@@ -175,6 +176,8 @@ def test_an_adapter_beside_a_model_in_a_store_is_known_by_its_url(monkeypatch, t
 
 
 def test_an_adapter_is_exported_as_peft_loads_it_or_merged(monkeypatch, capsys, run, tmp_path):
+    from peft import PeftModel
+
     path = write_model(tmp_path / "model")
     words_tokenizer().save_pretrained(path)
     adapted_run(tmp_path, path)
@@ -195,6 +198,8 @@ def test_an_adapter_is_exported_as_peft_loads_it_or_merged(monkeypatch, capsys, 
 
 
 def test_an_adapter_of_a_model_that_sees_comes_with_the_files_of_its_processor(monkeypatch, tmp_path):
+    from peft import PeftModel
+
     path = write_vision_model(tmp_path / "model", "qwen2_5_vl")
     words_tokenizer().save_pretrained(path)
     processor = {"image_processor_type": "Qwen2VLImageProcessor", "patch_size": 4, "merge_size": 2}

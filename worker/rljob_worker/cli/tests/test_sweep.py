@@ -84,6 +84,7 @@ def test_runs_follow_each_other_and_are_compared(tmp_path):
     assert again.returncode == 0 and again.stdout.count("finished") == 2, "what has ended is not run again"
 
 
+@pytest.mark.slow
 def test_a_run_that_fails_does_not_end_the_sweep(tmp_path):
     write_job(tmp_path)
     done = sweep(tmp_path, {"*": [["exit", 65]]}, "--set", RATES)

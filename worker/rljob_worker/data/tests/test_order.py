@@ -17,7 +17,7 @@ def test_an_epoch_holds_every_row_once(order, epoch):
     assert sorted(rows) == list(range(order.num_rows))
 
 
-@settings(max_examples=25)
+@settings(max_examples=12)
 @given(orders, st.integers(1, 50), st.integers(1, 7))
 def test_reading_does_not_depend_on_the_number_of_readers_or_the_place_of_restart(order, batch_size, readers):
     whole = order.index_of(np.arange(3 * batch_size))
@@ -28,7 +28,7 @@ def test_reading_does_not_depend_on_the_number_of_readers_or_the_place_of_restar
     assert order.index_of(np.arange(batch_size, 3 * batch_size)).tolist() == whole[batch_size:].tolist()
 
 
-@settings(max_examples=25)
+@settings(max_examples=10)
 @given(
     order=orders,
     batch_size=st.integers(1, 40),

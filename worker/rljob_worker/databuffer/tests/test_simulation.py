@@ -6,9 +6,9 @@ import pytest
 
 from rljob_worker.databuffer.tests.simulation.scenario import Run, flip, run_of
 
-NUM_RUNS = 60
-NUM_LONG_RUNS = 10_000
-NUM_PARTS = 40
+NUM_RUNS = 40
+NUM_LONG_RUNS = 4_000
+NUM_PARTS = 16
 """Of the long form, so that they can be shared out."""
 
 

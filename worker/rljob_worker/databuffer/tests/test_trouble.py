@@ -423,7 +423,7 @@ def test_sixteen_threads_put_and_get_through_a_small_arena_and_lose_nothing(tmp_
 
 def hammer(place: Path, names: Sequence[str], staleness: int) -> None:
     plan = three_edges(names, staleness)
-    num_steps, size = 12, 8
+    num_steps, size = 6, 8
     with in_process(plan, place) as gang:
 
         def produce(rank: int) -> list[Any]:

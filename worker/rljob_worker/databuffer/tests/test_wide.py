@@ -64,7 +64,8 @@ def test_sixteen_hosts_fill_most_of_the_arena_of_eight_ranks(tmp_path: Path, mem
         check_arrived(coming.result(), 128)
 
 
-@pytest.mark.parametrize("waits", [True, pytest.param(False, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("waits", [True, False])
 def test_forty_hosts_to_one_rank(tmp_path: Path, waits: bool):
     # 80 rows of 16 KiB are 1.25 MiB of 2 MiB; by ordinal, so that early rows come while others are still computed
     plan = two_stages((40, 1), (1, 1), columns=("ids",), batch_size=80, group_size=1, memory="2Mi")

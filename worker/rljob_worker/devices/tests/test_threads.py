@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+import pytest
+
 SCRIPT = """
 from pathlib import Path
 
@@ -20,6 +22,7 @@ print([name for name in names if name.startswith("pt_auto")])
 """
 
 
+@pytest.mark.slow
 def test_a_worker_on_cpus_has_no_autograd_threads_of_devices_that_are_none() -> None:
     done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

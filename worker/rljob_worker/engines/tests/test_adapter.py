@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from peft import LoraConfig, PeftModel, get_peft_model, inject_adapter_in_model
 from transformers import AutoModelForCausalLM
 
 from rljob_worker.batch import Batch
@@ -72,6 +71,8 @@ def stock_log_probs(model: torch.nn.Module, batch: Batch, temperature: float) ->
 @pytest.mark.filterwarnings("ignore:fan_in_fan_out is set to False but the target module is `Conv1D`")  # peft mends it
 @pytest.mark.parametrize("kind", ["qwen3", "gpt2"])
 def test_log_probs_are_those_of_peft_on_stock_transformers_and_of_the_merged_model(tmp_path: Path, kind: str) -> None:
+    from peft import PeftModel
+
     path = write_model(tmp_path / "model", kind)
     engine = trained(path)
     save(engine, tmp_path / "checkpoint")
@@ -91,6 +92,8 @@ def test_log_probs_are_those_of_peft_on_stock_transformers_and_of_the_merged_mod
 
 def test_an_adapter_begins_as_the_base_and_learns_what_peft_learns(tmp_path: Path) -> None:
     """One step of plain PyTorch on peft's own model, from the same A and B."""
+    from peft import LoraConfig, get_peft_model
+
     path = write_model(tmp_path / "model")
     engine = adapted(path, targets=("q_proj", "mlp.down_proj"))
     assert np.array_equal(engine.log_probs(BATCH).values, BaseModel(engine).log_probs(BATCH).values)
@@ -113,6 +116,8 @@ def test_an_adapter_begins_as_the_base_and_learns_what_peft_learns(tmp_path: Pat
 
 
 def test_an_adapter_begins_as_far_from_zero_as_one_of_peft() -> None:
+    from peft import LoraConfig, inject_adapter_in_model
+
     layers = torch.nn.ModuleDict({"up": torch.nn.Linear(256, 24), "down": torch.nn.Linear(24, 256)})
     torch.manual_seed(0)
     inject_adapter_in_model(LoraConfig(r=64, target_modules=["up", "down"]), layers)
@@ -129,6 +134,8 @@ def test_an_adapter_begins_as_far_from_zero_as_one_of_peft() -> None:
 
 
 def test_adapters_are_alike_in_the_same_layer_with_the_same_seed_alone() -> None:
+    from peft import LoraConfig, inject_adapter_in_model
+
     layers = torch.nn.ModuleDict({name: torch.nn.Linear(8, 8) for name in ("up", "down")})
     inject_adapter_in_model(LoraConfig(r=4, target_modules=["up", "down"]), layers)
 

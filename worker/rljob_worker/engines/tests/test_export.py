@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from peft import PeftModel
 from safetensors import safe_open
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
@@ -136,6 +135,8 @@ def test_an_adapter_of_a_model_that_was_drawn_is_merged_into_what_was_drawn(tmp_
 
 @pytest.mark.parametrize("targets", [("q_proj",), ()], ids=["one", "all there are"])
 def test_an_adapter_of_a_checkpoint_is_what_peft_loads(tmp_path: Path, targets: tuple[str, ...]) -> None:
+    from peft import PeftModel
+
     path = write_model(tmp_path / "model")
     engine = FSDPEngine(
         load_policy(path, torch.float32, CPU), TrainSettings(), CPU, adapter=Adapter(path, 2, 4.0, targets)

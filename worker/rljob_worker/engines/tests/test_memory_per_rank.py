@@ -38,12 +38,14 @@ def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, int]]:
     return run_ranks(RANKS, work, directory / "ranks", path)
 
 
+@pytest.mark.slow
 def test_loading_takes_memory_for_a_rank_s_part(ranks: list[dict[str, int]]) -> None:
     # weights and two optimizer states, a quarter of each: 0.75 of the model
     for rank in ranks:
         assert 0.7 * rank["whole"] < rank["loading"] < 0.9 * rank["whole"]
 
 
+@pytest.mark.slow
 def test_gradients_add_up_in_a_rank_s_part(ranks: list[dict[str, int]]) -> None:
     # a quarter of the gradients, and a dozen times one of 24 layers: gathered, sent, reduced; whole gradients: over 2
     for rank in ranks:

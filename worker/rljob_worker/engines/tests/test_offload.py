@@ -60,7 +60,7 @@ def train(rank: int, path: str, directory: Path) -> dict[str, Any]:
     return result
 
 
-@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize("ranks", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_where_things_wait_changes_no_bit(ranks: int, tmp_path: Path) -> None:
     path = write_config(tmp_path)
     several = run_ranks(ranks, train, tmp_path / "ranks", path, tmp_path) if ranks > 1 else []

@@ -232,6 +232,7 @@ def in_turn(rank: int, path: str, alone: Path, together: Path) -> list[dict[str,
     return [train(rank, path, together), go_on(rank, path, together), go_on(rank, path, alone)]
 
 
+@pytest.mark.slow
 def test_checkpoints_fit_any_number_of_ranks(tmp_path: Path) -> None:
     """Three ranks have unlike parts of 48 and of 192 rows, and of what has fewer than three one has none. All have the
     same rows, so that gradients are thrice those of one, and steps the same except for what rounding makes of them."""

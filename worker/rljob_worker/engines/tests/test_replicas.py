@@ -73,7 +73,8 @@ def test_replicas_train_like_one_rank(
         assert_close(rank["weights"], ranks[0]["weights"], 0.0)  # nothing would bring replicas together again
 
 
-@pytest.mark.parametrize("name", some_slow(EXPERTS, "pairs that share experts"))
+@pytest.mark.slow
+@pytest.mark.parametrize("name", EXPERTS)
 def test_replicas_of_a_model_with_experts_train_like_one_rank(tmp_path: Path, name: str) -> None:
     path = write_config(tmp_path / "model", "qwen3_moe")
     one = train(0, path, Mesh(), replace(BALANCED, tokens_per_micro_batch=AT_ONCE))

@@ -43,7 +43,10 @@ def train(rank: int, path: str, mesh: Mesh, names: list[str], directory: Path, s
 
 @pytest.mark.parametrize(
     ("mesh", "kind", "names"),
-    [(Mesh(tp=2), "qwen3", list(SETTINGS)), (Mesh(dp=2, ep=2), "qwen3_moe", ["both"])],
+    [
+        (Mesh(tp=2), "qwen3", list(SETTINGS)),
+        pytest.param(Mesh(dp=2, ep=2), "qwen3_moe", ["both"], marks=pytest.mark.slow),
+    ],
     ids=["matrices", "experts"],
 )
 def test_ranks_that_split_something_step_as_one_and_go_on_as_one(

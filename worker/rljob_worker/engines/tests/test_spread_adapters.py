@@ -13,7 +13,7 @@ from rljob_api.pipeline.meshes import Mesh
 from rljob_worker.engines.fsdp import BaseModel, FSDPEngine
 from rljob_worker.engines.models import Adapter, WeightFiles, empty_policy, empty_value_model
 from rljob_worker.engines.parallel.shards import local_part
-from rljob_worker.engines.tests.builders import PolicyGradient, ValueRegression, mesh_here, save, some_slow, write_model
+from rljob_worker.engines.tests.builders import PolicyGradient, ValueRegression, mesh_here, save, write_model
 from rljob_worker.engines.tests.ranks import run_ranks
 from rljob_worker.engines.tests.uneven import CPU, EXACT, assert_close, share, snapshot
 
@@ -69,7 +69,8 @@ def one(model: str, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dic
     return directory, train(0, model, Mesh(), directory)
 
 
-@pytest.mark.parametrize("name", some_slow(MESHES, "cp 2, tp 2"))
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MESHES)
 def test_an_adapter_of_a_spread_model_learns_what_one_rank_learns(
     tmp_path: Path, model: str, one: tuple[Path, dict[str, Any]], name: str
 ) -> None:
@@ -100,6 +101,7 @@ def go_on(rank: int, path: str, mesh: Mesh, directory: Path) -> dict[str, torch.
     return snapshot(engine)
 
 
+@pytest.mark.slow
 def test_an_adapter_goes_on_in_another_layout(tmp_path: Path, model: str, one: tuple[Path, dict[str, Any]]) -> None:
     directory, expected = one
     mesh = MESHES["dp 2, tp 2"]

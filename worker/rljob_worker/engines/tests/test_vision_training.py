@@ -19,7 +19,7 @@ from rljob_worker.engines.models import Adapter, WeightFiles, empty_policy, load
 from rljob_worker.engines.models.families import VISION_FAMILIES
 from rljob_worker.engines.models.vision import is_of_tower
 from rljob_worker.engines.parallel.mesh import ProcessMesh
-from rljob_worker.engines.tests.builders import Distillation, PolicyGradient, export_of, mesh_here, save
+from rljob_worker.engines.tests.builders import Distillation, PolicyGradient, export_of, mesh_here, save, some_slow
 from rljob_worker.engines.tests.ranks import run_ranks
 from rljob_worker.engines.tests.seeing import (
     DrawnPictures,
@@ -87,7 +87,7 @@ KINDS = {
 }
 
 
-@pytest.mark.parametrize("kind", sorted(VISION_FAMILIES))
+@pytest.mark.parametrize("kind", some_slow(sorted(VISION_FAMILIES), "qwen2_5_vl"))
 def test_ranks_with_and_without_pictures_train_like_one(tmp_path: Path, kind: str) -> None:
     path = write_vision_config(tmp_path / "model", kind)
     kinds = KINDS if kind == "qwen3_vl" else {"units": LEARNING}
@@ -104,17 +104,22 @@ def test_ranks_with_and_without_pictures_train_like_one(tmp_path: Path, kind: st
         np.testing.assert_allclose(scores, expected["log_probs"], atol=1e-6)
 
 
+GOES_ROUND = ("qwen3_vl", Mesh(cp=2), {"num_key_value_heads": 1})
+"""One key head cannot be shared by two ranks."""
 PARALLEL = [
     ("qwen2_5_vl", Mesh(tp=2), {}),
     ("qwen2_5_vl", Mesh(cp=2), {}),
-    # one key head cannot be shared by two ranks: keys go round
-    ("qwen3_vl", Mesh(cp=2), {"num_key_value_heads": 1}),
+    GOES_ROUND,
     ("qwen3_vl", Mesh(tp=2), {}),
     ("qwen3_vl_moe", Mesh(dp=2, ep=2), {}),
 ]
 
 
-@pytest.mark.parametrize(("kind", "mesh", "more"), PARALLEL, ids=lambda value: str(value).replace(" ", ""))
+@pytest.mark.parametrize(
+    ("kind", "mesh", "more"),
+    some_slow(PARALLEL, GOES_ROUND, ("qwen2_5_vl", Mesh(tp=2), {})),
+    ids=lambda value: str(value).replace(" ", ""),
+)
 def test_ranks_that_share_a_copy_learn_from_pictures_what_one_does(
     tmp_path: Path, kind: str, mesh: Mesh, more: dict[str, Any]
 ) -> None:

@@ -149,6 +149,7 @@ def test_a_look_that_takes_too_long_is_given_up(tmp_path, s3):
     assert result.unseen[-1] == "what is in stores and on the hub, which took longer than 0.001 s"
 
 
+@pytest.mark.slow
 def test_a_model_of_the_hub_is_looked_at_where_the_hub_is_known(tmp_path, hub):
     model = {name.removeprefix("model/"): content for name, content in files().items() if name.startswith("model/")}
     hub.models["team/tiny"] = {

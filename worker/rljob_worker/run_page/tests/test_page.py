@@ -109,7 +109,7 @@ def test_a_part_of_the_reward_that_is_all_of_it_has_no_panel(tmp_path):
     assert titles(dom_of(path.as_uri(), tmp_path / "profile")) == ["Reward"]
 
 
-@pytest.mark.parametrize(("width", "dark"), [(1400, False), (400, True)])
+@pytest.mark.parametrize(("width", "dark"), [pytest.param(1400, False, marks=pytest.mark.slow), (400, True)])
 def test_a_page_fits_its_window_and_has_the_colours_of_the_system(tmp_path, width, dark):
     path = tmp_path / "report.html"
     write_page([run_folder(tmp_path, "a"), run_folder(tmp_path, "b", groupSize=4)], path)

@@ -364,7 +364,7 @@ def test_generators_run_ahead_with_versions_that_depend_on_the_step_alone(tmp_pa
     assert [line["weights/version"] for line in gang.lines][0] == 0
 
 
-@settings(max_examples=25)
+@settings(max_examples=10)
 @given(
     staleness=st.integers(1, 3),
     every_steps=st.integers(0, 3),

@@ -81,31 +81,15 @@ def probed(url):
 ROWS = {"rows": [{"prompt": "p", "response": "abc"}, {"prompt": "p", "response": "x"}]}
 
 
-def test_services_answer_whoever_has_the_token_and_end_with_who_started_them(tmp_path):
-    with services(tmp_path, {"name": "scaled", "run": "served_here:scaled", "options": {"scale": 2.0}}) as started:
-        process, mark = started
-        url = healthy(process)
-        assert ask(f"{url}/scaled", ROWS) == (200, {"rewards": [6.0, 2.0]})
-        for stranger in ("", "guess"):
-            status, said = ask(f"{url}/scaled", ROWS, token=stranger)
-            assert status == 401 and "token" in said
-        with urllib.request.urlopen(f"{url}/-/healthz", timeout=TEST_TIMEOUT_SECONDS) as response:
-            assert response.status == 200
-        assert probed(url) == 200
-        assert len(marked_pids(mark)) > 3
-        assert ready_line(process.log.read_text()) is not None
-        process.signal(signal.SIGKILL)
-        wait_for(lambda: process.code() is not None)
-        assert end_marked_processes(mark, grace_seconds=0.0) and marked_pids(mark) == []
-
-
 @pytest.mark.slow
-def test_a_service_that_dies_is_told_until_it_is_back_and_costs_no_other(tmp_path):
+def test_services_answer_whoever_has_the_token_and_end_with_who_started_them(tmp_path):
+    """One that dies is reported until it is back, and costs no other."""
     grave = tmp_path / "grave"
     own = {"name": "own", "run": "served_here:mortal", "options": {"grave": str(grave)}}
     scaled = {"name": "scaled", "run": "served_here:scaled", "options": {"scale": 2.0}}
-    with services(tmp_path, own, scaled) as (process, _):
+    with services(tmp_path, own, scaled) as (process, mark):
         url = healthy(process)
+        assert_answers(url)
         assert ask(f"{url}/own", ROWS) == (200, {"rewards": [3.0, 1.0]})
         ask(f"{url}/own", {"die": True})
         wait_for(lambda: probed(url) == 503, START_SECONDS)
@@ -113,6 +97,22 @@ def test_a_service_that_dies_is_told_until_it_is_back_and_costs_no_other(tmp_pat
         grave.unlink()
         wait_for(lambda: probed(url) == 200, START_SECONDS)
         assert ask(f"{url}/own", ROWS) == (200, {"rewards": [3.0, 1.0]})
+        assert len(marked_pids(mark)) > 3
+        assert ready_line(process.log.read_text()) is not None
+        process.signal(signal.SIGKILL)
+        wait_for(lambda: process.code() is not None)
+        assert end_marked_processes(mark, grace_seconds=0.0) and marked_pids(mark) == []
+
+
+def assert_answers(url):
+    """Rows with the token, probes without it."""
+    assert ask(f"{url}/scaled", ROWS) == (200, {"rewards": [6.0, 2.0]})
+    for stranger in ("", "guess"):
+        status, said = ask(f"{url}/scaled", ROWS, token=stranger)
+        assert status == 401 and "token" in said
+    with urllib.request.urlopen(f"{url}/-/healthz", timeout=TEST_TIMEOUT_SECONDS) as response:
+        assert response.status == 200
+    assert probed(url) == 200
 
 
 @pytest.mark.slow

@@ -112,7 +112,7 @@ lists_of_lengths = st.lists(st.integers(1, 30), min_size=1, max_size=23)
 worlds = st.tuples(lists_of_lengths, st.integers(1, 9), st.integers(1, 4))
 
 
-@settings(max_examples=20)
+@settings(max_examples=8)
 @given(worlds, st.sampled_from([GRPO, DAPO]), st.sampled_from([(1, False), (2, False), (3, True)]))
 def test_batches_are_those_of_the_rule_on_any_number_of_ranks(world, algorithm, ranks):
     lengths, quantum, carries = world

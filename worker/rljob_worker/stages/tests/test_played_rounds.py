@@ -116,7 +116,7 @@ def as_lists(batch):
     return {name: [np.asarray(value).tolist() for value in values] for name, values in contents(batch).items()}
 
 
-@settings(max_examples=20)
+@settings(max_examples=8)
 @given(
     lengths=st.lists(st.integers(1, 24), min_size=1, max_size=13),
     quantum=st.integers(1, 9),

@@ -65,7 +65,7 @@ def test_a_guest_that_has_nothing_left_to_do_does_not_begin_again(run_dir):
     assert not list(log.glob("*-start-2.log"))
 
 
-@pytest.mark.parametrize("exit_code", [64, 65])
+@pytest.mark.parametrize("exit_code", [64, pytest.param(65, marks=pytest.mark.slow)])
 def test_a_guest_that_says_that_the_job_is_bad_ends_it(run_dir, exit_code):
     words = {"code": exit_code, "cause": "prompt 3 is no text"}
     script = {"train-0": [["hang"]], "rollout-0": [["words", words], ["exit", exit_code]]}
@@ -74,6 +74,7 @@ def test_a_guest_that_says_that_the_job_is_bad_ends_it(run_dir, exit_code):
     assert f"end Failed {exit_code} restarts 0" in output and "rollout-0" in output
 
 
+@pytest.mark.slow
 def test_a_gang_that_restarts_begins_with_other_guests(run_dir):
     worker, failing = run_dir.parent / "worker", run_dir.parent / "failing"
     script = {"train-0": [["pid", str(failing)], ["hang"]], "rollout-0": life(run_dir, "worker")}

@@ -83,6 +83,7 @@ def test_the_group_that_leads_is_on_host_0(tmp_path):
         assert "host 0 (" in hosts.said(0) and "worker-train-0-0: " in hosts.said(0)
 
 
+@pytest.mark.slow
 def test_the_cause_of_a_failure_is_told_on_all_hosts(pair):
     words = {"code": 65, "cause": "BadData: no column answer"}
     start(pair, {"train-1": [["words", words], ["exit", 65]], "*": [["hang"]]}, (0, 1), num_hosts=2)
@@ -251,6 +252,7 @@ def test_a_signal_to_every_process_of_a_step_is_one_request(hosts):
     all_exit(hosts, 76)
 
 
+@pytest.mark.slow
 def test_a_second_request_stops_all_now(pair):
     start(pair, {"*": [*READY, STEPPED, ["hang"]]}, (0, 1), num_hosts=2)
     pair.wait_for(lambda: running(pair, 2))
@@ -328,6 +330,7 @@ def served(tmp_path):
         yield launched
 
 
+@pytest.mark.slow
 def test_workers_of_all_hosts_find_the_services_beside_host_0(served):
     said = [["say_environment", "RLJOB_SERVICES"], ["say_environment", "RLJOB_SERVICES_TOKEN_FILE"]]
     start(served, {"services": "fine", "attempt-1": [["exit", 75]], "*": said}, (0, 1), num_hosts=2)

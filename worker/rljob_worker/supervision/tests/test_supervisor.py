@@ -88,6 +88,7 @@ def test_a_job_of_two_groups_runs_to_its_end(run_dir):
     assert (run_dir / "token").stat().st_mode & 0o777 == 0o600
 
 
+@pytest.mark.slow
 def test_every_attempt_gets_certificates_of_its_own(run_dir):
     says = ["say_environment", "RLJOB_TLS_DIR"]
     script = {"train-0": [says, ["wait_log", "train-1-1"], ["exit", 75]], "train-1": [says, ["hang"]]}

@@ -17,6 +17,7 @@ def model(tmp_path_factory):
     return directory / "model"
 
 
+@pytest.mark.slow
 def test_the_console_says_what_graders_learned_and_nothing_else(model, tmp_path, capfd):
     make_graders(model, tmp_path, 0, 1, Pretraining(steps=1, rows_per_step=2))
     said = capfd.readouterr()

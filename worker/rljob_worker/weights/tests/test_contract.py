@@ -48,7 +48,7 @@ SIZES = st.lists(st.lists(st.sampled_from([0, 1, 30, 700]), min_size=1, max_size
 """Buckets of tensors of up to 39,200 bytes: in chunks of 4,096, a tensor in ten."""
 
 
-@settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=6, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(sizes=SIZES, seed=st.integers(0, 9))
 def test_every_engine_gets_every_tensor_as_it_is(edge, sizes, seed):
     edge.hold(buckets_of(sizes, seed))

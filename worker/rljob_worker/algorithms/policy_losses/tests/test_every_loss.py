@@ -53,7 +53,7 @@ def assert_same(result, expected):
 
 @every_loss
 @every_aggregation
-@settings(max_examples=5)
+@settings(max_examples=2)
 @given(lengths=LENGTHS, data=st.data(), seed=st.integers(0, 99))
 def test_trap_02_no_loss_depends_on_micro_batches(name, aggregation, lengths, data, seed):
     masked = data.draw(st.sets(st.integers(0, 9), max_size=2))

@@ -77,7 +77,7 @@ def _sampled(template: str, message: Message) -> list[int]:
 
 
 @pytest.mark.parametrize("name", ALL)
-@settings(max_examples=25)
+@settings(max_examples=10)
 @given(data=st.data())
 def test_prompt_sampled_and_following_are_the_whole_conversation_wherever_it_is_kept(
     name: str, data: st.DataObject

@@ -86,6 +86,7 @@ def test_tools_of_a_server_of_this_machine_are_called(tmp_path: Path) -> None:
     opened([shown], use, {"SHOWN": "yes", "HIDDEN": "secret"})
 
 
+@pytest.mark.slow
 def test_a_server_that_ends_costs_the_call_and_is_started_again(tmp_path: Path) -> None:
     async def use(servers: MCPServers, handles: dict[str, Any]) -> None:
         before = (tmp_path / "pid").read_text()
@@ -113,10 +114,9 @@ def test_a_tool_that_is_another_one_after_a_restart_is_an_error(tmp_path: Path) 
     opened([spec(tmp_path)], use)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("seconds", "arguments"),
-    [(60.0, {"a": "x"}), pytest.param(0.0, {"a": 1, "b": 2}, marks=pytest.mark.slow)],
-    ids=["refuses", "answers"],
+    ("seconds", "arguments"), [(60.0, {"a": "x"}), (0.0, {"a": 1, "b": 2})], ids=["refuses", "answers"]
 )
 def test_a_tool_that_a_server_changes_while_it_runs_is_an_error(
     tmp_path: Path, monkeypatch: Any, seconds: float, arguments: dict[str, Any]

@@ -71,7 +71,7 @@ def take_all(job, step):
 sizes = st.tuples(st.integers(1, 4), st.integers(1, 3))
 
 
-@settings(max_examples=20)
+@settings(max_examples=10)
 @given(
     sizes,
     sizes,
@@ -394,7 +394,7 @@ def test_a_step_that_is_over_is_forgotten_and_says_so():
 # ---- on disk
 
 
-@settings(max_examples=10)
+@settings(max_examples=5)
 @given(sizes, sizes, st.sampled_from(["None", "Tokens"]), st.integers(0, 40), st.integers(0, 2**32))
 def test_every_row_arrives_once_where_memory_is_short_and_the_disk_takes_the_rest(made, used, balance, pages, seed):
     # 24 rows of 2,000 values of 8 bytes: 384,000 bytes and a little, of which the memory holds up to 160 kB

@@ -34,7 +34,7 @@ def assembled(sources, batch_bytes):
     return target.as_batch()
 
 
-@settings(max_examples=150)
+@settings(max_examples=50)
 @given(row_lists, st.integers(1, 6), st.integers(1, 3), st.randoms(use_true_random=False), st.integers(1, 600))
 def test_every_share_is_the_rows_it_was_given_whoever_had_them(row_ids, num_parts, num_shares, random, batch_bytes):
     """Rows lie on parts and go to shares at random: groups are torn apart and put together again."""

@@ -193,7 +193,7 @@ def one(tied: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize(
     "mesh",
-    some_slow([Mesh(dp=3), Mesh(tp=2), Mesh(cp=2), Mesh(dp=2, tp=2), Mesh(cp=2, tp=2)], Mesh(cp=2, tp=2)),
+    some_slow([Mesh(dp=3), Mesh(tp=2), Mesh(cp=2), Mesh(dp=2, tp=2), Mesh(cp=2, tp=2)], Mesh(tp=2)),
     ids=["dp 3", "tp 2", "cp 2", "dp 2 tp 2", "cp 2 tp 2"],
 )
 def test_ranks_train_like_one(tmp_path: Path, tied: str, one: dict[str, Any], mesh: Mesh) -> None:

@@ -73,7 +73,6 @@ def one_rank(path: str, coefficient: float) -> dict[str, Any]:
             (Mesh(pp=2, tp=2, ep=2), 0.1),
         ],
         (Mesh(pp=3), 0.0),
-        (Mesh(pp=2, tp=2, ep=2), 0.1),
     ),
     ids=["pp 2", "pp 3", "pp 3 without a cost", "dp 2 pp 2", "dp 2 pp 2 ep 2", "pp 2 tp 2 ep 2"],
 )
@@ -139,6 +138,7 @@ def go_on(rank: int, path: str, mesh: Mesh, directory: Path) -> dict[str, Any]:
     return {"weights": snapshot(engine), "metrics": [metrics if ranks.is_leader else {}]}
 
 
+@pytest.mark.slow
 def test_spread_experts_go_on_in_other_stages_and_are_exported_one_by_one(tmp_path: Path, path: str) -> None:
     wrote = run_ranks(4, write, tmp_path / "ranks", path, Mesh(dp=2, pp=2, ep=2), tmp_path)
     for mesh in (Mesh(pp=3), Mesh(tp=2, ep=2)):

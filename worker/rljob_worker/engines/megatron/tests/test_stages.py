@@ -96,7 +96,6 @@ def test_an_embedding_that_is_the_last_layer_is_on_both_ends_under_one_name(tmp_
         ],
         (Mesh(pp=2, tp=2), {}),
         (Mesh(pp=3), TIED),
-        (Mesh(dp=2, rp=2, pp=2), TIED),
     ),
     ids=[
         "pp 3",

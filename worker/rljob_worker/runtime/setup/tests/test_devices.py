@@ -76,6 +76,7 @@ def test_the_first_worker_of_a_group_says_it_once(rank, times, monkeypatch, capl
     assert sum("BFloat16" in record.getMessage() for record in caplog.records) == times
 
 
+@pytest.mark.slow
 def test_a_cpu_with_avx2_alone_has_no_bfloat16():
     code = "from rljob_worker.runtime.setup.devices import cpu_has_bfloat16; print(cpu_has_bfloat16())"
     environment = os.environ | {"ONEDNN_MAX_CPU_ISA": "AVX2"}

@@ -33,7 +33,7 @@ from rljob_worker.engines.tests.builders import END, write_config
 from rljob_worker.errors import BadData, InvalidJob
 
 
-@settings(max_examples=12)
+@settings(max_examples=6)
 @given(
     waves=st.permutations(range(ROWS)).flatmap(
         lambda rows: st.lists(st.integers(1, ROWS - 1), max_size=3, unique=True).map(
@@ -63,7 +63,7 @@ def test_a_row_gets_the_same_whatever_runs_beside_it(
         assert ending == Ending.ABORTED and (tokens, log_probs) == (whole[0][: len(tokens)], whole[1][: len(tokens)])
 
 
-@settings(max_examples=12)
+@settings(max_examples=6)
 @given(
     calls=st.lists(
         st.tuples(

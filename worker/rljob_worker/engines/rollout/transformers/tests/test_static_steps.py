@@ -67,7 +67,7 @@ def test_a_row_looks_from_its_start_to_the_last_column_and_no_further_back_than_
         assert (masks.of(window)[:, 0, 0] == 0).tolist() == seen
 
 
-@settings(max_examples=10)
+@settings(max_examples=5)
 @given(
     waves=st.permutations(range(ROWS)).flatmap(
         lambda rows: st.lists(st.integers(1, ROWS - 1), max_size=2, unique=True).map(

@@ -7,7 +7,7 @@ import pytest
 from testing.order import LONG, long_first
 
 CHECKOUT = Path(__file__).parents[2]
-SHORT = [("short.py", number) for number in range(48)]
+SHORT = [("short.py", number) for number in range(44)]
 TESTS = [*SHORT[:9], *((file, number) for file in reversed(LONG) for number in range(2)), *SHORT[9:]]
 
 

@@ -10,6 +10,7 @@ import pytest
 from rljob_api.catalogue.columns import IMAGES
 from rljob_api.pipeline.meshes import Mesh
 from rljob_api.planning.plan import EdgePlan, StagePlan
+from rljob_api.tests.timeouts import TEST_TIMEOUT_SECONDS
 from rljob_worker.batch import Batch, Column
 from rljob_worker.errors import DeadlineExceeded
 from rljob_worker.runtime.handover import Handover
@@ -98,7 +99,7 @@ class AskedBuffer(FakeBuffer):
         self.asked.append((edge, threading.current_thread() is threading.main_thread()))
         if len(self.asked) <= self.late:
             raise DeadlineExceeded("rows did not come")
-        assert self.there.wait(60)
+        assert self.there.wait(TEST_TIMEOUT_SECONDS)
         return self.rows[step, edge]
 
 
@@ -120,7 +121,7 @@ def test_pictures_are_decoded_before_their_stage_takes_its_rows():
     buffer.rows = {(1, "a->c"): pictured(), (1, "b->c"): rows(y=[3, 4])}
     handover.begin_step(1)
     buffer.there.set()
-    assert decoded.get(timeout=60) is buffer.rows[1, "a->c"]
+    assert decoded.get(timeout=TEST_TIMEOUT_SECONDS) is buffer.rows[1, "a->c"]
     assert set(handover.take(make_stage("c"), 1).columns) == {"x", IMAGES, "y"}
     assert buffer.asked == [("a->c", False), ("b->c", True)]
     handover.end_step()

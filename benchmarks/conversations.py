@@ -2,8 +2,9 @@
 
     python benchmarks/conversations.py [speed | turns | memory | environments | steps]
 
-Event loop, policy, renderer and sandbox are those of a job. The engine is a stand-in whose decode step takes as long as
-`--step-seconds` says, for any number of rows; a token of each.
+Event loop, policy, renderer and sandbox are those of a job, and as in a worker the garbage collector does not look at
+what was imported. The engine is a stand-in whose decode step takes as long as `--step-seconds` says, for any number of
+rows; a token of each.
 
 speed         64 and 1,024 conversations of four turns with tools of 0.2 s: tokens per second over those of a simulation
               of the same lengths and waits, in which nothing else takes time
@@ -18,6 +19,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import heapq
 import os
 import statistics
@@ -32,6 +34,7 @@ import numpy as np
 from private_memory import private_bytes
 
 from rljob_worker.batch import Column, Indices
+from rljob_worker.conversations.messages import Message
 from rljob_worker.conversations.playing.loop import Conversations
 from rljob_worker.conversations.playing.plays import Play
 from rljob_worker.conversations.policy import Bounds, Policy
@@ -159,14 +162,19 @@ class WaitingWorld:
 
 
 def tasks(number: int) -> list[Task]:
-    """Tasks of groups of one trajectory."""
-    messages = [{"role": "user", "content": "Ada buys 27 boxes of 48 cards and finds 35 more. How many cards in all?"}]
+    """Tasks of groups of 8 trajectories, the last possibly of fewer."""
     prompt = np.arange(20, 44)
     return [
         task
-        for group in range(number)
-        for task in Task.of_group(messages, prompt, {}, job_seed=0, group=group, group_size=1)
-    ]
+        for group in range(-(-number // 8))
+        for task in Task.of_group(question(group), prompt, {}, job_seed=0, group=group, group_size=8)
+    ][:number]
+
+
+def question(group: int) -> list[Message]:
+    """Another one for each group."""
+    text = f"Ada buys 27 boxes of 48 cards and finds {group} more. How many cards in all?"
+    return [{"role": "user", "content": text}]
 
 
 def renderer() -> ChatRenderer:
@@ -389,6 +397,8 @@ def main() -> int:
     parser.add_argument("--step-seconds", type=float, default=0.02)
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
+    gc.collect()
+    gc.freeze()
     for name in options.parts or PARTS:
         PARTS[name](options)
     return 0

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from rljob_worker.batch import Indices
+from rljob_worker.conversations.history import History
 from rljob_worker.conversations.messages import AssistantMessage, FinishReason, Message, Renderer, Schema
 from rljob_worker.conversations.picture_parts import content_pictures, content_text, message_pictures
 from rljob_worker.conversations.row_sampling import Hear, RowSampler
@@ -113,7 +114,8 @@ class Branches:
     def _following(self, branch: Branch, new: Sequence[Message]) -> Indices | None:
         if any(message["role"] == "assistant" for message in new):
             return None
-        return self.renderer.following(branch.messages, new, branch.tools or None, is_closed=branch.is_closed)
+        before = History(branch.messages)
+        return self.renderer.following(before, new, branch.tools or None, is_closed=branch.is_closed)
 
     def _keep(self, branch: Branch | None, played: Branch, message: AssistantMessage) -> None:
         played.messages.append(message.as_message())

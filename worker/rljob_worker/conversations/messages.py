@@ -8,9 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from rljob_worker.batch import Indices
+
+if TYPE_CHECKING:
+    from rljob_worker.conversations.history import History
 
 Message = dict[str, Any]
 Schema = dict[str, Any]
@@ -70,7 +73,7 @@ class Renderer(Protocol):
 
     def following(
         self,
-        before: Sequence[Message],
+        before: History,
         new: Sequence[Message],
         tools: Sequence[Schema] | None = None,
         *,

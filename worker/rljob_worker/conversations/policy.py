@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from rljob_worker.batch import Indices
 from rljob_worker.conversations.branches import Branches
+from rljob_worker.conversations.history import History
 from rljob_worker.conversations.messages import AssistantMessage, FinishReason, Message, Renderer, Schema
 from rljob_worker.conversations.picture_parts import message_pictures
 from rljob_worker.conversations.row_sampling import Bounds, ConversationOver, Generate, RowSampler, TurnRequest
@@ -47,8 +48,11 @@ class Policy:
         self._trajectory, self._renderer, self._agent = trajectory, renderer, agent
         self._place = 0 if agent is None else agent.place
         self._sampler = RowSampler(trajectory, bounds, generate, picture_token, self._place)
-        self.messages: list[Message] = trajectory.messages if agent is None else []
+        self._history = History()
+        self.messages: list[Message] = self._history.messages
         """The conversation so far. It is the policy's; `chat` adds to it."""
+        if agent is None:
+            trajectory.messages = self.messages
         self._row: TokenRow | None = None
         """The row of its last turn."""
         self._tools: list[Schema] = []
@@ -98,7 +102,7 @@ class Policy:
         self._tools, self._has_messages = schemas, True
         message = self._renderer.parse(sampled.tokens, turn=turn, tools=schemas or None)
         self._is_closed = message.finish_reason == "Stop"
-        self.messages += [*new, message.as_message()]
+        self._history.add([*new, message.as_message()])
         if self._agent is not None:
             opening = () if self._trajectory.messages else self._trajectory.task.messages
             self._trajectory.messages += [*opening, message.as_message() | {"agent": self._agent.name}]
@@ -152,7 +156,7 @@ class Policy:
         it."""
         row = self._row
         if row is not None and self._has_messages and tools == self._tools and self._sampler.may_go_on(row):
-            tokens = renderer.following(self.messages, new, tools or None, is_closed=self._is_closed)
+            tokens = renderer.following(self._history, new, tools or None, is_closed=self._is_closed)
             if tokens is not None:
                 return row, tokens, message_pictures(new)
         messages = [*self.messages, *new]

@@ -126,7 +126,7 @@ def _stages(algorithm: str) -> list[dict[str, Any]]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("algorithm", "carries", "staleness"), [("GRPO", False, 0), ("DAPO", True, 0), ("GRPO", True, 1)]
+    ("algorithm", "carries", "staleness"), [("GRPO", False, 0), ("DAPO", True, 0), ("DAPO", True, 1)]
 )
 def test_a_job_that_is_killed_in_the_middle_of_a_game_ends_like_one_that_is_not(
     tiny, tmp_path, algorithm, carries, staleness

@@ -31,6 +31,8 @@ PEERS_WAIT_SECONDS = 20.0
 """Peers of a leader that waits for the world hear from it at least this often."""
 LOOK_SECONDS = 1.0
 """How often a loop that says nothing is looked at."""
+PORTION = 64
+"""Turns that are enough for the engine to begin with."""
 NAMED_FAILURES = 3
 """Failures of each cause that are named in the log, of one play."""
 
@@ -67,6 +69,8 @@ class Game:
         self._turns: dict[int, Turns] = {}
         """By trajectory, of all groups that are not complete."""
         self._asked: list[AskedTurn] = []
+        self._asked_group = -1
+        """Of the last of these."""
         self._groups = Groups()
         self._num_named: dict[str, int] = {}
         self.num_tokens = 0
@@ -260,13 +264,18 @@ class Game:
             log.warning("trajectory %d failed (%s): %s", trajectory.task.trajectory, cause, trajectory.message)
 
     async def _generate(self, task: Task, request: TurnRequest, begun: Sampled, max_tokens: int) -> Sampled:
-        """One turn of the engine. Turns that are asked for in one pass of the event loop are handed over together."""
+        """One turn of the engine. Turns that are asked for in one pass of the event loop are handed over together, many
+        in portions: the engine decodes the first while the others are rendered. A group is not divided, as its members
+        share a prompt."""
         row_id = task.trajectory * self._play.rows_per_trajectory + request.row_index
         number = request.turn + task.attempt * ATTEMPT_TURNS
         turn = AskedTurn(row_id, number, request, self._loop.create_future(), begun, max_tokens)
+        if len(self._asked) >= PORTION and task.group != self._asked_group:
+            self._hand_over()
         if not self._asked:
             self._loop.call_soon(self._hand_over)
         self._asked.append(turn)
+        self._asked_group = task.group
         try:
             return await turn.future
         except asyncio.CancelledError:
@@ -278,7 +287,8 @@ class Game:
 
     def _hand_over(self) -> None:
         asked, self._asked = self._asked, []
-        self._tell(asked)
+        if asked:
+            self._tell(asked)
 
     def _tell(self, event: Event) -> None:
         self._events.put(event)

@@ -6,12 +6,14 @@ world has no added tokens, whatever it says.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from rljob_worker.conversations.history import History
 from rljob_worker.conversations.messages import AssistantMessage, ToolCall
 from rljob_worker.conversations.picture_parts import content_text, message_pictures
 from rljob_worker.conversations.rendering.begun_text import THINK, THOUGHT, begun_parts
@@ -25,6 +27,10 @@ from rljob_worker.vision.processing import PictureProcessor
 Int64 = NDArray[np.int64]
 Messages = Sequence[Mapping[str, Any]]
 Tools = Sequence[Mapping[str, Any]] | None
+
+
+RECENT_OPENINGS = 16
+"""Openings that are remembered: groups begin one after another."""
 
 
 class ChatRenderer:
@@ -41,7 +47,7 @@ class ChatRenderer:
         """template_arguments: `models.chatTemplate` of the job.   end_tokens: ids that end a turn for the engine,
         besides the tokenizer's and the template's own.   pictures: of a model that sees. Raises InvalidJob for a
         tokenizer without a template."""
-        self._tokenizer, self._pictures = tokenizer, pictures
+        self._pictures = pictures
         self._places = None if pictures is None else PicturePlaces(tokenizer, pictures.tokens)
         self._template = ChatTemplate(tokenizer, template_arguments)
         self._world_text = WorldText(tokenizer)
@@ -51,6 +57,8 @@ class ChatRenderer:
         ends = {*end_tokens, tokenizer.eos_token_id, *([] if self._turn_end is None else [self._turn_end[1]])}
         self._ends = frozenset(token for token in ends if token is not None)
         self._format = self._known_format()
+        self._openings: dict[str, Int64] = {}
+        """By messages and tools: the trajectories of a group begin alike."""
 
     def require_tools(self) -> None:
         """Raises InvalidJob, which names the model, for a template that shows no tools or asks for calls in a format
@@ -65,13 +73,22 @@ class ChatRenderer:
         if tools:
             self.require_tools()
         asked = [*self._texts(messages), {"role": "system", "tools": list(tools or ())}]
+        key = None if message_pictures(messages) else _exact_json(asked)
+        if key is not None and (known := self._openings.get(key)) is not None:
+            return known
         shown, mark = self._world_text.guarded(asked)
-        text = self._template.render(shown[:-1], shown[-1]["tools"])
-        return self._encoded(text, mark, messages)
+        opening = self._encoded(self._template.render(shown[:-1], shown[-1]["tools"]), mark, messages)
+        if key is not None:
+            self._remember(key, opening)
+        return opening
 
-    def following(
-        self, before: Messages, new: Messages, tools: Tools = None, *, is_closed: bool = True
-    ) -> Int64 | None:
+    def _remember(self, key: str, opening: Int64) -> None:
+        if len(self._openings) == RECENT_OPENINGS:
+            del self._openings[next(iter(self._openings))]
+        opening.flags.writeable = False
+        self._openings[key] = opening
+
+    def following(self, before: History, new: Messages, tools: Tools = None, *, is_closed: bool = True) -> Int64 | None:
         """Token ids to append after the sampled tokens of the last turn; None where the template rewrites history, so
         that a new row opens with `opening` of all messages.
 
@@ -128,7 +145,7 @@ class ChatRenderer:
         while length and ids[length - 1] in self._ends:
             length -= 1
         is_ended = length < len(ids)
-        text = self._tokenizer.decode(ids[:length], skip_special_tokens=False, clean_up_tokenization_spaces=False)
+        text = self._world_text.decode(ids[:length])
         thought, said = self._split(text)
         content, calls = said, tuple[ToolCall, ...]()
         if self._format is not None:
@@ -141,9 +158,7 @@ class ChatRenderer:
 
     def begun(self, token_ids: Any) -> tuple[str, str]:
         """Thought and words of a turn that goes on, as far as nothing that follows changes them."""
-        text = self._tokenizer.decode(
-            [int(token) for token in token_ids], skip_special_tokens=False, clean_up_tokenization_spaces=False
-        )
+        text = self._world_text.decode([int(token) for token in token_ids])
         return begun_parts(
             text,
             opens_thought=self._opens_thought,
@@ -153,7 +168,7 @@ class ChatRenderer:
 
     def texts_of(self, token_ids: Any) -> list[str]:
         """What each token says, as text; a part of a character is the sign for what is not Unicode."""
-        return [self._tokenizer.decode([int(token)], skip_special_tokens=False) for token in token_ids]
+        return [self._world_text.decode([int(token)]) for token in token_ids]
 
     def _known_format(self) -> ToolFormat | None:
         try:
@@ -182,6 +197,14 @@ class ChatRenderer:
             return None
         (token,) = self._world_text.encode(match.group())
         return match.group(), token
+
+
+def _exact_json(value: Any) -> str | None:
+    """None for what JSON has no words for."""
+    try:
+        return json.dumps(value, ensure_ascii=False)
+    except (TypeError, ValueError, RecursionError):
+        return None
 
 
 def _without_marks(content: Any) -> Any:

@@ -11,11 +11,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import jinja2
 import jinja2.meta
 
+from rljob_worker.conversations.history import History, TurnKind
 from rljob_worker.errors import BadData, InvalidJob
 
 Messages = Sequence[Mapping[str, Any]]
@@ -32,18 +33,6 @@ PROBE_TOOL = {
     },
 }
 _USER = {"role": "user", "content": "u"}
-
-
-class TurnKind(NamedTuple):
-    """What an assistant's message has that a template may treat in its own way."""
-
-    has_thought: bool
-    has_content: bool
-    has_calls: bool
-
-
-_KINDS = [TurnKind(bool(bits & 4), bool(bits & 2), bool(bits & 1)) for bits in range(8)]
-_THOUGHT_END = "</think>"
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,12 +109,12 @@ class ChatTemplate:
         window = [_USER, {"role": "assistant", "content": ANSWER}, *new]
         return self.render(window, [PROBE_TOOL] if has_tools else None).partition(ANSWER)[2]
 
-    def keeps_history(self, before: Messages, new: Messages, has_tools: bool) -> bool:
+    def keeps_history(self, before: History, new: Messages, has_tools: bool) -> bool:
         """Whether a rendering of all messages begins with what was rendered and said before.
 
         before: with the assistant's turn at its end.   new: what follows it.
         """
-        shape = shape_of(before, new, has_tools)
+        shape = ConversationShape(before.has_system, has_tools, *before.kinds(), _roles(new))
         if shape not in self._kept:
             self._kept[shape] = self._try(shape)
         return self._kept[shape]
@@ -144,31 +133,12 @@ class ChatTemplate:
         return _is_as_said(whole[len(prompt) : len(whole) - len(following)], shape.last)
 
 
-def shape_of(before: Messages, new: Messages, has_tools: bool) -> ConversationShape:
-    """before: with the assistant's turn at its end."""
-    turns: dict[TurnKind, None] = {}
-    last = _kind(before[-1])
-    for message in reversed(before[:-1]):
-        role = message["role"]
-        if role == "user":
-            break
-        if role == "assistant":
-            turns[_kind(message)] = None
+def _roles(new: Messages) -> tuple[str, ...]:
     roles: list[str] = []
     for message in new:
         if roles[-2:] != [message["role"]] * 2:
             roles.append(message["role"])
-    has_system = before[0]["role"] == "system"
-    return ConversationShape(has_system, has_tools, tuple(turns), last, tuple(roles))
-
-
-def _kind(message: Mapping[str, Any]) -> TurnKind:
-    content = str(message.get("content") or "")
-    end = content.rfind(_THOUGHT_END)
-    said = content if end < 0 else content[end + len(_THOUGHT_END) :]
-    has_thought = end >= 0 or bool(message.get("reasoning_content"))
-    # of all that a turn costs, this alone is done again for every turn before it
-    return _KINDS[4 * has_thought + 2 * (said != "" and not said.isspace()) + bool(message.get("tool_calls"))]
+    return tuple(roles)
 
 
 def _example(shape: ConversationShape, has_field: bool) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:

@@ -34,6 +34,7 @@ class WorldText:
         self._added_ids = frozenset(added)
         self._strips_right = {token.content for token in added.values() if token.rstrip}
         self._added = _pattern(token.content for token in added.values())
+        self._added_in_json = _pattern(_json(token.content)[1:-1] for token in added.values())
         self._special = _pattern(token.content for token in added.values() if token.special)
         self._without_added: Tokenizer | None = None
 
@@ -42,15 +43,22 @@ class WorldText:
 
         Special tokens are marked in every message, all added ones in what tools answer.
         """
+        plain = [dict(message) for message in messages]
+        text = _json(plain)
+        if self._added_in_json.search(text) is None:  # which nearly all messages end with
+            return plain, ""
         patterns = [self._pattern_for(str(message.get("role"))) for message in messages]
         pairs = list(zip(messages, patterns, strict=True))
         if not any(_has(message, pattern) for message, pattern in pairs):
-            return [dict(message) for message in messages], ""
-        text = json.dumps([dict(message) for message in messages], ensure_ascii=False, default=str)
+            return plain, ""
         mark = next((mark for mark in _MARKS if mark not in text), "")
         if not mark:
             raise ValueError("a conversation with every noncharacter from U+FDD0 to U+FDEE cannot be rendered")
         return [_marked(message, pattern, mark) for message, pattern in pairs], mark
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of token ids, added tokens included."""
+        return str(self._backend.decode(ids, skip_special_tokens=False))
 
     def first_added(self, text: str) -> re.Match[str] | None:
         """The first added token of a text without marks."""
@@ -102,6 +110,10 @@ def _pattern(contents: Iterable[str]) -> re.Pattern[str]:
     """Matches the longest of the contents; nothing where there are none."""
     words = sorted({content for content in contents if content}, key=len, reverse=True)
     return re.compile("|".join(map(re.escape, words)) if words else r"(?!)")
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, default=str)
 
 
 def _has(value: Any, pattern: re.Pattern[str]) -> bool:

@@ -18,6 +18,7 @@ from rljob_api.tests.builders import make_plan
 from rljob_worker import conversations
 from rljob_worker.batch import Column
 from rljob_worker.conversations.agents.branch_player import BranchPlayer
+from rljob_worker.conversations.history import History
 from rljob_worker.conversations.journal.files import JournalFolder
 from rljob_worker.conversations.journal.records import records_of
 from rljob_worker.conversations.journal.tests.test_replay import Written
@@ -108,7 +109,7 @@ def test_prompt_sampled_and_following_are_the_whole_conversation_with_pictures(p
     new = [{"role": "tool", "name": "zoom", "tool_call_id": "call_0_0", "content": zoom(None, {"left": 0, "top": 0})}]
     said = {"role": "assistant", "content": "yes"}
     sampled = [*tokenizer.encode("yes", add_special_tokens=False), tokenizer.eos_token_id]
-    following = renderer.following([*before, said], new)
+    following = renderer.following(History([*before, said]), new)
     assert following is not None
     whole = [*renderer.opening(before), *sampled, *following]
     assert whole == renderer.opening([*before, said, *new]).tolist()

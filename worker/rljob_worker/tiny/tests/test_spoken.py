@@ -8,6 +8,7 @@ import pytest
 from transformers import AutoTokenizer
 
 from rljob_api.v1alpha1 import AgentSpec
+from rljob_worker.conversations.history import History
 from rljob_worker.conversations.rendering.chat_renderer import ChatRenderer
 from rljob_worker.conversations.run_functions.team_play import shown_messages
 from rljob_worker.tiny import calculator, guessing_game, team
@@ -46,7 +47,7 @@ def test_what_is_read_is_what_a_conversation_renders(tokenizer):
     message = renderer.parse(turn, tools=tools)
     assert message.tool_calls[0].arguments == {"expression": "27*48+35"} and message.finish_reason == "Stop"
     before = [asked, message.as_message()]
-    rendered = [*renderer.opening([asked], tools), *turn, *renderer.following(before, [answered], tools)]
+    rendered = [*renderer.opening([asked], tools), *turn, *renderer.following(History(before), [answered], tools)]
     rendered += tokenizer.encode(f"{last['content']}<|end|>")
     tokens, _ = collate_spoken(tokenizer, [spoken])
     assert tokens[0].tolist() == rendered

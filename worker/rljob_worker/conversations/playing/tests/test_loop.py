@@ -66,6 +66,32 @@ def test_groups_are_asked_for_together_and_share_their_prompt():
     assert [text(item.rows[0].response_ids)[:3] for item in trajectories] == ["a~]", "aa~", "aaa", "a~]"]
 
 
+class WakingEngine(SteppingEngine):
+    """Notes how many trajectories had begun when it was woken."""
+
+    def __init__(self, begun):
+        super().__init__(counting)
+        self.begun, self.seen = begun, []
+
+    def wake(self):
+        self.seen.append(len(self.begun))
+        super().wake()
+
+
+def test_the_engine_begins_while_further_prompts_are_rendered_and_gets_groups_whole():
+    begun = []
+
+    async def run(task, policy, world):
+        begun.append(task.trajectory)
+        await policy.chat()
+
+    engine = WakingEngine(begun)
+    play(run, tasks_of(*["hi"] * 40, group_size=3), engine, concurrency=120)
+    # 22 groups are 66 turns, the first whole groups that are 64; the next turn hands them over
+    assert engine.seen[:2] == [67, 120]
+    assert sum(len(requests.row_ids) for requests in engine.submitted) == 120
+
+
 async def playful(task, policy, world):
     """Turns, calls at once and one after another, draws, rewards: as many as the task's own random numbers say."""
     await policy.chat()

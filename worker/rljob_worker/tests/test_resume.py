@@ -72,8 +72,6 @@ def checkpoint_digest(run_dir: Path) -> dict[str, int]:
     ("algorithm", "split"),
     [
         pytest.param(GRPO, False, id="grpo-colocated"),
-        pytest.param(GRPO, True, id="grpo-disaggregated"),
-        pytest.param(PPO | {"kl": GRPO["kl"]}, False, id="ppo-colocated"),
         pytest.param(PPO | {"kl": GRPO["kl"]}, True, id="ppo-disaggregated"),
     ],
 )

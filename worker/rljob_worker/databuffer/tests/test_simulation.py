@@ -7,8 +7,8 @@ import pytest
 from rljob_worker.databuffer.tests.simulation.scenario import Run, flip, run_of
 
 NUM_RUNS = 40
-NUM_LONG_RUNS = 4_000
-NUM_PARTS = 16
+NUM_LONG_RUNS = 2_000
+NUM_PARTS = 8
 """Of the long form, so that they can be shared out."""
 
 

@@ -6,7 +6,7 @@ unexport PYTHONDONTWRITEBYTECODE
 RUN = $(BIN)/rljob run
 TINY = $(BIN)/python -m rljob_worker.tiny
 
-.PHONY: setup quickstart learn browser test test-slow quick vllm vllm-test vllm-e2e matrix mutate dist images cluster-up cluster-down e2e lint format bench docs docs-site dashboards crds chart chart-test clean constraints image-packages sbom
+.PHONY: setup quickstart learn browser test test-slow quick vllm vllm-test vllm-e2e matrix mutate dist images cluster-up cluster-down e2e e2e-slow lint format bench docs docs-site dashboards crds chart chart-test clean constraints image-packages sbom
 
 setup: .venv/installed
 
@@ -87,9 +87,14 @@ cluster-up: setup  ## a Kubernetes to try things on; UP="--nodes 3 --device node
 cluster-down: setup
 	$(BIN)/python -m e2e.cluster down
 
-e2e: images chart-test  ## the operator, the chart and whole jobs on real clusters, one for each of three processes
-	$(BIN)/python -m pytest -p e2e.scheduling --numprocesses 3 --no-loadscope-reorder --durations=10 \
-		--ignore e2e/vllm --ignore e2e/cluster e2e
+E2E = $(BIN)/python -m pytest -p e2e.scheduling --numprocesses 3 --no-loadscope-reorder --durations=10 \
+	--ignore e2e/vllm --ignore e2e/cluster e2e
+
+e2e: images chart-test  ## the operator, the chart and whole jobs on real clusters, one for each of three processes; SLOW=3/4 adds that part of e2e-slow
+	$(E2E) $(if $(SLOW),--with-slow $(SLOW))
+
+e2e-slow: images  ## what takes many starts of pods: operators killed or replaced, pods that come and go; PART=3/4 is the third of four parts
+	$(E2E) --tier slow --part $(PART)
 
 vllm-e2e: images  ## a job on a real cluster whose rollout pods generate with vLLM: their image takes 3 GB, and minutes to build
 	$(BIN)/python -m pytest e2e/vllm

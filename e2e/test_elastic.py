@@ -11,7 +11,7 @@ from e2e.pods import ClusterPod
 from rljob_api.tests.timeouts import TEST_TIMEOUT_SECONDS
 from rljob_worker.tests.metrics import without_times
 
-pytestmark = pytest.mark.timeout(30 * TEST_TIMEOUT_SECONDS)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(30 * TEST_TIMEOUT_SECONDS)]
 """Every wait has a limit of its own; there are nine starts of pods."""
 STEPS = 4000
 """More than there is time for: the jobs are deleted."""

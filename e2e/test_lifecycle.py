@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from e2e.cluster.waiting import wait_until
 from e2e.jobs import BYTES, ON_STORAGE, NamespaceJobs, metrics, small_spec
 from e2e.operator import InstalledOperator
@@ -53,6 +55,7 @@ def test_finished_job_expires(jobs: NamespaceJobs) -> None:
     wait_until(lambda: not names(), "the job to expire", 120, 0.5)
 
 
+@pytest.mark.slow
 def test_upgrade_leaves_running_jobs_alone(jobs: NamespaceJobs, operator: InstalledOperator) -> None:
     """The operator that comes would render other pods; those that run stay, and later jobs get the new ones."""
     job = jobs.apply("running", small_spec(stop={"steps": 150}))
@@ -71,6 +74,7 @@ def test_upgrade_leaves_running_jobs_alone(jobs: NamespaceJobs, operator: Instal
         operator.install()
 
 
+@pytest.mark.slow
 def test_operator_killed_at_every_transition(jobs: NamespaceJobs, storage: Path, operator: InstalledOperator) -> None:
     """At every change of phase the operator is killed; counters and metrics end as if it had lived."""
     long = small_spec(stop={"steps": 300}, **ON_STORAGE)  # a new operator takes seconds, a step 0.1 s

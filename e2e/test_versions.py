@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from e2e.cluster.images.version_before import TAG, checkout
 from e2e.jobs import ON_STORAGE, ClusterJob, NamespaceJobs, metrics, small_spec
 from e2e.operator import InstalledOperator
@@ -26,6 +28,7 @@ def made_for(job: ClusterJob) -> set[str]:
     return {*job.children(), *(pod.uid for pod in job.pods())}
 
 
+@pytest.mark.slow
 def test_jobs_run_on_while_the_operator_goes_up_from_the_version_before_and_back(
     jobs: NamespaceJobs, storage: Path, operator: InstalledOperator
 ) -> None:

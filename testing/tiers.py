@@ -1,7 +1,8 @@
 """Tiers of tests, as a pytest plugin: which make target runs a test.
 
     test    `make test`: what has no other tier
-    slow    `make test-slow`: marked `slow`; each run of the gate takes one part of eight
+    slow    `make test-slow`: marked `slow`; each run of the gate takes one part of eight; in e2e `make e2e-slow`, of
+            which each run takes one part of four
     chart   `make chart-test`: in charts/tests
     e2e     `make e2e`: in e2e, which needs a cluster
 
@@ -26,6 +27,7 @@ PART = re.compile(r"([1-9]\d*)/([1-9]\d*)")
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--tier", choices=("test", "slow", "all"), default="test", help="which of the tests to run")
     parser.addoption("--part", metavar="K/N", default="1/1", help="the K-th of N parts of the chosen tests")
+    parser.addoption("--with-slow", metavar="K/N", help="besides the chosen tests the K-th of N parts of slow ones")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -41,6 +43,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     part = part_of(config.getoption("part"))
     chosen = items[:] if _all_are_named(config) else [item for item in items if _runs(config, *tiers[item])]
     keep = set(sorted(chosen, key=lambda item: item.nodeid)[part])
+    if beside := config.getoption("with_slow"):
+        slow = [item for item in items if tiers[item] == ["slow"]]
+        keep |= set(sorted(slow, key=lambda item: item.nodeid)[part_of(beside)])
     config.hook.pytest_deselected(items=[item for item in items if item not in keep])
     items[:] = [item for item in items if item in keep]
 
@@ -49,6 +54,8 @@ def tiers_of(file: str, marks: Sequence[str], testpaths: Sequence[str]) -> list[
     """The tiers that a test is in; exactly one, unless it is misplaced. file: relative to the checkout."""
     collected, by_folder = _by_folder(file, tuple(testpaths))
     by_mark = [tier for tier in MARKED if tier in marks]
+    if by_folder == ("e2e",) and by_mark:
+        return by_mark
     return [*by_folder, *by_mark] or (["test"] if collected else [])
 
 
@@ -69,8 +76,9 @@ def part_of(text: str) -> slice:
 
 
 def _runs(config: pytest.Config, tier: str) -> bool:
-    """The tiers of folders run where their folder is named."""
-    return tier in FOLDERS.values() or config.getoption("tier") in (tier, "all")
+    """The tiers of folders run where their folder is named, and slow tests are not asked for."""
+    wanted = config.getoption("tier")
+    return wanted != "slow" if tier in FOLDERS.values() else wanted in (tier, "all")
 
 
 def _all_are_named(config: pytest.Config) -> bool:

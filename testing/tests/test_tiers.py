@@ -25,7 +25,8 @@ PROJECT = {
         ("e2e/test_x.py", [], ["e2e"]),
         ("e2e/cluster/tests/test_x.py", [], ["test"]),
         ("charts/tests/test_x.py", [], ["chart"]),
-        ("e2e/test_x.py", ["slow"], ["e2e", "slow"]),
+        ("e2e/test_x.py", ["slow"], ["slow"]),
+        ("charts/tests/test_x.py", ["slow"], ["chart", "slow"]),
         ("workers/test_x.py", [], []),
     ],
 )
@@ -50,6 +51,15 @@ def test_pytest_runs_a_tier(tmp_path: Path) -> None:
     assert "1 passed, 1 deselected" in pytest_in(tmp_path)
     assert "1 passed, 1 deselected" in pytest_in(tmp_path, "--tier", "all", "--part", "2/2")
     assert "1 passed" in pytest_in(tmp_path, "tests/test_one.py::test_long")
+    assert "2 passed" in pytest_in(tmp_path, "--with-slow", "1/1")
+    assert "1 passed, 1 deselected" in pytest_in(tmp_path, "--with-slow", "2/2")
+
+
+def test_slow_tests_of_a_cluster_run_where_they_are_asked_for(tmp_path: Path) -> None:
+    tests = {"e2e/test_two.py": PROJECT["tests/test_one.py"]}
+    assert "1 passed, 1 deselected" in pytest_in(tmp_path, "e2e", **tests)
+    assert "1 passed, 1 deselected" in pytest_in(tmp_path, "e2e", "--tier", "slow")
+    assert "2 passed" in pytest_in(tmp_path, "e2e", "--with-slow", "1/1")
 
 
 def test_pytest_names_a_test_without_a_tier(tmp_path: Path) -> None:

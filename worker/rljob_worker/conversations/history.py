@@ -28,7 +28,7 @@ class History:
     def __init__(self, messages: Iterable[Message] = ()) -> None:
         self.messages: list[Message] = []
         self._kinds: dict[TurnKind, None] = {}
-        """Of the assistant's turns since the last user message but the last turn, by when there was one last."""
+        """Those of the assistant's turns since the last user message, without the last turn; the latest comes last."""
         self._last: TurnKind | None = None
         self.add(messages)
 

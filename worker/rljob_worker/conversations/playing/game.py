@@ -70,7 +70,7 @@ class Game:
         """By trajectory, of all groups that are not complete."""
         self._asked: list[AskedTurn] = []
         self._asked_group = -1
-        """Of the last of these."""
+        """The group of the last of these."""
         self._groups = Groups()
         self._num_named: dict[str, int] = {}
         self.num_tokens = 0

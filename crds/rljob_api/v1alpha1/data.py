@@ -50,7 +50,8 @@ class ModelSpec(ApiModel):
     `reference` and `critic` start as copies of the policy when they are not listed, in a job with one policy."""
 
     path: str = Field(min_length=1)
-    """Where the weights are: a Hugging Face name, or a directory. A relative directory is looked up in the
+    """Where the weights are: a Hugging Face name, with `@revision` behind it for a branch, a tag or a commit, or a
+    directory. A relative directory is looked up in the
     storage in a pod, beside the YAML file locally. Weights are read from safetensors files. A policy that nobody
     trains, such as the reference, may also be a run directory, whose newest checkpoint is taken, or a checkpoint in
     one; of several policies the one that has this model's name. `s3://bucket/model` is such a directory in a store:

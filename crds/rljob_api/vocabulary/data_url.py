@@ -1,4 +1,4 @@
-"""Data in an object store, on a web server or on the Hub, by URL: which forms there are, what is wrong with one."""
+"""Data and models in an object store, on a web server or on the Hub: which forms there are, what is wrong with one."""
 
 from __future__ import annotations
 
@@ -44,6 +44,24 @@ def hub_data(url: str) -> HubData | None:
     """None for what does not name a data set of the Hub."""
     match = _HUB_FORM.fullmatch(url)
     return None if match is None else HubData(match[1], unquote(match[2]) if match[2] else None, match[3])
+
+
+_HUB_MODEL = re.compile(r"(\w[\w.-]*(?:/\w[\w.-]*)?)@([^/@\s]+)")
+
+
+@dataclass(frozen=True, slots=True)
+class HubModel:
+    """A model of the Hub at a revision, as its path names it."""
+
+    name: str
+    revision: str
+    """A branch, a tag or a commit."""
+
+
+def hub_model(path: str) -> HubModel | None:
+    """`owner/name@revision`; None for a name without one, and for other paths."""
+    match = _HUB_MODEL.fullmatch(path)
+    return None if match is None else HubModel(match[1], unquote(match[2]))
 
 
 def scheme_of(path: str) -> str | None:

@@ -8,6 +8,7 @@ from typing import Any
 import yaml
 
 from rljob_api.planning.plan import Plan
+from rljob_api.vocabulary.data_url import hub_model
 from rljob_api.vocabulary.model import ApiModel
 from rljob_worker.metrics.by_policy import labelled
 
@@ -27,7 +28,8 @@ def model_card(plan: Plan, policy: str, step: int, records: Sequence[Mapping[str
     task = "image-text-to-text" if spec.sees else "text-generation"
     head: dict[str, Any] = {"library_name": "peft" if is_adapter else "transformers", "pipeline_tag": task}
     if not base.startswith(("/", ".", "~")):  # a folder of somebody's machine means nothing to the hub
-        head["base_model"] = base
+        pinned = hub_model(base)
+        head["base_model"] = base if pinned is None else pinned.name
     head["tags"] = ["rljob", "reinforcement-learning", spec.algorithm.name.lower()]
     lines = [
         "---", yaml.safe_dump(head, sort_keys=False).rstrip(), "---", "", f"# {title}", "",

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -18,6 +20,9 @@ class FakeHub:
 
     endpoint: str = ""
     models: dict[str, dict[str, bytes]] = field(default_factory=dict)
+    """Of the main branch."""
+    revisions: dict[tuple[str, str], dict[str, bytes]] = field(default_factory=dict)
+    """Of others, by model and revision."""
     private: set[str] = field(default_factory=set)
     objects: dict[str, bytes] = field(default_factory=dict)
     """Large files by their hash, as Git LFS has them."""
@@ -41,16 +46,34 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         path = self.path.partition("?")[0]
-        name, of_file, file = path.removeprefix("/api/models").strip("/").partition("/resolve/main/")
-        name = name.partition("/revision/")[0]
-        if name not in self.server.hub.models:
+        name, _, rest = path.removeprefix("/api/models").strip("/").partition("/resolve/")
+        name, tree, asked = re.match(r"(.*?)(?:/(tree|revision)/(.*))?$", name).groups()
+        revision, _, file = rest.partition("/")
+        models, commit, files = self.server.hub.models, *self._at(name, revision or asked or "main")
+        if name not in models:
             self._send(b"{}", 404, {"X-Error-Code": "RepoNotFound"})
-        elif of_file:
-            commit = {"X-Repo-Commit": "0" * 40, "ETag": f'"{len(self.server.hub.models[name][file])}"'}
-            self._send(self.server.hub.models[name][file], 200, commit)
+        elif files is None:
+            self._send(b"{}", 404, {"X-Error-Code": "RevisionNotFound"})
+        elif file not in files and rest:
+            self._send(b"{}", 404, {"X-Error-Code": "EntryNotFound", "X-Repo-Commit": commit})
+        elif rest:
+            tag = hashlib.sha256(files[file]).hexdigest()
+            self._send(files[file], 200, {"X-Repo-Commit": commit, "ETag": f'"{tag}"'})
+        elif tree == "tree":
+            self._answer([{"type": "file", "path": item, "oid": "0" * 40, "size": len(files[item])} for item in files])
         else:
-            siblings = [{"rfilename": model} for model in self.server.hub.models[name]]
-            self._answer({"siblings": siblings, "id": name, "sha": "0" * 40})
+            self._answer({"siblings": [{"rfilename": item} for item in files], "id": name, "sha": commit})
+
+    def _at(self, name: str, revision: str) -> tuple[str, dict[str, bytes] | None]:
+        """The commit of a branch, a tag or itself, and its files."""
+        hub = self.server.hub
+        if revision in ("main", "0" * 40):
+            return "0" * 40, hub.models.get(name)
+        for (of, known), files in hub.revisions.items():
+            commit = hashlib.sha1(f"{of}@{known}".encode()).hexdigest()
+            if of == name and revision in (known, commit):
+                return commit, files
+        return "", None
 
     do_HEAD = do_GET
 
@@ -112,7 +135,7 @@ class Handler(BaseHTTPRequestHandler):
         self.rfile.readline()
         return b"".join(parts)
 
-    def _answer(self, body: dict, code: int = 200) -> None:
+    def _answer(self, body: dict | list, code: int = 200) -> None:
         self._send(json.dumps(body).encode(), code, {"Content-Type": "application/json"})
 
     def _send(self, body: bytes, code: int, headers: dict[str, str]) -> None:

@@ -17,6 +17,7 @@ import torch
 from transformers.pytorch_utils import Conv1D
 
 from rljob_api.planning.plan import EnginePlan
+from rljob_api.vocabulary.data_url import hub_model
 from rljob_worker.engines.models.decoder import decoder_layers
 from rljob_worker.engines.models.memory import parameters_without_memory
 from rljob_worker.engines.models.mirror import path_in_job
@@ -110,11 +111,13 @@ class Adapter:
 
     def peft_config(self, layers: Sequence[str]) -> Any:
         """As peft loads it. layers: what the adapted ones are called, where the job takes all."""
+        pinned = hub_model(self.base)
         return _peft().LoraConfig(
             r=self.rank,
             lora_alpha=self.alpha,
             target_modules=list(self.targets or layers),
-            base_model_name_or_path=self.base,
+            base_model_name_or_path=self.base if pinned is None else pinned.name,
+            revision=None if pinned is None else pinned.revision,
             task_type="CAUSAL_LM",
             inference_mode=True,
         )

@@ -15,10 +15,11 @@ from transformers import PreTrainedModel
 
 from rljob_worker.engines.models.adapter import base_name, is_of_adapter
 from rljob_worker.engines.models.checkpoint_names import TensorPart, TensorPartsOf, parts_of
+from rljob_worker.engines.models.hub_snapshots import fetched
 from rljob_worker.engines.models.mirror import origin_of
 from rljob_worker.engines.models.remote_tensors import RemoteTensors
 from rljob_worker.engines.models.value_model import CLASSIFIER_HEAD, VALUE_HEAD, ValueModel, backbone_of, clear_head
-from rljob_worker.engines.models.weight_listing import fetched, file_list, files_with_weights, reading
+from rljob_worker.engines.models.weight_listing import file_list, files_with_weights, reading
 from rljob_worker.engines.parallel.split import UNSPLIT, Split
 from rljob_worker.errors import BadData, InvalidJob
 from rljob_worker.storage.paths import StoragePath

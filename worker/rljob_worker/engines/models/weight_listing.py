@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from huggingface_hub import snapshot_download
-from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
 from safetensors import SafetensorError
 
 from rljob_worker.engines.models.value_model import VALUE_HEAD
@@ -20,15 +18,6 @@ _SINGLE = "model.safetensors"
 _OTHER_FORMATS = ("pytorch_model*", "*.bin", "*.gguf", "*.pt", "*.pth", "*.h5", "*.msgpack", "*.safetensors")
 _NAMED = 3
 """Names that a message spells out."""
-
-
-def fetched(name: str) -> Path:
-    """The weights of a hub name, in the hub's own cache."""
-    try:
-        return Path(snapshot_download(name, allow_patterns=["*.safetensors", INDEX]))
-    except (OSError, ValueError, HfHubHTTPError, LocalEntryNotFoundError) as error:
-        reason = str(error).partition("\n")[0]
-        raise InvalidJob(f"model path {name!r}: the hub did not give its weights: {reason}") from error
 
 
 def files_with_weights(path: str, directory: StoragePath) -> list[StoragePath]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from rljob_api.vocabulary.data_url import scheme_of
+from rljob_api.vocabulary.data_url import hub_model, scheme_of
 from rljob_worker.errors import InvalidJob, NotHere, StorageError
 from rljob_worker.process.bounded import HUB_SECONDS, within
 from rljob_worker.rehearsal.inputs.first_rows import LOOK_RETRY_SECONDS
@@ -46,44 +46,54 @@ def _from_store(url: str, folder: Path) -> None:
         raise (InvalidJob if is_for_good(error) else StorageError)(f"{url}: {error.strerror}") from error
 
 
-def _from_hub(name: str, folder: Path) -> Path:
+def _from_hub(path: str, folder: Path) -> Path:
     from httpx2 import HTTPError
     from huggingface_hub import HfApi, get_token, hf_hub_download
-    from huggingface_hub.errors import GatedRepoError, HFValidationError, RepositoryNotFoundError
+    from huggingface_hub.errors import GatedRepoError, HFValidationError, RepositoryNotFoundError, RevisionNotFoundError
+
+    model = hub_model(path)
+    name, revision = (path, None) if model is None else (model.name, model.revision)
 
     def files_there() -> list[str]:
-        result = HfApi().model_info(name, timeout=HUB_SECONDS).siblings or ()
+        result = HfApi().model_info(name, revision=revision, timeout=HUB_SECONDS).siblings or ()
         return [item.rfilename for item in result if "/" not in item.rfilename]
 
+    def read(file: str) -> bytes:
+        return Path(hf_hub_download(name, file, revision=revision, etag_timeout=HUB_SECONDS)).read_bytes()
+
     try:
-        files = within(HUB_SECONDS, files_there)
-        _fill(folder, files, lambda file: Path(hf_hub_download(name, file, etag_timeout=HUB_SECONDS)).read_bytes())
+        _fill(folder, within(HUB_SECONDS, files_there), read)
         return folder
     except HFValidationError as error:
         raise InvalidJob(f"{name} is neither a directory here nor a name of the hub; correct it") from error
+    except RevisionNotFoundError as error:
+        why = f"the hub has no revision {revision} of the model {name}; name a branch, a tag or a commit"
+        raise InvalidJob(why) from error
     except GatedRepoError as error:
-        return _from_cache(name, "the hub shows it only to those that its owner admits", error)
+        return _from_cache(path, "the hub shows it only to those that its owner admits", error)
     except RepositoryNotFoundError as error:
         why = f"the hub shows no model {name}"
         if get_token() is None:
-            return _from_cache(name, f"{why} without an HF_TOKEN", error)
+            return _from_cache(path, f"{why} without an HF_TOKEN", error)
         raise InvalidJob(f"{why}; correct the name, or HF_TOKEN and HF_ENDPOINT of the environment") from error
     except TimeoutError as error:
-        return _from_cache(name, f"the hub did not answer within {HUB_SECONDS:g} s", error)
+        return _from_cache(path, f"the hub did not answer within {HUB_SECONDS:g} s", error)
     except (HTTPError, OSError) as error:
-        return _from_cache(name, f"the hub did not answer: {str(error).partition(chr(10))[0]}", error)
+        return _from_cache(path, f"the hub did not answer: {str(error).partition(chr(10))[0]}", error)
 
 
-def _from_cache(name: str, why: str, cause: Exception) -> Path:
+def _from_cache(path: str, why: str, cause: Exception) -> Path:
     """What is left where the hub gives nothing. Raises NotHere."""
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import LocalEntryNotFoundError
 
+    model = hub_model(path)
+    name, revision = (path, None) if model is None else (model.name, model.revision)
     try:
-        return Path(snapshot_download(name, local_files_only=True))
+        return Path(snapshot_download(name, revision=revision, local_files_only=True))
     except LocalEntryNotFoundError:
         raise NotHere(
-            f"there is no directory {name} here, {why}, and its cache here does not have the model; correct the name, "
+            f"there is no directory {path} here, {why}, and its cache here does not have the model; correct the name, "
             "see to the network or HF_TOKEN, or download the model elsewhere and name its directory"
         ) from cause
 

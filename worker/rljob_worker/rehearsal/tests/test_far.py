@@ -168,11 +168,13 @@ def test_a_model_of_the_hub_is_looked_at_where_the_hub_is_known(tmp_path, hub):
     ("name", "words"),
     [
         ("team/tyni", "the hub shows no model team/tyni; correct the name"),
+        ("team/tiny@v9", "the hub has no revision v9 of the model team/tiny"),
         ("models/of/the/team", "models/of/the/team is neither a directory here nor a name of the hub"),
         ("./gone", "there is no such file or directory"),
     ],
 )
 def test_a_model_that_the_hub_cannot_have_is_found(tmp_path, hub, name, words, monkeypatch):
+    hub.models["team/tiny"] = {}
     monkeypatch.setenv("HF_TOKEN", "hf_0")
     (problem,) = verdict_on(write(tmp_path, {}, {MODEL: name}), ()).problems
     assert words.partition("; ")[0] in problem.message and problem.path == "spec.models[0].path"

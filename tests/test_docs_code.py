@@ -26,7 +26,7 @@ from testing.code_blocks import CHECKOUT, LANGUAGES, PAGES, blocks_in, blocks_of
 PROJECT = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]
 TARGETS = set(re.findall(r"^([\w-]+):", (CHECKOUT / "Makefile").read_text(), re.MULTILINE))
 VALUES = json.loads((CHECKOUT / "charts/rljob/values.schema.json").read_text())
-WHOLE_JOBS = {"docs/python.md"}
+WHOLE_JOBS = {"docs/python.md", "docs/from-other-trainers.md"}
 """Pages whose Python runs jobs: in the slow tier."""
 
 a_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(CHECKOUT).as_posix())
@@ -64,6 +64,11 @@ def files_of_tests():
 def test_a_test_that_a_reason_names_is_there():
     named = {name for page in PAGES for block in blocks_of(page) for name in re.findall(r"test_\w+\.py", block.not_run)}
     assert named <= {path.name for path in files_of_tests()}
+
+
+def test_the_quick_start_of_trl_is_at_most_fifteen_lines_here():
+    (block,) = blocks_of(CHECKOUT / "docs/from-other-trainers.md", "python")
+    assert "rljob.train(" in block.text and len([line for line in block.text.splitlines() if line]) <= 15
 
 
 @of_language("json")

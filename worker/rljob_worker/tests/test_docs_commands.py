@@ -31,6 +31,8 @@ SHORTER = {
     "--step 12": "--step 1",
     "steps=100": "steps=2",
     "Qwen/Qwen3-0.6B": "arithmetic/model",
+    "Qwen/Qwen2-0.5B-Instruct": "arithmetic/model",
+    "hf://datasets/trl-lib/tldr": "arithmetic/train.parquet",
     ".plot()": ".mean()",  # needs matplotlib
 }
 """What a page says, and what is run in its place."""
@@ -42,7 +44,7 @@ case "$1" in
     *) exec {" ".join(RLJOB)} "$@";;
 esac
 """
-PYTHON_WITH_JOBS = CHECKOUT / "docs" / "python.md"
+PYTHON_WITH_JOBS = [CHECKOUT / "docs" / name for name in ("python.md", "from-other-trainers.md")]
 
 
 def runnable(*languages):
@@ -111,7 +113,8 @@ def test_the_commands_of_a_page_run(page, text, reader, environment, tmp_path):
     check(["bash", "-eux", "-c", shorter(text)], folder, environment)
 
 
-def test_the_jobs_from_python_run(reader, environment, tmp_path):
+@pytest.mark.parametrize("page", PYTHON_WITH_JOBS, ids=lambda page: page.stem)
+def test_the_jobs_from_python_run(page, reader, environment, tmp_path):
     folder = tmp_path / "folder"
     shutil.copytree(reader, folder, ignore=shutil.ignore_patterns("runs"))
     job = (reader / "my-job.yaml").read_text()
@@ -119,6 +122,6 @@ def test_the_jobs_from_python_run(reader, environment, tmp_path):
         assert said in job
         job = job.replace(said, run)
     (folder / "job.yaml").write_text(job)
-    blocks = [shorter(block.text) for block in blocks_of(PYTHON_WITH_JOBS, "python") if not block.not_run]
+    blocks = [shorter(block.text) for block in blocks_of(page, "python") if not block.not_run]
     (folder / "page.py").write_text("\n".join(blocks))
     check([sys.executable, "page.py"], folder, environment)

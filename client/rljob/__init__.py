@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from rljob_api.v1alpha1 import RLJob as RLJob
     from rljob_api.v1alpha1 import RLJobSpec as RLJobSpec
     from rljob_api.vocabulary.problem import InvalidJobError as InvalidJobError
+    from rljob_worker.cli.from_python.callbacks import CallbackTimeout as CallbackTimeout
     from rljob_worker.cli.from_python.running import Run as Run
     from rljob_worker.cli.from_python.running import RunFailed as RunFailed
     from rljob_worker.cli.from_python.running import plan as plan
@@ -45,6 +46,7 @@ _TRAINING = "rljob_worker.cli.from_python.training"
 _ERRORS = "rljob_worker.errors"
 _HOMES = {
     "BadData": _ERRORS,
+    "CallbackTimeout": "rljob_worker.cli.from_python.callbacks",
     "Client": "rljob.client",
     "ClusterError": "rljob.errors",
     "InvalidJob": _ERRORS,
@@ -67,6 +69,7 @@ _HOMES = {
 }
 __all__ = [
     "BadData",
+    "CallbackTimeout",
     "Client",
     "ClusterError",
     "InvalidJob",

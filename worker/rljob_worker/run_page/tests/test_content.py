@@ -125,6 +125,17 @@ def test_a_page_says_what_became_of_a_run(two_steps):
     assert read_content(two_steps).state == "Failed after 2 of 9 steps: disk full"
 
 
+@pytest.mark.parametrize("name", ["metrics.jsonl", "samples.jsonl", "plan.json", "job.yaml"])
+def test_a_page_opened_in_the_middle_of_a_write_shows_what_is_whole(two_steps, name):
+    (two_steps / "samples.jsonl").write_text('{"step": 1, "row": 1, "prompt": "a", "response": "b"}\n')
+    whole = read_content(two_steps)
+    with (two_steps / name).open("a") as file:
+        file.write('{"step": 3, "prompt": "half of')
+    torn = read_content(two_steps)
+    assert (torn.steps, torn.samples, torn.state) == (whole.steps, whole.samples, whole.state)
+    assert page_data([torn])
+
+
 @pytest.mark.parametrize(("lives", "phase"), [(True, "Running"), (False, "Lost")])
 def test_a_page_knows_a_run_whose_supervisor_died_without_a_word(two_steps, lives, phase):
     noted(two_steps, "Running")

@@ -1,6 +1,7 @@
 """A job of a model, rows and functions."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -123,6 +124,9 @@ def test_who_calls_from_python_hears_what_is_warned_of(tmp_path: Path) -> None:
 def test_completion_offers_what_there_is() -> None:
     assert {"train", "training", "submit", "InvalidJobError", "Client"} <= set(dir(rljob))
     assert all(getattr(rljob, name) is not None for name in dir(rljob))
+    page = Path(__file__).parents[5] / "docs" / "python.md"
+    named = set(re.findall(r"rljob\.(\w+)", page.read_text()))
+    assert "RunFailed" in named and named <= set(dir(rljob)), "names that the page uses"
 
 
 def test_data_of_the_hub_by_name_become_a_job_with_its_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

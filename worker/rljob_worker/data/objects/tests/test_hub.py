@@ -15,6 +15,7 @@ from rljob_worker.data.dataset import PromptDataset
 from rljob_worker.data.objects.tests.clock import Clock, patience
 from rljob_worker.data.objects.tests.hub_data_server import COMMIT, point_to, serving
 from rljob_worker.data.source import DataAccess
+from rljob_worker.data.store_retry import StoreRetryPolicy
 from rljob_worker.data.tests.test_dataset import Data, File, numbered
 from rljob_worker.data.tests.tokenizers_for_tests import words_tokenizer
 from rljob_worker.errors import BadData, DeadlineExceeded, InvalidJob, NotHere
@@ -150,6 +151,14 @@ def test_a_busy_hub_is_asked_again_and_one_that_stays_busy_is_named(hub, tmp_pat
         DeadlineExceeded, match="the data set maths/sums of the Hub: no success within .*last words: it answered 429"
     ):
         opened(tmp_path, attempt="2")
+
+
+@pytest.mark.slow
+def test_a_hub_that_says_nothing_is_named_in_the_end(hub, tmp_path):
+    hub.answers = [0] * 9
+    access = DataAccess(tmp_path / "cache", "1", StoreRetryPolicy(total_seconds=0.1))
+    with pytest.raises(DeadlineExceeded, match="the data set maths/sums of the Hub: no success within 0.1 s"):
+        PromptDataset(Data(shuffle=False), sources=[File(PATH)], columns=(), tokenizer=words_tokenizer(), access=access)
 
 
 def test_a_server_that_sends_whole_files_is_refused_before_their_bytes(hub, tmp_path):

@@ -17,6 +17,7 @@ from rljob_worker.metrics.trackers.background import BackgroundTracker
 from rljob_worker.metrics.trackers.mlflow_tracker import legal_name, sized_batches
 from rljob_worker.metrics.trackers.run_ids import read_run_id, write_run_id
 from rljob_worker.metrics.trackers.tests.mlflow_server import mlflow_server
+from rljob_worker.metrics.trackers.tests.wandb_server import wandb_server
 from rljob_worker.tests.waiting import wait_for
 
 COLUMNS = ["row", "prompt", "response", "rewards", "reward", "validation"]
@@ -96,6 +97,29 @@ def test_wandb_gets_config_metrics_samples_and_files_and_a_resumed_run_is_the_sa
     assert [record.exit.exit_code for record in first if record.HasField("exit")] == [1], "of an attempt that failed"
     names = {record.artifact.name for record in second if record.HasField("artifact")}
     assert {"sums-checkpoint", "sums-job", "sums-metrics", "sums-samples"} <= names
+
+
+@pytest.mark.slow
+def test_offline_runs_of_wandb_are_one_run_with_all_of_it_once_they_are_synced(tmp_path):
+    run_dir = tmp_path / "run"
+    run_dir.mkdir()
+    (run_dir / "job.yaml").write_text("kind: RLJob")
+    track(run_dir, "WandB", 1, 3, "fail")
+    track(run_dir, "WandB", 3, 4)
+    with wandb_server() as server:
+        login = {"WANDB_BASE_URL": server.url, "WANDB_API_KEY": "a" * 40, "WANDB_MODE": "online"}
+        for folder in sorted((run_dir / "wandb").glob("offline-run-*")):
+            command = [sys.executable, "-m", "wandb", "sync", str(folder)]
+            environment, limit = {**os.environ, **login}, 5 * TEST_TIMEOUT_SECONDS
+            subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, check=True, timeout=limit)
+        (run,) = server.runs.values()
+    assert list(server.runs) == [read_run_id(run_dir, "WandB")]
+    assert (run.project, run.display_name, run.config["seed"]["value"]) == ("sums-project", "sums", 7)
+    points = [(point["step"], point["reward/mean"]) for point in run.points]
+    assert points == [(1, 0.1), (2, 0.2), (3, 0.3), (3, 0.3), (4, 0.4)], "a resumed run takes step 3 once more"
+    assert run.exit_codes == [1, 0] and all(point["samples"]["path"] in run.files for point in run.points)
+    assert {"sums-checkpoint", "sums-job", "sums-metrics", "sums-samples"} <= set(server.artifacts)
+    assert server.contents["sums-checkpoint/weights"] == b"12345678"
 
 
 @pytest.mark.slow

@@ -7,11 +7,15 @@ import runpy
 import shutil
 import subprocess
 import sys
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 
+from rljob_api.tests import http_server
 from rljob_api.tests.timeouts import TEST_TIMEOUT_SECONDS
+from rljob_worker.run_page.tests.browser import screenshot
 
 CHECKOUT = Path(__file__).parents[1]
 HOOKS = runpy.run_path(str(CHECKOUT / "docs" / "hooks.py"))
@@ -23,15 +27,32 @@ def built(config, out):
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=5 * TEST_TIMEOUT_SECONDS)
 
 
-@pytest.mark.slow
-def test_the_site_builds_and_has_a_search_index_and_the_messages(tmp_path):
-    done = built(CHECKOUT / "mkdocs.yml", tmp_path)
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("site")
+    done = built(CHECKOUT / "mkdocs.yml", folder)
     assert done.returncode == 0, done.stderr
-    page = (tmp_path / "troubleshooting" / "index.html").read_text()
+    return folder
+
+
+@pytest.mark.slow
+def test_the_site_builds_and_has_a_search_index_and_the_messages(site):
+    page = (site / "troubleshooting" / "index.html").read_text()
     assert "a peer was lost or a deadline passed" in page
     assert "is not a condition; write FIELD" in page, "a message of the code"
     assert "its end has no checkpoint" not in page
-    assert "troubleshooting" in (tmp_path / "search" / "search_index.json").read_text()
+    assert "troubleshooting" in (site / "search" / "search_index.json").read_text()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dark", [False, True])
+def test_the_site_has_the_colours_of_the_system_on_a_telephone(site, tmp_path, dark):
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(SimpleHTTPRequestHandler, directory=str(site)))
+    with http_server.serving(server) as address:
+        image = screenshot(f"{address}/python/", tmp_path / "profile", 400, dark=dark)
+    red, green, blue = image.getpixel((5, 100))  # beside the title
+    assert image.size == (400, 1500) and (max(red, green, blue) < 60 if dark else min(red, green, blue) > 240)
+    assert len(image.getcolors(1_000_000)) > 50, "there is text"
 
 
 @pytest.mark.slow

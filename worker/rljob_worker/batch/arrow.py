@@ -107,17 +107,23 @@ def _field(name: str, kind: ColumnKind) -> pa.Field:
     return pa.field(name, _type(kind), nullable=False, metadata=metadata)
 
 
+@functools.lru_cache(maxsize=256)
+def _item_type(storage: str, tail: tuple[int, ...]) -> pa.DataType:
+    value = _value_type(storage)
+    return pa.list_(pa.field("item", value, nullable=False), math.prod(tail)) if tail else value
+
+
+@functools.lru_cache(maxsize=256)
 def _value_type(storage: str) -> pa.DataType:
     # Arrow packs booleans into bits: they travel as the bytes numpy keeps
     return pa.uint8() if storage == "bool" else pa.from_numpy_dtype(np.dtype(storage))
 
 
+@functools.lru_cache(maxsize=256)
 def _type(kind: ColumnKind) -> pa.DataType:
     if kind.dtype in _BYTE_TYPES:
         return _BYTE_TYPES[kind.dtype]
-    value = _value_type(kind.storage)
-    if kind.tail:
-        value = pa.list_(pa.field("item", value, nullable=False), math.prod(kind.tail))
+    value = _item_type(kind.storage, kind.tail)
     return pa.large_list(pa.field("item", value, nullable=False)) if kind.ragged else value
 
 
@@ -128,8 +134,7 @@ def _array(column: Column, kind: ColumnKind) -> pa.Array:
         return pa.Array.from_buffers(_type(kind), column.num_rows, [None, _offsets(column), data])
     flat = pa.Array.from_buffers(_value_type(kind.storage), values.size, [None, data])
     if kind.tail:
-        item = pa.list_(pa.field("item", _value_type(kind.storage), nullable=False), math.prod(kind.tail))
-        flat = pa.Array.from_buffers(item, len(values), [None], children=[flat])
+        flat = pa.Array.from_buffers(_item_type(kind.storage, kind.tail), len(values), [None], children=[flat])
     if not kind.ragged:
         return flat
     return pa.Array.from_buffers(_type(kind), column.num_rows, [None, _offsets(column)], children=[flat])
@@ -145,11 +150,17 @@ def _column(array: pa.Array, kind: ColumnKind) -> Column:
         _, offset_buffer, data = array.buffers()
         return _ragged(_values(data, kind), offset_buffer, array, kind)
     if not kind.ragged:
-        leaf = array.flatten() if kind.tail else array
-        return Column(numbers_of(leaf, kind.storage).reshape(len(array), *kind.tail), None, kind.dtype)
-    leaf = array.values.flatten() if kind.tail else array.values
-    values = numbers_of(leaf, kind.storage).reshape(len(array.values), *kind.tail)
-    return _ragged(values, array.buffers()[1], array, kind)
+        return Column(_items(array, kind), None, kind.dtype)
+    return _ragged(_items(array.values, kind), array.buffers()[1], array, kind)
+
+
+def _items(array: pa.Array, kind: ColumnKind) -> Any:
+    """The values of an array of numbers, or of fixed-size lists of them, [values, *tail]."""
+    if not kind.tail:
+        return numbers_of(array, kind.storage)
+    size = math.prod(kind.tail)  # `flatten` goes through Arrow's registry of functions
+    numbers = numbers_of(array.values, kind.storage)[array.offset * size : (array.offset + len(array)) * size]
+    return numbers.reshape(len(array), *kind.tail)
 
 
 def _ragged(values: Any, offset_buffer: pa.Buffer, array: pa.Array, kind: ColumnKind) -> Column:

@@ -48,11 +48,6 @@ class Runs:
         """Copy row `rows[i]` to row i."""
         return Runs.of(rows, np.arange(len(rows)))
 
-    def within(self, first: int, stop: int) -> Runs:
-        """What goes to rows [first, stop) of the target, counted from there; the targets ascend."""
-        cut = slice(*np.searchsorted(self.target, (first, stop)))
-        return Runs.of(self.source[cut], self.target[cut] - first)
-
     @property
     def is_one(self) -> bool:
         """Whether the rows are neighbours on both sides; no rows at all are."""
@@ -82,7 +77,7 @@ class Stretches:
 
     def __init__(self, begin: Int64, to: Int64, lengths: Int64) -> None:
         self._begin, self._to, self._lengths = begin, to, lengths
-        self._are_short = bool(lengths.sum() < SHORT_VALUES * len(lengths))
+        self._are_short = len(lengths) > 1 and bool(lengths.sum() < SHORT_VALUES * len(lengths))
 
     @staticmethod
     def of(target_offsets: Int64 | None, source_offsets: Int64 | None, runs: Runs) -> Stretches:
@@ -92,6 +87,16 @@ class Stretches:
         begin = source_offsets[runs.source[runs.firsts]]
         lengths = source_offsets[runs.source[runs.lasts] + 1] - begin
         return Stretches(begin, target_offsets[runs.target[runs.firsts]], lengths)
+
+    def of_source(self, first: int, stop: int) -> Stretches:
+        """Those of values [first, stop) of the source, counted from there; all together leave no gap in it."""
+        begin, to, lengths = _within(self._begin, self._to, self._lengths, first, stop)
+        return Stretches(begin, to, lengths)
+
+    def of_target(self, first: int, stop: int) -> Stretches:
+        """Those of values [first, stop) of the target, counted from there; all together leave no gap in it."""
+        to, begin, lengths = _within(self._to, self._begin, self._lengths, first, stop)
+        return Stretches(begin, to, lengths)
 
     def copy(self, target: Array, source: Array) -> None:
         """Write the values of `source` to their places in `target`, both [values, ...]."""
@@ -140,32 +145,43 @@ def take_rows(
             first = runs.source[0] if num_rows else 0
             return values[first : first + num_rows], None
         return values[runs.source], None
-    taking = Taking(offsets, runs, num_rows)
+    taking = Taking.of(offsets, runs, num_rows)
     return taking.values(values, may_view=may_view), taking.offsets
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class Taking:
-    """Rows `runs.source` as rows `runs.target` (ascending) of `num_rows`: the same for all columns of rows as long."""
+    """Rows taken from a column: the same for all columns of rows as long."""
 
-    def __init__(self, offsets: Int64, runs: Runs, num_rows: int) -> None:
+    offsets: Int64 | None
+    """Offsets of the rows that are taken; None where a row is one value."""
+    num_values: int
+    stretches: Stretches
+
+    @staticmethod
+    def of(offsets: Int64 | None, runs: Runs, num_rows: int) -> Taking:
+        """Rows `runs.source` as rows `runs.target` (ascending) of `num_rows`; the other rows are empty."""
+        if offsets is None:
+            return Taking(None, num_rows, Stretches.of(None, None, runs))
         lengths = np.zeros(num_rows, np.int64)
         lengths[runs.target] = offsets[runs.source + 1] - offsets[runs.source]
-        self.offsets = offsets_of(lengths)
-        """Offsets of the rows that are taken."""
-        self._stretches = Stretches.of(self.offsets, offsets, runs)
+        taken = offsets_of(lengths)
+        return Taking(taken, int(taken[-1]), Stretches.of(taken, offsets, runs))
+
+    def within(self, first: int, stop: int) -> Taking:
+        """Rows [first, stop) of those that are taken."""
+        if self.offsets is None:
+            return Taking(None, stop - first, self.stretches.of_target(first, stop))
+        begin, end = int(self.offsets[first]), int(self.offsets[stop])
+        return Taking(self.offsets[first : stop + 1] - begin, end - begin, self.stretches.of_target(begin, end))
 
     def values(self, values: Array, *, may_view: bool = False) -> Array:
         """What the rows hold of [values, ...]; with `may_view` over the same memory where it is one piece there."""
-        if may_view and (piece := self._stretches.as_one) is not None:
+        if may_view and (piece := self.stretches.as_one) is not None:
             return values[piece]
-        into = np.empty((int(self.offsets[-1]), *values.shape[1:]), values.dtype)
-        self._stretches.copy(into, values)
+        into = np.empty((self.num_values, *values.shape[1:]), values.dtype)
+        self.stretches.copy(into, values)
         return into
-
-
-def bytes_of(values: Array) -> memoryview:
-    """The memory of contiguous values as bytes, not copied."""
-    return values.reshape(-1).view(np.uint8).data
 
 
 def offsets_of(lengths: ArrayLike) -> Int64:
@@ -174,6 +190,17 @@ def offsets_of(lengths: ArrayLike) -> Int64:
     offsets = np.zeros(len(lengths) + 1, np.int64)
     np.cumsum(lengths, out=offsets[1:])
     return offsets
+
+
+def _within(along: Int64, across: Int64, lengths: Int64, first: int, stop: int) -> tuple[Int64, Int64, Int64]:
+    """The stretches between two positions of one side, `along`, where they ascend without gaps: the outer ones cut."""
+    cut = slice(max(0, int(np.searchsorted(along, first, "right")) - 1), int(np.searchsorted(along, stop, "left")))
+    along, across, lengths = along[cut] - first, across[cut].copy(), lengths[cut].copy()
+    if len(along):
+        skipped = along[0]
+        along[0], across[0], lengths[0] = 0, across[0] - skipped, lengths[0] + skipped
+        lengths[-1] = stop - first - along[-1]
+    return along, across, lengths
 
 
 def _as_slice(starts: Int64, lengths: Int64) -> slice | None:

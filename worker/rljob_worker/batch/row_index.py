@@ -43,6 +43,10 @@ class RowIndex:
         """The rows at positions `rows`, copied."""
         return RowIndex(self.row_ids[rows], self.group_ids[rows], self.num_tokens[rows])
 
+    def within(self, first: int, stop: int) -> RowIndex:
+        """Rows [first, stop), over the same memory."""
+        return RowIndex(self.row_ids[first:stop], self.group_ids[first:stop], self.num_tokens[first:stop])
+
     def order(self) -> Int64:
         """Positions of the rows in ascending row_id; rows that come twice stay in their order."""
         return np.argsort(self.row_ids, kind="stable")

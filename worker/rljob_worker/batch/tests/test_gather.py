@@ -1,12 +1,14 @@
 """The one gather: any rows to any rows, as slices or through an index, whatever a value is."""
 
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rljob_worker.batch import gather
-from rljob_worker.batch.gather import Runs, copy_rows, offsets_of, take_rows
+from rljob_worker.batch.gather import Runs, Stretches, Taking, copy_rows, offsets_of, take_rows
 from rljob_worker.tests.indexed import Indexed
 
 
@@ -107,11 +109,30 @@ def test_neighbours_of_a_fixed_column_may_be_a_view(rows, is_view):
     assert (taken.base is values) == is_view
 
 
-def test_what_goes_to_some_rows_of_the_target_is_cut_out():
-    runs = Runs.of(np.array([5, 6, 9]), np.array([0, 3, 4])).within(3, 5)
-    assert (runs.source.tolist(), runs.target.tolist()) == ([6, 9], [0, 1])
-    assert (runs.firsts.tolist(), runs.lasts.tolist()) == ([0, 1], [0, 1])
-    assert len(Runs.of(np.array([5]), np.array([0])).within(1, 3).source) == 0
+@given(mixed, st.data())
+def test_some_of_the_rows_that_are_taken_are_cut_out(lengths, data):
+    wanted = np.array(data.draw(st.lists(st.integers(0, len(lengths) - 1), min_size=1, max_size=15)), np.int64)
+    first, stop = sorted(data.draw(st.tuples(*[st.integers(0, len(wanted))] * 2)))
+    values, offsets = numbered(lengths)
+    piece = Taking.of(offsets, Runs.taking(wanted), len(wanted)).within(first, stop)
+    assert rows_of(piece.values(values), piece.offsets) == [rows_of(values, offsets)[row] for row in wanted[first:stop]]
+    fixed = Taking.of(None, Runs.taking(wanted), len(wanted)).within(first, stop)
+    assert fixed.values(np.arange(len(lengths))).tolist() == wanted[first:stop].tolist()
+
+
+@given(mixed, st.randoms(use_true_random=False), st.data())
+def test_stretches_of_a_source_in_pieces_are_the_whole(lengths, random, data):
+    values, offsets = numbered(lengths)
+    rows = list(range(len(lengths)))
+    random.shuffle(rows)
+    target_offsets = offsets_of([lengths[rows.index(row)] for row in range(len(rows))])
+    whole = Stretches.of(target_offsets, offsets, Runs.of(np.arange(len(rows)), np.array(rows)))
+    cuts = sorted({0, len(values), *data.draw(st.lists(st.integers(0, len(values)), max_size=4))})
+    into, expected = np.zeros(len(values)), np.zeros(len(values))
+    whole.copy(expected, values)
+    for first, stop in itertools.pairwise(cuts):
+        whole.of_source(first, stop).copy(into, values[first:stop])
+    assert into.tolist() == expected.tolist() and sorted(into) == values.tolist()
 
 
 def test_neighbours_of_a_fixed_column_reach_neighbours():

@@ -14,8 +14,9 @@ from rljob_worker.databuffer.protocol.peer_side import RowsTicket
 from rljob_worker.databuffer.pull.edges import ConsumerShare, EdgeStep
 from rljob_worker.databuffer.routes.hosts import Host
 from rljob_worker.databuffer.rows.arrangement import write_rows
+from rljob_worker.databuffer.rows.landing import Landing
 from rljob_worker.databuffer.rows.segment import Bytes, Views, views
-from rljob_worker.databuffer.rows.stream import Landing, batch_bytes_for, unpacked
+from rljob_worker.databuffer.rows.stream import batch_bytes_for, unpacked
 from rljob_worker.databuffer.store.monitor import Monitor
 from rljob_worker.databuffer.work import Work
 from rljob_worker.errors import PeerLost

@@ -147,30 +147,30 @@ def arrange(headers: Sequence[Header], edge: str) -> Arrangement:
 
 def write_rows(target: Views, rows: Int64, source: Views | Batch, source_rows: Int64) -> None:
     """Copy the values of some rows of a part to rows `rows` of the segment. They are as long as the header said."""
+    by_row = by_group = Runs.of(source_rows, rows)
+    if any(into.per_group for into in target.columns.values()):
+        groups = source.index.group_runs(source_rows)
+        by_group = Runs.of(groups.source, target.index.head_of(rows[groups.target]))
     offsets = {name: column.offsets for name, column in source.columns.items()}
-    for name, stretches in moves(target, rows, source.index, offsets, source_rows).items():
-        stretches.copy(target.columns[name].values, source.columns[name].values)
+    for stretches, names in moves(target, offsets, by_row, by_group):
+        for name in names:
+            stretches.copy(target.columns[name].values, source.columns[name].values)
 
 
 def moves(
-    target: Views, rows: Int64, index: RowIndex, offsets: Mapping[str, Int64 | None], source_rows: Int64
-) -> dict[str, Stretches]:
-    """For every column which values of some rows of a source, with this index and these offsets, belong where."""
-    runs = groups = Runs.of(source_rows, rows)
-    if any(into.per_group for into in target.columns.values()):
-        of_source = index.group_runs(source_rows)
-        groups = Runs.of(of_source.source, target.index.head_of(rows[of_source.target]))
-    # most columns of a batch have rows as long as another's: what is worked out for one is right for both
-    known: list[tuple[bool, Int64 | None, Int64 | None, Stretches]] = []
-    result = {}
+    target: Views, offsets: Mapping[str, Int64 | None], by_row: Runs, by_group: Runs
+) -> list[tuple[Stretches, list[str]]]:
+    """Which values of a source with these offsets belong where, and the columns for which that is so: most columns of
+    a batch have rows as long as another's."""
+    known: list[tuple[bool, Int64 | None, Int64 | None, Stretches, list[str]]] = []
     for name, into in target.columns.items():
         shape = (into.per_group, into.offsets, offsets[name])
-        stretches = next((item for *other, item in known if _are_alike(shape, other)), None)
-        if stretches is None:
-            stretches = Stretches.of(into.offsets, offsets[name], groups if into.per_group else runs)
-            known.append((*shape, stretches))
-        result[name] = stretches
-    return result
+        names = next((item[-1] for item in known if _are_alike(shape, item[:3])), None)
+        if names is None:
+            stretches = Stretches.of(into.offsets, offsets[name], by_group if into.per_group else by_row)
+            known.append((*shape, stretches, names := []))
+        names.append(name)
+    return [(stretches, names) for *_, stretches, names in known]
 
 
 def _are_alike(left: Sequence[Any], right: Sequence[Any]) -> bool:

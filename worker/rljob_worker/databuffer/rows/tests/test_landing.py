@@ -14,8 +14,8 @@ from rljob_worker.batch.arrow import to_record
 from rljob_worker.databuffer.protocol.errors import Bug, Damaged
 from rljob_worker.databuffer.rows import segment, stream
 from rljob_worker.databuffer.rows.arrangement import Header, arrange
+from rljob_worker.databuffer.rows.landing import Landing
 from rljob_worker.databuffer.rows.segment import Views
-from rljob_worker.databuffer.rows.stream import Landing
 from rljob_worker.databuffer.rows.tests.batches import batch_of, index_of, row_lists, same, stored
 from rljob_worker.errors import PeerLost
 

@@ -8,7 +8,7 @@ from rljob_worker.batch.column_kind import ColumnKind
 from rljob_worker.batch.row_index import RowIndex
 from rljob_worker.databuffer.rows import segment, stream
 from rljob_worker.databuffer.rows.arrangement import Header, arrange
-from rljob_worker.databuffer.rows.stream import Landing
+from rljob_worker.databuffer.rows.landing import Landing
 from rljob_worker.databuffer.store.segment_files import Allocator, SegmentFile, mapped
 
 HUGE = (1 << 31) + 5
@@ -74,7 +74,7 @@ def test_rows_behind_a_huge_one_reach_a_segment_of_a_consumer(tmp_path):
     # 4 + 2 + 1 bytes a value of the ragged columns with 8 of an offset each, 8 of the fixed one and 24 of the index
     assert stream.bytes_per_row(views).tolist() == [7 * length + 3 * 8 + 8 + 24 for length in LENGTHS]
     huge, others = stream.pieces(views, everything)
-    assert (huge.by_row.source.tolist(), others.by_row.source.tolist()) == ([0], [1, 2, 3, 4])
+    assert [(piece.first, piece.stop) for piece in (huge, others)] == [(0, 1), (1, 5)]
     header = Header.of(views, everything)
     received = Header.from_bytes(header.to_bytes(), header.kinds)
     arrangement = arrange([received], "a->b")

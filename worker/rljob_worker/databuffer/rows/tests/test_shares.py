@@ -8,7 +8,7 @@ from rljob_worker.batch import Batch, Column
 from rljob_worker.batch.arrow import columns_of_record, kinds_of_schema
 from rljob_worker.databuffer.rows import segment, stream
 from rljob_worker.databuffer.rows.arrangement import Header, arrange, write_rows
-from rljob_worker.databuffer.rows.stream import Landing
+from rljob_worker.databuffer.rows.landing import Landing
 from rljob_worker.databuffer.rows.tests.batches import batch_of, row_lists, same, stored
 from rljob_worker.tests.indexed import Indexed
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -78,9 +77,10 @@ def _records(
     batch_bytes: int,
 ) -> Iterator[tuple[pa.RecordBatch, bytes]]:
     for views, rows in selections:
-        for piece in pieces(views, rows, batch_bytes):
+        part = PartRows(views, rows)
+        for first, stop in part.cuts(batch_bytes):
             start = time.perf_counter()
-            index, columns = piece.gather()
+            index, columns = part.gather(first, stop)
             checksum = rows_checksum(index, columns)
             record = to_record(index, columns, kinds)
             gathered(time.perf_counter() - start)
@@ -119,7 +119,7 @@ class PartRows:
     """Rows of a part in some order, as they leave it piece by piece: what is the same for all is worked out once."""
 
     def __init__(self, views: Views, rows: Int64) -> None:
-        self._views, self._index = views, views.index.take(rows)
+        self._views, self._rows, self._index = views, rows, views.index.take(rows)
         by_row, by_group = Runs.taking(rows), views.index.group_runs(rows)
         alike: list[tuple[Column, list[str]]] = []
         for name, column in views.columns.items():
@@ -146,38 +146,19 @@ class PartRows:
                 columns[name] = Column(values, piece.offsets, column.dtype, column.per_group)
         return self._index.within(first, stop), columns
 
+    def cuts(self, batch_bytes: int = BATCH_BYTES) -> list[tuple[int, int]]:
+        """First and stop of pieces that have at most `batch_bytes` each, or are one row."""
+        ends = np.cumsum(bytes_per_row(self._views, self._rows))
+        cuts = [0]
+        while cuts[-1] < len(ends):
+            base = ends[cuts[-1] - 1] if cuts[-1] else 0
+            stop = int(np.searchsorted(ends, base + batch_bytes, side="right"))
+            cuts.append(max(stop, cuts[-1] + 1))
+        return list(itertools.pairwise(cuts))
+
 
 def _are_alike(left: Column, right: Column) -> bool:
     return left.has_rows_like(right) or left.offsets is right.offsets is None
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class RowPiece:
-    """Some rows of a part for one record batch."""
-
-    part: PartRows
-    first: int
-    stop: int
-
-    def gather(self) -> tuple[RowIndex, dict[str, Column]]:
-        return self.part.gather(self.first, self.stop)
-
-
-def pieces(views: Views, rows: Int64, batch_bytes: int = BATCH_BYTES) -> list[RowPiece]:
-    """The rows at `rows` cut so that a piece has at most `batch_bytes`, or is one row."""
-    part = PartRows(views, rows)
-    return [RowPiece(part, first, stop) for first, stop in _cuts(bytes_per_row(views, rows), batch_bytes)]
-
-
-def _cuts(sizes: Int64, batch_bytes: int) -> list[tuple[int, int]]:
-    """First and stop of every piece."""
-    ends = np.cumsum(sizes)
-    cuts = [0]
-    while cuts[-1] < len(sizes):
-        base = ends[cuts[-1] - 1] if cuts[-1] else 0
-        stop = int(np.searchsorted(ends, base + batch_bytes, side="right"))
-        cuts.append(max(stop, cuts[-1] + 1))
-    return list(itertools.pairwise(cuts))
 
 
 def bytes_per_row(views: Views, rows: Int64 | None = None) -> Int64:

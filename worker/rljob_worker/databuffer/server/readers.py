@@ -14,7 +14,7 @@ from rljob_worker.batch.column_kind import ColumnKind
 from rljob_worker.databuffer.protocol.errors import OutOfOrder
 from rljob_worker.databuffer.protocol.peer_side import PartTicket, RecordStream
 from rljob_worker.databuffer.pull.edges import Edges, ProducerPart
-from rljob_worker.databuffer.rows.stream import RowPiece, pieces, rows_checksum
+from rljob_worker.databuffer.rows.stream import PartRows, rows_checksum
 from rljob_worker.databuffer.store.monitor import Monitor
 from rljob_worker.errors import DeadlineExceeded
 
@@ -59,20 +59,20 @@ class ReadableParts:
         """Raises OutOfOrder where it is not here, also in the middle: once its consumers have it, it is given back."""
         with self._monitor.look():
             views = self._find(ticket).views
-            cut = pieces(views, np.arange(len(views.index)))
+            part = PartRows(views, np.arange(len(views.index)))
         kinds = views.kinds
-        return RecordStream(schema_of(kinds), self._records(ticket, cut, kinds))
+        return RecordStream(schema_of(kinds), self._records(ticket, part, kinds))
 
     def _records(
-        self, ticket: PartTicket, cut: list[RowPiece], kinds: Mapping[str, ColumnKind]
+        self, ticket: PartTicket, part: PartRows, kinds: Mapping[str, ColumnKind]
     ) -> Iterator[tuple[pa.RecordBatch, bytes]]:
         end = self._clock() + READER_SECONDS
-        for piece in cut:
+        for first, stop in part.cuts():
             if self._clock() > end:
                 raise DeadlineExceeded(f"{ticket}: a reader may take {READER_SECONDS:g} s")
             with self._monitor.look():
                 self._find(ticket)
-                index, columns = piece.gather()
+                index, columns = part.gather(first, stop)
                 columns = {name: replace(column, values=column.values.copy()) for name, column in columns.items()}
             yield to_record(index, columns, kinds), rows_checksum(index, columns)
 

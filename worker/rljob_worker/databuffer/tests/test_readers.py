@@ -11,6 +11,7 @@ import pytest
 
 from rljob_api.tests.timeouts import TEST_TIMEOUT_SECONDS
 from rljob_worker.batch.arrow import from_arrow
+from rljob_worker.databuffer.rows.stream import PartRows
 from rljob_worker.databuffer.rows.tests.batches import same
 from rljob_worker.databuffer.server import flight as server
 from rljob_worker.databuffer.server import readers
@@ -46,6 +47,13 @@ def reader(gang: Gang) -> Iterator[flight.FlightClient]:
 
 def ticket(client: flight.FlightClient, path: Sequence[str] = PART) -> flight.Ticket:
     return client.get_flight_info(flight.FlightDescriptor.for_path(*path), options()).endpoints[0].ticket
+
+
+class RowByRow(PartRows):
+    """Every row is a piece."""
+
+    def cuts(self, batch_bytes: int = 1) -> list[tuple[int, int]]:
+        return super().cuts(batch_bytes)
 
 
 def refused_calls(gang: Gang, kind: str) -> float:
@@ -130,7 +138,7 @@ def test_readers_that_do_not_go_on_are_few(gang: Gang, monkeypatch: pytest.Monke
         return taken(*rows)  # type: ignore[arg-type]
 
     monkeypatch.setattr(readers, "rows_checksum", stops)
-    monkeypatch.setattr(readers, "pieces", lambda views, rows: taken_apart(views, rows, 1))
+    monkeypatch.setattr(readers, "PartRows", RowByRow)
     with reader(gang) as client:
         wanted = ticket(client)
         slow = [client.do_get(wanted, options()) for _ in range(server.MAX_READERS)]
@@ -167,9 +175,6 @@ def test_rows_that_are_given_back_while_they_are_read_are_named(gang: Gang, monk
         return taken(*rows)  # type: ignore[arg-type]
 
     monkeypatch.setattr(readers, "rows_checksum", meanwhile)
-    monkeypatch.setattr(readers, "pieces", lambda views, rows: taken_apart(views, rows, 1))
+    monkeypatch.setattr(readers, "PartRows", RowByRow)
     with reader(gang) as client, pytest.raises(flight.FlightServerError, match="is not here: .* taken by all"):
         client.do_get(ticket(client), options()).read_all()
-
-
-taken_apart = readers.pieces

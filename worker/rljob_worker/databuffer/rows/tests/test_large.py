@@ -73,8 +73,8 @@ def test_rows_behind_a_huge_one_reach_a_segment_of_a_consumer(tmp_path):
     everything = np.arange(len(LENGTHS))
     # 4 + 2 + 1 bytes a value of the ragged columns with 8 of an offset each, 8 of the fixed one and 24 of the index
     assert stream.bytes_per_row(views).tolist() == [7 * length + 3 * 8 + 8 + 24 for length in LENGTHS]
-    huge, others = stream.pieces(views, everything)
-    assert [(piece.first, piece.stop) for piece in (huge, others)] == [(0, 1), (1, 5)]
+    part = stream.PartRows(views, everything)
+    assert part.cuts() == [(0, 1), (1, 5)]
     header = Header.of(views, everything)
     received = Header.from_bytes(header.to_bytes(), header.kinds)
     arrangement = arrange([received], "a->b")
@@ -83,7 +83,7 @@ def test_rows_behind_a_huge_one_reach_a_segment_of_a_consumer(tmp_path):
     arrangement.write_index(target)
     after_the_huge = received.take(np.arange(1, 5))
     landing = Landing(after_the_huge, target, arrangement.targets[0][1:], "rows of a host")
-    index, columns = others.gather()
+    index, columns = part.gather(1, 5)
     landing.take(to_record(index, columns, header.kinds), stream.rows_checksum(index, columns))
     assert target.index.num_tokens.tolist() == LENGTHS.tolist()
     assert target.columns["ids"].offsets.tolist() == [0, HUGE, HUGE + 1, HUGE + 1, HUGE + 3, HUGE + 6]

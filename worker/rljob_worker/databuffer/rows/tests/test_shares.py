@@ -71,8 +71,7 @@ def test_long_rows_are_cut_and_placed_as_slices():
     rows, Indexed.fetched = np.array([0, 2, 5]), 0
     views = segment.Views(batch.index, columns)
     header = Header.of(views, rows)
-    (piece,) = stream.pieces(views, rows)
-    sent = piece.gather()[1]["pixels"].values
+    sent = stream.PartRows(views, rows).gather(0, 3)[1]["pixels"].values
     assert Indexed.fetched == 0
     arrangement = arrange([header], "a->b")
     target = segment.views(np.zeros(arrangement.contents.num_bytes, np.uint8), 0, arrangement.contents)

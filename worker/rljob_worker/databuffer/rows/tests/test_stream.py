@@ -25,9 +25,8 @@ def sized(lengths):
 
 
 def cut(views, batch_bytes):
-    return [
-        list(range(piece.first, piece.stop)) for piece in stream.pieces(views, np.arange(len(views.index)), batch_bytes)
-    ]
+    part = stream.PartRows(views, np.arange(len(views.index)))
+    return [list(range(*piece)) for piece in part.cuts(batch_bytes)]
 
 
 def test_pieces_are_as_large_as_they_may_be():
@@ -119,13 +118,12 @@ def test_any_client_of_arrow_reads_the_rows():
 def test_neighbours_are_sent_from_where_they_lie():
     views = stored(batch_of(range(12)).select(["ids", "fixed"]))
 
-    def lies_there(piece, name):
-        return np.shares_memory(piece.gather()[1][name].values, views.columns[name].values)
+    def lie_there(rows, first, stop):
+        columns = stream.PartRows(views, np.array(rows)).gather(first, stop)[1]
+        return [np.shares_memory(columns[name].values, views.columns[name].values) for name in ("ids", "fixed")]
 
-    (piece,) = stream.pieces(views, np.arange(3, 9))
-    assert lies_there(piece, "ids") and lies_there(piece, "fixed")
-    (scattered,) = stream.pieces(views, np.array([1, 2, 7]))
-    assert not lies_there(scattered, "ids") and not lies_there(scattered, "fixed")
+    assert lie_there(range(3, 9), 0, 6) == lie_there(range(3, 9), 2, 5) == [True, True]
+    assert lie_there([1, 2, 7], 0, 3) == [False, False] and lie_there([1, 2, 7], 0, 2) == [True, True]
 
 
 def test_a_stream_has_the_rows_in_the_order_of_their_header():

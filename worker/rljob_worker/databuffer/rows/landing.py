@@ -33,12 +33,8 @@ class _AlikeColumns:
     """Where the values of each row begin in the stream, as the offer says, [rows + 1]; None: a row is one value."""
     stretches: Stretches
 
-    def offsets_within(self, first: int, stop: int) -> Int64 | None:
-        """Of rows [first, stop), counted from there."""
-        return None if self.offsets is None else self.offsets[first : stop + 1] - self.offsets[first]
-
     def stretches_within(self, first: int, stop: int) -> Stretches:
-        """Of the values of rows [first, stop), counted from there."""
+        """Where the values of rows [first, stop) go, counted from the first of them."""
         if self.offsets is None:
             return self.stretches.of_source(first, stop)
         return self.stretches.of_source(int(self.offsets[first]), int(self.offsets[stop]))
@@ -104,15 +100,13 @@ class Landing:
         announced = self._header.index.within(first, stop).columns()
         for name, came in index.columns().items():
             self._refuse(_INDEX_WORDS[name], came, announced[name])
-        for alike in self._columns:
-            offsets = alike.offsets_within(first, stop)
-            for name in alike.names if offsets is not None else ():
-                if (columns[name].offsets != offsets).any():
-                    self._refuse(f"length of {name}", columns[name].lengths, np.diff(offsets))
-        firsts = index.group_runs(np.arange(len(index))).target if self._per_group else None
-        for name in self._per_group:
-            if columns[name].lengths[firsts].sum() != len(columns[name].values):
-                raise Bug(f"{self._what}: column {name}: values of a group came with another row than its first")
+        for name, lengths in self._header.lengths.items():
+            self._refuse(f"length of {name}", columns[name].lengths, lengths[first:stop])
+        if self._per_group:
+            firsts = index.group_runs(np.arange(len(index))).target
+            for name in self._per_group:
+                if columns[name].lengths[firsts].sum() != len(columns[name].values):
+                    raise Bug(f"{self._what}: column {name}: values of a group came with another row than its first")
 
     def _refuse(self, what: str, came: NDArray[Any], said: NDArray[Any]) -> None:
         wrong = came != said

@@ -91,11 +91,11 @@ def rows_checksum(index: RowIndex, columns: Mapping[str, Column]) -> bytes:
     """XXH3 (64 bits) of everything that rows consist of, columns by name."""
     digest = xxhash.xxh3_64()
     for values in index.columns().values():
-        digest.update(values)
+        digest.update(values.data)
     for _, column in sorted(columns.items()):
         if column.offsets is not None:
-            digest.update(column.offsets)
-        digest.update(column.values)
+            digest.update(column.offsets.data)
+        digest.update(column.values.data)
     return digest.digest()
 
 

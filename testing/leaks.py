@@ -45,8 +45,8 @@ class LeakLedger:
         self._has_started = True
         sys.addaudithook(self._note_start)
 
-    def _note_start(self, event: str, arguments: Any) -> None:
-        if event in STARTS:
+    def _note_start(self, event: str, arguments: Any, starts: frozenset[str] = STARTS) -> None:
+        if event in starts:  # a global is gone before the last events of an interpreter that ends
             self._has_started = True
 
     def accept(self) -> None:

@@ -23,7 +23,6 @@ def in_columns(lines: Sequence[Line], width: int | None = None, least_needed: Se
     width: a table that is wider does without the columns under these heads, one after the other, and its last column,
     which is of texts, is cut to what is left. None: nothing is left out.
     """
-    shown, room = list(range(len(lines[0]))), 0
     for count in range(len(least_needed) + 1):
         shown = [at for at, head in enumerate(lines[0]) if head not in least_needed[:count]]
         widths = [max(len(line[at]) for line in lines) for at in shown]

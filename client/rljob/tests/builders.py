@@ -30,3 +30,9 @@ def body(name: str = "small", *, version: int = 1, **status: Any) -> dict[str, A
 
 def job(**status: Any) -> Job:
     return Job.read(body(**status))
+
+
+def pod(name: str, group: str, host: int, attempt: int) -> dict[str, Any]:
+    """Of the job `small`."""
+    labels = {"rljob.dev/job": "small", "rljob.dev/group": group, "rljob.dev/host-index": str(host)}
+    return {"metadata": {"name": name, "labels": labels | {"rljob.dev/attempt": str(attempt)}}}

@@ -16,6 +16,7 @@ from rljob_api.tests import http_server
 
 TOKEN = "secret-token"
 JOBS = "/apis/rljob.dev/v1alpha1/namespaces/team/rljobs"
+PODS = "/api/v1/namespaces/team/pods"
 
 
 class FakeApi:

@@ -7,11 +7,10 @@ import pytest
 from rljob import Client
 from rljob.client import POLL_SECONDS, TIMEOUT_SECONDS
 from rljob.errors import AlreadyThere, ClusterError, NotThere, Unreachable
-from rljob.tests.builders import body, condition
-from rljob.tests.fake_api import JOBS
+from rljob.tests.builders import body, condition, pod
+from rljob.tests.fake_api import JOBS, PODS
 from rljob_api.vocabulary.problem import InvalidJobError
 
-PODS = "/api/v1/namespaces/team/pods"
 CONFIG_MAPS = "/api/v1/namespaces/team/configmaps"
 
 
@@ -137,11 +136,6 @@ def test_a_job_that_was_made_anew_is_another(kubeconfig, api):
 
     with pytest.raises(NotThere, match="deleted and made anew"):
         list(Client(kubeconfig=kubeconfig, sleep=sleep).follow("small"))
-
-
-def pod(name, group, host, attempt):
-    labels = {"rljob.dev/job": "small", "rljob.dev/group": group, "rljob.dev/host-index": str(host)}
-    return {"metadata": {"name": name, "labels": labels | {"rljob.dev/attempt": str(attempt)}}}
 
 
 def test_logs_are_those_of_the_lead_of_the_attempt_that_runs(client, api):

@@ -9,8 +9,8 @@ import pytest
 from click.testing import CliRunner
 
 from rljob.commands import COMMANDS, age_text, jobs_table
-from rljob.tests.builders import body, condition, job
-from rljob.tests.fake_api import JOBS
+from rljob.tests.builders import body, condition, job, pod
+from rljob.tests.fake_api import JOBS, PODS
 
 BY_NAME = {command.name: command for command in COMMANDS}
 
@@ -49,6 +49,15 @@ def test_jobs_are_shown_as_a_table_or_as_json(rljob, api):
     shown, _ = rljob("get")
     assert shown.splitlines()[1].split()[:6] == ["small", "Running", "2/2", "3/40", "0.500", "0"]
     assert json.loads(rljob("get", "small", "--json")[0])["reward"] == 0.5
+
+
+def test_logs_are_those_of_the_host_that_is_asked_for(rljob, api):
+    api.put(f"{JOBS}/small", body(phase="Running", attempt=2))
+    for group, host in (("train", 0), ("train", 1), ("rollout", 1)):
+        api.put(f"{PODS}/{group}-{host}", pod(f"{group}-{host}", group, host, 2))
+        api.logs[f"{PODS}/{group}-{host}/log"] = f"of {group} {host}\n"
+    assert rljob("logs", "small", "--group", "train") == ("of train 0\n", 0)
+    assert rljob("logs", "small", "--group", "train", "--host", "1") == ("of train 1\n", 0)
 
 
 def test_words_are_the_same_whoever_asks(rljob, api):

@@ -193,7 +193,7 @@ def _integer(text: str) -> int:
 
 def _float(text: str) -> float:
     # Only infinity and NaN have letters before which YAML wants a dot and Python none.
-    return float(text.replace(".", "", 1) if text.lower().endswith(("inf", "nan")) else text)
+    return float(text.replace(".", "") if text.lower().endswith(("inf", "nan")) else text)
 
 
 _SCALARS: Mapping[str, Any] = {

@@ -17,6 +17,12 @@ def test_every_vendor_plans(name):
     assert (result.device, result.backend, result.profile) == (DEFAULT[name].device, DEFAULT[name].backend, name)
 
 
+def test_pods_are_let_onto_nodes_that_a_vendor_keeps_for_its_accelerators():
+    taints = [item for profile in DEFAULT.values() for item in profile.tolerations]
+    assert {"nvidia.com/gpu", "amd.com/gpu", "google.com/tpu"} <= {item["key"] for item in taints}
+    assert [item for item in taints if (item["operator"], item["effect"]) != ("Exists", "NoSchedule")] == []
+
+
 def test_two_generations_of_ascend_have_two_resources():
     assert DEFAULT["ascend-910"].resource == "huawei.com/Ascend910"
     assert DEFAULT["huawei-npu"].resource == "huawei.com/npu"

@@ -11,6 +11,7 @@ from rljob_api.memory.generation import draw_bytes, row_cache_bytes
 from rljob_api.memory.model_shape import FAMILIES, ModelShape
 from rljob_api.memory.parallel_layout import ParallelLayout
 from rljob_api.memory.training import update_memory
+from rljob_api.v1alpha1.training import OffloadSpec
 
 SHAPE = ModelShape(
     FAMILIES["llama"], vocabulary=10, hidden=4, intermediate=6, layers=2, heads=2, key_heads=1, head_dim=2, tied=True
@@ -165,6 +166,12 @@ def test_gradients_are_there_from_the_second_micro_batch_on():
     bounded = layout(shape=replace(SHAPE, bounded=True))
     # in the first layer all gradients are there, too, and scores of 2 heads x 1 x 500
     assert update_memory(bounded, 1, 0, 1, recompute=True, longest=500).peak == 1200 + 2 * 1 * 500 * 16
+
+
+def test_states_that_come_back_for_a_step_lie_beside_all_gradients():
+    waiting = layout(offload=OffloadSpec(optimizer=True))
+    assert waiting.stepped == 2 * 1200, "two states of so few bytes come at once"
+    assert update_memory(waiting, 1, 0, 1, recompute=True).peak == 1200 + waiting.stepped
 
 
 def test_large_models_are_gathered_in_units_of_layers():

@@ -4,9 +4,10 @@
 
 Pool, processes and event loop are those of a job; environments and the engine are stand-ins that wait.
 
-overhead      an environment of 5 ms a step in the pool over the same in a bare loop, in turns: steps per second, with
-              chunks of 8 actions and of 1; time of ours for a step of an environment that takes none, and how long
-              the cores were at it, in the worker and in the process of the simulator
+overhead      a process of environments of 5 ms a step in the pool over one of them in a bare loop, in turns: steps per
+              second, with chunks of 8 actions and of 1, and with two environments, of which one steps while the other's
+              answer is read; time of ours for a step of an environment that takes none, and how long the cores were
+              at it, in the worker and in the process
 overlap       episodes whose simulation takes as long as their generation: time over that of the longer one alone
 environments  1,024 environments in 64 processes, reset and stepped once: seconds
 rows          64 decisions x 512 episodes between two data buffers, put and got: seconds, and those of cores, over what
@@ -48,6 +49,7 @@ from rljob_worker.embodied.observation import Actions, Observation
 from rljob_worker.embodied.simulators.environment import encoded
 from rljob_worker.embodied.simulators.job_pool import simulator_settings
 from rljob_worker.embodied.simulators.pool import SimulatorPool
+from rljob_worker.embodied.simulators.session import SimulatorSession
 from rljob_worker.embodied.simulators.settings import PoolLimits, SimulatorSettings
 from rljob_worker.engines.rollout.requests import EndedRequests, Ending, Load, Requests, Sampling
 from rljob_worker.sandbox.guardian.environment import child_environment
@@ -79,20 +81,26 @@ def with_pool(pool: SimulatorPool, work: Callable[[SimulatorPool], Awaitable[Val
 # ---- overhead
 
 
-def pooled_seconds(seconds: float, chunk: int, steps: int) -> tuple[float, float]:
-    """A step's of one environment in the pool: time, and time of cores."""
+def pooled_seconds(seconds: float, chunk: int, steps: int, environments: int = 1) -> tuple[float, float]:
+    """A step's of the environments of one process in the pool: time, and time of cores."""
+    rounds = steps // chunk // environments
 
     async def work(pool: SimulatorPool) -> tuple[float, float]:
-        session, actions = pool.session(), np.random.default_rng(0).uniform(-1, 1, (chunk, DIMENSIONS))
-        await session.reset(1, {})
-        await session.step(actions)
+        actions = np.random.default_rng(0).uniform(-1, 1, (chunk, DIMENSIONS))
+        sessions = [pool.session() for _ in range(environments)]
+
+        async def play(session: SimulatorSession, rounds: int) -> None:
+            for _ in range(rounds):
+                await session.step(actions)
+
+        await asyncio.gather(*(session.reset(1, {}) for session in sessions))
+        await asyncio.gather(*(play(session, 1) for session in sessions))
         begun, cores = time.perf_counter(), core_seconds()
-        for _ in range(steps // chunk):
-            await session.step(actions)
-        number = steps // chunk * chunk
+        await asyncio.gather(*(play(session, rounds) for session in sessions))
+        number = rounds * chunk * environments
         return (time.perf_counter() - begun) / number, (core_seconds() - cores) / number
 
-    return with_pool(pool_of(seconds, 1), work)
+    return with_pool(pool_of(seconds, 1, environments), work)
 
 
 def core_seconds() -> float:
@@ -115,14 +123,14 @@ def bare_seconds(seconds: float, steps: int) -> float:
 
 
 def overhead(pairs: int) -> None:
-    for chunk in (8, 1):
-        ratios = [bare_seconds(0.005, 400) / pooled_seconds(0.005, chunk, 400)[0] for _ in range(pairs)]
+    for chunk, several in ((8, 1), (1, 1), (1, 2)):
+        ratios = [bare_seconds(0.005, 400) / pooled_seconds(0.005, chunk, 400, several)[0] for _ in range(pairs)]
         bare = [bare_seconds(0.0, 4000) for _ in range(pairs)]
-        own = [np.array(pooled_seconds(0.0, chunk, 4000)) - seconds for seconds in bare]
+        own = [np.array(pooled_seconds(0.0, chunk, 4000, several)) - seconds for seconds in bare]
         times, cores = (sorted(1000 * values) for values in np.transpose(own))
         print(
-            f"chunk {chunk}: {statistics.median(ratios):.3f} of bare steps per second at 5 ms a step "
-            f"({min(ratios):.3f} to {max(ratios):.3f}); of ours a step {statistics.median(times):.3f} ms "
+            f"chunk {chunk}, {several} in a process: {statistics.median(ratios):.3f} of bare steps per second at 5 ms "
+            f"a step ({min(ratios):.3f} to {max(ratios):.3f}); of ours a step {statistics.median(times):.3f} ms "
             f"({times[0]:.3f} to {times[-1]:.3f}), {statistics.median(cores):.3f} ms of cores ({cores[0]:.3f} to "
             f"{cores[-1]:.3f})"
         )

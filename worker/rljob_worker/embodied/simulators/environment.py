@@ -20,13 +20,12 @@ import hashlib
 import io
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rljob_worker.embodied.simulators.settings import FIELD, ActionBounds, SimulatorFailed, SimulatorSettings
+from rljob_worker.embodied.simulators.settings import FIELD, ActionBounds, Frame, SimulatorFailed, SimulatorSettings
 from rljob_worker.errors import InvalidJob
 from rljob_worker.sandbox.calls.outcomes import error_text
 from rljob_worker.users_code.function import check_call, load_function
@@ -34,31 +33,6 @@ from rljob_worker.users_code.function import check_call, load_function
 SUCCESS = "success"
 _COMPRESSION = 1
 """The level of PNG: more makes pictures a little smaller and takes several times as long."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class StepResults:
-    """What a reset or some steps came to."""
-
-    pictures: tuple[bytes, ...]
-    """PNG."""
-    state: NDArray[np.float32] | None
-    rewards: list[float]
-    """What each step was rewarded with."""
-    successes: list[bool | None]
-    """Whether each step succeeded; None where it said nothing."""
-    is_over: bool
-    earlier: tuple[bytes, ...] = ()
-    """PNG of the first camera after each step but the last, where videos are recorded."""
-
-    @property
-    def digest(self) -> str:
-        """Names all of it."""
-        digest = hashlib.blake2b(digest_size=8)
-        for part in (*self.pictures, b"" if self.state is None else self.state.tobytes()):
-            digest.update(len(part).to_bytes(8, "little") + part)
-        digest.update(repr((self.rewards, self.successes, self.is_over)).encode())
-        return digest.hexdigest()
 
 
 class SimulatedEnvironment:
@@ -91,7 +65,7 @@ class SimulatedEnvironment:
             raise InvalidJob(f"{FIELD}.run: {settings.run} makes no environment: {error_text(error)}") from error
         return SimulatedEnvironment(environment, settings)
 
-    def reset(self, seed: int, options: Mapping[str, Any]) -> StepResults:
+    def reset(self, seed: int, options: Mapping[str, Any]) -> Frame:
         """Begin an episode, and let it settle. Raises SimulatorFailed, InvalidJob."""
         returned = self._environment.reset(seed=seed, options=dict(options))
         observation, _ = self._of_api("reset", returned, ("observation", "info"))
@@ -101,7 +75,7 @@ class SimulatedEnvironment:
                 raise SimulatorFailed("raised", f"the episode ended in step {number + 1} of settleSteps")
         return self._results(observation, [], [], False)
 
-    def step(self, actions: NDArray[np.float64], *, records: bool = False) -> StepResults:
+    def step(self, actions: NDArray[np.float64], *, records: bool = False) -> Frame:
         """Take actions [steps, dimensions] one after another, until the episode is over. records: keep what the first
         camera shows after each of them. Raises SimulatorFailed, InvalidJob."""
         observation, rewards, successes, is_over = None, list[float](), list[bool | None](), False
@@ -168,7 +142,7 @@ class SimulatedEnvironment:
         successes: list[bool | None],
         is_over: bool,
         earlier: tuple[bytes, ...] = (),
-    ) -> StepResults:
+    ) -> Frame:
         pixels, numbers = self._parts(observation)
         shapes = [item.shape for item in pixels] + ([] if numbers is None else [numbers.shape])
         if self._shapes and shapes != self._shapes:
@@ -180,26 +154,46 @@ class SimulatedEnvironment:
         if numbers is not None and not np.isfinite(numbers).all():
             at = int(np.flatnonzero(~np.isfinite(numbers))[0])
             raise SimulatorFailed("bad_observation", f"number {at} of the state is {numbers[at]}")
-        return StepResults(tuple(map(encoded, pixels)), numbers, rewards, successes, is_over, earlier)
+        pictures = tuple(map(encoded, pixels))
+        digest = digest_of(pictures, numbers, rewards, successes, is_over)
+        return Frame(pictures, numbers, tuple(rewards), tuple(successes), is_over, digest, earlier)
 
     def _parts(self, observation: Any) -> tuple[list[NDArray[np.uint8]], NDArray[np.float32] | None]:
-        values = observation if isinstance(observation, Mapping) else {"observation": observation}
-        arrays = {str(name): np.asarray(value) for name, value in values.items()}
+        if not isinstance(observation, dict | Mapping):
+            observation = {"observation": observation}
         cameras, states = self._settings.cameras, self._settings.state or ()
         if self._settings.state == ():
-            states = tuple(name for name, item in arrays.items() if not is_picture(item) and item.dtype.kind in "fiub")
-        if missing := [name for name in (*cameras, *states) if name not in arrays]:
+            states = tuple(name for name, item in observation.items() if is_state(item))
+        if missing := [name for name in (*cameras, *states) if name not in observation]:
             raise SimulatorFailed(
-                "bad_observation", f"an observation has no {missing[0]!r}; it has {', '.join(arrays) or 'nothing'}"
+                "bad_observation",
+                f"an observation has no {missing[0]!r}; it has {', '.join(map(str, observation)) or 'nothing'}",
             )
-        for name in cameras:
-            if not is_picture(arrays[name]):
-                shape = f"{arrays[name].dtype} {list(arrays[name].shape)}"
+        pixels = [np.asarray(observation[name]) for name in cameras]
+        for name, item in zip(cameras, pixels, strict=True):
+            if not is_picture(item):
+                shape = f"{item.dtype} {list(item.shape)}"
                 raise SimulatorFailed("bad_observation", f"camera {name!r} gives {shape}, not uint8 [height, width, 3]")
-        numbers = [arrays[name].astype(np.float32).reshape(-1) for name in states]
+        numbers = [np.asarray(observation[name], np.float32).reshape(-1) for name in states]
         if not cameras and not numbers:
             raise SimulatorFailed("bad_observation", "an observation has no numbers, and no cameras are named")
-        return [arrays[name] for name in cameras], np.concatenate(numbers) if numbers else None
+        if len(numbers) == 1:
+            return pixels, numbers[0]
+        return pixels, np.concatenate(numbers) if numbers else None
+
+
+def digest_of(
+    pictures: Sequence[bytes],
+    state: NDArray[np.float32] | None,
+    rewards: list[float],
+    successes: list[bool | None],
+    is_over: bool,
+) -> str:
+    """Names all of it."""
+    parts = [*pictures, b"" if state is None else state.tobytes()]
+    framed = [piece for part in parts for piece in (len(part).to_bytes(8, "little"), part)]
+    said = repr((rewards, successes, is_over)).encode()
+    return hashlib.blake2b(b"".join([*framed, said]), digest_size=8).hexdigest()
 
 
 def action_bounds(environment: Any, run: str) -> ActionBounds:
@@ -217,18 +211,24 @@ def action_bounds(environment: Any, run: str) -> ActionBounds:
 
 def success_of(info: Any) -> bool | None:
     """What a step says of success; None where it says nothing. Raises SimulatorFailed for what is no truth value."""
-    value = info.get(SUCCESS) if isinstance(info, Mapping) else None
+    value = info.get(SUCCESS) if isinstance(info, dict | Mapping) else None
     if value is None or isinstance(value, bool):
         return value
-    number = float(np.asarray(value).reshape(-1)[0]) if np.size(value) == 1 else math.nan
-    if number not in (0.0, 1.0):
-        raise SimulatorFailed("bad_success", f'info["success"] is {value!r}, neither true nor false')
-    return bool(number)
+    numbers = np.asarray(value).reshape(-1)
+    if len(numbers) != 1 or numbers.dtype.kind not in "biuf" or numbers[0] not in (0, 1):
+        raise SimulatorFailed("bad_success", f'info["success"] is {value!r:.50}, neither true nor false')
+    return bool(numbers[0])
 
 
 def is_picture(array: NDArray[Any]) -> bool:
     """Whether it is uint8 [height, width, 3]."""
     return array.dtype == np.uint8 and array.ndim == 3 and array.shape[2] == 3
+
+
+def is_state(item: Any) -> bool:
+    """Whether it is numbers, and no picture."""
+    array = np.asarray(item)
+    return array.dtype.kind in "fiub" and not is_picture(array)
 
 
 def encoded(pixels: NDArray[np.uint8]) -> bytes:

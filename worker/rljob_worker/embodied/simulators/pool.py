@@ -8,8 +8,9 @@
     session.close()
     pool.close()
 
-Episodes go on by themselves, none waits for another one's step. A process is at one call at a time; a late one is
-killed and replaced, and the other episodes that it had are played again in other processes, action by action.
+Episodes go on by themselves, none waits for another one's step. A process is at one call at a time, and has been sent
+the next one. One that is late is killed and replaced, and the other episodes that it had are played again in other
+processes, action by action.
 """
 
 from __future__ import annotations
@@ -19,23 +20,23 @@ import json
 import os
 from collections import deque
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
 from rljob_worker.embodied.simulators.process import (
+    Call,
     PendingRequest,
     ProcessLost,
     SimulatorProcess,
     Slot,
     bounds_of,
-    frame_of,
 )
 from rljob_worker.embodied.simulators.session import SimulatorSession
 from rljob_worker.embodied.simulators.settings import (
     FIELD,
     ActionBounds,
     FailureCause,
-    Frame,
     PoolLimits,
     SimulatorFailed,
     SimulatorSettings,
@@ -63,6 +64,7 @@ class SimulatorPool:
         self._settings, self.limits = settings, limits
         self._guardian = Guardian("rljob_worker.embodied.simulators.serving", environment)
         self._started: LoopProcesses[SimulatorProcess] | None = None
+        self._running: asyncio.AbstractEventLoop | None = None
         self._slot_waiters: deque[asyncio.Future[Slot]] = deque()
         self._num_calls = self._num_failed_starts = 0
         self._has_started = False
@@ -76,6 +78,7 @@ class SimulatorPool:
 
     async def start(self) -> ActionBounds:
         """Start the processes, and wait until one has an environment: what actions it takes. Raises InvalidJob."""
+        self._running = asyncio.get_running_loop()
         self._started = LoopProcesses(self._guardian, self._take, self._end, self._guardian_gone)
         first = self._launch()
         try:
@@ -94,12 +97,12 @@ class SimulatorPool:
         """What the environment lists. Raises InvalidJob, SimulatorFailed."""
         slot = await self.acquire()
         try:
-            answer = await self.request(slot.process, {"tasks": True}, self.limits.start_seconds)
+            tasks = await self.ask(slot, Call({"tasks": True}, self.limits.start_seconds))
         except ProcessLost as error:
             raise SimulatorFailed(error.cause, str(error)) from error
         finally:
             self.release(slot)
-        return [dict(task) for task in answer["tasks"]]
+        return [dict(task) for task in tasks]
 
     def close(self) -> None:
         """End every process; calls without an answer fail."""
@@ -112,6 +115,11 @@ class SimulatorPool:
     def _processes(self) -> LoopProcesses[SimulatorProcess]:
         assert self._started is not None, "started"
         return self._started
+
+    @property
+    def _loop(self) -> asyncio.AbstractEventLoop:
+        assert self._running is not None, "started"
+        return self._running
 
     # ---- slots and calls, for sessions
 
@@ -137,33 +145,47 @@ class SimulatorPool:
             slot.process.free_slots.append(slot.number)
             self._give_slots()
 
-    async def ask(self, slot: Slot, message: Message, seconds: float) -> Frame:
-        """Have the slot's environment reset or step. seconds: how long the process may be at it. Raises ProcessLost,
-        SimulatorFailed, InvalidJob."""
-        answer = await self.request(slot.process, {**message, "slot": slot.number}, seconds)
-        frame: Frame = answer["frame"]
-        return frame
-
-    async def request(self, process: SimulatorProcess, message: Message, seconds: float) -> Message:
-        """The answer of a process. Raises as `ask`."""
+    async def ask(self, slot: Slot, call: Call) -> Any:
+        """Have the slot's environment reset or step: a frame; or list its tasks. Raises ProcessLost, SimulatorFailed,
+        InvalidJob."""
+        process = slot.process
         if self._problem is not None:
             raise self._problem
         if process.lost is not None:
             raise ProcessLost("died", "its process is gone", was_at_work=False)
         self._num_calls += 1
-        call = PendingRequest(self._num_calls, message, seconds, asyncio.get_running_loop().create_future())
-        process.waiting.append(call)
-        self._begin_next(process)
-        return await call.future
+        request = PendingRequest(self._num_calls, call, slot.number, self._loop.create_future())
+        process.waiting.append(request)
+        self._send_next(process)
+        return await request.future
 
-    def _begin_next(self, process: SimulatorProcess) -> None:
-        while process.at_work is None and process.waiting:
-            call = process.waiting.popleft()
-            if call.future.done():  # who asked has been cancelled
-                continue
-            process.at_work = call
-            call.timer = asyncio.get_running_loop().call_later(call.seconds, self._late, process, call)
-            self._processes.send(process, json.dumps({"call": call.number, **call.message}).encode())
+    def _send_next(self, process: SimulatorProcess) -> None:
+        while (request := process.next_to_send()) is not None:
+            if len(process.sent) == 1:
+                self._watch(process, request)
+            if request.call.actions is not None:
+                process.memory.put_actions(request.slot, request.call.actions)
+            message = {"call": request.number, "slot": request.slot, **request.call.message}
+            self._processes.send(process, json.dumps(message).encode())
+
+    def _watch(self, process: SimulatorProcess, request: PendingRequest) -> None:
+        """The process is at it, and may be for so long. The timer is set anew only where it would look too late."""
+        request.deadline = self._loop.time() + request.call.seconds
+        if process.timer is not None and process.timer.when() > request.deadline:
+            process.timer.cancel()
+            process.timer = None
+        if process.timer is None:
+            process.timer = self._loop.call_at(request.deadline, self._look_at_deadline, process)
+
+    def _look_at_deadline(self, process: SimulatorProcess) -> None:
+        process.timer = None
+        if not process.sent:
+            return
+        request = process.sent[0]
+        if self._loop.time() < request.deadline:
+            process.timer = self._loop.call_at(request.deadline, self._look_at_deadline, process)
+        else:
+            self._late(process, request.call)
 
     def _give_slots(self) -> None:
         while self._slot_waiters and (process := self._emptiest()) is not None:
@@ -214,8 +236,8 @@ class SimulatorPool:
             case {"refused": str(why)} if not process.ready.done():
                 process.ready.set_exception(InvalidJob(why))
                 self._lose(process, "died", why)
-            case {"call": int(number)} if process.at_work is not None and process.at_work.number == number:
-                self._answered(process, process.at_work, message)
+            case {"call": int(number)} if process.sent and process.sent[0].number == number:
+                self._answered(process, process.sent.popleft(), message)
 
     def _is_ready(self, process: SimulatorProcess, low: np.ndarray, high: np.ndarray) -> None:
         self._num_failed_starts, self._has_started = 0, True
@@ -223,24 +245,29 @@ class SimulatorPool:
         process.ready.set_result(ActionBounds(low, high))
         self._give_slots()
 
-    def _answered(self, process: SimulatorProcess, call: PendingRequest, message: Message) -> None:
-        process.at_work = None
-        if call.timer is not None:
-            call.timer.cancel()
-        if not call.future.done():
-            match message:
-                case {"refused": str(why)}:
-                    call.future.set_exception(InvalidJob(why))
-                case {"error": [cause, str(why)]}:
-                    call.future.set_exception(SimulatorFailed(cause, why))
-                case {"tasks": list()}:
-                    call.future.set_result(message)
-                case _:
-                    call.future.set_result({"frame": frame_of(process.memory, call.message["slot"], message)})
-        self._begin_next(process)
+    def _answered(self, process: SimulatorProcess, request: PendingRequest, message: Message) -> None:
+        if process.sent:
+            self._watch(process, process.sent[0])
+        if not request.future.done():
+            try:
+                request.future.set_result(self._result(process, request, message))
+            except (SimulatorFailed, InvalidJob) as error:
+                request.future.set_exception(error)
+        self._send_next(process)
 
-    def _late(self, process: SimulatorProcess, call: PendingRequest) -> None:
-        is_reset = "steps" not in call.message
+    def _result(self, process: SimulatorProcess, request: PendingRequest, message: Message) -> Any:
+        """What a process has answered. Raises SimulatorFailed, InvalidJob."""
+        match message:
+            case {"refused": str(why)}:
+                raise InvalidJob(why)
+            case {"error": [cause, str(why)]}:
+                raise SimulatorFailed(cause, why)
+            case {"tasks": list(tasks)}:
+                return tasks
+        return process.memory.read(request.slot)
+
+    def _late(self, process: SimulatorProcess, call: Call) -> None:
+        is_reset = call.actions is None
         what = "a reset" if is_reset else f"{call.message['steps']} steps"
         field = "startSeconds" if is_reset else "stepSeconds"
         seconds = self.limits.start_seconds if is_reset else self.limits.step_seconds
@@ -258,19 +285,15 @@ class SimulatorPool:
     def _drop(self, process: SimulatorProcess, cause: FailureCause, why: str) -> None:
         if process.lost is not None:
             return
-        at_work, waiting = process.at_work, [*process.waiting]
-        process.at_work = None
-        process.waiting.clear()
-        if at_work is not None and at_work.timer is not None:
-            at_work.timer.cancel()
+        if process.timer is not None:
+            process.timer.cancel()
         self._processes.forget(process, why)
         process.memory.close()
         if not process.ready.done():
             process.ready.set_exception(ProcessLost(cause, why, was_at_work=True))
             process.ready.exception()
-        for call in [*([] if at_work is None else [at_work]), *waiting]:
-            if not call.future.done():
-                call.future.set_exception(ProcessLost(cause, why, was_at_work=call is at_work))
+        for request, was_at_work in process.take_unanswered():
+            request.future.set_exception(ProcessLost(cause, why, was_at_work=was_at_work))
 
     def _fail(self, error: Exception) -> None:
         """There will be no more processes."""

@@ -3,14 +3,11 @@
     <- {"settings": {…}, "slots": 4}                                                    once
     -> {"ready": {"low": [-1.0, null], "high": […]}}  |  {"refused": "why"}             null: no bound
     <- {"call": 1, "slot": 0, "reset": {"seed": 7, "options": {"task": "push"}}}
-    <- {"call": 2, "slot": 0, "steps": 4, "actions": "00…f03f", "records": false}        numbers as hexadecimal bytes
+    <- {"call": 2, "slot": 0, "steps": 4, "dimensions": 7, "records": false}
     <- {"call": 3, "tasks": true}
-    -> {"call": 2, "rewards": […], "successes": […], "over": false, "digest": "…", "has_state": true, "lengths": […],
-        "earlier": 0}
-    -> {"call": 2, "error": ["raised", "ValueError: …"]}
+    -> {"call": 2}  |  {"call": 2, "error": ["raised", "ValueError: …"]}  |  {"call": 3, "tasks": […]}
 
-An observation lies in the slot's part of the shared memory: the state, where there is one, then the pictures, and then
-those of earlier steps, where videos are recorded.
+Actions, and what they came to, lie in the slot's part of the shared memory.
 """
 
 from __future__ import annotations
@@ -22,7 +19,7 @@ import os
 import numpy as np
 from numpy.typing import NDArray
 
-from rljob_worker.embodied.simulators.environment import SimulatedEnvironment, StepResults
+from rljob_worker.embodied.simulators.environment import SimulatedEnvironment
 from rljob_worker.embodied.simulators.settings import SimulatorFailed, SimulatorSettings
 from rljob_worker.embodied.simulators.shared_memory import ObservationMemory
 from rljob_worker.errors import InvalidJob
@@ -66,24 +63,12 @@ class SimulatorServer:
             return {"tasks": self._environment(_FIRST_SLOT).tasks()}
         environment = self._environment(call["slot"])
         if "reset" in call:
-            results = environment.reset(call["reset"]["seed"], call["reset"]["options"])
+            frame = environment.reset(call["reset"]["seed"], call["reset"]["options"])
         else:
-            actions = np.frombuffer(bytes.fromhex(call["actions"]), np.float64)
-            results = environment.step(actions.reshape(call["steps"], -1), records=call["records"])
-        return self._written(call["slot"], results)
-
-    def _written(self, slot: int, results: StepResults) -> Message:
-        state = b"" if results.state is None else results.state.tobytes()
-        lengths = self._memory.write(slot, [state, *results.pictures, *results.earlier])
-        return {
-            "rewards": results.rewards,
-            "successes": results.successes,
-            "over": results.is_over,
-            "digest": results.digest,
-            "has_state": results.state is not None,
-            "lengths": lengths,
-            "earlier": len(results.earlier),
-        }
+            actions = self._memory.actions(call["slot"], call["steps"], call["dimensions"])
+            frame = environment.step(actions, records=call["records"])
+        self._memory.write(call["slot"], frame)
+        return {}
 
     def _drop(self, slot: int) -> None:
         """End an environment that went wrong; the slot's next episode has a new one."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rljob_worker.embodied.simulators.process import ProcessLost, Slot
+from rljob_worker.embodied.simulators.process import Call, ProcessLost, Slot
 from rljob_worker.embodied.simulators.settings import Frame, SimulatorFailed
 from rljob_worker.sandbox.guardian.framing import Message
 
@@ -25,20 +25,21 @@ class SimulatorSession:
     def __init__(self, pool: SimulatorPool) -> None:
         self._pool = pool
         self._slot: Slot | None = None
-        self._history: list[tuple[Message, float, str]] = []
-        """Messages with their limits, and the digests of their frames."""
+        self._history: list[tuple[Call, str]] = []
+        """With the digests of their frames."""
         self._num_deaths = 0
 
     async def reset(self, seed: int, options: Mapping[str, Any]) -> Frame:
         """Begin, and let it settle. Raises SimulatorFailed, InvalidJob, EngineBroken."""
         message: Message = {"reset": {"seed": seed, "options": dict(options)}}
-        return await self._ask(message, self._pool.limits.start_seconds)
+        return await self._ask(Call(message, self._pool.limits.start_seconds))
 
     async def step(self, actions: NDArray[np.float64], *, records: bool = False) -> Frame:
         """Take actions [steps, dimensions] until the episode is over. records: with the pictures after each of them.
         Raises as `reset`."""
-        seconds = self._pool.limits.step_seconds * len(actions)
-        return await self._ask({"steps": len(actions), "actions": actions.tobytes().hex(), "records": records}, seconds)
+        steps, dimensions = actions.shape
+        message: Message = {"steps": steps, "dimensions": dimensions, "records": records}
+        return await self._ask(Call(message, self._pool.limits.step_seconds * steps, actions))
 
     def close(self) -> None:
         """Others may have its place."""
@@ -46,16 +47,16 @@ class SimulatorSession:
             self._pool.release(self._slot)
             self._slot = None
 
-    async def _ask(self, message: Message, seconds: float) -> Frame:
+    async def _ask(self, call: Call) -> Frame:
         while True:
             try:
                 slot = await self._ready_slot()
-                frame = await self._pool.ask(slot, message, seconds)
+                frame: Frame = await self._pool.ask(slot, call)
             except ProcessLost as error:
                 self._slot = None
                 self._count(error)
             else:
-                self._history.append((message, seconds, frame.digest))
+                self._history.append((call, frame.digest))
                 return frame
 
     def _count(self, error: ProcessLost) -> None:
@@ -71,8 +72,8 @@ class SimulatorSession:
         if self._slot is not None and self._slot.process.lost is None:
             return self._slot
         self._slot = await self._pool.acquire()
-        for number, (message, seconds, digest) in enumerate(self._history):
-            frame = await self._pool.ask(self._slot, message, seconds)
+        for number, (call, digest) in enumerate(self._history):
+            frame: Frame = await self._pool.ask(self._slot, call)
             if frame.digest != digest:
                 raise SimulatorFailed(
                     "died",

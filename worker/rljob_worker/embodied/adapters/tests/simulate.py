@@ -9,8 +9,8 @@ import sys
 import numpy as np
 
 from rljob_worker.embodied import adapters
-from rljob_worker.embodied.simulators.environment import SimulatedEnvironment, StepResults
-from rljob_worker.embodied.simulators.settings import SimulatorSettings
+from rljob_worker.embodied.simulators.environment import SimulatedEnvironment
+from rljob_worker.embodied.simulators.settings import Frame, SimulatorSettings
 
 
 def main() -> None:
@@ -21,7 +21,7 @@ def main() -> None:
     simulator = SimulatedEnvironment(getattr(adapters, name)(*positional, **options), settings)
     size = len(simulator.bounds.low)
 
-    def played(seed: int) -> tuple[StepResults, StepResults]:
+    def played(seed: int) -> tuple[Frame, Frame]:
         first = simulator.reset(seed, {})
         actions = np.random.default_rng(0).uniform(-1, 1, (steps, size))
         return first, simulator.step(actions)

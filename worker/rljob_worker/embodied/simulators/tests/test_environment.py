@@ -32,22 +32,22 @@ def test_an_observation_is_its_pictures_as_png_and_its_numbers_as_state() -> Non
     assert results.state is not None and results.state[:2].tolist() == [0.75, 0.0]
     pixels = np.asarray(Image.open(io.BytesIO(picture)))
     assert pixels.shape == (8, 8, 3) and np.argwhere(pixels[..., 0]).tolist() == [[7, 4]]
-    assert len(results.rewards) == 2 and results.successes == [False, False] and not results.is_over
+    assert len(results.rewards) == 2 and results.successes == (False, False) and not results.is_over
 
 
 def test_an_episode_ends_with_the_step_that_succeeds_unless_it_is_to_go_on() -> None:
     goal = np.random.default_rng(7).uniform(-1, 1, 2)
     actions = np.stack([2 * goal, np.zeros(2), np.zeros(2)])  # a step goes half of its action
     stopped, ongoing = (simulated(stops_at_success=stops).step(actions) for stops in (True, False))
-    assert (stopped.successes, stopped.is_over) == ([True], True)
-    assert (ongoing.successes, ongoing.is_over) == ([True, True, True], False)
+    assert (stopped.successes, stopped.is_over) == ((True,), True)
+    assert (ongoing.successes, ongoing.is_over) == ((True, True, True), False)
 
 
 def test_it_settles_with_its_still_action_before_anything_is_seen() -> None:
     plane = Plane()
     plane.still_action = np.array([0.5, 0.0])  # type: ignore[attr-defined]
     results = SimulatedEnvironment(plane, settings(settle_steps=3)).reset(7, {})
-    assert results.state is not None and results.state[:2].tolist() == [0.75, 0.0] and results.rewards == []
+    assert results.state is not None and results.state[:2].tolist() == [0.75, 0.0] and results.rewards == ()
 
 
 def test_equal_seeds_and_actions_have_equal_digests() -> None:
@@ -63,7 +63,9 @@ def test_equal_seeds_and_actions_have_equal_digests() -> None:
         ("nan_reward", {}, "bad_reward", "the reward of a step is nan"),
         ("no_reward", {}, "bad_reward", "the reward of a step is None, not a number"),
         ("", {"reward_bounds": (0.0, 1.0)}, "bad_reward", r"outside of rollout.simulator.rewardBounds \[0, 1\]"),
+        ("unsure", {}, "bad_success", "is 'perhaps', neither true nor false"),
         ("", {"cameras": ("top",)}, "bad_observation", "has no 'top'; it has observation"),
+        ("", {"cameras": ("observation",)}, "bad_observation", r"gives float32 \[4\], not uint8"),
     ],
 )
 def test_what_no_policy_can_learn_from_costs_the_episode(

@@ -21,7 +21,7 @@ from rljob_worker.cli.from_python.functions import as_name, columns_read, module
 from rljob_worker.cli.from_python.notebook import in_notebook
 from rljob_worker.cli.from_python.running import Run, run
 from rljob_worker.cli.views.plain import format_step
-from rljob_worker.errors import InvalidJob
+from rljob_worker.errors import BadData, InvalidJob
 from rljob_worker.local.watching.progress import RunProgress
 from rljob_worker.users_code.pickled import FOLDER
 
@@ -163,7 +163,7 @@ class Training:
         """The job as an object. inputs: where rows are written.   prefix: how the job names that folder; none, if its
         file is in it.   named: what the job calls a function that no module has."""
         from rljob_worker.cli.from_python.tables import write_table  # a plain install lacks what it writes with
-        from rljob_worker.cli.new.starter_job import prompt_column_of, sized
+        from rljob_worker.cli.new.starter_job import sized
         from rljob_worker.rehearsal.inputs.first_rows import data_set_columns
 
         def path_of(value: Any, name: str) -> tuple[str, str]:
@@ -176,7 +176,8 @@ class Training:
             return str(inputs / name), str(Path(prefix) / name)
 
         readable, train = path_of(self.data, TRAIN)
-        column = self.prompt_column or prompt_column_of(readable)
+        column = self.prompt_column or _prompt_column(readable)
+        _require_column(column, data_set_columns(readable))
         model = self.folder / self.model
         model_path = str(model.absolute()) if model.is_dir() else self.model
         begun = sized(StarterInputs(model_path, readable, None, column))
@@ -225,6 +226,27 @@ class Training:
             raise InvalidJobError(problems)
         result: dict[str, Any] = changed
         return result
+
+
+def _prompt_column(data: str) -> str:
+    """The column that looks like prompts. Raises BadData."""
+    from rljob_worker.cli.new.starter_job import prompt_column_of
+    from rljob_worker.rehearsal.inputs.first_rows import data_set_columns
+
+    try:
+        return prompt_column_of(data)
+    except BadData as error:
+        there = ", ".join(data_set_columns(data))
+        message = f"prompt_column: no column of the data looks like prompts; name one of those there are: {there}"
+        raise BadData(message) from error
+
+
+def _require_column(name: str, there: Sequence[str]) -> None:
+    """Names with dots reach into records. Raises BadData."""
+    if name not in there and name.partition(".")[0] not in there:
+        from rljob_worker.data.source import nearest_of  # a plain install lacks what it reads with
+
+        raise BadData(f"prompt_column: the data have no column {name!r}; {nearest_of(name, there, 'they have')}")
 
 
 def train(

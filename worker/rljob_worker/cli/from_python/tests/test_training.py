@@ -80,8 +80,10 @@ def test_data_that_are_no_rows_are_refused(data: Any, said: str, tmp_path: Path)
 
 
 def test_what_cannot_be_a_job_is_refused_before_anything_starts() -> None:
-    with pytest.raises(BadData, match="none of the columns of .* looks like prompts"):
+    with pytest.raises(BadData, match="prompt_column: no column of the data looks like prompts; .*there are: text"):
         rljob.training("nowhere/model", [{"text": "x"}], equal).to_yaml()
+    with pytest.raises(BadData, match="prompt_column: the data have no column 'promt'; did you mean 'prompt'"):
+        rljob.training("nowhere/model", ROWS, equal, prompt_column="promt").to_yaml()
     with pytest.raises(InvalidJob, match="two rewards are called equal"):
         rljob.training("nowhere/model", ROWS, [equal, equal]).to_yaml()
     with pytest.raises(rljob.InvalidJobError, match="PATH=VALUE"):

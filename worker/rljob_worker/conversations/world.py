@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import math
 import re
@@ -19,6 +20,7 @@ from rljob_worker.conversations.journal.records import RecordedAnswer, is_alike,
 from rljob_worker.conversations.journal.replay import DoesNotReplay, Journal
 from rljob_worker.conversations.messages import Schema
 from rljob_worker.conversations.trajectory import Trajectory
+from rljob_worker.sandbox.calls.loading import ENCODED_PICTURES
 from rljob_worker.sandbox.targets import Answer
 
 if TYPE_CHECKING:
@@ -65,6 +67,8 @@ class ToolHandle:
     answers_limits: bool = True
     """Whether the model reads of a call that took too long or too much memory, and goes on; it costs the trajectory
     otherwise."""
+    sees: bool = False
+    """Whether it is given the pictures of the prompt."""
 
 
 class ProgramPlayer(Protocol):
@@ -160,6 +164,9 @@ class World:
         if self._num_calls_of_turn[turn] > MOST_CALLS:
             raise TrajectoryFailed("calls", f"more than {MOST_CALLS} calls without a turn of the policy between them")
         what = json.dumps([target, method, given], sort_keys=True, default=str)
+        if handle is not None and handle.sees:
+            pictures = self._trajectory.task.pictures
+            given[ENCODED_PICTURES] = [base64.b64encode(encoded).decode() for encoded in pictures]
         call, recorded = self._journal.begin_call(turn, what)
         if recorded is not None:
             if target in self._shared.stateful:

@@ -86,7 +86,7 @@ class Callers:
             described = await self._described(f"tools[{number}]", "describe tool", target, tool)
             method = described["method"]
             answers = tool.on_limit == "Answer" or (tool.on_limit == "Auto" and method is None)
-            _add(tools, ToolHandle(described["schema"], target, method, answers))
+            _add(tools, ToolHandle(described["schema"], target, method, answers, described["sees"]))
         for number, item in enumerate(conversation.environments):
             field = f"environments[{number}]"
             is_asynchronous = await self._described(field, "describe environment", item.name, item)

@@ -21,12 +21,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Literal, NotRequired, Required, Union
 
 from rljob_worker.errors import InvalidJob
+from rljob_worker.sandbox.calls.loading import CALL_KEY, PICTURES
 from rljob_worker.users_code.function import load_value
 
 CLASS_METHOD = "call"
 """The method by which a class is a tool."""
-CALL_KEY = "call_key"
-"""The parameter that gets the key of a call, which the model does not see."""
 
 _PLAIN = {str: "string", int: "integer", float: "number", bool: "boolean", type(None): "null"}
 _WRITE = "write one of str, int, float, bool, list[...], dict[str, ...], Literal[...], a TypedDict, or a union of them"
@@ -37,7 +36,8 @@ _FIELD = re.compile(r"^\s*:param\s+(?:[\w\[\], .]+\s)?(\w+):\s*(.*)$")
 
 
 def describe(run: str, options: Mapping[str, Any] | None = None, name: str | None = None) -> dict[str, Any]:
-    """{"schema": ..., "method": ...} of the function or class that `run` names: method is None for a function.
+    """{"schema": ..., "method": ..., "sees": ...} of the function or class that `run` names: method is None for a
+    function; sees: whether it is given the pictures of the prompt.
 
     options: keyword arguments that the job gives, which the model does not see.   name: what the model calls it; None:
     as the function is called. Raises InvalidJob: there is no such function, or it has a parameter that JSON cannot
@@ -51,7 +51,7 @@ def describe(run: str, options: Mapping[str, Any] | None = None, name: str | Non
             raise InvalidJob(f"{owner}: the class {run} has no method `{CLASS_METHOD}`, which is what the model calls")
         words = inspect.getdoc(method) or inspect.getdoc(value) or ""
         schema = function_schema(owner, method, name or _snake(value.__name__), hidden={"self"}, doc=words)
-        return {"schema": schema, "method": CLASS_METHOD}
+        return {"schema": schema, "method": CLASS_METHOD, "sees": _asks_for_pictures(owner, method)}
     if not callable(value):
         raise InvalidJob(f"{owner}: {run} is a {type(value).__name__}, not a function or class")
     hidden = set(options or {})
@@ -61,7 +61,8 @@ def describe(run: str, options: Mapping[str, Any] | None = None, name: str | Non
         raise InvalidJob(
             f"{owner}: the option {unknown[0]!r} is not a parameter of {run}; it has {', '.join(parameters)}"
         )
-    return {"schema": function_schema(owner, value, name or value.__name__, hidden=hidden), "method": None}
+    schema = function_schema(owner, value, name or value.__name__, hidden=hidden)
+    return {"schema": schema, "method": None, "sees": PICTURES not in hidden and _asks_for_pictures(owner, value)}
 
 
 def function_schema(
@@ -74,7 +75,7 @@ def function_schema(
     properties: dict[str, Any] = {}
     required: list[str] = []
     for parameter in inspect.signature(function).parameters.values():
-        if parameter.name in hidden or parameter.name == CALL_KEY:
+        if parameter.name in hidden or _is_given(parameter.name, hints):
             continue
         if parameter.kind is not parameter.POSITIONAL_OR_KEYWORD and parameter.kind is not parameter.KEYWORD_ONLY:
             raise InvalidJob(f"{owner}: {parameter} cannot be given by name; a model gives arguments by name")
@@ -161,6 +162,15 @@ def _typed_dict(what: str, hint: Any) -> dict[str, Any]:
         if origin is Required or (origin is not NotRequired and key in hint.__required_keys__):
             required.append(key)
     return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
+
+
+def _is_given(parameter: str, hints: Mapping[str, Any]) -> bool:
+    """Whether it is given besides what the model writes: the key of a call, the prompt's pictures."""
+    return parameter == CALL_KEY or (parameter == PICTURES and hints.get(PICTURES) == list[bytes])
+
+
+def _asks_for_pictures(owner: str, function: Callable[..., Any]) -> bool:
+    return _hints(owner, function).get(PICTURES) == list[bytes]
 
 
 def _hints(owner: str, function: Callable[..., Any]) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,7 @@ from rljob_worker.engines.rollout.requests import Ending, Sampling
 from rljob_worker.engines.rollout.transformers import TransformersRollout
 from rljob_worker.engines.tests.seeing import END, IMAGE, encoded, reader_of, showing, text, write_vision_model
 from rljob_worker.errors import BadData, InvalidJob
+from rljob_worker.sandbox.calls.loading import ENCODED_PICTURES
 from rljob_worker.stages.played.played_rows import played_batch
 from rljob_worker.stages.stage import Alone
 from rljob_worker.vision.checkpoint_files import PictureTokens, VisionFiles, read_vision_files
@@ -100,6 +102,24 @@ def test_a_tool_answers_with_a_picture_that_the_policy_is_shown(processor: Pictu
     assert row.pictures == [LARGE, *content_pictures(zoom(None, {"left": 28, "top": 0}))]
     assert f"user\n{place(6)}What is there?" in shown(row.prompt)
     assert f"<tool_response>\ncloser: {place(1)}\n</tool_response>" in shown(row.response_ids)
+
+
+def test_a_tool_that_asks_for_the_pictures_of_the_prompt_is_given_them(processor: PictureProcessor) -> None:
+    asked: list[dict[str, Any]] = []
+
+    def look(method: str | None, arguments: dict[str, Any]) -> str:
+        asked.append(arguments)
+        return "seen"
+
+    task = replace(a_task({"role": "user", "content": "closer"}), pictures=(b"\x00\x01\x02", b"\xff"))
+    for sees in (True, False):
+        shared = SharedWorld(tools={"zoom": ToolHandle(ZOOM, "tool:0", sees=sees)})
+        played(
+            conversations.tools, [CALL, "a dot"], task=task, shared=shared, functions={"tool:0": look},
+            template=chat_models.HERMES, pictures=processor,
+        )  # fmt: skip
+    given, others = asked
+    assert given == {**others, ENCODED_PICTURES: ["AAEC", "/w=="]} and others == {"left": 28, "top": 0}
 
 
 def test_prompt_sampled_and_following_are_the_whole_conversation_with_pictures(processor: PictureProcessor) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -12,6 +13,10 @@ from rljob_worker.users_code.function import check_call, load_value
 
 CALL_KEY = "call_key"
 """The parameter by which a function asks for the key of a call."""
+PICTURES = "pictures"
+"""The parameter, a list of bytes, by which a function asks for the encoded pictures of the prompt."""
+ENCODED_PICTURES = "rljob/pictures"
+"""The argument that brings them: texts of base64."""
 
 
 class CallRefused(Exception):
@@ -46,6 +51,8 @@ class LoadedTarget:
         if twice := sorted(options.keys() & arguments.keys()):
             raise CallRefused(f'target "{self.name}": the argument {twice[0]!r} is set by the options')
         keywords = {**arguments, **options}
+        if ENCODED_PICTURES in keywords:
+            keywords[PICTURES] = [base64.b64decode(text) for text in keywords.pop(ENCODED_PICTURES)]
         try:
             signature = inspect.signature(function)
             if CALL_KEY in signature.parameters:

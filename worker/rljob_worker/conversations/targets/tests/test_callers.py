@@ -16,6 +16,7 @@ from rljob_worker.conversations.targets.adapted_environment import episode_targe
 from rljob_worker.conversations.targets.callers import Callers
 from rljob_worker.conversations.world import SharedWorld
 from rljob_worker.errors import InvalidJob
+from rljob_worker.sandbox.calls.loading import ENCODED_PICTURES
 
 FUNCTIONS = "rljob_worker.conversations.targets.tests.user_functions"
 ENVIRONMENTS = "rljob_worker.conversations.targets.tests.user_environments"
@@ -80,6 +81,19 @@ def test_tools_and_environments_of_a_job_answer() -> None:
         ],
     )
     opened(conversation, use)
+
+
+def test_tools_are_given_the_pictures_of_the_prompt() -> None:
+    pictures: dict[str, Any] = {ENCODED_PICTURES: ["AAEC", "/w=="]}
+
+    async def use(callers: Callers, world: SharedWorld) -> None:
+        zoom, magnifier = world.tools["zoom"], world.tools["magnifier"]
+        assert zoom.sees and magnifier.sees and not world.tools["noted"].sees
+        assert await value(callers, zoom.target, left=2, **pictures) == "2 of [3, 1]"
+        looked = [await value(callers, magnifier.target, magnifier.method, **pictures) for _ in range(2)]
+        assert looked == ["2 x 000102", "4 x 000102"]
+
+    opened(spec(tools=[{"run": f"{FUNCTIONS}:{name}"} for name in ("zoom", "Magnifier", "noted")]), use)
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ def test_a_function_with_types_and_a_docstring_has_a_schema() -> None:
     described = describe(f"{MODULE}:search", {"index": "books"}, "find")
     assert described == {
         "method": None,
+        "sees": False,
         "schema": {
             "type": "function",
             "function": {
@@ -66,6 +67,11 @@ def test_types_within_types_are_described() -> None:
 
 def test_the_key_of_a_call_is_not_the_models_to_give() -> None:
     assert parameters_of("noted")["properties"] == {"a": {"type": "integer", "description": "the first"}}
+
+
+def test_the_pictures_of_the_prompt_are_not_the_models_to_give() -> None:
+    assert list(parameters_of("zoom")["properties"]) == ["left"]
+    assert [describe(f"{MODULE}:{name}")["sees"] for name in ("zoom", "Magnifier", "noted")] == [True, True, False]
 
 
 def test_a_class_is_called_by_its_method() -> None:

@@ -40,6 +40,26 @@ def noted(a: Annotated[int, "the first"], call_key: str = "") -> int:
     return a
 
 
+def zoom(left: int, pictures: list[bytes]) -> str:
+    """Look closer.
+
+    Args:
+        left: in pixels
+    """
+    return f"{left} of {[len(encoded) for encoded in pictures]}"
+
+
+class Magnifier:
+    """Looks closer and closer."""
+
+    def __init__(self) -> None:
+        self.factor = 1
+
+    def call(self, pictures: list[bytes]) -> str:
+        self.factor *= 2
+        return f"{self.factor} x {pictures[0].hex()}"
+
+
 class Counter:
     """Counts from where it began."""
 

@@ -34,7 +34,7 @@ from rljob_worker.databuffer.protocol.peer_side import (
 from rljob_worker.databuffer.pull import consuming, producing
 from rljob_worker.databuffer.routes.hosts import Host
 from rljob_worker.databuffer.routes.stage_route import StageRoute
-from rljob_worker.databuffer.rows import stream as rows_stream
+from rljob_worker.databuffer.rows import landing as rows_landing
 from rljob_worker.databuffer.rows.arrangement import Header
 from rljob_worker.databuffer.rows.segment import Views
 from rljob_worker.databuffer.rows.stream import stream
@@ -97,8 +97,8 @@ def once(error: Exception, original: Callable[..., Any]) -> Callable[..., Any]:
         (consuming, "arrange", AssertionError("order"), r"edge a->b, step 1: AssertionError\('order'\)"),
         (consuming, "_check_offer", KeyError("score"), r"RowsOffered from host rollout-., edge a->b, step 1: KeyError"),
         (
-            rows_stream,
-            "write_rows",
+            rows_landing,
+            "rows_checksum",
             FloatingPointError("odd"),
             r"rows of edge a->b, step 1 from host .*FloatingPointError",
         ),

@@ -50,9 +50,9 @@ class PendingRequest:
     call: Call
     slot: int
     future: asyncio.Future[Any]
-    """Of a frame, or of tasks."""
+    """Becomes a frame, or tasks."""
     deadline: float = math.inf
-    """Of the event loop's clock, once the process is at it."""
+    """By the event loop's clock, once the process is at it."""
 
 
 @dataclass(eq=False, slots=True)

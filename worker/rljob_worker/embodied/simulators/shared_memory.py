@@ -43,7 +43,7 @@ class ObservationMemory:
         return ObservationMemory(descriptor, num_slots), descriptor
 
     def put_actions(self, slot: int, actions: NDArray[np.float64]) -> None:
-        """Of a call that the process will be sent."""
+        """Write the actions of a call that the process will be sent."""
         at = slot * SLOT_BYTES
         self._map[at : at + actions.nbytes] = actions.tobytes()
 

@@ -42,7 +42,7 @@ def test_a_suite_of_libero_is_played_without_a_question(tmp_path: Path, monkeypa
     # place 3, which settling leaves; a turn of 0.5 about z; two fingers
     assert first.state == pytest.approx([3, 3, 3, 0, 0, 0.5, 0.04, -0.04])
     last = simulator.step(np.array([[0.5, 0, 0, 0, 0, 0, 1], [0.5, 0, 0, 0, 0, 0, 0], [1, 0, 0, 0, 0, 0, 0]]))
-    assert (last.successes, last.rewards, last.is_over) == ([False, True], [0.0, 1.0], True)
+    assert (last.successes, last.rewards, last.is_over) == ((False, True), (0.0, 1.0), True)
     seen, _ = environment.reset(7, {"task": "0"})
     assert np.argwhere(seen["agentview"][..., 0]).tolist() == [[3, 2]]  # (0, 1) of 4 x 4 after half a turn
     made = sys.modules["libero.libero.envs"].MADE
@@ -80,7 +80,7 @@ def test_a_task_of_maniskill_is_played_without_its_axis_of_environments(monkeypa
     first = simulator.reset(1, {"task": "PickCube-v1"})
     assert first.state is not None and first.state.tolist() == [1.0, 1.0, 0.0, 2.0] and len(first.pictures) == 1
     last = simulator.step(np.array([[0.5, 0.0], [0.5, 0.0]]))
-    assert (last.successes, last.rewards, last.is_over) == ([False, True], [0.5, 0.5], True)
+    assert (last.successes, last.rewards, last.is_over) == ((False, True), (0.5, 0.5), True)
 
 
 def test_maniskill_without_vulkan_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -168,4 +168,4 @@ def test_a_video_is_the_farther_from_another_the_farther_its_cursor_ends(user_co
 
     first, *others = map(video, (-0.6, -0.3, 0.0, 0.4, 0.7))
     distances = [np.linalg.norm(first - other) for other in others]
-    assert first.shape == (128,) and distances == sorted(distances) and distances[0] > 0
+    assert first.shape == (16,) and distances == sorted(distances) and distances[0] > 0

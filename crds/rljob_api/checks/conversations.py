@@ -15,6 +15,8 @@ from rljob_api.vocabulary.problem import Problem, suggestion
 _PATH = "spec.rollout.conversation"
 SHIPPED = ("single", "tools", "environment", "program", "team")
 """Conversations of `rljob_worker.conversations`."""
+PYTHON_TOOL = "rljob_worker.sandbox.python_tool:python"
+"""The tool that runs what a model writes."""
 LAST_PORT = 65535
 SHOWING_MACHINE = ("/dev", "/etc", "/proc", "/run", "/sys", "/var/run")
 """Folders that no confined code may be shown: other processes, devices, accounts, tokens of the pod."""
@@ -62,6 +64,10 @@ def _functions(conversation: ConversationSpec) -> Iterator[Problem]:
     for field, run, form in named:
         if USER_STAGE.match(run) is None:
             yield problem(f"{_PATH}.{field}", run, f"this is not of the form {form}", f"Write {form}.")
+    for i, tool in enumerate(conversation.tools):
+        if tool.run == PYTHON_TOOL and (mode := conversation.confinement_of(tool)) != "Required":
+            message = "this tool runs what a model writes, which nothing confines surely"
+            yield problem(f"{_PATH}.tools[{i}].confinement", mode, message, "Write Required.")
     name = conversation.run_function.removeprefix(SHIPPED_CONVERSATIONS)
     if name == conversation.run_function:
         return

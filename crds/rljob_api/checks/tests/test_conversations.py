@@ -52,6 +52,7 @@ BAD = {
     "tools: [{run: 'm:f', readable: [index, data/../../proc, '/proc/../proc/self']}]": (
         "rollout.conversation.tools[0].readable[2]"
     ),
+    "tools: [{run: 'rljob_worker.sandbox.python_tool:python'}]": "rollout.conversation.tools[0].confinement",
     "environments: [{name: e, run: 'm:E', readable: ['//']}]": "rollout.conversation.environments[0].readable[0]",
     "network: ['example.org:0']": "rollout.conversation.network[0]",
     "tools: [{run: 'm:f', network: ['example.org:70000']}]": "rollout.conversation.tools[0].network[0]",

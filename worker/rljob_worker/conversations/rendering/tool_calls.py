@@ -24,6 +24,10 @@ Parsed = tuple[str, tuple[ToolCall, ...]]
 
 MAX_SHOWN_CHARACTERS = 200
 """Length of a model's own words in a fault."""
+MOST_NESTED = 64
+"""Lists and objects within each other in arguments: what is read here is written as JSON in other places, too."""
+
+TOO_DEEP = f"the arguments have more than {MOST_NESTED} lists and objects within each other"
 
 _BLOCK = re.compile(r"<tool_call>\s*(.*?)\s*(</tool_call>|\Z)", re.DOTALL)
 _FUNCTION = re.compile(r"<function=([^>\n]*)>(.*?)(</function>|\Z)", re.DOTALL)
@@ -98,6 +102,8 @@ def _call_of(value: Any, raw: str, call_id: str, key: str, tool_format: ToolForm
     if not isinstance(arguments, dict):
         fault = f"the arguments are {json.dumps(arguments)[:MAX_SHOWN_CHARACTERS]}, not an object"
         return _faulty(raw, call_id, value["name"], fault, tool_format)
+    if _is_too_deep(arguments):
+        return _faulty(raw, call_id, value["name"], TOO_DEEP, tool_format)
     return ToolCall(id=call_id, name=value["name"], arguments=arguments, raw=raw, fault=None)
 
 
@@ -110,7 +116,19 @@ def _xml_call(raw: str, call_id: str, tools: Tools) -> ToolCall:
         return _faulty(raw, call_id, name, "a <parameter=...> is not closed", "QwenXML")
     types = _types_of(name, tools)
     arguments = {key.strip(): _xml_value(text, types.get(key.strip())) for key, text in _PARAMETER.findall(body)}
+    if _is_too_deep(arguments):
+        return _faulty(raw, call_id, name, TOO_DEEP, "QwenXML")
     return ToolCall(id=call_id, name=name, arguments=arguments, raw=raw, fault=None)
+
+
+def _is_too_deep(arguments: dict[str, Any]) -> bool:
+    parts: list[Any] = [arguments]
+    for _ in range(MOST_NESTED):
+        nested = [part for part in parts if isinstance(part, dict | list)]
+        parts = [item for part in nested for item in (part.values() if isinstance(part, dict) else part)]
+        if not parts:
+            return False
+    return True
 
 
 def _types_of(name: str, tools: Tools) -> dict[str, Any]:

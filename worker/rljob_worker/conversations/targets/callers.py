@@ -15,6 +15,7 @@ from rljob_worker.conversations.targets.mcp_servers import MCPServers
 from rljob_worker.conversations.world import SharedWorld, ToolHandle
 from rljob_worker.errors import InvalidJob
 from rljob_worker.sandbox.calls.calls import Calls
+from rljob_worker.sandbox.python_tool import RUN as PYTHON_TOOL
 from rljob_worker.sandbox.targets import Answer, CallLimits, Target
 
 _DESCRIPTION_LIMITS = CallLimits(seconds=600.0, memory_bytes=8 << 30, processes=256, output_bytes=1 << 26)
@@ -81,12 +82,15 @@ class Callers:
         """What all trajectories share. Raises InvalidJob for a tool that makes no schema, a class that is no
         environment, a server that cannot be reached, and a name that two tools have."""
         tools: dict[str, ToolHandle] = {}
+        remember = set[str]()
         for number, tool in enumerate(conversation.tools):
             target = tool_target(number)
             described = await self._described(f"tools[{number}]", "describe tool", target, tool)
             method = described["method"]
-            answers = tool.on_limit == "Answer" or (tool.on_limit == "Auto" and method is None)
+            forgets = method is None and tool.run != PYTHON_TOOL
+            answers = tool.on_limit == "Answer" or (tool.on_limit == "Auto" and forgets)
             _add(tools, ToolHandle(described["schema"], target, method, answers, described["sees"]))
+            remember |= set() if forgets else {target}
         for number, item in enumerate(conversation.environments):
             field = f"environments[{number}]"
             is_asynchronous = await self._described(field, "describe environment", item.name, item)
@@ -96,8 +100,6 @@ class Callers:
                 self._calls[of_server.target] = self._servers
                 _add(tools, ToolHandle(of_server.schema, of_server.target, of_server.method, of_server.answers_limits))
         names = tuple(item.name for item in conversation.environments)
-        objects = (tool_target(i) for i in range(len(conversation.tools)))
-        remember = {handle.target for handle in tools.values() if handle.method is not None} & set(objects)
         stateful = frozenset({*names, *self._adapted, *remember})
         return SharedWorld(conversation.options, tools, names, stateful=stateful)
 
@@ -133,7 +135,12 @@ def _by_confinement(conversation: ConversationSpec) -> dict[_Key, dict[str, Targ
     for name, item in named:
         confinement, network = conversation.confinement_of(item), tuple(conversation.network_of(item))
         target = Target(
-            item.run, item.options, _limits(item), environment=item.environment_variables, readable=item.readable
+            item.run,
+            item.options,
+            _limits(item),
+            isolated=item.run == PYTHON_TOOL,
+            environment=item.environment_variables,
+            readable=item.readable,
         )
         group = groups.setdefault((confinement, network, item.readable), {})
         group[name] = target

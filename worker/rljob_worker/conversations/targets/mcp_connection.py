@@ -21,6 +21,8 @@ FRAME_BYTES = 1 << 20
 """What a message of a server may have besides the text of an answer, which JSON makes up to six times as long."""
 CALL_KEY = "rljob/call_key"
 """The field of a request's metadata with the key of the call."""
+NO_ANSWER = "Server returned an error response"
+"""What the SDK's client says of a status of HTTP without an answer in it, with the code of servers' own errors."""
 COMPARED_SECONDS = 10.0
 """How often tools are compared with those of the start, while they are called. A server that runs elsewhere may be
 another one by the next call, and the connection does not show it."""
@@ -224,11 +226,13 @@ async def _schemas(client: Any) -> dict[str, dict[str, Any]]:
 
 
 def _is_of_call(error: Exception) -> bool:
-    """Whether a server has refused one call, rather than that it does not answer."""
+    """Whether a server has refused or failed one call, rather than that it does not answer: codes of the others are the
+    client's own."""
     from mcp import MCPError
-    from mcp.types import INVALID_PARAMS, METHOD_NOT_FOUND
+    from mcp.types import CONNECTION_CLOSED, INVALID_REQUEST, PARSE_ERROR, REQUEST_TIMEOUT
 
-    return isinstance(error, MCPError) and error.code in (INVALID_PARAMS, METHOD_NOT_FOUND)
+    of_connection = (CONNECTION_CLOSED, REQUEST_TIMEOUT, INVALID_REQUEST, PARSE_ERROR)
+    return isinstance(error, MCPError) and error.code not in of_connection and str(error) != NO_ANSWER
 
 
 def _leaves(error: BaseException) -> list[BaseException]:

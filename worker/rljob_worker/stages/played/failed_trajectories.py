@@ -40,5 +40,6 @@ def require_few_failed(
     causes = "; ".join(f"{number} {cause} ({words})" for cause, (number, words) in sorted(here.items()))
     raise BadData(
         f"step {step}: {num_failed} of {num_played} {what} failed, and rollout.{field}.maxFailed is "
-        f"{most}. On this worker: {causes or 'none'}. Correct what fails, or raise maxFailed"
+        f"{most}. On this worker: {causes or 'none; the logs of others name them'}. Correct what fails, or raise "
+        "maxFailed"
     )

@@ -20,6 +20,7 @@ from rljob_worker.runtime.setup.conversations import bounds_of
 from rljob_worker.runtime.validation import Validation
 from rljob_worker.stages import build_stage
 from rljob_worker.stages.played.conversation_rollout import ConversationRollout
+from rljob_worker.stages.played.failed_trajectories import require_few_failed
 from rljob_worker.stages.sample import split_outcomes, stand_ins
 from rljob_worker.stages.stage import Alone, Resources, StageContext
 
@@ -178,6 +179,12 @@ def test_more_failures_than_the_job_allows_end_it_and_say_why(settings):
     )
     with pytest.raises(BadData, match="2 of 6 conversations failed, and .*maxFailed is 0.3.*2 lost .the tool died"):
         run_stages(plan, resources, "rollout", "sample")
+
+
+def test_a_worker_where_none_failed_says_where_the_causes_are():
+    spec = make_plan("rollout.conversation={maxFailed: 0.1}").spec
+    with pytest.raises(BadData, match="2 of 6 conversations failed.*On this worker: none; the logs of others name"):
+        require_few_failed(spec, 3, 2, 6, {})
 
 
 def of_whole_conversation(row):

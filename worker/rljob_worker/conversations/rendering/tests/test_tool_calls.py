@@ -38,6 +38,12 @@ def test_arguments_are_an_object_under_either_name_or_as_text(raw: str) -> None:
     assert (call.name, call.arguments, call.fault, call.raw) == ("add", {"a": 1}, None, raw)
 
 
+def test_arguments_may_be_nested() -> None:
+    nested = "[" * 62 + "1" + "]" * 62
+    _, (call,) = parse_calls(f'<tool_call>{{"name": "add", "arguments": {{"a": {nested}}}}}</tool_call>', "Hermes")
+    assert call.fault is None and call.arguments is not None
+
+
 def test_a_last_call_without_its_end_counts_where_it_is_whole() -> None:
     _, (call,) = parse_calls('<tool_call>{"name": "add", "arguments": {}}', "Hermes")
     assert call.arguments == {} and call.fault is None
@@ -54,6 +60,8 @@ def test_a_last_call_without_its_end_counts_where_it_is_whole() -> None:
         ('{"name": "add", "arguments": [1]}', "the arguments are [1], not an object"),
         ('{"name": "add", "arguments": "a"}', "the arguments are not JSON: "),
         ("[" * 100_000, "the call is not JSON: "),
+        # what is read would not be written as JSON again
+        (f'{{"name": "add", "arguments": {{"a": {"[" * 64}{"]" * 64}}}}}', "the arguments have more than 64 lists"),
     ],
 )
 def test_a_fault_says_what_is_wrong_and_what_to_write(raw: str, fault: str) -> None:
@@ -94,6 +102,7 @@ lines
     [
         ("add", "", "the call has no <function=name>"),
         ("<function=add><parameter=a>1</function>", "add", "a <parameter=...> is not closed"),
+        (f"<function=add><parameter=a>{'[' * 64}{']' * 64}</parameter></function>", "add", "the arguments have more"),
     ],
 )
 def test_faults_of_tags(raw: str, name: str, fault: str) -> None:

@@ -14,7 +14,8 @@ import uvicorn
 from mcp.server import MCPServer
 from mcp.server.mcpserver import Context
 from mcp.server.mcpserver.exceptions import ToolError
-from mcp.types import ImageContent
+from mcp.shared.exceptions import MCPError
+from mcp.types import INTERNAL_ERROR, ImageContent
 
 folder = Path(sys.argv[1]) if sys.argv[1:] else None
 server = MCPServer("tools", log_level="CRITICAL")
@@ -30,6 +31,12 @@ def add(a: int, b: int) -> int:
 def fail(why: str) -> str:
     """Fails."""
     raise ToolError(why)
+
+
+@server.tool()
+def crash() -> str:
+    """Fails as servers do that leave an exception to the protocol."""
+    raise MCPError(code=INTERNAL_ERROR, message="no such page")
 
 
 @server.tool()

@@ -17,6 +17,7 @@ from rljob_worker.conversations.targets.callers import Callers
 from rljob_worker.conversations.world import SharedWorld
 from rljob_worker.errors import InvalidJob
 from rljob_worker.sandbox.calls.loading import ENCODED_PICTURES
+from rljob_worker.sandbox.python_tool import RUN as PYTHON_TOOL
 
 FUNCTIONS = "rljob_worker.conversations.targets.tests.user_functions"
 ENVIRONMENTS = "rljob_worker.conversations.targets.tests.user_environments"
@@ -81,6 +82,21 @@ def test_tools_and_environments_of_a_job_answer() -> None:
         ],
     )
     opened(conversation, use)
+
+
+def test_the_tool_that_runs_programs_has_a_process_of_its_own_for_each_trajectory(confining_kernel: None) -> None:
+    async def use(callers: Callers, world: SharedWorld) -> None:
+        python, noted = world.tools["python"], world.tools["noted"]
+        assert await value(callers, python.target, session="a", code="x = 3; open('f', 'w').write('y')") == ""
+        assert await value(callers, python.target, session="a", code="print(x, open('f').read())") == "3 y\n"
+        named = await value(
+            callers, python.target, session="b", code="import os; print('x' in globals(), os.listdir())"
+        )
+        assert named == "False []\n"
+        # names go with a process that is ended, and come back where a step is repeated
+        assert world.stateful == {python.target} and not python.answers_limits and noted.answers_limits
+
+    opened(spec(confinement="Required", tools=[{"run": PYTHON_TOOL}, {"run": f"{FUNCTIONS}:noted"}]), use)
 
 
 def test_tools_are_given_the_pictures_of_the_prompt() -> None:

@@ -23,7 +23,10 @@ from rljob_worker.sandbox.targets import Answer
 
 HERE = Path(__file__).parent
 PROGRAM = [sys.executable, str(HERE / "mcp_tools.py")]
-TOOLS = ["add", "fail", "end", "sleep", "picture", "long", "noise", "variable", "read", "take", "change", "multiply"]
+TOOLS = [
+    "add", "fail", "crash", "end", "sleep", "picture", "long", "noise", "variable", "read", "take", "change",
+    "multiply",
+]  # fmt: skip
 Use = Callable[[MCPServers, dict[str, Any]], Awaitable[Any]]
 
 
@@ -73,6 +76,10 @@ def test_tools_of_a_server_of_this_machine_are_called(tmp_path: Path) -> None:
         assert cause == "Raised" and "because" in message
         assert (await failure(servers, "add", a="x", b=1))[0] == "Raised"
         assert (await failure(servers, "absent"))[0] == "Raised"
+        # an error of the protocol, too: the server goes on, and so do calls beside it
+        pid = (tmp_path / "pid").read_text()
+        assert await failure(servers, "crash") == ("Raised", "no such page")
+        assert (await call(servers, "add", a=1, b=2)).value == "3" and (tmp_path / "pid").read_text() == pid
         (part,) = (await call(servers, "picture")).value
         assert part["type"] == "image_url" and part["image_url"]["url"].startswith("data:image/png;base64,")
         assert (await failure(servers, "long"))[0] == "OutputTooLarge"
@@ -184,6 +191,7 @@ def test_tools_of_a_server_elsewhere_are_called_over_http(tmp_path: Path) -> Non
         assert list(handles) == ["add", "multiply"]
         assert (await call(servers, "add", a=1, b=2)).value == "3"
         assert (await failure(servers, "fail", why="because"))[0] == "Raised"
+        assert await failure(servers, "crash") == ("Raised", "no such page")
 
     with serving(tmp_path) as url:
         opened([spec(tmp_path, url=url, tools=["add", "multiply"])], use)

@@ -12,7 +12,7 @@ turns         CPU of the process for a turn, around turns 8 and 64 of conversati
               model renders; the engine answers at once
 memory        private memory of a conversation that waits for a tool, less its tokens
 environments  1,024 environments in 8 processes: five calls each, all at once
-steps         decode steps from a tool's answer until its conversation decodes again, beside a row of 32,768 tokens
+steps         decode steps from a tool's answer until its conversation decodes again, beside a much longer row
 """
 
 from __future__ import annotations

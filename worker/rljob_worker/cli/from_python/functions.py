@@ -32,21 +32,26 @@ def module_name(function: Function) -> str | None:
     return f"{module}:{name}" if value is function else None
 
 
+LONGEST_NAME = 32
+"""Characters of a reward's name."""
+
+
 def name_of(function: Function) -> str:
-    """What a job can call a reward: lower-case letters, digits and dashes."""
+    """What a job can call a reward."""
     return as_name(getattr(function, "__name__", type(function).__name__))
 
 
 def as_name(name: str) -> str:
-    """A name of Python's as one of a job's."""
-    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or "reward"
+    """A name of Python's as one of a job's: at most 32 lower-case letters, digits and underscores, a letter first."""
+    words = re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")
+    return (words if words[:1].isalpha() else f"reward_{words}")[:LONGEST_NAME].rstrip("_")
 
 
 def pickle_into(folder: Path, function: Function) -> str:
     """Write the function by value, and name it. Raises InvalidJob for what cannot be pickled."""
     import dill  # a plain install lacks it
 
-    name = name_of(function).replace("-", "_")
+    name = name_of(function)
     try:
         content = dill.dumps(function, byref=False, recurse=True)
     except Exception as error:  # whatever objects raise that do not pickle

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from rljob_worker.cli.from_python.functions import columns_read, module_name, module_of, name_of, pickle_into
+from rljob_worker.cli.from_python.functions import as_name, columns_read, module_name, module_of, name_of, pickle_into
 from rljob_worker.errors import InvalidJob
 from rljob_worker.users_code import pickled
 from rljob_worker.users_code.function import load_function
@@ -35,8 +35,9 @@ def test_a_function_of_a_module_goes_by_its_name_and_one_made_elsewhere_has_none
     assert module_name(math.sqrt) == "math:sqrt"
     assert module_name(short) == f"{__name__}:short"
     assert module_name(lambda row: 1.0) is None
-    assert name_of(with_columns) == "with-columns"
+    assert name_of(with_columns) == "with_columns"
     assert name_of(lambda row: 1.0) == "lambda"
+    assert [as_name(name) for name in ("2_is_right", "_", "a" * 40)] == ["reward_2_is_right", "reward", "a" * 32]
 
 
 def test_a_function_gets_the_columns_that_it_names() -> None:

@@ -51,17 +51,17 @@ _HUB_MODEL = re.compile(r"(\w[\w.-]*(?:/\w[\w.-]*)?)@([^/@\s]+)")
 
 @dataclass(frozen=True, slots=True)
 class HubModel:
-    """A model of the Hub at a revision, as its path names it."""
+    """A model of the Hub, as its path names it."""
 
     name: str
-    revision: str
-    """A branch, a tag or a commit."""
+    revision: str | None
+    """A branch, a tag or a commit; None where the path names none."""
 
 
-def hub_model(path: str) -> HubModel | None:
-    """`owner/name@revision`; None for a name without one, and for other paths."""
+def hub_model(path: str) -> HubModel:
+    """`owner/name` or `owner/name@revision`; any other path is a name without a revision."""
     match = _HUB_MODEL.fullmatch(path)
-    return None if match is None else HubModel(match[1], unquote(match[2]))
+    return HubModel(path, None) if match is None else HubModel(match[1], unquote(match[2]))
 
 
 def scheme_of(path: str) -> str | None:

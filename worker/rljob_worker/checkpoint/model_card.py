@@ -28,8 +28,7 @@ def model_card(plan: Plan, policy: str, step: int, records: Sequence[Mapping[str
     task = "image-text-to-text" if spec.sees else "text-generation"
     head: dict[str, Any] = {"library_name": "peft" if is_adapter else "transformers", "pipeline_tag": task}
     if not base.startswith(("/", ".", "~")):  # a folder of somebody's machine means nothing to the hub
-        pinned = hub_model(base)
-        head["base_model"] = base if pinned is None else pinned.name
+        head["base_model"] = hub_model(base).name
     head["tags"] = ["rljob", "reinforcement-learning", spec.algorithm.name.lower()]
     lines = [
         "---", yaml.safe_dump(head, sort_keys=False).rstrip(), "---", "", f"# {title}", "",

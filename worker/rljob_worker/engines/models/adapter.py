@@ -111,13 +111,13 @@ class Adapter:
 
     def peft_config(self, layers: Sequence[str]) -> Any:
         """As peft loads it. layers: what the adapted ones are called, where the job takes all."""
-        pinned = hub_model(self.base)
+        base = hub_model(self.base)
         return _peft().LoraConfig(
             r=self.rank,
             lora_alpha=self.alpha,
             target_modules=list(self.targets or layers),
-            base_model_name_or_path=self.base if pinned is None else pinned.name,
-            revision=None if pinned is None else pinned.revision,
+            base_model_name_or_path=base.name,
+            revision=base.revision,
             task_type="CAUSAL_LM",
             inference_mode=True,
         )

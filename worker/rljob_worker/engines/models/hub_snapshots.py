@@ -15,12 +15,14 @@ from rljob_worker.weight_index import INDEX
 def snapshot_of(path: str, *, only: list[str] | None = None, without: list[str] | None = None) -> Path:
     """The folder of one commit. only, without: patterns of names. Raises InvalidJob."""
     model = hub_model(path)
-    name, revision = (path, None) if model is None else (model.name, model.revision)
     try:
-        return Path(snapshot_download(name, revision=revision, allow_patterns=only, ignore_patterns=without))
+        return Path(
+            snapshot_download(model.name, revision=model.revision, allow_patterns=only, ignore_patterns=without)
+        )
     except RevisionNotFoundError as error:
-        message = f"model path {path!r}: the hub has no revision {revision!r} of it; name a branch, a tag or a commit"
-        raise InvalidJob(message) from error
+        raise InvalidJob(
+            f"model path {path!r}: the hub has no revision {model.revision!r} of it; name a branch, a tag or a commit"
+        ) from error
     except (OSError, ValueError, HfHubHTTPError, LocalEntryNotFoundError) as error:
         reason = str(error).partition("\n")[0]
         raise InvalidJob(f"model path {path!r}: the hub did not give it: {reason}") from error

@@ -103,7 +103,7 @@ def _is_elsewhere(path: str) -> bool:
 
 def _is_pinned(path: str) -> bool:
     """A model of the Hub at a revision, and no folder that happens to be called so."""
-    return hub_model(path) is not None and not Path(path).is_dir()
+    return hub_model(path).revision is not None and not Path(path).is_dir()
 
 
 def _fingerprint(url: str, sizes: Mapping[str, int]) -> str:

@@ -61,10 +61,10 @@ def test_an_adapter_names_its_model_and_the_revision_as_peft_reads_them():
     [
         ("gpt2@main", HubModel("gpt2", "main")),
         ("team/tiny@refs%2Fpr%2F1", HubModel("team/tiny", "refs/pr/1")),
-        ("team/tiny", None),
-        ("./tiny@v1", None),
-        ("/models/tiny@v1", None),
-        ("s3://models/tiny@v1", None),
+        ("team/tiny", HubModel("team/tiny", None)),
+        ("./tiny@v1", HubModel("./tiny@v1", None)),
+        ("/models/tiny@v1", HubModel("/models/tiny@v1", None)),
+        ("s3://models/tiny@v1", HubModel("s3://models/tiny@v1", None)),
     ],
 )
 def test_a_name_with_a_revision(path, model):

@@ -52,7 +52,7 @@ def _from_hub(path: str, folder: Path) -> Path:
     from huggingface_hub.errors import GatedRepoError, HFValidationError, RepositoryNotFoundError, RevisionNotFoundError
 
     model = hub_model(path)
-    name, revision = (path, None) if model is None else (model.name, model.revision)
+    name, revision = model.name, model.revision
 
     def files_there() -> list[str]:
         result = HfApi().model_info(name, revision=revision, timeout=HUB_SECONDS).siblings or ()
@@ -88,9 +88,8 @@ def _from_cache(path: str, why: str, cause: Exception) -> Path:
     from huggingface_hub.errors import LocalEntryNotFoundError
 
     model = hub_model(path)
-    name, revision = (path, None) if model is None else (model.name, model.revision)
     try:
-        return Path(snapshot_download(name, revision=revision, local_files_only=True))
+        return Path(snapshot_download(model.name, revision=model.revision, local_files_only=True))
     except LocalEntryNotFoundError:
         raise NotHere(
             f"there is no directory {path} here, {why}, and its cache here does not have the model; correct the name, "

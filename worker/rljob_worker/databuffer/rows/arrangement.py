@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,7 @@ from rljob_worker.databuffer.rows.segment import Views, plan_contents
 from rljob_worker.errors import BadData
 
 Int64 = NDArray[np.int64]
+Shape = TypeVar("Shape", bound=tuple[Any, ...])
 
 MAX_BYTES = 1 << 50
 """Bytes of a column of a share from one host, at most: sums over columns and hosts stay within 63 bits."""
@@ -162,15 +163,23 @@ def moves(
 ) -> list[tuple[Stretches, list[str]]]:
     """Which values of a source with these offsets belong where, and the columns for which that is so: most columns of
     a batch have rows as long as another's."""
-    known: list[tuple[bool, Int64 | None, Int64 | None, Stretches, list[str]]] = []
-    for name, into in target.columns.items():
-        shape = (into.per_group, into.offsets, offsets[name])
-        names = next((item[-1] for item in known if _are_alike(shape, item[:3])), None)
+    shapes = {name: (into.per_group, into.offsets, offsets[name]) for name, into in target.columns.items()}
+    return [
+        (Stretches.of(to, begin, by_group if per_group else by_row), names)
+        for (per_group, to, begin), names in alike_columns(shapes)
+    ]
+
+
+def alike_columns(shapes: Mapping[str, Shape]) -> list[tuple[Shape, list[str]]]:
+    """The shapes there are, and the columns of each. A shape: whether a column is per group, then its arrays of
+    offsets."""
+    found: list[tuple[Shape, list[str]]] = []
+    for name, shape in shapes.items():
+        names = next((names for other, names in found if _are_alike(shape, other)), None)
         if names is None:
-            stretches = Stretches.of(into.offsets, offsets[name], by_group if into.per_group else by_row)
-            known.append((*shape, stretches, names := []))
+            found.append((shape, names := []))
         names.append(name)
-    return [(stretches, names) for *_, stretches, names in known]
+    return found
 
 
 def _are_alike(left: Sequence[Any], right: Sequence[Any]) -> bool:

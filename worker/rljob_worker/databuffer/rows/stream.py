@@ -19,7 +19,7 @@ from rljob_worker.batch.row_index import RowIndex
 from rljob_worker.databuffer.protocol.codec import encode, read_packed
 from rljob_worker.databuffer.protocol.errors import Malformed
 from rljob_worker.databuffer.protocol.peer_side import RecordStream
-from rljob_worker.databuffer.rows.arrangement import Header, check_kinds
+from rljob_worker.databuffer.rows.arrangement import Header, alike_columns, check_kinds
 from rljob_worker.databuffer.rows.segment import Views
 
 Int64 = NDArray[np.int64]
@@ -121,15 +121,10 @@ class PartRows:
     def __init__(self, views: Views, rows: Int64) -> None:
         self._views, self._rows, self._index = views, rows, views.index.take(rows)
         by_row, by_group = Runs.taking(rows), views.index.group_runs(rows)
-        alike: list[tuple[Column, list[str]]] = []
-        for name, column in views.columns.items():
-            names = next((names for other, names in alike if _are_alike(column, other)), None)
-            if names is None:
-                alike.append((column, names := []))
-            names.append(name)
+        shapes = {name: (column.per_group, column.offsets) for name, column in views.columns.items()}
         self._takings = [
-            (Taking.of(column.offsets, by_group if column.per_group else by_row, len(rows)), names)
-            for column, names in alike
+            (Taking.of(offsets, by_group if per_group else by_row, len(rows)), names)
+            for (per_group, offsets), names in alike_columns(shapes)
         ]
 
     def gather(self, first: int, stop: int) -> tuple[RowIndex, dict[str, Column]]:
@@ -155,10 +150,6 @@ class PartRows:
             stop = int(np.searchsorted(ends, base + batch_bytes, side="right"))
             cuts.append(max(stop, cuts[-1] + 1))
         return list(itertools.pairwise(cuts))
-
-
-def _are_alike(left: Column, right: Column) -> bool:
-    return left.has_rows_like(right) or left.offsets is right.offsets is None
 
 
 def bytes_per_row(views: Views, rows: Int64 | None = None) -> Int64:

@@ -51,7 +51,7 @@ def test_a_path_is_named_as_it_is_and_a_reward_may_be_a_name_or_an_entry(tmp_pat
     job = yaml.safe_load(rljob.training("nowhere/model", "rows.parquet", rewards, folder=tmp_path).to_yaml())
 
     assert job["spec"]["data"]["train"] == [{"path": str(tmp_path / "rows.parquet")}]
-    assert [reward["name"] for reward in job["spec"]["rewards"]] == ["exact-match", "own"]
+    assert [reward["name"] for reward in job["spec"]["rewards"]] == ["exact_match", "own"]
     assert job["spec"]["rewards"][0]["weight"] == 0.5
 
 

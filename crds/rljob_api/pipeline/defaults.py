@@ -8,7 +8,7 @@ from rljob_api.v1alpha1 import RLJobSpec, StageSpec
 from rljob_api.vocabulary.keys import CRITIC, REFERENCE
 
 MAX_NAME = 32
-"""Characters of a stage's name."""
+"""Characters of the name of a stage, or of a reward."""
 
 
 def stages_of(spec: RLJobSpec) -> tuple[StageSpec, ...]:

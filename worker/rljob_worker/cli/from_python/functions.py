@@ -12,6 +12,7 @@ from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
 
+from rljob_api.pipeline.defaults import MAX_NAME
 from rljob_worker.errors import InvalidJob
 from rljob_worker.users_code import pickled
 
@@ -32,10 +33,6 @@ def module_name(function: Function) -> str | None:
     return f"{module}:{name}" if value is function else None
 
 
-LONGEST_NAME = 32
-"""Characters of a reward's name."""
-
-
 def name_of(function: Function) -> str:
     """What a job can call a reward."""
     return as_name(getattr(function, "__name__", type(function).__name__))
@@ -44,7 +41,7 @@ def name_of(function: Function) -> str:
 def as_name(name: str) -> str:
     """A name of Python's as one of a job's: at most 32 lower-case letters, digits and underscores, a letter first."""
     words = re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")
-    return (words if words[:1].isalpha() else f"reward_{words}")[:LONGEST_NAME].rstrip("_")
+    return (words if words[:1].isalpha() else f"reward_{words}")[:MAX_NAME].rstrip("_")
 
 
 def pickle_into(folder: Path, function: Function) -> str:

@@ -176,12 +176,13 @@ class Training:
             return str(inputs / name), str(Path(prefix) / name)
 
         readable, train = path_of(self.data, TRAIN)
-        column = self.prompt_column or _prompt_column(readable)
-        _require_column(column, data_set_columns(readable))
+        there = data_set_columns(readable)
+        column = self.prompt_column or _prompt_column(readable, there)
+        _require_column(column, there)
         model = self.folder / self.model
         model_path = str(model.absolute()) if model.is_dir() else self.model
         begun = sized(StarterInputs(model_path, readable, None, column))
-        columns = [name for name in data_set_columns(readable) if name != column]
+        columns = [name for name in there if name != column]
         validation = None if self.validation is None else path_of(self.validation, VALIDATION)[1]
         return self._composed(replace(begun, train=train, validation=validation), self._rewards(columns, named))
 
@@ -228,16 +229,15 @@ class Training:
         return result
 
 
-def _prompt_column(data: str) -> str:
+def _prompt_column(data: str, there: Sequence[str]) -> str:
     """The column that looks like prompts. Raises BadData."""
     from rljob_worker.cli.new.starter_job import prompt_column_of
-    from rljob_worker.rehearsal.inputs.first_rows import data_set_columns
 
     try:
         return prompt_column_of(data)
     except BadData as error:
-        there = ", ".join(data_set_columns(data))
-        message = f"prompt_column: no column of the data looks like prompts; name one of those there are: {there}"
+        names = ", ".join(there)
+        message = f"prompt_column: no column of the data looks like prompts; name one of those there are: {names}"
         raise BadData(message) from error
 
 

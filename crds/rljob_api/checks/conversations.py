@@ -9,14 +9,12 @@ from rljob_api.catalogue.columns import needs_baseline, resamples
 from rljob_api.catalogue.stages import USER_STAGE
 from rljob_api.checks.subject import Subject, problem
 from rljob_api.v1alpha1 import CallLimitsSpec, ConversationSpec, MCPServerSpec
-from rljob_api.v1alpha1.conversation import SHIPPED_CONVERSATIONS, AgentPoolSpec, ProgramSpec
+from rljob_api.v1alpha1.conversation import PYTHON_TOOL, SHIPPED_CONVERSATIONS, AgentPoolSpec, ProgramSpec
 from rljob_api.vocabulary.problem import Problem, suggestion
 
 _PATH = "spec.rollout.conversation"
 SHIPPED = ("single", "tools", "environment", "program", "team")
 """Conversations of `rljob_worker.conversations`."""
-PYTHON_TOOL = "rljob_worker.sandbox.python_tool:python"
-"""The tool that runs what a model writes."""
 LAST_PORT = 65535
 SHOWING_MACHINE = ("/dev", "/etc", "/proc", "/run", "/sys", "/var/run")
 """Folders that no confined code may be shown: other processes, devices, accounts, tokens of the pod."""

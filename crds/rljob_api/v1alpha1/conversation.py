@@ -14,6 +14,8 @@ from rljob_api.vocabulary.quantity import QUANTITY
 
 SHIPPED_CONVERSATIONS = "rljob_worker.conversations:"
 """The module of the conversations that come with rljob."""
+PYTHON_TOOL = "rljob_worker.sandbox.python_tool:python"
+"""The tool that runs what a model writes."""
 
 ToolName = Annotated[
     str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_-]*$", max_length=64, json_schema_extra={"maxLength": 64})

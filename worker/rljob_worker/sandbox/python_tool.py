@@ -10,12 +10,8 @@ from __future__ import annotations
 import contextlib
 import io
 import traceback
-from collections.abc import Mapping
 from typing import Any
 
-from rljob_worker.errors import InvalidJob
-
-RUN = "rljob_worker.sandbox.python_tool:python"
 MOST_CHARACTERS = 20_000
 """How much of its output a program gets back; the middle of more is left out."""
 FILE_NAME = "<program>"
@@ -39,14 +35,6 @@ def python(code: str) -> str:
             output.writelines(["Traceback (most recent call last):\n"] if own else [])
             output.writelines([*traceback.format_list(own), *traceback.format_exception_only(error)])
     return _shortened(output.getvalue().encode(errors="replace").decode())
-
-
-def check_python_tool(targets: Mapping[str, Any], confinement: str) -> None:
-    """Raises InvalidJob where models may run programs that nothing confines."""
-    for name, target in targets.items():
-        if target.run == RUN and (confinement != "Required" or not target.isolated):
-            missing = "confinement: Required" if confinement != "Required" else "isolated: true"
-            raise InvalidJob(f'target "{name}": {RUN} runs what a model writes; it needs {missing}')
 
 
 def _shortened(text: str) -> str:

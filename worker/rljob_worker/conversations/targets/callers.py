@@ -9,13 +9,13 @@ from dataclasses import replace
 from typing import Any
 
 from rljob_api.v1alpha1 import CallLimitsSpec, Confinement, ConversationSpec, EnvironmentSpec, ToolSpec
+from rljob_api.v1alpha1.conversation import PYTHON_TOOL
 from rljob_api.vocabulary.quantity import parse_quantity
 from rljob_worker.conversations.targets.adapted_environment import episode_target
 from rljob_worker.conversations.targets.mcp_servers import MCPServers
 from rljob_worker.conversations.world import SharedWorld, ToolHandle
 from rljob_worker.errors import InvalidJob
 from rljob_worker.sandbox.calls.calls import Calls
-from rljob_worker.sandbox.python_tool import RUN as PYTHON_TOOL
 from rljob_worker.sandbox.targets import Answer, CallLimits, Target
 
 _DESCRIPTION_LIMITS = CallLimits(seconds=600.0, memory_bytes=8 << 30, processes=256, output_bytes=1 << 26)

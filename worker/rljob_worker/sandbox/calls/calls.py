@@ -20,6 +20,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from rljob_api.v1alpha1.conversation import PYTHON_TOOL
 from rljob_worker.errors import InvalidJob
 from rljob_worker.sandbox.calls.call_pool import CallPool
 from rljob_worker.sandbox.calls.call_process import CallProcess, PendingCall
@@ -28,7 +29,6 @@ from rljob_worker.sandbox.confinement.proxy import Proxy, network_places
 from rljob_worker.sandbox.guardian.environment import bounded_environment
 from rljob_worker.sandbox.guardian.framing import Message
 from rljob_worker.sandbox.guardian.user_processes import Guardian
-from rljob_worker.sandbox.python_tool import check_python_tool
 from rljob_worker.sandbox.targets import Answer, CallError, CallLimits, Target
 
 __all__ = ["Answer", "CallError", "CallLimits", "Calls", "Target"]
@@ -62,7 +62,7 @@ class Calls:
         Raises InvalidJob: what this machine cannot confine, or a place that is none."""
         assert processes >= 1, "at least one process"
         check_confinement("calls into user code", confinement)
-        check_python_tool(targets, confinement)
+        _check_python_tool(targets, confinement)
         for name, target in targets.items():
             check_readable(f'target "{name}"', target.readable)
         places = network_places("calls into user code", network)
@@ -168,3 +168,11 @@ class Calls:
 
 def _refusal(message: str) -> Answer:
     return Answer(None, CallError("Refused", message), 0.0)
+
+
+def _check_python_tool(targets: Mapping[str, Target], confinement: ConfinementMode) -> None:
+    """Raises InvalidJob where models may run programs that nothing confines."""
+    for name, target in targets.items():
+        if target.run == PYTHON_TOOL and (confinement != "Required" or not target.isolated):
+            missing = "confinement: Required" if confinement != "Required" else "isolated: true"
+            raise InvalidJob(f'target "{name}": {PYTHON_TOOL} runs what a model writes; it needs {missing}')

@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
+from rljob_api.v1alpha1.conversation import PYTHON_TOOL
 from rljob_worker.errors import InvalidJob
 from rljob_worker.sandbox.calls.calls import Target
-from rljob_worker.sandbox.python_tool import RUN
 from rljob_worker.sandbox.tests.calling import calling, limits
 
 pytestmark = pytest.mark.usefixtures("confining_kernel")
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.usefixtures("confining_kernel")
 
 def answers(*programs, **changed):
     async def run():
-        tool = Target(RUN, {}, limits(**changed), isolated=True)
+        tool = Target(PYTHON_TOOL, {}, limits(**changed), isolated=True)
         async with calling(tool, confinement="Required") as calls:
             return [await calls.call("s", "python", None, {"code": program}) for program in programs]
 
@@ -62,8 +62,8 @@ def test_a_program_without_end_is_ended():
 )
 def test_it_is_refused_where_nothing_confines_it(confinement, isolated, words):
     async def run():
-        async with calling(Target(RUN, {}, limits(), isolated), confinement=confinement):
+        async with calling(Target(PYTHON_TOOL, {}, limits(), isolated), confinement=confinement):
             """Not reached."""
 
-    with pytest.raises(InvalidJob, match=f'target "python": {RUN} runs what a model writes; it needs {words}'):
+    with pytest.raises(InvalidJob, match=f'target "python": {PYTHON_TOOL} runs what a model writes; it needs {words}'):
         asyncio.run(run())

@@ -11,13 +11,12 @@ from typing import Any
 import pytest
 
 from rljob_api.tests.timeouts import TEST_TIMEOUT_SECONDS
-from rljob_api.v1alpha1.conversation import ConversationSpec
+from rljob_api.v1alpha1.conversation import PYTHON_TOOL, ConversationSpec
 from rljob_worker.conversations.targets.adapted_environment import episode_target
 from rljob_worker.conversations.targets.callers import Callers
 from rljob_worker.conversations.world import SharedWorld
 from rljob_worker.errors import InvalidJob
 from rljob_worker.sandbox.calls.loading import ENCODED_PICTURES
-from rljob_worker.sandbox.python_tool import RUN as PYTHON_TOOL
 
 FUNCTIONS = "rljob_worker.conversations.targets.tests.user_functions"
 ENVIRONMENTS = "rljob_worker.conversations.targets.tests.user_environments"

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence, Set
 
 from rljob_api.catalogue.columns import needs_baseline, resamples
 from rljob_api.catalogue.stages import USER_STAGE
+from rljob_api.checks.network import network_problems
 from rljob_api.checks.subject import Subject, problem
 from rljob_api.v1alpha1 import CallLimitsSpec, ConversationSpec, MCPServerSpec
 from rljob_api.v1alpha1.conversation import PYTHON_TOOL, SHIPPED_CONVERSATIONS, AgentPoolSpec, ProgramSpec
@@ -15,7 +16,6 @@ from rljob_api.vocabulary.problem import Problem, suggestion
 _PATH = "spec.rollout.conversation"
 SHIPPED = ("single", "tools", "environment", "program", "team")
 """Conversations of `rljob_worker.conversations`."""
-LAST_PORT = 65535
 SHOWING_MACHINE = ("/dev", "/etc", "/proc", "/run", "/sys", "/var/run")
 """Folders that no confined code may be shown: other processes, devices, accounts, tokens of the pod."""
 GIVEN_VARIABLES = {"OPENAI_BASE_URL", "OPENAI_API_BASE", "OPENAI_API_KEY", "RLJOB_MODEL", "RLJOB_TASK_FILE"}
@@ -63,6 +63,9 @@ def _functions(conversation: ConversationSpec) -> Iterator[Problem]:
         if USER_STAGE.match(run) is None:
             yield problem(f"{_PATH}.{field}", run, f"this is not of the form {form}", f"Write {form}.")
     for i, tool in enumerate(conversation.tools):
+        if tool.run == PYTHON_TOOL and not tool.is_isolated:
+            message = "what this tool runs, a model writes, and others' calls would share its process"
+            yield problem(f"{_PATH}.tools[{i}].isolated", False, message, "Write true, or leave it out.")
         if tool.run == PYTHON_TOOL and (mode := conversation.confinement_of(tool)) != "Required":
             message = "this tool runs what a model writes, which nothing confines surely"
             yield problem(f"{_PATH}.tools[{i}].confinement", mode, message, "Write Required.")
@@ -204,11 +207,8 @@ def _agent_pool(conversation: ConversationSpec) -> Iterator[Problem]:
 def _network(conversation: ConversationSpec) -> Iterator[Problem]:
     lists: list[tuple[str, Sequence[str]]] = [("network", conversation.network)]
     lists += [(f"{field}.network", item.network or ()) for field, item in _called(conversation)]
-    for field, addresses in lists:
-        for i, address in enumerate(addresses):
-            if not 0 < int(address.rpartition(":")[2]) <= LAST_PORT:
-                message = "this has no port from 1 to 65535"
-                yield problem(f"{_PATH}.{field}[{i}]", address, message, "Write host:port, such as example.org:443.")
+    for field, network in lists:
+        yield from network_problems(f"{_PATH}.{field}", network)
 
 
 def _readable(conversation: ConversationSpec) -> Iterator[Problem]:

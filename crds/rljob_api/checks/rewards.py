@@ -9,6 +9,7 @@ from pydantic import ValidationError
 from rljob_api.catalogue.algorithms import ESTIMATORS
 from rljob_api.catalogue.services import Classifier
 from rljob_api.catalogue.stages import REWARD_MODEL
+from rljob_api.checks.network import network_problems
 from rljob_api.checks.services import option_problem
 from rljob_api.checks.subject import Subject, problem
 from rljob_api.v1alpha1 import RewardSpec
@@ -40,6 +41,7 @@ def check_reward_networks(subject: Subject) -> Iterator[Problem]:
             message = "without confinement a reward reaches every network"
             fix = "Add confinement: Required, or leave it out."
             yield problem(f"spec.rewards[{i}].network", reward.network, message, fix)
+        yield from network_problems(f"spec.rewards[{i}].network", reward.network)
 
 
 def check_reward_weights(subject: Subject) -> Iterator[Problem]:

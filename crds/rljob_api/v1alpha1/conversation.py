@@ -57,7 +57,17 @@ class CallLimitsSpec(ApiModel):
     modules: an index, a model. Relative paths begin where those of data do. Default: none."""
 
 
-class ToolSpec(CallLimitsSpec):
+class SharedCallsSpec(CallLimitsSpec):
+    """Calls of many trajectories, in processes that they share unless they are isolated."""
+
+    isolated: bool | None = None
+    """Whether each trajectory that calls it has a process of its own, forked for it, with a temporary folder as its
+    working directory; both go with the trajectory, and all that is isolated in a trajectory shares them. False:
+    trajectories share `processes`, with their modules and folders. Unset: false, but true for the tool that runs what
+    a model writes."""
+
+
+class ToolSpec(SharedCallsSpec):
     """A function that the model may call."""
 
     name: ToolName | None = None
@@ -72,10 +82,15 @@ class ToolSpec(CallLimitsSpec):
     on_limit: Literal["Auto", "Answer", "Fail"] = "Auto"
     """What becomes of a trajectory whose call takes longer than timeoutSeconds or more than memory. Answer: the model
     reads that it did, and goes on. Fail: the trajectory failed. Auto, the default: Answer for a function; Fail for a
-    class, whose object goes with the call."""
+    class, whose object goes with the call, and for what is isolated, whose process does."""
+
+    @property
+    def is_isolated(self) -> bool:
+        """Whether each trajectory has a process and a folder of its own for it."""
+        return self.run == PYTHON_TOOL if self.isolated is None else self.isolated
 
 
-class EnvironmentSpec(CallLimitsSpec):
+class EnvironmentSpec(SharedCallsSpec):
     """A world that answers the model's actions: a class with `reset(seed, **columns)` and `step(text)`."""
 
     name: ToolName
@@ -86,6 +101,11 @@ class EnvironmentSpec(CallLimitsSpec):
 
     options: dict[str, Any] = Field(default_factory=dict)
     """Keyword arguments of the class."""
+
+    @property
+    def is_isolated(self) -> bool:
+        """Whether each trajectory has a process and a folder of its own for it."""
+        return bool(self.isolated)
 
 
 class ProgramSpec(CallLimitsSpec):
@@ -302,8 +322,8 @@ class ConversationSpec(ApiModel):
     Default Shared."""
 
     processes: int | None = Field(default=None, ge=1, le=1024)
-    """Processes of each worker in which tools and environments run. Unset: as many as the worker has CPUs, at most
-    8."""
+    """Processes of each worker in which tools and environments run; of those that are isolated, as many run at once.
+    Unset: as many as the worker has CPUs, at most 8."""
 
     confinement: Confinement = "Preferred"
     """Whether tools and environments are confined by Landlock and seccomp: `Required` refuses a machine that cannot,

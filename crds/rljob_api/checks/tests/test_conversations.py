@@ -53,8 +53,13 @@ BAD = {
         "rollout.conversation.tools[0].readable[2]"
     ),
     "tools: [{run: 'rljob_worker.sandbox.python_tool:python'}]": "rollout.conversation.tools[0].confinement",
+    "tools: [{run: 'rljob_worker.sandbox.python_tool:python', isolated: false}], confinement: Required": (
+        "rollout.conversation.tools[0].isolated"
+    ),
     "environments: [{name: e, run: 'm:E', readable: ['//']}]": "rollout.conversation.environments[0].readable[0]",
     "network: ['example.org:0']": "rollout.conversation.network[0]",
+    "network: ['example.org:443', '169.254.169.254:80']": "rollout.conversation.network[1]",
+    "tools: [{run: 'm:f', network: ['169.254.0.1:80']}]": "rollout.conversation.tools[0].network[0]",
     "tools: [{run: 'm:f', network: ['example.org:70000']}]": "rollout.conversation.tools[0].network[0]",
 }
 BESIDE = {

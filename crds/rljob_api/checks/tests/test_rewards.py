@@ -208,6 +208,12 @@ def test_a_network_is_permitted_where_a_reward_is_confined() -> None:
     assert only.path == "spec.rewards[0].network" and "without confinement a reward reaches every network" in str(only)
 
 
+@pytest.mark.parametrize("entry", ["169.254.169.254:80", "[fe80::1]:80", "api.example:70000"])
+def test_a_place_that_is_never_allowed_is_refused_at_its_entry(entry: str) -> None:
+    (only,) = problems(f"rewards=[{{name: a, run: 'my:a', confinement: Required, network: ['x:1', '{entry}']}}]")
+    assert only.path == "spec.rewards[0].network[1]" and entry in str(only)
+
+
 @pytest.mark.parametrize("entry", ["api.example", "https://api.example:443", "*.example:443", "a b:1", "x:123456"])
 def test_an_entry_of_a_network_is_a_host_and_a_port(entry: str) -> None:
     with pytest.raises(InvalidJobError, match=r"rewards\[0\].network"):

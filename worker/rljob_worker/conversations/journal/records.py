@@ -6,7 +6,7 @@ import base64
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypedDict, cast
+from typing import Any, Literal, NotRequired, TypedDict, cast
 
 import numpy as np
 
@@ -15,6 +15,10 @@ from rljob_worker.sandbox.targets import Answer, CallError, Cause
 
 TurnState = Literal["whole", "paused", "cut"]
 """What became of a turn: it ended by itself, has had its tokens of a round, or had to end with its trajectory."""
+
+
+PicturePlace = tuple[list[str | int], str]
+"""Keys and numbers that lead to a picture in a value, and the picture's digest."""
 
 
 class RecordedError(TypedDict):
@@ -30,6 +34,8 @@ class RecordedAnswer(TypedDict):
     value: Any
     error: RecordedError | None
     seconds: float
+    pictures: NotRequired[list[PicturePlace]]
+    """Where the value has pictures, which are null there; only answers in a journal say it."""
 
 
 @dataclass(slots=True)

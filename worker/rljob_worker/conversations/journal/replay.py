@@ -6,9 +6,11 @@ A trajectory's record has its samples by turn, and its calls by turn and by what
     {"trajectory": 12, "attempt": 0, "turn": 1, "call": "3c….0"}
     {"trajectory": 12, "attempt": 0, "turn": 1, "call": "3c….0", "answer": {"value": 7, "error": null, "seconds": 0.1}}
 
-Pictures in answers are data URLs. A journal has each of them once, and its digest in the answers:
+Pictures in answers are data URLs. A journal has each of them once; an answer has null in their places, and beside its
+value says where which of them belongs:
 
     {"picture": "5f…", "url": "data:image/png;base64,…"}
+    {…, "answer": {"value": [{"image": null}], "pictures": [[[0, "image"], "5f…"]], …}}
 
 Calls are known by their target, arguments and number among equal ones, and not by their order: the same run makes the
 same calls, and those that it makes at once may come in any order.
@@ -22,9 +24,11 @@ from __future__ import annotations
 import hashlib
 from collections import ChainMap
 from collections.abc import Callable, Mapping
+from copy import deepcopy
 from typing import Any, Protocol
 
 from rljob_worker.conversations.journal.records import (
+    PicturePlace,
     Record,
     RecordedAnswer,
     RecordedTurn,
@@ -35,8 +39,10 @@ from rljob_worker.conversations.journal.records import (
 )
 from rljob_worker.conversations.trajectory import DIGEST_BYTES, Sampled
 
-_URL, _BY_DIGEST = "data:image/", "rljob-picture:"
-"""How pictures begin in answers, and in those of a journal."""
+_URL = "data:image/"
+"""How pictures begin in answers."""
+_MARK = "rljob-picture:"
+"""How they begin in the values of journals whose answers do not say where they are."""
 
 
 class Entries(Protocol):
@@ -138,9 +144,9 @@ class Journal:
             if answer is None:
                 return call, None
             self.has_replayed = True
-            value = with_urls(answer["value"], self._pictures)
-            self._remember(turn, call, answer, with_digests_of(value)[1])
-            return call, {**answer, "value": value}
+            played: RecordedAnswer = {**answer, "value": with_urls(answer, self._pictures)}
+            self._remember(turn, call, *without_urls(played))
+            return call, played
         if self._samples:
             raise DoesNotReplay(
                 f"a call in turn {turn} is not recorded, and what was sampled after it is: {what[:200]}"
@@ -150,11 +156,10 @@ class Journal:
 
     def write_answer(self, turn: int, call: str, answer: RecordedAnswer) -> None:
         """What a call came to that was made now."""
-        value, pictures = with_digests_of(answer["value"])
+        recorded, pictures = without_urls(answer)
         if self._entries is not None:
             for digest, url in pictures.items():
                 self._entries.append_picture(digest, url)
-        recorded: RecordedAnswer = {**answer, "value": value}
         self._write(turn, {"call": call, "answer": recorded})
         self._remember(turn, call, recorded, pictures)
 
@@ -174,33 +179,48 @@ class Journal:
             self._entries.append({**self._key, "turn": turn, **entry})
 
 
-def with_digests_of(value: Any) -> tuple[Any, dict[str, str]]:
-    """A value of JSON with the digests of its pictures in place of their data URLs, and the data URLs by digest."""
-    pictures = dict[str, str]()
-    return with_digests(value, pictures), pictures
+def without_urls(answer: RecordedAnswer) -> tuple[RecordedAnswer, dict[str, str]]:
+    """An answer as a journal has it, and the data URLs of its pictures by digest."""
+    urls, places = dict[str, str](), list[PicturePlace]()
+
+    def without(value: Any, place: list[str | int]) -> Any:
+        if isinstance(value, str) and value.startswith(_URL):
+            digest = digest_of(value.encode())
+            urls[digest] = value
+            places.append((place, digest))
+            return None
+        if isinstance(value, Mapping):
+            return {key: without(item, [*place, key]) for key, item in value.items()}
+        return [without(item, [*place, at]) for at, item in enumerate(value)] if isinstance(value, list) else value
+
+    return {**answer, "value": without(answer["value"], []), "pictures": places}, urls
 
 
-def with_digests(value: Any, pictures: dict[str, str]) -> Any:
-    """A value of JSON with the digests of its pictures in place of their data URLs, which go into `pictures`."""
-    if isinstance(value, str) and value.startswith(_URL):
-        digest = digest_of(value.encode())
-        pictures[digest] = value
-        return _BY_DIGEST + digest
-    if isinstance(value, Mapping):
-        return {key: with_digests(item, pictures) for key, item in value.items()}
-    return [with_digests(item, pictures) for item in value] if isinstance(value, list | tuple) else value
+def with_urls(answer: RecordedAnswer, urls: Mapping[str, str]) -> Any:
+    """The value that `without_urls` was given. Raises DoesNotReplay for a picture that is not recorded."""
 
-
-def with_urls(value: Any, pictures: Mapping[str, str]) -> Any:
-    """What `with_digests` was given. Raises DoesNotReplay for a picture that is not recorded."""
-    if isinstance(value, str) and value.startswith(_BY_DIGEST):
-        digest = value.removeprefix(_BY_DIGEST)
-        if digest not in pictures:
+    def url_of(digest: str) -> str:
+        if digest not in urls:
             raise DoesNotReplay(f"the picture {digest} of an answer is not recorded")
-        return pictures[digest]
-    if isinstance(value, Mapping):
-        return {key: with_urls(item, pictures) for key, item in value.items()}
-    return [with_urls(item, pictures) for item in value] if isinstance(value, list) else value
+        return urls[digest]
+
+    def marked(value: Any) -> Any:
+        if isinstance(value, str) and value.startswith(_MARK):
+            return url_of(value.removeprefix(_MARK))
+        if isinstance(value, Mapping):
+            return {key: marked(item) for key, item in value.items()}
+        return [marked(item) for item in value] if isinstance(value, list) else value
+
+    if "pictures" not in answer:
+        return marked(answer["value"])
+    result = [deepcopy(answer["value"]) if answer["pictures"] else answer["value"]]
+    for place, digest in answer["pictures"]:
+        part: Any = result
+        key: str | int = 0
+        for step in place:
+            part, key = part[key], step
+        part[key] = url_of(digest)
+    return result[0]
 
 
 def digest_of(data: bytes) -> str:

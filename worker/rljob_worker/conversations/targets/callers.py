@@ -9,7 +9,6 @@ from dataclasses import replace
 from typing import Any
 
 from rljob_api.v1alpha1 import CallLimitsSpec, Confinement, ConversationSpec, EnvironmentSpec, ToolSpec
-from rljob_api.v1alpha1.conversation import PYTHON_TOOL
 from rljob_api.vocabulary.quantity import parse_quantity
 from rljob_worker.conversations.targets.adapted_environment import episode_target
 from rljob_worker.conversations.targets.mcp_servers import MCPServers
@@ -87,7 +86,7 @@ class Callers:
             target = tool_target(number)
             described = await self._described(f"tools[{number}]", "describe tool", target, tool)
             method = described["method"]
-            forgets = method is None and tool.run != PYTHON_TOOL
+            forgets = method is None and not tool.is_isolated
             answers = tool.on_limit == "Answer" or (tool.on_limit == "Auto" and forgets)
             _add(tools, ToolHandle(described["schema"], target, method, answers, described["sees"]))
             remember |= set() if forgets else {target}
@@ -138,7 +137,7 @@ def _by_confinement(conversation: ConversationSpec) -> dict[_Key, dict[str, Targ
             item.run,
             item.options,
             _limits(item),
-            isolated=item.run == PYTHON_TOOL,
+            isolated=item.is_isolated,
             environment=item.environment_variables,
             readable=item.readable,
         )

@@ -21,7 +21,8 @@ from rljob_worker.batch import Column
 from rljob_worker.conversations.agents.branch_player import BranchPlayer
 from rljob_worker.conversations.history import History
 from rljob_worker.conversations.journal.files import JournalFolder
-from rljob_worker.conversations.journal.records import records_of
+from rljob_worker.conversations.journal.records import Record, RecordedAnswer, records_of
+from rljob_worker.conversations.journal.replay import DoesNotReplay, Journal, digest_of, with_urls
 from rljob_worker.conversations.journal.tests.test_replay import Written
 from rljob_worker.conversations.picture_parts import as_json, content_pictures, data_url, with_pictures
 from rljob_worker.conversations.playing.loop import Conversations
@@ -194,6 +195,40 @@ def test_a_recorded_picture_that_is_missing_does_not_replay() -> None:
     value = [{"image": "rljob-picture:12"}]
     entries.append({"trajectory": 0, "attempt": 0, "turn": 0, "call": "c.0", "answer": {"value": value}})
     assert json.loads(entries[1])["answer"]["value"] == value and records_of(entries)[0, 0].pictures == {}
+
+
+URL = "data:image/png;base64,AAEC"
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        f"rljob-picture:{digest_of(URL.encode())}",
+        [None, "rljob-picture:12", {"image": URL, "text": f"rljob-picture:{digest_of(URL.encode())}"}, URL],
+        URL,
+        [[[None], {"pictures": [[[0], "12"]]}]],
+    ],
+)
+def test_no_text_is_taken_for_a_picture(value: Any) -> None:
+    entries = Written()
+    written = Journal(0, 0, None, entries)
+    call, _ = written.begin_call(0, "look")
+    written.write_answer(0, call, {"value": value, "error": None, "seconds": 0.5})
+    again = Journal(0, 0, records_of(entries)[0, 0], None, remembers=True)
+    _, answer = again.begin_call(0, "look")
+    assert answer is not None and answer["value"] == value
+    # a checkpoint, too
+    assert again.whole is not None
+    kept = Record.from_json(json.loads(json.dumps(again.whole.to_json())))
+    _, answer = Journal(0, 0, kept, None).begin_call(0, "look")
+    assert answer is not None and answer["value"] == value
+
+
+def test_an_answer_that_does_not_say_where_its_pictures_are_has_them_marked() -> None:
+    marked: RecordedAnswer = {"value": [{"image": "rljob-picture:12"}], "error": None, "seconds": 0.5}
+    assert with_urls(marked, {"12": URL}) == [{"image": URL}]
+    with pytest.raises(DoesNotReplay, match="the picture 12 of an answer is not recorded"):
+        with_urls(marked, {})
 
 
 def cell(seed: int) -> bytes:

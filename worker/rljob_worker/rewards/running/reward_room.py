@@ -8,8 +8,9 @@ from dataclasses import asdict
 from typing import Protocol
 from urllib.parse import urlsplit
 
+from rljob_api.vocabulary.network import NetworkPlace
 from rljob_worker.sandbox.confinement.confine import Confinement, ConfinementMode, check_confinement, strictest
-from rljob_worker.sandbox.confinement.proxy import NetworkPlace, Proxy, network_places
+from rljob_worker.sandbox.confinement.proxy import Proxy, network_places
 from rljob_worker.sandbox.guardian.environment import bounded_environment, child_environment
 from rljob_worker.sandbox.guardian.framing import Message
 from rljob_worker.sandbox.guardian.user_processes import Guardian, UserProcess

@@ -111,6 +111,11 @@ class CallProcess(LoopProcess):
         plain = [] if self.plain is None else [self.plain]
         return [*plain, *self.in_loop.values()]
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether a call of it has no answer yet."""
+        return bool(self.in_flight or self.waiting)
+
     def has_room(self, asynchronous: bool) -> bool:
         if not self.ready.done():
             return False

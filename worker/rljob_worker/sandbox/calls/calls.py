@@ -35,13 +35,20 @@ __all__ = ["Answer", "CallError", "CallLimits", "Calls", "Target"]
 
 
 @dataclass(slots=True)
+class _Place:
+    """A process that has objects of a session."""
+
+    process: CallProcess
+    objects: set[str] = field(default_factory=set)
+    """Targets of which it has one there."""
+
+
+@dataclass(slots=True)
 class _Session:
     """Where a trajectory's objects are."""
 
-    process: CallProcess | None = None
-    objects: set[str] = field(default_factory=set)
-    """Targets of which it has one there."""
-    isolated: CallProcess | None = None
+    shared: _Place | None = None
+    isolated: _Place | None = None
 
 
 class Calls:
@@ -107,19 +114,24 @@ class Calls:
         return await call.future
 
     async def end(self, session: str) -> None:
-        """Forget a session: `close` of its objects is called where they have it, and its own process is killed."""
-        state = self._sessions.pop(session, None)
-        if state is None:
-            return
+        """Forget a session: `close` of its objects is called where they have it, and its own process is killed; at once
+        where a call of it is still under way."""
+        state = self._sessions.pop(session, _Session())
+        if state.shared is not None:
+            state.shared.process.num_sessions -= 1
+            await self._close_objects(session, state.shared)
         if state.isolated is not None:
-            self._pool.drop(state.isolated, "its session has ended")
-        if state.process is None:
-            return
-        state.process.num_sessions -= 1
-        messages = ({"session": session, "target": name, "end": True} for name in sorted(state.objects))
+            try:
+                if not state.isolated.process.is_busy:
+                    await self._close_objects(session, state.isolated)
+            finally:
+                self._pool.drop(state.isolated.process, "its session has ended")
+
+    async def _close_objects(self, session: str, place: _Place) -> None:
+        messages = ({"session": session, "target": name, "end": True} for name in sorted(place.objects))
         calls = [self._pending(message, needs_object=True) for message in messages]
         for call in calls:
-            self._pool.submit(call, state.process)
+            self._pool.submit(call, place.process)
         await asyncio.gather(*(call.future for call in calls))
 
     def close(self) -> None:
@@ -153,17 +165,19 @@ class Calls:
     def _process_for(self, session: str, call: PendingCall) -> CallProcess | None:
         """The session's own process, the one with its object, or None where any will do."""
         state = self._sessions.setdefault(session, _Session())
-        if call.target.isolated:
-            if state.isolated is None:
-                state.isolated = self._pool.launch("Isolated")
-            return state.isolated
-        if not call.needs_object:
+        if call.target.isolated and state.isolated is None:
+            state.isolated = _Place(self._pool.launch("Isolated"))
+        if not call.target.isolated and not call.needs_object:
             return None
-        if state.process is None and self._pool.shared:
-            state.process = min(self._pool.shared, key=lambda process: process.num_sessions)
-            state.process.num_sessions += 1
-        state.objects.add(call.name)
-        return state.process
+        if not call.target.isolated and state.shared is None and self._pool.shared:
+            state.shared = _Place(min(self._pool.shared, key=lambda process: process.num_sessions))
+            state.shared.process.num_sessions += 1
+        place = state.isolated if call.target.isolated else state.shared
+        if place is None:
+            return None
+        if call.needs_object:
+            place.objects.add(call.name)
+        return place.process
 
 
 def _refusal(message: str) -> Answer:

@@ -13,10 +13,10 @@ import socket
 import threading
 from asyncio import open_connection
 from collections.abc import Sequence
-from dataclasses import dataclass
-from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
+from ipaddress import ip_address
 from urllib.parse import urlsplit
 
+from rljob_api.vocabulary.network import NetworkPlace, as_address, is_never_allowed, network_place, plain_address
 from rljob_worker.errors import InvalidJob
 
 MOST_HEADER_BYTES = 1 << 16
@@ -24,27 +24,7 @@ MOST_CONNECTIONS = 256
 CONNECT_SECONDS = 10.0
 COPY_BYTES = 1 << 16
 
-NEVER = tuple(
-    map(
-        ip_network,
-        (
-            "0.0.0.0/8", "169.254.0.0/16", "224.0.0.0/3", "::/128", "fe80::/10", "ff00::/8",
-            # metadata: AWS over IPv6, Alibaba, Azure, Oracle
-            "fd00:ec2::/32", "100.100.100.200/32", "168.63.129.16/32", "192.0.0.192/32",
-        ),
-    )
-)  # fmt: skip
-NAT64 = ip_network("64:ff9b::/96")
-
 _log = logging.getLogger("rljob.sandbox")
-
-
-@dataclass(frozen=True, slots=True)
-class NetworkPlace:
-    """A server that may be connected to."""
-
-    host: str
-    port: int
 
 
 class _NotAllowed(Exception):
@@ -56,18 +36,9 @@ def network_places(owner: str, network: Sequence[str]) -> frozenset[NetworkPlace
     places = set()
     for entry in network:
         try:
-            parts = urlsplit(f"//{entry}")
-            host, port = parts.hostname, parts.port
-            is_plain = parts.netloc == entry and "@" not in entry
-        except ValueError:
-            host, port, is_plain = None, None, False
-        if not host or not port or not is_plain or "*" in host:
-            raise InvalidJob(f"{owner}: network: {entry!r} is not of the form host:port, such as api.example.com:443")
-        if (address := _as_address(host)) is not None and _is_never(address):
-            raise InvalidJob(
-                f"{owner}: network: {entry} is link-local or of a cloud's metadata, which is never allowed"
-            )
-        places.add(NetworkPlace(host, port))
+            places.add(network_place(entry))
+        except ValueError as error:
+            raise InvalidJob(f"{owner}: network: {entry!r} {error}") from error
     return frozenset(places)
 
 
@@ -150,7 +121,7 @@ class Proxy:
         addresses = [str(item[4][0]) for item in infos]
         for address in addresses:
             checked = ip_address(address.partition("%")[0])
-            if _is_never(checked) or (_plain(checked).is_loopback and not _names_loopback(place.host)):
+            if is_never_allowed(checked) or (plain_address(checked).is_loopback and not _names_loopback(place.host)):
                 raise _NotAllowed(f"{place.host} is {address}, which is never allowed")
         return await open_connection(addresses[0], place.port)
 
@@ -171,29 +142,7 @@ async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
             writer.write_eof()
 
 
-def _as_address(host: str) -> IPv4Address | IPv6Address | None:
-    try:
-        return ip_address(host.partition("%")[0])
-    except ValueError:
-        return None
-
-
-def _plain(address: IPv4Address | IPv6Address) -> IPv4Address | IPv6Address:
-    """The IPv4 address that an IPv6 address stands for, if it does."""
-    if isinstance(address, IPv6Address):
-        if address.ipv4_mapped is not None:
-            return address.ipv4_mapped
-        if address in NAT64:
-            return IPv4Address(int(address) & 0xFFFFFFFF)
-    return address
-
-
-def _is_never(address: IPv4Address | IPv6Address) -> bool:
-    plain = _plain(address)
-    return any(plain.version == network.version and plain in network for network in NEVER)
-
-
 def _names_loopback(host: str) -> bool:
     """Whether a job that lists this host means the worker's own machine."""
-    address = _as_address(host)
+    address = as_address(host)
     return host == "localhost" or (address is not None and address.is_loopback)

@@ -249,6 +249,20 @@ def test_isolated_sessions_have_a_process_and_a_folder_each():
     assert not Path(folder).exists()
 
 
+def test_objects_of_an_isolated_session_are_closed_before_its_process_ends(tmp_path):
+    async def play(calls):
+        await value(calls, "1", "Closing", "note", path=str(tmp_path / "closed"))
+        await calls.end("1")
+        assert (tmp_path / "closed").read_text() == "closed"
+        # one that is late does not hold its end up
+        hanging = asyncio.ensure_future(calls.call("2", "Closing", "hang", {}))
+        await calls.call("3", "Closing", "note", {"path": str(tmp_path / "other")})
+        await calls.end("2")
+        hanging.cancel()
+
+    played(play, target("Closing", isolated=True), processes=2)
+
+
 def test_isolated_sessions_take_turns_where_there_are_more_than_processes():
     async def play(calls):
         assert await asyncio.gather(*(value(calls, str(n), "add", a=n) for n in range(20))) == list(range(1, 21))

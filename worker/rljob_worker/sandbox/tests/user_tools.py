@@ -159,3 +159,14 @@ class Broken:
 
     def step(self):
         return 1
+
+
+class Closing:
+    def note(self, path):
+        self.path = path
+
+    def hang(self):
+        time.sleep(1000)
+
+    def close(self):
+        Path(self.path).write_text("closed")

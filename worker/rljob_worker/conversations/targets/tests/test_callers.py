@@ -17,6 +17,7 @@ from rljob_worker.conversations.targets.callers import Callers
 from rljob_worker.conversations.world import SharedWorld
 from rljob_worker.errors import InvalidJob
 from rljob_worker.sandbox.calls.loading import ENCODED_PICTURES
+from rljob_worker.tests.waiting import wait_for
 
 FUNCTIONS = "rljob_worker.conversations.targets.tests.user_functions"
 ENVIRONMENTS = "rljob_worker.conversations.targets.tests.user_environments"
@@ -96,6 +97,37 @@ def test_the_tool_that_runs_programs_has_a_process_of_its_own_for_each_trajector
         assert world.stateful == {python.target} and not python.answers_limits and noted.answers_limits
 
     opened(spec(confinement="Required", tools=[{"run": PYTHON_TOOL}, {"run": f"{FUNCTIONS}:noted"}]), use)
+
+
+def test_isolated_tools_and_environments_share_nothing_between_trajectories() -> None:
+    async def use(callers: Callers, world: SharedWorld) -> None:
+        noted, counted, down = world.tools["left"], world.tools["counted"], episode_target("down")
+        folders = []
+        for session in "ab":
+            files, folder = await value(callers, noted.target, session=session)
+            assert files == [] and await value(callers, noted.target, session=session) == [["mark"], folder]
+            # a global of the module, in the same process as the file
+            assert [await value(callers, counted.target, session=session) for _ in range(2)] == [1, 2]
+            assert (await value(callers, down, "reset", session, seed=3, columns={}))["observation"] == "nobody: 3 left"
+            folders.append(Path(folder))
+            await callers.end(session)
+        assert folders[0] != folders[1]
+        wait_for(lambda: not any(folder.exists() for folder in folders))
+        # shared ones count on, and are not called again where a step is repeated
+        shared = world.tools["together"]
+        assert [await value(callers, shared.target, session=session) for session in "ab"] == [1, 2]
+        assert world.stateful == {noted.target, counted.target, "down", down}
+        assert shared.answers_limits and not noted.answers_limits
+
+    conversation = spec(
+        tools=[
+            {"run": f"{FUNCTIONS}:left", "isolated": True},
+            {"run": f"{FUNCTIONS}:counted", "isolated": True},
+            {"run": f"{FUNCTIONS}:counted", "name": "together"},
+        ],
+        environments=[{"name": "down", "run": f"{ENVIRONMENTS}:Tuples", "isolated": True}],
+    )
+    opened(conversation, use)
 
 
 def test_tools_are_given_the_pictures_of_the_prompt() -> None:

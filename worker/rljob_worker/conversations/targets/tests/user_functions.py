@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
 
@@ -98,3 +100,19 @@ def of_unknown(a: Missing) -> int:  # type: ignore[name-defined]  # noqa: F821
 
 number = 3
 anything: Any = None
+
+
+_CALLS: list[int] = []
+
+
+def counted() -> int:
+    """Count the calls of this process."""
+    _CALLS.append(1)
+    return len(_CALLS)
+
+
+def left() -> tuple[list[str], str]:
+    """Name the files of the working directory and the directory itself, and leave a file there."""
+    files = os.listdir()
+    Path("mark").touch()
+    return files, os.getcwd()

@@ -147,7 +147,8 @@ class PictureFiles:
                 contents = store.read_objects([Address.of(url).key for url in urls], self._most_bytes)
             except BadData as error:
                 row = next((where for url, where in row_of.items() if url in str(error)), "")
-                raise BadData(f"{row}: the {self.kind} {error}" if row else str(error)) from error
+                cure = f"; correct the column {self.column!r}"
+                raise BadData((f"{row}: the {self.kind} {error}" if row else str(error)) + cure) from error
             result |= dict(zip(urls, contents, strict=True))
         return result
 

@@ -149,7 +149,7 @@ def _opened(encoded: bytes | memoryview) -> tuple[ImageFile, PictureHeader, int]
     from PIL import Image, UnidentifiedImageError
 
     if not len(encoded):
-        raise BadPicture("the picture has no bytes")
+        raise BadPicture("the picture has no bytes; write it again")
     if len(encoded) > MOST_BYTES:
         raise BadPicture(f"the picture has {len(encoded):,} bytes; write one of at most {MOST_BYTES:,}")
     try:
@@ -170,10 +170,10 @@ def _opened(encoded: bytes | memoryview) -> tuple[ImageFile, PictureHeader, int]
 
 
 def _guess(begins: bytes) -> str:
-    """What bytes that are no picture may be."""
+    """What bytes that are no picture may be, and what to do about it."""
     if begins.lstrip()[:1] in (b"<", b"{"):
-        return ": this is a page or a message in place of the picture"
-    return ""
+        return ": this is a page or a message in place of the picture; name the place of the picture itself"
+    return "; write it as PNG or JPEG"
 
 
 def _header(image: ImageFile, orientation: int) -> PictureHeader:

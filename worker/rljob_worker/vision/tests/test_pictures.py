@@ -87,9 +87,9 @@ _FLIPPED = _IMAGE.transpose(Image.Transpose.FLIP_TOP_BOTTOM)
 _ANIMATED = {"save_all": True, "append_images": [_FLIPPED]}
 
 REFUSED = {
-    "nothing": (b"", "no bytes"),
-    "page": (b"<html><body>404", "a page or a message in place of the picture"),
-    "other format": (encoded(_IMAGE, "TIFF"), "no picture of PNG, JPEG, WEBP, GIF, BMP"),
+    "nothing": (b"", "no bytes; write it again"),
+    "page": (b"<html><body>404", "a page or a message in place of the picture; name the place of the picture itself"),
+    "other format": (encoded(_IMAGE, "TIFF"), "no picture of PNG, JPEG, WEBP, GIF, BMP; .*; write it as PNG or JPEG"),
     "cmyk": (encoded(_IMAGE.convert("CMYK"), "JPEG"), "colours CMYK; write it in RGB"),
     "16 bits grey": (encoded(Image.fromarray(np.zeros((2, 2), np.uint16))), "more than 8 bits"),
     # two rows of two pixels of three 16-bit channels, each row after its filter byte

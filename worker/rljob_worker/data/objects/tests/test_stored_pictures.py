@@ -36,7 +36,9 @@ def test_pictures_of_a_store_are_read_in_the_order_of_rows(s3):
 
 def test_a_picture_that_is_not_in_the_store_is_named_with_its_row(s3):
     s3.put("data/d/x/1.png", b"one")
-    with pytest.raises(BadData, match=r"row 2: the picture s3://data/d/x/2.png: not there"):
+    with pytest.raises(
+        BadData, match=r"row 2: the picture s3://data/d/x/2.png: not there.*; correct the column 'images'"
+    ):
         read(["x/1.png", "x/2.png"])
 
 
@@ -77,7 +79,9 @@ def test_web_servers_are_asked_where_the_job_allows_it_and_what_they_lack_is_nam
             return files.read([f"{url}/{name}"], lambda i: f"row {i + 1}")
 
         assert read_from_web("1.png") == [[ON_THE_WEB["/1.png"]]]
-        with pytest.raises(BadData, match=r"row 1: the picture http://127.0.0.1:\d+/2.png: not there"):
+        with pytest.raises(
+            BadData, match=r"row 1: the picture http://127.0.0.1:\d+/2.png: not there.*; correct the column 'images'"
+        ):
             read_from_web("2.png")
         ((page,),) = read_from_web("page.png")
     with pytest.raises(BadPicture, match="a page or a message in place of the picture"):

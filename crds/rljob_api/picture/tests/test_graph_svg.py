@@ -2,6 +2,7 @@
 
 from xml.etree import ElementTree
 
+import pytest
 from hypothesis import given
 
 from rljob_api.picture.graph_layout import lay_out
@@ -32,6 +33,20 @@ def test_lines_are_drawn_from_a_place_to_another():
     bends = [line for line in lines if line is not None and " C " in line]
     assert len(bends) >= len(make_plan().edges)
     assert all(line.startswith("M ") for line in bends)
+
+
+def test_lines_leave_a_box_on_both_sides_of_its_middle():
+    picture = ElementTree.fromstring(render_svg(make_plan()))
+    stages = [item for item in picture.iter(f"{SVG}rect") if item.get("rx") == "10"]
+    paths = [item.get("d").split() for item in picture.iter(f"{SVG}path") if " C " in item.get("d")]
+    starts = [(float(path[1]), float(path[2])) for path in paths]  # M x y C ...
+    num_starts = 0
+    for box in stages:
+        left, top, width, height = (float(box.get(name)) for name in ("x", "y", "width", "height"))
+        its_own = [y for x, y in starts if x == left + width and top <= y <= top + height]
+        num_starts += len(its_own)
+        assert not its_own or sum(its_own) / len(its_own) == pytest.approx(top + height / 2, abs=0.1)
+    assert num_starts == len(make_plan().edges)
 
 
 def test_lines_tell_columns_transport_and_bytes():

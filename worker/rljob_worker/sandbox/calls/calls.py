@@ -165,19 +165,26 @@ class Calls:
     def _process_for(self, session: str, call: PendingCall) -> CallProcess | None:
         """The session's own process, the one with its object, or None where any will do."""
         state = self._sessions.setdefault(session, _Session())
-        if call.target.isolated and state.isolated is None:
-            state.isolated = _Place(self._pool.launch("Isolated"))
         if not call.target.isolated and not call.needs_object:
             return None
-        if not call.target.isolated and state.shared is None and self._pool.shared:
-            state.shared = _Place(min(self._pool.shared, key=lambda process: process.num_sessions))
-            state.shared.process.num_sessions += 1
-        place = state.isolated if call.target.isolated else state.shared
+        place: _Place | None
+        if call.target.isolated:
+            place = state.isolated = state.isolated or _Place(self._pool.launch("Isolated"))
+        else:
+            place = state.shared = state.shared or self._shared_place()
         if place is None:
             return None
         if call.needs_object:
             place.objects.add(call.name)
         return place.process
+
+    def _shared_place(self) -> _Place | None:
+        """In the shared process that has the fewest sessions; None where there is no such process."""
+        if not self._pool.shared:
+            return None
+        process = min(self._pool.shared, key=lambda process: process.num_sessions)
+        process.num_sessions += 1
+        return _Place(process)
 
 
 def _refusal(message: str) -> Answer:

@@ -30,6 +30,14 @@ def test_texts_with_more_and_rarer_words_come_first(folder: Path) -> None:
     assert search.call("whales") == "no text has any of these words"
 
 
+def test_one_rare_word_outweighs_three_that_nearly_all_texts_have(tmp_path: Path) -> None:
+    for number in range(9):
+        (tmp_path / f"{number}.txt").write_text("the of and")
+    (tmp_path / "rare.txt").write_text("whale swims far")
+    # all texts are equally long: log(1 + 9.5 / 1.5) = 1.99 beats 3 log(1 + 1.5 / 9.5) = 0.44
+    assert SearchTexts(str(tmp_path)).call("the of and whale", most=1) == "rare.txt:\nwhale swims far"
+
+
 def test_long_texts_are_cut(folder: Path) -> None:
     assert SearchTexts(str(folder), most_characters=4).call("swim") == "sea/fish.txt:\nFish"
 

@@ -4,11 +4,13 @@ import contextlib
 import json
 import math
 
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
+from rljob_worker.errors import InvalidJob
 from rljob_worker.launcher.endpoint import Endpoint, PodStateCollector
 from rljob_worker.launcher.pod_state import PodState
 from rljob_worker.launcher.tests.test_launch import get
@@ -21,6 +23,13 @@ def test_a_failed_worker_makes_the_pod_unhealthy_and_the_first_ailment_stays():
         pod_state.fail("worker train-0-1 ended with exit code 65")
         pod_state.fail("worker train-0-0 ended with exit code 75")
         assert get(endpoint.port, "/healthz") == (503, "worker train-0-1 ended with exit code 65\n")
+
+
+def test_a_port_that_is_taken_is_named_with_what_to_do():
+    with contextlib.closing(Endpoint(PodState(attempt=1), port=0)) as first, pytest.raises(InvalidJob) as error:
+        Endpoint(PodState(attempt=1), port=first.port)
+    assert f"the launcher's metrics cannot listen on port {first.port}: " in str(error.value)
+    assert "set RLJOB_METRICS_PORT to a free port" in str(error.value)
 
 
 def test_progress_is_there_before_the_lead_says_anything():

@@ -167,15 +167,16 @@ def _rows(
         _check_texts(rows, columns[1:])
         check.warned += _answered(rows, columns[0])
         pictures = _pictures(spec, place, rows)
+        prompts: Sequence[str] = ()
         for encoder in encoders:
             model_at = encoder.at
             ids, texts, _ = encoder.prompts.encode(rows.values[columns[0]], rows.where, pictures)
             lengths.append([len(tokens) for tokens in ids])
-            if not check.rows and path.startswith("spec.data.train"):
-                check.rows = reward_rows(spec, source, rows, texts, pictures)
-        if not check.rows and path.startswith("spec.data.train"):
-            texts = [column_text(value, columns[0], rows.where(i)) for i, value in enumerate(rows.values[columns[0]])]
-            check.rows = reward_rows(spec, source, rows, texts, pictures)
+            prompts = prompts or texts
+        if path.startswith("spec.data.train") and not check.rows:
+            values = rows.values[columns[0]]
+            prompts = prompts or [column_text(value, columns[0], rows.where(i)) for i, value in enumerate(values)]
+            check.rows = reward_rows(spec, source, rows, prompts, pictures)
     except RLJobError as error:
         check.note(_to_blame(spec, path, model_at, error), error)
         return None

@@ -75,3 +75,19 @@ def test_prompts_are_as_long_as_the_policy_has_them_that_makes_most_of_them(fold
 
     assert messages_for(4) == []
     assert messages_for(3) == ["every prompt of data.train is longer than this; the longest has 4 tokens"]
+
+
+def test_rewards_are_tried_on_prompts_for_training_as_the_model_has_them(folder: Path) -> None:
+    (folder / "chat_template.jinja").write_text("user: {{ messages[0]['content'] }}")
+    for name in ("train", "few"):
+        (folder / f"{name}.jsonl").write_text(lines([{"prompt": name, "answer": "1"}]))
+
+    def prompts_tried(*train: str) -> list[str]:
+        check = InputCheck({})
+        data = ("data.validation=[{path: few.jsonl}]", "data.batchSize=1", "data.applyChatTemplate=true")
+        check_data(make_job(*train, *data).spec, folder, {"models/tiny": folder}, check)
+        return [row["prompt"] for row in check.rows]
+
+    assert prompts_tried("data.train=[{path: train.jsonl}]") == ["user: train"]
+    # rows that cannot be looked at here are not replaced by those of validation
+    assert prompts_tried("data.train=[{path: s3://bucket/train.jsonl}]") == []

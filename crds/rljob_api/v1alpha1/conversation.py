@@ -10,6 +10,7 @@ from pydantic import Field
 from rljob_api.v1alpha1.data import NAME, Name
 from rljob_api.vocabulary.keys import ACTOR
 from rljob_api.vocabulary.model import ApiModel, Items
+from rljob_api.vocabulary.network import NetworkEntry
 from rljob_api.vocabulary.quantity import QUANTITY
 
 SHIPPED_CONVERSATIONS = "rljob_worker.conversations:"
@@ -22,7 +23,6 @@ ToolName = Annotated[
 ]
 """The form of names by which a model calls a function."""
 VariableName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=253)]
-HostAndPort = Annotated[str, Field(pattern=r"^[^\s:/]+:[0-9]{1,5}$", max_length=260)]
 Confinement = Literal["Required", "Preferred", "Off"]
 OnLimit = Literal["Answer", "Fail"]
 
@@ -46,7 +46,7 @@ class CallLimitsSpec(ApiModel):
     """Variables of the worker's environment that it sees, such as the key of a search engine; besides these it sees
     none of the job's. Default: none."""
 
-    network: Items[HostAndPort] | None = Field(default=None, max_length=64)
+    network: Items[NetworkEntry] | None = Field(default=None, max_length=64)
     """Where it may connect to, as `host:port`. Unset: as rollout.conversation.network has it."""
 
     confinement: Literal["Inherit", "Required", "Preferred", "Off"] = "Inherit"
@@ -329,7 +329,7 @@ class ConversationSpec(ApiModel):
     """Whether tools and environments are confined by Landlock and seccomp: `Required` refuses a machine that cannot,
     `Preferred` goes on without, `Off` never does. Default Preferred."""
 
-    network: Items[HostAndPort] = Field(default=(), max_length=64)
+    network: Items[NetworkEntry] = Field(default=(), max_length=64)
     """Where tools and environments may connect to, as `host:port`. Default: nowhere."""
 
     def confinement_of(self, item: CallLimitsSpec) -> Confinement:

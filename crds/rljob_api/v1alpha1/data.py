@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from rljob_api.vocabulary.model import ApiModel, Items
+from rljob_api.vocabulary.network import NetworkEntry
 
 NAME = r"^[a-z][a-z0-9_]{0,31}$"
 
@@ -179,10 +180,6 @@ class DataSpec(ApiModel):
 
     video: VideoSpec = VideoSpec()
     """How many frames of a video a model sees, and how large."""
-
-
-NetworkEntry = Annotated[str, Field(pattern=r"^([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):[0-9]{1,5}$", max_length=300)]
-"""A server, as `host:port`."""
 
 
 class RewardSpec(ApiModel):

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
+from typing import Annotated
 from urllib.parse import urlsplit
+
+from pydantic import Field
+
+NetworkEntry = Annotated[str, Field(pattern=r"^([^\s:/]+|\[[0-9A-Fa-f:.]+\]):[0-9]{1,5}$", max_length=300)]
+"""The form of a server that a job lists; `network_place` says whether it is one."""
 
 NEVER = tuple(
     map(

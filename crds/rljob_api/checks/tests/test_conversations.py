@@ -58,9 +58,6 @@ BAD = {
     ),
     "environments: [{name: e, run: 'm:E', readable: ['//']}]": "rollout.conversation.environments[0].readable[0]",
     "network: ['example.org:0']": "rollout.conversation.network[0]",
-    "network: ['example.org:443', '169.254.169.254:80']": "rollout.conversation.network[1]",
-    "tools: [{run: 'm:f', network: ['169.254.0.1:80']}]": "rollout.conversation.tools[0].network[0]",
-    "tools: [{run: 'm:f', network: ['example.org:70000']}]": "rollout.conversation.tools[0].network[0]",
 }
 BESIDE = {
     "algorithm={name: ReMax}": "algorithm.advantage.estimator",

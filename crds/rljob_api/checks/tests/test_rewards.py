@@ -208,13 +208,24 @@ def test_a_network_is_permitted_where_a_reward_is_confined() -> None:
     assert only.path == "spec.rewards[0].network" and "without confinement a reward reaches every network" in str(only)
 
 
-@pytest.mark.parametrize("entry", ["169.254.169.254:80", "[fe80::1]:80", "api.example:70000"])
-def test_a_place_that_is_never_allowed_is_refused_at_its_entry(entry: str) -> None:
-    (only,) = problems(f"rewards=[{{name: a, run: 'my:a', confinement: Required, network: ['x:1', '{entry}']}}]")
-    assert only.path == "spec.rewards[0].network[1]" and entry in str(only)
+NETWORKS = {
+    "rewards[0]": "rewards=[{{name: a, run: 'my:a', confinement: Required, network: {}}}]",
+    "rollout.conversation": "rollout.conversation={{network: {}}}",
+    "rollout.conversation.tools[0]": "rollout.conversation={{tools: [{{run: 'm:f', network: {}}}]}}",
+}
 
 
-@pytest.mark.parametrize("entry", ["api.example", "https://api.example:443", "*.example:443", "a b:1", "x:123456"])
+@pytest.mark.parametrize("field", NETWORKS)
+def test_rewards_and_conversations_list_servers_in_one_form(field: str) -> None:
+    listed = ["x:1", "[2001:db8::1]:443", "api_2.example:80", "127.0.0.1:8080", "bücher.example:443"]
+    assert problems(NETWORKS[field].format(listed)) == []
+    refused = ["169.254.169.254:80", "[fe80::1]:80", "api.example:70000", "*.example:443", "me@example:80"]
+    found = problems(NETWORKS[field].format(refused))
+    assert [item.path for item in found] == [f"spec.{field}.network[{i}]" for i in range(len(refused))]
+    assert all(entry in str(item) for entry, item in zip(refused, found, strict=True))
+
+
+@pytest.mark.parametrize("entry", ["api.example", "https://api.example:443", "::1:80", "a b:1", "x:123456"])
 def test_an_entry_of_a_network_is_a_host_and_a_port(entry: str) -> None:
     with pytest.raises(InvalidJobError, match=r"rewards\[0\].network"):
         make_job(f"rewards=[{{name: a, run: 'my:a', confinement: Required, network: ['{entry}']}}]")

@@ -23,7 +23,6 @@ import argparse
 import asyncio
 import gc
 import heapq
-import math
 import os
 import statistics
 import sys
@@ -31,10 +30,10 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from figures import Figure, exit_code
 from private_memory import private_bytes
 
 from rljob_worker.batch import Column, Indices
@@ -60,23 +59,6 @@ END = 2
 
 Lengths = Callable[[int, int], int]
 """Tokens of a turn, by row and turn."""
-
-
-@dataclass(frozen=True, slots=True)
-class Figure:
-    """What was measured, beside its limit."""
-
-    name: str
-    value: float
-    least: float = -math.inf
-    most: float = math.inf
-
-    def missed(self) -> str | None:
-        """Says by how much it misses its limit; None where it does not."""
-        if self.least <= self.value <= self.most:
-            return None
-        limit = f"at least {self.least:g}" if self.value < self.least else f"at most {self.most:g}"
-        return f"missed: {self.name}: {self.value:.3g}, where it is to be {limit}"
 
 
 class TimedEngine:
@@ -428,9 +410,7 @@ def main() -> int:
     gc.collect()
     gc.freeze()
     figures = [figure for name in options.parts or PARTS for figure in PARTS[name](options)]
-    missed = [message for figure in figures if (message := figure.missed())]
-    print("\n".join(missed) or f"{len(figures)} figures meet their limits")
-    return 1 if missed else 0
+    return exit_code(figures)
 
 
 if __name__ == "__main__":

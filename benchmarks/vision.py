@@ -11,22 +11,26 @@ splits    loss and gradient in float64 on 1, 2 and 4 ranks and in micro-batches 
           32 x 32 beside 768 x 768: largest difference from one rank with one micro-batch
 
 A tiny Qwen2.5-VL in jobs; `splits` has a Qwen3-VL, whose towers take pictures of these sizes.
+
+Exits with 1 where a figure misses its limit, and names it.
 """
 
 from __future__ import annotations
 
 import argparse
+import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
+from figures import Figure, exit_code
 from picture_steps import hidden, many_steps, splits, travel, updates
 
 from rljob_worker.tiny.make import make_model
 from rljob_worker.tiny.recipe import quick, shapes
 
 
-def main() -> None:
+def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("parts", nargs="*", metavar="PART")
     parser.add_argument("--prompts", type=int, default=2, help="of a step, in travel")
@@ -40,16 +44,15 @@ def main() -> None:
         folder = Path(directory)
         model = folder / "tiny" / "model"
         make_model(shapes(quick(steps=0)), folder / "tiny")
-        parts: dict[str, Callable[[], None]] = {
+        parts: dict[str, Callable[[], list[Figure]]] = {
             "travel": lambda: travel.measure(model, folder, options.prompts, options.group_size),
             "memory": lambda: many_steps.measure(model, folder, options.steps),
             "hidden": lambda: hidden.measure(model, folder, options.pairs, options.layouts),
             "update": lambda: updates.measure(folder, options.rounds),
             "splits": lambda: splits.measure(folder),
         }
-        for name in options.parts or parts:
-            parts[name]()
+        return exit_code([figure for name in options.parts or parts for figure in parts[name]()])
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from figures import Figure
 from transformers import Qwen3VLConfig
 
 from picture_steps.pictures import photograph
@@ -33,9 +34,10 @@ CASES = {
 GROUP_SIZE, NUM_STEPS = 2, 2
 
 
-def measure(folder: Path) -> None:
+def measure(folder: Path) -> list[Figure]:
     path = _write_config(folder / "splits")
     (one,) = run_fresh_ranks(1, learn, folder / "one", path, Mesh(), WHOLE)
+    figures = []
     for number, (name, (count, settings)) in enumerate(CASES.items()):
         mesh = Mesh(dp=count) if count > 1 else Mesh()
         ranks = run_fresh_ranks(count, learn, folder / f"case-{number}", path, mesh, settings)
@@ -47,7 +49,9 @@ def measure(folder: Path) -> None:
                            for rank in ranks for key in one["weights"]),
         }  # fmt: skip
         shown = ", ".join(f"{what} {value:.1e}" for what, value in differences.items())
-        print(f"  {name:48} {shown}{'' if max(differences.values()) <= 1e-12 else '   ABOVE 1e-12'}", flush=True)
+        print(f"  {name:48} {shown}", flush=True)
+        figures.append(Figure(f"splits, {name}: largest difference", float(max(differences.values())), most=1e-12))
+    return figures
 
 
 def learn(rank: int, path: str, mesh: Mesh, settings: Any) -> dict[str, Any]:

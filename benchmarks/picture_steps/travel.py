@@ -9,6 +9,7 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
+from figures import Figure
 from peer_venv import Venv
 from planes.peers import ENVIRONMENT, VENV
 
@@ -20,7 +21,7 @@ PATCHES, PATCH_NUMBERS = (SIDE // 14) ** 2, 3 * 2 * 14 * 14
 PEERS: Venv = VENV
 
 
-def measure(model: Path, folder: Path, prompts: int, group_size: int) -> None:
+def measure(model: Path, folder: Path, prompts: int, group_size: int) -> list[Figure]:
     pictures = [photograph(SIDE, seed) for seed in range(2 * prompts)]
     write_rows(folder / "rows.parquet", pictures)
     shape = {"prompts": prompts, "group_size": group_size, "most_pixels": MOST_PIXELS}
@@ -35,6 +36,7 @@ def measure(model: Path, folder: Path, prompts: int, group_size: int) -> None:
     print(f"  rljob, a step, all that crossed between its hosts   {ours / 1e6:10.2f} MB")
     for name, size in {"pixel_values of every row": raw, **_peers(rows)}.items():
         print(f"  {name:50} {size / 1e6:10.2f} MB, {size / ours:5.0f} x ours")
+    return [Figure("travel: `pixel_values` of every row, over all that crossed", raw / ours, least=100)]
 
 
 def _rows_bytes(step: dict[str, float]) -> float:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from figures import Figure
 from process_usage import cpu_seconds_in_turns
 from transformers import AutoModelForImageTextToText, Qwen2_5_VLConfig, Qwen2_5_VLForConditionalGeneration
 
@@ -27,7 +28,7 @@ TOKENS, GROUPS, GROUP_SIZE, SIDE, RESPONSE = 2048, 8, 8, 224, 64
 SETTINGS = TrainSettings(tokens_per_micro_batch=TOKENS, learning_rate=1e-6)
 
 
-def measure(folder: Path, rounds: int) -> None:
+def measure(folder: Path, rounds: int) -> list[Figure]:
     path = _write_model(folder / "sized")
     shown = [[photograph(SIDE, seed), 24] for seed in range(GROUPS)]
     processor = processor_of(path)
@@ -40,6 +41,7 @@ def measure(folder: Path, rounds: int) -> None:
     ratios = [theirs / ours for ours, theirs in zip(seconds["engine"], seconds["by hand"], strict=True)]
     spread = f"{min(ratios):.2f} to {max(ratios):.2f}"
     print(f"update: by hand / engine {statistics.median(ratios):.2f} ({spread}); held to 0.95")
+    return [Figure("update: by hand / engine", statistics.median(ratios), least=0.95)]
 
 
 def engine(path: str, batch: Batch) -> Callable[[], None]:

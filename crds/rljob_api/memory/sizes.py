@@ -8,6 +8,8 @@ MIN_UNIT_BYTES = 32 << 20
 """Layers are gathered together up to this size."""
 STATE_BLOCK, LEAST_STATE_BLOCK = 256, 64
 """Numbers of an optimizer in Int8 that share a scale, at most and at least: of fewer, scales are not small any more."""
+PREFILL_TOKENS = 16384
+"""Tokens of prompts that one forward of generation computes; a longer prompt goes alone."""
 ATTENDED = 2
 """Tokens that the rows of a micro-batch attend over, at most, per token that may be computed."""
 LOGITS_ELEMENTS = 1 << 26

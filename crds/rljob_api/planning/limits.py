@@ -152,7 +152,7 @@ PARTS = ("weights", "optimizer", "gradients", "activations", "logits", "pictures
 
 def _fix(plan: Plan, group: GroupPlan, phase: PhaseMemory, hosts_help: bool) -> str:
     """The fields that would help, those that give most first."""
-    if phase.phase == "generate" and phase.cache > phase.weights + phase.optimizer:
+    if phase.cache > phase.weights + phase.optimizer:
         return "Lower rollout.maxResponseTokens or data.maxPromptTokens: not one row of this length has room."
     trained = [engine for engine in plan.engines if engine.group == group.name and engine.trainable]
     helps = ["raise the limit"] * (group.device == "cpu")
@@ -171,7 +171,7 @@ def _fix(plan: Plan, group: GroupPlan, phase: PhaseMemory, hosts_help: bool) -> 
     if 4 * phase.delta > phase.peak:
         helps.append("leave weightSync.delta out")
     copies = [engine for engine in plan.engines if engine.group == group.name and engine.kind == "Rollout"]
-    if copies and 2 * phase.weights > phase.peak and (phase.phase == "generate" or not hosts_help):
+    if copies and 2 * phase.weights > phase.peak and (phase.phase == "generate" or phase.cache or not hosts_help):
         helps.append(_smaller_copies(copies[0]))
     elif hosts_help:
         helps.append(

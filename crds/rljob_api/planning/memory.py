@@ -16,14 +16,14 @@ from rljob_api.memory.model_shape import ModelShape
 from rljob_api.memory.parallel_layout import ParallelLayout
 from rljob_api.memory.phases import LEAST_ASLEEP_BYTES, GroupMemory, PhaseMemory
 from rljob_api.memory.pictures import PictureMemory, picture_memory
-from rljob_api.memory.sizes import ATTENDED, BUCKET_BYTES, logits_elements
+from rljob_api.memory.sizes import ATTENDED, BUCKET_BYTES, PREFILL_TOKENS, logits_elements
 from rljob_api.memory.training import UpdateMemory, update_memory
 from rljob_api.memory.video_encoder import VideoEncoderShape
 from rljob_api.pipeline.meshes import context_way
 from rljob_api.planning.limits import Limit, Limits
 from rljob_api.planning.plan import EnginePlan, GroupPlan, Plan
 from rljob_api.planning.versions import warm_up_steps
-from rljob_api.planning.weights import WeightFlow, weight_flows
+from rljob_api.planning.weights import MAX_SLOT_BYTES, WINDOW, WeightFlow, slot_bytes, weight_flows
 from rljob_api.v1alpha1 import RLJobSpec
 
 Shapes = Mapping[str, ModelShape]
@@ -108,9 +108,7 @@ class _Worker:
         if self._training:
             yield self._while_written(self._train(self._generating_asleep(kept)))
         if any(self.group.name in self._ends(edge.source, edge.target) for edge in self.plan.weights):
-            on_their_way = 2 * max(self._bucket(engine) for engine in self._here)
-            during = self._training_asleep(kept) if self._generating else kept
-            yield self._while_written(during.model_copy(update={"phase": "sync", "peak": during.peak + on_their_way}))
+            yield self._while_written(self._sync(self._training_asleep(kept) if self._generating else kept))
         if self._checkpoint:
             after = self._training_asleep(kept) if self._generating else kept
             yield self._with_checkpoint(after.model_copy(update={"phase": "checkpoint"}))
@@ -166,8 +164,47 @@ class _Worker:
 
     def _bucket(self, engine: EnginePlan) -> int:
         """The largest that its weights go in: a tensor that is larger than a bucket is one."""
-        tensor = self.shapes[engine.path].largest_tensor * NUMBER_BYTES[self.plan.precision]
-        return max(min(BUCKET_BYTES, self._whole(engine)), tensor)
+        return max(min(BUCKET_BYTES, self._whole(engine)), self._tensor(engine))
+
+    def _tensor(self, engine: EnginePlan) -> int:
+        """The largest of its weights."""
+        return self.shapes[engine.path].largest_tensor * NUMBER_BYTES[self.plan.precision]
+
+    def _sync(self, kept: PhaseMemory) -> PhaseMemory:
+        """A worker that generates alone has the cache of the step before."""
+        cache = 0
+        if not self._training:
+            cache = max(self._cache(engine, kept.peak)[0] for engine in self._generating)
+        peak = kept.peak + cache + max(self._sent(engine) for engine in self._here)
+        return kept.model_copy(update={"phase": "sync", "cache": cache, "peak": peak})
+
+    def _sent(self, engine: EnginePlan) -> int:
+        """What an engine has of new weights while they go from trainer to rollout, beyond the weights themselves."""
+        if engine.kind == "Rollout":
+            return max((self._received(flow, engine) for flow in self._flows_here(engine)), default=0)
+        broadcasts = any(flow.transport == "Collective" for flow in self._flows_here(engine))
+        return self._gathered(engine) + broadcasts * min(WINDOW * MAX_SLOT_BYTES, self._whole(engine))
+
+    def _gathered(self, engine: EnginePlan) -> int:
+        """A bucket, and the parts of it that ranks give; where a worker has the model whole, a tensor that becomes
+        another, and the one before it."""
+        if engine.mesh.ranks_per_copy * engine.mesh.shards > 1:
+            return 2 * self._bucket(engine)
+        layout = self.layout(engine)
+        is_sent_as_it_is = engine.adapter is None and layout.stored == layout.computed
+        return 0 if is_sent_as_it_is else 2 * self._tensor(engine)
+
+    def _received(self, flow: WeightFlow, engine: EnginePlan) -> int:
+        """Chunks on their way to this device, and the tensors that are put together of several of them."""
+        size = MAX_SLOT_BYTES if flow.transport == "Collective" else slot_bytes(self.plan) or MAX_SLOT_BYTES
+        tensor = self._tensor(engine)
+        slots = min(WINDOW * size, self._whole(engine)) if flow.transport == "Collective" else 0
+        return slots + min(2, len(flow.source_ranks)) * tensor * (tensor > size)
+
+    def _flows_here(self, engine: EnginePlan) -> list[WeightFlow]:
+        """Those of an engine's model that begin or end in this group."""
+        ends = ((flow, (flow.source, *flow.targets)) for flow in weight_flows(self.plan) if flow.model == engine.model)
+        return [flow for flow, groups in ends if any(group.name == self.group.name for group in groups)]
 
     @cached_property
     def _here(self) -> list[EnginePlan]:
@@ -327,11 +364,13 @@ class _Worker:
         )
 
     def _prompt_pictures(self, engine: EnginePlan) -> int:
-        """Bytes of the pictures of one prompt, which is pictures altogether, where it is generated for."""
+        """Bytes of the pictures of prompts that are computed at once, and are pictures altogether."""
         spec, vision = self.plan.spec, self.shapes[engine.path].vision
         if vision is None or not spec.sees:
             return 0
-        tokens, computed = spec.data.max_prompt_tokens, NUMBER_BYTES[self.plan.precision]
+        longest, computed = spec.data.max_prompt_tokens, NUMBER_BYTES[self.plan.precision]
+        prompts = ceil(spec.num_rows / engine.mesh.dp / spec.algorithm.group_size)
+        tokens = min(max(PREFILL_TOKENS, longest), prompts * longest)
         return vision.kept_bytes(tokens, computed, trained=False) + vision.working_bytes(tokens, computed)
 
     def _update(self, engine: EnginePlan) -> UpdateMemory:

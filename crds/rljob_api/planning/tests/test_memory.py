@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from rljob_api.memory.model_shape import parse_shape
 from rljob_api.memory.parallel_layout import ParallelLayout
 from rljob_api.memory.pictures import picture_memory
+from rljob_api.memory.sizes import PREFILL_TOKENS
 from rljob_api.memory.tests.test_model_shape import QWEN3_8B
 from rljob_api.memory.video_encoder import VideoEncoderShape
 from rljob_api.planning.advice import warnings_of
@@ -262,6 +263,28 @@ def test_a_tensor_that_is_larger_than_a_bucket_is_one():
     assert small["sync"].peak - small["load"].peak == 2 * 144_224 * 2  # a model that is smaller than a bucket
 
 
+def test_weights_that_go_as_they_are_take_room_only_where_they_are_put_together():
+    def beyond(group, transport, vocabulary):
+        job = ("algorithm.kl.coefficient=0", "training.precision=Float32", f"weightSync.transport={transport}")
+        groups = ",".join(f"{{name: {name}, accelerator: {{profile: cpu, count: 1}}}}" for name in ("train", "rollout"))
+        result = phases(TINY | {"vocab_size": vocabulary}, *job, f"workerGroups=[{groups}]", group=group)
+        return result["sync"].peak - result["load"].peak - result["sync"].cache
+
+    chunk = 16 << 20  # an embedding of 65,536 x 64 of 4 bytes fits one
+    assert [beyond(group, "DataBuffer", 65_536) for group in ("train", "rollout")] == [0, 0]
+    assert [beyond(group, "DataBuffer", 65_537) for group in ("train", "rollout")] == [0, chunk + 4 * 64]
+    # chunks that are broadcast lie in the workers: as many as the model has, and four at most
+    whole = 4 * parse_shape(TINY | {"vocab_size": 65_537}).parameters
+    assert [beyond(group, "Collective", 65_537) for group in ("train", "rollout")] == [whole, whole + chunk + 4 * 64]
+    assert beyond("train", "Collective", 1 << 20) == 4 * chunk
+
+
+def test_who_only_generates_has_its_cache_while_weights_come():
+    apart = phases(TINY, "algorithm.kl.coefficient=0", *TWO_GROUPS, group="rollout")
+    assert apart["sync"].cache == apart["generate"].cache > 0
+    assert phases(TINY, gpus(1, 1), "algorithm.kl.coefficient=0")["sync"].cache == 0
+
+
 def test_a_copy_that_has_no_room_is_said_to_be_a_checkpoint():
     limits = "{containers: [{name: worker, resources: {limits: {memory: 110Gi}}}]}"
     group = f"workerGroups=[{{name: train, accelerator: {{count: 1}}, template: {{spec: {limits}}}}}]"
@@ -334,8 +357,8 @@ def test_a_cache_takes_its_fraction_of_what_is_free():
 def test_a_row_that_alone_has_no_room_is_refused():
     with pytest.raises(InvalidJobError) as caught:
         planned(QWEN3_8B, *on_two_hosts("rollout.maxResponseTokens=600000", "dataBuffer.memory=64Gi"))
-    result = next(problem for problem in caught.value.problems if "to generate" in problem.message)
-    assert result.path == "spec.workerGroups[1]" and result.fix.startswith("Lower rollout.maxResponseTokens")
+    result = next(problem for problem in caught.value.problems if problem.fix.startswith("Lower rollout.max"))
+    assert result.path == "spec.workerGroups[1]" and "cache 82.4 GiB" in result.message
 
 
 ONE = (gpus(1), "data.batchSize=8", LITTLE, "algorithm.kl.coefficient=0")
@@ -497,10 +520,10 @@ SEES = TINY | {
 DEVICE = ParallelLayout(parse_shape(SEES), ranks=1, stored=4, computed=2, on_cpu=False)
 
 
-def seeing_phases(config, images="images", *, trained=False):
+def seeing_phases(config, images="images", *, trained=False, job=None):
     """Of a job with pictures on one GPU."""
     shapes = {"models/tiny": parse_shape(config)}
-    made = plan(make_job(gpus(1, 1), "algorithm.kl.coefficient=0"), shapes=shapes)
+    made = plan(job or make_job(gpus(1, 1), "algorithm.kl.coefficient=0"), shapes=shapes)
     spec = made.spec.model_copy(update={"data": made.spec.data.model_copy(update={"images_column": images})})
     seeing = spec.models[0].model_copy(update={"vision": VisionSpec(train=trained)})
     spec = spec.model_copy(update={"models": (seeing,)})
@@ -523,8 +546,23 @@ def test_a_tower_is_there_with_its_model_and_pictures_while_it_computes():
     deep = SEES | {"num_hidden_layers": 12}
     more, less = seeing_phases(deep)["train"].peak, seeing_phases(deep, images=None)["train"].peak
     assert more - less == seen.kept + seen.gathered
-    prompt = picture_memory(tower, DEVICE, 16, trained=False, recompute=False, several=False)
-    assert sees["generate"].pictures == prompt.pictures
+    prompts = picture_memory(tower, DEVICE, 8 * 16, trained=False, recompute=False, several=False)
+    assert sees["generate"].pictures == prompts.pictures
+
+
+def test_prompts_that_are_computed_at_once_are_bounded_where_text_is_generated():
+    tower = parse_shape(SEES).vision
+
+    def pictures_of(prompt, num_prompts):
+        spec = make_job(gpus(1, 1), f"data.maxPromptTokens={prompt}", f"data.batchSize={num_prompts}")
+        return seeing_phases(SEES, job=spec)["generate"].pictures
+
+    def taken(tokens):
+        return picture_memory(tower, DEVICE, tokens, trained=False, recompute=False, several=False).pictures
+
+    assert pictures_of(4096, 2) == taken(2 * 4096)
+    assert pictures_of(4096, 8) == taken(PREFILL_TOKENS)
+    assert pictures_of(PREFILL_TOKENS + 1, 8) == taken(PREFILL_TOKENS + 1)  # it goes alone
 
 
 def test_a_tower_that_is_trained_has_gradients_and_keeps_what_it_computes():

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import torch
 
+from rljob_api.memory.sizes import PREFILL_TOKENS
 from rljob_worker.batch import Column, Indices
 from rljob_worker.engines.packing import micro_batches
 from rljob_worker.engines.picture_reader import PictureReader, picture_digests
@@ -39,8 +40,6 @@ from rljob_worker.engines.rollout.transformers.static_steps import StaticSteps
 from rljob_worker.engines.rollout.transformers.waiting import WaitingRequests
 from rljob_worker.engines.router import Routing
 
-PREFILL_TOKENS = 16384
-"""Prompt tokens that one forward computes, at most."""
 _HELD_SHARE = 4
 """Rows may hold one in this many tokens of the cache's room between their turns."""
 _SHRINK_SHARE = 16

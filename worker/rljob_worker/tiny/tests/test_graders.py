@@ -40,3 +40,15 @@ def test_a_reward_model_begins_as_the_model_under_a_head_that_its_seed_draws(mod
     assert one["score.weight"].shape == (1, 192)
     assert torch.equal(one["score.weight"], again["score.weight"])
     assert not torch.equal(one["score.weight"], other["score.weight"])
+
+
+def test_a_reward_models_gradients_are_clipped(model):
+    tokenizer, problems = AutoTokenizer.from_pretrained(model), split_problems(0, 32).train
+
+    def trained(steps):
+        settings = Pretraining(steps, rows_per_step=2, warmup_steps=0, weight_decay=0.0, max_grad_norm=0.0)
+        return train_reward_model(model, tokenizer, problems, 0, settings, lambda step, loss: None).state_dict()
+
+    begun, after_one = trained(0), trained(1)
+    # clipped to a norm of 0, they move nothing
+    assert all(torch.equal(after_one[name], weight) for name, weight in begun.items())

@@ -37,6 +37,15 @@ def test_each_tower_gets_the_picture_by_its_own_mean_and_deviation() -> None:
     assert processor.shape(b"").num_tokens == 4
 
 
+def test_one_tower_will_do_and_all_see_squares_of_one_size() -> None:
+    alone = {name: value[:1] if isinstance(value, list) else value for name, value in PUBLISHED.items()}
+    rule = FusedRule.of(alone)
+    assert rule.size == 4 and len(rule.means) == len(rule.stds) == 1
+    for sizes in ([[3, 4, 4], [3, 8, 8]], [[3, 4, 8], [3, 4, 8]]):
+        with pytest.raises(ValueError, match="towers that see pictures of different sizes"):
+            FusedRule.of({**PUBLISHED, "input_sizes": sizes})
+
+
 def test_a_picture_that_is_not_square_is_squeezed_or_bordered() -> None:
     wide = png(np.full((2, 8, 3), 255))
     squeezed = FusedPictureProcessor(FusedRule.of(PUBLISHED), patch=2).patches(wide).pixel_values

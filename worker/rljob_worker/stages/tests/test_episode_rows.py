@@ -10,7 +10,9 @@ from rljob_worker.conversations.playing.tests.playing import tasks_of
 from rljob_worker.conversations.trajectory import Sampled, TokenRow, Trajectory
 from rljob_worker.metrics.scalars import merge_all
 from rljob_worker.runtime.lead.recorder import standard_errors
-from rljob_worker.stages.played.episode_rows import episode_columns, episode_metrics, success_figures
+from rljob_worker.stages.played.episode_rows import episode_columns, episode_metrics, number_of_task, success_figures
+
+FILMED = SimulatorSpec.model_validate({"run": "my:arm", "video": {"run": "my:encoder"}})
 
 
 def episode(task: str, success: bool, at_end: bool, finish: int, decisions: int = 1) -> Trajectory:
@@ -38,6 +40,16 @@ def test_every_row_of_an_episode_says_what_it_came_to() -> None:
     assert "state" not in episode_columns(
         episodes, np.array([0, 0, 1]), rows[:3], SimulatorSpec(run="my:arm", cameras=("front",))
     )
+
+
+def test_the_last_row_of_an_episode_has_what_became_of_its_video() -> None:
+    episodes = [episode("a", True, True, 3, decisions=2), episode("b", False, False, 8), episode("a", True, True, 1)]
+    episodes[0].embedding, episodes[1].embedding = np.array([1, 2], np.float32), np.array([3, 4], np.float32)
+    rows = [row for item in episodes for row in item.rows]
+    columns = episode_columns(episodes, np.array([0, 0, 1, 2]), rows, FILMED)
+    assert [item.tolist() for item in columns["video_embedding"].to_list()] == [[], [1, 2], [3, 4], []]
+    assert columns["task_id"].values.tolist() == [number_of_task(name) for name in "aaba"]
+    assert number_of_task("a") != number_of_task("b")
 
 
 def test_success_is_counted_over_episodes_and_for_each_task() -> None:

@@ -11,7 +11,8 @@ whole   over the endpoint, an answer as one body
 stream  over the endpoint, an answer as a stream
 
 A round says how long the calls take, from the first to the last, and the CPU of the process that serves. Rounds
-alternate, and the first of each kind counts for nothing; medians and bounds are at the end.
+alternate, and the first of each kind counts for nothing; medians and bounds are at the end. Exits with 1 where a median
+misses its limit, and names it.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from conversations import TimedEngine, renderer, tasks
+from figures import Figure, exit_code
 
 from rljob_api.v1alpha1 import ConversationSpec
 from rljob_worker.conversations.agents.agent_pool import AgentPool
@@ -70,8 +72,8 @@ def conversations_with(
     return Conversations(engine, run, renderer(), bounds, concurrency=options.clients, shared=shared)
 
 
-def main(options: argparse.Namespace) -> None:
-    """Print a line for each round, and the figures."""
+def main(options: argparse.Namespace) -> int:
+    """Print a line for each round, and the figures; 1 where one misses its limit."""
     spec = ConversationSpec.model_validate({"agentPool": {}, "endpoint": {"port": PORT}})
     pool = AgentPool(spec, ServedPolicy("actor"), TOKEN)
     alone = conversations_with(direct, options, SharedWorld())
@@ -90,21 +92,26 @@ def main(options: argparse.Namespace) -> None:
                 rounds.extend([result] if number else [])
     served.close()
     alone.close()
-    show(results, options)
+    return exit_code(shown(results, options))
 
 
-def show(results: dict[str, list[Round]], options: argparse.Namespace) -> None:
+def shown(results: dict[str, list[Round]], options: argparse.Namespace) -> list[Figure]:
     """The figures of docs/benchmarks.md."""
-    direct_rounds = results["direct"]
+    direct_rounds, figures = results["direct"], list[Figure]()
     for kind in ("whole", "stream"):
         pairs = list(zip(direct_rounds, results[kind], strict=True))
-        print(f"{kind}: {spread([one[0] / over[0] for one, over in pairs])} of direct calls")
+        shares = [one[0] / over[0] for one, over in pairs]
+        print(f"{kind}: {spread(shares)} of direct calls")
         more = [(over[1] - one[1]) * 1e3 / options.clients for one, over in pairs]
         print(f"{kind}: {spread(more)} ms of CPU more for a request")
+        figures.append(Figure(f"{kind}, of direct calls", statistics.median(shares), least=0.85))
+        if kind == "whole":
+            figures.append(Figure("ms of CPU of a request", statistics.median(more), most=3.0))
     pairs = list(zip(results["whole"], results["stream"], strict=True))
     more = [(stream[1] - whole[1]) * 1e3 / options.clients / options.tokens for whole, stream in pairs]
     print(f"a streamed token: {spread(more)} ms of CPU more than one in a whole answer")
     print(f"load {os.getloadavg()[0]:.1f}")
+    return [*figures, Figure("ms of CPU of a streamed token", statistics.median(more), most=0.1)]
 
 
 def spread(values: list[float]) -> str:
@@ -118,4 +125,4 @@ if __name__ == "__main__":
     parser.add_argument("--tokens", type=int, default=256)
     parser.add_argument("--step-seconds", type=float, default=0.025)
     parser.add_argument("--pairs", type=int, default=3)
-    main(parser.parse_args())
+    sys.exit(main(parser.parse_args()))

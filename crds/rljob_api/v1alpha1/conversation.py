@@ -159,6 +159,19 @@ class AgentPoolSpec(CallLimitsSpec):
     """Processes and threads that an agent may have at once. Default 64."""
 
 
+ReliedOn = Literal[
+    "min_tokens",
+    "response_format",
+    "structured_outputs",
+    "guided_json",
+    "guided_regex",
+    "guided_choice",
+    "guided_grammar",
+    "top_logprobs",
+]
+"""Parameters of calls that say what an answer has to be, and that no engine of a rollout does."""
+
+
 class EndpointSpec(ApiModel):
     """What programs may ask of the policy, and where."""
 
@@ -174,6 +187,11 @@ class EndpointSpec(ApiModel):
     other_sampling: Literal["Clamp", "Refuse"] = "Clamp"
     """What becomes of sampling that is not the job's, such as a temperature, a seed or a stop: `Clamp`, the default,
     passes it over; `Refuse` answers with an error that names it."""
+
+    passed_over: Items[ReliedOn] = Field(default=(), max_length=16)
+    """Parameters of calls that are passed over although their callers rely on them, such as `response_format` of agents
+    that read the answer again and ask once more. A call with one that is not listed is refused by name. Default:
+    none."""
 
     models: Items[Annotated[str, Field(min_length=1, max_length=128)]] = Field(default=(), max_length=16)
     """Other names by which programs may call the policy, such as one that is written in their code. Default: none."""

@@ -93,9 +93,11 @@ class Branches:
         return BranchTurn(prompt, sampled, replace(message, tokens=sampled.tokens, finish_reason=reason))
 
     async def generate(self, tokens: Indices, max_tokens: int | None = None) -> Sampled:
-        """What the policy samples behind tokens, which continue the row that they begin with."""
+        """What the policy samples behind tokens, which continue the row that they begin with. Raises as
+        `RowSampler.sample`; BadData as `Renderer.require_tokens`."""
         row = self._row_before(tokens)
         added = tokens if row is None else tokens[len(row) :]
+        self.renderer.require_tokens(added, 0 if row is None else len(row))
         return (await self._sampler.sample(row, added, max_tokens))[1]
 
     def _continued(self, said: Sequence[str], tools: list[Schema]) -> Branch | None:

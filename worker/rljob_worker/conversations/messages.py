@@ -64,6 +64,15 @@ class AssistantMessage:
         return message
 
 
+class BegunTurn(Protocol):
+    """Reads one turn while it is sampled; what it has read once is not read again."""
+
+    def read(self, token_ids: Indices) -> tuple[str, str]:
+        """Thought and words, as far as nothing that follows changes them. token_ids: int64 [tokens], all of the turn
+        so far, of which the first are those of the calls before."""
+        ...
+
+
 class Renderer(Protocol):
     """Messages to tokens and back, with the chat template of one model."""
 
@@ -91,8 +100,13 @@ class Renderer(Protocol):
         """What the policy said with these tokens; `finish_reason` is Stop where the last of them ends its turn."""
         ...
 
-    def begun(self, token_ids: Indices) -> tuple[str, str]:
-        """Thought and words of a turn that goes on, as far as nothing that follows changes them."""
+    def begin_turn(self) -> BegunTurn:
+        """What reads a turn while it is sampled."""
+        ...
+
+    def require_tokens(self, token_ids: Indices, begin: int = 0) -> None:
+        """Raises BadData for a token that the model has not, and one that stands for a part of a picture. token_ids:
+        int64 [tokens] of a text, from place `begin` on."""
         ...
 
     def texts_of(self, token_ids: Indices) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from typing import Any
 
@@ -34,14 +35,16 @@ def completion(answer_id: str, model: str, call: ChatCall, answer: PolicyTurn) -
 
 
 class StreamedAnswer:
-    """Bodies of a stream: role, thought and words as they come, calls, why it ended, and counts where they are asked
-    for."""
+    """Bodies of a stream as JSON: role, thought and words as they come, calls, why it ended, and counts where they are
+    asked for."""
 
     def __init__(self, answer_id: str, model: str, call: ChatCall) -> None:
-        self._head, self._call = _head(answer_id, model, "chat.completion.chunk"), call
+        head = as_json(_head(answer_id, model, "chat.completion.chunk"))
+        self._begin, self._call = head[:-1] + ', "choices": [', call
+        """What every body begins with."""
         self._said: PartialTurn | None = None
 
-    def more(self, said: PartialTurn) -> list[Body]:
+    def more(self, said: PartialTurn) -> list[str]:
         """What a turn says more than before."""
         bodies = [self._chunk({"role": "assistant", "content": ""})] if self._said is None else []
         before, self._said = self._said or PartialTurn(), said
@@ -51,7 +54,7 @@ class StreamedAnswer:
             bodies.append(self._chunk({"content": words}))
         return bodies
 
-    def end(self, answer: PolicyTurn) -> list[Body]:
+    def end(self, answer: PolicyTurn) -> list[str]:
         """What is left of a turn that is whole."""
         bodies = self.more(PartialTurn(answer.reasoning, answer.content))
         if self._call.wants_log_probs:
@@ -60,12 +63,12 @@ class StreamedAnswer:
             bodies.append(self._chunk({"tool_calls": [{"index": index, **_function(item)}]}))
         bodies.append(self._chunk({}, answer.finish_reason))
         if self._call.wants_usage:
-            bodies.append({**self._head, "choices": [], "usage": usage(answer)})
+            bodies.append(f'{self._begin}], "usage": {as_json(usage(answer))}}}')
         return bodies
 
-    def _chunk(self, delta: Body, finish_reason: str | None = None, log_probs: Body | None = None) -> Body:
+    def _chunk(self, delta: Body, finish_reason: str | None = None, log_probs: Body | None = None) -> str:
         choice = {"index": 0, "delta": delta, "finish_reason": finish_reason, "logprobs": log_probs}
-        return {**self._head, "choices": [choice]}
+        return f"{self._begin}{as_json(choice)}]}}"
 
 
 def _rest(whole: str, said: str) -> str:
@@ -114,6 +117,11 @@ def refusal(error: RequestRefused) -> Body:
     """The body of an error, as clients of OpenAI read it."""
     kind = "invalid_request_error" if error.status < 500 else "server_error"
     return {"error": {"message": error.message, "type": kind, "param": error.param, "code": error.code}}
+
+
+def as_json(body: Body) -> str:
+    """As it is written."""
+    return json.dumps(body, ensure_ascii=False)
 
 
 def _head(answer_id: str, model_name: str, kind: str) -> Body:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -11,7 +10,7 @@ from typing import Any
 from aiohttp import web
 
 from rljob_worker.endpoint import answers
-from rljob_worker.endpoint.answers import StreamedAnswer
+from rljob_worker.endpoint.answers import StreamedAnswer, as_json
 from rljob_worker.endpoint.calls import RequestRefused
 from rljob_worker.endpoint.retries import SharedCall
 
@@ -45,7 +44,7 @@ class EventStream:
         except RequestRefused as error:
             if not self.response.prepared:
                 raise
-            await self._write(_events([answers.refusal(error)]))
+            await self._write(_events([as_json(answers.refusal(error))]))
             raise ConnectionResetError(error.message) from None
         await self._write(_events(streamed.end(answer)) + b"data: [DONE]\n\n")
         await self.response.write_eof()
@@ -72,5 +71,5 @@ async def reading(request: web.Request, seconds: float) -> AsyncIterator[None]:
         raise ConnectionResetError("the client does not read its answer") from None
 
 
-def _events(bodies: Iterable[answers.Body]) -> bytes:
-    return b"".join(b"data: " + json.dumps(body, ensure_ascii=False).encode() + b"\n\n" for body in bodies)
+def _events(bodies: Iterable[str]) -> bytes:
+    return "".join(f"data: {body}\n\n" for body in bodies).encode()

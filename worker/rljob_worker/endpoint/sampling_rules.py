@@ -1,15 +1,16 @@
 """Which sampling an agent may ask for. A turn is drawn as the job says, or its log-probs are not those of the policy.
 
 Parameters that would draw otherwise are passed over (`Clamp`) or refused by name (`Refuse`); what no engine of a
-rollout does is refused in both.
+rollout does is refused in both, unless the job lists it in `passedOver`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
+from rljob_api.v1alpha1.conversation import ReliedOn
 from rljob_worker.endpoint.calls import RequestRefused
 
 NEUTRAL: Mapping[str, tuple[Any, ...]] = {
@@ -52,6 +53,8 @@ NOT_DONE: Mapping[str, tuple[Any, ...]] = {
     "chat_template": (),
 }
 """What is refused, with the values that ask for nothing."""
+RELIED_ON = frozenset(get_args(ReliedOn))
+"""What of these a job may have passed over."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,11 +70,13 @@ class SamplingRules:
     stop: tuple[str, ...] = ()
     """Texts that end a turn in the job."""
     stop_token_ids: tuple[int, ...] = ()
+    passed_over: frozenset[str] = frozenset()
+    """Those of RELIED_ON that are not looked at."""
 
     def check(self, body: Mapping[str, Any], prefix: str = "") -> None:
         """Raises RequestRefused, which names the parameter. prefix: before names, such as `sampling_params.`."""
         for name, allowed in NOT_DONE.items():
-            if name in body and not _is_one_of(body[name], allowed):
+            if name in body and name not in self.passed_over and not _is_one_of(body[name], allowed):
                 raise RequestRefused(
                     _not_done(prefix + name, body[name], allowed), param=prefix + name, code="unsupported"
                 )
@@ -103,7 +108,10 @@ def _not_done(name: str, value: Any, allowed: Collection[Any]) -> str:
     if name == "n":
         return f"n is {_shown(value)}: a call is one turn of the policy; make one call for each answer"
     neutral = f", or write {next(iter(allowed))!r}" if allowed else ""
-    return f"{name} is {_shown(value)}, and the engine of this job cannot do that; leave it out{neutral}"
+    cure = f"leave it out{neutral}"
+    if (field := name.rpartition(".")[2]) in RELIED_ON:
+        cure += f", or list {field} in rollout.conversation.endpoint.passedOver to have it passed over"
+    return f"{name} is {_shown(value)}, and the engine of this job cannot do that; {cure}"
 
 
 def _differs(name: str, value: Any, allowed: Collection[Any]) -> str:

@@ -11,7 +11,7 @@ import numpy as np
 
 from rljob_worker.batch import Indices
 from rljob_worker.conversations.branches import Branches
-from rljob_worker.conversations.row_sampling import ConversationOver, RowsInUse
+from rljob_worker.conversations.row_sampling import ConversationOver, Hear, RowsInUse
 from rljob_worker.conversations.trajectory import Sampled
 from rljob_worker.endpoint.calls import (
     CalledFunction,
@@ -48,12 +48,8 @@ class BranchPlayer:
 
     async def chat(self, call: ChatCall, say: Say | None = None) -> PolicyTurn:
         """As `endpoint.calls.TurnPlayer`."""
-
-        def hear(tokens: Indices) -> None:
-            assert say is not None
-            say(PartialTurn(*self._branches.renderer.begun(tokens)))
-
-        asked = self._branches.reply(call.messages, call.tools, call.max_tokens, None if say is None else hear)
+        hear = None if say is None else self._hear(say)
+        asked = self._branches.reply(call.messages, call.tools, call.max_tokens, hear)
         turn = await self._guarded(asked)
         sampled, message = turn.sampled, turn.message
         texts = self._branches.renderer.texts_of(sampled.tokens) if call.wants_log_probs else ()
@@ -73,15 +69,20 @@ class BranchPlayer:
             calls,
         )
 
+    def _hear(self, say: Say) -> Hear:
+        """Says what a turn's tokens say, while they are sampled."""
+        begun = self._branches.renderer.begin_turn()
+        return lambda tokens: say(PartialTurn(*begun.read(tokens)))
+
     async def generate(self, call: TokenCall) -> PolicyTurn:
         """As `endpoint.calls.TurnPlayer`."""
         prompt: Indices = np.array(call.token_ids, np.int64)
-        sampled: Sampled = await self._guarded(self._branches.generate(prompt, call.max_tokens))
+        sampled: Sampled = await self._guarded(self._branches.generate(prompt, call.max_tokens), "token_ids")
         tokens, log_probs = sampled.tokens.tolist(), sampled.log_probs.tolist()
         return PolicyTurn("length" if sampled.ending == Ending.LENGTH else "stop", call.token_ids, tokens, log_probs)
 
-    async def _guarded(self, turn: Awaitable[Turn]) -> Turn:
-        """Errors that are the agent's own are refusals. Raises RequestRefused."""
+    async def _guarded(self, turn: Awaitable[Turn], field: str = "messages") -> Turn:
+        """Errors that are the agent's own are refusals. field: what it sent. Raises RequestRefused."""
         try:
             return await turn
         except ConversationOver:
@@ -91,7 +92,7 @@ class BranchPlayer:
             message = f"{error}: wait for the calls under way, or raise rollout.conversation.maxRows"
             raise RequestRefused(message, status=409, code="conflict") from None
         except (BadData, InvalidJob, ValueError) as error:
-            raise RequestRefused(str(error), param="messages") from None
+            raise RequestRefused(str(error), param=field) from None
         except asyncio.CancelledError:
             raise
         except BaseException as error:

@@ -36,6 +36,7 @@ def endpoint_of(
         temperature=policy.temperature,
         stop=policy.stop,
         stop_token_ids=policy.stop_token_ids,
+        passed_over=frozenset(spec.passed_over),
     )
     names = tuple(dict.fromkeys([policy.name, *spec.models]))
     port = 0 if spec.port is None else spec.port + place

@@ -2,25 +2,52 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from rljob_worker.batch import Indices
 from rljob_worker.conversations.rendering.tool_calls import ToolFormat
 
 THINK, THOUGHT = "<think>", "</think>"
 CALL = "<tool_call>"
 
 
-def begun_parts(
-    text: str, *, opens_thought: bool, reads_reasoning: bool, tool_format: ToolFormat | None
-) -> tuple[str, str]:
-    """Thought and words. opens_thought: whether the prompt ends in a thought. reads_reasoning: whether thoughts are
-    apart from words; they are a part of them otherwise."""
-    text = text.rstrip("\ufffd")  # a character of which the last bytes are to come
-    if not reads_reasoning:
+@dataclass(frozen=True, slots=True)
+class TurnForm:
+    """How a chat template writes turns of the assistant."""
+
+    opens_thought: bool
+    """Whether the prompt ends in a thought."""
+    reads_reasoning: bool
+    """Whether thoughts are apart from words; they are a part of them otherwise."""
+    tool_format: ToolFormat | None
+
+
+class ReadTurn:
+    """A `messages.BegunTurn`."""
+
+    def __init__(self, decode: Callable[[int], str], form: TurnForm) -> None:
+        """decode: what each token adds to the text."""
+        self._decode, self._form = decode, form
+        self._text, self._num_read = "", 0
+
+    def read(self, token_ids: Indices) -> tuple[str, str]:
+        """As `messages.BegunTurn`."""
+        self._text += "".join(map(self._decode, token_ids[self._num_read :].tolist()))
+        self._num_read = max(self._num_read, len(token_ids))
+        return begun_parts(self._text, self._form)
+
+
+def begun_parts(text: str, form: TurnForm) -> tuple[str, str]:
+    """Thought and words."""
+    tool_format = form.tool_format
+    if not form.reads_reasoning:
         return "", begun_words(text, tool_format)
     bare = text.lstrip()
     begins = bare.startswith(THINK)
     if not begins and THINK.startswith(bare):
         return "", ""
-    if not begins and not opens_thought:
+    if not begins and not form.opens_thought:
         return "", begun_words(text, tool_format)
     thought, end, said = text.partition(THOUGHT)
     if not end:

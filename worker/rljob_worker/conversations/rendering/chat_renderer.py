@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from rljob_worker.conversations.history import History
 from rljob_worker.conversations.messages import AssistantMessage, ToolCall
 from rljob_worker.conversations.picture_parts import content_text, message_pictures
-from rljob_worker.conversations.rendering.begun_text import THINK, THOUGHT, begun_parts
+from rljob_worker.conversations.rendering.begun_text import THINK, THOUGHT, ReadTurn, TurnForm
 from rljob_worker.conversations.rendering.template import ANSWER, ChatTemplate
 from rljob_worker.conversations.rendering.tool_calls import ToolFormat, format_of, parse_calls
 from rljob_worker.conversations.rendering.world_text import PICTURE, WorldText
@@ -57,6 +57,7 @@ class ChatRenderer:
         ends = {*end_tokens, tokenizer.eos_token_id, *([] if self._turn_end is None else [self._turn_end[1]])}
         self._ends = frozenset(token for token in ends if token is not None)
         self._format = self._known_format()
+        self._num_tokens = max(tokenizer.get_vocab().values()) + 1
         self._openings: dict[str, Int64] = {}
         """By messages and tools: the trajectories of a group begin alike."""
 
@@ -156,15 +157,27 @@ class ChatRenderer:
             content=content, tool_calls=calls, reasoning=thought, finish_reason="Stop" if is_ended else "Length"
         )
 
-    def begun(self, token_ids: Any) -> tuple[str, str]:
-        """Thought and words of a turn that goes on, as far as nothing that follows changes them."""
-        text = self._world_text.decode([int(token) for token in token_ids])
-        return begun_parts(
-            text,
-            opens_thought=self._opens_thought,
-            reads_reasoning=self._template.reads_reasoning,
-            tool_format=self._format,
+    def begin_turn(self) -> ReadTurn:
+        """What reads a turn while it is sampled."""
+        return ReadTurn(
+            self._world_text.decoded_stream(),
+            TurnForm(self._opens_thought, self._template.reads_reasoning, self._format),
         )
+
+    def require_tokens(self, token_ids: Int64, begin: int = 0) -> None:
+        """Raises BadData for a token that the model has not, and one that stands for a part of a picture. token_ids:
+        int64 [tokens] of a text, from place `begin` on."""
+        unknown = (token_ids < 0) | (token_ids >= self._num_tokens)
+        pictured = token_ids == (-1 if self._pictures is None else self._pictures.tokens.pad)
+        if not (unknown | pictured).any():
+            return
+        at = int((unknown | pictured).argmax())
+        why = (
+            f"the model has tokens from 0 to {self._num_tokens - 1}"
+            if unknown[at]
+            else "it stands for a part of a picture, and tokens are sent without pictures"
+        )
+        raise BadData(f"token {token_ids[at]} at place {begin + at}: {why}")
 
     def texts_of(self, token_ids: Any) -> list[str]:
         """What each token says, as text; a part of a character is the sign for what is not Unicode."""

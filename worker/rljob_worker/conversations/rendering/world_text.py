@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from tokenizers import Tokenizer
+from tokenizers.decoders import DecodeStream
 
 Messages = Sequence[Mapping[str, Any]]
 
@@ -59,6 +60,12 @@ class WorldText:
     def decode(self, ids: Sequence[int]) -> str:
         """The text of token ids, added tokens included."""
         return str(self._backend.decode(ids, skip_special_tokens=False))
+
+    def decoded_stream(self) -> Callable[[int], str]:
+        """Decodes token ids one after another: what each adds to the text, which is nothing as long as bytes of a
+        character are missing."""
+        stream = DecodeStream(skip_special_tokens=False)
+        return lambda token: stream.step(self._backend, token) or ""
 
     def first_added(self, text: str) -> re.Match[str] | None:
         """The first added token of a text without marks."""

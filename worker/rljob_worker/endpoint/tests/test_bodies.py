@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from rljob_worker.endpoint.calls import RequestRefused
@@ -119,6 +121,26 @@ def test_sampling_that_differs_from_the_job_is_passed_over_or_refused_as_the_job
     assert chat_call(asked(**{name: value}), CLAMPS).max_tokens is None
     error = refusal(chat_call, asked(**{name: value}), REFUSES)
     assert (error.param, error.code) == (name, "sampling") and "otherSampling: Clamp" in error.message
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("response_format", {"type": "json_schema", "json_schema": {"name": "answer", "schema": {}, "strict": True}}),
+        ("min_tokens", 4),
+        ("top_logprobs", 5),
+        ("guided_json", {}),
+    ],
+)
+def test_what_callers_rely_on_is_passed_over_where_the_job_lists_it_alone(name, value):
+    error = refusal(chat_call, asked(**{name: value}))
+    assert f"list {name} in rollout.conversation.endpoint.passedOver" in error.message
+    rules = replace(CLAMPS, passed_over=frozenset({name}))
+    assert chat_call(asked(**{name: value}, logprobs=True), rules) == chat_call(asked(logprobs=True), CLAMPS)
+    assert "passedOver" not in refusal(chat_call, asked(n=2), rules).message
+    if name == "min_tokens":
+        body = {"token_ids": [1], "sampling_params": {name: value}}
+        assert "list min_tokens in" in refusal(token_call, body).message and token_call(body, rules)
 
 
 def test_the_sampling_of_the_job_is_never_refused():

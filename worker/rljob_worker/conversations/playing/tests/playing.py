@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from threading import Event
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -59,8 +60,11 @@ class LetterRenderer:
         is_closed = said.endswith("~")
         return AssistantMessage(said.removesuffix("~"), finish_reason="Stop" if is_closed else "Length")
 
-    def begun(self, token_ids):
-        return "", text(token_ids).removesuffix("~")
+    def begin_turn(self):
+        return SimpleNamespace(read=lambda token_ids: ("", text(token_ids).removesuffix("~")))
+
+    def require_tokens(self, token_ids, begin=0):
+        """Every code is a letter."""
 
     def texts_of(self, token_ids):
         return list(text(token_ids))

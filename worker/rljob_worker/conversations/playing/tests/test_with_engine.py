@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from rljob_worker.conversations.messages import AssistantMessage
 from rljob_worker.conversations.playing.tests.playing import FunctionWorld, LetterRenderer, content, play, tasks_of
 from rljob_worker.conversations.policy import Bounds
 from rljob_worker.engines.rollout.tests.subjects import END, transformers_engine, write_model
+from rljob_worker.errors import BadData
 
 BOUNDS = Bounds(turns=4, rows=2, response_tokens=90, row_tokens=140)
 
@@ -33,8 +35,12 @@ class ModelLetters(LetterRenderer):
         said = "".join(chr(32 + token) for token in token_ids if token != END)
         return AssistantMessage(said, finish_reason="Stop" if END in token_ids else "Length")
 
-    def begun(self, token_ids):
-        return "", self.parse(token_ids).content
+    def begin_turn(self):
+        return SimpleNamespace(read=lambda token_ids: ("", self.parse(token_ids).content))
+
+    def require_tokens(self, token_ids, begin=0):
+        if not all(0 <= token < 96 for token in token_ids):
+            raise BadData("there are 96 letters")
 
     def texts_of(self, token_ids):
         return [chr(32 + token) for token in token_ids]

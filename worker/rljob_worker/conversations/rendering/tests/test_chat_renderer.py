@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from rljob_worker.conversations.history import History
 from rljob_worker.conversations.messages import AssistantMessage
+from rljob_worker.conversations.rendering.begun_text import ReadTurn, TurnForm
 from rljob_worker.conversations.rendering.chat_renderer import RECENT_OPENINGS, ChatRenderer
 from rljob_worker.conversations.rendering.tests import chat_models
 from rljob_worker.conversations.rendering.tests.chat_models import tokenizer_with, tool
@@ -333,12 +334,26 @@ def test_what_a_turn_begins_with_is_never_taken_back(template):
         said = "".join(rng.choice(PIECES) for _ in range(rng.randint(1, 7)))
         tokens = tokenizer.encode(said, add_special_tokens=False)
         whole = renderer.parse([*tokens, tokenizer.eos_token_id])
+        begun = renderer.begin_turn()
         for length in range(len(tokens) + 1):
-            thought, words = renderer.begun(tokens[:length])
+            thought, words = begun.read(np.array(tokens[:length], np.int64))
             assert whole.reasoning.startswith(thought) and whole.content.startswith(words), (said, length)
             longest = max(longest, len(words))
     assert longest > 3
-    assert renderer.begun(tokenizer.encode("it is 5", add_special_tokens=False)) in (("", "it is 5"), ("it is 5", ""))
+    tokens = np.array(tokenizer.encode("it is 5", add_special_tokens=False), np.int64)
+    assert renderer.begin_turn().read(tokens) in (("", "it is 5"), ("it is 5", ""))
+
+
+def test_a_token_of_a_turn_that_goes_on_is_decoded_once():
+    decoded: list[int] = []
+
+    def decode(token: int) -> str:
+        decoded.append(token)
+        return chr(token)
+
+    turn, tokens = ReadTurn(decode, TurnForm(False, False, None)), np.arange(65, 73)
+    assert [turn.read(tokens[:length])[1] for length in (0, 3, 3, 8)] == ["", "ABC", "ABC", "ABCDEFGH"]
+    assert decoded == tokens.tolist()
 
 
 def test_members_of_a_group_share_a_rendered_opening() -> None:

@@ -62,3 +62,12 @@ def test_a_group_of_eight_keeps_its_prompt_once():
     # three index columns of 192 bytes, 8 prompts of 8,000 and 25 offsets
     assert segment.contents_of(batch).num_bytes == 3 * 192 + 64_000 + 256
     assert stored(batch).as_batch()["prompt_ids"].lengths.tolist() == [1000] * 24
+
+
+def test_a_batch_that_two_threads_write_is_the_same(monkeypatch):
+    monkeypatch.setattr(segment, "LARGE_BYTES", 1)
+    monkeypatch.setattr(segment, "PIECE_BYTES", 24)
+    batch = batch_of([0, 1, 2, 5, 9])
+    assert same(stored(batch).as_batch(), batch)
+    nothing = batch_of([])
+    assert same(stored(nothing).as_batch(), nothing)

@@ -17,6 +17,11 @@ def token_secret_name(job: str) -> str:
     return f"{job}-token"
 
 
+def agents_name(job: str) -> str:
+    """The Deployment of agents beside the job."""
+    return f"{job}-agents"
+
+
 def tls_secret_name(job: str, attempt: int) -> str:
     """The Secret with the certificates of one attempt's data buffers."""
     return f"{job}-tls-a{attempt}"

@@ -30,6 +30,9 @@ owns, so only pods, finished jobs and places in queues are deleted by name.
 - apiGroups: [""]
   resources: [resourcequotas] # does a gang fit, before its first pod is made
   verbs: [list]
+- apiGroups: [apps]
+  resources: [deployments] # pods of agents; delete: a suspended job gives their places back
+  verbs: [get, create, patch, delete]
 - apiGroups: [""]
   resources: [events]
   verbs: [create]

@@ -41,6 +41,7 @@ def check_conversation(subject: Subject) -> Iterator[Problem]:
     yield from _program(conversation)
     yield from _agent_pool(conversation)
     yield from _listening(conversation, subject.spec.data_buffer.tls)
+    yield from _agents_of_elastic(subject)
     yield from _unbuilt(subject)
 
 
@@ -181,6 +182,13 @@ def _listening(conversation: ConversationSpec, tls: bool) -> Iterator[Problem]:
         yield problem(f"{_PATH}.endpoint.listen", "Pods", message, "Write dataBuffer.tls: true, or listen: Loopback.")
 
 
+def _agents_of_elastic(subject: Subject) -> Iterator[Problem]:
+    if subject.spec.agent_group is not None and subject.spec.elastic_group is not None:
+        message = "pods of agents are told once where the endpoints are, and those of an elastic group come and go"
+        fix = "Leave it out, or give the group that generates replicas in place of elastic."
+        yield problem(f"{_PATH}.agentPool.workerGroup", None, message, fix)
+
+
 def _agent_pool(conversation: ConversationSpec) -> Iterator[Problem]:
     pool = conversation.agent_pool
     if pool is None:
@@ -193,6 +201,8 @@ def _agent_pool(conversation: ConversationSpec) -> Iterator[Problem]:
     if not pool.command and conversation.endpoint.port is None:
         message = "agents that run elsewhere have to know where the endpoint is"
         yield problem(f"{_PATH}.endpoint.port", None, message, "Write a port, or agentPool.command.")
+    if pool.worker_group is not None:
+        yield from _agent_group(conversation, pool)
     of_command = {
         "replicas": None if pool.replicas == 1 else pool.replicas,
         "environment": dict(pool.environment) or None,
@@ -202,6 +212,15 @@ def _agent_pool(conversation: ConversationSpec) -> Iterator[Problem]:
         if not pool.command and value is not None:
             message = "nobody starts agents without a command"
             yield problem(f"{path}.{field}", value, message, "Leave it out, or write command.")
+
+
+def _agent_group(conversation: ConversationSpec, pool: AgentPoolSpec) -> Iterator[Problem]:
+    if pool.command:
+        message = "workers start agents by command, and pods of agents come by themselves"
+        yield problem(f"{_PATH}.agentPool.workerGroup", None, message, "Leave it out, or leave command out.")
+    if conversation.endpoint.listen != "Pods":
+        message = "pods of agents cannot connect to an endpoint on loopback"
+        yield problem(f"{_PATH}.endpoint.listen", conversation.endpoint.listen, message, "Write Pods.")
 
 
 def _network(conversation: ConversationSpec) -> Iterator[Problem]:

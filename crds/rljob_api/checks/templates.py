@@ -32,6 +32,7 @@ _LISTS = ("containers", "initContainers", "volumes")
 _OF_GROUPS: Mapping[str, str] = {keys.CONTAINER_BUFFER: "initContainers", keys.CONTAINER_WORKER: "containers"}
 """Containers of a worker group's pods, and in which list they are."""
 _OF_SERVICES: Mapping[str, str] = {keys.CONTAINER_SERVICE: "containers"}
+_OF_AGENTS: Mapping[str, str] = {keys.CONTAINER_AGENT: "containers"}
 
 
 def check_templates(subject: Subject) -> Iterator[Problem]:
@@ -41,6 +42,23 @@ def check_templates(subject: Subject) -> Iterator[Problem]:
     for i, service in enumerate(subject.spec.services):
         template = service.worker_group.template
         yield from template_problems(template, f"spec.services[{i}].workerGroup.template", _OF_SERVICES)
+    if (agents := subject.spec.agent_group) is not None:
+        path = "spec.rollout.conversation.agentPool.workerGroup.template"
+        yield from template_problems(agents.template, path, _OF_AGENTS)
+        if not _has_image(agents.template):
+            message = f"pods of agents have an image of yours, and container {keys.CONTAINER_AGENT} names none"
+            fix = f"Write spec: {{containers: [{{name: {keys.CONTAINER_AGENT}, image: ...}}]}}."
+            yield problem(path, None, message, fix)
+
+
+def _has_image(template: Mapping[str, Any]) -> bool:
+    """Whether the container of agents has one."""
+    spec = template.get("spec")
+    entries = _entries(spec, "containers") if isinstance(spec, Mapping) else []
+    return any(
+        isinstance(item, Mapping) and item.get("name") == keys.CONTAINER_AGENT and bool(item.get("image"))
+        for item in entries
+    )
 
 
 def check_own_variables(subject: Subject) -> Iterator[Problem]:

@@ -130,6 +130,17 @@ class ProgramSpec(CallLimitsSpec):
     """Processes and threads that it may have at once. Default 64."""
 
 
+class AgentGroupSpec(ApiModel):
+    """Pods of agents, which run beside those of the job, with an image of the user's."""
+
+    replicas: int = Field(default=1, ge=1, le=4096)
+    """Pods. Default 1."""
+
+    template: dict[str, Any] = Field(default_factory=dict)
+    """A pod template merged over the generated one, in which the container is `agent`: its image, command, resources
+    and volumes. Only a cluster looks at it."""
+
+
 class AgentPoolSpec(CallLimitsSpec):
     """Agents that live longer than a trajectory. Each asks the endpoint for one after another (`POST /rljob/v1/task`),
     plays it with the key that it gets, and says how it ended (`POST /rljob/v1/result`)."""
@@ -137,6 +148,10 @@ class AgentPoolSpec(CallLimitsSpec):
     command: Items[Annotated[str, Field(min_length=1)]] = Field(default=(), max_length=64)
     """Program and arguments of agents that each generating worker starts beside it, and starts again where they end.
     `python` is the worker's own interpreter. Empty: agents run elsewhere and find the endpoint at endpoint.port."""
+
+    worker_group: AgentGroupSpec | None = None
+    """Pods of agents, in place of command. They find the endpoints of all generating workers in RLJOB_ENDPOINTS, the
+    first of them in RLJOB_ENDPOINT, and RLJOB_AGENT_TOKEN. Needs endpoint.listen Pods. Unset: none."""
 
     replicas: int = Field(default=1, ge=1, le=256)
     """With command: agents of each generating worker. Default 1."""
@@ -190,8 +205,7 @@ class EndpointSpec(ApiModel):
 
     passed_over: Items[ReliedOn] = Field(default=(), max_length=16)
     """Parameters of calls that are passed over although their callers rely on them, such as `response_format` of agents
-    that read the answer again and ask once more. A call with one that is not listed is refused by name. Default:
-    none."""
+    that check answers themselves. A call with one that is not listed is refused by name. Default: none."""
 
     models: Items[Annotated[str, Field(min_length=1, max_length=128)]] = Field(default=(), max_length=16)
     """Other names by which programs may call the policy, such as one that is written in their code. Default: none."""

@@ -8,7 +8,7 @@ from typing import Literal
 from pydantic import ConfigDict, Field
 
 from rljob_api.v1alpha1.algorithm import AlgorithmSpec
-from rljob_api.v1alpha1.conversation import AgentSpec
+from rljob_api.v1alpha1.conversation import AgentGroupSpec, AgentSpec
 from rljob_api.v1alpha1.dag import UPDATE_POLICY, DagSpec
 from rljob_api.v1alpha1.data import DataSpec, ModelSpec, RewardSpec
 from rljob_api.v1alpha1.infrastructure import (
@@ -259,6 +259,13 @@ class RLJobSpec(ApiModel):
         """Whether agents of other pods ask workers for turns of the policy."""
         conversation = self.rollout.conversation
         return conversation is not None and conversation.endpoint.listen == "Pods"
+
+    @property
+    def agent_group(self) -> AgentGroupSpec | None:
+        """Pods of agents beside those of the job."""
+        conversation = self.rollout.conversation
+        pool = None if conversation is None else conversation.agent_pool
+        return None if pool is None else pool.worker_group
 
     @property
     def sees(self) -> bool:

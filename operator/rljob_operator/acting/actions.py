@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -12,14 +12,15 @@ from rljob_operator.acting.children import Children, for_each
 from rljob_operator.acting.leftovers import drop_leftovers
 from rljob_operator.cluster.api import Cluster
 from rljob_operator.cluster.child_cache import PodCache
-from rljob_operator.cluster.kinds import POD, RLJOB, SECRET
+from rljob_operator.cluster.kinds import DEPLOYMENT, POD, RLJOB, SECRET
 from rljob_operator.gangs.actions import GangActions, readiness_of
 from rljob_operator.gangs.providers import GangProviders
+from rljob_operator.manifests.agents import POD_SET, agents_deployment, is_made_as
 from rljob_operator.manifests.children import static_children
 from rljob_operator.manifests.configmaps import rank_tables
-from rljob_operator.manifests.context import JobContext, Manifest
+from rljob_operator.manifests.context import JobContext, Manifest, Placement
 from rljob_operator.manifests.metadata import is_child_of
-from rljob_operator.manifests.pod.pods import guest_pod, images_of_attempt, pods
+from rljob_operator.manifests.pod.pods import ANYWHERE, guest_pod, images_of_attempt, pods
 from rljob_operator.manifests.secrets import tls_secret, token_secret
 from rljob_operator.manifests.serving.pod import service_pods
 from rljob_operator.manifests.serving.ray_service import ray_services
@@ -27,6 +28,9 @@ from rljob_operator.states import Decision, QueueAction
 from rljob_operator.states.situation.facts import PodFacts
 from rljob_operator.states.suspects import avoided
 from rljob_operator.vocabulary.key import Key
+
+GIVING_BACK = (QueueAction.RELEASE, QueueAction.LEAVE, QueueAction.FINISH)
+"""What is said to a queue about a job that has no place any more, or none yet."""
 
 
 class Actions:
@@ -60,11 +64,13 @@ class Actions:
         await self._children.delete_pods(decision.deletions)
         healed: list[str] = []
         if context is not None:
+            if decision.queue in GIVING_BACK:
+                await self._drop_agents(context)
             await self._queue.act(context, decision, readiness_of(decision, seen))
             if decision.creates_pods or decision.starts_services:
                 await self._create(decision, context)
             elif decision.keeps_children and heals:
-                healed = await self._heal(context)
+                healed = await self._heal(decision, context)
         elif decision.queue in (QueueAction.LEAVE, QueueAction.FINISH):
             await self._queue.leave_unplanned(self._key, self._uid)
         if decision.deletes_job:
@@ -90,6 +96,8 @@ class Actions:
         await for_each(reversed(firsts.values()), self._create_one, max_in_flight=1)
         known = {item["metadata"]["name"] for item in firsts.values()}
         await for_each((item for item in missing if item["metadata"]["name"] not in known), self._create_one)
+        if decision.creates_pods:
+            await self._keep_agents(decision, context)
 
     async def start_guests(self, decision: Decision, context: JobContext) -> None:
         """Make pods of the elastic group, whose children the gang of their attempt has already."""
@@ -109,8 +117,7 @@ class Actions:
     async def _rendered(self, context: JobContext, decision: Decision) -> Iterable[Manifest]:
         """Pods of services first, or what KubeRay makes those of."""
         gang, attempt = self._gangs.of(context), decision.status.attempt
-        objects = await self._gangs.objects(context, gang, attempt) if gang.is_queue else []
-        placements = gang.admission(objects).placements
+        placements = await self._placements(context, attempt)
         starts = {
             service.name: service.start
             for service in decision.status.services
@@ -121,14 +128,46 @@ class Actions:
         gangs = pods(context, attempt, placements=placements) if decision.creates_pods else []
         return (*services, *(gang.shape(context, pod) for pod in gangs))
 
+    async def _placements(self, context: JobContext, attempt: int) -> Mapping[str, Placement]:
+        """Where a queue wants pods."""
+        gang = self._gangs.of(context)
+        objects = await self._gangs.objects(context, gang, attempt) if gang.is_queue else []
+        return gang.admission(objects).placements
+
+    async def _keep_agents(self, decision: Decision, context: JobContext) -> list[str]:
+        """Have pods of agents of the attempt made; the name of what was not there, or of another attempt. Raises
+        NotOurs."""
+        group, attempt = context.spec.agent_group, decision.status.attempt
+        if group is None:
+            return []
+        placements = await self._placements(context, attempt)
+        wanted = agents_deployment(context, group, attempt, placements.get(POD_SET, ANYWHERE))
+        there = await self._children.existing(DEPLOYMENT, wanted["metadata"]["name"])
+        if there is not None and is_made_as(there, wanted):
+            return []
+        if there is None:
+            await self._children.make_once(wanted)
+        else:
+            await self._cluster.apply(DEPLOYMENT, context.namespace, wanted)
+        return [f"{DEPLOYMENT.kind} {wanted['metadata']['name']}"]
+
+    async def _drop_agents(self, context: JobContext) -> None:
+        """They go with the job's place."""
+        if context.spec.agent_group is None:
+            return
+        there = await self._cluster.get(DEPLOYMENT, context.namespace, names.agents_name(context.name))
+        if there is not None:
+            await self._children.delete_of(DEPLOYMENT, there)
+
     async def _create_one(self, manifest: Manifest) -> None:
         if manifest["kind"] == POD.kind:
             self._pods.note(await self._children.make_pod(manifest))
         else:
             await self._children.make_once(manifest)
 
-    async def _heal(self, context: JobContext) -> list[str]:
+    async def _heal(self, decision: Decision, context: JobContext) -> list[str]:
         children = static_children(context)
-        return [
+        healed = [
             f"{child['kind']} {child['metadata']['name']}" for child in children if await self._children.heal(child)
         ]
+        return healed + (await self._keep_agents(decision, context) if decision.status.pods_created_time else [])

@@ -55,6 +55,7 @@ POD_MONITOR = ResourceKind("monitoring.coreos.com", "v1", "PodMonitor", "podmoni
 POD_GROUP_VOLCANO = ResourceKind("scheduling.volcano.sh", "v1beta1", "PodGroup", "podgroups")
 POD_GROUP_COSCHEDULING = ResourceKind("scheduling.x-k8s.io", "v1alpha1", "PodGroup", "podgroups")
 POD_GROUP_NATIVE = ResourceKind("scheduling.k8s.io", "v1beta1", "PodGroup", "podgroups")
+DEPLOYMENT = ResourceKind("apps", "v1", "Deployment", "deployments")
 RAY_SERVICE = ResourceKind("ray.io", "v1", "RayService", "rayservices", stays_with_its_own=True)
 PRIORITY_CLASS = ResourceKind("scheduling.k8s.io", "v1", "PriorityClass", "priorityclasses", namespaced=False)
 WORKLOAD_PRIORITY_CLASS = ResourceKind(
@@ -87,6 +88,7 @@ ALL: tuple[ResourceKind, ...] = (
     POD_GROUP_VOLCANO,
     POD_GROUP_COSCHEDULING,
     POD_GROUP_NATIVE,
+    DEPLOYMENT,
     RAY_SERVICE,
     WORKLOAD_KUEUE,
     WORKLOAD_KUEUE_V1BETA2,

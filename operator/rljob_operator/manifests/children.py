@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from rljob_api.catalogue.profiles import AcceleratorProfile
 from rljob_api.vocabulary import keys
+from rljob_operator.manifests.agents import agents_pod
 from rljob_operator.manifests.configmaps import plan_config_map, plan_size_problem
 from rljob_operator.manifests.context import JobContext, Manifest
 from rljob_operator.manifests.monitoring import pod_monitor
@@ -63,6 +64,8 @@ def _each_pod(context: JobContext) -> Iterator[tuple[str, Manifest]]:
         profile = served.worker_group.accelerator.profile
         for kind in kinds_of_pods(context, served):
             yield f"services[{index}] {served.name} with profile {profile}", kind.pod
+    if (agents := context.spec.agent_group) is not None:
+        yield "rollout.conversation.agentPool.workerGroup", agents_pod(context, agents, 1)
 
 
 def _level_for(rendered: Manifest) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from rljob_api.vocabulary import keys
 from rljob_operator import names
+from rljob_operator.manifests.agents import agents_ingress
 from rljob_operator.manifests.context import JobContext, Manifest
 from rljob_operator.manifests.metadata import metadata, selector
 from rljob_operator.manifests.serving.ray_service import PORT_DASHBOARD
@@ -46,11 +47,13 @@ _RAY_PORTS = (PORT_DASHBOARD, keys.PORT_SERVICE)
 
 def network_policy(context: JobContext) -> Manifest:
     """Pods of the gang reach each other on every port, since collectives choose theirs, and the models beside the job,
-    which reach nobody of it; metrics and progress are for those whom the administrator names. What pods may reach
-    elsewhere is not limited: models, data and trackers are anywhere.
+    which reach nobody of it; pods of agents reach the endpoints of workers, and metrics and progress are for those whom
+    the administrator names. What pods may reach elsewhere is not limited: models, data and trackers are anywhere.
     """
     ports = [{"protocol": "TCP", "port": port} for port in (keys.PORT_WORKER_METRICS, keys.PORT_BUFFER_METRICS)]
     ingress: list[Manifest] = [{"from": [{"podSelector": {"matchLabels": selector(context)}}]}]
+    if (agents := agents_ingress(context)) is not None:
+        ingress.append(agents)
     if context.pods.network_policy.metrics_from:
         ingress.append({"from": list(context.pods.network_policy.metrics_from), "ports": ports})
     return {

@@ -117,3 +117,32 @@ def test_a_trajectory_has_as_many_row_numbers_as_rows():
 def test_other_pods_connect_where_certificates_are_issued():
     pool = "rollout.conversation={agentPool: {}, endpoint: {port: 9410, listen: Pods}}"
     assert problems(pool, "dataBuffer.tls=true") == []
+
+
+LISTENS = "endpoint: {port: 9410, listen: Pods}"
+IMAGE = "workerGroup: {template: {spec: {containers: [{name: agent, image: 'a:1'}]}}}"
+VARIABLE = "workerGroup: {template: {spec: {containers: [{name: agent, image: 'a:1', env: [{name: RLJOB_ENDPOINT}]}]}}}"
+POOL = "rollout.conversation.agentPool.workerGroup"
+
+
+@pytest.mark.parametrize(
+    ("pool", "endpoint", "path"),
+    [
+        (IMAGE, LISTENS, None),
+        (f"command: [a], {IMAGE}", LISTENS, POOL),
+        (IMAGE, "endpoint: {port: 9410}", "rollout.conversation.endpoint.listen"),
+        ("workerGroup: {}", LISTENS, f"{POOL}.template"),
+        ("workerGroup: {template: {spec: {containers: [{name: mine, image: 'a:1'}]}}}", LISTENS, f"{POOL}.template"),
+        (VARIABLE, LISTENS, f"{POOL}.template.spec.containers[0].env[0].name"),
+    ],
+)
+def test_pods_of_agents_have_an_image_and_a_way_to_the_endpoint(pool, endpoint, path):
+    found = problems(f"rollout.conversation={{agentPool: {{{pool}}}, {endpoint}}}", "dataBuffer.tls=true")
+    assert [problem.path for problem in found] == ([] if path is None else [f"spec.{path}"])
+
+
+def test_pods_of_agents_cannot_follow_an_elastic_group():
+    pool = f"rollout.conversation={{agentPool: {{{IMAGE}}}, {LISTENS}}}"
+    groups = "workerGroups=[{name: train}, {name: rollout, elastic: {min: 1, max: 2}}]"
+    found = {problem.path: problem.message for problem in problems(pool, "dataBuffer.tls=true", groups)}
+    assert "those of an elastic group come and go" in found[f"spec.{POOL}"]

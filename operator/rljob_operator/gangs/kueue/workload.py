@@ -11,6 +11,8 @@ from rljob_api.planning.plan import GroupPlan
 from rljob_api.vocabulary import keys
 from rljob_operator import names
 from rljob_operator.gangs.kueue.conditions import holds_in
+from rljob_operator.manifests.agents import POD_SET as AGENTS_POD_SET
+from rljob_operator.manifests.agents import agents_pod
 from rljob_operator.manifests.context import JobContext, Manifest, queue_of
 from rljob_operator.manifests.metadata import metadata
 from rljob_operator.manifests.pod.pods import pod
@@ -39,7 +41,10 @@ def workload(context: JobContext, api_version: str, priority: QueuePriority | No
     """It follows the job and not its attempts: quota is held while the gang restarts."""
     kinds = (kind for service in context.spec.services for kind in kinds_of_pods(context, service))
     services = (_pod_set(kind.pod_set, kind.count, kind.pod) for kind in kinds)
-    spec: Manifest = {"podSets": [*(pod_set(context, group) for group in context.plan.gang), *services]}
+    pod_sets = [*(pod_set(context, group) for group in context.plan.gang), *services]
+    if (agents := context.spec.agent_group) is not None:
+        pod_sets.append(_pod_set(AGENTS_POD_SET, agents.replicas, agents_pod(context, agents, 1)))
+    spec: Manifest = {"podSets": pod_sets}
     queue = queue_of(context)
     if queue is not None:
         spec["queueName"] = queue

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 from rljob_api.vocabulary.quantity import amount
+from rljob_operator.manifests.agents import agents_pod
 from rljob_operator.manifests.ceilings import Ceilings
 from rljob_operator.manifests.context import QUEUE_LABEL, JobContext, queue_of
 from rljob_operator.manifests.pod.pods import pod
@@ -37,6 +38,8 @@ def _pods(context: JobContext) -> Iterator[tuple[str, int, Manifest]]:
     for service in context.spec.services:
         for kind in kinds_of_pods(context, service):
             yield f"service {service.name}", kind.count, kind.pod
+    if (agents := context.spec.agent_group) is not None:
+        yield "agents", agents.replicas, agents_pod(context, agents, 1)
 
 
 def _accelerators(ceilings: Ceilings, context: JobContext, pods: Iterable[tuple[str, int, Manifest]]) -> Iterator[str]:

@@ -63,6 +63,20 @@ def with_openai_agents():
     print(json.dumps({"reward": float(result.final_output == "it is 5")}))
 
 
+def with_a_schema_of_openai_agents():
+    """Its answers have a type, which it asks for by a schema and then checks itself."""
+    from agents import Agent, Runner, set_default_openai_api
+    from pydantic import BaseModel
+
+    class Sum(BaseModel):
+        answer: int
+
+    set_default_openai_api("chat_completions")
+    agent = Agent(name="adder", instructions="Add.", output_type=Sum, model=os.environ["RLJOB_MODEL"])
+    result = asyncio.run(Runner.run(agent, task()["messages"][-1]["content"]))
+    print(json.dumps({"reward": float(result.final_output.answer == 5)}))
+
+
 def with_mini_swe_agent():
     from minisweagent.agents.default import DefaultAgent
     from minisweagent.environments.local import LocalEnvironment
@@ -101,6 +115,7 @@ if __name__ == "__main__":
         "openai": with_openai,
         "smolagents": with_smolagents,
         "openai-agents": with_openai_agents,
+        "openai-agents-schema": with_a_schema_of_openai_agents,
         "mini-swe-agent": with_mini_swe_agent,
         "verifiers": with_verifiers,
     }[sys.argv[1]]()

@@ -46,7 +46,7 @@ def python_with_packages(name: str) -> Path:
     return environment / "bin" / "python"
 
 
-def spec_of(package, *arguments, environment="agents-1", confinement="Inherit", **variables):
+def spec_of(package, *arguments, environment="agents-1", confinement="Inherit", passed_over=(), **variables):
     python = python_with_packages(environment)
     given = {
         "command": [str(python), str(AGENTS), package, *map(str, arguments)],
@@ -56,7 +56,7 @@ def spec_of(package, *arguments, environment="agents-1", confinement="Inherit", 
         "memory": "4Gi",
         "timeoutSeconds": 300,
     }
-    return ConversationSpec.model_validate({"program": given})
+    return ConversationSpec.model_validate({"program": given, "endpoint": {"passedOver": passed_over}})
 
 
 def saying(*texts):
@@ -90,6 +90,20 @@ def test_openai_agents_calls_its_tool_in_one_row():
     (one,) = play(spec=spec, prompts=("add 2 and 3",), engine=engine, renderer=renderer, bounds=bounds)
     assert (one.failed, one.environment_reward, one.num_turns, len(one.rows)) == (None, 1.0, 2, 1), one.message
     assert [message["role"] for message in one.messages] == ["system", "user", "assistant", "tool", "assistant"]
+
+
+def test_openai_agents_sends_a_schema_that_is_refused_by_name_unless_the_job_has_it_passed_over():
+    def played(passed_over):
+        engine, renderer = saying('{"answer": 5}')
+        bounds = Bounds(turns=2, rows=1, response_tokens=4000, row_tokens=16000)
+        spec = spec_of("openai-agents-schema", passed_over=passed_over)
+        (one,) = play(spec=spec, prompts=("add 2 and 3",), engine=engine, renderer=renderer, bounds=bounds)
+        return one
+
+    one = played(["response_format"])
+    assert (one.failed, one.environment_reward, one.num_turns) == (None, 1.0, 1), one.message
+    other = played([])
+    assert other.failed == "program_exit" and "list response_format in rollout" in other.message, other.message
 
 
 def test_mini_swe_agent_runs_commands_and_submits_in_one_row():

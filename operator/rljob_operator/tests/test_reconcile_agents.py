@@ -1,0 +1,137 @@
+"""Agents beside a job, on a fake cluster: they come with its gang, and go with its place."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from rljob_operator.cluster.api import Object
+from rljob_operator.cluster.kinds import DEPLOYMENT, WORKLOAD_KUEUE
+from rljob_operator.tests.fake_cluster import names
+from rljob_operator.tests.fake_queue import FakeQueue, let_in, take_back
+from rljob_operator.tests.world import KEY, SPEC, World
+
+TEMPLATE: dict[str, Any] = {"spec": {"containers": [{"name": "agent", "image": "registry.example/agent:1"}]}}
+CONVERSATION: dict[str, Any] = {
+    "endpoint": {"port": 9410, "listen": "Pods"},
+    "agentPool": {"workerGroup": {"replicas": 2, "template": TEMPLATE}},
+}
+AGENTS: dict[str, Any] = {
+    "rollout": {**SPEC["rollout"], "conversation": CONVERSATION},
+    "dataBuffer": {"tls": True},
+}
+
+
+def deployments(world: World) -> list[Object]:
+    return world.cluster.all(DEPLOYMENT, KEY.namespace)
+
+
+def workload(world: World) -> Object:
+    result = world.cluster.peek(WORKLOAD_KUEUE, KEY.namespace, "rljob-small")
+    assert result is not None
+    return result
+
+
+def authority(deployment: Object) -> str:
+    (tls,) = [item for item in deployment["spec"]["template"]["spec"]["volumes"] if item["name"] == "tls"]
+    return str(tls["secret"]["secretName"])
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def test_agents_come_after_the_gang_and_are_made_again_where_somebody_deletes_them(world: World) -> None:
+    world.submit(**AGENTS)
+    world.reconcile()
+    made = [kind for _, kind, _ in world.cluster.done if kind != "Event"]
+    assert made[-2:] == ["Pod", "Deployment"]
+    world.settle()
+    world.run_pods()
+    world.settle()
+    (first,) = deployments(world)
+    assert (first["spec"]["replicas"], authority(first)) == (2, "small-tls-a1")
+    world.cluster.remove(DEPLOYMENT, first)
+    world.settle()
+    (second,) = deployments(world)
+    assert second["metadata"]["uid"] != first["metadata"]["uid"]
+    assert authority(second) == "small-tls-a1" and world.status.attempt == 1
+
+
+def test_agents_that_the_server_writes_in_other_words_and_somebody_scales_stay(world: World) -> None:
+    world.to_running(**AGENTS)
+    (first,) = deployments(world)
+    template = json.loads(json.dumps(first["spec"]["template"]).replace('"memory": "1Gi"', '"memory": "1073741824"'))
+    world.cluster.edit(
+        DEPLOYMENT, KEY.namespace, "small-agents", spec={**first["spec"], "template": template, "replicas": 9}
+    )
+    world.settle()
+    world.cluster.done.clear()
+    world.wait(60)
+    (after,) = deployments(world)
+    assert (after["spec"]["replicas"], after["spec"]["template"]) == (9, template)
+    assert not [kind for _, kind, _ in world.cluster.done if kind == "Deployment"]
+
+
+def test_agents_stay_while_the_gang_restarts_and_then_trust_its_new_authority(world: World) -> None:
+    world.to_running(**AGENTS)
+    (before,) = deployments(world)
+    world.end_worker(0, 1, "RuntimeError: out of memory")
+    assert len(deployments(world)) == 1
+    for _ in range(6):
+        world.wait(30)
+    (after,) = deployments(world)
+    assert (world.status.attempt, names(world.pods)) == (2, ["small-train-0-a2"])
+    assert after["metadata"]["uid"] == before["metadata"]["uid"] and authority(after) == "small-tls-a2"
+
+
+def test_agents_go_with_a_job_that_is_suspended_and_come_back(world: World) -> None:
+    world.to_running(**AGENTS)
+    world.edit(suspend=True)
+    for _ in range(6):
+        world.wait(60)
+    assert (world.status.phase, deployments(world)) == ("Suspended", [])
+    world.edit(suspend=False)
+    world.settle()
+    assert authority(deployments(world)[0]) == "small-tls-a2"
+
+
+@pytest.mark.parametrize(("code", "phase"), [(0, "Succeeded"), (64, "Failed")])
+def test_agents_go_when_the_job_has_ended(world: World, code: int, phase: str) -> None:
+    world.to_running(**AGENTS)
+    world.end_worker(0, code, "InvalidJob: no" if code else "")
+    world.wait(5)
+    assert (world.status.phase, deployments(world)) == (phase, [])
+
+
+def test_agents_wait_for_the_queue_with_their_job_and_leave_with_it() -> None:
+    queue = FakeQueue()
+    world = World(select=lambda context: queue)
+    world.submit(**AGENTS)
+    world.settle()
+    assert deployments(world) == [] and world.pods == []
+    let_in(world.cluster, workload(world))
+    world.settle()
+    assert len(deployments(world)) == 1 and len(world.pods) == 1
+    world.run_pods()
+    world.settle()
+    take_back(world.cluster, workload(world))
+    world.settle()
+    for _ in range(6):
+        world.wait(60)
+    assert deployments(world) == [] and world.pods == []
+
+
+def test_a_deployment_of_somebody_else_stays_and_is_named(world: World) -> None:
+    foreign = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "small-agents"}, "spec": {}}
+    world.cluster.put(DEPLOYMENT, KEY.namespace, foreign)
+    world.submit(**AGENTS)
+    world.settle()
+    assert any("small-agents" in item.message for item in world.status.conditions), world.status
+    world.edit(suspend=True)
+    for _ in range(6):
+        world.wait(60)
+    assert deployments(world)[0]["spec"] == {}

@@ -38,7 +38,7 @@ from rljob_worker.databuffer.server.metrics import BufferMetrics
 from rljob_worker.databuffer.server.peer_side import PeerSide
 from rljob_worker.databuffer.server.stragglers import StragglerReport, WorkerStatuses
 from rljob_worker.databuffer.store.monitor import Monitor
-from rljob_worker.databuffer.store.segment_files import Allocator, SegmentFile, start_of_spill
+from rljob_worker.databuffer.store.segment_files import Allocator, SegmentFile
 from rljob_worker.databuffer.store.segments import Segments
 from rljob_worker.databuffer.tree import Announcement, MessageTree, Topic
 from rljob_worker.databuffer.weights.guest_parents import GuestParents
@@ -102,7 +102,8 @@ class DataBuffer:
             guest_ping_seconds=self.guest_route.ping_seconds if self.guest_route else PING_SECONDS,
         )
         self.weights_routes = WeightsRoutes.of(plan)
-        self.segments = self._build_segments()
+        weights_bytes = self.weights_routes.num_bytes(self.here)
+        self.segments = Segments.of(places, weights_bytes, self._clock, metrics.spilled)
         self.edges = Edges(stage_routes(plan), self.here, plan.staleness + 2)
         self.consuming = self._build_consuming(retry_seconds)
         self.leases = Leases(
@@ -117,8 +118,8 @@ class DataBuffer:
         self.peer_side = self._build_peer_side()
         self.lateness = StragglerReport(self.here, self.shape, self.links, self.peer_side.answer)
         metrics.watch("rows", lambda: self._used_bytes(self.segments.memory), self.segments.memory.capacity)
-        if self.weights_routes.num_bytes(self.here):
-            metrics.watch("weights", self._weights_bytes, self.weights_routes.num_bytes(self.here))
+        if weights_bytes:
+            metrics.watch("weights", self._weights_bytes, weights_bytes)
         metrics.watch_disk(lambda: self._used_bytes(self.segments.disk), self.segments.disk.capacity)
 
     def start(self) -> None:
@@ -177,13 +178,6 @@ class DataBuffer:
         return self.lateness.last_words(host, worker.rank)
 
     # ---- putting together
-
-    def _build_segments(self) -> Segments:
-        """The arena, except the slots of weights at its end, and the spill file if there is one."""
-        arena, *spill = (place.num_bytes for place in self.places)
-        disk = Allocator(spill[0], start_of_spill(arena)) if spill else None
-        rows_bytes = arena - self.weights_routes.num_bytes(self.here)
-        return Segments(rows_bytes, self._clock, disk=disk, spilled=self.metrics.spilled)
 
     def _build_producing(self) -> Producing:
         return Producing(

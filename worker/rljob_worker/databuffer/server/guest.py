@@ -28,7 +28,7 @@ from rljob_worker.databuffer.server.metrics import BufferMetrics
 from rljob_worker.databuffer.server.readers import ReadableParts
 from rljob_worker.databuffer.server.stragglers import WorkerStatuses
 from rljob_worker.databuffer.store.monitor import Monitor
-from rljob_worker.databuffer.store.segment_files import Allocator, SegmentFile, start_of_spill
+from rljob_worker.databuffer.store.segment_files import SegmentFile
 from rljob_worker.databuffer.store.segments import Segments
 from rljob_worker.databuffer.weights.guest import GuestWeights
 from rljob_worker.databuffer.work import THREADS, Threads, Timer, Work
@@ -84,10 +84,8 @@ class GuestBuffer:
             guest_ping_seconds=route.ping_seconds,
         )
         self.weights_routes = WeightsRoutes.of(plan)
-        arena, *spill = (place.num_bytes for place in places)
-        disk = Allocator(spill[0], start_of_spill(arena)) if spill else None
-        rows_bytes = arena - self.weights_routes.num_bytes(self.here)
-        self.segments = Segments(rows_bytes, threads.clock, disk=disk, spilled=metrics.spilled)
+        weights_bytes = self.weights_routes.num_bytes(self.here)
+        self.segments = Segments.of(places, weights_bytes, threads.clock, metrics.spilled)
         self.leases = GuestLeases(
             self.here, route, group.workers_per_host, self.segments, memory, monitor=self.monitor, links=self.links
         )
@@ -106,7 +104,7 @@ class GuestBuffer:
         )
         self.readers = ReadableParts(Edges({}, self.here, plan.staleness + 2), self.monitor)
         metrics.watch("rows", self._used_rows, self.segments.memory.capacity)
-        metrics.watch("weights", self._used_weights, self.weights_routes.num_bytes(self.here))
+        metrics.watch("weights", self._used_weights, weights_bytes)
 
     def start(self) -> None:
         """Once the servers are up."""
@@ -147,18 +145,6 @@ class GuestBuffer:
             return stream_of(self.leases.rows(ticket))
         assert isinstance(ticket, peers.ChunkTicket)
         return stream_of(self.weights.offered(ticket))
-
-    def _assigned(self, sender: Host, message: peers.LeaseAssigned) -> None:
-        self.leases.hear_assigned(sender, message)
-
-    def _taken(self, sender: Host, message: peers.LeaseTaken) -> None:
-        self.leases.hear_taken(sender, message)
-
-    def _parent(self, sender: Host, message: peers.ParentNamed) -> None:
-        self.weights.hear_parent(sender, message)
-
-    def _weights(self, sender: Host, message: peers.WeightsMessage) -> None:
-        self.weights.announced(sender, message)
 
     def _broken(self, sender: Host, message: peers.Broken) -> None:
         if not self.links.is_guest(sender):
@@ -282,14 +268,14 @@ class GuestSide:
 
 
 _HEARS: Mapping[type, Callable[[GuestBuffer, Host, Any], None]] = {
-    peers.LeaseAssigned: GuestBuffer._assigned,
-    peers.LeaseTaken: GuestBuffer._taken,
-    peers.ParentNamed: GuestBuffer._parent,
-    peers.ChunkOffered: GuestBuffer._weights,
-    peers.ChunkTaken: GuestBuffer._weights,
-    peers.SourceClosed: GuestBuffer._weights,
-    peers.VersionWanted: GuestBuffer._weights,
-    peers.VersionGone: GuestBuffer._weights,
+    peers.LeaseAssigned: lambda guest, *said: guest.leases.hear_assigned(*said),
+    peers.LeaseTaken: lambda guest, *said: guest.leases.hear_taken(*said),
+    peers.ParentNamed: lambda guest, *said: guest.weights.hear_parent(*said),
+    peers.ChunkOffered: lambda guest, *said: guest.weights.announced(*said),
+    peers.ChunkTaken: lambda guest, *said: guest.weights.announced(*said),
+    peers.SourceClosed: lambda guest, *said: guest.weights.announced(*said),
+    peers.VersionWanted: lambda guest, *said: guest.weights.announced(*said),
+    peers.VersionGone: lambda guest, *said: guest.weights.announced(*said),
     peers.Broken: GuestBuffer._broken,
     peers.Departure: GuestBuffer._left,
 }

@@ -109,21 +109,6 @@ class PeerSide:
     def _check_edge(self, edge: str) -> None:
         require(edge in self.edges.routes, f"this job has no edge {edge!r}")
 
-    def _up(self, sender: Host, message: say.Up) -> None:
-        self.tree.hear_up(sender, message)
-
-    def _down(self, sender: Host, message: say.Down) -> None:
-        self.tree.hear_down(sender, message)
-
-    def _weights(self, sender: Host, message: say.WeightsMessage) -> None:
-        self.weights.announced(sender, message)
-
-    def _lease_asked(self, sender: Host, message: say.LeaseAsked) -> None:
-        self.leases.hear_asked(sender, message)
-
-    def _lease_granted(self, sender: Host, message: say.LeaseGranted) -> None:
-        self.leases.hear_granted(sender, message)
-
     def _of_owner(self, sender: Host, message: say.GuestMessage) -> None:
         require(self.lease_owner is not None, f"host {self.here} owns no leases of guests")
         assert self.lease_owner is not None
@@ -174,15 +159,15 @@ class PeerSide:
 _HEARS: Mapping[type, Callable[[PeerSide, Host, Any], None]] = {
     say.RowsOffered: PeerSide._rows_offered,
     say.RowsTaken: PeerSide._rows_taken,
-    say.Up: PeerSide._up,
-    say.Down: PeerSide._down,
-    say.ChunkOffered: PeerSide._weights,
-    say.VersionWanted: PeerSide._weights,
-    say.VersionGone: PeerSide._weights,
-    say.ChunkTaken: PeerSide._weights,
-    say.SourceClosed: PeerSide._weights,
-    say.LeaseAsked: PeerSide._lease_asked,
-    say.LeaseGranted: PeerSide._lease_granted,
+    say.Up: lambda side, *said: side.tree.hear_up(*said),
+    say.Down: lambda side, *said: side.tree.hear_down(*said),
+    say.ChunkOffered: lambda side, *said: side.weights.announced(*said),
+    say.VersionWanted: lambda side, *said: side.weights.announced(*said),
+    say.VersionGone: lambda side, *said: side.weights.announced(*said),
+    say.ChunkTaken: lambda side, *said: side.weights.announced(*said),
+    say.SourceClosed: lambda side, *said: side.weights.announced(*said),
+    say.LeaseAsked: lambda side, *said: side.leases.hear_asked(*said),
+    say.LeaseGranted: lambda side, *said: side.leases.hear_granted(*said),
     say.GuestHello: PeerSide._of_owner,
     say.LeaseRequested: PeerSide._of_owner,
     say.LeaseReturned: PeerSide._of_owner,

@@ -10,7 +10,6 @@ from typing import Any
 
 from rljob_worker.databuffer.links.links import Links
 from rljob_worker.databuffer.protocol.peer_side import Question, WhatDoTheyDo, WhatIsMissing
-from rljob_worker.databuffer.pull.producing import layout_topic
 from rljob_worker.databuffer.routes.hosts import Host
 from rljob_worker.databuffer.routes.job_tree import JobTree
 from rljob_worker.errors import DeadlineExceeded, PeerLost, RLJobError
@@ -92,10 +91,6 @@ class StragglerReport:
                     result += _lines(host, answer)
                     below += [Host.named(name) for name in answer["below"]]
         return _shown(result), kind
-
-    def of_layout(self, edge: str, step: int) -> tuple[list[str], type[RLJobError]]:
-        """Producers whose layout is missing."""
-        return self.of_gathering(layout_topic(edge), step)
 
     def last_words(self, host: Host, rank: int) -> str:
         """What a worker last said it was doing."""

@@ -12,6 +12,7 @@ from rljob_worker.databuffer.protocol import worker_side as say
 from rljob_worker.databuffer.protocol.errors import Bug
 from rljob_worker.databuffer.pull.consuming import why_not_ready
 from rljob_worker.databuffer.pull.edges import ConsumerShare, EdgeStep, SharePhase
+from rljob_worker.databuffer.pull.producing import layout_topic
 from rljob_worker.databuffer.routes.guest_route import delivered_topic, longest_wait_seconds
 from rljob_worker.databuffer.routes.hosts import Host, WorkerId
 from rljob_worker.databuffer.routes.job_tree import REPORT, VERDICT
@@ -123,7 +124,7 @@ class WorkerSide:
             expected = state.expected(share.number)
             absent = [] if expected is None else share.missing(expected)
         if expected is None:
-            missing, kind = lateness.of_layout(edge, step)
+            missing, kind = lateness.of_gathering(layout_topic(edge), step)
         elif absent:
             missing, kind = lateness.of_hosts(edge, step, absent)
         with self._buffer.monitor.look():

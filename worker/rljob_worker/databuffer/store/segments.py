@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from rljob_worker.databuffer.protocol.worker_side import Contents
-from rljob_worker.databuffer.store.segment_files import Allocator, rounded
+from rljob_worker.databuffer.store.segment_files import Allocator, SegmentFile, rounded, start_of_spill
 from rljob_worker.errors import DeadlineExceeded
 
 
@@ -84,6 +84,18 @@ class Segments:
         self._queue: list[Callable[[], bool]] = []
         self._is_serving = False
         self._is_due = False
+
+    @staticmethod
+    def of(
+        places: Sequence[SegmentFile],
+        weights_bytes: int,
+        clock: Callable[[], float],
+        spilled: Callable[[str, int], None],
+    ) -> Segments:
+        """Those of the arena, except the slots of weights at its end, and of the spill file if there is one."""
+        arena, *spill = (place.num_bytes for place in places)
+        disk = Allocator(spill[0], start_of_spill(arena)) if spill else None
+        return Segments(arena - weights_bytes, clock, disk=disk, spilled=spilled)
 
     def held(self) -> list[Segment]:
         """Oldest first."""

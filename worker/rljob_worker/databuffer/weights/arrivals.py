@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Protocol
 
+from rljob_worker.databuffer.links.links import Links
 from rljob_worker.databuffer.protocol.errors import Elsewhere, Refused
-from rljob_worker.databuffer.protocol.peer_side import ChunkTicket, PeerMessage, Take
-from rljob_worker.databuffer.routes.hosts import Host
+from rljob_worker.databuffer.protocol.peer_side import ChunkTicket
 from rljob_worker.databuffer.rows.byte_stream import Bytes, Filling, chunk_checksum
 from rljob_worker.databuffer.weights.chunk import WeightsChunk
 from rljob_worker.databuffer.weights.tree import Fetch
-from rljob_worker.databuffer.work import Job
+from rljob_worker.databuffer.work import Timer, Work
 from rljob_worker.errors import DeadlineExceeded, PeerLost
 
 FIRST_PAUSE_SECONDS = 0.1
@@ -24,37 +23,15 @@ STREAM_SECONDS = 60.0
 """Longest that the bytes of a chunk may take."""
 
 
-class PeerLinks(Protocol):
-    """The other data buffers."""
-
-    def send(self, host: Host, message: PeerMessage) -> None:
-        """Returns at once; messages to a host arrive once and in order."""
-
-    def stream(self, host: Host, ticket: ChunkTicket, seconds: float, take: Take) -> None:
-        """Hand out what lies under a ticket at a host. Raises PeerLost or DeadlineExceeded, also in the middle."""
-
-
-class FetchPool(Protocol):
-    """Threads that fetch; an error that a job raises breaks the data plane."""
-
-    def submit(self, what: str, job: Job) -> None: ...
-
-
-class DelayedCalls(Protocol):
-    """Calls due later."""
-
-    def after(self, seconds: float, call: Job) -> None: ...
-
-
 class Arrivals:
     """Copies chunks into their slots. A chunk keeps its slot however often it is fetched."""
 
     def __init__(
         self,
         memory: Bytes,
-        links: PeerLinks,
-        jobs: FetchPool,
-        later: DelayedCalls,
+        links: Links,
+        jobs: Work,
+        later: Timer,
         arrived: Callable[[WeightsChunk], None],
         *,
         retry_seconds: float,

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
+from rljob_worker.databuffer.links.links import Links
 from rljob_worker.databuffer.protocol.peer_side import ChunkTicket, WeightsMessage
 from rljob_worker.databuffer.protocol.worker_side import (
     HELD_SECONDS,
@@ -34,9 +35,10 @@ from rljob_worker.databuffer.routes.weights_route import SourceRank, WeightsRout
 from rljob_worker.databuffer.rows.byte_stream import Bytes
 from rljob_worker.databuffer.store.monitor import Monitor
 from rljob_worker.databuffer.weights import tree
-from rljob_worker.databuffer.weights.arrivals import Arrivals, DelayedCalls, FetchPool, PeerLinks
+from rljob_worker.databuffer.weights.arrivals import Arrivals
 from rljob_worker.databuffer.weights.chunk import WeightsChunk as HeldChunk
 from rljob_worker.databuffer.weights.edge import Edge
+from rljob_worker.databuffer.work import Timer, Work
 from rljob_worker.errors import DeadlineExceeded, PeerLost
 
 MAX_NAMED = 3
@@ -65,9 +67,9 @@ class Weights:
         memory: Bytes,
         *,
         monitor: Monitor,
-        links: PeerLinks,
-        jobs: FetchPool,
-        later: DelayedCalls,
+        links: Links,
+        jobs: Work,
+        later: Timer,
         last_words: LastWords,
         metrics: Counts,
         retry_seconds: float,

@@ -207,8 +207,8 @@ def test_late_rows_are_explained_by_those_who_have_not_offered(train: One):
 
 def test_late_layouts_are_explained_by_the_tree(tmp_path: Path):
     for train in one(tmp_path, balance="Tokens"):
-        train.buffer.lateness.of_layout = lambda edge, step: ([f"{edge} {step}"], PeerLost)  # type: ignore
-        with pytest.raises(PeerLost, match=r"Missing: a->b 1$"):
+        train.buffer.lateness.of_gathering = lambda topic, step: ([f"{topic} {step}"], PeerLost)  # type: ignore
+        with pytest.raises(PeerLost, match=r"Missing: layout/a->b 1$"):
             train.ask(0, waiting(say.GetRows, edge=EDGE, step=1, seconds=3.0, waited=3.0))
 
 

@@ -101,7 +101,7 @@ def test_a_gathering_in_which_nobody_is_missing():
     peers = Peers()
     assert lateness(peers).of_gathering("report", 7) == ([], DeadlineExceeded)
     names = [f"rollout-{index}" for index in range(20)]
-    lateness(peers, {"said": {}, "below": names}).of_layout("a->b", 7)
+    lateness(peers, {"said": {}, "below": names}).of_gathering("layout/a->b", 7)
     assert peers.asked == [(names[:16], WhatIsMissing("layout/a->b", 7), 5.0)]
 
 

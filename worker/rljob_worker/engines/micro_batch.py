@@ -102,13 +102,13 @@ class MicroBatch:
 def _own_part(rows: PackedRows, device: torch.device, sharing: Sharing) -> MicroBatch:
     """What one of the ranks that share a pack has of it."""
     split = SplitTokens(sharing, len(rows.token_ids))
-    predicts, places = split.own_places(rows.predicts)
+    mine, predicts, places = split.own_places(rows.predicts)
     own = replace(
         rows,
         token_ids=split.own(rows.token_ids),
         positions=split.of_tensor_group(rows.positions),
         predicts=predicts,
-        targets=places.own(rows.targets),
+        targets=rows.targets[mine],
         routes=None if rows.routes is None else split.own(rows.routes),
         features=None if rows.features is None else split.own(rows.features),
     )

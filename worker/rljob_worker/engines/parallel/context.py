@@ -96,12 +96,14 @@ class SplitTokens:
         dealt = padded.reshape(-1, self._turns, *tokens.shape[1:]).swapaxes(0, 1).reshape(padded.shape)
         return dealt[start : start + length]
 
-    def own_places(self, places: Indices) -> tuple[Indices, Places]:
-        """This rank's of the positions in the pack, counted from its first; and where all of them are."""
+    def own_places(self, places: Indices) -> tuple[Indices, Indices, Places]:
+        """Which of the positions in the pack are this rank's, what they are counted from its first token, and where all
+        of them are."""
         per_turn = (self.num_tokens + self.num_pads) // self._turns
         dealt = places % self._turns * per_turn + places // self._turns
-        result = Places.build(dealt // self.num_own, self.sharing.tokens)
-        return result.own(dealt) - self.sharing.tokens.rank() * self.num_own, result
+        holder, rank = dealt // self.num_own, self.sharing.tokens.rank()
+        mine = np.flatnonzero(holder == rank)
+        return mine, dealt[mine] - rank * self.num_own, Places.build(holder, self.sharing.tokens)
 
     @property
     def _turns(self) -> int:
@@ -131,11 +133,6 @@ class Places:
         slots[by_rank] = np.concatenate([rank * most + np.arange(count) for rank, count in enumerate(counts)])
         mine = np.flatnonzero(holder == group.rank())
         return Places(group, torch.from_numpy(mine), most, torch.from_numpy(slots))
-
-    def own(self, values: Indices) -> Indices:
-        """This rank's of the values [places]."""
-        result: Indices = values[self.mine.numpy()]
-        return result
 
     def whole(self, own: torch.Tensor) -> torch.Tensor:
         """[places] on every rank, from what each has; a gradient goes back to the rank that has the place."""

@@ -8,15 +8,30 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+import torch.distributed as dist
+import torch.distributed.tensor.debug
 import torch.nn.functional as F
+import torch.testing._internal.distributed.fake_pg
 from torch.overrides import TorchFunctionMode
 
+from rljob_api.pipeline.meshes import Mesh
+from rljob_api.tests.timeouts import TEST_TIMEOUT_SECONDS
 from rljob_worker.engines import rms_norm
+from rljob_worker.engines.attention.heads import key_heads
+from rljob_worker.engines.fsdp.layers import TRANSFORMERS
+from rljob_worker.engines.fsdp.tensors.parts import Parts
 from rljob_worker.engines.log_probs import linear
+from rljob_worker.engines.micro_batch import MicroBatch, response_log_probs
+from rljob_worker.engines.parallel.context import Sharing
+from rljob_worker.engines.parallel.mesh import ProcessMesh, build_meshes
+from rljob_worker.engines.tests.builders import a_batch
+from rljob_worker.engines.tests.collective_order import Call, read_calls, written_calls
 
 CUDA = torch.device("cuda", 0)
 HOPPER = (9, 0)
@@ -116,6 +131,33 @@ def on_cuda(monkeypatch: pytest.MonkeyPatch, model: torch.nn.Module) -> Iterator
 def recorded() -> Iterator[Asked]:
     with Asked() as asked, _Attentions(asked):
         yield asked
+
+
+def calls_of_ranks(
+    monkeypatch: pytest.MonkeyPatch, directory: Path, models: list[torch.nn.Module], mesh: Mesh
+) -> tuple[list[Asked], list[list[Call]]]:
+    """Each rank of a mesh computes a forward pass with its model, one after the other as nothing is exchanged."""
+    batch, result = a_batch([5, 1, 9, 3]), []
+    for rank, model in enumerate(models):
+        with _fake_rank(rank, mesh) as ranks:
+            TRANSFORMERS.spread(model, Parts.of(ranks))
+            sharing = Sharing.of(ranks, key_heads(model.config))
+            with on_cuda(monkeypatch, model), recorded() as asked, written_calls(directory / f"{rank}.calls"):
+                rows = MicroBatch.of(batch, np.arange(len(batch)), CUDA, sharing)
+                response_log_probs(model, rows, 0.8)
+        result.append(asked)
+    return result, [read_calls(directory / f"{rank}.calls") for rank in range(mesh.size)]
+
+
+@contextmanager
+def _fake_rank(rank: int, mesh: Mesh) -> Iterator[ProcessMesh]:
+    """A world of which this process is one rank, and in which nothing arrives."""
+    dist.init_process_group("fake", store=dist.HashStore(), rank=rank, world_size=mesh.size)
+    try:
+        yield build_meshes([mesh], rank, CUDA, deadline_seconds=TEST_TIMEOUT_SECONDS)[mesh]
+    finally:
+        dist.destroy_process_group()
+        torch.distributed.tensor.debug._clear_sharding_prop_cache()
 
 
 def _move(module: torch.nn.Module) -> None:

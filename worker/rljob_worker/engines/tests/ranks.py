@@ -1,5 +1,5 @@
 """Ranks as real processes joined by gloo. Those of a test session stay for its next test: a process that has trained
-once is four times as fast as one that begins."""
+once is four times as fast as one that begins. Whatever they do, all ranks of a communicator call it alike."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ import torch.distributed as dist
 import torch.distributed.tensor.debug
 
 from rljob_api.tests.timeouts import TEST_TIMEOUT_SECONDS
+from rljob_worker.engines.tests.collective_order import divergence, read_calls, written_calls
 from rljob_worker.tests.forking import forking
 
 
@@ -43,6 +44,7 @@ class Ranks:
         except BaseException:
             self.end()
             raise
+        assert not (found := _divergence(world_size, directory)), found
         return [torch.load(directory / f"{rank}.pt", weights_only=False) for rank in range(world_size)]
 
     def _ask(
@@ -54,7 +56,7 @@ class Ranks:
         for rank, connection in enumerate(connections):
             connection.send((rank, world_size, work, directory, arguments))
         failures = _failures(connections, deadline_seconds)
-        assert not failures, "\n".join(failures)
+        assert not failures, "\n".join([*failures, _divergence(world_size, directory)])
 
     def _start(self) -> tuple[BaseProcess, Connection]:
         ours, theirs = self._context.Pipe()
@@ -152,11 +154,22 @@ def _work(rank: int, world_size: int, work: Callable[..., Any], directory: Path,
     dist.init_process_group(
         "gloo", store=store, rank=rank, world_size=world_size, timeout=timedelta(seconds=TEST_TIMEOUT_SECONDS)
     )
-    torch.save(work(rank, *arguments), directory / f"{rank}.pt")
+    with written_calls(_calls_of(rank, directory)):
+        result = work(rank, *arguments)
+    torch.save(result, directory / f"{rank}.pt")
     dist.barrier()
     dist.destroy_process_group()
     # DTensors of the next world would get meshes of this one, which are equal to theirs
     torch.distributed.tensor.debug._clear_sharding_prop_cache()
+
+
+def _divergence(world_size: int, directory: Path) -> str:
+    """Where ranks called collectives in another order, or other ones, if they did."""
+    return divergence([read_calls(_calls_of(rank, directory)) for rank in range(world_size)])
+
+
+def _calls_of(rank: int, directory: Path) -> Path:
+    return directory / f"{rank}.calls"
 
 
 def _rank_environment() -> dict[str, Any]:

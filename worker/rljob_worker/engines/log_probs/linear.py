@@ -7,6 +7,8 @@ With z = cap(hidden W' + b) / temperature, of each chunk of tokens:
 and the same again in the backward pass, which needs the logits once more. It costs one product more than keeping them,
 and gives back 4 to 12 bytes per token and word of the vocabulary. The logits of a single chunk are kept: the backward
 pass, which begins with them, has as many in memory anyway.
+
+Where there is a kernel for it (see `fused`) log-probs and entropies come from that.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ import torch.nn.functional as F
 from rljob_api.memory.sizes import logits_elements
 from rljob_worker.devices.memory import total_memory
 from rljob_worker.engines.log_probs.full_kl import full_kl, full_kl_gradient
+from rljob_worker.engines.log_probs.fused import FUSED, suits
 from rljob_worker.engines.log_probs.token_log_probs import at_targets, log_distribution, logit_gradient
 
 CHUNK_ELEMENTS: int | None = None
@@ -71,9 +74,16 @@ def linear_log_probs(
 ) -> LinearLogProbs:
     """Log-probs [tokens] of `targets`, entropies, and the divergence from the distributions of `reference`, which has
     no gradient."""
+    own_targets = targets - last.first_word
+    if last.bias is None and last.cap is None and reference is None and suits(last.hidden, last.weight):
+        fused = FUSED.log_probs(last.hidden, last.weight, own_targets, temperature, with_entropy=entropy != "None")
+        if fused is not None:
+            log_probs, entropies = fused
+            if entropies is not None and entropy == "Figure":
+                entropies = entropies.detach()
+            return LinearLogProbs(log_probs, entropies)
     options = _Options(temperature, last.cap, entropy, reference)
-    outputs = _LinearLogProbs.apply(last.hidden, last.weight, last.bias, targets - last.first_word, options)
-    return LinearLogProbs(*outputs)
+    return LinearLogProbs(*_LinearLogProbs.apply(last.hidden, last.weight, last.bias, own_targets, options))
 
 
 @dataclass(frozen=True, slots=True)

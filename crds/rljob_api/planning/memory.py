@@ -234,9 +234,10 @@ class _Worker:
             and item.adapter is None
             and item.mesh.ranks_per_copy == 1
             and self.layout(item).is_whole
+            and not item.compiles
             for item in self._training
         )
-        is_lent = ROLLOUT_ENGINES[engine.library].borrows_weights and any(lends) and not self.plan.spec.training.compile
+        is_lent = ROLLOUT_ENGINES[engine.library].borrows_weights and any(lends)
         return 0 if is_lent else ceil(self._whole(engine) / engine.mesh.tp)
 
     def _training_asleep(self, kept: PhaseMemory) -> PhaseMemory:

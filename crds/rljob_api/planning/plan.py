@@ -79,6 +79,9 @@ class EnginePlan(ApiModel):
     """The engine whose model this is without the adapter: it has no weights of its own."""
     recomputes: bool = False
     """Whether activations are computed again in the backward pass: as the job asks, or as the plan decides for it."""
+    compiles: bool = False
+    """Whether decoder layers are compiled: as the job asks, or as the plan decides for it. Where workers have no
+    compiler, or the model turns out to have experts, only a job that asks for it fails."""
     offload: OffloadSpec = OffloadSpec()
     """What of it waits in the memory of the host. Nothing on CPUs; with its parameters its optimizer, too."""
 

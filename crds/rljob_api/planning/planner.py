@@ -50,7 +50,7 @@ def draft(job: RLJob, profiles: Profiles, shapes: Shapes) -> tuple[Plan, Limits]
 def _estimated(job: RLJob, profiles: Profiles, shapes: Shapes) -> tuple[Plan, Limits]:
     if problems := problems_of(job, profiles):
         raise InvalidJobError(problems)
-    drawn = _Planner(job, profiles).build()
+    drawn = with_compiling(_Planner(job, profiles).build(), shapes)
     limits = _limits(drawn, profiles)
     made = with_recomputing(drawn, shapes, limits)
     costs = {"memory": memory_of(made, shapes, limits), "meshes": mesh_costs(made, shapes, limits)}
@@ -249,6 +249,24 @@ def _weights(engines: tuple[EnginePlan, ...], asked: WeightTransportChoice) -> t
         )
         for target in targets
     )
+
+
+def with_compiling(plan: Plan, shapes: Shapes) -> Plan:
+    """The plan with it decided which engines compile their layers: of what trains or scores all that a job asks for, or
+    those on CUDA whose model is not known to have experts."""
+    engines = tuple(
+        engine.model_copy(update={"compiles": True}) if _compiles(plan, engine, shapes) else engine
+        for engine in plan.engines
+    )
+    return plan.model_copy(update={"engines": engines})
+
+
+def _compiles(plan: Plan, engine: EnginePlan, shapes: Shapes) -> bool:
+    asked, shape = plan.spec.training.compile, shapes.get(engine.path)
+    if engine.kind != "Train" or asked is not None:
+        return engine.kind == "Train" and bool(asked)
+    has_experts = engine.mesh.ep > 1 or (shape is not None and shape.experts is not None)
+    return plan.group(engine.group).device == "cuda" and engine.library == "FSDP" and not has_experts
 
 
 def with_recomputing(plan: Plan, shapes: Shapes, limits: Limits) -> Plan:

@@ -172,10 +172,11 @@ class TrainingSpec(ApiModel):
     default: Float32 where a worker group with a model computes on CPUs, of which many have no instructions for
     BFloat16; elsewhere BFloat16."""
 
-    compile: bool = False
+    compile: bool | None = None
     """Whether decoder layers of models that are trained or scored are compiled by torch.compile: faster steps on
     accelerators, after minutes at the first one of every attempt that finds no cache. Last digits change. Needs a C++
-    compiler where workers run; not for models with experts. Default false."""
+    compiler where workers run; not for models with experts. Unset: true on CUDA with FSDP
+    where both hold, else false."""
 
     deterministic: bool = False
     """Whether accelerators use only kernels that add in the same order every time, so that the same job gives the same

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -100,7 +101,7 @@ def train_settings(plan: Plan, engine: EnginePlan) -> TrainSettings:
         offload_parameters=engine.offload.parameters,
         optimizer=training.optimizer.name,
         states=training.optimizer.states,
-        compile=training.compile,
+        compile=engine.compiles,
         router_aux_loss_coefficient=training.router_aux_loss_coefficient,
         follows_routes=training.router_replay == "Rollout" and engine.trainable and own is None,
         vision_learning_rate=_vision_learning_rate(plan, engine),
@@ -165,6 +166,7 @@ def _sharded(
     if trained is not None:
         with small_files(trained.path) as path:
             model = empty_model(plan, engine, path, settings.dtype)
+            settings = _compiling(plan, settings, model)
             reader = _reader(plan, model, path)  # in the run's directory there is no processor
         scorer = FSDPEngine(model, settings, device, mesh, layers=layers, reader=reader)
         scorer.load(trained.state, weights_only=True)
@@ -174,9 +176,18 @@ def _sharded(
     is_drawn = engine.initialise == "Random"
     files = None if is_drawn or is_loaded_next else WeightFiles.find(engine.path)
     model = empty_model(plan, engine, engine.path, dtype)
+    settings = _compiling(plan, settings, model)
     drawn = DrawnWeights.of(model, plan.spec.seed) if is_drawn and not is_loaded_next else None
     reader = _reader(plan, model, engine.path)
     return FSDPEngine(model, settings, device, mesh, files or drawn, adapter, layers, reader)
+
+
+def _compiling(plan: Plan, settings: TrainSettings, model: PreTrainedModel) -> TrainSettings:
+    """What the plan decided to compile stays as it is where that cannot be; what the job asks for fails."""
+    from rljob_worker.engines.fsdp.compiling import can_compile
+
+    is_left_to_plan = settings.compile and plan.spec.training.compile is None
+    return replace(settings, compile=can_compile(model)) if is_left_to_plan else settings
 
 
 def transformers_engine(

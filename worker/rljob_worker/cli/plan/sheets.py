@@ -106,9 +106,11 @@ def _engine_cells(engine: EnginePlan) -> tuple[str, ...]:
 
 
 def _savings(engine: EnginePlan) -> Iterator[str]:
-    """What takes time in place of memory."""
+    """What takes time in place of memory, or at the first step in place of every step."""
     if engine.recomputes:
         yield "activations computed again"
+    if engine.compiles:
+        yield "layers compiled"
     if waiting := [name for name in ("parameters", "optimizer") if getattr(engine.offload, name)]:
         yield f"{' and '.join(waiting)} on the host"
 

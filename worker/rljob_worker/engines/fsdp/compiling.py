@@ -8,16 +8,32 @@ that is C++, which takes minutes at first; it is kept in torch's cache directory
 
 from __future__ import annotations
 
+import logging
+import os
+
 import torch
 from transformers import AttentionInterface
 
+from rljob_worker.devices.compiler import cpp_compiler
 from rljob_worker.engines.attention.varlen import ATTENTION, attention
 from rljob_worker.engines.models import decoder_layers
 from rljob_worker.engines.router import routers
 from rljob_worker.errors import InvalidJob
 
+log = logging.getLogger(__name__)
+
 VARIANTS = 64
 """Compiled variants of a function (by layer, pass and model). Torch keeps 8, and what comes later is not compiled."""
+
+
+def can_compile(model: torch.nn.Module) -> bool:
+    """Whether a model may be compiled of which nobody says that it has to be."""
+    if routers(model):
+        return False
+    compiler, is_there = cpp_compiler(os.environ)
+    if not is_there:
+        log.warning("layers are not compiled: %s is not installed here", compiler)
+    return is_there
 
 
 def compile_layers(model: torch.nn.Module) -> None:

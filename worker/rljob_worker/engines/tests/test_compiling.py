@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -15,14 +16,17 @@ import torch
 from torch.fx import GraphModule
 
 from rljob_api.pipeline.meshes import Mesh
+from rljob_api.planning.plan import Plan
 from rljob_worker.engines.fsdp import BaseModel, FSDPEngine, TrainSettings
 from rljob_worker.engines.models import Adapter, decoder_layers, random_policy
 from rljob_worker.engines.parallel.mesh import ProcessMesh, single_rank_group
 from rljob_worker.engines.parallel.tensor import split_layers
+from rljob_worker.engines.registry import build_train_engine
 from rljob_worker.engines.tests.builders import PolicyGradient, a_batch, mesh_here, write_config
 from rljob_worker.engines.tests.ranks import run_ranks
 from rljob_worker.engines.tests.uneven import assert_close
 from rljob_worker.errors import InvalidJob
+from rljob_worker.tests.documents import plan_of
 
 CPU = torch.device("cpu")
 pytestmark = pytest.mark.filterwarnings(
@@ -204,3 +208,29 @@ def test_on_several_ranks_compiled_layers_learn_the_same(tmp_path: Path, case: s
 def test_models_with_experts_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidJob, match="models with experts are not compiled"):
         engine_of(write_config(tmp_path, "qwen3_moe"), COMPILED)
+
+
+def test_what_the_plan_decides_to_compile_is_left_as_it_is_without_a_compiler_and_with_experts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CXX", raising=False)
+    kinds = ("qwen3", "qwen3_moe")
+    made = {kind: plan_of(models=[_random(write_config(tmp_path / kind, kind))]) for kind in kinds}
+    with caplog.at_level(logging.WARNING):
+        assert [_is_compiled(made[kind]) for kind in kinds] == [False, False]
+    assert "layers are not compiled: g++ is not installed here" in caplog.text
+    (tmp_path / "g++").touch(0o755)
+    assert [_is_compiled(made[kind]) for kind in kinds] == [True, False]
+
+
+def _random(path: str) -> dict[str, str]:
+    return {"name": "actor", "path": path, "initialise": "Random"}
+
+
+def _is_compiled(plan: Plan) -> bool:
+    """Of an engine that is planned as on CUDA."""
+    engine = plan.engine("train/actor").model_copy(update={"compiles": True})
+    built = build_train_engine(plan, engine, CPU)
+    assert isinstance(built, FSDPEngine)
+    return built.settings.compile

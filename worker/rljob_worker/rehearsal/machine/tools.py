@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import shutil
 from collections.abc import Callable, Container, Iterator, Mapping
 
 from rljob_api.catalogue.rollout_engines import ROLLOUT_ENGINES
@@ -11,11 +10,9 @@ from rljob_api.planning.plan import Plan
 from rljob_api.v1alpha1 import RLJobSpec
 from rljob_api.vocabulary.data_url import HUB, scheme_of
 from rljob_api.vocabulary.problem import Problem
+from rljob_worker.devices.compiler import cpp_compiler
 from rljob_worker.errors import InvalidJob
 from rljob_worker.rehearsal.finding import Finding
-
-COMPILER = "g++"
-"""Where the variable CXX names no other: torch's choice."""
 
 
 def tool_findings(
@@ -26,8 +23,8 @@ def tool_findings(
 ) -> Iterator[Finding]:
     """What is missing here. groups: whose workers run here. environment: of a worker. is_there: whether a Python
     package of this name is."""
-    compiler = environment.get("CXX", COMPILER)
-    if plan.spec.training.compile and shutil.which(compiler, path=environment.get("PATH")) is None:
+    compiler, is_installed = cpp_compiler(environment)
+    if plan.spec.training.compile and not is_installed:
         message = f"torch compiles layers with {compiler}, which is not installed here"
         fix = "Install g++, or name another C++ compiler in the variable CXX, or write false."
         yield Finding(Problem("spec.training.compile", "true", message, fix))

@@ -83,6 +83,7 @@ WAYS = {
     "Gemma 3": PlannedCase(family="gemma3_text"),
     "Phi, 51,200 words": PlannedCase(family="phi", vocabulary=51_200),
     "Llama, 128,256 words": PlannedCase(family="llama", vocabulary=128_256),
+    "151,936 words": PlannedCase(vocabulary=151_936),
     "Phi 3": PlannedCase(family="phi3"),
     "pictures": PlannedCase(SEEING, family="qwen2_5_vl", shows=True),
     "pictures, tower trained": PlannedCase(TOWER, family="qwen2_5_vl", shows=True),

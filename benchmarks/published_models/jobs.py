@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from rljob_api.loading.load import parse_job
-from rljob_api.memory.model_shape import parse_shape
+from rljob_api.memory.model_shape import ModelShape, parse_shape
 from rljob_api.memory.phases import GroupMemory
 from rljob_api.planning.planner import plan
+from rljob_api.v1alpha1 import RLJob
 
 GIB = 1 << 30
 _QWEN2_5_7B = {
@@ -55,10 +56,18 @@ class PublishedJob:
     def sees(self) -> bool:
         return "vision_config" in self.config
 
+    @property
+    def shape(self) -> ModelShape:
+        result = parse_shape(self.config)
+        assert result is not None
+        return result
+
     def memory(self) -> GroupMemory:
         """Of the worker that has most. Raises InvalidJobError for a job that does not fit."""
-        shape = parse_shape(self.config)
-        assert shape is not None
+        (memory,) = plan(self.parsed(), shapes={self.model: self.shape}).memory
+        return memory
+
+    def parsed(self) -> RLJob:
         fields = (
             f"models.0.path={self.model}",
             f"data.maxPromptTokens={self.prompt}",
@@ -67,8 +76,7 @@ class PublishedJob:
             *(("data.imagesColumn=images",) if self.sees else ()),
             *self.fields,
         )
-        (memory,) = plan(parse_job(JOB, fields), shapes={self.model: shape}).memory
-        return memory
+        return parse_job(JOB, fields)
 
 
 JOB = """\

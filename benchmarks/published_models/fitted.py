@@ -53,9 +53,9 @@ UNFITTED = (
     PublishedJob("Qwen2.5 72B", JOBS[-1].config, 4, 2048, 63488, _generating_on(8)),
 )
 HEAD = (
-    "| model | devices | tokens of a row | what `--fit` sets | generate | train | sync | on the host "
+    "| model | devices | tokens of a row | what `--fit` sets | generate | train | sync | on the host: start | later "
     "| training, predicted, s |",
-    "|---|--:|--:|---|--:|--:|--:|--:|--:|",
+    "|---|--:|--:|---|--:|--:|--:|--:|--:|--:|",
 )
 
 
@@ -74,5 +74,7 @@ def _line(job: PublishedJob) -> str:
     phases = {phase.phase: phase for phase in memory.phases}
     peaks = " | ".join(f"{phases[name].peak / GIB:.1f}" for name in ("generate", "train", "sync"))
     changes = ", ".join(f"`{change.removeprefix('training.')}`" for change in result.overrides) or "nothing"
-    row, host = f"{job.prompt + job.response:,}", max(phase.host for phase in memory.phases) / GIB
-    return f"| {job.model} | {8 * job.hosts} | {row} | {changes} | {peaks} | {host:.1f} | {result.seconds:.0f} |"
+    row, start = f"{job.prompt + job.response:,}", phases.pop("load").host / GIB
+    later = max(phase.host for phase in phases.values()) / GIB
+    cells = (job.model, 8 * job.hosts, row, changes, peaks, f"{start:.1f}", f"{later:.1f}", f"{result.seconds:.0f}")
+    return f"| {' | '.join(map(str, cells))} |"

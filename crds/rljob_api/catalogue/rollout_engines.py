@@ -75,6 +75,9 @@ class DeclaredRolloutEngine:
     a plan then counts no copy."""
     stays_awake_on_cpus: bool = False
     """Whether `sleep` gives back memory of accelerators only: a plan on CPUs then counts its copy beside training."""
+    begins_on_host: bool = False
+    """Whether a worker of an accelerator has the whole model in the memory of its host when it starts, which a plan
+    counts."""
     is_remote: bool = False
     """Whether it generates in `rollout.server`: a plan counts neither weights nor keys of it."""
     needs: NeededPackage | None = None
@@ -141,6 +144,7 @@ ROLLOUT_ENGINES = Declarations(
         ),
         refused_options=_of_vllm,
         spreads=True,
+        begins_on_host=True,
         stays_awake_on_cpus=True,
         why_no_routes="its model runner for CPUs cannot, and the one for devices was not tried (docs/engines.md)",
         needs=NeededPackage(

@@ -85,15 +85,15 @@ class _Need:
     group: GroupPlan
     most: PhaseMemory
     limit: Limit | None
-    waiting: int
-    """Bytes in the memory of its host."""
+    outside: PhaseMemory
+    """The phase with most in the memory of its host."""
     host: Limit | None
 
     @property
     def lacking(self) -> tuple[int, int]:
         """Bytes beyond its limits: where it computes, and of its host."""
         here = 0 if self.limit is None else max(0, self.most.peak - self.limit.usable)
-        return here, 0 if self.host is None else max(0, self.waiting - self.host.usable)
+        return here, 0 if self.host is None else max(0, self.outside.host - self.host.usable)
 
 
 def _needs(plan: Plan, limits: Limits) -> Iterator[_Need]:
@@ -101,8 +101,8 @@ def _needs(plan: Plan, limits: Limits) -> Iterator[_Need]:
     for index, group in enumerate(plan.groups):
         if group.name in phases:
             most = max(phases[group.name], key=lambda phase: phase.peak)
-            waiting = max(phase.host for phase in phases[group.name])
-            yield _Need(index, group, most, limits.get(group.name), waiting, _of_container(plan, group))
+            outside = max(phases[group.name], key=lambda phase: phase.host)
+            yield _Need(index, group, most, limits.get(group.name), outside, _of_container(plan, group))
 
 
 def lacking_bytes(plan: Plan, limits: Limits) -> tuple[int, int]:
@@ -119,15 +119,24 @@ def memory_problems(plan: Plan, limits: Limits, hosts_help: bool = True) -> Iter
     for need in _needs(plan, limits):
         if need.limit is not None and need.most.peak > need.limit.usable:
             yield _too_much(plan, need.index, need.most, need.limit, hosts_help)
-        if need.host is not None and need.waiting > need.host.usable:
-            yield problem(
-                f"spec.workerGroups[{need.index}].template",
-                None,
-                f"for a worker of {need.group.name} {format_bytes(need.waiting)} wait in its host's memory while the "
-                f"accelerator does without, and {need.host.source} gives it {format_bytes(need.host.bytes)}, "
-                f"{format_bytes(need.host.beside)} of them for what is besides its models",
-                f"Raise the limit{', or add replicas, over which weights and optimizer are divided' * hosts_help}.",
-            )
+        if need.host is not None and need.outside.host > need.host.usable:
+            yield _too_much_outside(need, need.host, hosts_help)
+
+
+def _too_much_outside(need: _Need, host: Limit, hosts_help: bool) -> Problem:
+    """For what a worker has in the memory of its host."""
+    waits = "wait in its host's memory while the accelerator does without"
+    fix = f"Raise the limit{', or add replicas, over which weights and optimizer are divided' * hosts_help}."
+    if need.outside.phase == "load":
+        waits = "lie in its host's memory at the start, with the whole model that it generates with"
+        fix = "Raise the limit."
+    return problem(
+        f"spec.workerGroups[{need.index}].template",
+        None,
+        f"for a worker of {need.group.name} {format_bytes(need.outside.host)} {waits}, and {host.source} gives it "
+        f"{format_bytes(host.bytes)}, {format_bytes(host.beside)} of them for what is besides its models",
+        fix,
+    )
 
 
 def _too_much(plan: Plan, index: int, most: PhaseMemory, limit: Limit, hosts_help: bool) -> Problem:

@@ -101,7 +101,7 @@ class _Worker:
         else:
             host += self._video_encoder
         kept = PhaseMemory(phase="load", weights=weights, optimizer=optimizer, peak=weights + optimizer, host=host)
-        yield kept
+        yield kept.model_copy(update={"host": host + sum(map(self._read_on_host, self._generating))})
         kept = _beside(kept, "delta", self._delta)
         if self._generating:
             yield self._while_written(self._generate(self._training_asleep(kept)))
@@ -239,6 +239,11 @@ class _Worker:
         )
         is_lent = ROLLOUT_ENGINES[engine.library].borrows_weights and any(lends)
         return 0 if is_lent else ceil(self._whole(engine) / engine.mesh.tp)
+
+    def _read_on_host(self, engine: EnginePlan) -> int:
+        """Bytes of the model that a worker of an accelerator begins to generate with, in the memory of its host."""
+        begins = self.group.device != "cpu" and ROLLOUT_ENGINES[engine.library].begins_on_host
+        return self._whole(engine) + self._tower(engine) if begins else 0
 
     def _training_asleep(self, kept: PhaseMemory) -> PhaseMemory:
         """Optimizers of models on an accelerator wait on its host while it generates."""

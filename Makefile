@@ -93,7 +93,7 @@ E2E = $(BIN)/python -m pytest -p e2e.scheduling --numprocesses 3 --no-loadscope-
 e2e: images chart-test  ## the operator, the chart and whole jobs on real clusters, one for each of three processes; SLOW=3/4 adds that part of e2e-slow
 	$(E2E) $(if $(SLOW),--with-slow $(SLOW))
 
-e2e-slow: images  ## what takes many starts of pods: operators killed or replaced, pods that come and go; PART=3/4 is the third of four parts
+e2e-slow: images  ## what takes many starts of pods, and what is also shown without; PART=3/4 is the third of four parts
 	$(E2E) --tier slow --part $(PART)
 
 vllm-e2e: images  ## a job on a real cluster whose rollout pods generate with vLLM: their image takes 3 GB, and minutes to build

@@ -28,6 +28,9 @@ RUN --mount=type=bind,from=pins,source=/tools,target=/tools --mount=type=secret,
     if [ -s /run/secrets/ca ]; then export SSL_CERT_FILE=/run/secrets/ca; fi; \
     UV_LINK_MODE=copy /tools/bin/uv pip install --quiet --system --compile-bytecode --no-deps \
         --require-hashes --requirement /tools/requirements.txt
+# the base image has Python's own library without bytecode: every process would compile what it imports when it starts
+RUN python -m compileall -q -x '/(site-packages|tests?|idlelib|lib2to3)/' \
+        "$(python -c 'import sysconfig; print(sysconfig.get_path("stdlib"))')"
 RUN --mount=type=bind,from=wheel,source=/wheel,target=/wheel \
     PYTHONDONTWRITEBYTECODE=1 pip install --quiet --disable-pip-version-check --root-user-action=ignore \
         --no-deps --no-index /wheel/*.whl

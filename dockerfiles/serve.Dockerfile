@@ -41,6 +41,9 @@ RUN python /cuda_stubs.py /usr/local/lib/python3*/*-packages/torch/lib /stubs
 
 FROM packages
 RUN --mount=type=bind,from=stubs,source=/stubs,target=/stubs cp /stubs/* /usr/local/lib/python3*/*-packages/torch/lib/
+# the base image has Python's own library without bytecode: every process would compile what it imports when it starts
+RUN python -m compileall -q -x '/(site-packages|tests?|idlelib|lib2to3)/' \
+        "$(python -c 'import sysconfig; print(sysconfig.get_path("stdlib"))')"
 RUN --mount=type=bind,from=serve-pins,source=/tools,target=/tools --mount=type=secret,id=ca \
     --mount=type=cache,target=/root/.cache/uv set -e; \
     if [ -s /run/secrets/ca ]; then export SSL_CERT_FILE=/run/secrets/ca; fi; \

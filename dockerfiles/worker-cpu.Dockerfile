@@ -47,6 +47,9 @@ RUN python /cuda_stubs.py /usr/local/lib/python3*/*-packages/torch/lib /stubs
 
 FROM packages AS runtime
 RUN --mount=type=bind,from=stubs,source=/stubs,target=/stubs cp /stubs/* /usr/local/lib/python3*/*-packages/torch/lib/
+# the base image has Python's own library without bytecode: every process would compile what it imports when it starts
+RUN python -m compileall -q -x '/(site-packages|tests?|idlelib|lib2to3)/' \
+        "$(python -c 'import sysconfig; print(sysconfig.get_path("stdlib"))')"
 # torch looks its user up by number; relative paths of a job begin in /workspace, where its storage is mounted
 RUN echo 'rljob:x:65532:65532::/tmp:/usr/sbin/nologin' >> /etc/passwd && install -d -o 65532 -g 65532 /workspace
 WORKDIR /workspace

@@ -20,8 +20,8 @@ LONG = (
     "test_services",
     "test_learning",
     "test_versions",
-    "test_failures",
     "test_kueue",
+    "test_failures",
 )
 """Modules with tests that take minutes by themselves, the longest first."""
 

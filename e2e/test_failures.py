@@ -3,6 +3,8 @@
 import json
 from pathlib import Path
 
+import pytest
+
 from e2e.cluster import KubeCluster
 from e2e.jobs import BYTES, ON_STORAGE, ClusterJob, NamespaceJobs, metrics, small_spec
 from e2e.operator import InstalledOperator
@@ -48,16 +50,9 @@ def test_killed_worker_is_resumed_and_ends_with_the_same_metrics(jobs: Namespace
     assert without_times(metrics(storage, "killed"), BYTES) == without_times(metrics(storage, "undisturbed"), BYTES)
 
 
-def test_killed_data_buffer_is_noticed(jobs: NamespaceJobs, storage: Path) -> None:
-    job = jobs.apply("buffer", spec())
-    job.until_step(3)
-    job.pods()[0].kill(BUFFER)
-    job.until("a second attempt", lambda: job.status.get("attempt") == 2)
-    job.until_succeeded()
-    assert_resumed(job)
-
-
-def test_attempts_have_certificates_of_their_own(jobs: NamespaceJobs, storage: Path) -> None:
+def test_killed_data_buffer_is_noticed_and_the_next_has_a_certificate_of_its_own(
+    jobs: NamespaceJobs, storage: Path
+) -> None:
     """Data buffers of two pods speak TLS, also when those of the second attempt have taken the places of the first."""
     group = {"name": "train", "replicas": 2, "accelerator": {"profile": "cpu", "count": 1}}
     data_buffer = {"memory": "32Mi", "deadlineSeconds": 60, "tls": True}
@@ -120,6 +115,7 @@ def _runs_elsewhere(job: ClusterJob, node: str) -> bool:
     return any(pod.is_running and pod.node != node and pod.attempt > 1 for pod in job.pods())
 
 
+@pytest.mark.slow
 def test_job_that_always_fails_stops_after_its_restarts(jobs: NamespaceJobs) -> None:
     code = "import os\n\ndef broken(*_, **__):\n    os.kill(os.getpid(), 9)\n"
     jobs.kubectl("create", "configmap", "broken-code", f"--from-literal=broken.py={code}")

@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from e2e.cluster.waiting import wait_until
 from e2e.jobs import ON_STORAGE, NamespaceJobs, small_spec
 from e2e.operator import InstalledOperator
@@ -40,6 +42,7 @@ def test_a_job_that_answers_with_nesting_costs_the_job_beside_it_nothing(
     hostile.until_phase("Suspended")
 
 
+@pytest.mark.slow
 def test_a_reward_that_raises_half_an_emoji_ends_its_job_with_that_cause(jobs: NamespaceJobs, storage: Path) -> None:
     jobs.kubectl("create", "configmap", "hostile-rewards", f"--from-literal=hostile_rewards.py={REWARD}")
     job = jobs.apply(

@@ -12,7 +12,7 @@ import pytest
 
 from e2e.cluster import KubeCluster, kueue
 from e2e.cluster.waiting import wait_until
-from e2e.jobs import ON_STORAGE, NamespaceJobs, metrics, small_spec
+from e2e.jobs import ON_STORAGE, ClusterJob, NamespaceJobs, metrics, small_spec
 from e2e.operator import InstalledOperator
 
 API = "kueue.x-k8s.io/v1beta1"
@@ -42,20 +42,22 @@ def queued(queues: None, jobs: NamespaceJobs, storage: Path) -> NamespaceJobs:
     return jobs
 
 
-def test_job_waits_for_quota_and_a_suspended_one_gives_it_back(queued: NamespaceJobs, storage: Path) -> None:
+def test_job_waits_for_quota_which_suspended_and_deleted_ones_give_back(queued: NamespaceJobs, storage: Path) -> None:
     first = queued.apply("first", small_spec(**{**QUEUED, "stop": {"steps": 100}}))
     first.until_step(3)
-    second = queued.apply("second", small_spec(**QUEUED))
-    second.until("waiting for quota", lambda: second.condition("QuotaReserved").get("reason") == "QuotaPending")
-    assert not second.pods()
+    second = queued.apply("second", small_spec(**{**QUEUED, "stop": {"steps": 500}}))
+    until_waiting(second)
     first.patch(suspend=True)
     first.until_phase("Suspended")
-    second.until_succeeded()
+    second.until_phase("Running")
     first.patch(suspend=False)
+    until_waiting(first)
+    second.delete()
     first.until_succeeded(180)
     assert first.status["attempt"] == 2 and first.status["restarts"] == 0
     assert [row["step"] for row in metrics(storage, "first")][-1] == 100
-    until_finished(queued, {"rljob-first", "rljob-second"})
+    until_finished(queued, {"rljob-first"})
+    assert len(workloads(queued)) == 1
 
 
 def test_preempted_job_goes_on_from_its_checkpoint(queued: NamespaceJobs, storage: Path) -> None:
@@ -72,14 +74,6 @@ def test_preempted_job_goes_on_from_its_checkpoint(queued: NamespaceJobs, storag
     until_finished(queued, {"rljob-modest", "rljob-urgent"})
 
 
-def test_deleted_job_gives_its_quota_back(queued: NamespaceJobs) -> None:
-    first = queued.apply("held", small_spec(**{**QUEUED, "stop": {"steps": 500}}))
-    first.until_phase("Running")
-    first.delete()
-    wait_until(lambda: not workloads(queued), "the Workload to go", 60)
-    queued.apply("next", small_spec(**QUEUED)).until_succeeded()
-
-
 def test_model_beside_a_job_is_counted(queued: NamespaceJobs) -> None:
     """Its pod asks for 50m, and with the gang's 70m that is more than there is."""
     services = [{"name": "grader", "run": "rljob_worker.services:reward_model", "options": {"path": "none"}}]
@@ -93,6 +87,12 @@ def test_model_beside_a_job_is_counted(queued: NamespaceJobs) -> None:
 def workloads(jobs: NamespaceJobs) -> list[dict[str, Any]]:
     result: list[dict[str, Any]] = json.loads(jobs.kubectl("get", "workloads.kueue.x-k8s.io", "-o", "json"))["items"]
     return result
+
+
+def until_waiting(job: ClusterJob) -> None:
+    """For quota, without pods."""
+    job.until("waiting for quota", lambda: job.condition("QuotaReserved").get("reason") == "QuotaPending")
+    assert not job.pods()
 
 
 def until_finished(jobs: NamespaceJobs, names: set[str]) -> None:

@@ -74,6 +74,7 @@ def test_killed_model_is_made_again_and_the_job_ends_without_a_restart(
     job.until("no pod that runs", lambda: not any(pod.is_running for pod in job.pods()))
 
 
+@pytest.mark.slow
 def test_suspended_job_gives_its_model_back_too(jobs: NamespaceJobs, storage: Path, code: None) -> None:
     job = jobs.apply("paused", spec(stop={"steps": 200}))
     until_trained(job, 3)
@@ -87,6 +88,7 @@ def test_suspended_job_gives_its_model_back_too(jobs: NamespaceJobs, storage: Pa
     job.until_gone(120)  # the last step of its gang may wait for the model, and has 60 s of grace for it
 
 
+@pytest.mark.slow
 def test_model_that_is_never_healthy_is_named_in_the_condition(jobs: NamespaceJobs, storage: Path, code: None) -> None:
     limits = {"service": {"healthSeconds": 3.0}, "failurePolicy": {"maxRestarts": 0}}
     stuck = jobs.apply("stuck", spec("my_models:stuck", **limits))

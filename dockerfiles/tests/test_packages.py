@@ -113,6 +113,14 @@ def test_nothing_is_installed_whose_hash_is_not_known(path: Path) -> None:
     assert copied == 1 + len(lists), "tools, packages"
 
 
+@pytest.mark.parametrize("path", DOCKERFILES, ids=lambda path: path.name)
+def test_processes_of_an_image_compile_nothing_when_they_start(path: Path) -> None:
+    lines = [line for line in path.read_text().replace("\\\n", " ").splitlines() if line.startswith("RUN")]
+    (own,) = [line for line in lines if "python -m compileall" in line]
+    assert 'sysconfig.get_path("stdlib")' in own
+    assert all("--compile-bytecode" in line for line in lines if "uv pip install" in line)
+
+
 def test_a_dockerfile_takes_the_packages_of_its_own_image_or_of_those_it_is_told_to() -> None:
     made: set[str] = set()
     for path in DOCKERFILES:

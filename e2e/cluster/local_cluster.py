@@ -186,7 +186,8 @@ class LocalCluster(KubeCluster):
         processes = self.run_dir.processes
         for node in self.nodes():
             processes.stop(device_processes.process_name(node.name))
-            node.remove()
+        with ThreadPoolExecutor() as pool:
+            list(pool.map(LocalNode.remove, self.nodes()))
         # state is thrown away, so nothing needs to end in order; an API server takes 10 s to say goodbye
         for name in control_plane.PROCESSES:
             processes.stop(name)

@@ -18,7 +18,7 @@ from rljob_worker.databuffer.protocol.errors import Elsewhere, require
 from rljob_worker.databuffer.protocol.peer_side import LeaseDelivered, LeaseTicket
 from rljob_worker.databuffer.protocol.worker_side import Contents
 from rljob_worker.databuffer.routes.guest_route import LeaseId
-from rljob_worker.databuffer.rows.byte_stream import Bytes, Filling, chunk_checksum
+from rljob_worker.databuffer.rows.byte_stream import Bytes, Filling
 from rljob_worker.databuffer.store.monitor import Monitor
 from rljob_worker.databuffer.store.segments import Item, Segment, SegmentReader, Segments
 from rljob_worker.databuffer.work import Work
@@ -145,15 +145,15 @@ class Deliveries:
         lease, guest = delivery.lease, delivery.generator.guest
         assert delivery.segment is not None
         room = self._memory[delivery.segment.offset : delivery.segment.offset + delivery.num_bytes]
-        filling = Filling(room)
+        filling = Filling(room, delivery.table)
         try:
             ticket = LeaseTicket(lease.stage, lease.step, lease.rank, lease.index)
             self._links.stream(guest, ticket, STREAM_SECONDS, filling.take)
-            filling.end()
+            result = filling.end()
         except (PeerLost, DeadlineExceeded) as error:
             self._again(delivery, error)
             return
-        if chunk_checksum(room, delivery.table) == delivery.checksum:
+        if result == delivery.checksum:
             self._end(delivery)
             return
         delivery.num_damages += 1

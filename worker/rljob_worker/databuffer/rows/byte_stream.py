@@ -38,9 +38,11 @@ class Filling:
     """A slot, filled by the record batches of a stream. Raises PeerLost when there are fewer or more bytes than it
     has."""
 
-    def __init__(self, slot: Bytes) -> None:
+    def __init__(self, slot: Bytes, table: bytes) -> None:
+        """table: what lies in the slot, which the checksum covers."""
         self._slot = slot
         self._done = 0
+        self._digest = xxhash.xxh3_64(seed=xxhash.xxh3_64_intdigest(table))
 
     def take(self, record: pa.RecordBatch, checksum: bytes) -> None:
         if record.schema != _SCHEMA:
@@ -52,9 +54,12 @@ class Filling:
             self._slot[self._done : stop] = numbers_of(record.column(0), "uint8")
         except ValueError as error:  # fewer bytes than it says
             raise Damaged(f"a record batch of {record.num_rows:,} bytes came damaged: {error}") from error
+        # now, while they are in the processor's caches
+        self._digest.update(self._slot[self._done : stop].data)
         self._done = stop
 
-    def end(self) -> None:
-        """Nothing more comes."""
+    def end(self) -> int:
+        """Nothing more comes; the `chunk_checksum` of what has."""
         if self._done < len(self._slot):
             raise PeerLost(f"the stream ended after {self._done:,} of {len(self._slot):,} bytes")
+        return int(self._digest.intdigest())

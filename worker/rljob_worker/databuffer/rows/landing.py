@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,9 +33,11 @@ class _AlikeColumns:
     """Where the values of each row begin in the stream, as the offer says, [rows + 1]; None: a row is one value."""
     stretches: Stretches
 
-    def within(self, first: int, stop: int) -> tuple[int, int]:
-        """Where the values of rows [first, stop) begin and end in the stream."""
-        return (first, stop) if self.offsets is None else (int(self.offsets[first]), int(self.offsets[stop]))
+    def stretches_within(self, first: int, stop: int) -> Stretches:
+        """Where the values of rows [first, stop) go, counted from the first of them."""
+        if self.offsets is None:
+            return self.stretches.of_source(first, stop)
+        return self.stretches.of_source(int(self.offsets[first]), int(self.offsets[stop]))
 
 
 class Landing:
@@ -54,13 +55,15 @@ class Landing:
 
     def take(self, record: pa.RecordBatch, checksum: bytes) -> None:
         """Raises Damaged, PeerLost when more rows come than were offered, Bug when they are others than those."""
-        index, columns, placed = self._undamaged(record, checksum)
+        index, columns = self._undamaged(record, checksum)
         first, stop = self._done, self._done + len(index)
         if stop > len(self._rows):
             raise PeerLost(f"more rows came of {self._what} than the {len(self._rows)} that were offered")
         self._check(first, stop, index, columns)
-        if len(placed) < len(columns):
-            raise Bug(f"{self._what}: other numbers of values came than the lengths of their rows say")
+        for alike in self._columns:
+            stretches = alike.stretches_within(first, stop)
+            for name in alike.names:
+                stretches.copy(self._target.columns[name].values, columns[name].values)
         self._done = stop
 
     def end(self) -> None:
@@ -77,40 +80,20 @@ class Landing:
         found = moves(self._target, offsets, Runs.of(np.arange(num_rows), self._rows), by_group)
         return [_AlikeColumns(names, offsets[names[0]], stretches) for stretches, names in found]
 
-    def _undamaged(
-        self, record: pa.RecordBatch, checksum: bytes
-    ) -> tuple[RowIndex, dict[str, Column], dict[str, Stretches]]:
-        """What has come, and where the values of columns are now that are as many as the header says.
-
-        A column is brought to its place right after its checksum, when it is in the processor's caches: nobody reads
-        it until all rows have come undamaged.
-        """
+    def _undamaged(self, record: pa.RecordBatch, checksum: bytes) -> tuple[RowIndex, dict[str, Column]]:
         if not self._done and not record.schema.equals(schema_of(self._header.kinds), check_metadata=True):
             # not named: a damaged name may be no text
             raise Damaged(f"{self._what}: other columns came than were offered, or of other types")
         try:
             index, columns = columns_of_record(record, self._header.kinds)
-            places = self._places(self._done, self._done + len(index), columns)
-            result = rows_checksum(index, columns, lambda name: self._place(name, places, columns))
+            result = rows_checksum(index, columns)
         except (ValueError, IndexError, pa.ArrowException) as error:  # offsets or lengths that lead nowhere
             raise Damaged(f"{self._what}: rows came damaged: {error}") from error
         if result != checksum:
             raise Damaged(
                 f"{self._what}: rows came damaged: checksum {result.hex()}, sent was {checksum.hex() or 'none'}"
             )
-        return index, columns, places
-
-    def _place(self, name: str, places: Mapping[str, Stretches], columns: Mapping[str, Column]) -> None:
-        if name in places:
-            places[name].copy(self._target.columns[name].values, columns[name].values)
-
-    def _places(self, first: int, stop: int, columns: Mapping[str, Column]) -> dict[str, Stretches]:
-        places = dict[str, Stretches]()
-        for alike in self._columns if stop <= len(self._rows) else ():
-            begin, end = alike.within(first, stop)
-            stretches = alike.stretches.of_source(begin, end)
-            places |= {name: stretches for name in alike.names if len(columns[name].values) == end - begin}
-        return places
+        return index, columns
 
     def _check(self, first: int, stop: int, index: RowIndex, columns: dict[str, Column]) -> None:
         """What has come is what the header tells."""

@@ -1,1 +1,1 @@
-"""The data buffer as others reach it: servers around what answers workers (`local`) and peers (`flight`, `streams`)."""
+"""The data buffer as others reach it: servers around what answers workers (`local`) and peers (`flight`)."""

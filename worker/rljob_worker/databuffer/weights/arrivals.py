@@ -8,7 +8,7 @@ from functools import partial
 from rljob_worker.databuffer.links.links import Links
 from rljob_worker.databuffer.protocol.errors import Elsewhere, Refused
 from rljob_worker.databuffer.protocol.peer_side import ChunkTicket
-from rljob_worker.databuffer.rows.byte_stream import Bytes, Filling, chunk_checksum
+from rljob_worker.databuffer.rows.byte_stream import Bytes, Filling
 from rljob_worker.databuffer.weights.chunk import WeightsChunk
 from rljob_worker.databuffer.weights.tree import Fetch
 from rljob_worker.databuffer.work import Timer, Work
@@ -58,15 +58,15 @@ class Arrivals:
         chunk, offer = fetch.chunk, fetch.chunk.offer
         ticket = ChunkTicket(offer.edge, offer.version, offer.source, offer.index)
         try:
-            filling = Filling(self.slot(chunk))
+            filling = Filling(self.slot(chunk), offer.table)
             self._links.stream(fetch.host, ticket, STREAM_SECONDS, filling.take)
-            filling.end()
+            result = filling.end()
         except Refused:
             raise
         except (PeerLost, DeadlineExceeded) as error:
             self._later.after(self._pause_after_break(fetch, error), partial(self.begin, fetch))
             return
-        if (result := chunk_checksum(self.slot(chunk), offer.table)) == offer.checksum:
+        if result == offer.checksum:
             self._arrived(chunk)
         else:
             count_damage(fetch, result)

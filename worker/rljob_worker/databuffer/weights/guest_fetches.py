@@ -10,7 +10,7 @@ import numpy as np
 from rljob_worker.databuffer.links.links import Links
 from rljob_worker.databuffer.protocol import peer_side as say
 from rljob_worker.databuffer.routes.hosts import Host
-from rljob_worker.databuffer.rows.byte_stream import Bytes, Filling, chunk_checksum
+from rljob_worker.databuffer.rows.byte_stream import Bytes, Filling
 from rljob_worker.databuffer.store.monitor import Monitor
 from rljob_worker.databuffer.weights.guest_version import GuestChunk, GuestVersion
 from rljob_worker.databuffer.work import Work
@@ -54,15 +54,15 @@ class ChunkFetches:
     def _fetch(self, version: GuestVersion, chunk: GuestChunk, holder: Host) -> None:
         offer = chunk.offer
         # not straight into the slot: that may be another chunk's before a slow holder is done
-        private = Filling(room := np.empty(offer.num_bytes, np.uint8))
+        private = Filling(room := np.empty(offer.num_bytes, np.uint8), offer.table)
         try:
             ticket = say.ChunkTicket(offer.edge, offer.version, offer.source, offer.index)
             self._links.stream(holder, ticket, STREAM_SECONDS, private.take)
-            private.end()
+            result = private.end()
         except (PeerLost, DeadlineExceeded) as error:
             self._broke(version, chunk, holder, error)
             return
-        if chunk_checksum(room, offer.table) == offer.checksum:
+        if result == offer.checksum:
             self._arrived(version, chunk, holder, room)
         else:
             chunk.num_damages += 1

@@ -17,18 +17,18 @@ def numbers(count: int) -> np.ndarray:
     return np.arange(count, dtype=np.uint32).view(np.uint8)[:count].copy()
 
 
-def fill(room: np.ndarray, *streams: RecordStream) -> None:
-    filling = Filling(room)
+def fill(room: np.ndarray, *streams: RecordStream) -> int:
+    filling = Filling(room, b"t")
     for stream in streams:
         for record, checksum in stream.records:
             filling.take(record, checksum)
-    filling.end()
+    return filling.end()
 
 
 @pytest.mark.parametrize("num_bytes", [0, 1, BATCH_BYTES, BATCH_BYTES + 1])
 def test_a_chunk_as_a_stream_and_back(num_bytes):
     data, room = numbers(num_bytes), np.zeros(num_bytes, np.uint8)
-    fill(room, stream_of(data))
+    assert fill(room, stream_of(data)) == chunk_checksum(data, b"t")
     assert np.array_equal(room, data)
 
 
@@ -62,13 +62,13 @@ def test_a_flipped_bit_anywhere_in_a_record_batch_is_an_error_of_ours_or_of_arro
         flipped = bytearray(message)
         flipped[bit // 8] ^= 1 << bit % 8
         with contextlib.suppress(PeerLost, pa.ArrowException, OSError):
-            Filling(np.zeros(8, np.uint8)).take(pa.ipc.read_record_batch(bytes(flipped), record.schema), b"")
+            Filling(np.zeros(8, np.uint8), b"").take(pa.ipc.read_record_batch(bytes(flipped), record.schema), b"")
 
 
 def test_what_is_not_bytes_is_a_lost_peer():
     record = pa.RecordBatch.from_arrays([array_over(np.arange(4))], names=["other"])
     with pytest.raises(PeerLost, match="other columns came in the place of bytes"):
-        Filling(numbers(4)).take(record, b"")
+        Filling(numbers(4), b"").take(record, b"")
 
 
 def test_the_checksum_covers_data_and_table():

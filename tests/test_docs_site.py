@@ -1,6 +1,7 @@
 """The documentation as a site: it builds without a link that leads nowhere, and tells every message."""
 
 import ast
+import json
 import os
 import re
 import runpy
@@ -15,9 +16,25 @@ import pytest
 
 from rljob_api.tests import http_server
 from rljob_api.tests.timeouts import TEST_TIMEOUT_SECONDS
-from rljob_worker.run_page.tests.browser import screenshot
+from rljob_worker.run_page.tests.browser import dom_of, screenshot
 
 CHECKOUT = Path(__file__).parents[1]
+FRAMES = """
+<iframe id="frame" style="border: 0" height="900"></iframe><pre id="too-wide"></pre>
+<script>
+const frame = document.getElementById("frame"), tooWide = document.getElementById("too-wide");
+(async () => {
+  for (const width of [1400, 400]) for (const page of PAGES) {
+    frame.width = width;
+    await new Promise(loaded => { frame.onload = loaded; frame.src = page; });
+    const root = frame.contentDocument.documentElement;
+    if (root.scrollWidth > root.clientWidth) tooWide.textContent += `${page} at ${width}, `;
+  }
+  tooWide.textContent += "all looked at";
+})();
+</script>
+"""
+"""A page that says which of PAGES have to be scrolled to the side."""
 HOOKS = runpy.run_path(str(CHECKOUT / "docs" / "hooks.py"))
 
 
@@ -53,6 +70,21 @@ def test_the_site_has_the_colours_of_the_system_on_a_telephone(site, tmp_path, d
     red, green, blue = image.getpixel((5, 100))  # beside the title
     assert image.size == (400, 1500) and (max(red, green, blue) < 60 if dark else min(red, green, blue) > 240)
     assert len(image.getcolors(1_000_000)) > 50, "there is text"
+
+
+def too_wide(site, profile):
+    pages = [f"/{path.parent.relative_to(site)}/" for path in sorted(site.glob("**/index.html"))]
+    assert len(pages) > 50
+    (site / "frames.html").write_text(FRAMES.replace("PAGES", json.dumps(pages)))
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(SimpleHTTPRequestHandler, directory=str(site)))
+    with http_server.serving(server) as address:
+        dom = dom_of(f"{address}/frames.html", profile)
+    return re.findall(r'<pre id="too-wide">(.*?)</pre>', dom)
+
+
+@pytest.mark.slow
+def test_no_page_of_the_site_is_wider_than_its_window(site, tmp_path):
+    assert too_wide(site, tmp_path / "profile") == ["all looked at"]
 
 
 @pytest.mark.slow

@@ -33,15 +33,19 @@ if TYPE_CHECKING:
     from rljob_worker.cli.from_python.running import plan as plan
     from rljob_worker.cli.from_python.running import run as run
     from rljob_worker.cli.from_python.running import validate as validate
+    from rljob_worker.cli.from_python.train import submit as submit
+    from rljob_worker.cli.from_python.train import train as train
+    from rljob_worker.cli.from_python.train import training as training
     from rljob_worker.cli.from_python.training import Training as Training
     from rljob_worker.cli.from_python.training import TrainingResult as TrainingResult
-    from rljob_worker.cli.from_python.training import submit as submit
-    from rljob_worker.cli.from_python.training import train as train
-    from rljob_worker.cli.from_python.training import training as training
     from rljob_worker.errors import BadData as BadData
+    from rljob_worker.errors import DeadlineExceeded as DeadlineExceeded
     from rljob_worker.errors import InvalidJob as InvalidJob
+    from rljob_worker.errors import NotHere as NotHere
+    from rljob_worker.errors import StorageError as StorageError
 
 _RUNNING = "rljob_worker.cli.from_python.running"
+_TRAIN = "rljob_worker.cli.from_python.train"
 _TRAINING = "rljob_worker.cli.from_python.training"
 _ERRORS = "rljob_worker.errors"
 _HOMES = {
@@ -49,22 +53,25 @@ _HOMES = {
     "CallbackTimeout": "rljob_worker.cli.from_python.callbacks",
     "Client": "rljob.client",
     "ClusterError": "rljob.errors",
+    "DeadlineExceeded": _ERRORS,
     "InvalidJob": _ERRORS,
     "InvalidJobError": "rljob_api.vocabulary.problem",
     "Job": "rljob.job",
+    "NotHere": _ERRORS,
     "Pipeline": "rljob_api.loading.builder",
     "RLJob": "rljob_api.v1alpha1",
     "RLJobSpec": "rljob_api.v1alpha1",
     "Run": _RUNNING,
     "RunFailed": _RUNNING,
+    "StorageError": _ERRORS,
     "Training": _TRAINING,
     "TrainingResult": _TRAINING,
     "make_job": "rljob_api.loading.builder",
     "plan": _RUNNING,
     "run": _RUNNING,
-    "submit": _TRAINING,
-    "train": _TRAINING,
-    "training": _TRAINING,
+    "submit": _TRAIN,
+    "train": _TRAIN,
+    "training": _TRAIN,
     "validate": _RUNNING,
 }
 __all__ = [
@@ -72,14 +79,17 @@ __all__ = [
     "CallbackTimeout",
     "Client",
     "ClusterError",
+    "DeadlineExceeded",
     "InvalidJob",
     "InvalidJobError",
     "Job",
+    "NotHere",
     "Pipeline",
     "RLJob",
     "RLJobSpec",
     "Run",
     "RunFailed",
+    "StorageError",
     "Training",
     "TrainingResult",
     "make_job",

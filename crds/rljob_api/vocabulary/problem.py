@@ -42,10 +42,10 @@ class Problem:
 class InvalidJobError(ValueError):
     """The job cannot run; `problems` holds every reason that was found."""
 
-    exit_code = ExitCode.INVALID_JOB
-
-    def __init__(self, problems: Iterable[Problem]) -> None:
+    def __init__(self, problems: Iterable[Problem], exit_code: ExitCode = ExitCode.INVALID_JOB) -> None:
+        """exit_code: BAD_DATA where data and files of models alone are to blame."""
         self.problems = tuple(problems)
+        self.exit_code = exit_code
         assert self.problems, "an invalid job has a problem"
         count = "1 problem" if len(self.problems) == 1 else f"{len(self.problems)} problems"
         super().__init__("\n".join((f"the job has {count}:", *(f"  {problem}" for problem in self.problems))))

@@ -118,8 +118,8 @@ def supervise(run: LocalRun) -> tuple[RunDirectory, RunNote | None]:
 
 
 def _rehearsed(run: LocalRun, directory: RunDirectory) -> tuple[Plan, Sequence[str]]:
-    """The plan of a job that nothing is known to keep from running here, and advice. Raises Unfit with everything that
-    is."""
+    """The plan of a job that nothing is known to keep from running here, and advice. Raises InvalidJobError with
+    everything that is."""
     plan, findings = examine(run.file)
     if plan is not None:
         here = run.file.located_findings(findings_here(plan, run.pods_here(plan), os.environ, directory.path))

@@ -197,6 +197,8 @@ def _kl_runs_away(history: _History) -> str | None:
 
 def _answers_cut_off(history: _History) -> str | None:
     values = history.values("response/truncated_fraction")
+    if "simulator/success" in history.last[-1]:
+        return None  # an episode of a policy that does not succeed yet goes on to rollout.simulator.maxSteps
     longer = history.mean("response_length/mean") > 3 * history.began("response_length/mean")
     if not values or min(values) < (0.3 if longer and not history.has_learnt else 0.8):
         return None

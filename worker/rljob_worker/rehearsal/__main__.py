@@ -10,7 +10,7 @@ from pathlib import Path
 
 from rljob_api.planning.plan import Plan
 from rljob_api.vocabulary import keys
-from rljob_worker.rehearsal.finding import Unfit
+from rljob_api.vocabulary.problem import InvalidJobError
 from rljob_worker.rehearsal.machine.tools import tool_findings
 from rljob_worker.rehearsal.rehearse import rehearse
 
@@ -22,7 +22,7 @@ def main() -> int:
         replace(
             findings, found=(*findings.found, *tool_findings(plan, {os.environ[keys.ENV_GROUP]}, os.environ))
         ).raise_found()
-    except Unfit as error:
+    except InvalidJobError as error:
         print(error)
         return int(error.exit_code)
     return 0

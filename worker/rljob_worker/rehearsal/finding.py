@@ -1,8 +1,8 @@
-"""What a rehearsal finds, and the error that carries all of it."""
+"""What a rehearsal finds."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,19 +40,10 @@ class Findings:
         return tuple(item.problem for item in self.found)
 
     def raise_found(self) -> None:
-        """Raises Unfit when anything was found."""
+        """Raises InvalidJobError when anything was found."""
         if self.found:
-            raise Unfit(self.found)
-
-
-class Unfit(InvalidJobError):
-    """The job cannot run: 64, or 65 where data and files of models alone are to blame."""
-
-    def __init__(self, result: Iterable[Finding]) -> None:
-        result = tuple(result)
-        super().__init__(item.problem for item in result)
-        codes = {item.code for item in result}
-        self.exit_code = codes.pop() if len(codes) == 1 else ExitCode.INVALID_JOB
+            codes = {item.code for item in self.found}
+            raise InvalidJobError(self.problems, codes.pop() if len(codes) == 1 else ExitCode.INVALID_JOB)
 
 
 def finding_of(path: str, error: RLJobError) -> Finding:

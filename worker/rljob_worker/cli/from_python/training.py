@@ -1,10 +1,9 @@
-"""`rljob.train`: a job of a model, rows of data and functions, which is also there as YAML."""
+"""A job of a model, rows of data and functions, which is also there as YAML."""
 
 from __future__ import annotations
 
 import json
 import tempfile
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -247,62 +246,6 @@ def _require_column(name: str, there: Sequence[str]) -> None:
         from rljob_worker.data.source import nearest_of  # a plain install lacks what it reads with
 
         raise BadData(f"prompt_column: the data have no column {name!r}; {nearest_of(name, there, 'they have')}")
-
-
-def train(
-    model: str | Path,
-    data: Any,
-    rewards: Reward | Sequence[Reward],
-    *,
-    prompt_column: str | None = None,
-    validation: Any = None,
-    algorithm: str = "GRPO",
-    steps: int = 100,
-    batch_size: int | None = None,
-    group_size: int = 8,
-    settings: Mapping[str, Any] | None = None,
-    name: str | None = None,
-    folder: str | Path = ".",
-    **how: Any,
-) -> TrainingResult:
-    """Train a model on this machine, to the end of `steps`.
-
-    model: a directory, or a name of the Hub.   data, validation: a path, a data set of the Hub as
-    `hf://datasets/owner/name`, or rows: a list of mappings, a DataFrame, a `datasets.Dataset`.   rewards: functions,
-    whose weighted sum is the reward of a response.   prompt_column: unset, the one that looks like prompts.   settings:
-    any field of the job, `{"training.learningRate": 1e-6}`.   name: of the run, which goes on where there is one of
-    this name; unset: a new one.   folder: where modules of your own are.   how: arguments of `Training.run`, such as
-    `on_step`.
-
-    Raises InvalidJobError with every problem before anything starts, BadData for rows that are none, or RunFailed.
-    """
-    return training(
-        model, data, rewards, prompt_column=prompt_column, validation=validation, algorithm=algorithm, steps=steps,
-        batch_size=batch_size, group_size=group_size, settings=settings, name=name, folder=folder,
-    ).run(**how)  # fmt: skip
-
-
-def training(
-    model: str | Path,
-    data: Any,
-    rewards: Reward | Sequence[Reward],
-    *,
-    settings: Mapping[str, Any] | None = None,
-    name: str | None = None,
-    folder: str | Path = ".",
-    **sizes: Any,
-) -> Training:
-    """What `train` would run, for `to_yaml`, `save` and `submit`; arguments as there."""
-    several = rewards if isinstance(rewards, Sequence) and not isinstance(rewards, str) else [rewards]
-    return Training(
-        model=str(model), data=data, rewards=tuple(several), settings=settings or {}, folder=Path(folder).absolute(),
-        name=name or time.strftime("training-%Y%m%d-%H%M%S"), **sizes,
-    )  # fmt: skip
-
-
-def submit(*arguments: Any, client: Client | None = None, **sizes: Any) -> Job:
-    """Create on a cluster what `train` would run here; arguments as there. client: unset, of the current context."""
-    return training(*arguments, **sizes).submit(client)
 
 
 def _printed(tell: Callable[[str], object] | None, steps: int) -> Callable[[int, Mapping[str, float]], object] | None:

@@ -24,6 +24,12 @@ class FakeHub:
     revisions: dict[tuple[str, str], dict[str, bytes]] = field(default_factory=dict)
     """Of others, by model and revision."""
     private: set[str] = field(default_factory=set)
+    gated: set[str] = field(default_factory=set)
+    """What is shown and not given."""
+    token: str = ""
+    """What a request has to carry to see models; empty: none."""
+    answers: list[int] = field(default_factory=list)
+    """Codes of the next answers, in place of what was asked for."""
     objects: dict[str, bytes] = field(default_factory=dict)
     """Large files by their hash, as Git LFS has them."""
     tokens: set[str] = field(default_factory=set)
@@ -50,10 +56,14 @@ class Handler(BaseHTTPRequestHandler):
         name, tree, asked = re.match(r"(.*?)(?:/(tree|revision)/(.*))?$", name).groups()
         revision, _, file = rest.partition("/")
         models, commit, files = self.server.hub.models, *self._at(name, revision or asked or "main")
-        if name not in models:
+        if self.server.hub.answers and (code := self.server.hub.answers.pop(0)) != 200:
+            self._send(b"{}", code, {})
+        elif name not in models or not self._may_see():
             self._send(b"{}", 404, {"X-Error-Code": "RepoNotFound"})
         elif files is None:
             self._send(b"{}", 404, {"X-Error-Code": "RevisionNotFound"})
+        elif name in self.server.hub.gated and rest:
+            self._send(b"{}", 403, {"X-Error-Code": "GatedRepo"})
         elif file not in files and rest:
             self._send(b"{}", 404, {"X-Error-Code": "EntryNotFound", "X-Repo-Commit": commit})
         elif rest:
@@ -74,6 +84,10 @@ class Handler(BaseHTTPRequestHandler):
             if of == name and revision in (known, commit):
                 return commit, files
         return "", None
+
+    def _may_see(self) -> bool:
+        token = self.server.hub.token
+        return not token or self.headers.get("Authorization") == f"Bearer {token}"
 
     do_HEAD = do_GET
 

@@ -23,6 +23,7 @@ from rljob_worker.data.store_retry import StoreRetryPolicy
 from rljob_worker.errors import BadData, InvalidJob, NotHere, RLJobError
 from rljob_worker.process.bounded import within
 from rljob_worker.storage.address import translated
+from rljob_worker.storage.hub_errors import explained, is_passing, words_of
 
 Answer = TypeVar("Answer")
 
@@ -31,8 +32,6 @@ REQUEST_SECONDS = 60.0
 
 MAX_AT_ONCE = 8
 """Requests of one process that are under way together: the Hub counts them."""
-
-_BUSY = (408, 429, 500, 502, 503, 504)
 
 
 @dataclass(frozen=True)
@@ -165,7 +164,7 @@ class HubStore:
         except RLJobError:
             raise
         except Exception as error:
-            if (explanation := explained(self.data, error)) is None:
+            if (explanation := explained("data set", self.data.name, self.data.revision, error)) is None:
                 raise
             raise explanation from error
 
@@ -175,49 +174,3 @@ def _without_ranges(name: str) -> str:
         f"the server of the data set {name} ignores ranges, and would send whole files for each row; download it once "
         f"(hf download --repo-type dataset {name}), or correct HF_ENDPOINT"
     )
-
-
-def is_passing(error: BaseException) -> bool:
-    """Whether the Hub is busy or silent, so that the same request may be answered later."""
-    from httpx2 import TransportError
-
-    status = getattr(getattr(error, "response", None), "status_code", None)
-    return status in _BUSY or isinstance(error, TimeoutError | TransportError)
-
-
-def words_of(error: BaseException) -> str:
-    """What the Hub said, on one line."""
-    status = getattr(getattr(error, "response", None), "status_code", None)
-    if status is not None:
-        return f"it answered {status}"
-    return str(error).partition("\n")[0] or "it said nothing"
-
-
-def explained(data: HubData, error: Exception) -> RLJobError | None:
-    """An answer of the Hub as an error of the job; None for anything else."""
-    from huggingface_hub import get_token
-    from huggingface_hub.errors import (
-        EntryNotFoundError,
-        GatedRepoError,
-        HfHubHTTPError,
-        RepositoryNotFoundError,
-        RevisionNotFoundError,
-    )
-
-    name = data.name
-    if isinstance(error, GatedRepoError):
-        return NotHere(
-            f"the Hub shows the data set {name} only to those that its owner admits; ask for access on its page, and "
-            "set HF_TOKEN in the environment of the workers"
-        )
-    if isinstance(error, RevisionNotFoundError):
-        return InvalidJob(f"the data set {name} has no revision {data.revision!r}; name a branch, a tag or a commit")
-    if isinstance(error, EntryNotFoundError):
-        return BadData(f"a file of the data set {name} is gone from the Hub; name another revision, start a new run")
-    if isinstance(error, RepositoryNotFoundError):
-        if get_token() is None:
-            return NotHere(f"the Hub shows no data set {name} without an HF_TOKEN; correct the name, or set HF_TOKEN")
-        return InvalidJob(f"the Hub shows no data set {name}; correct the name, or HF_TOKEN and HF_ENDPOINT")
-    if isinstance(error, HfHubHTTPError):
-        return InvalidJob(f"the Hub refuses the data set {name}: {words_of(error)}; see to HF_TOKEN and HF_ENDPOINT")
-    return None

@@ -12,9 +12,9 @@ from rljob_worker.data.objects.tests.hub_data_server import point_to
 from rljob_worker.engines.models import load_policy
 from rljob_worker.engines.models.adapter import Adapter
 from rljob_worker.engines.models.configs import model_config
-from rljob_worker.engines.models.mirror import mirrored, path_in_job, small_files
+from rljob_worker.engines.models.mirror import mirrored, origin_of, path_in_job, small_files
 from rljob_worker.engines.tests.builders import write_model
-from rljob_worker.errors import InvalidJob
+from rljob_worker.errors import DeadlineExceeded, InvalidJob, NotHere
 
 CPU = torch.device("cpu")
 NAME = "team/tiny"
@@ -43,12 +43,44 @@ def test_a_revision_has_its_own_config_and_weights_which_stay_in_the_cache_of_th
         assert model_config(again).model_type == model_config(mirror).model_type
 
 
-def test_a_revision_that_is_not_there_and_a_hub_that_gives_nothing_are_named(hub, tmp_path, monkeypatch):
-    with pytest.raises(InvalidJob, match="'team/tiny@v2': the hub has no revision 'v2' of it; name a branch"):
+def test_a_revision_that_is_not_there_is_named(hub, tmp_path):
+    with pytest.raises(InvalidJob, match="the model team/tiny has no revision 'v2'; name a branch, a tag or a commit"):
         mirrored(f"{NAME}@v2", tmp_path)
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
-    with pytest.raises(InvalidJob, match="'team/tiny@v1': the hub did not give it: .*traffic has been disabled"):
+
+
+def test_a_token_opens_what_is_private(hub, tmp_path, monkeypatch):
+    hub.token = "hf_secret"
+    with pytest.raises(NotHere, match="shows no model team/tiny without an HF_TOKEN; correct the name, or set HF_TOK"):
         mirrored(f"{NAME}@v1", tmp_path)
+    monkeypatch.setenv("HF_TOKEN", "hf_wrong")
+    with pytest.raises(InvalidJob, match="shows no model team/tiny; correct the name, or HF_TOKEN and HF_ENDPOINT"):
+        mirrored(f"{NAME}@v1", tmp_path)
+    monkeypatch.setenv("HF_TOKEN", "hf_secret")
+    assert path_in_job(mirrored(f"{NAME}@v1", tmp_path)) == f"{NAME}@v1"
+
+
+def test_a_gated_model_is_named(hub, tmp_path):
+    hub.gated = {NAME}
+    with pytest.raises(NotHere, match="the model team/tiny only to those that its owner admits; ask for access on its"):
+        mirrored(f"{NAME}@v1", tmp_path)
+
+
+def test_a_busy_hub_is_no_mistake_of_the_job(hub, tmp_path):
+    hub.answers = [503] * 99
+    with pytest.raises(DeadlineExceeded, match="the Hub did not give the model team/tiny: it answered 503; see to"):
+        mirrored(f"{NAME}@v1", tmp_path)
+
+
+def test_without_the_hub_a_cache_that_lacks_the_weights_says_how_it_is_filled(hub, tmp_path, monkeypatch):
+    filling = "HF_HUB_OFFLINE is set, .* all of the model team/tiny; .*: hf download team/tiny --revision v1"
+    with monkeypatch.context() as offline:
+        offline.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+        with pytest.raises(NotHere, match=filling):
+            mirrored(f"{NAME}@v1", tmp_path)
+    mirror = mirrored(f"{NAME}@v1", tmp_path)
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    with pytest.raises(NotHere, match=filling):
+        origin_of(Path(mirror))
 
 
 def test_an_adapter_names_its_model_and_the_revision_as_peft_reads_them():

@@ -85,6 +85,10 @@ def test_longer_responses_are_an_illness_where_nothing_is_learnt_from_them() -> 
     assert names(steps({}, *[longer | {"reward/mean": 0.6}] * 3)) == []
 
 
+def test_episodes_of_a_policy_that_does_not_succeed_yet_are_not_cut_off() -> None:
+    assert names(steps(*[{"response/truncated_fraction": 0.9, "simulator/success": 0.1}] * 3)) == []
+
+
 def test_one_reward_that_is_fifty_times_another_dominates() -> None:
     parts = {"reward/right": 0.5, "reward/style": 0.4}
     weights = reward_weights({"rewards": [{"name": "right"}, {"name": "style", "weight": 60}]})

@@ -1,7 +1,9 @@
 """A job of a model, rows and functions."""
 
+import inspect
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -129,6 +131,27 @@ def test_completion_offers_what_there_is() -> None:
     page = Path(__file__).parents[5] / "docs" / "python.md"
     named = set(re.findall(r"rljob\.(\w+)", page.read_text()))
     assert "RunFailed" in named and named <= set(dir(rljob)), "names that the page uses"
+
+
+def test_help_and_completion_show_every_argument_and_so_does_the_page() -> None:
+    def arguments(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
+        parameters = inspect.signature(function).parameters
+        assert all(each.kind not in (each.VAR_KEYWORD, each.VAR_POSITIONAL) for each in parameters.values())
+        return {name: each for name, each in parameters.items() if name not in ("self", "client")}
+
+    job = arguments(rljob.training)
+    assert arguments(rljob.train) == job | arguments(rljob.Training.run) and arguments(rljob.submit) == job
+    page = (Path(__file__).parents[5] / "docs" / "python.md").read_text()
+    table = page.partition("| argument of `rljob.train` |")[2].partition("\n\n")[0]
+    named = [name for row in re.findall(r"^\| (`.*?) \|", table, re.M) for name in re.findall(r"`(\w+)`", row)]
+    assert sorted(named) == sorted(arguments(rljob.train))
+
+
+def test_what_keeps_a_job_from_running_is_raised_under_the_name_of_the_docs(tmp_path: Path) -> None:
+    write_table(ROWS, tmp_path / "rows.parquet")
+    with pytest.raises(rljob.InvalidJobError, match="nowhere") as caught:
+        rljob.train(str(tmp_path / "nowhere"), str(tmp_path / "rows.parquet"), equal, runs_dir=tmp_path / "runs")
+    assert type(caught.value) is rljob.InvalidJobError
 
 
 def test_data_of_the_hub_by_name_become_a_job_with_its_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

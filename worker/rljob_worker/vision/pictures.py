@@ -160,7 +160,8 @@ def _opened(encoded: bytes | memoryview) -> tuple[ImageFile, PictureHeader, int]
     except BadPicture:
         raise
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
-        raise BadPicture(f"the picture is too large: {error}; write one of at most {MOST_PIXELS:,} pixels") from error
+        what = str(error).rstrip(".")
+        raise BadPicture(f"the picture is too large: {what}; write one of at most {MOST_PIXELS:,} pixels") from error
     except UnidentifiedImageError as error:
         begins = bytes(encoded[:16])
         message = f"the bytes are no picture of {', '.join(FORMATS)}; they begin with {begins!r}{_guess(begins)}"

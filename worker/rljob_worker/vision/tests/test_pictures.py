@@ -97,7 +97,7 @@ REFUSED = {
     "animated gif": (encoded(_IMAGE, "GIF", **_ANIMATED), "animated: it has 2 frames"),
     "animated png": (encoded(_IMAGE, "PNG", **_ANIMATED), "animated: it has 2 frames"),
     "animated webp": (encoded(_IMAGE, "WEBP", **_ANIMATED), "animated: it has 2 frames"),
-    "bomb": (png_of_header(30_000, 30_000), "at most 89,478,485"),
+    "bomb": (png_of_header(30_000, 30_000), "DOS attack; write one of at most 89,478,485"),
     "large": (png_of_header(10_000, 9_000), "at most 89,478,485"),
 }
 

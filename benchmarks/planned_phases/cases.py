@@ -24,7 +24,7 @@ spec:
   algorithm: {name: GRPO, groupSize: 4, kl: {coefficient: 0}}
   stop: {steps: 1}
   training: {precision: Float32, memory: {activationCheckpointing: None}}
-  dataBuffer: {memory: 256Mi, deadlineSeconds: 120}
+  dataBuffer: {memory: 256Mi, deadlineSeconds: 600}
 """
 GROUP_SIZE = 4
 

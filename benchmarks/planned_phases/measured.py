@@ -29,7 +29,7 @@ from rljob_worker.engines.tests.ranks import run_fresh_ranks
 from rljob_worker.weights.buffers import BufferTransport
 from rljob_worker.weights.sync import WeightSync, build_weight_sync
 
-DEADLINE_SECONDS = 300
+DEADLINE_SECONDS = 1800
 Sizes = dict[str, float]
 """By phase, MiB."""
 

@@ -12,7 +12,8 @@ turns         CPU of the process for a turn, around turns 8 and 64 of conversati
               model renders; the engine answers at once
 memory        private memory of a conversation that waits for a tool, less its tokens
 environments  1,024 environments in 8 processes: five calls each, all at once
-steps         decode steps from a tool's answer until its conversation decodes again, beside a much longer row
+steps         decode steps from a tool's answer until its conversation decodes again, in an engine of rljob with a tiny
+              model, beside a row of more than 32,768 tokens
 
 Exits with 1 where a figure misses its limit, and names it.
 """
@@ -26,15 +27,19 @@ import heapq
 import os
 import statistics
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 import numpy as np
+import torch
 from figures import Figure, exit_code
 from private_memory import private_bytes
+from transformers import Qwen3Config
 
 from rljob_worker.batch import Column, Indices
 from rljob_worker.conversations.messages import Message
@@ -44,7 +49,9 @@ from rljob_worker.conversations.policy import Bounds, Policy
 from rljob_worker.conversations.rendering.chat_renderer import ChatRenderer
 from rljob_worker.conversations.task import Task
 from rljob_worker.conversations.world import SharedWorld, World
+from rljob_worker.engines.models import random_policy
 from rljob_worker.engines.rollout.requests import EndedRequests, Ending, Load, PartialResponses, Requests, Sampling
+from rljob_worker.engines.rollout.transformers import TransformersRollout
 from rljob_worker.sandbox.calls.calls import Calls
 from rljob_worker.sandbox.targets import Answer, CallLimits, Target
 from rljob_worker.stages.stage import Alone
@@ -138,7 +145,7 @@ class TimedEngine:
 class WaitingWorld:
     """A caller whose answers take time, and nothing else."""
 
-    def __init__(self, seconds: float, engine: TimedEngine | None = None) -> None:
+    def __init__(self, seconds: float, engine: TimedEngine | CountedEngine | None = None) -> None:
         self._seconds, self._engine = seconds, engine
         self.answered_at: dict[str, int] = {}
         """By key, steps of the engine when the answer came."""
@@ -180,20 +187,26 @@ def question(group: int) -> list[Message]:
     return [{"role": "user", "content": text}]
 
 
-def renderer() -> ChatRenderer:
-    """Renders as the tiny model reads that has a tool."""
+@cache
+def tokenizer() -> Any:
+    """That of the tiny model that has a tool."""
     problems = calculator.products(0, 64, 2).train
-    return ChatRenderer(train_tokenizer(calculator.spelling(problems, 0), has_tools=True))
+    return train_tokenizer(calculator.spelling(problems, 0), has_tools=True)
 
 
 @contextmanager
 def playing(
-    engine: TimedEngine, run: Callable[[Task, Policy, World], Awaitable[None]], caller: Any, *, turns: int, number: int
+    engine: TimedEngine | CountedEngine,
+    run: Callable[[Task, Policy, World], Awaitable[None]],
+    caller: Any,
+    *,
+    turns: int,
+    number: int,
 ) -> Iterator[Callable[[list[Task]], float]]:
     """Plays tasks and says how many seconds it took."""
-    bounds = Bounds(turns=turns, rows=1, response_tokens=LONG_ROW, row_tokens=LONG_ROW + 64)
+    bounds = Bounds(turns=turns, rows=1, response_tokens=2 * LONG_ROW - 64, row_tokens=2 * LONG_ROW)
     conversations = Conversations(
-        engine, run, renderer(), bounds, concurrency=number, shared=SharedWorld(), caller=caller
+        engine, run, ChatRenderer(tokenizer()), bounds, concurrency=number, shared=SharedWorld(), caller=caller
     )
 
     def play(played: list[Task]) -> float:
@@ -370,31 +383,105 @@ def environments(options: argparse.Namespace) -> list[Figure]:
     return []  # that each of them answered is all that is asked
 
 
+class CountedEngine(TransformersRollout):
+    """With a tiny model that has places for a very long row. Counts its steps."""
+
+    def __init__(self) -> None:
+        super().__init__(tiny_model(), torch.device("cpu"), (END,), 1.0, lambda: 1 << 29)
+        self.num_steps = 0
+        self.first_step: dict[tuple[int, int], int] = {}
+        """By row and turn, the step in which its first token was decoded."""
+        self._begun: dict[int, int] = {}
+        """By row, the turn of which no token is decoded yet."""
+        self._woken = threading.Event()
+
+    def submit(self, requests: Requests) -> None:
+        super().submit(requests)
+        self._begun |= zip(requests.row_ids.tolist(), requests.turns.tolist(), strict=True)
+
+    def advance(self, most_steps: int | None = None) -> EndedRequests:
+        ended = super().advance(1)
+        self._note(ended)
+        while not len(ended) and (self.load.running or self.load.waiting) and not self._woken.is_set():
+            ended = super().advance(1)
+            self._note(ended)
+        self._woken.clear()
+        return ended
+
+    def wake(self) -> None:
+        self._woken.set()
+        super().wake()
+
+    def _note(self, ended: EndedRequests) -> None:
+        """Which rows have their first token after a step."""
+        self.num_steps += 1
+        done = set(ended.row_ids.tolist())
+        waiting = np.array([row for row in self._begun if row not in done], np.int64)
+        tokens = self.peek(waiting).response_ids.lengths.tolist() if len(waiting) else []
+        done |= {row for row, number in zip(waiting.tolist(), tokens, strict=True) if number}
+        for row in done & self._begun.keys():
+            self.first_step[row, self._begun.pop(row)] = self.num_steps
+
+
+def tiny_model() -> torch.nn.Module:
+    """One layer of random weights."""
+    config = Qwen3Config(
+        hidden_size=32,
+        intermediate_size=32,
+        num_hidden_layers=1,
+        num_attention_heads=1,
+        num_key_value_heads=1,
+        head_dim=16,
+        vocab_size=len(tokenizer()),
+        max_position_embeddings=2 * LONG_ROW,
+        architectures=["Qwen3ForCausalLM"],
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        config.save_pretrained(folder)
+        return random_policy(folder, torch.float32, 0)
+
+
 def steps(options: argparse.Namespace) -> list[Figure]:
-    number = 64
-    lengths = drawn_lengths(number + 1, TURNS)
-    num_tokens = int(lengths[1:].max(axis=0).sum()) + int(TURNS * TOOL_SECONDS / options.step_seconds) + 50
-    long_row = min(LONG_ROW, num_tokens)  # it outlasts the others, and ends with them
-    engine = TimedEngine(lambda row, turn: int(lengths[row, turn]) if row else long_row, options.step_seconds)
-    world = WaitingWorld(TOOL_SECONDS, engine)
+    number = 16
+    engine = CountedEngine()
+    lengths, world = drawn_lengths(number + 1, TURNS), WaitingWorld(TOOL_SECONDS, engine)
+    num_played = 0
+    beside = list[int]()
+    """Tokens of the long row's prompt and what followed, after each of its turns."""
 
-    async def beside(task: Task, policy: Policy, of: World) -> None:
-        if task.trajectory:
-            await with_tools(task, policy, of)
-        else:
-            await policy.chat(None, tools=[calculator.SCHEMA])
+    async def played(task: Task, policy: Policy, of: World) -> None:
+        nonlocal num_played
+        if not task.trajectory:
+            tokens = np.full(LONG_ROW, 20)
+            while num_played < number and not policy.is_over:
+                sampled = await policy.complete(tokens, max_tokens=64)
+                beside.append(len(tokens) + len(sampled))
+                tokens = np.full(1, 20)
+            return
+        while not beside_is_there():
+            await asyncio.sleep(0.01)
+        most = lengths[task.trajectory].tolist()
+        await policy.chat(None, tools=[calculator.SCHEMA], max_tokens=most[0])
+        for turn in range(1, TURNS):
+            answer = await of.call("calculator", {"expression": "27*48+35"})
+            await policy.chat([{"role": "tool", "content": str(answer.value)}], max_tokens=most[turn])
+        num_played += 1
 
-    with playing(engine, beside, world, turns=TURNS, number=number + 1) as play:
+    def beside_is_there() -> bool:
+        return (0, 0) in engine.first_step
+
+    with playing(engine, played, world, turns=1000, number=number + 1) as play:
         play(tasks(number + 1))
     waited = []
     for key, step in world.answered_at.items():
         _, row, _, turn, _ = key.split("/")
         waited.append(engine.first_step[int(row), int(turn)] - step)
     print(
-        f"decode steps of {options.step_seconds * 1000:g} ms from an answer until its conversation decodes again: "
+        f"decode steps from an answer until its conversation decodes again, beside a row of {sum(beside)} tokens: "
         f"median {statistics.median(waited):g}, most {max(waited)}, of {len(waited)}",
         flush=True,
     )
+    assert sum(beside) > LONG_ROW and len(waited) == number * (TURNS - 1)
     return [Figure("decode steps from an answer to the next", max(waited), most=2.0)]
 
 

@@ -64,9 +64,12 @@ def _functions(conversation: ConversationSpec) -> Iterator[Problem]:
         if USER_STAGE.match(run) is None:
             yield problem(f"{_PATH}.{field}", run, f"this is not of the form {form}", f"Write {form}.")
     for i, tool in enumerate(conversation.tools):
-        if tool.run == PYTHON_TOOL and not tool.is_isolated:
+        if tool.run == PYTHON_TOOL and not tool.isolated:
             message = "what this tool runs, a model writes, and others' calls would share its process"
             yield problem(f"{_PATH}.tools[{i}].isolated", False, message, "Write true, or leave it out.")
+        elif tool.is_stateful and not tool.isolated:
+            message = "a function that trajectories share keeps nothing for one of them"
+            yield problem(f"{_PATH}.tools[{i}].stateful", True, message, "Leave it out, or isolated: false.")
         if tool.run == PYTHON_TOOL and (mode := conversation.confinement_of(tool)) != "Required":
             message = "this tool runs what a model writes, which nothing confines surely"
             yield problem(f"{_PATH}.tools[{i}].confinement", mode, message, "Write Required.")

@@ -57,17 +57,7 @@ class CallLimitsSpec(ApiModel):
     modules: an index, a model. Relative paths begin where those of data do. Default: none."""
 
 
-class SharedCallsSpec(CallLimitsSpec):
-    """Calls of many trajectories, in processes that they share unless they are isolated."""
-
-    isolated: bool | None = None
-    """Whether each trajectory that calls it has a process of its own, forked for it, with a temporary folder as its
-    working directory; both go with the trajectory, and all that is isolated in a trajectory shares them. False:
-    trajectories share `processes`, with their modules and folders. Unset: false, but true for the tool that runs what
-    a model writes."""
-
-
-class ToolSpec(SharedCallsSpec):
+class ToolSpec(CallLimitsSpec):
     """A function that the model may call."""
 
     name: ToolName | None = None
@@ -79,18 +69,29 @@ class ToolSpec(SharedCallsSpec):
     options: dict[str, Any] = Field(default_factory=dict)
     """Keyword arguments that the model does not see."""
 
+    isolated: bool = True
+    """Whether each trajectory that calls it has a process of its own, forked for it, with a temporary folder as its
+    working directory; both go with the trajectory, and all that is isolated in a trajectory shares them. False:
+    trajectories share `processes`, with their modules and folders. Default true."""
+
+    stateful: bool | None = None
+    """Whether later calls of a trajectory count on what earlier ones left in its process and folder. Then calls are
+    made again where a step is repeated, and a call that takes too long costs the trajectory. Unset: false for a
+    function, whose process is replaced where it has to be ended; true for the tool that runs what a model writes. A
+    class always is."""
+
     on_limit: Literal["Auto", "Answer", "Fail"] = "Auto"
     """What becomes of a trajectory whose call takes longer than timeoutSeconds or more than memory. Answer: the model
     reads that it did, and goes on. Fail: the trajectory failed. Auto, the default: Answer for a function; Fail for a
-    class, whose object goes with the call, and for what is isolated, whose process does."""
+    class, whose object goes with the call, and for what is stateful."""
 
     @property
-    def is_isolated(self) -> bool:
-        """Whether each trajectory has a process and a folder of its own for it."""
-        return self.run == PYTHON_TOOL if self.isolated is None else self.isolated
+    def is_stateful(self) -> bool:
+        """Whether later calls of a trajectory count on earlier ones, also where it is a function."""
+        return self.run == PYTHON_TOOL if self.stateful is None else self.stateful
 
 
-class EnvironmentSpec(SharedCallsSpec):
+class EnvironmentSpec(CallLimitsSpec):
     """A world that answers the model's actions: a class with `reset(seed, **columns)` and `step(text)`."""
 
     name: ToolName
@@ -102,10 +103,9 @@ class EnvironmentSpec(SharedCallsSpec):
     options: dict[str, Any] = Field(default_factory=dict)
     """Keyword arguments of the class."""
 
-    @property
-    def is_isolated(self) -> bool:
-        """Whether each trajectory has a process and a folder of its own for it."""
-        return bool(self.isolated)
+    isolated: bool = False
+    """Whether each trajectory has a process and a temporary folder of its own for it, as tools have. Default false:
+    trajectories share `processes`, with their modules and folders."""
 
 
 class ProgramSpec(CallLimitsSpec):

@@ -37,6 +37,8 @@ class Target:
     """Names of the worker's variables that the function may see. Targets that share a process see each other's."""
     readable: tuple[str, ...] = ()
     """Files and folders that it may read while confined. Targets that share a process read each other's."""
+    stateful: bool = False
+    """Whether calls of an isolated function count on what earlier calls of the session left, as those of objects do."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,6 +56,7 @@ BAD = {
     "tools: [{run: 'rljob_worker.sandbox.python_tool:python', isolated: false}], confinement: Required": (
         "rollout.conversation.tools[0].isolated"
     ),
+    "tools: [{run: 'm:f', isolated: false, stateful: true}]": "rollout.conversation.tools[0].stateful",
     "environments: [{name: e, run: 'm:E', readable: ['//']}]": "rollout.conversation.environments[0].readable[0]",
     "network: ['example.org:0']": "rollout.conversation.network[0]",
 }

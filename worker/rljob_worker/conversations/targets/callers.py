@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,14 +17,16 @@ from rljob_worker.errors import InvalidJob
 from rljob_worker.sandbox.calls.calls import Calls
 from rljob_worker.sandbox.targets import Answer, CallLimits, Target
 
-_DESCRIPTION_LIMITS = CallLimits(seconds=600.0, memory_bytes=8 << 30, processes=256, output_bytes=1 << 26)
+_DESCRIPTION_SECONDS, _DESCRIPTION_BYTES = 600.0, 1 << 22
 """Limits of reading a tool's types: what it imports is imported before."""
 _HERE = "rljob_worker.conversations.targets"
 _DESCRIBES = {
-    "describe tool": Target(f"{_HERE}.schema:describe", {}, _DESCRIPTION_LIMITS),
-    "describe environment": Target(f"{_HERE}.adapted_environment:is_asynchronous", {}, _DESCRIPTION_LIMITS),
+    "describe tool": f"{_HERE}.schema:describe",
+    "describe environment": f"{_HERE}.adapted_environment:is_asynchronous",
 }
 """Targets that describe others; no environment can have such a name."""
+_DESCRIBING = "describing"
+"""The session in which they are called."""
 _ADAPTERS = {False: "AdaptedEnvironment", True: "AsyncAdaptedEnvironment"}
 """By whether the environment's methods are asynchronous."""
 
@@ -44,7 +46,7 @@ class Callers:
         self._servers = MCPServers(conversation, os.environ, pythonpath) if conversation.mcp_servers else None
         for (confinement, network, _), targets in _by_confinement(conversation).items():
             calls = Calls(
-                targets | _DESCRIBES,
+                targets | _describing(targets.values()),
                 processes=processes,
                 confinement=confinement,
                 network=network,
@@ -86,7 +88,7 @@ class Callers:
             target = tool_target(number)
             described = await self._described(f"tools[{number}]", "describe tool", target, tool)
             method = described["method"]
-            forgets = method is None and not tool.is_isolated
+            forgets = method is None and not tool.is_stateful
             answers = tool.on_limit == "Answer" or (tool.on_limit == "Auto" and forgets)
             _add(tools, ToolHandle(described["schema"], target, method, answers, described["sees"]))
             remember |= set() if forgets else {target}
@@ -94,6 +96,7 @@ class Callers:
             field = f"environments[{number}]"
             is_asynchronous = await self._described(field, "describe environment", item.name, item)
             self._adapted[episode_target(item.name)] = f"{item.name} {_ADAPTERS[is_asynchronous]}"
+        await self.end(_DESCRIBING)
         if self._servers is not None:
             for of_server in (await self._servers.open()).values():
                 self._calls[of_server.target] = self._servers
@@ -104,7 +107,7 @@ class Callers:
 
     async def _described(self, field: str, describe: str, target: str, item: ToolSpec | EnvironmentSpec) -> Any:
         arguments = {"run": item.run, "options": dict(item.options), "name": item.name}
-        answer = await self._calls[target].call("", describe, None, arguments)
+        answer = await self._calls[target].call(_DESCRIBING, describe, None, arguments)
         if answer.error is not None:
             raise InvalidJob(f"rollout.conversation.{field}: {answer.error.message}")
         return answer.value
@@ -137,7 +140,8 @@ def _by_confinement(conversation: ConversationSpec) -> dict[_Key, dict[str, Targ
             item.run,
             item.options,
             _limits(item),
-            isolated=item.is_isolated,
+            isolated=item.isolated,
+            stateful=isinstance(item, ToolSpec) and item.is_stateful,
             environment=item.environment_variables,
             readable=item.readable,
         )
@@ -149,6 +153,18 @@ def _by_confinement(conversation: ConversationSpec) -> dict[_Key, dict[str, Targ
                 adapted = f"{_HERE}.adapted_environment:{adapter}"
                 group[f"{name} {adapter}"] = replace(target, run=adapted, options=options)
     return groups
+
+
+def _describing(targets: Collection[Target]) -> dict[str, Target]:
+    """What describes targets, in processes that there are for them anyway, with their limits."""
+    limits = CallLimits(
+        _DESCRIPTION_SECONDS,
+        max(target.limits.memory_bytes for target in targets),
+        max(target.limits.processes for target in targets),
+        _DESCRIPTION_BYTES,
+    )
+    isolated = all(target.isolated for target in targets)
+    return {name: Target(run, {}, limits, isolated=isolated) for name, run in _DESCRIBES.items()}
 
 
 def _limits(spec: CallLimitsSpec) -> CallLimits:

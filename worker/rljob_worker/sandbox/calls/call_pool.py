@@ -59,6 +59,10 @@ class CallPool:
         self._processes: LoopProcesses[CallProcess] = LoopProcesses(
             guardian, self._take, self._end, lambda: None, read=self._limit_unread
         )
+        self.copied: CallProcess | None = None
+        """What isolated processes are copies of; None where nothing is isolated."""
+        if any(target.isolated for target in targets.values()):
+            self.copied = self.launch("Copied")
         if any(not target.isolated for target in targets.values()):
             for _ in range(processes):
                 self.launch("Shared")
@@ -84,7 +88,8 @@ class CallPool:
 
     def launch(self, kind: Kind) -> CallProcess:
         """Start a process, which loads the targets of its kind."""
-        own = {name: target for name, target in self._targets.items() if target.isolated == (kind == "Isolated")}
+        is_isolated = kind in ("Isolated", "Copied")
+        own = {name: target for name, target in self._targets.items() if target.isolated == is_isolated}
         hello = {name: {"run": target.run, "options": dict(target.options)} for name, target in own.items()}
 
         def make(user: UserProcess) -> CallProcess:
@@ -93,7 +98,7 @@ class CallPool:
         process = self._processes.start(
             make,
             {"targets": hello},
-            self._settings(own.values()),
+            self._settings(kind, own.values()),
             seconds=START_SECONDS,
             late=f"importing {', '.join(target.run for target in own.values())} took longer than {START_SECONDS:g} s",
             keeps_output=True,
@@ -102,7 +107,7 @@ class CallPool:
         self._loop.add_reader(process.user.output, self._receive_output, process)
         return process
 
-    def _settings(self, targets: Collection[Target]) -> Message:
+    def _settings(self, kind: Kind, targets: Collection[Target]) -> Message:
         """A process of these targets as `guarding` starts one."""
         memory_bytes = max(target.limits.memory_bytes for target in targets)
         settings: Message = {
@@ -113,6 +118,10 @@ class CallPool:
             readable = readable_paths(path for target in targets for path in target.readable)
             confinement = Confinement(self._confinement, memory_bytes, self._proxy_port, readable, self._ports)
             settings["confinement"] = asdict(confinement)
+        if kind == "Copied":
+            settings["copied"] = True
+        elif kind == "Isolated" and self.copied is not None:
+            settings["copy_of"] = self.copied.user.number
         return settings
 
     def drop(self, process: CallProcess, why: str) -> None:
@@ -217,17 +226,23 @@ class CallPool:
         for call in in_flight:
             if call in suspects and (len(suspects) == 1 or process.kind != "Shared"):
                 call.fail(cause, why, self._loop.time() - call.started)
-            elif call.needs_object or process.kind != "Shared":
-                call.fail("Died", f"the process that held this session's state is gone: {why}")
+            elif process.kind != "Shared" or call.needs_object:
+                self._lose_beside(call, why, may_be_made=started and process.kind == "Isolated")
             elif call in suspects:
                 self._suspects.append(call)
             else:
                 self._waiting.add(call)
         for call in process.waiting.clear():
-            call.fail("Died", f"the process that held this session's state is gone: {gone}")
+            self._lose_beside(call, gone, may_be_made=started and process.kind == "Isolated")
         if process.kind == "Shared":
             self._replace(gone, started=started)
         self._ask_suspects()
+
+    def _lose_beside(self, call: PendingCall, why: str, *, may_be_made: bool) -> None:
+        """Fail a call whose process was ended for another one. may_be_made: by a new process of its session, where
+        nothing counts on the one that ended."""
+        call.is_lost = may_be_made and not call.needs_state
+        call.fail("Died", f"the process that held this session's state is gone: {why}")
 
     def _replace(self, why: str, *, started: bool) -> None:
         """Start another shared process, unless user code cannot even be imported."""

@@ -18,8 +18,8 @@ LOOP_GRACE_SECONDS = 2.0
 """An asynchronous call ends by its own clock; one that does not within this holds up the loop and costs the process."""
 
 
-Kind = Literal["Shared", "Isolated", "Alone"]
-"""Alone: for one call that is suspected of ending its process."""
+Kind = Literal["Shared", "Isolated", "Alone", "Copied"]
+"""Alone: for one call that is suspected of ending its process. Copied: has loaded what isolated ones begin with."""
 
 
 @dataclass(eq=False, slots=True)
@@ -35,8 +35,15 @@ class PendingCall:
     future: asyncio.Future[Answer]
     needs_object: bool
     """Whether it calls an object, which is in one process only."""
+    is_lost: bool = False
+    """Whether it is to be made again, as its process was ended for another call."""
     started: float = 0.0
     timer: asyncio.TimerHandle | None = None
+
+    @property
+    def needs_state(self) -> bool:
+        """Whether it counts on earlier calls of its session."""
+        return self.needs_object or self.target.stateful
 
     def answer(self, answer: Answer) -> None:
         """Give the caller, if it still waits, its answer."""

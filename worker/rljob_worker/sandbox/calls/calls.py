@@ -41,6 +41,8 @@ class _Place:
     process: CallProcess
     objects: set[str] = field(default_factory=set)
     """Targets of which it has one there."""
+    has_state: bool = False
+    """Whether calls count on what earlier ones left there."""
 
 
 @dataclass(slots=True)
@@ -87,13 +89,8 @@ class Calls:
     async def check(self) -> None:
         """Wait until every target can be called. Raises InvalidJob: one is missing, fails to import, or does not take
         its options."""
-        processes = self._pool.shared[:1]
-        if any(target.isolated for target in self._targets.values()):
-            processes.append(self._pool.launch("Isolated"))
+        processes = [*self._pool.shared[:1], *([] if self._pool.copied is None else [self._pool.copied])]
         problems = [problem for process in processes if (problem := await process.ready) is not None]
-        for process in processes:
-            if process.kind == "Isolated":
-                self._pool.drop(process, "targets are checked")
         for problem in [self._pool.problem, *problems, *self._pool.refused.values()]:
             if problem is not None:
                 raise InvalidJob(problem)
@@ -106,12 +103,15 @@ class Calls:
             names = ", ".join(self._targets) or "none"
             return _refusal(f'there is no target "{target}"; there are {names}')
         message = {"session": session, "target": target, "method": method, "arguments": arguments, "key": key}
-        try:
-            call = self._pending(message, needs_object=method is not None)
-        except (TypeError, ValueError, RecursionError) as error:
-            return _refusal(f"the arguments are not JSON: {error}")
-        self._pool.submit(call, self._process_for(session, call))
-        return await call.future
+        while True:
+            try:
+                call = self._pending(message, needs_object=method is not None)
+            except (TypeError, ValueError, RecursionError) as error:
+                return _refusal(f"the arguments are not JSON: {error}")
+            self._pool.submit(call, self._process_for(session, call))
+            answer = await call.future
+            if not call.is_lost:
+                return answer
 
     async def end(self, session: str) -> None:
         """Forget a session: `close` of its objects is called where they have it, and its own process is killed; at once
@@ -169,14 +169,22 @@ class Calls:
             return None
         place: _Place | None
         if call.target.isolated:
-            place = state.isolated = state.isolated or _Place(self._pool.launch("Isolated"))
+            place = state.isolated = self._isolated_place(state)
         else:
             place = state.shared = state.shared or self._shared_place()
         if place is None:
             return None
         if call.needs_object:
             place.objects.add(call.name)
+        place.has_state |= call.needs_state
         return place.process
+
+    def _isolated_place(self, state: _Session) -> _Place:
+        """The session's own process: a new one where the last is gone and nothing counts on it."""
+        place = state.isolated
+        if place is None or (place.process.lost is not None and not place.has_state):
+            return _Place(self._pool.launch("Isolated"))
+        return place
 
     def _shared_place(self) -> _Place | None:
         """In the shared process that has the fewest sessions; None where there is no such process."""

@@ -17,13 +17,16 @@ import asyncio
 import os
 import threading
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from queue import SimpleQueue
 from typing import Any
 
 from rljob_worker.sandbox.calls.loading import CallRefused, LoadedTarget, load_targets
 from rljob_worker.sandbox.calls.outcomes import CallOutcome, failure, raised, success
 from rljob_worker.sandbox.guardian.framing import Message, Results, receive_message
+
+Loaded = tuple[dict[str, LoadedTarget], dict[str, str]]
+"""Targets that can be called, and why the others cannot, by name."""
 
 
 class CallServer:
@@ -86,14 +89,34 @@ class CallServer:
 
 def serve(requests: int, results: Results) -> None:
     """Load the targets, then answer calls until the worker closes the pipe."""
+    if (hello := receive_message(requests)) is not None:
+        _answer(load_targets(hello["targets"]), requests, results)
+
+
+def load(requests: int, results: Results) -> Callable[[int, Results], None]:
+    """Load the targets, for copies of this process; the `serve` of a copy."""
     hello = receive_message(requests)
-    if hello is None:
-        return
-    targets, refused = load_targets(hello["targets"])
+    loaded = load_targets({} if hello is None else hello["targets"])
+    _report(loaded, results)
+
+    def serve_copy(requests: int, results: Results) -> None:
+        if receive_message(requests) is not None:  # the same targets
+            _answer(loaded, requests, results)
+
+    return serve_copy
+
+
+def _report(loaded: Loaded, results: Results) -> None:
+    targets, refused = loaded
+    results.send({"ready": {name: target.asynchronous for name, target in targets.items()}, "refused": refused})
+
+
+def _answer(loaded: Loaded, requests: int, results: Results) -> None:
+    targets, _ = loaded
     server = CallServer(targets, results)
-    ready = {name: target.asynchronous for name, target in targets.items()}
-    results.send({"ready": ready, "refused": refused})
-    for call in _plain_calls(server, requests) if any(ready.values()) else _messages(requests):
+    _report(loaded, results)
+    is_any_asynchronous = any(target.asynchronous for target in targets.values())
+    for call in _plain_calls(server, requests) if is_any_asynchronous else _messages(requests):
         server.run(call)
 
 

@@ -91,20 +91,28 @@ def readable_paths(paths: Iterable[str]) -> tuple[str, ...]:
 def confine(confinement: Confinement, folder: str) -> None:
     """Confine this process and everything that it starts, for good. folder: where it may write. Raises OSError where
     the mode is Required and the kernel refuses."""
-    optional = contextlib.suppress(OSError) if confinement.mode == "Preferred" else contextlib.nullcontext()
     with contextlib.suppress(OSError):  # /proc may be read-only
         Path("/proc/self/oom_score_adj").write_text("1000")
     for limit, most in _limits(confinement):
         resource.setrlimit(limit, (most, most))
     prctl(PR_SET_NO_NEW_PRIVS, 1)
-    if confinement.mode == "Required" or landlock_abi():
-        with optional:
-            writable = (folder, "/dev/null")
-            restrict(landlock_abi(), [*_imported(), *confinement.readable], writable, _ports(confinement))
+    confine_files(confinement, folder)
     _drop_capabilities()
     if confinement.mode == "Required" or has_seccomp():
-        with optional:
+        with _optional(confinement):
             filter_calls(connects=bool(_ports(confinement)))
+
+
+def confine_files(confinement: Confinement, folder: str) -> None:
+    """The part of `confine` that is about files and ports: of a process that is confined already, less is left."""
+    if confinement.mode == "Required" or landlock_abi():
+        with _optional(confinement):
+            writable = (folder, "/dev/null")
+            restrict(landlock_abi(), [*_imported(), *confinement.readable], writable, _ports(confinement))
+
+
+def _optional(confinement: Confinement) -> contextlib.AbstractContextManager[None]:
+    return contextlib.suppress(OSError) if confinement.mode == "Preferred" else contextlib.nullcontext()
 
 
 def _ports(confinement: Confinement) -> tuple[int, ...]:

@@ -9,17 +9,18 @@ import sys
 import tempfile
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import FrameType, ModuleType
 from typing import NoReturn
 
 from rljob_worker.process.lifeline import die_with
-from rljob_worker.sandbox.confinement.confine import Confinement, confine
+from rljob_worker.sandbox.confinement.confine import Confinement, confine, confine_files
+from rljob_worker.sandbox.guardian.copies import serve_copies
 from rljob_worker.sandbox.guardian.framing import Results
 
 REQUESTS, RESULTS, MEMORY = 3, 4, 5
 """Descriptors of the pipes and of shared memory, if it was given some, which with the standard ones are all that a
-process has."""
+process has. One that is copied has a socket instead of memory."""
 FIRST_FREE = 10
 
 
@@ -36,18 +37,50 @@ class Beginning:
     """Its process id."""
     has_memory: bool = False
     """Whether it gets shared memory."""
+    is_copied: bool = False
+    """Whether it loads user code and is copied then. It may write in the folder above its own, where copies have
+    theirs."""
 
 
 def begin(beginning: Beginning, descriptors: Sequence[int], module: ModuleType) -> NoReturn:
-    """Become a process of `module`. descriptors: requests, results, the memory if it gets some, perhaps output."""
-    code = 1
-    try:
+    """Become a process of `module`. descriptors: requests, results, the memory or the socket if it gets one, perhaps
+    output."""
+
+    def run() -> None:
         os.setpgid(0, 0)
         die_with(beginning.guardian, signal.SIGKILL)
         _reset_signals()
-        _keep_only(descriptors, beginning.has_memory)
+        _keep_only(descriptors, beginning.has_memory or beginning.is_copied)
         _enter(beginning)
-        module.serve(REQUESTS, Results(RESULTS))
+        if beginning.is_copied:
+            serve = module.load(REQUESTS, Results(RESULTS))
+            serve_copies(lambda folder, pipes: _begin_copy(replace(beginning, folder=folder), pipes, serve))
+        else:
+            module.serve(REQUESTS, Results(RESULTS))
+
+    _run_to_the_end(run)
+
+
+def _begin_copy(beginning: Beginning, descriptors: Sequence[int], serve: Callable[[int, Results], None]) -> NoReturn:
+    """Become a copy of this process, which leads a group already."""
+
+    def run() -> None:
+        die_with(beginning.guardian, signal.SIGKILL)
+        signal.signal(signal.SIGTERM, _except_in(os.getpid()))
+        _keep_only(descriptors, has_memory=False)
+        _enter_folder(beginning)
+        if beginning.confinement is not None:
+            assert beginning.folder is not None
+            confine_files(beginning.confinement, beginning.folder)
+        serve(REQUESTS, Results(RESULTS))
+
+    _run_to_the_end(run)
+
+
+def _run_to_the_end(run: Callable[[], None]) -> NoReturn:
+    code = 1
+    try:
+        run()
         code = 0
     except BaseException:
         traceback.print_exc()
@@ -96,8 +129,14 @@ def _enter(beginning: Beginning) -> None:
         os.environ.clear()
         os.environ.update(beginning.environment)
     if beginning.folder is not None:
-        os.environ.update(TMPDIR=beginning.folder, HOME=beginning.folder)
-        tempfile.tempdir = None  # what the guardian chose for itself
-        os.chdir(beginning.folder)
+        _enter_folder(beginning)
         if beginning.confinement is not None:
-            confine(beginning.confinement, beginning.folder)
+            writable = os.path.dirname(beginning.folder) if beginning.is_copied else beginning.folder
+            confine(beginning.confinement, writable)
+
+
+def _enter_folder(beginning: Beginning) -> None:
+    assert beginning.folder is not None
+    os.environ.update(TMPDIR=beginning.folder, HOME=beginning.folder)
+    tempfile.tempdir = None  # what the guardian chose for itself
+    os.chdir(beginning.folder)

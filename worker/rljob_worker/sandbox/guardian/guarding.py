@@ -5,6 +5,8 @@ SOCKET is the worker's end of messages, one datagram of JSON each; when it is cl
     <- {"start": 3, "folder": true, "environment": null, "confinement": {"mode": "Required", ...}, "limits": [1e9, 64]}
                                                                with its descriptors: pipes of requests and results,
                                                                where `"memory": true` shared memory, perhaps output
+    <- {"start": 4, "copied": true, ...}                       it loads user code, and is copied then
+    <- {"start": 5, "copy_of": 4, ...}
     <- {"kill": 3}
     -> {"ended": 3, "code": -9, "cause": null}                 in words, where the guardian killed it by itself
 
@@ -33,6 +35,7 @@ from types import ModuleType
 from rljob_worker.process.signal_pipe import SignalPipe
 from rljob_worker.sandbox.confinement.confine import Confinement
 from rljob_worker.sandbox.guardian.beginning import Beginning, begin
+from rljob_worker.sandbox.guardian.copies import Copies
 from rljob_worker.sandbox.guardian.framing import MESSAGE_BYTES, Message
 from rljob_worker.sandbox.guardian.usage import GroupUsage, usage_of
 from rljob_worker.sandbox.targets import Cause
@@ -62,13 +65,20 @@ class GuardianServer:
         self._module = module
         self._forks: dict[int, _Fork] = {}
         """By number."""
+        self._copies: dict[int, Copies] = {}
+        """By number of what is copied."""
+        self._folder: str | None = None
+        """In which what is copied and its copies have theirs."""
+        self._killed: set[int] = set()
+        """Numbers of copies that are to be killed once they are there."""
         self._removing: set[int] = set()
         """Children that remove the folders of forks."""
         self._next_look = 0.0
+        self._selector = selectors.DefaultSelector()
 
     def serve(self) -> None:
         """Until the worker closes the socket or dies."""
-        with SignalPipe([signal.SIGCHLD]) as signals, selectors.DefaultSelector() as selector:
+        with SignalPipe([signal.SIGCHLD]) as signals, self._selector as selector:
             selector.register(self._worker, selectors.EVENT_READ)
             selector.register(signals.fd, selectors.EVENT_READ)
             while True:
@@ -76,6 +86,8 @@ class GuardianServer:
                 signals.read()
                 self._collect()
                 self._look()
+                for copies in [copies for copies in self._copies.values() if copies.connection in ready]:
+                    self._copied(copies, copies.receive())
                 if self._worker in ready and not self._receive():
                     break
         self._end()
@@ -93,23 +105,72 @@ class GuardianServer:
             self._start(message, descriptors)
         elif (fork := self._forks.get(message["kill"])) is not None:
             _kill_group(fork.pid)
+        elif any(message["kill"] in copies.waiting for copies in self._copies.values()):
+            self._killed.add(message["kill"])
         return True
 
     def _start(self, message: Message, descriptors: Sequence[int]) -> None:
-        folder = None
+        copies = self._copies.get(message.get("copy_of", 0))
         if message.get("folder"):
-            folder = os.path.realpath(tempfile.mkdtemp(prefix="rljob-"))
+            message["folder"] = self._new_folder(is_inside="copied" in message or "copy_of" in message)
+        if copies is not None and copies.can_be_made is not False:
+            copies.add(message["start"], message, descriptors)
+        else:
+            self._fork(message, descriptors)
+
+    def _new_folder(self, *, is_inside: bool) -> str:
+        if is_inside and self._folder is None:
+            self._folder = os.path.realpath(tempfile.mkdtemp(prefix="rljob-"))
+        return os.path.realpath(tempfile.mkdtemp(prefix="rljob-", dir=self._folder if is_inside else None))
+
+    def _fork(self, message: Message, descriptors: Sequence[int]) -> None:
         confinement = Confinement(**message["confinement"]) if message.get("confinement") else None
-        has_memory = bool(message.get("memory"))
-        beginning = Beginning(folder, message.get("environment"), confinement, os.getpid(), has_memory)
+        beginning = Beginning(
+            message.get("folder"),
+            message.get("environment"),
+            confinement,
+            os.getpid(),
+            has_memory=bool(message.get("memory")),
+            is_copied=bool(message.get("copied")),
+        )
+        given = list(descriptors)
+        if beginning.is_copied:
+            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            given.insert(2, theirs.detach())
         pid = os.fork()
         if pid == 0:
-            begin(beginning, list(descriptors), self._module)
-        for descriptor in descriptors:
+            begin(beginning, given, self._module)
+        for descriptor in given:
             os.close(descriptor)
         lead_own_group(pid)
+        if beginning.is_copied:
+            self._copies[message["start"]] = Copies(pid, ours)
+            self._selector.register(ours, selectors.EVENT_READ)
+        self._add(message, pid)
+
+    def _add(self, message: Message, pid: int) -> None:
+        number, folder = message["start"], message.get("folder")
         memory_bytes, most_tasks = message.get("limits") or (None, 0)
-        self._forks[message["start"]] = _Fork(message["start"], pid, folder, memory_bytes, most_tasks)
+        self._forks[number] = _Fork(number, pid, folder, memory_bytes, most_tasks)
+        if number in self._killed:
+            self._killed.discard(number)
+            _kill_group(pid)
+
+    def _copied(self, copies: Copies, made: Sequence[tuple[int, int | None]]) -> None:
+        """Take over copies that are there; start those otherwise that cannot be made."""
+        for number, pid in made:
+            message, descriptors = copies.waiting[number]
+            if pid is not None and _leads_own_group(pid):
+                self._add(message, pid)
+                copies.let_go(number)
+                for descriptor in descriptors:
+                    os.close(descriptor)
+            else:
+                copies.let_go(number)
+                self._fork(message, descriptors)
+        if copies.can_be_made is False:
+            with contextlib.suppress(KeyError):
+                self._selector.unregister(copies.connection)
 
     def _seconds_to_look(self) -> float | None:
         if all(fork.memory_bytes is None for fork in self._forks.values()):
@@ -142,6 +203,9 @@ class GuardianServer:
 
     def _report(self, fork: _Fork, code: int) -> None:
         del self._forks[fork.number]
+        if (copies := self._copies.pop(fork.number, None)) is not None:
+            self._copied(copies, copies.give_up())
+            copies.connection.close()
         if fork.folder is not None:
             self._removing.add(_remove(fork.folder))
         report = {"ended": fork.number, "code": code, "cause": fork.cause}
@@ -157,6 +221,8 @@ class GuardianServer:
                 shutil.rmtree(fork.folder, ignore_errors=True)
         for pid in self._removing:
             os.waitpid(pid, 0)
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
 
 
 def _excess(fork: _Fork, usage: GroupUsage) -> tuple[Cause, str] | None:
@@ -187,6 +253,15 @@ def lead_own_group(pid: int) -> None:
     has. One that has begun a program has done so, and the kernel refuses to do it again."""
     with contextlib.suppress(PermissionError):
         os.setpgid(pid, pid)
+
+
+def _leads_own_group(pid: int) -> bool:
+    """Whether an inherited child has a group of its own now; not where it has ended, or is no child."""
+    try:
+        os.setpgid(pid, pid)
+    except (ProcessLookupError, PermissionError):
+        return False
+    return True
 
 
 def main() -> None:

@@ -40,6 +40,12 @@ def usage_of(groups: Collection[int]) -> dict[int, GroupUsage]:
     return dict(result)
 
 
+def num_tasks_of(pid: int) -> int:
+    """Threads of a process; 0 of one that has ended."""
+    stat = _stat(pid)
+    return int(stat[NUM_THREADS]) if stat else 0
+
+
 def _stat(pid: int) -> list[bytes]:
     try:
         with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:

@@ -16,8 +16,9 @@ def limits(**values):
     return CallLimits(**{**fields, **values})
 
 
-def target(name, *, options=None, isolated=False, environment=(), **changed):
-    return Target(f"user_tools:{name}", options or {}, limits(**changed), isolated, environment)
+def target(name, *, options=None, isolated=False, stateful=False, environment=(), **changed):
+    run = name if ":" in name else f"user_tools:{name}"
+    return Target(run, options or {}, limits(**changed), isolated, environment, stateful=stateful)
 
 
 @asynccontextmanager

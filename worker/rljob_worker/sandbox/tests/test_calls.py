@@ -263,6 +263,21 @@ def test_objects_of_an_isolated_session_are_closed_before_its_process_ends(tmp_p
     played(play, target("Closing", isolated=True), processes=2)
 
 
+def test_a_close_that_hangs_costs_its_session_its_limit_and_nobody_anything():
+    async def play(calls):
+        for session in "12":
+            await calls.call(session, "Closing", "note", {})
+        await value(calls, "3", "own_pid")
+        ending = asyncio.ensure_future(calls.end("1"))
+        busy = [await value(calls, "3", "own_pid") for _ in range(3)]
+        assert not ending.done() and len(set(busy)) == 1
+        await ending
+        assert await value(calls, "3", "own_pid") == busy[0]
+        assert (await failure(calls, "2", "Closing", "hang"))[0] == "TimedOut"
+
+    played(play, target("Closing", isolated=True, seconds=1.0), target("own_pid", isolated=True), processes=2)
+
+
 def test_isolated_sessions_take_turns_where_there_are_more_than_processes():
     async def play(calls):
         assert await asyncio.gather(*(value(calls, str(n), "add", a=n) for n in range(20))) == list(range(1, 21))
@@ -276,7 +291,99 @@ def test_a_hang_in_an_isolated_session_costs_that_session_only():
         assert (await failure(calls, "1", "fails", what="x"))[0] == "Died"
         assert await value(calls, "2", "fails", what="x") == "x"
 
+    played(play, target("fails", isolated=True, stateful=True, seconds=1.0))
+
+
+def test_a_function_on_whose_calls_none_counts_has_a_new_process_after_a_hang():
+    async def play(calls):
+        hanging = asyncio.ensure_future(calls.call("1", "fails", None, {"what": "hang"}))
+        behind = asyncio.ensure_future(value(calls, "1", "fails", what="x"))
+        assert (await hanging).error.cause == "TimedOut"
+        assert await behind == "x" == await value(calls, "1", "fails", what="x")
+
     played(play, target("fails", isolated=True, seconds=1.0))
+
+
+IMPORTED = """
+import os
+from pathlib import Path
+with (Path(__file__).parent / "imports").open("a") as file:
+    file.write("once\\n")
+LOADED = []
+def count():
+    LOADED.append(1)
+    return len(LOADED)
+def own_pid():
+    return os.getpid()
+"""
+UNCOPIED = {
+    "threads": "import threading, time\nthreading.Thread(target=time.sleep, args=(1000,), daemon=True).start()\n",
+    "files": "kept = open(__file__)\n",
+}
+
+
+@pytest.mark.parametrize("left", [None, "threads", "files"])
+def test_isolated_processes_are_copies_of_one_that_has_imported_unless_they_cannot_be(left, tmp_path):
+    (tmp_path / "imported_tools.py").write_text(IMPORTED + UNCOPIED.get(left, ""))
+
+    async def play():
+        async with calling(target("imported_tools:count", isolated=True), processes=3, pythonpath=[tmp_path]) as calls:
+            await calls.check()
+            counts = await asyncio.gather(*(value(calls, str(n), "count") for n in [*range(20), *range(20)]))
+            assert counts == [1] * 20 + [2] * 20
+        assert (tmp_path / "imports").read_text().count("once") == (1 if left is None else 21)
+
+    asyncio.run(play())
+
+
+def test_isolated_processes_import_for_themselves_once_what_is_copied_has_ended(tmp_path):
+    (tmp_path / "imported_tools.py").write_text(IMPORTED)
+
+    async def play():
+        names = ("count", "own_pid")
+        targets = [target(f"imported_tools:{name}", isolated=True) for name in names]
+        async with calling(*targets, pythonpath=[tmp_path]) as calls:
+            assert await value(calls, "1", "count") == 1
+            pid = await value(calls, "1", "own_pid")
+            (copied,) = {*map(int, children_of(parent_of(pid)))} - {pid}
+            os.kill(copied, signal.SIGKILL)
+            wait_for(lambda: is_gone(copied))
+            assert [await value(calls, session, "count") for session in "12"] == [2, 1]
+
+    asyncio.run(play())
+    assert (tmp_path / "imports").read_text().count("once") == 2
+
+
+def test_a_copy_that_is_not_wanted_any_more_before_it_is_there_is_ended():
+    async def play(calls):
+        first = [asyncio.ensure_future(calls.call(str(n), "own_pid", None, {})) for n in range(30)]
+        await asyncio.sleep(0)
+        for n in range(0, 30, 2):
+            await calls.end(str(n))
+            first[n].cancel()
+        pids = [(await call).value for call in first[1::2]]
+        assert len(set(pids)) == 15 and None not in pids
+        await value(calls, "last", "own_pid")
+        wait_for(lambda: len(children_of(parent_of(pids[0]))) == 17)  # with the one that is copied
+
+    played(play, target("own_pid", isolated=True), processes=4)
+
+
+def parent_of(pid):
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def children_of(pid):
+    return Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+
+
+def test_without_shared_targets_no_shared_process_is_started():
+    async def play(calls):
+        await calls.check()
+        pid = await value(calls, "1", "own_pid")
+        assert len(children_of(parent_of(pid))) == 2
+
+    played(play, target("own_pid", isolated=True), processes=4)
 
 
 def test_what_is_printed_is_passed_on_within_bounds(capfd):

@@ -145,6 +145,25 @@ def test_attacks_fail(places):
     assert Path(places["secret"]["path"]).read_text() == "token" and not Path(places["new"]["path"]).exists()
 
 
+def test_an_isolated_process_has_nothing_of_another_nor_of_what_it_is_a_copy_of():
+    attacks = ("read", "write", "truncate", "list_folder", "send_signal")
+    names = ["user_tools:file_in_folder", "user_tools:own_pid", *(f"attacks:{name}" for name in attacks)]
+
+    async def run():
+        targets = [Target(name, {}, limits(), isolated=True) for name in names]
+        async with calling(*targets, confinement="Required") as calls:
+            _, folder = (await calls.call("a", "file_in_folder", None, {"file": "x"})).value
+            pid = (await calls.call("a", "own_pid", None, {})).value
+            made = [(name, {"path": f"{folder}/x"}) for name in attacks[:3]]
+            made += [("list_folder", {"path": path}) for path in (folder, os.path.dirname(folder))]
+            for name, arguments in [*made, ("send_signal", {"pid": pid})]:
+                answer = await calls.call("b", name, None, arguments)
+                assert is_denied(answer), (name, arguments, answer)
+            assert (await calls.call("a", "file_in_folder", None, {"file": "x"})).value == [False, folder]
+
+    asyncio.run(run())
+
+
 def is_refused(answer):
     """By the kernel, whatever a library makes of that."""
     return (

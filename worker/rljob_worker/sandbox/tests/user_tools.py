@@ -161,12 +161,18 @@ class Broken:
         return 1
 
 
+def reads(path):
+    return Path(path).read_text()
+
+
 class Closing:
-    def note(self, path):
+    def note(self, path=None):
         self.path = path
 
     def hang(self):
         time.sleep(1000)
 
     def close(self):
+        if self.path is None:
+            time.sleep(1000)
         Path(self.path).write_text("closed")

@@ -113,21 +113,31 @@ def test_isolated_tools_and_environments_share_nothing_between_trajectories() ->
             await callers.end(session)
         assert folders[0] != folders[1]
         wait_for(lambda: not any(folder.exists() for folder in folders))
-        # shared ones count on, and are not called again where a step is repeated
+        # shared ones count on
         shared = world.tools["together"]
         assert [await value(callers, shared.target, session=session) for session in "ab"] == [1, 2]
-        assert world.stateful == {noted.target, counted.target, "down", down}
-        assert shared.answers_limits and not noted.answers_limits
+        # a function is not called again where a step is repeated, unless the job says that its calls build on another
+        assert world.stateful == {noted.target, "down", down}
+        assert shared.answers_limits and counted.answers_limits and not noted.answers_limits
 
     conversation = spec(
         tools=[
-            {"run": f"{FUNCTIONS}:left", "isolated": True},
-            {"run": f"{FUNCTIONS}:counted", "isolated": True},
-            {"run": f"{FUNCTIONS}:counted", "name": "together"},
+            {"run": f"{FUNCTIONS}:left", "stateful": True},
+            {"run": f"{FUNCTIONS}:counted"},
+            {"run": f"{FUNCTIONS}:counted", "name": "together", "isolated": False},
         ],
         environments=[{"name": "down", "run": f"{ENVIRONMENTS}:Tuples", "isolated": True}],
     )
     opened(conversation, use)
+
+
+@pytest.mark.parametrize("isolated", [True, False])
+def test_a_tool_has_the_memory_that_the_job_says(isolated: bool) -> None:
+    async def use(callers: Callers, world: SharedWorld) -> None:
+        answer = await callers.call("s", world.tools["fills"].target, None, {"mebibytes": 400})
+        assert answer.error is not None and answer.error.cause == "OutOfMemory"
+
+    opened(spec(tools=[{"run": f"{FUNCTIONS}:fills", "memory": "300Mi", "isolated": isolated}]), use)
 
 
 def test_tools_are_given_the_pictures_of_the_prompt() -> None:

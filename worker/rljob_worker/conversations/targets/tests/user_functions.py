@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, NotRequired, TypedDict
@@ -100,6 +101,15 @@ def of_unknown(a: Missing) -> int:  # type: ignore[name-defined]  # noqa: F821
 
 number = 3
 anything: Any = None
+
+
+def fills(mebibytes: int) -> int:
+    """Take memory and keep it."""
+    kept = bytearray(mebibytes << 20)
+    for at in range(0, len(kept), 4096):
+        kept[at] = 1
+    time.sleep(1000)
+    return len(kept)
 
 
 _CALLS: list[int] = []

@@ -14,7 +14,7 @@ from rljob_worker.errors import PeerLost
 
 Bytes = NDArray[np.uint8]
 
-BATCH_BYTES = 4 << 20
+BATCH_BYTES = 2 << 20
 _SCHEMA = pa.schema([pa.field("bytes", pa.uint8(), nullable=False)])
 
 

@@ -63,7 +63,7 @@ def consume(client: BufferClient, rank: int, step: int) -> tuple[int, int]:
     result = len(batch), digest(batch)
     client.release(batch)
     if step % WEIGHTS_EVERY == 0:
-        client.release_version(step - 1, WEIGHTS_EDGE)
+        client.release_version(step - WEIGHTS_EVERY, WEIGHTS_EDGE)
         with client.sending(step, WEIGHTS_EDGE) as stream:
             data = chunk_of(step, rank)
             stream.reserve(len(data))[:] = data

@@ -26,7 +26,7 @@ import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from conversations import TimedEngine, renderer, tasks
+from conversations import TimedEngine, tasks, tokenizer
 from figures import Figure, exit_code
 
 from rljob_api.v1alpha1 import ConversationSpec
@@ -35,6 +35,7 @@ from rljob_worker.conversations.agents.policy_endpoint import ServedPolicy
 from rljob_worker.conversations.playing.loop import Conversations
 from rljob_worker.conversations.playing.plays import Play
 from rljob_worker.conversations.policy import Bounds, Policy
+from rljob_worker.conversations.rendering.chat_renderer import ChatRenderer
 from rljob_worker.conversations.run_functions.program import program
 from rljob_worker.conversations.task import Task
 from rljob_worker.conversations.world import SharedWorld, World
@@ -69,7 +70,7 @@ def conversations_with(
     """The loop of a job, beside the stand-in."""
     engine = TimedEngine(lambda row, turn: options.tokens, options.step_seconds)
     bounds = Bounds(turns=1, rows=1, response_tokens=options.tokens, row_tokens=4096)
-    return Conversations(engine, run, renderer(), bounds, concurrency=options.clients, shared=shared)
+    return Conversations(engine, run, ChatRenderer(tokenizer()), bounds, concurrency=options.clients, shared=shared)
 
 
 def main(options: argparse.Namespace) -> int:

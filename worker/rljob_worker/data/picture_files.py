@@ -13,6 +13,7 @@ from __future__ import annotations
 import base64
 import binascii
 import glob
+import stat
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
@@ -124,16 +125,25 @@ class PictureFiles:
 
     def _on_disk(self, text: str, where: str) -> bytes:
         folder = _folder(self.path).resolve()
-        file = (folder / text).resolve()
-        if not file.is_relative_to(folder):
-            raise BadData(_outside(where, self.kind, text, str(folder)))
         try:
-            size = file.stat().st_size
-            if size > (most := self._most_bytes):
-                raise BadData(f"{where}: the {self.kind} {file} has {size:,} bytes; write one of at most {most:,}")
+            file = (folder / text).resolve()
+            if not file.is_relative_to(folder):
+                raise BadData(_outside(where, self.kind, text, str(folder)))
+            status = file.stat()
+            if not stat.S_ISREG(status.st_mode):  # reading a pipe would wait for its writer
+                raise BadData(self._unreadable(text, where, "it is not a file"))
+            if status.st_size > (most := self._most_bytes):
+                size = f"{status.st_size:,}"
+                raise BadData(f"{where}: the {self.kind} {file} has {size} bytes; write one of at most {most:,}")
             return file.read_bytes()
-        except OSError as error:
-            raise BadData(f"{where}: the {self.kind} {file} cannot be read: {error.strerror}") from error
+        except BadData:
+            raise
+        except (OSError, RuntimeError, ValueError) as error:  # the latter two for links in a circle and zero bytes
+            raise BadData(self._unreadable(text, where, getattr(error, "strerror", None) or str(error))) from error
+
+    def _unreadable(self, text: str, where: str, reason: str) -> str:
+        what = f"the {self.kind} {text!r} below {_folder(self.path).resolve()} cannot be read: {reason}"
+        return f"{where}: {what}; correct the column {self.column!r}, or put the file there"
 
     def _objects(self, row_of: Mapping[str, str]) -> dict[str, bytes]:
         """Objects by URL, read together. row_of: which row names one."""
@@ -188,7 +198,7 @@ def references_of(value: Any, column: str, where: str, kind: str = "picture") ->
     if value is None:
         return []
     if isinstance(value, (list, tuple)):
-        return [item for one in value for item in references_of(one, column, where, kind)]
+        return [item for one in value for item in _listed(one, column, where, kind)]
     if isinstance(value, (bytes, bytearray, memoryview)):
         return [bytes(value)]
     if isinstance(value, str) and value:
@@ -200,6 +210,15 @@ def references_of(value: Any, column: str, where: str, kind: str = "picture") ->
     raise BadData(
         f"{where}: the column {column!r} holds {what}, not {kind}s; write encoded bytes, a path beside the data, a "
         "URL of a store, a record of bytes and path, or a list of these"
+    )
+
+
+def _listed(value: Any, column: str, where: str, kind: str) -> list[Reference]:
+    references = references_of(value, column, where, kind)
+    if references or isinstance(value, (list, tuple)):
+        return references
+    raise BadData(
+        f"{where}: the column {column!r} has a list with a null in place of a {kind}; write it, or leave it out"
     )
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -53,6 +54,9 @@ _TURNS = {
 """What turns a picture upright, by the value of that tag."""
 _SIDEWAYS = (5, 6, 7, 8)
 """Values with which height and width change places."""
+_PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
+_PNG_CHUNK = struct.Struct(">I4s")
+_PNG_CHECKSUM_BYTES = 4
 
 
 class BadPicture(BadData):
@@ -154,7 +158,7 @@ def _opened(encoded: bytes | memoryview) -> tuple[ImageFile, PictureHeader, int]
         raise BadPicture(f"the picture has {len(encoded):,} bytes; write one of at most {MOST_BYTES:,}")
     try:
         image = Image.open(io.BytesIO(encoded), formats=FORMATS)
-        orientation = _orientation(image)
+        orientation = _orientation(image, encoded)
         _check_header(image)
         return image, _header(image, orientation), orientation
     except BadPicture:
@@ -183,11 +187,26 @@ def _header(image: ImageFile, orientation: int) -> PictureHeader:
     return PictureHeader("JPEG" if image.format == "MPO" else str(image.format), *size)
 
 
-def _orientation(image: ImageFile) -> int:
+def _orientation(image: ImageFile, encoded: bytes | memoryview) -> int:
     """The value of the EXIF tag; 1 for an upright picture."""
-    if image.format == "PNG" and "exif" not in image.info:
-        return 1  # Pillow would decode the whole picture to look behind its pixels
-    return int(image.getexif().get(_ORIENTATION, 1))
+    from PIL.Image import Image
+
+    if image.format == "PNG" and "exif" not in image.info and (exif := _png_exif(encoded)):
+        image.info["exif"] = exif
+    # not `image.getexif()`: that of a PNG decodes the whole picture to look behind its pixels
+    return int(Image.getexif(image).get(_ORIENTATION, 1))
+
+
+def _png_exif(encoded: bytes | memoryview) -> bytes | None:
+    """The EXIF data of a PNG, wherever it is among the chunks: length, kind, data and a checksum each."""
+    at = len(_PNG_SIGNATURE)
+    while at + _PNG_CHUNK.size <= len(encoded):
+        length, kind = _PNG_CHUNK.unpack_from(encoded, at)
+        at += _PNG_CHUNK.size
+        if kind == b"eXIf":
+            return bytes(encoded[at : at + length])
+        at += length + _PNG_CHECKSUM_BYTES
+    return None
 
 
 def _check_header(image: ImageFile) -> None:

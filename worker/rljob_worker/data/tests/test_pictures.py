@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -226,7 +227,13 @@ def test_places_and_pictures_are_as_many(tmp_path: Path, prompt: str, num_pictur
         (3.5, "the column 'images' holds a float, not pictures; write encoded bytes"),
         ("", "the column 'images' holds an empty text"),
         ({"url": "x"}, "the column 'images' holds a dict"),
-        ("lost.png", "lost.png cannot be read: No such file"),
+        ("lost.png", "cannot be read: No such file or directory; correct the column 'images', or put the file there"),
+        ("zero\0byte.png", "cannot be read: embedded null byte"),
+        ("circle.png", "'circle.png' below"),
+        ("pipe.png", "cannot be read: it is not a file"),
+        (".", "cannot be read: it is not a file"),
+        ([None, "x.png"], "the column 'images' has a list with a null in place of a picture"),
+        ([{"bytes": None, "path": None}, "x.png"], "a list with a null in place of a picture"),
         ("../secret.png", "'../secret.png' is not below"),
         ("/etc/passwd", "'/etc/passwd' is not below"),
         ("link.png", "'link.png' is not below"),
@@ -243,6 +250,8 @@ def test_what_is_no_picture_is_named_with_its_row(tmp_path: Path, value: Any, wo
     for place in (tmp_path / "secret.png", tmp_path / "data" / "x.png"):
         place.write_bytes(ONE)
     (tmp_path / "data" / "link.png").symlink_to(tmp_path / "secret.png")
+    (tmp_path / "data" / "circle.png").symlink_to("circle.png")
+    os.mkfifo(tmp_path / "data" / "pipe.png")
     (tmp_path / "data" / "page.png").write_bytes(b"<html>404</html>")
     (tmp_path / "data" / "cut.png").write_bytes(ONE[:-2000])
     message = refusal(tmp_path, path)
@@ -365,7 +374,7 @@ def test_videos_come_alone_as_files_and_in_parts_of_messages(tmp_path: Path) -> 
         ({"prompt": "a", "videos": [FILM]}, "the prompt has 0 places for videos, and the row 1 videos; write <video>"),
         ({"prompt": "<video> a", "videos": [ONE]}, "the bytes are no video of MP4"),
         ({"prompt": "<image> a", "images": FILM}, "the column 'images' holds a video, or an animated picture"),
-        ({"prompt": "<video> a", "videos": "lost.mp4"}, "the video .*lost.mp4 cannot be read"),
+        ({"prompt": "<video> a", "videos": "lost.mp4"}, "the video .lost.mp4. below .* cannot be read"),
         ({"prompt": "<video> a", "videos": "https://host/a.mp4"}, "videos are not fetched from web servers"),
         ({"prompt": "<video> a", "videos": 3.5}, "the column 'videos' holds a float, not videos"),
     ],

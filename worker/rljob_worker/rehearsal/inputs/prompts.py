@@ -167,6 +167,7 @@ def _rows(
         _check_texts(rows, columns[1:])
         check.warned += _answered(rows, columns[0])
         pictures = _pictures(spec, place, rows)
+        check.warned += _unseen(spec, rows, pictures)
         prompts: Sequence[str] = ()
         for encoder in encoders:
             model_at = encoder.at
@@ -223,6 +224,17 @@ def _pictures(spec: RLJobSpec, place: str, rows: FirstRows) -> list[list[bytes]]
             except BadPicture as error:
                 raise BadData(f"{rows.where(i)}: {error}") from error
     return pictures
+
+
+def _unseen(spec: RLJobSpec, rows: FirstRows, pictures: Sequence[Sequence[bytes]] | None) -> list[str]:
+    """Advice on a data set that shows nothing: no check of a run finds a policy blind that is never shown a picture."""
+    if pictures is None or any(pictures):
+        return []
+    columns = " and ".join(_shown_columns(spec))
+    return [
+        f"{rows.path} shows nothing: {columns} is empty in all {rows.num_seen} rows looked at; write pictures there, "
+        "or leave data.imagesColumn and data.videosColumn out"
+    ]
 
 
 def _decode(encoded: bytes) -> None:

@@ -35,6 +35,14 @@ def turned(height: int, width: int, orientation: int, format: str = "JPEG") -> b
     return picture(height, width, format=format, exif=exif)
 
 
+def exif_behind_pixels(png: bytes) -> bytes:
+    """A PNG with its EXIF data between pixels and end, where some programs write it."""
+    start = png.index(b"eXIf") - 4
+    end = start + 12 + int.from_bytes(png[start : start + 4])
+    last = png.index(b"IEND") - 4
+    return png[:start] + png[end:last] + png[start:end] + png[last:]
+
+
 def png_of_header(width: int, height: int, bits: int = 8, rows: bytes = b"") -> bytes:
     """A PNG in RGB of any size and depth, whatever the pixels that follow. rows: uncompressed, a filter byte before
     each."""

@@ -17,7 +17,14 @@ from rljob_worker.vision.pictures import (
     prompt_digest,
     read_header,
 )
-from rljob_worker.vision.tests.picture_files import encoded, picture, pixels_of, png_of_header, turned
+from rljob_worker.vision.tests.picture_files import (
+    encoded,
+    exif_behind_pixels,
+    picture,
+    pixels_of,
+    png_of_header,
+    turned,
+)
 
 
 @pytest.mark.parametrize("pictures", [[], [b"a"], [b"one", b"", b"three"]])
@@ -67,6 +74,14 @@ def test_a_picture_is_turned_upright(format: str, orientation: int) -> None:
     data = turned(20, 30, orientation, format)
     upright = np.asarray(ImageOps.exif_transpose(Image.open(io.BytesIO(data))))
     assert (decode(data) == upright).all()
+    assert read_header(data).size == upright.shape[:2]
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_a_png_whose_exif_data_is_behind_its_pixels_is_turned_upright(orientation: int) -> None:
+    data = exif_behind_pixels(turned(20, 30, orientation, "PNG"))
+    upright = np.asarray(ImageOps.exif_transpose(Image.open(io.BytesIO(data))))
+    assert (decode(memoryview(data)) == upright).all()
     assert read_header(data).size == upright.shape[:2]
 
 

@@ -39,7 +39,7 @@ def findings(folder: Path, *overrides: str, **settings: Any) -> list[str]:
     return [f"{item.problem.path}: {item.problem.message}" for item in checked(folder, *overrides, **settings).found]
 
 
-def checked(folder: Path, *overrides: str, column: str = "images", max_pixels: int = 7056, **more: str) -> InputCheck:
+def checked(folder: Path, *overrides: str, column: str = "images", max_pixels: int = 7056, **more: Any) -> InputCheck:
     """more: columns of the data."""
     (folder / "train.jsonl").write_text(json.dumps(ROW | more) + "\n")
     check, spec = InputCheck({}), make_job(*JOB, *overrides).spec
@@ -84,6 +84,13 @@ def test_a_picture_of_the_first_rows_that_cannot_be_decoded_is_named(folder: Pat
     (folder / "seen.png").write_bytes(picture(56, 56)[:-2000])
     (message,) = findings(folder)
     assert message.startswith("spec.data.train[0].path: row 1 of") and "damaged or incomplete" in message
+
+
+@pytest.mark.parametrize(("row", "num_warned"), [({"images": [], "prompt": "a"}, 1), ({}, 0)])
+def test_data_that_shows_nothing_is_advised_on(folder: Path, row: dict[str, Any], num_warned: int) -> None:
+    check = checked(folder, **row)
+    assert not check.found and len(check.warned) == num_warned
+    assert all("images is empty in all 1 rows looked at" in item for item in check.warned)
 
 
 @pytest.mark.parametrize(

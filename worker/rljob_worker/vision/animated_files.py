@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rljob_worker.vision.frame_sampling import VideoHeader
-from rljob_worker.vision.pictures import MOST_PIXELS, BadPicture, Pixels, on_white
+from rljob_worker.vision.pictures import (
+    MOST_PIXELS,
+    BadPicture,
+    Pixels,
+    on_white,
+    orientation_of,
+    upright,
+    upright_size,
+)
 
 if TYPE_CHECKING:
     from PIL.ImageFile import ImageFile
@@ -35,25 +43,25 @@ def is_animation(encoded: bytes | memoryview) -> bool:
 
 def animation_header(encoded: bytes | memoryview) -> VideoHeader:
     """Size and times of an animation. Raises BadPicture."""
-    image = _checked(encoded)
+    image, orientation = _checked(encoded)
     seconds = []
     for frame in range(image.n_frames):
         _seek(image, frame)
         seconds.append(image.info.get("duration", 0) / 1000 or _SECONDS)
     ends = np.cumsum(seconds)
-    return VideoHeader(image.height, image.width, (0.0, *map(float, ends[:-1])), float(ends[-1]))
+    return VideoHeader(*upright_size(image, orientation), (0.0, *map(float, ends[:-1])), float(ends[-1]))
 
 
 def animation_frames(
     encoded: bytes | memoryview, frames: Sequence[int], resized: Callable[[Pixels], Pixels]
 ) -> list[Pixels]:
     """Some frames, ascending, each once it was given to `resized`. Raises BadPicture."""
-    image = _checked(encoded)
+    image, orientation = _checked(encoded)
     result: dict[int, Pixels] = {}
     for frame in range(frames[-1] + 1):
         _seek(image, frame)
         if frame in frames:
-            result[frame] = resized(np.asarray(on_white(image)))
+            result[frame] = resized(np.ascontiguousarray(np.asarray(upright(on_white(image), orientation))))
     return [result[frame] for frame in frames]
 
 
@@ -63,7 +71,8 @@ def _opened(encoded: bytes | memoryview) -> ImageFile:
     return Image.open(io.BytesIO(encoded), formats=FORMATS)
 
 
-def _checked(encoded: bytes | memoryview) -> Any:
+def _checked(encoded: bytes | memoryview) -> tuple[Any, int]:
+    """An animation none of whose frames is decoded yet, and its orientation by EXIF."""
     image = _opened(encoded)
     num_frames = getattr(image, "n_frames", 1)
     if num_frames > MOST_FRAMES:
@@ -72,7 +81,10 @@ def _checked(encoded: bytes | memoryview) -> Any:
         raise BadPicture(
             f"the video has frames of {image.width} x {image.height} pixels; write at most {MOST_PIXELS:,} a frame"
         )
-    return image
+    try:
+        return image, orientation_of(image, encoded)
+    except Exception as error:  # what EXIF data raises that is damaged has no common type
+        raise BadPicture(f"the video is damaged or incomplete: {error}; write it again") from error
 
 
 def _seek(image: Any, frame: int) -> None:

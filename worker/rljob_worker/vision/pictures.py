@@ -137,13 +137,9 @@ def decode(encoded: bytes | memoryview) -> Pixels:
     Raises BadPicture: no picture, a format that is not in FORMATS, damaged, incomplete, several frames, CMYK, 16 bits,
     too large.
     """
-    from PIL.Image import Transpose
-
     image, _, orientation = _opened(encoded)
-    turn = _TURNS.get(orientation)
     try:
-        pixels = on_white(image)
-        return np.ascontiguousarray(np.asarray(pixels if turn is None else pixels.transpose(Transpose[turn])))
+        return np.ascontiguousarray(np.asarray(upright(on_white(image), orientation)))
     except Exception as error:  # what decoders raise for damaged bytes has no common type
         raise BadPicture(f"the picture is damaged or incomplete: {error}; write it again") from error
 
@@ -158,7 +154,7 @@ def _opened(encoded: bytes | memoryview) -> tuple[ImageFile, PictureHeader, int]
         raise BadPicture(f"the picture has {len(encoded):,} bytes; write one of at most {MOST_BYTES:,}")
     try:
         image = Image.open(io.BytesIO(encoded), formats=FORMATS)
-        orientation = _orientation(image, encoded)
+        orientation = orientation_of(image, encoded)
         _check_header(image)
         return image, _header(image, orientation), orientation
     except BadPicture:
@@ -182,19 +178,31 @@ def _guess(begins: bytes) -> str:
 
 
 def _header(image: ImageFile, orientation: int) -> PictureHeader:
-    size = (image.width, image.height) if orientation in _SIDEWAYS else (image.height, image.width)
     # cameras write MPO: a JPEG, with further pictures behind it that are not looked at
-    return PictureHeader("JPEG" if image.format == "MPO" else str(image.format), *size)
+    return PictureHeader("JPEG" if image.format == "MPO" else str(image.format), *upright_size(image, orientation))
 
 
-def _orientation(image: ImageFile, encoded: bytes | memoryview) -> int:
-    """The value of the EXIF tag; 1 for an upright picture."""
+def orientation_of(image: ImageFile, encoded: bytes | memoryview) -> int:
+    """The value of the EXIF tag; 1 for an upright picture. encoded: what the image was opened from."""
     from PIL.Image import Image
 
     if image.format == "PNG" and "exif" not in image.info and (exif := _png_exif(encoded)):
         image.info["exif"] = exif
     # not `image.getexif()`: that of a PNG decodes the whole picture to look behind its pixels
     return int(Image.getexif(image).get(_ORIENTATION, 1))
+
+
+def upright(image: Image, orientation: int) -> Image:
+    """The image turned as its EXIF data says."""
+    from PIL.Image import Transpose
+
+    turn = _TURNS.get(orientation)
+    return image if turn is None else image.transpose(Transpose[turn])
+
+
+def upright_size(image: Image, orientation: int) -> tuple[int, int]:
+    """(height, width) of the image turned as its EXIF data says."""
+    return (image.width, image.height) if orientation in _SIDEWAYS else (image.height, image.width)
 
 
 def _png_exif(encoded: bytes | memoryview) -> bytes | None:

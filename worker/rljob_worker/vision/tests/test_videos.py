@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from rljob_worker.errors import InvalidJob
 from rljob_worker.vision.frame_sampling import VideoBudget, VideoHeader, sampled_frames
@@ -64,6 +65,15 @@ def test_every_kind_of_file_has_its_frames_and_times(format: str) -> None:
     assert frames.shape == (2, 28, 28, 3)
     if lossless:
         assert np.array_equal(frames, np.stack([EIGHT[1], EIGHT[6]]))
+
+
+@pytest.mark.parametrize("format", ["PNG", "WEBP"])
+def test_frames_of_an_animation_are_turned_as_its_exif_data_says(format: str) -> None:
+    exif, frames = Image.Exif(), frames_of(4, 28, 56)
+    exif[0x0112] = 6  # shown a quarter turn clockwise
+    encoded = animation(frames, format=format, exif=exif)
+    assert read_video_header(encoded).size == (56, 28)
+    assert (decode_frames(encoded, [0, 3]) == [np.rot90(frames[frame], -1) for frame in (0, 3)]).all()
 
 
 def test_a_patch_holds_two_frames_each_as_the_processor_of_pictures_has_it(tmp_path: Path) -> None:

@@ -16,11 +16,13 @@ def frames_of(num_frames: int, height: int = 28, width: int = 28, seed: int = 0)
     return [pixels_of(height, width, seed=1000 * seed + frame) for frame in range(num_frames)]
 
 
-def animation(frames: list[np.ndarray], milliseconds: int | list[int] = 250, format: str = "PNG") -> bytes:
+def animation(
+    frames: list[np.ndarray], milliseconds: int | list[int] = 250, format: str = "PNG", **options: Any
+) -> bytes:
     """An animated PNG, WEBP or GIF; the first two are lossless here."""
     file, images = io.BytesIO(), [Image.fromarray(frame) for frame in frames]
-    more: dict[str, Any] = {"lossless": True} if format == "WEBP" else {}
-    images[0].save(file, format, save_all=True, append_images=images[1:], duration=milliseconds, loop=0, **more)
+    options = options | ({"lossless": True} if format == "WEBP" else {})
+    images[0].save(file, format, save_all=True, append_images=images[1:], duration=milliseconds, loop=0, **options)
     return file.getvalue()
 
 

@@ -80,7 +80,7 @@ def test_a_checkpoint_holds_what_was_on_the_device(module):
 
 
 def test_no_other_room_names_a_device_type():
-    """Kernels of attention and CUDA's graphs aside, which are made for one, and Megatron's configuration on CPUs."""
+    """Kernels and CUDA's graphs aside, which are made for one, and Megatron's configuration on CPUs."""
     folder = Path(rljob_worker.__file__).parent
     named = {
         path.relative_to(folder).as_posix()
@@ -93,6 +93,7 @@ def test_no_other_room_names_a_device_type():
         "devices/modules.py",
         "engines/attention/flash.py",
         "engines/attention/varlen.py",
+        "engines/log_probs/fused.py",
         "engines/megatron/cpu.py",
         "engines/rollout/transformers/static_steps.py",
     }

@@ -115,9 +115,9 @@ class Policy:
         """Add tokens to the row, and those that the policy samples then: int64 [tokens], what ended them included.
 
         tokens: what is new; in the first turn None means the task's prompt.   pictures: what they show, encoded. Raises
-        ConversationOver as `chat` does.
+        ConversationOver as `chat` does, ValueError for what is no list of the model's tokens.
         """
-        new = np.empty(0, np.int64) if tokens is None else np.asarray(tokens, np.int64)
+        new = np.empty(0, np.int64) if tokens is None else _token_ids(tokens)
         if self._row is None and tokens is None:
             new, pictures = self._trajectory.task.prompt_ids, self._trajectory.task.pictures
         sampled = await self._sample(self._row, new, max_tokens, pictures)
@@ -180,3 +180,11 @@ class Policy:
             return sampled
         finally:
             self._trajectory.is_busy = False
+
+
+def _token_ids(tokens: ArrayLike) -> Indices:
+    """int64 [tokens]. Raises ValueError for numbers that are not whole, and for rows of them."""
+    given = np.asarray(tokens)
+    if given.ndim != 1 or (len(given) and given.dtype.kind not in "iu"):
+        raise ValueError(f"tokens are a list of whole numbers, not {given.dtype} of shape {given.shape}")
+    return given.astype(np.int64)

@@ -69,7 +69,7 @@ class TurnRequest:
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """How long a trajectory may get."""
+    """How long a trajectory may get, and of which tokens."""
 
     turns: int
     rows: int
@@ -77,6 +77,17 @@ class Bounds:
     """Tokens of a row behind its prompt."""
     row_tokens: int
     """Tokens of a row and its prompt."""
+    num_tokens: int | None = None
+    """Tokens of the model: ids from 0 to one less. None: they are not looked at."""
+
+    def require_known(self, tokens: Indices) -> None:
+        """Raises ValueError for a token that the model has not."""
+        if self.num_tokens is None:
+            return
+        unknown = np.flatnonzero((tokens < 0) | (tokens >= self.num_tokens))
+        if len(unknown):
+            at = unknown[0]
+            raise ValueError(f"token {tokens[at]} at place {at}: the model has tokens from 0 to {self.num_tokens - 1}")
 
     def room_of(self, row: TokenRow) -> int:
         """Tokens that a row may still have."""
@@ -146,9 +157,13 @@ class RowSampler:
         them. hear: as in `TurnRequest`; not called where the turn is replayed.
 
         Raises ConversationOver, which ends the trajectory as truncated, where there is no room; RowsInUse where there
-        is none beside turns under way.
+        is none beside turns under way; ValueError for a token that the model has not
+        and for max_tokens that are no number of tokens.
         """
         self.require_turn()
+        self._bounds.require_known(tokens)
+        if max_tokens is not None and not (isinstance(max_tokens, int | np.integer) and max_tokens >= 1):
+            raise ValueError(f"max_tokens is {max_tokens!r}; a turn has one token at least, and whole ones")
         if row is None:
             if not len(tokens):
                 raise ValueError("a row begins with one token at least")
@@ -160,8 +175,6 @@ class RowSampler:
         if room < 1:
             self._end()
         most = room if max_tokens is None else min(room, max_tokens)
-        if most < 1:
-            raise ValueError(f"max_tokens is {max_tokens}; a turn has one token at least")
         turn = self._trajectory.num_started
         row.place = self._agent * self._bounds.rows + place
         request = TurnRequest(row.place, turn, row, tokens, most, tuple(pictures), hear)

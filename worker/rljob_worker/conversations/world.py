@@ -221,9 +221,11 @@ class World:
 
     def reward(self, value: float, turn: int | None = None) -> None:
         """Add to the trajectory's environment reward. turn: to whose last token the reward belongs; None: to the last
-        turn there is. Raises TrajectoryFailed for what is not a finite number."""
+        turn there is. Raises TrajectoryFailed for what is not a finite number, and for what is no turn."""
+        if turn is not None and not (isinstance(turn, int | np.integer) and turn >= 0):
+            raise TrajectoryFailed("reward", f"a reward is of the turn {turn!r}; turns are whole numbers from 0")
         if isinstance(value, bool | int | float) and math.isfinite(value):
-            self._trajectory.rewards.append((turn, float(value)))
+            self._trajectory.rewards.append((None if turn is None else int(turn), float(value)))
         else:
             raise TrajectoryFailed("reward", f"the reward {value!r} is not a finite number")
 

@@ -39,5 +39,10 @@ def parent_of(pid: int) -> int:
     return int(_stat(pid)[1])
 
 
+def children_of(pid: int) -> list[int]:
+    """The process ids of its main thread's children."""
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
 def _stat(pid: int) -> list[str]:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()

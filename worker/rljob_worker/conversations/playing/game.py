@@ -166,6 +166,8 @@ class Game:
 
         async def cancelled() -> None:
             self._ready.clear()
+            for turns in self._turns.values():
+                turns.is_given_up = True
             for task in self._in_flight:
                 task.cancel()
             await asyncio.gather(*self._in_flight, return_exceptions=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -57,9 +58,11 @@ class Player:
             trajectory.fail(error.cause, str(error))
         except DoesNotReplay as error:
             trajectory.fail("replay", str(error))
-        except (InvalidJob, EngineBroken):
+        except (InvalidJob, EngineBroken, GeneratorExit):
             raise
-        except (Exception, SystemExit, KeyboardInterrupt) as error:  # user code: whatever it raises costs its own
+        except BaseException as error:  # user code: whatever it raises costs its own
+            if turns.is_given_up and isinstance(error, asyncio.CancelledError):
+                raise
             trajectory.fail("error", f"{type(error).__name__}: {error}")
         trajectory.is_replayed = journal.has_replayed
         if self.caller is not None and world is not None and world.has_session:
@@ -68,8 +71,18 @@ class Player:
 
 
 async def ended_by_itself(run: Awaitable[None]) -> None:
-    """Wait for a run function; that it asked for more turns than there are ends it as well."""
+    """Wait for a run function; that it asked for more turns than there are ends it as well. Of what tasks of a group
+    raised together, the first is raised."""
     try:
         await run
     except ConversationOver:
         return
+    except BaseExceptionGroup as group:
+        raised = group.split(ConversationOver)[1]
+        if raised is not None:
+            raise _first_of(raised) from None
+
+
+def _first_of(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    first = group.exceptions[0]
+    return _first_of(first) if isinstance(first, BaseExceptionGroup) else first

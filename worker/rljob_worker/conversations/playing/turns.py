@@ -90,6 +90,8 @@ class Turns:
         self.task, self.journal, self.trajectory = task, journal, Trajectory(task, is_shown=is_shown)
         self.failure: tuple[str, str] | None = None
         """Why it failed in an earlier step, of one that is over."""
+        self.is_given_up = False
+        """Whether its play has ended before it."""
         self.tokens = RoundTokens()
         self._generate, self._version, self._rests = generate, version, rests
         self._num_awaited = 0

@@ -78,7 +78,7 @@ def build_conversations(
             playing_engine(spec, stage.models, engines),
             run,
             renderer,
-            bounds_of(spec),
+            bounds_of(spec, tokenizers[policy] if leads else None),
             concurrency=conversation.concurrency,
             caller=caller,
             shared=SharedWorld(conversation.options),
@@ -184,8 +184,9 @@ def programs_of(spec: RLJobSpec, policy: str, place: int) -> Programs | AgentPoo
     return AgentPool(conversation, served, token, place=place, pythonpath=folders)
 
 
-def bounds_of(spec: RLJobSpec) -> Bounds:
-    """How long a trajectory of the job may get."""
+def bounds_of(spec: RLJobSpec, tokenizer: Any | None) -> Bounds:
+    """How long a trajectory of the job may get. tokenizer: of its policy; None: tokens are not looked at, as on a rank
+    that leads no copy."""
     conversation = spec.rollout.conversation
     assert conversation is not None
     return Bounds(
@@ -193,4 +194,5 @@ def bounds_of(spec: RLJobSpec) -> Bounds:
         rows=conversation.max_rows,
         response_tokens=conversation.max_tokens or spec.rollout.max_response_tokens,
         row_tokens=spec.longest_row,
+        num_tokens=None if tokenizer is None else 1 + max(tokenizer.get_vocab().values()),
     )

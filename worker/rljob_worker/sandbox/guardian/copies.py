@@ -69,7 +69,8 @@ class Copies:
         if not data:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.pid, signal.SIGKILL)  # with copies that it has forked and not named
-            return self.give_up()
+            self.can_be_made = False  # what waits is started once the process is collected
+            return []
         message = json.loads(data)
         if "loaded" not in message:
             return [(message["copy"], message["pid"])] if message["copy"] in self.waiting else []

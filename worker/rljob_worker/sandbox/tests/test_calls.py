@@ -11,7 +11,7 @@ from rljob_worker.errors import InvalidJob
 from rljob_worker.sandbox.calls import call_pool, call_process
 from rljob_worker.sandbox.calls.calls import Target
 from rljob_worker.sandbox.tests.calling import LIMITS, calling, failure, once, target, value
-from rljob_worker.tests.waiting import is_gone, wait_for
+from rljob_worker.tests.waiting import children_of, is_gone, parent_of, wait_for
 
 
 def played(play, *targets, **settings):
@@ -345,16 +345,22 @@ def test_isolated_processes_import_for_themselves_once_what_is_copied_has_ended(
         async with calling(*targets, pythonpath=[tmp_path]) as calls:
             assert await value(calls, "1", "count") == 1
             pid = await value(calls, "1", "own_pid")
-            (copied,) = {*map(int, children_of(parent_of(pid)))} - {pid}
+            (copied,) = {*children_of(parent_of(pid))} - {pid}
+            folders = Path(f"/proc/{pid}/cwd").resolve().parent
+            os.kill(copied, signal.SIGSTOP)
+            waiting = asyncio.ensure_future(value(calls, "2", "count"))
+            await asyncio.sleep(0)
+            wait_for(lambda: len(os.listdir(folders)) == 3)  # the guardian has heard of it
             os.kill(copied, signal.SIGKILL)
             wait_for(lambda: is_gone(copied))
-            assert [await value(calls, session, "count") for session in "12"] == [2, 1]
+            assert await waiting == 1
+            assert [await value(calls, session, "count") for session in "13"] == [2, 1]
 
     asyncio.run(play())
-    assert (tmp_path / "imports").read_text().count("once") == 2
+    assert (tmp_path / "imports").read_text().count("once") == 3
 
 
-def test_a_copy_that_is_not_wanted_any_more_before_it_is_there_is_ended():
+def test_sessions_that_end_before_they_have_a_copy_leave_none():
     async def play(calls):
         first = [asyncio.ensure_future(calls.call(str(n), "own_pid", None, {})) for n in range(30)]
         await asyncio.sleep(0)
@@ -367,14 +373,6 @@ def test_a_copy_that_is_not_wanted_any_more_before_it_is_there_is_ended():
         wait_for(lambda: len(children_of(parent_of(pids[0]))) == 17)  # with the one that is copied
 
     played(play, target("own_pid", isolated=True), processes=4)
-
-
-def parent_of(pid):
-    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-
-
-def children_of(pid):
-    return Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
 
 
 def test_without_shared_targets_no_shared_process_is_started():

@@ -10,7 +10,7 @@ from rljob_worker.sandbox.guardian.environment import bounded_environment, child
 from rljob_worker.sandbox.guardian.guarding import lead_own_group
 from rljob_worker.sandbox.guardian.user_processes import Guardian, ending
 from rljob_worker.sandbox.tests.calling import HERE
-from rljob_worker.tests.waiting import wait_for
+from rljob_worker.tests.waiting import children_of, wait_for
 
 HELLO = {"targets": {"own_pid": {"run": "user_tools:own_pid", "options": {}}}}
 CALL = {"call": 1, "session": "s", "target": "own_pid", "method": None, "arguments": {}, "key": "", "output": 100}
@@ -58,6 +58,21 @@ def test_a_process_that_is_not_wanted_is_killed_and_reported():
         process.kill()
         assert wait_for(lambda: {"died": -signal.SIGKILL} in received(guardian, process))
         assert wait_for(lambda: received(guardian, other)) and other.returncode is None
+
+
+def test_a_copy_that_is_not_wanted_any_more_before_it_is_there_is_killed():
+    with guarding() as guardian:
+        copied = guardian.start(HELLO, {"folder": True, "copied": True})
+        (pid,) = wait_for(lambda: children_of(guardian.pid))
+        os.kill(pid, signal.SIGSTOP)
+        unwanted = guardian.start(HELLO, {"folder": True, "copy_of": copied.number})
+        unwanted.kill()
+        # it answers once the guardian has heard that the other is not wanted
+        later = guardian.start(HELLO)
+        wait_for(lambda: received(guardian, later))
+        assert unwanted.returncode is None
+        os.kill(pid, signal.SIGCONT)
+        assert wait_for(lambda: {"died": -signal.SIGKILL} in received(guardian, unwanted))
 
 
 def test_endings_are_named():

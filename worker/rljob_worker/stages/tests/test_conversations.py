@@ -19,6 +19,7 @@ from rljob_worker.rewards.tests.in_process import RewardsHere
 from rljob_worker.runtime.setup.conversations import bounds_of
 from rljob_worker.runtime.validation import Validation
 from rljob_worker.stages import build_stage
+from rljob_worker.stages.played import played_rows
 from rljob_worker.stages.played.conversation_rollout import ConversationRollout
 from rljob_worker.stages.played.failed_trajectories import require_few_failed
 from rljob_worker.stages.sample import split_outcomes, stand_ins
@@ -85,7 +86,7 @@ def staged(run, *settings, conversation="columns: [place]", renderer=None, journ
         engine,
         run,
         renderer or LetterRenderer(),
-        bounds_of(plan.spec),
+        bounds_of(plan.spec, None),
         caller=world or count_world(),
         concurrency=4,
     )
@@ -145,6 +146,23 @@ def test_rows_of_a_step_are_those_that_were_played():
     assert {row: sample["counted"] for row, sample in shown.items() if "counted" in sample} == {
         0: 10, 1: 11, 3: 10, 4: 11,
     }  # fmt: skip
+
+
+def test_rewards_by_turn_are_means_over_the_trajectories_that_had_it_and_later_turns_count_together(monkeypatch):
+    monkeypatch.setattr(played_rows, "SHOWN_TURNS", 1)
+
+    async def run(task, policy, world):
+        for turn in range(1 + task.member):
+            await policy.chat([{"role": "user", "content": "x"}])
+            world.reward(8.0 / (1 + turn), turn=turn)
+
+    plan, resources = staged(run, *GRPO, conversation="maxTurns: 4")
+    _, figures, _ = run_stages(plan, resources, "rollout")
+    # members play 1, 2 and 3 turns: all have 8 for the first, two 4 for the second and one 8/3 for the third,
+    # (4 + 4 + 8/3) / 3 = 32/9
+    assert figures["conversation/turn_reward/00"] == 8
+    assert figures["conversation/turn_reward/later"] == pytest.approx(32 / 9)
+    assert "conversation/turn_reward/01" not in figures
 
 
 def test_a_trajectory_that_failed_is_in_no_mean_no_baseline_and_no_reward():

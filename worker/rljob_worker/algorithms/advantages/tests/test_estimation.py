@@ -71,6 +71,24 @@ def test_a_critics_estimators_discount_by_gamma_and_lambda(name):
     assert result.returns.tolist() == pytest.approx([0.61425, 0.765, 1.0])
 
 
+def test_gae_goes_from_turn_to_turn_past_what_the_world_says_and_from_row_to_row():
+    # Turns of two tokens and of one, which earn 1 and 2, with two tokens of the world between them; then the same turns
+    # in a row each. γ = λ = 0.5; δ = (0.5·2 - 1, 1 + 0.5·4 - 2, 2 - 4) = (0, 1, -2)
+    # A of the second turn = -2; of the first: 1 - 0.25·2 = 0.5 and 0 + 0.25·0.5 = 0.125; returns are A + V
+    columns = {
+        "rewards": Column.fixed(np.array([3.0, 3.0, 3.0])),
+        "response_mask": Column.ragged([[1, 1, 0, 0, 1], [1, 1], [1]], "uint8"),
+        "step_rewards": Column.ragged([[0.0, 1.0, 0.0, 0.0, 0.0], [0.0, 1.0], [0.0]], "float64"),
+        "values": Column.ragged([[1.0, 2.0, 90.0, 91.0, 4.0], [1.0, 2.0], [4.0]], "float64"),
+    }
+    spec = algorithm("PPO", advantage={"gamma": 0.5, "lambda": 0.5, "whiten": False}, kl={"coefficient": 0})
+    batch = Batch.build([0, 2, 3], [0, 0, 0], columns)
+    result, _ = estimate_advantages(batch, spec, max_response_tokens=5, rows_per_trajectory=2)
+    assert result.advantages.tolist() == [0.125, 0.5, 0, 0, -2, 0.125, 0.5, -2]
+    assert result.returns is not None
+    assert result.returns.tolist() == [1.125, 2.5, 0, 0, 2, 1.125, 2.5, 2]
+
+
 def test_ppo_whitens_advantages_and_not_returns():
     batch = batch_of([1, 0], [0, 1], [2, 1], values=[0.25, 0.5, 0.0])
     result, _ = estimate_advantages(batch, algorithm("PPO"), max_response_tokens=10)

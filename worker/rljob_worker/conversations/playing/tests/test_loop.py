@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -215,6 +216,32 @@ def test_tokens_go_in_and_come_out_without_a_template():
     assert row.mask.tolist() == [1, 1, 0, 0, 1] and not one.truncated
 
 
+@pytest.mark.parametrize(
+    ("tokens", "message"),
+    [
+        ([33, 128], "token 128 at place 1: the model has tokens from 0 to 127"),
+        ([-1], "token -1 at place 0"),
+        ([33.5], "whole numbers, not float64"),
+        ([[33, 34]], r"whole numbers, not int64 of shape (1, 2)"),
+    ],
+)
+def test_tokens_that_the_model_has_not_cost_their_own_trajectory(tokens, message):
+    async def adds(task, policy, world):
+        await policy.complete()
+        await policy.complete(tokens if task.member == 0 else [33])
+
+    class Strict(SteppingEngine):
+        """Refuses what engines refuse."""
+
+        def submit(self, requests):
+            assert ((requests.prompts.values >= 0) & (requests.prompts.values < 128)).all()
+            super().submit(requests)
+
+    lost, other = play(adds, tasks_of("hi", group_size=2), Strict(counting), bounds=replace(BOUNDS, num_tokens=128))
+    assert lost.failed == "error" and message in lost.message
+    assert other.failed is None and text(other.rows[0].response_ids) == "aa~!bb~"
+
+
 def test_what_a_run_raises_costs_its_own_trajectory(caplog):
     async def some(task, policy, world):
         if task.member == 1:
@@ -235,6 +262,74 @@ def test_what_a_run_raises_costs_its_own_trajectory(caplog):
     assert [results[at].shown for at in (4, 6)] == [{"seen": 4.5}, {}]
     assert "trajectory 1 failed (error): ZeroDivisionError: in the middle" in caplog.text
     assert text(results[4].rows[0].response_ids) == "aa~"
+
+
+class Panic(BaseException):
+    """As libraries in Rust raise it."""
+
+
+async def panics(task, policy, world):
+    raise Panic("index out of bounds")
+
+
+async def awaits_what_it_cancelled(task, policy, world):
+    waiting = asyncio.ensure_future(asyncio.sleep(1000))
+    waiting.cancel()
+    await waiting
+
+
+async def cancels_itself(task, policy, world):
+    asyncio.current_task().cancel()
+    await policy.chat()
+
+
+async def fails_in_a_group(task, policy, world):
+    async with asyncio.TaskGroup() as outer, asyncio.TaskGroup() as inner:
+        inner.create_task(asyncio.sleep(1000))
+        outer.create_task(asyncio.sleep(1000))
+        world.fail("lost", "gave up")
+
+
+async def asks_for_half_a_token(task, policy, world):
+    await policy.chat(max_tokens=2.5)
+
+
+async def rewards_no_turn(task, policy, world):
+    await policy.chat()
+    world.reward(1.0, turn=-50)
+
+
+@pytest.mark.parametrize(
+    ("run", "cause", "message"),
+    [
+        (panics, "error", "Panic: index out of bounds"),
+        (awaits_what_it_cancelled, "error", "CancelledError"),
+        (cancels_itself, "error", "CancelledError"),
+        (fails_in_a_group, "lost", "gave up"),
+        (asks_for_half_a_token, "error", "max_tokens is 2.5; a turn has one token at least"),
+        (rewards_no_turn, "reward", "a reward is of the turn -50"),
+    ],
+)
+def test_no_mistake_of_a_run_ends_the_play(run, cause, message):
+    async def some(task, policy, world):
+        await (run if task.member == 0 else two_turns)(task, policy, world)
+
+    lost, other = play(some, tasks_of("hi", group_size=2), SteppingEngine(counting))
+    assert lost.failed == cause and message in lost.message
+    assert other.failed is None and other.num_turns == 2
+
+
+def test_a_conversation_is_over_also_for_tasks_of_a_group():
+    async def grouped(task, policy, world):
+        async with asyncio.TaskGroup() as group:
+            group.create_task(without_end(policy))
+
+    async def without_end(policy):
+        while True:
+            await policy.chat([{"role": "user", "content": "m"}])
+
+    (one,) = play(grouped, tasks_of("hi"), SteppingEngine(counting), bounds=replace(BOUNDS, turns=3))
+    assert (one.failed, one.truncated, one.num_turns) == (None, True, 3)
 
 
 def test_a_group_with_too_few_left_is_drawn_again_once():

@@ -31,4 +31,5 @@ def test_a_job_has_what_it_asks_for(device):
 
 def test_models_with_experts_and_the_layers_of_megatron_are_not_compiled():
     assert compiled(gpus(4), config=DENSE | EXPERTS) == []
+    assert compiled(gpus(4), "training.parallelism.expert=2", config=None) == []
     assert compiled(gpus(4), "training.engine=Megatron") == []

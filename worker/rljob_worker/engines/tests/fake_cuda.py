@@ -150,16 +150,24 @@ def calls_of_ranks(
 
 
 @contextmanager
-def _fake_rank(rank: int, mesh: Mesh) -> Iterator[ProcessMesh]:
+def world_of_fakes(rank: int, size: int) -> Iterator[None]:
     """A world of which this process is one rank, and in which nothing arrives."""
     if dist.is_initialized():
         dist.destroy_process_group()  # of one rank, made by an earlier test: a later one that wants it makes it again
-    dist.init_process_group("fake", store=dist.HashStore(), rank=rank, world_size=mesh.size)
+    dist.init_process_group("fake", store=dist.HashStore(), rank=rank, world_size=size)
     try:
-        yield build_meshes([mesh], rank, CUDA, deadline_seconds=TEST_TIMEOUT_SECONDS)[mesh]
+        yield
     finally:
         dist.destroy_process_group()
-        torch.distributed.tensor.debug._clear_sharding_prop_cache()
+
+
+@contextmanager
+def _fake_rank(rank: int, mesh: Mesh) -> Iterator[ProcessMesh]:
+    with world_of_fakes(rank, mesh.size):
+        try:
+            yield build_meshes([mesh], rank, CUDA, deadline_seconds=TEST_TIMEOUT_SECONDS)[mesh]
+        finally:
+            torch.distributed.tensor.debug._clear_sharding_prop_cache()
 
 
 def _move(module: torch.nn.Module) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -18,6 +19,7 @@ from rljob_worker.engines.tests.test_on_cuda import BF16, FP32, a_micro_batch
 
 MODULE = "liger_kernel.ops.fused_linear_scaled_cross_entropy"
 TOKENS, HIDDEN, VOCABULARY = 7, 16, 11
+FIRST_WORD = 100
 
 
 class Kernel:
@@ -42,6 +44,7 @@ class Kernel:
         if self._error is not None:
             raise self._error
         assert type(return_entropy) is bool and ignore_index < 0 and selected_token_ids is None
+        assert os.environ[fused.CHECKS_TARGETS] == "0"
         log_probs = torch.log_softmax((_input @ weight.t()).float() / temperature, -1)
         nll = -log_probs.gather(-1, target[:, None])[:, 0]
         entropy = -(log_probs.exp() * log_probs).sum(-1).bfloat16()
@@ -57,7 +60,8 @@ def install(monkeypatch: pytest.MonkeyPatch, kernel: Kernel | None) -> None:
         monkeypatch.setitem(sys.modules, name, ModuleType(name))
     monkeypatch.setitem(sys.modules, MODULE, module)  # type: ignore[arg-type]
     monkeypatch.setattr(linear, "FUSED", fused.FusedLastLayer())
-    monkeypatch.setenv(fused.CHECKS_TARGETS, "0")
+    monkeypatch.setenv(fused.CHECKS_TARGETS, "")  # what it becomes here does not outlast the test
+    monkeypatch.delenv(fused.CHECKS_TARGETS)
 
 
 @pytest.fixture
@@ -71,7 +75,8 @@ def computed(entropy: EntropyUse) -> tuple[LinearLogProbs, tuple[torch.Tensor, .
     draw = torch.Generator().manual_seed(0)
     leaves = [torch.randn(n, HIDDEN, generator=draw).bfloat16().requires_grad_() for n in (TOKENS, VOCABULARY)]
     targets, weights = torch.tensor([3, 10, 0, 3, 5, 1, 9]), torch.linspace(-1, 2, TOKENS)
-    result = linear_log_probs(LastLayer(*leaves), targets, 0.7, entropy=entropy)
+    last = LastLayer(*leaves, first_word=FIRST_WORD)
+    result = linear_log_probs(last, targets + FIRST_WORD, 0.7, entropy=entropy)
     loss = (weights * result.log_probs).sum()
     if entropy == "Loss":
         assert result.entropy is not None
@@ -81,13 +86,16 @@ def computed(entropy: EntropyUse) -> tuple[LinearLogProbs, tuple[torch.Tensor, .
 
 @pytest.mark.usefixtures("suits")
 @pytest.mark.parametrize("entropy", ["None", "Figure", "Loss"])
-def test_the_kernel_gives_what_chunks_give(monkeypatch: pytest.MonkeyPatch, entropy: EntropyUse) -> None:
+def test_the_kernel_gives_what_chunks_give(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, entropy: EntropyUse
+) -> None:
     install(monkeypatch, None)
     chunks, expected = computed(entropy)
+    caplog.clear()
     kernel = Kernel()
     install(monkeypatch, kernel)
     result, gradients = computed(entropy)
-    assert kernel.calls == 1
+    assert kernel.calls == 1 and caplog.messages == []  # what it refuses comes from chunks
     torch.testing.assert_close(result.log_probs, chunks.log_probs)
     assert (result.entropy is None) == (chunks.entropy is None) == (entropy == "None")
     if result.entropy is not None and chunks.entropy is not None:
@@ -156,11 +164,16 @@ def test_other_devices_and_deterministic_jobs_do_without(monkeypatch: pytest.Mon
     with torch._subclasses.FakeTensorMode():
         hidden, weight = (torch.empty(size, 8, dtype=BF16, device=CUDA) for size in (3, 5))
         assert fused.suits(hidden, weight) and not fused.suits(hidden[:0], weight)
+        assert not fused.suits(hidden, weight.float()) and not fused.suits(hidden.float(), weight)
         torch.use_deterministic_algorithms(True)
         try:
             assert not fused.suits(hidden, weight)
         finally:
             torch.use_deterministic_algorithms(False)
+        with monkeypatch.context() as rocm:
+            rocm.setattr(torch.version, "hip", "7.1")
+            assert not fused.suits(hidden, weight)
         capability[0] = (8, 0)
         assert not fused.suits(hidden, weight)
+    capability[0] = HOPPER
     assert not fused.suits(torch.empty(3, 8, dtype=BF16), torch.empty(5, 8, dtype=BF16))

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import logging
 import os
+import sysconfig
+from pathlib import Path
 
 import torch
 from transformers import AttentionInterface
@@ -31,9 +33,11 @@ def can_compile(model: torch.nn.Module) -> bool:
     if routers(model):
         return False
     compiler, is_there = cpp_compiler(os.environ)
-    if not is_there:
-        log.warning("layers are not compiled: %s is not installed here", compiler)
-    return is_there
+    header = Path(sysconfig.get_path("include"), "Python.h")  # torch and Triton compile extensions of Python
+    lacking = compiler if not is_there else "" if header.is_file() else f"{header} (of the package python3-dev)"
+    if lacking:
+        log.warning("layers are not compiled: %s is not installed here", lacking)
+    return not lacking
 
 
 def compile_layers(model: torch.nn.Module) -> None:

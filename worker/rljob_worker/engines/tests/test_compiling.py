@@ -222,6 +222,12 @@ def test_what_the_plan_decides_to_compile_is_left_as_it_is_without_a_compiler_an
     assert "layers are not compiled: g++ is not installed here" in caplog.text
     (tmp_path / "g++").touch(0o755)
     assert [_is_compiled(made[kind]) for kind in kinds] == [True, False]
+    monkeypatch.setattr("sysconfig.get_path", lambda name: str(tmp_path))
+    with caplog.at_level(logging.WARNING):
+        assert not _is_compiled(made["qwen3"])
+    assert f"layers are not compiled: {tmp_path}/Python.h (of the package python3-dev) is not" in caplog.text
+    asked = plan_of(models=[_random(write_config(tmp_path / "asked", "qwen3"))], training={"compile": True})
+    assert _is_compiled(asked), "what a job asks for is not passed over"
 
 
 def _random(path: str) -> dict[str, str]:

@@ -20,7 +20,13 @@ _SCHEMA = pa.schema([pa.field("bytes", pa.uint8(), nullable=False)])
 
 def chunk_checksum(data: Bytes, table: bytes) -> int:
     """XXH3 (64 bits) of bytes and of the table that says what lies in them."""
-    return xxhash.xxh3_64_intdigest(data.data, xxhash.xxh3_64_intdigest(table))
+    digest = _begun_with(table)
+    digest.update(data.data)
+    return int(digest.intdigest())
+
+
+def _begun_with(table: bytes) -> xxhash.xxh3_64:
+    return xxhash.xxh3_64(seed=xxhash.xxh3_64_intdigest(table))
 
 
 def stream_of(data: Bytes) -> RecordStream:
@@ -42,7 +48,7 @@ class Filling:
         """table: what lies in the slot, which the checksum covers."""
         self._slot = slot
         self._done = 0
-        self._digest = xxhash.xxh3_64(seed=xxhash.xxh3_64_intdigest(table))
+        self._digest = _begun_with(table)
 
     def take(self, record: pa.RecordBatch, checksum: bytes) -> None:
         if record.schema != _SCHEMA:

@@ -7,7 +7,7 @@ loss is an event.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from rljob_api.planning.plan import Plan
 from rljob_worker.databuffer.leases.guest import GuestLeases
@@ -271,11 +271,7 @@ _HEARS: Mapping[type, Callable[[GuestBuffer, Host, Any], None]] = {
     peers.LeaseAssigned: lambda guest, *said: guest.leases.hear_assigned(*said),
     peers.LeaseTaken: lambda guest, *said: guest.leases.hear_taken(*said),
     peers.ParentNamed: lambda guest, *said: guest.weights.hear_parent(*said),
-    peers.ChunkOffered: lambda guest, *said: guest.weights.announced(*said),
-    peers.ChunkTaken: lambda guest, *said: guest.weights.announced(*said),
-    peers.SourceClosed: lambda guest, *said: guest.weights.announced(*said),
-    peers.VersionWanted: lambda guest, *said: guest.weights.announced(*said),
-    peers.VersionGone: lambda guest, *said: guest.weights.announced(*said),
+    **dict.fromkeys(get_args(peers.WeightsMessage), lambda guest, *said: guest.weights.announced(*said)),
     peers.Broken: GuestBuffer._broken,
     peers.Departure: GuestBuffer._left,
 }

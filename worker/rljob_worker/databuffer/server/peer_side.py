@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, get_args
 
 from rljob_worker.databuffer.leases.leases import Leases
 from rljob_worker.databuffer.leases.owner import LeaseOwner
@@ -161,11 +161,7 @@ _HEARS: Mapping[type, Callable[[PeerSide, Host, Any], None]] = {
     say.RowsTaken: PeerSide._rows_taken,
     say.Up: lambda side, *said: side.tree.hear_up(*said),
     say.Down: lambda side, *said: side.tree.hear_down(*said),
-    say.ChunkOffered: lambda side, *said: side.weights.announced(*said),
-    say.VersionWanted: lambda side, *said: side.weights.announced(*said),
-    say.VersionGone: lambda side, *said: side.weights.announced(*said),
-    say.ChunkTaken: lambda side, *said: side.weights.announced(*said),
-    say.SourceClosed: lambda side, *said: side.weights.announced(*said),
+    **dict.fromkeys(get_args(say.WeightsMessage), lambda side, *said: side.weights.announced(*said)),
     say.LeaseAsked: lambda side, *said: side.leases.hear_asked(*said),
     say.LeaseGranted: lambda side, *said: side.leases.hear_granted(*said),
     say.GuestHello: PeerSide._of_owner,

@@ -1,7 +1,8 @@
 """Which sampling an agent may ask for. A turn is drawn as the job says, or its log-probs are not those of the policy.
 
-Parameters that would draw otherwise are passed over (`Clamp`) or refused by name (`Refuse`); what no engine of a
-rollout does is refused in both, unless the job lists it in `passedOver`.
+Parameters that would draw otherwise are passed over (`Clamp`) or refused by name (`Refuse`). What callers rely on, and
+what no engine of a rollout does, is refused in both, unless the job lists it in `passedOver`: no engine draws from a
+part of the distribution for a caller, since the log-probs that the trainer computes anew are of the whole.
 """
 
 from __future__ import annotations
@@ -55,6 +56,8 @@ NOT_DONE: Mapping[str, tuple[Any, ...]] = {
 """What is refused, with the values that ask for nothing."""
 RELIED_ON = frozenset(get_args(ReliedOn))
 """What of these a job may have passed over."""
+TOP_LOG_PROBS = "top_logprobs"
+"""The one of RELIED_ON that leaves the draw as it is. vLLM's route for tokens has it in its number of `logprobs`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,10 +111,17 @@ def _not_done(name: str, value: Any, allowed: Collection[Any]) -> str:
     if name == "n":
         return f"n is {_shown(value)}: a call is one turn of the policy; make one call for each answer"
     neutral = f", or write {next(iter(allowed))!r}" if allowed else ""
-    cure = f"leave it out{neutral}"
-    if (field := name.rpartition(".")[2]) in RELIED_ON:
-        cure += f", or list {field} in rollout.conversation.endpoint.passedOver to have it passed over"
-    return f"{name} is {_shown(value)}, and the engine of this job cannot do that; {cure}"
+    field = name.rpartition(".")[2]
+    cure = f"leave it out{neutral}" + (passing_over(field) if field in RELIED_ON else "")
+    why = "the engine of this job cannot do that"
+    if field in RELIED_ON - {TOP_LOG_PROBS}:
+        why = "tokens are drawn from the whole distribution, which the log-probs of the trainer are of"
+    return f"{name} is {_shown(value)}, and {why}; {cure}"
+
+
+def passing_over(field: str) -> str:
+    """How a job has a parameter of RELIED_ON passed over."""
+    return f", or list {field} in rollout.conversation.endpoint.passedOver to have it passed over"
 
 
 def _differs(name: str, value: Any, allowed: Collection[Any]) -> str:

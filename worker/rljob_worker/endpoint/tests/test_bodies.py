@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import get_args
 
 import pytest
 
+from rljob_api.v1alpha1.conversation import ReliedOn
 from rljob_worker.endpoint.calls import RequestRefused
 from rljob_worker.endpoint.chat_bodies import chat_call
 from rljob_worker.endpoint.sampling_rules import SamplingRules
@@ -123,24 +125,45 @@ def test_sampling_that_differs_from_the_job_is_passed_over_or_refused_as_the_job
     assert (error.param, error.code) == (name, "sampling") and "otherSampling: Clamp" in error.message
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("response_format", {"type": "json_schema", "json_schema": {"name": "answer", "schema": {}, "strict": True}}),
-        ("min_tokens", 4),
-        ("top_logprobs", 5),
-        ("guided_json", {}),
-    ],
-)
-def test_what_callers_rely_on_is_passed_over_where_the_job_lists_it_alone(name, value):
-    error = refusal(chat_call, asked(**{name: value}))
-    assert f"list {name} in rollout.conversation.endpoint.passedOver" in error.message
-    rules = replace(CLAMPS, passed_over=frozenset({name}))
+RELIED_ON = {
+    "response_format": {"type": "json_schema", "json_schema": {"name": "answer", "schema": {}, "strict": True}},
+    "min_tokens": 4,
+    "top_logprobs": 5,
+    "structured_outputs": {"json": {}},
+    "guided_json": {},
+    "guided_regex": "a*",
+    "guided_choice": ["yes", "no"],
+    "guided_grammar": "root ::= 'a'",
+}
+
+
+def token_body(**sampling):
+    return {"token_ids": [1], "sampling_params": sampling}
+
+
+@pytest.mark.parametrize("name", get_args(ReliedOn))
+def test_what_callers_rely_on_is_passed_over_on_each_route_where_the_job_lists_it_alone(name):
+    value, rules = RELIED_ON[name], replace(CLAMPS, passed_over=frozenset({name}))
+    for error in (
+        refusal(chat_call, asked(**{name: value})),
+        refusal(token_call, token_body(**{name: value})),
+        refusal(token_call, token_body(**{name: value}), replace(REFUSES, passed_over=frozenset(RELIED_ON) - {name})),
+    ):
+        assert f"list {name} in rollout.conversation.endpoint.passedOver" in error.message
+        assert ("whole distribution" in error.message) == (name != "top_logprobs"), error.message
     assert chat_call(asked(**{name: value}, logprobs=True), rules) == chat_call(asked(logprobs=True), CLAMPS)
+    assert token_call(token_body(**{name: value}), rules) == token_call(token_body(), CLAMPS)
     assert "passedOver" not in refusal(chat_call, asked(n=2), rules).message
-    if name == "min_tokens":
-        body = {"token_ids": [1], "sampling_params": {name: value}}
-        assert "list min_tokens in" in refusal(token_call, body).message and token_call(body, rules)
+
+
+@pytest.mark.parametrize("number", [5, -1])
+def test_likely_tokens_besides_the_sampled_one_are_passed_over_on_the_route_for_tokens_as_well(number):
+    error = refusal(token_call, token_body(logprobs=number))
+    assert error.param == "sampling_params.logprobs" and "list top_logprobs in" in error.message
+    rules = replace(REFUSES, passed_over=frozenset({"top_logprobs"}))
+    assert token_call(token_body(logprobs=number), rules) == token_call(token_body(logprobs=1), REFUSES)
+    for wrong in ("5", -2, [5]):
+        assert refusal(token_call, token_body(logprobs=wrong), rules).param == "sampling_params.logprobs"
 
 
 def test_the_sampling_of_the_job_is_never_refused():

@@ -69,14 +69,14 @@ def talking(jobs: NamespaceJobs) -> ClusterJob:
 
 
 def elastic(jobs: NamespaceJobs) -> ClusterJob:
-    """A small job whose generators come and go."""
+    """A small job whose generators come and go, until it is deleted."""
     groups = [
         {"name": "train", "accelerator": {"profile": "cpu", "count": 1}},
         {"name": "rollout", "accelerator": {"profile": "cpu", "count": 1}, "elastic": {"min": 1, "max": 2}},
     ]
     rollout = {"maxResponseTokens": 20, "maxStaleness": 1}
     apart = {"workerGroups": groups, "generators": 1, "rollout": rollout, "dataBuffer": {"memory": "160Mi"}}
-    return jobs.apply("elastic", small_spec(**apart, **ON_STORAGE))
+    return jobs.apply("elastic", small_spec(**apart, **ON_STORAGE, stop={"steps": 10_000}))
 
 
 def on_node(name: str) -> dict[str, object]:
@@ -98,7 +98,7 @@ def test_shipped_example_runs_as_it_is(jobs: NamespaceJobs) -> None:
 def test_jobs_over_two_nodes_fill_every_panel(jobs: NamespaceJobs, storage: Path, prometheus: Prometheus) -> None:
     """GRPO over two pods on two nodes; PPO generates on one node, a step ahead of training on the other, sidecar to
     sidecar, with responses that go on in later steps; a job of conversations, and one with an elastic group."""
-    others = talking(jobs), elastic(jobs)
+    talks = talking(jobs)
     group = {"name": "train", "replicas": 2, "accelerator": {"profile": "cpu", "count": 1}, "template": ONE_POD_A_NODE}
     short = {"stop": {"steps": 10}, "checkpoint": {"everySteps": 5, "keepLast": 2, "keepBest": 1}}
     grpo = jobs.apply("grpo", example("arithmetic-grpo", workerGroups=[group], **short, **ON_STORAGE))
@@ -116,12 +116,14 @@ def test_jobs_over_two_nodes_fill_every_panel(jobs: NamespaceJobs, storage: Path
     apart = {"workerGroups": groups, "dataBuffer": {"memory": "160Mi", "deadlineSeconds": 120}, "rollout": rollout}
     ppo = jobs.apply("ppo", example("arithmetic-ppo", stop={"steps": 8}, **apart, **judged(jobs), **ON_STORAGE))
     ppo.until_step(3, 180)
+    takers = elastic(jobs)
     assert {pod.node for pod in ppo.pods()} == {"node1", "node2"}
     ppo.until_succeeded(180)
     last = metrics(storage, "ppo")[-1]
     assert last["data/bytes_total"] > 0 and last["staleness/max"] > 1 and last["partial/age_max"] > 0
     assert last["service/length/requests_total"] > 0
-    for other in others:
-        other.until_succeeded(180)
+    talks.until_succeeded(180)
+    takers.until_step(2, 180)
+    takers.until("a scrape", lambda: prometheus.has_samples("rljob_generator_tokens"))
     assert empty_panels(prometheus) == []
     assert prometheus.alert_rules() == {alert.name: "ok" for alert in ALERTS}

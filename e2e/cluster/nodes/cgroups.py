@@ -1,8 +1,9 @@
 """The control groups of a node: one in every hierarchy, made before its kubelet starts and removed with it."""
 
-import time
 from contextlib import suppress
 from pathlib import Path
+
+from e2e.cluster.waiting import wait_until
 
 MOUNTS = Path("/proc/mounts")
 REMOVE_SECONDS = 30.0
@@ -42,13 +43,14 @@ def freeze(name: str, frozen: bool) -> None:
 
 def remove(name: str) -> None:
     """Deepest first; the kernel lets go of an emptied group a moment after its last process."""
-    deadline = time.monotonic() + REMOVE_SECONDS
-    while left := [path for hierarchy in hierarchies() if (path := hierarchy / name).exists()]:
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"control groups in use after {REMOVE_SECONDS:.0f} s: {', '.join(map(str, left))}")
+
+    def is_gone() -> bool:
+        left = [path for hierarchy in hierarchies() if (path := hierarchy / name).exists()]
         for group in left:
             remove_tree(group)
-        time.sleep(0.02)
+        return not left
+
+    wait_until(is_gone, f"control groups {name}, which are in use", REMOVE_SECONDS, interval_seconds=0.02)
 
 
 def remove_tree(group: Path) -> None:

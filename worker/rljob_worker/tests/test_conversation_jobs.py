@@ -35,7 +35,7 @@ async def play(task, policy, world):
         marker = FOLDER / "crashed"
         if turn == 1 and not marker.exists() and any(FOLDER.glob("**/journals/step-00000003")):
             marker.touch()
-            await asyncio.to_thread(await_commit, 2)  # rows of step 2 may still be played
+            await asyncio.to_thread(await_commit, 2)
             os.kill(os.getpid(), signal.SIGKILL)
         await policy.chat([{"role": "user", "content": f"{seen.value['text']} {rolled.value}"}], max_tokens=4)
 

@@ -78,7 +78,8 @@ def test_a_worker_stays_until_what_it_said_has_been_heard(tiny, tmp_path, monkey
         drain(client, deadline_seconds)
 
     monkeypatch.setattr(BufferClient, "drain", note_and_drain)
-    with as_processes(plan, tmp_path) as gang, ThreadPoolExecutor(1) as pool:
+    patient = {"RLJOB_BUFFER_RETRY_SECONDS": str(TEST_TIMEOUT_SECONDS)}  # nobody is given up while the lead loads
+    with as_processes(plan, tmp_path, **patient) as gang, ThreadPoolExecutor(1) as pool:
         reader = gang.client("rollout", 0)
         gang.processes["rollout-0"].send_signal(signal.SIGSTOP)  # it hears nothing
         lead = pool.submit(run_worker, lead_of(gang, tmp_path / "run"), StopSignal())

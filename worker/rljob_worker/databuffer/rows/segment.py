@@ -27,8 +27,9 @@ Int64 = NDArray[np.int64]
 Bytes = NDArray[np.uint8]
 
 ALIGNMENT = 64
-LARGE_BYTES = 32 << 20
-"""A batch of as many bytes is written by two threads: one core does not use all of the memory's bandwidth."""
+LARGE_BYTES = 64 << 20
+"""A batch of as many bytes is written by two threads: one core does not use all of the memory's bandwidth. Of fewer
+much stays in the processor's caches, and a second thread takes more than it gains."""
 NUM_THREADS = 2
 PIECE_BYTES = 8 << 20
 NUM_INDEX_COLUMNS = len(INDEX_COLUMNS)

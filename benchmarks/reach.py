@@ -77,7 +77,8 @@ def rank_correlation(run_dir: Path, last_step: int) -> float:
             if step > last_step - LAST_STEPS:
                 failures[step, task].append((reward, nearness))
     groups = [np.array(item) for item in failures.values() if len(item) >= LEAST_FAILURES]
-    groups = [item for item in groups if np.ptp(item[:, 0])]  # not a task without a success, whose failures have 0 each
+    # not a task whose failures are rewarded alike, as without a success, or end equally far away: they have no order
+    groups = [item for item in groups if np.ptp(item, axis=0).all()]
     return float(np.mean([np.corrcoef([ranks(column) for column in item.T])[0, 1] for item in groups]))
 
 

@@ -6,6 +6,7 @@ import base64
 import hashlib
 import json
 import re
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -29,10 +30,11 @@ class FakeHub:
     token: str = ""
     """What a request has to carry to see models; empty: none."""
     answers: list[int] = field(default_factory=list)
-    """Codes of the next answers, in place of what was asked for."""
+    """Codes of the next answers, in place of what was asked for; 0 says nothing until the server ends."""
     objects: dict[str, bytes] = field(default_factory=dict)
     """Large files by their hash, as Git LFS has them."""
     tokens: set[str] = field(default_factory=set)
+    ended: threading.Event = field(default_factory=threading.Event)
 
 
 class Server(ThreadingHTTPServer):
@@ -57,7 +59,7 @@ class Handler(BaseHTTPRequestHandler):
         revision, _, file = rest.partition("/")
         models, commit, files = self.server.hub.models, *self._at(name, revision or asked or "main")
         if self.server.hub.answers and (code := self.server.hub.answers.pop(0)) != 200:
-            self._send(b"{}", code, {})
+            self._send(b"{}", code, {}) if code else self._say_nothing()
         elif name not in models or not self._may_see():
             self._send(b"{}", 404, {"X-Error-Code": "RepoNotFound"})
         elif files is None:
@@ -88,6 +90,10 @@ class Handler(BaseHTTPRequestHandler):
     def _may_see(self) -> bool:
         token = self.server.hub.token
         return not token or self.headers.get("Authorization") == f"Bearer {token}"
+
+    def _say_nothing(self) -> None:
+        self.server.hub.ended.wait()
+        self.close_connection = True
 
     do_HEAD = do_GET
 
@@ -168,4 +174,7 @@ class Handler(BaseHTTPRequestHandler):
 def serving(refuses: bool = False) -> Iterator[FakeHub]:
     server = Server(refuses)
     with http_server.serving(server):
-        yield server.hub
+        try:
+            yield server.hub
+        finally:
+            server.hub.ended.set()

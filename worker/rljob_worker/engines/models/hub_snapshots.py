@@ -10,6 +10,7 @@ from huggingface_hub.errors import LocalEntryNotFoundError, OfflineModeIsEnabled
 
 from rljob_api.vocabulary.data_url import HubModel, hub_model
 from rljob_worker.errors import DeadlineExceeded, InvalidJob, NotHere, RLJobError
+from rljob_worker.storage.hub_client import limit_silence
 from rljob_worker.storage.hub_errors import explained, is_passing, words_of
 from rljob_worker.weight_index import INDEX
 
@@ -18,6 +19,7 @@ def snapshot_of(path: str, *, only: list[str] | None = None, without: list[str] 
     """The folder of one commit. only, without: patterns of names. Raises InvalidJob, or NotHere where another machine
     or token may see more; DeadlineExceeded for a Hub that is busy or silent."""
     model = hub_model(path)
+    limit_silence()
     try:
         return Path(
             snapshot_download(model.name, revision=model.revision, allow_patterns=only, ignore_patterns=without)

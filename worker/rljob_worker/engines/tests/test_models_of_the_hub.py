@@ -1,6 +1,7 @@
 """Models of the Hub at a revision, on a stand-in of it."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import huggingface_hub.constants
 import pytest
@@ -68,6 +69,16 @@ def test_a_gated_model_is_named(hub, tmp_path):
 def test_a_busy_hub_is_no_mistake_of_the_job(hub, tmp_path):
     hub.answers = [503] * 99
     with pytest.raises(DeadlineExceeded, match="the Hub did not give the model team/tiny: it answered 503; see to"):
+        mirrored(f"{NAME}@v1", tmp_path)
+
+
+@pytest.mark.parametrize("answered", [0, 1])
+def test_a_hub_that_says_nothing_is_named(answered, hub, tmp_path, monkeypatch):
+    """When it is asked for the commit, and when it is asked for the files of it."""
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_ETAG_TIMEOUT", 0.1)
+    monkeypatch.setattr("huggingface_hub.utils._http.time", SimpleNamespace(sleep=lambda seconds: None))
+    hub.answers = [200] * answered + [0] * 99
+    with pytest.raises(DeadlineExceeded, match="the Hub did not give the model team/tiny: .*timed out; see to the net"):
         mirrored(f"{NAME}@v1", tmp_path)
 
 

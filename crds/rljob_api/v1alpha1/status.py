@@ -24,6 +24,7 @@ ConditionType = Literal[
     "Scheduled",
     "ServicesReady",
     "GeneratorsReady",
+    "AgentsReady",
     "Ready",
     "Progressing",
     "Healthy",

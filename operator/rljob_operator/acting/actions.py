@@ -26,11 +26,9 @@ from rljob_operator.manifests.serving.pod import service_pods
 from rljob_operator.manifests.serving.ray_service import ray_services
 from rljob_operator.states import Decision, QueueAction
 from rljob_operator.states.situation.facts import PodFacts
+from rljob_operator.states.situation.situation import GIVING_BACK
 from rljob_operator.states.suspects import avoided
 from rljob_operator.vocabulary.key import Key
-
-GIVING_BACK = (QueueAction.RELEASE, QueueAction.LEAVE, QueueAction.FINISH)
-"""What is said to a queue about a job that has no place any more, or none yet."""
 
 
 class Actions:

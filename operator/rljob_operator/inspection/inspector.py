@@ -7,12 +7,13 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+from rljob_api.v1alpha1.status import ENDED_PHASES
 from rljob_api.vocabulary import keys
 from rljob_operator import names
 from rljob_operator.cluster.api import Cluster, Object, list_pages
 from rljob_operator.cluster.child_cache import PodCache
 from rljob_operator.cluster.kind_watch import KindWatch
-from rljob_operator.cluster.kinds import CONFIG_MAP, POD, RAY_SERVICE
+from rljob_operator.cluster.kinds import CONFIG_MAP, DEPLOYMENT, POD, RAY_SERVICE
 from rljob_operator.gangs.providers import GangProviders
 from rljob_operator.inspection.acceptance import Accepted, accept, lenient_spec, plan_from_config_map
 from rljob_operator.inspection.job_store import JobMemory, ObservedJob
@@ -20,12 +21,13 @@ from rljob_operator.manifests.ceilings import QueueCeilings
 from rljob_operator.manifests.context import JobContext, WrittenPlan
 from rljob_operator.manifests.metadata import is_child_of, is_of_predecessor
 from rljob_operator.manifests.violations import job_violations
+from rljob_operator.observing.agents import agents_facts
 from rljob_operator.observing.pods import facts_of_metadata, pod_facts
 from rljob_operator.observing.ray_services import ray_service_facts
 from rljob_operator.rules import Rules
 from rljob_operator.states import Refusal, Situation
 from rljob_operator.states.situation.conditions import Reason, condition
-from rljob_operator.states.situation.facts import PodFacts, ProgressAnswer, UnreachableLead
+from rljob_operator.states.situation.facts import AgentsFacts, PodFacts, ProgressAnswer, UnreachableLead
 from rljob_operator.states.situation.situation import Obstacle, PlanName
 from rljob_operator.states.suspects import avoided
 from rljob_operator.vocabulary.key import Key
@@ -85,7 +87,8 @@ class JobInspector:
             situation = await self._with_hidden(job, situation, memory)
         situation = self._without_kube_ray(context, situation)
         situation = await self.gangs.look(job.key, job.uid, context, situation)
-        return replace(situation, progress=self._progress(job, situation)), context
+        agents = await self._agents(job, context)
+        return replace(situation, agents=agents, progress=self._progress(job, situation)), context
 
     def without_reports(self, job: ObservedJob, obstacle: Obstacle) -> Situation:
         """The situation as far as it is known without reading anything, or believing what pods say."""
@@ -122,6 +125,16 @@ class JobInspector:
         made = [pod for pod in seen if not is_child_of(pod, job.uid)]
         own = (item for item in result if is_child_of(item, job.uid))
         return [ray_service_facts(item, [pod for pod in made if _serve_the_same(item, pod)]) for item in own]
+
+    async def _agents(self, job: ObservedJob, context: JobContext | None) -> AgentsFacts:
+        """What there is of pods of agents, which are no children of the job by label."""
+        if context is None or context.spec.agent_group is None or job.status.phase in ENDED_PHASES:
+            return AgentsFacts()
+        there = await self.cluster.get(DEPLOYMENT, job.key.namespace, names.agents_name(job.key.name))
+        if there is None or not is_child_of(there, job.uid):
+            return AgentsFacts()
+        listed = list_pages(self.cluster, POD, job.key.namespace, labels=f"{keys.LABEL_AGENTS}={job.key.name}")
+        return agents_facts(there, [pod async for page in listed for pod in page.items], self.clock())
 
     def _without_kube_ray(self, context: JobContext | None, situation: Situation) -> Situation:
         """Models that are to be RayServices are refused where there is nobody to make pods of those."""

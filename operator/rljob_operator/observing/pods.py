@@ -67,7 +67,7 @@ def pod_facts(pod: Object) -> PodFacts:
         is_cut_off=ready_containers and not is_ready,
         ended=_ended(status),
         num_buffer_restarts=whole_number(buffer.get("restartCount"), most=MAX_INT32) or 0,
-        buffer_ended=_terminated(buffer, "lastState"),
+        buffer_ended=terminated(buffer, "lastState"),
         stuck=_stuck(status),
         unschedulable=_unschedulable(conditions.get("PodScheduled")),
         disruption=_disruption(status, conditions.get("DisruptionTarget")),
@@ -117,7 +117,7 @@ def _address(said: Any) -> str:
 
 def _ended(status: Object) -> Termination | None:
     worker = _named(status.get("containerStatuses"), keys.CONTAINER_WORKER)
-    if (ended := _terminated(worker, "state")) is not None:
+    if (ended := terminated(worker, "state")) is not None:
         return ended
     if status.get("phase") == "Failed":
         reason, message = text_value(status.get("reason")), text_value(status.get("message"), MAX_MESSAGE_LENGTH)
@@ -126,11 +126,12 @@ def _ended(status: Object) -> Termination | None:
 
 
 def _first_failure(status: Object) -> Termination | None:
-    ends = (_terminated(container, "state") for container in _containers(status))
+    ends = (terminated(container, "state") for container in containers(status))
     return next((end for end in ends if end is not None and end.exit_code != 0), None)
 
 
-def _terminated(container: Object, state: str) -> Termination | None:
+def terminated(container: Object, state: str) -> Termination | None:
+    """How a container ended, as its `state` or `lastState` says."""
     result = mapping(mapping(container.get(state)).get("terminated"))
     if not result:
         return None
@@ -148,7 +149,7 @@ def _terminated(container: Object, state: str) -> Termination | None:
 
 
 def _stuck(status: Object) -> Stuck | None:
-    for container in _containers(status):
+    for container in containers(status):
         waiting = mapping(mapping(container.get("state")).get("waiting"))
         word = text_value(waiting.get("reason"))
         if (reason := STUCK.get(word)) is not None:
@@ -174,7 +175,8 @@ def _holds(conditions: Mapping[str, Object], name: str) -> bool:
     return conditions.get(name, {}).get("status") == "True"
 
 
-def _containers(status: Object) -> list[Object]:
+def containers(status: Object) -> list[Object]:
+    """What a pod's status says of each, those of its beginning first."""
     return [*mappings(status.get("initContainerStatuses")), *mappings(status.get("containerStatuses"))]
 
 

@@ -47,6 +47,10 @@ _CONDITIONS: Mapping[ConditionType, tuple[Reason, str]] = {
         Reason.ALL_GENERATORS_READY,
         "Whether every pod of the elastic group is ready; for jobs with one.",
     ),
+    "AgentsReady": (
+        Reason.ALL_AGENTS_READY,
+        "Whether every pod of agents is ready; for jobs with `agentPool.workerGroup`.",
+    ),
     "Ready": (Reason.NO_PODS, "Whether every pod of the gang is ready."),
     "Progressing": (Reason.NOT_RUNNING, "Whether steps are finished; unknown while the lead pod does not answer."),
     "Healthy": (
@@ -83,7 +87,7 @@ def conditions_text() -> str:
 
 _EVENTS = """\
 Shown by `kubectl describe rlj`. Besides those below, every reason that makes `Accepted`, `QuotaReserved`, `Scheduled`,
-`ServicesReady`, `GeneratorsReady`, `Progressing` or `Degraded` bad news is an event of its own name.
+`ServicesReady`, `GeneratorsReady`, `AgentsReady`, `Progressing` or `Degraded` bad news is an event of its own name.
 """
 
 

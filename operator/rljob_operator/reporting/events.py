@@ -120,6 +120,7 @@ _TROUBLES: Mapping[ConditionType, str] = {
     "Scheduled": "False",
     "ServicesReady": "False",
     "GeneratorsReady": "False",
+    "AgentsReady": "False",
     "Progressing": "Unknown",
     "Healthy": "False",
     "Degraded": "True",
@@ -130,6 +131,7 @@ _EVERYDAY = frozenset(
     (Reason.NOT_STARTED, Reason.CREATING_PODS, Reason.WAITING_FOR_SERVICES, Reason.WAITING_FOR_NODES)
     + (Reason.PODS_ENDING, Reason.NO_STEP_YET, Reason.SERVICES_STARTING, Reason.SERVICES_STOPPED)
     + (Reason.GENERATORS_STARTING, Reason.GENERATORS_STOPPED, Reason.GENERATORS_LOST)
+    + (Reason.AGENTS_STARTING, Reason.AGENTS_STOPPED)
 )
 """Reasons of such a status that every job goes through."""
 

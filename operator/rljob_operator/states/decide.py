@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from rljob_api.v1alpha1.status import Phase
 from rljob_operator.states import ending, finished, living, waiting
+from rljob_operator.states.agents import with_agents
 from rljob_operator.states.guests import with_guest_pods, with_guests
 from rljob_operator.states.healing import healed
 from rljob_operator.states.progress import with_progress
@@ -35,7 +36,8 @@ def decide(situation: Situation) -> Decision:
     """
     seen = with_guests(with_services(with_progress(healed(situation))))
     decision = without_strays(seen, _gone_on(seen, _PHASES[seen.status.phase](seen)))
-    return reported(seen, with_guest_pods(seen, with_service_pods(seen, decision)))
+    decision = with_guest_pods(seen, with_service_pods(seen, decision))
+    return reported(seen, with_agents(seen, decision))
 
 
 def _gone_on(situation: Situation, decision: Decision) -> Decision:

@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 
 from rljob_operator.cluster.api import Object
-from rljob_operator.cluster.kinds import DEPLOYMENT, WORKLOAD_KUEUE
+from rljob_operator.cluster.errors import Forbidden
+from rljob_operator.cluster.kinds import DEPLOYMENT, POD, WORKLOAD_KUEUE
 from rljob_operator.tests.fake_cluster import names
 from rljob_operator.tests.fake_queue import FakeQueue, let_in, take_back
 from rljob_operator.tests.world import KEY, SPEC, World
+from rljob_operator.vocabulary.timestamps import timestamp
 
 TEMPLATE: dict[str, Any] = {"spec": {"containers": [{"name": "agent", "image": "registry.example/agent:1"}]}}
 CONVERSATION: dict[str, Any] = {
@@ -135,3 +137,127 @@ def test_a_deployment_of_somebody_else_stays_and_is_named(world: World) -> None:
     for _ in range(6):
         world.wait(60)
     assert deployments(world)[0]["spec"] == {}
+
+
+IMAGE = {"reason": "ImagePullBackOff", "message": "not found"}
+NO_NODE = [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes: cpu"}]
+QUOTA = 'pods "small-agents-1" is forbidden: exceeded quota: team, requested: cpu=2, used: cpu=9, limited: cpu=10'
+
+
+def report(world: World, ready: int, *conditions: Object) -> None:
+    """What the Deployment's controller says."""
+    status = {"readyReplicas": ready, "conditions": list(conditions)}
+    world.cluster.edit(DEPLOYMENT, KEY.namespace, "small-agents", status=status)
+
+
+def put_agent(world: World, **status: Any) -> None:
+    """A pod of the Deployment; the one that was there goes."""
+    metadata = {"name": "small-agents-1", "labels": {"rljob.dev/agents-of": "small"}}
+    world.cluster.put(POD, KEY.namespace, {"metadata": metadata, "spec": {}, "status": status})
+
+
+def agent_container(restarts: int = 0, last: Object | None = None, **state: Any) -> list[Object]:
+    container = {"name": "agent", "image": "registry.example/agent:1", "restartCount": restarts, "state": state}
+    return [container | ({} if last is None else {"lastState": {"terminated": last}})]
+
+
+def crashed(world: World) -> Object:
+    return {"exitCode": 3, "reason": "Error", "message": "no model", "finishedAt": timestamp(world.clock())}
+
+
+def test_the_job_says_how_many_agents_are_ready(world: World) -> None:
+    world.to_running(**AGENTS)
+    assert world.reason("AgentsReady") == ("False", "AgentsStarting")
+    report(world, 1)
+    assert world.reconcile() is not None
+    assert world.condition("AgentsReady").message == "1 of 2 pods of agents are ready"
+    report(world, 2)
+    world.wait(15)
+    assert world.reason("AgentsReady") == ("True", "AllAgentsReady")
+    world.edit(suspend=True)
+    for _ in range(6):
+        world.wait(60)
+    assert world.reason("AgentsReady") == ("False", "AgentsStopped")
+
+
+def test_an_image_of_agents_that_cannot_be_pulled_is_told_with_its_pod(world: World) -> None:
+    world.to_running(**AGENTS)
+    put_agent(world, containerStatuses=agent_container(waiting=IMAGE))
+    world.wait(15)
+    said = world.condition("AgentsReady")
+    assert (said.status, said.reason) == ("False", "AgentsFailed")
+    for word in ("0 of 2", "pod small-agents-1, container agent", "ImagePullBackOff", "registry.example/agent:1"):
+        assert word in said.message
+    assert world.cluster.events("AgentsFailed")
+    world.wait(1200)  # a pod of the gang would have ended the job by now
+    assert world.status.phase == "Running" and world.reason("Degraded")[0] == "False"
+
+
+def test_agents_that_end_again_and_again_are_told_also_while_they_run_in_between(world: World) -> None:
+    world.to_running(**AGENTS)
+    last = crashed(world)
+    report(world, 1)
+    put_agent(world, containerStatuses=agent_container(2, last, waiting={"reason": "CrashLoopBackOff"}))
+    world.wait(15)
+    said = world.condition("AgentsReady")
+    assert said.reason == "AgentsFailed"
+    assert "small-agents-1, container agent, was started again 2 times; it ended with exit code 3" in said.message
+    assert said.message.endswith("no model")
+    report(world, 2)
+    put_agent(world, containerStatuses=agent_container(3, last, running={}))
+    world.wait(15)
+    assert world.reason("AgentsReady") == ("False", "AgentsFailed")
+    world.wait(600)
+    assert world.reason("AgentsReady") == ("True", "AllAgentsReady")
+
+
+def test_an_agent_that_ended_once_is_no_news(world: World) -> None:
+    world.to_running(**AGENTS)
+    report(world, 2)
+    put_agent(world, containerStatuses=agent_container(1, crashed(world), running={}))
+    world.wait(15)
+    assert world.reason("AgentsReady") == ("True", "AllAgentsReady")
+
+
+def test_agents_without_a_node_and_late_ones_are_told(world: World) -> None:
+    world.to_running(**AGENTS)
+    late = {
+        "type": "Progressing",
+        "status": "False",
+        "message": 'ReplicaSet "small-agents-5" has timed out progressing.',
+    }
+    report(world, 0, late)
+    world.wait(15)
+    assert world.reason("AgentsReady") == ("False", "AgentsFailed")
+    assert "timed out progressing" in world.condition("AgentsReady").message
+    put_agent(world, phase="Pending", conditions=NO_NODE)
+    world.wait(15)
+    assert world.reason("AgentsReady") == ("False", "AgentsStarting")
+    assert "pod small-agents-1 has no node: 0/3 nodes: cpu" in world.condition("AgentsReady").message
+
+
+def test_a_quota_that_forbids_pods_of_agents_is_told(world: World) -> None:
+    world.to_running(**AGENTS)
+    report(world, 0, {"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate", "message": QUOTA})
+    world.wait(15)
+    assert world.reason("AgentsReady") == ("False", "AgentsRefused")
+    assert world.condition("AgentsReady").message == f"0 of 2 pods of agents are ready; {QUOTA}"
+    assert world.cluster.events("AgentsRefused") and world.status.phase == "Running"
+
+
+def test_a_quota_that_forbids_the_deployment_itself_is_told(world: World) -> None:
+    quota = "exceeded quota: team, requested: count/deployments.apps=1"
+    world.cluster.refuse = lambda verb, kind, name: (
+        Forbidden(verb, kind, KEY.namespace, quota) if (verb, kind) == ("create", DEPLOYMENT) else None
+    )
+    world.submit(**AGENTS)
+    world.settle()
+    assert any(quota in item.message for item in world.status.conditions), world.status
+
+
+def test_pods_of_agents_that_go_or_are_over_say_nothing(world: World) -> None:
+    world.to_running(**AGENTS)
+    report(world, 2)
+    put_agent(world, phase="Failed", reason="Evicted", containerStatuses=agent_container(waiting=IMAGE))
+    world.wait(15)
+    assert world.reason("AgentsReady") == ("True", "AllAgentsReady")

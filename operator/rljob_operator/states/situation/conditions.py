@@ -150,6 +150,25 @@ class Reason(ReasonText):
     )
     GENERATORS_STOPPED = "GeneratorsStopped", "The job does not run, and its elastic group has given its pods back."
 
+    # AgentsReady
+    ALL_AGENTS_READY = "AllAgentsReady", "Every pod of agents is ready."
+    AGENTS_STARTING = (
+        "AgentsStarting",
+        "Some pods of agents are made, placed or pull images; the message says how many are ready.",
+    )
+    AGENTS_FAILED = (
+        "AgentsFailed",
+        "A pod of agents cannot start, such as without its image, ends again and again, or is not ready in time; the "
+        "message has the pod and its last words. Kubernetes starts it again, and the gang goes on: a trajectory that "
+        "no agent takes within agentPool.claimSeconds has failed.",
+    )
+    AGENTS_REFUSED = (
+        "AgentsRefused",
+        "The cluster does not let pods of agents be made, such as by a ResourceQuota of the namespace; the message "
+        "says why. Kubernetes tries again.",
+    )
+    AGENTS_STOPPED = "AgentsStopped", "The job does not run, and has no pods of agents."
+
     # Ready
     NO_PODS = "NoPods", "There are no pods."
     PODS_STARTING = "PodsStarting", "Pods pull images, start containers or load models."

@@ -137,6 +137,20 @@ class UnreachableLead:
     """Why, for a condition's message."""
 
 
+@dataclass(frozen=True)
+class AgentsFacts:
+    """Pods of agents beside the job."""
+
+    is_there: bool = False
+    """Whether there is the Deployment that makes them."""
+    wanted: int = 0
+    ready: int = 0
+    reason: Reason | None = None
+    """Reason for a condition of the job, where something keeps some of them."""
+    message: str = ""
+    """What that is, and which pod."""
+
+
 class AdmissionState(StrEnum):
     """What a queue says of a job."""
 

@@ -15,6 +15,7 @@ from rljob_operator.states.situation.conditions import Claim, Claims, Reason
 from rljob_operator.states.situation.facts import (
     Admission,
     AdmissionState,
+    AgentsFacts,
     PodFacts,
     ProgressAnswer,
     Server,
@@ -78,6 +79,8 @@ class Situation:
     """Why the cluster refused to make one of them when that was last tried.  Empty: it did not."""
     are_guests_paused: bool = False
     """Whether that is to be tried again only after a while."""
+    agents: AgentsFacts = AgentsFacts()
+    """Pods of agents beside it."""
     departed: Mapping[str, PodFacts] = field(default_factory=dict)
     """Name of a missing pod → how it was last seen."""
     generation: int = 1
@@ -176,6 +179,10 @@ class QueueAction(Enum):
     FINISH = auto()
     """The job has ended: its quota goes back."""
     NONE = auto()
+
+
+GIVING_BACK = (QueueAction.RELEASE, QueueAction.LEAVE, QueueAction.FINISH)
+"""What is said to a queue about a job that has no place any more, or none yet: its agents go."""
 
 
 @dataclass(frozen=True)

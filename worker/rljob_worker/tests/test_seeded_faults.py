@@ -6,13 +6,18 @@ from typing import Any
 import pytest
 import yaml
 
+from rljob_api.tests.timeouts import TIMEOUT_FACTOR
 from rljob_worker.metrics.health import HealthMonitor, reward_weights
 from rljob_worker.tests.jobs import CPU, make_job, run_job
 
 pytestmark = pytest.mark.slow
 
 NUM_STEPS = 5
-REWARDS = '''
+SLOW_SECONDS = 0.15 * TIMEOUT_FACTOR
+"""What a slow reward takes for a row: most of a step, also on a machine that asks for patience."""
+REWARDS = (
+    f"SLOW_SECONDS = {SLOW_SECONDS}\n"
+    + '''
 import time
 import zlib
 
@@ -27,7 +32,7 @@ def of_question(row):
     return row["row_id"] // 8 % 5 / 5
 
 def slow(row):
-    time.sleep(0.15)
+    time.sleep(SLOW_SECONDS)
     return drawn(row)
 
 def failing(row):
@@ -40,6 +45,7 @@ def hanging(row):
         time.sleep(60)
     return drawn(row)
 '''
+)
 
 
 def reward(function: str = "drawn", **fields: Any) -> dict[str, Any]:

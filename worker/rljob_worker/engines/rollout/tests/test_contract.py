@@ -206,10 +206,10 @@ def test_the_token_that_ends_a_response_may_be_its_last(engine: RolloutEngine) -
 
 
 def test_short_responses_are_there_before_long_ones(engine: RolloutEngine) -> None:
-    engine.submit(requests([1, 2], [2, 40], Sampling(seed=5)))
+    engine.submit(requests([1, 6], [2, 40], Sampling(seed=5)))  # row 6 has 40 with the draws of each engine
     assert list(rows_of(engine.advance())) == [1]
     engine.submit(requests([3], 3))
-    assert set(drain(engine)) == {2, 3}
+    assert set(drain(engine)) == {6, 3}
     assert len(engine.advance()) == 0
 
 
@@ -499,18 +499,18 @@ def test_logits_that_are_no_numbers_are_named(engine: RolloutEngine, stock: PreT
 
 
 def test_after_logits_that_are_no_numbers_nothing_is_lost(engine: RolloutEngine, stock: PreTrainedModel) -> None:
-    asked = requests([1, 2, 3, 4], [2, 40, 40, 40], Sampling(seed=5))
+    asked = requests([1, 6, 7, 8], [2, 40, 40, 40], Sampling(seed=5))
     whole = run(engine, asked)
     engine.submit(asked)
-    ended = rows_of(engine.advance())  # row 1; a server on a busy machine may end others before it answers for that one
+    engine.advance()
     engine.load_weights([(name, item * float("nan")) for name, item in weights_of(stock)], 6)
     for _ in range(2):
         with pytest.raises(BadData, match="version 6"):
             engine.advance()
     with pytest.raises(BadData, match="it runs already"):
         engine.submit(asked)
-    aborted = rows_of(engine.abort(np.array([1, 2, 3, 4])))
-    assert set(aborted) == {1, 2, 3, 4} - set(ended) and any(tokens for tokens, *_ in aborted.values())
+    aborted = rows_of(engine.abort(np.array([1, 6, 7, 8])))
+    assert set(aborted) == {6, 7, 8} and any(tokens for tokens, *_ in aborted.values())
     for row, (tokens, log_probs, _, ending) in aborted.items():
         assert len(tokens) < len(whole[row][0]) and ending is Ending.ABORTED
         assert tokens == whole[row][0][: len(tokens)] and np.isfinite(log_probs).all()

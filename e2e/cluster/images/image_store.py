@@ -1,6 +1,7 @@
 """A folder of images, kept by a containerd that runs only while it is asked something."""
 
 import json
+import os
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -13,6 +14,9 @@ from e2e.cluster.commands import environment, run
 from e2e.cluster.images.containerd import Containerd, store_config
 from e2e.cluster.waiting import wait_until
 from rljob_worker.built_once import cache_root, locked
+
+SNAPSHOTS = "io.containerd.snapshotter.v1.overlayfs/snapshots"
+IN_USE = "in-use"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,16 +68,55 @@ class ImageStore:
         fresh.replace(path)
 
     def clone(self, target: Path) -> None:
-        """A second root with the same images, which costs no space: blobs and layers are never rewritten.
+        """A second root with the same images, which costs no space, and a directory for each layer.
 
-        The databases are, so they are copied. The target must lie on the same file system.
+        Blobs are never rewritten and are linked; the databases are, so they are copied. The target must lie on the same
+        file system.
         """
         with locked(self.folder / "lock"):
-            target.mkdir(parents=True)
-            run("cp", "-al", f"{self.root}/.", target)
-            for database in target.rglob("*.db"):
-                copy = database.with_suffix(".copy")
-                shutil.copyfile(database, copy)
-                copy.replace(database)
+            layers = self.shared_layers()
+            shutil.copytree(
+                self.root,
+                target,
+                symlinks=True,
+                copy_function=link_or_copy,
+                ignore=lambda folder, names: names if Path(folder) == self.root / SNAPSHOTS else [],
+            )
+            for number, layer in layers.items():
+                clone = target / SNAPSHOTS / number
+                (clone / "work").mkdir(parents=True)
+                (clone / "fs").symlink_to(layer / "fs")
+                (clone / IN_USE).hardlink_to(layer / IN_USE)
             # containerd's own identity
             (target / "io.containerd.grpc.v1.introspection/uuid").unlink(missing_ok=True)
+
+    def shared_layers(self) -> dict[str, Path]:
+        """Layers of the images as folders that stay while a clone lives, whatever the store's containerd drops.
+
+        A layer has tens of thousands of files: they are linked once, not for every node. A clone holds a hard link to
+        the layer's file IN_USE; a layer that the store dropped and no clone holds goes.
+        """
+        shared = self.folder / "layers"
+        shared.mkdir(exist_ok=True)
+        # containerd counts from 1 again where the store was thrown away
+        layers = {f"{path.name}-{path.stat().st_ino}": path for path in (self.root / SNAPSHOTS).iterdir()}
+        for path in shared.iterdir():
+            if path.name not in layers and not is_in_use(path):
+                shutil.rmtree(path)
+        for name, layer in layers.items():
+            if not (shared / name / IN_USE).exists():  # it is made last
+                shutil.rmtree(shared / name, ignore_errors=True)
+                run("cp", "-al", layer, shared / name)
+                (shared / name / IN_USE).touch()
+        return {layer.name: shared / name for name, layer in layers.items()}
+
+
+def is_in_use(layer: Path) -> bool:
+    return (layer / IN_USE).exists() and (layer / IN_USE).stat().st_nlink > 1
+
+
+def link_or_copy(source: str, target: str) -> None:
+    if source.endswith(".db"):
+        shutil.copyfile(source, target)
+    else:
+        os.link(source, target)

@@ -16,9 +16,9 @@ from rljob_worker.algorithms import policy_losses as pol
 from rljob_worker.algorithms.advantages.token_rewards import token_level_rewards
 from rljob_worker.algorithms.aggregation import aggregate
 from rljob_worker.algorithms.corrections import correct
-from rljob_worker.algorithms.entropy import token_entropy
 from rljob_worker.algorithms.segments import segment_count
 from rljob_worker.algorithms.values.losses import clipped_value_loss
+from rljob_worker.engines.log_probs.linear import LastLayer, linear_log_probs
 
 GAMMA, LAMBDA, LOW, HIGH, DUAL = 0.97, 0.9, 0.2, 0.28, 3.0
 Result = tuple[Tensor, Tensor | None]
@@ -211,7 +211,7 @@ def others(batch: Ours) -> dict[str, Callable[[], Result]]:
             torch.tensor(KLController(0.2, 6.0, 10_000).update(7.0, 256).coefficient, dtype=torch.float64),
             None,
         ),
-        "Entropy": lambda: (token_entropy(batch["logits"][batch.at]).mean(), None),
+        "Entropy": lambda: (mean_entropy(batch["logits"][batch.at]), None),
         **{name: aggregated(name) for name in AGGREGATIONS.names()},
         **{name: kl(name) for name in KL_ESTIMATORS.names() if name != "Full"},
         "K3 in loss": kl("K3", "TokenMean"),
@@ -235,3 +235,12 @@ def results(arrays: Arrays) -> dict[str, np.ndarray]:
         if gradient is not None:
             result[f"{name}|gradient"] = gradient.numpy()
     return result
+
+
+def mean_entropy(logits: Tensor) -> Tensor:
+    """Of distributions over words, as training computes it from the last layer; here that passes its input on."""
+    words = logits.shape[-1]
+    last = LastLayer(logits, torch.eye(words, dtype=logits.dtype))
+    entropy = linear_log_probs(last, torch.zeros(len(logits), dtype=torch.int64), 1.0, entropy="Figure").entropy
+    assert entropy is not None
+    return entropy.mean()

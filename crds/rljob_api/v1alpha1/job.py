@@ -294,11 +294,6 @@ class RLJobSpec(ApiModel):
         return bool(self.agents) and conversation is not None and conversation.reward == "PerAgent"
 
     @property
-    def rows_per_reward(self) -> int:
-        """Row numbers of what has one reward: a trajectory, or what an agent has of one."""
-        return self.rows_per_agent if self.rewards_agents else self.rows_per_trajectory
-
-    @property
     def longest_row(self) -> int:
         """The most tokens that a prompt and its response have together."""
         longest = self.data.max_prompt_tokens + self.rollout.max_response_tokens

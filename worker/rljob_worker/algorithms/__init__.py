@@ -4,7 +4,7 @@
     segments     sums and scans over rows of packed tokens
     masking      which tokens are actions; everything below sees only those
     advantages   what the advantage stage computes, from rewards on: estimators by family, whitening
-    policy_losses, kl, entropy     one number per token
+    policy_losses, kl     one number per token
     aggregation  per token -> per optimizer step
     preparation, corrections       what is known of a batch before its first micro-batch
     objectives   what an engine minimises on a policy

@@ -97,11 +97,6 @@ class RowIndex:
         """By their names in Arrow tables."""
         return dict(zip(INDEX_COLUMNS, (self.row_ids, self.group_ids, self.num_tokens), strict=True))
 
-    @staticmethod
-    def of_columns(columns: dict[str, Int64]) -> RowIndex:
-        """The other way round; what else there is stays out."""
-        return RowIndex(*(columns[name] for name in INDEX_COLUMNS))
-
 
 def _first_of_each(ids: Int64) -> Int64:
     """Positions at which an id appears for the first time, ascending."""

@@ -71,14 +71,6 @@ def job_of_text(text: str, path: Path, overrides: Sequence[str]) -> JobFile:
     return JobFile(path, text, tuple(overrides), job, tuple(problems))
 
 
-def job_of_file(path: Path, overrides: Sequence[str]) -> RLJob:
-    """The checked job; InvalidJobError with every problem, files it names that are not there included."""
-    file = open_job(path, overrides)
-    if problems := [*file.problems, *file.located(missing_files(file.job, file.folder))]:
-        raise InvalidJobError(problems)
-    return file.job
-
-
 def examine(file: JobFile, *, looks_at_data: bool = True) -> tuple[Plan | None, Findings]:
     """The plan of the job with absolute paths, and everything that would end it; no plan where it cannot be planned.
     Of what this machine lacks it has models alone; what it warns of is advice on the plan and on the data."""

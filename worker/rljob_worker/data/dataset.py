@@ -15,12 +15,13 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from rljob_api.catalogue.columns import IMAGES
+from rljob_api.v1alpha1.data import DatasetSpec, DataSpec
 from rljob_api.vocabulary.data_url import scheme_of
 from rljob_worker.batch import Column
 from rljob_worker.data.disk_source import open_on_disk
@@ -31,26 +32,11 @@ from rljob_worker.data.order import Order
 from rljob_worker.data.picture_files import ShownFiles
 from rljob_worker.data.prompts import Messages, PromptEncoder, TokenIds
 from rljob_worker.data.read_ahead import ReadAhead
-from rljob_worker.data.source import DataAccess, DataSource, SourceSpec
+from rljob_worker.data.source import DataAccess, DataSource
 from rljob_worker.data.survey import Survey, column_text, survey
 from rljob_worker.errors import BadData
 from rljob_worker.vision.pictures import BadPicture, PictureList
 from rljob_worker.vision.processing import PictureProcessor
-
-
-class PromptDataSpec(Protocol):
-    """The data of a job as it states them."""
-
-    @property
-    def prompt_column(self) -> str: ...
-    @property
-    def max_prompt_tokens(self) -> int: ...
-    @property
-    def shuffle(self) -> bool: ...
-    @property
-    def apply_chat_template(self) -> bool: ...
-    @property
-    def system_prompt(self) -> str | None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,9 +116,9 @@ class PromptDataset:
 
     def __init__(
         self,
-        data: PromptDataSpec,
+        data: DataSpec,
         *,
-        sources: Sequence[SourceSpec],
+        sources: Sequence[DatasetSpec],
         columns: Sequence[str],
         tokenizer: Any,
         access: DataAccess,
@@ -154,7 +140,7 @@ class PromptDataset:
         )
         needed = [self._prompt, *self._columns] + ([] if pictures is None else [*pictures.columns])
 
-        def opened(spec: SourceSpec) -> DataSource:
+        def opened(spec: DatasetSpec) -> DataSource:
             if scheme_of(spec.path) is None:
                 return open_on_disk(spec, needed, access.cache_dir)
             return open_objects(spec, needed, access)

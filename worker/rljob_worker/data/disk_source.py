@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from rljob_api.v1alpha1.data import DatasetSpec
 from rljob_worker.data.files import DataFiles, data_files, first_bad_line, no_rows
 from rljob_worker.data.find_or_make import Beat, find_or_make
 from rljob_worker.data.listing import Listing, listing_to_json
@@ -29,7 +30,6 @@ from rljob_worker.data.source import (
     NoColumn,
     Places,
     ScannedRows,
-    SourceSpec,
     no_text,
     stem,
     top_of,
@@ -89,7 +89,7 @@ class DiskSource:
         return {name: [value_of({top: value}, name) for value in result[top]] for name, top in tops.items()}
 
 
-def open_on_disk(spec: SourceSpec, columns: Sequence[str], cache_dir: Path) -> DiskSource:
+def open_on_disk(spec: DatasetSpec, columns: Sequence[str], cache_dir: Path) -> DiskSource:
     """Open one data set of the job.
 
     Raises BadData: nothing at the path, an unknown kind of file, an unreadable file, no rows, no such column.

@@ -23,21 +23,6 @@ Places = NDArray[np.int64]
 BATCH_ROWS = 1024
 
 
-class SourceSpec(Protocol):
-    """A data set as the job states it."""
-
-    @property
-    def path(self) -> str: ...
-    @property
-    def name(self) -> str | None: ...
-    @property
-    def weight(self) -> float | None: ...
-    @property
-    def subset(self) -> str | None: ...
-    @property
-    def split(self) -> str | None: ...
-
-
 @dataclass(frozen=True, slots=True)
 class ScannedRows:
     """Neighbouring rows of a scan."""

@@ -6,16 +6,12 @@ children; the end of a pipe reaches everybody who watches it, which a stuck proc
 
 import contextlib
 import ctypes
-import fcntl
 import os
-import select
 import signal
 import sys
 from collections.abc import Callable, Container
 
 PR_SET_PDEATHSIG = 1
-F_SETSIG = 10
-"""Linux: which signal the kernel sends when something happens to a descriptor."""
 
 LIFELINE_FD = "RLJOB_LIFELINE_FD"
 """Environment variable: a pipe's read end that nobody writes to; its end of file says that the supervisor is gone."""
@@ -40,18 +36,6 @@ def die_with(parent: int, signum: signal.Signals) -> None:
     _libc.prctl(PR_SET_PDEATHSIG, int(signum), 0, 0, 0)
     if os.getppid() != parent:
         os._exit(128 + int(signum))
-
-
-def kill_group_at_end_of(descriptor: int) -> None:
-    """Have the kernel kill this process and its whole group once nobody holds the other end of a pipe that nobody
-    writes to. Needs no process that watches, and does not wait for one that hangs inside a C extension."""
-    if sys.platform != "linux":
-        return
-    fcntl.fcntl(descriptor, fcntl.F_SETOWN, -os.getpgid(0))
-    fcntl.fcntl(descriptor, F_SETSIG, signal.SIGKILL)
-    fcntl.fcntl(descriptor, fcntl.F_SETFL, fcntl.fcntl(descriptor, fcntl.F_GETFL) | os.O_ASYNC)
-    if select.select([descriptor], [], [], 0)[0]:  # it ended before the kernel was asked
-        os.killpg(0, signal.SIGKILL)
 
 
 def ignore_what_means_workers() -> None:

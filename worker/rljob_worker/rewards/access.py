@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import NotRequired, Protocol, TypedDict
+from typing import TYPE_CHECKING, NotRequired, TypedDict
 
 from rljob_api.vocabulary import keys
 from rljob_worker.errors import InvalidJob
+
+if TYPE_CHECKING:
+    from rljob_api.v1alpha1.data import RewardSpec
 
 
 class ServiceAccess(TypedDict):
@@ -25,26 +28,7 @@ class ServiceAccess(TypedDict):
     """Whether calls go by the proxy that the process's variables name."""
 
 
-class Asks(Protocol):
-    """What a job states of the service that a reward asks."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def service(self) -> str | None: ...
-    @property
-    def url(self) -> str | None: ...
-    @property
-    def token_variable(self) -> str | None: ...
-    @property
-    def token_file(self) -> str | None: ...
-    @property
-    def batch_rows(self) -> int: ...
-    @property
-    def concurrency(self) -> int: ...
-
-
-def access_of(reward: Asks, environment: Mapping[str, str]) -> ServiceAccess | None:
+def access_of(reward: RewardSpec, environment: Mapping[str, str]) -> ServiceAccess | None:
     """None for a reward that asks no service. Raises InvalidJob: a token that is not where the job says."""
     if reward.service is not None:
         return service_access(reward.service, environment, reward.batch_rows, reward.concurrency)
@@ -65,7 +49,7 @@ def service_access(
     return ServiceAccess(name=name, url=url, token=token, batch_rows=batch_rows, concurrency=concurrency)
 
 
-def _token(reward: Asks, environment: Mapping[str, str]) -> str:
+def _token(reward: RewardSpec, environment: Mapping[str, str]) -> str:
     """Raises InvalidJob where there is none though the job says so: a stranger is refused only later, by name."""
     owner = f'reward "{reward.name}"'
     if reward.token_variable is not None:

@@ -72,8 +72,6 @@ def test_every_part_says_where_its_rows_went():
 
 def test_the_names_of_the_columns_are_those_of_every_edge():
     assert list(index_of([1]).columns()) == ["row_id", "group_id", "num_tokens"]
-    other = {"part": np.array([7]), "num_tokens": np.array([3]), "group_id": np.array([2]), "row_id": np.array([1])}
-    assert RowIndex.of_columns(other).columns() == {"row_id": 1, "group_id": 2, "num_tokens": 3}
 
 
 def test_reading_batches_does_not_load_arrow():

@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Sequence
 
+from rljob_api.v1alpha1.data import DatasetSpec
 from rljob_api.vocabulary.data_url import hub_data, problem_of
 from rljob_worker.data.find_or_make import Beat, find_or_make
 from rljob_worker.data.listing import Listing, listing_from_json, listing_to_json
@@ -14,13 +15,13 @@ from rljob_worker.data.objects.kinds import PARQUET, row_objects
 from rljob_worker.data.objects.lines import LineSource
 from rljob_worker.data.objects.row_groups import RowGroupSource
 from rljob_worker.data.objects.store import RangeStore, Store
-from rljob_worker.data.source import DataAccess, DataSource, SourceSpec, stem
+from rljob_worker.data.source import DataAccess, DataSource, stem
 from rljob_worker.data.store_retry import StoreRetryPolicy
 from rljob_worker.errors import InvalidJob
 from rljob_worker.storage.address import Address
 
 
-def open_objects(spec: SourceSpec, columns: Sequence[str], access: DataAccess) -> DataSource:
+def open_objects(spec: DatasetSpec, columns: Sequence[str], access: DataAccess) -> DataSource:
     """Open one data set of the job: list its files, and nothing more.
 
     One rank of an attempt lists, and the others read what it found: a store that changes while they start cannot give
@@ -41,7 +42,7 @@ def open_objects(spec: SourceSpec, columns: Sequence[str], access: DataAccess) -
     return source_of(spec, everything, columns, store.at(everything))
 
 
-def store_of(spec: SourceSpec, retry_policy: StoreRetryPolicy) -> RangeStore:
+def store_of(spec: DatasetSpec, retry_policy: StoreRetryPolicy) -> RangeStore:
     """Where a data set is. Raises InvalidJob for a URL of no known form."""
     if problem := problem_of(spec.path):
         raise InvalidJob(f"{spec.path}: {'. '.join(problem)}")
@@ -50,7 +51,7 @@ def store_of(spec: SourceSpec, retry_policy: StoreRetryPolicy) -> RangeStore:
     return Store(Address.of(spec.path), retry_policy)
 
 
-def source_of(spec: SourceSpec, listing: Listing, columns: Sequence[str], store: RangeStore) -> DataSource:
+def source_of(spec: DatasetSpec, listing: Listing, columns: Sequence[str], store: RangeStore) -> DataSource:
     """The rows of a listing's files. Raises BadData for files of an unknown kind."""
     kind, files = row_objects(spec.path, listing)
     of_kind = RowGroupSource if kind == PARQUET else LineSource

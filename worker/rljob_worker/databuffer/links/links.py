@@ -190,14 +190,8 @@ class Links:
             return
         raise error if isinstance(error, PeerLost) else Malformed(str(error))
 
-    @property
-    def drained(self) -> bool:
-        """Whether everything sent has arrived, except what was sent to peers that are lost."""
-        with self._changed:
-            return self._is_drained()
-
     def flush(self, seconds: float) -> bool:
-        """Wait until `drained`; returns whether it is."""
+        """Wait until everything sent has arrived, except what was sent to peers that are lost; whether it has."""
         with self._changed:
             return self._changed.wait_for(self._is_drained, seconds)
 

@@ -7,13 +7,7 @@ when the logits are.
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
-
-CHUNK_ELEMENTS = 1 << 26
-"""Entries of the distribution in memory at once: 256 MiB in float32. With a vocabulary of 150 000 and 16 384 tokens
-the whole would be 10 GB, several times over."""
 
 
 def log_distribution(logits: torch.Tensor, temperature: float) -> torch.Tensor:
@@ -25,47 +19,6 @@ def log_distribution(logits: torch.Tensor, temperature: float) -> torch.Tensor:
 def at_targets(log_probs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     """Select the log-probs of `targets` [tokens] from those of the whole vocabulary [tokens, vocabulary]."""
     return log_probs.gather(-1, targets.unsqueeze(-1)).squeeze(-1)
-
-
-def token_log_probs(
-    logits: torch.Tensor, targets: torch.Tensor, temperature: float, *, with_entropy: bool = False
-) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """Log-probs of `targets` [tokens] under logits [tokens, vocabulary], and the entropy of each distribution.
-    Differentiable; of the forward only the logits are kept."""
-    log_probs, entropy = _TokenLogProbs.apply(logits, targets, temperature, with_entropy)
-    return log_probs, entropy if with_entropy else None
-
-
-class _TokenLogProbs(torch.autograd.Function):  # type: ignore[misc]
-    """Chunks of tokens, each recomputed in the backward pass."""
-
-    @staticmethod
-    def forward(
-        ctx: Any, logits: torch.Tensor, targets: torch.Tensor, temperature: float, with_entropy: bool
-    ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        log_probs, entropies = [], []
-        for part, wanted in chunks_of(logits, targets):
-            distribution = log_distribution(part, temperature)
-            log_probs.append(at_targets(distribution, wanted))
-            if with_entropy:
-                entropies.append(-(distribution.exp() * distribution).sum(-1))
-        entropy = torch.cat(entropies) if with_entropy else None
-        ctx.save_for_backward(logits, targets, entropy)
-        ctx.temperature = temperature
-        return torch.cat(log_probs), entropy
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, None, None, None]:
-        logits, targets, entropy = ctx.saved_tensors
-        of_log_prob, of_entropy = gradients
-        out = torch.empty_like(logits)
-        start = 0
-        for part, wanted in chunks_of(logits, targets):
-            rows = slice(start, start + len(part))
-            of_entropies = None if entropy is None else (of_entropy[rows], entropy[rows])
-            out[rows] = logit_gradient(part, wanted, of_log_prob[rows], of_entropies, ctx.temperature)
-            start = rows.stop
-        return out, None, None, None
 
 
 def logit_gradient(
@@ -85,9 +38,3 @@ def logit_gradient(
     gradient = distribution.exp_().mul_(pull)
     gradient.scatter_add_(-1, targets[:, None], of_log_prob[:, None])
     return gradient if temperature == 1.0 else gradient.div_(temperature)
-
-
-def chunks_of(logits: torch.Tensor, others: torch.Tensor) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    """Both [tokens, ...] cut alike, so that a part of the logits has a bounded number of entries."""
-    rows = max(1, CHUNK_ELEMENTS // logits.shape[-1])
-    return list(zip(logits.split(rows), others.split(rows), strict=True))

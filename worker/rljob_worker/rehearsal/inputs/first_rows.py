@@ -16,10 +16,11 @@ from typing import IO, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from rljob_api.v1alpha1.data import DatasetSpec
 from rljob_api.vocabulary.data_url import scheme_of
 from rljob_worker.data.files import DataFiles, data_files, no_rows
 from rljob_worker.data.objects.opening import source_of, store_of
-from rljob_worker.data.source import DataSource, NoColumn, SourceSpec, json_record, names_within, top_of, value_of
+from rljob_worker.data.source import DataSource, NoColumn, json_record, names_within, top_of, value_of
 from rljob_worker.data.store_retry import StoreRetryPolicy
 from rljob_worker.errors import BadData
 
@@ -174,7 +175,7 @@ def _opened(file: Path) -> IO[bytes]:
     return gzip.open(file) if file.suffix == ".gz" else file.open("rb")  # type: ignore[return-value]
 
 
-def first_stored_rows(spec: SourceSpec, columns: Sequence[str], count: int) -> FirstRows:
+def first_stored_rows(spec: DatasetSpec, columns: Sequence[str], count: int) -> FirstRows:
     """As `first_rows`; of Parquet whole row groups are read for it. Raises what opening and reading the data set do."""
     tops = [name.partition(".")[0] for name in columns if "." in name]
     source = _opened_source(spec, list(dict.fromkeys([*columns, *tops])))
@@ -193,7 +194,7 @@ def first_stored_rows(spec: SourceSpec, columns: Sequence[str], count: int) -> F
     return FirstRows(spec.path, values, num_rows)
 
 
-def _opened_source(spec: SourceSpec, columns: Sequence[str]) -> DataSource:
+def _opened_source(spec: DatasetSpec, columns: Sequence[str]) -> DataSource:
     store = store_of(spec, StoreRetryPolicy(LOOK_RETRY_SECONDS))
     listing = store.list_files()
     return source_of(spec, listing, columns, store.at(listing))

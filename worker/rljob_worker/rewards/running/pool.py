@@ -11,49 +11,24 @@ import os
 import selectors
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any
 
 from rljob_worker.errors import InvalidJob
-from rljob_worker.rewards.access import Asks, ServiceAccess, access_of
+from rljob_worker.rewards.access import ServiceAccess, access_of
 from rljob_worker.rewards.forms import SHOWN
 from rljob_worker.rewards.running.chunks import RewardCall, RewardChunk
 from rljob_worker.rewards.running.reward_room import RewardRoom
 from rljob_worker.rewards.running.round import Round
-from rljob_worker.sandbox.confinement.confine import ConfinementMode
 from rljob_worker.sandbox.guardian.framing import Message
 from rljob_worker.sandbox.guardian.user_processes import UserProcess, ending
+
+if TYPE_CHECKING:
+    from rljob_api.v1alpha1.data import RewardSpec
 
 START_SECONDS = 300.0
 """How long a process may take to import the rewards' modules; a first import from network storage is slow."""
 
 _log = logging.getLogger("rljob.rewards")
-
-
-class RewardSettings(Asks, Protocol):
-    """A reward as the job states it."""
-
-    @property
-    def run(self) -> str: ...
-    @property
-    def column(self) -> str | None: ...
-    @property
-    def weight(self) -> float: ...
-    @property
-    def spread(self) -> Literal["Row", "Steps"]: ...
-    @property
-    def timeout_seconds(self) -> float: ...
-    @property
-    def on_error(self) -> Literal["Fail", "Zero", "Retry"]: ...
-    @property
-    def retries(self) -> int: ...
-    @property
-    def backoff_seconds(self) -> float: ...
-    @property
-    def options(self) -> Mapping[str, Any]: ...
-    @property
-    def confinement(self) -> ConfinementMode: ...
-    @property
-    def network(self) -> Sequence[str]: ...
 
 
 class _Slot:
@@ -71,7 +46,7 @@ class RewardPool:
 
     def __init__(
         self,
-        rewards: Sequence[RewardSettings],
+        rewards: Sequence[RewardSpec],
         processes: int,
         pythonpath: Sequence[str | os.PathLike[str]] = (),
         columns: Sequence[str] = (),
@@ -256,7 +231,7 @@ def without_pictures(rows: Sequence[Mapping[str, Any]]) -> tuple[list[dict[str, 
     return result, pictures
 
 
-def _description(spec: RewardSettings, columns: Sequence[str], access: ServiceAccess | None) -> Message:
+def _description(spec: RewardSpec, columns: Sequence[str], access: ServiceAccess | None) -> Message:
     return {
         "name": spec.name,
         "run": spec.run,
@@ -267,7 +242,7 @@ def _description(spec: RewardSettings, columns: Sequence[str], access: ServiceAc
     }
 
 
-def _call(spec: RewardSettings, asynchronous: bool) -> RewardCall:
+def _call(spec: RewardSpec, asynchronous: bool) -> RewardCall:
     service = spec.service if spec.url is None else spec.name
     return RewardCall(
         spec.name,

@@ -5,28 +5,20 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Protocol
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from rljob_api.vocabulary.network import NetworkPlace
-from rljob_worker.sandbox.confinement.confine import Confinement, ConfinementMode, check_confinement, strictest
+from rljob_worker.sandbox.confinement.confine import Confinement, check_confinement, strictest
 from rljob_worker.sandbox.confinement.proxy import Proxy, network_places
 from rljob_worker.sandbox.guardian.environment import bounded_environment, child_environment
 from rljob_worker.sandbox.guardian.framing import Message
 from rljob_worker.sandbox.guardian.user_processes import Guardian, UserProcess
 
+if TYPE_CHECKING:
+    from rljob_api.v1alpha1.data import RewardSpec
+
 DEFAULT_PORTS = {"http": 80, "https": 443}
-
-
-class ConfinedReward(Protocol):
-    """What a reward states of its confinement."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def confinement(self) -> ConfinementMode: ...
-    @property
-    def network(self) -> Sequence[str]: ...
 
 
 class RewardRoom:
@@ -34,7 +26,7 @@ class RewardRoom:
 
     def __init__(
         self,
-        rewards: Sequence[ConfinedReward],
+        rewards: Sequence[RewardSpec],
         services: Sequence[str],
         pythonpath: Sequence[str | os.PathLike[str]],
     ) -> None:

@@ -21,12 +21,15 @@ from collections.abc import Mapping, Sequence
 from queue import SimpleQueue
 from threading import Thread
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rljob_worker.rewards.combine import combine, metrics, misses, services
 from rljob_worker.rewards.results import RewardResult
-from rljob_worker.rewards.running.pool import RewardPool, RewardSettings
+from rljob_worker.rewards.running.pool import RewardPool
 from rljob_worker.rewards.running.round import Round
+
+if TYPE_CHECKING:
+    from rljob_api.v1alpha1.data import RewardSpec
 
 Rows = Sequence[Mapping[str, Any]]
 
@@ -39,7 +42,7 @@ class RewardRunner:
 
     def __init__(
         self,
-        rewards: Sequence[RewardSettings],
+        rewards: Sequence[RewardSpec],
         processes: int,
         pythonpath: Sequence[str | os.PathLike[str]] = (),
         columns: Sequence[str] = (),

@@ -68,10 +68,10 @@ def closed_port() -> Iterator[str]:
 
 def test_messages_arrive_in_order_and_the_sender_knows_when(tmp_path: Path):
     with two(tmp_path) as (a, b):
-        assert a.links.drained and a.links.flush(0.0)
+        assert a.links.flush(0.0)
         for number in range(2000):
             a.links.send(B, message(number))
-        assert a.links.flush(30.0) and a.links.drained
+        assert a.links.flush(30.0)
         assert b.heard == [(A, message(number)) for number in range(2000)]
         assert (a.lost, b.lost, a.failed, b.failed) == ([], [], [], [])
 
@@ -138,7 +138,7 @@ def test_a_peer_may_start_after_the_first_message(tmp_path: Path):
     book = tmp_path / "book.json"
     with speaking(A, book) as a:
         a.links.send(B, message(0))
-        assert not a.links.flush(0.2) and not a.links.drained
+        assert not a.links.flush(0.2)
         with speaking(B, book) as b:
             write_book(book, {"a": [a.address], "b": [b.address]})
             assert a.links.flush(30.0) and b.messages == [message(0)] and a.lost == []
@@ -150,7 +150,7 @@ def test_a_data_buffer_that_closed_sends_no_more_and_loses_nobody(tmp_path: Path
         assert a.links.flush(30.0)
         a.links.close()
         a.links.send(B, message(1))
-        assert a.links.drained and b.messages == [message(0)] and a.lost == []
+        assert a.links.flush(0.0) and b.messages == [message(0)] and a.lost == []
 
 
 def test_nothing_is_told_after_the_end(tmp_path: Path):
@@ -183,7 +183,7 @@ def test_a_peer_that_cannot_be_reached_is_lost_once_by_name(tmp_path: Path):
         a.links.watch([B])
         with pytest.raises(PeerLost, match="host b-0 does not answer.*; away for"):
             a.links.stream(B, TICKET, 1.0, ignore)
-        assert a.links.drained and len(a.lost) == 1 and a.failed == []
+        assert a.links.flush(0.0) and len(a.lost) == 1 and a.failed == []
 
 
 def test_a_peer_that_was_never_heard_has_longer_unless_the_book_lists_the_living(tmp_path: Path):
@@ -194,7 +194,7 @@ def test_a_peer_that_was_never_heard_has_longer_unless_the_book_lists_the_living
         with speaking(A, by_name, **timing) as patient, speaking(A, by_file, **timing) as quick:
             patient.links.send(B, message(0))
             quick.links.send(B, message(0))
-            assert wait_for(lambda: quick.lost) and patient.lost == [] and not patient.links.drained
+            assert wait_for(lambda: quick.lost) and patient.lost == [] and not patient.links.flush(0.0)
 
 
 def test_a_peer_that_has_called_is_known_although_it_was_never_reached(tmp_path: Path):

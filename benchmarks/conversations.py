@@ -55,7 +55,7 @@ from rljob_worker.engines.rollout.transformers import TransformersRollout
 from rljob_worker.sandbox.calls.calls import Calls
 from rljob_worker.sandbox.targets import Answer, CallLimits, Target
 from rljob_worker.stages.stage import Alone
-from rljob_worker.tiny import calculator
+from rljob_worker.tiny.conversations import calculator
 from rljob_worker.tiny.tokenizer import train_tokenizer
 
 TURNS, TOOL_SECONDS = 4, 0.2

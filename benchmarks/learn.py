@@ -188,7 +188,7 @@ def differs(one: Path, other: Path) -> bool:
 def part_of_optimal(model: Path, out: Path) -> float:
     """How often a model wins the guessing game, over all numbers and all that it may say, over how often bisection
     does."""
-    command = [sys.executable, "-m", "rljob_worker.tiny.exact_game", str(model)]
+    command = [sys.executable, "-m", "rljob_worker.tiny.conversations.exact_game", str(model)]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     with (out / "learn.log").open("a") as log:
         log.write(done.stdout)

@@ -27,15 +27,15 @@ from rljob_worker.process.stop_requests import heeded
 from rljob_worker.rehearsal.machine.machine import findings_here
 from rljob_worker.rundir.directory import RunDirectory
 from rljob_worker.rundir.home import home_of
-from rljob_worker.supervision.compatibility import Expected, sections_of
 from rljob_worker.supervision.gang import GangFactory, Hosts
 from rljob_worker.supervision.host_0 import Orders, host_0_process
-from rljob_worker.supervision.machine import is_here
+from rljob_worker.supervision.hosts.compatibility import Expected, sections_of
+from rljob_worker.supervision.hosts.machine import is_here
+from rljob_worker.supervision.hosts.membership import LINES, Membership, hosts_in, membership_of
+from rljob_worker.supervision.hosts.messages import Hello
+from rljob_worker.supervision.hosts.rendezvous import Rendezvous, Stopped, rendezvous
+from rljob_worker.supervision.hosts.secret import launch_token, services_token
 from rljob_worker.supervision.member import Member, host_context, pod_at
-from rljob_worker.supervision.membership import LINES, Membership, hosts_in, membership_of
-from rljob_worker.supervision.messages import Hello
-from rljob_worker.supervision.rendezvous import Rendezvous, Stopped, rendezvous
-from rljob_worker.supervision.secret import launch_token, services_token
 from rljob_worker.supervision.session import MARK_FILE
 
 

@@ -1,14 +1,7 @@
 """Attempts of a job, begun, watched and ended on one machine (`rljob run`) or on many that no cluster manages (`rljob
 launch`, with a launcher on each).
 
-    membership     which host this is, and where host 0 is: from Slurm, torchrun's variables, or a rank file. Pure
-    secret         what only launchers with the job's token can read: frames of one connection, sealed
-    messages       what they say to each other
-    stream         frames of one connection, which never wait
-    connections    those of host 0 to all hosts
-    client         a host's connection to host 0
-    compatibility  whether hosts can run together, and which are missing. Pure
-    rendezvous     host 0 until every host is connected, and when it is over
+    hosts          who the hosts of a launch are, and what they say to each other
     gang           the pods of all hosts in one attempt
     session        what a host does for the gang: its pods, attempt by attempt, as host 0 says
     member         a host, which connects and holds its session; `host_0` is that of host 0

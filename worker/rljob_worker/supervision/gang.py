@@ -17,8 +17,8 @@ from rljob_worker.launcher.pod_exit import Exit, first_cause, pod_exit_code
 from rljob_worker.local.pods.pods import GANG_SETTLE_SECONDS, READY_SECONDS, AddressLists, GangEnd
 from rljob_worker.local.services import Services
 from rljob_worker.process.last_words import LastWords
-from rljob_worker.supervision.connections import HostConnections, HostLost, HostRefused
-from rljob_worker.supervision.messages import (
+from rljob_worker.supervision.hosts.connections import HostConnections, HostLost, HostRefused
+from rljob_worker.supervision.hosts.messages import (
     Asked,
     AttemptEnded,
     BeginAttempt,

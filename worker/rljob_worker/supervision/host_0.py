@@ -20,10 +20,10 @@ from rljob_worker.local.pods.pods import Commands
 from rljob_worker.process.child import Child, command_of
 from rljob_worker.rundir.directory import RunDirectory
 from rljob_worker.storage.paths import storage_path
+from rljob_worker.supervision.hosts.membership import Membership
+from rljob_worker.supervision.hosts.messages import Hello
+from rljob_worker.supervision.hosts.secret import launch_token
 from rljob_worker.supervision.member import Member, host_context
-from rljob_worker.supervision.membership import Membership
-from rljob_worker.supervision.messages import Hello
-from rljob_worker.supervision.secret import launch_token
 
 MODULE = "rljob_worker.supervision.host_0"
 EXIT_SECONDS = 30.0

@@ -21,11 +21,11 @@ from rljob_worker.local.services import TOKEN_FILE, most_start_seconds, write_to
 from rljob_worker.process.signal_pipe import SignalPipe
 from rljob_worker.process.stop_requests import REQUESTS, heeded
 from rljob_worker.rundir.directory import RunDirectory
-from rljob_worker.supervision.client import Host0Connection, Interrupted, call
-from rljob_worker.supervision.membership import Membership
-from rljob_worker.supervision.messages import Asked, Finish, Hello
-from rljob_worker.supervision.rendezvous import LATECOMERS_SECONDS
-from rljob_worker.supervision.secret import data_token, services_token
+from rljob_worker.supervision.hosts.client import Host0Connection, Interrupted, call
+from rljob_worker.supervision.hosts.membership import Membership
+from rljob_worker.supervision.hosts.messages import Asked, Finish, Hello
+from rljob_worker.supervision.hosts.rendezvous import LATECOMERS_SECONDS
+from rljob_worker.supervision.hosts.secret import data_token, services_token
 from rljob_worker.supervision.session import HostSession
 
 TICK_SECONDS = 0.25

@@ -15,9 +15,9 @@ from rljob_worker.local.pods.environment import LOOPBACK, RunContext
 from rljob_worker.local.pods.pods import Commands
 from rljob_worker.local.services import Services, ServicesPlace
 from rljob_worker.rundir.directory import RunDirectory
-from rljob_worker.supervision.connections import Event
 from rljob_worker.supervision.gang import GangFactory, Hosts
-from rljob_worker.supervision.messages import OfHost0
+from rljob_worker.supervision.hosts.connections import Event
+from rljob_worker.supervision.hosts.messages import OfHost0
 from rljob_worker.supervision.session import HostSession
 
 

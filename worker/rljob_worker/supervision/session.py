@@ -15,7 +15,7 @@ from rljob_worker.local.services import TOKEN_FILE, worker_variables
 from rljob_worker.process.last_words import LastWords
 from rljob_worker.rundir.directory import RunDirectory
 from rljob_worker.supervision.gang import CLEAR_SECONDS, SERVING_SECONDS
-from rljob_worker.supervision.messages import (
+from rljob_worker.supervision.hosts.messages import (
     AttemptEnded,
     BeginAttempt,
     Clear,

@@ -9,8 +9,8 @@ from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 from transformers.utils import logging as transformers_logging
 
 from rljob_worker.tiny.acting.make import make_acting_model
+from rljob_worker.tiny.conversations.make import make_conversation_model
 from rljob_worker.tiny.corpus import texts
-from rljob_worker.tiny.make_conversations import make_conversation_model
 from rljob_worker.tiny.model import build_model, greedy_accuracy
 from rljob_worker.tiny.pretrain import pretrain, reporter
 from rljob_worker.tiny.problems import WordProblem, dataset, split_problems, terse

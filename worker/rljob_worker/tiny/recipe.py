@@ -12,7 +12,7 @@ from rljob_worker.tiny.corpus import CorpusMixture
 # Raised when the same settings begin to give another result.
 _VERSION = 2
 Subject = Literal["Calculator", "GuessingGame", "Team"]
-"""What conversations are about (`tiny.calculator`, `tiny.guessing_game`, `tiny.team`)."""
+"""What conversations are about (`calculator`, `guessing_game`, `team` of `tiny.conversations`)."""
 CONVERSATION_STEPS: dict[Subject, int] = {"Calculator": 250, "GuessingGame": 150, "Team": 300}
 """After these a model calls and guesses as its corpus does; more would only cost time."""
 Script = Literal["ReachPictures", "MetaWorldReach"]

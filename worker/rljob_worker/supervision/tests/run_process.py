@@ -20,8 +20,8 @@ from rljob_worker.launcher.tests.quick_launcher import QUICK_SECONDS
 from rljob_worker.local.pods import pods
 from rljob_worker.local.pods.pods import Commands
 from rljob_worker.rundir.directory import RunDirectory, RunLock
-from rljob_worker.supervision import client
 from rljob_worker.supervision import gang as hosts_gang
+from rljob_worker.supervision.hosts import client
 from rljob_worker.supervision.one_host import local_gangs
 from rljob_worker.supervision.supervisor import Launch, Supervisor
 from rljob_worker.supervision.tests import fake_buffer, fake_services

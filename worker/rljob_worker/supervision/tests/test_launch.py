@@ -14,11 +14,11 @@ from rljob_worker.errors import InvalidJob
 from rljob_worker.local.services import TOKEN_FILE
 from rljob_worker.process import frames
 from rljob_worker.rundir.directory import RunDirectory
-from rljob_worker.supervision.connections import OTHER_TOKEN
 from rljob_worker.supervision.host_0 import EXIT_SECONDS
+from rljob_worker.supervision.hosts.connections import OTHER_TOKEN
+from rljob_worker.supervision.hosts.membership import Membership
+from rljob_worker.supervision.hosts.secret import services_token
 from rljob_worker.supervision.member import host_context
-from rljob_worker.supervision.membership import Membership
-from rljob_worker.supervision.secret import services_token
 from rljob_worker.supervision.session import check_mark
 from rljob_worker.supervision.tests.launched import (
     TOKEN,

@@ -3,8 +3,8 @@
 import pytest
 
 from rljob_worker.errors import InvalidJob
+from rljob_worker.supervision.hosts.membership import Membership
 from rljob_worker.supervision.member import pod_at
-from rljob_worker.supervision.membership import Membership
 from rljob_worker.tests.documents import plan_of
 
 

@@ -10,10 +10,10 @@ import pytest
 from rljob_api.tests.timeouts import TEST_TIMEOUT_SECONDS
 from rljob_worker.errors import DeadlineExceeded, InvalidJob
 from rljob_worker.process import frames
-from rljob_worker.supervision.client import Interrupted, call
-from rljob_worker.supervision.connections import GREETING, OTHER_TOKEN, HostConnections, HostLost, HostRefused
-from rljob_worker.supervision.membership import Membership
-from rljob_worker.supervision.messages import Asked, Clear, Finish, Hello
+from rljob_worker.supervision.hosts.client import Interrupted, call
+from rljob_worker.supervision.hosts.connections import GREETING, OTHER_TOKEN, HostConnections, HostLost, HostRefused
+from rljob_worker.supervision.hosts.membership import Membership
+from rljob_worker.supervision.hosts.messages import Asked, Clear, Finish, Hello
 from rljob_worker.tests.waiting import wait_for
 
 TOKEN = "0123456789abcdef"

@@ -11,12 +11,12 @@ from rljob_api.v1alpha1 import AgentSpec
 from rljob_worker.conversations.history import History
 from rljob_worker.conversations.rendering.chat_renderer import ChatRenderer
 from rljob_worker.conversations.run_functions.team_play import shown_messages
-from rljob_worker.tiny import calculator, guessing_game, team
-from rljob_worker.tiny.guessing_game import HIGHER, LOWER, NUMBERS, OPTIMAL, possible, success
+from rljob_worker.tiny.conversations import calculator, guessing_game, team
+from rljob_worker.tiny.conversations.guessing_game import HIGHER, LOWER, NUMBERS, OPTIMAL, possible, success
+from rljob_worker.tiny.conversations.spoken import Spoken, collate_spoken, said
 from rljob_worker.tiny.make import make_model
 from rljob_worker.tiny.problems import WordProblem
 from rljob_worker.tiny.recipe import conversations, quick
-from rljob_worker.tiny.spoken import Spoken, collate_spoken, said
 from rljob_worker.tiny.tokenizer import train_tokenizer
 
 PROBLEMS = calculator.products(0, 64, 2).train

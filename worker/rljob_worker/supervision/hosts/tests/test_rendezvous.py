@@ -11,11 +11,11 @@ from rljob_api.tests.timeouts import TEST_TIMEOUT_SECONDS
 from rljob_api.vocabulary.exit_codes import ExitCode
 from rljob_worker.errors import DeadlineExceeded
 from rljob_worker.process.signal_pipe import SignalPipe
-from rljob_worker.supervision.client import call
-from rljob_worker.supervision.compatibility import Expected
-from rljob_worker.supervision.membership import Membership
-from rljob_worker.supervision.messages import Finish, Hello
-from rljob_worker.supervision.rendezvous import rendezvous
+from rljob_worker.supervision.hosts.client import call
+from rljob_worker.supervision.hosts.compatibility import Expected
+from rljob_worker.supervision.hosts.membership import Membership
+from rljob_worker.supervision.hosts.messages import Finish, Hello
+from rljob_worker.supervision.hosts.rendezvous import rendezvous
 from rljob_worker.supervision.tests.launched import TOKEN, free_port
 
 WAIT_SECONDS = 600.0

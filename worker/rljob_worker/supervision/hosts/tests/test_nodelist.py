@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rljob_worker.errors import InvalidJob
-from rljob_worker.supervision.nodelist import expanded
+from rljob_worker.supervision.hosts.nodelist import expanded
 
 
 @pytest.mark.parametrize(

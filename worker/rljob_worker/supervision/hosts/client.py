@@ -13,11 +13,11 @@ import msgspec
 
 from rljob_worker.errors import DeadlineExceeded, InvalidJob
 from rljob_worker.process import frames
-from rljob_worker.supervision.connections import GREETING, OTHER_TOKEN
-from rljob_worker.supervision.membership import Membership
-from rljob_worker.supervision.messages import Hello, OfHost, OfHost0, encode_message, read_of_host_0
-from rljob_worker.supervision.secret import NONCE_BYTES, Foreign, Seals
-from rljob_worker.supervision.stream import FrameStream
+from rljob_worker.supervision.hosts.connections import GREETING, OTHER_TOKEN
+from rljob_worker.supervision.hosts.membership import Membership
+from rljob_worker.supervision.hosts.messages import Hello, OfHost, OfHost0, encode_message, read_of_host_0
+from rljob_worker.supervision.hosts.secret import NONCE_BYTES, Foreign, Seals
+from rljob_worker.supervision.hosts.stream import FrameStream
 
 MAX_MESSAGE_BYTES = 16 << 20
 """Bytes of a message of host 0, at most: the book of 65,536 hosts is 2 MB."""

@@ -10,12 +10,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from transformers import PreTrainedTokenizerFast
 
-from rljob_worker.tiny import calculator, guessing_game, team
+from rljob_worker.tiny.conversations import calculator, guessing_game, team
+from rljob_worker.tiny.conversations.spoken import Spoken, collate_spoken
 from rljob_worker.tiny.model import build_model
 from rljob_worker.tiny.pretrain import Labelled, pretrain_on, reporter
 from rljob_worker.tiny.problems import dataset, split_problems
 from rljob_worker.tiny.recipe import ConversationRecipe
-from rljob_worker.tiny.spoken import Spoken, collate_spoken
 from rljob_worker.tiny.tokenizer import train_tokenizer
 
 Rows = list[dict[str, str]]

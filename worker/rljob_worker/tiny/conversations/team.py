@@ -6,9 +6,9 @@ import itertools
 import random
 from collections.abc import Iterator
 
+from rljob_worker.tiny.conversations.spoken import Spoken, said
 from rljob_worker.tiny.corpus import guess
 from rljob_worker.tiny.problems import WordProblem, stories, terse
-from rljob_worker.tiny.spoken import Spoken, said
 
 SOLVER = "solver"
 """What the checker hears the solver called."""

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rljob_worker.errors import InvalidJob
-from rljob_worker.supervision.secret import Foreign, Seals, data_token, launch_token, services_token
+from rljob_worker.supervision.hosts.secret import Foreign, Seals, data_token, launch_token, services_token
 
 TOKEN = "0123456789abcdef"
 ONE, OTHER = b"1" * 16, b"2" * 16

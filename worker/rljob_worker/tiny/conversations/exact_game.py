@@ -1,5 +1,5 @@
-"""How often a model wins the guessing game: `python -m rljob_worker.tiny.exact_game MODEL` follows every guess that it
-may make, sampled at temperature 1, over all numbers."""
+"""How often a model wins the guessing game: `python -m rljob_worker.tiny.conversations.exact_game MODEL` follows every
+guess that it may make, sampled at temperature 1, over all numbers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from transformers import AutoTokenizer, PreTrainedTokenizerFast, Qwen3ForCausalLM
 
-from rljob_worker.tiny.guessing_game import NUMBERS, OPTIMAL, Answered, Success, messages, success
+from rljob_worker.tiny.conversations.guessing_game import NUMBERS, OPTIMAL, Answered, Success, messages, success
 
 GAMES_AT_ONCE = 256
 

@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from rljob_worker.tiny.spoken import Spoken, said
+from rljob_worker.tiny.conversations.spoken import Spoken, said
 
 NUMBERS = range(1, 32)
 TURNS = 4

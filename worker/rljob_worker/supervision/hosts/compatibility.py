@@ -8,8 +8,8 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from rljob_api.v1alpha1 import RLJob
-from rljob_worker.supervision.membership import Membership
-from rljob_worker.supervision.messages import Hello
+from rljob_worker.supervision.hosts.membership import Membership
+from rljob_worker.supervision.hosts.messages import Hello
 
 MAX_NAMED = 8
 """Hosts that a message names."""

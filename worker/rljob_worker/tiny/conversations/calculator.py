@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from rljob_worker.tiny.conversations.spoken import Spoken, said
 from rljob_worker.tiny.corpus import guess
 from rljob_worker.tiny.problems import WordProblem, stories, terse
-from rljob_worker.tiny.spoken import Spoken, said
 
 NUMBERS = range(10, 100)
 SCHEMA: dict[str, Any] = {

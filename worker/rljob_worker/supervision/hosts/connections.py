@@ -17,9 +17,9 @@ from dataclasses import dataclass
 import msgspec
 
 from rljob_api.vocabulary.exit_codes import ExitCode
-from rljob_worker.supervision.messages import Finish, Hello, OfHost, OfHost0, encode_message, read_of_host
-from rljob_worker.supervision.secret import NONCE_BYTES, Foreign, Seals
-from rljob_worker.supervision.stream import FrameStream
+from rljob_worker.supervision.hosts.messages import Finish, Hello, OfHost, OfHost0, encode_message, read_of_host
+from rljob_worker.supervision.hosts.secret import NONCE_BYTES, Foreign, Seals
+from rljob_worker.supervision.hosts.stream import FrameStream
 
 GREETING = b"rljob launch 1 "
 OTHER_TOKEN = b"another token"

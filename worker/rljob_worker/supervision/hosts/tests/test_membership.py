@@ -3,7 +3,7 @@
 import pytest
 
 from rljob_worker.errors import InvalidJob
-from rljob_worker.supervision.membership import Membership, hosts_in, membership_of
+from rljob_worker.supervision.hosts.membership import Membership, hosts_in, membership_of
 
 SLURM = {
     "SLURM_PROCID": "2", "SLURM_NTASKS": "4", "SLURM_JOB_NODELIST": "gpu[01-04]", "SLURM_JOB_ID": "12345",

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from rljob_worker.errors import InvalidJob
-from rljob_worker.supervision.nodelist import MAX_NODES, expanded
+from rljob_worker.supervision.hosts.nodelist import MAX_NODES, expanded
 
 DEFAULT_PORT = 29_400
 SLURM_FIRST_PORT, SLURM_NUM_PORTS = 20_000, 10_000

@@ -5,9 +5,9 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from rljob_worker.supervision.compatibility import Expected, absent_hosts, flaw_lines, flaws_of, sections_of
-from rljob_worker.supervision.membership import Membership
-from rljob_worker.supervision.messages import Hello
+from rljob_worker.supervision.hosts.compatibility import Expected, absent_hosts, flaw_lines, flaws_of, sections_of
+from rljob_worker.supervision.hosts.membership import Membership
+from rljob_worker.supervision.hosts.messages import Hello
 from rljob_worker.tests.documents import job
 
 EXPECTED = Expected(3, "0.1.0", "tiny", {"stop": "a", "data": "b"}, "hash")

@@ -11,10 +11,10 @@ from rljob_api.vocabulary.exit_codes import ExitCode
 from rljob_worker.errors import DeadlineExceeded, InvalidJob
 from rljob_worker.process.open_files import allow_files
 from rljob_worker.process.signal_pipe import SignalPipe
-from rljob_worker.supervision.compatibility import Expected, absent_hosts, flaw_lines, flaws_of
-from rljob_worker.supervision.connections import BACKLOG, MAX_UNKNOWN, HostConnections, HostLost, HostRefused
-from rljob_worker.supervision.membership import Membership
-from rljob_worker.supervision.messages import Asked, Finish, Hello
+from rljob_worker.supervision.hosts.compatibility import Expected, absent_hosts, flaw_lines, flaws_of
+from rljob_worker.supervision.hosts.connections import BACKLOG, MAX_UNKNOWN, HostConnections, HostLost, HostRefused
+from rljob_worker.supervision.hosts.membership import Membership
+from rljob_worker.supervision.hosts.messages import Asked, Finish, Hello
 
 SETTLE_SECONDS = 3.0
 """After the first host that cannot take part others are still heard, so that all are notified at once."""

@@ -118,7 +118,7 @@ ROLLOUT_ENGINES = Declarations(
     DeclaredRolloutEngine,
     DeclaredRolloutEngine(
         "Transformers",
-        "rljob_worker.engines.registry:transformers_engine",
+        "rljob_worker.engines.rollout_builders:transformers_engine",
         Temperatures(1e-6, 1e6, "logits divided by less may be no finite Float32"),
         options=("enforce_eager",),
         refused_options=_of_transformers,
@@ -130,7 +130,7 @@ ROLLOUT_ENGINES = Declarations(
     # VLLM itself refuses temperatures above its highest, and raises what is below its lowest to it
     DeclaredRolloutEngine(
         "VLLM",
-        "rljob_worker.engines.registry:vllm_engine",
+        "rljob_worker.engines.rollout_builders:vllm_engine",
         Temperatures(0.01, 2.0, "it would sample at 0.01, and log-probabilities would be of that temperature"),
         precisions=("Float32", "BFloat16"),
         sees=True,
@@ -158,7 +158,7 @@ ROLLOUT_ENGINES = Declarations(
     # the narrower of what SGLang and vLLM sample at
     DeclaredRolloutEngine(
         "HTTP",
-        "rljob_worker.engines.registry:http_engine",
+        "rljob_worker.engines.rollout_builders:http_engine",
         Temperatures(0.01, 2.0, "vLLM would sample at 0.01, and log-probabilities would be of that temperature"),
         precisions=("Float32", "BFloat16"),
         is_remote=True,

@@ -56,6 +56,13 @@ from rljob_api.v1alpha1.infrastructure import (
     WorkerGroupSpec,
 )
 from rljob_api.v1alpha1.job import Metadata, RLJob, RLJobSpec
+from rljob_api.v1alpha1.rollout import (
+    EngineOptions,
+    MaxMismatchSpec,
+    RolloutParallelism,
+    RolloutServerSpec,
+    RolloutSpec,
+)
 from rljob_api.v1alpha1.services import AutoscalingSpec, ServiceGroupSpec, ServiceSpec
 from rljob_api.v1alpha1.simulator import EvaluationSpec, RewardBoundsSpec, SimulatorSpec
 from rljob_api.v1alpha1.status import (
@@ -69,15 +76,10 @@ from rljob_api.v1alpha1.status import (
 from rljob_api.v1alpha1.training import (
     Checkpointing,
     CheckpointSpec,
-    EngineOptions,
-    MaxMismatchSpec,
     OffloadSpec,
     OptimizerSpec,
     Precision,
     ProfileSpec,
-    RolloutParallelism,
-    RolloutServerSpec,
-    RolloutSpec,
     StopSpec,
     TrainingMemorySpec,
     TrainingParallelism,

@@ -24,11 +24,11 @@ from rljob_api.v1alpha1.infrastructure import (
     SuccessPolicySpec,
     WorkerGroupSpec,
 )
+from rljob_api.v1alpha1.rollout import RolloutSpec
 from rljob_api.v1alpha1.services import ServiceSpec
 from rljob_api.v1alpha1.status import RLJobStatus
 from rljob_api.v1alpha1.training import (
     CheckpointSpec,
-    RolloutSpec,
     StopSpec,
     TrainingSpec,
     ValidationSpec,

@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from rljob_api.v1alpha1.training import RolloutSpec
+from rljob_api.v1alpha1.rollout import RolloutSpec
 from rljob_worker.metrics.finals import final_figures
 from rljob_worker.metrics.health import health_of, reward_weights
 from rljob_worker.metrics.idle import RECENT_STEPS, has_idle_seconds, idle_sentence

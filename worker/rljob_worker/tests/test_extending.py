@@ -66,7 +66,7 @@ ECHO = DeclaredRolloutEngine(
 """
 ECHO_ENGINE = """
 import os, pathlib
-from rljob_worker.engines.registry import transformers_engine
+from rljob_worker.engines.rollout_builders import transformers_engine
 
 def build(plan, engine, device, trained_by, mesh, is_loaded_next):
     pathlib.Path(os.environ["ECHO_FILE"]).write_text(engine.library)

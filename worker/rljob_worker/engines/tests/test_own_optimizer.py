@@ -21,10 +21,10 @@ from rljob_worker.engines.fsdp import FSDPEngine, TrainSettings
 from rljob_worker.engines.fsdp.optimizer import ByRows, KeptStates, UpdateRule
 from rljob_worker.engines.fsdp.optimizer.rule import StepSettings
 from rljob_worker.engines.models import random_policy
-from rljob_worker.engines.registry import train_settings
 from rljob_worker.engines.tests.builders import CONFIGS, PolicyGradient, mesh_here, save, write_config
 from rljob_worker.engines.tests.ranks import run_ranks
 from rljob_worker.engines.tests.uneven import CPU, EXACT, assert_close, share, snapshot
+from rljob_worker.engines.train_builders import train_settings
 from rljob_worker.errors import InvalidJob
 
 MOMENTUM = DeclaredOptimizer("Momentum", (OptimizerState("velocity"),), f"{__name__}:momentum")

@@ -13,9 +13,10 @@ from rljob_api.planning.plan import Plan
 from rljob_worker.data.tests.tokenizers_for_tests import words_tokenizer
 from rljob_worker.engines.fsdp import FSDPEngine
 from rljob_worker.engines.models import ValueModel
-from rljob_worker.engines.registry import build_rollout_engine, build_train_engine, train_settings
+from rljob_worker.engines.registry import build_rollout_engine, build_train_engine
 from rljob_worker.engines.rollout.transformers import TransformersRollout
 from rljob_worker.engines.tests.builders import write_config, write_model
+from rljob_worker.engines.train_builders import train_settings
 from rljob_worker.errors import InvalidJob
 from rljob_worker.tests.documents import plan_of
 

@@ -23,7 +23,8 @@ from rljob_api.tests.builders import SMALL
 from rljob_worker.cli.app import app
 from testing.code_blocks import CHECKOUT, LANGUAGES, PAGES, blocks_in, blocks_of, indented_blocks
 
-PROJECT = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]
+SETTINGS = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())
+PROJECT = SETTINGS["project"]
 TARGETS = set(re.findall(r"^([\w-]+):", (CHECKOUT / "Makefile").read_text(), re.MULTILINE))
 VALUES = json.loads((CHECKOUT / "charts/rljob/values.schema.json").read_text())
 WHOLE_JOBS = {"docs/python.md", "docs/from-other-trainers.md"}
@@ -35,6 +36,19 @@ a_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_t
 def of_language(*languages):
     blocks = [block for page in PAGES for block in blocks_of(page, *languages)]
     return pytest.mark.parametrize("block", blocks, ids=str)
+
+
+def test_the_rooms_of_the_architecture_are_the_layers_of_the_import_contracts():
+    (picture,) = re.findall(
+        r"```text\n(rljob_worker\n.*?)```", (CHECKOUT / "docs/architecture.md").read_text(), re.DOTALL
+    )
+    contracts = SETTINGS["tool"]["importlinter"]["contracts"]
+    layers = {item["containers"][0]: item["layers"] for item in contracts if "containers" in item}
+    for section in picture.split("\n\n"):
+        package, _, rows = section.partition("\n")
+        drawn = re.sub(r",\n +", ", ", rows).strip().splitlines()
+        rooms = [re.split(" {2,}", row.strip())[0].split(", ") for row in drawn]
+        assert rooms == [layer.split(" | ") for layer in layers[package]], package
 
 
 @a_page

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rljob_worker.metrics.scalars import Scalar, mean, mean_of, total
+
+if TYPE_CHECKING:
+    from rljob_worker.rewards.results import Missed
 
 Rewards = NDArray[np.float64]
 
@@ -53,16 +56,7 @@ def metrics(
     return scalars
 
 
-class Miss(Protocol):
-    """A row without an answer of a reward."""
-
-    @property
-    def reward(self) -> str: ...
-    @property
-    def kind(self) -> str: ...
-
-
-def misses(missed: Sequence[Miss], num_retries: Mapping[str, int]) -> dict[str, Scalar]:
+def misses(missed: Sequence[Missed], num_retries: Mapping[str, int]) -> dict[str, Scalar]:
     """`reward/timeouts_total` of all rewards; of a reward that had any also `reward/<name>/timeouts_total`,
     `…/errors_total` and `…/retries_total`."""
     scalars = {"reward/timeouts_total": total(sum(item.kind == "timeouts" for item in missed))}

@@ -25,9 +25,8 @@ from rljob_api.vocabulary.exit_codes import ExitCode
 from rljob_worker.checkpoint.manifest import committed
 from rljob_worker.errors import RLJobError, StorageError
 from rljob_worker.local.pods.pods import GangEnd
-from rljob_worker.local.watching.lead_warnings import LeadWarnings
+from rljob_worker.local.watching.logs import BEGINS, LeadWarnings, StartLines, worker_logs
 from rljob_worker.local.watching.progress import MetricsTail
-from rljob_worker.local.watching.start_lines import BEGINS, StartLines, worker_logs
 from rljob_worker.process.signal_pipe import SignalPipe
 from rljob_worker.process.stop_requests import REQUESTS, heeded
 from rljob_worker.rundir.directory import RunDirectory, RunNote

@@ -9,12 +9,11 @@ from rljob_api.planning.limits import PARTS
 from rljob_api.planning.memory import Shapes
 from rljob_api.planning.plan import EnginePlan, GroupPlan, Plan, StagePlan
 from rljob_api.planning.traffic import EdgeTraffic, expected_bytes
-from rljob_api.planning.version_sizes import version_sizes
+from rljob_api.planning.version_sizes import VersionSizes, version_sizes
 from rljob_api.planning.weights import WeightFlow, slot_bytes, slots_per_source, weight_flows
 from rljob_api.vocabulary.quantity import format_bytes
 from rljob_worker.cli.plan.meshes import mesh_sheets, mesh_text
 from rljob_worker.cli.plan.sheet import NOTHING, Sheet
-from rljob_worker.cli.plan.version_sheet import version_sheet
 
 
 def plan_heading(plan: Plan) -> str:
@@ -39,7 +38,7 @@ def sheets_of(plan: Plan, shapes: Shapes) -> Iterator[Sheet]:
     yield _edges(plan)
     yield _weights(plan)
     if sizes := tuple(version_sizes(plan, shapes)):
-        yield version_sheet(plan.staleness, sizes)
+        yield _versions(plan.staleness, sizes)
     yield from (_memory(plan.group(memory.group), memory) for memory in plan.memory)
 
 
@@ -150,6 +149,25 @@ def _flow_cells(plan: Plan, flow: WeightFlow) -> tuple[str, str]:
         return senders, "none"
     num_slots = max(flow.most_sources(group.name) * slots_per_source(plan, group.name) for group in plan.groups)
     return senders, f"{format_bytes(num_slots * slot)} ({num_slots} x {format_bytes(slot)})"
+
+
+def _versions(staleness: int, sizes: Sequence[VersionSizes]) -> Sheet:
+    """What a checkpoint has of each policy besides the weights in training, and what the store of a host has."""
+    title = f"Versions of weights, rollout.maxStaleness {staleness}"
+    headers = ("policy", "one version", "a checkpoint keeps", "the store holds", "on a host of", "its slots have")
+    return Sheet(title, headers, tuple(map(_version_cells, sizes)))
+
+
+def _version_cells(sizes: VersionSizes) -> tuple[str, ...]:
+    kept = _counted(sizes.num_kept, sizes.kept_bytes) if sizes.num_kept else "nothing: checkpoint.versions is Redraw"
+    stored = _counted(sizes.num_stored, sizes.stored_bytes)
+    one = "unknown: no config.json at hand" if sizes.model_bytes is None else format_bytes(sizes.model_bytes)
+    return sizes.model, one, kept, stored, sizes.group, format_bytes(sizes.room)
+
+
+def _counted(count: int, size: int | None) -> str:
+    versions = f"{count} version{'s' * (count > 1)}"
+    return versions if size is None else f"{versions}, {format_bytes(size)}"
 
 
 def _memory(group: GroupPlan, memory: GroupMemory) -> Sheet:

@@ -1,11 +1,16 @@
-"""Lines on start phases that reach the console."""
+"""Lines of logs that reach the console: on start phases, and warnings of the lead."""
 
 import logging
 
-from rljob_worker.local.watching.start_lines import StartLines, worker_logs
+from rljob_worker.local.watching.logs import LeadWarnings, StartLines, worker_logs
 from rljob_worker.process.start_phases import phase
 
 AT = "2026-11-22 17:00:00,000 "
+PASSED_OVER = f"{AT}WARNING rljob_worker.checkpoint.restore: passing over the checkpoint of step 2\n"
+TRACKER = (
+    f"{AT}WARNING rljob_worker.metrics.trackers.background: WandB cannot be opened, and is tried again: no account\n"
+)
+REWARD = f"{AT}WARNING rljob_worker.rewards.running.pool: row 3 took longer than 5 s\n"
 
 
 def test_a_phase_tells_of_its_begin_and_of_what_it_found_and_took(caplog):
@@ -31,3 +36,14 @@ def test_of_several_groups_each_is_named(tmp_path):
         (tmp_path / f"worker-{group}-0-0.log").write_text(f"{AT}INFO rljob.start: tokenizer: in 0.1 s\n")
     news = StartLines(worker_logs(tmp_path, ["rollout", "train"])).news()
     assert news == ["rollout: tokenizer: in 0.1 s", "train: tokenizer: in 0.1 s"]
+
+
+def test_after_the_start_only_what_trackers_miss_is_told(tmp_path):
+    log = tmp_path / "lead.log"
+    log.write_text(PASSED_OVER + f"{AT}WARNING transformers: slow\n")
+    warnings = LeadWarnings(log)
+    assert warnings.news() == ["passing over the checkpoint of step 2"]
+    with log.open("a") as file:
+        file.write(REWARD + TRACKER)
+    assert warnings.news() == ["WandB cannot be opened, and is tried again: no account"]
+    assert warnings.news() == []

@@ -59,21 +59,10 @@ class FirstRows:
         return self.num_seen == self.num_rows
 
 
-@dataclass(frozen=True, slots=True)
-class PathAlone:
-    """A data set of which a path is all that is known."""
-
-    path: str
-    name: str | None = None
-    weight: float | None = None
-    subset: str | None = None
-    split: str | None = None
-
-
 def first_rows(path: str, columns: Sequence[str], count: int) -> FirstRows:
     """The first rows of the columns; rows are counted up to `count`. Raises BadData as opening the data set would."""
     if scheme_of(path) is not None:
-        return first_stored_rows(PathAlone(path), columns, count)
+        return first_stored_rows(DatasetSpec(path=path), columns, count)
     files = data_files(path)
     try:
         num_rows, there, records = _READERS[files.kind](files, columns, max(count, LOOK_ROWS + 1))
@@ -99,7 +88,7 @@ def raise_for_name_within(path: str, name: str, records: Sequence[_Record]) -> N
 def data_set_columns(path: str) -> list[str]:
     """Names of the columns of a data set. Raises BadData, and what a store or the Hub does."""
     if scheme_of(path) is not None:
-        return _opened_source(PathAlone(path), ()).all_columns()
+        return _opened_source(DatasetSpec(path=path), ()).all_columns()
     files = data_files(path)
     try:
         return _READERS[files.kind](files, (), 1)[1]

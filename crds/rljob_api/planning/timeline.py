@@ -18,7 +18,7 @@ as they were p steps before, the schedule repeats every p steps. That is the ste
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 
@@ -188,13 +188,9 @@ def _window(simulation: Simulation, first: int, length: Fraction) -> Iterator[St
     """What runs within `length` seconds from the first stage of step `first` on."""
     while len(simulation.ends) < first:
         simulation.run_step()
-    start = _first_start(simulation.runs, first)
+    start = min(run.start for run in simulation.runs if run.step == first and run.stage != WEIGHT_SYNC)
     while min(simulation.ends[-1].values()) < start + length:
         simulation.run_step()
     for run in simulation.runs:
         if run.start < run.end and run.end > start and run.start < start + length:
             yield StageRun(run.group, run.stage, run.step, run.start - start, run.end - start)
-
-
-def _first_start(runs: Sequence[StageRun], step: int) -> Fraction:
-    return min(run.start for run in runs if run.step == step and run.stage != WEIGHT_SYNC)

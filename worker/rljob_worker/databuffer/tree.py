@@ -178,12 +178,12 @@ class MessageTree:
             self._pass_on(topic, step, payloads[0])
         elif payloads is not None:
             is_small = is_message and sum(map(len, payloads)) <= SMALL_BYTES
+            merge = self._topics[topic].merge
             self._work.do(
-                f"merging {topic} of step {step}", lambda: self._merge(topic, step, payloads), is_small=is_small
+                f"merging {topic} of step {step}",
+                lambda: self._pass_on(topic, step, merge(payloads)),
+                is_small=is_small,
             )
-
-    def _merge(self, name: str, step: int, payloads: list[bytes]) -> None:
-        self._pass_on(name, step, self._topics[name].merge(payloads))
 
     def _pass_on(self, name: str, step: int, payload: bytes) -> None:
         topic = self._topics[name]

@@ -29,10 +29,6 @@ def steps_of(response: str, separator: str) -> list[Step]:
     return steps or [Step("", 0)]
 
 
-def _product(scores: Sequence[float]) -> float:
-    return math.prod(scores)
-
-
 def _mean(scores: Sequence[float]) -> float:
     return math.fsum(scores) / len(scores)
 
@@ -40,7 +36,7 @@ def _mean(scores: Sequence[float]) -> float:
 AGGREGATES: Mapping[str, Callable[[Sequence[float]], float]] = {
     "Minimum": min,
     "Mean": _mean,
-    "Product": _product,
+    "Product": math.prod,
     "Last": lambda scores: scores[-1],
     "Sum": math.fsum,
 }

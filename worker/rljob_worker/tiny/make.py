@@ -5,7 +5,6 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
-from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 from transformers.utils import logging as transformers_logging
 
 from rljob_worker.tiny.acting.make import make_acting_model
@@ -49,7 +48,8 @@ def _make_model(recipe: Recipe, directory: Path) -> None:
     pq.write_table(pa.Table.from_pylist(train), directory / "train.parquet")
     tokenizer = train_tokenizer(_spelling(problems.train, train))
     model = build_model(tokenizer, recipe.seed)
-    _pretrain(model, tokenizer, problems.train, recipe)
+    read, report = texts(problems.train, recipe.mixture, recipe.seed), reporter(model, recipe.pretraining.steps)
+    pretrain(model, tokenizer, read, recipe.pretraining, report)
     accuracy = greedy_accuracy(model, tokenizer, validation)
     print(f"greedy accuracy of the base model: {accuracy:.2f}", flush=True)
     model.save_pretrained(directory / "model")
@@ -60,10 +60,3 @@ def _spelling(problems: tuple[WordProblem, ...], rows: list[dict[str, str]]) -> 
     """Every word and way of answering the tokenizer has to know."""
     guesses = [terse(problem.result) for problem in problems]
     return [text for row in rows for text in row.values()] + guesses
-
-
-def _pretrain(
-    model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, problems: tuple[WordProblem, ...], recipe: Recipe
-) -> None:
-    report = reporter(model, recipe.pretraining.steps)
-    pretrain(model, tokenizer, texts(problems, recipe.mixture, recipe.seed), recipe.pretraining, report)

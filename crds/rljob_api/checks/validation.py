@@ -6,22 +6,8 @@ from collections.abc import Mapping
 
 from rljob_api.catalogue import profiles as built_in_profiles
 from rljob_api.catalogue.profiles import AcceleratorProfile
-from rljob_api.checks import (
-    algorithm,
-    conversations,
-    data,
-    elastic,
-    engine,
-    names,
-    options,
-    pictures,
-    rewards,
-    services,
-    simulators,
-    teams,
-    templates,
-    weights,
-)
+from rljob_api.checks import algorithm, data, names, options, pictures, rewards, services, templates
+from rljob_api.checks.generation import conversations, elastic, engine, simulators, teams, weights
 from rljob_api.checks.step import columns, memory, policies, sampling, sizes, stages
 from rljob_api.checks.subject import Subject, with_names_corrected
 from rljob_api.checks.unsupported import check_unsupported

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from rljob_api.catalogue.columns import reward_columns_of_rows
 from rljob_api.catalogue.stages import USER_STAGE
-from rljob_api.checks.conversations import tool_names
+from rljob_api.checks.generation.conversations import tool_names
 from rljob_api.v1alpha1 import CallLimitsSpec, ConversationSpec, RLJobSpec
 from rljob_api.v1alpha1.conversation import SHIPPED_CONVERSATIONS
 from rljob_worker.embodied.simulators.job_pool import drawing_variables

@@ -133,7 +133,7 @@ def test_rounds_that_carry_nothing_on(partial: str, path: str, words: str) -> No
 def test_an_engine_that_cannot_go_on_with_a_response(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = replace(ROLLOUT_ENGINES["Transformers"], continues=False)
     engines = Declarations("rollout engine", "none", DeclaredRolloutEngine, whole, ROLLOUT_ENGINES["VLLM"])
-    monkeypatch.setattr("rljob_api.checks.engine.ROLLOUT_ENGINES", engines)
+    monkeypatch.setattr("rljob_api.checks.generation.engine.ROLLOUT_ENGINES", engines)
     (problem,) = problems(PARTIAL)
     assert problem.path == "spec.rollout.partial"
     assert "Transformers cannot go on with a response that an earlier step began" in problem.message

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rljob_api.checks.conversations import tool_names
+from rljob_api.checks.generation.conversations import tool_names
 from rljob_api.tests.builders import make_job, make_plan, problems
 
 TOOLS = "{run: 'games:guess'}"

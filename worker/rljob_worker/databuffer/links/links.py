@@ -195,6 +195,13 @@ class Links:
         with self._changed:
             return self._changed.wait_for(self._is_drained, seconds)
 
+    def check_delivered(self) -> None:
+        """Raise why a peer is lost, except a guest: what was sent to it was dropped and counts as `drained`."""
+        with self._changed:
+            for peer in self._peers.values():
+                if peer.cause is not None and not self.is_guest(peer.host):
+                    raise type(peer.cause)(*peer.cause.args)
+
     def close(self) -> None:
         """Send nothing more."""
         with self._changed:
@@ -292,13 +299,15 @@ class Links:
 
     def _give_up(self, peer: Peer, error: RLJobError) -> None:
         """This peer will not do any more: nothing is sent, and those that need it are notified once."""
-        self._end(peer)
         with self._changed:
-            if self._closed or peer.link.has_left or peer.cause is not None:
-                return
-            peer.cause = error
-            if self.is_guest(peer.host):
-                self._receiver.end(peer.host)
+            is_known = self._closed or peer.link.has_left or peer.cause is not None
+            if not is_known:
+                peer.cause = error  # before its link ends, which drops what it has not got
+                if self.is_guest(peer.host):
+                    self._receiver.end(peer.host)
+        self._end(peer)
+        if is_known:
+            return
         if self.is_guest(peer.host):
             self._guest_lost(peer.host, error if isinstance(error, PeerLost) else PeerLost(str(error)))
             self._forget(peer)  # not before: what its next life asks would be lost with what this one had

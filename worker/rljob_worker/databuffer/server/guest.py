@@ -244,6 +244,7 @@ class GuestSide:
         buffer = self._buffer
         is_drained = buffer.monitor.wait(lambda: buffer.leases.is_drained() or None, request.held_seconds)
         if is_drained and buffer.links.flush(request.held_seconds):
+            buffer.links.check_delivered()
             return say.Done()
         if request.waited < request.seconds:
             return say.NotYet()

@@ -150,6 +150,7 @@ class WorkerSide:
             return (is_read and not buffer.tree.unfinished) or None
 
         if buffer.monitor.wait(is_drained, request.held_seconds) and buffer.links.flush(request.held_seconds):
+            buffer.links.check_delivered()
             return say.Done()
         if request.waited < request.seconds:
             return say.NotYet()

@@ -47,6 +47,19 @@ def test_a_killed_peer_is_a_named_error_and_not_a_hang(tmp_path: Path, balance: 
             consumer.get(2, "a->b", deadline_seconds=TEST_TIMEOUT_SECONDS)
 
 
+def test_draining_after_a_peer_was_lost_does_not_say_that_it_heard_all(tmp_path: Path):
+    with warm_processes(two_stages((2, 1), (1, 1)), tmp_path, RLJOB_BUFFER_RETRY_SECONDS="1") as gang:
+        lead = gang.client("train", 0)
+        lead.announce("opening", 0, b"go")
+        assert gang.client("rollout", 1).await_announcement("opening", 0) == b"go"
+        lead.drain(TEST_TIMEOUT_SECONDS)
+        gang.processes["rollout-1"].kill()
+        gang.processes["rollout-1"].wait()
+        lead.announce("verdict", 1, b"go on")
+        with pytest.raises(PeerLost, match="the data buffer of host rollout-1 does not answer"):
+            lead.drain(TEST_TIMEOUT_SECONDS)
+
+
 def test_a_client_hears_at_once_that_its_own_data_buffer_is_gone(tmp_path: Path):
     with warm_processes(two_stages(), tmp_path) as gang, ThreadPoolExecutor(1) as pool:
         client = gang.client("train", 0)

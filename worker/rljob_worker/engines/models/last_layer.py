@@ -10,7 +10,7 @@ import torch
 from transformers import PreTrainedModel
 
 from rljob_worker.engines.log_probs.linear import EntropyUse, LastLayer, linear_log_probs
-from rljob_worker.engines.models.actions import action_words_of
+from rljob_worker.engines.models.actions import ActionWords, action_words_of
 from rljob_worker.engines.models.families import logit_cap
 
 
@@ -34,12 +34,13 @@ def fuse_last_layer(model: PreTrainedModel) -> None:
 
     It is the model's own forward, so that gathering weights around it includes those of the last layer.
     """
-    model.forward = partial(_forward, model, model.forward)
+    model.forward = partial(_forward, model, model.forward, action_words_of(model.config))
 
 
 def _forward(
     model: PreTrainedModel,
     stock: Any,
+    words: ActionWords | None,
     *,
     wanted: Wanted | None = None,
     last_layer_at: torch.Tensor | None = None,
@@ -47,11 +48,11 @@ def _forward(
 ) -> Any:
     at = last_layer_at if wanted is None else wanted.predicts
     if at is None:
-        return _of_words(model, stock(**inputs))
+        return _of_words(words, stock(**inputs))
     # a model without another below its last layer is its own base
     base = model.hidden_states if model.base_model is model else model.base_model
     hidden = base(**inputs).last_hidden_state[0].index_select(0, at)
-    last_layer = _last_layer(model, hidden)
+    last_layer = _last_layer(model, words, hidden)
     if wanted is None:
         return last_layer
     return linear_log_probs(
@@ -59,9 +60,9 @@ def _forward(
     )
 
 
-def _last_layer(model: PreTrainedModel, hidden: torch.Tensor) -> LastLayer:
+def _last_layer(model: PreTrainedModel, words: ActionWords | None, hidden: torch.Tensor) -> LastLayer:
     """What logits of all words are made of, or those of the action words of a policy that acts."""
-    last, words = model.get_output_embeddings(), action_words_of(model.config)
+    last = model.get_output_embeddings()
     if words is None:
         return LastLayer(hidden, last.weight, last.bias, logit_cap(model.config))
     rows = slice(words.first, words.stop)
@@ -69,9 +70,8 @@ def _last_layer(model: PreTrainedModel, hidden: torch.Tensor) -> LastLayer:
     return LastLayer(hidden, last.weight[rows], bias, logit_cap(model.config), words.first)
 
 
-def _of_words(model: PreTrainedModel, output: Any) -> Any:
+def _of_words(words: ActionWords | None, output: Any) -> Any:
     """The output of a forward pass, of which a policy that acts never draws a word but its action words."""
-    words = action_words_of(model.config)
     if words is not None:
         output.logits[..., : words.first] = -torch.inf
         output.logits[..., words.stop :] = -torch.inf

@@ -24,10 +24,10 @@ from rljob_worker.engines.rollout.transformers.request import (
     NO_ROUTES,
     DecodingRequest,
     ended,
+    keep_prompt_routes,
+    keep_rope_shifts,
     partial_responses,
     sequences_of,
-    with_prompt_routes,
-    with_rope_shifts,
 )
 from rljob_worker.engines.rollout.transformers.room import (
     first_columns,
@@ -233,6 +233,8 @@ class Decoding:
 
     def _let_go(self) -> None:
         """Evict the longest unused of what rows hold, until it is within its limit and there is room for a row."""
+        if not self._held.num_tokens:
+            return
         requests = [*self._waiting, *self._paused.values(), *self._rows.unfinished]
         longest = max((request.longest for request in requests), default=0)
         self._held.shrink(min(self.most_held, self.room - longest))
@@ -261,7 +263,9 @@ class Decoding:
             known, shown = [begun[at] for at in chunk.tolist()], self._shown([firsts[at] for at in chunk.tolist()])
             logits, routes = self._steps.prefill(self._cache, packed, of, known, shown)
             before = len(self._rows)
-            self._rows.append(with_rope_shifts(with_prompt_routes(new[first:last], routes, packed, of), shown, of))
+            keep_prompt_routes(new[first:last], routes, packed, of)
+            keep_rope_shifts(new[first:last], shown, of)
+            self._rows.append(new[first:last])
             self._waiting.pop(last - first)
             assert packed.offsets is not None
             last_of = packed.offsets[1:][of] - 1

@@ -88,7 +88,8 @@ class TransformersRollout:
             result = requests_of(requests, self._stops.of_requests(requests), self._no_routes)
             if self._reader is not None:
                 require_pictures(self._reader, requests)
-            self._require_room(max(result, key=lambda request: request.longest))
+            longest = requests.prompts.lengths[requests.prompt_of] + requests.max_tokens
+            self._require_room(result[int(longest.argmax())])
             self._decoding.submit(result)
 
     def advance(self, most_steps: int | None = None) -> EndedRequests:

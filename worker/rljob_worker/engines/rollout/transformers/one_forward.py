@@ -32,7 +32,7 @@ from rljob_worker.engines.rollout.transformers.request import (
     partial_responses,
     requests_of,
 )
-from rljob_worker.engines.rollout.transformers.rows import require_finite, streams_of, way_of
+from rljob_worker.engines.rollout.transformers.rows import require_finite, sampling_kinds, streams_of, way_of
 from rljob_worker.engines.rollout.transformers.waiting import WaitingRequests
 
 FORWARD_TOKENS = 8192
@@ -166,7 +166,8 @@ class OneForwardRollout:
         tokens, log_probs = self._draw(requests)
         self._waiting.pop(len(requests))
         for at, item in enumerate(requests):
-            self._ended.append((self._with_drawn(item, tokens[at], log_probs[at]), Ending.END_TOKEN))
+            self._draw_all(item, tokens[at], log_probs[at])
+            self._ended.append((item, Ending.END_TOKEN))
 
     def _draw(self, requests: Sequence[DecodingRequest]) -> tuple[np.ndarray, np.ndarray]:
         """Tokens and log-probs [requests, tokens of a decision]."""
@@ -180,14 +181,14 @@ class OneForwardRollout:
         )
         packed = MicroBatch.build(rows, self._device)
         last = response_last_layer(self.model, packed)
-        ways = list(dict.fromkeys(way_of(item.sampling) for item in requests))
-        way_numbers = np.array([ways.index(way_of(item.sampling)) for item in requests], np.int64)
+        firsts, sampling_of = sampling_kinds(requests)
+        ways = [way_of(item.sampling) for item in firsts]
         turns, first = (np.array([getattr(item, name) for item in requests]) for name in ("turn", "first_draw"))
         places = np.tile(np.arange(num_tokens), num_rows)
         row_of = np.repeat(np.arange(num_rows), num_tokens)
         draws = draw_numbers(turns[row_of], first[row_of] + places)
         tokens, log_probs = sample_each(
-            last.logits(slice(None)), ways, way_numbers[row_of], streams_of(requests)[row_of], draws
+            last.logits(slice(None)), ways, sampling_of[row_of], streams_of(requests)[row_of], draws
         )
         result = log_probs.float().cpu().numpy()
         row_ids = np.array([item.row_id for item in requests], np.int64)
@@ -195,17 +196,15 @@ class OneForwardRollout:
         words = tokens.cpu().numpy() + last.first_word
         return words.reshape(num_rows, num_tokens), result.reshape(num_rows, num_tokens)
 
-    def _with_drawn(self, item: DecodingRequest, tokens: np.ndarray, log_probs: np.ndarray) -> DecodingRequest:
-        """The request with its whole response, behind the tokens that it brought."""
+    def _draw_all(self, item: DecodingRequest, tokens: np.ndarray, log_probs: np.ndarray) -> None:
+        """Give a request its whole response, behind the tokens that it brought."""
         own, has = slice(len(item.drawn), None), item.drawn
         versions = np.full(len(tokens[own]), self.version, np.int64)
-        return item.with_drawn(
-            Drawn(
-                np.concatenate([has.tokens, tokens[own]]),
-                np.concatenate([has.log_probs, log_probs[own]]),
-                np.concatenate([has.versions, versions]),
-                NO_ROUTES,
-            )
+        item.drawn = Drawn(
+            np.concatenate([has.tokens, tokens[own]]),
+            np.concatenate([has.log_probs, log_probs[own]]),
+            np.concatenate([has.versions, versions]),
+            NO_ROUTES,
         )
 
     def _pictures(self, requests: Sequence[DecodingRequest]) -> RowPictures | None:

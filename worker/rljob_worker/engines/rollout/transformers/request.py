@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from rljob_worker.engines.rollout.requests import EndedRequests, Ending, Partial
 from rljob_worker.engines.rollout.stop_strings import StopStrings
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Drawn:
     """The tokens of a response so far, and how they were drawn; all [tokens]."""
 
@@ -32,9 +32,9 @@ NO_ROUTES = np.empty((0, 0, 0), np.uint8)
 NOTHING = Drawn(np.empty(0, np.int32), np.empty(0, np.float32), np.empty(0, np.int32), NO_ROUTES)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class DecodingRequest:
-    """What is asked for, and what there is of it."""
+    """What is asked for, and what there is of it: it changes, so that a generation makes one a row and no more."""
 
     row_id: int
     turn: int
@@ -42,6 +42,7 @@ class DecodingRequest:
     max_tokens: int
     sampling: Sampling
     drawn: Drawn = NOTHING
+    """While the request is decoded, what it had when somebody last looked: all is in `DrawnTokens`."""
     first_draw: int = 0
     """The position that the draw of its first token had, or would have had: below 0 where it goes on from fewer."""
     stops: StopStrings | None = None
@@ -75,9 +76,6 @@ class DecodingRequest:
     def sequence(self) -> Indices:
         """What the next token follows."""
         return np.concatenate([self.prompt, self.drawn.tokens]) if len(self.drawn) else self.prompt
-
-    def with_drawn(self, drawn: Drawn) -> DecodingRequest:
-        return replace(self, drawn=drawn)
 
     def is_that_of(self, other: DecodingRequest | None) -> bool:
         """Whether both came as one."""
@@ -152,28 +150,27 @@ def sequences_of(requests: Sequence[DecodingRequest]) -> tuple[Column, Indices]:
     return Column.ragged(sequences), sequence_of
 
 
-def with_prompt_routes(
+def keep_prompt_routes(
     requests: Sequence[DecodingRequest], routes: np.ndarray, sequences: Column, sequence_of: Indices
-) -> list[DecodingRequest]:
-    """Requests whose sequences were just computed with these routes [tokens of the sequences, layers, k]: the first to
-    continue a prompt keep those of it."""
+) -> None:
+    """For requests whose sequences were just computed with these routes [tokens of the sequences, layers, k]: the first
+    to continue a prompt keep those of it."""
+    if not len(routes):
+        return
     assert sequences.offsets is not None
-    result = list(requests)
-    for at, (request, begin) in enumerate(zip(requests, sequences.offsets[sequence_of].tolist(), strict=True)):
-        if len(routes) and request.begins_prompt and request.prompt_routes is None:
-            result[at] = replace(request, prompt_routes=routes[begin : begin + len(request.prompt)].copy())
-    return result
+    for request, begin in zip(requests, sequences.offsets[sequence_of].tolist(), strict=True):
+        if request.begins_prompt and request.prompt_routes is None:
+            request.prompt_routes = routes[begin : begin + len(request.prompt)].copy()
 
 
-def with_rope_shifts(
-    requests: list[DecodingRequest], shown: Sequence[ShownTokens] | None, sequence_of: Indices
-) -> list[DecodingRequest]:
-    """Requests with the positions of their responses. shown: what the prompt of each sequence shows; sequence_of: which
+def keep_rope_shifts(
+    requests: Sequence[DecodingRequest], shown: Sequence[ShownTokens] | None, sequence_of: Indices
+) -> None:
+    """Positions of responses, for their requests. shown: what the prompt of each sequence shows; sequence_of: which
     sequence is each one's."""
-    if shown is None:
-        return requests
-    shifts = [item.rope_shift for item in shown]
-    return [replace(request, rope_shift=shifts[at]) for request, at in zip(requests, sequence_of.tolist(), strict=True)]
+    if shown is not None:
+        for request, at in zip(requests, sequence_of.tolist(), strict=True):
+            request.rope_shift = shown[at].rope_shift
 
 
 def ended(requests: Sequence[tuple[DecodingRequest, Ending]], no_routes: np.ndarray = NO_ROUTES) -> EndedRequests:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Container, Hashable, Iterable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -75,7 +75,7 @@ class DecodingRows:
 
     @property
     def unfinished(self) -> list[DecodingRequest]:
-        """Those that have not ended, without the tokens they got since they came."""
+        """Those that have not ended; `request` gives one with the tokens it has."""
         return [self._requests[row] for row in np.flatnonzero(~self.finished).tolist()]
 
     @property
@@ -92,15 +92,20 @@ class DecodingRows:
         self._first_draws = np.concatenate([self._first_draws, draw_numbers(turns, first)])
         self._streams = np.concatenate([self._streams, streams_of(requests)])
         self.rope_shifts = _extended(self.rope_shifts, (request.rope_shift for request in requests))
-        ways = [way_of(request.sampling) for request in requests]
-        self._ways = list(dict.fromkeys([*self._ways, *ways]))
-        self._way_of = _extended(self._way_of, _places(ways, self._ways))
-        stops = [(request.sampling.stop, request.sampling.stop_token_ids) for request in requests]
-        for key, request in zip(stops, requests, strict=True):
-            self._stops.setdefault(key, request.stops)
-        self._stops_of = _extended(self._stops_of, _places(stops, self._stops))
+        self._append_samplings(requests)
         self._drawn.append([request.drawn for request in requests])
         self._endings = np.concatenate([self._endings, np.full(len(requests), GOES_ON, np.int8)])
+
+    def _append_samplings(self, requests: Sequence[DecodingRequest]) -> None:
+        """How they are drawn and what ends them: of requests that came together most are drawn alike."""
+        firsts, sampling_of = sampling_kinds(requests)
+        ways = [way_of(request.sampling) for request in firsts]
+        self._ways = list(dict.fromkeys([*self._ways, *ways]))
+        self._way_of = np.concatenate([self._way_of, _places(ways, self._ways)[sampling_of]])
+        stops = [(request.sampling.stop, request.sampling.stop_token_ids) for request in firsts]
+        for key, request in zip(stops, firsts, strict=True):
+            self._stops.setdefault(key, request.stops)
+        self._stops_of = np.concatenate([self._stops_of, _places(stops, self._stops)[sampling_of]])
 
     def draw(
         self, first: int, logits: torch.Tensor, version: int, routes: np.ndarray = NO_ROUTES
@@ -139,7 +144,9 @@ class DecodingRows:
 
     def request(self, row: int) -> DecodingRequest:
         """The request of a row, with the tokens it has."""
-        return self._requests[row].with_drawn(self._drawn.of(row))
+        request = self._requests[row]
+        request.drawn = self._drawn.of(row)
+        return request
 
     def ending(self, row: int) -> Ending:
         return Ending(int(self._endings[row]))
@@ -210,6 +217,14 @@ def way_of(sampling: Sampling) -> Sampling:
     return replace(sampling, seed=0, stop=(), stop_token_ids=())
 
 
+def sampling_kinds(requests: Sequence[DecodingRequest]) -> tuple[list[DecodingRequest], Indices]:
+    """The first request of each sampling, and for each request which of these is drawn as it is: [requests]."""
+    firsts = dict[Sampling, DecodingRequest]()
+    for request in requests:
+        firsts.setdefault(request.sampling, request)
+    return list(firsts.values()), _places((request.sampling for request in requests), firsts)
+
+
 def streams_of(requests: Sequence[DecodingRequest]) -> np.ndarray:
     """uint64 [requests]."""
     streams, by_seed = np.empty(len(requests), np.uint64), dict[int, list[int]]()
@@ -220,10 +235,10 @@ def streams_of(requests: Sequence[DecodingRequest]) -> np.ndarray:
     return streams
 
 
-def _places(values: Iterable[Hashable], known: Iterable[Hashable]) -> Iterator[int]:
+def _places(values: Iterable[Hashable], known: Iterable[Hashable]) -> Indices:
     """Where each of the values is among the known."""
     places = {item: place for place, item in enumerate(known)}
-    return (places[item] for item in values)
+    return np.fromiter((places[item] for item in values), np.int64)
 
 
 def _extended(column: Indices, more: Iterable[int]) -> Indices:

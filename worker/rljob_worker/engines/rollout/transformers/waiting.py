@@ -51,5 +51,7 @@ class WaitingRequests:
         return result
 
     def _measure(self, requests: Sequence[DecodingRequest]) -> None:
-        self.longest = max([self.longest, *(request.num_tokens for request in requests)])
-        self.most_remaining = max([self.most_remaining, *(request.remaining for request in requests)])
+        for request in requests:
+            num_drawn = len(request.drawn)
+            self.longest = max(self.longest, len(request.prompt) + num_drawn)
+            self.most_remaining = max(self.most_remaining, request.max_tokens - num_drawn)

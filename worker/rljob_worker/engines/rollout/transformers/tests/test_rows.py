@@ -5,12 +5,14 @@ from __future__ import annotations
 import weakref
 
 import numpy as np
+import pytest
 import torch
 
 from rljob_worker.engines.rollout.requests import Ending, Sampling
 from rljob_worker.engines.rollout.stop_strings import StopStrings
+from rljob_worker.engines.rollout.transformers import rows as rows_module
 from rljob_worker.engines.rollout.transformers.request import DecodingRequest
-from rljob_worker.engines.rollout.transformers.rows import DecodingRows
+from rljob_worker.engines.rollout.transformers.rows import DecodingRows, way_of
 from rljob_worker.engines.rollout.vocabulary import Vocabulary
 
 SAMPLING = Sampling(seed=7)
@@ -56,6 +58,34 @@ def test_samplings_go_with_their_last_row_and_the_others_stay_with_theirs() -> N
     tokens, over = rows.draw(0, logits.expand(2, -1), version=1)
     assert tokens.tolist()[1] == 2 and over == []
     assert rows.running == [2, 1]
+
+
+def test_what_a_sampling_says_is_worked_out_once_for_all_rows_that_have_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    worked_out = list[Sampling]()
+
+    def counted(sampling: Sampling) -> Sampling:
+        worked_out.append(sampling)
+        return way_of(sampling)
+
+    monkeypatch.setattr(rows_module, "way_of", counted)
+    rows, greedy, logits = DecodingRows(end_token_ids=()), Sampling(temperature=0), torch.zeros(64, VOCABULARY)
+    requests = [DecodingRequest(row, 0, np.array([3]), 9, SAMPLING if row % 2 else greedy) for row in range(64)]
+    rows.append(requests)
+    assert worked_out == [greedy, SAMPLING]
+    logits[:, 2] = 1.0
+    tokens, _ = rows.draw(0, logits, version=1)
+    assert set(tokens[::2].tolist()) == {2} and len(set(tokens[1::2].tolist())) > 2
+
+
+def test_a_row_is_the_request_that_came_with_the_tokens_it_has_by_now() -> None:
+    rows, logits = DecodingRows(end_token_ids=()), torch.zeros(2, VOCABULARY)
+    requests = [DecodingRequest(row, 0, np.array([3]), 9, SAMPLING) for row in range(2)]
+    rows.append(requests)
+    drawn = list[int]()
+    for length in (1, 2):
+        drawn.append(int(rows.draw(0, logits, version=1)[0][1]))
+        assert rows.request(1) is requests[1] and requests[1].drawn.tokens.tolist() == drawn
+        assert (requests[1].remaining, requests[1].num_tokens) == (9 - length, 1 + length)
 
 
 def test_routes_stay_with_their_rows_beside_rows_that_have_ended() -> None:

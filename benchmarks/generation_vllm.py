@@ -20,6 +20,7 @@ from transformers import Qwen3Config
 
 from rljob_worker.batch import Column
 from rljob_worker.engines.models import load_policy, random_policy
+from rljob_worker.engines.models.policy_by_layers import PolicyByLayers
 from rljob_worker.engines.rollout.protocol import RolloutEngine
 from rljob_worker.engines.rollout.requests import Requests, Sampling
 from rljob_worker.engines.rollout.responses import responses_of
@@ -78,7 +79,7 @@ def directly(llm: Any, requests: Requests) -> int:
 
 
 def systems(path: str, settings: VLLMSettings) -> dict[str, Callable[[Requests], int]]:
-    ours = load_start()(settings, path, load_policy(path, torch.float32, CPU), (), CPU)
+    ours = load_start()(settings, path, PolicyByLayers.of_files(path, torch.float32), (), CPU)
     from vllm import LLM
 
     # as our engine has it while it starts; its arguments make vLLM a rank of a world, which looks for its number

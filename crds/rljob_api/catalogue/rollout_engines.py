@@ -76,8 +76,8 @@ class DeclaredRolloutEngine:
     stays_awake_on_cpus: bool = False
     """Whether `sleep` gives back memory of accelerators only: a plan on CPUs then counts its copy beside training."""
     begins_on_host: bool = False
-    """Whether a worker of an accelerator has the whole model in the memory of its host when it starts, which a plan
-    counts."""
+    """Whether a worker of an accelerator has a layer of the model, and what is outside of the layers, in the memory of
+    its host while it starts, which a plan counts."""
     is_remote: bool = False
     """Whether it generates in `rollout.server`: a plan counts neither weights nor keys of it."""
     needs: NeededPackage | None = None

@@ -37,7 +37,7 @@ class PhaseMemory(ApiModel):
     """Together. Less than the sum where parts are most at different times."""
     host: int = 0
     """What waits in the memory of the host, which is not part of the accelerator's: what is offloaded or asleep,
-    the copy of a checkpoint that is written, and at the start the whole model where an engine begins with that."""
+    the copy of a checkpoint that is written, and at the start what an engine has of the model that it reads."""
 
 
 class GroupMemory(ApiModel):

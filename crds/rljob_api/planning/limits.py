@@ -128,7 +128,7 @@ def _too_much_outside(need: _Need, host: Limit, hosts_help: bool) -> Problem:
     waits = "wait in its host's memory while the accelerator does without"
     fix = f"Raise the limit{', or add replicas, over which weights and optimizer are divided' * hosts_help}."
     if need.outside.phase == "load":
-        waits = "lie in its host's memory at the start, with the whole model that it generates with"
+        waits = "lie in its host's memory at the start, with what it reads of the model that it generates with"
         fix = "Raise the limit."
     return problem(
         f"spec.workerGroups[{need.index}].template",

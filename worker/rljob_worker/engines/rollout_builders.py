@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import torch
     from transformers import PreTrainedModel
 
+    from rljob_worker.engines.models.policy_by_layers import PolicyByLayers
     from rljob_worker.engines.parallel.mesh import ProcessMesh
     from rljob_worker.engines.rollout.vocabulary import Vocabulary
 
@@ -74,8 +75,6 @@ def vllm_engine(
 ) -> RolloutEngine:
     """Its own copy of the weights, even where the same process trains them: it keeps them in a layout of its own. It
     begins with those of the files always, since it tries its memory out before it gets any others."""
-    import torch
-
     from rljob_worker.engines.planned_model import planned_reader
     from rljob_worker.engines.rollout.vllm.library import load_start
     from rljob_worker.engines.rollout.vllm.plan_settings import settings_of
@@ -85,10 +84,10 @@ def vllm_engine(
     require_shareable(plan, engine)
     settings = settings_of(plan, engine)
     start = load_start(batch_invariant=settings.batch_invariant)
-    model = _policy(plan, engine, torch.device("cpu"))
+    policy = _policy_by_layers(plan, engine)
     ends, vocabulary = _endings(plan, engine)
-    reader, frozen = planned_reader(plan, model, engine.path), _frozen(plan, engine)
-    return start(settings, engine.path, model, ends, device, vocabulary, mesh, reader, frozen)
+    reader, frozen = planned_reader(plan, policy.model, engine.path), _frozen(plan, engine)
+    return start(settings, engine.path, policy, ends, device, vocabulary, mesh, reader, frozen)
 
 
 def http_engine(
@@ -100,10 +99,7 @@ def http_engine(
     is_loaded_next: bool,
 ) -> RolloutEngine:
     """In the server of this rank, which is given weights as it is given every later ones."""
-    import torch
-
     from rljob_worker.engines.fsdp.settings import DTYPES
-    from rljob_worker.engines.models import checkpoint_tensors
     from rljob_worker.engines.rollout.http.starting import start
 
     refuse_unbuilt_parallelism(engine)
@@ -112,9 +108,19 @@ def http_engine(
     rank = 0 if mesh is None else mesh.rank
     built = start(plan, engine, DTYPES[plan.precision], rank, ends, vocabulary, _frozen(plan, engine))
     if not is_loaded_next:
-        policy = _policy(plan, engine, torch.device("cpu"))
-        built.load_weights(checkpoint_tensors((name, item.detach()) for name, item in policy.named_parameters()), 0)
+        built.load_weights(_policy_by_layers(plan, engine).tensors(), 0)
     return built
+
+
+def _policy_by_layers(plan: Plan, engine: EnginePlan) -> PolicyByLayers:
+    """What the engine begins with, read as it goes into it, in the precision of the job."""
+    from rljob_worker.engines.fsdp.settings import DTYPES
+    from rljob_worker.engines.models.policy_by_layers import PolicyByLayers
+
+    dtype = DTYPES[plan.precision]
+    if engine.initialise == "Random":
+        return PolicyByLayers.random(engine.path, dtype, plan.spec.seed)
+    return PolicyByLayers.of_files(engine.path, dtype)
 
 
 def _policy(plan: Plan, engine: EnginePlan, device: torch.device) -> PreTrainedModel:

@@ -82,11 +82,12 @@ class Recording:
     """What the layers of one forward pass chose."""
 
     def __init__(self, chosen: list[torch.Tensor], dtype: np.dtype) -> None:
-        self._chosen, self._dtype = chosen, dtype
+        self.chosen, self._dtype = chosen, dtype
+        """int64 [tokens, k] of each layer that has experts and has computed."""
 
     def routes(self) -> np.ndarray:
         """[tokens, layers, k], in host memory."""
-        routes: np.ndarray = torch.stack(self._chosen, 1).to(torch.int32).cpu().numpy().astype(self._dtype)
+        routes: np.ndarray = torch.stack(self.chosen, 1).to(torch.int32).cpu().numpy().astype(self._dtype)
         return routes
 
 

@@ -475,19 +475,21 @@ def test_a_host_needs_room_for_what_waits_there():
 
 
 @pytest.mark.parametrize(
-    "fields, read", [(("rollout.engine=VLLM",), 16_381_470_720), ((), 0)], ids=["VLLM", "Transformers"]
+    "fields, read",
+    [(("rollout.engine=VLLM",), 2 * (1_244_663_808 + 192_946_432)), ((), 0)],
+    ids=["VLLM", "Transformers"],
 )
-def test_a_model_that_is_read_on_the_host_is_there_at_the_start_alone(fields, read):
+def test_a_layer_and_what_is_outside_of_the_layers_is_read_on_the_host_at_the_start_alone(fields, read):
     result = phases(QWEN3_8B, gpus(1), "algorithm.kl.coefficient=0", "data.batchSize=8", *fields)
-    assert result["load"].host == read  # 8,190,735,360 numbers of two bytes
+    assert result["load"].host == read
     assert result["sync"].host == result["generate"].host == result["load"].optimizer  # which sleeps
     assert phases(TINY, "algorithm.kl.coefficient=0", *fields)["load"].host == 0  # CPUs have no other memory
 
 
-def test_a_host_without_room_for_a_model_that_is_read_there_is_refused():
-    template = "workerGroups.0.template={spec: {containers: [{name: worker, resources: {limits: {memory: 100Gi}}}]}}"
-    with pytest.raises(InvalidJobError, match="15.3 GiB lie in its host's memory at the start.*Raise the limit.$"):
-        planned(QWEN3_8B, gpus(2), "algorithm.kl.coefficient=0", "data.batchSize=16", "rollout.engine=VLLM", template)
+def test_a_host_without_room_for_what_is_read_there_of_a_model_is_refused():
+    template = "workerGroups.1.template={spec: {containers: [{name: worker, resources: {limits: {memory: 20Gi}}}]}}"
+    with pytest.raises(InvalidJobError, match="2.7 GiB lie in its host's memory at the start.*Raise the limit.$"):
+        planned(QWEN3_8B, *on_two_hosts("rollout.engine=VLLM"), template)
 
 
 def test_what_does_not_fit_is_advised_what_may_be_offloaded():

@@ -17,7 +17,7 @@ from torch.overrides import TorchFunctionMode
 from transformers import PreTrainedModel
 
 from rljob_worker.engines.models.adapter import base_name, is_of_adapter
-from rljob_worker.engines.models.checkpoint_names import TensorPartsOf, parts_of
+from rljob_worker.engines.models.checkpoint_names import Named, TensorPartsOf, parts_of
 from rljob_worker.engines.models.value_model import ValueModel, backbone_of, clear_head
 from rljob_worker.engines.parallel.split import UNSPLIT, Split
 
@@ -66,6 +66,17 @@ class DrawnWeights:
     def fill_tensors(self, model: PreTrainedModel, room: Mapping[str, torch.Tensor], parts_of: TensorPartsOf) -> None:
         """Whole tensors of the shapes of some parameters, by name."""
         self._fill(model, room.items(), UNSPLIT, parts_of)
+
+    def drawn(self, model: PreTrainedModel, parameters: Mapping[str, torch.Tensor]) -> dict[str, list[Named]]:
+        """What some parameters of the model are made of, by name: whole tensors of a checkpoint, in their precision."""
+        with torch.random.fork_rng(devices=[]):
+            return {
+                name: [
+                    (part.name, self._drawn(_own_name(part.name, model), part.shape).to(item.dtype))
+                    for part in parts_of(name, item)
+                ]
+                for name, item in parameters.items()
+            }
 
     def _fill(
         self, model: PreTrainedModel, named: Iterable[tuple[str, torch.Tensor]], split: Split, parts_of: TensorPartsOf

@@ -14,7 +14,7 @@ from safetensors import safe_open
 from transformers import PreTrainedModel
 
 from rljob_worker.engines.models.adapter import base_name, is_of_adapter
-from rljob_worker.engines.models.checkpoint_names import TensorPart, TensorPartsOf, parts_of
+from rljob_worker.engines.models.checkpoint_names import Named, TensorPart, TensorPartsOf, parts_of
 from rljob_worker.engines.models.hub_snapshots import fetched
 from rljob_worker.engines.models.mirror import origin_of
 from rljob_worker.engines.models.remote_tensors import RemoteTensors
@@ -125,28 +125,50 @@ class WeightFiles:
 
     def read(self, targets: Mapping[str, TensorPart]) -> None:
         """Parts of parameters, by the names of their tensors in the files. Raises BadData for another shape."""
-        for file in sorted({self.places[name] for name in targets}):
-            self._read(file, {name: part for name, part in targets.items() if self.places[name] == file})
+        for file, parts in self._by_file(targets):
+            self._read(file, parts)
+
+    def mapped(self, targets: Mapping[str, TensorPart]) -> dict[str, torch.Tensor]:
+        """Those tensors as they are there, whole, for as long as they are kept. Of a file on a disk they are its pages,
+        which all processes of a machine share. Raises BadData for another shape."""
+        result = {}
+        for file, parts in self._by_file(targets):
+            with reading(self.path, file), _opened(file) as opened:
+                for name, part in parts.items():
+                    there = opened.get_slice(name)
+                    is_turned = self._part_there(name, part, there, file) is not part
+                    result[name] = there[:].transpose(1, 2) if is_turned else there[:]
+        return result
+
+    def _by_file(self, targets: Mapping[str, TensorPart]) -> Iterator[tuple[StoragePath, dict[str, TensorPart]]]:
+        by_file: dict[StoragePath, dict[str, TensorPart]] = {}
+        for name, part in targets.items():
+            by_file.setdefault(self.places[name], {})[name] = part
+        yield from sorted(by_file.items(), key=lambda item: str(item[0]))
 
     def _read(self, file: StoragePath, targets: Mapping[str, TensorPart]) -> None:
         with reading(self.path, file), _opened(file) as opened, torch.no_grad():
             for name, part in targets.items():
-                target = part
                 there = opened.get_slice(name)
-                if there.get_dtype() not in _FORMATS:
-                    raise BadData(
-                        f"model path {self.path!r}: {name} is {there.get_dtype()} in {file.name}, and weights are "
-                        f"{', '.join(_FORMATS)}; if they are quantized, use the model they were made of"
-                    )
-                shape = tuple(there.get_shape())
-                if shape != target.shape and (turned := target.turned) is not None and shape == turned.shape:
-                    target = turned
-                if shape != target.shape:
-                    raise BadData(
-                        f"model path {self.path!r}: {name} is {list(shape)} in {file.name}, but config.json makes it "
-                        f"{list(target.shape)}; config.json is of another model than the weights"
-                    )
-                target.read(there)
+                self._part_there(name, part, there, file).read(there)
+
+    def _part_there(self, name: str, part: TensorPart, there: Any, file: StoragePath) -> TensorPart:
+        """The part, or the part turned, whichever has the shape of a tensor of a file. Raises BadData for neither, and
+        for what is no weights."""
+        if there.get_dtype() not in _FORMATS:
+            raise BadData(
+                f"model path {self.path!r}: {name} is {there.get_dtype()} in {file.name}, and weights are "
+                f"{', '.join(_FORMATS)}; if they are quantized, use the model they were made of"
+            )
+        shape = tuple(there.get_shape())
+        if shape == part.shape:
+            return part
+        if (turned := part.turned) is not None and shape == turned.shape:
+            return turned
+        raise BadData(
+            f"model path {self.path!r}: {name} is {list(shape)} in {file.name}, but config.json makes it "
+            f"{list(part.shape)}; config.json is of another model than the weights"
+        )
 
     def _fill_head(self, model: ValueModel) -> None:
         """A classifier's from among the tensors, a critic's from its file, else zero."""
@@ -177,11 +199,16 @@ class Matched:
 
     def fill(self, parameters: Mapping[str, torch.Tensor]) -> None:
         """Some of them, or tensors of their shapes, by name. Raises BadData."""
-        targets: dict[str, TensorPart] = {}
-        for name, parameter in parameters.items():
-            parts = self.parts_of(base_name(name), parameter)
-            targets.update(zip(self.names[name], parts, strict=True))
-        self.files.read(targets)
+        self.files.read({there: part for name, item in parameters.items() for there, part in self._parts(name, item)})
+
+    def mapped(self, parameters: Mapping[str, torch.Tensor]) -> dict[str, list[Named]]:
+        """What some of them are made of, by name: tensors of a checkpoint, see `WeightFiles.mapped`. Raises BadData."""
+        parts = {name: list(self._parts(name, item)) for name, item in parameters.items()}
+        whole = self.files.mapped(dict(pair for pairs in parts.values() for pair in pairs))
+        return {name: [(part.name, whole[there]) for there, part in pairs] for name, pairs in parts.items()}
+
+    def _parts(self, name: str, parameter: torch.Tensor) -> Iterator[tuple[str, TensorPart]]:
+        return zip(self.names[name], self.parts_of(base_name(name), parameter), strict=True)
 
 
 def _spellings(name: str, prefix: str) -> list[str]:

@@ -13,6 +13,7 @@ from transformers import PreTrainedModel, Qwen3Config
 from rljob_api.catalogue.rollout_engines import ROLLOUT_ENGINES
 from rljob_api.tests.timeouts import TEST_TIMEOUT_SECONDS
 from rljob_worker.engines.models import load_policy, random_policy
+from rljob_worker.engines.models.policy_by_layers import PolicyByLayers
 from rljob_worker.engines.rollout.cache_bytes import cache_bytes_per_token
 from rljob_worker.engines.rollout.http.connection import ServerConnection
 from rljob_worker.engines.rollout.http.engine import HTTPRollout, RemoteModel
@@ -73,7 +74,7 @@ def other_weights(model: PreTrainedModel, seed: int = 1) -> Weights:
 def vllm_engine(path: str, max_batch_rows: int = MAX_BATCH_ROWS) -> RolloutEngine:
     """vLLM on the CPU."""
     settings = VLLMSettings("float32", max_batch_rows, longest_row=POSITIONS)
-    return load_start()(settings, path, load_policy(path, torch.float32, CPU), (END,), CPU, LETTERS)
+    return load_start()(settings, path, PolicyByLayers.of_files(path, torch.float32), (END,), CPU, LETTERS)
 
 
 def transformers_engine(path: str) -> RolloutEngine:

@@ -181,18 +181,35 @@ class VLLMRollout:
     def load_weights(self, weights: Iterable[tuple[str, torch.Tensor]], version: int) -> None:
         """Invalidates the prefix cache. What runs is preempted: its tokens stay, and the cache is filled anew from
         them. A cache that sleeps does so until something is generated."""
+        self._reload(self._copied(weights, version), version)
+
+    def load_lasting(self, weights: Iterable[tuple[str, torch.Tensor]], version: int) -> None:
+        """As `load_weights`, of tensors that stay as they are for as long as they are kept: none is copied."""
+        self._reload(self._in_order(weights, version), version)
+
+    def _reload(self, weights: Iterator[tuple[str, torch.Tensor]], version: int) -> None:
         self._wake(_WEIGHTS)
         for response in self._running.values():
             self._catch_up(response)
         self._fault = f"the policy after version {self._version} has not come whole"
         self._engine.apply_model(forget_expert_kernels)
-        self._engine.collective_rpc("reload_weights", kwargs={"weights_iterator": self._copied(weights, version)})
+        self._engine.collective_rpc("reload_weights", kwargs={"weights_iterator": weights})
         self._engine.apply_model(refresh_tied)
         self._engine.reset_prefix_cache(reset_running_requests=True)
         if self._reader is not None:
             self._engine.reset_mm_cache()
             self._engine.reset_encoder_cache()  # features of the tower before
         self._version, self._fault = version, None
+
+    def _in_order(
+        self, weights: Iterable[tuple[str, torch.Tensor]], version: int
+    ) -> Iterator[tuple[str, torch.Tensor]]:
+        """Every tensor of the policy, which must be all there; those that nobody trains are kept."""
+        for name, item in whole_policy(self._parameters, weights, version):
+            tensor = item.to(self._parameters[name].dtype)
+            if self._frozen(name):
+                self._frozen_weights[name] = tensor.to("cpu", copy=True)
+            yield name, tensor
 
     def _copied(self, weights: Iterable[tuple[str, torch.Tensor]], version: int) -> Iterator[tuple[str, torch.Tensor]]:
         """Every tensor of the policy, in memory of its own: vLLM fills a layer once all of its tensors have come, and

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
+import numpy as np
 import torch
 from transformers import PreTrainedModel
 from vllm.distributed import parallel_state
@@ -20,6 +21,7 @@ from rljob_worker.devices.memory import free_memory, free_of_driver, total_memor
 from rljob_worker.engines.attention.heads import head_dim
 from rljob_worker.engines.models import checkpoint_tensors
 from rljob_worker.engines.models.families import sees
+from rljob_worker.engines.models.policy_by_layers import LayeredPass, PolicyByLayers
 from rljob_worker.engines.parallel.mesh import ProcessMesh, alone, require_world
 from rljob_worker.engines.picture_reader import PictureReader
 from rljob_worker.engines.rollout.limits import Limits
@@ -27,7 +29,7 @@ from rljob_worker.engines.rollout.vllm.copies import executor_of, own_groups
 from rljob_worker.engines.rollout.vllm.drawing import draw_by_position
 from rljob_worker.engines.rollout.vllm.engine import VLLMRollout
 from rljob_worker.engines.rollout.vllm.process_state import preserved_process_state
-from rljob_worker.engines.rollout.vllm.reload_check import require_faithful
+from rljob_worker.engines.rollout.vllm.reload_check import Probe, ReferenceAnswer, difference_from, require_near
 from rljob_worker.engines.rollout.vllm.settings import (
     VLLMSettings,
     cpu_cache_bytes,
@@ -44,7 +46,7 @@ log = logging.getLogger(__name__)
 def start(
     settings: VLLMSettings,
     path: str,
-    model: PreTrainedModel,
+    policy: PolicyByLayers,
     end_token_ids: tuple[int, ...],
     device: torch.device,
     vocabulary: Vocabulary | None = None,
@@ -52,10 +54,10 @@ def start(
     reader: PictureReader | None = None,
     frozen: Callable[[str], bool] = lambda name: False,
 ) -> VLLMRollout:
-    """An engine with the weights of `model`, which is read and not kept. Collective over the copy of `mesh`, which is
+    """An engine with the weights of `policy`, which is read and not kept. Collective over the copy of `mesh`, which is
     `settings.tensor` ranks; without one this rank is a copy of its own. Only requests with stop texts need a
     vocabulary. reader, frozen: as in `VLLMRollout`. Raises InvalidJob for what vLLM cannot run."""
-    is_cpu, mesh = device.type == "cpu", mesh or alone(device)
+    is_cpu, mesh, model = device.type == "cpu", mesh or alone(device), policy.model
     require_world()
     _require_known(model, is_cpu=is_cpu)
     _require_positions(model, settings)
@@ -85,9 +87,25 @@ def start(
         reader=reader,
         frozen=frozen,
     )
-    engine.load_weights(checkpoint_tensors((name, item.detach()) for name, item in model.named_parameters()), 0)
-    require_faithful(engine, model, settings.dtype, settings.longest_row, reader)
+    _load(engine, policy, settings, mesh, reader)
     return engine
+
+
+def _load(
+    engine: VLLMRollout,
+    policy: PolicyByLayers,
+    settings: VLLMSettings,
+    mesh: ProcessMesh,
+    reader: PictureReader | None,
+) -> None:
+    """Weights, each read once: the leader of a copy computes with them on the way what the engine is compared with.
+    Ranks of a copy read each layer together, so that it comes from storage once."""
+    probe = Probe.of(policy.model.config, settings.longest_row, reader)
+    beside = LayeredPass(ReferenceAnswer(probe, reader)) if mesh.is_leader else None
+    engine.load_lasting(policy.tensors(beside, layer_is_read=lambda: mesh.range_in_copy(0)), 0)
+    difference = difference_from(engine, probe, settings.longest_row, None if beside is None else beside.result)
+    shared, _ = mesh.from_leader((1,), lambda: (np.array([difference]), None))
+    require_near(float(shared[0]), settings.dtype, type(policy.model).__name__)
 
 
 def _memory(
@@ -105,7 +123,7 @@ def _memory(
 
 def _shapes(model: PreTrainedModel) -> dict[str, torch.Tensor]:
     """Tensors without memory under every name that a parameter has, the same one where names are tied."""
-    empty = {id(parameter): parameter.detach().to("meta") for parameter in model.parameters()}
+    empty = {id(parameter): parameter.detach() for parameter in model.parameters()}
     named = model.named_parameters(remove_duplicate=False)
     return dict(checkpoint_tensors((name, empty[id(item)]) for name, item in named))
 

@@ -15,6 +15,7 @@ from rljob_api.pipeline.meshes import Mesh
 from rljob_api.tests.timeouts import TEST_TIMEOUT_SECONDS
 from rljob_worker.batch import Column
 from rljob_worker.engines.models import load_policy
+from rljob_worker.engines.models.policy_by_layers import PolicyByLayers
 from rljob_worker.engines.parallel.mesh import build_meshes
 from rljob_worker.engines.rollout.generate import generate
 from rljob_worker.engines.rollout.protocol import RolloutEngine
@@ -71,7 +72,8 @@ def one_rank(rank: int, path: str) -> Found:
     )  # room for half of the rows on one rank, for all on the other
     before = {item.name for item in Path("/dev/shm").iterdir()}
     made, policy, copy = count_groups(), load_policy(path, torch.float32, CPU), PAIRS.dp_rank(rank)
-    engine = start(replace(SETTINGS, tensor=2, memory_fraction=0.9), path, policy, (END,), CPU, None, mesh)
+    read = PolicyByLayers.of_files(path, torch.float32)
+    engine = start(replace(SETTINGS, tensor=2, memory_fraction=0.9), path, read, (END,), CPU, None, mesh)
     greedy = [rows(engine, GREEDY, rows_of_copy(copy)) for _ in range(1 + copy)][-1]
     engine.load_weights(other_weights(policy), 2)
     updated, left = rows(engine, DRAWN, rows_of_copy(copy)), {item.name for item in Path("/dev/shm").iterdir()} - before
@@ -125,7 +127,7 @@ def ranks(path: str, tmp_path_factory: pytest.TempPathFactory) -> list[Found]:
 
 def test_two_ranks_generate_what_one_does(path: str, ranks: list[Found]) -> None:
     policy = load_policy(path, torch.float32, CPU)
-    alone = load_start()(SETTINGS, path, policy, (END,), CPU)
+    alone = load_start()(SETTINGS, path, PolicyByLayers.of_files(path, torch.float32), (END,), CPU)
     greedy = [rows(alone, GREEDY, rows_of_copy(copy)) for copy in range(PAIRS.dp)]
     alone.load_weights(other_weights(policy), 2)
     updated = [rows(alone, DRAWN, rows_of_copy(copy)) for copy in range(PAIRS.dp)]

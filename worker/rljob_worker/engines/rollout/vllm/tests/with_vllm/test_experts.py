@@ -15,6 +15,7 @@ from transformers import Qwen3MoeConfig
 from rljob_api.pipeline.meshes import Mesh
 from rljob_api.tests.timeouts import TEST_TIMEOUT_SECONDS
 from rljob_worker.engines.models import checkpoint_tensors, random_policy
+from rljob_worker.engines.models.policy_by_layers import PolicyByLayers
 from rljob_worker.engines.parallel.mesh import build_meshes
 from rljob_worker.engines.rollout.tests.subjects import CPU, END, write_model
 from rljob_worker.engines.rollout.vllm.library import load_start
@@ -32,12 +33,12 @@ def update_twice(rank: int, path: str, tensor: int) -> list[int]:
     for name in ("all_gather_object", "broadcast_object_list"):  # vLLM's ranks send each other objects when they start
         setattr(dist, name, getattr(distributed_c10d, name))
     mesh = build_meshes([Mesh(tp=tensor)], rank, CPU, deadline_seconds=TEST_TIMEOUT_SECONDS)[Mesh(tp=tensor)]
-    settings, policy = replace(SETTINGS, tensor=tensor), random_policy(path, torch.float32, 0)
+    settings, policy = replace(SETTINGS, tensor=tensor), PolicyByLayers.random(path, torch.float32, 0)
     engine, result = load_start()(settings, path, policy, (END,), CPU, None, mesh), []
     for version in (1, 2):
-        policy = random_policy(path, torch.float32, seed=version)
-        engine.load_weights(checkpoint_tensors(policy.named_parameters()), version)
-        require_faithful(engine, policy, "float32", LONGEST)
+        updated = random_policy(path, torch.float32, seed=version)
+        engine.load_weights(checkpoint_tensors(updated.named_parameters()), version)
+        require_faithful(engine, updated, "float32", LONGEST)
         result.append(engine.version)
     return result
 
@@ -47,9 +48,9 @@ def start_without_experts_first(rank: int, without: str, experts: str) -> str:
     for name in ("all_gather_object", "broadcast_object_list"):
         setattr(dist, name, getattr(distributed_c10d, name))
     start = load_start()
-    start(SETTINGS, without, random_policy(without, torch.float32, 0), (END,), CPU)
+    start(SETTINGS, without, PolicyByLayers.random(without, torch.float32, 0), (END,), CPU)
     with pytest.raises(InvalidJob) as caught:
-        start(SETTINGS, experts, random_policy(experts, torch.float32, 0), (END,), CPU)
+        start(SETTINGS, experts, PolicyByLayers.random(experts, torch.float32, 0), (END,), CPU)
     return str(caught.value)
 
 

@@ -26,6 +26,7 @@ from rljob_api.catalogue.columns import IMAGES
 from rljob_worker.batch import Batch, Column
 from rljob_worker.engines.fsdp import FSDPEngine, TrainSettings
 from rljob_worker.engines.models import checkpoint_tensors, load_policy, random_policy
+from rljob_worker.engines.models.policy_by_layers import PolicyByLayers
 from rljob_worker.engines.models.vision import is_of_tower
 from rljob_worker.engines.rollout.generate import generate
 from rljob_worker.engines.rollout.protocol import RolloutEngine
@@ -142,7 +143,8 @@ def differences(rank: int, directory: Path, kind: str) -> list[float]:
     path = write_checkpoint(directory, kind, head_dim=32, **MORE[kind])
     model = load_policy(path, torch.float32, CPU)
     settings = VLLMSettings("float32", 8, longest_row=256)
-    engine = load_start()(settings, path, model, (END,), CPU, None, None, reader_of(model), is_of_tower)
+    policy = PolicyByLayers.of_files(path, torch.float32)
+    engine = load_start()(settings, path, policy, (END,), CPU, None, None, reader_of(model), is_of_tower)
     result = [largest_difference(engine, model)]
     second, third = (random_policy(path, torch.float32, seed) for seed in (7, 8))
     engine.load_weights(checkpoint_tensors((name, item.detach()) for name, item in second.named_parameters()), 1)

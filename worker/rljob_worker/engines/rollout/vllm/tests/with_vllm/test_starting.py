@@ -14,6 +14,7 @@ from transformers import LlamaConfig, Qwen3Config
 from rljob_worker.batch import Batch, Column
 from rljob_worker.engines.fsdp import FSDPEngine, TrainSettings
 from rljob_worker.engines.models import checkpoint_tensors, load_policy, random_policy
+from rljob_worker.engines.models.policy_by_layers import PolicyByLayers
 from rljob_worker.engines.rollout.generate import generate
 from rljob_worker.engines.rollout.protocol import RolloutEngine
 from rljob_worker.engines.rollout.requests import Requests, Sampling
@@ -30,7 +31,7 @@ SETTINGS = VLLMSettings("float32", max_batch_rows=4, longest_row=64)
 
 def start(path: str, settings: VLLMSettings = SETTINGS, seed: int = 0) -> RolloutEngine:
     """Over random weights of this seed."""
-    return load_start()(settings, path, random_policy(path, torch.float32, seed), (END,), CPU)
+    return load_start()(settings, path, PolicyByLayers.random(path, torch.float32, seed), (END,), CPU)
 
 
 def requests(num_rows: int) -> Requests:
@@ -64,7 +65,7 @@ def test_starting_leaves_the_process_as_it_was(path: str) -> None:
 
 
 def test_a_trainers_log_probs_of_fresh_rows_are_those_of_the_rollout(path: str) -> None:
-    engine = load_start()(SETTINGS, path, load_policy(path, torch.float32, CPU), (END,), CPU)
+    engine = load_start()(SETTINGS, path, PolicyByLayers.of_files(path, torch.float32), (END,), CPU)
     engine.submit(requests(6))
     parts = []
     while len(ended := engine.advance()):
@@ -89,8 +90,8 @@ def test_an_engine_that_computes_with_other_weights_is_refused(path: str) -> Non
 
 def test_a_stop_text_ends_a_response_and_nothing_else(path: str) -> None:
     vocabulary = Vocabulary(tuple(f"<{token}>".encode() for token in range(VOCABULARY)), {})
-    model = load_policy(path, torch.float32, CPU)
-    engine = load_start()(SETTINGS, path, model, (END,), CPU, vocabulary)
+    policy = PolicyByLayers.of_files(path, torch.float32)
+    engine = load_start()(SETTINGS, path, policy, (END,), CPU, vocabulary)
     engine.submit(requests(2))
     free = responses_of(engine)
     text = "".join(f"<{token}>" for token in free[0][4:6])

@@ -32,6 +32,7 @@ from rljob_worker.runtime.setup.conversations import build_conversations
 from rljob_worker.runtime.setup.devices import cpu_has_bfloat16, slow_precision
 from rljob_worker.runtime.setup.pictures import picture_processor
 from rljob_worker.runtime.setup.simulators import build_episodes, listed_data
+from rljob_worker.runtime.setup.slow_reading import slow_reading_named
 from rljob_worker.runtime.setup.tokenizers import load_tokenizer, require_tokens_of_policies
 from rljob_worker.runtime.validation import Validation
 from rljob_worker.stages.stage import Resources
@@ -72,7 +73,7 @@ def build_resources(
     tokenizers = {policy: load_tokenizer(plan, policy) for policy in reading}
     require_tokens_of_policies(plan, stages)
     rewards = reward_runners(plan, group, [stage for stage in stages if stage.mesh.is_row_leader(rank)])
-    with phase("models") as progress:
+    with phase("models") as progress, slow_reading_named(plan.spec.data_buffer.deadline_seconds):
         train = train_engines(
             plan, [engine for engine in engines if engine.kind == "Train"], device, meshes, loaded_next
         )

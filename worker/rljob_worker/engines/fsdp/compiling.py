@@ -10,13 +10,11 @@ from __future__ import annotations
 
 import logging
 import os
-import sysconfig
-from pathlib import Path
 
 import torch
 from transformers import AttentionInterface
 
-from rljob_worker.devices.compiler import cpp_compiler
+from rljob_worker.devices.compiler import missing_for_compiling
 from rljob_worker.engines.attention.varlen import ATTENTION, attention
 from rljob_worker.engines.models import decoder_layers
 from rljob_worker.engines.router import routers
@@ -32,10 +30,7 @@ def can_compile(model: torch.nn.Module) -> bool:
     """Whether a model may be compiled of which nobody says that it has to be."""
     if routers(model):
         return False
-    compiler, is_there = cpp_compiler(os.environ)
-    header = Path(sysconfig.get_path("include"), "Python.h")  # torch and Triton compile extensions of Python
-    lacking = compiler if not is_there else "" if header.is_file() else f"{header} (of the package python3-dev)"
-    if lacking:
+    if lacking := missing_for_compiling(os.environ):
         log.warning("layers are not compiled: %s is not installed here", lacking)
     return not lacking
 

@@ -10,7 +10,7 @@ from rljob_api.planning.plan import Plan
 from rljob_api.v1alpha1 import RLJobSpec
 from rljob_api.vocabulary.data_url import HUB, scheme_of
 from rljob_api.vocabulary.problem import Problem
-from rljob_worker.devices.compiler import cpp_compiler
+from rljob_worker.devices.compiler import missing_for_compiling
 from rljob_worker.errors import InvalidJob
 from rljob_worker.rehearsal.finding import Finding
 
@@ -23,10 +23,9 @@ def tool_findings(
 ) -> Iterator[Finding]:
     """What is missing here. groups: whose workers run here. environment: of a worker. is_there: whether a Python
     package of this name is."""
-    compiler, is_installed = cpp_compiler(environment)
-    if plan.spec.training.compile and not is_installed:
-        message = f"torch compiles layers with {compiler}, which is not installed here"
-        fix = "Install g++, or name another C++ compiler in the variable CXX, or write false."
+    if plan.spec.training.compile and (lacking := missing_for_compiling(environment)):
+        message = f"torch compiles layers with {lacking}, which is not installed here"
+        fix = "Install it, or name another C++ compiler in the variable CXX, or write false."
         yield Finding(Problem("spec.training.compile", "true", message, fix))
     if plan.spec.training.engine == "Megatron" and not is_there("megatron"):
         message = "its layers are Megatron-core's, which is not installed here"

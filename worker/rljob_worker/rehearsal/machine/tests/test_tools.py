@@ -46,6 +46,16 @@ def test_a_compiler_is_looked_for(tools: Path) -> None:
     assert lacking(COMPILED, path=tools, CXX=str(tools / "g++")) == []
 
 
+def test_the_header_that_torch_compiles_extensions_with_is_looked_for(
+    tools: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sysconfig.get_path", lambda name: str(tools))
+    (result,) = lacking(COMPILED, path=tools)
+    assert f"with {tools}/Python.h (of the package python3-dev), which is not installed here" in result
+    (tools / "Python.h").touch()
+    assert lacking(COMPILED, path=tools) == []
+
+
 @pytest.mark.parametrize(
     ("asked", "package", "field", "fix"),
     [

@@ -75,14 +75,22 @@ def linear_log_probs(
     """Log-probs [tokens] of `targets`, entropies, and the divergence from the distributions of `reference`, which has
     no gradient."""
     own_targets = targets - last.first_word
+    options = _Options(temperature, last.cap, entropy, reference)
     if last.bias is None and last.cap is None and reference is None and suits(last.hidden, last.weight):
-        fused = FUSED.log_probs(last.hidden, last.weight, own_targets, temperature, with_entropy=entropy != "None")
+
+        def in_chunks(hidden: torch.Tensor, weight: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            made = _LinearLogProbs.apply(hidden, weight, None, own_targets, options)
+            return tuple(made[:1] if entropy == "None" else made[:2])
+
+        with_entropy = entropy != "None"
+        fused = FUSED.log_probs(
+            last.hidden, last.weight, own_targets, temperature, with_entropy=with_entropy, chunks=in_chunks
+        )
         if fused is not None:
             log_probs, entropies = fused
             if entropies is not None and entropy == "Figure":
                 entropies = entropies.detach()
             return LinearLogProbs(log_probs, entropies)
-    options = _Options(temperature, last.cap, entropy, reference)
     return LinearLogProbs(*_LinearLogProbs.apply(last.hidden, last.weight, last.bias, own_targets, options))
 
 

@@ -122,6 +122,43 @@ def test_chunks_take_its_place_and_it_is_said_once(
     assert kernel is None or kernel.calls == 1
 
 
+class Backward(torch.autograd.Function):  # type: ignore[misc]
+    """What is there, and refuses its backward pass."""
+
+    @staticmethod
+    def forward(ctx: Any, item: torch.Tensor) -> torch.Tensor:
+        return item.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> torch.Tensor:
+        raise RuntimeError("no shared memory for 3 stages")
+
+
+class RefusesBackward(Kernel):
+    """A kernel whose backward pass is compiled, and fails, when the first gradient comes."""
+
+    def apply(self, _input: torch.Tensor, *arguments: Any, **options: Any) -> Any:
+        return super().apply(Backward.apply(_input), *arguments, **options)
+
+
+@pytest.mark.usefixtures("suits")
+@pytest.mark.parametrize("entropy", ["None", "Figure", "Loss"])
+def test_chunks_take_the_place_of_a_backward_pass_that_it_refuses(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, entropy: EntropyUse
+) -> None:
+    install(monkeypatch, None)
+    _, expected = computed(entropy)
+    caplog.clear()
+    kernel = RefusesBackward()
+    install(monkeypatch, kernel)
+    with caplog.at_level(logging.WARNING):
+        _, gradients = computed(entropy)
+        computed(entropy)
+    assert all(torch.equal(mine, theirs) for mine, theirs in zip(gradients, expected, strict=True))
+    (said,) = caplog.messages
+    assert "computed in chunks of logits" in said and "no shared memory" in said and kernel.calls == 1
+
+
 @pytest.mark.usefixtures("suits")
 def test_a_device_without_memory_is_no_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
     install(monkeypatch, Kernel(torch.OutOfMemoryError("CUDA out of memory")))

@@ -31,10 +31,9 @@ spec:
     maxPromptTokens: {max_prompt_tokens}            # longer prompts are left out
 
   rewards:                          # the reward of a response is the weighted sum
-    - name: correct
-      run: {reward}   # or your own, as module:function
-      column: {answer_column}                # the data column that it compares with
-
+    - name: {reward_name}
+      run: {reward}   # {reward_remark}
+{answer_column}
   algorithm:
     name: GRPO                      # or PPO, which trains a critic
     groupSize: 8                    # responses per prompt
@@ -75,6 +74,11 @@ spec:
   #     - {{name: update, run: UpdatePolicy, after: [advantage, reference], balance: Tokens}}
 """
 
+SHIPPED_REWARDS = "rljob_worker.rewards:"
+
+_OR_YOURS, _YOURS = "or your own, as module:function", "a function of a module beside this file"
+_COLUMN = "      column: {}                # the data column that it compares with\n"
+
 
 @dataclass(frozen=True, slots=True)
 class StarterInputs:
@@ -84,8 +88,10 @@ class StarterInputs:
     train: str = "data/train.parquet"
     validation: str | None = "data/validation.parquet"
     prompt_column: str = "prompt"
-    answer_column: str = "answer"
-    reward: str = "rljob_worker.rewards:math_answer"
+    answer_column: str | None = "answer"
+    """What the reward compares with; None for one that needs none."""
+    reward: str = SHIPPED_REWARDS + "math_answer"
+    reward_name: str = "correct"
     applies_template: bool = True
     batch_size: int = 16
     max_prompt_tokens: int = 512
@@ -107,8 +113,10 @@ def starter_yaml(name: str, beginning: StarterInputs | None = None) -> str:
         validation_data=f"    validation:\n      - path: {begun.validation}\n" if begun.validation else "",
         validation_steps="  validation:\n    everySteps: 20\n\n" if begun.validation else "",
         prompt_column=begun.prompt_column,
-        answer_column=begun.answer_column,
+        reward_name=begun.reward_name,
         reward=begun.reward,
+        reward_remark=_OR_YOURS if begun.reward.startswith(SHIPPED_REWARDS) else _YOURS,
+        answer_column="" if begun.answer_column is None else _COLUMN.format(begun.answer_column),
         template=str(begun.applies_template).lower(),
         batch_size=begun.batch_size,
         max_prompt_tokens=begun.max_prompt_tokens,

@@ -257,13 +257,27 @@ def export(
 @click.option("--model", metavar="PATH", help="Fill in this model; with --data.")
 @click.option("--data", metavar="PATH", help="Look at these data and fill in columns, reward and sizes; with --model.")
 @click.option("--validation", metavar="PATH", help="Data to validate on.")
-def new(name: str | None, example: str | None, model: str | None, data: str | None, validation: str | None) -> int:
+@click.option("--prompt", metavar="COLUMN", help="Of --data, its prompts.  [default: one with a usual name]")
+@click.option("--answer", metavar="COLUMN", help="Of --data, what the reward reads.  [default: one with a usual name]")
+@click.option("--reward", metavar="MODULE:FUNCTION", help="Your own reward.  [default: one that compares with answers]")
+def new(
+    name: str | None,
+    example: str | None,
+    model: str | None,
+    data: str | None,
+    validation: str | None,
+    prompt: str | None,
+    answer: str | None,
+    reward: str | None,
+) -> int:
     """Write NAME.yaml, a commented job to start from, or a shipped example."""
     from rljob_worker.cli.new.writing import write_example, write_starter
 
     if (name is None) == (example is None):
         raise click.UsageError("name the new job, or an example: `rljob new my-job`, `rljob new --example NAME`")
-    return write_starter(name, model, data, validation) if name is not None else write_example(str(example))
+    if name is None:
+        return write_example(str(example))
+    return write_starter(name, model, data, validation, prompt, answer, reward)
 
 
 @app.command()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import importlib
 import inspect
+import re
 import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
@@ -12,6 +13,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from rljob_api.pipeline.defaults import MAX_NAME
 from rljob_worker.errors import InvalidJob
 from rljob_worker.users_code.search_path import why_hidden
 
@@ -106,3 +108,9 @@ def _attribute(where: str, module: ModuleType, path: str) -> Any:
             raise InvalidJob(f"{where} does not exist: {module.__name__} has no {part!r}{hint}")
         value = getattr(value, part)
     return value
+
+
+def as_name(name: str) -> str:
+    """A name of Python's as one of a job's: at most 32 lower-case letters, digits and underscores, a letter first."""
+    words = re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")
+    return (words if words[:1].isalpha() else f"reward_{words}")[:MAX_NAME].rstrip("_")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import inspect
-import re
 import sys
 import textwrap
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -12,9 +11,9 @@ from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
 
-from rljob_api.pipeline.defaults import MAX_NAME
 from rljob_worker.errors import InvalidJob
 from rljob_worker.users_code import pickled
+from rljob_worker.users_code.function import as_name
 
 Function = Callable[..., Any]
 
@@ -36,12 +35,6 @@ def module_name(function: Function) -> str | None:
 def name_of(function: Function) -> str:
     """What a job can call a reward."""
     return as_name(getattr(function, "__name__", type(function).__name__))
-
-
-def as_name(name: str) -> str:
-    """A name of Python's as one of a job's: at most 32 lower-case letters, digits and underscores, a letter first."""
-    words = re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")
-    return (words if words[:1].isalpha() else f"reward_{words}")[:MAX_NAME].rstrip("_")
 
 
 def pickle_into(folder: Path, function: Function) -> str:

@@ -16,12 +16,13 @@ from rljob_api.loading.starter import StarterInputs
 from rljob_api.vocabulary.problem import InvalidJobError
 from rljob_worker.cli.extras import require_extra
 from rljob_worker.cli.from_python.callbacks import CALLBACK_SECONDS
-from rljob_worker.cli.from_python.functions import as_name, columns_read, module_name, module_of, name_of, pickle_into
+from rljob_worker.cli.from_python.functions import columns_read, module_name, module_of, name_of, pickle_into
 from rljob_worker.cli.from_python.notebook import in_notebook
 from rljob_worker.cli.from_python.running import Run, run
 from rljob_worker.cli.views.plain import format_step
 from rljob_worker.errors import BadData, InvalidJob
 from rljob_worker.local.watching.progress import RunProgress
+from rljob_worker.users_code.function import as_name
 from rljob_worker.users_code.pickled import FOLDER
 
 if TYPE_CHECKING:

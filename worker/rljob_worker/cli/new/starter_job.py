@@ -2,18 +2,19 @@
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
-from rljob_api.loading.starter import StarterInputs
+from rljob_api.loading.starter import SHIPPED_REWARDS, StarterInputs
 from rljob_worker.data.prompts import PromptEncoder
 from rljob_worker.data.source import names_within
 from rljob_worker.errors import BadData
 from rljob_worker.model_shapes import shape_at
 from rljob_worker.rehearsal.inputs.first_rows import data_set_columns, first_rows
 from rljob_worker.rehearsal.inputs.tokenizer import light_tokenizer
+from rljob_worker.users_code.function import as_name
 
 PROMPTS = ("prompt", "messages", "question", "problem", "instruction", "query", "input")
 ANSWERS = ("answer", "solution", "final_answer", "ground_truth", "reference", "target", "label", "output", "response")
@@ -22,22 +23,40 @@ ANSWERS = ("answer", "solution", "final_answer", "ground_truth", "reference", "t
 MOST_PROMPTS, LEAST_TOKENS = 16, 64
 
 _NUMBER = re.compile(r"\s*[-+]?\$?[\d,.]+%?\s*")
-_REWARDS = "rljob_worker.rewards:"
 
 
-def beginning_of(model: str, data: str, validation: str | None) -> StarterInputs:
+@dataclass(frozen=True, slots=True)
+class NamedParts:
+    """What nobody has to guess."""
+
+    prompt: str | None = None
+    """A column, as the next."""
+    answer: str | None = None
+    reward: str | None = None
+    """A function of the user's own, as `module:function`; None for a shipped one that compares with the answers."""
+
+
+def beginning_of(
+    model: str, data: str, validation: str | None = None, named: NamedParts = NamedParts()
+) -> StarterInputs:
     """The first version of a job for what is here; a model of the Hub is not looked at. Raises BadData, InvalidJob."""
-    columns = data_set_columns(data)
-    prompt, answer = _chosen(data, columns, PROMPTS, "prompts"), _chosen(data, columns, ANSWERS, "answers")
-    answers = first_rows(data, [answer], MOST_PROMPTS).values[answer]
+    answer, reward, name = named.answer, named.reward, "correct"
+    prompt = named.prompt or prompt_column_of(data)
+    if reward is None:
+        answer = answer or _chosen(data, ANSWERS, "answers", "--answer, or your own function with --reward")
+        reward = SHIPPED_REWARDS + reward_for(first_rows(data, [answer], MOST_PROMPTS).values[answer])
+    else:
+        name = as_name(reward.rpartition(":")[2])
+        if answer is not None:
+            first_rows(data, [answer], 1)  # is it there?
     return sized(
-        StarterInputs(model, data, validation, prompt, answer, _REWARDS + reward_for(answers), applies_template=False)
+        StarterInputs(model, data, validation, prompt, answer, reward, reward_name=name, applies_template=False)
     )
 
 
 def prompt_column_of(data: str) -> str:
     """The column that looks like prompts. Raises BadData where none does."""
-    return _chosen(data, data_set_columns(data), PROMPTS, "prompts")
+    return _chosen(data, PROMPTS, "prompts", "--prompt")
 
 
 def sized(begun: StarterInputs) -> StarterInputs:
@@ -93,8 +112,9 @@ def room_for(tokens: int) -> int:
     return room
 
 
-def _chosen(path: str, there: Sequence[str], known: Sequence[str], what: str) -> str:
-    """The likeliest column; within records where none of the columns is."""
+def _chosen(path: str, known: Sequence[str], what: str, option: str) -> str:
+    """The likeliest column; within records where none of the columns is. option: by which one is named."""
+    there = data_set_columns(path)
     by_name = {name.lower(): name for name in there}
     if not any(name in by_name for name in known):
         row = {name: values[0] for name, values in first_rows(path, there, 1).values.items()}
@@ -103,6 +123,6 @@ def _chosen(path: str, there: Sequence[str], known: Sequence[str], what: str) ->
     if result is None:
         raise BadData(
             f"none of the columns of {path} looks like {what}; it has {', '.join(there) or 'none'}, and of "
-            f"{', '.join(known)} one is looked for: rename it, or start with `rljob new NAME` and name it there"
+            f"{', '.join(known)} one is looked for: name one with {option}"
         )
     return result

@@ -20,16 +20,31 @@ GRADERS = ("reward-model", "judge")
 """What examples with services look for besides."""
 
 
-def write_starter(name: str, model: str | None, data: str | None, validation: str | None) -> int:
+def write_starter(
+    name: str,
+    model: str | None,
+    data: str | None,
+    validation: str | None,
+    prompt: str | None = None,
+    answer: str | None = None,
+    reward: str | None = None,
+) -> int:
     """Write NAME.yaml into the current directory, of a model and data where they are named; never over a file."""
     beginning = None
     if model is not None or data is not None:
         if model is None or data is None:
             raise InvalidJob("--model and --data go together: the data are looked at as prompts of the model")
+        if reward is not None and not all(reward.rpartition(":")):
+            raise InvalidJob(f"--reward {reward}: write module:function, such as my_reward:short of my_reward.py")
         require_extra("worker", "rljob new --model --data")
-        from rljob_worker.cli.new.starter_job import beginning_of  # a plain install lacks what it reads with
+        from rljob_worker.cli.new.starter_job import (  # a plain install lacks what it reads with
+            NamedParts,
+            beginning_of,
+        )
 
-        beginning = beginning_of(model, data, validation)
+        beginning = beginning_of(model, data, validation, NamedParts(prompt, answer, reward))
+    elif prompt or answer or reward:
+        raise InvalidJob("--prompt, --answer and --reward say what is in the data: name these with --model and --data")
     path = Path(f"{name}.yaml")
     _write(path, starter_yaml(name, beginning))
     if model is not None and not Path(model).is_dir():

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from rljob_worker.cli.from_python.functions import as_name, columns_read, module_name, module_of, name_of, pickle_into
+from rljob_worker.cli.from_python.functions import columns_read, module_name, module_of, name_of, pickle_into
 from rljob_worker.errors import InvalidJob
 from rljob_worker.users_code import pickled
-from rljob_worker.users_code.function import load_function
+from rljob_worker.users_code.function import as_name, load_function
 
 LIMIT = 3
 

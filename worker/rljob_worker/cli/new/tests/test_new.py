@@ -5,7 +5,7 @@ import json
 import pytest
 
 from rljob_api.loading.starter import StarterInputs
-from rljob_worker.cli.new.starter_job import beginning_of, fitting, reward_for, room_for
+from rljob_worker.cli.new.starter_job import NamedParts, beginning_of, fitting, reward_for, room_for
 from rljob_worker.cli.new.writing import examples_folder, files_beside, write_example, write_starter
 from rljob_worker.cli.validate import verdict_on
 from rljob_worker.errors import BadData, InvalidJob
@@ -48,10 +48,55 @@ def test_columns_within_records_are_taken_where_no_other_is(tmp_path, monkeypatc
     assert verdict.problems == (), verdict.text()
 
 
-def test_columns_that_nobody_can_guess_are_listed(tmp_path):
-    good_job.write(tmp_path, {"odd.jsonl": json.dumps({"frage": "a", "answer": "1"})})
-    with pytest.raises(BadData, match="looks like prompts; it has frage, answer"):
-        beginning_of("m", str(tmp_path / "odd.jsonl"), None)
+def test_a_problem_of_ones_own_has_a_reward_and_columns_of_any_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rows = [{"frage": f"{i} eggs?", "meta": {"price": i}} for i in range(8)]
+    mine = {"shop.jsonl": "".join(json.dumps(row) + "\n" for row in rows)}
+    good_job.write(
+        tmp_path, mine | {"my_reward.py": "def Short_1(row):\n    return 1.0 / (1 + len(row['response']))\n"}
+    )
+    named = {"prompt": "frage", "reward": "my_reward:Short_1"}
+    write_starter("plain", "model", "shop.jsonl", None, **named)
+    write_starter("priced", "model", "shop.jsonl", None, **named, answer="meta.price")
+    for name in ("plain", "priced"):
+        verdict = verdict_on(tmp_path / f"{name}.yaml", ())
+        assert verdict.problems == (), verdict.text()
+    plain, priced = ((tmp_path / f"{name}.yaml").read_text() for name in ("plain", "priced"))
+    assert "- name: short_1\n      run: my_reward:Short_1   # a function of a module beside this file\n\n" in plain
+    assert "column: meta.price" in priced and "promptColumn: frage" in priced
+
+
+def test_columns_that_nobody_can_guess_are_listed_with_the_option_that_names_one(tmp_path):
+    good_job.write(tmp_path, {"odd.jsonl": json.dumps({"frage": "a", "preis": "1"})})
+    odd = str(tmp_path / "odd.jsonl")
+    with pytest.raises(BadData, match="looks like prompts; it has frage, preis, .*: name one with --prompt$"):
+        beginning_of("m", odd)
+    with pytest.raises(BadData, match="name one with --answer, or your own function with --reward$"):
+        beginning_of("m", odd, named=NamedParts(prompt="frage"))
+
+
+@pytest.mark.parametrize(
+    ("named", "said"),
+    [
+        ({"prompt": "fragge", "reward": "a:b"}, "no column 'fragge'; did you mean 'frage'"),
+        ({"prompt": "frage", "answer": "price"}, "no column 'price'"),
+        ({"prompt": "frage", "answer": "price", "reward": "a:b"}, "no column 'price'"),
+        ({"prompt": "frage", "reward": "short"}, "--reward short: write module:function"),
+        ({"prompt": "frage", "reward": "mine:"}, "--reward mine:: write module:function"),
+    ],
+)
+def test_a_part_that_is_not_there_is_named(named, said, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    good_job.write(tmp_path, {"odd.jsonl": json.dumps({"frage": "a", "preis": "1"})})
+    with pytest.raises((BadData, InvalidJob), match=said):
+        write_starter("mine", "model", "odd.jsonl", None, **named)
+    assert not (tmp_path / "mine.yaml").exists()
+
+
+def test_parts_of_data_go_with_data(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InvalidJob, match="--prompt, --answer and --reward say what is in the data"):
+        write_starter("mine", None, None, None, reward="a:b")
 
 
 @pytest.mark.parametrize(

@@ -31,6 +31,10 @@ class ServiceError(RuntimeError):
     """A service that does not answer, or does not answer what was asked."""
 
 
+class ServiceAway(ServiceError):
+    """It may answer later: it cannot be reached, or has failed (5xx)."""
+
+
 @dataclass(slots=True)
 class Use:
     """What calls of a service have taken since the last look."""
@@ -103,7 +107,7 @@ class Service:
 
     async def post(self, body: Any, path: str = "") -> Any:
         """Any other question: the JSON that is answered to the JSON `body` at `path`, such as `/v1/embeddings`. Raises
-        ServiceError."""
+        ServiceError; ServiceAway where it may be asked again."""
         self._use.requests += 1
         began = time.monotonic()
         try:
@@ -175,11 +179,12 @@ class Service:
             async with self._session.post(self.url + path, json=body, allow_redirects=False) as response:
                 text = await response.text(errors="replace")
         except (self._http.ClientError, OSError) as error:
-            raise ServiceError(f"{self} cannot be reached: {type(error).__name__}: {error}") from error
+            raise ServiceAway(f"{self} cannot be reached: {type(error).__name__}: {error}") from error
         if response.status == 401:
             raise ServiceError(f"{self} refuses the token of this job, if it has one (401)")
         if response.status != 200:
-            raise ServiceError(f"{self} answers {response.status}: {_short(text)}")
+            failed = ServiceAway if response.status >= 500 else ServiceError
+            raise failed(f"{self} answers {response.status}: {_short(text)}")
         try:
             return json.loads(text)
         except ValueError as error:

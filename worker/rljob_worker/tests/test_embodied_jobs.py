@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -14,6 +15,7 @@ from typing import Any
 import pytest
 
 from rljob_worker.embodied.mlp_files import write_mlp_policy
+from rljob_worker.embodied.tests.test_video_encoders import save_vjepa2
 from rljob_worker.tests.jobs import CPU, Run, make_job, run_job
 from rljob_worker.tests.test_asynchronous import checkpoint_digest
 from rljob_worker.tiny.acting.plane_policy import write_plane_policy
@@ -151,8 +153,9 @@ def test_a_policy_learns_from_success_and_a_job_that_is_killed_ends_like_one_tha
     assert any(record["conversation/trajectories_replayed"] for record in again)
 
 
-def reach_job(folder: Path) -> dict[str, Any]:
-    """A policy that knows nothing, which reaches its target now and then, on two workers."""
+def reach_job(folder: Path, video: dict[str, Any] | None = None, **spec: Any) -> dict[str, Any]:
+    """A policy that knows nothing, which reaches its target now and then, on two workers. video: by default the
+    example's encoder."""
     write_plane_policy(folder / "plane", 0)
     simulator = {
         "run": "reach:Reach",
@@ -162,7 +165,7 @@ def reach_job(folder: Path) -> dict[str, Any]:
         "actionChunk": 4,
         "settleSteps": 0,
         "cameras": ["front"],
-        "video": {"run": "reach:encode", "frames": 8},
+        "video": video or {"run": "reach:encode", "frames": 8},
     }
     job = embodied_job(
         folder,
@@ -172,6 +175,7 @@ def reach_job(folder: Path) -> dict[str, Any]:
         workerGroups=[{"name": "train", "accelerator": {"profile": "cpu", "count": 2}}],
         rollout={"maxResponseTokens": 8, "temperature": 1.6, "simulator": simulator},
         stop={"steps": 6},
+        **spec,
     )
     del job["spec"]["validation"]
     return job
@@ -194,3 +198,18 @@ def test_a_policy_that_sees_is_rewarded_by_video_and_a_job_that_is_killed_ends_l
         [run["progress/distance"] for run in result.metrics if "progress/distance" in run] for result in (whole, killed)
     ]
     assert rewards[0] == rewards[1]
+
+
+def test_a_service_of_vjepa2_rewards_as_a_model_of_the_workers_own_does(tmp_path: Path) -> None:
+    model = str(save_vjepa2(tmp_path / "vjepa2"))
+    encoder = {"name": "encoder", "run": "rljob_worker.services:video_encoder", "options": {"path": model}}
+    own = run_in(tmp_path / "own", partial(reach_job, video={"path": model, "frames": 4}), crashes=False)
+    served = partial(reach_job, video={"service": "encoder", "frames": 4}, services=[encoder])
+    by_service = run_in(tmp_path / "served", served, crashes=False)
+    columns = ("simulator/success", "progress/missing_fraction", "progress/compared_fraction", "progress/distance")
+    rows = [
+        [[step.get(name, -1.0) for name in columns] for step in run.metrics if "simulator/success" in step]
+        for run in (own, by_service)
+    ]
+    assert len(rows[0]) == 6 and any(distance > 0 for *_, distance in rows[0])
+    assert rows[1] == [pytest.approx(row, rel=1e-3) for row in rows[0]]

@@ -57,8 +57,12 @@ def served(*answers: tuple[int, Any], model: Path | None = None) -> Iterator[tup
     thread.start()
     url = f"http://127.0.0.1:{server.server_port}/encoder"
     access = ServiceAccess(name="encoder", url=url, token="s3cret", batch_rows=1, concurrency=1)
+
+    async def pause(seconds: float) -> None:
+        pauses.append(seconds)
+
     try:
-        yield ServedVideos(access, pauses.append), pauses
+        yield ServedVideos(access, pause), pauses
     finally:
         server.shutdown()
         thread.join()
@@ -79,7 +83,7 @@ def test_a_service_that_starts_again_is_waited_for() -> None:
 def test_a_service_that_stays_away_costs_the_episode() -> None:
     with (
         served(*[(503, {})] * 8) as (videos, pauses),
-        pytest.raises(ServiceError, match="encoder .* cannot be reached"),
+        pytest.raises(ServiceError, match="encoder .* answers 503"),
     ):
         videos.embedding(VIDEO)
     assert sum(pauses) == 127

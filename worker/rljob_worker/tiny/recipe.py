@@ -17,7 +17,6 @@ CONVERSATION_STEPS: dict[Subject, int] = {"Calculator": 250, "GuessingGame": 150
 """After these a model calls and guesses as its corpus does; more would only cost time."""
 Script = Literal["ReachPictures", "MetaWorldReach"]
 """What a policy that acts is cloned from: the plane's script, which sees pictures, or Meta-World's of reach-v3."""
-CLONING_STEPS: dict[Script, int] = {"ReachPictures": 400, "MetaWorldReach": 300}
 _DECIDING_PACKAGES = ("tokenizers", "torch", "transformers")
 
 
@@ -32,6 +31,13 @@ class Pretraining:
     warmup_steps: int = 30
     weight_decay: float = 0.1
     max_grad_norm: float = 1.0
+
+
+CLONING: dict[Script, Pretraining] = {
+    "ReachPictures": Pretraining(steps=800, rows_per_step=32, learning_rate=2e-3),
+    "MetaWorldReach": Pretraining(steps=300, rows_per_step=64, learning_rate=2e-3),
+}
+"""How policies are cloned: with AdamW's rate, of which no matrix has its own."""
 
 
 @dataclass(frozen=True)
@@ -72,12 +78,9 @@ class ActingRecipe(Recipe):
 
 def acting(recipe: Recipe, script: Script) -> ActingRecipe:
     """With the seed and threads of a recipe; one that makes fewer steps makes as few of these."""
-    steps = (
-        min(recipe.pretraining.steps, CLONING_STEPS[script])
-        if recipe.pretraining.steps < 100
-        else CLONING_STEPS[script]
-    )
-    pretraining = replace(recipe.pretraining, steps=steps)
+    pretraining = CLONING[script]
+    if recipe.pretraining.steps < 100:
+        pretraining = replace(pretraining, steps=min(recipe.pretraining.steps, pretraining.steps))
     return ActingRecipe(seed=recipe.seed, threads=recipe.threads, pretraining=pretraining, script=script)
 
 

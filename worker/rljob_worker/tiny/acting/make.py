@@ -19,20 +19,20 @@ from rljob_worker.tiny.acting.metaworld_script import CHUNK as STATE_CHUNK
 from rljob_worker.tiny.acting.plane_policy import CHUNK, write_plane_policy
 from rljob_worker.tiny.recipe import ActingRecipe
 
-_REPORTS = 5
+_REPORTS = 8
 
 
 def make_acting_model(recipe: ActingRecipe, directory: Path) -> None:
     """Writes `directory`/model."""
-    folder, steps = directory / "model", recipe.pretraining.steps
-    settings = Cloning(steps, rows_per_step=64, learning_rate=2e-3, seed=recipe.seed)
+    folder, settings = directory / "model", recipe.pretraining
+    steps, rows = settings.steps, settings.rows_per_step
     if recipe.script == "MetaWorldReach":
         write_state_policy(folder, recipe.seed)
         shown = arm_decisions(recipe.seed)
     else:
         write_plane_policy(folder, recipe.seed)
-        shown = plane_decisions(recipe.seed, first=steps * settings.rows_per_step * 3 // 4)
-    clone(folder, shown, settings, reporter(steps))
+        shown = plane_decisions(recipe.seed, first=steps * rows * 3 // 4)
+    clone(folder, shown, Cloning(steps, rows, settings.learning_rate, recipe.seed), reporter(steps))
 
 
 def write_state_policy(folder: Path, seed: int) -> None:
@@ -72,11 +72,13 @@ def encoded(pixels: np.ndarray) -> bytes:
 
 
 def reporter(steps: int) -> Callable[[int, float], None]:
-    """Prints the loss a few times on the way."""
-    every = max(1, steps // _REPORTS)
+    """Prints the loss a few times on the way, on average over the steps since it did so last."""
+    every, losses = max(1, steps // _REPORTS), list[float]()
 
     def report(step: int, loss: float) -> None:
-        if (step + 1) % every == 0:
-            print(f"step {step + 1} of {steps}: cross entropy {loss:.3f}", flush=True)
+        losses.append(loss)
+        if len(losses) == every:
+            print(f"step {step + 1} of {steps}: cross entropy {np.mean(losses):.3f}", flush=True)
+            losses.clear()
 
     return report

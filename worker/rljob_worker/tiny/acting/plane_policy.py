@@ -33,8 +33,9 @@ def write_plane_policy(folder: Path, seed: int) -> None:
     _tokenizer(words).save_pretrained(folder)
     processor = {
         "input_sizes": [[3, SIDE, SIDE]] * 2,
-        "means": [[0.5] * 3] * 2,
-        "stds": [[0.5] * 3] * 2,
+        # black, most of a picture, is 0: as -1 it is nearly all that a tower sees of a patch
+        "means": [[0.0] * 3] * 2,
+        "stds": [[1.0] * 3] * 2,
         "interpolations": ["bilinear"] * 2,
         "image_resize_strategy": "resize-naive",
     }

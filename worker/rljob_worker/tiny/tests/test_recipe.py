@@ -1,5 +1,7 @@
 """The recipe of the tiny model and its data."""
 
+from dataclasses import replace
+
 import pyarrow.parquet as pq
 import pytest
 import torch
@@ -100,3 +102,12 @@ def test_the_result_is_what_the_last_line_states():
     assert stated_result("#### 17\n#### 18") == "18"
     assert stated_result("3*4=12") is None
     assert stated_result("#### 1 7") is None
+
+
+def test_a_policy_is_cloned_as_its_script_asks_and_a_quick_one_in_as_few_steps():
+    cloned = recipe.acting(Recipe(seed=3, threads=1), "ReachPictures")
+    assert (cloned.seed, cloned.threads) == (3, 1)
+    assert (
+        cloned.pretraining == recipe.CLONING["ReachPictures"] != recipe.acting(Recipe(), "MetaWorldReach").pretraining
+    )
+    assert recipe.acting(quick(steps=2), "ReachPictures").pretraining == replace(cloned.pretraining, steps=2)

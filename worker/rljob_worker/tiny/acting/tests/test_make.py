@@ -12,8 +12,10 @@ from rljob_worker.embodied.action_policy import action_policy
 from rljob_worker.embodied.observation import Observation
 from rljob_worker.engines.models import load_policy
 from rljob_worker.tiny.__main__ import main
+from rljob_worker.tiny.acting import plane
 from rljob_worker.tiny.acting.cloning import Cloning, Shown, clone
-from rljob_worker.tiny.acting.make import plane_decisions, write_state_policy
+from rljob_worker.tiny.acting.make import encoded, plane_decisions, write_state_policy
+from rljob_worker.vision.fused_processing import shared_fused_processor
 
 
 def test_a_policy_that_sees_is_made_and_can_say_all_that_the_script_does(tmp_path: Path, monkeypatch) -> None:
@@ -28,6 +30,8 @@ def test_a_policy_that_sees_is_made_and_can_say_all_that_the_script_does(tmp_pat
     prompt = policy.prompt(shown.observation)
     unknown = policy.tokenizer.unk_token_id
     assert len(prompt) == 1 + 16 + 16 and unknown not in prompt  # <s>, a picture, words and marks
+    black = encoded(np.zeros((plane.SIDE, plane.SIDE, 3), np.uint8))
+    assert not shared_fused_processor(folder, 16).patches(black).pixel_values.any()  # nothing is seen where nothing is
 
 
 def test_cloning_teaches_what_is_shown(tmp_path: Path) -> None:

@@ -67,6 +67,8 @@ class DeclaredRolloutEngine:
     """Whether its prompts may have pictures, as `data.imagesColumn` asks."""
     gives_routes: bool = False
     """Whether it says which experts computed a token, as `training.routerReplay` asks."""
+    gives_top_log_probs: bool = False
+    """Whether it gives likely tokens beside those that it draws, as `top_logprobs` of an agent's call asks."""
     why_no_routes: str = ""
     records_experts: bool = True
     """Whether `engineOptions.enforceEager: false` is for models with experts, too."""
@@ -124,6 +126,7 @@ ROLLOUT_ENGINES = Declarations(
         refused_options=_of_transformers,
         sees=True,
         gives_routes=True,
+        gives_top_log_probs=True,
         records_experts=False,
         borrows_weights=True,
     ),
@@ -134,6 +137,7 @@ ROLLOUT_ENGINES = Declarations(
         Temperatures(0.01, 2.0, "it would sample at 0.01, and log-probabilities would be of that temperature"),
         precisions=("Float32", "BFloat16"),
         sees=True,
+        gives_top_log_probs=True,
         options=(
             "block_size",
             "max_batched_tokens",

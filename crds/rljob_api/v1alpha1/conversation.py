@@ -176,6 +176,7 @@ class AgentPoolSpec(CallLimitsSpec):
 
 ReliedOn = Literal[
     "min_tokens",
+    "ignore_eos",
     "response_format",
     "structured_outputs",
     "guided_json",

@@ -69,8 +69,9 @@ class Branches:
         tools: Sequence[Schema] = (),
         max_tokens: int | None = None,
         hear: Hear | None = None,
+        top_log_probs: int = 0,
     ) -> BranchTurn:
-        """What the policy says to a conversation. hear: as in `TurnRequest`.
+        """What the policy says to a conversation. hear, top_log_probs: as in `TurnRequest`.
 
         Raises as `RowSampler.sample`; BadData for messages that the template refuses, InvalidJob for tools that it does
         not show."""
@@ -85,20 +86,22 @@ class Branches:
         else:
             row, history = branch.row, [*branch.messages, *new]
         turn = self._trajectory.num_turns
-        row, sampled = await self._sampler.sample(row, tokens, max_tokens, message_pictures(new), hear=hear)
+        row, sampled = await self._sampler.sample(
+            row, tokens, max_tokens, message_pictures(new), hear=hear, top_log_probs=top_log_probs
+        )
         message = self.renderer.parse(sampled.tokens, turn=turn, tools=schemas or None)
         self._keep(branch, Branch(row, history, said, schemas, message.finish_reason == "Stop"), message)
         reason: FinishReason = "Length" if sampled.ending == Ending.LENGTH else "Stop"
         prompt = row.sequence()[: -len(sampled)] if len(sampled) else row.sequence()
         return BranchTurn(prompt, sampled, replace(message, tokens=sampled.tokens, finish_reason=reason))
 
-    async def generate(self, tokens: Indices, max_tokens: int | None = None) -> Sampled:
-        """What the policy samples behind tokens, which continue the row that they begin with. Raises as
-        `RowSampler.sample`; BadData as `Renderer.require_tokens`."""
+    async def generate(self, tokens: Indices, max_tokens: int | None = None, top_log_probs: int = 0) -> Sampled:
+        """What the policy samples behind tokens, which continue the row that they begin with. top_log_probs: as in
+        `TurnRequest`. Raises as `RowSampler.sample`; BadData as `Renderer.require_tokens`."""
         row = self._row_before(tokens)
         added = tokens if row is None else tokens[len(row) :]
         self.renderer.require_tokens(added, 0 if row is None else len(row))
-        return (await self._sampler.sample(row, added, max_tokens))[1]
+        return (await self._sampler.sample(row, added, max_tokens, top_log_probs=top_log_probs))[1]
 
     def _continued(self, said: Sequence[str], tools: list[Schema]) -> Branch | None:
         """The branch with the longest conversation that a new one begins with."""

@@ -115,7 +115,8 @@ class Policy:
         """Add tokens to the row, and those that the policy samples then: int64 [tokens], what ended them included.
 
         tokens: what is new; in the first turn None means the task's prompt.   pictures: what they show, encoded. Raises
-        ConversationOver as `chat` does, ValueError for what is no list of the model's tokens.
+        ConversationOver as `chat` does, ValueError for what is no list of the model's tokens, and for pictures that it
+        does not see.
         """
         new = np.empty(0, np.int64) if tokens is None else _token_ids(tokens)
         if self._row is None and tokens is None:

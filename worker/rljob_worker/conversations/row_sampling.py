@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -42,6 +42,8 @@ class TurnRequest:
     """What these show, encoded, in their order."""
     hear: Hear | None = None
     """Who wants to know what there is of the turn before it is over."""
+    top_log_probs: int = 0
+    """How many of the most likely tokens are asked for beside each that is sampled."""
 
     @property
     def sequence(self) -> Indices:
@@ -79,6 +81,8 @@ class Bounds:
     """Tokens of a row and its prompt."""
     num_tokens: int | None = None
     """Tokens of the model: ids from 0 to one less. None: they are not looked at."""
+    sees: bool = True
+    """Whether what a row shows may be pictures."""
 
     def require_known(self, tokens: Indices) -> None:
         """Raises ValueError for a token that the model has not."""
@@ -151,19 +155,23 @@ class RowSampler:
         *,
         is_decision: bool = False,
         hear: Hear | None = None,
+        top_log_probs: int = 0,
     ) -> tuple[TokenRow, Sampled]:
         """Add tokens to a row, and those that the policy samples then. row: None opens one, with the tokens as prompt.
         pictures: what the tokens show, encoded. is_decision: whether it has max_tokens tokens, and is not cut off by
-        them. hear: as in `TurnRequest`; not called where the turn is replayed.
+        them. hear: as in `TurnRequest`; not called where the turn is replayed. top_log_probs: as in `TurnRequest`; a
+        row does not keep them.
 
         Raises ConversationOver, which ends the trajectory as truncated, where there is no room; RowsInUse where there
-        is none beside turns under way; ValueError for a token that the model has not
+        is none beside turns under way; ValueError for a token that the model has not, for pictures that it does not see
         and for max_tokens that are no number of tokens.
         """
         self.require_turn()
         self._bounds.require_known(tokens)
         if max_tokens is not None and not (isinstance(max_tokens, int | np.integer) and max_tokens >= 1):
             raise ValueError(f"max_tokens is {max_tokens!r}; a turn has one token at least, and whole ones")
+        if (pictures or (row is not None and row.pictures)) and not self._bounds.sees:
+            raise ValueError("pictures: the model of the policy does not see; leave them out, or train one that sees")
         if row is None:
             if not len(tokens):
                 raise ValueError("a row begins with one token at least")
@@ -177,7 +185,8 @@ class RowSampler:
         most = room if max_tokens is None else min(room, max_tokens)
         turn = self._trajectory.num_started
         row.place = self._agent * self._bounds.rows + place
-        request = TurnRequest(row.place, turn, row, tokens, most, tuple(pictures), hear)
+        top = min(top_log_probs, self._bounds.num_tokens or top_log_probs)
+        request = TurnRequest(row.place, turn, row, tokens, most, tuple(pictures), hear, top)
         sampled = await self._sampled(row, request)
         row.add_world(tokens, pictures)
         self._add(row, turn, sampled)
@@ -213,7 +222,7 @@ class RowSampler:
         return min(set(range(len(taken) + 1)) - taken)
 
     def _add(self, row: TokenRow, turn: int, sampled: Sampled) -> None:
-        row.add_sampled(sampled, turn)
+        row.add_sampled(sampled if sampled.top_log_probs is None else replace(sampled, top_log_probs=None), turn)
         self._trajectory.num_turns += 1
         if row not in self._trajectory.rows:
             self._trajectory.rows.append(row)

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from rljob_worker.batch import Indices
 from rljob_worker.conversations.messages import Message
 from rljob_worker.conversations.task import Task
+from rljob_worker.engines.rollout.requests import TopLogProbs
 from rljob_worker.vision.pictures import picture_digest
 
 WORLD = -1
@@ -34,6 +35,8 @@ class Sampled:
     """int64, of the weights that each was sampled from."""
     ending: int
     """How it ended, of `requests.Ending`."""
+    top_log_probs: TopLogProbs | None = None
+    """Likely tokens beside these, where they were asked for."""
 
     def __len__(self) -> int:
         return len(self.tokens)

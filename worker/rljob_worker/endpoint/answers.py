@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable
 from typing import Any
 
 from rljob_worker.endpoint.calls import (
@@ -16,6 +17,8 @@ from rljob_worker.endpoint.calls import (
 )
 
 Body = dict[str, Any]
+LEAST_LOG_PROB = -9999.0
+"""What a token of probability 0 has, as in answers of OpenAI and vLLM: JSON has no infinity."""
 
 
 def completion(answer_id: str, model: str, call: ChatCall, answer: PolicyTurn) -> Body:
@@ -89,8 +92,8 @@ def tokens(answer_id: str, model: str, call: TokenCall, answer: PolicyTurn) -> B
         # clients of either published form: the token as a number, and as text
         choice["logprobs"] = {
             "content": [
-                {"token_id": token, "token": f"token_id:{token}", "logprob": value, "rank": None, "top_logprobs": []}
-                for token, value in zip(answer.token_ids, answer.log_probs, strict=True)
+                {**_token_entry(token, value), "rank": None, "top_logprobs": _likely(answer, place, _token_entry)}
+                for place, (token, value) in enumerate(zip(answer.token_ids, answer.log_probs, strict=True))
             ]
         }
     head = {"request_id": call.request_id or answer_id, "model": model, "created": int(time.time())}
@@ -133,11 +136,25 @@ def _function(call: CalledFunction) -> Body:
 
 
 def _log_probs(answer: PolicyTurn) -> Body:
-    entries = zip(answer.token_texts, answer.log_probs, strict=True)
-    return {
-        "content": [
-            {"token": text, "logprob": value, "bytes": list(text.encode()), "top_logprobs": []}
-            for text, value in entries
-        ],
-        "refusal": None,
-    }
+    texts = {} if answer.likely is None else answer.likely.texts
+
+    def likely_entry(token: int, value: float) -> Body:
+        return _text_entry(texts[token], value)
+
+    content = [
+        {**_text_entry(text, value), "top_logprobs": _likely(answer, place, likely_entry)}
+        for place, (text, value) in enumerate(zip(answer.token_texts, answer.log_probs, strict=True))
+    ]
+    return {"content": content, "refusal": None}
+
+
+def _likely(answer: PolicyTurn, place: int, entry: Callable[[int, float], Body]) -> list[Body]:
+    return [] if answer.likely is None else [entry(token, value) for token, value in answer.likely.at(place)]
+
+
+def _text_entry(text: str, value: float) -> Body:
+    return {"token": text, "logprob": max(value, LEAST_LOG_PROB), "bytes": list(text.encode())}
+
+
+def _token_entry(token: int, value: float) -> Body:
+    return {"token_id": token, "token": f"token_id:{token}", "logprob": max(value, LEAST_LOG_PROB)}

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
 
 FinishReason = Literal["stop", "length", "tool_calls"]
 
@@ -28,6 +31,8 @@ class ChatCall:
     """Schemas of functions."""
     max_tokens: int | None = None
     wants_log_probs: bool = False
+    top_log_probs: int = 0
+    """How many of the most likely tokens it wants beside each that is sampled."""
     wants_token_ids: bool = False
     """vLLM's `return_token_ids`."""
     is_streamed: bool = False
@@ -43,6 +48,24 @@ class TokenCall:
     max_tokens: int | None = None
     request_id: str | None = None
     wants_log_probs: bool = False
+    top_log_probs: int = 0
+    """How many of the most likely tokens it wants beside each that is sampled."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LikelyTokens:
+    """The most likely tokens at each place of a turn, most likely first."""
+
+    token_ids: NDArray[np.int32]
+    """[tokens, number]."""
+    log_probs: NDArray[np.float32]
+    """[tokens, number], at the temperature of the job."""
+    texts: Mapping[int, str] = field(default_factory=dict)
+    """What each of these says, in an answer to a chat."""
+
+    def at(self, place: int) -> list[tuple[int, float]]:
+        """Ids and log-probs of one place."""
+        return list(zip(self.token_ids[place].tolist(), self.log_probs[place].tolist(), strict=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +92,8 @@ class PolicyTurn:
     content: str = ""
     reasoning: str = ""
     tool_calls: Sequence[CalledFunction] = field(default=())
+    likely: LikelyTokens | None = None
+    """Where they were asked for."""
 
 
 @dataclass(frozen=True, slots=True)

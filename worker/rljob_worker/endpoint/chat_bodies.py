@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rljob_worker.endpoint.calls import ChatCall, RequestRefused
-from rljob_worker.endpoint.sampling_rules import SamplingRules
+from rljob_worker.endpoint.sampling_rules import TOP_LOG_PROBS, SamplingRules
 
 ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant", "tool": "tool"}
 Part = dict[str, Any]
@@ -29,10 +29,18 @@ def chat_call(body: Mapping[str, Any], rules: SamplingRules) -> ChatCall:
         tools=tools,
         max_tokens=most_tokens(body, "max_completion_tokens", "max_tokens"),
         wants_log_probs=_flag(body, "logprobs"),
+        top_log_probs=_top_log_probs(body, rules),
         wants_token_ids=_flag(body, "return_token_ids"),
         is_streamed=is_streamed,
         wants_usage=not is_streamed or (isinstance(options, dict) and options.get("include_usage") is True),
     )
+
+
+def _top_log_probs(body: Mapping[str, Any], rules: SamplingRules) -> int:
+    number = rules.top_log_probs(body.get(TOP_LOG_PROBS), TOP_LOG_PROBS)
+    if number and not body.get("logprobs"):
+        raise RequestRefused(f"{TOP_LOG_PROBS} is {number}, which needs logprobs: true", param=TOP_LOG_PROBS)
+    return number
 
 
 def most_tokens(body: Mapping[str, Any], *names: str, prefix: str = "") -> int | None:

@@ -21,7 +21,6 @@ NEUTRAL: Mapping[str, tuple[Any, ...]] = {
     "length_penalty": (1,),
     "logit_bias": ({}, []),
     "seed": (),
-    "ignore_eos": (False,),
     "tool_choice": ("auto", "none"),
     "parallel_tool_calls": (True,),
     "allowed_token_ids": (),
@@ -32,9 +31,9 @@ NOT_DONE: Mapping[str, tuple[Any, ...]] = {
     "n": (1,),
     "best_of": (1,),
     "use_beam_search": (False,),
-    "top_logprobs": (0,),
     "prompt_logprobs": (0,),
     "min_tokens": (0,),
+    "ignore_eos": (False,),
     "echo": (False,),
     "response_format": ({"type": "text"},),
     "structured_outputs": (),
@@ -58,6 +57,8 @@ RELIED_ON = frozenset(get_args(ReliedOn))
 """What of these a job may have passed over."""
 TOP_LOG_PROBS = "top_logprobs"
 """The one of RELIED_ON that leaves the draw as it is. vLLM's route for tokens has it in its number of `logprobs`."""
+MOST_TOP_LOG_PROBS = 20
+"""That a call may ask for: OpenAI's bound, and vLLM's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +76,8 @@ class SamplingRules:
     stop_token_ids: tuple[int, ...] = ()
     passed_over: frozenset[str] = frozenset()
     """Those of RELIED_ON that are not looked at."""
+    gives_top_log_probs: bool = False
+    """Whether the engine gives likely tokens beside those that it draws."""
 
     def check(self, body: Mapping[str, Any], prefix: str = "") -> None:
         """Raises RequestRefused, which names the parameter. prefix: before names, such as `sampling_params.`."""
@@ -92,10 +95,29 @@ class SamplingRules:
             for name, job in (("stop", self.stop), ("stop_token_ids", self.stop_token_ids)):
                 _check_stops(prefix + name, body.get(name), job)
 
+    def top_log_probs(self, value: Any, name: str) -> int:
+        """How many likely tokens a call gets beside each that is sampled. Raises RequestRefused, which names the
+        parameter."""
+        is_passed_over, number = TOP_LOG_PROBS in self.passed_over, 0 if value is None else value
+        if not isinstance(number, int) or isinstance(number, bool) or number < -1:
+            raise RequestRefused(f"{name} is {_shown(value)}, not {_TOP_NUMBERS}", param=name)
+        if is_passed_over or not number:
+            return 0
+        if not self.gives_top_log_probs:
+            why = "the engine of this job gives the log-prob of the sampled token alone; leave it out"
+            message = f"{name} is {number}, and {why}{passing_over(TOP_LOG_PROBS)}"
+            raise RequestRefused(message, param=name, code="unsupported")
+        if not 0 < number <= MOST_TOP_LOG_PROBS:
+            raise RequestRefused(f"{name} is {number}, not {_TOP_NUMBERS}", param=name)
+        return number
+
     def _drawn_by(self) -> dict[str, tuple[Any, ...]]:
         top_k = (self.top_k,) if self.top_k else (0, -1)
         own = {"temperature": (self.temperature,), "top_p": (self.top_p,), "top_k": top_k, "min_p": (self.min_p,)}
         return {**own, **NEUTRAL}
+
+
+_TOP_NUMBERS = f"a whole number from 0 to {MOST_TOP_LOG_PROBS}"
 
 
 def _is_one_of(value: Any, allowed: Collection[Any]) -> bool:
@@ -114,7 +136,9 @@ def _not_done(name: str, value: Any, allowed: Collection[Any]) -> str:
     field = name.rpartition(".")[2]
     cure = f"leave it out{neutral}" + (passing_over(field) if field in RELIED_ON else "")
     why = "the engine of this job cannot do that"
-    if field in RELIED_ON - {TOP_LOG_PROBS}:
+    if field == "ignore_eos":
+        why = "a turn ends where the policy ends it, which is what it learns"
+    elif field in RELIED_ON:
         why = "tokens are drawn from the whole distribution, which the log-probs of the trainer are of"
     return f"{name} is {_shown(value)}, and {why}; {cure}"
 

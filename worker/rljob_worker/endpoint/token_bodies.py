@@ -7,7 +7,7 @@ from typing import Any
 
 from rljob_worker.endpoint.calls import RequestRefused, TokenCall
 from rljob_worker.endpoint.chat_bodies import most_tokens
-from rljob_worker.endpoint.sampling_rules import TOP_LOG_PROBS, SamplingRules, passing_over
+from rljob_worker.endpoint.sampling_rules import TOP_LOG_PROBS, SamplingRules
 
 NOT_DONE = ("features", "content_parts", "kv_transfer_params", "ec_transfer_params")
 LARGEST_TOKEN = (1 << 31) - 1
@@ -33,7 +33,8 @@ def token_call(body: Mapping[str, Any], rules: SamplingRules) -> TokenCall:
         token_ids=_token_ids(body.get("token_ids")),
         max_tokens=most_tokens(sampling, "max_tokens", prefix="sampling_params."),
         request_id=request_id[:128] if isinstance(request_id, str) else None,
-        wants_log_probs=_wants_log_probs(sampling.get("logprobs"), rules),
+        wants_log_probs=sampling.get("logprobs") is not None,
+        top_log_probs=_top_log_probs(sampling, rules),
     )
 
 
@@ -46,14 +47,13 @@ def _token_ids(value: Any) -> list[int]:
     return value
 
 
-def _wants_log_probs(value: Any, rules: SamplingRules) -> bool:
-    """vLLM's number of likely tokens that are given besides the sampled one, -1 for all; 1 may be that token itself."""
-    if value in (None, 0, 1):
-        return value is not None
-    name = "sampling_params.logprobs"
-    if not isinstance(value, int) or value < -1:
-        raise RequestRefused(f"{name} is {value!r}, not a whole number from 0 on", param=name)
-    if TOP_LOG_PROBS in rules.passed_over:
-        return True
-    message = f"{name} is {value}, and the engine gives that of the sampled token alone; write 1"
-    raise RequestRefused(message + passing_over(TOP_LOG_PROBS), param=name, code="unsupported")
+def _top_log_probs(sampling: Mapping[str, Any], rules: SamplingRules) -> int:
+    """vLLM's number of `logprobs`. The 1 that clients write for the sampled token is no more than that where the engine
+    gives no others."""
+    name, number = "sampling_params.logprobs", sampling.get("logprobs")
+    if rules.top_log_probs(sampling.get(TOP_LOG_PROBS), f"sampling_params.{TOP_LOG_PROBS}"):
+        message = f"sampling_params.{TOP_LOG_PROBS} is no parameter of this route; write the number as {name}"
+        raise RequestRefused(message, param=f"sampling_params.{TOP_LOG_PROBS}", code="unsupported")
+    if number == 1 and not isinstance(number, bool) and not rules.gives_top_log_probs:
+        return 0
+    return rules.top_log_probs(number, name)

@@ -11,11 +11,13 @@ import numpy as np
 
 from rljob_worker.batch import Indices
 from rljob_worker.conversations.branches import Branches
+from rljob_worker.conversations.messages import Renderer
 from rljob_worker.conversations.row_sampling import ConversationOver, Hear, RowsInUse
 from rljob_worker.conversations.trajectory import Sampled
 from rljob_worker.endpoint.calls import (
     CalledFunction,
     ChatCall,
+    LikelyTokens,
     PartialTurn,
     PolicyTurn,
     RequestRefused,
@@ -38,6 +40,17 @@ async def unless_failed(running: asyncio.Future[Turn], *failures: asyncio.Future
     return running.result()
 
 
+def likely_tokens(sampled: Sampled, number: int, renderer: Renderer | None = None) -> LikelyTokens | None:
+    """As many as are asked for, of which there may be more; with their texts, given a renderer. None where none are."""
+    top = sampled.top_log_probs
+    if top is None or not number:
+        return None
+    ids, log_probs = top.tokens[:, :number], top.log_probs[:, :number]
+    different: Indices = np.unique(ids).astype(np.int64)
+    texts = {} if renderer is None else dict(zip(different.tolist(), renderer.texts_of(different), strict=True))
+    return LikelyTokens(ids, log_probs, texts)
+
+
 class BranchPlayer:
     """One trajectory's. What ends the trajectory rather than a call is kept for who waits for it."""
 
@@ -49,10 +62,11 @@ class BranchPlayer:
     async def chat(self, call: ChatCall, say: Say | None = None) -> PolicyTurn:
         """As `endpoint.calls.TurnPlayer`."""
         hear = None if say is None else self._hear(say)
-        asked = self._branches.reply(call.messages, call.tools, call.max_tokens, hear)
+        asked = self._branches.reply(call.messages, call.tools, call.max_tokens, hear, call.top_log_probs)
         turn = await self._guarded(asked)
         sampled, message = turn.sampled, turn.message
-        texts = self._branches.renderer.texts_of(sampled.tokens) if call.wants_log_probs else ()
+        renderer = self._branches.renderer
+        texts = renderer.texts_of(sampled.tokens) if call.wants_log_probs else ()
         calls = [
             CalledFunction(item.id, item.name, json.dumps(item.arguments, ensure_ascii=False))
             for item in message.tool_calls
@@ -67,6 +81,7 @@ class BranchPlayer:
             message.content,
             message.reasoning,
             calls,
+            likely_tokens(sampled, call.top_log_probs, renderer),
         )
 
     def _hear(self, say: Say) -> Hear:
@@ -77,9 +92,15 @@ class BranchPlayer:
     async def generate(self, call: TokenCall) -> PolicyTurn:
         """As `endpoint.calls.TurnPlayer`."""
         prompt: Indices = np.array(call.token_ids, np.int64)
-        sampled: Sampled = await self._guarded(self._branches.generate(prompt, call.max_tokens), "token_ids")
-        tokens, log_probs = sampled.tokens.tolist(), sampled.log_probs.tolist()
-        return PolicyTurn("length" if sampled.ending == Ending.LENGTH else "stop", call.token_ids, tokens, log_probs)
+        asked = self._branches.generate(prompt, call.max_tokens, call.top_log_probs)
+        sampled: Sampled = await self._guarded(asked, "token_ids")
+        return PolicyTurn(
+            "length" if sampled.ending == Ending.LENGTH else "stop",
+            call.token_ids,
+            sampled.tokens.tolist(),
+            sampled.log_probs.tolist(),
+            likely=likely_tokens(sampled, call.top_log_probs),
+        )
 
     async def _guarded(self, turn: Awaitable[Turn], field: str = "messages") -> Turn:
         """Errors that are the agent's own are refusals. field: what it sent. Raises RequestRefused."""

@@ -24,6 +24,8 @@ class ServedPolicy:
     temperature: float = 1.0
     stop: tuple[str, ...] = ()
     stop_token_ids: tuple[int, ...] = ()
+    gives_top_log_probs: bool = False
+    """As in `SamplingRules`."""
 
 
 def endpoint_of(
@@ -37,6 +39,7 @@ def endpoint_of(
         stop=policy.stop,
         stop_token_ids=policy.stop_token_ids,
         passed_over=frozenset(spec.passed_over),
+        gives_top_log_probs=policy.gives_top_log_probs,
     )
     names = tuple(dict.fromkeys([policy.name, *spec.models]))
     port = 0 if spec.port is None else spec.port + place

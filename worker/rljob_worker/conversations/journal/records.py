@@ -11,6 +11,7 @@ from typing import Any, Literal, NotRequired, TypedDict, cast
 import numpy as np
 
 from rljob_worker.conversations.trajectory import Sampled
+from rljob_worker.engines.rollout.requests import TopLogProbs
 from rljob_worker.sandbox.targets import Answer, CallError, Cause
 
 TurnState = Literal["whole", "paused", "cut"]
@@ -126,12 +127,14 @@ def _entries(lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
 
 def encoded(sampled: Sampled, prompt: str) -> dict[str, Any]:
     """A sample as JSON. prompt: digest of what is before it."""
+    top = sampled.top_log_probs
     return {
         "prompt": prompt,
         "tokens": _text(sampled.tokens.astype("<i4")),
         "logProbs": _text(sampled.log_probs.astype("<f4")),
         "versions": _text(sampled.versions.astype("<i8")),
         "ending": int(sampled.ending),
+        **({} if top is None else {"top": _encoded_top(top)}),
     }
 
 
@@ -142,7 +145,19 @@ def decoded(sample: Mapping[str, Any]) -> Sampled:
         _array(sample["logProbs"], "<f4").astype(np.float32),
         _array(sample["versions"], "<i8").astype(np.int64),
         sample["ending"],
+        _decoded_top(sample["top"]) if "top" in sample else None,
     )
+
+
+def _encoded_top(top: TopLogProbs) -> dict[str, Any]:
+    tokens, log_probs = _text(top.tokens.astype("<i4")), _text(top.log_probs.astype("<f4"))
+    return {"number": top.tokens.shape[1], "tokens": tokens, "logProbs": log_probs}
+
+
+def _decoded_top(top: Mapping[str, Any]) -> TopLogProbs:
+    shape = (-1, top["number"])
+    tokens, log_probs = _array(top["tokens"], "<i4"), _array(top["logProbs"], "<f4")
+    return TopLogProbs(tokens.astype(np.int32).reshape(shape), log_probs.astype(np.float32).reshape(shape))
 
 
 def _text(values: np.ndarray) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol, TypeVar
 
 import numpy as np
@@ -20,7 +20,7 @@ from rljob_worker.vision.pictures import PictureList
 
 Rest = TypeVar("Rest")
 
-NUM_PARTS = 17
+NUM_PARTS = 18
 """Parts of encoded commands, behind their lengths."""
 NOTHING_BEGUN = PartialResponses(Column.ragged([]), Column.ragged([], "float32"), Column.ragged([]))
 
@@ -66,6 +66,8 @@ class EngineCommands:
     """int64 [rows] of which somebody wants to know what there is while they are decoded."""
     begun: PartialResponses | None = None
     """[requests], as in `Requests`; None where no turn has tokens already."""
+    top_log_probs: Indices = field(default_factory=lambda: np.empty(0, np.int64))
+    """int64 [requests]: likely tokens that each asks for; empty where none does."""
 
     @staticmethod
     def of_turns(
@@ -97,17 +99,24 @@ class EngineCommands:
             aborted=np.array(aborted, np.int64),
             is_last=is_last,
             heard=np.array(heard, np.int64),
+            top_log_probs=top_of(asked),
         )
 
     def requests(self, sampling: Sampling) -> Requests:
         """What the engine is asked for."""
+        samplings: tuple[Sampling, ...] = (sampling,)
+        sampling_of: Indices | None = None
+        if len(self.top_log_probs):
+            numbers, sampling_of = np.unique(self.top_log_probs, return_inverse=True)
+            samplings = tuple(replace(sampling, top_log_probs=number) for number in numbers.tolist())
         return Requests(
             row_ids=self.row_ids,
             turns=self.turns,
             prompts=self.prompts,
             prompt_of=self.prompt_of,
             max_tokens=self.max_tokens,
-            samplings=(sampling,),
+            samplings=samplings,
+            sampling_of=sampling_of,
             pictures=self.pictures,
             states=self.states,
             begun=self.begun,
@@ -123,7 +132,8 @@ class EngineCommands:
         of_requests = (self.row_ids, self.turns, self.max_tokens, self.prompt_of)
         parts = [*of_requests, self.prompts.lengths, self.prompts.values, self.released, self.aborted]
         parts += [pictures.lengths, padded, states.lengths, _bits(states.values), begun.response_ids.lengths]
-        parts += [begun.response_ids.values, _bits(begun.log_probs.values), begun.token_versions.values, self.heard]
+        parts += [begun.response_ids.values, _bits(begun.log_probs.values), begun.token_versions.values]
+        parts += [self.heard, self.top_log_probs]
         head = [int(self.is_last), *(len(part) for part in parts)]
         return np.concatenate([np.array(head, np.int64), *parts])
 
@@ -136,11 +146,11 @@ class EngineCommands:
         column = Column(tokens, offsets_of(lengths), "int64")
         blobs = np.ascontiguousarray(padded).view(np.uint8)[: int(shown.sum())]
         pictures = Column(blobs, offsets_of(shown), "binary") if len(shown) else None
-        sizes_of_states, numbers, *begun, heard = measured
+        sizes_of_states, numbers, *begun, heard, top = measured
         states = Column(_floats(numbers), offsets_of(sizes_of_states), "float32") if len(sizes_of_states) else None
         return EngineCommands(
             row_ids, turns, max_tokens, prompt_of, column, released, aborted, bool(is_last), pictures, states,
-            heard=heard, begun=_begun(*begun),
+            heard=heard, begun=_begun(*begun), top_log_probs=top,
         )  # fmt: skip
 
 
@@ -151,6 +161,12 @@ def states_of(requests: Sequence[TurnRequest]) -> Column | None:
         return None
     nothing = np.empty(0, np.float32)
     return Column.ragged([nothing if state is None else state for state in states], "float32")
+
+
+def top_of(turns: Sequence[AskedTurn]) -> Indices:
+    """int64 [turns]: likely tokens that each asks for; empty where none does."""
+    numbers = np.array([turn.request.top_log_probs for turn in turns], np.int64)
+    return numbers if numbers.any() else numbers[:0]
 
 
 def begun_of(turns: Sequence[AskedTurn]) -> PartialResponses | None:

@@ -153,7 +153,8 @@ class Game:
         for at, (row_id, ending) in enumerate(zip(ended.row_ids.tolist(), ended.endings.tolist(), strict=True)):
             parts = [column.row(at).copy() for column in (tokens, log_probs, versions)]
             self._heard_rows.discard(row_id)
-            answers.append((self.running.pop(row_id).future, Sampled(parts[0], parts[1], parts[2], ending)))
+            sampled = Sampled(parts[0], parts[1], parts[2], ending, ended.top_log_probs.get(row_id))
+            answers.append((self.running.pop(row_id).future, sampled))
         self._loop.call_soon_threadsafe(_answer, answers)
 
     def tell(self, row_ids: Indices, partial: PartialResponses) -> None:

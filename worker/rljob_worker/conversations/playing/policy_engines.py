@@ -69,6 +69,7 @@ class PolicyEngines:
                     prompts=requests.prompts.take(prompts),
                     prompt_of=prompt_of.astype(np.int64),
                     max_tokens=requests.max_tokens[mine],
+                    sampling_of=None if requests.sampling_of is None else requests.sampling_of[mine],
                     begun=None if requests.begun is None else requests.begun.take(mine),
                 )
             )
@@ -130,4 +131,5 @@ def joined(parts: Sequence[EndedRequests]) -> EndedRequests:
         log_probs=Column.concat([part.log_probs for part in parts]),
         token_versions=Column.concat([part.token_versions for part in parts]),
         endings=np.concatenate([part.endings for part in parts]),
+        top_log_probs={row: top for part in parts for row, top in part.top_log_probs.items()},
     )

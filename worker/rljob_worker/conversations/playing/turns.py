@@ -13,12 +13,12 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from rljob_worker.conversations.journal.records import Record, RecordedTurn, TurnState
-from rljob_worker.conversations.journal.replay import Entries, Journal
+from rljob_worker.conversations.journal.replay import DoesNotReplay, Entries, Journal
 from rljob_worker.conversations.policy import ConversationOver, TurnRequest
 from rljob_worker.conversations.task import Task
 from rljob_worker.conversations.trajectory import Sampled, Trajectory
@@ -150,7 +150,15 @@ class Turns:
                 known = self._recorded(request)
 
     def _recorded(self, request: TurnRequest) -> RecordedTurn | None:
-        return self.journal.sampled(request.turn, request.digest, self._version())
+        known = self.journal.sampled(request.turn, request.digest, self._version())
+        if known is None or not request.top_log_probs:
+            return known
+        top = known.sampled.top_log_probs
+        if top is None or top.tokens.shape[1] < request.top_log_probs:
+            number = 0 if top is None else top.tokens.shape[1]
+            asked = f"turn {request.turn} asks for {request.top_log_probs} top_logprobs"
+            raise DoesNotReplay(f"{asked}, and it is recorded with {number}")
+        return known
 
     def _taken(self, part: Sampled, known: RecordedTurn) -> Sampled:
         """As much of what is recorded as the round allows."""
@@ -163,6 +171,8 @@ class Turns:
         """The turn behind what it has, to its end or as far as the round allows; and whether that is its end."""
         most = int(min(request.max_tokens, len(part) + self.tokens.left))
         longer = await self._generate(self.task, request, part, most)
+        if part.top_log_probs is not None and longer.top_log_probs is not None:
+            longer = replace(longer, top_log_probs=part.top_log_probs.then(longer.top_log_probs))
         self.tokens.use(len(longer) - len(part))
         is_whole = longer.ending != Ending.LENGTH or most == request.max_tokens or len(longer) < most
         if is_whole or not self.tokens.is_last:
@@ -192,4 +202,5 @@ def first_tokens(sampled: Sampled, number: int) -> Sampled:
     if number == len(sampled):
         return sampled
     tokens, log_probs, versions = sampled.tokens[:number], sampled.log_probs[:number], sampled.versions[:number]
-    return Sampled(tokens, log_probs, versions, Ending.LENGTH)
+    top = None if sampled.top_log_probs is None else sampled.top_log_probs.first(number)
+    return Sampled(tokens, log_probs, versions, Ending.LENGTH, top)

@@ -112,7 +112,6 @@ SAMPLING = {
     "repetition_penalty": 1.1,
     "stop": ["END", "Observation:"],
     "stop_token_ids": [3],
-    "ignore_eos": True,
     "tool_choice": "required",
     "parallel_tool_calls": False,
 }
@@ -128,6 +127,7 @@ def test_sampling_that_differs_from_the_job_is_passed_over_or_refused_as_the_job
 RELIED_ON = {
     "response_format": {"type": "json_schema", "json_schema": {"name": "answer", "schema": {}, "strict": True}},
     "min_tokens": 4,
+    "ignore_eos": True,
     "top_logprobs": 5,
     "structured_outputs": {"json": {}},
     "guided_json": {},
@@ -150,7 +150,8 @@ def test_what_callers_rely_on_is_passed_over_on_each_route_where_the_job_lists_i
         refusal(token_call, token_body(**{name: value}), replace(REFUSES, passed_over=frozenset(RELIED_ON) - {name})),
     ):
         assert f"list {name} in rollout.conversation.endpoint.passedOver" in error.message
-        assert ("whole distribution" in error.message) == (name != "top_logprobs"), error.message
+        reasons = {"top_logprobs": "sampled token alone", "ignore_eos": "ends where the policy ends it"}
+        assert reasons.get(name, "whole distribution") in error.message
     assert chat_call(asked(**{name: value}, logprobs=True), rules) == chat_call(asked(logprobs=True), CLAMPS)
     assert token_call(token_body(**{name: value}), rules) == token_call(token_body(), CLAMPS)
     assert "passedOver" not in refusal(chat_call, asked(n=2), rules).message
@@ -164,6 +165,38 @@ def test_likely_tokens_besides_the_sampled_one_are_passed_over_on_the_route_for_
     assert token_call(token_body(logprobs=number), rules) == token_call(token_body(logprobs=1), REFUSES)
     for wrong in ("5", -2, [5]):
         assert refusal(token_call, token_body(logprobs=wrong), rules).param == "sampling_params.logprobs"
+
+
+GIVES = replace(REFUSES, gives_top_log_probs=True)
+
+
+@pytest.mark.parametrize("number", [0, 1, 20, None])
+def test_likely_tokens_are_asked_for_by_number_on_each_route(number):
+    call = chat_call(asked(logprobs=True, top_logprobs=number), GIVES)
+    assert (call.wants_log_probs, call.top_log_probs) == (True, number or 0)
+    call = token_call(token_body(logprobs=number), GIVES)
+    assert (call.wants_log_probs, call.top_log_probs) == (number is not None, number or 0)
+
+
+@pytest.mark.parametrize("number", [21, -1, -2, 1.5, True, "5", [5]])
+def test_a_number_of_likely_tokens_that_nobody_gives_is_refused_on_each_route(number):
+    error = refusal(chat_call, asked(logprobs=True, top_logprobs=number), GIVES)
+    assert error.param == "top_logprobs" and "a whole number from 0 to 20" in error.message
+    error = refusal(token_call, token_body(logprobs=number), GIVES)
+    assert error.param == "sampling_params.logprobs" and "a whole number from 0 to 20" in error.message
+
+
+def test_likely_tokens_need_the_log_probs_that_they_stand_beside():
+    for fields in ({}, {"logprobs": False}, {"logprobs": None}):
+        error = refusal(chat_call, asked(top_logprobs=2, **fields), GIVES)
+        assert error.param == "top_logprobs" and "needs logprobs: true" in error.message
+    error = refusal(token_call, token_body(top_logprobs=2), GIVES)
+    assert error.param == "sampling_params.top_logprobs" and "as sampling_params.logprobs" in error.message
+
+
+def test_the_1_that_clients_write_for_the_sampled_token_is_no_more_where_the_engine_gives_no_others():
+    call = token_call(token_body(logprobs=1), CLAMPS)
+    assert (call.wants_log_probs, call.top_log_probs) == (True, 0)
 
 
 def test_the_sampling_of_the_job_is_never_refused():

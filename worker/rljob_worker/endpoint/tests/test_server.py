@@ -7,9 +7,11 @@ import json
 import logging
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
-from rljob_worker.endpoint.calls import ChatCall, PartialTurn, RequestRefused
+from rljob_worker.endpoint.calls import ChatCall, LikelyTokens, PartialTurn, RequestRefused
+from rljob_worker.endpoint.sampling_rules import SamplingRules
 from rljob_worker.endpoint.server import MOST_BODY_BYTES
 from rljob_worker.endpoint.tests.serving import Agent, ScriptedPlayer, asked, raw, request_bytes, serve, until
 
@@ -35,6 +37,48 @@ def test_a_chat_call_is_answered_as_openai_answers():
         ]
 
     serve(use, player)
+
+
+LIKELY = LikelyTokens(
+    np.array([[7, 4], [5, 8]], np.int32),
+    np.array([[-0.5, -1.0], [-0.125, -np.inf]], np.float32),
+    {7: "he", 4: "hé", 5: "y", 8: "llo"},
+)
+
+
+class Likely(ScriptedPlayer):
+    async def _answer(self, call):
+        return replace(await super()._answer(call), likely=LIKELY if call.top_log_probs else None)
+
+
+def test_likely_tokens_are_answered_as_openai_answers_and_a_retry_gets_the_same():
+    player, rules = Likely(), SamplingRules(gives_top_log_probs=True)
+    first, second = (
+        [("he", -0.5, [104, 101]), ("hé", -1.0, [104, 195, 169])],
+        [("y", -0.125, [121]), ("llo", -9999.0, [108, 108, 111])],
+    )
+
+    async def use(agent):
+        body = asked(logprobs=True, top_logprobs=2)
+        _, answer = await agent.post(body)
+        content = answer["choices"][0]["logprobs"]["content"]
+        entries = [[(t["token"], t["logprob"], t["bytes"]) for t in item["top_logprobs"]] for item in content]
+        assert entries == [first, second] and [item["logprob"] for item in content] == [-0.5, -0.25]
+        _, again = await agent.post(body, x_stainless_retry_count="1")
+        assert again["choices"] == answer["choices"] and len(player.calls) == 1
+        _, text = await agent.post(body | {"stream": True})
+        (of_stream,) = (c["choices"][0]["logprobs"] for c in events(text) if c["choices"][0]["logprobs"])
+        assert of_stream["content"] == content
+        _, plain = await agent.post(asked(logprobs=True, top_logprobs=0))
+        assert all(item["top_logprobs"] == [] for item in plain["choices"][0]["logprobs"]["content"])
+        sent = {"token_ids": [1], "sampling_params": {"logprobs": 2}}
+        _, answer = await agent.post(sent, path="/inference/v1/generate")
+        tops = [item["top_logprobs"] for item in answer["choices"][0]["logprobs"]["content"]]
+        assert [[item["token_id"] for item in top] for top in tops] == [[7, 4], [5, 8]]
+        assert tops[1][1] == {"token_id": 8, "token": "token_id:8", "logprob": -9999.0}
+        assert [call.top_log_probs for call in player.calls] == [2, 2, 0, 2]
+
+    serve(use, player, rules=rules)
 
 
 def test_a_stream_says_role_words_reason_and_usage():

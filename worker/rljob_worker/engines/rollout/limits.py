@@ -14,7 +14,7 @@ import numpy as np
 from rljob_api.catalogue.rollout_engines import Temperatures
 from rljob_worker.batch import Column, Indices
 from rljob_worker.batch.row_index import row_number
-from rljob_worker.engines.rollout.requests import PartialResponses, Requests, Sampling
+from rljob_worker.engines.rollout.requests import MOST_TOP_LOG_PROBS, PartialResponses, Requests, Sampling
 from rljob_worker.errors import BadData, InvalidJob
 
 _MOST_TURNS = _MOST_TOKENS = 1 << 31
@@ -40,6 +40,8 @@ class Limits:
     """Numbers of the state that the model reads beside each prompt."""
     num_decision_tokens: int | None = None
     """Tokens of every response, where the model computes all of them at once."""
+    gives_top_log_probs: bool = False
+    """Whether likely tokens may be asked for beside those that are drawn."""
 
 
 def require_possible(requests: Requests, limits: Limits, running: Collection[int]) -> None:
@@ -95,6 +97,7 @@ def sampling_fault(sampling: Sampling, limits: Limits) -> str | None:
         _temperature_fault(sampling.temperature, limits.temperatures)
         or _cut_fault(sampling)
         or _stop_fault(sampling, limits.vocabulary_size)
+        or _top_fault(sampling.top_log_probs, limits)
     )
 
 
@@ -323,11 +326,19 @@ def _stop_fault(sampling: Sampling, vocabulary_size: int) -> str | None:
     return None
 
 
+def _top_fault(number: object, limits: Limits) -> str | None:
+    if not (_is_whole(number) and 0 <= number <= MOST_TOP_LOG_PROBS):
+        return f"top_log_probs {number!r}: it is a whole number from 0 to {MOST_TOP_LOG_PROBS}"
+    if number and not limits.gives_top_log_probs:
+        return f"top_log_probs {number!r}: the engine gives the log-prob of the drawn token alone"
+    return None
+
+
 def _is_number(value: object) -> TypeGuard[float]:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _is_whole(value: object) -> bool:
+def _is_whole(value: object) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool)
 
 

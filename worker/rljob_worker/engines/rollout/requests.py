@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import IntEnum
 
 import numpy as np
+from numpy.typing import NDArray
 
 from rljob_worker.batch import Column, Indices
 
@@ -42,6 +44,31 @@ class Sampling:
     """Texts that end a response, wherever in it they come to stand."""
     stop_token_ids: tuple[int, ...] = ()
     """Tokens that end a response, besides the model's own end-of-sequence tokens."""
+    top_log_probs: int = 0
+    """How many of the most likely tokens come beside each that is drawn."""
+
+
+MOST_TOP_LOG_PROBS = 20
+"""That a request may ask for: OpenAI's bound, and vLLM's."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TopLogProbs:
+    """The most likely tokens at each position of a response, most likely first."""
+
+    tokens: NDArray[np.int32]
+    """[tokens, number]."""
+    log_probs: NDArray[np.float32]
+    """[tokens, number], as those of sampled tokens are: under the whole distribution at the sampling temperature."""
+
+    def first(self, num_tokens: int) -> TopLogProbs:
+        """Those of the first positions."""
+        return TopLogProbs(self.tokens[:num_tokens], self.log_probs[:num_tokens])
+
+    def then(self, later: TopLogProbs) -> TopLogProbs:
+        """These, and those of the positions behind them."""
+        tokens = np.concatenate([self.tokens, later.tokens])
+        return TopLogProbs(tokens, np.concatenate([self.log_probs, later.log_probs]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +151,8 @@ class EndedRequests:
     continues it; none with others. None, as below, from an engine that does not record routes."""
     routes: Column | None = None
     """Ragged [requests], values [layers, k]: the experts of the position that each token was sampled from."""
+    top_log_probs: Mapping[int, TopLogProbs] = field(default_factory=dict)
+    """By row id, of requests that asked for them: of the tokens that were drawn, not of those that it brought."""
 
     def __len__(self) -> int:
         return len(self.row_ids)

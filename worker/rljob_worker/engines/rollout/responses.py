@@ -12,7 +12,11 @@ from rljob_worker.batch import Column, Indices
 from rljob_worker.engines.rollout.requests import EndedRequests, Ending, PartialResponses, Requests, Sampling
 from rljob_worker.engines.rollout.sampling import draw_numbers
 from rljob_worker.engines.rollout.stop_strings import StopStrings
+from rljob_worker.engines.rollout.top_log_probs import GrowingTop
 from rljob_worker.random_bits import random_streams
+
+Likely = tuple[Sequence[int], Sequence[float]]
+"""The most likely tokens at one position, and their log-probs."""
 
 
 @dataclass(slots=True)
@@ -40,6 +44,8 @@ class Response:
     log_probs: list[float] = field(default_factory=list)
     versions: list[int] = field(default_factory=list)
     """The policy version each token was sampled from."""
+    top: GrowingTop | None = None
+    """Likely tokens beside those that it draws; None where nobody asks."""
     is_stopped: bool = False
     """Whether its last token ends a stop text."""
     spoilt_by: int | None = None
@@ -61,8 +67,9 @@ class Response:
         """What the next token follows."""
         return [*self.prompt.tolist(), *self.tokens]
 
-    def add(self, tokens: Sequence[int], log_probs: Sequence[float], version: int) -> None:
-        """The next tokens, up to where a stop text ends among them, or to a log-prob that is not finite."""
+    def add(self, tokens: Sequence[int], log_probs: Sequence[float], version: int, top: Sequence[Likely] = ()) -> None:
+        """The next tokens, up to where a stop text ends among them, or to a log-prob that is not finite. top: likely
+        tokens beside each, where they are asked for."""
         if self.spoilt_by is not None:
             return
         if self.stops is not None and (end := self._stopped_after(tokens)) is not None:
@@ -75,6 +82,9 @@ class Response:
         self.tokens.extend(tokens)
         self.log_probs.extend(log_probs)
         self.versions.extend([version] * len(tokens))
+        if self.top is not None:
+            for likely in top[: len(tokens)]:
+                self.top.add(*likely)
 
     def ending(self, end_token_ids: Container[int], *, is_finished: bool) -> Ending | None:
         """Why it has ended: None while it goes on, and where it is spoilt. is_finished: the library says so, for a
@@ -110,6 +120,7 @@ def responses_of(requests: Requests, stops: Sequence[StopStrings | None]) -> lis
         stream = int(random_streams(sampling.seed, requests.row_ids[at : at + 1])[0])
         turn, most = int(requests.turns[at]), int(requests.max_tokens[at])
         response = Response(row_id, turn, prompt, most, sampling, stream, first[at], stops[way])
+        response.top = GrowingTop.of(sampling)
         if requests.pictures is not None:
             response.pictures = requests.pictures.row(int(requests.prompt_of[at]))
         if begun is not None:
@@ -131,6 +142,7 @@ def ended_table(ended: Sequence[tuple[Response, Ending]]) -> EndedRequests:
         log_probs=there.log_probs,
         token_versions=there.token_versions,
         endings=np.array([ending for _, ending in ended], np.int8),
+        top_log_probs={response.row_id: response.top.whole() for response in responses if response.top is not None},
     )
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from rljob_api.catalogue.rollout_engines import ROLLOUT_ENGINES
 from rljob_api.pipeline.meshes import Mesh
 from rljob_api.planning.plan import GroupPlan, Plan, StagePlan
 from rljob_api.v1alpha1 import ConversationSpec, RLJobSpec
@@ -173,7 +174,8 @@ def programs_of(spec: RLJobSpec, policy: str, place: int) -> Programs | AgentPoo
     those of its host."""
     rollout, conversation = spec.rollout, spec.rollout.conversation
     assert conversation is not None
-    served = ServedPolicy(policy, rollout.temperature, rollout.stop, rollout.stop_token_ids)
+    gives_top = ROLLOUT_ENGINES[rollout.engine].gives_top_log_probs
+    served = ServedPolicy(policy, rollout.temperature, rollout.stop, rollout.stop_token_ids, gives_top)
     folders = code_folders(os.environ)
     if conversation.program is not None:
         return Programs(conversation, served, place=place, pythonpath=folders)
@@ -195,4 +197,5 @@ def bounds_of(spec: RLJobSpec, tokenizer: Any | None) -> Bounds:
         response_tokens=conversation.max_tokens or spec.rollout.max_response_tokens,
         row_tokens=spec.longest_row,
         num_tokens=None if tokenizer is None else 1 + max(tokenizer.get_vocab().values()),
+        sees=spec.sees,
     )

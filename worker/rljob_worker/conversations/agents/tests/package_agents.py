@@ -17,10 +17,16 @@ def with_openai():
 
     client, messages = openai.OpenAI(), task()["messages"]
     model = client.models.list().data[0].id
-    first = client.chat.completions.create(model=model, messages=messages, logprobs=True, max_tokens=9, temperature=0.2)
+    likely = {"logprobs": True, "top_logprobs": 3}
+    first = client.chat.completions.create(model=model, messages=messages, max_tokens=9, temperature=0.2, **likely)
     messages += [first.choices[0].message.model_dump(), {"role": "user", "content": "more"}]
-    streamed = client.chat.completions.create(model=model, messages=messages, stream=True)
-    second = "".join(chunk.choices[0].delta.content or "" for chunk in streamed)
+    chunks = list(client.chat.completions.create(model=model, messages=messages, stream=True, **likely))
+    second = "".join(chunk.choices[0].delta.content or "" for chunk in chunks)
+    (of_stream,) = (chunk.choices[0].logprobs.content for chunk in chunks if chunk.choices[0].logprobs)
+    for item in [*first.choices[0].logprobs.content, *of_stream]:
+        values = [other.logprob for other in item.top_logprobs]
+        assert len(values) == 3 and values == sorted(values, reverse=True) and item.logprob <= values[0] + 1e-5
+        assert all(bytes(other.bytes).decode() == other.token for other in item.top_logprobs)
     try:
         client.chat.completions.create(model=model, messages=messages, n=3)
     except openai.BadRequestError as error:

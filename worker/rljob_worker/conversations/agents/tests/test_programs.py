@@ -33,7 +33,7 @@ def spec_of(*arguments, **fields):
 
 def play(*arguments, prompts=("hi",), bounds=BOUNDS, engine=None, spec=None, renderer=None, **options):
     """Trajectories of the program with these arguments, one after another with their engine."""
-    programs = Programs(spec or spec_of(*arguments), ServedPolicy("actor"))
+    programs = Programs(spec or spec_of(*arguments), ServedPolicy("actor", gives_top_log_probs=True))
     return played(programs, prompts, bounds, engine, renderer, **options)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from queue import SimpleQueue
 from threading import Thread
 
@@ -57,6 +58,18 @@ class Peer(Leader):
             raise PeerLost("the leader has failed")
         assert result.shape == shape
         return result, None
+
+
+def test_likely_tokens_are_asked_for_by_the_turns_that_want_them_alone():
+    nothing = np.empty(0, np.int64)
+    asked = EngineCommands(
+        np.array([4, 6, 8]), np.zeros(3, np.int64), np.full(3, 5), np.zeros(3, np.int64), Column.ragged([[1]]),
+        nothing, nothing, False, top_log_probs=np.array([5, 0, 5]),
+    )  # fmt: skip
+    requests = EngineCommands.decoded(asked.encoded()).requests(SAMPLING)
+    assert [requests.samplings[way].top_log_probs for way in requests.sampling_of] == [5, 0, 5]
+    assert {replace(sampling, top_log_probs=0) for sampling in requests.samplings} == {SAMPLING}
+    assert replace(asked, top_log_probs=nothing).requests(SAMPLING).samplings == (SAMPLING,)
 
 
 def test_commands_are_those_that_were_encoded():

@@ -242,6 +242,28 @@ def test_tokens_that_the_model_has_not_cost_their_own_trajectory(tokens, message
     assert other.failed is None and text(other.rows[0].response_ids) == "aa~!bb~"
 
 
+@pytest.mark.parametrize("begins", [True, False])
+def test_pictures_that_the_model_does_not_see_cost_their_own_trajectory(begins):
+    async def shows(task, policy, world):
+        if not begins:
+            await policy.complete()
+        await policy.complete([33], pictures=[b"png"] if task.member == 0 else [])
+
+    engine = SteppingEngine(counting)
+    lost, other = play(shows, tasks_of("hi", group_size=2), engine, bounds=replace(BOUNDS, sees=False))
+    assert lost.failed == "error" and "does not see; leave them out" in lost.message
+    assert other.failed is None and all(requests.pictures is None for requests in engine.submitted)
+
+
+def test_a_decision_with_pictures_that_the_model_does_not_see_costs_its_own_trajectory():
+    async def acts(task, policy, world):
+        await policy.decide(np.array([33]), [b"png"] if task.member == 0 else [], num_tokens=3)
+
+    engine = SteppingEngine(lambda *_: "abcdefgh")
+    lost, other = play(acts, tasks_of("hi", group_size=2), engine, bounds=replace(BOUNDS, sees=False))
+    assert lost.failed == "error" and "does not see" in lost.message and other.failed is None
+
+
 def test_what_a_run_raises_costs_its_own_trajectory(caplog):
     async def some(task, policy, world):
         if task.member == 1:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from rljob_worker.batch import Column
-from rljob_worker.conversations.playing.policy_engines import STEPS_IN_TURN, PolicyEngines
+from rljob_worker.conversations.playing.policy_engines import STEPS_IN_TURN, PolicyEngines, joined
 from rljob_worker.conversations.playing.tests.playing import SAMPLING, SteppingEngine, ids, text
-from rljob_worker.engines.rollout.requests import Requests
+from rljob_worker.engines.rollout.requests import Requests, TopLogProbs
 
 ROWS = 2
 """Of each of three agents, of which the second has an engine of its own."""
@@ -45,6 +47,17 @@ def test_rows_go_to_the_engine_of_their_agent_with_the_prompts_that_they_have():
     assert [engine.load.running for engine in (one, other)] == [2, 3] and together.load.running == 5
     assert [engine.submitted[0].prompt_of.tolist() for engine in (one, other)] == [[0, 1], [0, 1, 2]]
     assert all_ended(together) == {0: "Ap~", 4: "Aq~", 2: "Bp~", 9: "Bq~", 8: "Br~"}
+
+
+def test_rows_keep_how_they_are_drawn_and_the_likely_tokens_that_they_asked_for():
+    (one, other), together = engines()
+    asked = requests((0, 0), (2, 0), (4, 1))
+    ways = (SAMPLING, replace(SAMPLING, top_log_probs=2))
+    together.submit(replace(asked, samplings=ways, sampling_of=np.array([1, 0, 1])))
+    assert [engine.submitted[0].sampling_of.tolist() for engine in (one, other)] == [[1, 1], [0]]
+    top = TopLogProbs(np.zeros((1, 2), np.int32), np.zeros((1, 2), np.float32))
+    parts = [replace(engine.advance(), top_log_probs={row: top}) for engine, row in ((one, 4), (other, 2))]
+    assert joined(parts).top_log_probs == {4: top, 2: top}
 
 
 def test_an_engine_without_rows_is_left_alone():

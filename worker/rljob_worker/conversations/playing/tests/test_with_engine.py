@@ -119,6 +119,45 @@ def test_a_play_gives_the_same_tokens_again_after_a_kill_and_in_any_order(path):
     assert [content(item) for item in played(3, 8, records=records_of(entries))] == [content(item) for item in first]
 
 
+def test_likely_tokens_come_with_the_turns_that_ask_and_again_from_a_journal(path):
+    def played(**options):
+        told = {}
+
+        async def asks(task, policy, world):
+            branches, number = policy.branches(), 3 * (task.member % 2)
+            first = await branches.reply(task.messages, max_tokens=6, top_log_probs=number)
+            said = [*task.messages, first.message.as_message(), {"role": "tool", "content": "o"}]
+            told[task.trajectory] = first.sampled
+            await branches.reply(said, max_tokens=4, top_log_probs=number)
+
+        tasks = tasks_of("hi", "what is it?", group_size=2)
+        result = play(asks, tasks, transformers_engine(path), bounds=BOUNDS, renderer=ModelLetters(), **options)
+        assert [item.failed for item in result] == [None] * 4, result[0].message
+        assert all(row.last_sampled.top_log_probs is None for item in result for row in item.rows)
+        return told, result
+
+    entries = Written()
+    told, result = played(entries=entries)
+    model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32).eval()
+    for item in result:
+        first = told[item.task.trajectory]
+        assert (first.top_log_probs is None) == (item.task.member == 0)
+        if first.top_log_probs is not None:
+            row, at = item.rows[0], len(item.rows[0].prompt) - 1
+            with torch.no_grad():
+                logits = model(torch.tensor(row.sequence())[None]).logits[0, at : at + len(first)]
+            likely = torch.log_softmax(logits, -1).topk(3)
+            np.testing.assert_allclose(first.top_log_probs.log_probs, likely.values, atol=1e-5)
+            assert first.top_log_probs.tokens.tolist() == likely.indices.tolist()
+    again, replayed = played(records=records_of(entries))
+    assert all(item.is_replayed for item in replayed)
+    for trajectory, first in told.items():
+        one, other = first.top_log_probs, again[trajectory].top_log_probs
+        assert (one is None) == (other is None)
+        if one is not None:
+            assert one.tokens.tolist() == other.tokens.tolist() and one.log_probs.tolist() == other.log_probs.tolist()
+
+
 def test_turns_that_are_heard_while_they_are_decoded_are_those_that_are_not(path):
     def played(is_heard):
         lengths = list[int]()

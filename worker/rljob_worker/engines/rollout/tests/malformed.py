@@ -172,6 +172,7 @@ MALFORMATIONS = {
     "top_p": Malformation(_sampling("top_p", 0.0, -0.1, 1.5, float("nan"), None), "above 0 and at most 1"),
     "top_k": Malformation(_sampling("top_k", -1, 1.5, None, True), "a whole number from 0 on"),
     "min_p": Malformation(_sampling("min_p", -0.1, 1.5, float("nan"), "0"), "between 0 and 1"),
+    "likely tokens": Malformation(_sampling("top_log_probs", -1, 21, 1.5, None, True), "a whole number from 0 to 20"),
     "seed": Malformation(_sampling("seed", 1.5, None, "7"), "seed .* whole number"),
     "stop texts": Malformation(
         _sampling("stop", "abc", ["abc"], None, ("",), ("A", 7), ("A" * 257,), ("\ud800",), ("A",) * 17),

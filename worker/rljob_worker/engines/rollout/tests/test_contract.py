@@ -13,6 +13,7 @@ import torch
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from rljob_worker.batch import Column, Indices
+from rljob_worker.engines.rollout.http.engine import HTTPRollout
 from rljob_worker.engines.rollout.protocol import RolloutEngine
 from rljob_worker.engines.rollout.requests import EndedRequests, Ending, PartialResponses, Requests, Sampling
 from rljob_worker.engines.rollout.tests.malformed import MALFORMATIONS, spoilt
@@ -121,6 +122,48 @@ def test_log_probs_are_those_of_the_model_at_the_temperature(
         tokens, log_probs, _, _ = rows[row_id]
         expected = log_probs_by(stock, weights_of(stock), prompt, tokens, temperature)
         np.testing.assert_allclose(log_probs, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.7, 0.0])
+def test_likely_tokens_come_with_the_rows_that_ask_and_change_no_row(
+    engine: RolloutEngine, stock: PreTrainedModel, temperature: float
+) -> None:
+    sampling = Sampling(temperature=temperature, seed=1)
+    numbers, prompts = {7: 3, 8: 0, 9: 20, 10: 3}, [PROMPT, np.array([5]), np.arange(40, 75), np.array([6])]
+    alone = run(engine, requests(list(numbers), [20, 6, 9, 15], sampling, prompts))
+    different = sorted(set(numbers.values()))
+    asked = replace(
+        requests(list(numbers), [20, 6, 9, 15], sampling, prompts),
+        samplings=tuple(replace(sampling, top_log_probs=number) for number in different),
+        sampling_of=np.array([different.index(number) for number in numbers.values()]),
+    )
+    if isinstance(engine, HTTPRollout):
+        with pytest.raises(InvalidJob, match="top_log_probs 3: the engine gives the log-prob of the drawn token alone"):
+            engine.submit(asked)
+        return
+    engine.submit(asked)
+    ended = [engine.advance(4)]
+    engine.pause(np.array([7]))
+    ended.append(engine.advance(1))
+    engine.resume(np.array([7]))
+    while len(more := engine.advance()):
+        ended.append(more)
+    rows = {row: entry for part in ended for row, entry in rows_of(part).items()}
+    assert {row: entry[0] for row, entry in rows.items()} == {row: entry[0] for row, entry in alone.items()}
+    top = {row: item for part in ended for row, item in part.top_log_probs.items()}
+    assert set(top) == {7, 9, 10}
+    for prompt, row_id in zip([prompts[0], *prompts[2:]], [7, 9, 10], strict=True):
+        tokens, log_probs, _, _ = rows[row_id]
+        with torch.no_grad():
+            logits = stock(torch.tensor([[*prompt, *tokens]])).logits[0, len(prompt) - 1 : -1]
+        expected = torch.log_softmax(logits / (temperature or 1.0), -1)
+        likely = expected.topk(numbers[row_id], -1)
+        np.testing.assert_allclose(top[row_id].log_probs, likely.values, atol=1e-5)
+        at_ids = expected.gather(1, torch.from_numpy(top[row_id].tokens).long())
+        np.testing.assert_allclose(at_ids, likely.values, atol=1e-5)
+        own = top[row_id].tokens == np.array(tokens)[:, None]
+        assert own.any(1).any(), "some drawn tokens are among the likely ones"
+        np.testing.assert_allclose(top[row_id].log_probs[own], np.array(log_probs)[own.any(1)], atol=1e-6)
 
 
 def test_at_temperature_0_the_most_likely_tokens_come_with_log_probs_at_1(

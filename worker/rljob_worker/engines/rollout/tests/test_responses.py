@@ -6,6 +6,7 @@ import pytest
 from rljob_worker.engines.rollout.requests import Ending, Sampling
 from rljob_worker.engines.rollout.responses import Response, ended_table
 from rljob_worker.engines.rollout.stop_strings import StopStrings
+from rljob_worker.engines.rollout.top_log_probs import GrowingTop
 from rljob_worker.engines.rollout.vocabulary import Vocabulary
 
 FREE = Sampling()
@@ -25,6 +26,18 @@ def test_every_token_has_its_log_prob_and_the_version_that_made_it() -> None:
     assert [row.tolist() for row in table.log_probs.to_list()] == [[-0.5, -1.0, -2.0], []]
     assert [row.tolist() for row in table.token_versions.to_list()] == [[3, 3, 4], []]
     assert table.endings.tolist() == [Ending.LENGTH, Ending.ABORTED]
+
+
+def test_likely_tokens_stay_beside_the_tokens_that_a_response_keeps() -> None:
+    stops = StopStrings(("ab",), Vocabulary((b"a", b"b", b"c", b"x"), {}))
+    result = response(7, stops=stops)
+    result.top = GrowingTop(2)
+    result.add([3, 0], [-1.0, -2.0], 1, [([3, 2, 1], [-1.0, -3.0, -4.0]), ([2, 0], [-0.5, -2.0])])
+    result.add([1, 2], [-3.0, -4.0], 1, [([1, 0], [-3.0, -3.5]), ([9, 9], [0.0, 0.0])])
+    top = ended_table([(result, Ending.STOP), (response(8), Ending.LENGTH)]).top_log_probs
+    assert list(top) == [7] and top[7].tokens.tolist() == [[3, 2], [2, 0], [1, 0]]
+    assert top[7].log_probs.tolist() == [[-1.0, -3.0], [-0.5, -2.0], [-3.0, -3.5]]
+    assert GrowingTop(3).whole().tokens.shape == (0, 3)
 
 
 def test_nothing_that_ended_is_a_table_without_entries() -> None:

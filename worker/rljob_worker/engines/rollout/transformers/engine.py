@@ -77,6 +77,7 @@ class TransformersRollout:
             temperatures=ROLLOUT_ENGINES["Transformers"].temperatures,
             records_routes=records_routes,
             sees=reader is not None,
+            gives_top_log_probs=True,
         )
         self._device = device
         self._is_called = Event()

@@ -11,6 +11,7 @@ from rljob_worker.batch import Column, Indices
 from rljob_worker.engines.prompt_pictures import ShownTokens
 from rljob_worker.engines.rollout.requests import EndedRequests, Ending, PartialResponses, Requests, Sampling
 from rljob_worker.engines.rollout.stop_strings import StopStrings
+from rljob_worker.engines.rollout.top_log_probs import GrowingTop
 
 
 @dataclass(slots=True, eq=False)
@@ -57,6 +58,8 @@ class DecodingRequest:
     """What is added to the place of a token of the response to get its position, once the prompt was computed."""
     prompt_routes: np.ndarray | None = None
     """[prompt, layers, k], once the prompt was computed where routes are recorded; of the first to continue it only."""
+    top: GrowingTop | None = None
+    """Likely tokens beside those that it draws; None where nobody asks."""
 
     @property
     def num_tokens(self) -> int:
@@ -113,6 +116,7 @@ def requests_of(
             begins_prompt=begin,
             pictures=pictures[prompt],
             state=states[prompt],
+            top=GrowingTop.of(table.samplings[way]),
         )
         for row, turn, prompt, most, way, first, begin, has in entries
     ]
@@ -189,6 +193,7 @@ def ended(requests: Sequence[tuple[DecodingRequest, Ending]], no_routes: np.ndar
         endings=np.array([ending for _, ending in requests], np.int8),
         prompt_routes=prompt_routes,
         routes=there.routes,
+        top_log_probs={request.row_id: request.top.whole() for request, _ in requests if request.top is not None},
     )
 
 

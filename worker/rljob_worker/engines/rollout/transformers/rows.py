@@ -13,6 +13,7 @@ from rljob_worker.batch.row_index import row_number
 from rljob_worker.engines.rollout.requests import Ending, Sampling
 from rljob_worker.engines.rollout.sampling import draw_numbers, sample_each
 from rljob_worker.engines.rollout.stop_strings import StopStrings
+from rljob_worker.engines.rollout.top_log_probs import top_of_each
 from rljob_worker.engines.rollout.transformers.drawn_tokens import DrawnTokens
 from rljob_worker.engines.rollout.transformers.request import NO_ROUTES, DecodingRequest
 from rljob_worker.errors import BadData
@@ -47,7 +48,7 @@ class DecodingRows:
         """How rows are drawn, without seeds and stops; rows name them by number, as the next."""
         self._stops: dict[Stops, StopStrings | None] = {}
         """What ends them, with the texts of that made ready."""
-        self._row_ids = self._limits = self._way_of = self._stops_of = np.empty(0, np.int64)
+        self._row_ids = self._limits = self._way_of = self._stops_of = self._num_top = np.empty(0, np.int64)
         self._streams = np.empty(0, np.uint64)
         """[rows] of random numbers."""
         self._first_draws = np.empty(0, np.int64)
@@ -106,6 +107,8 @@ class DecodingRows:
         for key, request in zip(stops, firsts, strict=True):
             self._stops.setdefault(key, request.stops)
         self._stops_of = np.concatenate([self._stops_of, _places(stops, self._stops)[sampling_of]])
+        numbers = np.array([request.sampling.top_log_probs for request in firsts], np.int64)
+        self._num_top = np.concatenate([self._num_top, numbers[sampling_of]])
 
     def draw(
         self, first: int, logits: torch.Tensor, version: int, routes: np.ndarray = NO_ROUTES
@@ -121,13 +124,15 @@ class DecodingRows:
             result, how_likely = result[going - first], how_likely[going - first]
             routes = routes[going - first] if len(routes) else routes
         self._require_finite(going, how_likely, version)
+        if self._num_top.any():
+            self._add_top(going, logits, first)
         self._drawn.add(going, result, how_likely, version, routes)
         return tokens, self._end(going, result)
 
     def keep(self, order: Indices) -> None:
         """Row i is the former row `order[i]`."""
         self._requests = [self._requests[row] for row in order.tolist()]
-        self._row_ids, self._limits = self._row_ids[order], self._limits[order]
+        self._row_ids, self._limits, self._num_top = self._row_ids[order], self._limits[order], self._num_top[order]
         self._streams, self._first_draws = self._streams[order], self._first_draws[order]
         self._endings, self.rope_shifts = self._endings[order], self.rope_shifts[order]
         ways, self._way_of = np.unique(self._way_of[order], return_inverse=True)
@@ -155,6 +160,18 @@ class DecodingRows:
         rows = slice(first, None)
         draws = self._first_draws[rows] + self._drawn.counts[rows]
         return sample_each(logits, self._ways, self._way_of[rows], self._streams[rows], draws)
+
+    def _add_top(self, rows: Indices, logits: torch.Tensor, first: int) -> None:
+        """Likely tokens beside the next ones of `rows`; logits: of the rows from `first` on."""
+        asked = rows[self._num_top[rows] > 0]
+        if not len(asked):
+            return
+        mine = logits[torch.from_numpy(asked - first).to(logits.device)]
+        tokens, log_probs = top_of_each(mine, self._ways, self._way_of[asked], self._num_top[asked])
+        for row, ids, values in zip(asked.tolist(), tokens.cpu().numpy(), log_probs.cpu().numpy(), strict=True):
+            top = self._requests[row].top
+            assert top is not None, "it asks for them"
+            top.add(ids, values)
 
     def _end(self, rows: Indices, tokens: np.ndarray) -> list[int]:
         """End those of `rows` that do with the token they just got; which. Most steps end none, and look no closer."""
@@ -214,7 +231,7 @@ def is_one_of(tokens: np.ndarray, chosen: tuple[int, ...]) -> np.ndarray:
 
 def way_of(sampling: Sampling) -> Sampling:
     """What of a sampling decides how a row is drawn from its logits and its random numbers."""
-    return replace(sampling, seed=0, stop=(), stop_token_ids=())
+    return replace(sampling, seed=0, stop=(), stop_token_ids=(), top_log_probs=0)
 
 
 def sampling_kinds(requests: Sequence[DecodingRequest]) -> tuple[list[DecodingRequest], Indices]:

@@ -60,8 +60,9 @@ class PositionSampler(Sampler):  # type: ignore[misc]
         self._rows = rows
 
     def forward(self, logits: torch.Tensor, sampling_metadata: SamplingMetadata, **options: object) -> SamplerOutput:
-        tokens, log_probs = self._rows.of(sampling_metadata).sample(logits, self._rows.num_drawn)
-        return SamplerOutput(tokens.to(torch.int32)[:, None], _of_tokens(tokens, log_probs))
+        rows = self._rows.of(sampling_metadata)
+        tokens, log_probs = rows.sample(logits, self._rows.num_drawn)
+        return SamplerOutput(tokens.to(torch.int32)[:, None], _of_tokens(tokens, log_probs, rows.top(logits)))
 
 
 class GuessSampler:
@@ -82,11 +83,26 @@ class GuessSampler:
         repeated = self._rows.of(sampling_metadata).repeated(num_guessed + 1)
         sampled, log_probs = repeated.sample(logits, self._rows.num_drawn[rows] + places)
         tokens = accepted_tokens(sampled, metadata.draft_token_ids, num_guessed)
-        table = torch.zeros(tokens.shape, dtype=log_probs.dtype, device=logits.device)
-        table[torch.from_numpy(rows).to(logits.device), torch.from_numpy(places).to(logits.device)] = log_probs
-        return SamplerOutput(tokens.to(torch.int32), _of_tokens(tokens.clamp(min=0).flatten(), table.flatten()))
+        at = (torch.from_numpy(rows).to(logits.device), torch.from_numpy(places).to(logits.device))
+
+        def spread(values: torch.Tensor) -> torch.Tensor:
+            """[rows x most places, ...]: each where it was sampled."""
+            table = values.new_zeros((*tokens.shape, *values.shape[1:]))
+            table[at] = values
+            return table.flatten(0, 1)
+
+        top = repeated.top(logits)
+        spread_top = None if top is None else (spread(top[0]), spread(top[1]))
+        return SamplerOutput(
+            tokens.to(torch.int32), _of_tokens(tokens.clamp(min=0).flatten(), spread(log_probs), spread_top)
+        )
 
 
-def _of_tokens(tokens: torch.Tensor, log_probs: torch.Tensor) -> LogprobsTensors:
-    """Log-probs of the sampled tokens only; nobody reads their ranks."""
-    return LogprobsTensors(tokens.to(torch.int32)[:, None], log_probs[:, None], torch.zeros_like(tokens))
+def _of_tokens(
+    tokens: torch.Tensor, log_probs: torch.Tensor, top: tuple[torch.Tensor, torch.Tensor] | None
+) -> LogprobsTensors:
+    """Log-probs of the sampled tokens, and of likely ones behind them; nobody reads their ranks."""
+    ids, values = tokens.to(torch.int32)[:, None], log_probs[:, None]
+    if top is not None:
+        ids, values = torch.cat([ids, top[0].to(torch.int32)], 1), torch.cat([values, top[1]], 1)
+    return LogprobsTensors(ids, values, torch.zeros_like(tokens))

@@ -41,6 +41,7 @@ from rljob_worker.engines.rollout.vocabulary import Vocabulary
 from rljob_worker.errors import BadData, EngineBroken, InvalidJob
 
 if TYPE_CHECKING:
+    from vllm.logprobs import FlatLogprobs
     from vllm.outputs import RequestOutput
 
 _CLOSED = "it is closed"
@@ -360,7 +361,7 @@ class VLLMRollout:
         """The tokens that one request has more than before."""
         (result,) = output.outputs
         known = 0 if response.stops else response.num_new
-        response.add(result.token_ids[known:], result.logprobs.logprobs[known:], self._version)
+        _add(response, result.token_ids, result.logprobs, known, self._version)
 
     def _catch_up(self, response: Response) -> None:
         """What the library has of a request that runs, of which it would say nothing before its end."""
@@ -368,8 +369,18 @@ class VLLMRollout:
             return
         state = self._engine.output_processor.request_states[response.handle]
         known = response.num_new
-        tokens = state.detokenizer.output_token_ids[known:]
-        response.add(tokens, state.logprobs_processor.logprobs.logprobs[known:], self._version)
+        _add(response, state.detokenizer.output_token_ids, state.logprobs_processor.logprobs, known, self._version)
+
+
+def _add(response: Response, tokens: Sequence[int], flat: FlatLogprobs, known: int, version: int) -> None:
+    """The tokens that a response does not know yet. flat: of each of the tokens, the sampled one and then those that it
+    asks for."""
+    if response.top is None:
+        response.add(tokens[known:], flat.logprobs[known:], version)
+        return
+    places = list(zip(flat.start_indices, flat.end_indices, strict=True))[known:]
+    likely = [(flat.token_ids[begin + 1 : end], flat.logprobs[begin + 1 : end]) for begin, end in places]
+    response.add(tokens[known:], [flat.logprobs[begin] for begin, _ in places], version, likely)
 
 
 def _params(response: Response, end_token_ids: tuple[int, ...]) -> SamplingParams:

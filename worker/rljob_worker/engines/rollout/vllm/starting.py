@@ -75,6 +75,7 @@ def start(
         settings.longest_row,
         ROLLOUT_ENGINES["VLLM"].temperatures,
         sees=reader is not None,
+        gives_top_log_probs=True,
     )
     engine = VLLMRollout(
         built,

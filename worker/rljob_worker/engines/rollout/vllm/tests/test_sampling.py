@@ -1,5 +1,7 @@
 """What vLLM's sampler gets."""
 
+from dataclasses import replace
+
 import numpy as np
 import torch
 
@@ -68,6 +70,26 @@ def test_every_row_is_drawn_as_the_other_engine_draws_it() -> None:
         stream = random_streams(way.seed, np.array([row_id]))
         token, log_prob = sample(logits[[at]], way, stream, np.array([draw]))
         assert (tokens[at], log_probs[at]) == (token[0], log_prob[0])
+
+
+def test_likely_tokens_are_asked_for_beside_the_drawn_one_and_of_the_rows_that_ask_alone() -> None:
+    requests = replace(asked(), samplings=(replace(WARM, top_log_probs=3), FREE))
+    arguments = request_arguments(requests)
+    assert [argument["logprobs"] for argument in arguments] == [3, 0, 3]
+    rows = DrawnRows.of(argument["extra_args"] for argument in arguments)
+    logits = torch.randn(3, 12, generator=torch.Generator().manual_seed(0))
+    assert all(map(torch.equal, rows.sample(logits, np.zeros(3, int)), plain_rows().sample(logits, np.zeros(3, int))))
+    found = rows.top(logits)
+    assert found is not None and plain_rows().top(logits) is None
+    tokens, log_probs = found
+    expected = torch.log_softmax(logits / 0.7, -1).topk(3)
+    assert torch.equal(tokens[[0, 2]], expected.indices[[0, 2]])
+    torch.testing.assert_close(log_probs[[0, 2]], expected.values[[0, 2]])
+    assert rows.repeated(np.array([2, 1, 1])).num_top.tolist() == [3, 3, 0, 3]
+
+
+def plain_rows() -> DrawnRows:
+    return DrawnRows.of(argument["extra_args"] for argument in request_arguments(asked()))
 
 
 def test_rows_are_repeated_for_what_was_guessed_of_them() -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from functools import partial
+from itertools import chain, repeat
 from types import SimpleNamespace
 from typing import Any
 
@@ -22,6 +24,8 @@ from rljob_worker.engines.rollout.vocabulary import Vocabulary
 from rljob_worker.errors import BadData, EngineBroken, InvalidJob
 
 load_start()
+
+from vllm.logprobs import FlatLogprobs  # noqa: E402
 
 from rljob_worker.engines.rollout.vllm.engine import VLLMRollout  # noqa: E402
 
@@ -69,7 +73,8 @@ class Library:
 
 def built(*, can_sleep: bool = True) -> tuple[VLLMRollout, Library]:
     library, parameters, vocabulary = Library(), {"a": torch.empty(2, device="meta")}, Vocabulary((b"yes", b"no"), {})
-    mesh, limits = alone(torch.device("cpu")), Limits(96, 16, ROLLOUT_ENGINES["VLLM"].temperatures)
+    limits = Limits(96, 16, ROLLOUT_ENGINES["VLLM"].temperatures, gives_top_log_probs=True)
+    mesh = alone(torch.device("cpu"))
     return VLLMRollout(library, parameters, (1,), limits, vocabulary, mesh=mesh, can_sleep=can_sleep), library
 
 
@@ -88,6 +93,23 @@ def output(name: str, tokens: list[int], log_probs: list[float], *, finished: bo
     """What the library has of a request after a step."""
     completion = SimpleNamespace(token_ids=tokens, logprobs=SimpleNamespace(logprobs=log_probs))
     return SimpleNamespace(request_id=name, outputs=[completion], finished=finished)
+
+
+def test_likely_tokens_are_taken_from_behind_the_drawn_ones() -> None:
+    engine, library = built()
+    engine.load_weights([("a", torch.ones(2))], 1)
+    asked = one()
+    engine.submit(replace(asked, samplings=(replace(asked.samplings[0], top_log_probs=2),)))
+    flat = FlatLogprobs()
+    for entry in ([(5, -0.5), (5, -0.5), (6, -1.0)], [(1, -2.0), (7, -0.25), (1, -2.0)]):
+        flat.append_fast([t for t, _ in entry], [v for _, v in entry], chain([1], [1, 2]), repeat(None))
+    done = output("3", [5, 1], [], finished=True)
+    done.outputs[0].logprobs = flat
+    library.outputs = [[done]]
+    ended = engine.advance()
+    assert ended.log_probs.to_list()[0].tolist() == [-0.5, -2.0]
+    assert ended.top_log_probs[3].tokens.tolist() == [[5, 6], [7, 1]]
+    assert ended.top_log_probs[3].log_probs.tolist() == [[-0.5, -1.0], [-0.25, -2.0]]
 
 
 def test_a_library_that_breaks_ends_the_worker_so_that_it_is_started_again() -> None:

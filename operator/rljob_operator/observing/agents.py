@@ -24,14 +24,25 @@ _WAITS_AFTER_CRASH = "CrashLoopBackOff"
 
 
 def agents_facts(deployment: Object, pods: Sequence[Object], now: float) -> AgentsFacts:
-    """The facts of a Deployment of ours and of the pods that have its label."""
+    """The facts of a Deployment of ours and of its pods, among those that have its label."""
     spec, status = mapping(deployment.get("spec")), mapping(deployment.get("status"))
     replicas = whole_number(spec.get("replicas"), most=MAX_INT32)
     wanted = 1 if replicas is None else replicas
     ready = min(wanted, whole_number(status.get("readyReplicas"), most=MAX_INT32) or 0)
-    staying = [pod for pod in pods if _stays(pod)]
+    name = text_value(mapping(deployment.get("metadata")).get("name"))
+    staying = [pod for pod in pods if _is_made_for(name, pod) and _stays(pod)]
     reason, message = next(_problems(status, staying, now), (None, ""))
     return AgentsFacts(is_there=True, wanted=wanted, ready=ready, reason=reason, message=message)
+
+
+def _is_made_for(deployment: str, pod: Object) -> bool:
+    """Whether a pod is of the Deployment of this name, by what Kubernetes calls the ReplicaSet between them: others may
+    have its label, too."""
+    metadata = mapping(pod.get("metadata"))
+    template = text_value(mapping(metadata.get("labels")).get("pod-template-hash"))
+    owners = [owner for owner in mappings(metadata.get("ownerReferences")) if owner.get("controller") is True]
+    made_by = [(owner.get("kind"), owner.get("name")) for owner in owners]
+    return bool(template) and made_by == [("ReplicaSet", f"{deployment}-{template}")]
 
 
 def _stays(pod: Object) -> bool:

@@ -150,9 +150,11 @@ def report(world: World, ready: int, *conditions: Object) -> None:
     world.cluster.edit(DEPLOYMENT, KEY.namespace, "small-agents", status=status)
 
 
-def put_agent(world: World, **status: Any) -> None:
-    """A pod of the Deployment; the one that was there goes."""
-    metadata = {"name": "small-agents-1", "labels": {"rljob.dev/agents-of": "small"}}
+def put_agent(world: World, owner: str = "small-agents-5d8f", **status: Any) -> None:
+    """A pod of the Deployment's ReplicaSet; the one that was there goes."""
+    labels = {"rljob.dev/agents-of": "small", "pod-template-hash": "5d8f"}
+    owners = [{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": owner, "uid": "r", "controller": True}]
+    metadata = {"name": "small-agents-1", "labels": labels, "ownerReferences": owners}
     world.cluster.put(POD, KEY.namespace, {"metadata": metadata, "spec": {}, "status": status})
 
 
@@ -253,6 +255,31 @@ def test_a_quota_that_forbids_the_deployment_itself_is_told(world: World) -> Non
     world.submit(**AGENTS)
     world.settle()
     assert any(quota in item.message for item in world.status.conditions), world.status
+
+
+@pytest.mark.parametrize("owner", ["other-5d8f", "small-agents", "small-agents-5d8f-5d8f"])
+def test_a_pod_of_somebody_else_with_the_label_of_agents_says_nothing(world: World, owner: str) -> None:
+    world.to_running(**AGENTS)
+    report(world, 2)
+    put_agent(world, owner, containerStatuses=agent_container(waiting=IMAGE))
+    world.wait(15)
+    assert world.reason("AgentsReady") == ("True", "AllAgentsReady")
+
+
+def test_the_look_that_gives_agents_back_says_so_itself(world: World) -> None:
+    """No watch tells that they have gone."""
+    world.to_running(**AGENTS)
+    report(world, 2)
+    world.wait(15)
+    assert world.reason("AgentsReady") == ("True", "AllAgentsReady")
+    world.edit(suspend=True)
+    for _ in range(60):
+        world.clock.now += 10
+        world.cluster.end_pods()
+        world.reconcile()
+        if not deployments(world):
+            break
+    assert deployments(world) == [] and world.reason("AgentsReady") == ("False", "AgentsStopped")
 
 
 def test_pods_of_agents_that_go_or_are_over_say_nothing(world: World) -> None:

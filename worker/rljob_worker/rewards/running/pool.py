@@ -82,10 +82,11 @@ class RewardPool:
             self._expire(None)
         return Round(self._calls, len(self._slots))
 
-    def turn(self, work: Round) -> None:
-        """Deal what waits, and see to what has come, after the next thing that happens. Raises BadData, InvalidJob."""
+    def turn(self, work: Round, until: float | None = None) -> None:
+        """Deal what waits, and see to what has come, after the next thing that happens, or at that time. Raises
+        BadData, InvalidJob."""
         self._deal(work)
-        self._wait(work)
+        self._wait(work, until)
         self._receive(work)
         self._expire(work)
 
@@ -125,9 +126,10 @@ class RewardPool:
         message = {"reward": chunk.reward, "limit": limit, "rows": list(zip(rows, sent, strict=True))}
         slot.process.send(message, pictures)
 
-    def _wait(self, work: Round | None) -> None:
+    def _wait(self, work: Round | None, until: float | None = None) -> None:
         """Until a process has something to say, takes more, or a row's time is up."""
         deadlines = [deadline for slot in self._slots if (deadline := self._deadline(slot, work)) is not None]
+        deadlines += [] if until is None else [until]
         if work is not None and work.due is not None and (self._has_idle or work.due > time.monotonic()):
             deadlines.append(work.due)
         full = [slot.process.requests for slot in self._slots if slot.process.has_unsent]

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import logging
 import os
+import time
 from collections.abc import Mapping, Sequence
 from queue import SimpleQueue
 from threading import Thread
@@ -32,6 +33,10 @@ if TYPE_CHECKING:
     from rljob_api.v1alpha1.data import RewardSpec
 
 Rows = Sequence[Mapping[str, Any]]
+
+GATHER_SECONDS = 0.05
+"""Rows that were begun wait so long for others, until somebody waits for them: dealt one by one they would interrupt
+the thread and the cores that generate the others, which costs more than most rewards take."""
 
 _log = logging.getLogger("rljob.rewards")
 
@@ -125,7 +130,8 @@ class _Flight:
         self._work = pool.new_round()
         self._incoming: SimpleQueue[Rows | None] = SimpleQueue()
         self._failure: BaseException | None = None
-        self._is_whole = self._is_abandoned = False
+        self._is_whole = self._is_awaited = self._is_abandoned = False
+        self._deals_at = time.monotonic() + GATHER_SECONDS
         self._thread = Thread(target=self._run, name="rewards", daemon=True)
         self._thread.start()
 
@@ -135,11 +141,11 @@ class _Flight:
 
     def add(self, rows: Rows) -> None:
         self._incoming.put(rows)
-        self._pool.wake()
 
     def land(self) -> Round:
         """The round when every row is known. Raises what went wrong."""
         self._incoming.put(None)
+        self._is_awaited = True
         self._pool.wake()
         self._thread.join()
         if self._failure is not None:
@@ -154,18 +160,23 @@ class _Flight:
     def _run(self) -> None:
         try:
             while self._goes_on() and not self._is_abandoned:
-                self._pool.turn(self._work)
+                self._pool.turn(self._work, None if self._is_whole else self._deals_at)
         except BaseException as error:  # raised by `land`, in the thread that asked
             self._failure = error
         finally:
             self._pool.drop_unfinished()
 
     def _goes_on(self) -> bool:
-        """Take in what was added; whether anything is open, or may still come."""
+        """Take in what was added, once it is time to; whether anything is open, or may still come."""
+        now = time.monotonic()
+        if not self._is_awaited and now < self._deals_at:
+            return True
+        self._deals_at = now + GATHER_SECONDS
+        gathered = list[Mapping[str, Any]]()
         while not self._incoming.empty():
             rows = self._incoming.get()
-            if rows is None:
-                self._is_whole = True
-            else:
-                self._work.add(rows)
+            self._is_whole = self._is_whole or rows is None
+            gathered += rows or ()
+        if gathered:
+            self._work.add(gathered)
         return not (self._is_whole and self._work.done)

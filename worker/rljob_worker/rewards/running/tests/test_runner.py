@@ -15,6 +15,7 @@ import pytest
 
 from rljob_worker.errors import BadData, InvalidJob
 from rljob_worker.rewards.running import pool, round
+from rljob_worker.rewards.running import runner as runner_module
 from rljob_worker.rewards.running.runner import RewardRunner
 from rljob_worker.tests.waiting import wait_for
 
@@ -276,6 +277,27 @@ def test_rewards_are_computed_before_anybody_collects_them(tmp_path):
         runner.begin(rows("a", "b")[1:])
         wait_for((tmp_path / "101").exists)
         assert runner.collect([101, 100]).total.tolist() == [1.0, 1.0]
+
+
+def test_rows_that_are_begun_one_by_one_are_dealt_as_if_they_had_been_begun_together(monkeypatch):
+    monkeypatch.setattr(runner_module, "GATHER_SECONDS", 600.0)  # of which nobody waits for the end
+    dealt, send = list[list[int]](), pool.UserProcess.send
+
+    def noted(process, message, *pictures):
+        dealt.append([place for place, _ in message.get("rows", ())])
+        send(process, message, *pictures)
+
+    monkeypatch.setattr(pool.UserProcess, "send", noted)
+    data = rows(*["x" * n for n in range(12)])
+    with RewardRunner([user("length")], 1, [HERE]) as runner:
+        dealt.clear()
+        whole = runner.score(data)
+        together = list(dealt)
+        dealt.clear()
+        for row in data:
+            runner.begin([row])
+        assert runner.collect().total.tolist() == whole.total.tolist()
+    assert dealt == together and together[0] != list(range(12))
 
 
 def test_a_mistake_is_raised_by_the_next_rows_that_are_begun():

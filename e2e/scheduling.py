@@ -22,6 +22,7 @@ LONG = (
     "test_versions",
     "test_kueue",
     "test_failures",
+    "test_agents",
 )
 """Modules with tests that take minutes by themselves, the longest first."""
 

@@ -8,6 +8,7 @@ from safetensors.torch import load_file, save_file
 
 from rljob_worker.engines.models import load_policy
 from rljob_worker.engines.models.mirror import mirrored
+from rljob_worker.engines.models.policy_by_layers import PolicyByLayers
 from rljob_worker.engines.models.remote_tensors import RemoteTensors
 from rljob_worker.engines.tests.builders import write_model
 from rljob_worker.errors import BadData, InvalidJob
@@ -36,6 +37,8 @@ def test_a_model_in_a_store_has_the_weights_that_it_has_on_a_disk(tmp_path, s3):
     ours, theirs = (dict(load_policy(item, torch.float32, CPU).named_parameters()) for item in (mirror, path))
     assert all(torch.equal(ours[name], theirs[name]) for name in theirs) and len(ours) == len(theirs)
     assert not list(Path(mirror).glob("*.safetensors"))
+    by_layers = dict(PolicyByLayers.of_files(mirror, torch.float32).tensors())
+    assert all(torch.equal(by_layers[name], theirs[name]) for name in theirs) and len(by_layers) == len(theirs)
 
 
 def test_numbers_in_a_store_that_are_no_weights_are_named(tmp_path, s3):

@@ -153,7 +153,7 @@ class Worker:
         label = self.plan.label_of_stage(plan.name)
         self.figures.add(result.metrics, result.samples, label)
         if context.copy.is_leader and plan.generated_in is None:
-            several, decode = self.plan.rows_per_trajectory, self.resources.tokenizers[policy].decode
+            several, decode = self.plan.rows_per_trajectory, partial(self._decode_token, policy)
             first_row = (step - 1) * self.plan.spec.num_rows * several
             samples = token_samples(
                 result.batch, decode, first_row=first_row, rows_per_trajectory=several,
@@ -349,6 +349,10 @@ class Worker:
 
     def _decode(self, policy: str, ids: np.ndarray) -> str:
         return str(self.resources.tokenizers[policy].decode(ids, skip_special_tokens=True))
+
+    def _decode_token(self, policy: str, ids: np.ndarray) -> str:
+        """A stage whose rows nobody reads has no tokenizer, and never gets here."""
+        return str(self.resources.tokenizers[policy].decode(ids))
 
     def _last_words(self, step: int, verdict: Verdict) -> LastWords:
         code = ExitCode.STOPPED if verdict.stopped else ExitCode.DONE

@@ -32,10 +32,10 @@ from rljob_worker.engines.models.building import (
 )
 from rljob_worker.engines.models.checkpoint_names import TensorPart, TensorPartsOf, checkpoint_tensors, parts_of
 from rljob_worker.engines.models.configs import end_token_ids, model_config
-from rljob_worker.engines.models.decoder import decoder_layers
 from rljob_worker.engines.models.drawn_weights import DrawnWeights
 from rljob_worker.engines.models.memory import give_memory
 from rljob_worker.engines.models.value_model import VALUE_HEAD, ValueModel
+from rljob_worker.engines.models.vision import decoder_layers
 from rljob_worker.engines.models.weight_files import WeightFiles
 
 __all__ = [

@@ -19,8 +19,8 @@ from transformers import PreTrainedModel
 
 from rljob_worker.engines.models.building import empty_policy
 from rljob_worker.engines.models.checkpoint_names import Named, parts_of
-from rljob_worker.engines.models.decoder import decoder_layers
 from rljob_worker.engines.models.drawn_weights import DrawnWeights
+from rljob_worker.engines.models.vision import decoder_layers
 from rljob_worker.engines.models.weight_files import WeightFiles
 
 Result = TypeVar("Result")

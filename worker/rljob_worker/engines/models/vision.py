@@ -94,6 +94,14 @@ def decoder_of(model: torch.nn.Module) -> torch.nn.Module:
     return next((item for name, item in model.named_modules() if name.rpartition(".")[2] == "language_model"), model)
 
 
+def decoder_layers(model: torch.nn.Module) -> torch.nn.ModuleList:
+    """The ModuleList with the most parameters, which is not the vision tower's; an empty one where there is none."""
+    lists = [
+        module for module in decoder_of(model).modules() if isinstance(module, torch.nn.ModuleList) and len(module)
+    ]
+    return max(lists, key=lambda item: sum(p.numel() for p in item.parameters()), default=torch.nn.ModuleList())
+
+
 def is_of_tower(name: str) -> bool:
     """Whether a parameter of this name is the tower's."""
     return not TOWERS.isdisjoint(name.split("."))

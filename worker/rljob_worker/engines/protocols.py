@@ -17,9 +17,12 @@ Padding, packing, sharding and temperature are the engine's; baselines, clipping
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, TypeVar, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
 
 from rljob_worker.batch import Batch, Column
 from rljob_worker.metrics.scalars import Scalar
@@ -27,6 +30,8 @@ from rljob_worker.storage.paths import StoragePath
 
 if TYPE_CHECKING:
     import torch
+
+Rest = TypeVar("Rest")
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,4 +176,21 @@ class TrainEngine(ScoringEngine, Protocol):
     def sleep(self) -> None:
         """Let what only an optimizer step needs wait in the memory of the host; the next one brings it back. All else
         may be asked meanwhile. Not collective, idempotent."""
+        ...
+
+
+class CopyOfRanks(Protocol):
+    """The ranks that hold the same rows as this one, itself among them. What is not the work of an engine their leader
+    does for all: a time-out on one of them alone would let them go different ways."""
+
+    @property
+    def is_leader(self) -> bool: ...
+    @property
+    def has_peers(self) -> bool: ...
+
+    def from_leader(
+        self, shape: tuple[int, ...], work: Callable[[], tuple[NDArray[np.float64], Rest]]
+    ) -> tuple[NDArray[np.float64], Rest | None]:
+        """What `work` gives on the leader, which alone calls it: the array of this shape on every rank, the rest on the
+        leader only. Every rank of the copy calls this alike. Where `work` raises, peers raise PeerLost."""
         ...

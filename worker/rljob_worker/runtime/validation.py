@@ -18,6 +18,7 @@ from rljob_worker.batch.row_index import Int64
 from rljob_worker.batch.trajectories import Trajectories
 from rljob_worker.data.dataset import PromptDataset, Prompts
 from rljob_worker.engines.picture_reader import prompt_pictures
+from rljob_worker.engines.protocols import CopyOfRanks
 from rljob_worker.engines.rollout.generate import generate
 from rljob_worker.engines.rollout.job_sampling import max_tokens_of, validation_sampling
 from rljob_worker.engines.rollout.protocol import RolloutEngine
@@ -38,7 +39,7 @@ from rljob_worker.stages.rewarding.reward import (
     with_thumbnails,
 )
 from rljob_worker.stages.rollout_rows import asked_batch, rollout_batch, rows_of_groups
-from rljob_worker.stages.stage import Alone, Copy
+from rljob_worker.stages.stage import Alone
 
 PIECE_ROWS = 1024
 """Rows that a rank answers and judges at once, or those of one prompt: its memory and its cache of keys and values do
@@ -67,7 +68,7 @@ class Validation:
         dp_size: int,
         *,
         conversations: ConversationRollout | None = None,
-        copy: Copy | None = None,
+        copy: CopyOfRanks | None = None,
     ) -> None:
         """spec: with the rewards of this policy, the first of which says who is right. conversations: what plays, with
         the ranks of the copy, in a job with conversations."""

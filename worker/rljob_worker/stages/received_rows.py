@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -19,24 +19,14 @@ from rljob_worker.metrics.scalars import Scalars, merge_all, total
 from rljob_worker.stages.played.failed_trajectories import require_few_failed
 from rljob_worker.stages.stage import Resources, StageContext, StageResult
 
+if TYPE_CHECKING:
+    from rljob_worker.databuffer.client import DeliveredRows
+
 MAX_GUESTS = 64
 """Guests with a metric of their own."""
 
 
-class RowsOfLease(Protocol):
-    """Rows of a lease, which hold until the next one is asked for (`databuffer.client.DeliveredRows`)."""
-
-    @property
-    def index(self) -> int: ...
-    @property
-    def guest(self) -> str: ...
-    @property
-    def batch(self) -> Batch: ...
-    @property
-    def report(self) -> bytes: ...
-
-
-Deliveries = Callable[[str, int], Iterator[RowsOfLease]]
+Deliveries = Callable[[str, int], "Iterator[DeliveredRows]"]
 """All leases of this rank of a stage and a step, in any order."""
 
 

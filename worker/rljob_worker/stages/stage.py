@@ -23,39 +23,17 @@ if TYPE_CHECKING:
     from rljob_api.pipeline.meshes import Mesh
     from rljob_api.planning.plan import Plan, StagePlan
     from rljob_worker.data.dataset import PromptDataset
+    from rljob_worker.databuffer.client import StageLeases
     from rljob_worker.engines.parallel.mesh import ProcessMesh
-    from rljob_worker.engines.protocols import ScoringEngine, TrainEngine
+    from rljob_worker.engines.protocols import CopyOfRanks, ScoringEngine, TrainEngine
     from rljob_worker.engines.rollout.protocol import RolloutEngine
     from rljob_worker.rewards.running.runner import RewardRunner
-    from rljob_worker.stages.draws.draw_assignment import LeaseProtocol
     from rljob_worker.stages.played.conversation_rollout import ConversationRollout
+    from rljob_worker.stages.received_rows import ReceivedLeases
 
 Reduce = Callable[["torch.Tensor"], "torch.Tensor"]
 Exchange = Callable[[list["torch.Tensor"]], list["torch.Tensor"]]
 Rest = TypeVar("Rest")
-
-
-class Copy(Protocol):
-    """The ranks that hold the same rows as this one, itself among them. What is not the work of an engine their leader
-    does for all: a time-out on one of them alone would let them go different ways."""
-
-    @property
-    def is_leader(self) -> bool: ...
-    @property
-    def has_peers(self) -> bool: ...
-
-    def from_leader(
-        self, shape: tuple[int, ...], work: Callable[[], tuple[NDArray[np.float64], Rest]]
-    ) -> tuple[NDArray[np.float64], Rest | None]:
-        """What `work` gives on the leader, which alone calls it: the array of this shape on every rank, the rest on the
-        leader only. Every rank of the copy calls this alike. Where `work` raises, peers raise PeerLost."""
-        ...
-
-
-class ReceivedProtocol(Protocol):
-    """Rows that guests made (`received_rows.ReceivedLeases`)."""
-
-    def rows(self, stage: str, step: int) -> StageResult: ...
 
 
 class Alone:
@@ -90,12 +68,12 @@ class StageContext:
     exchange: Exchange = list
     """Parts for every copy of the stage's mesh, in their order, for the parts of every copy; the leaders of all copies
     must call it alike."""
-    copy: Copy = Alone()
-    leases: LeaseProtocol | None = None
+    copy: CopyOfRanks = Alone()
+    leases: StageLeases | None = None
     """Leases of a stage whose ranks take what they draw as leases; None for others."""
     numbers: range | None = None
     """On a guest: the draw numbers of its lease, which are all that it draws."""
-    received: ReceivedProtocol | None = None
+    received: ReceivedLeases | None = None
     """What guests made, where they run a stage of this group; None elsewhere."""
 
     def counted(self, metrics: Scalars) -> Scalars:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -15,6 +15,7 @@ from rljob_worker.batch.arrow import from_arrow, to_arrow
 from rljob_worker.batch.gather import offsets_of
 from rljob_worker.conversations.playing.plays import AskedTurn
 from rljob_worker.conversations.policy import TurnRequest
+from rljob_worker.engines.protocols import CopyOfRanks
 from rljob_worker.engines.rollout.requests import PartialResponses, Requests, Sampling
 from rljob_worker.vision.pictures import PictureList
 
@@ -23,19 +24,6 @@ Rest = TypeVar("Rest")
 NUM_PARTS = 18
 """Parts of encoded commands, behind their lengths."""
 NOTHING_BEGUN = PartialResponses(Column.ragged([]), Column.ragged([], "float32"), Column.ragged([]))
-
-
-class CopyOfRanks(Protocol):
-    """The ranks that share a copy's rows, as stages know them (`stages.stage.Copy`)."""
-
-    @property
-    def is_leader(self) -> bool: ...
-    @property
-    def has_peers(self) -> bool: ...
-
-    def from_leader(
-        self, shape: tuple[int, ...], work: Callable[[], tuple[NDArray[np.float64], Rest]]
-    ) -> tuple[NDArray[np.float64], Rest | None]: ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -23,7 +23,7 @@ import numpy as np
 
 from rljob_worker.batch import Indices
 from rljob_worker.conversations.messages import Renderer
-from rljob_worker.conversations.playing.commands import CopyOfRanks, EngineCommands, shared_commands
+from rljob_worker.conversations.playing.commands import EngineCommands, shared_commands
 from rljob_worker.conversations.playing.game import Game
 from rljob_worker.conversations.playing.loop_watch import LoopBlocked, LoopWatch
 from rljob_worker.conversations.playing.one_trajectory import Player, Run
@@ -33,6 +33,7 @@ from rljob_worker.conversations.playing.turns import Turns
 from rljob_worker.conversations.policy import Agent, Bounds
 from rljob_worker.conversations.trajectory import Trajectory
 from rljob_worker.conversations.world import SharedWorld, TargetCaller
+from rljob_worker.engines.protocols import CopyOfRanks
 from rljob_worker.engines.rollout.requests import EndedRequests, Ending, PartialResponses, Sampling
 from rljob_worker.errors import InvalidJob
 

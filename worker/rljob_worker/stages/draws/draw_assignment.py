@@ -20,7 +20,9 @@ from rljob_worker.metrics.scalars import Scalars, merge_all
 from rljob_worker.stages.draws.assembly import Int64, share_of_rank
 
 if TYPE_CHECKING:
-    from rljob_worker.stages.stage import Copy, StageContext
+    from rljob_worker.databuffer.client import StageLeases
+    from rljob_worker.engines.protocols import CopyOfRanks
+    from rljob_worker.stages.stage import StageContext
 
 LEASE_ROWS = 256
 """Without `rollout.leaseRows` a lease has about this many rows at most: as many as an engine decodes together with
@@ -31,16 +33,6 @@ NONE_LEFT = -1.0
 
 VALIDATION_ROUND = -1
 """Number of the round in which a validation is leased that precedes a generation step."""
-
-
-class LeaseProtocol(Protocol):
-    """Leases of one stage (`databuffer.client.StageLeases`)."""
-
-    def take(self, step: int, number: int, num_leases: int) -> int | None: ...
-
-    def tell(self, step: int, number: int, outcomes: bytes) -> None: ...
-
-    def hear(self, step: int, number: int) -> bytes: ...
 
 
 class DrawAssignment(Protocol):
@@ -150,7 +142,7 @@ def reduced_outcomes(context: StageContext, known: Int64) -> Int64:
     return outcomes
 
 
-def gathered_outcomes(context: StageContext, leases: LeaseProtocol, known: Int64, number: int) -> Int64:
+def gathered_outcomes(context: StageContext, leases: StageLeases, known: Int64, number: int) -> Int64:
     """Outcomes of a round, as the data buffers gather them from the leaders of copies."""
 
     def work() -> tuple[np.ndarray, None]:
@@ -170,7 +162,7 @@ class Leased:
     through the data buffers."""
 
     context: StageContext
-    leases: LeaseProtocol
+    leases: StageLeases
 
     def shares(self, numbers: Int64, number: int) -> Iterator[Int64]:
         num_leases = self._num_leases(len(numbers))
@@ -200,7 +192,7 @@ class Leased:
         return take_lease(self.context.copy, self.leases, self.context.step, number, num_leases)
 
 
-def take_lease(copy: Copy, leases: LeaseProtocol, step: int, number: int, num_leases: int) -> int | None:
+def take_lease(copy: CopyOfRanks, leases: StageLeases, step: int, number: int, num_leases: int) -> int | None:
     """The next lease of a round, for all ranks of a copy alike; None when all are taken."""
 
     def work() -> tuple[np.ndarray, None]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -13,16 +13,16 @@ from rljob_api.v1alpha1 import RLJobSpec
 from rljob_worker.batch import Batch
 from rljob_worker.batch.row_index import Int64
 from rljob_worker.batch.trajectories import Trajectories
-from rljob_worker.conversations.journal.records import Record
-from rljob_worker.conversations.journal.replay import Entries
+from rljob_worker.conversations.journal.files import JournalFolder
 from rljob_worker.conversations.picture_parts import with_pictures
-from rljob_worker.conversations.playing.commands import CopyOfRanks, shared_batch
+from rljob_worker.conversations.playing.commands import shared_batch
 from rljob_worker.conversations.playing.loop import Conversations
 from rljob_worker.conversations.playing.plays import Play, WhenOver
 from rljob_worker.conversations.playing.turns import Rounds
 from rljob_worker.conversations.task import Task
 from rljob_worker.conversations.trajectory import Trajectory
 from rljob_worker.data.dataset import Prompts
+from rljob_worker.engines.protocols import CopyOfRanks
 from rljob_worker.engines.rollout.requests import Sampling
 from rljob_worker.metrics.scalars import Scalars, maximum
 from rljob_worker.stages.played.episode_rows import episode_metrics
@@ -38,22 +38,6 @@ SHOWN_MEMBERS = 2
 
 Begin = Callable[[Batch], None]
 """Begins rewards of the last rows of some trajectories."""
-
-
-class Journals(Protocol):
-    """Where journals of steps are (`conversations.journal.files`)."""
-
-    def records(self, step: int, trajectories: frozenset[int]) -> dict[tuple[int, int], Record]:
-        """What earlier attempts at a step recorded of these trajectories."""
-        ...
-
-    def entries(self, step: int) -> Entries:
-        """Where this attempt at a step is recorded."""
-        ...
-
-    def close(self) -> None:
-        """End the file."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +59,7 @@ class Played:
 class ConversationRollout:
     """Plays conversations for one policy on one rank."""
 
-    def __init__(self, spec: RLJobSpec, conversations: Conversations, journals: Journals | None = None) -> None:
+    def __init__(self, spec: RLJobSpec, conversations: Conversations, journals: JournalFolder | None = None) -> None:
         """journals: None where nothing is recorded."""
         self.spec, self.conversations, self._journals = spec, conversations, journals
 

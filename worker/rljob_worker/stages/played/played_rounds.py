@@ -14,11 +14,12 @@ import numpy as np
 
 from rljob_worker.batch import Batch
 from rljob_worker.batch.row_index import Int64
-from rljob_worker.conversations.playing.commands import CopyOfRanks, shared_batch
+from rljob_worker.conversations.playing.commands import shared_batch
 from rljob_worker.conversations.playing.turns import CarriedTrajectory, Rounds
 from rljob_worker.conversations.task import Task
 from rljob_worker.conversations.trajectory import Trajectory
 from rljob_worker.data.dataset import Prompts
+from rljob_worker.engines.protocols import CopyOfRanks
 from rljob_worker.engines.rollout.requests import Sampling
 from rljob_worker.metrics.scalars import Scalars, total
 from rljob_worker.stages.draws.partial_rows import DRAWN_STEP

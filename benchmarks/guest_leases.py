@@ -22,7 +22,7 @@ from typing import Any
 from rljob_worker.databuffer.leases.owner import LeaseOwner
 from rljob_worker.databuffer.protocol import peer_side as say
 from rljob_worker.databuffer.protocol.codec import encode, read_envelope
-from rljob_worker.databuffer.protocol.worker_side import NextDelivery, OpenLeases, ReleaseDelivery
+from rljob_worker.databuffer.protocol.worker_calls import NextDelivery, OpenLeases, ReleaseDelivery
 from rljob_worker.databuffer.routes.guest_route import GuestRoute, LeaseId
 from rljob_worker.databuffer.routes.hosts import Host, WorkerId
 from rljob_worker.databuffer.store.monitor import Monitor

@@ -19,7 +19,8 @@ from rljob_worker.batch import Batch
 from rljob_worker.batch.row_index import row_number
 from rljob_worker.databuffer.links.buffer_connection import BufferConnection
 from rljob_worker.databuffer.links.fencing import Identity
-from rljob_worker.databuffer.protocol import worker_side as say
+from rljob_worker.databuffer.protocol import worker_answers as say
+from rljob_worker.databuffer.protocol import worker_calls as ask
 from rljob_worker.databuffer.rows import segment
 from rljob_worker.databuffer.rows.segment import Views
 from rljob_worker.databuffer.rows.stream import ROW_BYTES, bytes_per_row
@@ -64,7 +65,7 @@ class BufferClient:
         self._leases: dict[int, _Lease] = {}
         self._figures: dict[str, float] = defaultdict(float)
         try:
-            hello = self._ask(say.WorkerHello(), say.Welcome)
+            hello = self._ask(ask.WorkerHello(), say.Welcome)
         except BaseException:
             self.close()
             raise
@@ -97,12 +98,12 @@ class BufferClient:
         contents = segment.contents_of(chosen)
         if contents.num_bytes > ROW_BYTES:  # else no row can be too long
             _refuse_long_rows(chosen, edge)
-        reserve = partial(say.ReserveRows, edge=edge, step=step, num_bytes=contents.num_bytes)
+        reserve = partial(ask.ReserveRows, edge=edge, step=step, num_bytes=contents.num_bytes)
         asked = time.perf_counter()
         room = self._poll(reserve, say.Reservation, deadline_seconds)
         room_seconds = time.perf_counter() - asked
         segment.write(self._write_memory, room.offset, contents, chosen)
-        self._ask(say.SealRows(edge=edge, step=step, offset=room.offset, contents=contents), say.Done)
+        self._ask(ask.SealRows(edge=edge, step=step, offset=room.offset, contents=contents), say.Done)
         self._count(
             edge,
             put_bytes=contents.num_bytes,
@@ -115,7 +116,7 @@ class BufferClient:
         """The rows of this rank's data-parallel coordinate, ascending by row_id; read-only views of shared memory."""
         self._release_before(edge, step)
         start = time.perf_counter()
-        location = self._poll(partial(say.GetRows, edge=edge, step=step), say.ShareLocation, deadline_seconds)
+        location = self._poll(partial(ask.GetRows, edge=edge, step=step), say.ShareLocation, deadline_seconds)
         batch = segment.views(self._read_memory, location.offset, location.contents).as_batch()
         with self._lock:
             self._leases[id(batch)] = _Lease(edge, step, batch)
@@ -134,7 +135,7 @@ class BufferClient:
         with self._lock:
             lease = self._leases.pop(id(batch), None)
         if lease is not None:
-            self._ask(say.ReleaseRows(edge=lease.edge, step=lease.step), say.Done)
+            self._ask(ask.ReleaseRows(edge=lease.edge, step=lease.step), say.Done)
 
     def _release_before(self, edge: str, step: int) -> None:
         with self._lock:
@@ -171,38 +172,38 @@ class BufferClient:
 
     def open_leases(self, first: int, last: int, oldest_version: int) -> None:
         """Guests may take leases of steps `first` to `last`: the versions that these are drawn with are there."""
-        self._ask(say.OpenLeases(first=first, last=last, oldest_version=oldest_version), say.Done)
+        self._ask(ask.OpenLeases(first=first, last=last, oldest_version=oldest_version), say.Done)
 
     def open_validation(self, step: int, oldest_version: int) -> None:
         """Guests may take pieces of the validation of a training step, whose version is there."""
-        self._ask(say.OpenValidation(step=step, oldest_version=oldest_version), say.Done)
+        self._ask(ask.OpenValidation(step=step, oldest_version=oldest_version), say.Done)
 
     def deliveries(self, stage: str, step: int) -> Generator[DeliveredRows, None, None]:
         """Rows of this rank's leases of a step as they come, in any order; each is views of shared memory that hold
         until the next is asked for. Ends once every rank of the stage has all of its own. Raises DeadlineExceeded
         naming what is missing when nothing has come for long."""
-        request = partial(say.NextDelivery, stage=stage, step=step)
+        request = partial(ask.NextDelivery, stage=stage, step=step)
         while not isinstance(answer := self._poll(request, say.WorkerReply, math.inf), say.Complete):
             assert isinstance(answer, say.DeliveredLease)
             batch = segment.views(self._read_memory, answer.offset, answer.contents).as_batch()
             yield DeliveredRows(answer.index, answer.guest, batch, answer.report)
-            self._ask(say.ReleaseDelivery(stage=stage, step=step, index=answer.index), say.Done)
+            self._ask(ask.ReleaseDelivery(stage=stage, step=step, index=answer.index), say.Done)
 
     def guests(self) -> say.GuestFigures:
         """Counts of guests that ask this host, and of its leases, since it began."""
-        return self._ask(say.AskGuests(), say.GuestFigures)
+        return self._ask(ask.AskGuests(), say.GuestFigures)
 
     def next_lease(self) -> say.GuestLease | None:
         """As a guest: what to generate next, its `stage` empty when there is nothing more; None when there is nothing
         yet, after at most a second."""
-        answer = self._own.call(say.RequestLease(waited=0.0, seconds=math.inf))
+        answer = self._own.call(ask.RequestLease(waited=0.0, seconds=math.inf))
         return answer if isinstance(answer, say.GuestLease) else None
 
     def deliver(self, lease: say.GuestLease, batch: Batch, report: bytes) -> None:
         """As a guest: hand in the rows of the lease. Returns when they are in shared memory."""
         contents = segment.contents_of(batch)
         reserve = partial(
-            say.ReserveLease,
+            ask.ReserveLease,
             stage=lease.stage,
             step=lease.step,
             rank=lease.rank,
@@ -211,53 +212,53 @@ class BufferClient:
         )
         room = self._poll(reserve, say.Reservation, None)
         segment.write(self._write_memory, room.offset, contents, batch)
-        self._ask(say.DeliverLease(offset=room.offset, contents=contents, report=report), say.Done)
+        self._ask(ask.DeliverLease(offset=room.offset, contents=contents, report=report), say.Done)
 
     def return_lease(self) -> None:
         """As a guest: give back the lease that this worker has."""
-        self._ask(say.ReturnLease(), say.Done)
+        self._ask(ask.ReturnLease(), say.Done)
 
     # ---- reports and what the lead says
 
-    def report(self, step: int, payload: bytes, topic: say.ReportTopic = "report") -> None:
+    def report(self, step: int, payload: bytes, topic: ask.ReportTopic = "report") -> None:
         """What this worker has to say at the end of a step, or of its validation; merged with everybody's on its way to
         the lead."""
-        self._ask(say.SendReport(step=step, payload=payload, topic=topic), say.Done)
+        self._ask(ask.SendReport(step=step, payload=payload, topic=topic), say.Done)
 
-    def collect(self, step: int, topic: say.ReportTopic = "report", deadline_seconds: float | None = None) -> bytes:
+    def collect(self, step: int, topic: ask.ReportTopic = "report", deadline_seconds: float | None = None) -> bytes:
         """The lead's: the merged reports of all workers, or of all who validate."""
-        return self._poll(partial(say.Collect, step=step, topic=topic), say.Said, deadline_seconds).payload
+        return self._poll(partial(ask.Collect, step=step, topic=topic), say.Said, deadline_seconds).payload
 
     def announce(self, topic: str, step: int, payload: bytes) -> None:
         """The lead's: tell every worker. topic: "opening" (step 0) or "verdict"."""
-        self._ask(say.Announce(topic=topic, step=step, payload=payload), say.Done)
+        self._ask(ask.Announce(topic=topic, step=step, payload=payload), say.Done)
 
     def await_announcement(self, topic: str, step: int) -> bytes:
         """What the lead announced."""
-        return self._poll(partial(say.Await, topic=topic, step=step), say.Said, None).payload
+        return self._poll(partial(ask.Await, topic=topic, step=step), say.Said, None).payload
 
     def request_stop(self) -> None:
         """This worker was asked to stop: the lead hears of it at once."""
-        self._ask(say.RequestStop(), say.Done)
+        self._ask(ask.RequestStop(), say.Done)
 
     def stop_requested(self) -> bool:
         """The lead's: whether any worker was asked to stop."""
-        return self._ask(say.IsStopRequested(), say.Flag).value
+        return self._ask(ask.IsStopRequested(), say.Flag).value
 
     # ---- the rest
 
     def set_status(self, status: dict[str, Any]) -> None:
         """Say what this worker does (stage, step, anything): it appears in the errors of peers that wait for us."""
-        self._ask(say.SetStatus(status=status), say.Done)
+        self._ask(ask.SetStatus(status=status), say.Done)
 
     def peer_status(self, group: str, host: int, *, rank: int | None = None) -> dict[Any, Any]:
         """Last posts of the workers of a host by rank, or of one rank, with their age in `age_seconds`."""
-        by_rank = self._ask(say.AskStatus(group=group, host=host), say.Statuses).by_rank
+        by_rank = self._ask(ask.AskStatus(group=group, host=host), say.Statuses).by_rank
         return by_rank if rank is None else by_rank.get(rank, {})
 
     def drain(self, deadline_seconds: float | None = None) -> None:
         """Wait until everything this worker put, sent and said has arrived."""
-        self._poll(say.Drain, say.Done, deadline_seconds)
+        self._poll(ask.Drain, say.Done, deadline_seconds)
 
     def statistics(self) -> dict[str, float]:
         """Figures since the last call, as "figure/edge": bytes, rows and seconds of put and get.
@@ -277,12 +278,12 @@ class BufferClient:
             for name, value in figures.items():
                 self._figures[f"{name}/{edge}"] += value
 
-    def _ask(self, request: say.WorkerCall, kind: type[A]) -> A:
+    def _ask(self, request: ask.WorkerCall, kind: type[A]) -> A:
         answer = self._own.call(request)
         assert isinstance(answer, kind), f"{answer} is not an answer to {request}"
         return answer
 
-    def _poll(self, request: Callable[..., say.WaitingCall], kind: type[A], deadline_seconds: float | None) -> A:
+    def _poll(self, request: Callable[..., ask.WaitingCall], kind: type[A], deadline_seconds: float | None) -> A:
         seconds = self._deadline_seconds if deadline_seconds is None else deadline_seconds
         answer = self._own.poll(lambda waited: request(waited=waited, seconds=seconds), seconds)
         assert isinstance(answer, kind), f"{answer} is not a {kind.__name__}"
@@ -294,23 +295,23 @@ class StageLeases:
     """Leases of one stage, for the leader of a copy. Rounds of a step are numbered from 0."""
 
     _stage: str
-    _ask: Callable[[say.WorkerCall, type[say.Done]], say.Done]
-    _poll: Callable[[Callable[..., say.WaitingCall], type[Any], float | None], Any]
+    _ask: Callable[[ask.WorkerCall, type[say.Done]], say.Done]
+    _poll: Callable[[Callable[..., ask.WaitingCall], type[Any], float | None], Any]
 
     def take(self, step: int, number: int, num_leases: int) -> int | None:
         """A lease of a round of `num_leases`, by number; None when all are taken. Waits while an owner holds the
         question because an earlier step is not done."""
-        request = partial(say.TakeLease, stage=self._stage, step=step, number=number, num_leases=num_leases)
+        request = partial(ask.TakeLease, stage=self._stage, step=step, number=number, num_leases=num_leases)
         lease: int | None = self._poll(request, say.Lease, None).lease
         return lease
 
     def tell(self, step: int, number: int, outcomes: bytes) -> None:
         """What became of the draw numbers of a round, a byte each: 0 for those that others drew."""
-        self._ask(say.TellOutcomes(stage=self._stage, step=step, number=number, payload=outcomes), say.Done)
+        self._ask(ask.TellOutcomes(stage=self._stage, step=step, number=number, payload=outcomes), say.Done)
 
     def hear(self, step: int, number: int) -> bytes:
         """What became of all of them, once every generator has reported its part."""
-        request = partial(say.HearOutcomes, stage=self._stage, step=step, number=number)
+        request = partial(ask.HearOutcomes, stage=self._stage, step=step, number=number)
         payload: bytes = self._poll(request, say.Said, None).payload
         return payload
 

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from typing import Protocol
 
 from rljob_api.v1alpha1 import RLJobSpec, StopSpec
-from rljob_worker.databuffer.protocol.worker_side import ReportTopic
+from rljob_worker.databuffer.protocol.worker_calls import ReportTopic
 from rljob_worker.databuffer.routes.job_tree import OPENING, VERDICT
 from rljob_worker.metrics.report import StepReport, report_to_bytes
 from rljob_worker.metrics.reporter import Reporter

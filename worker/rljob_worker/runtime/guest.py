@@ -24,7 +24,7 @@ from rljob_worker.databuffer.client import BufferClient
 from rljob_worker.databuffer.links.address_book import AddressBook
 from rljob_worker.databuffer.links.fencing import Identity
 from rljob_worker.databuffer.protocol.errors import OutOfOrder
-from rljob_worker.databuffer.protocol.worker_side import GuestLease
+from rljob_worker.databuffer.protocol.worker_answers import GuestLease
 from rljob_worker.databuffer.routes.guest_route import VALIDATION_PIECES, GuestRoute
 from rljob_worker.databuffer.routes.hosts import Host
 from rljob_worker.engines.models.mirror import with_mirrors

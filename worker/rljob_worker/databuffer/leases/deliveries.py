@@ -14,9 +14,9 @@ from functools import partial
 from rljob_worker.databuffer.leases.guest_ledger import Generator
 from rljob_worker.databuffer.links.links import Links
 from rljob_worker.databuffer.protocol.codec import read_contents
+from rljob_worker.databuffer.protocol.contents import Contents
 from rljob_worker.databuffer.protocol.errors import Elsewhere, require
 from rljob_worker.databuffer.protocol.peer_side import LeaseDelivered, LeaseTicket
-from rljob_worker.databuffer.protocol.worker_side import Contents
 from rljob_worker.databuffer.routes.guest_route import LeaseId
 from rljob_worker.databuffer.rows.byte_stream import Bytes, Filling
 from rljob_worker.databuffer.store.monitor import Monitor

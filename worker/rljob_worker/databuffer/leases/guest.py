@@ -8,7 +8,8 @@ from rljob_worker.databuffer.links.links import Links
 from rljob_worker.databuffer.protocol import peer_side as say
 from rljob_worker.databuffer.protocol.codec import encode
 from rljob_worker.databuffer.protocol.errors import OutOfOrder, require
-from rljob_worker.databuffer.protocol.worker_side import DeliverLease, GuestLease, ReserveLease
+from rljob_worker.databuffer.protocol.worker_answers import GuestLease
+from rljob_worker.databuffer.protocol.worker_calls import DeliverLease, ReserveLease
 from rljob_worker.databuffer.routes.guest_route import GuestRoute, LeaseId
 from rljob_worker.databuffer.routes.hosts import Host, WorkerId
 from rljob_worker.databuffer.rows.byte_stream import Bytes, chunk_checksum

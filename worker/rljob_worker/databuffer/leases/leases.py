@@ -10,7 +10,8 @@ from rljob_worker.databuffer.leases.ledger import Ledger
 from rljob_worker.databuffer.links.links import Links
 from rljob_worker.databuffer.protocol.errors import OutOfOrder, require
 from rljob_worker.databuffer.protocol.peer_side import LeaseAsked, LeaseGranted
-from rljob_worker.databuffer.protocol.worker_side import Lease, TakeLease
+from rljob_worker.databuffer.protocol.worker_answers import Lease
+from rljob_worker.databuffer.protocol.worker_calls import TakeLease
 from rljob_worker.databuffer.routes.hosts import Host, WorkerId
 from rljob_worker.databuffer.routes.lease_route import LeaseRoute
 from rljob_worker.databuffer.store.monitor import Monitor

@@ -22,15 +22,8 @@ from rljob_worker.databuffer.leases.progress import StepProgress
 from rljob_worker.databuffer.links.links import Links
 from rljob_worker.databuffer.protocol import peer_side as say
 from rljob_worker.databuffer.protocol.errors import require
-from rljob_worker.databuffer.protocol.worker_side import (
-    Complete,
-    DeliveredLease,
-    GuestFigures,
-    NextDelivery,
-    OpenLeases,
-    OpenValidation,
-    ReleaseDelivery,
-)
+from rljob_worker.databuffer.protocol.worker_answers import Complete, DeliveredLease, GuestFigures
+from rljob_worker.databuffer.protocol.worker_calls import NextDelivery, OpenLeases, OpenValidation, ReleaseDelivery
 from rljob_worker.databuffer.routes.guest_route import VALIDATION_PIECES, GuestRoute, LeaseId
 from rljob_worker.databuffer.routes.hosts import Host, WorkerId
 from rljob_worker.databuffer.store.monitor import Monitor

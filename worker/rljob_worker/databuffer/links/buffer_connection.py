@@ -15,15 +15,8 @@ from pathlib import Path
 from rljob_worker.databuffer.links.faults import error_from, socket_errors_of, turned_away
 from rljob_worker.databuffer.links.fencing import Identity, headers_of, introduction_of
 from rljob_worker.databuffer.protocol.codec import encode, read_admission, read_answer
-from rljob_worker.databuffer.protocol.worker_side import (
-    Done,
-    Failed,
-    NotYet,
-    TurnedAway,
-    WaitingCall,
-    WorkerAnswer,
-    WorkerCall,
-)
+from rljob_worker.databuffer.protocol.worker_answers import Done, Failed, NotYet, TurnedAway, WorkerAnswer
+from rljob_worker.databuffer.protocol.worker_calls import WaitingCall, WorkerCall
 from rljob_worker.errors import DeadlineExceeded
 from rljob_worker.process import frames
 

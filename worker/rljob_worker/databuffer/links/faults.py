@@ -11,7 +11,7 @@ import pyarrow.flight as flight
 
 from rljob_worker.databuffer.protocol.errors import Away, Bug, Damaged, Elsewhere, Malformed, OutOfOrder, Refused
 from rljob_worker.databuffer.protocol.peer_side import Broken
-from rljob_worker.databuffer.protocol.worker_side import Failed
+from rljob_worker.databuffer.protocol.worker_answers import Failed
 from rljob_worker.errors import BadData, DeadlineExceeded, InvalidJob, PeerLost, RLJobError, StopRequested, StorageError
 from rljob_worker.process import frames
 

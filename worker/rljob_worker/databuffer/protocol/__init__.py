@@ -1,1 +1,2 @@
-"""What is said to a data buffer: by the workers of its host (`worker_side`) and its peers (`peer_side`, `streams`)."""
+"""What is said to a data buffer, by the workers of its host (`worker_calls`, `worker_answers`) and by its peers
+(`peer_side`)."""

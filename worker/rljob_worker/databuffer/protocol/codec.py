@@ -7,17 +7,11 @@ from typing import Any, TypeVar
 import msgspec
 import xxhash
 
+from rljob_worker.databuffer.protocol.contents import Contents
 from rljob_worker.databuffer.protocol.errors import Damaged, Malformed
 from rljob_worker.databuffer.protocol.peer_side import Envelope, PartTicket, Question, Ticket
-from rljob_worker.databuffer.protocol.worker_side import (
-    Contents,
-    Done,
-    Failed,
-    Introduction,
-    TurnedAway,
-    WorkerAnswer,
-    WorkerRequest,
-)
+from rljob_worker.databuffer.protocol.worker_answers import Done, Failed, Introduction, TurnedAway, WorkerAnswer
+from rljob_worker.databuffer.protocol.worker_calls import WorkerRequest
 
 T = TypeVar("T")
 

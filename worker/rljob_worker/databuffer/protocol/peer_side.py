@@ -176,7 +176,7 @@ class LeaseDelivered(LeaseMessage, frozen=True):
     """The sender has made the rows of a lease."""
 
     contents: bytes
-    """What lies in the segment, `encode` of `worker_side.Contents`."""
+    """What lies in the segment, `encode` of `contents.Contents`."""
     report: bytes
     """Metrics and samples, `metrics.report`."""
     num_bytes: int

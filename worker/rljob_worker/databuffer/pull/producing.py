@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from rljob_worker.databuffer.links.links import Links
 from rljob_worker.databuffer.protocol.errors import Malformed, OutOfOrder, require
 from rljob_worker.databuffer.protocol.peer_side import RowsOffered, RowsTaken
-from rljob_worker.databuffer.protocol.worker_side import NotYet, Reservation, ReserveRows, SealRows
+from rljob_worker.databuffer.protocol.worker_answers import NotYet, Reservation
+from rljob_worker.databuffer.protocol.worker_calls import ReserveRows, SealRows
 from rljob_worker.databuffer.pull.edges import Edges, EdgeStep, ProducerPart
 from rljob_worker.databuffer.routes.assignment import Assignment, ProducerLayout
 from rljob_worker.databuffer.routes.hosts import Host, WorkerId

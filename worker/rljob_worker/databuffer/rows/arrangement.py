@@ -13,8 +13,8 @@ from rljob_worker.batch import Batch
 from rljob_worker.batch.column_kind import ColumnKind
 from rljob_worker.batch.gather import Runs, Stretches, offsets_of
 from rljob_worker.batch.row_index import INDEX_COLUMNS, RowIndex, row_number
+from rljob_worker.databuffer.protocol.contents import Contents
 from rljob_worker.databuffer.protocol.errors import require
-from rljob_worker.databuffer.protocol.worker_side import Contents
 from rljob_worker.databuffer.rows.segment import Views, plan_contents
 from rljob_worker.errors import BadData
 

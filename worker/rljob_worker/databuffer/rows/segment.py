@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from rljob_worker.batch import Batch, Column
 from rljob_worker.batch.column_kind import ColumnKind, column_kind_of
 from rljob_worker.batch.row_index import INDEX_COLUMNS, RowIndex
-from rljob_worker.databuffer.protocol.worker_side import Contents, Field
+from rljob_worker.databuffer.protocol.contents import Contents, Field
 
 Int64 = NDArray[np.int64]
 Bytes = NDArray[np.uint8]

@@ -17,7 +17,8 @@ from rljob_worker.databuffer.links.faults import error_from
 from rljob_worker.databuffer.links.fencing import Identity
 from rljob_worker.databuffer.links.links import Connects, Links
 from rljob_worker.databuffer.protocol import peer_side as peers
-from rljob_worker.databuffer.protocol import worker_side as say
+from rljob_worker.databuffer.protocol import worker_answers as say
+from rljob_worker.databuffer.protocol import worker_calls as ask
 from rljob_worker.databuffer.protocol.errors import Away, Bug, require
 from rljob_worker.databuffer.pull.edges import Edges
 from rljob_worker.databuffer.routes.guest_route import GuestRoute, longest_wait_seconds
@@ -170,10 +171,10 @@ class GuestSide:
     def __init__(self, buffer: GuestBuffer) -> None:
         self._buffer = buffer
 
-    def __call__(self, caller: Identity, request: say.WorkerRequest) -> say.WorkerAnswer:
+    def __call__(self, caller: Identity, request: ask.WorkerRequest) -> say.WorkerAnswer:
         try:
             require(type(request) in _ANSWERS, f"{type(request).__name__} is nothing that a guest is asked")
-            if not isinstance(request, (say.Drain, say.NextChunk)):
+            if not isinstance(request, (ask.Drain, ask.NextChunk)):
                 self._buffer.monitor.check()
             result: say.WorkerAnswer = _ANSWERS[type(request)](self, caller, request)
             return result
@@ -184,7 +185,7 @@ class GuestSide:
             self._buffer.break_down(bug)
             raise bug from error
 
-    def _hello(self, caller: Identity, request: say.WorkerHello) -> say.Welcome:
+    def _hello(self, caller: Identity, request: ask.WorkerHello) -> say.Welcome:
         buffer = self._buffer
         return say.Welcome(
             places=[(str(place.path), place.num_bytes) for place in buffer.places],
@@ -194,25 +195,25 @@ class GuestSide:
             deadline_seconds=longest_wait_seconds(buffer.plan),
         )
 
-    def _set_status(self, caller: Identity, request: say.SetStatus) -> say.Done:
+    def _set_status(self, caller: Identity, request: ask.SetStatus) -> say.Done:
         self._buffer.worker_statuses.set(caller.rank, request.status)
         return say.Done()
 
-    def _ask_status(self, caller: Identity, request: say.AskStatus) -> say.Statuses:
+    def _ask_status(self, caller: Identity, request: ask.AskStatus) -> say.Statuses:
         statuses, here = self._buffer.worker_statuses, self._buffer.here
         require(Host(request.group, request.host) == here, f"host {here} knows its own workers only")
         return say.Statuses(by_rank={rank: statuses.status(rank) for rank in statuses.ranks()})
 
     # ---- leases
 
-    def _request_lease(self, caller: Identity, request: say.RequestLease) -> say.GuestLease | say.NotYet:
+    def _request_lease(self, caller: Identity, request: ask.RequestLease) -> say.GuestLease | say.NotYet:
         """Not bounded: a guest waits for as long as the gang is there, which the link to it knows."""
         buffer, worker = self._buffer, caller.worker
         buffer.leases.ask(worker)
         answer = buffer.monitor.wait(lambda: buffer.leases.granted(worker), request.held_seconds)
         return say.NotYet() if answer is None else answer
 
-    def _reserve_lease(self, caller: Identity, request: say.ReserveLease) -> say.Reservation | say.NotYet:
+    def _reserve_lease(self, caller: Identity, request: ask.ReserveLease) -> say.Reservation | say.NotYet:
         buffer, worker = self._buffer, caller.worker
 
         def room() -> say.Reservation | None:
@@ -221,26 +222,26 @@ class GuestSide:
 
         return buffer.monitor.poll(request, room, lambda: self._no_room(request))
 
-    def _no_room(self, request: say.ReserveLease) -> RLJobError:
+    def _no_room(self, request: ask.ReserveLease) -> RLJobError:
         free = self._buffer.segments.memory.largest_free
         return DeadlineExceeded(
             f"no room for {request.num_bytes:,} bytes of rows after {request.waited:.1f} s, {free:,} are free: owners "
             "have not taken what was made before, or dataBuffer.memory is too small"
         )
 
-    def _deliver_lease(self, caller: Identity, request: say.DeliverLease) -> say.Done:
+    def _deliver_lease(self, caller: Identity, request: ask.DeliverLease) -> say.Done:
         self._buffer.leases.deliver(caller.worker, request)
         return say.Done()
 
-    def _return_lease(self, caller: Identity, request: say.ReturnLease) -> say.Done:
+    def _return_lease(self, caller: Identity, request: ask.ReturnLease) -> say.Done:
         self._buffer.leases.give_back(caller.worker)
         return say.Done()
 
-    def _request_stop(self, caller: Identity, request: say.RequestStop) -> say.Done:
+    def _request_stop(self, caller: Identity, request: ask.RequestStop) -> say.Done:
         self._buffer.leases.stop()
         return say.Done()
 
-    def _drain(self, caller: Identity, request: say.Drain) -> say.Done | say.NotYet:
+    def _drain(self, caller: Identity, request: ask.Drain) -> say.Done | say.NotYet:
         buffer = self._buffer
         is_drained = buffer.monitor.wait(lambda: buffer.leases.is_drained() or None, request.held_seconds)
         if is_drained and buffer.links.flush(request.held_seconds):
@@ -252,18 +253,18 @@ class GuestSide:
 
     # ---- weights
 
-    def _next_chunk(self, caller: Identity, request: say.NextChunk) -> say.WorkerAnswer:
+    def _next_chunk(self, caller: Identity, request: ask.NextChunk) -> say.WorkerAnswer:
         buffer, worker = self._buffer, caller.worker
         buffer.weights.want(worker, request)
         return buffer.monitor.poll(request, lambda: buffer.weights.next(worker, request), lambda: self._late(request))
 
-    def _late(self, request: say.NextChunk) -> RLJobError:
+    def _late(self, request: ask.NextChunk) -> RLJobError:
         return DeadlineExceeded(f"waited {request.waited:.1f} s for {self._buffer.weights.explain(request)}")
 
-    def _release_chunk(self, caller: Identity, request: say.ReleaseChunk) -> say.Done:
+    def _release_chunk(self, caller: Identity, request: ask.ReleaseChunk) -> say.Done:
         return say.Done()
 
-    def _skip_version(self, caller: Identity, request: say.SkipVersion) -> say.Done:
+    def _skip_version(self, caller: Identity, request: ask.SkipVersion) -> say.Done:
         self._buffer.weights.skip(caller.worker, request)
         return say.Done()
 
@@ -278,16 +279,16 @@ _HEARS: Mapping[type, Callable[[GuestBuffer, Host, Any], None]] = {
 }
 
 _ANSWERS: Mapping[type, Callable[[GuestSide, Identity, Any], Any]] = {
-    say.WorkerHello: GuestSide._hello,
-    say.SetStatus: GuestSide._set_status,
-    say.AskStatus: GuestSide._ask_status,
-    say.RequestLease: GuestSide._request_lease,
-    say.ReserveLease: GuestSide._reserve_lease,
-    say.DeliverLease: GuestSide._deliver_lease,
-    say.ReturnLease: GuestSide._return_lease,
-    say.RequestStop: GuestSide._request_stop,
-    say.Drain: GuestSide._drain,
-    say.NextChunk: GuestSide._next_chunk,
-    say.ReleaseChunk: GuestSide._release_chunk,
-    say.SkipVersion: GuestSide._skip_version,
+    ask.WorkerHello: GuestSide._hello,
+    ask.SetStatus: GuestSide._set_status,
+    ask.AskStatus: GuestSide._ask_status,
+    ask.RequestLease: GuestSide._request_lease,
+    ask.ReserveLease: GuestSide._reserve_lease,
+    ask.DeliverLease: GuestSide._deliver_lease,
+    ask.ReturnLease: GuestSide._return_lease,
+    ask.RequestStop: GuestSide._request_stop,
+    ask.Drain: GuestSide._drain,
+    ask.NextChunk: GuestSide._next_chunk,
+    ask.ReleaseChunk: GuestSide._release_chunk,
+    ask.SkipVersion: GuestSide._skip_version,
 }

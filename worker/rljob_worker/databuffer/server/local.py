@@ -18,7 +18,8 @@ from rljob_worker.databuffer.links.faults import failed_by
 from rljob_worker.databuffer.links.fencing import BufferService, Fence, Identity, InvalidCaller
 from rljob_worker.databuffer.protocol.codec import encode, read_introduction, read_request
 from rljob_worker.databuffer.protocol.errors import Bug, Malformed
-from rljob_worker.databuffer.protocol.worker_side import Done, TurnedAway, WorkerAnswer, WorkerRequest
+from rljob_worker.databuffer.protocol.worker_answers import Done, TurnedAway, WorkerAnswer
+from rljob_worker.databuffer.protocol.worker_calls import WorkerRequest
 from rljob_worker.errors import RLJobError
 from rljob_worker.process import frames
 

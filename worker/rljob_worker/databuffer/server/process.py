@@ -21,7 +21,8 @@ from rljob_api.vocabulary.quantity import parse_quantity
 from rljob_worker.databuffer.links.address_book import AddressBook
 from rljob_worker.databuffer.links.fencing import Identity
 from rljob_worker.databuffer.links.token import read_token
-from rljob_worker.databuffer.protocol.worker_side import WorkerAnswer, WorkerRequest
+from rljob_worker.databuffer.protocol.worker_answers import WorkerAnswer
+from rljob_worker.databuffer.protocol.worker_calls import WorkerRequest
 from rljob_worker.databuffer.routes.hosts import Host
 from rljob_worker.databuffer.routes.job_tree import FAN_OUT
 from rljob_worker.databuffer.server.buffer import DataBuffer

@@ -8,7 +8,8 @@ from typing import Any
 
 from rljob_worker.databuffer.leases.owner import LeaseOwner
 from rljob_worker.databuffer.links.fencing import Identity
-from rljob_worker.databuffer.protocol import worker_side as say
+from rljob_worker.databuffer.protocol import worker_answers as say
+from rljob_worker.databuffer.protocol import worker_calls as ask
 from rljob_worker.databuffer.protocol.errors import Bug
 from rljob_worker.databuffer.pull.consuming import why_not_ready
 from rljob_worker.databuffer.pull.edges import ConsumerShare, EdgeStep, SharePhase
@@ -32,7 +33,7 @@ class WorkerSide:
     def __init__(self, buffer: DataBuffer) -> None:
         self._buffer = buffer
 
-    def __call__(self, caller: Identity, request: say.WorkerRequest) -> say.WorkerAnswer:
+    def __call__(self, caller: Identity, request: ask.WorkerRequest) -> say.WorkerAnswer:
         answer = _ANSWERS[type(request)]
         try:
             if not isinstance(request, _ANSWERED_BY_STATE):
@@ -48,7 +49,7 @@ class WorkerSide:
 
     # ---- about workers
 
-    def _hello(self, caller: Identity, request: say.WorkerHello) -> say.Welcome:
+    def _hello(self, caller: Identity, request: ask.WorkerHello) -> say.Welcome:
         buffer = self._buffer
         edges = {
             name: say.EdgeOfWorker(
@@ -64,25 +65,25 @@ class WorkerSide:
             deadline_seconds=longest_wait_seconds(buffer.plan),
         )
 
-    def _set_status(self, caller: Identity, request: say.SetStatus) -> say.Done:
+    def _set_status(self, caller: Identity, request: ask.SetStatus) -> say.Done:
         self._buffer.worker_statuses.set(caller.rank, request.status)
         return say.Done()
 
-    def _ask_status(self, caller: Identity, request: say.AskStatus) -> say.Statuses:
+    def _ask_status(self, caller: Identity, request: ask.AskStatus) -> say.Statuses:
         """Empty while the host has not started."""
         host = Host(request.group, request.host)
         return say.Statuses(by_rank=self._buffer.statuses_of(host))
 
     # ---- rows
 
-    def _reserve_rows(self, caller: Identity, request: say.ReserveRows) -> say.Reservation | say.NotYet:
+    def _reserve_rows(self, caller: Identity, request: ask.ReserveRows) -> say.Reservation | say.NotYet:
         return self._buffer.producing.reserve(caller.worker, request)
 
-    def _seal_rows(self, caller: Identity, request: say.SealRows) -> say.Done:
+    def _seal_rows(self, caller: Identity, request: ask.SealRows) -> say.Done:
         self._buffer.producing.seal(caller.worker, request)
         return say.Done()
 
-    def _get_rows(self, caller: Identity, request: say.GetRows) -> say.ShareLocation | say.NotYet:
+    def _get_rows(self, caller: Identity, request: ask.GetRows) -> say.ShareLocation | say.NotYet:
         buffer, consuming = self._buffer, self._buffer.consuming
         number = buffer.edges.routes[request.edge].share_of(caller.worker)
         assert number is not None, f"{caller.worker} reads nothing from edge {request.edge}"
@@ -130,7 +131,7 @@ class WorkerSide:
         with self._buffer.monitor.look():
             return kind(why_not_ready(state, share, self._buffer.segments, seconds, missing))
 
-    def _release_rows(self, caller: Identity, request: say.ReleaseRows) -> say.Done:
+    def _release_rows(self, caller: Identity, request: ask.ReleaseRows) -> say.Done:
         number = self._buffer.edges.routes[request.edge].share_of(caller.worker)
         assert number is not None, f"{caller.worker} reads nothing from edge {request.edge}"
         with self._buffer.monitor.look():
@@ -138,7 +139,7 @@ class WorkerSide:
         self._buffer.consuming.release(state, number, caller.rank)
         return say.Done()
 
-    def _drain(self, caller: Identity, request: say.Drain) -> say.Done | say.NotYet:
+    def _drain(self, caller: Identity, request: ask.Drain) -> say.Done | say.NotYet:
         buffer, worker = self._buffer, caller.worker
         with buffer.monitor.look():
             readers = buffer.producing.readers(worker) | buffer.weights.readers(worker)
@@ -164,13 +165,13 @@ class WorkerSide:
 
     # ---- leases
 
-    def _take_lease(self, caller: Identity, request: say.TakeLease) -> say.Lease | say.NotYet:
+    def _take_lease(self, caller: Identity, request: ask.TakeLease) -> say.Lease | say.NotYet:
         leases = self._buffer.leases
         leases.ask(caller.worker, request)
         granted = partial(leases.granted, caller.worker, request.stage)
         return self._buffer.monitor.poll(request, granted, lambda: self._late_lease(caller, request))
 
-    def _late_lease(self, caller: Identity, request: say.TakeLease) -> RLJobError:
+    def _late_lease(self, caller: Identity, request: ask.TakeLease) -> RLJobError:
         """A lease is not given before an earlier step is done: then a worker that has not reported that is late."""
         owners = ", ".join(map(str, self._buffer.leases.routes[request.stage].owners[:SHOWN]))
         before = request.step - self._buffer.plan.staleness - 2
@@ -190,16 +191,16 @@ class WorkerSide:
         assert self._buffer.lease_owner is not None, f"host {self._buffer.here} owns no leases of guests"
         return self._buffer.lease_owner
 
-    def _open_leases(self, caller: Identity, request: say.OpenLeases) -> say.Done:
+    def _open_leases(self, caller: Identity, request: ask.OpenLeases) -> say.Done:
         self._owner.open(request)
         return say.Done()
 
-    def _open_validation(self, caller: Identity, request: say.OpenValidation) -> say.Done:
+    def _open_validation(self, caller: Identity, request: ask.OpenValidation) -> say.Done:
         self._owner.open_validation(request)
         return say.Done()
 
     def _next_delivery(
-        self, caller: Identity, request: say.NextDelivery
+        self, caller: Identity, request: ask.NextDelivery
     ) -> say.DeliveredLease | say.Complete | say.NotYet:
         """Bounded by how long nothing was delivered, and not by how long a step takes to generate."""
         buffer, owner, worker = self._buffer, self._owner, caller.worker
@@ -219,14 +220,14 @@ class WorkerSide:
             raise DeadlineExceeded(f"{owner.explain(worker, request)}; {words}")
         return say.NotYet()
 
-    def _release_delivery(self, caller: Identity, request: say.ReleaseDelivery) -> say.Done:
+    def _release_delivery(self, caller: Identity, request: ask.ReleaseDelivery) -> say.Done:
         self._owner.release(caller.worker, request)
         return say.Done()
 
-    def _ask_guests(self, caller: Identity, request: say.AskGuests) -> say.GuestFigures:
+    def _ask_guests(self, caller: Identity, request: ask.AskGuests) -> say.GuestFigures:
         return self._owner.figures()
 
-    def _tell_outcomes(self, caller: Identity, request: say.TellOutcomes) -> say.Done:
+    def _tell_outcomes(self, caller: Identity, request: ask.TellOutcomes) -> say.Done:
         route = self._buffer.leases.routes[request.stage]
         generator = route.generator_of(caller.worker)
         assert generator is not None, f"{caller.worker} draws nothing in {request.stage}"
@@ -234,7 +235,7 @@ class WorkerSide:
         self._buffer.tree.contribute(outcomes_topic(request.stage), key, generator, request.payload)
         return say.Done()
 
-    def _hear_outcomes(self, caller: Identity, request: say.HearOutcomes) -> say.Said | say.NotYet:
+    def _hear_outcomes(self, caller: Identity, request: ask.HearOutcomes) -> say.Said | say.NotYet:
         topic = outcomes_topic(request.stage)
         key = self._buffer.leases.routes[request.stage].round_key(request.step, request.number)
 
@@ -249,11 +250,11 @@ class WorkerSide:
 
     # ---- reports and what the lead says
 
-    def _report(self, caller: Identity, request: say.SendReport) -> say.Done:
+    def _report(self, caller: Identity, request: ask.SendReport) -> say.Done:
         self._buffer.tree.contribute(request.topic, request.step, self._buffer.ordinal(caller.worker), request.payload)
         return say.Done()
 
-    def _collect(self, caller: Identity, request: say.Collect) -> say.Said | say.NotYet:
+    def _collect(self, caller: Identity, request: ask.Collect) -> say.Said | say.NotYet:
         def late_reports() -> RLJobError:
             late, kind = self._buffer.lateness.of_gathering(request.topic, request.step)
             return kind(_late_reports(request.step, request.waited, late, request.topic))
@@ -264,16 +265,16 @@ class WorkerSide:
         payload = self._buffer.tree.announced(topic, step)
         return None if payload is None else say.Said(payload=payload)
 
-    def _announce(self, caller: Identity, request: say.Announce) -> say.Done:
+    def _announce(self, caller: Identity, request: ask.Announce) -> say.Done:
         assert self._buffer.here == self._buffer.shape.root, f"{caller.worker} is not on the host of the lead"
         self._buffer.tree.tell(request.topic, request.step, request.payload)
         return say.Done()
 
-    def _await(self, caller: Identity, request: say.Await) -> say.Said | say.NotYet:
+    def _await(self, caller: Identity, request: ask.Await) -> say.Said | say.NotYet:
         announced = partial(self._announced, request.topic, request.step)
         return self._buffer.monitor.poll(request, announced, lambda: self._late_announcement(request))
 
-    def _late_announcement(self, request: say.Await) -> RLJobError:
+    def _late_announcement(self, request: ask.Await) -> RLJobError:
         lateness, root = self._buffer.lateness, self._buffer.shape.root
         head = f"waited {request.waited:.1f} s for the {request.topic} on step {request.step}"
         if request.topic == VERDICT:
@@ -283,11 +284,11 @@ class WorkerSide:
         said = lateness.last_words(root, 0)
         return DeadlineExceeded(f"{head} from the lead, rank 0 of group {root.group} (host {root}): {said}")
 
-    def _request_stop(self, caller: Identity, request: say.RequestStop) -> say.Done:
+    def _request_stop(self, caller: Identity, request: ask.RequestStop) -> say.Done:
         self._buffer.tree.request_stop()
         return say.Done()
 
-    def _is_stop_requested(self, caller: Identity, request: say.IsStopRequested) -> say.Flag:
+    def _is_stop_requested(self, caller: Identity, request: ask.IsStopRequested) -> say.Flag:
         return say.Flag(value=self._buffer.tree.is_stop_requested)
 
 
@@ -301,40 +302,40 @@ def _late_reports(step: int, seconds: float, late: list[str], topic: str = REPOR
 
 
 _ANSWERED_BY_STATE = (
-    *(say.GetRows, say.NextChunk, say.HearOutcomes, say.Collect, say.Await, say.Drain, say.NextDelivery),
-    *(say.ReleaseRows, say.ReleaseVersion, say.ReleaseChunk, say.SkipVersion, say.ReleaseDelivery),
+    *(ask.GetRows, ask.NextChunk, ask.HearOutcomes, ask.Collect, ask.Await, ask.Drain, ask.NextDelivery),
+    *(ask.ReleaseRows, ask.ReleaseVersion, ask.ReleaseChunk, ask.SkipVersion, ask.ReleaseDelivery),
 )
 """Waits, which raise the cause themselves unless what they wait for is ready; and what is given back."""
 
 _ANSWERS: Mapping[type, Callable[[WorkerSide, Identity, Any], Any]] = {
-    say.WorkerHello: WorkerSide._hello,
-    say.SetStatus: WorkerSide._set_status,
-    say.AskStatus: WorkerSide._ask_status,
-    say.ReserveRows: WorkerSide._reserve_rows,
-    say.SealRows: WorkerSide._seal_rows,
-    say.GetRows: WorkerSide._get_rows,
-    say.ReleaseRows: WorkerSide._release_rows,
-    say.Drain: WorkerSide._drain,
-    say.TakeLease: WorkerSide._take_lease,
-    say.OpenLeases: WorkerSide._open_leases,
-    say.OpenValidation: WorkerSide._open_validation,
-    say.NextDelivery: WorkerSide._next_delivery,
-    say.ReleaseDelivery: WorkerSide._release_delivery,
-    say.AskGuests: WorkerSide._ask_guests,
-    say.TellOutcomes: WorkerSide._tell_outcomes,
-    say.HearOutcomes: WorkerSide._hear_outcomes,
-    say.SendReport: WorkerSide._report,
-    say.Collect: WorkerSide._collect,
-    say.Announce: WorkerSide._announce,
-    say.Await: WorkerSide._await,
-    say.RequestStop: WorkerSide._request_stop,
-    say.IsStopRequested: WorkerSide._is_stop_requested,
-    say.OpenVersion: _of_weights(Weights.open),
-    say.ReserveChunk: _of_weights(Weights.reserve),
-    say.SealChunk: _of_weights(Weights.seal),
-    say.CloseVersion: _of_weights(Weights.close),
-    say.ReleaseVersion: _of_weights(Weights.release_version),
-    say.NextChunk: _of_weights(Weights.next),
-    say.ReleaseChunk: _of_weights(Weights.release),
-    say.SkipVersion: _of_weights(Weights.skip),
+    ask.WorkerHello: WorkerSide._hello,
+    ask.SetStatus: WorkerSide._set_status,
+    ask.AskStatus: WorkerSide._ask_status,
+    ask.ReserveRows: WorkerSide._reserve_rows,
+    ask.SealRows: WorkerSide._seal_rows,
+    ask.GetRows: WorkerSide._get_rows,
+    ask.ReleaseRows: WorkerSide._release_rows,
+    ask.Drain: WorkerSide._drain,
+    ask.TakeLease: WorkerSide._take_lease,
+    ask.OpenLeases: WorkerSide._open_leases,
+    ask.OpenValidation: WorkerSide._open_validation,
+    ask.NextDelivery: WorkerSide._next_delivery,
+    ask.ReleaseDelivery: WorkerSide._release_delivery,
+    ask.AskGuests: WorkerSide._ask_guests,
+    ask.TellOutcomes: WorkerSide._tell_outcomes,
+    ask.HearOutcomes: WorkerSide._hear_outcomes,
+    ask.SendReport: WorkerSide._report,
+    ask.Collect: WorkerSide._collect,
+    ask.Announce: WorkerSide._announce,
+    ask.Await: WorkerSide._await,
+    ask.RequestStop: WorkerSide._request_stop,
+    ask.IsStopRequested: WorkerSide._is_stop_requested,
+    ask.OpenVersion: _of_weights(Weights.open),
+    ask.ReserveChunk: _of_weights(Weights.reserve),
+    ask.SealChunk: _of_weights(Weights.seal),
+    ask.CloseVersion: _of_weights(Weights.close),
+    ask.ReleaseVersion: _of_weights(Weights.release_version),
+    ask.NextChunk: _of_weights(Weights.next),
+    ask.ReleaseChunk: _of_weights(Weights.release),
+    ask.SkipVersion: _of_weights(Weights.skip),
 }

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from rljob_worker.databuffer.protocol.worker_side import NotYet, WaitingCall
+from rljob_worker.databuffer.protocol.worker_answers import NotYet
+from rljob_worker.databuffer.protocol.worker_calls import WaitingCall
 from rljob_worker.databuffer.work import THREADS, Threads
 from rljob_worker.errors import RLJobError
 

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from rljob_worker.databuffer.protocol.worker_side import Contents
+from rljob_worker.databuffer.protocol.contents import Contents
 from rljob_worker.databuffer.store.segment_files import Allocator, SegmentFile, rounded, start_of_spill
 from rljob_worker.errors import DeadlineExceeded
 

@@ -18,7 +18,7 @@ from rljob_api.planning.plan import ElasticPlan, Plan
 from rljob_api.tests.timeouts import TEST_TIMEOUT_SECONDS
 from rljob_worker.batch import Batch
 from rljob_worker.databuffer.client import BufferClient
-from rljob_worker.databuffer.protocol import worker_side as say
+from rljob_worker.databuffer.protocol import worker_answers as say
 from rljob_worker.databuffer.protocol.errors import OutOfOrder
 from rljob_worker.databuffer.routes.guest_route import VALIDATION_PIECES
 from rljob_worker.databuffer.server.process import serve_buffer, settings_from

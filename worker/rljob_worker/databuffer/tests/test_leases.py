@@ -11,7 +11,7 @@ import pytest
 
 from rljob_api.planning.plan import Plan
 from rljob_api.tests.timeouts import TEST_TIMEOUT_SECONDS
-from rljob_worker.databuffer.protocol import worker_side as say
+from rljob_worker.databuffer.protocol import worker_calls as ask
 from rljob_worker.databuffer.routes.hosts import WorkerId
 from rljob_worker.databuffer.routes.job_tree import VERDICT
 from rljob_worker.databuffer.tests.gang import in_process, two_stages
@@ -69,11 +69,11 @@ class Simulated:
     def own(self, worker: WorkerId) -> Own:
         return Own(self.job.pod_of(worker), worker)
 
-    def poll(self, worker: WorkerId, request: Callable[..., say.WaitingCall]) -> Any:
+    def poll(self, worker: WorkerId, request: Callable[..., ask.WaitingCall]) -> Any:
         return self.own(worker).poll(lambda waited: request(waited=waited, seconds=self.deadline), self.deadline)
 
     def take(self, worker: WorkerId, step: int, number: int, num_leases: int) -> int | None:
-        request = partial(say.TakeLease, stage="a", step=step, number=number, num_leases=num_leases)
+        request = partial(ask.TakeLease, stage="a", step=step, number=number, num_leases=num_leases)
         lease: int | None = self.poll(worker, request).lease
         return lease
 
@@ -116,8 +116,8 @@ def test_every_lease_is_taken_once_whatever_the_order(hosts: int, owners: int, n
                 mine.append(lease)
                 loop.sleep(loop.random.random() * worker.rank)
             payload = bytes(int(lease in mine) for lease in range(num_leases))
-            simulated.own(worker).call(say.TellOutcomes(stage="a", step=5, number=1, payload=payload))  # noqa: B023
-            request = partial(say.HearOutcomes, stage="a", step=5, number=1)
+            simulated.own(worker).call(ask.TellOutcomes(stage="a", step=5, number=1, payload=payload))  # noqa: B023
+            request = partial(ask.HearOutcomes, stage="a", step=5, number=1)
             heard.append(simulated.poll(worker, request).payload)  # noqa: B023
             taken.extend(mine)  # noqa: B023
 
@@ -134,12 +134,12 @@ def test_a_generator_that_stalls_is_named_at_the_deadline() -> None:
     simulated = Simulated(plan, 0)
 
     def draw(worker: WorkerId) -> None:
-        simulated.own(worker).call(say.SetStatus(status={"stage": "a", "state": "running"}))
+        simulated.own(worker).call(ask.SetStatus(status={"stage": "a", "state": "running"}))
         while simulated.take(worker, 1, 0, 5) is not None:
             if worker.rank == 1:
                 return  # it works on it for ever
-        simulated.own(worker).call(say.TellOutcomes(stage="a", step=1, number=0, payload=bytes(5)))
-        simulated.poll(worker, partial(say.HearOutcomes, stage="a", step=1, number=0))
+        simulated.own(worker).call(ask.TellOutcomes(stage="a", step=1, number=0, payload=bytes(5)))
+        simulated.poll(worker, partial(ask.HearOutcomes, stage="a", step=1, number=0))
 
     for worker in generators(plan):
         simulated.begin(worker, draw)
@@ -159,7 +159,7 @@ def braked(reports_in_time: bool) -> Simulated:
     lead = WorkerId("train", 0)
 
     def report(worker: WorkerId) -> None:
-        simulated.own(worker).call(say.SendReport(step=1, payload=b"\x93\x80\x90\xc0"))
+        simulated.own(worker).call(ask.SendReport(step=1, payload=b"\x93\x80\x90\xc0"))
 
     def generate(worker: WorkerId) -> None:
         assert simulated.take(worker, 1, 0, 1) == 0
@@ -171,7 +171,7 @@ def braked(reports_in_time: bool) -> Simulated:
         simulated.job.loop.sleep(9.0 if reports_in_time else 100.0)
         report(worker)
         if worker == lead:
-            simulated.own(worker).call(say.Announce(topic=VERDICT, step=1, payload=b"go on"))
+            simulated.own(worker).call(ask.Announce(topic=VERDICT, step=1, payload=b"go on"))
 
     simulated.begin(WorkerId("rollout", 0), generate)
     simulated.begin(WorkerId("train", 1), report)

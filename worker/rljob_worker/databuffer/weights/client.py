@@ -7,10 +7,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from rljob_worker.databuffer.protocol.worker_side import (
-    ChunkLocation,
+from rljob_worker.databuffer.protocol.worker_answers import ChunkLocation, Complete, WeightsOfWorker
+from rljob_worker.databuffer.protocol.worker_calls import (
     CloseVersion,
-    Complete,
     NextChunk,
     OpenVersion,
     ReleaseChunk,
@@ -19,7 +18,6 @@ from rljob_worker.databuffer.protocol.worker_side import (
     SealChunk,
     SkipVersion,
     WaitingCall,
-    WeightsOfWorker,
     WorkerCall,
 )
 from rljob_worker.databuffer.rows.byte_stream import Bytes, chunk_checksum

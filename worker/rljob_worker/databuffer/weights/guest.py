@@ -14,7 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 from rljob_worker.databuffer.links.links import Links
 from rljob_worker.databuffer.protocol import peer_side as say
 from rljob_worker.databuffer.protocol.errors import OutOfOrder, require
-from rljob_worker.databuffer.protocol.worker_side import ChunkLocation, Complete, NextChunk, SkipVersion
+from rljob_worker.databuffer.protocol.worker_answers import ChunkLocation, Complete
+from rljob_worker.databuffer.protocol.worker_calls import NextChunk, SkipVersion
 from rljob_worker.databuffer.routes.hosts import Host, WorkerId
 from rljob_worker.databuffer.routes.weights_route import SourceRank, WeightsRoute
 from rljob_worker.databuffer.rows.byte_stream import Bytes

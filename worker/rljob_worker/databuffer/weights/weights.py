@@ -12,23 +12,25 @@ from typing import Protocol
 
 from rljob_worker.databuffer.links.links import Links
 from rljob_worker.databuffer.protocol.peer_side import ChunkTicket, WeightsMessage
-from rljob_worker.databuffer.protocol.worker_side import (
-    HELD_SECONDS,
+from rljob_worker.databuffer.protocol.worker_answers import (
     ChunkLocation,
-    CloseVersion,
     Complete,
     Done,
-    NextChunk,
     NotYet,
+    Reservation,
+    WorkerReply,
+)
+from rljob_worker.databuffer.protocol.worker_calls import (
+    HELD_SECONDS,
+    CloseVersion,
+    NextChunk,
     OpenVersion,
     ReleaseChunk,
     ReleaseVersion,
-    Reservation,
     ReserveChunk,
     SealChunk,
     SkipVersion,
     WaitingCall,
-    WorkerReply,
 )
 from rljob_worker.databuffer.routes.hosts import Host, WorkerId
 from rljob_worker.databuffer.routes.weights_route import SourceRank, WeightsRoutes

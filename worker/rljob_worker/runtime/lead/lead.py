@@ -15,7 +15,7 @@ from functools import partial
 from queue import SimpleQueue
 
 from rljob_worker.checkpoint.writer import Committer
-from rljob_worker.databuffer.protocol.worker_side import ReportTopic
+from rljob_worker.databuffer.protocol.worker_calls import ReportTopic
 from rljob_worker.databuffer.routes.job_tree import OPENING, REPORT, VALIDATION, VERDICT
 from rljob_worker.metrics.report import StepReport, report_from_bytes, report_to_bytes
 from rljob_worker.metrics.reporter import Reporter

@@ -8,7 +8,7 @@ import pytest
 from rljob_api.tests.builders import make_plan
 from rljob_worker.batch import Batch, Column
 from rljob_worker.databuffer.protocol.errors import OutOfOrder
-from rljob_worker.databuffer.protocol.worker_side import GuestLease
+from rljob_worker.databuffer.protocol.worker_answers import GuestLease
 from rljob_worker.databuffer.routes.guest_route import VALIDATION_PIECES
 from rljob_worker.errors import PeerLost
 from rljob_worker.metrics.report import report_from_bytes

@@ -10,7 +10,7 @@ import pytest
 from rljob_worker.databuffer.leases.owner import LeaseOwner
 from rljob_worker.databuffer.protocol import peer_side as say
 from rljob_worker.databuffer.protocol.errors import Malformed
-from rljob_worker.databuffer.protocol.worker_side import OpenLeases
+from rljob_worker.databuffer.protocol.worker_calls import OpenLeases
 from rljob_worker.databuffer.routes.guest_route import GuestRoute
 from rljob_worker.databuffer.routes.hosts import Host
 from rljob_worker.databuffer.store.monitor import Monitor

@@ -16,15 +16,8 @@ from rljob_worker.databuffer.links.fencing import Identity
 from rljob_worker.databuffer.links.tests.pair import groups, identity
 from rljob_worker.databuffer.protocol.codec import encode
 from rljob_worker.databuffer.protocol.errors import Refused
-from rljob_worker.databuffer.protocol.worker_side import (
-    Done,
-    Flag,
-    GetRows,
-    IsStopRequested,
-    NotYet,
-    WorkerAnswer,
-    WorkerRequest,
-)
+from rljob_worker.databuffer.protocol.worker_answers import Done, Flag, NotYet, WorkerAnswer
+from rljob_worker.databuffer.protocol.worker_calls import GetRows, IsStopRequested, WorkerRequest
 from rljob_worker.databuffer.routes.hosts import Host
 from rljob_worker.databuffer.server.local import serve_workers
 from rljob_worker.errors import BadData, DeadlineExceeded, InvalidJob, PeerLost

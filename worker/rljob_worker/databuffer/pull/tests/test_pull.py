@@ -13,7 +13,7 @@ from rljob_worker.batch import Batch
 from rljob_worker.batch.row_index import RowIndex
 from rljob_worker.databuffer.protocol.errors import Malformed, OutOfOrder
 from rljob_worker.databuffer.protocol.peer_side import RowsOffered, RowsTaken
-from rljob_worker.databuffer.protocol.worker_side import ReserveRows, SealRows
+from rljob_worker.databuffer.protocol.worker_calls import ReserveRows, SealRows
 from rljob_worker.databuffer.pull.consuming import why_not_ready
 from rljob_worker.databuffer.pull.edges import SharePhase
 from rljob_worker.databuffer.routes.assignment import ProducerLayout

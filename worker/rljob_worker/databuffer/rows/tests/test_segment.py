@@ -6,7 +6,7 @@ from hypothesis import given
 from rljob_worker.batch import Batch, Column
 from rljob_worker.batch.column_kind import ColumnKind
 from rljob_worker.databuffer.protocol.codec import encode, read_request
-from rljob_worker.databuffer.protocol.worker_side import SealRows
+from rljob_worker.databuffer.protocol.worker_calls import SealRows
 from rljob_worker.databuffer.rows import segment
 from rljob_worker.databuffer.rows.tests.batches import batch_of, index_of, row_lists, same, stored
 

@@ -30,7 +30,7 @@ from rljob_worker.databuffer.protocol.peer_side import (
     WhatDoTheyDo,
     WhatIsMissing,
 )
-from rljob_worker.databuffer.protocol.worker_side import SetStatus
+from rljob_worker.databuffer.protocol.worker_calls import SetStatus
 from rljob_worker.databuffer.routes.hosts import Host
 from rljob_worker.databuffer.server.flight import PeerServer
 from rljob_worker.databuffer.server.tests.damage import damaged

@@ -18,17 +18,8 @@ from rljob_worker.databuffer.links.buffer_connection import MAX_BYTES
 from rljob_worker.databuffer.links.fencing import BufferService, Fence, Identity, headers_of, introduction_of
 from rljob_worker.databuffer.links.tests.pair import groups, identity
 from rljob_worker.databuffer.protocol.codec import encode, read_admission, read_answer
-from rljob_worker.databuffer.protocol.worker_side import (
-    Done,
-    Failed,
-    Flag,
-    NotYet,
-    SetStatus,
-    TurnedAway,
-    WorkerAnswer,
-    WorkerHello,
-    WorkerRequest,
-)
+from rljob_worker.databuffer.protocol.worker_answers import Done, Failed, Flag, NotYet, TurnedAway, WorkerAnswer
+from rljob_worker.databuffer.protocol.worker_calls import SetStatus, WorkerHello, WorkerRequest
 from rljob_worker.databuffer.routes.hosts import Host
 from rljob_worker.databuffer.server.local import MAX_INTRODUCTION_BYTES, LocalServer, serve_workers
 from rljob_worker.databuffer.server.tests.damage import damaged

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from rljob_api.planning.plan import Plan
 from rljob_worker.batch import Batch
 from rljob_worker.databuffer.protocol.peer_side import PeerMessage
-from rljob_worker.databuffer.protocol.worker_side import NotYet, Reservation, ReserveRows, SealRows
+from rljob_worker.databuffer.protocol.worker_answers import NotYet, Reservation
+from rljob_worker.databuffer.protocol.worker_calls import ReserveRows, SealRows
 from rljob_worker.databuffer.pull.edges import ConsumerShare, EdgeStep
 from rljob_worker.databuffer.routes.hosts import Host, WorkerId
 from rljob_worker.databuffer.rows import segment

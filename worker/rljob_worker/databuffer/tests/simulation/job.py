@@ -20,7 +20,8 @@ from rljob_worker.databuffer.links.fencing import Identity
 from rljob_worker.databuffer.protocol.codec import encode, opened, read_answer, read_request, read_ticket
 from rljob_worker.databuffer.protocol.errors import Bug
 from rljob_worker.databuffer.protocol.peer_side import ChunkOffered, ChunkTaken, Envelope, SourceClosed, WeightsMessage
-from rljob_worker.databuffer.protocol.worker_side import Failed, NotYet, WaitingCall, WorkerCall
+from rljob_worker.databuffer.protocol.worker_answers import Failed, NotYet
+from rljob_worker.databuffer.protocol.worker_calls import WaitingCall, WorkerCall
 from rljob_worker.databuffer.routes.hosts import Host, WorkerId
 from rljob_worker.databuffer.server.buffer import DataBuffer
 from rljob_worker.databuffer.server.flight import PeerServer

@@ -15,7 +15,7 @@ from rljob_worker.databuffer.links.connection import PeerConnection
 from rljob_worker.databuffer.links.faults import error_from, errors_of, from_flight, silent, too_late
 from rljob_worker.databuffer.protocol.codec import sealed
 from rljob_worker.databuffer.protocol.peer_side import Take
-from rljob_worker.databuffer.protocol.worker_side import Failed
+from rljob_worker.databuffer.protocol.worker_answers import Failed
 from rljob_worker.databuffer.routes.hosts import Host
 from rljob_worker.databuffer.tests.simulation.loop import Condition, Loop, Pause
 

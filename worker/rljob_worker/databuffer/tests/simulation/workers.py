@@ -12,7 +12,7 @@ import numpy as np
 
 from rljob_api.planning.plan import Plan
 from rljob_worker.batch import Batch
-from rljob_worker.databuffer.protocol import worker_side as say
+from rljob_worker.databuffer.protocol import worker_calls as ask
 from rljob_worker.databuffer.routes.assignment import ProducerLayout
 from rljob_worker.databuffer.routes.hosts import Host, WorkerId
 from rljob_worker.databuffer.routes.job_tree import OPENING, VERDICT
@@ -83,19 +83,19 @@ class SimulatedWorker:
         self.ended()
 
     def _work(self) -> None:
-        hello = self._own.call(say.WorkerHello())
+        hello = self._own.call(ask.WorkerHello())
         self._edges, self._weights_ends = hello.edges, hello.weights
         memory = self.pod.memory
         self._weights = WeightsClient(self._own, hello.weights, self._deadline, writable=memory, readable=memory)
         if self.is_lead:
-            self._own.call(say.Announce(topic=OPENING, step=0, payload=b"opening"))
+            self._own.call(ask.Announce(topic=OPENING, step=0, payload=b"opening"))
         self._expect("opening", self._await(OPENING, 0), b"opening")
         for step in range(1, self.num_steps + 1):
             self._step(step)
-        self._poll("drain", say.Drain)
+        self._poll("drain", ask.Drain)
 
     def _step(self, step: int) -> None:
-        self._own.call(say.SetStatus(status={"step": step}))
+        self._own.call(ask.SetStatus(status={"step": step}))
         self._compute()
         if WEIGHTS in self._weights_ends:
             self._pass_weights(step)
@@ -107,11 +107,11 @@ class SimulatedWorker:
             if ends.share is not None:
                 self._get(step, edge, ends.share)
         self._compute()
-        self._own.call(say.SendReport(step=step, payload=report_of(step, self.ordinal)))
+        self._own.call(ask.SendReport(step=step, payload=report_of(step, self.ordinal)))
         if self.is_lead:
-            collected = self._poll(f"reports of step {step}", partial(say.Collect, step=step)).payload
+            collected = self._poll(f"reports of step {step}", partial(ask.Collect, step=step)).payload
             self._expect(f"reports of step {step}", collected, merged_report(step, self.job.plan.num_workers))
-            self._own.call(say.Announce(topic=VERDICT, step=step, payload=b"verdict on " + collected))
+            self._own.call(ask.Announce(topic=VERDICT, step=step, payload=b"verdict on " + collected))
         expected = b"verdict on " + merged_report(step, self.job.plan.num_workers)
         self._expect(f"verdict on step {step}", self._await(VERDICT, step), expected)
 
@@ -124,19 +124,19 @@ class SimulatedWorker:
         num_parts = self.pod.buffer.edges.routes[edge].num_parts
         batch = part_of(self.job.plan, step, ends.part, num_parts, self.row_length).select(ends.columns)
         contents = segment.contents_of(batch)
-        reserve = partial(say.ReserveRows, edge=edge, step=step, num_bytes=contents.num_bytes)
+        reserve = partial(ask.ReserveRows, edge=edge, step=step, num_bytes=contents.num_bytes)
         room = self._poll(f"room for {edge} of step {step}", reserve)
         segment.write(self.pod.memory, room.offset, contents, batch)
-        self._own.call(say.SealRows(edge=edge, step=step, offset=room.offset, contents=contents))
+        self._own.call(ask.SealRows(edge=edge, step=step, offset=room.offset, contents=contents))
 
     def _get(self, step: int, edge: str, share: int) -> None:
-        location = self._poll(f"rows of {edge}, step {step}", partial(say.GetRows, edge=edge, step=step))
+        location = self._poll(f"rows of {edge}, step {step}", partial(ask.GetRows, edge=edge, step=step))
         contents = location.contents
         batch = segment.views(self.pod.memory, location.offset, contents).as_batch()
         expected = self._expected(step, edge, share)
         if not same(batch, expected.select(self._edges[edge].columns)):
             self.wrong.append(f"rows of {edge}, step {step}: {batch.row_ids.tolist()}")
-        self._own.call(say.ReleaseRows(edge=edge, step=step))
+        self._own.call(ask.ReleaseRows(edge=edge, step=step))
 
     def _expected(self, step: int, edge: str, share: int) -> Batch:
         """All rows of the step that the route assigns to the share, in order."""
@@ -182,10 +182,10 @@ class SimulatedWorker:
     # ---- calls
 
     def _await(self, topic: str, step: int) -> bytes:
-        payload: bytes = self._poll(f"{topic} of step {step}", partial(say.Await, topic=topic, step=step)).payload
+        payload: bytes = self._poll(f"{topic} of step {step}", partial(ask.Await, topic=topic, step=step)).payload
         return payload
 
-    def _poll(self, what: str, request: Callable[..., say.WaitingCall]) -> Any:
+    def _poll(self, what: str, request: Callable[..., ask.WaitingCall]) -> Any:
         with self._timed(what):
             return self._own.poll(lambda waited: request(waited=waited, seconds=self._deadline), self._deadline)
 

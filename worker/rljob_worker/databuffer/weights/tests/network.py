@@ -19,20 +19,16 @@ from rljob_worker.databuffer.protocol.peer_side import (
     SourceClosed,
     Take,
 )
-from rljob_worker.databuffer.protocol.worker_side import (
-    ChunkLocation,
+from rljob_worker.databuffer.protocol.worker_answers import ChunkLocation, Complete, NotYet, Reservation, WorkerReply
+from rljob_worker.databuffer.protocol.worker_calls import (
     CloseVersion,
-    Complete,
     NextChunk,
-    NotYet,
     OpenVersion,
     ReleaseChunk,
     ReleaseVersion,
-    Reservation,
     ReserveChunk,
     SealChunk,
     SkipVersion,
-    WorkerReply,
 )
 from rljob_worker.databuffer.routes.hosts import Host, WorkerId
 from rljob_worker.databuffer.routes.tests.test_weights_route import plan

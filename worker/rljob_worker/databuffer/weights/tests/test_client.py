@@ -5,20 +5,16 @@ from collections import deque
 import numpy as np
 import pytest
 
-from rljob_worker.databuffer.protocol.worker_side import (
-    ChunkLocation,
+from rljob_worker.databuffer.protocol.worker_answers import ChunkLocation, Complete, Done, Reservation, WeightsOfWorker
+from rljob_worker.databuffer.protocol.worker_calls import (
     CloseVersion,
-    Complete,
-    Done,
     NextChunk,
     OpenVersion,
     ReleaseChunk,
     ReleaseVersion,
-    Reservation,
     ReserveChunk,
     SealChunk,
     SkipVersion,
-    WeightsOfWorker,
 )
 from rljob_worker.databuffer.rows.byte_stream import chunk_checksum
 from rljob_worker.databuffer.weights.client import WeightsClient

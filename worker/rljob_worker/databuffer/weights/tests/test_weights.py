@@ -7,16 +7,12 @@ import pytest
 
 from rljob_worker.databuffer.protocol.errors import Refused
 from rljob_worker.databuffer.protocol.peer_side import ChunkOffered, ChunkTaken, ChunkTicket, SourceClosed
-from rljob_worker.databuffer.protocol.worker_side import (
-    ChunkLocation,
+from rljob_worker.databuffer.protocol.worker_answers import ChunkLocation, Complete, Done, NotYet, Reservation
+from rljob_worker.databuffer.protocol.worker_calls import (
     CloseVersion,
-    Complete,
-    Done,
     NextChunk,
-    NotYet,
     OpenVersion,
     ReleaseChunk,
-    Reservation,
     ReserveChunk,
     SealChunk,
     SkipVersion,

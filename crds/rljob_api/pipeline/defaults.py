@@ -5,10 +5,7 @@ from __future__ import annotations
 from rljob_api.catalogue.columns import PROGRESS_REWARDS, compares_with_old, needs_sample
 from rljob_api.catalogue.stages import PROGRESS_REWARD, REWARD_MODEL, STAGES
 from rljob_api.v1alpha1 import RLJobSpec, StageSpec
-from rljob_api.vocabulary.keys import CRITIC, REFERENCE
-
-MAX_NAME = 32
-"""Characters of the name of a stage, or of a reward."""
+from rljob_api.vocabulary.keys import CRITIC, MAX_NAME, REFERENCE
 
 
 def stages_of(spec: RLJobSpec) -> tuple[StageSpec, ...]:

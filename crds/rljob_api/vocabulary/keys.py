@@ -125,6 +125,9 @@ ACTOR = "actor"
 REFERENCE = "reference"
 CRITIC = "critic"
 
+MAX_NAME = 32
+"""Characters of the name of a stage, or of a reward."""
+
 ROLLOUT_GROUP = "rollout"
 """Without a `dag`, the worker group of this name runs Rollout and Reward, and the other one everything
 else."""

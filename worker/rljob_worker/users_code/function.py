@@ -13,7 +13,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from rljob_api.pipeline.defaults import MAX_NAME
+from rljob_api.vocabulary.keys import MAX_NAME
 from rljob_worker.errors import InvalidJob
 from rljob_worker.users_code.search_path import why_hidden
 

@@ -149,6 +149,11 @@ def decoded(sample: Mapping[str, Any]) -> Sampled:
     )
 
 
+def num_top_of(sample: Mapping[str, Any]) -> int:
+    """How many likely tokens a sample has beside each of its own."""
+    return int(sample["top"]["number"]) if "top" in sample else 0
+
+
 def _encoded_top(top: TopLogProbs) -> dict[str, Any]:
     tokens, log_probs = _text(top.tokens.astype("<i4")), _text(top.log_probs.astype("<f4"))
     return {"number": top.tokens.shape[1], "tokens": tokens, "logProbs": log_probs}

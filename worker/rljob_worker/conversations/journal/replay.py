@@ -36,6 +36,7 @@ from rljob_worker.conversations.journal.records import (
     decoded,
     encoded,
     num_tokens_of,
+    num_top_of,
 )
 from rljob_worker.conversations.trajectory import DIGEST_BYTES, Sampled
 
@@ -97,20 +98,23 @@ class Journal:
             self._calls |= record.calls
             self._pictures.maps.append(record.pictures)
 
-    def sampled(self, turn: int, digest: Callable[[], str], version: int) -> RecordedTurn | None:
-        """The recorded sample of a turn; None where there is none. digest: of the tokens and pictures before it. Raises
-        DoesNotReplay for a turn that follows other tokens than are recorded, or that other weights than the present
-        ones answered, unless these were of an earlier step."""
+    def sampled(
+        self, turn: int, digest: Callable[[], str], version: int, top_log_probs: int = 0
+    ) -> RecordedTurn | None:
+        """The recorded sample of a turn; None where there is none. digest: of the tokens and pictures before it.
+        top_log_probs: that it asks for, by which equal turns are told apart. Raises DoesNotReplay for a turn that
+        follows other tokens than are recorded, or that other weights than the present ones answered, unless these were
+        of an earlier step."""
         if not self._samples:
             return None
         before = digest()
         # turns of several branches may come in another order
-        same = [number for number, sample in sorted(self._samples.items()) if sample["prompt"] == before]
+        same = {number: num_top_of(sample) for number, sample in self._samples.items() if sample["prompt"] == before}
         if not same and turn in self._samples:
             raise DoesNotReplay(f"turn {turn} continues other tokens than are recorded")
         if not same:
             raise DoesNotReplay(f"turn {turn} is not recorded, and later ones are")
-        number = turn if turn in same else same[0]
+        number = min(same, key=lambda item: (same[item] < top_log_probs, same[item], item != turn, item))
         sample, num_carried = self._samples.pop(number), self._num_carried.get(number, 0)
         result = decoded(sample)
         if (result.versions[num_carried:] != version).any():

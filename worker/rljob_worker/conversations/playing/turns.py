@@ -150,7 +150,7 @@ class Turns:
                 known = self._recorded(request)
 
     def _recorded(self, request: TurnRequest) -> RecordedTurn | None:
-        known = self.journal.sampled(request.turn, request.digest, self._version())
+        known = self.journal.sampled(request.turn, request.digest, self._version(), request.top_log_probs)
         if known is None or not request.top_log_probs:
             return known
         top = known.sampled.top_log_probs

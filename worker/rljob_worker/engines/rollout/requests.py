@@ -66,9 +66,10 @@ class TopLogProbs:
         return TopLogProbs(self.tokens[:num_tokens], self.log_probs[:num_tokens])
 
     def then(self, later: TopLogProbs) -> TopLogProbs:
-        """These, and those of the positions behind them."""
-        tokens = np.concatenate([self.tokens, later.tokens])
-        return TopLogProbs(tokens, np.concatenate([self.log_probs, later.log_probs]))
+        """These, and those of the positions behind them; at each as many as all have."""
+        number = min(self.tokens.shape[1], later.tokens.shape[1])
+        tokens = np.concatenate([self.tokens[:, :number], later.tokens[:, :number]])
+        return TopLogProbs(tokens, np.concatenate([self.log_probs[:, :number], later.log_probs[:, :number]]))
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -18,10 +19,10 @@ from rljob_worker.engines.rollout.requests import Ending, TopLogProbs
 
 
 async def in_order(task, request, part, most):
-    """Tokens 0, 1, 2, ... after which 10, 11, 12, ... are as likely."""
+    """Tokens 0, 1, 2, ... after which 10, 11, 12, ... are as likely, and 20, 21, 22, ..."""
     tokens, new = np.arange(most), np.arange(len(part), most, dtype=np.int32)[:, None]
-    top = TopLogProbs(np.hstack([new, new + 10]), np.hstack([new, new]).astype(np.float32))
-    top = top if request.top_log_probs else None
+    ids = new + 10 * np.arange(request.top_log_probs, dtype=np.int32)
+    top = TopLogProbs(ids, np.broadcast_to(new, ids.shape).astype(np.float32)) if request.top_log_probs else None
     return Sampled(tokens, -tokens.astype(np.float32), np.zeros(most, np.int64), Ending.LENGTH, top)
 
 
@@ -50,6 +51,13 @@ def sampled(number, entries=None, record=None, per_round=4, generate=in_order, i
     return asyncio.run(play())
 
 
+def together(turns):
+    async def play():
+        return await asyncio.gather(*turns)
+
+    return asyncio.run(play())
+
+
 async def nobody(task, request, part, most):
     raise AssertionError("all of it is recorded")
 
@@ -70,6 +78,31 @@ def test_a_turn_that_is_cut_has_likely_tokens_of_what_it_keeps():
     sampled(2, entries, per_round=9)
     cut = sampled(2, record=records_of(entries)[0, 0], per_round=3, generate=nobody, is_last=True)
     assert len(cut) == 3 and cut.top_log_probs.tokens.tolist() == [[0, 10], [1, 11], [2, 12]]
+
+
+@pytest.mark.parametrize("number", [1, 0])
+def test_a_turn_that_goes_on_with_fewer_likely_tokens_than_it_began_with_has_these(number):
+    entries = Written()
+    sampled(3, entries)
+    paused, later = records_of(line for line in entries if b"paused" in line), Written()
+    turn = sampled(number, later, paused[0, 0], per_round=9)
+    whole = sampled(number, record=records_of(later)[0, 0], generate=nobody)
+    for item in (turn, whole):
+        assert item.tokens.tolist() == list(range(6)) and (item.top_log_probs is None) == (not number)
+        assert item.top_log_probs is None or item.top_log_probs.tokens.tolist() == [[at] for at in range(6)]
+
+
+def test_equal_turns_at_once_replay_in_any_order_with_the_likely_tokens_that_each_asks_for():
+    def at_once(*numbers, record=None, entries=None):
+        turns = Turns(tasks_of("hi")[0], Journal(0, 0, record, entries), in_order, lambda: 0, lambda turns: None)
+        return together([turns.sample(replace(asked(number), turn=at)) for at, number in enumerate(numbers)])
+
+    entries = Written()
+    at_once(3, 0, 1, entries=entries)
+    for numbers in [(0, 3, 1), (1, 0, 3), (0, 1, 3)]:
+        again = at_once(*numbers, record=records_of(entries)[0, 0])
+        tops = [item.top_log_probs for item in again]
+        assert [0 if top is None else top.tokens.shape[1] for top in tops] == list(numbers)
 
 
 @pytest.mark.parametrize(("recorded", "number"), [(0, 1), (2, 3)])

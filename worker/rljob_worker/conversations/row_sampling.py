@@ -9,7 +9,7 @@ import numpy as np
 
 from rljob_worker.batch import Indices
 from rljob_worker.conversations.trajectory import Sampled, TokenRow, Trajectory
-from rljob_worker.engines.rollout.requests import Ending
+from rljob_worker.engines.rollout.requests import MOST_TOP_LOG_PROBS, Ending
 from rljob_worker.vision.pictures import picture_digest
 
 Generate = Callable[["TurnRequest"], Awaitable[Sampled]]
@@ -83,6 +83,8 @@ class Bounds:
     """Tokens of the model: ids from 0 to one less. None: they are not looked at."""
     sees: bool = True
     """Whether what a row shows may be pictures."""
+    most_top_log_probs: int = MOST_TOP_LOG_PROBS
+    """Likely tokens that a turn may ask for beside each that is sampled; 0 where the engine gives none."""
 
     def require_known(self, tokens: Indices) -> None:
         """Raises ValueError for a token that the model has not."""
@@ -92,6 +94,13 @@ class Bounds:
         if len(unknown):
             at = unknown[0]
             raise ValueError(f"token {tokens[at]} at place {at}: the model has tokens from 0 to {self.num_tokens - 1}")
+
+    def require_top(self, number: object) -> None:
+        """Raises ValueError for what is no number of likely tokens that the engine gives."""
+        most = self.most_top_log_probs
+        if isinstance(number, bool) or not isinstance(number, int | np.integer) or not 0 <= number <= most:
+            known = f"not a whole number from 0 to {most}" if most else "and the engine gives none; leave it out"
+            raise ValueError(f"top_log_probs is {number!r}, {known}")
 
     def room_of(self, row: TokenRow) -> int:
         """Tokens that a row may still have."""
@@ -163,13 +172,14 @@ class RowSampler:
         row does not keep them.
 
         Raises ConversationOver, which ends the trajectory as truncated, where there is no room; RowsInUse where there
-        is none beside turns under way; ValueError for a token that the model has not, for pictures that it does not see
-        and for max_tokens that are no number of tokens.
+        is none beside turns under way; ValueError for a token that the model has not, for pictures that it does not
+        see, for max_tokens that are no number of tokens and for top_log_probs that are none that the engine gives.
         """
         self.require_turn()
         self._bounds.require_known(tokens)
         if max_tokens is not None and not (isinstance(max_tokens, int | np.integer) and max_tokens >= 1):
             raise ValueError(f"max_tokens is {max_tokens!r}; a turn has one token at least, and whole ones")
+        self._bounds.require_top(top_log_probs)
         if (pictures or (row is not None and row.pictures)) and not self._bounds.sees:
             raise ValueError("pictures: the model of the policy does not see; leave them out, or train one that sees")
         if row is None:

@@ -33,6 +33,7 @@ from rljob_worker.conversations.world import SharedWorld, World
 from rljob_worker.data.source import DataAccess
 from rljob_worker.engines.parallel.mesh import ProcessMesh
 from rljob_worker.engines.rollout.protocol import RolloutEngine
+from rljob_worker.engines.rollout.requests import MOST_TOP_LOG_PROBS
 from rljob_worker.runtime.setup.journals import journal_folder
 from rljob_worker.runtime.setup.pictures import picture_processor
 from rljob_worker.runtime.setup.tokenizers import require_alike
@@ -198,4 +199,5 @@ def bounds_of(spec: RLJobSpec, tokenizer: Any | None) -> Bounds:
         row_tokens=spec.longest_row,
         num_tokens=None if tokenizer is None else 1 + max(tokenizer.get_vocab().values()),
         sees=spec.sees,
+        most_top_log_probs=MOST_TOP_LOG_PROBS if ROLLOUT_ENGINES[spec.rollout.engine].gives_top_log_probs else 0,
     )

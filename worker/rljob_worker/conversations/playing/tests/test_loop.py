@@ -316,6 +316,14 @@ async def asks_for_half_a_token(task, policy, world):
     await policy.chat(max_tokens=2.5)
 
 
+async def asks_for_too_many_likely_tokens(task, policy, world):
+    await policy.branches().reply(task.messages, top_log_probs=21)
+
+
+async def asks_for_likely_tokens_by_a_word(task, policy, world):
+    await policy.branches().generate(np.array([33]), top_log_probs="5")
+
+
 async def rewards_no_turn(task, policy, world):
     await policy.chat()
     world.reward(1.0, turn=-50)
@@ -329,6 +337,8 @@ async def rewards_no_turn(task, policy, world):
         (cancels_itself, "error", "CancelledError"),
         (fails_in_a_group, "lost", "gave up"),
         (asks_for_half_a_token, "error", "max_tokens is 2.5; a turn has one token at least"),
+        (asks_for_too_many_likely_tokens, "error", "top_log_probs is 21, not a whole number from 0 to 20"),
+        (asks_for_likely_tokens_by_a_word, "error", "top_log_probs is '5', not a whole number"),
         (rewards_no_turn, "reward", "a reward is of the turn -50"),
     ],
 )
@@ -336,9 +346,21 @@ def test_no_mistake_of_a_run_ends_the_play(run, cause, message):
     async def some(task, policy, world):
         await (run if task.member == 0 else two_turns)(task, policy, world)
 
-    lost, other = play(some, tasks_of("hi", group_size=2), SteppingEngine(counting))
+    engine = SteppingEngine(counting)
+    lost, other = play(some, tasks_of("hi", group_size=2), engine)
     assert lost.failed == cause and message in lost.message
     assert other.failed is None and other.num_turns == 2
+    assert all(sampling.top_log_probs == 0 for requests in engine.submitted for sampling in requests.samplings)
+
+
+def test_likely_tokens_that_the_engine_does_not_give_cost_their_own_trajectory():
+    async def asks(task, policy, world):
+        await policy.branches().reply(task.messages, top_log_probs=3 if task.member == 0 else 0)
+
+    bounds = replace(BOUNDS, most_top_log_probs=0)
+    lost, other = play(asks, tasks_of("hi", group_size=2), SteppingEngine(counting), bounds=bounds)
+    assert lost.failed == "error" and "top_log_probs is 3, and the engine gives none" in lost.message
+    assert other.failed is None
 
 
 def test_a_conversation_is_over_also_for_tasks_of_a_group():

@@ -14,5 +14,9 @@ def test_a_conversation_has_tokens_of_its_tokenizer_added_ones_included():
     bounds = bounds_of(make_plan("rollout.conversation={maxTurns: 2, maxTokens: 30}").spec, tokenizer)
     assert (bounds.turns, bounds.response_tokens, bounds.num_tokens, bounds.sees) == (2, 30, 8, False)
     assert bounds_of(make_plan("rollout.conversation={pictures: true}").spec, tokenizer).sees
+    assert bounds.most_top_log_probs == 20
+    server = "{routes: SGLang, urls: ['http://server:1'], weightsDirectory: /weights}"
+    http = make_plan("rollout.conversation={}", "rollout.engine=HTTP", f"rollout.server={server}").spec
+    assert bounds_of(http, tokenizer).most_top_log_probs == 0
     with pytest.raises(ValueError, match="the model has tokens from 0 to 7"):
         bounds.require_known(np.array([7, 8]))

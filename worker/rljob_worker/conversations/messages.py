@@ -109,6 +109,6 @@ class Renderer(Protocol):
         int64 [tokens] of a text, from place `begin` on."""
         ...
 
-    def texts_of(self, token_ids: Indices) -> list[str]:
-        """What each token says, as text."""
+    def texts_of(self, token_ids: Indices) -> list[bytes]:
+        """What each token says, in UTF-8; of a part of a character a part."""
         ...

@@ -136,13 +136,15 @@ def _function(call: CalledFunction) -> Body:
 
 
 def _log_probs(answer: PolicyTurn) -> Body:
-    texts = {} if answer.likely is None else answer.likely.texts
+    likely = {} if answer.likely is None else answer.likely.texts
+    shown = {text: (text.decode(errors="replace"), list(text)) for text in {*answer.token_texts, *likely.values()}}
+    of_token = {token: shown[text] for token, text in likely.items()}
 
     def likely_entry(token: int, value: float) -> Body:
-        return _text_entry(texts[token], value)
+        return _text_entry(of_token[token], value)
 
     content = [
-        {**_text_entry(text, value), "top_logprobs": _likely(answer, place, likely_entry)}
+        {**_text_entry(shown[text], value), "top_logprobs": _likely(answer, place, likely_entry)}
         for place, (text, value) in enumerate(zip(answer.token_texts, answer.log_probs, strict=True))
     ]
     return {"content": content, "refusal": None}
@@ -152,8 +154,10 @@ def _likely(answer: PolicyTurn, place: int, entry: Callable[[int, float], Body])
     return [] if answer.likely is None else [entry(token, value) for token, value in answer.likely.at(place)]
 
 
-def _text_entry(text: str, value: float) -> Body:
-    return {"token": text, "logprob": max(value, LEAST_LOG_PROB), "bytes": list(text.encode())}
+def _text_entry(shown: tuple[str, list[int]], value: float) -> Body:
+    """shown: a token as text, in which parts of characters are the sign for what is not Unicode, and its bytes."""
+    text, octets = shown
+    return {"token": text, "logprob": max(value, LEAST_LOG_PROB), "bytes": octets}
 
 
 def _token_entry(token: int, value: float) -> Body:

@@ -60,8 +60,8 @@ class LikelyTokens:
     """[tokens, number]."""
     log_probs: NDArray[np.float32]
     """[tokens, number], at the temperature of the job."""
-    texts: Mapping[int, str] = field(default_factory=dict)
-    """What each of these says, in an answer to a chat."""
+    texts: Mapping[int, bytes] = field(default_factory=dict)
+    """What each of these says, in UTF-8, in an answer to a chat."""
 
     def at(self, place: int) -> list[tuple[int, float]]:
         """Ids and log-probs of one place."""
@@ -87,8 +87,8 @@ class PolicyTurn:
     token_ids: Sequence[int]
     log_probs: Sequence[float]
     """The log-prob of each token, at the temperature of the job."""
-    token_texts: Sequence[str] = ()
-    """What each token says, where log-probs were asked for."""
+    token_texts: Sequence[bytes] = ()
+    """What each token says, in UTF-8, where log-probs were asked for."""
     content: str = ""
     reasoning: str = ""
     tool_calls: Sequence[CalledFunction] = field(default=())

@@ -179,9 +179,9 @@ class ChatRenderer:
         )
         raise BadData(f"token {token_ids[at]} at place {begin + at}: {why}")
 
-    def texts_of(self, token_ids: Any) -> list[str]:
-        """What each token says, as text; a part of a character is the sign for what is not Unicode."""
-        return [self._world_text.decode([int(token)]) for token in token_ids]
+    def texts_of(self, token_ids: Any) -> list[bytes]:
+        """What each token says, in UTF-8; of a part of a character a part."""
+        return [self._world_text.bytes_of(int(token)) for token in token_ids]
 
     def _known_format(self) -> ToolFormat | None:
         try:

@@ -10,10 +10,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 from tokenizers import Tokenizer
 from tokenizers.decoders import DecodeStream
+
+from rljob_worker.engines.rollout.vocabulary import DecoderStep, bytes_of, decoder_steps
+from rljob_worker.errors import InvalidJob
 
 Messages = Sequence[Mapping[str, Any]]
 
@@ -60,6 +64,24 @@ class WorldText:
     def decode(self, ids: Sequence[int]) -> str:
         """The text of token ids, added tokens included."""
         return str(self._backend.decode(ids, skip_special_tokens=False))
+
+    def bytes_of(self, token: int) -> bytes:
+        """UTF-8 of what a token says by itself: of a part of a character a part, of an added token its name. Nothing
+        for one that there is not."""
+        name = self._backend.id_to_token(token)
+        if name is not None and token in self._added_ids:
+            return name.encode()
+        if name is None or self._steps is None:
+            return self.decode([token]).encode()
+        return bytes_of(name, self._steps)
+
+    @cached_property
+    def _steps(self) -> list[DecoderStep] | None:
+        """None where tokens are no pieces of a text."""
+        try:
+            return decoder_steps(self._backend)
+        except InvalidJob:
+            return None
 
     def decoded_stream(self) -> Callable[[int], str]:
         """Decodes token ids one after another: what each adds to the text, which is nothing as long as bytes of a

@@ -18,7 +18,7 @@ from rljob_worker.endpoint.server import AgentEndpoint, EndpointSettings
 from rljob_worker.endpoint.task_offers import TaskOffers
 
 CHAT = "/chat/completions"
-SAID = PolicyTurn("stop", [1, 2, 3], [7, 8], [-0.5, -0.25], ("he", "llo"), content="hello")
+SAID = PolicyTurn("stop", [1, 2, 3], [7, 8], [-0.5, -0.25], (b"he", b"llo"), content="hello")
 
 
 class ScriptedPlayer:

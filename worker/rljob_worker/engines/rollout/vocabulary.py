@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tokenizers import Tokenizer
 from transformers.convert_slow_tokenizer import bytes_to_unicode
 
 from rljob_worker.errors import InvalidJob
 
+DecoderStep = dict[str, Any]
+"""A part of a decoder, as tokenizer.json has it."""
 _NO_TEXT = {"Fuse", "Strip"}
 """Steps of decoders that change no token: they put texts together, and take a blank from the beginning."""
 
@@ -32,11 +35,11 @@ class Vocabulary:
             raise InvalidJob(f"{type(tokenizer).__name__} is not a tokenizer with a tokenizer.json; {_FIX}")
         added = tokenizer.added_tokens_decoder
         special = {token.content: token_id for token_id, token in added.items() if token.special}
-        steps = list(_steps(json.loads(backend.to_str())["decoder"]))
+        steps = decoder_steps(backend)
         result = [b""] * len(tokenizer)
         for text, token_id in tokenizer.get_vocab().items():
             if token_id not in added or not added[token_id].special:
-                result[token_id] = _bytes_of(text, steps)
+                result[token_id] = bytes_of(text, steps)
         return Vocabulary(tuple(result), special)
 
 
@@ -44,7 +47,13 @@ _FIX = "write rollout.stopTokenIds in place of rollout.stop"
 _BYTE_OF = {letter: byte for byte, letter in bytes_to_unicode().items()}
 
 
-def _steps(decoder: dict[str, Any] | None) -> Iterator[dict[str, Any]]:
+def decoder_steps(backend: Tokenizer) -> list[DecoderStep]:
+    """What makes text of the tokens of a tokenizer. Raises InvalidJob for tokens that have no bytes of their own."""
+    decoder = backend.decoder
+    return list(_steps(None if decoder is None else json.loads(decoder.__getstate__())))
+
+
+def _steps(decoder: DecoderStep | None) -> Iterator[DecoderStep]:
     """The parts of a decoder that make text of tokens, of those that are known."""
     kind = decoder and decoder["type"]
     if decoder is None or kind not in ("Sequence", "ByteLevel", "ByteFallback", "Metaspace", "Replace", *_NO_TEXT):
@@ -58,7 +67,8 @@ def _steps(decoder: dict[str, Any] | None) -> Iterator[dict[str, Any]]:
         yield decoder
 
 
-def _bytes_of(text: str, steps: list[dict[str, Any]]) -> bytes:
+def bytes_of(text: str, steps: Sequence[DecoderStep]) -> bytes:
+    """UTF-8 of what a token adds to a text. text: as the vocabulary has it."""
     for step in steps:
         match step["type"]:
             case "ByteLevel" if all(letter in _BYTE_OF for letter in text):

@@ -67,7 +67,7 @@ class LetterRenderer:
         """Every code is a letter."""
 
     def texts_of(self, token_ids):
-        return list(text(token_ids))
+        return [letter.encode() for letter in text(token_ids)]
 
 
 Says = Callable[[int, int, str], str]

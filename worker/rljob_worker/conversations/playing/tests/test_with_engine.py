@@ -43,7 +43,7 @@ class ModelLetters(LetterRenderer):
             raise BadData("there are 96 letters")
 
     def texts_of(self, token_ids):
-        return [chr(32 + token) for token in token_ids]
+        return [bytes([32 + token]) for token in token_ids]
 
 
 def to_model(tokens):

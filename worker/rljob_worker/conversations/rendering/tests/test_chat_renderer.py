@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tokenizers import Tokenizer, decoders, models
+from transformers import PreTrainedTokenizerFast
 
 from rljob_worker.conversations.history import History
 from rljob_worker.conversations.messages import AssistantMessage
@@ -17,6 +19,7 @@ from rljob_worker.conversations.rendering.begun_text import ReadTurn, TurnForm
 from rljob_worker.conversations.rendering.chat_renderer import RECENT_OPENINGS, ChatRenderer
 from rljob_worker.conversations.rendering.tests import chat_models
 from rljob_worker.conversations.rendering.tests.chat_models import tokenizer_with, tool
+from rljob_worker.conversations.rendering.world_text import WorldText
 from rljob_worker.errors import BadData, InvalidJob
 
 Message = dict[str, Any]
@@ -367,3 +370,30 @@ def test_members_of_a_group_share_a_rendered_opening() -> None:
     again = renderer.opening(messages, TOOLS)
     assert again is not opening
     assert again.tolist() == opening.tolist()
+
+
+@given(st.text("ab7 \n<|>é答🙂", max_size=30))
+def test_what_tokens_say_together_is_their_text_also_where_characters_are_divided(text):
+    tokenizer = tokenizer_with(chat_models.QWEN)
+    ids = tokenizer.encode(f"<|im_start|>{text}</think>", add_special_tokens=False)
+    assert b"".join(ChatRenderer(tokenizer).texts_of(ids)) == f"<|im_start|>{text}</think>".encode()
+
+
+def test_a_token_keeps_its_blank_and_one_that_there_is_not_says_nothing():
+    pieces = {"<unk>": 0, "▁a": 1, "<0xC3>": 2}
+    backend = Tokenizer(models.BPE(pieces, [], byte_fallback=True, unk_token="<unk>"))
+    backend.decoder = decoders.Sequence(
+        [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    )
+    assert texts_of(backend, 0, 1, 2, 9) == [b"<unk>", b" a", b"\xc3", b""]
+
+
+def test_tokens_that_are_no_pieces_of_a_text_say_what_they_are_decoded_to():
+    backend = Tokenizer(models.WordLevel({"a": 0, "##b": 1}, "a"))
+    backend.decoder = decoders.WordPiece()
+    assert texts_of(backend, 0, 1) == [backend.decode([token]).encode() for token in (0, 1)]
+
+
+def texts_of(backend: Tokenizer, *tokens: int) -> list[bytes]:
+    world_text = WorldText(PreTrainedTokenizerFast(tokenizer_object=backend))
+    return [world_text.bytes_of(token) for token in tokens]

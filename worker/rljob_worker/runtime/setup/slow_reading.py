@@ -16,6 +16,7 @@ log = logging.getLogger(__name__)
 
 _PART = 0.5
 """Part of the deadline after which it is said: there is time to look."""
+_COUNTS = Path("/proc/self/io")
 
 
 @contextmanager
@@ -26,14 +27,17 @@ def slow_reading_named(deadline_seconds: float) -> Iterator[None]:
     before, began = _bytes_from_storage(), time.monotonic()
 
     def tell() -> None:
-        size, seconds = _bytes_from_storage() - before, time.monotonic() - began
+        now, seconds = _bytes_from_storage(), time.monotonic() - began
+        come = ""
+        if before is not None and now is not None:
+            size = now - before
+            come = f"{format_bytes(size)} have come from this machine's storage, "
+            come += f"{format_bytes(int(size / seconds))} a second; "
         log.warning(
-            "models are still being read after %.0f s: %s have come from this machine's storage, %s a second; workers "
-            "that have theirs wait %.0f s for others and then end the attempt; put the models on faster storage, or "
-            "raise dataBuffer.deadlineSeconds",
+            "models are still being read after %.0f s: %sworkers that have theirs wait %.0f s for others and then end "
+            "the attempt; put the models on faster storage, or raise dataBuffer.deadlineSeconds",
             seconds,
-            format_bytes(size),
-            format_bytes(int(size / seconds)),
+            come,
             deadline_seconds,
         )
 
@@ -46,7 +50,12 @@ def slow_reading_named(deadline_seconds: float) -> Iterator[None]:
         timer.cancel()
 
 
-def _bytes_from_storage() -> int:
-    """What this process has read of it; what other processes have read before is in memory, and is not in this."""
-    match = re.search(r"^read_bytes: (\d+)$", Path("/proc/self/io").read_text(), re.MULTILINE)
-    return int(match.group(1)) if match else 0
+def _bytes_from_storage() -> int | None:
+    """What this process has read of it; what other processes have read before is in memory, and is not in this. None
+    where the kernel does not count, or does not say."""
+    try:
+        text = _COUNTS.read_text()
+    except OSError:
+        return None
+    match = re.search(r"^read_bytes: (\d+)$", text, re.MULTILINE)
+    return int(match.group(1)) if match else None

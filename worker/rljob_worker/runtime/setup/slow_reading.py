@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 
 _PART = 0.5
 """Part of the deadline after which it is said: there is time to look."""
-_COUNTS = Path("/proc/self/io")
+STORAGE_COUNTS = Path("/proc/self/io")
 
 
 @contextmanager
@@ -54,7 +54,7 @@ def _bytes_from_storage() -> int | None:
     """What this process has read of it; what other processes have read before is in memory, and is not in this. None
     where the kernel does not count, or does not say."""
     try:
-        text = _COUNTS.read_text()
+        text = STORAGE_COUNTS.read_text()
     except OSError:
         return None
     match = re.search(r"^read_bytes: (\d+)$", text, re.MULTILINE)

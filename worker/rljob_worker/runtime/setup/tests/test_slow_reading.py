@@ -50,7 +50,7 @@ def test_what_has_come_and_what_ends_the_attempt_is_said_while_there_is_time(hea
 def test_a_machine_that_does_not_count_what_it_reads_is_slow_too(
     heard: Heard, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(slow_reading, "_COUNTS", tmp_path / "absent")
+    monkeypatch.setattr(slow_reading, "STORAGE_COUNTS", tmp_path / "absent")
     said = said_of_slow_reading(heard)
     assert "still being read after 0 s: workers that have theirs wait 0 s" in said and "have come" not in said
 

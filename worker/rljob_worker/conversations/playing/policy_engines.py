@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -60,19 +60,7 @@ class PolicyEngines:
     def submit(self, requests: Requests) -> None:
         """Each request to its engine."""
         for engine, mine in self._shares(requests.row_ids):
-            prompts, prompt_of = np.unique(requests.prompt_of[mine], return_inverse=True)
-            engine.submit(
-                replace(
-                    requests,
-                    row_ids=requests.row_ids[mine],
-                    turns=requests.turns[mine],
-                    prompts=requests.prompts.take(prompts),
-                    prompt_of=prompt_of.astype(np.int64),
-                    max_tokens=requests.max_tokens[mine],
-                    sampling_of=None if requests.sampling_of is None else requests.sampling_of[mine],
-                    begun=None if requests.begun is None else requests.begun.take(mine),
-                )
-            )
+            engine.submit(requests.take(mine))
 
     def advance(self, most_steps: int | None = None) -> EndedRequests:
         """What has ended of any, after a few steps of each that has something to do."""

@@ -129,6 +129,23 @@ class Requests:
     def __len__(self) -> int:
         return len(self.row_ids)
 
+    def take(self, places: Indices) -> Requests:
+        """Some of them, in ascending order, with the prompts that they continue."""
+        prompts, prompt_of = np.unique(self.prompt_of[places], return_inverse=True)
+        return Requests(
+            row_ids=self.row_ids[places],
+            turns=self.turns[places],
+            prompts=self.prompts.take(prompts),
+            prompt_of=prompt_of.astype(np.int64),
+            max_tokens=self.max_tokens[places],
+            samplings=self.samplings,
+            sampling_of=None if self.sampling_of is None else self.sampling_of[places],
+            begun=None if self.begun is None else self.begun.take(places),
+            pictures=None if self.pictures is None else self.pictures.take(prompts),
+            states=None if self.states is None else self.states.take(prompts),
+            next_draws=None if self.next_draws is None else self.next_draws[places],
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class EndedRequests:

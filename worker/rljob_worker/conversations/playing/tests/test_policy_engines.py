@@ -60,6 +60,19 @@ def test_rows_keep_how_they_are_drawn_and_the_likely_tokens_that_they_asked_for(
     assert joined(parts).top_log_probs == {4: top, 2: top}
 
 
+def test_rows_keep_their_pictures_states_and_draws():
+    (one, other), together = engines()
+    pictures = Column.ragged([ids(shown) for shown in ("p!", "q", "")])
+    states = Column.ragged([np.full(2, number, np.float32) for number in range(3)])
+    asked = requests((0, 0), (2, 1), (4, 2))
+    together.submit(replace(asked, pictures=pictures, states=states, next_draws=np.array([5, 6, 7])))
+    first, second = one.submitted[0], other.submitted[0]
+    assert [text(item) for item in first.pictures.to_list()] == ["p!", ""]
+    assert [text(item) for item in second.pictures.to_list()] == ["q"]
+    assert [item.tolist() for item in first.states.to_list()] == [[0, 0], [2, 2]]
+    assert (first.next_draws.tolist(), second.next_draws.tolist()) == ([5, 7], [6])
+
+
 def test_an_engine_without_rows_is_left_alone():
     (one, other), together = engines()
     together.submit(requests((2, 1), (3, 1)))

@@ -9,7 +9,7 @@ from rljob_api.catalogue.profiles import AcceleratorProfile
 from rljob_api.planning.plan import GroupPlan
 from rljob_api.v1alpha1.infrastructure import EnvVar
 from rljob_api.vocabulary import keys
-from rljob_api.vocabulary.process_environment import WORKER_DEFAULTS
+from rljob_api.vocabulary.process_environment import MALLOC_KEEPS_MEMORY, WORKER_DEFAULTS
 from rljob_operator import names
 from rljob_operator.manifests.context import JobContext, Manifest
 from rljob_operator.manifests.pod.resources import spills_to_pod_volume, threads_per_worker
@@ -62,6 +62,7 @@ def buffer_env(context: JobContext, group: GroupPlan, host: int, attempt: int) -
     """Environment of the data buffer; of the job's variables only those that are for it."""
     given = [_job_variable(variable) for variable in context.spec.env if variable.name in keys.BUFFER_ENVIRONMENT]
     own = {
+        **MALLOC_KEEPS_MEMORY,
         **identity(context, group, host, attempt),
         keys.ENV_METRICS_PORT: str(keys.PORT_BUFFER_METRICS),
         keys.ENV_BUFFER_PORT: str(keys.PORT_BUFFER),

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from rljob_api.vocabulary import keys
+from rljob_api.vocabulary.process_environment import MALLOC_KEEPS_MEMORY
 from rljob_operator.manifests import Placement, child_problems, pods, rank_tables, static_children, token_secret
 from rljob_operator.manifests.pod.containers import worker_image
 from rljob_operator.manifests.tests.builders import (
@@ -166,6 +167,12 @@ def test_of_the_jobs_variables_a_data_buffer_has_those_that_are_for_it():
     pod = only_pod("env=[{name: RLJOB_BUFFER_RETRY_SECONDS, value: '60'}, {name: HF_TOKEN, value: secret}]")
     env = env_of(buffer_of(pod))
     assert env["RLJOB_BUFFER_RETRY_SECONDS"] == "60" and "HF_TOKEN" not in env
+
+
+def test_data_buffers_keep_the_memory_of_record_batches_as_workers_keep_theirs():
+    pod = only_pod()
+    assert MALLOC_KEEPS_MEMORY.items() <= env_of(buffer_of(pod)).items()
+    assert MALLOC_KEEPS_MEMORY.items() <= env_of(worker_of(pod)).items()
 
 
 def test_a_variable_may_come_from_a_secret():

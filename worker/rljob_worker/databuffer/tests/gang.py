@@ -18,6 +18,7 @@ from rljob_api.pipeline.meshes import Mesh
 from rljob_api.planning.plan import EdgePlan, EnginePlan, GroupPlan, Plan, StagePlan, WeightEdge, WeightTransport
 from rljob_api.tests.timeouts import TEST_TIMEOUT_SECONDS
 from rljob_api.v1alpha1 import RLJobSpec
+from rljob_api.vocabulary.process_environment import MALLOC_KEEPS_MEMORY
 from rljob_worker.batch import Batch, Column
 from rljob_worker.databuffer.client import BufferClient
 from rljob_worker.databuffer.links.fencing import Identity
@@ -262,7 +263,7 @@ def start(gang: Gang, group: str, host: int, **more: str) -> subprocess.Popen[st
     """A data buffer whose supervisor is this process: it ends with its standard input."""
     return subprocess.Popen(
         [sys.executable, "-m", "rljob_worker.databuffer"],
-        env={**os.environ, **gang.environment(group, host), LIFELINE_FD: "0", **more},
+        env={**MALLOC_KEEPS_MEMORY, **os.environ, **gang.environment(group, host), LIFELINE_FD: "0", **more},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

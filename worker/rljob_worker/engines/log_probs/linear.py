@@ -5,8 +5,8 @@ With z = cap(hidden W' + b) / temperature, of each chunk of tokens:
     log p(target) = z[target] - log sum exp(z)        H = -sum p log p        KL = sum p (log p - log q)
 
 and the same again in the backward pass, which needs the logits once more. It costs one product more than keeping them,
-and gives back 4 to 12 bytes per token and word of the vocabulary. The logits of a single chunk are kept: the backward
-pass, which begins with them, has as many in memory anyway.
+and gives back 4 to 12 bytes per token and word of the vocabulary. The logits of the last chunks are kept, of as many as
+the four chunks have room for that the Plan counts: the backward pass begins with them, and frees each when it is done.
 
 Where there is a kernel for it (see `fused`) log-probs and entropies come from that.
 """
@@ -25,10 +25,21 @@ from rljob_api.memory.sizes import logits_elements
 from rljob_worker.devices.memory import total_memory
 from rljob_worker.engines.log_probs.full_kl import full_kl, full_kl_gradient
 from rljob_worker.engines.log_probs.fused import FUSED, suits
-from rljob_worker.engines.log_probs.token_log_probs import at_targets, log_distribution, logit_gradient
+from rljob_worker.engines.log_probs.token_log_probs import (
+    at_targets,
+    entropy_of,
+    log_distribution,
+    logit_gradient,
+)
 
 CHUNK_ELEMENTS: int | None = None
-"""Logits in memory at once, four times over in the backward pass; None: as many as the device has room for."""
+"""Logits in memory at once, four times over while a model is trained; None: as many as the device has room for."""
+
+KEPT_CHUNKS = 3
+"""Chunks of logits that a backward pass finds, at most."""
+
+_PARTS = 16
+"""In which the entropies of a chunk are computed, so that they take next to no memory."""
 
 EntropyUse = Literal["None", "Figure", "Loss"]
 """Not computed, computed without a gradient, or with one."""
@@ -48,6 +59,10 @@ class LastLayer:
     """Logits are c tanh(z / c)."""
     first_word: int = 0
     """The token of the first row of `weight`, where that has some words of the vocabulary only."""
+
+    @property
+    def tensors(self) -> tuple[torch.Tensor | None, ...]:
+        return self.hidden, self.weight, self.bias
 
     def logits(self, rows: slice) -> torch.Tensor:
         """[tokens, vocabulary] of some tokens."""
@@ -75,7 +90,8 @@ def linear_log_probs(
     """Log-probs [tokens] of `targets`, entropies, and the divergence from the distributions of `reference`, which has
     no gradient."""
     own_targets = targets - last.first_word
-    options = _Options(temperature, last.cap, entropy, reference)
+    is_trained = torch.is_grad_enabled() and any(item is not None and item.requires_grad for item in last.tensors)
+    options = _Options(temperature, last.cap, entropy, reference, is_trained=is_trained)
     if last.bias is None and last.cap is None and reference is None and suits(last.hidden, last.weight):
 
         def in_chunks(hidden: torch.Tensor, weight: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -100,10 +116,21 @@ class _Options:
     cap: float | None
     entropy: EntropyUse
     reference: LastLayer | None
+    is_trained: bool
+
+    @property
+    def num_kept(self) -> int:
+        """Chunks whose logits the backward pass finds. Beside them it has one more of the size of a chunk, two where
+        logits are divided by a temperature or entropies have a gradient, and three where more is computed."""
+        if not self.is_trained:
+            return 0
+        if self.cap is not None or self.reference is not None:
+            return min(KEPT_CHUNKS, 1)
+        return min(KEPT_CHUNKS, 3 if self.temperature == 1.0 and self.entropy != "Loss" else 2)
 
 
 class _LinearLogProbs(torch.autograd.Function):  # type: ignore[misc]
-    """Chunks of tokens, each recomputed in the backward pass."""
+    """Chunks of tokens. Logits that are not kept are computed again in the backward pass."""
 
     @staticmethod
     def forward(
@@ -117,26 +144,31 @@ class _LinearLogProbs(torch.autograd.Function):  # type: ignore[misc]
         log_probs, entropies, kls = [], [], []
         last, reference = LastLayer(hidden, weight, bias, options.cap), options.reference
         chunks = list(_chunks(len(hidden), len(weight), hidden.device))
-        for rows in chunks:
+        kept: dict[int, torch.Tensor] = {}
+        for index, rows in enumerate(chunks):
             logits = last.logits(rows)
+            if index >= len(chunks) - options.num_kept:
+                kept[index] = logits
             if reference is not None:
                 kls.append(full_kl(logits, reference.logits(rows), options.temperature))
             distribution = log_distribution(logits, options.temperature)
             log_probs.append(at_targets(distribution, targets[rows]))
             if options.entropy != "None":
-                entropies.append(-(distribution.exp() * distribution).sum(-1))
+                parts = distribution.split(-(-len(distribution) // _PARTS) or 1)
+                entropies.extend(map(entropy_of, parts))
+                del parts
+            del logits, distribution  # before the next ones come
         entropy = torch.cat(entropies) if entropies else None
         kl = torch.cat(kls) if kls else None
-        kept = logits if len(chunks) == 1 else None
-        ctx.save_for_backward(hidden, weight, bias, targets, entropy if options.entropy == "Loss" else None, kl, kept)
-        ctx.options = options
+        ctx.save_for_backward(hidden, weight, bias, targets, entropy if options.entropy == "Loss" else None, kl)
+        ctx.options, ctx.kept = options, kept
         if options.entropy == "Figure":
             ctx.mark_non_differentiable(entropy)
         return torch.cat(log_probs), entropy, kl
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        hidden, weight, bias, targets, entropy, kl, kept = ctx.saved_tensors
+        hidden, weight, bias, targets, entropy, kl = ctx.saved_tensors
         of_log_prob, of_entropy, of_kl = gradients
         reference, temperature = ctx.options.reference, ctx.options.temperature
         last = LastLayer(hidden, weight, bias, ctx.options.cap)
@@ -145,8 +177,9 @@ class _LinearLogProbs(torch.autograd.Function):  # type: ignore[misc]
         hidden_gradient = torch.empty_like(hidden) if to_hidden else None
         weight_gradient = torch.zeros_like(weight, dtype=wide) if to_weight else None
         bias_gradient = torch.zeros_like(bias, dtype=wide) if to_bias else None
-        for rows in _chunks(len(hidden), len(weight), hidden.device):
-            logits = last.logits(rows) if kept is None else kept
+        chunks = list(enumerate(_chunks(len(hidden), len(weight), hidden.device)))
+        for index, rows in reversed(chunks):  # those that are kept first
+            logits = ctx.kept.pop(index) if index in ctx.kept else last.logits(rows)
             of_entropies = None if entropy is None else (of_entropy[rows], entropy[rows])
             pull = logit_gradient(logits, targets[rows], of_log_prob[rows], of_entropies, temperature)
             if reference is not None:
@@ -160,6 +193,7 @@ class _LinearLogProbs(torch.autograd.Function):  # type: ignore[misc]
                 torch.matmul(pull, weight, out=hidden_gradient[rows])
             if weight_gradient is not None:
                 _add_product(weight_gradient, pull, hidden[rows])
+            del logits, pull
         return (
             hidden_gradient,
             None if weight_gradient is None else weight_gradient.to(weight.dtype),

@@ -21,6 +21,11 @@ def at_targets(log_probs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     return log_probs.gather(-1, targets.unsqueeze(-1)).squeeze(-1)
 
 
+def entropy_of(log_probs: torch.Tensor) -> torch.Tensor:
+    """Entropies [tokens] of distributions whose log-probs are [tokens, vocabulary]."""
+    return -log_probs.exp().mul_(log_probs).sum(-1)
+
+
 def logit_gradient(
     logits: torch.Tensor,
     targets: torch.Tensor,
@@ -34,7 +39,7 @@ def logit_gradient(
     pull = -of_log_prob[:, None]
     if of_entropies is not None:
         of_entropy, entropy = of_entropies
-        pull = pull - of_entropy[:, None] * (distribution + entropy[:, None])
+        pull = (distribution + entropy[:, None]).mul_(-of_entropy[:, None]).add_(pull)
     gradient = distribution.exp_().mul_(pull)
     gradient.scatter_add_(-1, targets[:, None], of_log_prob[:, None])
     return gradient if temperature == 1.0 else gradient.div_(temperature)

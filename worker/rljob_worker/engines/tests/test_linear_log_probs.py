@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,7 +10,8 @@ import torch
 
 from rljob_worker.algorithms import KL_ESTIMATORS
 from rljob_worker.engines.log_probs import linear as room
-from rljob_worker.engines.log_probs.linear import LastLayer, linear_log_probs
+from rljob_worker.engines.log_probs.linear import EntropyUse, LastLayer, linear_log_probs
+from rljob_worker.engines.tests.peak import Peak
 
 TOKENS, HIDDEN, VOCABULARY = 7, 5, 11
 
@@ -49,7 +51,7 @@ def test_values_and_gradients_are_those_of_whole_logits(
         gradients.append(torch.autograd.grad((weights * log_probs + weights.flip(0) * entropy).sum(), leaves))
     for mine, theirs in zip((*result, *gradients[1]), (*expected, *gradients[0]), strict=True):
         assert mine is not None
-        torch.testing.assert_close(mine, theirs, atol=1e-12, rtol=0)
+        torch.testing.assert_close(mine, theirs, atol=1e-13, rtol=0)
 
 
 def other(cap: float | None = None) -> LastLayer:
@@ -74,13 +76,13 @@ def test_the_whole_divergence_is_that_of_whole_logits(
     expected = KL_ESTIMATORS["Full"](log_p, log_q, log_p)
     result = linear_log_probs(LastLayer(*leaves, cap), targets, 0.7, reference=reference)
     assert result.full_kl is not None
-    torch.testing.assert_close(result.full_kl, expected, atol=1e-12, rtol=0)
+    torch.testing.assert_close(result.full_kl, expected, atol=1e-13, rtol=0)
     both = [  # together with log-probs, whose gradient comes the same way
         torch.autograd.grad((weights * kl).sum() + log_probs.sum(), leaves)
         for kl, log_probs in ((result.full_kl, result.log_probs), (expected, whole(leaves, targets, 0.7, cap)[0]))
     ]
     for mine, wanted in zip(*both, strict=True):
-        torch.testing.assert_close(mine, wanted, atol=1e-12, rtol=0)
+        torch.testing.assert_close(mine, wanted, atol=1e-13, rtol=0)
 
 
 def test_an_entropy_that_is_a_figure_has_no_gradient_and_one_that_nobody_wants_is_not_there() -> None:
@@ -117,6 +119,86 @@ def test_no_tensor_has_a_word_for_every_token(monkeypatch: pytest.MonkeyPatch) -
     # 7 x 11 logits would be 77; the weight and its gradient have 11 x 5 = 55
     assert 22 <= largest.elements <= 55
     assert leaves[1].grad is not None
+
+
+@pytest.mark.parametrize(
+    ("cap", "temperature", "entropy", "again"),
+    [
+        (None, 1.0, "None", 4),
+        (None, 1.0, "Figure", 4),
+        (None, 1.0, "Loss", 5),
+        (None, 0.7, "None", 5),
+        (1.5, 1.0, "None", 6),
+    ],
+)
+def test_the_last_chunks_are_not_computed_again(
+    monkeypatch: pytest.MonkeyPatch, cap: float | None, temperature: float, entropy: EntropyUse, again: int
+) -> None:
+    monkeypatch.setattr(room, "CHUNK_ELEMENTS", VOCABULARY)
+    leaves, targets = layer(with_bias=False)
+    computed: list[slice] = []
+
+    def logits(last: LastLayer, rows: slice) -> torch.Tensor:
+        computed.append(rows)
+        return whole_logits(last, rows)
+
+    whole_logits = LastLayer.logits
+    monkeypatch.setattr(LastLayer, "logits", logits)
+    result = linear_log_probs(LastLayer(*leaves, cap=cap), targets, temperature, entropy=entropy)
+    assert len(computed) == TOKENS
+    result.log_probs.sum().backward()
+    assert len(computed) == TOKENS + again
+
+
+def test_a_second_backward_pass_computes_all_logits_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(room, "CHUNK_ELEMENTS", VOCABULARY)
+    leaves, targets = layer(with_bias=False)
+    total = linear_log_probs(LastLayer(*leaves), targets, 1.0).log_probs.sum()
+    first, second = (torch.autograd.grad(total, leaves, retain_graph=True) for _ in range(2))
+    torch.testing.assert_close(first, second, atol=0, rtol=0)
+
+
+ROWS_AT_ONCE, WORDS = 64, 4096
+CHUNK = ROWS_AT_ONCE * WORDS * 4
+
+
+@pytest.fixture
+def peak(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Peak:
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))  # which torch's profiler sets else
+    return Peak()
+
+
+@pytest.mark.parametrize(
+    ("cap", "temperature", "entropy"),
+    [(None, 1.0, "None"), (None, 1.0, "Figure"), (None, 1.0, "Loss"), (None, 0.7, "Figure"), (1.5, 1.0, "None")],
+)
+def test_a_pass_takes_the_four_chunks_that_the_plan_counts(
+    monkeypatch: pytest.MonkeyPatch, peak: Peak, cap: float | None, temperature: float, entropy: EntropyUse
+) -> None:
+    monkeypatch.setattr(room, "CHUNK_ELEMENTS", ROWS_AT_ONCE * WORDS)
+    hidden, weight = (torch.randn(size, 2, requires_grad=True) for size in (5 * ROWS_AT_ONCE, WORDS))
+    with peak:
+        result = linear_log_probs(
+            LastLayer(hidden, weight, cap=cap),
+            torch.zeros(len(hidden), dtype=torch.int64),
+            temperature,
+            entropy=entropy,
+        )
+        total = result.log_probs.sum() + (
+            result.entropy.sum() if entropy == "Loss" and result.entropy is not None else 0
+        )
+        del result
+        total.backward()
+    # what is kept of the entropies of a sixteenth, and the gradient of the weight
+    assert 3 * CHUNK < peak.bytes() < 4 * CHUNK + CHUNK // 8
+
+
+def test_who_is_only_asked_has_two_chunks(monkeypatch: pytest.MonkeyPatch, peak: Peak) -> None:
+    monkeypatch.setattr(room, "CHUNK_ELEMENTS", ROWS_AT_ONCE * WORDS)
+    hidden, weight = (torch.randn(size, 2, requires_grad=True) for size in (5 * ROWS_AT_ONCE, WORDS))
+    with peak, torch.no_grad():
+        linear_log_probs(LastLayer(hidden, weight), torch.zeros(len(hidden), dtype=torch.int64), 1.0, entropy="Figure")
+    assert peak.bytes() < 2 * CHUNK + CHUNK // 8
 
 
 def test_a_frozen_layer_gets_no_gradient_and_passes_one_on() -> None:

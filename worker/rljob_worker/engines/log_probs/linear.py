@@ -141,7 +141,9 @@ class _LinearLogProbs(torch.autograd.Function):  # type: ignore[misc]
         targets: torch.Tensor,
         options: _Options,
     ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]:
-        log_probs, entropies, kls = [], [], []
+        log_probs: list[torch.Tensor] = []
+        entropies: list[torch.Tensor] = []
+        kls: list[torch.Tensor] = []
         last, reference = LastLayer(hidden, weight, bias, options.cap), options.reference
         chunks = list(_chunks(len(hidden), len(weight), hidden.device))
         kept: dict[int, torch.Tensor] = {}
@@ -154,9 +156,7 @@ class _LinearLogProbs(torch.autograd.Function):  # type: ignore[misc]
             distribution = log_distribution(logits, options.temperature)
             log_probs.append(at_targets(distribution, targets[rows]))
             if options.entropy != "None":
-                parts = distribution.split(-(-len(distribution) // _PARTS) or 1)
-                entropies.extend(map(entropy_of, parts))
-                del parts
+                entropies += [entropy_of(part) for part in distribution.split(-(-len(distribution) // _PARTS) or 1)]
             del logits, distribution  # before the next ones come
         entropy = torch.cat(entropies) if entropies else None
         kl = torch.cat(kls) if kls else None

@@ -12,22 +12,28 @@ Place = NDArray[np.float64]
 
 SIDE = 64
 """Pixels of a picture's side."""
-STEP = 0.25
+STEP = 0.06
 """How far an action of 1 moves the cursor along its axis."""
-NEAR = 0.25
+NEAR = 0.15
 """The cursor has reached a target that is at most this far away, on both axes."""
-FAR = 0.5
-"""An episode begins farther than this from its target, on one axis at least."""
-EDGE = 0.9
+STEPS = 8
+"""Actions of an episode."""
+STARTS = (0.2, 0.5)
+"""Between these an episode begins away from its target, on the axis on which it is farther."""
+FAR_SHARE = 0.25
+"""Share of episodes that begin where the target cannot be reached: they differ by how near they come alone."""
+FAR_STARTS = (STEPS * STEP + NEAR, 2.0)
+"""As `STARTS`, of these."""
+EDGE = 0.95
 """Where episodes begin on either axis, at most."""
 MOVES = 0.25
 """How often the script moves along an axis that is not reached yet."""
 
 TARGETS: Mapping[str, tuple[float, float]] = {
-    "red": (-0.5, -0.5),
-    "green": (0.5, -0.5),
-    "blue": (-0.5, 0.5),
-    "yellow": (0.5, 0.5),
+    "red": (-0.7, -0.7),
+    "green": (0.7, -0.7),
+    "blue": (-0.7, 0.7),
+    "yellow": (0.7, 0.7),
 }
 _COLOURS = {"red": (255, 0, 0), "green": (0, 255, 0), "blue": (0, 0, 255), "yellow": (255, 255, 0)}
 _TARGET_HALF, _CURSOR_HALF = 5, 3
@@ -41,9 +47,10 @@ def instruction(task: str) -> str:
 
 def start(rng: np.random.Generator, task: str) -> Place:
     """Where an episode begins."""
+    nearest, farthest = FAR_STARTS if rng.random() < FAR_SHARE else STARTS
     while True:
         place = rng.uniform(-EDGE, EDGE, 2)
-        if np.abs(place - TARGETS[task]).max() > FAR:
+        if nearest < np.abs(place - TARGETS[task]).max() < farthest:
             return place
 
 

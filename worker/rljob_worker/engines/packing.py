@@ -161,56 +161,62 @@ def pack(
     assert prompt_ids.offsets is not None and response_ids.offsets is not None, "token columns are ragged"
     assert prompt_ids.num_rows == response_ids.num_rows, "prompts and responses of different rows"
     answered = np.flatnonzero(response_ids.lengths > 0)
-    prompts, responses = prompt_ids.take(answered), response_ids
-    prompt_lengths, response_lengths = prompts.lengths, responses.lengths[answered]
-    assert (prompt_lengths > 0).all(), "every prompt has at least one token"
-
+    prompts, response_lengths = prompt_ids.take(answered), response_ids.lengths[answered]
+    assert (prompts.lengths > 0).all(), "every prompt has at least one token"
     first = _starts_new_prompt(prompts, None if pictures is None else pictures.identities[answered])
-    owner = np.cumsum(first) - 1  # which of the distinct prompts each row uses
-    own_prompt = np.where(first, prompt_lengths, 0)
-    own_response = response_lengths - 1
-    ends = np.cumsum(own_prompt + own_response)
-    response_starts = ends - own_response
-    prompt_starts = (response_starts - own_prompt)[first][owner]
+    parts = _parts_of(prompts.lengths, response_lengths - 1, first)
+    sequences, sequence_lengths = _sequences_of(parts)
 
-    # both parts of every row, interleaved: prompt 0, response 0, prompt 1, response 1 ...
-    starts = _interleave(prompt_starts, response_starts)
-    lengths = _interleave(prompt_lengths, own_response)
-    sequences = ranges(starts, lengths)
-    sequence_lengths = prompt_lengths + own_response
-
-    token_ids = np.empty(int(ends[-1]) if len(ends) else 0, np.int64)
+    # all response tokens but each row's last
+    inputs = ranges(response_ids.offsets[:-1][answered], parts.response_lengths)
+    token_ids = _laid_out(parts, prompts.values, response_ids.values[inputs]).astype(np.int64, copy=False)
     positions = np.empty_like(token_ids)
-    token_ids[ranges(prompt_starts, prompt_lengths)] = prompts.values
-    inputs = ranges(response_ids.offsets[:-1][answered], own_response)  # all response tokens but each row's last
-    token_ids[ranges(response_starts, own_response)] = responses.values[inputs]
     positions[sequences] = ranges(np.zeros_like(sequence_lengths), sequence_lengths)
-
     features, different = None, tuple[Picture, ...]()
     if pictures is not None:
-        parts = RowParts(prompt_starts, prompt_lengths, response_starts, own_response)
         positions, features, different = _with_pictures(positions, pictures, answered, first, parts)
     packed_routes = None
     if routes is not None:
-        of_prompts, of_responses = routes[0].take(answered).values, routes[1].values
-        packed_routes = np.empty((len(token_ids), *of_responses.shape[1:]), of_responses.dtype)
-        packed_routes[ranges(prompt_starts, prompt_lengths)] = of_prompts
-        packed_routes[ranges(response_starts, own_response)] = of_responses[inputs + 1]
-    sequence_starts = offsets_of(sequence_lengths)[:-1]
-    predicts = sequences[ranges(sequence_starts + prompt_lengths - 1, response_lengths)]
+        packed_routes = _laid_out(parts, routes[0].take(answered).values, routes[1].values[inputs + 1])
+    last_of_prompts = offsets_of(sequence_lengths)[:-1] + parts.prompt_lengths - 1
     return PackedRows(
         token_ids=token_ids,
         positions=positions,
         sequences=sequences,
         sequence_lengths=sequence_lengths,
-        predicts=predicts,
-        targets=responses.values.astype(np.int64, copy=False),
-        row=np.repeat(np.arange(responses.num_rows), responses.lengths),
-        num_rows=responses.num_rows,
+        predicts=sequences[ranges(last_of_prompts, response_lengths)],
+        targets=response_ids.values.astype(np.int64, copy=False),
+        row=np.repeat(np.arange(response_ids.num_rows), response_ids.lengths),
+        num_rows=response_ids.num_rows,
         routes=packed_routes,
         features=features if different else None,
         pictures=different,
     )
+
+
+def _parts_of(prompt_lengths: Indices, response_lengths: Indices, first: NDArray[np.bool_]) -> RowParts:
+    """Where rows are that follow each other, with a prompt before each that is the `first` with it."""
+    own_prompt = np.where(first, prompt_lengths, 0)
+    response_starts = np.cumsum(own_prompt + response_lengths) - response_lengths
+    owner = np.cumsum(first) - 1  # which of the distinct prompts each row uses
+    prompt_starts = (response_starts - own_prompt)[first][owner]
+    return RowParts(prompt_starts, prompt_lengths, response_starts, response_lengths)
+
+
+def _sequences_of(parts: RowParts) -> tuple[Indices, Indices]:
+    """What each row attends over, prompt 0, response 0, prompt 1, response 1 ..., and how many tokens that are."""
+    starts = _interleave(parts.prompt_starts, parts.response_starts)
+    lengths = _interleave(parts.prompt_lengths, parts.response_lengths)
+    return ranges(starts, lengths), parts.prompt_lengths + parts.response_lengths
+
+
+def _laid_out(parts: RowParts, of_prompts: np.ndarray, of_responses: np.ndarray) -> np.ndarray:
+    """[tokens, ...] what the tokens of each row's prompt and response have, in their places."""
+    num_tokens = int(parts.response_starts[-1] + parts.response_lengths[-1]) if len(parts.response_starts) else 0
+    result = np.empty((num_tokens, *of_responses.shape[1:]), of_responses.dtype)
+    result[ranges(parts.prompt_starts, parts.prompt_lengths)] = of_prompts
+    result[ranges(parts.response_starts, parts.response_lengths)] = of_responses
+    return result
 
 
 def _with_pictures(

@@ -25,9 +25,9 @@ from rljob_operator.manifests.secrets import tls_secret, token_secret
 from rljob_operator.manifests.serving.pod import service_pods
 from rljob_operator.manifests.serving.ray_service import ray_services
 from rljob_operator.states import Decision, QueueAction
+from rljob_operator.states.failures.suspects import avoided
 from rljob_operator.states.situation.facts import PodFacts
 from rljob_operator.states.situation.situation import GIVING_BACK
-from rljob_operator.states.suspects import avoided
 from rljob_operator.vocabulary.key import Key
 
 

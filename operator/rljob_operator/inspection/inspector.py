@@ -26,10 +26,10 @@ from rljob_operator.observing.pods import facts_of_metadata, pod_facts
 from rljob_operator.observing.ray_services import ray_service_facts
 from rljob_operator.rules import Rules
 from rljob_operator.states import Refusal, Situation
+from rljob_operator.states.failures.suspects import avoided
 from rljob_operator.states.situation.conditions import Reason, condition
 from rljob_operator.states.situation.facts import AgentsFacts, PodFacts, ProgressAnswer, UnreachableLead
 from rljob_operator.states.situation.situation import Obstacle, PlanName
-from rljob_operator.states.suspects import avoided
 from rljob_operator.vocabulary.key import Key
 
 _MAX_ASKED = 16

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from rljob_api.v1alpha1.status import Phase
 from rljob_operator.states import ending, finished, living, waiting
-from rljob_operator.states.agents import with_agents
+from rljob_operator.states.claims.agents import with_agents
 from rljob_operator.states.guests import with_guest_pods, with_guests
 from rljob_operator.states.healing import healed
 from rljob_operator.states.progress import with_progress

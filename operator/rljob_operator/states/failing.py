@@ -10,10 +10,10 @@ from rljob_api.lifetime.failure_policy import DISRUPTION_TARGET, Because, Restar
 from rljob_api.v1alpha1.status import BugStatus, FailureStatus, ProgressStatus, SuspectNode
 from rljob_api.vocabulary.exit_codes import ExitCode
 from rljob_operator.states import ending, finished
-from rljob_operator.states.faults import PodFault, cause, faults, noted
+from rljob_operator.states.failures.faults import PodFault, cause, faults, noted
+from rljob_operator.states.failures.suspects import avoided, blamed, may_be_the_nodes
 from rljob_operator.states.situation.conditions import Claim, Reason, yes
 from rljob_operator.states.situation.situation import Decision, Situation
-from rljob_operator.states.suspects import avoided, blamed, may_be_the_nodes
 from rljob_operator.vocabulary.timestamps import seconds_of
 
 SETTLE_SECONDS = 2.0

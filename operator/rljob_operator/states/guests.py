@@ -20,13 +20,13 @@ from rljob_api.v1alpha1.status import ENDED_PHASES, LIVING_PHASES, GeneratorStat
 from rljob_api.vocabulary import keys
 from rljob_api.vocabulary.exit_codes import ExitCode
 from rljob_operator.states import ending, finished
+from rljob_operator.states.claims.generators import claim
 from rljob_operator.states.failing import reason_of_code
-from rljob_operator.states.faults import fault_of_pod, faults
-from rljob_operator.states.guest_claims import claim
+from rljob_operator.states.failures.faults import fault_of_pod, faults
+from rljob_operator.states.failures.suspects import blamed, may_be_the_nodes
 from rljob_operator.states.situation.conditions import Reason
 from rljob_operator.states.situation.facts import AdmissionState, PodFacts
 from rljob_operator.states.situation.situation import END_GRACE_SECONDS, Decision, GuestStart, Situation, earliest
-from rljob_operator.states.suspects import blamed, may_be_the_nodes
 from rljob_operator.vocabulary.timestamps import seconds_of, seconds_since
 
 _MAX_MESSAGE_LENGTH = 256

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from rljob_api.v1alpha1.status import ConditionType, Phase, RLJobStatus, WorkerGroupStatus
-from rljob_operator.states.faults import is_going
+from rljob_operator.states.failures.faults import is_going
 from rljob_operator.states.situation.conditions import (
     Claim,
     Claims,

@@ -17,7 +17,7 @@ from rljob_api.v1alpha1.status import ENDED_PHASES, LIVING_PHASES, ServiceStatus
 from rljob_api.vocabulary.exit_codes import ExitCode
 from rljob_operator import names
 from rljob_operator.states import ending
-from rljob_operator.states.service_claims import claim, unready
+from rljob_operator.states.claims.services import claim, unready
 from rljob_operator.states.situation.conditions import Reason, no
 from rljob_operator.states.situation.facts import AdmissionState, PodFacts, Termination
 from rljob_operator.states.situation.situation import END_GRACE_SECONDS, Decision, QueueAction, Situation, earliest

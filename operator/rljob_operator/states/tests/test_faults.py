@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rljob_api.v1alpha1.status import FailureStatus, ProgressStatus
-from rljob_operator.states.faults import PodFault, cause, faults, is_going, lead_pod, noted
+from rljob_operator.states.failures.faults import PodFault, cause, faults, is_going, lead_pod, noted
 from rljob_operator.states.situation.conditions import Reason
 from rljob_operator.states.situation.facts import PodFacts, ProgressAnswer, Termination, UnreachableLead
 from rljob_operator.states.tests.builders import NOW, TWO_PODS, ago, alive, dead, pod, with_groups

@@ -6,9 +6,9 @@ import pytest
 
 from rljob_api.v1alpha1.status import SuspectNode
 from rljob_operator.states import decide
-from rljob_operator.states.faults import PodFault
+from rljob_operator.states.failures.faults import PodFault
+from rljob_operator.states.failures.suspects import SECONDS, avoided, blamed, may_be_the_nodes
 from rljob_operator.states.situation.conditions import Reason
-from rljob_operator.states.suspects import SECONDS, avoided, blamed, may_be_the_nodes
 from rljob_operator.states.tests.builders import NOW, ago, alive, dead, failing, pod, said
 from rljob_operator.vocabulary.timestamps import timestamp
 

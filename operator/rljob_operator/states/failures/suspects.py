@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from rljob_api.v1alpha1.status import SuspectNode
 from rljob_api.vocabulary.exit_codes import ExitCode
-from rljob_operator.states.faults import PodFault
+from rljob_operator.states.failures.faults import PodFault
 from rljob_operator.vocabulary.timestamps import seconds_of, timestamp
 
 FAILURES = 2

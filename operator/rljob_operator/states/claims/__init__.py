@@ -1,0 +1,1 @@
+"""What conditions say of what is beside a gang."""

@@ -1,0 +1,1 @@
+"""What ended a pod, whose fault that is, and nodes that are suspected."""

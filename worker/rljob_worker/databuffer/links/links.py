@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rljob_worker.databuffer.links.address_book import AddressBook
@@ -35,6 +36,25 @@ SWEEP_SECONDS = 0.5
 Connects = Callable[[Host, AddressBook, Identity, str, Callable[[], float], "TlsCredentials | None"], PeerConnection]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkSettings:
+    """Who a data buffer is to its peers, how it reaches them, and how long it waits for them."""
+
+    address_book: AddressBook
+    identity: Identity
+    retry_seconds: float
+    """How long a peer that has answered before may be away."""
+    start_seconds: float
+    """The same for one that never has: pods do not start together."""
+    call_seconds: float = CALL_SECONDS
+    credentials: TlsCredentials | None = None
+    """For mutual TLS; None speaks plain text."""
+    threads: Threads = THREADS
+    """Time and background work, of which a simulation has its own."""
+    connects: Connects = PeerConnection
+    """Makes the way to a peer."""
+
+
 class Links:
     """Speaks with the other data buffers.
 
@@ -48,52 +68,42 @@ class Links:
     hears: gets every message of every peer, exactly once, those of one peer in order; from a thread of the server.
     lost: called once for a peer that restarted, refuses us, or has been away for longer than its window.
     fails: called with what `hears` raises, and of everything else that is not a peer's fault.
-    retry_seconds: how long a peer that has answered before may be away.
-    start_seconds: the same for one that never has: pods do not start together.
-    connects: makes the way to a peer.
-    credentials: for mutual TLS; None speaks plain text.
     is_guest: whether a peer may come and go. guest_lost: called with every loss of one, once.
     guest_ping_seconds: how long a guest may be silent before it is called.
     """
 
     def __init__(
         self,
+        settings: LinkSettings,
         *,
-        address_book: AddressBook,
-        identity: Identity,
         life: str,
         hears: Hears,
         lost: Callable[[Host, PeerLost], None],
         fails: Fails,
         timer: Timer,
-        retry_seconds: float,
-        start_seconds: float,
-        call_seconds: float = CALL_SECONDS,
-        threads: Threads = THREADS,
-        connects: Connects = PeerConnection,
-        credentials: TlsCredentials | None = None,
         is_guest: Callable[[Host], bool] = lambda host: False,
         guest_lost: Callable[[Host, PeerLost], None] = lambda host, error: None,
         guest_ping_seconds: float = PING_SECONDS,
     ) -> None:
         self.is_guest, self._guest_lost = is_guest, guest_lost
-        self._limits = PeerLimits(is_guest, address_book, retry_seconds, start_seconds, guest_ping_seconds)
-        self._address_book = address_book
-        self._credentials = credentials
-        self._identity = identity
+        book, threads = settings.address_book, settings.threads
+        self._limits = PeerLimits(is_guest, book, settings.retry_seconds, settings.start_seconds, guest_ping_seconds)
+        self._address_book = book
+        self._credentials = settings.credentials
+        self._identity = settings.identity
         self._life = life
         self._receiver = MessageReceiver(hears, self._unheard)
         self._lost = lost
         self._fails = fails
         self._timer = timer
         self._threads, self._clock = threads, threads.clock
-        self._connects = connects
+        self._connects = settings.connects
         self._changed = threads.condition()
         self._peers: dict[Host, Peer] = {}
         self._watched: dict[Host, None] = {}
         self._closed = False
         self._calls = MessageCalls(
-            fails, threads, call_seconds, self._envelope, self._carried, self._failed, self._give_up
+            fails, threads, settings.call_seconds, self._envelope, self._carried, self._failed, self._give_up
         )
         timer.after(SWEEP_SECONDS, self._sweep)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rljob_api.pipeline.buffer_capacity import capacity_of, layouts_of
 from rljob_api.pipeline.resolution import Resolution, assign_groups
@@ -14,12 +14,9 @@ from rljob_worker.databuffer.leases.deliveries import Deliveries
 from rljob_worker.databuffer.leases.leases import Leases
 from rljob_worker.databuffer.leases.ledger import merge_outcomes
 from rljob_worker.databuffer.leases.owner import LeaseOwner
-from rljob_worker.databuffer.links.address_book import AddressBook
-from rljob_worker.databuffer.links.connection import PeerConnection
 from rljob_worker.databuffer.links.faults import broken_by
-from rljob_worker.databuffer.links.fencing import Identity
 from rljob_worker.databuffer.links.link import PING_SECONDS
-from rljob_worker.databuffer.links.links import Connects, Links
+from rljob_worker.databuffer.links.links import Links, LinkSettings
 from rljob_worker.databuffer.protocol.errors import Away
 from rljob_worker.databuffer.protocol.peer_side import Departure, WhatTheyPosted
 from rljob_worker.databuffer.pull.consuming import Consuming
@@ -43,12 +40,9 @@ from rljob_worker.databuffer.store.segments import Segments
 from rljob_worker.databuffer.tree import Announcement, MessageTree, Topic
 from rljob_worker.databuffer.weights.guest_parents import GuestParents
 from rljob_worker.databuffer.weights.weights import Weights
-from rljob_worker.databuffer.work import THREADS, Threads, Timer, Work
+from rljob_worker.databuffer.work import Timer, Work
 from rljob_worker.errors import PeerLost, RLJobError
 from rljob_worker.metrics.report import merge_reports
-
-if TYPE_CHECKING:
-    from rljob_worker.databuffer.links.credentials import TlsCredentials
 
 NUM_WORK_THREADS = 4
 NUM_STREAM_THREADS = 32
@@ -60,21 +54,15 @@ class DataBuffer:
     def __init__(
         self,
         plan: Plan,
-        identity: Identity,
         places: Sequence[SegmentFile],
         memory: Bytes,
-        address_book: AddressBook,
         metrics: BufferMetrics,
+        settings: LinkSettings,
         *,
         fan_out: int,
-        retry_seconds: float,
-        start_seconds: float,
-        credentials: TlsCredentials | None = None,
-        threads: Threads = THREADS,
-        connects: Connects = PeerConnection,
     ) -> None:
-        """threads, connects: time, background work and ways to peers, which a simulation has of its own."""
-        self.plan, self.here = plan, identity.pod
+        threads, retry_seconds = settings.threads, settings.retry_seconds
+        self.plan, self.here = plan, settings.identity.pod
         self.places, self.memory, self.metrics = places, memory, metrics
         self.life = places[0].path.name
         self.shape = JobTree.of(plan, fan_out)
@@ -83,24 +71,7 @@ class DataBuffer:
         self._work = Work("work", NUM_WORK_THREADS, self.break_down, threads)
         self._streams = Work("stream", NUM_STREAM_THREADS, self.break_down, threads)
         self.guest_route = GuestRoute.of(plan)
-        is_guest = self.guest_route.is_guest if self.guest_route else lambda host: False
-        self.links = Links(
-            address_book=address_book,
-            identity=identity,
-            life=self.life,
-            hears=lambda sender, message: self.peer_side.hears(sender, message),
-            lost=lambda host, error: self.break_down(error),
-            fails=self.break_down,
-            timer=self._timer,
-            retry_seconds=retry_seconds,
-            start_seconds=start_seconds,
-            threads=threads,
-            connects=connects,
-            credentials=credentials,
-            is_guest=is_guest,
-            guest_lost=lambda host, error: self.lose_guest(host, error),
-            guest_ping_seconds=self.guest_route.ping_seconds if self.guest_route else PING_SECONDS,
-        )
+        self.links = self._build_links(settings)
         self.weights_routes = WeightsRoutes.of(plan)
         weights_bytes = self.weights_routes.num_bytes(self.here)
         self.segments = Segments.of(places, weights_bytes, self._clock, metrics.spilled)
@@ -178,6 +149,20 @@ class DataBuffer:
         return self.lateness.last_words(host, worker.rank)
 
     # ---- putting together
+
+    def _build_links(self, settings: LinkSettings) -> Links:
+        route = self.guest_route
+        return Links(
+            settings,
+            life=self.life,
+            hears=lambda sender, message: self.peer_side.hears(sender, message),
+            lost=lambda host, error: self.break_down(error),
+            fails=self.break_down,
+            timer=self._timer,
+            is_guest=route.is_guest if route else lambda host: False,
+            guest_lost=lambda host, error: self.lose_guest(host, error),
+            guest_ping_seconds=route.ping_seconds if route else PING_SECONDS,
+        )
 
     def _build_producing(self) -> Producing:
         return Producing(

@@ -7,15 +7,13 @@ loss is an event.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any, get_args
 
 from rljob_api.planning.plan import Plan
 from rljob_worker.databuffer.leases.guest import GuestLeases
-from rljob_worker.databuffer.links.address_book import AddressBook
-from rljob_worker.databuffer.links.connection import PeerConnection
 from rljob_worker.databuffer.links.faults import error_from
 from rljob_worker.databuffer.links.fencing import Identity
-from rljob_worker.databuffer.links.links import Connects, Links
+from rljob_worker.databuffer.links.links import Links, LinkSettings
 from rljob_worker.databuffer.protocol import peer_side as peers
 from rljob_worker.databuffer.protocol import worker_answers as say
 from rljob_worker.databuffer.protocol import worker_calls as ask
@@ -32,11 +30,8 @@ from rljob_worker.databuffer.store.monitor import Monitor
 from rljob_worker.databuffer.store.segment_files import SegmentFile
 from rljob_worker.databuffer.store.segments import Segments
 from rljob_worker.databuffer.weights.guest import GuestWeights
-from rljob_worker.databuffer.work import THREADS, Threads, Timer, Work
+from rljob_worker.databuffer.work import Timer, Work
 from rljob_worker.errors import DeadlineExceeded, PeerLost, RLJobError
-
-if TYPE_CHECKING:
-    from rljob_worker.databuffer.links.credentials import TlsCredentials
 
 NUM_STREAM_THREADS = 16
 
@@ -47,39 +42,25 @@ class GuestBuffer:
     def __init__(
         self,
         plan: Plan,
-        identity: Identity,
         places: Sequence[SegmentFile],
         memory: Bytes,
-        address_book: AddressBook,
         metrics: BufferMetrics,
-        *,
-        retry_seconds: float,
-        start_seconds: float,
-        credentials: TlsCredentials | None = None,
-        threads: Threads = THREADS,
-        connects: Connects = PeerConnection,
+        settings: LinkSettings,
     ) -> None:
-        """As of `DataBuffer`."""
-        route, group = GuestRoute.of(plan), plan.elastic_group
+        route, group, threads = GuestRoute.of(plan), plan.elastic_group, settings.threads
         assert route is not None and group is not None, "the job has guests"
-        self.plan, self.here, self.places = plan, identity.pod, places
+        self.plan, self.here, self.places = plan, settings.identity.pod, places
         self.life = places[0].path.name
         self.monitor, self.worker_statuses = Monitor(threads), WorkerStatuses(threads.clock)
         self._timer = Timer(self.break_down, threads)
         self._streams = Work("stream", NUM_STREAM_THREADS, self.break_down, threads)
         self.links = Links(
-            address_book=address_book,
-            identity=identity,
+            settings,
             life=self.life,
             hears=lambda sender, message: _HEARS[type(message)](self, sender, message),
             lost=lambda host, error: self.break_down(error),
             fails=self.break_down,
             timer=self._timer,
-            retry_seconds=retry_seconds,
-            start_seconds=start_seconds,
-            threads=threads,
-            connects=connects,
-            credentials=credentials,
             is_guest=route.is_guest,
             guest_lost=lambda host, error: self.weights.lose(host),
             guest_ping_seconds=route.ping_seconds,
@@ -100,7 +81,7 @@ class GuestBuffer:
             links=self.links,
             streams=self._streams,
             later=self._timer.after,
-            retry_seconds=retry_seconds,
+            retry_seconds=settings.retry_seconds,
             clock=threads.clock,
         )
         self.readers = ReadableParts(Edges({}, self.here, plan.staleness + 2), self.monitor)

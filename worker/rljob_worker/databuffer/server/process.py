@@ -20,6 +20,7 @@ from rljob_api.vocabulary.exit_codes import ExitCode
 from rljob_api.vocabulary.quantity import parse_quantity
 from rljob_worker.databuffer.links.address_book import AddressBook
 from rljob_worker.databuffer.links.fencing import Identity
+from rljob_worker.databuffer.links.links import LinkSettings
 from rljob_worker.databuffer.links.token import read_token
 from rljob_worker.databuffer.protocol.worker_answers import WorkerAnswer
 from rljob_worker.databuffer.protocol.worker_calls import WorkerRequest
@@ -185,32 +186,18 @@ def _built(
     settings: BufferSettings, places: Sequence[SegmentFile], metrics: BufferMetrics
 ) -> tuple[DataBuffer | GuestBuffer, Callable[[Identity, WorkerRequest], WorkerAnswer], PeerHandler]:
     """The data buffer of this host, and what answers its workers and its peers."""
-    plan, identity, memory = settings.plan, settings.identity, mapped(places, writable=True)
-    if plan.group(identity.group).elastic is not None:
-        guest = GuestBuffer(
-            plan,
-            identity,
-            places,
-            memory,
-            settings.peers,
-            metrics,
-            retry_seconds=settings.retry_seconds,
-            start_seconds=settings.start_seconds,
-            credentials=settings.credentials,
-        )
-        return guest, GuestSide(guest), guest
-    buffer = DataBuffer(
-        plan,
-        identity,
-        places,
-        memory,
-        settings.peers,
-        metrics,
-        fan_out=settings.fan_out,
+    plan, memory = settings.plan, mapped(places, writable=True)
+    links = LinkSettings(
+        address_book=settings.peers,
+        identity=settings.identity,
         retry_seconds=settings.retry_seconds,
         start_seconds=settings.start_seconds,
         credentials=settings.credentials,
     )
+    if plan.group(settings.identity.group).elastic is not None:
+        guest = GuestBuffer(plan, places, memory, metrics, links)
+        return guest, GuestSide(guest), guest
+    buffer = DataBuffer(plan, places, memory, metrics, links, fan_out=settings.fan_out)
     return buffer, WorkerSide(buffer), buffer.peer_side
 
 

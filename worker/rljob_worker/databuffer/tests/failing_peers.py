@@ -13,7 +13,7 @@ from pathlib import Path
 from rljob_api.planning.plan import Plan
 from rljob_worker.databuffer.links.address_book import AddressBook
 from rljob_worker.databuffer.links.fencing import Identity
-from rljob_worker.databuffer.links.links import Links
+from rljob_worker.databuffer.links.links import Links, LinkSettings
 from rljob_worker.databuffer.protocol.peer_side import Envelope, PeerAnswer, PeerMessage, Question, RecordStream, Ticket
 from rljob_worker.databuffer.routes.hosts import Host
 from rljob_worker.databuffer.server.flight import PeerServer
@@ -72,16 +72,14 @@ def lying(plan: Plan, directory: Path, name: str, index: int) -> Iterator[tuple[
         here = Identity(TOKEN, 1, plan.hash(), name, index)
         liar: Liar
         timer = Timer(lambda error: None)
+        book = AddressBook(str(directory / "peers.json"), plan.job)
         links = Links(
-            address_book=AddressBook(str(directory / "peers.json"), plan.job),
-            identity=here,
+            LinkSettings(address_book=book, identity=here, retry_seconds=1.0, start_seconds=5.0),
             life="liar",
             hears=lambda sender, message: liar.heard.append((sender, message)),
             lost=lambda host, error: None,
             fails=lambda error: None,
             timer=timer,
-            retry_seconds=1.0,
-            start_seconds=5.0,
         )
         liar = Liar(links)
         with PeerServer("127.0.0.1:0", here, "liar", plan.groups, liar) as server:

@@ -17,7 +17,7 @@ from rljob_worker.batch.arrow import array_over
 from rljob_worker.databuffer.links.address_book import AddressBook
 from rljob_worker.databuffer.links.connection import PeerConnection
 from rljob_worker.databuffer.links.fencing import Identity
-from rljob_worker.databuffer.links.links import Links
+from rljob_worker.databuffer.links.links import Links, LinkSettings
 from rljob_worker.databuffer.protocol.peer_side import Envelope, PeerAnswer, PeerMessage, Question, RecordStream, Ticket
 from rljob_worker.databuffer.routes.hosts import Host
 from rljob_worker.databuffer.server.flight import PeerServer
@@ -120,16 +120,23 @@ def speaking(
     """A data buffer whose server is up but in no address book."""
     speaker: Speaker
     timer = Timer(lambda error: speaker.failed.append(error))
-    timing = {"retry_seconds": 0.5, "start_seconds": 20.0, **options}
-    links = Links(
+    settings = LinkSettings(
         address_book=book if isinstance(book, AddressBook) else AddressBook(str(book), "testing"),
         identity=identity(host),
+        **{
+            "retry_seconds": 0.5,
+            "start_seconds": 20.0,
+            **{name: options.pop(name) for name in LinkSettings.__slots__ if name in options},
+        },
+    )
+    links = Links(
+        settings,
         life=f"{host}-{life}",
         hears=lambda sender, message: speaker.hear(sender, message),
         lost=lambda peer, error: speaker.lost.append((peer, error)),
         fails=lambda error: speaker.failed.append(error),
         timer=timer,
-        **timing,
+        **options,
     )
     speaker = Speaker(host, f"{host}-{life}", links)
     speaker.serve(port)

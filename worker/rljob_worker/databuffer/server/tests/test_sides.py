@@ -17,6 +17,7 @@ from rljob_worker.batch.arrow import from_arrow
 from rljob_worker.batch.column_kind import column_kind_of
 from rljob_worker.databuffer.links.address_book import AddressBook
 from rljob_worker.databuffer.links.fencing import Identity
+from rljob_worker.databuffer.links.links import LinkSettings
 from rljob_worker.databuffer.protocol import peer_side as peer
 from rljob_worker.databuffer.protocol import worker_answers as say
 from rljob_worker.databuffer.protocol import worker_calls as ask
@@ -49,17 +50,8 @@ class One:
         identity = Identity(TOKEN, 1, plan.hash(), here.group, here.index)
         book = AddressBook(str(directory / "peers.json"), plan.job)
         self.memory = np.zeros(arena.num_bytes, np.uint8)
-        self.buffer = DataBuffer(
-            plan,
-            identity,
-            [arena],
-            self.memory,
-            book,
-            BufferMetrics(),
-            fan_out=2,
-            retry_seconds=60.0,
-            start_seconds=60.0,
-        )
+        links = LinkSettings(address_book=book, identity=identity, retry_seconds=60.0, start_seconds=60.0)
+        self.buffer = DataBuffer(plan, [arena], self.memory, BufferMetrics(), links, fan_out=2)
         self.sent: list[tuple[Host, Any]] = []
         self.buffer.links.send = self._send  # type: ignore[method-assign]
         self.answers = WorkerSide(self.buffer)

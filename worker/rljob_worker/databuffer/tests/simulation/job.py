@@ -17,6 +17,7 @@ from rljob_api.planning.plan import Plan
 from rljob_api.vocabulary.quantity import parse_quantity
 from rljob_worker.databuffer.links.faults import error_from, failed_by
 from rljob_worker.databuffer.links.fencing import Identity
+from rljob_worker.databuffer.links.links import LinkSettings
 from rljob_worker.databuffer.protocol.codec import encode, opened, read_answer, read_request, read_ticket
 from rljob_worker.databuffer.protocol.errors import Bug
 from rljob_worker.databuffer.protocol.peer_side import ChunkOffered, ChunkTaken, Envelope, SourceClosed, WeightsMessage
@@ -82,19 +83,15 @@ class Pod:
         self._identity = Identity(TOKEN, 1, job.plan_hash, host.group, host.index)
         places = [SegmentFile(Path(f"{life}-of-{host}"), size) for size in job.sizes]
         self.memory = np.zeros(sum(rounded(place.num_bytes) for place in places), np.uint8)
-        self.buffer = DataBuffer(
-            plan,
-            self._identity,
-            places,
-            self.memory,
-            job.address_book(host),
-            BufferMetrics(),
-            fan_out=job.fan_out,
+        links = LinkSettings(
+            address_book=job.address_book(host),
+            identity=self._identity,
             retry_seconds=job.retry_seconds,
             start_seconds=job.start_seconds,
             threads=SimulatedThreads(self.loop, self),
             connects=partial(SimulatedConnection, job.network, self),
         )
+        self.buffer = DataBuffer(plan, places, self.memory, BufferMetrics(), links, fan_out=job.fan_out)
         weights = self.buffer.weights
         weights.announced = partial(self._hear_weights, weights.announced)  # type: ignore[method-assign]
         side = SimpleNamespace(

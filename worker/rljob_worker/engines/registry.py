@@ -9,7 +9,7 @@ from rljob_api.catalogue.rollout_engines import ROLLOUT_ENGINES
 from rljob_api.planning.plan import EnginePlan, Plan
 from rljob_worker.engines.protocols import ScoringEngine, TrainedModel, TrainEngine
 from rljob_worker.engines.rollout.protocol import RolloutEngine
-from rljob_worker.engines.train_builders import fsdp_engine, megatron_engine
+from rljob_worker.engines.train_builders import TrainRequest, fsdp_engine, megatron_engine
 from rljob_worker.errors import InvalidJob
 from rljob_worker.users_code.function import load_function
 
@@ -18,15 +18,12 @@ if TYPE_CHECKING:
 
     from rljob_worker.engines.parallel.mesh import ProcessMesh
 
-TrainBuilder = Callable[
-    [Plan, EnginePlan, "torch.device", "ProcessMesh | None", bool, TrainedModel | None], TrainEngine
-]
 RolloutBuilder = Callable[
     [Plan, EnginePlan, "torch.device", TrainEngine | None, "ProcessMesh | None", bool], RolloutEngine
 ]
 """What a `DeclaredRolloutEngine` of the catalogue names; arguments are those of `build_rollout_engine`."""
 
-TRAIN_ENGINES: dict[str, TrainBuilder] = {"FSDP": fsdp_engine, "Megatron": megatron_engine}
+TRAIN_ENGINES: dict[str, Callable[[TrainRequest], TrainEngine]] = {"FSDP": fsdp_engine, "Megatron": megatron_engine}
 
 
 def build_train_engine(
@@ -46,7 +43,8 @@ def build_train_engine(
     """
     if engine.library not in TRAIN_ENGINES:
         raise _unbuilt(engine, TRAIN_ENGINES)
-    return TRAIN_ENGINES[engine.library](plan, engine, device, mesh, is_loaded_next, trained)
+    request = TrainRequest(plan, engine, device, mesh, is_loaded_next, trained)
+    return TRAIN_ENGINES[engine.library](request)
 
 
 def build_rollout_engine(

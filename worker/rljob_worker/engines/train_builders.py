@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from rljob_api.planning.plan import EnginePlan, Plan
@@ -23,67 +23,71 @@ if TYPE_CHECKING:
     from rljob_worker.engines.parallel.mesh import ProcessMesh
 
 
-def fsdp_engine(
-    plan: Plan,
-    engine: EnginePlan,
-    device: torch.device,
-    mesh: ProcessMesh | None,
-    is_loaded_next: bool,
-    trained: TrainedModel | None,
-) -> TrainEngine:
-    refuse_unbuilt_parallelism(engine, "cp", "tp", "ep")
-    refuse_spread_decisions(engine)
-    return _sharded(plan, engine, device, mesh, is_loaded_next, trained)
+@dataclass(frozen=True, slots=True)
+class TrainRequest:
+    """An engine that is to be built, as `registry.build_train_engine` is asked for it."""
+
+    plan: Plan
+    engine: EnginePlan
+    device: torch.device
+    mesh: ProcessMesh | None
+    is_loaded_next: bool
+    trained: TrainedModel | None
 
 
-def megatron_engine(
-    plan: Plan,
-    engine: EnginePlan,
-    device: torch.device,
-    mesh: ProcessMesh | None,
-    is_loaded_next: bool,
-    trained: TrainedModel | None,
-) -> TrainEngine:
-    refuse_unbuilt_parallelism(engine, "cp", "tp", "ep", "pp")
-    refuse_sight(engine)
-    refuse_actions(engine, "Megatron computes", "write training.engine: FSDP")
-    return _sharded(plan, engine, device, mesh, is_loaded_next, trained)
+def fsdp_engine(request: TrainRequest) -> TrainEngine:
+    refuse_unbuilt_parallelism(request.engine, "cp", "tp", "ep")
+    refuse_spread_decisions(request.engine)
+    return _sharded(request)
 
 
-def _sharded(
-    plan: Plan,
-    engine: EnginePlan,
-    device: torch.device,
-    mesh: ProcessMesh | None,
-    is_loaded_next: bool,
-    trained: TrainedModel | None,
-) -> TrainEngine:
+def megatron_engine(request: TrainRequest) -> TrainEngine:
+    refuse_unbuilt_parallelism(request.engine, "cp", "tp", "ep", "pp")
+    refuse_sight(request.engine)
+    refuse_actions(request.engine, "Megatron computes", "write training.engine: FSDP")
+    return _sharded(request)
+
+
+def _sharded(request: TrainRequest) -> TrainEngine:
     """A model of transformers with layers of any library, sharded by FSDP2."""
+    require_shareable(request.plan, request.engine)
+    return _read(request) if request.trained is None else _scoring(request, request.trained)
+
+
+def _scoring(request: TrainRequest, trained: TrainedModel) -> TrainEngine:
+    """With what a run trained."""
     from rljob_worker.engines.fsdp import FSDPEngine
-    from rljob_worker.engines.models import Adapter, DrawnWeights, WeightFiles
-    from rljob_worker.engines.models.mirror import small_files
+    from rljob_worker.engines.models.sources.mirror import small_files
     from rljob_worker.engines.planned_model import empty_model, layer_library_of, planned_reader
 
-    require_shareable(plan, engine)
-    is_loaded_next = is_loaded_next and engine.adapter is None  # else what is loaded leaves the model itself out
-    settings, layers = train_settings(plan, engine), layer_library_of(engine, device)
-    if trained is not None:
-        with small_files(trained.path) as path:
-            model = empty_model(plan, engine, path, settings.dtype)
-            settings = _compiling(plan, settings, model)
-            reader = planned_reader(plan, model, path)  # in the run's directory there is no processor
-        scorer = FSDPEngine(model, settings, device, mesh, layers=layers, reader=reader)
-        scorer.load(trained.state, weights_only=True)
-        return scorer
+    plan, engine, settings = request.plan, request.engine, train_settings(request.plan, request.engine)
+    with small_files(trained.path) as path:
+        model = empty_model(plan, engine, path, settings.dtype)
+        settings = _compiling(plan, settings, model)
+        reader = planned_reader(plan, model, path)  # in the run's directory there is no processor
+    layers = layer_library_of(engine, request.device)
+    scorer = FSDPEngine(model, settings, request.device, request.mesh, layers=layers, reader=reader)
+    scorer.load(trained.state, weights_only=True)
+    return scorer
+
+
+def _read(request: TrainRequest) -> TrainEngine:
+    """With the files of `engine.path`, or with what is drawn or loaded in their place."""
+    from rljob_worker.engines.fsdp import FSDPEngine
+    from rljob_worker.engines.models import Adapter, DrawnWeights, WeightFiles
+    from rljob_worker.engines.planned_model import empty_model, layer_library_of, planned_reader
+
+    plan, engine, settings = request.plan, request.engine, train_settings(request.plan, request.engine)
     adapter = Adapter.of(engine)
-    dtype = settings.master_dtype if adapter is None else settings.dtype
-    is_drawn = engine.initialise == "Random"
-    files = None if is_drawn or is_loaded_next else WeightFiles.find(engine.path)
-    model = empty_model(plan, engine, engine.path, dtype)
-    settings = _compiling(plan, settings, model)
-    drawn = DrawnWeights.of(model, plan.spec.seed) if is_drawn and not is_loaded_next else None
+    is_loaded_next = request.is_loaded_next and adapter is None  # else what is loaded leaves the model itself out
+    model = empty_model(plan, engine, engine.path, settings.master_dtype if adapter is None else settings.dtype)
+    weights: WeightFiles | DrawnWeights | None = None
+    if not is_loaded_next:
+        is_drawn = engine.initialise == "Random"
+        weights = DrawnWeights.of(model, plan.spec.seed) if is_drawn else WeightFiles.find(engine.path)
+    settings, layers = _compiling(plan, settings, model), layer_library_of(engine, request.device)
     reader = planned_reader(plan, model, engine.path)
-    return FSDPEngine(model, settings, device, mesh, files or drawn, adapter, layers, reader)
+    return FSDPEngine(model, settings, request.device, request.mesh, weights, adapter, layers, reader)
 
 
 def _compiling(plan: Plan, settings: TrainSettings, model: PreTrainedModel) -> TrainSettings:

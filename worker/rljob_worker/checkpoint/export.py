@@ -37,7 +37,7 @@ def export_run(run_dir: StoragePath, out: StoragePath, step: int, *, merged: boo
     What goes to a store is whole on this machine before. Raises InvalidJob for a step without checkpoint and for a
     model that the run does not train, StorageError when the checkpoint is damaged or `out` cannot be written.
     """
-    from rljob_worker.engines.models.mirror import with_mirrors
+    from rljob_worker.engines.models.sources.mirror import with_mirrors
 
     with tempfile.TemporaryDirectory() as scratch:
         plan = with_mirrors(read_plan(run_dir / keys.PLAN_KEY), Path(scratch) / "cache")

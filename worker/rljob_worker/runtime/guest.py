@@ -27,7 +27,7 @@ from rljob_worker.databuffer.protocol.errors import OutOfOrder
 from rljob_worker.databuffer.protocol.worker_answers import GuestLease
 from rljob_worker.databuffer.routes.guest_route import VALIDATION_PIECES, GuestRoute
 from rljob_worker.databuffer.routes.hosts import Host
-from rljob_worker.engines.models.mirror import with_mirrors
+from rljob_worker.engines.models.sources.mirror import with_mirrors
 from rljob_worker.errors import RLJobError
 from rljob_worker.metrics.report import StepReport, report_to_bytes
 from rljob_worker.metrics.reporter import Reporter

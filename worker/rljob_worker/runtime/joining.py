@@ -15,7 +15,7 @@ from rljob_worker.databuffer.links.address_book import AddressBook
 from rljob_worker.databuffer.links.fencing import Identity
 from rljob_worker.databuffer.routes.guest_route import longest_wait_seconds
 from rljob_worker.databuffer.routes.hosts import Host
-from rljob_worker.engines.models.mirror import with_mirrors
+from rljob_worker.engines.models.sources.mirror import with_mirrors
 from rljob_worker.engines.protocols import TrainEngine
 from rljob_worker.metrics.reporter import Reporter
 from rljob_worker.process.last_words import LastWords

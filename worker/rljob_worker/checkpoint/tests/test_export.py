@@ -14,7 +14,7 @@ from rljob_worker.checkpoint.tests.builders import committer
 from rljob_worker.checkpoint.writer import RankFiles, RankPart
 from rljob_worker.data.tests.tokenizers_for_tests import words_tokenizer
 from rljob_worker.engines.models import WeightFiles, empty_value_model, give_memory, load_policy
-from rljob_worker.engines.models.mirror import mirrored, with_mirrors
+from rljob_worker.engines.models.sources.mirror import mirrored, with_mirrors
 from rljob_worker.engines.registry import build_train_engine
 from rljob_worker.engines.tests.builders import write_config, write_model
 from rljob_worker.engines.tests.seeing import write_vision_model

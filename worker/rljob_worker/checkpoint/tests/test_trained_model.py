@@ -7,7 +7,7 @@ from rljob_api.tests.builders import TWO_POLICIES, dag, make_plan, pipeline
 from rljob_worker.checkpoint.tests.builders import committer
 from rljob_worker.checkpoint.trained_model import trained_elsewhere, trained_model
 from rljob_worker.checkpoint.writer import RankFiles, RankPart
-from rljob_worker.engines.models.mirror import with_mirrors
+from rljob_worker.engines.models.sources.mirror import with_mirrors
 from rljob_worker.engines.registry import build_train_engine
 from rljob_worker.engines.tests.builders import write_model
 from rljob_worker.errors import InvalidJob, StorageError

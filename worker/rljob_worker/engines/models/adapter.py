@@ -19,7 +19,7 @@ from transformers.pytorch_utils import Conv1D
 from rljob_api.planning.plan import EnginePlan
 from rljob_api.vocabulary.data_url import hub_model
 from rljob_worker.engines.models.memory import parameters_without_memory
-from rljob_worker.engines.models.mirror import path_in_job
+from rljob_worker.engines.models.sources.mirror import path_in_job
 from rljob_worker.engines.models.vision import decoder_layers
 from rljob_worker.engines.parallel.shards import local_part, own_rows
 from rljob_worker.engines.parallel.split import UNSPLIT, Split

@@ -15,9 +15,9 @@ from transformers import PreTrainedModel
 
 from rljob_worker.engines.models.adapter import base_name, is_of_adapter
 from rljob_worker.engines.models.checkpoint_names import Named, TensorPart, TensorPartsOf, parts_of
-from rljob_worker.engines.models.hub_snapshots import fetched
-from rljob_worker.engines.models.mirror import origin_of
-from rljob_worker.engines.models.remote_tensors import RemoteTensors
+from rljob_worker.engines.models.sources.hub_snapshots import fetched
+from rljob_worker.engines.models.sources.mirror import origin_of
+from rljob_worker.engines.models.sources.remote_tensors import RemoteTensors
 from rljob_worker.engines.models.value_model import CLASSIFIER_HEAD, VALUE_HEAD, ValueModel, backbone_of, clear_head
 from rljob_worker.engines.models.weight_listing import file_list, files_with_weights, reading
 from rljob_worker.engines.parallel.split import UNSPLIT, Split

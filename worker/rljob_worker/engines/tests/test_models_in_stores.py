@@ -7,9 +7,9 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from rljob_worker.engines.models import load_policy
-from rljob_worker.engines.models.mirror import mirrored
 from rljob_worker.engines.models.policy_by_layers import PolicyByLayers
-from rljob_worker.engines.models.remote_tensors import RemoteTensors
+from rljob_worker.engines.models.sources.mirror import mirrored
+from rljob_worker.engines.models.sources.remote_tensors import RemoteTensors
 from rljob_worker.engines.tests.builders import write_model
 from rljob_worker.errors import BadData, InvalidJob
 from rljob_worker.storage.paths import storage_path

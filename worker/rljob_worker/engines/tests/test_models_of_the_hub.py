@@ -13,7 +13,7 @@ from rljob_worker.data.objects.tests.hub_data_server import point_to
 from rljob_worker.engines.models import load_policy
 from rljob_worker.engines.models.adapter import Adapter
 from rljob_worker.engines.models.configs import model_config
-from rljob_worker.engines.models.mirror import mirrored, origin_of, path_in_job, small_files
+from rljob_worker.engines.models.sources.mirror import mirrored, origin_of, path_in_job, small_files
 from rljob_worker.engines.tests.builders import write_model
 from rljob_worker.errors import DeadlineExceeded, InvalidJob, NotHere
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from rljob_api.planning.plan import Plan
 from rljob_api.vocabulary.data_url import hub_model, scheme_of
-from rljob_worker.engines.models.hub_snapshots import fetched, snapshot_of
+from rljob_worker.engines.models.sources.hub_snapshots import fetched, snapshot_of
 from rljob_worker.errors import InvalidJob, StorageError
 from rljob_worker.storage.object_path import ObjectPath
 from rljob_worker.storage.paths import StoragePath, storage_path

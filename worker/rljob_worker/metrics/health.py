@@ -1,7 +1,7 @@
 """Whether a run learns: what its metrics say of a collapse, with the evidence and the field to change. Pure.
 
 A rule looks at the last steps and at how the run began. Rewards have no scale of their own, so a rise is measured by
-their standard deviation over the rows of the first step.
+their standard deviation over the rows of the first step, and a fall also by that of the best ones.
 """
 
 from __future__ import annotations
@@ -95,6 +95,8 @@ class _History:
         self.first: Record | None = None
         self.last: deque[Record] = deque(maxlen=STEPS)
         self.best = -math.inf
+        self.best_spread = 0.0
+        """Standard deviation of rewards over the rows of those steps."""
         self.gradients: deque[float] = deque(maxlen=50)
         """Norms of steps before the last few."""
         self.largest: dict[str, float] = {}
@@ -107,8 +109,8 @@ class _History:
             self.gradients.append(norm)
         self.first = self.first or metrics
         self.last.append(metrics)
-        if len(self.last) == STEPS:
-            self.best = max(self.best, self.mean("reward/mean"))
+        if len(self.last) == STEPS and (mean := self.mean("reward/mean")) > self.best:
+            self.best, self.best_spread = mean, fmean(self.values("reward/std") or [0.0])
         for name, weight in self.weights.items():
             share = abs(weight * metrics.get(f"reward/{name}", 0.0))
             self.largest[name] = max(share, self.largest.get(name, 0.0))
@@ -209,7 +211,8 @@ def _answers_cut_off(history: _History) -> str | None:
 
 
 def _reward_falls(history: _History) -> str | None:
-    now, spread = history.mean("reward/mean"), history.began("reward/std")
+    # rewards that are rarely given hardly differ at first, and means of rows that differ more are noisier
+    now, spread = history.mean("reward/mean"), max(history.began("reward/std"), history.best_spread)
     if not spread > 0 or history.best - now <= 0.75 * spread:
         return None
     return (

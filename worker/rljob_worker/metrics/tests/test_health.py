@@ -63,6 +63,16 @@ def test_a_reward_that_falls_is_named_and_one_that_never_rose_is_not() -> None:
     assert names(steps({}, *[{"reward/mean": 0.9}] * 3, *[{"reward/mean": 0.5}] * 3)) == ["RewardFalls@7"]
 
 
+def test_a_fall_is_measured_by_how_much_rewards_differed_at_their_best() -> None:
+    first = {"reward/mean": 0.01, "reward/std": 0.1}  # one row of a hundred succeeds: 0.075 would be a fall
+    best, worse = {"reward/mean": 0.26, "reward/std": 0.44}, {"reward/mean": 0.17, "reward/std": 0.38}
+    assert names(steps(first, *[best] * 3, *[worse] * 3)) == []
+    # 0.75 of 0.44 is 0.33
+    assert names(steps(first, *[best | {"reward/mean": 0.4}] * 3, *[worse | {"reward/mean": 0.05}] * 3)) == [
+        "RewardFalls@7"
+    ]
+
+
 def test_what_a_run_that_has_learnt_shows_is_no_illness() -> None:
     # 0.51 is above 0.4 by a fifth of 0.5
     solved = ALIKE | {"reward/mean": 0.51, "policy/entropy": 0.001, "update/gradient_norm": 0.0}

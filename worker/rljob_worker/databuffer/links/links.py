@@ -45,7 +45,7 @@ class LinkSettings:
     retry_seconds: float
     """How long a peer that has answered before may be away."""
     start_seconds: float
-    """The same for one that never has: pods do not start together."""
+    """How long one that never has may be away: pods do not start together."""
     call_seconds: float = CALL_SECONDS
     credentials: TlsCredentials | None = None
     """For mutual TLS; None speaks plain text."""

@@ -12,7 +12,7 @@ from typing import Any
 from rljob_api.planning.plan import Plan
 from rljob_worker.databuffer.links.address_book import AddressBook
 from rljob_worker.databuffer.links.fencing import Identity
-from rljob_worker.databuffer.links.links import Links
+from rljob_worker.databuffer.links.links import Links, LinkSettings
 from rljob_worker.databuffer.protocol.peer_side import (
     Down,
     Envelope,
@@ -50,15 +50,17 @@ class EmulatedHost:
         identity = Identity(TOKEN, 1, plan.hash(), host.group, host.index)
         life = secrets.token_hex()
         self.links = Links(
-            address_book=AddressBook(str(address_book), plan.job),
-            identity=identity,
+            LinkSettings(
+                address_book=AddressBook(str(address_book), plan.job),
+                identity=identity,
+                retry_seconds=RETRY_SECONDS,
+                start_seconds=RETRY_SECONDS,
+            ),
             life=life,
             hears=self._hear,
             lost=lambda peer, error: print(f"{self.here} lost {peer}: {error}"),
             fails=print,
             timer=timer,
-            retry_seconds=RETRY_SECONDS,
-            start_seconds=RETRY_SECONDS,
         )
         self._server = PeerServer("127.0.0.1:0", identity, life, plan.groups, self)
         self.port: int = self._server.port

@@ -46,10 +46,12 @@ def main() -> None:
     if not options.rehearse:
         # as in a worker: FSDP's collectives are on the device
         dist.init_process_group("nccl", store=dist.HashStore(), rank=0, world_size=1)
-    place, sizes = (REHEARSAL, ("tiny",)) if options.rehearse else (ON_DEVICE, ("0.6B", "8B"))
+    place, generating, training = (
+        (REHEARSAL, ("tiny",), ("tiny",)) if options.rehearse else (ON_DEVICE, ("0.6B", "8B"), ("210M", "0.6B"))
+    )
     started, lines = time.perf_counter(), [heading(), ""]
     with tempfile.TemporaryDirectory() as folder:
-        for line in report(place, sizes, sizes[0], Path(folder)):
+        for line in report(place, generating, training, Path(folder)):
             print(line, flush=True)
             lines.append(line)
     print(f"\n{time.perf_counter() - started:.0f} s")

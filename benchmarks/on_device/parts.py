@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -19,6 +20,7 @@ from rljob_worker.batch import Batch
 from rljob_worker.engines.fsdp import FSDPEngine, TrainSettings
 from rljob_worker.engines.fsdp.settings import DTYPES
 from rljob_worker.engines.log_probs import linear
+from rljob_worker.engines.log_probs.fused import FUSED
 from rljob_worker.engines.models import empty_policy
 from rljob_worker.engines.rollout.generate import generate
 from rljob_worker.engines.rollout.requests import Sampling
@@ -98,13 +100,37 @@ class Variant:
 
     name: str
     settings: TrainSettings = TrainSettings()
-    fused: bool = True
+    kernel: bool = False
+    """Whether the last layer is Liger's kernel, where there is one."""
+    chunk_elements: int | None = None
+    """Logits in memory at once; None: as many as the device has room for."""
+    kept_chunks: int = linear.KEPT_CHUNKS
+    deterministic: bool = False
+
+    @contextmanager
+    def in_force(self) -> Iterator[None]:
+        """The process computes in this way."""
+        FUSED._is_missing = not self.kernel
+        before = linear.CHUNK_ELEMENTS, linear.KEPT_CHUNKS
+        linear.CHUNK_ELEMENTS, linear.KEPT_CHUNKS = self.chunk_elements, self.kept_chunks
+        torch.use_deterministic_algorithms(self.deterministic, warn_only=True)
+        try:
+            yield
+        finally:
+            linear.CHUNK_ELEMENTS, linear.KEPT_CHUNKS = before
+            torch.use_deterministic_algorithms(False)
 
 
 VARIANTS = (
-    Variant("fused log-probs"),
-    Variant("whole logits", fused=False),
-    Variant("fused, computed again in the backward pass", TrainSettings(activation_checkpointing=True)),
+    Variant("chunks of logits"),
+    Variant("chunks of 16 Mi logits, none kept", chunk_elements=1 << 24, kept_chunks=0),
+    Variant("whole logits", chunk_elements=1 << 62),
+    Variant("Liger's kernel", kernel=True),
+    Variant("layers computed again in the backward pass", TrainSettings(activation_checkpointing=True)),
+    Variant("layers compiled", TrainSettings(compile=True)),
+    Variant("optimizer offloaded", TrainSettings(offload_optimizer=True)),
+    Variant("Int8 states", TrainSettings(states="Int8")),
+    Variant("deterministic", deterministic=True),
 )
 """A setting that is to be compared is one line here."""
 
@@ -131,15 +157,10 @@ def update(model: DeviceModel, place: DeviceSetup, variant: Variant) -> Updated:
     with taken(place.device) as loading:
         engine = FSDPEngine(empty_policy(model.path, settings.master_dtype), settings, place.device)
         draw(engine.model)
-    whole = linear.CHUNK_ELEMENTS
-    if not variant.fused:
-        linear.CHUNK_ELEMENTS = 1 << 62
-    try:
-        with taken(place.device) as training:
-            engine.update(batch, PolicyGradient())
-            seconds = median(lambda: engine.update(batch, PolicyGradient()), place)
-    finally:
-        linear.CHUNK_ELEMENTS = whole
+    with variant.in_force(), taken(place.device) as training:
+        engine.update(batch, PolicyGradient())
+        engine.update(batch, PolicyGradient())
+        seconds = median(lambda: engine.update(batch, PolicyGradient()), place)
     responses = tokens * place.response // row
     flops = update_flops(model.shape, tokens, responses, context=row / 2)
     kept, peak = estimate(model, settings, tokens // 2, responses // 2, place.device)
@@ -152,7 +173,9 @@ def estimate(
     """What a plan says of a worker: bytes after loading, and at the peak of an update of two micro-batches."""
     stored, computed = settings.master_dtype.itemsize, settings.dtype.itemsize
     on_cpu, logits = device.type == "cpu", linear.at_once(device)
-    layout = ParallelLayout(model.shape, 1, stored, computed, on_cpu=on_cpu, logits_elements=logits)
+    layout = ParallelLayout(
+        model.shape, 1, stored, computed, on_cpu=on_cpu, logits_elements=logits, fuses_norms=not on_cpu
+    )
     kept = layout.shard + layout.optimizer
     result = update_memory(layout, tokens, responses, 2, recompute=settings.activation_checkpointing)
     return kept, kept + layout.gathered + result.peak

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -23,9 +24,9 @@ UNVERIFIED = (
 )
 
 
-def report(place: DeviceSetup, generating: tuple[str, ...], training: str, folder: Path) -> Iterator[str]:
+def report(place: DeviceSetup, generating: tuple[str, ...], training: tuple[str, ...], folder: Path) -> Iterator[str]:
     """Lines of Markdown, as they are found. generating, training: names of model sizes."""
-    models = {name: DeviceModel.write(name, folder) for name in {*generating, training}}
+    models = {name: DeviceModel.write(name, folder) for name in {*generating, *training}}
     yield from _table(GENERATION)
     for name in generating:
         for graphs in (False, True):
@@ -36,11 +37,12 @@ def report(place: DeviceSetup, generating: tuple[str, ...], training: str, folde
             )
     yield ""
     yield from _table(UPDATE)
-    for variant in VARIANTS:
-        yield _row(place, [f"{training}, {variant.name}"], lambda v=variant: _update(models[training], place, v))
+    for name, variant in itertools.product(training, VARIANTS):
+        yield _row(place, [f"{name}, {variant.name}"], lambda n=name, v=variant: _update(models[n], place, v))
     yield ""
     yield from _table(SYNC)
-    yield _row(place, [training], lambda: _sync(models[training], place))
+    for name in training:
+        yield _row(place, [name], lambda n=name: _sync(models[n], place))
     yield ""
     yield UNVERIFIED
 

@@ -18,9 +18,29 @@ _SPREAD = 0.02
 """Standard deviation of random weights."""
 
 SIZES: Mapping[str, dict[str, int | bool]] = {
+    "210M": {
+        "hidden_size": 768,
+        "intermediate_size": 2304,
+        "num_hidden_layers": 14,
+        "num_attention_heads": 12,
+        "num_key_value_heads": 4,
+        "head_dim": 64,
+        "vocab_size": 151_936,
+        "tie_word_embeddings": True,
+    },
     "0.6B": {
         "hidden_size": 1024,
         "intermediate_size": 3072,
+        "num_hidden_layers": 28,
+        "num_attention_heads": 16,
+        "num_key_value_heads": 8,
+        "head_dim": 128,
+        "vocab_size": 151_936,
+        "tie_word_embeddings": True,
+    },
+    "1.7B": {
+        "hidden_size": 2048,
+        "intermediate_size": 6144,
         "num_hidden_layers": 28,
         "num_attention_heads": 16,
         "num_key_value_heads": 8,
@@ -49,7 +69,7 @@ SIZES: Mapping[str, dict[str, int | bool]] = {
         "tie_word_embeddings": True,
     },
 }
-"""Qwen3's, and one to rehearse with."""
+"""Qwen3's, a small one with as many words, and one to rehearse with."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from rljob_worker.engines.fsdp import TrainSettings
 
 @pytest.mark.slow
 def test_every_part_can_be_rehearsed_on_a_cpu(tmp_path: Path) -> None:
-    lines = list(report(replace(REHEARSAL, response=16), ("tiny",), "tiny", tmp_path))
+    lines = list(report(replace(REHEARSAL, response=16), ("tiny",), ("tiny",), tmp_path))
     assert not [line for line in lines if "failed" in line]
     assert [line.split(" | ")[1] for line in lines if line.startswith("| tiny | ")][:2] == ["eager", "recorded"]
     updates = [line for line in lines if line.startswith("| tiny, ")]
@@ -31,7 +31,7 @@ def test_a_part_that_fails_costs_no_other(tmp_path: Path, monkeypatch: pytest.Mo
 
     for part in ("generation", "update"):
         monkeypatch.setattr(reporting, part, out_of_memory)
-    lines = list(report(REHEARSAL, ("tiny",), "tiny", tmp_path))
+    lines = list(report(REHEARSAL, ("tiny",), ("tiny",), tmp_path))
     assert len([line for line in lines if "failed: MemoryError" in line]) == 2 + len(VARIANTS)
     assert any(line.startswith("| tiny | 0.0") for line in lines)  # the sync
 

@@ -5,7 +5,8 @@ With T tokens of a micro-batch, L layers and c bytes of a computed number:
     activations  T L a c, with a elements that a layer keeps of a token:
                      norms            of each norm's width the result without the weight, and with it where a matrix
                                       reads that; in bf16 also what is normed, in four bytes, and so is the result where
-                                      its product is; of adapters not the result, which the weight's gradient needs
+                                      its product is; of adapters not the result, which the weight's gradient needs.
+                                      One kernel, as on CUDA, keeps what is normed in place of all that
                      attention        queries, keys, values and the output, and the output as its projection reads it;
                                       the first four once more for every further row that attends over a shared prompt;
                                       on accelerators in Float32 keys and values as wide as queries besides
@@ -28,8 +29,8 @@ With T tokens of a micro-batch, L layers and c bytes of a computed number:
                  bounded ones, what softmax made of them, and the gradients of both. Of SCORES_ELEMENTS scores at most;
                  where nothing is trained c + 2 max(c, 4) of each. None where keys and values go round a ring, which has
                  a tile of them
-    logits       4 x e x max(c, 4) at most, however long the rows, of e logits at once (sizes.logits_elements), and one
-                 more gradient of the last layer
+    logits       4 x e x c at most, however long the rows, of e logits at once (sizes.logits_elements), 14 x e in bf16:
+                 three kept chunks and two in four bytes; and one more gradient of the last layer
 """
 
 from __future__ import annotations
@@ -89,7 +90,7 @@ def _behind_attention_elements(layout: ParallelLayout) -> int:
 def _normed(layout: ParallelLayout) -> int:
     """Numbers of `computed` bytes that a norm keeps of each that it norms, besides what is read of it."""
     family = layout.shape.family
-    if layout.computed > 2 or family.norm_bias:
+    if layout.computed > 2 or family.norm_bias or layout.fuses_norms:
         return 1
     return 2 if layout.adapter else 4 if family.norms_behind else 3
 
@@ -117,15 +118,18 @@ def scores_bytes(layout: ParallelLayout, tokens: int, longest: int, *, trained: 
 
 
 def logits_bytes(layout: ParallelLayout, responses: int, *, trained: bool) -> int:
-    """Bytes of a chunk of logits, forward (twice over) or backward (four times), each number of at least four bytes."""
+    """Bytes of a chunk of logits: forward twice over, and in bf16 once besides two in four bytes; backward four times,
+    and in bf16 three times besides two in four bytes."""
     shape = layout.shape
     if not responses:
         return 0
     chunk = min(responses * shape.vocabulary, max(layout.logits_elements, shape.vocabulary))
-    wide = max(layout.computed, 4)
+    computed, wide = layout.computed, max(layout.computed, 4)
+    both = 2 * wide  # a distribution, and what it is made of
     if not trained:
-        return chunk * wide * 2
-    return chunk * wide * 4 + last_gradient(layout)
+        return chunk * (both if computed == wide else computed + both)
+    kept = 2 * wide if computed == wide else 3 * computed
+    return chunk * (kept + both) + last_gradient(layout)
 
 
 def last_gradient(layout: ParallelLayout) -> int:

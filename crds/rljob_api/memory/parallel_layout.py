@@ -59,6 +59,8 @@ class ParallelLayout:
     """Whether keys and values go round the ranks that share sequences."""
     replicas: int = 1
     """Number of copies of the shards among the ranks."""
+    fuses_norms: bool = False
+    """Whether a norm in two bytes is one kernel, as on CUDA, which keeps what it norms and nothing in four bytes."""
 
     @property
     def shard(self) -> int:

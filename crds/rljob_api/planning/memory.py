@@ -435,6 +435,7 @@ def parallel_layout(plan: Plan, engine: EnginePlan, shape: ModelShape, pipeline_
         states=optimizer.states,
         num_states=len(OPTIMIZERS[optimizer.name].states),
         ring=ring,
+        fuses_norms=plan.group(engine.group).device == "cuda",
     )
     if engine.adapter is not None:  # of every linear layer, though the job may name fewer
         adapter = shape.adapter(engine.adapter.rank)

@@ -40,8 +40,7 @@ class EngineOptions(ApiModel):
 
     enforce_eager: bool | None = None
     """Whether a device runs the model operation by operation, and no recorded graphs: a quicker start and slower
-    tokens. CPUs do anyway. Unset: false with VLLM; true with Transformers, whose graphs nobody has run on a device
-    yet."""
+    tokens. CPUs do anyway, and Transformers with experts. Unset: false."""
 
     batch_invariant: bool | None = None
     """Whether a row's last digits may not depend on what is computed beside it; slower, and not on CPUs. Unset:

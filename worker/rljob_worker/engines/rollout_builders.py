@@ -35,7 +35,7 @@ def transformers_engine(
     from rljob_worker.engines.models.actions import one_forward_of
     from rljob_worker.engines.planned_model import planned_reader
     from rljob_worker.engines.rollout.transformers import OneForwardRollout, TransformersRollout
-    from rljob_worker.engines.rollout.transformers.static_steps import CUDAGraphs
+    from rljob_worker.engines.rollout.transformers.static_steps import CUDAGraphs, can_record
 
     refuse_unbuilt_parallelism(engine)
     owns_weights = not (isinstance(trained_by, FSDPEngine) and trained_by.can_lend_weights)
@@ -48,6 +48,8 @@ def transformers_engine(
     free = partial(free_memory, device, plan.group(engine.group).workers_per_host)
     fraction = plan.spec.rollout.memory_fraction
     reader, frozen = planned_reader(plan, model, engine.path), _frozen(plan, engine)
+    is_eager = plan.spec.rollout.engine_options.enforce_eager
+    is_recorded = can_record(model, device) if is_eager is None else not is_eager
     if one_forward_of(model.config) is not None:
         return OneForwardRollout(model, device, owns_weights=owns_weights, reader=reader, frozen=frozen)
     return TransformersRollout(
@@ -59,7 +61,7 @@ def transformers_engine(
         vocabulary,
         owns_weights=owns_weights,
         records_routes=plan.spec.training.router_replay == "Rollout",
-        record=CUDAGraphs(device) if plan.spec.rollout.engine_options.enforce_eager is False else None,
+        record=CUDAGraphs(device) if is_recorded else None,
         reader=reader,
         frozen=frozen,
     )

@@ -55,6 +55,12 @@ def test_a_norm_keeps_what_it_reads_and_what_is_read_of_it(family, computed, ada
     assert result == (2 * (norms + 16 + 24) + 20) * 10 * computed
 
 
+def test_a_norm_in_one_kernel_keeps_what_it_norms_and_what_is_read_of_it():
+    shape = replace(SHAPE, family=FAMILIES["qwen3"])
+    result = activations(layout(shape=shape, computed=2, fuses_norms=True), 10, recompute=False)
+    assert result == (2 * (2 * 2 * 4 + (4 + 2) + 16 + 24) + 20) * 10 * 2
+
+
 def test_key_heads_are_repeated_on_accelerators_in_float32():
     here, there, ring = (
         activations(layout(on_cpu=on_cpu, ring=ring), 10, recompute=False)
@@ -128,6 +134,9 @@ def test_logits_are_never_more_than_a_chunk():
     assert logits_bytes(layout(), 3, trained=True) == 4 * 3 * 10 * 4 + 40 * 4
     assert logits_bytes(layout(logits_elements=100), 1000, trained=True) == 4 * 100 * 4 + 40 * 4
     assert logits_bytes(layout(), 0, trained=True) == 0  # a critic
+    # in bf16 three kept chunks and two in four bytes; who is only asked has one and those two
+    assert logits_bytes(layout(computed=2), 3, trained=True) == (3 * 2 + 2 * 4) * 3 * 10 + 40 * 4
+    assert logits_bytes(layout(computed=2), 3, trained=False) == (2 + 2 * 4) * 3 * 10
 
 
 def test_scores_that_are_bounded_are_there_for_one_layer_and_never_more_than_some(monkeypatch):

@@ -13,7 +13,7 @@ from rljob_api.memory.sizes import PREFILL_TOKENS
 from rljob_api.memory.tests.test_model_shape import QWEN3_8B
 from rljob_api.memory.video_encoder import VideoEncoderShape
 from rljob_api.planning.advice import warnings_of
-from rljob_api.planning.memory import memory_of
+from rljob_api.planning.memory import memory_of, parallel_layout
 from rljob_api.planning.planner import plan
 from rljob_api.tests.builders import PPO, TWO_GROUPS, make_job
 from rljob_api.v1alpha1.data import VisionSpec
@@ -645,3 +645,10 @@ def test_a_video_is_encoded_while_episodes_are_played():
 
 def test_a_job_whose_encoder_of_videos_is_not_here_states_no_memory():
     assert with_encoder(None).unknown == ("models/vjepa2",)
+
+
+@pytest.mark.parametrize("profile, fuses", [("nvidia-h100", True), ("ascend-910b", False), ("cpu", False)])
+def test_norms_are_one_kernel_on_cuda_alone(profile, fuses):
+    group = f"workerGroups=[{{name: train, accelerator: {{profile: {profile}, count: 1}}}}]"
+    made = plan(make_job(group))
+    assert parallel_layout(made, made.engine("train/actor"), parse_shape(QWEN3_8B), 0).fuses_norms is fuses

@@ -1,7 +1,6 @@
 """Attention over rows side by side without any padding, by torch's flash kernel for rows of different lengths.
 
-The kernel runs on CUDA alone, and has not been run here: no test has such a device. What it is handed is tested against
-rectangles, with a stand-in.
+The kernel runs on CUDA alone, which no test has. What it is handed is tested against rectangles, with a stand-in.
 """
 
 from __future__ import annotations

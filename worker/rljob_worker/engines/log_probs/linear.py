@@ -118,15 +118,15 @@ class _Options:
     reference: LastLayer | None
     is_trained: bool
 
-    @property
-    def num_kept(self) -> int:
-        """Chunks whose logits the backward pass finds. Beside them it has one more of the size of a chunk, two where
-        logits are divided by a temperature or entropies have a gradient, and three where more is computed."""
+    def num_kept(self, dtype: torch.dtype) -> int:
+        """Chunks whose logits, of this dtype, the backward pass finds. Beside them it has one more of the size of a
+        chunk, two where logits are divided by a temperature or entropies have a gradient, and three where more is
+        computed. Logits of two bytes are widened before they are divided: there are two of four bytes anyway."""
         if not self.is_trained:
             return 0
         if self.cap is not None or self.reference is not None:
-            return min(KEPT_CHUNKS, 1)
-        return min(KEPT_CHUNKS, 3 if self.temperature == 1.0 and self.entropy != "Loss" else 2)
+            return 1
+        return KEPT_CHUNKS - (dtype.itemsize > 2 and (self.temperature != 1.0 or self.entropy == "Loss"))
 
 
 class _LinearLogProbs(torch.autograd.Function):  # type: ignore[misc]
@@ -149,7 +149,7 @@ class _LinearLogProbs(torch.autograd.Function):  # type: ignore[misc]
         kept: dict[int, torch.Tensor] = {}
         for index, rows in enumerate(chunks):
             logits = last.logits(rows)
-            if index >= len(chunks) - options.num_kept:
+            if index >= len(chunks) - options.num_kept(logits.dtype):
                 kept[index] = logits
             if reference is not None:
                 kls.append(full_kl(logits, reference.logits(rows), options.temperature))

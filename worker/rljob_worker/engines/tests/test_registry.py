@@ -14,7 +14,7 @@ from rljob_worker.data.tests.tokenizers_for_tests import words_tokenizer
 from rljob_worker.engines.fsdp import FSDPEngine
 from rljob_worker.engines.models import ValueModel
 from rljob_worker.engines.registry import build_rollout_engine, build_train_engine
-from rljob_worker.engines.rollout.transformers import TransformersRollout
+from rljob_worker.engines.rollout.transformers import TransformersRollout, static_steps
 from rljob_worker.engines.tests.builders import write_config, write_model
 from rljob_worker.engines.train_builders import train_settings
 from rljob_worker.errors import InvalidJob
@@ -63,6 +63,21 @@ def test_a_copy_that_cannot_be_shared_is_refused_before_anything_is_loaded(tmp_p
     made = planned(write_config(tmp_path, intermediate_size=45), workerGroups=pair, rollout=rollout)
     with pytest.raises(InvalidJob, match=r"rollout.parallelism.tensor.*the MLP's 45 columns.*Write one of 1"):
         build_rollout_engine(made, made.engine("rollout/actor"), CPU)
+
+
+@pytest.mark.parametrize(
+    ("can_record", "options", "recorded"),
+    [(True, {}, 1), (True, {"enforceEager": True}, 0), (False, {}, 0)],
+)
+def test_steps_are_recorded_where_they_can_be_unless_the_job_says_otherwise(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, can_record: bool, options: dict[str, bool], recorded: int
+) -> None:
+    devices: list[torch.device] = []
+    monkeypatch.setattr(static_steps, "can_record", lambda model, device: can_record)
+    monkeypatch.setattr(static_steps, "CUDAGraphs", lambda device: devices.append(device) or (lambda step: step))
+    made = planned(write_config(tmp_path), rollout={"engineOptions": options})
+    build_rollout_engine(made, made.engine("rollout/actor"), CPU)
+    assert devices == [CPU] * recorded
 
 
 def test_a_rollout_engine_borrows_whole_weights_and_copies_sharded_ones(tmp_path: Path) -> None:

@@ -7,7 +7,8 @@ import torch
 from transformers.models.gemma.modeling_gemma import GemmaRMSNorm
 from transformers.models.llama.modeling_llama import LlamaRMSNorm
 
-from rljob_worker.engines.rms_norm import RMSNorm, replace_rms_norms
+from rljob_worker.engines.rms_norm import RMSNorm, in_one_kernel, replace_rms_norms
+from rljob_worker.engines.tests.fake_cuda import recorded
 
 
 def test_a_norm_worked_by_hand() -> None:
@@ -47,6 +48,27 @@ def test_replaced_norms_compute_what_they_did(kind: type[torch.nn.Module]) -> No
     torch.testing.assert_close(ours(hidden), stock(hidden))
     with torch.no_grad():
         torch.testing.assert_close(ours(hidden), stock(hidden))
+
+
+@pytest.mark.parametrize("kind", [LlamaRMSNorm, GemmaRMSNorm])
+def test_on_cuda_a_norm_in_bfloat16_is_one_kernel(kind: type[torch.nn.Module]) -> None:
+    module = kind(64)
+    replace_rms_norms(module)
+    with torch._subclasses.FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad(), recorded() as asked:
+        hidden = torch.empty(3, 64, dtype=torch.bfloat16, device="cuda")
+        module.weight = torch.nn.Parameter(torch.empty(64, dtype=torch.bfloat16, device="cuda"))
+        assert module(hidden).dtype == torch.bfloat16
+    assert asked.kernels["_fused_rms_norm"] == 1 and not asked.kernels["rsqrt"]
+
+
+@pytest.mark.parametrize(("kind", "offset"), [(LlamaRMSNorm, 0.0), (GemmaRMSNorm, 1.0)])
+def test_the_kernel_rounds_once_what_the_formula_gives(kind: type[torch.nn.Module], offset: float) -> None:
+    module = kind(64).bfloat16()
+    torch.nn.init.normal_(module.weight)
+    hidden = torch.randn(3, 64).bfloat16()
+    wide = hidden.double()
+    exact = wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + 1e-6) * (module.weight.double() + offset)
+    torch.testing.assert_close(in_one_kernel(module, offset, hidden).double(), exact, rtol=2**-7, atol=2**-7)
 
 
 def test_in_bfloat16_a_norm_is_transformers_own_whatever_its_weight_is_kept_in() -> None:

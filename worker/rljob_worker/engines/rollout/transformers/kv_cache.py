@@ -25,6 +25,10 @@ from transformers.cache_utils import Cache
 from rljob_worker.batch import Indices
 from rljob_worker.engines.attention.varlen import Formula, softmax
 
+_ALIGNED_ELEMENTS = 8
+"""Where CUDA's memory-efficient kernel reads a mask, it reads so many numbers at once, from an address that divides;
+torch looks at the strides of a mask and not at where it begins."""
+
 
 class PromptCapture(Cache):  # type: ignore[misc]
     """Stands in for a cache during the prefill: lets packed keys and values through and remembers them."""
@@ -294,6 +298,8 @@ def single_step_attention(
     """Attention with a mask to add, for few queries per row: on a CPU two batched products beat the flash kernel."""
     is_wide_on_cpu = query.device.type == "cpu" and query.dtype not in (torch.bfloat16, torch.float16)
     if formula.cap is None and not is_wide_on_cpu:
+        if mask is not None and mask.storage_offset() % _ALIGNED_ELEMENTS:
+            mask = mask.clone()
         return F.scaled_dot_product_attention(query, key, value, attn_mask=mask, scale=formula.scale)
     # batches of one dim: a product of more finds out how to fold them, which takes as long as a small one itself
     scores = formula.scores(query.flatten(0, 1), key.flatten(0, 1))

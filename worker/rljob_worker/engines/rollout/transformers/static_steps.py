@@ -25,6 +25,7 @@ from transformers.cache_utils import Cache
 from rljob_worker.batch import Indices
 from rljob_worker.engines.attention.varlen import Formula
 from rljob_worker.engines.rollout.transformers.kv_cache import DecodeCache, shared_heads_attention
+from rljob_worker.engines.router import routers
 
 LEAST_COLUMNS = 256
 
@@ -172,6 +173,12 @@ class StaticSteps:
             attention_layout=view,
         ).logits
         return logits[:, -1]
+
+
+def can_record(model: torch.nn.Module, device: torch.device) -> bool:
+    """Whether steps are recorded of which nobody says that they have to be: each of a model with experts computes
+    others."""
+    return device.type == "cuda" and torch.version.hip is None and not routers(model)
 
 
 class CUDAGraphs:

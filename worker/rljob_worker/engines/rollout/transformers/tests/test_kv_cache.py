@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import torch
+import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rljob_worker.engines.attention.varlen import Formula
-from rljob_worker.engines.rollout.transformers.kv_cache import DecodeCache, PromptCapture, Survivors
+from rljob_worker.engines.rollout.transformers.kv_cache import (
+    DecodeCache,
+    PromptCapture,
+    Survivors,
+    single_step_attention,
+)
 
 
 def test_the_last_rows_fill_the_gaps() -> None:
@@ -99,3 +106,20 @@ def test_rows_move_to_the_right_for_a_longer_prompt() -> None:
         [3, 5, 6],
         [*range(10, 17), 6],
     ]
+
+
+@pytest.mark.parametrize("first", [0, 1, 8, 13])
+def test_a_mask_begins_where_a_kernel_can_read_it(monkeypatch: pytest.MonkeyPatch, first: int) -> None:
+    offsets: list[int] = []
+    attention = F.scaled_dot_product_attention
+
+    def noted(*tensors: torch.Tensor, attn_mask: torch.Tensor, scale: float | None) -> torch.Tensor:
+        offsets.append(attn_mask.storage_offset())
+        return attention(*tensors, attn_mask=attn_mask, scale=scale)
+
+    monkeypatch.setattr(F, "scaled_dot_product_attention", noted)
+    query, key, value = (torch.randn(2, 1, length, 8, dtype=torch.bfloat16) for length in (1, 5, 5))
+    mask = torch.randn(2, 1, 1, 24, dtype=torch.bfloat16)[..., first : first + 5]
+    result = single_step_attention(query, key, value, mask, Formula())
+    assert [offset % 8 for offset in offsets] == [0]
+    assert torch.equal(result, attention(query, key, value, attn_mask=mask))

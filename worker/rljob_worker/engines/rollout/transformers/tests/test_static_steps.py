@@ -15,7 +15,7 @@ from rljob_worker.engines.models import random_policy
 from rljob_worker.engines.rollout.generate import generate
 from rljob_worker.engines.rollout.requests import Sampling
 from rljob_worker.engines.rollout.transformers import TransformersRollout
-from rljob_worker.engines.rollout.transformers.static_steps import ColumnMasks, Step, padded_size
+from rljob_worker.engines.rollout.transformers.static_steps import ColumnMasks, Step, can_record, padded_size
 from rljob_worker.engines.rollout.transformers.tests.test_requests import ROWS, all_of, asked, one_by_one
 from rljob_worker.engines.tests.builders import END, VOCABULARY, write_config
 from rljob_worker.errors import InvalidJob
@@ -39,6 +39,14 @@ def engine_of(recorder: Recorder | None, room: int = 10**6, kind: str = "qwen3")
     with tempfile.TemporaryDirectory() as directory:
         policy = random_policy(write_config(Path(directory), kind), torch.float64, 0)
     return TransformersRollout(policy, CPU, (END,), 1.0, lambda: room * 512, record=recorder)
+
+
+@pytest.mark.parametrize(
+    ("kind", "device", "recorded"), [("qwen3", "cuda", True), ("qwen3", "cpu", False), ("qwen3_moe", "cuda", False)]
+)
+def test_steps_of_dense_models_are_recorded_on_cuda(tmp_path: Path, kind: str, device: str, recorded: bool) -> None:
+    policy = random_policy(write_config(tmp_path, kind), torch.float32, 0)
+    assert can_record(policy, torch.device(device)) is recorded
 
 
 @pytest.mark.parametrize(

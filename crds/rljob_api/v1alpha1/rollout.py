@@ -40,7 +40,8 @@ class EngineOptions(ApiModel):
 
     enforce_eager: bool | None = None
     """Whether a device runs the model operation by operation, and no recorded graphs: a quicker start and slower
-    tokens. CPUs do anyway, and Transformers with experts. Unset: false."""
+    tokens. CPUs do anyway, and Transformers with experts. Unset: false; true with Transformers and a model that
+    sees."""
 
     batch_invariant: bool | None = None
     """Whether a row's last digits may not depend on what is computed beside it; slower, and not on CPUs. Unset:

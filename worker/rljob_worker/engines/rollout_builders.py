@@ -49,7 +49,8 @@ def transformers_engine(
     fraction = plan.spec.rollout.memory_fraction
     reader, frozen = planned_reader(plan, model, engine.path), _frozen(plan, engine)
     is_eager = plan.spec.rollout.engine_options.enforce_eager
-    is_recorded = can_record(model, device) if is_eager is None else not is_eager
+    # what models that see compute has been recorded on no device yet
+    is_recorded = (reader is None and can_record(model, device)) if is_eager is None else not is_eager
     if one_forward_of(model.config) is not None:
         return OneForwardRollout(model, device, owns_weights=owns_weights, reader=reader, frozen=frozen)
     return TransformersRollout(

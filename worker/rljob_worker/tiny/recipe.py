@@ -74,7 +74,7 @@ class ActingRecipe(Recipe):
     it, and neither do numbers of rows: it has no data but what its simulator lists."""
 
     script: Script = "ReachPictures"
-    script_version: int = 4
+    script_version: int = 5
     """Raised when a script, or what it acts in, becomes another."""
 
 

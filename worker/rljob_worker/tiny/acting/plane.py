@@ -29,11 +29,11 @@ EDGE = 0.95
 MOVES = 0.25
 """How often the script moves along an axis that is not reached yet."""
 
-TARGETS: Mapping[str, tuple[float, float]] = {
-    "red": (-0.7, -0.7),
-    "green": (0.7, -0.7),
-    "blue": (-0.7, 0.7),
-    "yellow": (0.7, 0.7),
+TARGETS: Mapping[str, tuple[float, float]] = {  # far from the edges: episodes begin on all sides of them
+    "red": (-0.45, -0.45),
+    "green": (0.45, -0.45),
+    "blue": (-0.45, 0.45),
+    "yellow": (0.45, 0.45),
 }
 _COLOURS = {"red": (255, 0, 0), "green": (0, 255, 0), "blue": (0, 0, 255), "yellow": (255, 255, 0)}
 _TARGET_HALF, _CURSOR_HALF = 5, 3

@@ -153,9 +153,9 @@ def test_a_cursor_moves_by_a_quarter_and_succeeds_near_its_target(user_code):
 def test_the_way_to_the_red_target_is_two_moves_to_the_left(user_code):
     reach = user_code("reach_pictures").make()
     reach.reset(seed=0, options={"task": "red"})
-    reach.place = np.array([-0.45, -0.65])
+    reach.place = np.array([-0.2, -0.4])
     infos = [reach.step(np.array([-1.0, 0.0]))[4]["success"] for _ in range(3)]
-    assert infos == [False, True, True]  # -0.51, -0.57, -0.63: within 0.15 of -0.7
+    assert infos == [False, True, True]  # -0.26, -0.32, -0.38: within 0.15 of -0.45
     assert {item["task"] for item in reach.tasks()} == {"red", "green", "blue", "yellow"}
 
 

@@ -147,7 +147,7 @@ def test_micro_batches_do_not_change_what_is_learned(tmp_path: Path) -> None:
     result = learn(0, path, Mesh(), kinds)
     for name in ("tokens", "patches"):
         np.testing.assert_allclose(result[name]["losses"], result["whole"]["losses"], atol=1e-12)
-        assert_close(result[name]["weights"], result["whole"]["weights"], 1e-12)
+        assert_close(result[name]["weights"], result["whole"]["weights"], 1e-11)
 
 
 def test_pictures_of_the_next_micro_batch_are_decoded_while_one_is_computed(tmp_path: Path) -> None:

@@ -83,7 +83,8 @@ def test_scores_and_a_step_in_float32_are_close(tmp_path: Path, family: str) -> 
     np.testing.assert_allclose(megatron.log_probs(BATCH).values, stock.log_probs(BATCH).values, atol=1e-5)
     for item in (stock, megatron):
         item.update(BATCH, PolicyGradient())
-    assert_close(snapshot(megatron), snapshot(stock), 1e-6)
+    # a first step is 1e-3 long whatever the gradient's size: digits of small gradients are many of it
+    assert_close(snapshot(megatron), snapshot(stock), 5e-6)
 
 
 @pytest.mark.parametrize(

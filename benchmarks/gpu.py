@@ -1,6 +1,6 @@
-"""The engines on one GPU: generation, update and sync of models of 0.6 B and 8 B shapes with random weights.
+"""The engines on one GPU: generation, update and sync of models of 0.2 B to 8 B shapes with random weights.
 
-    python benchmarks/gpu.py --write        one CUDA device, about five minutes, no network
+    python benchmarks/gpu.py --write        one CUDA device, about six minutes, no network
     python benchmarks/gpu.py --rehearse     the same parts on a CPU with a tiny model, in seconds
 
 `generation`: 64 rows, 8 to a prompt of 256 tokens, 192 tokens each, in BFloat16; step by step and recorded as CUDA
@@ -47,7 +47,7 @@ def main() -> None:
         # as in a worker: FSDP's collectives are on the device
         dist.init_process_group("nccl", store=dist.HashStore(), rank=0, world_size=1)
     place, generating, training = (
-        (REHEARSAL, ("tiny",), ("tiny",)) if options.rehearse else (ON_DEVICE, ("0.6B", "8B"), ("210M", "0.6B"))
+        (REHEARSAL, ("tiny",), ("tiny",)) if options.rehearse else (ON_DEVICE, ("0.6B", "8B"), ("210M", "0.6B", "1.7B"))
     )
     started, lines = time.perf_counter(), [heading(), ""]
     with tempfile.TemporaryDirectory() as folder:

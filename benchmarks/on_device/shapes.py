@@ -17,57 +17,28 @@ END = 1
 _SPREAD = 0.02
 """Standard deviation of random weights."""
 
+
+def _qwen3(
+    width: int, mlp: int, layers: int, heads: int, key_heads: int, head_dim: int, *, words: int = 151_936, tied: bool
+) -> dict[str, int | bool]:
+    return {
+        "hidden_size": width,
+        "intermediate_size": mlp,
+        "num_hidden_layers": layers,
+        "num_attention_heads": heads,
+        "num_key_value_heads": key_heads,
+        "head_dim": head_dim,
+        "vocab_size": words,
+        "tie_word_embeddings": tied,
+    }
+
+
 SIZES: Mapping[str, dict[str, int | bool]] = {
-    "210M": {
-        "hidden_size": 768,
-        "intermediate_size": 2304,
-        "num_hidden_layers": 14,
-        "num_attention_heads": 12,
-        "num_key_value_heads": 4,
-        "head_dim": 64,
-        "vocab_size": 151_936,
-        "tie_word_embeddings": True,
-    },
-    "0.6B": {
-        "hidden_size": 1024,
-        "intermediate_size": 3072,
-        "num_hidden_layers": 28,
-        "num_attention_heads": 16,
-        "num_key_value_heads": 8,
-        "head_dim": 128,
-        "vocab_size": 151_936,
-        "tie_word_embeddings": True,
-    },
-    "1.7B": {
-        "hidden_size": 2048,
-        "intermediate_size": 6144,
-        "num_hidden_layers": 28,
-        "num_attention_heads": 16,
-        "num_key_value_heads": 8,
-        "head_dim": 128,
-        "vocab_size": 151_936,
-        "tie_word_embeddings": True,
-    },
-    "8B": {
-        "hidden_size": 4096,
-        "intermediate_size": 12_288,
-        "num_hidden_layers": 36,
-        "num_attention_heads": 32,
-        "num_key_value_heads": 8,
-        "head_dim": 128,
-        "vocab_size": 151_936,
-        "tie_word_embeddings": False,
-    },
-    "tiny": {
-        "hidden_size": 32,
-        "intermediate_size": 64,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 4,
-        "num_key_value_heads": 2,
-        "head_dim": 8,
-        "vocab_size": 64,
-        "tie_word_embeddings": True,
-    },
+    "210M": _qwen3(768, 2304, 14, 12, 4, 64, tied=True),
+    "0.6B": _qwen3(1024, 3072, 28, 16, 8, 128, tied=True),
+    "1.7B": _qwen3(2048, 6144, 28, 16, 8, 128, tied=True),
+    "8B": _qwen3(4096, 12_288, 36, 32, 8, 128, tied=False),
+    "tiny": _qwen3(32, 64, 2, 4, 2, 8, words=64, tied=True),
 }
 """Qwen3's, a small one with as many words, and one to rehearse with."""
 

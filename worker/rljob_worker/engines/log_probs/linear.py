@@ -126,7 +126,8 @@ class _Options:
             return 0
         if self.cap is not None or self.reference is not None:
             return 1
-        return KEPT_CHUNKS - (dtype.itemsize > 2 and (self.temperature != 1.0 or self.entropy == "Loss"))
+        has_one_more = dtype.itemsize > 2 and (self.temperature != 1.0 or self.entropy == "Loss")
+        return KEPT_CHUNKS - 1 if has_one_more else KEPT_CHUNKS
 
 
 class _LinearLogProbs(torch.autograd.Function):  # type: ignore[misc]

@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
@@ -54,6 +55,10 @@ STREAM_OPTIONS = [
     ("grpc.http2.max_frame_size", FRAME_BYTES),
     ("grpc.client_idle_timeout_ms", IDLE_MS),
 ]
+MESSAGES = 0
+"""Number of the client for messages."""
+STREAM_CONNECTIONS = 4
+"""Connections to one peer for streams, as many as there are at the same time."""
 RENEW_SECONDS = 2.0
 HANDSHAKE_SECONDS = 2.0
 """How long finding out why a peer does not answer may take."""
@@ -84,8 +89,10 @@ class PeerConnection:
         self._headers = headers_of(identity, host, life, None)
         self._lock = threading.Lock()
         self._clock = clock
-        self._clients: dict[bool, flight.FlightClient] = {}
-        """For streams, and for messages."""
+        self._clients: dict[int, flight.FlightClient] = {}
+        """By number: `MESSAGES`, and those of streams from 1 on."""
+        self._streams = Counter[int]()
+        """Streams under way on each client."""
         self._made = 0.0
 
     def expect(self, life: str) -> None:
@@ -106,14 +113,28 @@ class PeerConnection:
 
     def stream(self, ticket: bytes, seconds: float, take: Take) -> None:
         """Hand out the record batches under a ticket, which may take up to `seconds` to the last."""
-        with self._errors(seconds):
-            reader = self._open(for_streams=True).do_get(flight.Ticket(sealed(ticket)), self._options(seconds))
+        with self._stream_client() as number:
+            with self._errors(seconds):
+                reader = self._open(number).do_get(flight.Ticket(sealed(ticket)), self._options(seconds))
+            try:
+                while (chunk := self._next(reader, seconds)) is not None:
+                    take(chunk.data, b"" if chunk.app_metadata is None else chunk.app_metadata.to_pybytes())
+            except BaseException:  # also what `take` raises: the peer is not to send the rest
+                reader.cancel()
+                raise
+
+    @contextmanager
+    def _stream_client(self) -> Iterator[int]:
+        """The client with the fewest streams: those at the same time are on connections of their own, as far as there
+        are any, since one connection keeps one core busy."""
+        with self._lock:
+            number = min(range(1, STREAM_CONNECTIONS + 1), key=self._streams.__getitem__)
+            self._streams[number] += 1
         try:
-            while (chunk := self._next(reader, seconds)) is not None:
-                take(chunk.data, b"" if chunk.app_metadata is None else chunk.app_metadata.to_pybytes())
-        except BaseException:  # also what `take` raises: the peer is not to send the rest
-            reader.cancel()
-            raise
+            yield number
+        finally:
+            with self._lock:
+                self._streams[number] -= 1
 
     def _next(self, reader: flight.FlightStreamReader, seconds: float) -> flight.FlightStreamChunk | None:
         with self._errors(seconds), contextlib.suppress(StopIteration):
@@ -138,15 +159,15 @@ class PeerConnection:
         headers: Headers = self._headers
         return flight.FlightCallOptions(timeout=seconds, headers=headers)
 
-    def _open(self, *, for_streams: bool = False) -> flight.FlightClient:
+    def _open(self, number: int = MESSAGES) -> flight.FlightClient:
         with self._lock:
-            if for_streams not in self._clients:
+            if number not in self._clients:
                 address = self._address_book.find(self._host)
                 if address is None:
                     raise Elsewhere(f"{self.peer_name} is not in the address book yet")
-                self._clients[for_streams] = self._client_to(address, STREAM_OPTIONS if for_streams else OPTIONS)
+                self._clients[number] = self._client_to(address, OPTIONS if number == MESSAGES else STREAM_OPTIONS)
                 self._made = self._clock()
-            return self._clients[for_streams]
+            return self._clients[number]
 
     def _client_to(self, address: str, options: list[tuple[str, int]]) -> flight.FlightClient:
         if self._credentials is None:

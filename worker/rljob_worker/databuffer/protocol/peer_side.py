@@ -249,11 +249,13 @@ class Envelope(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fiel
 
 
 class RowsTicket(msgspec.Struct, frozen=True, tag=True, array_like=True, forbid_unknown_fields=True):
-    """Asks for the rows that were offered for a share."""
+    """Asks for rows [first, stop) of those that were offered for a share."""
 
     edge: str
     step: int
     share: int
+    first: int
+    stop: int
     batch_bytes: int
     """Size of the record batches, about."""
 

@@ -13,10 +13,10 @@ from rljob_worker.databuffer.protocol.errors import Elsewhere
 from rljob_worker.databuffer.protocol.peer_side import RowsTicket
 from rljob_worker.databuffer.pull.edges import ConsumerShare, EdgeStep
 from rljob_worker.databuffer.routes.hosts import Host
-from rljob_worker.databuffer.rows.arrangement import write_rows
+from rljob_worker.databuffer.rows.arrangement import Header, write_rows
 from rljob_worker.databuffer.rows.landing import Landing
 from rljob_worker.databuffer.rows.segment import Bytes, Views, views
-from rljob_worker.databuffer.rows.stream import batch_bytes_for, unpacked
+from rljob_worker.databuffer.rows.stream import batch_bytes_for, stream_ranges, unpacked
 from rljob_worker.databuffer.store.monitor import Monitor
 from rljob_worker.databuffer.work import Work
 from rljob_worker.errors import PeerLost
@@ -65,11 +65,15 @@ class Transfer:
         share.arrangement.write_index(share.target)
         with self._monitor.change():
             remote = [host for host in share.offers if host != self._here]
-        for host in remote:
-            if host in share.brought:
-                self._place_brought(state, share, host)
-            else:
-                self._fetch(state, share, host)
+        brought = [host for host in remote if host in share.brought]
+        ranges = {host: stream_ranges(_header(share, host)) for host in remote if host not in share.brought}
+        batch_bytes = batch_bytes_for(sum(map(len, ranges.values())))
+        for host in brought:
+            self._place_brought(state, share, host)
+        for host, of_host in ranges.items():
+            left = set(of_host)
+            for first, stop in of_host:
+                self._fetch(_Fetch(state, share, host, first, stop, batch_bytes, left))
         if self._here in share.offers:
             self._place_own(state, share)
 
@@ -80,18 +84,20 @@ class Transfer:
             done += len(rows)
         self._in_place(state, share, self._here)
 
-    def _fetch(self, state: EdgeStep, share: ConsumerShare, host: Host, since: float | None = None) -> None:
-        what = f"rows of {state.name} from host {host}"
-
+    def _fetch(self, fetch: _Fetch, since: float | None = None) -> None:
         def run() -> None:
             try:
-                self._receive(state, share, host)
+                self._receive(fetch)
             except PeerLost as error:
-                self._again(error, since, lambda first: self._fetch(state, share, host, first))
+                self._again(error, since, lambda first: self._fetch(fetch, first))
                 return
-            self._in_place(state, share, host)
+            with self._monitor.look():
+                fetch.left.discard((fetch.first, fetch.stop))
+                is_last = not fetch.left
+            if is_last:
+                self._in_place(fetch.state, fetch.share, fetch.host)
 
-        self._streams.submit(what, run)
+        self._streams.submit(f"rows of {fetch.state.name} from host {fetch.host}", run)
 
     def _again(self, error: PeerLost, since: float | None, fetch: Callable[[float], None]) -> None:
         """A stream broke: once more a little later, until it has been failing for too long."""
@@ -102,27 +108,42 @@ class Transfer:
             raise error
         self._later(0.05, lambda: fetch(first))
 
-    def _receive(self, state: EdgeStep, share: ConsumerShare, host: Host) -> None:
-        """All rows of a host, in the order of its offer."""
-        ticket = RowsTicket(state.route.name, state.step, share.number, batch_bytes_for(len(share.offers)))
-        landing = _landing(state, share, host)
+    def _receive(self, fetch: _Fetch) -> None:
+        """A range of a host's rows, in the order of its offer."""
+        state, share, first, stop = fetch.state, fetch.share, fetch.first, fetch.stop
+        ticket = RowsTicket(state.route.name, state.step, share.number, first, stop, fetch.batch_bytes)
+        landing = _landing(state, share, fetch.host, first, stop)
 
         def take(record: pa.RecordBatch, checksum: bytes) -> None:
             landing.take(record, checksum)
-            share.remote_bytes += record.nbytes
+            with self._monitor.look():
+                share.remote_bytes += record.nbytes
 
-        self._links.stream(host, ticket, self._timeouts.stream_seconds, take)
+        self._links.stream(fetch.host, ticket, self._timeouts.stream_seconds, take)
         landing.end()
 
     def _place_brought(self, state: EdgeStep, share: ConsumerShare, host: Host) -> None:
         """Rows that came with the offer."""
-        header, landing = share.offers[host], _landing(state, share, host)
-        assert header is not None
-        for record, checksum in unpacked(share.brought.pop(host), header.kinds):
+        landing = _landing(state, share, host)
+        for record, checksum in unpacked(share.brought.pop(host), _header(share, host).kinds):
             landing.take(record, checksum)
             share.remote_bytes += record.nbytes
         landing.end()
         self._in_place(state, share, host)
+
+
+@dataclass(frozen=True, slots=True)
+class _Fetch:
+    """A stream with rows [first, stop) of what a host offered."""
+
+    state: EdgeStep
+    share: ConsumerShare
+    host: Host
+    first: int
+    stop: int
+    batch_bytes: int
+    left: set[tuple[int, int]]
+    """Ranges of this host whose rows are not in place yet, of all its streams; under the lock."""
 
 
 def _target(share: ConsumerShare) -> Views:
@@ -130,8 +151,13 @@ def _target(share: ConsumerShare) -> Views:
     return share.target
 
 
-def _landing(state: EdgeStep, share: ConsumerShare, host: Host) -> Landing:
-    """For the rows of a host, in the order of its offer."""
+def _header(share: ConsumerShare, host: Host) -> Header:
     header = share.offers[host]
     assert header is not None, "this host places its own rows from its parts"
-    return Landing(header, _target(share), share.places[host], f"{state.name} from host {host}")
+    return header
+
+
+def _landing(state: EdgeStep, share: ConsumerShare, host: Host, first: int = 0, stop: int | None = None) -> Landing:
+    """For rows [first, stop) of a host, all by default, in the order of its offer."""
+    what = f"{state.name} from host {host}"
+    return Landing(_header(share, host), _target(share), share.places[host], what, first, stop)

@@ -43,13 +43,17 @@ class _AlikeColumns:
 class Landing:
     """Takes the record batches of `stream.stream` one after the other, in the order of the host's offer."""
 
-    def __init__(self, header: Header, target: Views, rows: Int64, what: str) -> None:
-        """rows: of the segment, that the rows of the header become, [rows]. what: is said in errors."""
+    def __init__(
+        self, header: Header, target: Views, rows: Int64, what: str, first: int = 0, stop: int | None = None
+    ) -> None:
+        """rows: of the segment, that the rows of the header become, [rows]. what: is said in errors. first, stop: the
+        rows of the header that come; all by default."""
         self._header = header
         self._target = target
         self._rows = rows
         self._what = what
-        self._done = 0
+        self._first = self._done = first
+        self._stop = len(rows) if stop is None else stop
         self._per_group = [name for name, kind in header.kinds.items() if kind.per_group]
         self._columns = self._alike_columns()
 
@@ -57,8 +61,8 @@ class Landing:
         """Raises Damaged, PeerLost when more rows come than were offered, Bug when they are others than those."""
         index, columns = self._undamaged(record, checksum)
         first, stop = self._done, self._done + len(index)
-        if stop > len(self._rows):
-            raise PeerLost(f"more rows came of {self._what} than the {len(self._rows)} that were offered")
+        if stop > self._stop:
+            raise PeerLost(f"more rows came of {self._what} than the {self._stop - self._first} that were asked for")
         self._check(first, stop, index, columns)
         for alike in self._columns:
             stretches = alike.stretches_within(first, stop)
@@ -68,8 +72,8 @@ class Landing:
 
     def end(self) -> None:
         """Nothing more comes. Raises PeerLost when not all rows have."""
-        if self._done != len(self._rows):
-            raise PeerLost(f"the rows of {self._what} ended after {self._done} of {len(self._rows)}")
+        if self._done != self._stop:
+            raise PeerLost(f"the rows of {self._what} ended after {self._done} of {self._stop}")
 
     def _alike_columns(self) -> list[_AlikeColumns]:
         lengths, num_rows = self._header.lengths, len(self._rows)
@@ -81,7 +85,7 @@ class Landing:
         return [_AlikeColumns(names, offsets[names[0]], stretches) for stretches, names in found]
 
     def _undamaged(self, record: pa.RecordBatch, checksum: bytes) -> tuple[RowIndex, dict[str, Column]]:
-        if not self._done and not record.schema.equals(schema_of(self._header.kinds), check_metadata=True):
+        if self._done == self._first and not record.schema.equals(schema_of(self._header.kinds), check_metadata=True):
             # not named: a damaged name may be no text
             raise Damaged(f"{self._what}: other columns came than were offered, or of other types")
         try:

@@ -31,6 +31,11 @@ ALL_BATCHES_BYTES = 64 << 20
 """What the record batches of all sources of one share may take in private memory."""
 ROW_BYTES = 1 << 30
 """The longest row: gRPC counts the bytes of a message in 31 bits."""
+STREAM_BYTES = 128 << 20
+"""One stream keeps one core busy at either end: of twice as many bytes from one host, each half has a stream and a
+connection of its own."""
+MAX_STREAMS = 4
+"""Streams that bring the rows of one share from one host."""
 FEW_BYTES = 1 << 16
 """So few bytes of rows travel with their offer: a stream of their own would take longer."""
 ALL_FEW_BYTES = 8 << 20
@@ -61,30 +66,53 @@ def header_of(selections: Sequence[Selection], edge: str) -> Header:
     return Header.concat(filled)
 
 
+def stream_ranges(header: Header) -> list[tuple[int, int]]:
+    """First and stop of the rows that each stream from one host brings; about as many bytes in each."""
+    ends = np.cumsum(header.row_bytes)
+    num_bytes = int(ends[-1]) if len(ends) else 0
+    num_streams = max(1, min(MAX_STREAMS, num_bytes // STREAM_BYTES))
+    inner = np.searchsorted(ends, [num_bytes * i // num_streams for i in range(1, num_streams)])
+    cuts = sorted({0, *(int(row) + 1 for row in inner), len(ends)})
+    return list(itertools.pairwise(cuts)) or [(0, 0)]
+
+
 def stream(
-    selections: Sequence[Selection], gathered: Callable[[float], None], batch_bytes: int = BATCH_BYTES
+    selections: Sequence[Selection],
+    gathered: Callable[[float], None],
+    batch_bytes: int = BATCH_BYTES,
+    first: int = 0,
+    stop: int | None = None,
 ) -> RecordStream:
-    """The rows, in the order of their header."""
+    """Rows [first, stop), all by default, in the order of their header."""
     views = next((views for views, rows in selections if len(rows)), selections[0][0])
     kinds = views.kinds
-    return RecordStream(schema_of(kinds), _records(selections, kinds, gathered, batch_bytes))
+    pieces = _pieces(selections, batch_bytes, first, sum(len(rows) for _, rows in selections) if stop is None else stop)
+    return RecordStream(schema_of(kinds), _records(pieces, kinds, gathered))
+
+
+def _pieces(
+    selections: Iterable[Selection], batch_bytes: int, first: int, stop: int
+) -> Iterator[tuple[PartRows, int, int]]:
+    """What each record batch holds: rows of a part, of which there are other ones where a stream has a range."""
+    begin = 0
+    for views, rows in selections:
+        start, end = max(first - begin, 0), min(stop - begin, len(rows))
+        begin += len(rows)
+        if start < end:
+            part = PartRows(views, rows)
+            yield from ((part, *cut) for cut in part.cuts(batch_bytes, start, end))
 
 
 def _records(
-    selections: Iterable[Selection],
-    kinds: Mapping[str, ColumnKind],
-    gathered: Callable[[float], None],
-    batch_bytes: int,
+    pieces: Iterable[tuple[PartRows, int, int]], kinds: Mapping[str, ColumnKind], gathered: Callable[[float], None]
 ) -> Iterator[tuple[pa.RecordBatch, bytes]]:
-    for views, rows in selections:
-        part = PartRows(views, rows)
-        for first, stop in part.cuts(batch_bytes):
-            start = time.perf_counter()
-            index, columns = part.gather(first, stop)
-            checksum = rows_checksum(index, columns)
-            record = to_record(index, columns, kinds)
-            gathered(time.perf_counter() - start)
-            yield record, checksum
+    for part, first, stop in pieces:
+        start = time.perf_counter()
+        index, columns = part.gather(first, stop)
+        checksum = rows_checksum(index, columns)
+        record = to_record(index, columns, kinds)
+        gathered(time.perf_counter() - start)
+        yield record, checksum
 
 
 def rows_checksum(index: RowIndex, columns: Mapping[str, Column]) -> bytes:
@@ -141,14 +169,15 @@ class PartRows:
                 columns[name] = Column(values, piece.offsets, column.dtype, column.per_group)
         return self._index.within(first, stop), columns
 
-    def cuts(self, batch_bytes: int = BATCH_BYTES) -> list[tuple[int, int]]:
-        """First and stop of pieces that have at most `batch_bytes` each, or are one row."""
-        ends = np.cumsum(bytes_per_row(self._views, self._rows))
-        cuts = [0]
+    def cuts(self, batch_bytes: int = BATCH_BYTES, first: int = 0, stop: int | None = None) -> list[tuple[int, int]]:
+        """First and stop of pieces of rows [first, stop), all by default, that have at most `batch_bytes` each, or are
+        one row."""
+        ends = np.cumsum(bytes_per_row(self._views, self._rows))[:stop]
+        cuts = [first]
         while cuts[-1] < len(ends):
             base = ends[cuts[-1] - 1] if cuts[-1] else 0
-            stop = int(np.searchsorted(ends, base + batch_bytes, side="right"))
-            cuts.append(max(stop, cuts[-1] + 1))
+            end = int(np.searchsorted(ends, base + batch_bytes, side="right"))
+            cuts.append(max(end, cuts[-1] + 1))
         return list(itertools.pairwise(cuts))
 
 

@@ -91,7 +91,9 @@ class PeerSide:
         self._check_edge(ticket.edge)
         selections = self.producing.selections(ticket.edge, ticket.step, ticket.share)
         gathered = partial(self.metrics.gathered, ticket.edge)
-        return rows.stream(selections, gathered, ticket.batch_bytes)
+        num_rows = sum(len(positions) for _, positions in selections)
+        require(0 <= ticket.first <= ticket.stop <= num_rows, f"there are no rows {ticket.first} to {ticket.stop}")
+        return rows.stream(selections, gathered, ticket.batch_bytes, ticket.first, ticket.stop)
 
     # ---- messages
 

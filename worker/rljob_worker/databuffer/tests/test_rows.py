@@ -4,7 +4,9 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import urllib.request
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -14,8 +16,11 @@ import pytest
 from rljob_api.pipeline.meshes import Mesh
 from rljob_worker.batch import Batch
 from rljob_worker.batch.minibatches import mini_batch_of
-from rljob_worker.databuffer.protocol.peer_side import Down, PeerMessage, Up
+from rljob_worker.databuffer.protocol.errors import Away
+from rljob_worker.databuffer.protocol.peer_side import Down, PeerMessage, RecordStream, RowsTicket, Up
+from rljob_worker.databuffer.pull import producing
 from rljob_worker.databuffer.routes.hosts import Host
+from rljob_worker.databuffer.rows import stream as rows_stream
 from rljob_worker.databuffer.rows.tests.batches import same
 from rljob_worker.databuffer.server.peer_side import PeerSide
 from rljob_worker.databuffer.tests.gang import (
@@ -58,6 +63,30 @@ def test_several_hosts_by_ordinal(tmp_path: Path, made, used):
         got = exchange(gang, 1, made[0] * made[1], used[0] * used[1])
         for rank, batch in enumerate(got):
             assert same(batch, part(plan, 1, rank, len(got)).select(COLUMNS))
+
+
+@pytest.mark.parametrize("breaks", [0, 1])
+def test_many_rows_of_one_host_come_in_several_streams(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, breaks: int):
+    """One that breaks brings its own rows again, and no others."""
+    monkeypatch.setattr(rows_stream, "STREAM_BYTES", 100)
+    monkeypatch.setattr(producing, "few_bytes_for", lambda *sizes: -1)
+    tickets: list[RowsTicket] = []
+    stream, breaking = PeerSide.stream, threading.Semaphore(breaks)
+
+    def noted_stream(side: PeerSide, ticket: RowsTicket) -> RecordStream:
+        tickets.append(ticket)
+        if ticket.first and breaking.acquire(blocking=False):
+            raise Away("it breaks")
+        return stream(side, ticket)
+
+    monkeypatch.setattr(PeerSide, "stream", noted_stream)
+    plan = two_stages((1, 1), (1, 1))
+    with in_process(plan, tmp_path) as gang:
+        (batch,) = exchange(gang, 1, made=1, used=1)
+        assert same(batch, part(plan, 1, 0, 1).select(COLUMNS))
+    asked = Counter((ticket.first, ticket.stop) for ticket in tickets)
+    assert len(asked) == rows_stream.MAX_STREAMS and sorted(asked.values()) == [1] * 3 + [1 + breaks]
+    assert {first for first, _ in asked} ^ {stop for _, stop in asked} == {0, len(batch)}
 
 
 @pytest.mark.parametrize("needs_groups", [False, True])

@@ -12,7 +12,13 @@ import pytest
 
 from rljob_api.tests.timeouts import TEST_TIMEOUT_SECONDS
 from rljob_worker.databuffer.links.address_book import AddressBook
-from rljob_worker.databuffer.links.connection import MAX_BYTES, OPTIONS, STREAM_OPTIONS, PeerConnection
+from rljob_worker.databuffer.links.connection import (
+    MAX_BYTES,
+    OPTIONS,
+    STREAM_CONNECTIONS,
+    STREAM_OPTIONS,
+    PeerConnection,
+)
 from rljob_worker.databuffer.links.tests.pair import (
     CHECKSUM,
     READ,
@@ -273,6 +279,34 @@ def test_several_streams_of_one_peer_are_read_at_once(peer: tuple[Side, str]):
     connection.stream(TICKET, TEST_TIMEOUT_SECONDS, take)
     assert outer == [READ, READ] and inner == [[READ, READ]] * 2
     connection.close()
+
+
+@pytest.mark.parametrize("at_once", [1, STREAM_CONNECTIONS, STREAM_CONNECTIONS + 1])
+def test_streams_at_the_same_time_have_connections_of_their_own(at_once: int):
+    peers: list[str] = []
+
+    class Notes(flight.FlightServerBase):  # type: ignore[misc]
+        def do_get(self, context: flight.ServerCallContext, ticket: object) -> flight.GeneratorStream:
+            peers.append(context.peer())
+            return flight.GeneratorStream(RECORD.schema, iter([RECORD]))
+
+    with Notes("grpc+tcp://127.0.0.1:0") as server:
+        connection = to(f"127.0.0.1:{server.port}")
+
+        def stream(deeper: int) -> None:
+            def take(record: pa.RecordBatch, checksum: bytes) -> None:
+                if deeper:
+                    stream(deeper - 1)  # while this one waits
+
+            connection.stream(TICKET, TEST_TIMEOUT_SECONDS, take)
+
+        stream(at_once - 1)
+        assert len(peers) == at_once and len(set(peers)) == min(at_once, STREAM_CONNECTIONS)
+        before = set(peers)
+        for _ in range(3):
+            stream(0)  # one after the other, over a connection that is there
+        assert set(peers) == before and len(set(peers[at_once:])) == 1
+        connection.close()
 
 
 @pytest.mark.parametrize("num_batches", [0, 3])

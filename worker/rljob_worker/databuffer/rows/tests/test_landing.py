@@ -107,12 +107,29 @@ def test_values_of_a_group_that_come_with_another_than_its_first_row_are_a_bug_o
         landing.take(record, stream.rows_checksum(header.index, columns))
 
 
+def test_a_landing_of_a_range_takes_its_rows_and_no_others():
+    batch, header = batch_of([0, 3, 5, 6]), header_of([0, 3, 5, 6])
+    whole, target = landing_of(header)
+    first, second, third, fourth = sent(batch, 1)
+    for begin, stop, came in ((2, 4, [third, fourth]), (0, 2, [first, second])):
+        landing = Landing(header, target, np.arange(4), "rows of a host", begin, stop)
+        for item in came[:1]:
+            landing.take(*item)
+        with pytest.raises(PeerLost, match=f"ended after {begin + 1} of {stop}"):
+            landing.end()
+        landing.take(*came[1])
+        landing.end()
+        with pytest.raises(PeerLost, match="more rows came of rows of a host than the 2 that were asked for"):
+            landing.take(*first)
+    assert same(target.as_batch(), batch)
+
+
 def test_more_or_fewer_rows_than_were_offered_are_a_lost_peer():
     landing, _ = landing_of(header_of([3, 4]))
     with pytest.raises(PeerLost, match="the rows of rows of a host ended after 0 of 2"):
         landing.end()
     (three,) = sent(batch_of([3, 4, 5]))
-    with pytest.raises(PeerLost, match="more rows came of rows of a host than the 2 that were offered"):
+    with pytest.raises(PeerLost, match="more rows came of rows of a host than the 2 that were asked for"):
         landing.take(*three)
 
 

@@ -1,6 +1,7 @@
 """Rows of parts as record batches."""
 
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -82,6 +83,43 @@ def test_a_batch_has_the_values_of_its_rows_column_by_column(row_ids, batch_byte
                 columns_of_record(record, kinds_of_schema(record.schema))[1][name].lengths.tolist() for record in sent
             ]
             assert sum(lengths, []) == column.lengths.tolist(), name
+
+
+@given(row_lists.filter(bool), st.integers(1, 600), st.data())
+def test_streams_of_neighbouring_ranges_bring_what_one_stream_does(row_ids, batch_bytes, data):
+    views = stored(batch_of(row_ids))
+    picks = [np.array(sorted(data.draw(st.sets(st.integers(0, len(row_ids) - 1)))), np.int64) for _ in range(2)]
+    selections = [(views, rows) for rows in picks]
+    num_rows = sum(map(len, picks))
+    cuts = sorted({0, *data.draw(st.sets(st.integers(0, num_rows))), num_rows})
+    parts = [
+        record
+        for first, stop in pairwise(cuts)
+        for record, _ in stream.stream(selections, lambda seconds: None, batch_bytes, first, stop).records
+    ]
+    whole = records(selections, batch_bytes)
+    assert [row for record in parts for row in rows_in(record)] == [row for record in whole for row in rows_in(record)]
+    for name in views.columns:
+        assert b"".join(values_of(record, name).tobytes() for record in parts) == b"".join(
+            values_of(record, name).tobytes() for record in whole
+        ), name
+
+
+def ranges_of(lengths):
+    views = sized(lengths)
+    return stream.stream_ranges(Header.of(views, np.arange(len(lengths))))
+
+
+def test_a_range_for_each_stream_has_about_as_many_bytes_as_the_others(monkeypatch):
+    monkeypatch.setattr(stream, "STREAM_BYTES", 100)
+    assert ranges_of([18]) == [(0, 1)] and ranges_of([]) == [(0, 0)]
+    # with an offset and the index 50 bytes a row
+    assert ranges_of([18] * 3) == [(0, 3)], "150 bytes are less than two streams' 200"
+    assert ranges_of([18] * 4) == [(0, 2), (2, 4)]
+    assert ranges_of([18] * 6) == [(0, 2), (2, 4), (4, 6)]
+    assert ranges_of([18] * 8) == [(0, 2), (2, 4), (4, 6), (6, 8)]
+    assert len(ranges_of([18] * 100)) == stream.MAX_STREAMS
+    assert ranges_of([968, 18, 18]) == [(0, 1), (1, 3)], "1,100 bytes: no row is cut, and no range is empty"
 
 
 def test_the_checksum_of_a_batch_is_that_of_all_its_columns():

@@ -346,7 +346,7 @@ def test_peers_of_a_broken_data_plane_are_told_the_first_cause_whatever_they_ask
     for call in (
         lambda: peers.take(ROLLOUT, "life", peer.Envelope(0, ())),
         lambda: peers.answer(peer.WhatDoTheyDo()),
-        lambda: peers.stream(peer.RowsTicket(EDGE, 1, 0, 1)),
+        lambda: peers.stream(peer.RowsTicket(EDGE, 1, 0, 0, 1, 1)),
     ):
         with pytest.raises(PeerLost, match="^rollout-1 does not answer$") as caught:
             call()
@@ -416,16 +416,26 @@ def test_rows_are_streamed_as_they_were_offered(rollout: One):
     batch = part(rollout.plan, 1, 1, 2)
     rollout.put(1, 1, batch)
     wait_for(lambda: rollout.kinds() == ["RowsOffered"])
-    ((result, _),) = rollout.buffer.peer_side.stream(peer.RowsTicket(EDGE, 1, 1, 1 << 20)).records
-    assert same(from_arrow(result), batch.select(["ids", "score"]))
-    assert len(list(rollout.buffer.peer_side.stream(peer.RowsTicket(EDGE, 1, 1, 1)).records)) == len(batch)
+    offered, num_rows = batch.select(["ids", "score"]), len(batch)
+
+    def streamed(first: int, stop: int, batch_bytes: int) -> list[Batch]:
+        stream = rollout.buffer.peer_side.stream(peer.RowsTicket(EDGE, 1, 1, first, stop, batch_bytes))
+        return [from_arrow(record) for record, _ in stream.records]
+
+    (whole,) = streamed(0, num_rows, 1 << 20)
+    assert same(whole, offered) and len(streamed(0, num_rows, 1)) == num_rows
+    (middle,) = streamed(1, num_rows - 1, 1 << 20)
+    assert same(middle, offered.take(np.arange(1, num_rows - 1))) and streamed(2, 2, 1) == []
+    for first, stop in ((-1, 1), (2, 1), (0, num_rows + 1)):
+        with pytest.raises(Malformed, match=f"^there are no rows {first} to {stop}$"):
+            streamed(first, stop, 1)
 
 
 @pytest.mark.parametrize(
     "ticket, words",
     [
-        (peer.RowsTicket("x->y", 1, 0, 1), "this job has no edge 'x->y'"),
-        (peer.RowsTicket(EDGE, 1, 0, 1), "share 0 of edge a->b, step 1, is not held here"),
+        (peer.RowsTicket("x->y", 1, 0, 0, 1, 1), "this job has no edge 'x->y'"),
+        (peer.RowsTicket(EDGE, 1, 0, 0, 1, 1), "share 0 of edge a->b, step 1, is not held here"),
         (peer.ChunkTicket("w", 1, 0, 0), "there are no weights 'w'"),
     ],
 )

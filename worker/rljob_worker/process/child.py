@@ -91,6 +91,10 @@ class Child:
         """As `os.waitstatus_to_exitcode` has it: -9 for SIGKILL. None while it runs."""
         return self._process.poll()
 
+    def has_ended(self) -> bool:
+        """Whether it has; it is not collected, so that nobody else gets the number of its group before `kill`."""
+        return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
     def code(self) -> int | None:
         """Shell-style exit code, or None while it runs."""
         returncode = self.returncode()

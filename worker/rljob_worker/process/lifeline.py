@@ -1,17 +1,22 @@
 """Nobody outlives the process that started it.
 
-Two independent mechanisms, because each has a hole: the kernel's parent-death signal reaches one process and not its
-children; the end of a pipe reaches everybody who watches it, which a stuck process does not.
+Three mechanisms, because each has a hole: the kernel's parent-death signal reaches one process and not its children;
+the end of a pipe reaches everybody who watches it, which a stuck process does not; the kernel's signal at that end
+reaches a whole process group, stuck or not, which cannot clean up.
 """
 
 import contextlib
 import ctypes
+import fcntl
 import os
+import select
 import signal
 import sys
 from collections.abc import Callable, Container
 
 PR_SET_PDEATHSIG = 1
+F_SETSIG = 10
+"""Chooses the signal which tells that something happened to a descriptor (linux/fcntl.h)."""
 
 LIFELINE_FD = "RLJOB_LIFELINE_FD"
 """Environment variable: a pipe's read end that nobody writes to; its end of file says that the supervisor is gone."""
@@ -36,6 +41,16 @@ def die_with(parent: int, signum: signal.Signals) -> None:
     _libc.prctl(PR_SET_PDEATHSIG, int(signum), 0, 0, 0)
     if os.getppid() != parent:
         os._exit(128 + int(signum))
+
+
+def end_group_with(lifeline: int) -> None:
+    """Have the kernel kill this process's group once nobody holds the write end of a pipe, in which nobody writes; as
+    long as somebody has the read end, `lifeline`, open."""
+    fcntl.fcntl(lifeline, fcntl.F_SETOWN, -os.getpgrp())
+    fcntl.fcntl(lifeline, F_SETSIG, signal.SIGKILL)
+    fcntl.fcntl(lifeline, fcntl.F_SETFL, os.O_ASYNC)
+    if select.select([lifeline], [], [], 0)[0]:  # it has ended before
+        os.killpg(0, signal.SIGKILL)
 
 
 def ignore_what_means_workers() -> None:

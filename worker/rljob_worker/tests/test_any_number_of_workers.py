@@ -81,7 +81,7 @@ def test_no_process_pickles_anything_but_files(tiny, tmp_path):
     run_on(tiny, tmp_path, DISAGGREGATED, 2, guarded)
     result = {path.name for path in (tmp_path / "pickles").iterdir()}
     # a launcher is a fork of a root, which the variable leaves alone
-    processes = {f"rljob_worker.{name}" for name in ("cli", "databuffer", "runtime", "sandbox.guardian.guarding")}
+    processes = {f"rljob_worker.{name}" for name in ("cli", "databuffer", "runtime", "rewards.running.process")}
     assert processes <= result
     asked = subprocess.run([sys.executable, "-c", ASK_EVERY_WAY], env=os.environ | guarded, capture_output=True)
     assert asked.stdout.split() == [b"PickleRefused"] * 4, asked.stderr

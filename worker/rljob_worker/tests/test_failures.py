@@ -13,7 +13,7 @@ from rljob_worker.tests.fault_injection import ask_for, held
 from rljob_worker.tests.jobs import CPU, make_job, run_job, troubled_job
 from rljob_worker.tests.live_run import live_run
 
-ATTEMPT = ("databuffer", "launcher", "runtime", "sandbox.guardian.guarding")
+ATTEMPT = ("databuffer", "launcher", "runtime", "rewards.running.process")
 """What runs as long as an attempt does."""
 
 

@@ -15,7 +15,7 @@ from rljob_worker.tests.fault_injection import ask_for, held
 from rljob_worker.tests.jobs import run_job, troubled_job
 from rljob_worker.tests.live_run import live_run
 
-MAX_PROCESSES = 10
+MAX_PROCESSES = 8
 MAX_THREADS = 60
 TWO_WORKERS = [{"name": "train", "accelerator": {"profile": "cpu", "count": 2}}]
 
@@ -47,8 +47,7 @@ def assert_same_weights(one, other):
 
 def assert_is_small(live):
     """What a run with two workers consists of: the supervisor, the root, a launcher, a data buffer, and of each worker
-    itself, a reward process and the guardian that limits it. Read after several steps, for what comes and goes is not
-    part of it."""
+    itself and a reward process. Read after several steps, for what comes and goes is not part of it."""
     readings = []
     for step in range(2, 7):
         live.wait_for_step(step)
@@ -105,7 +104,7 @@ def test_a_run_outlives_a_killed_supervisor_and_an_impatient_user(tiny, tmp_path
     ask_for(tmp_path, steps={2: "hold"})
     with live_run(job, tmp_path) as live:
         live.wait_for(held(tmp_path, 2).exists)
-        for module in ("databuffer", "launcher", "runtime", "sandbox.guardian.guarding", "forkserver"):
+        for module in ("databuffer", "launcher", "runtime", "rewards.running.process", "forkserver"):
             assert live.pids(f"rljob_worker.{module}"), module
         live.process.kill()
         live.finished()  # waits until none of them is left

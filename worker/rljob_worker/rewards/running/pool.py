@@ -25,6 +25,8 @@ from rljob_worker.sandbox.guardian.user_processes import UserProcess, ending
 if TYPE_CHECKING:
     from rljob_api.v1alpha1.data import RewardSpec
 
+LOOK_SECONDS = 0.25
+"""How often an end is looked for that no guardian reports, where a copy of the process holds its pipe open."""
 START_SECONDS = 300.0
 """How long a process may take to import the rewards' modules; a first import from network storage is slow."""
 
@@ -66,7 +68,8 @@ class RewardPool:
         os.set_blocking(self._awakened, False)
         os.set_blocking(self._wake, False)
         self._selector.register(self._awakened, selectors.EVENT_READ)
-        self._selector.register(self._room.guardian, selectors.EVENT_READ)
+        if self._room.guardian is not None:
+            self._selector.register(self._room.guardian, selectors.EVENT_READ)
         self._slots: list[_Slot] = []
         for _ in range(processes):
             self._slots.append(self._start())
@@ -135,8 +138,11 @@ class RewardPool:
         full = [slot.process.requests for slot in self._slots if slot.process.has_unsent]
         for requests in full:
             self._selector.register(requests, selectors.EVENT_WRITE)
-        events = selectors.EVENT_READ | (selectors.EVENT_WRITE if self._room.guardian.has_unsent else 0)
-        self._selector.modify(self._room.guardian, events)
+        if self._room.guardian is None:
+            deadlines.append(time.monotonic() + LOOK_SECONDS)
+        else:
+            events = selectors.EVENT_READ | (selectors.EVENT_WRITE if self._room.guardian.has_unsent else 0)
+            self._selector.modify(self._room.guardian, events)
         self._selector.select(max(0.0, min(deadlines) - time.monotonic()) if deadlines else None)
         for requests in full:
             self._selector.unregister(requests)
@@ -149,8 +155,9 @@ class RewardPool:
     def _receive(self, work: Round | None) -> None:
         with contextlib.suppress(BlockingIOError):
             os.read(self._awakened, 4096)
-        self._room.guardian.flush()
-        self._room.guardian.receive()
+        if self._room.guardian is not None:
+            self._room.guardian.flush()
+            self._room.guardian.receive()
         for slot in list(self._slots):
             slot.process.flush()
             for message in slot.process.receive():
@@ -172,7 +179,7 @@ class RewardPool:
 
     def _died(self, slot: _Slot, code: int, work: Round | None) -> None:
         how = ending(code) if slot.process.killed_for is None else slot.process.killed_for[1]
-        if self._room.guardian.is_gone:
+        if self._room.guardian is not None and self._room.guardian.is_gone:
             raise RuntimeError("the guardian of the reward processes was killed; restart the worker")
         if not slot.ready:
             names = ", ".join(spec.run for spec in self._specs)

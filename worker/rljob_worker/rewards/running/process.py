@@ -1,4 +1,5 @@
-"""A process that runs rewards for one worker, forked by a guardian; its pipes' messages are framed as `framing` says.
+"""`python -m rljob_worker.rewards.running.process REQUESTS RESULTS`: runs rewards for one worker; where they are
+confined, a fork of a guardian does. Messages of its pipes are framed as `framing` says.
 
     <- {"rewards": [{"name", "run", "column", "columns", "options", "access"}, ...]}  once; access null: no service
     -> {"ready": [false, true, ...]}  whether each is async  |  {"refused": "why"}
@@ -14,6 +15,7 @@ While rows of an async reward run, the worker may send more of the same.
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -24,6 +26,7 @@ from rljob_worker.rewards.evaluate import Row, evaluate, evaluate_async
 from rljob_worker.rewards.forms import SHOWN
 from rljob_worker.rewards.loading import Description, Loaded, is_async, load
 from rljob_worker.rewards.service import Service
+from rljob_worker.sandbox.guardian.beginning import begin_alone
 from rljob_worker.sandbox.guardian.framing import Results, receive_message
 
 CONCURRENT_ROWS = 64
@@ -124,3 +127,7 @@ def serve(requests: int, results: Results) -> None:
     chunk = receive_message(requests)
     while chunk is not None:
         chunk = server.run(chunk)
+
+
+if __name__ == "__main__":
+    begin_alone(int(sys.argv[1]), int(sys.argv[2]), serve)

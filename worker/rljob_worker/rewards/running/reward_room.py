@@ -13,16 +13,17 @@ from rljob_worker.sandbox.confinement.confine import Confinement, check_confinem
 from rljob_worker.sandbox.confinement.proxy import Proxy, network_places
 from rljob_worker.sandbox.guardian.environment import bounded_environment, child_environment
 from rljob_worker.sandbox.guardian.framing import Message
-from rljob_worker.sandbox.guardian.user_processes import Guardian, UserProcess
+from rljob_worker.sandbox.guardian.user_processes import Guardian, OwnProcess, UserProcess
 
 if TYPE_CHECKING:
     from rljob_api.v1alpha1.data import RewardSpec
 
+MODULE = "rljob_worker.rewards.running.process"
 DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
 class RewardRoom:
-    """The guardian of reward processes, and their proxy where they are confined and reach a network."""
+    """Reward processes; where they are confined their guardian, and their proxy where they reach a network."""
 
     def __init__(
         self,
@@ -38,10 +39,12 @@ class RewardRoom:
         listed = [network_places(f'reward "{reward.name}"', reward.network) for reward in rewards]
         places = frozenset[NetworkPlace]().union(*listed, map(_place, services))
         self._proxy = Proxy(places) if places and self._mode != "Off" else None
-        environment = child_environment(pythonpath)
-        if self._mode != "Off":
+        self.guardian: Guardian | None = None
+        if self._mode == "Off":
+            self._environment = child_environment(pythonpath)
+        else:
             environment = bounded_environment(pythonpath, ()) | (self._proxy.environment if self._proxy else {})
-        self.guardian = Guardian("rljob_worker.rewards.running.process", environment)
+            self.guardian = Guardian(MODULE, environment)
 
     @property
     def has_proxy(self) -> bool:
@@ -49,15 +52,15 @@ class RewardRoom:
 
     def start(self, hello: Message) -> UserProcess:
         """A process that runs rewards."""
-        settings: Message = {}
-        if self._mode != "Off":
-            confinement = Confinement(self._mode, proxy_port=None if self._proxy is None else self._proxy.port)
-            settings = {"folder": True, "confinement": asdict(confinement)}
-        return self.guardian.start(hello, settings)
+        if self.guardian is None:
+            return OwnProcess(MODULE, self._environment, hello)
+        confinement = Confinement(self._mode, proxy_port=None if self._proxy is None else self._proxy.port)
+        return self.guardian.start(hello, {"folder": True, "confinement": asdict(confinement)})
 
     def close(self) -> None:
-        """Kill the processes and everything they started."""
-        self.guardian.close()
+        """Kill what a guardian has forked."""
+        if self.guardian is not None:
+            self.guardian.close()
         if self._proxy is not None:
             self._proxy.close()
 

@@ -13,14 +13,14 @@ from dataclasses import dataclass, replace
 from types import FrameType, ModuleType
 from typing import NoReturn
 
-from rljob_worker.process.lifeline import die_with
+from rljob_worker.process.lifeline import die_with, end_group_with
 from rljob_worker.sandbox.confinement.confine import Confinement, confine, confine_files
 from rljob_worker.sandbox.guardian.copies import serve_copies
 from rljob_worker.sandbox.guardian.framing import Results
 
 REQUESTS, RESULTS, MEMORY = 3, 4, 5
 """Descriptors of the pipes and of shared memory, if it was given some, which with the standard ones are all that a
-process has. One that is copied has a socket instead of memory."""
+process has. One that is copied has a socket instead of memory, one without a guardian its lifeline."""
 FIRST_FREE = 10
 
 
@@ -57,6 +57,19 @@ def begin(beginning: Beginning, descriptors: Sequence[int], module: ModuleType) 
             serve_copies(lambda folder, pipes: _begin_copy(replace(beginning, folder=folder), pipes, serve))
         else:
             module.serve(REQUESTS, Results(RESULTS))
+
+    _run_to_the_end(run)
+
+
+def begin_alone(requests: int, results: int, serve: Callable[[int, Results], None]) -> NoReturn:
+    """Become a process that no guardian forks, a program that leads a session: its group is killed when the pipe ends
+    that is its standard input."""
+
+    def run() -> None:
+        end_group_with(0)
+        _reset_signals()
+        _keep_only([requests, results, 0], has_memory=True)
+        serve(REQUESTS, Results(RESULTS))
 
     _run_to_the_end(run)
 

@@ -1,4 +1,4 @@
-"""The worker's handles on the guardian, and on each process that it forks to run user code.
+"""The worker's handles on processes that run user code: the guardian, each of its forks, and programs without one.
 
 Nothing here blocks: the caller waits for descriptors to become readable, in a selector or an event loop.
 """
@@ -11,7 +11,8 @@ import os
 import signal
 import socket
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 from rljob_worker.process.child import Child, command_of
 from rljob_worker.process.open_files import allow_files
@@ -24,15 +25,28 @@ WORKER_FILES = 8192
 
 
 class UserProcess:
-    """A fork of the guardian. Close it once it is not wanted any more; it may be read until then."""
+    """A process that runs user code. Close it once it is not wanted any more; it may be read until then."""
 
-    def __init__(self, guardian: Guardian, number: int, requests: int, results: int, output: int | None) -> None:
+    def __init__(
+        self,
+        number: int,
+        requests: int,
+        results: int,
+        output: int | None,
+        *,
+        end: Callable[[], None],
+        forget: Callable[[], object] = lambda: None,
+    ) -> None:
+        """end: has it killed with everything it started.  forget: called once it is closed."""
         self.number = number
         self.requests, self.results, self.output = requests, results, output
+        for descriptor in (requests, results, output):
+            if descriptor is not None:
+                os.set_blocking(descriptor, False)
         self.returncode: int | None = None
         self.killed_for: tuple[Cause, str] | None = None
         """Why the guardian killed it by itself, if it did: cause and message."""
-        self._guardian = guardian
+        self._end, self._forget = end, forget
         self._unsent = Outbox()
         self._unread = Lines()
         self._has_closed = self._is_killed = False
@@ -66,7 +80,7 @@ class UserProcess:
             self._unsent.clear()
 
     def receive(self) -> list[Message]:
-        """Every whole message that has arrived; the last is `{"died": code}` once the guardian has reported its end."""
+        """Every whole message that has arrived; the last is `{"died": code}` once its end is known."""
         returncode = self.returncode  # whatever it wrote before is there now
         lines: list[bytes] = []
         with contextlib.suppress(BlockingIOError):
@@ -83,22 +97,45 @@ class UserProcess:
 
     @property
     def has_closed(self) -> bool:
-        """Whether nothing more comes but the guardian's report of its end."""
+        """Whether nothing more comes but the report of its end."""
         return self._has_closed
 
     def kill(self) -> None:
-        """Have it and everything it started killed; the guardian reports that later."""
+        """Have it and everything it started killed; its end is reported later."""
         if self.returncode is None and not self._is_killed:
             self._is_killed = True
-            self._guardian.send({"kill": self.number})
+            self._end()
 
     def close(self) -> None:
         """Kill it and forget it."""
         self.kill()
-        self._guardian.forget(self)
+        self._forget()
         for descriptor in (self.requests, self.results, self.output):
             if descriptor is not None:
                 os.close(descriptor)
+
+
+class OwnProcess(UserProcess):
+    """A program of this process's own, which nobody limits; its group ends with this process."""
+
+    def __init__(self, module: str, environment: Mapping[str, str], hello: Message) -> None:
+        """module: a program that becomes `beginning.begin_alone`; its first message is `hello`."""
+        theirs, requests = os.pipe()
+        results, answers = os.pipe()
+        command = (*command_of(module), str(theirs), str(answers))
+        self._child = Child(command, environment, descriptors=(theirs, answers), lifeline=True)
+        _close_all((theirs, answers))
+        super().__init__(self._child.pid, requests, results, None, end=self._collect)
+        self.send(hello)
+
+    def receive(self) -> list[Message]:
+        if self.returncode is None and self._child.has_ended():  # copies of it may hold its end of the pipe
+            self.kill()
+        return super().receive()
+
+    def _collect(self) -> None:
+        self._child.kill()
+        self.returncode = self._child.returncode()
 
 
 class Guardian(Child):
@@ -143,14 +180,13 @@ class Guardian(Child):
         theirs, requests = os.pipe()
         results, answers = os.pipe()
         output, printed = os.pipe() if keeps_output else (None, None)
-        for descriptor in (requests, results, output):
-            if descriptor is not None:
-                os.set_blocking(descriptor, False)
-        process = UserProcess(self, self._num_started, requests, results, output)
-        self._processes[process.number] = process
+        number = self._num_started
+        end, forget = partial(self.send, {"kill": number}), partial(self._processes.pop, number, None)
+        process = UserProcess(number, requests, results, output, end=end, forget=forget)
+        self._processes[number] = process
         shared = None if memory is None else os.dup(memory)
         given = tuple(item for item in (theirs, answers, shared, printed) if item is not None)
-        self.send({"start": process.number, "memory": memory is not None, **(settings or {})}, given)
+        self.send({"start": number, "memory": memory is not None, **(settings or {})}, given)
         process.send(hello)
         return process
 
@@ -190,9 +226,6 @@ class Guardian(Child):
     @property
     def is_gone(self) -> bool:
         return self._is_gone
-
-    def forget(self, process: UserProcess) -> None:
-        self._processes.pop(process.number, None)
 
     def close(self) -> None:
         """Kill every process, and wait until they are gone."""

@@ -241,6 +241,15 @@ def test_a_runner_goes_on_after_a_mistake():
         assert runner.score(rows("ok", "ok")).total.tolist() == [1.0, 1.0]
 
 
+def test_the_end_of_a_process_is_noticed_beside_a_copy_that_holds_its_pipes(tmp_path):
+    spec = user("ends_beside_a_copy", options={"folder": str(tmp_path)})
+    with pytest.raises(BadData, match=r"ended its process twice \(exit code 9\)"):
+        score(spec, rows("ok", "bad"))
+    copies = [int(path.stem) for path in tmp_path.iterdir()]
+    assert len(copies) == 2
+    wait_until_gone(copies)
+
+
 def test_a_process_that_dies_once_is_replaced(tmp_path):
     spec = user("ends_process_once", options={"marker": str(tmp_path / "marker")})
     assert score(spec, rows("ok", "bad", "ok")).total.tolist() == [1.0, 1.0, 1.0]
